@@ -1,0 +1,51 @@
+"""The pixel contract: what a picture looks like when it enters a model, and how sizes are written.
+
+Every published ViT but DeiT takes RGB pixels in [-1, 1] (google-research/vision_transformer, input_pipeline.py).
+"""
+
+from keras import ops
+
+
+def normalize(images):
+    """Maps uint8 pixels in [0, 255] to float32 in [-1, 1]: (x - 127.5) / 127.5. Any shape."""
+    return ops.cast(images, "float32") / 127.5 - 1.0
+
+
+def denormalize(images):
+    """Maps float pixels in [-1, 1] back to uint8 in [0, 255], rounding and clipping. Any shape."""
+    pixels = ops.round((ops.cast(images, "float32") + 1.0) * 127.5)
+    return ops.cast(ops.clip(pixels, 0.0, 255.0), "uint8")
+
+
+def as_size(size, name: str = "image_size") -> tuple[int, int]:
+    """Reads a size in pixels, one number or (height, width), as (height, width).
+
+    Raises:
+        ValueError: It is neither a positive whole number nor a pair of them.
+    """
+    pair = (size, size) if isinstance(size, int) else size
+    is_pair = isinstance(pair, (tuple, list)) and len(pair) == 2
+    if not is_pair or not all(isinstance(side, int) and not isinstance(side, bool) and side > 0 for side in pair):
+        raise ValueError(
+            f"`{name}` must be a positive whole number of pixels or a pair (height, width) of them. Received: {size!r}"
+        )
+    return tuple(pair)
+
+
+def patch_grid(image_size, patch_size) -> tuple[int, int]:
+    """Returns how many patches fit a picture, as (rows, columns).
+
+    Raises:
+        ValueError: The patch does not divide the picture; the message names the nearest sizes that fit.
+    """
+    image = as_size(image_size)
+    patch = as_size(patch_size, "patch_size")
+    if any(side % step for side, step in zip(image, patch)):
+        smaller = tuple(side // step * step for side, step in zip(image, patch))
+        larger = tuple(-(-side // step) * step for side, step in zip(image, patch))
+        fitting = [size for size in (smaller, larger) if all(size)]
+        raise ValueError(
+            f"A picture of {image} pixels (height, width) cannot be cut into patches of {patch}. "
+            f"Use image_size={' or image_size='.join(map(str, fitting))}, or another patch_size."
+        )
+    return image[0] // patch[0], image[1] // patch[1]

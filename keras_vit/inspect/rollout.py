@@ -1,0 +1,44 @@
+"""Where the picture's information came from: attention rollout. B batch, H W pixels, h w patch grid, K heads, N tokens."""
+
+import numpy as np
+from keras import ops
+
+
+def rollout(attention, prefix_tokens=1):
+    """Multiplies attention through the layers ("Quantifying Attention Flow in Transformers", arXiv 2005.00928).
+
+    As the ViT paper's author described it (appendix D.8; google-research/vision_transformer, issue 18): mean over heads,
+    identity added for the residual connection, rows normalised, matrices multiplied, class token's row read.
+
+    Args:
+        attention: (B, depth, K, N, N) with rows that sum to 1.
+        prefix_tokens: 1 with a class token. With 0 (a model that pools the patches), the mean of all rows is read.
+
+    Returns:
+        (B, N - prefix_tokens) float64 NumPy array, the share of each patch; a picture's largest value is 1.
+    """
+    attention = np.asarray(attention, "float64").mean(axis=2)  # (B, depth, N, N)
+    attention = attention + np.eye(attention.shape[-1])
+    attention /= attention.sum(axis=-1, keepdims=True)
+    joint = attention[:, 0]  # (B, N, N)
+    for layer in range(1, attention.shape[1]):
+        joint = attention[:, layer] @ joint  # (B, N, N)
+    rows = joint[:, 0] if prefix_tokens else joint.mean(axis=1)  # (B, N)
+    patches = rows[:, prefix_tokens:]
+    return patches / patches.max(axis=-1, keepdims=True)
+
+
+def attention_rollout(model, images):
+    """Attention rollout of a VisionTransformer over pictures, resized to them.
+
+    Args:
+        model: A `VisionTransformer`.
+        images: (B, H, W, 3) float, as the model takes them.
+
+    Returns:
+        (B, H, W) float32 NumPy array in [0, 1], bilinearly resized from the patch grid.
+    """
+    attention = ops.convert_to_numpy(ops.cast(model.attention_maps(images), "float32"))
+    shares = rollout(attention, model.prefix_tokens).reshape(-1, *model.grid, 1)  # (B, h, w, 1)
+    resized = ops.image.resize(shares.astype("float32"), model.image_size, data_format="channels_last")  # (B, H, W, 1)
+    return ops.convert_to_numpy(resized)[..., 0]

@@ -1,0 +1,15 @@
+"""The layers of a Vision Transformer, in the order in which a picture passes them."""
+
+from keras_vit.layers.attention import SelfAttention as SelfAttention
+from keras_vit.layers.encoder import Encoder as Encoder
+from keras_vit.layers.encoder import EncoderBlock as EncoderBlock
+from keras_vit.layers.mlp import Mlp as Mlp
+from keras_vit.layers.patches import ExtractPatches as ExtractPatches
+from keras_vit.layers.patches import PatchEmbedding as PatchEmbedding
+from keras_vit.layers.pooling import AttentionPooling as AttentionPooling
+from keras_vit.layers.pooling import AveragePooling as AveragePooling
+from keras_vit.layers.pooling import TokenPooling as TokenPooling
+from keras_vit.layers.positions import PositionEmbedding as PositionEmbedding
+from keras_vit.layers.positions import resample_grid as resample_grid
+from keras_vit.layers.stochastic_depth import StochasticDepth as StochasticDepth
+from keras_vit.layers.tokens import ClassToken as ClassToken

@@ -1,0 +1,92 @@
+"""From pixels to patch embeddings. B batch, H W pixels, P patch side, h w patch grid, N = h * w tokens, C channels, D width."""
+
+import keras
+from keras import ops
+
+from keras_vit.images import as_size, patch_grid
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class ExtractPatches(keras.layers.Layer):
+    """Cuts pictures into flattened patches, the x_p of the paper's equation 1.
+
+    Patches come row by row; within a patch the order is row, column, channel, so that a Dense layer whose kernel is the
+    reshaped convolution kernel computes the same embeddings as `PatchEmbedding`.
+
+    Input: (B, H, W, C), any dtype. Output: (B, N, P * P * C), the same dtype.
+
+    Args:
+        patch_size: Side of a patch in pixels, or (height, width).
+
+    Raises:
+        ValueError: The patch does not divide the picture (when built).
+    """
+
+    def __init__(self, patch_size, **kwargs):
+        super().__init__(**kwargs)
+        self.patch_size = as_size(patch_size, "patch_size")
+
+    def build(self, input_shape):
+        patch_grid(input_shape[1:3], self.patch_size)
+
+    def call(self, images):
+        height, width, channels = images.shape[1:]
+        (p, q), (h, w) = self.patch_size, patch_grid((height, width), self.patch_size)
+        rows = ops.reshape(images, (-1, h, p, w * q * channels))  # (B, h, P, W*C)
+        cells = ops.reshape(rows, (-1, p, w, q * channels))  # (B*h, P, w, P*C)
+        cells = ops.transpose(cells, (0, 2, 1, 3))  # (B*h, w, P, P*C)
+        return ops.reshape(cells, (-1, h * w, p * q * channels))  # (B, N, P*P*C)
+
+    def compute_output_shape(self, input_shape):
+        h, w = patch_grid(input_shape[1:3], self.patch_size)
+        return (input_shape[0], h * w, self.patch_size[0] * self.patch_size[1] * input_shape[3])
+
+    def get_config(self):
+        return {**super().get_config(), "patch_size": self.patch_size}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PatchEmbedding(keras.layers.Layer):
+    """Extracts patches and projects each to the model's width: x_p E of the paper's equation 1, as one convolution.
+
+    Kernel and stride equal the patch, no padding, with bias, initialised as in the paper's code (LeCun normal, zeros).
+
+    Input: (B, H, W, C) float, in [-1, 1] for published weights. Output: (B, N, D).
+
+    Args:
+        width: D, the width of a token.
+        patch_size: Side of a patch in pixels, or (height, width).
+
+    Raises:
+        ValueError: The patch does not divide the picture (when built).
+    """
+
+    def __init__(self, width, patch_size, **kwargs):
+        super().__init__(**kwargs)
+        self.width = width
+        self.patch_size = as_size(patch_size, "patch_size")
+        self.projection = keras.layers.Conv2D(
+            width,
+            self.patch_size,
+            strides=self.patch_size,
+            padding="valid",
+            data_format="channels_last",
+            kernel_initializer="lecun_normal",
+            dtype=self.dtype_policy,
+            name="projection",
+        )
+
+    def build(self, input_shape):
+        self.grid = patch_grid(input_shape[1:3], self.patch_size)
+        self.projection.build(input_shape)
+
+    def call(self, images):
+        embeddings = self.projection(images)  # (B, h, w, D)
+        return ops.reshape(embeddings, (-1, self.grid[0] * self.grid[1], self.width))  # (B, N, D)
+
+    def compute_output_shape(self, input_shape):
+        h, w = patch_grid(input_shape[1:3], self.patch_size)
+        return (input_shape[0], h * w, self.width)
+
+    def get_config(self):
+        return {**super().get_config(), "width": self.width, "patch_size": self.patch_size}

@@ -1,0 +1,111 @@
+"""Where a token came from: the position table, and its resampling to another grid. h w patch grid, N tokens, D width."""
+
+import keras
+import numpy as np
+from keras import ops
+
+METHODS = ("corners", "half_pixel", "bicubic")
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PositionEmbedding(keras.layers.Layer):
+    """Adds a learnable 1-D position table, E_pos of the paper's equation 1; normal with standard deviation 0.02 at first.
+
+    Input: (B, prefix_tokens + h * w, D). Output: the same shape.
+
+    Args:
+        grid: (h, w), rows and columns of patches.
+        prefix_tokens: Tokens before the patches that have a row of their own: 1 with a class token, else 0.
+
+    Raises:
+        ValueError: The input has another number of tokens than the table (when built).
+    """
+
+    def __init__(self, grid, prefix_tokens=0, **kwargs):
+        super().__init__(**kwargs)
+        self.grid = tuple(grid)
+        self.prefix_tokens = prefix_tokens
+
+    def build(self, input_shape):
+        rows = self.prefix_tokens + self.grid[0] * self.grid[1]
+        if input_shape[1] != rows:
+            raise ValueError(
+                f"A position table for a grid of {self.grid} patches and {self.prefix_tokens} prefix tokens has {rows} "
+                f"rows, but the input has {input_shape[1]} tokens. Received input shape: {tuple(input_shape)}"
+            )
+        self.table = self.add_weight(
+            shape=(1, rows, input_shape[2]),
+            initializer=keras.initializers.RandomNormal(stddev=0.02),
+            name="table",
+        )
+
+    def call(self, tokens):
+        return tokens + ops.cast(self.table, tokens.dtype)  # (B, N, D)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "grid": self.grid, "prefix_tokens": self.prefix_tokens}
+
+
+def resample_grid(table, source, target, method="corners", prefix_tokens=0):
+    """Resamples a position table from one patch grid to another; the prefix rows (class token) stay as they are.
+
+    Args:
+        table: Array (1, prefix_tokens + h * w, D), or the same without the leading 1.
+        source: (h, w) of the table.
+        target: (h, w) wanted; square or not.
+        method: "corners", linear with aligned corners, as google-research/vision_transformer (scipy's `zoom` of order 1);
+            "half_pixel", linear with half-pixel centres, as `tf.image.resize`; "bicubic", half-pixel centres and Keys'
+            kernel with a = -0.75, as Hugging Face and DeiT (PyTorch's `interpolate`). None of them smooths when shrinking.
+        prefix_tokens: Rows before the grid.
+
+    Returns:
+        A float32 NumPy array (1, prefix_tokens + target h * w, D), without the leading 1 if `table` has none.
+
+    Raises:
+        ValueError: The method is unknown or the table does not have the rows that `source` implies.
+    """
+    if method not in METHODS:
+        raise ValueError(f"`method` must be one of {', '.join(METHODS)}. Received: {method!r}")
+    table = np.asarray(table, "float64")
+    rows, expected = table.shape[-2], prefix_tokens + source[0] * source[1]
+    if rows != expected:
+        raise ValueError(
+            f"A table for a grid of {tuple(source)} patches and {prefix_tokens} prefix tokens has {expected} rows. "
+            f"Received: {rows} rows, shape {table.shape}"
+        )
+    prefix, patches = np.split(table, [prefix_tokens], axis=-2)
+    if tuple(source) != tuple(target):
+        grid = patches.reshape(*source, -1)  # (h, w, D)
+        rows, columns = (_interpolation(old, new, method) for old, new in zip(source, target))
+        grid = np.einsum("ih,jw,hwd->ijd", rows, columns, grid, optimize=True)  # (h', w', D)
+        patches = grid.reshape(*table.shape[:-2], -1, table.shape[-1])  # ([1,] h' * w', D)
+    return np.concatenate([prefix, patches], axis=-2).astype("float32")
+
+
+def _interpolation(old: int, new: int, method: str) -> np.ndarray:
+    """The matrix (new, old) whose product with `old` samples on a line gives `new` ones."""
+    if method == "corners":
+        centres = np.linspace(0.0, old - 1.0, new)
+    else:
+        centres = (np.arange(new) + 0.5) * old / new - 0.5
+    kernel, reach = (_cubic, 2) if method == "bicubic" else (_linear, 1)
+    matrix = np.zeros((new, old))
+    for offset in range(1 - reach, reach + 1):
+        neighbours = np.floor(centres).astype(int) + offset
+        # Neighbours beyond the border take the border's sample.
+        np.add.at(matrix, (np.arange(new), neighbours.clip(0, old - 1)), kernel(np.abs(centres - neighbours)))
+    return matrix
+
+
+def _linear(distance):
+    return np.maximum(0.0, 1.0 - distance)
+
+
+def _cubic(distance, a=-0.75):
+    """Keys, "Cubic convolution interpolation for digital image processing" (1981), equation 15, a as in PyTorch."""
+    near = (a + 2) * distance**3 - (a + 3) * distance**2 + 1
+    far = a * distance**3 - 5 * a * distance**2 + 8 * a * distance - 4 * a
+    return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))

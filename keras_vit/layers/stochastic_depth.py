@@ -1,0 +1,44 @@
+"""Whole residual branches, dropped per example."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class StochasticDepth(keras.layers.Layer):
+    """Drops a residual branch for some examples of a batch in training and scales the others up by 1 / (1 - rate).
+
+    "Deep Networks with Stochastic Depth" (arXiv 1603.09382); not in the ViT paper, used by AugReg and DeiT.
+
+    Input: (B, ...), the branch before it is added. Output: the same shape; nothing happens outside training.
+
+    Args:
+        rate: Probability that an example's branch is dropped, in [0, 1).
+        seed: Seed of the draw.
+
+    Raises:
+        ValueError: The rate is outside [0, 1).
+    """
+
+    def __init__(self, rate, seed=None, **kwargs):
+        super().__init__(**kwargs)
+        if not 0.0 <= rate < 1.0:
+            raise ValueError(f"`rate` must be at least 0 and below 1. Received: {rate}")
+        self.rate = rate
+        self.seed = seed
+        # As keras.layers.Dropout: no random state for a layer that never draws.
+        self.generator = keras.random.SeedGenerator(seed) if rate else None
+
+    def call(self, branch, training=None):
+        if not training or not self.rate:
+            return branch
+        shape = (ops.shape(branch)[0], *(1 for _ in branch.shape[1:]))
+        draw = keras.random.uniform(shape, seed=self.generator)  # (B, 1, ...)
+        keep = ops.cast(draw >= self.rate, branch.dtype)
+        return branch * keep / (1.0 - self.rate)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "rate": self.rate, "seed": self.seed}

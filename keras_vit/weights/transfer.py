@@ -1,0 +1,33 @@
+"""Weights from one of our models to another that differs in its head or its picture size."""
+
+from keras_vit.layers.positions import resample_grid
+
+POSITIONS = "positions/table"
+
+
+def named_weights(model) -> dict:
+    """The model's variables by their path inside it, such as "encoder/block_0/mlp/hidden/kernel"."""
+    return {variable.path.removeprefix(f"{model.path}/"): variable for variable in model.weights}
+
+
+def in_part(name: str, parts) -> bool:
+    """Whether a slash-separated name is one of the parts or lies in one: "head/bias" lies in "head"."""
+    return any(name == part or name.startswith(f"{part}/") for part in parts)
+
+
+def copy_weights(source, target, skip=(), method="corners"):
+    """Copies every weight of one VisionTransformer to another, positions resampled if the grids differ.
+
+    Args:
+        source, target: Models that differ only in picture size and in the skipped parts.
+        skip: Parts that are not copied, such as "head".
+        method: See `resample_grid`.
+    """
+    values = named_weights(source)
+    for name, variable in named_weights(target).items():
+        if in_part(name, skip):
+            continue
+        value = values[name].numpy() if hasattr(values[name], "numpy") else values[name]
+        if name == POSITIONS and source.grid != target.grid:
+            value = resample_grid(value, source.grid, target.grid, method, source.prefix_tokens)
+        variable.assign(value)

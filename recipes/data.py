@@ -1,0 +1,161 @@
+"""From a data set's name to batches. B batch, H W pixels. Pixels stay in [0, 255] until the model's range is applied.
+
+All randomness comes from (seed, number of the example), so a run can be repeated.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from keras_vit.images import normalize
+from keras_vit.recipes.digits import Digits
+from keras_vit.recipes.recipe import Data
+
+
+def open_dataset(data: Data):
+    """Returns the TensorFlow Datasets builder of a recipe's data, prepared.
+
+    Raises:
+        ValueError: The data set is unknown, the folder is not laid out as expected, or a split is missing.
+    """
+    if data.dataset.startswith("folder:"):
+        builder = _open_folder(Path(data.dataset.removeprefix("folder:")))
+    else:
+        try:
+            builder = Digits(data_dir=data.data_dir) if data.dataset == "digits" else _open_named(data)
+        except tfds.core.DatasetNotFoundError as error:
+            raise ValueError(
+                f"TensorFlow Datasets knows no data set {data.dataset!r}. Use 'digits', a name of "
+                "https://www.tensorflow.org/datasets/catalog, or 'folder:/path' with /path/<split>/<class>/<picture>."
+            ) from error
+        builder.download_and_prepare()
+    if not {"image", "label"} <= set(builder.info.features or ()):
+        raise ValueError(
+            f"The data set {data.dataset!r} has the features {sorted(builder.info.features or ())}; 'image' and 'label' "
+            "are needed."
+        )
+    return builder
+
+
+def count_examples(builder, split: str) -> int:
+    """Number of pictures of a split; raises ValueError with the splits there are if it is unknown."""
+    try:
+        return builder.info.splits[split].num_examples
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"No split {split!r} in {builder.name}. Splits: {', '.join(builder.info.splits)}") from error
+
+
+def class_names(builder) -> list[str]:
+    """Names of the classes, in the order of their numbers."""
+    return list(builder.info.features["label"].names)
+
+
+def training_pixels(data: Data, builder, seed: int) -> tf.data.Dataset:
+    """Endless training batches ((B, H, W, 3) float32 in [0, 255], (B,) int64 labels), shuffled, cropped and flipped."""
+    examples = _decoded(data, builder, data.train_split, seed)
+    cropped = data.min_crop_area < 1.0
+    if not cropped:
+        examples = examples.map(_resize_to(data.image_size), tf.data.AUTOTUNE)
+    if data.cache:
+        examples = examples.cache()
+    examples = examples.shuffle(data.shuffle_images, seed=seed).repeat()
+    if cropped or data.flip:
+        examples = examples.enumerate().map(_augmentation(data, seed), tf.data.AUTOTUNE)
+    return _distributable(examples.batch(data.batch_size, drop_remainder=True))
+
+
+def training_batches(data: Data, builder, seed: int) -> tf.data.Dataset:
+    """As `training_pixels`, with pictures in the model's range [-1, 1]."""
+    pixels = training_pixels(data, builder, seed)
+    return pixels.map(lambda images, labels: (normalize(images), labels), tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
+def evaluation_batches(data: Data, builder, split: str) -> tf.data.Dataset:
+    """Every picture once, in order: ((B, H, W, 3) float32 in [-1, 1], (B,) labels, (B,) float32 weights).
+
+    The last batch is filled up with black pictures of weight 0, so that shapes are static and every picture counts once.
+    """
+    examples = _decoded(data, builder, split).map(_resize_to(data.image_size), tf.data.AUTOTUNE)
+    examples = examples.map(lambda image, label: (image, label, 1.0))
+    padding = -count_examples(builder, split) % data.batch_size
+    if padding:
+        blank = tf.data.Dataset.from_tensors((tf.zeros((data.image_size, data.image_size, 3)), tf.zeros((), tf.int64), 0.0))
+        examples = examples.concatenate(blank.repeat(padding))
+    batches = examples.batch(data.batch_size, drop_remainder=True)
+    batches = batches.map(lambda images, labels, weights: (normalize(images), labels, weights), tf.data.AUTOTUNE)
+    return _distributable(batches.prefetch(tf.data.AUTOTUNE))
+
+
+def _open_folder(path: Path):
+    if not path.is_dir() or not any(path.glob("*/*/*")):
+        raise ValueError(
+            f"{path.absolute()} is not laid out as /path/<split>/<class>/<picture>, for example train/cat/1.jpg and "
+            "test/cat/2.jpg."
+        )
+    return tfds.ImageFolder(str(path))
+
+
+def _open_named(data: Data):
+    return tfds.builder(data.dataset, data_dir=data.data_dir)
+
+
+def _decoded(data: Data, builder, split: str, seed: int = 0) -> tf.data.Dataset:
+    """(image uint8 (H, W, 3), label) of a split; with `labels_per_class`, of the chosen pictures only."""
+    count_examples(builder, split)
+    examples = builder.as_dataset(split, shuffle_files=False)
+    if data.labels_per_class and split == data.train_split:
+        chosen = tf.constant(_chosen(builder, split, data.labels_per_class, seed))
+        examples = examples.enumerate().filter(lambda i, _: chosen[i]).map(lambda _, example: example)
+    return examples.map(lambda example: (_rgb(example["image"]), example["label"]), tf.data.AUTOTUNE)
+
+
+def _chosen(builder, split, labels_per_class, seed) -> np.ndarray:
+    """A boolean for each picture of the split: whether it is one of its class's chosen ones."""
+    examples = builder.as_dataset(split, decoders={"image": tfds.decode.SkipDecoding()}, shuffle_files=False)
+    labels = np.array([int(label) for label in examples.map(lambda example: example["label"]).as_numpy_iterator()])
+    chosen = np.zeros(len(labels), bool)
+    random = np.random.default_rng(seed)
+    for number, name in enumerate(class_names(builder)):
+        members = np.flatnonzero(labels == number)
+        if len(members) < labels_per_class:
+            raise ValueError(
+                f"labels_per_class={labels_per_class}, but class {name!r} has {len(members)} pictures in {split!r}."
+            )
+        chosen[random.choice(members, labels_per_class, replace=False)] = True
+    return chosen
+
+
+def _rgb(image):
+    return tf.image.grayscale_to_rgb(image) if image.shape[-1] == 1 else image[..., :3]  # (H, W, 3)
+
+
+def _resize_to(size):
+    return lambda image, label: (tf.image.resize(image, (size, size)), label)  # (size, size, 3) float32
+
+
+def _augmentation(data: Data, seed: int):
+    """The Inception crop of the paper's code (area, aspect 3/4 to 4/3, bilinear) and a flip, keyed by the example's number."""
+
+    def augment(number, example):
+        image, label = example
+        key = tf.stack([tf.constant(seed, tf.int64), number])
+        if data.min_crop_area < 1.0:
+            begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+                tf.shape(image), tf.zeros((1, 0, 4)), key, area_range=(data.min_crop_area, 1.0), use_image_if_no_bounding_boxes=True
+            )
+            image = tf.image.resize(tf.slice(image, begin, size), (data.image_size, data.image_size))
+        if data.flip:
+            image = tf.image.stateless_random_flip_left_right(image, key + 1)
+        return image, label
+
+    return augment
+
+
+def _distributable(batches):
+    """Each worker takes every n-th batch's part; data sets of few files cannot be split by file."""
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    options.deterministic = True
+    return batches.with_options(options)

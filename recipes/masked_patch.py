@@ -1,0 +1,98 @@
+"""Masked-patch prediction, the paper's appendix B.1.2. B batch, N patches, M corrupted patches, D width.
+
+Masks and targets are made in tf.data from (seed, step), so the model's step is pure, its shapes are static and training
+is plain `model.fit`.
+"""
+
+import math
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_vit.images import normalize
+from keras_vit.recipes.corruption import draw_corruption
+from keras_vit.recipes.patch_targets import output_shape, patch_targets
+from keras_vit.recipes.recipe import MaskedPatch
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MaskedPatchModel(keras.Model):
+    """A VisionTransformer that predicts corrupted patches from their own output representation.
+
+    Patch embeddings are corrupted before class token and positions are added. The head starts at zeros.
+
+    Input: {"images": (B, H, W, 3) float in [-1, 1], "corrupted": (B, M) int32, "masked": (B, N) bool,
+    "source": (B, N) int32}, see `Corruption`. Output: predictions for the corrupted patches, float32: (B, M, 512),
+    (B, M, 16, 512) or (B, M, P * P * 3), see `patch_targets`.
+
+    Args:
+        vit: The `VisionTransformer` to train; its pooling and head are not used.
+        target: "mean_color", "downsampled_color" or "pixels".
+    """
+
+    def __init__(self, vit, target="mean_color", **kwargs):
+        super().__init__(dtype=vit.dtype_policy, **kwargs)
+        self.vit = vit
+        self.target = target
+        self.patch_shape = output_shape(vit.patch_size, target)
+        self.head = keras.layers.Dense(
+            math.prod(self.patch_shape),
+            kernel_initializer="zeros",
+            dtype=keras.backend.result_type(self.compute_dtype, "float32"),
+            name="head",
+        )
+        self.build()
+
+    def build(self, input_shape=None):
+        width = self.vit.arguments["width"]
+        self.mask = self.add_weight(
+            shape=(1, 1, width), initializer=keras.initializers.RandomNormal(stddev=0.02), name="mask"
+        )
+        self.head.build((None, None, width))
+
+    def call(self, inputs, training=None):
+        embeddings = self.corrupt(self.vit.embed(inputs["images"]), inputs["masked"], inputs["source"])
+        tokens = self.vit.encode(embeddings, training=training)[:, self.vit.prefix_tokens :]  # (B, N, D)
+        chosen = ops.take_along_axis(tokens, inputs["corrupted"][..., None], axis=1)  # (B, M, D)
+        predictions = self.head(chosen)
+        return ops.reshape(predictions, (-1, chosen.shape[1], *self.patch_shape))
+
+    def corrupt(self, embeddings, masked, source):
+        """Patch embeddings (B, N, D) with those of other patches and the [mask] embedding in their places."""
+        embeddings = ops.take_along_axis(embeddings, source[..., None], axis=1)  # (B, N, D)
+        return ops.where(masked[..., None], ops.cast(self.mask, embeddings.dtype), embeddings)
+
+    def get_config(self):
+        return {**super().get_config(), "vit": keras.saving.serialize_keras_object(self.vit), "target": self.target}
+
+    @classmethod
+    def from_config(cls, config):
+        vit = keras.saving.deserialize_keras_object(config.pop("vit"))
+        config.pop("dtype", None)
+        return cls(vit, **config)
+
+
+def masked_patch_loss(target: str):
+    """Cross-entropy over colour classes, or the mean squared error of pixels; the outputs are corrupted patches only."""
+    if target == "pixels":
+        return keras.losses.MeanSquaredError()
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def masked_patch_batches(pixels: tf.data.Dataset, patch_size: int, recipe: MaskedPatch) -> tf.data.Dataset:
+    """Batches of pixels ((B, H, W, 3) in [0, 255], labels) to batches of (inputs, targets) for `MaskedPatchModel.fit`.
+
+    The corruption of batch number i is drawn from (recipe.run.seed, i).
+    """
+
+    def prepare(step, batch):
+        images = batch[0]
+        targets = patch_targets(images, patch_size, recipe.target)  # (B, N, ...)
+        shares = (recipe.corrupted_fraction, recipe.masked_share, recipe.replaced_share)
+        seed = tf.stack([tf.constant(recipe.run.seed, tf.int64), step])
+        corruption = draw_corruption(seed, images.shape[0], targets.shape[1], *shares)
+        inputs = {"images": normalize(images), **corruption._asdict()}
+        return inputs, tf.gather(targets, corruption.corrupted, axis=1, batch_dims=1)  # (B, M, ...)
+
+    return pixels.enumerate().map(prepare, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
