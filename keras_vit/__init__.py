@@ -12,8 +12,8 @@ from keras_vit.zoo import ViT as ViT
 from keras_vit.zoo import ViT_B8 as ViT_B8
 from keras_vit.zoo import ViT_B16 as ViT_B16
 from keras_vit.zoo import ViT_B32 as ViT_B32
-from keras_vit.zoo import ViT_g14 as ViT_g14
 from keras_vit.zoo import ViT_G14 as ViT_G14
+from keras_vit.zoo import ViT_g14 as ViT_g14
 from keras_vit.zoo import ViT_H14 as ViT_H14
 from keras_vit.zoo import ViT_H16 as ViT_H16
 from keras_vit.zoo import ViT_L14 as ViT_L14
@@ -22,5 +22,3 @@ from keras_vit.zoo import ViT_L32 as ViT_L32
 from keras_vit.zoo import ViT_S16 as ViT_S16
 from keras_vit.zoo import ViT_S32 as ViT_S32
 from keras_vit.zoo import ViT_Ti16 as ViT_Ti16
-
-

@@ -61,7 +61,9 @@ def _constructor(variant: str):
         return ViT(variant, weights, **arguments)
 
     build.__name__ = build.__qualname__ = f"ViT_{variant.replace('/', '')}"
-    build.__doc__ = f"ViT-{variant}: `keras_vit.ViT({variant!r}, weights, **arguments)`, where the arguments are explained."
+    build.__doc__ = (
+        f"ViT-{variant}: `keras_vit.ViT({variant!r}, weights, **arguments)`, where the arguments are explained."
+    )
     return build
 
 

@@ -81,7 +81,9 @@ def evaluation_batches(data: Data, builder, split: str) -> tf.data.Dataset:
     examples = examples.map(lambda image, label: (image, label, 1.0))
     padding = -count_examples(builder, split) % data.batch_size
     if padding:
-        blank = tf.data.Dataset.from_tensors((tf.zeros((data.image_size, data.image_size, 3)), tf.zeros((), tf.int64), 0.0))
+        blank = tf.data.Dataset.from_tensors(
+            (tf.zeros((data.image_size, data.image_size, 3)), tf.zeros((), tf.int64), 0.0)
+        )
         examples = examples.concatenate(blank.repeat(padding))
     batches = examples.batch(data.batch_size, drop_remainder=True)
     batches = batches.map(lambda images, labels, weights: (normalize(images), labels, weights), tf.data.AUTOTUNE)
@@ -128,7 +130,8 @@ def _chosen(builder, split, labels_per_class, seed) -> np.ndarray:
 
 
 def _rgb(image):
-    return tf.image.grayscale_to_rgb(image) if image.shape[-1] == 1 else image[..., :3]  # (H, W, 3)
+    image = tf.image.grayscale_to_rgb(image) if image.shape[-1] == 1 else image[..., :3]
+    return tf.ensure_shape(image, (None, None, 3))  # (H, W, 3)
 
 
 def _resize_to(size):
@@ -143,9 +146,14 @@ def _augmentation(data: Data, seed: int):
         key = tf.stack([tf.constant(seed, tf.int64), number])
         if data.min_crop_area < 1.0:
             begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-                tf.shape(image), tf.zeros((1, 0, 4)), key, area_range=(data.min_crop_area, 1.0), use_image_if_no_bounding_boxes=True
+                tf.shape(image),
+                tf.zeros((1, 0, 4)),
+                key,
+                area_range=(data.min_crop_area, 1.0),
+                use_image_if_no_bounding_boxes=True,
             )
-            image = tf.image.resize(tf.slice(image, begin, size), (data.image_size, data.image_size))
+            cropped = tf.ensure_shape(tf.slice(image, begin, size), (None, None, 3))
+            image = tf.image.resize(cropped, (data.image_size, data.image_size))  # (size, size, 3)
         if data.flip:
             image = tf.image.stateless_random_flip_left_right(image, key + 1)
         return image, label

@@ -6,7 +6,13 @@ import keras
 
 from keras_vit import VisionTransformer
 from keras_vit.images import patch_grid
-from keras_vit.recipes.data import class_names, count_examples, evaluation_batches, open_dataset, training_batches, training_pixels
+from keras_vit.recipes.data import (
+    class_names,
+    evaluation_batches,
+    open_dataset,
+    training_batches,
+    training_pixels,
+)
 from keras_vit.recipes.masked_patch import MaskedPatchModel, masked_patch_batches, masked_patch_loss
 from keras_vit.recipes.optimizers import build_optimizer
 from keras_vit.recipes.recipe import Architecture, Data, FineTune, MaskedPatch, Run
@@ -43,7 +49,9 @@ def pretrain(recipe: MaskedPatch, callbacks=()) -> tuple[MaskedPatchModel, dict[
     return model, _fit(model, batches, recipe.total_steps, callbacks)
 
 
-def finetune(recipe: FineTune, vit: VisionTransformer, callbacks=()) -> tuple[VisionTransformer, dict[str, list[float]]]:
+def finetune(
+    recipe: FineTune, vit: VisionTransformer, callbacks=()
+) -> tuple[VisionTransformer, dict[str, list[float]]]:
     """Trains a classifier that starts from `vit`, pre-trained or not: positions resized, a new head of zeros.
 
     Returns the trained model, compiled for `evaluate`, and the history of `fit`.
@@ -62,7 +70,8 @@ def finetune(recipe: FineTune, vit: VisionTransformer, callbacks=()) -> tuple[Vi
             steps_per_execution=_steps_per_execution(recipe),
         )
     batches = training_batches(recipe.data, builder, recipe.run.seed)
-    return model, _fit(model, batches, recipe.total_steps, callbacks)
+    validation = evaluation_batches(recipe.data, builder, recipe.data.validation_split)
+    return model, _fit(model, batches, recipe.total_steps, callbacks, validation)
 
 
 def evaluate(model: VisionTransformer, data: Data, split: str) -> float:
@@ -82,7 +91,13 @@ def _steps_per_execution(recipe) -> int:
     return math.gcd(recipe.run.steps_per_execution, recipe.total_steps // _epochs(recipe.total_steps))
 
 
-def _fit(model, batches, total_steps, callbacks):
+def _fit(model, batches, total_steps, callbacks, validation=None):
     epochs = _epochs(total_steps)
-    history = model.fit(batches, epochs=epochs, steps_per_epoch=total_steps // epochs, callbacks=list(callbacks))
+    history = model.fit(
+        batches,
+        epochs=epochs,
+        steps_per_epoch=total_steps // epochs,
+        validation_data=validation,
+        callbacks=list(callbacks),
+    )
     return history.history

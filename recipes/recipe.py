@@ -125,8 +125,6 @@ class FineTune:
     """
 
     data: Data = field(default_factory=lambda: Data(image_size=384))
-    optimizer: Optimizer = field(
-        default_factory=lambda: Optimizer(name="sgd", learning_rate=0.03, warmup_steps=500)
-    )
+    optimizer: Optimizer = field(default_factory=lambda: Optimizer(name="sgd", learning_rate=0.03, warmup_steps=500))
     run: Run = field(default_factory=Run)
     total_steps: int = 20_000

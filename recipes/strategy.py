@@ -30,9 +30,7 @@ def choose_strategy(name: str) -> tf.distribute.Strategy:
         return tf.distribute.MultiWorkerMirroredStrategy()
     if name == "one-device":
         return tf.distribute.get_strategy()
-    raise ValueError(
-        f"`strategy` must be one of auto, tpu, mirrored, multi-worker, one-device. Received: {name!r}"
-    )
+    raise ValueError(f"`strategy` must be one of auto, tpu, mirrored, multi-worker, one-device. Received: {name!r}")
 
 
 def _sees_tpu() -> bool:

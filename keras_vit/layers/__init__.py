@@ -4,6 +4,7 @@ from keras_vit.layers.attention import SelfAttention as SelfAttention
 from keras_vit.layers.encoder import Encoder as Encoder
 from keras_vit.layers.encoder import EncoderBlock as EncoderBlock
 from keras_vit.layers.mlp import Mlp as Mlp
+from keras_vit.layers.norm import LayerNorm as LayerNorm
 from keras_vit.layers.patches import ExtractPatches as ExtractPatches
 from keras_vit.layers.patches import PatchEmbedding as PatchEmbedding
 from keras_vit.layers.pooling import AttentionPooling as AttentionPooling

@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_vit.layers.attention import SelfAttention
 from keras_vit.layers.mlp import Mlp
+from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.stochastic_depth import StochasticDepth
 
 # Seeds that each block draws from the encoder's: the blocks' masks are independent, and a seed fixes them all.
@@ -56,11 +57,11 @@ class EncoderBlock(keras.layers.Layer):
         }
         dtype = self.dtype_policy
         seeds = [None] * 5 if seed is None else [seed + i for i in range(5)]
-        self.norm_attention = keras.layers.LayerNormalization(epsilon=epsilon, dtype=dtype, name="norm_attention")
+        self.norm_attention = LayerNorm(epsilon, dtype=dtype, name="norm_attention")
         self.attention = SelfAttention(num_heads, attention_dropout, seed=seeds[0], dtype=dtype, name="attention")
         self.dropout = keras.layers.Dropout(dropout, seed=seeds[1], dtype=dtype, name="dropout")
         self.drop_attention = StochasticDepth(stochastic_depth, seed=seeds[2], dtype=dtype, name="drop_attention")
-        self.norm_mlp = keras.layers.LayerNormalization(epsilon=epsilon, dtype=dtype, name="norm_mlp")
+        self.norm_mlp = LayerNorm(epsilon, dtype=dtype, name="norm_mlp")
         self.drop_mlp = StochasticDepth(stochastic_depth, seed=seeds[3], dtype=dtype, name="drop_mlp")
         self.mlp = Mlp(mlp_dim, dropout, gelu, seed=seeds[4], dtype=dtype, name="mlp")
 
@@ -129,7 +130,7 @@ class Encoder(keras.layers.Layer):
             )
             for i in range(depth)
         ]
-        self.norm = keras.layers.LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name="norm")
+        self.norm = LayerNorm(epsilon, dtype=self.dtype_policy, name="norm")
 
     def build(self, input_shape):
         for layer in (*self.blocks, self.norm):

@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_vit.layers.attention import attention_weights, check_heads, merge_heads, split_heads
 from keras_vit.layers.mlp import Mlp
+from keras_vit.layers.norm import LayerNorm
 
 POOLINGS = ("token", "gap", "map", "none")
 
@@ -59,7 +60,7 @@ class AttentionPooling(keras.layers.Layer):
         super().__init__(**kwargs)
         self.config = {"num_heads": num_heads, "mlp_dim": mlp_dim, "gelu": gelu, "epsilon": epsilon}
         self.num_heads = num_heads
-        self.norm = keras.layers.LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name="norm")
+        self.norm = LayerNorm(epsilon, dtype=self.dtype_policy, name="norm")
         self.mlp = Mlp(mlp_dim, gelu=gelu, dtype=self.dtype_policy, name="mlp")
 
     def build(self, input_shape):

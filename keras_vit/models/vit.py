@@ -138,11 +138,19 @@ class VisionTransformer(keras.Model):
         return keras.layers.Dense(self.num_classes, kernel_initializer="zeros", dtype=precise, name="head")
 
     def build(self, input_shape):
-        shape = input_shape
-        stages = (self.patch_embedding, self.class_token, self.positions, self.dropout, self.encoder)
-        for layer in (*stages, self.pooling, self.pre_logits, self.head):
+        for layer, shape in self._stages(input_shape):
+            layer.build(shape)
+
+    def compute_output_shape(self, input_shape):
+        *_, (last, shape) = self._stages(input_shape)
+        return last.compute_output_shape(shape)
+
+    def _stages(self, shape):
+        """The layers in the order of the forward pass, each with the shape of its input."""
+        tokens = (self.patch_embedding, self.class_token, self.positions, self.dropout, self.encoder)
+        for layer in (*tokens, self.pooling, self.pre_logits, self.head):
             if layer is not None:
-                layer.build(shape)
+                yield layer, shape
                 shape = layer.compute_output_shape(shape)
 
     def call(self, images, training=None):

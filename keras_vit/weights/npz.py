@@ -16,7 +16,11 @@ from keras_vit.layers.positions import resample_grid
 from keras_vit.weights.match import LoadReport, check_match, check_values
 from keras_vit.weights.transfer import POSITIONS, in_part, named_weights
 
-PRE_LINEN = {"MultiHeadDotProductAttention_1": "MultiHeadDotProductAttention_0", "LayerNorm_2": "LayerNorm_1", "MlpBlock_3": "MlpBlock_0"}
+PRE_LINEN = {
+    "MultiHeadDotProductAttention_1": "MultiHeadDotProductAttention_0",
+    "LayerNorm_2": "LayerNorm_1",
+    "MlpBlock_3": "MlpBlock_0",
+}
 PARTS = {
     "patch_embedding/projection": "embedding",
     "encoder/norm": "Transformer/encoder_norm",

@@ -1,0 +1,105 @@
+"""Pictures of what the other files measure: arrays in, matplotlib figures out. h w patch grid, H W pixels, n pictures."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+INK, ACCENT, MUTED = "#1f2933", "#c2410c", "#9aa5b1"
+
+
+def image_grid(rows, row_titles, column_titles=(), size=0.95) -> Figure:
+    """Rows of small pictures with a title each, such as originals above what a model makes of them.
+
+    Args:
+        rows: Lists of arrays (H, W, 3) uint8 or (H, W, 4) float in [0, 1].
+        row_titles: One a row.
+        column_titles: One a column, or none.
+        size: Side of a picture in inches.
+    """
+    columns = max(map(len, rows))
+    figure = Figure(figsize=(size * columns + 1.75, size * len(rows) + 0.3 * bool(column_titles)), layout="constrained")
+    axes = figure.subplots(len(rows), columns, squeeze=False)
+    for line, pictures, title in zip(axes, rows, row_titles):
+        for axis, picture in zip(line, pictures):
+            axis.imshow(picture, interpolation="nearest")
+            axis.set(xticks=[], yticks=[])
+            axis.spines[:].set_color(MUTED)
+        line[0].set_ylabel(title, rotation=0, ha="right", va="center", fontsize=9, color=INK, labelpad=8)
+    for axis, title in zip(axes[0], column_titles):
+        axis.set_title(title, fontsize=9, color=INK)
+    return figure
+
+
+def overlay(image, heat) -> np.ndarray:
+    """A picture (H, W, 3) uint8 with a map (H, W) in [0, 1] over it: dim and grey where it is 0, bright where it is 1."""
+    grey = np.asarray(image, "float32").mean(axis=-1, keepdims=True) / 255
+    colour = np.array([1.0, 0.45, 0.1])
+    heat = np.asarray(heat)[..., None]
+    mixed = grey * (0.35 + 0.35 * (1 - heat)) + colour * heat * 0.65  # (H, W, 3)
+    return (np.clip(mixed, 0, 1) * 255).astype("uint8")
+
+
+def curves(series, ylabel, xlabel="update", percent=False) -> Figure:
+    """Lines over training.
+
+    Args:
+        series: Label to (x, y, (line style, colour)), in matplotlib's terms.
+    """
+    figure = Figure(figsize=(4.6, 3.0), layout="constrained")
+    axis = figure.subplots()
+    for label, (x, y, (style, colour)) in series.items():
+        axis.plot(x, np.asarray(y) * (100 if percent else 1), style, color=colour, label=label, linewidth=1.8)
+    axis.set(xlabel=xlabel, ylabel=ylabel)
+    axis.grid(color="#e4e7eb")
+    axis.spines[["top", "right"]].set_visible(False)
+    if len(series) > 1:
+        axis.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def bars(groups, labels, ylabel) -> Figure:
+    """Groups of two bars with their values on top.
+
+    Args:
+        groups: Name of a group to its two values in percent.
+        labels: Names of the first and the second bar.
+    """
+    figure = Figure(figsize=(4.6, 3.0), layout="constrained")
+    axis = figure.subplots()
+    places = np.arange(len(groups))
+    for offset, label, colour, values in zip((-0.2, 0.2), labels, (MUTED, ACCENT), zip(*groups.values())):
+        drawn = axis.bar(places + offset, values, 0.38, label=label, color=colour)
+        axis.bar_label(drawn, fmt="%.1f", fontsize=9, padding=2)
+    axis.set(xticks=places, ylabel=ylabel, ylim=(0, 112), yticks=range(0, 101, 20))
+    axis.set_xticklabels(list(groups))
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(fontsize=8, frameon=False, loc="upper left", ncols=2)
+    return figure
+
+
+def similarity_maps(similarity) -> Figure:
+    """The paper's figure 7, centre: for each patch the similarity of its position embedding to all, (h, w, h, w)."""
+    h, w = similarity.shape[:2]
+    figure = Figure(figsize=(4.6, 4.6 * h / w), layout="constrained")
+    axes = figure.subplots(h, w, squeeze=False)
+    for i in range(h):
+        for j in range(w):
+            drawn = axes[i, j].imshow(similarity[i, j], vmin=-1, vmax=1, cmap="viridis")
+            axes[i, j].set(xticks=[], yticks=[])
+    figure.colorbar(drawn, ax=axes, shrink=0.6, label="cosine similarity")
+    figure.supxlabel("column of the patch", fontsize=9)
+    figure.supylabel("row of the patch", fontsize=9)
+    return figure
+
+
+def confusion_matrix(counts, names) -> Figure:
+    """How often a picture of class i (row) was called class j (column); (classes, classes) integers."""
+    figure = Figure(figsize=(4.6, 4.4), layout="constrained")
+    axis = figure.subplots()
+    axis.imshow(np.log1p(counts), cmap="Oranges")
+    for i, j in np.argwhere(counts):
+        axis.text(j, i, counts[i, j], ha="center", va="center", fontsize=8, color="white" if i == j else INK)
+    axis.set(xticks=range(len(names)), yticks=range(len(names)), xlabel="the model says", ylabel="it is")
+    axis.set_xticklabels(names)
+    axis.set_yticklabels(names)
+    axis.spines[:].set_visible(False)
+    return figure

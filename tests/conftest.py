@@ -1,0 +1,56 @@
+"""Two logical CPUs for the tests of tf.distribute, seeds, and toy models. Nothing here reaches the network."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+TOY = {"image_size": 16, "patch_size": 4, "depth": 2, "width": 12, "mlp_dim": 24, "num_heads": 3, "num_classes": 5}
+
+
+@pytest.fixture(autouse=True)
+def _fresh_state():
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(0)
+
+
+@pytest.fixture
+def toy():
+    """Builds a toy VisionTransformer; keyword arguments override `TOY`."""
+    return lambda **changes: keras_vit.VisionTransformer(**{**TOY, **changes})
+
+
+@pytest.fixture
+def trained_toy(toy):
+    """A toy whose weights are all random: a head of zeros would hide differences before it."""
+
+    def build(**changes):
+        model = toy(**changes)
+        random = np.random.default_rng(7)
+        for weight in model.weights:
+            weight.assign(weight + 0.1 * random.standard_normal(weight.shape))
+        return model
+
+    return build
+
+
+@pytest.fixture
+def images():
+    """(3, 16, 16, 3) float32 in [-1, 1]."""
+    return np.random.default_rng(1).uniform(-1, 1, (3, 16, 16, 3)).astype("float32")
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory):
+    """Where TensorFlow Datasets prepares the digits, once for all tests."""
+    return str(tmp_path_factory.mktemp("tfds"))
