@@ -10,13 +10,15 @@ class Corruption(NamedTuple):
 
     Attributes:
         corrupted: (B, M) int32, the numbers of the corrupted patches, in random order.
-        masked: (B, N) bool, where the [mask] embedding goes.
-        source: (B, N) int32, the patch whose embedding each patch gets; its own number unless it is replaced.
+        source: (B, N) int32, the patch whose embedding each patch gets: `MASK` for the [mask] embedding, another's number
+            for a replaced patch, else its own.
     """
 
     corrupted: tf.Tensor
-    masked: tf.Tensor
     source: tf.Tensor
+
+
+MASK = -1
 
 
 def corrupted_count(num_patches: int, fraction: float) -> int:
@@ -65,4 +67,4 @@ def draw_corruption(seed, batch_size, num_patches, fraction=0.5, masked_share=0.
     own = tf.range(num_patches)[None]
     step = tf.random.stateless_uniform((batch_size, num_patches), seeds[2], 1, num_patches, tf.int32)
     other = tf.math.floormod(own + step, num_patches)  # any patch but its own
-    return Corruption(corrupted, masked, tf.where(replaced, other, own))
+    return Corruption(corrupted, tf.where(masked, MASK, tf.where(replaced, other, own)))

@@ -60,7 +60,7 @@ def training_pixels(data: Data, builder, seed: int) -> tf.data.Dataset:
         examples = examples.map(_resize_to(data.image_size), tf.data.AUTOTUNE)
     if data.cache:
         examples = examples.cache()
-    examples = examples.shuffle(data.shuffle_images, seed=seed).repeat()
+    examples = _shuffled_forever(examples, data.shuffle_images, seed)
     if cropped or data.flip:
         examples = examples.enumerate().map(_augmentation(data, seed), tf.data.AUTOTUNE)
     return _distributable(examples.batch(data.batch_size, drop_remainder=True))
@@ -127,6 +127,16 @@ def _chosen(builder, split, labels_per_class, seed) -> np.ndarray:
             )
         chosen[random.choice(members, labels_per_class, replace=False)] = True
     return chosen
+
+
+def _shuffled_forever(examples, buffer_images, seed):
+    """Epoch after epoch in an order drawn from (seed, epoch); `shuffle().repeat()` would also count former iterators."""
+
+    def epoch(number):
+        tf.random.set_seed(1)  # of this graph only: `shuffle` would mix the program's global seed in
+        return examples.shuffle(buffer_images, seed=seed * 1_000_003 + number, reshuffle_each_iteration=False)
+
+    return tf.data.Dataset.counter().flat_map(epoch)
 
 
 def _rgb(image):

@@ -98,6 +98,7 @@ def _fit(model, batches, total_steps, callbacks, validation=None):
         epochs=epochs,
         steps_per_epoch=total_steps // epochs,
         validation_data=validation,
+        shuffle=False,  # the data is shuffled already, by the seed
         callbacks=list(callbacks),
     )
     return history.history

@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_vit.images import normalize
-from keras_vit.recipes.corruption import draw_corruption
+from keras_vit.recipes.corruption import MASK, draw_corruption
 from keras_vit.recipes.patch_targets import output_shape, patch_targets
 from keras_vit.recipes.recipe import MaskedPatch
 
@@ -22,17 +22,24 @@ class MaskedPatchModel(keras.Model):
 
     Patch embeddings are corrupted before class token and positions are added. The head starts at zeros.
 
-    Input: {"images": (B, H, W, 3) float in [-1, 1], "corrupted": (B, M) int32, "masked": (B, N) bool,
-    "source": (B, N) int32}, see `Corruption`. Output: predictions for the corrupted patches, float32: (B, M, 512),
+    Input: {"images": (B, H, W, 3) float in [-1, 1], "corrupted": (B, M) int32, "source": (B, N) int32}, see `Corruption`.
+    Output: predictions for the corrupted patches, float32: (B, M, 512),
     (B, M, 16, 512) or (B, M, P * P * 3), see `patch_targets`.
 
     Args:
-        vit: The `VisionTransformer` to train; its pooling and head are not used.
+        vit: The `VisionTransformer` to train, without a head; its pooling is not used.
         target: "mean_color", "downsampled_color" or "pixels".
+
+    Raises:
+        ValueError: The model has a head, which would not learn.
     """
 
     def __init__(self, vit, target="mean_color", **kwargs):
         super().__init__(dtype=vit.dtype_policy, **kwargs)
+        if vit.head or vit.pre_logits:
+            raise ValueError(
+                f"Masked patches train a model without a head, but {vit.name} has one. Pass vit.with_head(0)."
+            )
         self.vit = vit
         self.target = target
         self.patch_shape = output_shape(vit.patch_size, target)
@@ -52,16 +59,17 @@ class MaskedPatchModel(keras.Model):
         self.head.build((None, None, width))
 
     def call(self, inputs, training=None):
-        embeddings = self.corrupt(self.vit.embed(inputs["images"]), inputs["masked"], inputs["source"])
+        embeddings = self.corrupt(self.vit.embed(inputs["images"]), inputs["source"])
         tokens = self.vit.encode(embeddings, training=training)[:, self.vit.prefix_tokens :]  # (B, N, D)
         chosen = ops.take_along_axis(tokens, inputs["corrupted"][..., None], axis=1)  # (B, M, D)
         predictions = self.head(chosen)
         return ops.reshape(predictions, (-1, chosen.shape[1], *self.patch_shape))
 
-    def corrupt(self, embeddings, masked, source):
+    def corrupt(self, embeddings, source):
         """Patch embeddings (B, N, D) with those of other patches and the [mask] embedding in their places."""
-        embeddings = ops.take_along_axis(embeddings, source[..., None], axis=1)  # (B, N, D)
-        return ops.where(masked[..., None], ops.cast(self.mask, embeddings.dtype), embeddings)
+        source = source[..., None]  # (B, N, 1)
+        moved = ops.take_along_axis(embeddings, ops.maximum(source, 0), axis=1)  # (B, N, D)
+        return ops.where(source == MASK, ops.cast(self.mask, moved.dtype), moved)
 
     def get_config(self):
         return {**super().get_config(), "vit": keras.saving.serialize_keras_object(self.vit), "target": self.target}

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_vit.images import normalize
 from keras_vit.layers import ExtractPatches
-from keras_vit.recipes.corruption import draw_corruption
+from keras_vit.recipes.corruption import MASK, draw_corruption
 from keras_vit.recipes.masked_patch import MaskedPatchModel
 from keras_vit.recipes.patch_targets import color_of, patch_targets
 from keras_vit.recipes.recipe import MaskedPatch
@@ -43,8 +43,8 @@ def reconstruct(model: MaskedPatchModel, pixels, recipe: MaskedPatch, seed: int 
     predicted = true.copy()
     np.put_along_axis(predicted, corruption.corrupted.numpy()[..., None, None], _colors(values, recipe.target), axis=1)
     cut = ExtractPatches(vit.patch_size)(tf.cast(pixels, tf.float32))  # (B, N, P*P*3)
-    seen = tf.gather(cut, corruption.source, axis=1, batch_dims=1).numpy()
-    masked = np.repeat(corruption.masked.numpy()[..., None], seen.shape[-1], axis=-1)  # (B, N, P*P*3)
+    seen = tf.gather(cut, tf.maximum(corruption.source, 0), axis=1, batch_dims=1).numpy()
+    masked = np.repeat(corruption.source.numpy()[..., None] == MASK, seen.shape[-1], axis=-1)  # (B, N, P*P*3)
     return Reconstruction(
         seen=_assembled(seen, vit.grid, vit.patch_size).astype("uint8"),
         masked=_assembled(masked, vit.grid, vit.patch_size)[..., 0],

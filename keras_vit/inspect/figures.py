@@ -19,6 +19,8 @@ def image_grid(rows, row_titles, column_titles=(), size=0.95) -> Figure:
     figure = Figure(figsize=(size * columns + 1.75, size * len(rows) + 0.3 * bool(column_titles)), layout="constrained")
     axes = figure.subplots(len(rows), columns, squeeze=False)
     for line, pictures, title in zip(axes, rows, row_titles):
+        for axis in line[len(pictures) :]:
+            axis.set_axis_off()
         for axis, picture in zip(line, pictures):
             axis.imshow(picture, interpolation="nearest")
             axis.set(xticks=[], yticks=[])

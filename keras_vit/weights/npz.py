@@ -49,9 +49,9 @@ def read_npz(path) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise FileNotFoundError(f"There is no weights file {path.absolute()}.")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             return {_linen_name(name): file[name] for name in file.files}
-    except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile, zipfile.LargeZipFile) as error:
+    except (ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile) as error:
         raise ValueError(
             f"{path} cannot be read as an .npz file of plain arrays: {error}. A download that broke off looks like "
             "this; fetch the file again."
@@ -98,15 +98,17 @@ def load_npz(model, path, skip=(), weights_image_size=None, method="corners", ar
         if name == POSITIONS and value.shape[-1] == variables[name].shape[-1]:
             value, resized = _fitted_positions(model, path, value, weights_image_size, method)
         if value.shape != tuple(variables[name].shape):
-            misshapen.append((" + ".join(names), value.shape, variables[name].shape))
+            misshapen.append((_together(names), value.shape, variables[name].shape))
         values[name] = value
+    shape = {name: model.arguments[name] for name in ("depth", "width", "mlp_dim", "num_heads", "patch_size")}
+    head = {name: model.arguments[name] for name in ("pooling", "class_token", "representation_size", "num_classes")}
     hint = (
-        f"The model is {model.name}: {model.arguments}. Build the variant that the file was made for, "
-        "or leave parts out with skip=(...)."
+        f"The model is {model.name} with {shape | head}. Build what the file was made for, or leave parts out with "
+        "skip=(...)."
     )
     check_match(path, missing, unused, misshapen, hint)
     for name, value in values.items():
-        check_values(path, " + ".join(sources[name]), value)
+        check_values(path, _together(sources[name]), value)
     for name, value in values.items():
         variables[name].assign(value)
     return LoadReport(len(values), skipped, kept, resized)
@@ -124,6 +126,13 @@ def source_names(name: str) -> tuple[str, ...]:
     if block[2] == "attention/qkv":
         return tuple(f"{prefix}/MultiHeadDotProductAttention_0/{kind}/{leaf}" for kind in ("query", "key", "value"))
     return (f"{prefix}/{BLOCK_PARTS[block[2]]}/{LEAVES[leaf]}",)
+
+
+def _together(names) -> str:
+    """One name for messages: ".../{query,key,value}/kernel" for the three that are fused."""
+    if len(names) == 1:
+        return names[0]
+    return names[0].replace("/query/", "/{query,key,value}/")
 
 
 def _linen_name(name: str) -> str:

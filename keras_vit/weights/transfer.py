@@ -1,5 +1,7 @@
 """Weights from one of our models to another that differs in its head or its picture size."""
 
+from keras import ops
+
 from keras_vit.layers.positions import resample_grid
 
 POSITIONS = "positions/table"
@@ -27,7 +29,7 @@ def copy_weights(source, target, skip=(), method="corners"):
     for name, variable in named_weights(target).items():
         if in_part(name, skip):
             continue
-        value = values[name].numpy() if hasattr(values[name], "numpy") else values[name]
+        value = ops.convert_to_numpy(values[name])
         if name == POSITIONS and source.grid != target.grid:
             value = resample_grid(value, source.grid, target.grid, method, source.prefix_tokens)
         variable.assign(value)

@@ -1,0 +1,48 @@
+"""A small trained classifier and pictures that it knows, for all export tests."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+
+
+@pytest.fixture(scope="session")
+def pictures():
+    """(60, 16, 16, 3) float32 in [-1, 1] and labels: the class is the quarter that is bright."""
+    random = np.random.default_rng(0)
+    images = random.uniform(-1, 0, (60, 16, 16, 3)).astype("float32")
+    labels = np.arange(60) % 4
+    for image, label in zip(images, labels):
+        row, column = divmod(label, 2)
+        image[8 * row : 8 * row + 8, 8 * column : 8 * column + 8] += 1
+    return images, labels
+
+
+@pytest.fixture(scope="session")
+def classifier(pictures):
+    keras.utils.set_random_seed(0)
+    model = keras_vit.VisionTransformer(
+        image_size=16, patch_size=4, depth=2, width=32, mlp_dim=64, num_heads=2, num_classes=4, dropout=0.1
+    )
+    model.compile(
+        keras.optimizers.Adam(3e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"]
+    )
+    model.fit(*pictures, epochs=30, verbose=0)
+    assert model.evaluate(*pictures, verbose=0, return_dict=True)["accuracy"] == 1
+    return model
+
+
+@pytest.fixture(scope="session")
+def artefacts(classifier, pictures, tmp_path_factory):
+    """Every kind of file that can be made of the classifier, by name."""
+    from keras_vit.export import write_saved_model, write_tflite
+
+    folder = tmp_path_factory.mktemp("exports")
+    files = write_tflite(classifier, folder / "tflite", calibration=pictures[0])
+    classifier.save(folder / "model.keras")
+    return {
+        **files,
+        "keras": folder / "model.keras",
+        "saved_model": write_saved_model(classifier, folder / "saved_model"),
+    }

@@ -1,0 +1,34 @@
+import numpy as np
+import pytest
+
+from keras_vit.export import check_parity
+
+
+def test_table_of_every_artefact(artefacts, classifier, pictures):
+    rows = {row.name: row for row in check_parity(classifier, artefacts, *pictures)}
+    assert set(rows) == set(artefacts)
+    for name in ("keras", "saved_model", "float32"):
+        assert rows[name].accuracy == rows[name].agreement == 1
+        assert rows[name].max_difference < 1e-4
+    assert rows["dynamic-int8"].max_difference >= rows["dynamic-int8"].mean_difference > rows["float32"].mean_difference
+    for name, row in rows.items():
+        assert row.median_ms > 0
+        files = (
+            [artefacts[name]] if artefacts[name].is_file() else [f for f in artefacts[name].rglob("*") if f.is_file()]
+        )
+        assert row.size_bytes >= sum(file.stat().st_size for file in files)
+
+
+def test_differences_from_a_changed_model_are_seen(artefacts, classifier, pictures):
+    images, labels = pictures
+    changed = classifier.with_head(4)  # zeros: every class alike
+    (row,) = check_parity(changed, {"file": artefacts["float32"]}, images, labels)
+    assert row.accuracy == 1 and row.agreement == pytest.approx(0.25)
+    assert row.max_difference > 0.5
+
+
+def test_labels_must_match(artefacts, classifier, pictures):
+    with pytest.raises(ValueError, match="Received: 60, 59"):
+        check_parity(classifier, artefacts, pictures[0], pictures[1][:-1])
+    with pytest.raises(ValueError, match="at least one"):
+        check_parity(classifier, artefacts, np.zeros((0, 16, 16, 3)), [])

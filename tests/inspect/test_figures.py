@@ -1,0 +1,43 @@
+"""Figures are looked at by people; here, that they show the arrays they were given."""
+
+import numpy as np
+
+from keras_vit.inspect import figures
+
+
+def test_image_grid_shows_every_picture_once():
+    pictures = list(np.random.default_rng(0).integers(0, 255, (3, 4, 4, 3), "uint8"))
+    figure = figures.image_grid([pictures, pictures[:2]], ["above", "below"], ["a", "b", "c"])
+    shown = [axis.images[0].get_array() for axis in figure.axes if axis.images]
+    assert len(shown) == 5
+    np.testing.assert_array_equal(shown[1], pictures[1])
+    assert [axis.get_ylabel() for axis in figure.axes if axis.get_ylabel()] == ["above", "below"]
+
+
+def test_rows_shorter_than_the_grid_leave_no_empty_frames():
+    picture = np.zeros((2, 2, 3), "uint8")
+    figure = figures.image_grid([[picture] * 3, [picture]], ["a", "b"])
+    assert sum(axis.axison for axis in figure.axes) == 4
+
+
+def test_overlay_is_brighter_where_attention_is():
+    image = np.full((2, 2, 3), 128, "uint8")
+    mixed = figures.overlay(image, np.array([[0.0, 0.5], [0.75, 1.0]]))
+    assert mixed.dtype == np.uint8
+    red = mixed[..., 0].ravel().astype(int)
+    assert (np.diff(red) > 0).all()
+
+
+def test_curves_and_bars_show_the_values():
+    figure = figures.curves({"loss": ([1, 2], [0.5, 0.25], ("-", "red"))}, "accuracy, %", percent=True)
+    np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), [50, 25])
+    figure = figures.bars({"few": (50.0, 90.0), "all": (95.0, 98.0)}, ("before", "after"), "%")
+    assert [patch.get_height() for patch in figure.axes[0].patches] == [50, 95, 90, 98]
+
+
+def test_similarity_maps_and_confusion():
+    similarity = np.random.default_rng(0).uniform(-1, 1, (2, 3, 2, 3))
+    figure = figures.similarity_maps(similarity)
+    np.testing.assert_array_equal(figure.axes[4].images[0].get_array(), similarity[1, 1])
+    figure = figures.confusion_matrix(np.array([[3, 1], [0, 7]]), ["a", "b"])
+    assert sorted(text.get_text() for text in figure.axes[0].texts) == ["1", "3", "7"]

@@ -1,0 +1,35 @@
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.inspect.rollout import rollout
+
+
+def test_rollout_by_hand():
+    # Two layers, one head, a class token and two patches.
+    a = np.array([[0.2, 0.8, 0.0], [0.0, 1.0, 0.0], [0.5, 0.0, 0.5]])
+    b = np.array([[0.0, 0.5, 0.5], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    first, second = (a + np.eye(3)) / 2, (b + np.eye(3)) / 2
+    expected = (second @ first)[0, 1:]
+    np.testing.assert_allclose(rollout(np.stack([a, b])[None, :, None]), expected[None] / expected.max())
+
+
+def test_heads_are_averaged():
+    heads = np.random.default_rng(0).dirichlet(np.ones(5), (2, 3, 4, 5))
+    np.testing.assert_allclose(rollout(heads), rollout(heads.mean(axis=2, keepdims=True)))
+
+
+def test_without_class_token_all_rows_count():
+    attention = np.random.default_rng(0).dirichlet(np.ones(4), (1, 1, 1, 4))
+    expected = ((attention[0, 0, 0] + np.eye(4)) / 2).mean(axis=0)
+    np.testing.assert_allclose(rollout(attention, prefix_tokens=0)[0], expected / expected.max())
+
+
+@pytest.mark.parametrize("changes", [{}, {"pooling": "gap"}, {"image_size": (8, 24)}])
+def test_maps_have_the_pictures_size_and_range(trained_toy, changes):
+    model = trained_toy(**changes)
+    images = np.random.default_rng(0).uniform(-1, 1, (2, *model.image_size, 3)).astype("float32")
+    maps = keras_vit.attention_rollout(model, images)
+    assert maps.shape == (2, *model.image_size)
+    assert maps.min() >= 0 and maps.max() <= 1 + 1e-6
+    assert maps.std() > 0.01

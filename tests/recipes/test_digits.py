@@ -1,0 +1,30 @@
+import numpy as np
+from sklearn.datasets import load_digits
+
+from keras_vit.recipes.data import class_names, open_dataset
+from keras_vit.recipes.digits import SPLITS
+from keras_vit.recipes.recipe import Data
+
+
+def test_splits_hold_every_picture_once(data_dir):
+    builder = open_dataset(Data(dataset="digits", data_dir=data_dir))
+    assert {name: split.num_examples for name, split in builder.info.splits.items()} == SPLITS
+    assert class_names(builder) == [str(digit) for digit in range(10)]
+    found = [
+        (e["image"].tobytes(), int(e["label"])) for name in SPLITS for e in builder.as_dataset(name).as_numpy_iterator()
+    ]
+    digits = load_digits()
+    pictures = np.round(digits.images * 255 / 16).astype("uint8")
+    assert sorted(found) == sorted((image.tobytes(), int(label)) for image, label in zip(pictures, digits.target))
+
+
+def test_splits_never_change(data_dir):
+    builder = open_dataset(Data(dataset="digits", data_dir=data_dir))
+    labels = {name: [int(e["label"]) for e in builder.as_dataset(name).take(8).as_numpy_iterator()] for name in SPLITS}
+    assert labels == {
+        "train": [2, 8, 2, 6, 6, 7, 1, 9],
+        "validation": [2, 0, 0, 7, 7, 4, 5, 3],
+        "test": [0, 9, 6, 9, 8, 4, 5, 8],
+    }
+    counts = np.bincount([int(e["label"]) for e in builder.as_dataset("train").as_numpy_iterator()])
+    assert counts.min() >= 100  # room for 100 labels a class
