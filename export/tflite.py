@@ -69,8 +69,8 @@ def _checked(calibration, model) -> np.ndarray:
     shape = (*model.image_size, 3)
     if calibration is None or len(calibration) < MIN_CALIBRATION_IMAGES or np.shape(calibration)[1:] != shape:
         raise ValueError(
-            f"Format 'int8' needs `calibration`: at least {MIN_CALIBRATION_IMAGES} pictures (n, {', '.join(map(str, shape))}) "
-            f"float32 in the model's range, best 100 to 500 of the training set. "
+            f"Format 'int8' needs `calibration`: at least {MIN_CALIBRATION_IMAGES} pictures "
+            f"(n, {', '.join(map(str, shape))}) float32 in the model's range, best 100 to 500 of the training set. "
             f"Received: {'nothing' if calibration is None else np.shape(calibration)}"
         )
     return np.asarray(calibration, "float32")

@@ -1,7 +1,8 @@
 """The published sizes of the Vision Transformer, and the parser of names such as "B/16".
 
-A variant is a row of a table, not a function body. Ti, S: "How to train your ViT?" (arXiv 2106.10270), Table 1. B, L, H:
-"An Image is Worth 16x16 Words" (arXiv 2010.11929), Table 1. g, G: "Scaling Vision Transformers" (arXiv 2106.04560), Table 2.
+A variant is a row of a table, not a function body. Ti, S: "How to train your ViT?" (arXiv 2106.10270), Table 1. B, L,
+H: "An Image is Worth 16x16 Words" (arXiv 2010.11929), Table 1. g, G: "Scaling Vision Transformers" (arXiv 2106.04560),
+Table 2.
 """
 
 from dataclasses import dataclass

@@ -23,7 +23,8 @@ def ViT(
         image_size: Pixels, one number or (height, width); positions of the file are resampled to it.
         num_classes: By default those of the file, 1000 without one. Another number than the file's gives a new head of
             zeros, and drops the file's hidden tanh layer, as the paper does for fine-tuning. 0 for no head.
-        weights_image_size: Picture size that the file was trained at, needed only if its grid of positions is not square.
+        weights_image_size: Picture size that the file was trained at, needed only if its grid of positions is not
+            square.
         resample: How positions are resampled, see `resample_grid`.
         **arguments: Of `VisionTransformer`: pooling, class_token, representation_size, dropout, gelu, dtype, ...
 

@@ -1,4 +1,4 @@
-"""Which patches of a batch are corrupted, and how: the paper's appendix B.1.2. B batch, N patches, M corrupted patches."""
+"""Which patches of a batch are corrupted, and how: the paper's appendix B.1.2. B batch, N patches, M corrupted."""
 
 from typing import NamedTuple
 
@@ -10,8 +10,8 @@ class Corruption(NamedTuple):
 
     Attributes:
         corrupted: (B, M) int32, the numbers of the corrupted patches, in random order.
-        source: (B, N) int32, the patch whose embedding each patch gets: `MASK` for the [mask] embedding, another's number
-            for a replaced patch, else its own.
+        source: (B, N) int32, the patch whose embedding each patch gets: `MASK` for the [mask] embedding, another's
+            number for a replaced patch, else its own.
     """
 
     corrupted: tf.Tensor
@@ -40,7 +40,8 @@ def draw_corruption(seed, batch_size, num_patches, fraction=0.5, masked_share=0.
         batch_size, num_patches: B and N.
         fraction: Share of the patches that is corrupted, exactly (rounded to whole patches).
         masked_share: Probability that a corrupted patch becomes the [mask] embedding.
-        replaced_share: Probability that it becomes another random patch's embedding of the same picture; else it is kept.
+        replaced_share: Probability that it becomes another random patch's embedding of the same picture; else it is
+            kept.
 
     Raises:
         ValueError: A fraction or share is out of range.

@@ -33,8 +33,8 @@ def open_dataset(data: Data):
         builder.download_and_prepare()
     if not {"image", "label"} <= set(builder.info.features or ()):
         raise ValueError(
-            f"The data set {data.dataset!r} has the features {sorted(builder.info.features or ())}; 'image' and 'label' "
-            "are needed."
+            f"The data set {data.dataset!r} has the features {sorted(builder.info.features or ())}; "
+            "'image' and 'label' are needed."
         )
     return builder
 
@@ -75,7 +75,8 @@ def training_batches(data: Data, builder, seed: int) -> tf.data.Dataset:
 def evaluation_batches(data: Data, builder, split: str) -> tf.data.Dataset:
     """Every picture once, in order: ((B, H, W, 3) float32 in [-1, 1], (B,) labels, (B,) float32 weights).
 
-    The last batch is filled up with black pictures of weight 0, so that shapes are static and every picture counts once.
+    The last batch is filled up with black pictures of weight 0, so that shapes are static and every picture counts
+    once.
     """
     examples = _decoded(data, builder, split).map(_resize_to(data.image_size), tf.data.AUTOTUNE)
     examples = examples.map(lambda image, label: (image, label, 1.0))
@@ -130,7 +131,7 @@ def _chosen(builder, split, labels_per_class, seed) -> np.ndarray:
 
 
 def _shuffled_forever(examples, buffer_images, seed):
-    """Epoch after epoch in an order drawn from (seed, epoch); `shuffle().repeat()` would also count former iterators."""
+    """Epoch after epoch, in an order drawn from (seed, epoch); `shuffle().repeat()` also counts former iterators."""
 
     def epoch(number):
         tf.random.set_seed(1)  # of this graph only: `shuffle` would mix the program's global seed in
@@ -149,7 +150,7 @@ def _resize_to(size):
 
 
 def _augmentation(data: Data, seed: int):
-    """The Inception crop of the paper's code (area, aspect 3/4 to 4/3, bilinear) and a flip, keyed by the example's number."""
+    """The Inception crop of the paper's code (aspect 3/4 to 4/3, bilinear) and a flip, keyed by the example's number."""
 
     def augment(number, example):
         image, label = example

@@ -29,8 +29,8 @@ class Digits(tfds.core.GeneratorBasedBuilder):
         )
 
     def _split_generators(self, dl_manager):
-        # The file's order follows its writers, so the splits are drawn, once and for all: RandomState never changes, and
-        # 2 is its first seed that leaves 100 training pictures of every class.
+        # The file's order follows its writers, so the splits are drawn, once and for all: RandomState never changes,
+        # and 2 is its first seed that leaves 100 training pictures of every class.
         order = np.random.RandomState(2).permutation(sum(SPLITS.values()))
         bounds = np.cumsum(list(SPLITS.values()))[:-1]
         return {name: self._generate_examples(part) for name, part in zip(SPLITS, np.split(order, bounds))}

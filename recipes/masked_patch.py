@@ -22,7 +22,8 @@ class MaskedPatchModel(keras.Model):
 
     Patch embeddings are corrupted before class token and positions are added. The head starts at zeros.
 
-    Input: {"images": (B, H, W, 3) float in [-1, 1], "corrupted": (B, M) int32, "source": (B, N) int32}, see `Corruption`.
+    Input: {"images": (B, H, W, 3) float in [-1, 1], "corrupted": (B, M) int32, "source": (B, N) int32}, see
+        `Corruption`.
     Output: predictions for the corrupted patches, float32: (B, M, 512),
     (B, M, 16, 512) or (B, M, P * P * 3), see `patch_targets`.
 
@@ -82,7 +83,7 @@ class MaskedPatchModel(keras.Model):
 
 
 def masked_patch_loss(target: str):
-    """Cross-entropy over colour classes, or the mean squared error of pixels; the outputs are corrupted patches only."""
+    """Cross-entropy over colour classes, or mean squared error of pixels; the model's outputs are corrupted patches."""
     if target == "pixels":
         return keras.losses.MeanSquaredError()
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)

@@ -59,7 +59,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     def __init__(self, learning_rate, decay, warmup_steps, total_steps):
         if warmup_steps >= total_steps:
             raise ValueError(
-                f"A warm-up of {warmup_steps} steps leaves nothing of a run of {total_steps} steps. Shorten warmup_steps."
+                f"A warm-up of {warmup_steps} steps leaves nothing of a run of {total_steps}. Shorten warmup_steps."
             )
         self.config = {
             "learning_rate": learning_rate,

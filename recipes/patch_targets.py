@@ -1,4 +1,4 @@
-"""What is predicted of a corrupted patch: the paper's appendix B.1.2, from pixels in [0, 255]. B batch, N patches, P side."""
+"""What is predicted of a corrupted patch, from pixels: appendix B.1.2. B batch, H W pixels, N patches, P patch side."""
 
 import tensorflow as tf
 
@@ -20,8 +20,8 @@ def patch_targets(pixels, patch_size, target: str):
         target: "mean_color", "downsampled_color" or "pixels".
 
     Returns:
-        "mean_color": (B, N) int32 in [0, 512), the mean colour at 3 bits a channel, red * 64 + green * 8 + blue. The paper
-        does not say where the 8 bins are cut; here they are equal, 32 levels each.
+        "mean_color": (B, N) int32 in [0, 512), the mean colour at 3 bits a channel: red * 64 + green * 8 + blue. The
+        paper does not say where the 8 bins are cut; here they are equal, 32 levels each.
         "downsampled_color": (B, N, 16) int32, the same of each of 4 x 4 cells, row by row.
         "pixels": (B, N, P * P * 3) float32 in [0, 1], in the order of `ExtractPatches`.
 

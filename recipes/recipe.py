@@ -26,15 +26,15 @@ class Data:
     """The pictures and how they reach the model.
 
     Args:
-        dataset: "digits" (scikit-learn's, 8 x 8 pixels), any name of TensorFlow Datasets, or "folder:/path" with the layout
-            of `tfds.ImageFolder`: /path/<split>/<class>/<picture>.
+        dataset: "digits" (scikit-learn's, 8 x 8 pixels), any name of TensorFlow Datasets, or "folder:/path" with the
+            layout of `tfds.ImageFolder`: /path/<split>/<class>/<picture>.
         train_split, validation_split, test_split: In TensorFlow Datasets' notation, such as "train[:99%]".
         data_dir: Where prepared data sets are kept; None for TensorFlow Datasets' own place.
         image_size: Side of the square picture that the model sees, in pixels.
         batch_size: Pictures an update, over all replicas.
         labels_per_class: Train on so many pictures of each class only, chosen by the seed; None for all.
-        min_crop_area: Smallest share of the picture that a random training crop keeps; 0.05 is the Inception crop of the
-            paper, 1 means no crop.
+        min_crop_area: Smallest share of the picture that a random training crop keeps; 0.05 is the Inception crop of
+            the paper, 1 means no crop.
         flip: Mirror half of the training pictures.
         shuffle_images: Size of the shuffle buffer.
         cache: Keep decoded pictures in memory.
@@ -97,8 +97,8 @@ class MaskedPatch:
     """Masked-patch pre-training, the paper's appendix B.1.2: its optimizer and schedule are the defaults.
 
     Args:
-        target: What is predicted of a corrupted patch: its mean colour at 3 bits a channel, the 3-bit colours of the patch
-            reduced to 4 x 4 pixels, or its pixels (L2 regression).
+        target: What is predicted of a corrupted patch: its mean colour at 3 bits a channel, the 3-bit colours of the
+            patch reduced to 4 x 4 pixels, or its pixels (L2 regression).
         corrupted_fraction: Share of the patches that are corrupted, in every picture exactly.
         masked_share: Share of the corrupted patches whose embedding becomes the learnable [mask] embedding.
         replaced_share: Share that becomes another patch's embedding; the rest is kept.
@@ -118,7 +118,8 @@ class MaskedPatch:
 
 @dataclass(frozen=True)
 class FineTune:
-    """Supervised training of a classifier, from weights or from scratch; the paper's fine-tuning is the default (Table 4).
+    """Supervised training of a classifier, from weights or from scratch; the paper's fine-tuning is the default (Table
+    4).
 
     Args:
         total_steps: Updates.

@@ -1,4 +1,4 @@
-"""What a masked-patch model makes of pictures. B batch, H W pixels, h w patch grid, N patches, s side of a patch's target."""
+"""What a masked-patch model makes of pictures. B batch, H W pixels, h w patch grid, N patches, s side of a target."""
 
 from typing import NamedTuple
 

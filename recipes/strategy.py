@@ -40,7 +40,7 @@ def _sees_tpu() -> bool:
 def _tpu_strategy():
     if not _sees_tpu():
         raise ValueError(
-            "strategy='tpu', but TensorFlow sees no TPU. On a TPU VM install keras_vit[tpu] (tensorflow-tpu in place of "
+            "strategy='tpu', but TensorFlow sees no TPU. On a TPU VM install keras_vit[tpu] (tensorflow-tpu, not "
             "tensorflow) and set TPU_NAME=local; elsewhere use strategy='auto'. Devices seen: "
             f"{[device.name for device in tf.config.list_physical_devices()]}"
         )

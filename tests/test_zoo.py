@@ -1,4 +1,4 @@
-"""Parameter counts to the digit: docs of the paper's code and its models_test.py, at 224 pixels unless the name says so."""
+"""Parameter counts to the digit, as in models_test.py of the paper's code; at 224 pixels unless the name says so."""
 
 import keras
 import numpy as np
@@ -7,7 +7,8 @@ import pytest
 import keras_vit
 from keras_vit import variants, zoo
 
-# Without head, with 1000 classes, with hidden tanh layer and 1000, with it and 21,843, mean pooling without class token and 1000.
+# Without head, with 1000 classes, with hidden tanh layer and 1000, with it and 21,843, and mean pooling without class
+# token and 1000.
 COUNTS = {
     "Ti/16": (5_524_416, 5_717_416, 5_754_472, 9_777_171, 5_717_032),
     "S/32": (22_493_952, 22_878_952, 23_026_792, 31_051_347, 22_878_184),

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from keras_vit.cli.fresh_folder import MARK, check_replaceable, fresh_folder
 
+STARTS = {"scratch": "from scratch", "pretrained": "pre-trained"}
+
 
 @dataclass(frozen=True)
 class Demo:
@@ -16,8 +18,8 @@ class Demo:
     labels a class and with all of them; the same from scratch for comparison. The best is exported and checked.
 
     Args:
-        output: Folder for report.html, model.keras, saved_model/, the .tflite files and metrics.json. Replaced at the end
-            if a former run made it.
+        output: Folder for report.html, model.keras, saved_model/, the .tflite files and metrics.json. Replaced at the
+            end if a former run made it.
         seed: Of everything that is random.
         fast: A smoke run of a few updates; its accuracies mean nothing.
     """
@@ -65,9 +67,7 @@ def run_demo(folder: Path, seed: int, fast: bool) -> dict:
     for labels in (digits.FEW_LABELS, None):
         for start, vit in (("scratch", scratch), ("pretrained", masked_model.vit)):
             name = f"{start}_{labels or 'all'}"
-            _say(
-                f"Fine-tuning with {labels or 'all'} labels a class, {'from scratch' if vit is scratch else 'pre-trained'}"
-            )
+            _say(f"Fine-tuning with {labels or 'all'} labels a class, {STARTS[start]}")
             recipe = replace(finetuning, data=replace(finetuning.data, labels_per_class=labels))
             models[name], histories[name] = finetune(recipe, vit)
             accuracy[name] = evaluate(models[name], recipe.data, recipe.data.test_split)
@@ -82,7 +82,8 @@ def run_demo(folder: Path, seed: int, fast: bool) -> dict:
     images, labels = np.stack([x[0] for x in test]), np.array([x[1] for x in test])
     train = evaluation_batches(data, builder, data.train_split).unbatch().take(200)
     files = {"Keras": folder / "model.keras", "SavedModel": folder / "saved_model"}
-    model.save(files["Keras"])
+    # A copy that was never compiled: without the optimizer, `import keras_vit` is all that loading it takes.
+    model.resized(model.image_size).save(files["Keras"])
     write_saved_model(model, files["SavedModel"])
     calibration = np.stack([image for image, _, _ in train.as_numpy_iterator()])
     written = write_tflite(model, folder, calibration=calibration)

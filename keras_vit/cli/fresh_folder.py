@@ -22,7 +22,7 @@ def check_replaceable(folder: Path):
 
 @contextmanager
 def fresh_folder(folder: Path) -> Iterator[Path]:
-    """Gives a new folder beside `folder`; it takes its place when the block ends well, and is removed when it does not."""
+    """Gives a new folder beside `folder`; it takes its place when the block ends well, else it is removed."""
     folder = folder.absolute()
     check_replaceable(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,8 @@
 import base64
 import html
 import io
+import json
+from dataclasses import asdict
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +13,7 @@ from string import Template
 import keras
 import numpy as np
 
+from keras_vit.cli.demo import STARTS
 from keras_vit.images import denormalize
 from keras_vit.inspect import attention_rollout, figures, position_similarity
 from keras_vit.recipes.data import evaluation_batches, open_dataset
@@ -18,7 +21,6 @@ from keras_vit.recipes.reconstruction import reconstruct
 
 PICTURES = 10
 HIDDEN = np.array([253, 186, 116], "uint8")
-STARTS = {"scratch": "from scratch", "pretrained": "pre-trained"}
 
 
 def write_report(path: Path, results: dict):
@@ -53,9 +55,8 @@ def write_report(path: Path, results: dict):
         "rollout": _picture(_rollout_figure(results, predicted), "Attention rollout over test pictures"),
         "positions": _picture(figures.similarity_maps(position_similarity(model)), "Similarity of position embeddings"),
         "exports": _exports_table(metrics["exports"]),
-        "recipe": "<br>".join(html.escape(str(recipe)) for recipe in results["recipes"].values())
-        + "<br>"
-        + _versions(),
+        "recipes": "".join(_recipe(name, recipe) for name, recipe in results["recipes"].items()),
+        "versions": _versions(),
         "test_images": str(metrics["test_images"]),
         "grid_before": "{} x {}".format(*results["masked_model"].vit.grid),
         "grid_after": "{} x {}".format(*model.grid),
@@ -72,11 +73,11 @@ def _few_labels(accuracy):
 def _summary(results):
     metrics, recipes = results["metrics"], results["recipes"]
     pretraining, finetuning = recipes["pretraining"], recipes["finetuning"]
+    small, large = (f"{recipe.data.image_size} x {recipe.data.image_size}" for recipe in (pretraining, finetuning))
     return (
-        f"A ViT of {metrics['parameters']:,} weights learned from scikit-learn's handwritten digits with masked patches at "
-        f"{pretraining.data.image_size} x {pretraining.data.image_size} pixels ({pretraining.total_steps:,} updates), was "
-        f"fine-tuned at {finetuning.data.image_size} x {finetuning.data.image_size} ({finetuning.total_steps:,} updates) and "
-        f"exported. Seed {metrics['seed']}."
+        f"A ViT of {metrics['parameters']:,} weights learned from scikit-learn's handwritten digits with masked patches "
+        f"at {small} pixels ({pretraining.total_steps:,} updates), was fine-tuned at {large} pixels "
+        f"({finetuning.total_steps:,} updates) and exported. Seed {metrics['seed']}."
     )
 
 
@@ -151,6 +152,11 @@ def _exports_table(rows):
     ]
     body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
     return "<table><tr>" + "".join(f"<th>{cell}</th>" for cell in head) + f"</tr>{body}</table>"
+
+
+def _recipe(name, recipe):
+    fields = html.escape(json.dumps(asdict(recipe), indent=2))
+    return f"<details><summary>Recipe of {name}, every field</summary><pre>{fields}</pre></details>"
 
 
 def _versions():

@@ -1,4 +1,4 @@
-"""Pictures of what the other files measure: arrays in, matplotlib figures out. h w patch grid, H W pixels, n pictures."""
+"""Pictures of what the other files measure: arrays in, matplotlib figures out. h w patch grid, H W pixels."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -32,7 +32,7 @@ def image_grid(rows, row_titles, column_titles=(), size=0.95) -> Figure:
 
 
 def overlay(image, heat) -> np.ndarray:
-    """A picture (H, W, 3) uint8 with a map (H, W) in [0, 1] over it: dim and grey where it is 0, bright where it is 1."""
+    """A picture (H, W, 3) uint8 with a map (H, W) in [0, 1] over it: dim grey where it is 0, orange where it is 1."""
     grey = np.asarray(image, "float32").mean(axis=-1, keepdims=True) / 255
     colour = np.array([1.0, 0.45, 0.1])
     heat = np.asarray(heat)[..., None]
@@ -49,7 +49,10 @@ def curves(series, ylabel, xlabel="update", percent=False) -> Figure:
     figure = Figure(figsize=(4.6, 3.0), layout="constrained")
     axis = figure.subplots()
     for label, (x, y, (style, colour)) in series.items():
-        axis.plot(x, np.asarray(y) * (100 if percent else 1), style, color=colour, label=label, linewidth=1.8)
+        marker = "o" if len(y) == 1 else None  # a line of one point would not show
+        axis.plot(
+            x, np.asarray(y) * (100 if percent else 1), style, color=colour, label=label, linewidth=1.8, marker=marker
+        )
     axis.set(xlabel=xlabel, ylabel=ylabel)
     axis.grid(color="#e4e7eb")
     axis.spines[["top", "right"]].set_visible(False)
@@ -81,14 +84,20 @@ def bars(groups, labels, ylabel) -> Figure:
 def similarity_maps(similarity) -> Figure:
     """The paper's figure 7, centre: for each patch the similarity of its position embedding to all, (h, w, h, w)."""
     h, w = similarity.shape[:2]
-    figure = Figure(figsize=(4.6, 4.6 * h / w), layout="constrained")
-    axes = figure.subplots(h, w, squeeze=False)
+    figure = Figure(figsize=(5.6, 0.6 + 4.2 * h / w))
+    axes = figure.subplots(
+        h,
+        w,
+        squeeze=False,
+        gridspec_kw={"wspace": 0.08, "hspace": 0.08, "left": 0.08, "right": 0.83, "bottom": 0.09, "top": 0.98},
+    )
+    lowest = min(0.0, similarity.min())
     for i in range(h):
         for j in range(w):
-            drawn = axes[i, j].imshow(similarity[i, j], vmin=-1, vmax=1, cmap="viridis")
+            drawn = axes[i, j].imshow(similarity[i, j], vmin=lowest, vmax=1, cmap="viridis", aspect="auto")
             axes[i, j].set(xticks=[], yticks=[])
-    figure.colorbar(drawn, ax=axes, shrink=0.6, label="cosine similarity")
-    figure.supxlabel("column of the patch", fontsize=9)
+    figure.colorbar(drawn, cax=figure.add_axes((0.86, 0.25, 0.025, 0.5)), label="cosine similarity")
+    figure.supxlabel("column of the patch", fontsize=9, x=0.455)
     figure.supylabel("row of the patch", fontsize=9)
     return figure
 

@@ -1,4 +1,4 @@
-"""Where the picture's information came from: attention rollout. B batch, H W pixels, h w patch grid, K heads, N tokens."""
+"""What the answer was read from: attention rollout. B batch, H W pixels, h w patch grid, K heads, N tokens."""
 
 import numpy as np
 from keras import ops
@@ -7,8 +7,8 @@ from keras import ops
 def rollout(attention, prefix_tokens=1):
     """Multiplies attention through the layers ("Quantifying Attention Flow in Transformers", arXiv 2005.00928).
 
-    As the ViT paper's author described it (appendix D.8; google-research/vision_transformer, issue 18): mean over heads,
-    identity added for the residual connection, rows normalised, matrices multiplied, class token's row read.
+    As the ViT paper's author described it (appendix D.8; google-research/vision_transformer, issue 18): mean over
+    heads, identity added for the residual connection, rows normalised, matrices multiplied, class token's row read.
 
     Args:
         attention: (B, depth, K, N, N) with rows that sum to 1.

@@ -44,7 +44,8 @@ class SelfAttention(keras.layers.Layer):
     One Dense layer makes queries, keys and values, in this order along its outputs. Kernels are Xavier uniform, biases
     zeros, as in the paper's code.
 
-    Input: (B, N, D). Output: (B, N, D), and the attention weights (B, K, N, N) if asked for; row i says where token i looks.
+    Input: (B, N, D). Output: (B, N, D), and the attention weights (B, K, N, N) if asked for; row i says where token i
+        looks.
 
     Args:
         num_heads: K.

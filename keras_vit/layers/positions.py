@@ -1,4 +1,4 @@
-"""Where a token came from: the position table, and its resampling to another grid. h w patch grid, N tokens, D width."""
+"""Where a token came from: the position table and its resampling. h w patch grid, N tokens, D width."""
 
 import keras
 import numpy as np
@@ -9,7 +9,8 @@ METHODS = ("corners", "half_pixel", "bicubic")
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PositionEmbedding(keras.layers.Layer):
-    """Adds a learnable 1-D position table, E_pos of the paper's equation 1; normal with standard deviation 0.02 at first.
+    """Adds a learnable 1-D position table, E_pos of the paper's equation 1; normal with standard deviation 0.02 at
+    first.
 
     Input: (B, prefix_tokens + h * w, D). Output: the same shape.
 
@@ -56,9 +57,10 @@ def resample_grid(table, source, target, method="corners", prefix_tokens=0):
         table: Array (1, prefix_tokens + h * w, D), or the same without the leading 1.
         source: (h, w) of the table.
         target: (h, w) wanted; square or not.
-        method: "corners", linear with aligned corners, as google-research/vision_transformer (scipy's `zoom` of order 1);
-            "half_pixel", linear with half-pixel centres, as `tf.image.resize`; "bicubic", half-pixel centres and Keys'
-            kernel with a = -0.75, as Hugging Face and DeiT (PyTorch's `interpolate`). None of them smooths when shrinking.
+        method: "corners", linear with aligned corners, as google-research/vision_transformer (scipy's `zoom` of order
+            1); "half_pixel", linear with half-pixel centres, as `tf.image.resize`; "bicubic", half-pixel centres and
+            Keys' kernel with a = -0.75, as Hugging Face and DeiT (PyTorch's `interpolate`). None of them smooths when
+            shrinking.
         prefix_tokens: Rows before the grid.
 
     Returns:

@@ -13,7 +13,8 @@ from keras_vit.weights.transfer import copy_weights
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class VisionTransformer(keras.Model):
-    """The model of "An Image is Worth 16x16 Words" (arXiv 2010.11929), section 3.1; `keras_vit.ViT_B16()` and so on build it.
+    """The model of "An Image is Worth 16x16 Words" (arXiv 2010.11929), section 3.1; `keras_vit.ViT_B16()` and so on
+    build it.
 
     Input: (B, H, W, 3) float, RGB in [-1, 1] for published weights. Output: logits (B, num_classes), float32 also under
     mixed precision; with `num_classes=0` the features (B, D).
@@ -28,7 +29,8 @@ class VisionTransformer(keras.Model):
         num_classes: Outputs of the head, which starts at zeros; 0 for no head.
         pooling: "token" (the class token), "gap" (mean of the patches), "map" (attention), or "none" (all tokens).
         class_token: Whether there is one; by default only with "token" and "none".
-        representation_size: Width of a hidden tanh layer before the head, as in the paper's pre-training; None for none.
+        representation_size: Width of a hidden tanh layer before the head, as in the paper's pre-training; None for
+            none.
         dropout: Rate after the positions and in the blocks, see `EncoderBlock`.
         attention_dropout: Rate on the attention weights.
         stochastic_depth: Rate of the last block's residual branches, growing linearly from 0 at the first.
@@ -172,7 +174,7 @@ class VisionTransformer(keras.Model):
         return self.patch_embedding(images)  # (B, h*w, D)
 
     def encode(self, embeddings, training=False, return_attention=False):
-        """Patch embeddings (B, h * w, D) to the encoder's output (B, N, D), and (B, depth, K, N, N) if asked for."""
+        """Patch embeddings (B, h * w, D) to encoded tokens (B, N, D), and attention (B, depth, K, N, N) if asked for."""
         tokens = self.class_token(embeddings) if self.class_token else embeddings  # (B, N, D)
         tokens = self.dropout(self.positions(tokens), training=training)  # (B, N, D)
         return self.encoder(tokens, training=training, return_attention=return_attention)

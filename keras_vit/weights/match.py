@@ -1,4 +1,4 @@
-"""Strict assignment: either every weight of the model and every array of the file has its counterpart, or nothing changes."""
+"""Strict loading: every weight of the model and every array of the file has its counterpart, or nothing changes."""
 
 from dataclasses import dataclass
 

@@ -71,7 +71,8 @@ def load_npz(model, path, skip=(), weights_image_size=None, method="corners", ar
         model: The model; unchanged if anything does not fit.
         path: The .npz file.
         skip: Parts left out on both sides, such as ("head",); the model keeps its values there.
-        weights_image_size: Picture size that the file was trained at, needed only if its grid of positions is not square.
+        weights_image_size: Picture size that the file was trained at, needed only if its grid of positions is not
+            square.
         method: How positions are resampled if the grids differ, see `resample_grid`.
         arrays: What `read_npz(path)` returned, if it has been called already.
 
@@ -79,7 +80,8 @@ def load_npz(model, path, skip=(), weights_image_size=None, method="corners", ar
         What was loaded, skipped and resized.
 
     Raises:
-        FileNotFoundError, ValueError: The file cannot be read, or names or shapes do not fit; the message lists them all.
+        FileNotFoundError, ValueError: The file cannot be read, or names or shapes do not fit; the message lists them
+            all.
     """
     arrays = read_npz(path) if arrays is None else arrays
     skipped = tuple(name for name in sorted(arrays) if in_part(name, skip))
@@ -164,7 +166,8 @@ def _file_grid(model, path, patches, weights_image_size):
         grid = patch_grid(weights_image_size, model.patch_size)
         if grid[0] * grid[1] != patches:
             raise ValueError(
-                f"weights_image_size={weights_image_size} means a grid of {grid} patches, but {path} has {patches} positions."
+                f"weights_image_size={weights_image_size} means a grid of {grid} patches, but {path} has {patches} "
+                "positions."
             )
         return grid
     side = math.isqrt(patches)

@@ -113,7 +113,7 @@ def test_everything_that_does_not_fit_is_listed_and_nothing_is_loaded(tmp_path):
     text = str(error.value)
     assert "1 missing, 1 unused, 2 misshapen" in text and "nothing was loaded" in text
     assert [line.split() for line in text.splitlines() if "cls" in line] == [["cls", "stray"]]
-    assert [line.split() for line in text.splitlines() if "head/kernel" in line][0][:3] == ["head/kernel", "(48,", "7)"]
+    assert any(line.split() == ["head/kernel", "(48,", "7)", "(48,", "10)"] for line in text.splitlines())
     assert "skip=(...)" in text
     for weight, value in zip(model.weights, before):
         np.testing.assert_array_equal(weight, value)

@@ -1,0 +1,120 @@
+"""`keras-vit demo --fast` as a user runs it, in a process of its own, and what it writes."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+
+import keras
+import numpy as np
+import pytest
+
+COMMAND = [sys.executable, "-c", "import sys; from keras_vit.cli.main import main; sys.exit(main())", "demo", "--fast"]
+
+
+@pytest.fixture(scope="module")
+def environment(data_dir):
+    return {**os.environ, "TFDS_DATA_DIR": data_dir, "TF_CPP_MIN_LOG_LEVEL": "2"}
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory, environment):
+    folder = tmp_path_factory.mktemp("demo") / "run"
+    done = subprocess.run(
+        [*COMMAND, "--seed", "3", "--output", str(folder)], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder, done.stdout
+
+
+def test_everything_is_there_and_nothing_else(demo):
+    folder, output = demo
+    names = {file.name for file in folder.iterdir()}
+    formats = ("float32", "float16", "dynamic-int8", "int8")
+    files = {f"model-{name}.tflite" for name in formats}
+    assert names == {"report.html", "model.keras", "saved_model", "metrics.json"} | files
+    assert {file.name for file in folder.parent.iterdir()} == {"run"}
+    assert "report.html" in output and "100%" not in output
+
+
+def test_metrics(demo):
+    metrics = json.loads((demo[0] / "metrics.json").read_text())
+    assert metrics["seed"] == 3 and metrics["fast"] is True and metrics["test_images"] == 500
+    assert set(metrics["test_accuracy"]) == {"scratch_10", "pretrained_10", "scratch_all", "pretrained_all"}
+    rows = {row["name"]: row for row in metrics["exports"]}
+    assert list(rows) == [
+        "Keras",
+        "SavedModel",
+        *(f"TFLite {n}" for n in ("float32", "float16", "dynamic-int8", "int8")),
+    ]
+    for name in ("Keras", "SavedModel", "TFLite float32"):
+        assert rows[name]["agreement"] == 1 and rows[name]["max_difference"] < 1e-4
+        assert rows[name]["accuracy"] == pytest.approx(metrics["test_accuracy"]["pretrained_all"], abs=1e-6)
+
+
+def test_the_saved_model_classifies(demo):
+    model = keras.saving.load_model(demo[0] / "model.keras")
+    assert model.image_size == (12, 12) and model(np.zeros((1, 12, 12, 3), "float32")).shape == (1, 10)
+
+
+class Page(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.images, self.links, self.open = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        if tag == "img":
+            self.images.append(attributes)
+        self.links += [attributes[name] for name in ("href", "src") if name in attributes]
+        if tag not in ("img", "meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_report_is_whole_and_needs_no_network(demo):
+    text = (demo[0] / "report.html").read_text()
+    page = Page()
+    page.feed(text)
+    assert not page.open and len(page.images) == 7
+    for image in page.images:
+        assert image["alt"] and image["src"].startswith("data:image/png;base64,") and len(image["src"]) > 5000
+    assert all(link.startswith("data:") for link in page.links) and "http" not in re.sub(r"base64,[^\"]*", "", text)
+    assert "$" not in re.sub(r"base64,[^\"]*", "", text)
+    assert "smoke run" in text
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path, environment):
+    process = subprocess.Popen(
+        [*COMMAND, "--output", str(tmp_path / "run")],
+        env={**environment, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for line in process.stdout:
+        if line.startswith("== Masked-patch"):
+            break
+    time.sleep(2)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Stopped." in errors, errors[-2000:]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_wrong_folder_is_refused_at_once(tmp_path, environment):
+    (tmp_path / "thesis.tex").write_text("x")
+    done = subprocess.run([*COMMAND, "--output", str(tmp_path)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and "left alone" in done.stderr and "==" not in done.stdout
+
+
+def test_help_names_every_option(environment):
+    done = subprocess.run([*COMMAND, "--help"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert all(option in done.stdout for option in ("--output", "--seed", "--fast"))

@@ -1,0 +1,82 @@
+"""Which way the arrows point, what is public, and what is installed."""
+
+import ast
+import configparser
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import keras_vit
+
+ROOT = Path(__file__).parents[1]
+
+
+def imported(folder, leave_out=()):
+    """Every module that the files of a folder import, with the file."""
+    for file in sorted((ROOT / folder).rglob("*.py")):
+        if any(part in leave_out for part in file.relative_to(ROOT / folder).parts):
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            yield from ((name, file) for name in names)
+
+
+@pytest.mark.parametrize(
+    "folder,leave_out,forbidden",
+    [
+        ("keras_vit", ("cli",), ("keras_vit.recipes", "keras_vit.export", "keras_vit.cli", "tensorflow", "jax")),
+        ("recipes", (), ("keras_vit.export", "keras_vit.cli")),
+        ("export", (), ("keras_vit.recipes", "keras_vit.cli")),
+    ],
+)
+def test_arrows_point_one_way(folder, leave_out, forbidden):
+    wrong = [(name, file) for name, file in imported(folder, leave_out) for root in forbidden if _within(name, root)]
+    assert not wrong
+
+
+def _within(name, root):
+    return name == root or name.startswith(root + ".")
+
+
+def test_every_package_is_installed():
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    installed = set(config["options"]["packages"].split())
+    folders = {
+        file.parent.relative_to(ROOT)
+        for top in ("keras_vit", "recipes", "export")
+        for file in (ROOT / top).rglob("*.py")
+    }
+    names = {".".join(folder.parts) for folder in folders}
+    assert installed == {name if name.startswith("keras_vit") else f"keras_vit.{name}" for name in names}
+
+
+def test_public_names():
+    classes = {"VisionTransformer", "ViT", "attention_rollout", "__version__"}
+    modules = {"images", "inspect", "layers", "variants", "weights"}
+    constructors = {name for name in dir(keras_vit) if name.startswith("ViT_")}
+    public = {name for name in dir(keras_vit) if not name.startswith("_")} | {"__version__"}
+    # Folders become attributes when something imports them.
+    assert public - {"models", "zoo", "version", "recipes", "export", "cli"} == classes | modules | constructors
+
+
+def test_importing_the_core_brings_nothing_that_keras_does_not():
+    code = (
+        "import sys, keras; before = set(sys.modules); import keras_vit; "
+        "print({name.partition('.')[0] for name in set(sys.modules) - before})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ast.literal_eval(done.stdout) <= {"keras_vit", "zipfile"}, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("folder", ["keras_vit", "recipes", "export"])
+def test_files_stay_short(folder):
+    long = {
+        str(file): lines
+        for file in (ROOT / folder).rglob("*.py")
+        if (lines := len(file.read_text().splitlines())) > 300
+    }
+    assert not long
