@@ -1,5 +1,13 @@
 """The Vision Transformer for Keras: layers, models, weights, and ways to look inside."""
 
+try:
+    import keras as _keras  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"Keras found no backend ({error}). Install one: pip install 'keras_vit[tensorflow]', or pip install jax and "
+        "set the environment variable KERAS_BACKEND=jax."
+    ) from error
+
 from keras_vit import images as images
 from keras_vit import inspect as inspect
 from keras_vit import layers as layers

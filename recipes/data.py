@@ -91,6 +91,13 @@ def evaluation_batches(data: Data, builder, split: str) -> tf.data.Dataset:
     return _distributable(batches.prefetch(tf.data.AUTOTUNE))
 
 
+def evaluation_arrays(data: Data, builder, split: str) -> tuple[np.ndarray, np.ndarray]:
+    """A whole split in memory: (n, H, W, 3) float32 in [-1, 1] and (n,) labels, for small data."""
+    batches = list(evaluation_batches(data, builder, split).as_numpy_iterator())
+    images, labels, weights = (np.concatenate(parts) for parts in zip(*batches))
+    return images[weights > 0], labels[weights > 0]
+
+
 def _open_folder(path: Path):
     if not path.is_dir() or not any(path.glob("*/*/*")):
         raise ValueError(
@@ -150,7 +157,7 @@ def _resize_to(size):
 
 
 def _augmentation(data: Data, seed: int):
-    """The Inception crop of the paper's code (aspect 3/4 to 4/3, bilinear) and a flip, keyed by the example's number."""
+    """The Inception crop of the paper's code (aspect 3/4 to 4/3, bilinear), a flip, keyed by the picture's number."""
 
     def augment(number, example):
         image, label = example

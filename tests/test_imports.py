@@ -2,6 +2,9 @@
 
 import ast
 import configparser
+import importlib.metadata
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -80,3 +83,24 @@ def test_files_stay_short(folder):
         if (lines := len(file.read_text().splitlines())) > 300
     }
     assert not long
+
+
+def test_the_core_asks_for_keras_and_numpy_only():
+    needs = [line for line in importlib.metadata.requires("keras_vit") if "extra ==" not in line]
+    assert sorted(re.match(r"[\w-]+", line)[0] for line in needs) == ["keras", "numpy"]
+
+
+def test_tensorflow_and_its_tpu_build_never_come_together():
+    needs = importlib.metadata.requires("keras_vit")
+    extras = {
+        name: {re.search(r'extra == "(\w+)"', line)[1] for line in needs if re.match(name + r"[<>=]", line)}
+        for name in ("tensorflow", "tensorflow-tpu")
+    }
+    assert extras == {"tensorflow": {"tensorflow"}, "tensorflow-tpu": {"tpu"}}
+
+
+def test_without_a_backend_the_remedy_is_named(tmp_path):
+    (tmp_path / "keras.py").write_text("import tensorflow_of_nowhere")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", "import keras_vit"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and "pip install 'keras_vit[tensorflow]'" in done.stderr.splitlines()[-1]

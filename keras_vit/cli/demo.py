@@ -7,6 +7,7 @@ from pathlib import Path
 
 from keras_vit.cli.fresh_folder import MARK, check_replaceable, fresh_folder
 
+CALIBRATION_IMAGES = 200
 STARTS = {"scratch": "from scratch", "pretrained": "pre-trained"}
 
 
@@ -45,69 +46,67 @@ class Demo:
 
 def run_demo(folder: Path, seed: int, fast: bool) -> dict:
     """Trains, exports and checks; returns everything that the report shows."""
-    import numpy as np
-
-    from keras_vit.export import check_parity, write_saved_model, write_tflite
     from keras_vit.recipes.configs import digits
-    from keras_vit.recipes.data import class_names, evaluation_batches, open_dataset
-    from keras_vit.recipes.fit import build_vit, evaluate, finetune, pretrain
+    from keras_vit.recipes.data import class_names, evaluation_arrays, open_dataset
 
-    pretraining, finetuning = digits.MASKED_PATCH, digits.FINE_TUNE
-    if fast:
-        pretraining = replace(pretraining, total_steps=20, optimizer=replace(pretraining.optimizer, warmup_steps=2))
-        finetuning = replace(finetuning, total_steps=20, optimizer=replace(finetuning.optimizer, warmup_steps=2))
-    pretraining = replace(pretraining, run=replace(pretraining.run, seed=seed))
-    finetuning = replace(finetuning, run=replace(finetuning.run, seed=seed))
-
-    _say("Masked-patch pre-training on unlabelled pictures")
-    masked_model, history = pretrain(pretraining)
-    histories = {"pretraining": history}
-    models, accuracy = {}, {}
-    scratch = build_vit(pretraining.architecture, finetuning.data, finetuning.run)
-    for labels in (digits.FEW_LABELS, None):
-        for start, vit in (("scratch", scratch), ("pretrained", masked_model.vit)):
-            name = f"{start}_{labels or 'all'}"
-            _say(f"Fine-tuning with {labels or 'all'} labels a class, {STARTS[start]}")
-            recipe = replace(finetuning, data=replace(finetuning.data, labels_per_class=labels))
-            models[name], histories[name] = finetune(recipe, vit)
-            accuracy[name] = evaluate(models[name], recipe.data, recipe.data.test_split)
-            print(f"Test accuracy: {accuracy[name]:.1%}")
-
-    _say("Export")
-    model, data = models["pretrained_all"], finetuning.data
+    pretraining, finetuning = (_seeded(recipe, seed, fast) for recipe in (digits.MASKED_PATCH, digits.FINE_TUNE))
+    trained = _train(pretraining, finetuning, digits.FEW_LABELS)
+    data, model = finetuning.data, trained["model"]
     builder = open_dataset(data)
-    test = list(
-        evaluation_batches(data, builder, data.test_split).unbatch().filter(lambda *x: x[2] > 0).as_numpy_iterator()
-    )
-    images, labels = np.stack([x[0] for x in test]), np.array([x[1] for x in test])
-    train = evaluation_batches(data, builder, data.train_split).unbatch().take(200)
-    files = {"Keras": folder / "model.keras", "SavedModel": folder / "saved_model"}
-    # A copy that was never compiled: without the optimizer, `import keras_vit` is all that loading it takes.
-    model.resized(model.image_size).save(files["Keras"])
-    write_saved_model(model, files["SavedModel"])
-    calibration = np.stack([image for image, _, _ in train.as_numpy_iterator()])
-    written = write_tflite(model, folder, calibration=calibration)
-    files |= {f"TFLite {name}": file for name, file in written.items()}
-    _say("Check of the exported models on the test pictures")
-    parity = check_parity(model, files, images, labels)
+    images, labels = evaluation_arrays(data, builder, data.test_split)
+    calibration = evaluation_arrays(data, builder, data.train_split)[0][:CALIBRATION_IMAGES]
+    parity = _export(folder, model, calibration, images, labels)
     metrics = {
         "seed": seed,
         "fast": fast,
-        "test_accuracy": accuracy,
+        "test_accuracy": trained.pop("accuracy"),
         "exports": [asdict(row) for row in parity],
         "parameters": model.count_params(),
         "test_images": len(labels),
     }
-    return {
-        "metrics": metrics,
-        "model": model,
-        "masked_model": masked_model,
-        "recipes": {"pretraining": pretraining, "finetuning": finetuning},
-        "histories": histories,
-        "images": images,
-        "labels": labels,
-        "class_names": class_names(builder),
-    }
+    recipes = {"pretraining": pretraining, "finetuning": finetuning}
+    pictures = {"images": images, "labels": labels, "class_names": class_names(builder)}
+    return {"metrics": metrics, "recipes": recipes, **trained, **pictures}
+
+
+def _seeded(recipe, seed, fast):
+    recipe = replace(recipe, run=replace(recipe.run, seed=seed))
+    if not fast:
+        return recipe
+    return replace(recipe, total_steps=20, optimizer=replace(recipe.optimizer, warmup_steps=2))
+
+
+def _train(pretraining, finetuning, few_labels) -> dict:
+    """Pre-trains once and fine-tunes four times; the model is the pre-trained one that saw all labels."""
+    from keras_vit.recipes.fit import build_vit, evaluate, finetune, pretrain
+
+    _say("Masked-patch pre-training on unlabelled pictures")
+    masked_model, history = pretrain(pretraining)
+    scratch = build_vit(pretraining.architecture, finetuning.data, finetuning.run)
+    histories, accuracy = {"pretraining": history}, {}
+    for labels in (few_labels, None):
+        for start, vit in (("scratch", scratch), ("pretrained", masked_model.vit)):
+            name = f"{start}_{labels or 'all'}"
+            _say(f"Fine-tuning with {labels or 'all'} labels a class, {STARTS[start]}")
+            recipe = replace(finetuning, data=replace(finetuning.data, labels_per_class=labels))
+            model, histories[name] = finetune(recipe, vit)
+            accuracy[name] = evaluate(model, recipe.data, recipe.data.test_split)
+            print(f"Test accuracy: {accuracy[name]:.1%}")
+    return {"model": model, "masked_model": masked_model, "histories": histories, "accuracy": accuracy}
+
+
+def _export(folder, model, calibration, images, labels):
+    """Writes every kind of file and compares each with the model."""
+    from keras_vit.export import check_parity, write_saved_model, write_tflite
+
+    _say("Export")
+    files = {"Keras": folder / "model.keras", "SavedModel": folder / "saved_model"}
+    # A copy that was never compiled: without the optimizer, `import keras_vit` is all that loading it takes.
+    model.resized(model.image_size).save(files["Keras"])
+    write_saved_model(model, files["SavedModel"])
+    written = write_tflite(model, folder, calibration=calibration)
+    _say("Check of the exported models on the test pictures")
+    return check_parity(model, files | {f"TFLite {name}": file for name, file in written.items()}, images, labels)
 
 
 def _say(what: str):

@@ -75,7 +75,7 @@ def _summary(results):
     pretraining, finetuning = recipes["pretraining"], recipes["finetuning"]
     small, large = (f"{recipe.data.image_size} x {recipe.data.image_size}" for recipe in (pretraining, finetuning))
     return (
-        f"A ViT of {metrics['parameters']:,} weights learned from scikit-learn's handwritten digits with masked patches "
+        f"A ViT of {metrics['parameters']:,} weights learned from scikit-learn's digits with masked patches "
         f"at {small} pixels ({pretraining.total_steps:,} updates), was fine-tuned at {large} pixels "
         f"({finetuning.total_steps:,} updates) and exported. Seed {metrics['seed']}."
     )

@@ -1,4 +1,4 @@
-"""From pixels to patch embeddings. B batch, H W pixels, C channels, P patch side, h w patch grid, N = h * w, D width."""
+"""From pixels to patch embeddings. B batch, H W pixels, C channels, P patch side, h w grid, N = h * w, D width."""
 
 import keras
 from keras import ops

@@ -160,7 +160,7 @@ class VisionTransformer(keras.Model):
         return self.head(features) if self.head else features
 
     def features(self, images, training=False):
-        """What the head sees: (B, H, W, 3) -> (B, D), (B, N, D) without pooling, (B, representation_size) after tanh."""
+        """What the head sees: (B, H, W, 3) -> (B, D), (B, N, D) if unpooled, (B, representation_size) after tanh."""
         return self.pool(self.encode(self.embed(images), training=training))
 
     def embed(self, images):
@@ -174,7 +174,7 @@ class VisionTransformer(keras.Model):
         return self.patch_embedding(images)  # (B, h*w, D)
 
     def encode(self, embeddings, training=False, return_attention=False):
-        """Patch embeddings (B, h * w, D) to encoded tokens (B, N, D), and attention (B, depth, K, N, N) if asked for."""
+        """Patch embeddings (B, h * w, D) to encoded tokens (B, N, D), and attention (B, depth, K, N, N) if wanted."""
         tokens = self.class_token(embeddings) if self.class_token else embeddings  # (B, N, D)
         tokens = self.dropout(self.positions(tokens), training=training)  # (B, N, D)
         return self.encoder(tokens, training=training, return_attention=return_attention)

@@ -1,0 +1,69 @@
+"""The demo's recipes over several seeds: accuracy by number of labels, and what export costs.
+
+Command: python benchmarks/digits.py --seeds 0 1 2
+A seed that was finished is not computed again; results are kept in runs/digits/.
+"""
+
+import json
+import tempfile
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import tyro
+
+from keras_vit.export import check_parity, write_tflite
+from keras_vit.recipes.configs.digits import FINE_TUNE, MASKED_PATCH
+from keras_vit.recipes.data import evaluation_arrays, open_dataset
+from keras_vit.recipes.fit import build_vit, evaluate, finetune, pretrain
+
+
+@dataclass
+class Digits:
+    seeds: tuple[int, ...] = (0, 1, 2)
+    output: Path = Path("runs/digits")
+
+
+def run_seed(seed: int) -> dict:
+    pretraining = replace(MASKED_PATCH, run=replace(MASKED_PATCH.run, seed=seed))
+    finetuning = replace(FINE_TUNE, run=replace(FINE_TUNE.run, seed=seed))
+    starts = {
+        "scratch": build_vit(pretraining.architecture, finetuning.data, finetuning.run),
+        "pre-trained": pretrain(pretraining)[0].vit,
+    }
+    accuracy = {}
+    for labels in (10, 100, None):
+        recipe = replace(finetuning, data=replace(finetuning.data, labels_per_class=labels))
+        for start, vit in starts.items():
+            model, _ = finetune(recipe, vit)
+            accuracy[f"{labels or 'all'} labels, {start}"] = evaluate(model, recipe.data, recipe.data.test_split)
+    with tempfile.TemporaryDirectory() as folder:
+        data, builder = finetuning.data, open_dataset(finetuning.data)
+        files = write_tflite(model, folder, calibration=evaluation_arrays(data, builder, data.train_split)[0][:200])
+        parity = check_parity(model, files, *evaluation_arrays(data, builder, data.test_split))
+    return {"accuracy": accuracy, "parity": [asdict(row) for row in parity]}
+
+
+def main(options: Digits):
+    options.output.mkdir(parents=True, exist_ok=True)
+    results = []
+    for seed in options.seeds:
+        file = options.output / f"{seed}.json"
+        if not file.exists():
+            file.write_text(json.dumps(run_seed(seed), indent=2))
+        results.append(json.loads(file.read_text()))
+    print(f"\nTest accuracy in percent, mean and standard deviation of seeds {options.seeds}\n\n| | |\n|---|---|")
+    for name in results[0]["accuracy"]:
+        values = 100 * np.array([result["accuracy"][name] for result in results])
+        print(f"| {name} | {values.mean():.2f} ± {values.std(ddof=min(1, len(values) - 1)):.2f} |")
+    print("\n| TFLite | accuracy against Keras, points | agreement, % |\n|---|---|---|")
+    for i, row in enumerate(results[0]["parity"]):
+        rows = [result["parity"][i] for result in results]
+        loss = [
+            100 * (r["accuracy"] - result["accuracy"]["all labels, pre-trained"]) for r, result in zip(rows, results)
+        ]
+        print(f"| {row['name']} | {np.mean(loss):+.2f} | {100 * np.mean([r['agreement'] for r in rows]):.2f} |")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Digits))
