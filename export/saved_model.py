@@ -13,11 +13,10 @@ INPUT, OUTPUT = "images", "probabilities"
 
 
 def write_saved_model(model, folder, batch_size: int | None = None) -> Path:
-    """Writes a classifier as a SavedModel whose signature "classify" (also "serving_default") maps pictures to
-    probabilities.
+    """Writes a classifier as a SavedModel that maps pictures to probabilities.
 
-    The signature takes `images`, (batch, H, W, 3) float32 in the model's range, and returns {"probabilities": (batch,
-    num_classes) float32}. The folder appears when it is complete.
+    Its signature "classify" (also "serving_default") takes `images`, (batch, H, W, 3) float32 in the model's range, and
+    returns {"probabilities": (batch, num_classes) float32}. The folder appears when it is complete.
 
     Args:
         model: A `VisionTransformer` with a head.

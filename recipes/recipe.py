@@ -118,8 +118,7 @@ class MaskedPatch:
 
 @dataclass(frozen=True)
 class FineTune:
-    """Supervised training of a classifier, from weights or from scratch; the paper's fine-tuning is the default (Table
-    4).
+    """Supervised training of a classifier, from weights or from scratch; defaults are the paper's Table 4.
 
     Args:
         total_steps: Updates.

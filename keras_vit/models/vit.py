@@ -13,8 +13,7 @@ from keras_vit.weights.transfer import copy_weights
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class VisionTransformer(keras.Model):
-    """The model of "An Image is Worth 16x16 Words" (arXiv 2010.11929), section 3.1; `keras_vit.ViT_B16()` and so on
-    build it.
+    """The model of "An Image is Worth 16x16 Words" (arXiv 2010.11929), section 3.1; see `keras_vit.ViT_B16()`.
 
     Input: (B, H, W, 3) float, RGB in [-1, 1] for published weights. Output: logits (B, num_classes), float32 also under
     mixed precision; with `num_classes=0` the features (B, D).

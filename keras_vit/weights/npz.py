@@ -97,7 +97,8 @@ def load_npz(model, path, skip=(), weights_image_size=None, method="corners", ar
         if missing.intersection(names):
             continue
         value = _assembled(name, [arrays[source] for source in names])
-        if name == POSITIONS and value.shape[-1] == variables[name].shape[-1]:
+        comparable = value.shape[-1] == variables[name].shape[-1] and "cls" not in missing | unused
+        if name == POSITIONS and comparable:
             value, resized = _fitted_positions(model, path, value, weights_image_size, method)
         if value.shape != tuple(variables[name].shape):
             misshapen.append((_together(names), value.shape, variables[name].shape))

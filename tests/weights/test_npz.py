@@ -128,6 +128,14 @@ def test_the_wrong_variant_is_an_error():
         vit(DATA / "vit_jax_token.npz", width=24)
 
 
+def test_a_class_token_on_one_side_only_is_named():
+    with pytest.raises(ValueError, match=r"0 missing, 1 unused, 1 misshapen(.|\n)*cls(.|\n)*\(1, 17, 48\)"):
+        vit(DATA / "vit_jax_token.npz", pooling="gap")
+    with pytest.raises(ValueError, match=r"1 missing, 0 unused, 1 misshapen(.|\n)*cls"):
+        vit(DATA / "vit_jax_gap.npz")
+    assert vit(DATA / "vit_jax_token.npz", pooling="gap", class_token=True).prefix_tokens == 1
+
+
 def test_skipped_parts_are_reported(tmp_path):
     model = build(num_classes=7)
     report = load_npz(model, DATA / "vit_jax_token.npz", skip=("head",))
