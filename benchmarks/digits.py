@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import tensorflow as tf
 import tyro
 
 from keras_vit.export import check_parity, write_tflite
@@ -45,6 +46,7 @@ def run_seed(seed: int) -> dict:
 
 
 def main(options: Digits):
+    tf.config.threading.set_intra_op_parallelism_threads(1)  # as the demo does
     options.output.mkdir(parents=True, exist_ok=True)
     results = []
     for seed in options.seeds:

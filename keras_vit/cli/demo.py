@@ -33,8 +33,12 @@ class Demo:
         """Does the job; prints where the report is."""
         start = time.perf_counter()
         check_replaceable(self.output)
+        import tensorflow as tf
+
         from keras_vit.cli.report import write_report
 
+        # One thread an operation: tensors this small lose more to waiting for each other than they gain.
+        tf.config.threading.set_intra_op_parallelism_threads(1)
         with fresh_folder(self.output) as folder:
             results = run_demo(folder, self.seed, self.fast)
             metrics = results["metrics"]

@@ -58,7 +58,7 @@ def test_metrics(demo):
 
 def test_the_saved_model_classifies(demo):
     model = keras.saving.load_model(demo[0] / "model.keras")
-    assert model.image_size == (12, 12) and model(np.zeros((1, 12, 12, 3), "float32")).shape == (1, 10)
+    assert model.image_size == (14, 14) and model(np.zeros((1, 14, 14, 3), "float32")).shape == (1, 10)
 
 
 class Page(HTMLParser):
