@@ -89,15 +89,15 @@ def similarity_maps(similarity) -> Figure:
         h,
         w,
         squeeze=False,
-        gridspec_kw={"wspace": 0.08, "hspace": 0.08, "left": 0.08, "right": 0.83, "bottom": 0.09, "top": 0.98},
+        gridspec_kw={"wspace": 0.08, "hspace": 0.08, "left": 0.08, "right": 0.82, "bottom": 0.09, "top": 0.98},
     )
     lowest = min(0.0, similarity.min())
     for i in range(h):
         for j in range(w):
             drawn = axes[i, j].imshow(similarity[i, j], vmin=lowest, vmax=1, cmap="viridis", aspect="auto")
             axes[i, j].set(xticks=[], yticks=[])
-    figure.colorbar(drawn, cax=figure.add_axes((0.86, 0.25, 0.025, 0.5)), label="cosine similarity")
-    figure.supxlabel("column of the patch", fontsize=9, x=0.455)
+    figure.colorbar(drawn, cax=figure.add_axes((0.84, 0.25, 0.022, 0.5)), label="cosine similarity")
+    figure.supxlabel("column of the patch", fontsize=9, x=0.45)
     figure.supylabel("row of the patch", fontsize=9)
     return figure
 

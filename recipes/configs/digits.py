@@ -14,12 +14,12 @@ MASKED_PATCH = MaskedPatch(
     data=Data(dataset="digits", image_size=8, batch_size=64, min_crop_area=0.5, flip=False, cache=True),
     optimizer=Optimizer(name="adam", learning_rate=1e-3, warmup_steps=100),
     run=Run(steps_per_execution=25),
-    total_steps=4_000,
+    total_steps=3_000,
 )
 
 FINE_TUNE = FineTune(
-    data=Data(dataset="digits", image_size=14, batch_size=64, min_crop_area=0.7, flip=False, cache=True),
-    optimizer=Optimizer(name="adamw", learning_rate=2e-3, warmup_steps=40, weight_decay=0.05),
+    data=Data(dataset="digits", image_size=14, batch_size=32, min_crop_area=0.7, flip=False, cache=True),
+    optimizer=Optimizer(name="adamw", learning_rate=1.5e-3, warmup_steps=40, weight_decay=0.05),
     run=Run(steps_per_execution=25),
     total_steps=400,
 )
