@@ -14,7 +14,7 @@ MASKED_PATCH = MaskedPatch(
     data=Data(dataset="digits", image_size=8, batch_size=64, min_crop_area=0.5, flip=False, cache=True),
     optimizer=Optimizer(name="adam", learning_rate=1e-3, warmup_steps=100),
     run=Run(steps_per_execution=25),
-    total_steps=3_000,
+    total_steps=4_000,
 )
 
 FINE_TUNE = FineTune(
