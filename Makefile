@@ -13,8 +13,8 @@ help: ## Show this list
 demo: $(READY) ## Pre-train, fine-tune, export and check a small model; writes runs/demo/report.html
 	$(BIN)/keras-vit demo
 
-test: lint ## Lint, then all tests
-	$(BIN)/python -m pytest
+test: lint ## Lint, then all tests, a process a core
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(READY) ## Check style and format with ruff
 	$(BIN)/ruff check .

@@ -13,7 +13,14 @@ import keras
 import numpy as np
 import pytest
 
-COMMAND = [sys.executable, "-c", "import sys; from keras_vit.cli.main import main; sys.exit(main())", "demo", "--fast"]
+# As the console script does; a shell that runs the tests in the background would have SIGINT ignored.
+CODE = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from keras_vit.cli.main import main
+sys.exit(main())
+"""
+COMMAND = [sys.executable, "-c", CODE, "demo", "--fast"]
 
 
 @pytest.fixture(scope="module")
