@@ -3,6 +3,7 @@
 All randomness comes from (seed, number of the example), so a run can be repeated.
 """
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,8 @@ def open_dataset(data: Data):
         builder = _open_folder(Path(data.dataset.removeprefix("folder:")))
     else:
         try:
-            builder = Digits(data_dir=data.data_dir) if data.dataset == "digits" else _open_named(data)
+            named = Digits if data.dataset == "digits" else partial(tfds.builder, data.dataset)
+            builder = named(data_dir=data.data_dir)
         except tfds.core.DatasetNotFoundError as error:
             raise ValueError(
                 f"TensorFlow Datasets knows no data set {data.dataset!r}. Use 'digits', a name of "
@@ -105,10 +107,6 @@ def _open_folder(path: Path):
             "test/cat/2.jpg."
         )
     return tfds.ImageFolder(str(path))
-
-
-def _open_named(data: Data):
-    return tfds.builder(data.dataset, data_dir=data.data_dir)
 
 
 def _decoded(data: Data, builder, split: str, seed: int = 0) -> tf.data.Dataset:

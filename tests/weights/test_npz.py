@@ -91,7 +91,7 @@ def test_a_grid_that_is_not_square_must_be_named():
         vit(file, weights_image_size=(64, 80))
 
 
-def test_a_grid_that_could_be_two_must_be_named(tmp_path):
+def test_a_grid_that_could_be_two_must_be_named():
     with pytest.raises(ValueError, match="more than one grid"):
         vit(DATA / "vit_jax_token.npz", image_size=(32, 128))
     resized = vit(DATA / "vit_jax_token.npz", image_size=(32, 128), weights_image_size=64)
@@ -136,7 +136,7 @@ def test_a_class_token_on_one_side_only_is_named():
     assert vit(DATA / "vit_jax_token.npz", pooling="gap", class_token=True).prefix_tokens == 1
 
 
-def test_skipped_parts_are_reported(tmp_path):
+def test_skipped_parts_are_reported():
     model = build(num_classes=7)
     report = load_npz(model, DATA / "vit_jax_token.npz", skip=("head",))
     assert report.skipped == report.kept == ("head/bias", "head/kernel")
