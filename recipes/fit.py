@@ -44,6 +44,8 @@ def pretrain(recipe: MaskedPatch, callbacks=()) -> tuple[MaskedPatchModel, dict[
             metrics=[] if recipe.target == "pixels" else [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
             steps_per_execution=_steps_per_execution(recipe),
         )
+        # Here, not in the first step: a step that creates variables is traced twice.
+        model.optimizer.build(model.trainable_variables)
     pixels = training_pixels(recipe.data, builder, recipe.run.seed)
     batches = masked_patch_batches(pixels, recipe.architecture.patch_size, recipe)
     return model, _fit(model, batches, recipe.total_steps, callbacks)
@@ -69,6 +71,7 @@ def finetune(
             weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
             steps_per_execution=_steps_per_execution(recipe),
         )
+        model.optimizer.build(model.trainable_variables)
     batches = training_batches(recipe.data, builder, recipe.run.seed)
     validation = evaluation_batches(recipe.data, builder, recipe.data.validation_split)
     return model, _fit(model, batches, recipe.total_steps, callbacks, validation)

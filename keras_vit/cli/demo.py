@@ -76,10 +76,12 @@ def run_demo(folder: Path, seed: int, fast: bool) -> dict:
 
 
 def _seeded(recipe, seed, fast):
-    recipe = replace(recipe, run=replace(recipe.run, seed=seed))
+    run = replace(recipe.run, seed=seed)
     if not fast:
-        return recipe
-    return replace(recipe, total_steps=20, optimizer=replace(recipe.optimizer, warmup_steps=2))
+        return replace(recipe, run=run)
+    # One step an execution: a loop around the step pays only when there are many.
+    run = replace(run, steps_per_execution=1)
+    return replace(recipe, total_steps=20, run=run, optimizer=replace(recipe.optimizer, warmup_steps=2))
 
 
 def _train(pretraining, finetuning, few_labels) -> dict:

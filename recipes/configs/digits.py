@@ -21,5 +21,5 @@ FINE_TUNE = FineTune(
     data=Data(dataset="digits", image_size=14, batch_size=32, min_crop_area=0.7, flip=False, cache=True),
     optimizer=Optimizer(name="adamw", learning_rate=1.5e-3, warmup_steps=40, weight_decay=0.05),
     run=Run(steps_per_execution=25),
-    total_steps=400,
+    total_steps=600,
 )
