@@ -1,5 +1,6 @@
 """SavedModel with a named signature."""
 
+import json
 import os
 import shutil
 import tempfile
@@ -10,13 +11,15 @@ import tensorflow as tf
 
 SIGNATURE = "classify"
 INPUT, OUTPUT = "images", "probabilities"
+PREPROCESSING = "preprocessing.json"
 
 
 def write_saved_model(model, folder, batch_size: int | None = None) -> Path:
     """Writes a classifier as a SavedModel that maps pictures to probabilities.
 
     Its signature "classify" (also "serving_default") takes `images`, (batch, H, W, 3) float32 in the model's range, and
-    returns {"probabilities": (batch, num_classes) float32}. The folder appears when it is complete.
+    returns {"probabilities": (batch, num_classes) float32}. How pictures are prepared is in
+    assets.extra/preprocessing.json, the fields of `keras_vit.Preprocessing`. The folder appears when it is complete.
 
     Args:
         model: A `VisionTransformer` with a head.
@@ -27,8 +30,10 @@ def write_saved_model(model, folder, batch_size: int | None = None) -> Path:
         The folder.
 
     Raises:
-        ValueError: The model has no head or returns tokens, or the folder exists.
+        ValueError: The model has no head, no picture size or returns tokens, or the folder exists.
     """
+    if model.image_size is None:
+        raise ValueError(f"{model.name} takes pictures of any size; say which with model.resized(224).")
     if not model.num_classes or len(model.compute_output_shape((None, *model.image_size, 3))) != 2:
         raise ValueError(
             f"Only a classifier can be exported, but {model.name} gives "
@@ -49,6 +54,9 @@ def write_saved_model(model, folder, batch_size: int | None = None) -> Path:
     aside = tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent)
     try:
         archive.write_out(aside, verbose=False)
+        extra = Path(aside) / "assets.extra"  # TensorFlow's place for files that its graphs do not read
+        extra.mkdir()
+        (extra / PREPROCESSING).write_text(json.dumps(model.preprocessing.get_config(), indent=2) + "\n")
         os.chmod(aside, 0o755)
         os.replace(aside, folder)
     finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.export.saved_model import INPUT, SIGNATURE, write_saved_model
+from keras_vit.export.saved_model import INPUT, PREPROCESSING, SIGNATURE, write_saved_model
 
 FORMATS = ("float32", "float16", "dynamic-int8", "int8")
 # Fewer pictures give poor ranges; the converter's own guide asks for 100 to 500.
@@ -16,7 +16,7 @@ MIN_CALIBRATION_IMAGES = 20
 
 
 def write_tflite(model, folder, formats: Sequence[str] = FORMATS, calibration=None) -> dict[str, Path]:
-    """Converts a classifier and writes `model-<format>.tflite` for each format.
+    """Converts a classifier; writes `model-<format>.tflite` for each format, and preprocessing.json.
 
     Every file takes one picture, (1, H, W, 3), and has the signature "classify" of `write_saved_model`. "float32",
     "float16" (weights) and "dynamic-int8" (weights) take and return float32; "int8" takes and returns uint8 with the
@@ -48,6 +48,7 @@ def write_tflite(model, folder, formats: Sequence[str] = FORMATS, calibration=No
         for name in formats:
             files[name] = folder / f"model-{name}.tflite"
             _write(files[name], _convert(source, name, calibration))
+        _write(folder / PREPROCESSING, (source / "assets.extra" / PREPROCESSING).read_bytes())
     return files
 
 

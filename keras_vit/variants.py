@@ -5,7 +5,18 @@ H: "An Image is Worth 16x16 Words" (arXiv 2010.11929), Table 1. g, G: "Scaling V
 Table 2.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+
+from keras_vit.images import as_size
+
+# Units in each stage of a hybrid's ResNet (section 3.1; "R26" and "R": google-research/vision_transformer,
+# configs/models.py). "R" is the root alone: its name says 16, but its patches are 8 x 8 at a stride of 4.
+RESNETS = {
+    ("R50", 32): (3, 4, 6, 3),
+    ("R50", 16): (3, 4, 9),
+    ("R26", 32): (2, 2, 2, 2),
+    ("R", 16): (),
+}
 
 
 @dataclass(frozen=True)
@@ -44,20 +55,58 @@ PUBLISHED = (
     "g/14",
     "G/14",
 )
+HYBRIDS = ("R+Ti/16", "R26+S/32", "R26+B/32", "R50+B/16", "R50+B/32", "R50+L/16", "R50+L/32")
 
 
-def parse_variant(name: str) -> tuple[Size, int]:
-    """Returns the size and the patch size in pixels that a name such as "B/16" stands for.
+def parse_variant(name: str) -> dict:
+    """Returns the arguments of `VisionTransformer` that a name such as "B/16" or "R50+B/16" stands for.
 
-    Any patch size is accepted, published or not: "S/8" is a small model with patches of 8 x 8 pixels.
+    Any patch size is accepted for a plain model, published or not: "S/8" is a small model with patches of 8 x 8 pixels.
 
     Raises:
-        ValueError: The name is not a known size, a slash and a positive whole number.
+        ValueError: The name is not a known size, a slash and a positive whole number, with a known ResNet before it or
+            without.
     """
-    letter, slash, patch = name.partition("/")
+    resnet, plus, plain = name.rpartition("+")
+    letter, slash, patch = plain.partition("/")
     if letter not in SIZES or not slash or not patch.isdecimal() or int(patch) < 1:
         raise ValueError(
             f"Expected a variant such as 'B/16': one of the sizes {', '.join(SIZES)} (case matters), a slash and the "
-            f"patch size in pixels. Received: {name!r}"
+            f"patch size in pixels; or a hybrid such as {', '.join(HYBRIDS)}. Received: {name!r}"
         )
-    return SIZES[letter], int(patch)
+    shape = {"patch_size": int(patch), **asdict(SIZES[letter])}
+    if not plus:
+        return shape
+    if (resnet, int(patch)) not in RESNETS:
+        known = ", ".join(f"{one}+{letter}/{side}" for one, side in RESNETS)
+        raise ValueError(f"Expected one of the hybrids {known}. Received: {name!r}")
+    stages = RESNETS[resnet, int(patch)]
+    return shape | {"resnet_stages": stages, "patch_size": int(patch) if stages else 32}
+
+
+# Stages and width factor of the ResNets that the paper compares with (its table 6).
+BIT_SIZES = {
+    "R50x1": ((3, 4, 6, 3), 1),
+    "R50x2": ((3, 4, 6, 3), 2),
+    "R50x3": ((3, 4, 6, 3), 3),
+    "R101x1": ((3, 4, 23, 3), 1),
+    "R101x3": ((3, 4, 23, 3), 3),
+    "R152x1": ((3, 8, 36, 3), 1),
+    "R152x2": ((3, 8, 36, 3), 2),
+    "R152x4": ((3, 8, 36, 3), 4),
+    "R200x3": ((3, 24, 36, 3), 3),
+}
+
+
+def name_of(arguments: dict) -> str | None:
+    """The variant, such as "B/16" or "R50x1", that a model's arguments make; None if it has no name."""
+    if "stages" in arguments:
+        shape = (tuple(arguments["stages"]), arguments["width_factor"])
+        return next((name for name, known in BIT_SIZES.items() if known == shape), None)
+    for letter in SIZES:
+        for name in (f"{letter}/{arguments['patch_size'][0]}", *(name for name in HYBRIDS if f"+{letter}/" in name)):
+            wanted = {"resnet_stages": None, **parse_variant(name)}
+            wanted["patch_size"] = as_size(wanted["patch_size"])
+            if all(arguments.get(key) == value for key, value in wanted.items()):
+                return name
+    return None

@@ -1,83 +1,101 @@
 """The constructors that people import: `ViT_B16()` and its relatives, one line a variant."""
 
+from keras_vit.models.axial_resnet import AxialResNet
+from keras_vit.models.bit import BiT
+from keras_vit.models.load import load
 from keras_vit.models.vit import VisionTransformer
-from keras_vit.variants import parse_variant
-from keras_vit.weights.npz import head_of, load_npz, read_npz
+from keras_vit.variants import BIT_SIZES, parse_variant
 
 
-def ViT(
-    variant: str,
-    weights: str | None = None,
-    *,
-    image_size=224,
-    num_classes: int | None = None,
-    weights_image_size=None,
-    resample: str = "corners",
-    **arguments,
-) -> VisionTransformer:
+def ViT(variant: str, weights=None, *, num_classes: int | None = None, **arguments) -> VisionTransformer:
     """Builds a Vision Transformer by name.
 
     Args:
-        variant: Such as "B/16", see `keras_vit.variants`; any patch size.
-        weights: An .npz file of google-research/vision_transformer, or None for random weights.
-        image_size: Pixels, one number or (height, width); positions of the file are resampled to it.
-        num_classes: By default those of the file, 1000 without one. Another number than the file's gives a new head of
-            zeros, and drops the file's hidden tanh layer, as the paper does for fine-tuning. 0 for no head.
-        weights_image_size: Picture size that the file was trained at, needed only if its grid of positions is not
-            square.
-        resample: How positions are resampled, see `resample_grid`.
-        **arguments: Of `VisionTransformer`: pooling, class_token, representation_size, dropout, gelu, dtype, ...
+        variant: Such as "B/16" or "R50+B/16", see `keras_vit.variants`; any patch size for a plain model.
+        weights: A file, folder or published name, see `keras_vit.load`, or None for random weights.
+        num_classes: By default those of the file, 1000 without one; see `keras_vit.load`.
+        **arguments: Of `VisionTransformer` (image_size, pooling, dropout, dtype, ...) and, with weights, of
+            `keras_vit.load`. `image_size` is by default that of the file, 224 without one.
 
     Raises:
         FileNotFoundError, ValueError: The variant is unknown, the arguments do not fit each other, or the file does not
             fit the model.
     """
-    size, patch_size = parse_variant(variant)
-    shape = {"depth": size.depth, "width": size.width, "mlp_dim": size.mlp_dim, "num_heads": size.num_heads}
-    arguments = {"name": f"ViT_{variant.replace('/', '')}", **shape, **arguments}
-    arguments |= {"image_size": image_size, "patch_size": patch_size}
-    if weights is None:
-        return VisionTransformer(num_classes=1000 if num_classes is None else num_classes, **arguments)
-
-    if not str(weights).endswith(".npz"):
-        raise ValueError(
-            f"`weights` must name an .npz file of google-research/vision_transformer. Received: {weights!r}. "
-            "A model saved by Keras is opened with keras.saving.load_model(file), a .weights.h5 file with "
-            "model.load_weights(file)."
-        )
-    arrays = read_npz(weights)
-    file_classes, file_hidden = head_of(arrays)
-    num_classes = (file_classes or 0) if num_classes is None else num_classes
-    keeps_head = num_classes == (file_classes or 0)
-    if keeps_head:
-        arguments.setdefault("representation_size", file_hidden)
-    model = VisionTransformer(num_classes=num_classes, **arguments)
-    skip = () if keeps_head else ("head",) if model.pre_logits else ("head", "pre_logits")
-    load_npz(model, weights, skip, weights_image_size, resample, arrays)
-    return model
+    letters = variant.replace("+", "_ViT_").replace("/", "")
+    arguments = {"name": letters if "+" in variant else f"ViT_{letters}", **parse_variant(variant), **arguments}
+    if weights is not None:
+        return load(weights, num_classes=num_classes, **arguments)
+    arguments.setdefault("image_size", 224)
+    return VisionTransformer(num_classes=1000 if num_classes is None else num_classes, **arguments)
 
 
-def _constructor(variant: str):
-    def build(weights: str | None = None, **arguments) -> VisionTransformer:
-        return ViT(variant, weights, **arguments)
+def _vit(variant: str, kind: str = "ViT", **defaults):
+    letters = variant.replace("/", "")
+    name = letters.replace("+", "_ViT_") if "+" in letters else f"{kind}_{letters}"
 
-    build.__name__ = build.__qualname__ = f"ViT_{variant.replace('/', '')}"
-    build.__doc__ = (
-        f"ViT-{variant}: `keras_vit.ViT({variant!r}, weights, **arguments)`, where the arguments are explained."
-    )
+    def build(weights=None, **arguments) -> VisionTransformer:
+        return ViT(variant, weights, **{"name": name, **defaults, **arguments})
+
+    build.__name__ = build.__qualname__ = name
+    also = "".join(f", {key}={value!r}" for key, value in defaults.items())
+    build.__doc__ = f"{name}: `keras_vit.ViT({variant!r}, weights{also}, **arguments)`, see there."
     return build
 
 
-ViT_Ti16 = _constructor("Ti/16")
-ViT_S32 = _constructor("S/32")
-ViT_S16 = _constructor("S/16")
-ViT_B32 = _constructor("B/32")
-ViT_B16 = _constructor("B/16")
-ViT_B8 = _constructor("B/8")
-ViT_L32 = _constructor("L/32")
-ViT_L16 = _constructor("L/16")
-ViT_L14 = _constructor("L/14")
-ViT_H16 = _constructor("H/16")
-ViT_H14 = _constructor("H/14")
-ViT_g14 = _constructor("g/14")
-ViT_G14 = _constructor("G/14")
+def _bit(size: str):
+    stages, width_factor = BIT_SIZES[size]
+
+    def build(weights=None, **arguments) -> BiT:
+        arguments = {"name": f"BiT_{size}", "stages": stages, "width_factor": width_factor, **arguments}
+        return BiT(**arguments) if weights is None else load(weights, **arguments)
+
+    build.__name__ = build.__qualname__ = f"BiT_{size}"
+    build.__doc__ = f"BiT-{size}: `keras_vit.BiT` of its stages and width; `weights` as in `keras_vit.load`."
+    return build
+
+
+def AxialResNet50(**arguments) -> AxialResNet:
+    """AxialResNet-50 of appendix D.6: `keras_vit.AxialResNet`, where the arguments are explained."""
+    return AxialResNet(**{"name": "AxialResNet50", **arguments})
+
+
+ViT_Ti16 = _vit("Ti/16")
+ViT_S32 = _vit("S/32")
+ViT_S16 = _vit("S/16")
+ViT_B32 = _vit("B/32")
+ViT_B16 = _vit("B/16")
+ViT_B8 = _vit("B/8")
+ViT_L32 = _vit("L/32")
+ViT_L16 = _vit("L/16")
+ViT_L14 = _vit("L/14")
+ViT_H16 = _vit("H/16")
+ViT_H14 = _vit("H/14")
+ViT_g14 = _vit("g/14")
+ViT_G14 = _vit("G/14")
+
+R_ViT_Ti16 = _vit("R+Ti/16")
+R26_ViT_S32 = _vit("R26+S/32")
+R26_ViT_B32 = _vit("R26+B/32")
+R50_ViT_B16 = _vit("R50+B/16")
+R50_ViT_B32 = _vit("R50+B/32")
+R50_ViT_L16 = _vit("R50+L/16")
+R50_ViT_L32 = _vit("R50+L/32")
+
+# Distilled, arXiv 2012.12877: exact GELU, as its code.
+DeiT_Ti16 = _vit("Ti/16", "DeiT", distillation=True, gelu="erf")
+DeiT_S16 = _vit("S/16", "DeiT", distillation=True, gelu="erf")
+DeiT_B16 = _vit("B/16", "DeiT", distillation=True, gelu="erf")
+
+# Figure 13: the class token's part in axial attention is not in the paper, so the patches are averaged.
+AxialViT_B32 = _vit("B/32", "AxialViT", axial=True, pooling="gap")
+AxialViT_B16 = _vit("B/16", "AxialViT", axial=True, pooling="gap")
+
+BiT_R50x1 = _bit("R50x1")
+BiT_R50x2 = _bit("R50x2")
+BiT_R50x3 = _bit("R50x3")
+BiT_R101x1 = _bit("R101x1")
+BiT_R101x3 = _bit("R101x3")
+BiT_R152x1 = _bit("R152x1")
+BiT_R152x2 = _bit("R152x2")
+BiT_R152x4 = _bit("R152x4")
+BiT_R200x3 = _bit("R200x3")

@@ -100,6 +100,22 @@ def evaluation_arrays(data: Data, builder, split: str) -> tuple[np.ndarray, np.n
     return images[weights > 0], labels[weights > 0]
 
 
+def decoded_pictures(builder, split: str, batch_size: int):
+    """Yields lists of up to `batch_size` pictures, (H, W, 3) uint8 of any size, and labels; each picture once."""
+    if not count_examples(builder, split):
+        raise ValueError(f"The split {split!r} of {builder.name} has no pictures.")
+    pictures, labels = [], []
+    examples = builder.as_dataset(split, shuffle_files=False)
+    for image, label in examples.map(lambda example: (_rgb(example["image"]), example["label"])).as_numpy_iterator():
+        pictures.append(image)
+        labels.append(int(label))
+        if len(pictures) == batch_size:
+            yield pictures, np.array(labels)
+            pictures, labels = [], []
+    if pictures:
+        yield pictures, np.array(labels)
+
+
 def _open_folder(path: Path):
     if not path.is_dir() or not any(path.glob("*/*/*")):
         raise ValueError(

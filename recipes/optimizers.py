@@ -5,10 +5,10 @@ import math
 import keras
 from keras import ops
 
+from keras_vit.models.groups import NOT_DECAYED
 from keras_vit.recipes.recipe import Optimizer
 
-# Neither biases and normalisation nor positions and tokens are decayed, as in big_vision ("kernel" only).
-NOT_DECAYED = ("bias", "gamma", "beta", "table", "token", "probe", "mask")
+MASK = "mask"  # the embedding of masked patches
 
 
 class ClipAfterReduction:
@@ -94,5 +94,5 @@ def build_optimizer(recipe: Optimizer, total_steps: int):
     if recipe.name == "adam":
         return Adam(rate, epsilon=1e-8, global_clipnorm=recipe.global_clipnorm)
     optimizer = AdamW(rate, recipe.weight_decay, epsilon=1e-8, global_clipnorm=recipe.global_clipnorm)
-    optimizer.exclude_from_weight_decay(var_names=list(NOT_DECAYED))
+    optimizer.exclude_from_weight_decay(var_names=[*NOT_DECAYED, MASK])
     return optimizer

@@ -10,10 +10,14 @@ def main(arguments: list[str] | None = None) -> int:
     except ModuleNotFoundError:
         print("keras-vit needs tyro: pip install 'keras_vit[recipes,export,tensorflow]'", file=sys.stderr)
         return 1
+    from keras_vit.cli.convert import Convert
     from keras_vit.cli.demo import Demo
+    from keras_vit.cli.describe import Describe
+    from keras_vit.cli.evaluate import Evaluate
 
+    commands = {"demo": Demo, "describe": Describe, "convert": Convert, "evaluate": Evaluate}
     command = tyro.extras.subcommand_cli_from_dict(
-        {"demo": Demo}, prog="keras-vit", description="The Vision Transformer for Keras.", args=arguments
+        commands, prog="keras-vit", description="The Vision Transformer for Keras.", args=arguments
     )
     try:
         command.run()

@@ -1,8 +1,11 @@
 """The layers of a Vision Transformer, in the order in which a picture passes them."""
 
 from keras_vit.layers.attention import SelfAttention as SelfAttention
+from keras_vit.layers.axial import AxialBlock as AxialBlock
+from keras_vit.layers.axial_attention import AxialAttention as AxialAttention
+from keras_vit.layers.block import EncoderBlock as EncoderBlock
 from keras_vit.layers.encoder import Encoder as Encoder
-from keras_vit.layers.encoder import EncoderBlock as EncoderBlock
+from keras_vit.layers.layer_scale import LayerScale as LayerScale
 from keras_vit.layers.mlp import Mlp as Mlp
 from keras_vit.layers.norm import LayerNorm as LayerNorm
 from keras_vit.layers.patches import ExtractPatches as ExtractPatches
@@ -12,5 +15,11 @@ from keras_vit.layers.pooling import AveragePooling as AveragePooling
 from keras_vit.layers.pooling import TokenPooling as TokenPooling
 from keras_vit.layers.positions import PositionEmbedding as PositionEmbedding
 from keras_vit.layers.positions import resample_grid as resample_grid
+from keras_vit.layers.positions_2d import PositionEmbedding2D as PositionEmbedding2D
+from keras_vit.layers.positions_2d import SinCosPositions as SinCosPositions
+from keras_vit.layers.relative_positions import RelativePositions as RelativePositions
+from keras_vit.layers.resnet import ResNetBackbone as ResNetBackbone
+from keras_vit.layers.standardized_conv import StandardizedConv2D as StandardizedConv2D
 from keras_vit.layers.stochastic_depth import StochasticDepth as StochasticDepth
 from keras_vit.layers.tokens import ClassToken as ClassToken
+from keras_vit.layers.tokens import LearnedTokens as LearnedTokens

@@ -3,6 +3,9 @@
 import keras
 from keras import ops
 
+from keras_vit.layers.norm import LayerNorm
+from keras_vit.layers.relative_positions import RelativePositions
+
 
 def check_heads(width, num_heads):
     """Raises ValueError unless the heads divide the width; the message names numbers of heads that do."""
@@ -26,13 +29,16 @@ def merge_heads(x):
     return ops.reshape(x, (-1, x.shape[1], x.shape[2] * x.shape[3]))  # (B, N, D)
 
 
-def attention_weights(query, key):
+def attention_weights(query, key, position_logits=None):
     """softmax(q k^T / sqrt(d)) of the paper's equation 6: (B, K, Nq, d), (B, K, Nk, d) -> (B, K, Nq, Nk).
 
-    The softmax is computed in float32 at least, whatever the inputs are, and cast back.
+    The softmax is computed in float32 at least, whatever the inputs are, and cast back. `position_logits` maps the
+    scaled queries to logits (B, K, Nq, Nk) that are added before it.
     """
     query = query * (query.shape[-1] ** -0.5)
     logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # (B, K, Nq, Nk)
+    if position_logits is not None:
+        logits = logits + position_logits(query)  # (B, K, Nq, Nk)
     precise = ops.cast(logits, keras.backend.result_type(logits.dtype, "float32"))
     return ops.cast(ops.softmax(precise, axis=-1), logits.dtype)  # (B, K, Nq, Nk)
 
@@ -50,18 +56,41 @@ class SelfAttention(keras.layers.Layer):
     Args:
         num_heads: K.
         dropout: Rate of dropout on the attention weights.
-        seed: Seed of that dropout.
+        qk_norm: Whether queries and keys are normalised, each head on its own ("Scaling Vision Transformers to 22
+            Billion Parameters", arXiv 2302.05442, section 2.1).
+        relative_positions: Whether logits by the tokens' distance are added, see `RelativePositions`.
+        epsilon: Of the normalisations of queries and keys.
+        seed: Seed of the dropout.
 
     Raises:
         ValueError: The heads do not divide the width (when built).
     """
 
-    def __init__(self, num_heads, dropout=0.0, seed=None, **kwargs):
+    def __init__(
+        self,
+        num_heads,
+        dropout=0.0,
+        qk_norm=False,
+        relative_positions=False,
+        epsilon=1e-6,
+        seed=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
+        self.config = {
+            "num_heads": num_heads,
+            "dropout": dropout,
+            "qk_norm": qk_norm,
+            "relative_positions": relative_positions,
+            "epsilon": epsilon,
+            "seed": seed,
+        }
         self.num_heads = num_heads
-        self.dropout_rate = dropout
-        self.seed = seed
-        self.dropout = keras.layers.Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
+        dtype = self.dtype_policy
+        self.query_norm = LayerNorm(epsilon, dtype=dtype, name="query_norm") if qk_norm else None
+        self.key_norm = LayerNorm(epsilon, dtype=dtype, name="key_norm") if qk_norm else None
+        self.relative = RelativePositions(dtype=dtype, name="relative") if relative_positions else None
+        self.dropout = keras.layers.Dropout(dropout, seed=seed, dtype=dtype, name="dropout")
 
     def build(self, input_shape):
         width = input_shape[-1]
@@ -72,10 +101,16 @@ class SelfAttention(keras.layers.Layer):
         self.qkv.build(input_shape)
         self.out = keras.layers.Dense(width, dtype=self.dtype_policy, name="out")
         self.out.build(input_shape)
+        heads_shape = (None, self.num_heads, input_shape[1], width // self.num_heads)
+        for layer in (self.query_norm, self.key_norm, self.relative):
+            if layer is not None:
+                layer.build(heads_shape)
 
     def call(self, tokens, training=None, return_attention=False):
         query, key, value = (split_heads(x, self.num_heads) for x in ops.split(self.qkv(tokens), 3, axis=-1))
-        weights = attention_weights(query, key)  # (B, K, N, N)
+        if self.query_norm is not None:
+            query, key = self.query_norm(query), self.key_norm(key)  # (B, K, N, d)
+        weights = attention_weights(query, key, self.relative)  # (B, K, N, N)
         mixed = ops.matmul(self.dropout(weights, training=training), value)  # (B, K, N, d)
         output = self.out(merge_heads(mixed))  # (B, N, D)
         return (output, weights) if return_attention else output
@@ -84,5 +119,4 @@ class SelfAttention(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        config = {"num_heads": self.num_heads, "dropout": self.dropout_rate, "seed": self.seed}
-        return {**super().get_config(), **config}
+        return {**super().get_config(), **self.config}

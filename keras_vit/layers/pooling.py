@@ -12,13 +12,24 @@ POOLINGS = ("token", "gap", "map", "none")
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TokenPooling(keras.layers.Layer):
-    """The class token, number 0: the paper's equation 4. (B, N, D) -> (B, D)."""
+    """The class token, number 0: the paper's equation 4. (B, N, D) -> (B, D).
+
+    Args:
+        count: Number of tokens that are read and averaged: 2 with DeiT's distillation token.
+    """
+
+    def __init__(self, count=1, **kwargs):
+        super().__init__(**kwargs)
+        self.count = count
 
     def call(self, tokens):
-        return tokens[:, 0]  # (B, D)
+        return tokens[:, 0] if self.count == 1 else ops.mean(tokens[:, : self.count], axis=1)  # (B, D)
 
     def compute_output_shape(self, input_shape):
         return (input_shape[0], input_shape[2])
+
+    def get_config(self):
+        return {**super().get_config(), "count": self.count}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

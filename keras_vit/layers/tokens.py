@@ -1,4 +1,4 @@
-"""The learnable token that is read out as the picture. B batch, N tokens, D width."""
+"""Learnable tokens before the patches. B batch, N tokens, D width."""
 
 import keras
 from keras import ops
@@ -21,3 +21,44 @@ class ClassToken(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return (input_shape[0], input_shape[1] + 1, input_shape[2])
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class LearnedTokens(keras.layers.Layer):
+    """Prepends learnable tokens that are normal with standard deviation 0.02 at first.
+
+    One is DeiT's distillation token (arXiv 2012.12877, section 3); several are registers ("Vision Transformers Need
+    Registers", arXiv 2309.16588).
+
+    Input: (B, N, D). Output: (B, count + N, D).
+
+    Args:
+        count: Number of tokens.
+
+    Raises:
+        ValueError: `count` is not a positive whole number.
+    """
+
+    def __init__(self, count, **kwargs):
+        super().__init__(**kwargs)
+        if not isinstance(count, int) or count < 1:
+            raise ValueError(f"`count` must be a positive whole number of tokens. Received: {count!r}")
+        self.count = count
+
+    def build(self, input_shape):
+        self.tokens = self.add_weight(
+            shape=(1, self.count, input_shape[-1]),
+            initializer=keras.initializers.RandomNormal(stddev=0.02),
+            name="tokens",
+        )
+
+    def call(self, tokens):
+        shape = (ops.shape(tokens)[0], self.count, tokens.shape[-1])
+        learned = ops.broadcast_to(ops.cast(self.tokens, tokens.dtype), shape)  # (B, count, D)
+        return ops.concatenate([learned, tokens], axis=1)  # (B, count + N, D)
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], input_shape[1] + self.count, input_shape[2])
+
+    def get_config(self):
+        return {**super().get_config(), "count": self.count}

@@ -1,3 +1,5 @@
 """Models made of the layers."""
 
+from keras_vit.models.axial_resnet import AxialResNet as AxialResNet
+from keras_vit.models.bit import BiT as BiT
 from keras_vit.models.vit import VisionTransformer as VisionTransformer

@@ -3,12 +3,13 @@
 import keras
 
 from keras_vit.images import as_size, patch_grid
-from keras_vit.layers.encoder import Encoder
-from keras_vit.layers.patches import PatchEmbedding
-from keras_vit.layers.pooling import POOLINGS, AttentionPooling, AveragePooling, TokenPooling
-from keras_vit.layers.positions import PositionEmbedding
-from keras_vit.layers.tokens import ClassToken
+from keras_vit.layers.norm import LayerNorm
+from keras_vit.models import parts
+from keras_vit.models.arguments import complete_arguments
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.transfer import copy_weights
+
+HEADS = ("head", "head_distillation", "pre_logits")
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -23,22 +24,41 @@ class VisionTransformer(keras.Model):
 
     Args:
         image_size: Pixels, one number or (height, width).
-        patch_size: Pixels, one number or (height, width); must divide the picture.
+        patch_size: Pixels, one number or (height, width); must divide the picture. With `resnet_stages` it is still
+            measured in the picture, and must be a multiple of the ResNet's stride.
         depth, width, mlp_dim, num_heads: The shape of the encoder, see `keras_vit.variants`.
         num_classes: Outputs of the head, which starts at zeros; 0 for no head.
         pooling: "token" (the class token), "gap" (mean of the patches), "map" (attention), or "none" (all tokens).
         class_token: Whether there is one; by default only with "token" and "none".
+        distillation: Whether there are DeiT's distillation token and its head (arXiv 2012.12877): the model's output is
+            the mean of the two heads, and `both_heads` gives each.
+        register_tokens: Number of tokens without a use of their own (arXiv 2309.16588), before the patches.
         representation_size: Width of a hidden tanh layer before the head, as in the paper's pre-training; None for
             none.
+        position_embedding: "learned_1d", "learned_2d", "relative", "sincos_2d" or "none" (appendix D.4).
+        position_placement: "stem" (once, before the first block), "every_layer" (before each, embeddings of its own) or
+            "shared" (before each, the same).
+        prefix_positions: Whether class, distillation and register tokens have positions too (the paper), or only
+            patches (big_vision, timm's `no_embed_class`).
+        resnet_stages: Units in each stage of a ResNet before the patches (hybrid, section 3.1), such as (3, 4, 9); ()
+            for its root only, None for none.
+        resnet_form: Form of that ResNet, see `ResNetBackbone`: "v1" or "timm".
+        axial: Whether blocks attend along rows, then columns (appendix D.6), see `AxialBlock`.
         dropout: Rate after the positions and in the blocks, see `EncoderBlock`.
         attention_dropout: Rate on the attention weights.
         stochastic_depth: Rate of the last block's residual branches, growing linearly from 0 at the first.
         gelu: "tanh" (the paper's code) or "erf" (ports to PyTorch).
         epsilon: Of the layer normalisations.
+        layer_scale: First value of learnable factors on the residual branches (arXiv 2103.17239); None for none.
+        qk_norm: Whether queries and keys are normalised (arXiv 2302.05442).
+        norm_after_pooling: Whether the last normalisation comes after pooling (timm's `fc_norm`), not before.
+        preprocessing: A `Preprocessing` or its config: how `preprocess` makes pictures ready. By default they are
+            squashed to the model's size and scaled to [-1, 1].
         seed: Seed of all dropout.
 
     Raises:
-        ValueError: A patch that does not divide the picture, heads that do not divide the width, an unknown pooling.
+        ValueError: A patch that does not divide the picture, heads that do not divide the width, an unknown name, or
+            arguments that exclude each other.
     """
 
     def __init__(
@@ -53,94 +73,68 @@ class VisionTransformer(keras.Model):
         num_classes=1000,
         pooling="token",
         class_token=None,
+        distillation=False,
+        register_tokens=0,
         representation_size=None,
+        position_embedding="learned_1d",
+        position_placement="stem",
+        prefix_positions=True,
+        resnet_stages=None,
+        resnet_form="v1",
+        axial=False,
         dropout=0.0,
         attention_dropout=0.0,
         stochastic_depth=0.0,
         gelu="tanh",
         epsilon=1e-6,
+        layer_scale=None,
+        qk_norm=False,
+        norm_after_pooling=False,
+        preprocessing=None,
         seed=None,
         **kwargs,
     ):
+        given = {name: value for name, value in locals().items() if name not in ("self", "kwargs", "__class__")}
         super().__init__(**kwargs)
-        if pooling not in POOLINGS:
-            raise ValueError(f"`pooling` must be one of {', '.join(POOLINGS)}. Received: {pooling!r}")
-        has_token = pooling in ("token", "none") if class_token is None else class_token
-        if pooling == "token" and not has_token:
-            raise ValueError("pooling='token' reads the class token, so class_token=False cannot go with it.")
-        self.image_size = as_size(image_size)
-        self.patch_size = as_size(patch_size, "patch_size")
+        self.arguments = arguments = complete_arguments(given)
+        self.image_size = arguments["image_size"]
+        self.patch_size = arguments["patch_size"]
         self.grid = patch_grid(self.image_size, self.patch_size)
         self.num_classes = num_classes
-        self.prefix_tokens = int(has_token)
-        self.arguments = {
-            "image_size": self.image_size,
-            "patch_size": self.patch_size,
-            "depth": depth,
-            "width": width,
-            "mlp_dim": mlp_dim,
-            "num_heads": num_heads,
-            "num_classes": num_classes,
-            "pooling": pooling,
-            "class_token": has_token,
-            "representation_size": representation_size,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "stochastic_depth": stochastic_depth,
-            "gelu": gelu,
-            "epsilon": epsilon,
-            "seed": seed,
-        }
+        self.prefix_tokens = parts.prefix_tokens(arguments)
+        self.preprocessing = Preprocessing(**arguments["preprocessing"])
+
         dtype = self.dtype_policy
-        self.patch_embedding = PatchEmbedding(width, self.patch_size, dtype=dtype, name="patch_embedding")
-        self.class_token = ClassToken(dtype=dtype, name="class_token") if has_token else None
-        self.positions = PositionEmbedding(self.grid, self.prefix_tokens, dtype=dtype, name="positions")
+        self.backbone = parts.backbone(arguments, dtype)
+        stride = self.backbone.total_stride if self.backbone else 1
+        self.patch_embedding = parts.patch_embedding(arguments, stride, dtype)
+        self.register_tokens, self.distillation_token, self.class_token = parts.tokens(arguments, dtype)
+        self.positions = parts.positions(arguments, dtype)
+        self.block_positions = parts.block_positions(arguments, self.positions, dtype)
         self.dropout = keras.layers.Dropout(dropout, seed=seed, dtype=dtype, name="dropout")
-        self.encoder = Encoder(
-            depth,
-            num_heads,
-            mlp_dim,
-            dropout,
-            attention_dropout,
-            stochastic_depth,
-            gelu,
-            epsilon,
-            seed=None if seed is None else seed + 1,
-            dtype=dtype,
-            name="encoder",
-        )
-        self.pooling = self._pooling_layer()
-        self.pre_logits = self._hidden_layer()
-        self.head = self._head_layer()
+        self.encoder = parts.encoder(arguments, dtype)
+        self.pooling = parts.pooling(arguments, dtype)
+        self.pooled_norm = LayerNorm(epsilon, dtype=dtype, name="pooled_norm") if norm_after_pooling else None
+        self.pre_logits = parts.pre_logits(arguments, dtype)
+        self.head = parts.head(arguments, dtype)
+        self.head_distillation = parts.head(arguments, dtype, "head_distillation") if distillation else None
         self.build((None, *self.image_size, 3))
 
-    def _pooling_layer(self):
-        pooling, options = self.arguments["pooling"], {"dtype": self.dtype_policy, "name": "pooling"}
-        if pooling == "token":
-            return TokenPooling(**options)
-        if pooling == "gap":
-            return AveragePooling(self.prefix_tokens, **options)
-        if pooling == "map":
-            names = ("num_heads", "mlp_dim", "gelu", "epsilon")
-            return AttentionPooling(*(self.arguments[name] for name in names), **options)
-        return None
-
-    def _hidden_layer(self):
-        units = self.arguments["representation_size"]
-        if not units:
-            return None
-        options = {"kernel_initializer": "lecun_normal", "dtype": self.dtype_policy, "name": "pre_logits"}
-        return keras.layers.Dense(units, activation="tanh", **options)
-
-    def _head_layer(self):
-        if not self.num_classes:
-            return None
-        precise = keras.backend.result_type(self.compute_dtype, "float32")
-        return keras.layers.Dense(self.num_classes, kernel_initializer="zeros", dtype=precise, name="head")
+    def _token_layers(self):
+        """From patch embeddings to the encoder's input, in the order of the forward pass."""
+        tokens = (self.register_tokens, self.distillation_token, self.class_token)  # each is put before the others
+        order = (*tokens, self.positions) if self.arguments["prefix_positions"] else (self.positions, *tokens)
+        return [layer for layer in (*order, self.dropout) if layer is not None]
 
     def build(self, input_shape):
         for layer, shape in self._stages(input_shape):
             layer.build(shape)
+            if layer is self.encoder:
+                for positions in self.block_positions:
+                    if not positions.built:  # shared ones are those of the stem
+                        positions.build(shape)
+        if self.head_distillation is not None:
+            self.head_distillation.build((input_shape[0], self.arguments["width"]))
 
     def compute_output_shape(self, input_shape):
         *_, (last, shape) = self._stages(input_shape)
@@ -148,15 +142,26 @@ class VisionTransformer(keras.Model):
 
     def _stages(self, shape):
         """The layers in the order of the forward pass, each with the shape of its input."""
-        tokens = (self.patch_embedding, self.class_token, self.positions, self.dropout, self.encoder)
-        for layer in (*tokens, self.pooling, self.pre_logits, self.head):
+        before = (self.backbone, self.patch_embedding, *self._token_layers())
+        after = (self.encoder, self.pooling, self.pooled_norm, self.pre_logits, self.head)
+        for layer in (*before, *after):
             if layer is not None:
                 yield layer, shape
                 shape = layer.compute_output_shape(shape)
 
     def call(self, images, training=None):
+        if self.head_distillation is not None:
+            first, second = self.both_heads(images, training=training)
+            return (first + second) / 2
         features = self.features(images, training=training)
         return self.head(features) if self.head else features
+
+    def both_heads(self, images, training=False):
+        """Logits of the class token's and the distillation token's heads of a DeiT, (B, num_classes) each."""
+        if self.head_distillation is None:
+            raise ValueError("Only a model with distillation=True and a head has two heads.")
+        tokens = self.encode(self.embed(images), training=training)
+        return self.head(tokens[:, 0]), self.head_distillation(tokens[:, 1])
 
     def features(self, images, training=False):
         """What the head sees: (B, H, W, 3) -> (B, D), (B, N, D) if unpooled, (B, representation_size) after tanh."""
@@ -170,18 +175,25 @@ class VisionTransformer(keras.Model):
                 f"This model takes pictures of {self.image_size} pixels (height, width). Received: {size}. "
                 f"Resize the pictures, or the model with model.resized({size})."
             )
-        return self.patch_embedding(images)  # (B, h*w, D)
+        return self.patch_embedding(self.backbone(images) if self.backbone else images)  # (B, h*w, D)
 
     def encode(self, embeddings, training=False, return_attention=False):
         """Patch embeddings (B, h * w, D) to encoded tokens (B, N, D), and attention (B, depth, K, N, N) if wanted."""
-        tokens = self.class_token(embeddings) if self.class_token else embeddings  # (B, N, D)
-        tokens = self.dropout(self.positions(tokens), training=training)  # (B, N, D)
-        return self.encoder(tokens, training=training, return_attention=return_attention)
+        tokens = embeddings
+        for layer in self._token_layers():
+            tokens = layer(tokens, training=training) if layer is self.dropout else layer(tokens)  # (B, N, D)
+        options = {"return_attention": return_attention, "positions": self.block_positions}
+        return self.encoder(tokens, training=training, **options)
 
     def pool(self, tokens):
         """The encoder's output (B, N, D) to features, see `features`."""
-        pooled = self.pooling(tokens) if self.pooling else tokens
-        return self.pre_logits(pooled) if self.pre_logits else pooled
+        for layer in (self.pooling, self.pooled_norm, self.pre_logits):
+            tokens = tokens if layer is None else layer(tokens)
+        return tokens
+
+    def preprocess(self, images):
+        """Pictures of any size, pixels in [0, 255], to what the model takes; see `Preprocessing`."""
+        return self.preprocessing(images)
 
     def attention_maps(self, images):
         """Attention weights of every block: (B, H, W, 3) -> (B, depth, K, N, N); row i says where token i looks."""
@@ -193,14 +205,31 @@ class VisionTransformer(keras.Model):
         The hidden tanh layer of pre-training goes too, as the paper does for fine-tuning (appendix B.1.1).
         """
         model = self._remade(num_classes=num_classes, representation_size=None)
-        copy_weights(self, model, skip=("head", "pre_logits"))
+        copy_weights(self, model, skip=HEADS)
         return model
 
     def resized(self, image_size, method: str = "corners"):
-        """Returns a new model for another picture size with the same weights; positions by `resample_grid(method)`."""
+        """Returns a new model for another picture size with the same weights; positions by `resample_grid(method)`.
+
+        Raises:
+            ValueError: The patches do not fit, or the model has relative positions, which belong to one size.
+        """
+        if self.arguments["position_embedding"] == "relative" and as_size(image_size) != self.image_size:
+            raise ValueError(
+                "Relative positions number the patches row by row, so they mean something else on another grid and "
+                "cannot be resampled. Train at the new size, or use another position_embedding."
+            )
         model = self._remade(image_size=image_size)
         copy_weights(self, model, method=method)
         return model
+
+    def freeze_encoder(self):
+        """Makes everything before the head untrainable, for a linear probe; compile the model afterwards.
+
+        A .keras file does not keep this: freeze a loaded model again, and load it with compile=False.
+        """
+        for layer in self.layers:
+            layer.trainable = layer.name in HEADS
 
     def _remade(self, **changes):
         return type(self).from_config({**self.get_config(), **changes})

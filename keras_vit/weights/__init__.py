@@ -1,4 +1,25 @@
-"""Weights in: from other models and from published files. All of them, or an error that says which do not fit."""
+"""Weights in and out. All of them, or an error that says which do not fit."""
 
-from keras_vit.weights.match import LoadReport as LoadReport
-from keras_vit.weights.npz import load_npz as load_npz
+from importlib import import_module
+
+# Imported when they are asked for: most programs that import keras_vit read no file, and the tables take time.
+_HOMES = {
+    "Checkpoint": "checkpoint",
+    "LoadReport": "match",
+    "download": "cache",
+    "load_weights": "load",
+    "open_checkpoint": "checkpoint",
+    "published_names": "published",
+    "save": "write",
+}
+__all__ = list(_HOMES)
+
+
+def __getattr__(name):
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__():
+    return sorted(_HOMES)

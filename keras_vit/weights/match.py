@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
 
 @dataclass(frozen=True)
 class LoadReport:
@@ -45,14 +43,6 @@ def check_match(path, missing, unused, misshapen, hint):
         f"The weights in {path} do not fit the model; nothing was loaded. "
         f"{len(missing)} missing, {len(unused)} unused, {len(misshapen)} misshapen:\n" + "\n".join(lines) + f"\n{hint}"
     )
-
-
-def check_values(path, name, array):
-    """Raises a ValueError unless the array is of floating point and finite."""
-    if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
-        raise ValueError(f"{path}: {name} has dtype {array.dtype}; weights must be floating point.")
-    if not np.isfinite(array.astype("float32")).all():
-        raise ValueError(f"{path}: {name} holds NaN or infinite values; the file is damaged or its training diverged.")
 
 
 def _columns(rows):

@@ -30,6 +30,17 @@ def copy_weights(source, target, skip=(), method="corners"):
         if in_part(name, skip):
             continue
         value = ops.convert_to_numpy(values[name])
-        if name == POSITIONS and source.grid != target.grid:
-            value = resample_grid(value, source.grid, target.grid, method, source.prefix_tokens)
+        if name.startswith("positions") and source.grid != target.grid:
+            value = _resampled(name.rpartition("/")[2], value, source, target, method)
         variable.assign(value)
+
+
+def _resampled(leaf, value, source, target, method):
+    """A table of all patches, or of rows or columns only, on the target's grid."""
+    if leaf == "table":
+        prefix = source.prefix_tokens if source.arguments["prefix_positions"] else 0
+        return resample_grid(value, source.grid, target.grid, method, prefix)
+    if leaf == "prefix":
+        return value
+    axis = 0 if leaf == "rows" else 1
+    return resample_grid(value, (source.grid[axis], 1), (target.grid[axis], 1), method)

@@ -43,7 +43,7 @@ def test_everything_is_there_and_nothing_else(demo):
     names = {file.name for file in folder.iterdir()}
     formats = ("float32", "float16", "dynamic-int8", "int8")
     files = {f"model-{name}.tflite" for name in formats}
-    assert names == {"report.html", "model.keras", "saved_model", "metrics.json"} | files
+    assert names == {"report.html", "model.keras", "saved_model", "metrics.json", "preprocessing.json"} | files
     assert {file.name for file in folder.parent.iterdir()} == {"run"}
     assert str(folder / "report.html") in output
 

@@ -1,7 +1,10 @@
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_vit import BiT, Preprocessing
 from keras_vit.export import write_saved_model
 
 
@@ -42,6 +45,22 @@ def test_a_failed_export_leaves_nothing(toy, tmp_path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         write_saved_model(toy(), tmp_path / "model")
     assert not list(tmp_path.iterdir())
+
+
+def test_preprocessing_travels_along(toy, tmp_path):
+    pictures = Preprocessing((16, 16), resize="shortest", crop_fraction=0.875, mean=(0.4, 0.5, 0.6))
+    folder = write_saved_model(toy(preprocessing=pictures), tmp_path / "model")
+    fields = json.loads((folder / "assets.extra" / "preprocessing.json").read_text())
+    assert Preprocessing(**fields) == pictures
+
+
+def test_a_bit_of_any_size_must_say_one(tmp_path):
+    model = BiT(stages=(1,), width_factor=0.5, num_classes=5)
+    with pytest.raises(ValueError, match=r"model.resized\(224\)"):
+        write_saved_model(model, tmp_path / "model")
+    folder = write_saved_model(model.resized(32), tmp_path / "model")
+    classify = tf.saved_model.load(str(folder)).signatures["classify"]
+    np.testing.assert_allclose(classify(images=np.zeros((2, 32, 32, 3), "float32"))["probabilities"], 0.2, atol=1e-6)
 
 
 @pytest.mark.parametrize("changes", [{"num_classes": 0}, {"pooling": "none"}])

@@ -49,6 +49,33 @@ def test_softmax_is_float32_under_mixed_precision():
     np.testing.assert_allclose(np.asarray(weights, "float32"), 1 / 2000, rtol=0.01)
 
 
+def test_normalised_queries_and_keys_keep_logits_in_range():
+    layer, large = SelfAttention(3, qk_norm=True), 1000 * TOKENS
+    _, weights = layer(large, return_attention=True)
+    # |q| = |k| = sqrt(d) after normalisation, so no logit is beyond sqrt(d) = 2 and no two differ by more than 4.
+    weights = np.asarray(weights)
+    assert (weights.max(axis=-1) <= weights.min(axis=-1) * np.exp(4.001)).all()
+    _, plain = SelfAttention(3)(large, return_attention=True)
+    assert np.asarray(plain).max() > 0.999
+
+
+def test_queries_and_keys_are_normalised_head_by_head():
+    layer = SelfAttention(3, qk_norm=True, epsilon=0.1)
+    layer(TOKENS)
+    assert layer.query_norm.gamma.shape == (4,) and layer.query_norm.epsilon == layer.key_norm.epsilon == 0.1
+    layer.query_norm.set_weights([np.arange(1.0, 5.0), np.arange(4.0)])
+    layer.key_norm.set_weights([np.arange(5.0, 1.0, -1.0), -np.arange(4.0)])
+    kernel, bias = layer.qkv.get_weights()
+    query, key, _ = np.split((TOKENS @ kernel + bias).reshape(2, 5, 9, 4).transpose(0, 2, 1, 3), 3, axis=1)
+    query, key = (
+        (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 0.1) * gamma + beta
+        for x, gamma, beta in ((query, np.arange(1, 5), np.arange(4)), (key, np.arange(5, 1, -1), -np.arange(4)))
+    )
+    logits = query @ key.transpose(0, 1, 3, 2) / 2
+    expected = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(layer(TOKENS, return_attention=True)[1], expected, atol=1e-5)
+
+
 def test_heads_that_do_not_divide_the_width():
     with pytest.raises(ValueError, match="num_heads=5, width=12. .*1, 2, 3, 4, 6, 12"):
         SelfAttention(5).build((None, 4, 12))

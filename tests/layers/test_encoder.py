@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from keras_vit.layers import Encoder, EncoderBlock
+from keras_vit.layers import AxialBlock, Encoder, EncoderBlock, LayerNorm
 
 X = np.random.default_rng(0).standard_normal((2, 5, 12)).astype("float32")
 
@@ -44,7 +44,7 @@ def test_dropout_sites_draw_independently_and_repeat_with_a_seed():
 
 
 def _seeds(block):
-    layers = (block.attention, block.dropout, block.drop_attention, block.drop_mlp)
+    layers = (block.attention.dropout, block.dropout, block.drop_attention, block.drop_mlp)
     return [*(layer.seed for layer in layers), block.mlp.dropout_hidden.seed, block.mlp.dropout_out.seed]
 
 
@@ -52,6 +52,52 @@ def test_order_of_tokens_does_not_matter_without_positions():
     encoder = Encoder(2, 3, 24)
     order = [3, 0, 4, 1, 2]
     np.testing.assert_allclose(np.asarray(encoder(X))[:, order], encoder(X[:, order]), atol=1e-5)
+
+
+def test_blocks_take_the_encoders_options():
+    encoder = Encoder(2, 3, 24, 0.1, 0.2, gelu="erf", epsilon=1e-3, layer_scale=0.1, qk_norm=True)
+    other = Encoder(2, 3, 24, relative_positions=True)
+    own = ("stochastic_depth", "seed")
+    for block in encoder.blocks:
+        options = {name: value for name, value in encoder.config.items() if name in block.config and name not in own}
+        assert block.config | options == block.config and block.attention.query_norm.epsilon == 1e-3
+        assert len(options) == 9 and options["layer_scale"] == 0.1 and options["qk_norm"]
+    assert all(block.attention.relative for block in other.blocks)
+
+
+def test_without_a_norm_at_the_end():
+    encoder = Encoder(2, 3, 24, final_norm=False)
+    np.testing.assert_allclose(encoder(X), encoder.blocks[1](encoder.blocks[0](X)), atol=1e-6)
+    assert encoder.norm is None and isinstance(Encoder(2, 3, 24).norm, LayerNorm)
+
+
+def test_positions_are_added_before_all_blocks_but_the_first():
+    encoder = Encoder(3, 3, 24)
+    plain = np.asarray(encoder(X))
+    calls = []
+
+    def adding(number):
+        return lambda tokens: calls.append(number) or tokens + number
+
+    output = encoder(X, positions=[adding(1), adding(2)])
+    x = encoder.blocks[0](X)
+    x = encoder.blocks[1](x + 1.0)
+    np.testing.assert_allclose(output, encoder.norm(encoder.blocks[2](x + 2.0)), atol=1e-5)
+    assert calls == [1, 2] and not np.allclose(output, plain)
+
+
+def test_axial_encoder_is_axial_blocks_and_a_norm():
+    options = {"dropout": 0.1, "attention_dropout": 0.1, "stochastic_depth": 0.2, "layer_scale": 0.1, "qk_norm": True}
+    encoder = Encoder(2, 3, 24, axial_grid=(2, 2), prefix_tokens=1, seed=5, **options)
+    output, attention = encoder(X, return_attention=True)
+    assert all(isinstance(block, AxialBlock) for block in encoder.blocks)
+    assert encoder.blocks[1].prefix_tokens == 1 and encoder.blocks[1].grid == (2, 2)
+    assert [block.row.drop_mlp.rate for block in encoder.blocks] == [0, 0.2]
+    np.testing.assert_allclose(output, encoder.norm(encoder.blocks[1](encoder.blocks[0](X))), atol=1e-5)
+    assert attention.shape == (2, 2, 3, 5, 5)
+    np.testing.assert_allclose(np.sum(attention, axis=-1), 1, atol=1e-5)
+    seeds = [s for block in encoder.blocks for half in (block.row, block.column) for s in _seeds(half)]
+    assert len(seeds) == len(set(seeds)) == 2 * 2 * 6
 
 
 def test_heads_that_do_not_divide_are_refused_when_built():

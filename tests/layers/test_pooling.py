@@ -8,6 +8,7 @@ X = np.random.default_rng(0).standard_normal((2, 5, 12)).astype("float32")
 
 def test_token_and_average():
     np.testing.assert_array_equal(TokenPooling()(X), X[:, 0])
+    np.testing.assert_allclose(TokenPooling(2)(X), (X[:, 0] + X[:, 1]) / 2, atol=1e-6)
     np.testing.assert_allclose(AveragePooling()(X), X.mean(axis=1), atol=1e-6)
     np.testing.assert_allclose(AveragePooling(prefix_tokens=1)(X), X[:, 1:].mean(axis=1), atol=1e-6)
 

@@ -9,27 +9,45 @@ import tensorflow as tf
 
 from keras_vit import layers
 
-TOKENS = (2, 5, 12)
+TOKENS, MAP = (2, 5, 12), (2, 4, 4, 32)
+BLOCK = {"layer_scale": 0.1, "qk_norm": True, "relative_positions": True}
 CASES = {
     "AttentionPooling": (lambda **k: layers.AttentionPooling(3, 24, gelu="erf", epsilon=1e-5, **k), TOKENS),
     "AveragePooling": (lambda **k: layers.AveragePooling(prefix_tokens=1, **k), TOKENS),
+    "AxialAttention": (lambda **k: layers.AxialAttention("height", 4, 1e-3, **k), MAP),
+    "AxialBlock": (lambda **k: layers.AxialBlock((2, 2), 1, num_heads=3, mlp_dim=24, seed=1, **BLOCK, **k), TOKENS),
     "ClassToken": (lambda **k: layers.ClassToken(**k), TOKENS),
     "Encoder": (lambda **k: layers.Encoder(2, 3, 24, 0.1, 0.1, 0.2, "erf", 1e-5, seed=1, **k), TOKENS),
+    "Encoder, axial": (lambda **k: layers.Encoder(1, 3, 24, axial_grid=(2, 2), prefix_tokens=1, **k), TOKENS),
+    "Encoder, options": (lambda **k: layers.Encoder(2, 3, 24, final_norm=False, **BLOCK, **k), TOKENS),
     "EncoderBlock": (lambda **k: layers.EncoderBlock(3, 24, 0.1, 0.1, 0.2, "erf", 1e-5, seed=1, **k), TOKENS),
+    "EncoderBlock, options": (lambda **k: layers.EncoderBlock(3, 24, **BLOCK, **k), TOKENS),
     "ExtractPatches": (lambda **k: layers.ExtractPatches((4, 2), **k), (2, 8, 8, 3)),
     "LayerNorm": (lambda **k: layers.LayerNorm(1e-5, **k), TOKENS),
+    "LayerScale": (lambda **k: layers.LayerScale(0.1, **k), TOKENS),
+    "LearnedTokens": (lambda **k: layers.LearnedTokens(3, **k), TOKENS),
     "Mlp": (lambda **k: layers.Mlp(24, 0.1, "erf", seed=1, **k), TOKENS),
     "PatchEmbedding": (lambda **k: layers.PatchEmbedding(6, (4, 2), **k), (2, 8, 8, 3)),
     "PositionEmbedding": (lambda **k: layers.PositionEmbedding((2, 2), prefix_tokens=1, **k), TOKENS),
+    "PositionEmbedding2D": (lambda **k: layers.PositionEmbedding2D((2, 2), prefix_tokens=1, **k), TOKENS),
+    "RelativePositions": (lambda **k: layers.RelativePositions(**k), (2, 3, 5, 4)),
+    "ResNetBackbone": (lambda **k: layers.ResNetBackbone((1, 1), 0.5, **k), (2, 8, 12, 3)),
+    "ResNetBackbone, paper": (lambda **k: layers.ResNetBackbone((1,), 0.5, "paper", "edge", **k), (2, 8, 12, 3)),
     "SelfAttention": (lambda **k: layers.SelfAttention(3, 0.1, seed=1, **k), TOKENS),
+    "SelfAttention, options": (lambda **k: layers.SelfAttention(3, 0.1, True, True, 1e-5, **k), TOKENS),
+    "SinCosPositions": (lambda **k: layers.SinCosPositions((2, 2), prefix_tokens=1, **k), TOKENS),
+    "StandardizedConv2D": (
+        lambda **k: layers.StandardizedConv2D(6, 3, 1e-10, "variance", strides=2, use_bias=True, **k),
+        MAP,
+    ),
     "StochasticDepth": (lambda **k: layers.StochasticDepth(0.2, seed=1, **k), TOKENS),
-    "TokenPooling": (lambda **k: layers.TokenPooling(**k), TOKENS),
+    "TokenPooling": (lambda **k: layers.TokenPooling(2, **k), TOKENS),
 }
 
 
 def test_every_layer_is_tested():
     public = {name for name, thing in vars(layers).items() if inspect.isclass(thing)}
-    assert public == set(CASES)
+    assert public == {name.partition(",")[0] for name in CASES}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -55,7 +73,7 @@ def test_shape_dtype_and_gradients(name):
     layer = build(dtype="mixed_bfloat16")
     x = np.random.default_rng(0).standard_normal(shape).astype("float32")
     with tf.GradientTape() as tape:
-        output = layer(x, training=True) if name in ("Mlp", "Encoder", "EncoderBlock") else layer(x)
+        output = layer(x, training=True) if name.startswith(("Mlp", "Encoder", "AxialBlock")) else layer(x)
         loss = tf.reduce_sum(tf.cast(output, "float32") ** 2)
     assert output.shape == layer.compute_output_shape(shape)
     assert keras.backend.standardize_dtype(output.dtype) == "bfloat16"

@@ -1,6 +1,7 @@
 import numpy as np
+import pytest
 
-from keras_vit.layers import ClassToken
+from keras_vit.layers import ClassToken, LearnedTokens
 
 
 def test_the_token_comes_first_and_starts_at_zero():
@@ -18,3 +19,19 @@ def test_every_example_gets_the_same_learned_token():
     layer.token.assign(np.arange(6.0).reshape(1, 1, 6))
     output = np.asarray(layer(np.zeros((2, 4, 6), "float32")))
     np.testing.assert_array_equal(output[:, 0], [np.arange(6.0)] * 2)
+
+
+def test_learned_tokens_come_first_and_are_random():
+    layer = LearnedTokens(200)
+    tokens = np.random.default_rng(0).standard_normal((3, 4, 6)).astype("float32")
+    output = np.asarray(layer(tokens))
+    assert output.shape == layer.compute_output_shape(tokens.shape) == (3, 204, 6)
+    np.testing.assert_array_equal(output[:, 200:], tokens)
+    np.testing.assert_array_equal(output[:, :200], np.repeat(layer.tokens, 3, axis=0))
+    assert 0.018 < output[0, :200].std() < 0.022
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.0, "2"])
+def test_a_number_of_tokens_is_positive_and_whole(count):
+    with pytest.raises(ValueError, match=f"positive whole number of tokens. Received: {count!r}"):
+        LearnedTokens(count)

@@ -1,0 +1,44 @@
+"""`keras-vit convert`: a checkpoint from one project's format to another's."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Convert:
+    """Convert a checkpoint to .npz, .safetensors (as transformers has it) or .keras.
+
+    Args:
+        weights: File, folder or name: whatever `keras_vit.load` takes.
+        output: name.npz, folder/model.safetensors or folder/, name.keras; the ending says the format.
+        image_size: Side of the pictures in pixels, to resample positions; by default that of the checkpoint.
+        num_classes: 0 leaves the head out; by default it is kept.
+        num_heads: Attention heads, where the checkpoint does not say.
+        gelu: Instead of the checkpoint's: .npz means "tanh". The original weights of Google were trained with it,
+            whatever the files that others made of them say.
+        epsilon: Of the normalisations instead of the checkpoint's: .npz means 1e-6.
+        overwrite: Replace files that are there already.
+    """
+
+    weights: Annotated[str, tyro.conf.Positional]
+    output: Annotated[Path, tyro.conf.Positional]
+    image_size: int | None = None
+    num_classes: int | None = None
+    num_heads: int | None = None
+    gelu: Literal["tanh", "erf"] | None = None
+    epsilon: float | None = None
+    overwrite: bool = False
+
+    def run(self):
+        """Loads, writes, and prints what was written."""
+        from keras_vit import load
+        from keras_vit.weights.write import save
+
+        names = ("image_size", "num_heads", "gelu", "epsilon")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        model = load(self.weights, num_classes=self.num_classes, **given)
+        for file in save(model, self.output, self.overwrite):
+            print(f"Wrote {file} ({file.stat().st_size / 1e6:,.1f} MB)")

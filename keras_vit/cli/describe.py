@@ -1,0 +1,57 @@
+"""`keras-vit describe`: what a checkpoint is."""
+
+import json
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Describe:
+    """Print a checkpoint's architecture, resolution, classes, source, GELU, epsilon and preprocessing.
+
+    Args:
+        weights: File, folder or name: whatever `keras_vit.load` takes.
+        json: Print JSON for programs.
+    """
+
+    weights: Annotated[str, tyro.conf.Positional]
+    json: bool = False
+
+    def run(self):
+        """Reads names and shapes, of a .keras file the whole model, and prints what they say."""
+        description = _described(self.weights)
+        if self.json:
+            print(json.dumps(description, indent=2))
+            return
+        preprocessing, arguments = description.pop("preprocessing"), description.pop("arguments")
+        for name, value in description.items():
+            print(f"{name:<14}{value:,}" if isinstance(value, int) else f"{name:<14}{value}")
+        for title, values in (("preprocessing", preprocessing), ("arguments", arguments)):
+            print(f"{title}:")
+            for name, value in values.items():
+                print(f"  {name:<20}{value}")
+
+
+def _described(weights) -> dict:
+    if not weights.endswith(".keras"):
+        from keras_vit.weights import open_checkpoint
+
+        return open_checkpoint(weights).describe()
+    from keras_vit import load
+    from keras_vit.variants import name_of
+
+    model = load(weights)
+    return {
+        "source": "keras_vit",
+        "architecture": type(model).__name__,
+        "variant": name_of(model.arguments) or "none of the published",
+        "image_size": model.image_size,
+        "num_classes": model.num_classes,
+        "gelu": model.arguments.get("gelu", "none"),
+        "epsilon": model.arguments.get("epsilon", "of its form"),
+        "weights": model.count_params(),
+        "preprocessing": model.preprocessing.get_config(),
+        "arguments": {name: value for name, value in model.arguments.items() if name != "preprocessing"},
+    }

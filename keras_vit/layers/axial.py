@@ -1,0 +1,144 @@
+"""Attention along the rows, then the columns of the patch grid.
+
+B batch, N tokens, P prefix tokens, D width, K heads, h w patch grid; L lines (h rows or w columns) of S tokens each.
+"""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.layers.block import EncoderBlock
+
+# The row's block draws its seeds from the first ones, the column's from the next.
+SEEDS_PER_DIRECTION = 8
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AxialBlock(keras.layers.Layer):
+    """The block of Axial-ViT (the paper's appendix D.6): row self-attention and MLP, column self-attention and MLP.
+
+    Both halves are an `EncoderBlock` with weights of its own, `row` and `column`, whose sequences are the lines of the
+    patch grid. It is dearer than one `EncoderBlock`, by a second MLP and second projections, until the grid has about
+    6 D patches.
+
+    The paper does not say what becomes of the class token. Here a prefix token joins every row as one more token of
+    its sequence, and the mean of what the rows make of it goes on; so for the columns. With stochastic depth, each row
+    and each column of a picture draws on its own.
+
+    Input: (B, P + h * w, D), patches row by row. Output: (B, P + h * w, D), and attention weights (B, K, N, N) if asked
+    for: for each head of the column, its attention times the mean over heads of the row's, which is where a token gets
+    its information by way of both. Rows sum to 1. The columns read tokens in which the row's heads are already mixed,
+    hence the mean; and a prefix token's row is the mean of its rows on all lines.
+
+    Args:
+        grid: (h, w), rows and columns of patches.
+        prefix_tokens: P, tokens before the patches: 1 with a class token.
+        num_heads, mlp_dim, **block: See `EncoderBlock`; both halves take the same, with different seeds.
+        seed: Seed of all dropout in the block.
+
+    Raises:
+        ValueError: A grid that is not two positive whole numbers; an input with another number of tokens (when built);
+            and what `EncoderBlock` refuses.
+    """
+
+    def __init__(
+        self,
+        grid,
+        prefix_tokens=0,
+        *,
+        num_heads,
+        mlp_dim,
+        seed=None,
+        trainable=True,
+        dtype=None,
+        name=None,
+        **block,
+    ):
+        super().__init__(trainable=trainable, dtype=dtype, name=name)
+        self.grid = check_grid(grid)
+        self.prefix_tokens = prefix_tokens
+        block = {"num_heads": num_heads, "mlp_dim": mlp_dim, "dtype": self.dtype_policy, **block}
+        column_seed = None if seed is None else seed + SEEDS_PER_DIRECTION
+        self.row = EncoderBlock(**block, seed=seed, name="row")
+        self.column = EncoderBlock(**block, seed=column_seed, name="column")
+
+    def build(self, input_shape):
+        h, w = self.grid
+        tokens = self.prefix_tokens + h * w
+        if input_shape[1] != tokens:
+            raise ValueError(
+                f"A grid of {self.grid} patches and {self.prefix_tokens} prefix tokens make {tokens} tokens, but the "
+                f"input has {input_shape[1]}. Received input shape: {tuple(input_shape)}"
+            )
+        self.row.build((None, self.prefix_tokens + w, input_shape[2]))
+        self.column.build((None, self.prefix_tokens + h, input_shape[2]))
+
+    def call(self, tokens, training=None, return_attention=False):
+        options = {"training": training, "return_attention": True}
+        lines, rows = self.row(self._split(tokens, along_columns=False), **options)  # (B*h, P + w, D)
+        tokens = self._join(lines, along_columns=False)  # (B, N, D)
+        lines, columns = self.column(self._split(tokens, along_columns=True), **options)  # (B*w, P + h, D)
+        tokens = self._join(lines, along_columns=True)  # (B, N, D)
+        if not return_attention:
+            return tokens
+        rows = ops.mean(self._full(rows, along_columns=False), axis=1, keepdims=True)  # (B, 1, N, N)
+        return tokens, ops.matmul(self._full(columns, along_columns=True), rows)  # (B, K, N, N)
+
+    def _split(self, tokens, along_columns):
+        """(B, N, D) -> (B * L, S, D), one sequence a line, the prefix tokens at the front of each."""
+        prefix, patches = tokens[:, : self.prefix_tokens], tokens[:, self.prefix_tokens :]
+        lines = ops.reshape(patches, (-1, *self.grid, tokens.shape[2]))  # (B, h, w, D)
+        if along_columns:
+            lines = ops.transpose(lines, (0, 2, 1, 3))  # (B, w, h, D)
+        if self.prefix_tokens:
+            prefix = ops.tile(prefix[:, None], (1, lines.shape[1], 1, 1))  # (B, L, P, D)
+            lines = ops.concatenate([prefix, lines], axis=2)  # (B, L, S, D)
+        return ops.reshape(lines, (-1, *lines.shape[2:]))  # (B*L, S, D)
+
+    def _join(self, lines, along_columns):
+        """The way back: (B * L, S, D) -> (B, N, D), the prefix tokens averaged over the lines."""
+        count = self.grid[1] if along_columns else self.grid[0]
+        lines = ops.reshape(lines, (-1, count, *lines.shape[1:]))  # (B, L, S, D)
+        prefix, patches = lines[:, :, : self.prefix_tokens], lines[:, :, self.prefix_tokens :]
+        if along_columns:
+            patches = ops.transpose(patches, (0, 2, 1, 3))  # (B, h, w, D)
+        tokens = ops.reshape(patches, (-1, self.grid[0] * self.grid[1], lines.shape[3]))  # (B, h*w, D)
+        if self.prefix_tokens:
+            tokens = ops.concatenate([ops.mean(prefix, axis=1), tokens], axis=1)  # (B, N, D)
+        return tokens
+
+    def _full(self, weights, along_columns):
+        """Attention on the lines (B * L, K, S, S) as a sparse matrix over all tokens, (B, K, N, N)."""
+        places = line_places(self.grid, self.prefix_tokens, along_columns)  # (L, S, N)
+        lines, length, tokens = places.shape
+        shares = (places / places.sum(axis=(0, 1))).reshape(lines * length, tokens).T  # (N, L*S)
+        weights = ops.reshape(weights, (-1, lines, *weights.shape[1:]))  # (B, L, K, S, S)
+        spread = ops.einsum("blkij,ljn->bklin", weights, ops.cast(places, weights.dtype))  # (B, K, L, S, N)
+        spread = ops.reshape(spread, (-1, weights.shape[2], lines * length, tokens))  # (B, K, L*S, N)
+        return ops.matmul(ops.cast(shares, weights.dtype), spread)  # (B, K, N, N)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        # What both halves were given, with the defaults of what was left out; the row's seed is the block's.
+        own = {"grid": self.grid, "prefix_tokens": self.prefix_tokens}
+        return {**super().get_config(), **own, **self.row.config}
+
+
+def check_grid(grid):
+    """Returns (h, w) as a tuple; raises ValueError unless they are two positive whole numbers."""
+    is_pair = isinstance(grid, (tuple, list)) and len(grid) == 2
+    if not is_pair or not all(isinstance(side, int) and side > 0 for side in grid):
+        raise ValueError(f"`grid` must be two positive whole numbers, (rows, columns) of patches. Received: {grid!r}")
+    return tuple(grid)
+
+
+def line_places(grid, prefix_tokens, along_columns):
+    """Which token stands where: (L, S, N) float32, 1 where place s of line l holds token n, else 0."""
+    h, w = grid
+    patches = prefix_tokens + np.arange(h * w).reshape(h, w)  # (h, w)
+    patches = patches.T if along_columns else patches  # (L, S - P)
+    prefix = np.tile(np.arange(prefix_tokens), (len(patches), 1))  # (L, P)
+    tokens = np.concatenate([prefix, patches], axis=1).astype(int)  # (L, S)
+    return np.eye(prefix_tokens + h * w, dtype="float32")[tokens]  # (L, S, N)

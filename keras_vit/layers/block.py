@@ -1,0 +1,102 @@
+"""One block of the Transformer encoder. B batch, N tokens, D width, K heads."""
+
+import keras
+
+from keras_vit.layers.attention import SelfAttention
+from keras_vit.layers.layer_scale import LayerScale
+from keras_vit.layers.mlp import Mlp
+from keras_vit.layers.norm import LayerNorm
+from keras_vit.layers.stochastic_depth import StochasticDepth
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class EncoderBlock(keras.layers.Layer):
+    """One block, equations 2 and 3 of the paper: z' = MSA(LN(z)) + z; z = MLP(LN(z')) + z'.
+
+    Input: (B, N, D). Output: (B, N, D), and the attention weights (B, K, N, N) if asked for.
+
+    Args:
+        num_heads: K.
+        mlp_dim: Hidden width of the MLP.
+        dropout: Rate after the attention's output projection and after both Dense layers of the MLP.
+        attention_dropout: Rate on the attention weights; 0 in every published configuration.
+        stochastic_depth: Probability that a residual branch is dropped, each of the two on its own.
+        gelu: "tanh" or "erf", see `Mlp`.
+        epsilon: Of the layer normalisations; 1e-6 in the paper's code.
+        layer_scale: First value of the factors on both residual branches, see `LayerScale`; None for none.
+        qk_norm, relative_positions: See `SelfAttention`.
+        seed: Seed of all dropout in the block.
+
+    Raises:
+        ValueError: The heads do not divide the width (when built), an unknown `gelu`, a rate out of range.
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        mlp_dim,
+        dropout=0.0,
+        attention_dropout=0.0,
+        stochastic_depth=0.0,
+        gelu="tanh",
+        epsilon=1e-6,
+        layer_scale=None,
+        qk_norm=False,
+        relative_positions=False,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.config = {
+            "num_heads": num_heads,
+            "mlp_dim": mlp_dim,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "stochastic_depth": stochastic_depth,
+            "gelu": gelu,
+            "epsilon": epsilon,
+            "layer_scale": layer_scale,
+            "qk_norm": qk_norm,
+            "relative_positions": relative_positions,
+            "seed": seed,
+        }
+        dtype = self.dtype_policy
+        seeds = [None] * 5 if seed is None else [seed + i for i in range(5)]
+        self.norm_attention = LayerNorm(epsilon, dtype=dtype, name="norm_attention")
+        options = {"epsilon": epsilon, "seed": seeds[0], "dtype": dtype, "name": "attention"}
+        self.attention = SelfAttention(num_heads, attention_dropout, qk_norm, relative_positions, **options)
+        self.scale_attention = self._scale("scale_attention")
+        self.dropout = keras.layers.Dropout(dropout, seed=seeds[1], dtype=dtype, name="dropout")
+        self.drop_attention = StochasticDepth(stochastic_depth, seed=seeds[2], dtype=dtype, name="drop_attention")
+        self.norm_mlp = LayerNorm(epsilon, dtype=dtype, name="norm_mlp")
+        self.scale_mlp = self._scale("scale_mlp")
+        self.drop_mlp = StochasticDepth(stochastic_depth, seed=seeds[3], dtype=dtype, name="drop_mlp")
+        self.mlp = Mlp(mlp_dim, dropout, gelu, seed=seeds[4], dtype=dtype, name="mlp")
+
+    def _scale(self, name):
+        initial = self.config["layer_scale"]
+        return None if initial is None else LayerScale(initial, dtype=self.dtype_policy, name=name)
+
+    def build(self, input_shape):
+        layers = (self.norm_attention, self.attention, self.scale_attention, self.norm_mlp, self.mlp, self.scale_mlp)
+        for layer in layers:
+            if layer is not None:
+                layer.build(input_shape)
+
+    def call(self, tokens, training=None, return_attention=False):
+        branch, weights = self.attention(self.norm_attention(tokens), training=training, return_attention=True)
+        branch = self.dropout(branch, training=training)
+        if self.scale_attention is not None:
+            branch = self.scale_attention(branch)
+        tokens = tokens + self.drop_attention(branch, training=training)  # (B, N, D)
+        branch = self.mlp(self.norm_mlp(tokens), training=training)
+        if self.scale_mlp is not None:
+            branch = self.scale_mlp(branch)
+        tokens = tokens + self.drop_mlp(branch, training=training)  # (B, N, D)
+        return (tokens, weights) if return_attention else tokens
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), **self.config}

@@ -1,0 +1,216 @@
+"""The ResNet with axial attention. B batch, H W pixels (of a layer: its map), h w map after the stride, F filters."""
+
+import keras
+from keras import ops
+
+from keras_vit.images import as_size
+from keras_vit.layers.axial_attention import AxialAttention, check_channels
+from keras_vit.layers.bottleneck import EXPANSION, GROUPS, shrunk
+from keras_vit.layers.standardized_conv import StandardizedConv2D
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.weights.transfer import copy_weights
+
+ROOT_WIDTH = 64
+EPSILON = 1e-4
+
+
+def convolution(filters, size, stride, name, dtype):
+    """A convolution standardised as in BiT, padded as TensorFlow's "same"."""
+    options = {"strides": stride, "padding": "same", "dtype": dtype, "name": name}
+    return StandardizedConv2D(filters, size, 1e-10, "variance", **options)
+
+
+def group_norm(name, dtype, gamma="ones"):
+    options = {"epsilon": EPSILON, "gamma_initializer": gamma, "dtype": dtype, "name": name}
+    return keras.layers.GroupNormalization(GROUPS, axis=-1, **options)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AxialBottleneck(keras.layers.Layer):
+    """A ResNet bottleneck whose 3 x 3 convolution is `AxialAttention` along the height, then along the width.
+
+    relu(shortcut(x) + gn3(conv3(relu(pool(attention(relu(gn1(conv1(x))))))))), where pool averages 2 x 2 if the stride
+    is 2. The shortcut is a strided 1 x 1 convolution with normalisation where the shape changes. The last scale starts
+    at zeros, so a new unit passes its input on.
+
+    Input: (B, H, W, C). Output: (B, h, w, 4 F), not negative.
+
+    Args:
+        filters: F, channels that the attention sees.
+        stride: 1 or 2.
+        num_heads: See `AxialAttention`.
+    """
+
+    def __init__(self, filters, stride=1, num_heads=8, **kwargs):
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.stride = stride
+        self.num_heads = num_heads
+
+    def build(self, input_shape):
+        dtype, output = self.dtype_policy, self.compute_output_shape(input_shape)
+        inner, strided = (*input_shape[:3], self.filters), (*output[:3], self.filters)
+        self.conv_proj = self.gn_proj = None
+        if output != tuple(input_shape):
+            self.conv_proj = convolution(output[3], 1, self.stride, "conv_proj", dtype)
+            self.gn_proj = group_norm("gn_proj", dtype)
+            self.conv_proj.build(input_shape)
+            self.gn_proj.build(output)
+        self.conv1 = convolution(self.filters, 1, 1, "conv1", dtype)
+        self.gn1 = group_norm("gn1", dtype)
+        self.attention_height = AxialAttention("height", self.num_heads, EPSILON, dtype=dtype, name="attention_height")
+        self.attention_width = AxialAttention("width", self.num_heads, EPSILON, dtype=dtype, name="attention_width")
+        self.conv3 = convolution(output[3], 1, 1, "conv3", dtype)
+        self.gn3 = group_norm("gn3", dtype, gamma="zeros")
+        for layer, shape in (
+            (self.conv1, input_shape),
+            (self.gn1, inner),
+            (self.attention_height, inner),
+            (self.attention_width, inner),
+            (self.conv3, strided),
+            (self.gn3, output),
+        ):
+            layer.build(shape)
+
+    def call(self, maps):
+        shortcut = self.gn_proj(self.conv_proj(maps)) if self.conv_proj else maps  # (B, h, w, 4F)
+        branch = ops.relu(self.gn1(self.conv1(maps)))  # (B, H, W, F)
+        branch = self.attention_width(self.attention_height(branch))  # (B, H, W, F)
+        if self.stride > 1:
+            options = {"strides": self.stride, "padding": "same", "data_format": "channels_last"}
+            branch = ops.average_pool(branch, self.stride, **options)  # (B, h, w, F)
+        return ops.relu(shortcut + self.gn3(self.conv3(ops.relu(branch))))  # (B, h, w, 4F)
+
+    def compute_output_shape(self, input_shape):
+        batch, height, width, _ = input_shape
+        return (batch, shrunk(height, self.stride), shrunk(width, self.stride), EXPANSION * self.filters)
+
+    def get_config(self):
+        config = {"filters": self.filters, "stride": self.stride, "num_heads": self.num_heads}
+        return {**super().get_config(), **config}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AxialResNet(keras.Model):
+    """AxialResNet-50 of the paper's appendix D.6: ResNet-50 with axial attention for every 3 x 3 convolution.
+
+    "Axial-DeepLab" (arXiv 2003.07853) in the form of scenic's axial_resnet.py: standardised convolutions, group
+    normalisation, average pooling for the stride; `AxialAttention` names the one difference. 19,373,640 weights at 224
+    pixels with 1000 classes, as scenic's. Lines of 56 places in the first stage make it slow for its size, as the paper
+    found.
+
+    Input: (B, H, W, 3) float, RGB in [-1, 1]. Output: logits (B, num_classes), float32 also under mixed precision; with
+    `num_classes=0` the features (B, 2048 * width_factor).
+
+    The weights exist as soon as the model is made. The tables of relative positions belong to the picture size.
+
+    Args:
+        image_size: Pixels, one number or (height, width).
+        num_classes: Outputs of the head, which starts at zeros; 0 for no head.
+        stages: Units of each stage. The first works on maps of 1/4 of the picture's sides, each other halves them.
+        width_factor: Multiplies all channels.
+        num_heads: Of every attention.
+        preprocessing: See `VisionTransformer`.
+
+    Raises:
+        ValueError: Stages without units; channels that 32 groups or the heads do not divide; a picture of another size
+            (when called).
+    """
+
+    def __init__(
+        self,
+        *,
+        image_size=224,
+        num_classes=1000,
+        stages=(3, 4, 6, 3),
+        width_factor=1,
+        num_heads=8,
+        preprocessing=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if not stages or not all(isinstance(units, int) and units > 0 for units in stages):
+            raise ValueError(
+                f"`stages` must be the number of units in each stage, such as (3, 4, 6, 3). Received: {stages!r}"
+            )
+        width = int(ROOT_WIDTH * width_factor)
+        check_channels(width, num_heads)
+        self.image_size = as_size(image_size)
+        self.num_classes = num_classes
+        self.preprocessing = Preprocessing.made(preprocessing, self.image_size)
+        self.arguments = {
+            "image_size": self.image_size,
+            "num_classes": num_classes,
+            "stages": tuple(stages),
+            "width_factor": width_factor,
+            "num_heads": num_heads,
+            "preprocessing": self.preprocessing.get_config(),
+        }
+        dtype = self.dtype_policy
+        self.conv_root = convolution(width, 7, 2, "conv_root", dtype)
+        self.gn_root = group_norm("gn_root", dtype)
+        self.units = [
+            AxialBottleneck(
+                width * 2**stage,
+                stride=2 if stage and not unit else 1,
+                num_heads=num_heads,
+                dtype=dtype,
+                name=f"block{stage + 1}_unit{unit + 1}",
+            )
+            for stage, count in enumerate(stages)
+            for unit in range(count)
+        ]
+        self.head = self._head_layer()
+        self.build((None, *self.image_size, 3))
+
+    def _head_layer(self):
+        if not self.num_classes:
+            return None
+        precise = keras.backend.result_type(self.compute_dtype, "float32")
+        return keras.layers.Dense(self.num_classes, kernel_initializer="zeros", dtype=precise, name="head")
+
+    def build(self, input_shape):
+        self.conv_root.build(input_shape)
+        shape = self.conv_root.compute_output_shape(input_shape)
+        self.gn_root.build(shape)
+        shape = (shape[0], shrunk(shape[1], 2), shrunk(shape[2], 2), shape[3])  # after max pooling
+        for unit in self.units:
+            unit.build(shape)
+            shape = unit.compute_output_shape(shape)
+        self.feature_width = shape[3]
+        if self.head:
+            self.head.build((None, self.feature_width))
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], self.num_classes or self.feature_width)
+
+    def call(self, images, training=None):
+        features = self.features(images, training=training)
+        return self.head(features) if self.head else features
+
+    def features(self, images, training=False):
+        """What the head sees, the mean of the last map: (B, H, W, 3) -> (B, 2048 * width_factor)."""
+        size = tuple(images.shape[1:3])
+        if None not in size and size != self.image_size:
+            raise ValueError(
+                f"This model has relative positions for pictures of {self.image_size} pixels (height, width). "
+                f"Received: {size}. Resize the pictures, or make a model with image_size={size}."
+            )
+        maps = ops.relu(self.gn_root(self.conv_root(images)))
+        maps = ops.max_pool(maps, 3, strides=2, padding="same", data_format="channels_last")
+        for unit in self.units:
+            maps = unit(maps)  # (B, h, w, 4F)
+        return ops.mean(maps, axis=(1, 2))  # (B, 4F)
+
+    def preprocess(self, images):
+        """Pictures of any size, pixels in [0, 255], to what the model takes; see `Preprocessing`."""
+        return self.preprocessing(images)
+
+    def with_head(self, num_classes: int):
+        """Returns a new model with the same weights and a new head of zeros; 0 for no head."""
+        model = type(self).from_config({**self.get_config(), "num_classes": num_classes})
+        copy_weights(self, model, skip=("head",))
+        return model
+
+    def get_config(self):
+        return {**super().get_config(), **self.arguments}

@@ -1,0 +1,50 @@
+"""Groups of weights for fine-tuning: by layer, and those that should not decay."""
+
+import re
+
+# Last parts of the names of weights that are not decayed, as in big_vision (kernels only) and timm: pass them to
+# `optimizer.exclude_from_weight_decay(var_names=NOT_DECAYED)` before the optimizer is built.
+NOT_DECAYED = ["bias", "gamma", "beta", "table", "rows", "columns", "prefix", "token", "probe"]
+
+
+def layer_groups(model) -> list[list]:
+    """The trainable weights of a VisionTransformer from its input to its output.
+
+    Returns:
+        depth + 2 lists of variables: all before the encoder (ResNet, patches, tokens, positions); one list a block,
+        with the positions that are added before it; last normalisation, pooling and heads.
+    """
+    depth = model.arguments["depth"]
+    groups = [[] for _ in range(depth + 2)]
+    for variable in model.trainable_variables:
+        name = variable.path.removeprefix(f"{model.path}/")
+        block = re.match(r"encoder/block_(\d+)/|positions_(\d+)/", name)
+        if block:
+            groups[1 + int(block[1] or block[2])].append(variable)
+        elif name.startswith(("encoder/", "pooling/", "pooled_norm/", "pre_logits/", "head")):
+            groups[-1].append(variable)
+        else:
+            groups[0].append(variable)
+    return groups
+
+
+def layer_wise_factors(model, decay: float) -> dict[str, float]:
+    """Factors on the learning rate that shrink from the head towards the input ("layer-wise learning-rate decay").
+
+    BEiT (arXiv 2106.08254) and timm: the last group of `layer_groups` has 1, the one before it `decay`, then its
+    square, and so on.
+
+    Args:
+        model: A `VisionTransformer`.
+        decay: Above 0 and at most 1; 0.65 to 0.75 is usual for B/16.
+
+    Returns:
+        Path of each trainable variable to its factor.
+
+    Raises:
+        ValueError: The decay is out of range.
+    """
+    if not 0.0 < decay <= 1.0:
+        raise ValueError(f"`decay` must be above 0 and at most 1. Received: {decay}")
+    groups = layer_groups(model)
+    return {variable.path: decay ** (len(groups) - 1 - i) for i, group in enumerate(groups) for variable in group}

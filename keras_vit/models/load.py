@@ -1,0 +1,103 @@
+"""From a checkpoint to a model: `keras_vit.load`."""
+
+import zipfile
+from pathlib import Path
+
+import keras
+
+from keras_vit.images import as_size
+from keras_vit.models.bit import BiT
+from keras_vit.models.vit import HEADS, VisionTransformer
+from keras_vit.preprocessing import Preprocessing
+
+
+def load(weights, *, num_classes=None, weights_image_size=None, resample=None, **arguments):
+    """Builds the model that a checkpoint was made for and loads its weights, exactly.
+
+    Args:
+        weights: A file (.npz, .safetensors, .keras), a folder with model.safetensors and config.json,
+            "hf:owner/name" on the Hugging Face hub, or a published name such as "vit/imagenet21k/ViT-B_16", see
+            `keras_vit.weights.published_names()`.
+        num_classes: By default those of the file. Another number gives a new head of zeros, and drops the file's hidden
+            tanh layer, as the paper does for fine-tuning. 0 for no head.
+        weights_image_size: Picture size that the file was trained at, needed only if its grid of positions is not
+            square and no config.json says it.
+        resample: How positions are resampled to another `image_size`, see `resample_grid`; by default as the file's
+            source does.
+        **arguments: What shall differ from the file: `image_size`, `dropout`, `dtype`, `name`, ... of
+            `VisionTransformer` or `BiT`. One that the weights exclude, such as another width, is an error.
+
+    Returns:
+        A `VisionTransformer`, or a `BiT` for a file of a ResNet.
+
+    Raises:
+        FileNotFoundError, ValueError, OSError: There is no such checkpoint, it is of no known kind or damaged, or it
+            does not fit; the message lists every name and shape that does not.
+    """
+    if str(weights).endswith(".keras"):
+        return _load_keras(weights, num_classes, resample, arguments)
+    from keras_vit.weights import load_weights, open_checkpoint
+
+    checkpoint = open_checkpoint(weights, weights_image_size)
+    found = {**checkpoint.arguments, "preprocessing": checkpoint.preprocessing}
+    num_classes = found["num_classes"] if num_classes is None else num_classes
+    keeps_head = num_classes == found["num_classes"]
+    if checkpoint.is_bit:
+        fields = found.pop("preprocessing")
+        size = as_size(arguments.get("image_size") or 224)
+        chosen = {"preprocessing": Preprocessing(size, **fields), **found, **arguments, "num_classes": num_classes}
+        model = BiT(**chosen)
+        load_weights(model, checkpoint, () if keeps_head else ("head",))
+        return model
+    if not keeps_head:
+        found["representation_size"] = None
+    if found["image_size"] is None:
+        found["image_size"] = weights_image_size or 224
+    chosen = {**found, **arguments, "num_classes": num_classes}
+    if chosen["num_heads"] is None:
+        raise ValueError(
+            f"{checkpoint.tensors.path} does not hold the number of attention heads, and its width of "
+            f"{chosen['width']} is of no published model. Say it: num_heads=..."
+        )
+    fields = found["preprocessing"]
+    preprocessing = arguments.get("preprocessing", Preprocessing(as_size(chosen["image_size"]), **fields))
+    model = VisionTransformer(**{**chosen, "preprocessing": preprocessing})
+    skip = () if keeps_head else tuple(name for name in HEADS if name != "pre_logits" or model.pre_logits is None)
+    load_weights(model, checkpoint, skip, weights_image_size, resample)
+    return model
+
+
+def _load_keras(weights, num_classes, resample, arguments):
+    """A model that Keras saved, with another picture size or head if wanted."""
+    if not Path(weights).is_file():
+        raise FileNotFoundError(f"There is no model file {Path(weights).absolute()}.")
+    try:
+        model = keras.saving.load_model(weights, compile=False)
+    except (TypeError, KeyError, zipfile.BadZipFile) as error:  # of Keras, for classes that it does not know
+        raise ValueError(f"{weights} cannot be read as a model of keras_vit: {error}") from error
+    if not isinstance(model, (VisionTransformer, BiT)):
+        raise ValueError(f"{weights} holds a {type(model).__name__}. Expected a model of keras_vit.")
+    size = arguments.pop("image_size", None)
+    if any(not _same(model.get_config().get(name), value) for name, value in arguments.items()):
+        model = _with_arguments(model, weights, arguments)
+    if num_classes is not None and num_classes != model.num_classes:
+        model = model.with_head(num_classes)
+    if size is not None and as_size(size) != model.image_size:
+        model = model.resized(size) if isinstance(model, BiT) else model.resized(size, resample or "corners")
+    return model
+
+
+def _with_arguments(model, weights, arguments):
+    """The same weights in a model of other arguments, such as another dropout."""
+    from keras_vit.weights.transfer import copy_weights, named_weights
+
+    changed = type(model).from_config({**model.get_config(), **arguments})
+    ours, theirs = ({name: tuple(x.shape) for name, x in named_weights(m).items()} for m in (model, changed))
+    if ours != theirs:
+        raise ValueError(f"The weights in {weights} exclude {arguments}. It was saved with {model.arguments}.")
+    copy_weights(model, changed)
+    return changed
+
+
+def _same(ours, given):
+    return ours == given or (isinstance(given, int) and ours == (given, given))

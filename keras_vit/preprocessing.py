@@ -1,0 +1,122 @@
+"""From a picture of any size to what a model takes: it belongs to the weights and travels with them."""
+
+import math
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+from keras import ops
+
+from keras_vit.images import as_size
+
+RESIZES = ("squash", "shortest")
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5")
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How pictures were resized, cropped and scaled when the weights were trained or evaluated.
+
+    Args:
+        image_size: (height, width) in pixels that the model takes.
+        resize: "squash" to the size whatever the aspect ratio (the paper's code when it evaluates), or "shortest": the
+            shorter side is fitted and the aspect ratio kept.
+        crop_fraction: The share of the resized side that a central crop keeps, in (0, 1]: 0.875 is 224 of 256.
+        interpolation: "nearest", "bilinear", "bicubic", "lanczos3" or "lanczos5".
+        antialias: Whether pictures are smoothed when they shrink, as Pillow does and `tf.image.resize` does not.
+        mean, std: Of each channel of pixels in [0, 1]; 0.5 and 0.5 give [-1, 1].
+
+    Raises:
+        ValueError: A field has an unknown value or is out of range.
+    """
+
+    image_size: tuple[int, int]
+    resize: str = "squash"
+    crop_fraction: float = 1.0
+    interpolation: str = "bilinear"
+    antialias: bool = False
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+
+    def __post_init__(self):
+        object.__setattr__(self, "image_size", as_size(self.image_size))
+        for name, known in (("resize", RESIZES), ("interpolation", INTERPOLATIONS)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"`{name}` must be one of {', '.join(known)}. Received: {getattr(self, name)!r}")
+        if not 0.0 < self.crop_fraction <= 1.0:
+            raise ValueError(f"`crop_fraction` must be above 0 and at most 1. Received: {self.crop_fraction}")
+        for name in ("mean", "std"):
+            values = tuple(float(value) for value in np.ravel(getattr(self, name)))
+            if len(values) != 3 or (name == "std" and min(values) <= 0):
+                raise ValueError(f"`{name}` must be three numbers, a deviation above 0. Received: {values}")
+            object.__setattr__(self, name, values)
+
+    def __call__(self, images):
+        """Makes pictures ready for the model.
+
+        Args:
+            images: RGB pixels in [0, 255], uint8 or float: (H, W, 3), (B, H, W, 3), or a list of (H, W, 3) of any size.
+
+        Returns:
+            (B, height, width, 3) float32, B = 1 for one picture.
+
+        Raises:
+            ValueError: The pictures have another shape, or floats that seem to be in [0, 1] or [-1, 1] already.
+        """
+        if isinstance(images, (list, tuple)) and images:
+            return ops.concatenate([self(image) for image in images], axis=0)
+        shape = tuple(getattr(images, "shape", ()))
+        if len(shape) not in (3, 4) or shape[-1] != 3:
+            raise ValueError(
+                "Expected arrays of RGB pictures, (H, W, 3) or (B, H, W, 3), or a list of (H, W, 3). "
+                f"Received: a {type(images).__name__} of the shape {shape}"
+            )
+        _check_range(images)
+        pixels = ops.cast(images, "float32")
+        pixels = self._fitted(pixels[None] if len(shape) == 3 else pixels)
+        mean, deviation = (255.0 * np.array(values, "float32") for values in (self.mean, self.std))
+        return (pixels - mean) / deviation
+
+    @classmethod
+    def made(cls, given, image_size) -> "Preprocessing":
+        """Of a model's argument: None for the default, a `Preprocessing`, or its config; at the model's size."""
+        if given is None:
+            return cls(image_size)
+        return (given if isinstance(given, cls) else cls(**given)).at(image_size)
+
+    def at(self, image_size) -> "Preprocessing":
+        """The same for a model of another picture size."""
+        return replace(self, image_size=as_size(image_size))
+
+    def get_config(self) -> dict:
+        """As plain values; `Preprocessing(**config)` makes it again."""
+        return asdict(self)
+
+    def _fitted(self, pixels):
+        """Resizes (B, H, W, 3) and takes the centre: (B, height, width, 3)."""
+        size, (height, width) = self.image_size, pixels.shape[1:3]
+        # The small addend keeps 224 / 0.875 at 256 whatever the rounding.
+        target = tuple(math.floor(side / self.crop_fraction + 1e-6) for side in size)
+        if self.resize == "shortest":
+            scale = max(target[0] / height, target[1] / width)
+            target = tuple(max(wanted, int(side * scale + 1e-6)) for side, wanted in zip((height, width), target))
+        if target != (height, width):
+            pixels = ops.image.resize(
+                pixels,
+                target,
+                interpolation=self.interpolation,
+                antialias=self.antialias,
+                data_format="channels_last",
+            )
+        top, left = (round((have - want) / 2) for have, want in zip(target, size))
+        return pixels[:, top : top + size[0], left : left + size[1]]  # (B, height, width, 3)
+
+
+def _check_range(images):
+    """Floats that are in [-1, 1] already would come out almost black, without any error."""
+    if not isinstance(images, np.ndarray) or images.dtype.kind != "f" or not images.size:
+        return
+    if images.max() <= 1.0:
+        raise ValueError(
+            f"Expected pixels in [0, 255]. Received floats between {images.min():.3g} and {images.max():.3g}, which "
+            "look prepared already: give them to the model as they are, or multiply pictures in [0, 1] by 255."
+        )

@@ -1,0 +1,89 @@
+"""The file names of "How to train your ViT?" (arXiv 2106.10270), which say how each of its 52,000 files was trained.
+
+Names are as in the index of gs://vit_models/augreg (vit_jax_augreg.ipynb of google-research/vision_transformer):
+pre-training, then, after two dashes, the data set and settings of fine-tuning. The files have augmentations light0 and
+light1 where the paper's tables have light1 and light2.
+"""
+
+import difflib
+
+EXAMPLE = "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0"
+EXAMPLE_TUNED = f"{EXAMPLE}--imagenet2012-steps_20k-lr_0.03-res_384"
+
+# The parts of a name, separated by dashes, with their values.
+PRE_TRAINING = {
+    "model": ("Ti_16", "S_32", "S_16", "B_32", "B_16", "B_8", "L_16", "R_Ti_16", "R26_S_32", "R50_L_32"),
+    "data set": ("i1k", "i21k", "i21k_30"),
+    "epochs": ("300ep", "30ep"),
+    "learning rate": ("lr_0.001",),
+    "augmentation": tuple(f"aug_{x}" for x in ("none", "light0", "light1", "medium1", "medium2", "strong1", "strong2")),
+    "weight decay": ("wd_0.03", "wd_0.1"),
+    "dropout": ("do_0.0", "do_0.1"),
+    "stochastic depth": ("sd_0.0", "sd_0.1"),
+}
+FINE_TUNING = {
+    "data set": ("imagenet2012", "cifar100", "oxford_iiit_pet", "kitti", "resisc45"),
+    "steps": ("steps_0k", "steps_2k", "steps_10k", "steps_20k"),
+    "learning rate": ("lr_0.001", "lr_0.003", "lr_0.01", "lr_0.03"),
+    "resolution": ("res_224", "res_384"),
+}
+
+# The best of each model by its validation accuracy, as the README of google-research/vision_transformer (B_8: its
+# notebook) recommends, then those that timm chose; with the rates and picture sizes of fine-tuning on ImageNet.
+RECOMMENDED = {
+    "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0": ("lr_0.03-res_224", "lr_0.03-res_384"),
+    "S_32-i21k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0": ("lr_0.01-res_384",),
+    "S_16-i21k-300ep-lr_0.001-aug_light1-wd_0.03-do_0.0-sd_0.0": ("lr_0.03-res_224", "lr_0.03-res_384"),
+    "B_32-i21k-300ep-lr_0.001-aug_light1-wd_0.1-do_0.0-sd_0.0": ("lr_0.01-res_384", "lr_0.03-res_384"),
+    "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0": (
+        "lr_0.01-res_224",
+        "lr_0.01-res_384",
+        "lr_0.03-res_384",
+    ),
+    "B_8-i21k-300ep-lr_0.001-aug_medium2-wd_0.1-do_0.0-sd_0.0": ("lr_0.01-res_224", "lr_0.03-res_224"),
+    "L_16-i21k-300ep-lr_0.001-aug_strong1-wd_0.1-do_0.0-sd_0.0": ("lr_0.01-res_384",),
+    "R_Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0": ("lr_0.03-res_224", "lr_0.03-res_384"),
+    "R26_S_32-i21k-300ep-lr_0.001-aug_light1-wd_0.1-do_0.0-sd_0.0": ("lr_0.01-res_384",),
+    "R50_L_32-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.1-sd_0.1": ("lr_0.01-res_224", "lr_0.01-res_384"),
+    "S_32-i21k-300ep-lr_0.001-aug_light1-wd_0.03-do_0.0-sd_0.0": ("lr_0.03-res_224", "lr_0.03-res_384"),
+    "B_32-i21k-300ep-lr_0.001-aug_medium1-wd_0.03-do_0.0-sd_0.0": ("lr_0.03-res_224",),
+    "B_8-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0": ("lr_0.01-res_224",),
+    "L_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.1-sd_0.1": ("lr_0.01-res_224", "lr_0.01-res_384"),
+    "R26_S_32-i21k-300ep-lr_0.001-aug_light0-wd_0.03-do_0.1-sd_0.1": ("lr_0.03-res_224",),
+    "R26_S_32-i21k-300ep-lr_0.001-aug_medium2-wd_0.03-do_0.0-sd_0.0": ("lr_0.03-res_384",),
+    "R50_L_32-i21k-300ep-lr_0.001-aug_medium2-wd_0.1-do_0.0-sd_0.0": ("lr_0.01-res_384",),
+    "S_16-i1k-300ep-lr_0.001-aug_medium2-wd_0.1-do_0.0-sd_0.0": ("lr_0.01-res_224", "lr_0.01-res_384"),
+    "B_32-i1k-300ep-lr_0.001-aug_medium2-wd_0.1-do_0.1-sd_0.1": ("lr_0.01-res_224", "lr_0.01-res_384"),
+    "B_16-i1k-300ep-lr_0.001-aug_strong2-wd_0.1-do_0.1-sd_0.1": ("lr_0.01-res_224", "lr_0.01-res_384"),
+}
+
+
+def recommended_names() -> tuple[str, ...]:
+    """The names of `RECOMMENDED`, each pre-trained file before its fine-tuned ones."""
+    tuned = {name: tuple(f"{name}--imagenet2012-steps_20k-{x}" for x in ends) for name, ends in RECOMMENDED.items()}
+    return tuple(full for name, names in tuned.items() for full in (name, *names))
+
+
+def check_augreg_name(name: str):
+    """Raises a ValueError that shows a valid example unless every part of the name has one of its values."""
+    halves = name.split("--")
+    if len(halves) > 2:
+        raise ValueError(f"{name!r} has {len(halves) - 1} double dashes, at most one was expected. {_examples()}")
+    for half, parts in zip(halves, (PRE_TRAINING, FINE_TUNING)):
+        received = half.split("-")
+        if len(received) != len(parts):
+            raise ValueError(
+                f"{half!r} has {len(received)} parts between its dashes, {len(parts)} were expected: "
+                f"{', '.join(parts)}. {_examples()}"
+            )
+        for (part, values), value in zip(parts.items(), received):
+            if value not in values:
+                near = difflib.get_close_matches(value, values, n=1)
+                meant = f" Did you mean {near[0]}?" if near else ""
+                raise ValueError(
+                    f"The {part} of {half!r} is {value!r}, expected one of {', '.join(values)}.{meant} {_examples()}"
+                )
+
+
+def _examples():
+    return f"Examples of AugReg names: augreg/{EXAMPLE}, and fine-tuned augreg/{EXAMPLE_TUNED}."

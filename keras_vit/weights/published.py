@@ -1,0 +1,143 @@
+"""Published checkpoints by name: "vit/imagenet21k/ViT-B_16" is a file at a public address. One row a public folder.
+
+Sources of the names: README.md, vit_jax.ipynb and vit_jax_augreg.ipynb of google-research/vision_transformer,
+models/vit.py and configs/proj/flexivit/README.md of google-research/big_vision, README.md and colabs of
+google-research/big_transfer.
+"""
+
+import difflib
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from keras_vit.weights.augreg import check_augreg_name, recommended_names
+
+STORAGE = "https://storage.googleapis.com"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A public folder of checkpoints.
+
+    Args:
+        prefix: What its names begin with.
+        path: The folder in Google Cloud Storage, without a slash at its end.
+        kind: Whose files they are, a key of `keras_vit.weights.sources.SOURCES`.
+        description: What is in it.
+        names: The files, without prefix and ".npz"; of AugReg's 52,000 the recommended ones.
+    """
+
+    prefix: str
+    path: str
+    kind: str
+    description: str
+    names: tuple[str, ...]
+
+
+BIT = ("R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4")
+FOLDERS = (
+    Folder(
+        "augreg/",
+        "vit_models/augreg",
+        "vit_jax",
+        "AugReg (arXiv 2106.10270): ImageNet-21k or ImageNet, at 224 pixels, and fine-tuned at 224 or 384",
+        recommended_names(),
+    ),
+    Folder(
+        "vit/imagenet21k/",
+        "vit_models/imagenet21k",
+        "vit_jax",
+        "The paper (arXiv 2010.11929): ImageNet-21k at 224 pixels; their heads are zeros, for fine-tuning",
+        ("ViT-B_8", "ViT-B_16", "ViT-B_32", "ViT-L_16", "ViT-L_32", "ViT-H_14")
+        + ("R26+ViT-B_32", "R50+ViT-B_16", "R50+ViT-L_32"),
+    ),
+    Folder(
+        "vit/imagenet21k+imagenet2012/",
+        "vit_models/imagenet21k+imagenet2012",
+        "vit_jax",
+        "The paper: ImageNet-21k, fine-tuned on ImageNet at 384 pixels, or at 224 where the name ends so",
+        ("ViT-B_8", "ViT-B_16", "ViT-B_16-224", "ViT-B_32", "ViT-L_16", "ViT-L_16-224", "ViT-L_32", "R50+ViT-B_16"),
+    ),
+    Folder(
+        "vit/sam/",
+        "vit_models/sam",
+        "vit_jax",
+        "ImageNet with sharpness-aware minimisation (arXiv 2106.01548) at 224 pixels",
+        ("ViT-S_16", "ViT-B_16", "ViT-B_32", "ViT-L_16", "ViT-L_32"),
+    ),
+    Folder(
+        "vit/gsam/",
+        "vit_models/gsam",
+        "vit_jax",
+        "ImageNet with GSAM (arXiv 2203.08065) at 224 pixels: mean of the patches' tokens, no class token",
+        ("ViT-S_16", "ViT-S_32", "ViT-B_16", "ViT-B_32"),
+    ),
+    Folder(
+        "big_vision/",
+        "big_vision",
+        "big_vision",
+        "Better plain ViT-S/16 (arXiv 2205.01580), FlexiViT (arXiv 2212.08013, 240 pixels), converted DeiT-3",
+        tuple(f"vit_s16_i1k_{epochs}ep" for epochs in (90, 150, 300))
+        + tuple(f"flexivit/flexivit_{x}_i1k{end}" for x in "sbl" for end in ("", "_90ep", "_300ep", "_600ep"))
+        + tuple(f"flexivit/flexivit_b_i21k_{epochs}ep" for epochs in (90, 300, 1000))
+        + ("flexivit/vit_b16_i21k_300ep", "flexivit/vit_b30_i21k_300ep")
+        + tuple(
+            f"zoo/deit3/bv_deit_3_{size}_{pixels}_{data}"
+            for size in ("small", "base", "large")
+            for pixels in (224, 384)
+            for data in ("1k", "21k")
+        ),
+    ),
+    Folder(
+        "bit/",
+        "bit_models",
+        "bit_models",
+        "BiT ResNets (arXiv 1912.11370): S on ImageNet, M on ImageNet-21k, M fine-tuned; distilled (arXiv 2106.05237)",
+        tuple(f"BiT-{data}-{size}" for data in "SM" for size in BIT)
+        + tuple(f"BiT-M-{size}-ILSVRC2012" for size in BIT)
+        + ("BiT-M-R50x1-CIFAR10",)
+        + tuple(f"distill/{x}" for x in ("R50x1_160", "R50x1_224", "R152x2_T_224", "R152x2_T_384")),
+    ),
+)
+FIRST_FOLDERS = {folder.prefix.partition("/")[0] + "/" for folder in FOLDERS}
+
+
+def published_names() -> tuple[str, ...]:
+    """The names that are known, in the order of the table; AugReg has many more than those recommended."""
+    return tuple(folder.prefix + name for folder in FOLDERS for name in folder.names)
+
+
+def find_folder(name: str) -> Folder | None:
+    """The row of the table that a name belongs to, by its prefix; None if there is no such row."""
+    return next((folder for folder in FOLDERS if str(name).startswith(folder.prefix)), None)
+
+
+def resolve(name: str) -> str | None:
+    """The address of a published checkpoint.
+
+    Args:
+        name: Such as "augreg/B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0", with or without ".npz". Look
+            for a file of that path first: a folder of yours may be called like a prefix.
+
+    Returns:
+        The https address, or None if the name begins like none of the published ones.
+
+    Raises:
+        ValueError: It begins like a published name, and there is none of that name; the message suggests the nearest.
+    """
+    name = str(name).removesuffix(".npz")
+    folder = find_folder(name)
+    first, slash, _ = name.partition("/")
+    if folder is None and first + slash not in FIRST_FOLDERS:
+        return None
+    stem = name.removeprefix(folder.prefix) if folder else name
+    if folder and folder.prefix == "augreg/":
+        check_augreg_name(stem)
+    elif folder is None or stem not in folder.names:
+        near = difflib.get_close_matches(name, published_names(), n=3, cutoff=0.5)
+        raise ValueError(
+            f"There is no published checkpoint {name!r} in the table of keras_vit. "
+            + (f"The nearest: {', '.join(near)}. " if near else "")
+            + "keras_vit.weights.published_names() lists all. If you know its file to exist, download it yourself and "
+            "give its path."
+        )
+    return f"{STORAGE}/{quote(f'{folder.path}/{stem}.npz')}"

@@ -1,0 +1,159 @@
+"""Arrays in files, read one at a time: .npz and .safetensors. Nothing is ever unpickled."""
+
+import json
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+BROKEN = "A download that broke off looks like this; fetch the file again."
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+PICKLED_HINT = " Pickled files can run any code when they are opened, so they are not; save as .safetensors instead."
+# What zipfile and NumPy raise for a damaged .npz file; RuntimeError is for an encrypted one.
+NPZ_ERRORS = (ValueError, OSError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile, zipfile.LargeZipFile)
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """The arrays of a file.
+
+    Args:
+        path: The file, for messages.
+        shapes: Shape of each array by its name.
+        read: Returns the array of a name as float32; raises ValueError for other than finite numbers.
+    """
+
+    path: Path
+    shapes: dict[str, tuple[int, ...]]
+    read: Callable[[str], np.ndarray]
+
+    def __contains__(self, name):
+        return name in self.shapes
+
+    def renamed(self, rename: Callable[[str], str]) -> "Tensors":
+        """The same arrays under other names; raises ValueError if two would have the same name."""
+        old = {}
+        for name in self.shapes:
+            other = old.setdefault(rename(name), name)
+            if other != name:
+                raise ValueError(f"{self.path} holds both {other} and {name}, which mean the same weight.")
+        shapes = {new: self.shapes[name] for new, name in old.items()}
+        return Tensors(self.path, shapes, lambda name: self.read(old[name]))
+
+
+def open_tensors(path) -> Tensors:
+    """Opens an .npz or .safetensors file, or the index of a .safetensors file in parts; reads only names and shapes.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is truncated, of another kind, or holds pickled objects. Reading an array of whole numbers raises
+            it too: training states hold such, a count of steps, beside the weights.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no weights file {path.absolute()}.")
+    if path.name.endswith(".safetensors.index.json"):
+        return _open_parts(path)
+    if path.suffix == ".safetensors":
+        return _open_safetensors(path)
+    if path.suffix == ".npz":
+        return _open_npz(path)
+    hint = PICKLED_HINT if path.suffix in PICKLED else ""
+    raise ValueError(f"Expected an .npz or .safetensors file. Received: {path}.{hint}")
+
+
+def _open_npz(path):
+    try:
+        with zipfile.ZipFile(path) as file:
+            members = [name for name in file.namelist() if name.endswith(".npy")]
+            headers = {name.removesuffix(".npy"): _npy_header(file, name) for name in members}
+    except NPZ_ERRORS as error:
+        raise ValueError(f"{path} cannot be read as an .npz file: {error}. {BROKEN}") from error
+    for name, (_, dtype) in headers.items():
+        if dtype.hasobject:
+            raise ValueError(f"{path}: {name} is a pickled object, which is never opened. Expected plain arrays.")
+
+    def read(name):
+        dtype = headers[name][1]
+        # JAX writes bfloat16 as two bytes without a type.
+        if dtype.kind != "f" and dtype != np.dtype("V2"):
+            raise ValueError(f"{path}: {name} has dtype {dtype}; weights must be floating point.")
+        try:
+            with zipfile.ZipFile(path) as file, file.open(f"{name}.npy") as stream:
+                array = np.lib.format.read_array(stream, allow_pickle=False)
+        except NPZ_ERRORS as error:
+            raise ValueError(f"{path}: {name} cannot be read: {error}. {BROKEN}") from error
+        if array.dtype == np.dtype("V2"):
+            array = (array.view("uint16").astype("uint32") << 16).view("float32")
+        return checked(path, name, array)
+
+    return Tensors(path, {name: shape for name, (shape, _) in headers.items()}, read)
+
+
+def _npy_header(file, member):
+    with file.open(member) as stream:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(stream)
+        return shape, dtype
+
+
+def _open_safetensors(path):
+    from safetensors import SafetensorError, safe_open
+
+    def opened():
+        try:
+            return safe_open(path, framework="numpy")
+        except (SafetensorError, OSError) as error:
+            raise ValueError(f"{path} cannot be read as a .safetensors file: {error}. {BROKEN}") from error
+
+    with opened() as file:
+        slices = {name: file.get_slice(name) for name in file.keys()}
+        shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
+        types = {name: part.get_dtype() for name, part in slices.items()}
+
+    def read(name):
+        if types[name] not in ("F64", "F32", "F16", "BF16"):
+            raise ValueError(f"{path}: {name} has dtype {types[name]}; weights must be floating point.")
+        with opened() as file:
+            return checked(path, name, file.get_tensor(name))
+
+    return Tensors(path, shapes, read)
+
+
+def _open_parts(path):
+    try:
+        names = read_json(path)["weight_map"]
+        files = {name: path.with_name(file) for name, file in names.items()}
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise ValueError(f"{path} is not the index of a .safetensors file in parts: {error!r}.") from error
+    absent = sorted(file.name for file in set(files.values()) if not file.is_file())
+    if absent:
+        raise FileNotFoundError(f"{path} names parts that are not beside it: {', '.join(absent)}. Fetch them too.")
+    parts = {file: open_tensors(file) for file in sorted(set(files.values()))}
+    shapes = {name: parts[file].shapes[name] for name, file in files.items() if name in parts[file]}
+    return Tensors(path, shapes, lambda name: parts[files[name]].read(name))
+
+
+def read_json(file) -> dict:
+    """A description beside weights; {} if there is none. Raises ValueError if it is no JSON object."""
+    if not file.is_file():
+        return {}
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is not valid JSON: {error}. {BROKEN}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{file} must hold a JSON object. Received: a {type(content).__name__}")
+    return content
+
+
+def checked(path, name, array):
+    """The array as float32; raises ValueError if it holds NaN or infinite values."""
+    array = array.astype("float32", copy=False)
+    if not np.isfinite(array).all():
+        raise ValueError(f"{path}: {name} holds NaN or infinite values; the file is damaged or its training diverged.")
+    return array

@@ -1,0 +1,67 @@
+"""Parameters of goldens that are too large to keep: their values follow from their names.
+
+Each golden's parameters are random by one rule, so that names and shapes (data/golden_shapes.json) are enough to make
+them again. A checksum tells whether NumPy still draws the same numbers.
+"""
+
+import json
+import zlib
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+DATA = Path(__file__).parent / "data"
+GOLDENS = json.loads((DATA / "golden_shapes.json").read_text())
+
+
+def golden_weights(golden: str) -> dict[str, np.ndarray]:
+    """The float32 parameters of a golden under the names of the implementation that made it."""
+    entry = GOLDENS[golden]
+    arrays = {name: _drawn(name, shape) for name, shape in entry["shapes"].items()}
+    assert _checksum(arrays) == entry["checksum"], "NumPy draws other numbers than those that the golden was made with."
+    return arrays
+
+
+def golden_file(folder, golden: str, **changes) -> Path:
+    """Writes a golden's parameters to `folder`; `changes` replace arrays by name, None leaves one out."""
+    arrays = {**golden_weights(golden), **changes}
+    arrays = {name: array for name, array in arrays.items() if array is not None}
+    return write_arrays(Path(folder) / (f"{golden}.npz" if _is_jax(golden) else f"{golden}.safetensors"), arrays)
+
+
+def write_arrays(path, arrays) -> Path:
+    """Writes named arrays to an .npz or .safetensors file."""
+    if path.suffix == ".npz":
+        np.savez(path, **arrays)
+    else:
+        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
+    return path
+
+
+def golden_io(golden: str):
+    """The golden's images in [-1, 1] and its outputs."""
+    return np.load(DATA / f"{golden}_io.npz")
+
+
+def _is_jax(golden):
+    return golden.startswith(("vit_jax", "big_vision"))
+
+
+def _drawn(name, shape):
+    normal = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape).astype("float32")
+    layer, _, leaf = ("/" + name.replace(".", "/")).rpartition("/")
+    if leaf == "kernel" or (leaf == "weight" and len(shape) > 1):
+        inputs = shape[1:] if leaf == "weight" else shape[:-1]
+        fan_in = shape[0] if layer.endswith(("/query", "/key", "/value")) else np.prod(inputs)
+        return (normal / np.sqrt(np.float64(fan_in))).astype("float32")
+    if leaf in ("scale", "weight", "gamma"):
+        return 1 + np.float32(0.1) * normal
+    return np.float32({"bias": 0.05, "reg_token": 0.5}.get(leaf, 0.3)) * normal
+
+
+def _checksum(arrays):
+    total = 0
+    for name in sorted(arrays):
+        total = zlib.crc32(arrays[name].tobytes(), total)
+    return total

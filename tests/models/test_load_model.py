@@ -1,0 +1,152 @@
+"""`keras_vit.load`: from a file to a model that differs from it as wanted."""
+
+import tracemalloc
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+from goldens import golden_file, golden_io, golden_weights
+
+import keras_vit
+from keras_vit.models.bit import BiT
+from keras_vit.weights import load_weights, open_checkpoint, save
+
+
+@pytest.fixture
+def hidden_file(tmp_path):
+    """A file with a hidden tanh layer and 21 classes."""
+    return golden_file(tmp_path, "vit_jax_prelogits")
+
+
+@pytest.fixture
+def keras_file(trained_toy, tmp_path):
+    model = trained_toy(dropout=0.1)
+    model.save(tmp_path / "toy.keras")
+    return model, tmp_path / "toy.keras"
+
+
+def test_head_and_hidden_layer_come_from_the_file(hidden_file):
+    io, model = golden_io("vit_jax_prelogits"), keras_vit.load(str(hidden_file), name="mine")
+    assert model.num_classes == 21 and model.name == "mine" and model.arguments["representation_size"] == 32
+    np.testing.assert_allclose(model(io["images"]), io["outputs"], atol=1e-4)
+
+
+def test_another_number_of_classes_replaces_the_head_and_drops_the_hidden_layer(hidden_file):
+    images, whole = golden_io("vit_jax_prelogits")["images"], keras_vit.load(hidden_file)
+    features = whole.pooling(whole.encode(whole.embed(images)))
+    model = keras_vit.load(hidden_file, num_classes=5)
+    assert model.pre_logits is None and not np.any(model.head.kernel)
+    np.testing.assert_allclose(model.features(images), features, atol=1e-6)
+    np.testing.assert_allclose(keras_vit.load(hidden_file, num_classes=0)(images), features, atol=1e-6)
+    kept = keras_vit.load(hidden_file, num_classes=5, representation_size=32)
+    np.testing.assert_allclose(kept.features(images), whole.features(images), atol=1e-6)
+
+
+def test_both_heads_of_a_deit_are_replaced(tmp_path):
+    file, io = golden_file(tmp_path, "hf_deit"), golden_io("hf_deit")
+    model = keras_vit.load(file, num_heads=3, num_classes=4)
+    assert model(io["images"]).shape == (2, 4) and not np.any(model.head_distillation.kernel)
+
+
+@pytest.mark.parametrize("form", ["v1", "paper"])
+def test_the_head_of_a_bit_is_replaced(form, tmp_path):
+    golden = f"big_vision_bit_{form}"
+    file, images = golden_file(tmp_path, golden), golden_io(golden)["images"]
+    model, whole = keras_vit.load(file, num_classes=3), keras_vit.load(file)
+    assert isinstance(model, BiT) and model(images).shape == (2, 3) and not np.any(model.head.kernel)
+    np.testing.assert_allclose(model.features(images), whole.features(images), atol=1e-6)
+    assert keras_vit.load(file, image_size=32).image_size == (32, 32)
+
+
+def test_constructors_take_files_too(hidden_file):
+    shape = {"depth": 2, "width": 48, "mlp_dim": 96, "num_heads": 3}
+    model = keras_vit.ViT("Ti/16", str(hidden_file), image_size=96, num_classes=5, **shape)
+    assert model.name == "ViT_Ti16" and model.grid == (6, 6) and model.num_classes == 5
+    assert keras_vit.ViT("Ti/16", hidden_file, **shape).image_size == (64, 64)
+    with pytest.raises(ValueError, match=r"do not fit the model(.|\n)*width=192 \(the file: 48\)"):
+        keras_vit.ViT_Ti16(hidden_file)
+
+
+def test_positions_are_resampled_by_the_method_given(hidden_file):
+    table = golden_weights("vit_jax_prelogits")["Transformer/posembed_input/pos_embedding"]
+    for arguments, method in (({}, "corners"), ({"resample": "bicubic"}, "bicubic")):
+        model = keras_vit.load(hidden_file, image_size=(96, 32), **arguments)
+        expected = keras_vit.layers.resample_grid(table, (4, 4), (6, 2), method, 1)
+        np.testing.assert_array_equal(model.positions.table, expected)
+    assert model.preprocessing.image_size == model.image_size == (96, 32)
+    with pytest.raises(ValueError, match="`method` must be one of"):
+        keras_vit.load(hidden_file, image_size=96, resample="nearest")
+
+
+def test_arguments_that_leave_no_trace_may_differ(hidden_file):
+    prepare = keras_vit.Preprocessing(1, crop_fraction=0.5)
+    model = keras_vit.load(hidden_file, dropout=0.2, dtype="mixed_bfloat16", preprocessing=prepare, epsilon=1e-5)
+    assert model.arguments["dropout"] == 0.2 and model.compute_dtype == "bfloat16"
+    assert model.preprocessing == prepare.at(64) and model.arguments["epsilon"] == 1e-5
+
+
+def test_arguments_that_the_weights_exclude_are_errors(hidden_file):
+    cases = [
+        ({"width": 24}, r"width=24 \(the file: 48\)"),
+        ({"num_heads": 4}, r"num_heads=4 \(the file: 3\)"),
+        ({"num_heads": 5}, "`num_heads` must divide the width. Received: num_heads=5, width=48"),
+        ({"patch_size": 8}, r"embedding/kernel +\(16, 16, 3, 48\) +\(8, 8, 3, 48\)"),
+        ({"layer_scale": 0.1}, r"4 missing, 0 unused(.|\n)*\(encoder/block_0/scale_attention/gamma\)"),
+        ({"distillation": True, "representation_size": None}, "distillation_token/tokens"),
+        ({"image_size": 50}, "cannot be cut into patches"),
+        ({"image_size": "big"}, "`image_size` must be a positive whole number"),
+    ]
+    for arguments, message in cases:
+        with pytest.raises(ValueError, match=message):
+            keras_vit.load(hidden_file, **arguments)
+
+
+def test_keras_files(keras_file, images):
+    model, file = keras_file
+    np.testing.assert_array_equal(keras_vit.load(file)(images), model(images))
+    np.testing.assert_array_equal(keras_vit.load(str(file), num_classes=5, patch_size=4)(images), model(images))
+    changed = keras_vit.load(file, dropout=0.3, name="other", dtype="mixed_bfloat16")
+    assert (changed.name, changed.arguments["dropout"], changed.compute_dtype) == ("other", 0.3, "bfloat16")
+    np.testing.assert_array_equal(changed.head.kernel, model.head.kernel)
+    other = keras_vit.load(file, num_classes=3, image_size=(8, 24), resample="bicubic")
+    expected = keras_vit.layers.resample_grid(model.positions.table, (4, 4), (2, 6), "bicubic", 1)
+    np.testing.assert_array_equal(other.positions.table, expected)
+    assert other.num_classes == 3 and not np.any(other.head.kernel)
+    with pytest.raises(ValueError, match=r"exclude \{'width': 24\}. It was saved with .*'width': 12"):
+        keras_vit.load(file, width=24)
+
+
+def test_keras_files_that_hold_no_model_of_ours(toy, tmp_path):
+    keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]).save(tmp_path / "other.keras")
+    toy().save(tmp_path / "unknown.keras")
+    with zipfile.ZipFile(tmp_path / "unknown.keras") as file:
+        contents = {name: file.read(name) for name in file.namelist()}
+    with zipfile.ZipFile(tmp_path / "unknown.keras", "w") as file:
+        for name, content in contents.items():
+            file.writestr(name, content.replace(b"VisionTransformer", b"NeverHeardOf").replace(b"keras_vit", b"nobody"))
+    whole = (tmp_path / "other.keras").read_bytes()
+    (tmp_path / "half.keras").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(FileNotFoundError, match=r"no model file .*nowhere\.keras"):
+        keras_vit.load(tmp_path / "nowhere.keras")
+    with pytest.raises(ValueError, match="holds a Sequential. Expected a model of keras_vit"):
+        keras_vit.load(tmp_path / "other.keras")
+    with pytest.raises(ValueError, match="cannot be read as a model of keras_vit: .*NeverHeardOf"):
+        keras_vit.load(tmp_path / "unknown.keras")
+    with pytest.raises(ValueError, match=r"half\.keras"):
+        keras_vit.load(tmp_path / "half.keras")
+
+
+@pytest.mark.parametrize("name", ["x.npz", "folder"])
+def test_reading_holds_little_more_than_the_weights(name, toy, tmp_path):
+    shape = {"depth": 12, "width": 96, "mlp_dim": 384}
+    save(toy(**shape), tmp_path / name)
+    model, checkpoint = toy(**shape), open_checkpoint(tmp_path / name)
+    weights = sum(4 * weight.size for weight in model.get_weights())
+    load_weights(model, checkpoint)  # what is imported or cached at the first use
+    tracemalloc.start()
+    try:
+        load_weights(model, checkpoint)
+        assert tracemalloc.get_traced_memory()[1] <= 1.2 * weights
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,314 @@
+"""Everything beyond the plain model: positions, further tokens, ResNet stems, axial blocks, and what they exclude."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from keras_vit.layers import AxialBlock, SinCosPositions, resample_grid
+
+# The toy of conftest.py in the letters of the closed forms: 17 tokens are 16 patches and a class token.
+D, M, L, K, C, PATCHES = 12, 24, 2, 3, 5, 16
+BLOCK = 4 * D * D + 2 * D * M + 9 * D + M
+PLAIN = (4 * 4 * 3 * D + D) + D + (PATCHES + 1) * D + L * BLOCK + 2 * D + C * (D + 1)
+NO_TABLE = PLAIN - (PATCHES + 1) * D
+# A ResNet's root, and a unit of F filters on 32 channels with a projection; each convolution is normalised.
+ROOT = 7 * 7 * 3 * 64 + 2 * 64
+UNIT = (64 * 64 + 2 * 64) + (9 * 64 * 64 + 2 * 64) + (64 * 256 + 2 * 256) + (64 * 256 + 2 * 256)
+
+# Each set of options with its number of weights.
+OPTIONS = {
+    "distillation": ({"distillation": True}, PLAIN + 2 * D + C * (D + 1)),
+    "registers": ({"register_tokens": 3}, PLAIN + 2 * 3 * D),
+    "patches have positions": ({"register_tokens": 3, "prefix_positions": False}, PLAIN + 3 * D - D),
+    "learned_2d": ({"position_embedding": "learned_2d"}, NO_TABLE + (4 + 4) * D // 2 + D),
+    "learned_2d, every layer": (
+        {"position_embedding": "learned_2d", "position_placement": "every_layer", "distillation": True},
+        NO_TABLE + D + C * (D + 1) + L * ((4 + 4) * D // 2 + 2 * D),
+    ),
+    "every layer": ({"position_placement": "every_layer", "depth": 3}, PLAIN + BLOCK + 2 * (PATCHES + 1) * D),
+    "shared": ({"position_placement": "shared", "depth": 3}, PLAIN + BLOCK),
+    "sincos_2d": ({"position_embedding": "sincos_2d", "prefix_positions": False, "pooling": "gap"}, NO_TABLE - D),
+    "sincos_2d, shared": ({"position_embedding": "sincos_2d", "position_placement": "shared"}, NO_TABLE),
+    "relative": (
+        {"position_embedding": "relative", "register_tokens": 1},
+        NO_TABLE + D + L * (2 * (PATCHES + 2) - 1) * D // K,
+    ),
+    "none": ({"position_embedding": "none", "num_classes": 0}, NO_TABLE - C * (D + 1)),
+    "block options": (
+        {"layer_scale": 0.1, "qk_norm": True, "norm_after_pooling": True, "pooling": "gap", "class_token": True},
+        PLAIN + L * (2 * D + 4 * D // K),
+    ),
+    "axial": ({"axial": True, "register_tokens": 1, "layer_scale": 0.1}, PLAIN + 2 * D + L * (BLOCK + 4 * D)),
+    "root": ({"resnet_stages": ()}, PLAIN + ROOT + (64 - 4 * 4 * 3) * D),
+    "hybrid": (
+        {"resnet_stages": (1,), "patch_size": 8, "dropout": 0.1, "stochastic_depth": 0.1, "seed": 3},
+        PLAIN + ROOT + UNIT + (2 * 2 * 256 - 4 * 4 * 3) * D - 12 * D,
+    ),
+    "preprocessing": ({"preprocessing": {"image_size": 8, "resize": "shortest", "mean": [0.4, 0.5, 0.6]}}, PLAIN),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_count_graph_and_keras_file_round_trip(trained_toy, images, tmp_path, name):
+    changes, count = OPTIONS[name]
+    model = trained_toy(**changes)
+    assert model.count_params() == sum(np.prod(weight.shape) for weight in model.weights) == count
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.get_config() == model.get_config()
+    output = model(images)
+    np.testing.assert_array_equal(loaded(images), output)
+    assert model.compute_output_shape(images.shape) == output.shape
+    graph = tf.function(model, input_signature=[tf.TensorSpec((None, 16, 16, 3))])
+    np.testing.assert_allclose(graph(images), output, atol=1e-4)
+    assert len({weight.path for weight in model.weights}) == len(model.weights)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_mixed_precision_and_gradients(trained_toy, images, name):
+    model, full = (trained_toy(**OPTIONS[name][0], dtype=dtype) for dtype in ("mixed_bfloat16", "float32"))
+    full.set_weights(model.get_weights())
+    with tf.GradientTape() as tape:
+        output = model(images, training=True)
+        loss = tf.reduce_sum(tf.cast(output, "float32") ** 2)
+    for weight, gradient in zip(model.trainable_weights, tape.gradient(loss, model.trainable_weights)):
+        assert weight.dtype == "float32"
+        assert isinstance(gradient, tf.Tensor) and np.isfinite(gradient).all() and np.any(gradient), weight.path
+    assert keras.backend.standardize_dtype(output.dtype) == ("float32" if model.head else "bfloat16")
+    expected = np.asarray(full(images))
+    difference = np.asarray(model(images), "float32") - expected
+    assert 1e-6 < np.sqrt(np.mean(difference**2)) < 0.1 * expected.std()
+
+
+def embedded(model, images):
+    """Patch embeddings, and the tokens before them: each (B, n, D)."""
+    embeddings = np.asarray(model.embed(images))
+    prefix = [
+        np.asarray(weight)
+        for layer in (model.class_token, model.distillation_token, model.register_tokens)
+        if layer
+        for weight in layer.weights
+    ]
+    return embeddings, [np.repeat(tokens, len(images), axis=0) for tokens in prefix]
+
+
+def test_tokens_come_in_the_order_class_distillation_registers_patches(trained_toy, images):
+    model = trained_toy(distillation=True, register_tokens=3)
+    embeddings, prefix = embedded(model, images)
+    assert [tokens.shape[1] for tokens in prefix] == [1, 1, 3] and model.prefix_tokens == 5
+    tokens = np.concatenate([*prefix, embeddings], axis=1) + np.asarray(model.positions.table)
+    encoded = np.asarray(model.encoder(tokens))
+    np.testing.assert_allclose(model.encode(embeddings), encoded, atol=1e-5)
+    np.testing.assert_allclose(model.features(images), (encoded[:, 0] + encoded[:, 1]) / 2, atol=1e-5)
+    average = trained_toy(register_tokens=3, pooling="gap", class_token=True)
+    encoded = np.asarray(average.encode(average.embed(images)))
+    np.testing.assert_allclose(average.features(images), encoded[:, 4:].mean(axis=1), atol=1e-5)
+
+
+def test_positions_of_patches_only(trained_toy, images):
+    model = trained_toy(distillation=True, register_tokens=3, prefix_positions=False)
+    embeddings, prefix = embedded(model, images)
+    tokens = np.concatenate([*prefix, embeddings + np.asarray(model.positions.table)], axis=1)
+    np.testing.assert_allclose(model.encode(embeddings), model.encoder(tokens), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["learned_1d", "learned_2d", "sincos_2d"])
+@pytest.mark.parametrize("placement", ["every_layer", "shared"])
+def test_positions_again_before_every_block(trained_toy, images, kind, placement):
+    model = trained_toy(position_embedding=kind, position_placement=placement, depth=3)
+    layers = (model.positions, *model.block_positions)
+    tables = [np.asarray(layer.table) for layer in layers]
+    assert len(tables) == 3 and len(set(layers)) == (1 if placement == "shared" else 3)
+    assert np.array_equal(tables[1], tables[2]) == (placement == "shared" or kind == "sincos_2d")
+    embeddings, prefix = embedded(model, images)
+    tokens = np.concatenate([*prefix, embeddings], axis=1)
+    for table, block in zip(tables, model.encoder.blocks):
+        tokens = np.asarray(block(tokens + table))
+    np.testing.assert_allclose(model.encode(embeddings), model.encoder.norm(tokens), atol=1e-5)
+
+
+def test_without_positions_the_order_of_patches_does_not_matter(trained_toy, images):
+    mirrored = np.concatenate([images[:, :, 8:], images[:, :, :8]], axis=2)
+    for kind, matters in {"none": False, "relative": True, "sincos_2d": True}.items():
+        model = trained_toy(position_embedding=kind)
+        assert np.allclose(model(images), model(mirrored), atol=1e-5) != matters
+
+
+def test_distilled_model_averages_two_heads(trained_toy, images):
+    model = trained_toy(distillation=True)
+    first, second = (np.asarray(logits) for logits in model.both_heads(images))
+    tokens = np.asarray(model.encode(model.embed(images)))
+    for logits, layer, token in ((first, model.head, 0), (second, model.head_distillation, 1)):
+        kernel, bias = layer.get_weights()
+        np.testing.assert_allclose(logits, tokens[:, token] @ kernel + bias, atol=1e-5)
+    assert np.abs(first - second).max() > 0.01
+    np.testing.assert_allclose(model(images), (first + second) / 2, atol=1e-6)
+    np.testing.assert_allclose(model.predict(images, verbose=0), (first + second) / 2, atol=1e-5)
+
+
+def test_distilled_model_takes_new_heads(trained_toy, images):
+    model = trained_toy(distillation=True)
+    new = model.with_head(9)
+    assert [logits.shape for logits in new.both_heads(images)] == [(3, 9)] * 2 and not np.any(new(images))
+    np.testing.assert_array_equal(new.features(images), model.features(images))
+    headless = model.with_head(0)
+    np.testing.assert_array_equal(headless(images), model.features(images))
+    for without in (headless, trained_toy()):
+        with pytest.raises(ValueError, match="distillation=True and a head"):
+            without.both_heads(images)
+
+
+def test_normalisation_after_pooling(trained_toy, images):
+    model = trained_toy(norm_after_pooling=True, pooling="gap", representation_size=6)
+    assert model.encoder.norm is None
+    tokens = np.asarray(model.encode(model.embed(images)))
+    pooled = model.pooled_norm(tokens.mean(axis=1))
+    np.testing.assert_allclose(model.features(images), model.pre_logits(pooled), atol=1e-5)
+
+
+def test_hybrid_embeds_the_map_of_its_resnet(trained_toy, images):
+    model = trained_toy(resnet_stages=(1, 1), patch_size=8)
+    maps = np.asarray(model.backbone(images))
+    assert maps.shape == (3, 2, 2, 512) and model.grid == (2, 2)
+    kernel, bias = model.patch_embedding.projection.get_weights()
+    assert kernel.shape == (1, 1, 512, 12)
+    np.testing.assert_allclose(model.embed(images), maps.reshape(3, 4, 512) @ kernel[0, 0] + bias, atol=1e-4)
+
+
+def test_axial_model_has_axial_blocks_and_full_attention_maps(trained_toy, images):
+    model = trained_toy(axial=True, image_size=(16, 8))
+    for block in model.encoder.blocks:
+        assert isinstance(block, AxialBlock) and block.grid == (4, 2) and block.prefix_tokens == 1
+    maps = model.attention_maps(images[:, :, :8])
+    assert maps.shape == (3, 2, 3, 9, 9)
+    np.testing.assert_allclose(np.sum(maps, axis=-1), 1, atol=1e-5)
+    assert keras_vit.attention_rollout(model, images[:, :, :8]).shape == (3, 16, 8)
+
+
+def test_resized_takes_other_pictures_and_keeps_the_rest(trained_toy, images):
+    for changes, _ in (OPTIONS[name] for name in OPTIONS if name != "relative"):
+        model = trained_toy(**changes)
+        np.testing.assert_array_equal(model.resized(16)(images), model(images))
+        large = model.resized((24, 32))
+        assert large(np.zeros((1, 24, 32, 3), "float32")).shape[0] == 1
+        assert large.preprocessing.image_size == (24, 32)
+        other = {weight.path: weight for weight in large.weights}
+        for weight in model.weights:
+            if "/positions" not in weight.path:
+                np.testing.assert_array_equal(weight, other[weight.path], err_msg=weight.path)
+
+
+def test_every_kind_of_positions_is_resampled(trained_toy):
+    tables = trained_toy(position_placement="every_layer", register_tokens=2)
+    larger = tables.resized((24, 8))
+    for source, target in zip((tables.positions, *tables.block_positions), (larger.positions, *larger.block_positions)):
+        expected = resample_grid(source.table, (4, 4), (6, 2), prefix_tokens=3)
+        np.testing.assert_array_equal(target.table, expected)
+
+    patches_only = trained_toy(prefix_positions=False)
+    expected = resample_grid(patches_only.positions.table, (4, 4), (6, 2), "bicubic")
+    np.testing.assert_array_equal(patches_only.resized((24, 8), "bicubic").positions.table, expected)
+
+    axes = trained_toy(position_embedding="learned_2d")
+    larger = axes.resized((24, 8)).positions
+    for source, target in ((axes.positions.rows, larger.rows), (axes.positions.columns, larger.columns)):
+        source, target = np.asarray(source), np.asarray(target)
+        places = np.linspace(0, 3, len(target))
+        expected = np.stack([np.interp(places, range(4), channel) for channel in source.T], axis=1)
+        np.testing.assert_allclose(target, expected, atol=1e-6)
+    np.testing.assert_array_equal(larger.prefix, axes.positions.prefix)
+
+    fixed = SinCosPositions((6, 2), 1)
+    fixed.build((None, 13, 12))
+    larger = trained_toy(position_embedding="sincos_2d").resized((24, 8))
+    np.testing.assert_array_equal(larger.positions.table, fixed.table)
+
+
+def test_relative_positions_belong_to_one_size(trained_toy, images):
+    model = trained_toy(position_embedding="relative")
+    np.testing.assert_array_equal(model.resized(16)(images), model(images))
+    with pytest.raises(ValueError, match="cannot be resampled"):
+        model.resized(24)
+
+
+def test_preprocessing_travels_with_the_model(trained_toy, images):
+    given = keras_vit.Preprocessing(224, resize="shortest", crop_fraction=0.875, interpolation="bicubic", mean=[0] * 3)
+    model = trained_toy(preprocessing=given)
+    assert model.preprocessing == given.at(16) and model.with_head(3).preprocessing == given.at(16)
+    pictures = np.random.default_rng(0).integers(0, 256, (2, 20, 30, 3), "uint8")
+    np.testing.assert_array_equal(model.preprocess(pictures), given.at(16)(pictures))
+    default = trained_toy().preprocess(pictures)
+    assert default.shape == (2, 16, 16, 3) and np.min(default) < -0.5 and np.max(default) <= 1
+
+
+def test_a_frozen_encoder_leaves_only_the_head_to_train(trained_toy, images):
+    changes = {"position_placement": "every_layer", "register_tokens": 1, "pooling": "map", "resnet_stages": ()}
+    model = trained_toy(**changes)
+    model.freeze_encoder()
+    assert {weight.path.split("/")[-2] for weight in model.trainable_weights} == {"head"}
+    before = [np.asarray(weight) for weight in model.weights]
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), run_eagerly=True)
+    model.fit(images, np.array([0, 1, 2]), verbose=0)
+    changed = {w.path.split("/", 1)[1] for w, old in zip(model.weights, before) if not np.array_equal(w, old)}
+    assert changed == {"head/kernel", "head/bias"}
+
+    distilled = trained_toy(distillation=True)
+    distilled.freeze_encoder()
+    assert {weight.path.split("/")[-2] for weight in distilled.trainable_weights} == {"head", "head_distillation"}
+
+
+def test_low_rank_adaptation_with_keras_own_lora(trained_toy, images, tmp_path):
+    model = trained_toy(register_tokens=1, layer_scale=0.1)
+    expected = np.asarray(model(images))
+    for weight in model.weights:
+        weight.trainable = False
+    for block in model.encoder.blocks:
+        for layer in (block.attention.qkv, block.attention.out, block.mlp.hidden, block.mlp.out):
+            layer.enable_lora(2)
+    assert [weight.name for weight in model.trainable_weights] == ["lora_kernel_a", "lora_kernel_b"] * 4 * 2
+    np.testing.assert_allclose(model(images), expected, atol=1e-6)
+
+    before = {weight.path: np.asarray(weight) for weight in model.weights}
+    model.compile(
+        keras.optimizers.Adam(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True), run_eagerly=True
+    )
+    model.fit(images, np.array([0, 1, 2]), epochs=3, verbose=0)
+    changed = {weight.path for weight in model.weights if not np.array_equal(weight, before[weight.path])}
+    assert changed == {weight.path for weight in model.trainable_weights}
+    adapted = np.asarray(model(images))
+    assert np.abs(adapted - expected).max() > 0.01
+    model.save(tmp_path / "model.keras")
+    merged = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    assert merged.count_params() == trained_toy(register_tokens=1, layer_scale=0.1).count_params()
+    np.testing.assert_allclose(merged(images), adapted, atol=1e-5)
+
+
+REFUSED = [
+    ({"position_embedding": "learned"}, "learned_1d, learned_2d, relative, sincos_2d, none. Received: 'learned'"),
+    ({"position_placement": "all"}, "stem, every_layer, shared. Received: 'all'"),
+    ({"register_tokens": -1}, "whole number, 0 for none. Received: -1"),
+    ({"register_tokens": 1.5}, "whole number, 0 for none. Received: 1.5"),
+    ({"distillation": True, "class_token": False}, "leave class_token out"),
+    ({"distillation": True, "pooling": "gap"}, "use pooling='token'"),
+    ({"distillation": True, "representation_size": 6}, "leave out representation_size and norm_after_pooling"),
+    ({"distillation": True, "norm_after_pooling": True}, "leave out representation_size and norm_after_pooling"),
+    ({"norm_after_pooling": True, "pooling": "none"}, "a pooling other than 'none'"),
+    ({"position_embedding": "none", "position_placement": "shared"}, "leave position_placement at 'stem'"),
+    ({"position_embedding": "relative", "position_placement": "every_layer"}, "position_placement at 'stem'"),
+    ({"position_placement": "shared", "prefix_positions": False}, "leave prefix_positions at True"),
+    ({"position_embedding": "relative", "axial": True}, "use another kind"),
+    ({"position_embedding": "learned_2d", "width": 9}, "multiple of 2. Received: width=9"),
+    ({"position_embedding": "sincos_2d", "width": 6}, "multiple of 4. Received: width=6"),
+    ({"resnet_stages": (1, 1)}, r"stride of 8 pixels.*Received: patch_size=\(4, 4\)"),
+    ({"resnet_stages": (0,)}, r"number of units in each stage.*Received: \(0,\)"),
+    ({"resnet_stages": (1,), "resnet_form": "v3"}, "Received: 'v3'"),
+    ({"preprocessing": {"image_size": 8, "resize": "crop"}}, "squash, shortest. Received: 'crop'"),
+]
+
+
+def test_options_that_do_not_go_together_are_refused(toy):
+    for changes, message in REFUSED:
+        with pytest.raises(ValueError, match=message):
+            toy(**changes)

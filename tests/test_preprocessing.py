@@ -1,0 +1,171 @@
+"""How pictures are made ready, against computations of NumPy and tf.image."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from keras_vit import Preprocessing
+from keras_vit.weights import pictures
+
+RANDOM = np.random.default_rng(3)
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+
+
+def pixels(*shape):
+    return RANDOM.integers(0, 256, (*shape, 3), dtype="uint8")
+
+
+def bilinear_matrix(old, new):
+    """(new, old): linear interpolation between the centres of half-open cells, as tf.image.resize without smoothing."""
+    matrix = np.zeros((new, old))
+    for i in range(new):
+        centre = min(max((i + 0.5) * old / new - 0.5, 0), old - 1)
+        low = int(centre)
+        matrix[i, low] += 1 - (centre - low)
+        matrix[i, min(low + 1, old - 1)] += centre - low
+    return matrix
+
+
+def test_the_default_squashes_bilinearly_to_the_range_of_the_paper():
+    picture = pixels(20, 9)
+    expected = np.einsum("ih,jw,hwc->ijc", bilinear_matrix(20, 8), bilinear_matrix(9, 12), picture / 127.5 - 1)
+    ready = Preprocessing((8, 12))(picture)
+    assert ready.shape == (1, 8, 12, 3) and keras.backend.standardize_dtype(ready.dtype) == "float32"
+    np.testing.assert_allclose(ready[0], expected, atol=1e-5)
+
+
+def test_pictures_of_the_right_size_are_only_scaled():
+    batch = np.stack([np.zeros((4, 4, 3)), np.full((4, 4, 3), 255), np.full((4, 4, 3), 51)]).astype("uint8")
+    for kind in ("uint8", "int32", "float32", "float64"):
+        ready = np.asarray(Preprocessing(4)(batch.astype(kind)))
+        np.testing.assert_allclose(ready, np.stack([np.full((4, 4, 3), x) for x in (-1, 1, -0.6)]), atol=1e-6)
+    exact = (batch / 255 - IMAGENET["mean"]) / IMAGENET["std"]
+    np.testing.assert_allclose(Preprocessing(4, **IMAGENET)(batch), exact, atol=1e-5)
+    np.testing.assert_allclose(Preprocessing(4)(batch), keras_vit.images.normalize(batch), atol=1e-6)
+
+
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic", "lanczos3", "lanczos5"])
+def test_every_interpolation_with_and_without_smoothing(interpolation):
+    picture = pixels(40, 30)
+    for antialias in (False, True):
+        expected = (
+            tf.image.resize(tf.cast(picture, "float32"), (10, 16), interpolation, antialias=antialias) / 127.5 - 1
+        )
+        ready = Preprocessing((10, 16), interpolation=interpolation, antialias=antialias)(picture)[0]
+        np.testing.assert_allclose(ready, expected, atol=1e-5)
+
+
+# (height, width) given, size wanted, share kept, (height, width) between resizing and cropping.
+SHORTEST = [
+    ((300, 400), (224, 224), 0.875, (256, 341)),
+    ((400, 300), (224, 224), 0.875, (341, 256)),
+    ((256, 256), (224, 224), 0.875, (256, 256)),
+    ((30, 60), (224, 224), 1.0, (224, 448)),
+    ((100, 100), (20, 40), 1.0, (40, 40)),
+    ((50, 70), (224, 224), 0.9, (248, 347)),
+]
+
+
+@pytest.mark.parametrize("given,size,share,between", SHORTEST)
+def test_the_shorter_side_is_fitted_and_the_centre_kept(given, size, share, between):
+    picture = pixels(*given)
+    resized = tf.image.resize(picture, between).numpy() / 127.5 - 1
+    top, left = ((have - want) / 2 for have, want in zip(between, size))
+    expected = resized[round(top) : round(top) + size[0], round(left) : round(left) + size[1]]
+    ready = Preprocessing(size, resize="shortest", crop_fraction=share)(picture)[0]
+    assert ready.shape == (*size, 3)
+    np.testing.assert_allclose(ready, expected, atol=1e-5)
+
+
+def test_a_squashed_picture_is_cropped_too():
+    picture = pixels(30, 50)
+    expected = tf.image.resize(picture, (16, 20)).numpy()[2:14, 2:17] / 127.5 - 1
+    np.testing.assert_allclose(Preprocessing((12, 15), crop_fraction=0.75)(picture)[0], expected, atol=1e-5)
+
+
+def test_any_size_yields_the_size_of_the_model():
+    for resize in ("squash", "shortest"):
+        for share in (1.0, 0.95, 0.875, 0.5):
+            prepare = Preprocessing((6, 7), resize=resize, crop_fraction=share)
+            for height, width in [(1, 1), (5, 100), (100, 5), (6, 7), (7, 6), (13, 11)]:
+                assert prepare(pixels(height, width)).shape == (1, 6, 7, 3)
+    assert math.floor(224 / 0.875) == 256
+
+
+def test_a_list_may_mix_sizes():
+    batch = [pixels(5, 9), pixels(8, 8), pixels(20, 3)]
+    prepare = Preprocessing(8)
+    ready = prepare(batch)
+    assert ready.shape == (3, 8, 8, 3)
+    for one, picture in zip(ready, batch):
+        np.testing.assert_array_equal(one, prepare(picture)[0])
+
+
+@pytest.mark.parametrize(
+    "images,message",
+    [
+        (np.zeros((8, 8)), r"\(H, W, 3\).*Received: a ndarray of the shape \(8, 8\)"),
+        (np.zeros((8, 8, 4), "uint8"), r"shape \(8, 8, 4\)"),
+        (np.zeros((2, 3, 8, 8), "uint8"), r"shape \(2, 3, 8, 8\)"),
+        ("cat.jpg", r"Received: a str of the shape \(\)"),
+        ([], r"Received: a list of the shape \(\)"),
+        ([[1, 2], [3, 4]], r"Received: a int of the shape \(\)"),
+        (np.full((8, 8, 3), 0.5, "float32"), "floats between 0.5 and 0.5, which look prepared already"),
+        ([np.linspace(-1, 1, 48).reshape(4, 4, 3)], "floats between -1 and 1.*multiply pictures in .0, 1. by 255"),
+    ],
+)
+def test_other_than_pictures_is_refused(images, message):
+    with pytest.raises(ValueError, match=message):
+        Preprocessing(8)(images)
+
+
+def test_values_out_of_range_are_refused():
+    cases = [
+        ({"image_size": 0}, "`image_size` must be a positive whole number"),
+        ({"resize": "crop"}, "`resize` must be one of squash, shortest. Received: 'crop'"),
+        ({"interpolation": "area"}, "`interpolation` must be one of nearest, bilinear"),
+        ({"crop_fraction": 0.0}, "`crop_fraction` must be above 0 and at most 1. Received: 0.0"),
+        ({"crop_fraction": 1.1}, "at most 1. Received: 1.1"),
+        ({"mean": 0.5}, r"`mean` must be three numbers.*Received: \(0.5,\)"),
+        ({"std": (1, 0, 1)}, r"`std` must be three numbers, a deviation above 0. Received: \(1.0, 0.0, 1.0\)"),
+    ]
+    for fields, message in cases:
+        with pytest.raises(ValueError, match=message):
+            Preprocessing(**{"image_size": 8, **fields})
+
+
+def test_it_travels_with_the_model(toy, tmp_path):
+    prepare = Preprocessing(
+        99, resize="shortest", crop_fraction=0.5, interpolation="bicubic", antialias=True, **IMAGENET
+    )
+    model = toy(preprocessing=prepare)
+    assert model.preprocessing == prepare.at(16) and model.preprocessing.image_size == (16, 16)
+    model.save(tmp_path / "x.keras")
+    loaded = keras.saving.load_model(tmp_path / "x.keras")
+    assert loaded.preprocessing == model.preprocessing == Preprocessing(**model.preprocessing.get_config())
+    assert loaded.resized(8).preprocessing == prepare.at(8) and loaded.with_head(3).preprocessing == prepare.at(16)
+    picture = pixels(40, 30)
+    np.testing.assert_allclose(loaded.preprocess(picture), prepare.at(16)(picture))
+    assert toy().preprocessing == Preprocessing(16) and loaded(loaded.preprocess([picture])).shape == (1, 5)
+
+
+def test_what_descriptions_of_transformers_mean():
+    cases = [
+        ({}, {}),
+        ({"size": 224, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}, {"mean": (0.5,) * 3, "std": (0.5,) * 3}),
+        ({"do_normalize": False}, {"mean": (0.0,) * 3, "std": (1.0,) * 3}),
+        ({"resample": 3, "image_mean": None, "image_std": None}, {"interpolation": "bicubic"}),
+        ({"do_center_crop": True, "size": 256, "crop_size": 224}, {"crop_fraction": 0.875}),
+        ({"size": {"shortest_edge": 8}, "crop_size": {"height": 9, "width": 6}}, {"resize": "shortest"}),
+    ]
+    for config, fields in cases:
+        assert pictures.from_hugging_face(config) == fields
+    # Without rescaling, mean and deviation are of pixels in [0, 255].
+    config = {"do_rescale": False, "image_mean": [102.0] * 3, "image_std": [51.0] * 3}
+    np.testing.assert_allclose(
+        Preprocessing(2, **pictures.from_hugging_face(config))(pixels(2, 2) * 0 + 153), 1, atol=1e-6
+    )

@@ -1,0 +1,122 @@
+"""KerasHub's files and objects, written here under its names from a model of ours."""
+
+import json
+from types import SimpleNamespace
+
+import h5py
+import numpy as np
+import pytest
+from peers import heads
+
+import keras_vit
+from keras_vit.weights import open_checkpoint
+
+CONVERTER = {"scale": [1 / 51] * 3, "offset": -2.5, "crop_to_aspect_ratio": False, "interpolation": "bicubic"}
+NAMES = {"layers/dense": "pre_logits", "layers/dense_1": "predictions"}
+
+
+def hub_groups(model, kind) -> dict:
+    """Path of a group in a file of KerasHub to its arrays, numbered in order."""
+    start = f"layers/{kind}_backbone/"
+    patches = [x.numpy() for x in model.patch_embedding.projection.weights]
+    token, table = model.class_token.token.numpy(), model.positions.table.numpy()
+    if kind == "vi_t":
+        embedding = f"{start}layers/vi_t_patching_and_embedding"
+        groups = {embedding: [token], f"{embedding}/position_embedding": [table[0]]}
+    else:
+        embedding = f"{start}layers/dei_t_embeddings"
+        groups = {embedding: [token, model.register_tokens.tokens.numpy(), table]}
+    groups[f"{embedding}/patch_embedding"] = patches
+    groups[f"{start}layers/{kind}_encoder/layer_norm"] = model.encoder.norm.weights
+    hidden, out = ("mlp/dense_1", "mlp/dense_2") if kind == "vi_t" else ("mlp/dense", "output_layer/dense")
+    for i, block in enumerate(model.encoder.blocks):
+        path = f"{start}layers/{kind}_encoder/encoder_layers/{kind}_encoder_block{f'_{i}' if i else ''}"
+        groups |= {f"{path}/layer_norm_1": block.norm_attention.weights, f"{path}/layer_norm_2": block.norm_mlp.weights}
+        groups |= {f"{path}/{hidden}": block.mlp.hidden.weights, f"{path}/{out}": block.mlp.out.weights}
+        groups |= {f"{path}/mha/{name}_dense": arrays for name, arrays in heads(block).items()}
+    groups["layers/dense_1" if model.pre_logits else "layers/dense"] = model.head.weights
+    if model.pre_logits:
+        groups["layers/dense"] = model.pre_logits.weights
+    return groups
+
+
+def write_h5(path, groups, names=None):
+    with h5py.File(path, "w") as file:
+        for group, arrays in groups.items():
+            for i, array in enumerate(arrays):
+                file[f"{group}/vars/{i}"] = np.asarray(array)
+            file[f"{group}/vars"].attrs["name"] = (names or {}).get(group, group.rpartition("/")[2])
+        file["optimizer/vars/0"] = np.int32(3)
+    return path
+
+
+@pytest.mark.parametrize("kind,changes", [("vi_t", {"representation_size": 7}), ("dei_t", {"register_tokens": 1})])
+def test_weights_file_of_keras_hub(kind, changes, trained_toy, images, tmp_path):
+    model = trained_toy(gelu="erf", depth=3, **changes)
+    file = write_h5(tmp_path / "x.weights.h5", hub_groups(model, kind), NAMES if kind == "vi_t" else None)
+    loaded = keras_vit.load(file)
+    assert open_checkpoint(file).source == "keras_hub" and loaded.arguments["gelu"] == "erf"
+    np.testing.assert_allclose(loaded(images), model(images), atol=1e-6)
+
+
+def test_preset_folder_of_keras_hub(trained_toy, images, tmp_path):
+    model = trained_toy(gelu="erf", image_size=(16, 8), epsilon=1e-5)
+    groups = hub_groups(model, "vi_t")
+    body = {name.removeprefix("layers/vi_t_backbone/"): x for name, x in groups.items() if "backbone" in name}
+    write_h5(tmp_path / "model.weights.h5", body)
+    write_h5(tmp_path / "task.weights.h5", {"layers/dense": groups["layers/dense"]})
+    config = {"image_shape": [16, 8, 3], "layer_norm_epsilon": 1e-5}
+    for name, content in {"config": config, "task": {"pooling": "token"}, "image_converter": CONVERTER}.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps({"config": content}))
+    loaded = keras_vit.load(tmp_path)
+    assert loaded.arguments["epsilon"] == 1e-5 and loaded.image_size == (16, 8)
+    np.testing.assert_allclose(loaded(images[:, :, :8]), model(images[:, :, :8]), atol=1e-6)
+    picture = np.full((16, 8, 3), 204, "uint8")
+    np.testing.assert_allclose(loaded.preprocess(picture), 204 / 51 - 2.5, atol=1e-6)
+    assert (loaded.preprocessing.resize, loaded.preprocessing.interpolation) == ("squash", "bicubic")
+    (tmp_path / "task.json").write_text(json.dumps({"config": {"pooling": "gap"}}))
+    with pytest.raises(ValueError, match="pooling='gap' averages the class token too"):
+        keras_vit.load(tmp_path)
+
+
+def hub_variables(model):
+    """Weights of an object of KerasHub, each with its path."""
+    for group, arrays in hub_groups(model, "vi_t").items():
+        path = group.replace("layers/vi_t_backbone/layers/vi_t_", "vit_").replace("layer_norm_", "ln_")
+        path = path.replace("layer_norm", "ln").replace("output_dense", "attention_output").replace("_dense", "")
+        path = path.replace("layers/dense", "predictions").replace(
+            "encoder_layers/vi_t_encoder_block", "transformer_block"
+        )
+        path = path.replace("transformer_block_1", "transformer_block_2").replace(
+            "transformer_block/", "transformer_block_1/"
+        )
+        leaves = ("gamma", "beta") if "/ln" in path else ("kernel", "bias")
+        leaves = ("embeddings",) if "position" in path else ("class_token",) if len(arrays) == 1 else leaves
+        for leaf, array in zip(leaves, arrays):
+            yield f"{path}/{leaf}", np.asarray(array)
+
+
+def test_object_of_keras_hub(trained_toy, images):
+    class Weight(SimpleNamespace):
+        def __array__(self, dtype=None, copy=None):
+            return self.value
+
+    model = trained_toy(gelu="erf", epsilon=1e-5)
+    weights = [Weight(path=path, name=path, shape=x.shape, value=x) for path, x in hub_variables(model)]
+    assert "vit_encoder/transformer_block_2/mha/query/kernel" in {weight.path for weight in weights}
+    peer = SimpleNamespace(name="vit", weights=weights, pooling="token")
+    peer.backbone = SimpleNamespace(get_config=lambda: {"image_shape": (16, 16, 3), "layer_norm_epsilon": 1e-5})
+    loaded = keras_vit.load(peer)
+    assert loaded.arguments["epsilon"] == 1e-5
+    np.testing.assert_allclose(loaded(images), model(images), atol=1e-6)
+
+
+def test_what_is_no_vision_transformer(toy, tmp_path):
+    toy().save_weights(tmp_path / "ours.weights.h5")
+    with pytest.raises(ValueError, match=r"no Vision Transformer of KerasHub.*model.load_weights\(file\)"):
+        keras_vit.load(tmp_path / "ours.weights.h5")
+    names = {"layers/dense": [np.zeros((2, 2)), np.zeros(2)], "layers/dense_1": [np.zeros((2, 2)), np.zeros(2)]}
+    with pytest.raises(ValueError, match="holds both layers/dense/vars/0 and layers/dense_1/vars/0"):
+        keras_vit.load(write_h5(tmp_path / "two.weights.h5", names))
+    with pytest.raises(ValueError, match="no Vision Transformer of KerasHub or tf-models-official"):
+        keras_vit.load(toy())

@@ -1,0 +1,149 @@
+"""Files of other projects, loaded strictly: their outputs, or an error that lists all that does not fit."""
+
+import numpy as np
+import pytest
+from goldens import GOLDENS, golden_file, golden_io, golden_weights
+
+import keras_vit
+from keras_vit.weights import load_weights, open_checkpoint
+
+SHAPE = {"patch_size": 16, "depth": 2, "width": 48, "mlp_dim": 96, "num_heads": 3}
+# What a file does not say by itself.
+ARGUMENTS = {
+    "hf_deit": {"num_heads": 3},
+    "hf_vit": {"num_heads": 3},
+    "big_vision_gap_sincos2d": {"image_size": 64},
+    "timm_gap_fcnorm": {"num_heads": 3, "class_token": False},
+    "timm_layerscale_reg": {"num_heads": 3},
+    "timm_nonsquare": {"num_heads": 3, "weights_image_size": (48, 80)},
+    "timm_token": {"num_heads": 3},
+    "vit_jax_token_nonsquare": {"weights_image_size": (48, 80)},
+    "vit_jax_unpooled": {"pooling": "none"},
+}
+SOURCES = {"vit_jax": ("tanh", 1e-6), "big_vision": ("tanh", 1e-6), "hf": ("erf", 1e-12), "timm": ("erf", 1e-6)}
+
+
+@pytest.fixture
+def token_file(tmp_path):
+    return golden_file(tmp_path, "vit_jax_token")
+
+
+@pytest.fixture
+def load_golden(tmp_path):
+    return lambda name, **changes: keras_vit.load(golden_file(tmp_path, name), **ARGUMENTS.get(name, {}), **changes)
+
+
+def build(**arguments):
+    return keras_vit.VisionTransformer(**{"image_size": 64, "num_classes": 10, **SHAPE, **arguments})
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_equals_the_implementation_that_made_the_file(name, load_golden):
+    model, io = load_golden(name), golden_io(name)
+    np.testing.assert_allclose(model(io["images"]), io["outputs" if "outputs" in io else "logits"], atol=1e-4)
+    if "bit" not in name:  # an epsilon shows in no output of these widths
+        source = next(source for source in SOURCES if name.startswith(source))
+        assert (model.arguments["gelu"], model.arguments["epsilon"]) == SOURCES[source]
+
+
+def test_attention_maps_and_tokens_equal_transformers(load_golden):
+    model, io = load_golden("hf_vit"), golden_io("hf_vit")
+    np.testing.assert_allclose(model.attention_maps(io["images"]), io["attentions"], atol=1e-5)
+    normalised = model.encoder.norm(io["hidden"])  # theirs are before the last normalisation
+    np.testing.assert_allclose(model.encode(model.embed(io["images"])), normalised, atol=1e-4)
+
+
+def test_tokens_equal_timm(load_golden):
+    model, io = load_golden("timm_token"), golden_io("timm_token")
+    np.testing.assert_allclose(model.encode(model.embed(io["images"])), io["features"], atol=1e-4)
+
+
+def test_both_heads_of_a_deit(load_golden):
+    model, io = load_golden("hf_deit"), golden_io("hf_deit")
+    first, second = model.both_heads(io["images"])
+    np.testing.assert_allclose(first, io["cls_logits"], atol=1e-4)
+    np.testing.assert_allclose(second, io["distillation_logits"], atol=1e-4)
+
+
+def test_positions_are_resampled_as_the_source_does(load_golden):
+    io = golden_io("hf_vit_96px")
+    np.testing.assert_allclose(load_golden("hf_vit", image_size=96)(io["images"]), io["logits"], atol=1e-4)
+    other = np.asarray(load_golden("hf_vit", image_size=96, resample="corners")(io["images"]))
+    assert np.abs(other - io["logits"]).max() > 1e-3
+
+
+def test_everything_is_loaded_and_reported(token_file):
+    model = build()
+    report = load_weights(model, token_file)
+    assert report.loaded == len(model.weights) and not report.skipped and not report.kept and report.resized is None
+
+
+def test_the_report_names_the_resized_grids(token_file):
+    model = build(image_size=(96, 48))
+    assert load_weights(model, open_checkpoint(token_file)).resized == ((4, 4), (6, 3))
+    source = golden_weights("vit_jax_token")["Transformer/posembed_input/pos_embedding"]
+    expected = keras_vit.layers.resample_grid(source, (4, 4), (6, 3), prefix_tokens=1)
+    np.testing.assert_array_equal(model.positions.table, expected)
+
+
+def test_skipped_parts_are_reported(token_file):
+    model = build(num_classes=7)
+    report = load_weights(model, token_file, skip=("head",))
+    assert report.skipped == report.kept == ("head/bias", "head/kernel")
+    assert report.loaded == len(model.weights) - 2 and not np.any(model.head.kernel)
+
+
+def test_a_grid_that_is_not_square_must_be_named(tmp_path):
+    file = golden_file(tmp_path, "vit_jax_token_nonsquare")
+    with pytest.raises(ValueError, match=r"15 positions.*weights_image_size=\(height, width\)"):
+        keras_vit.load(file)
+    assert keras_vit.load(file, weights_image_size=(48, 80)).grid == (3, 5)
+    assert keras_vit.load(file, weights_image_size=(48, 80), image_size=64).grid == (4, 4)
+    with pytest.raises(ValueError, match=r"grid of \(4, 5\) patches, but .* has 15 positions"):
+        keras_vit.load(file, weights_image_size=(64, 80))
+
+
+def test_a_grid_that_could_be_two_must_be_named(token_file):
+    with pytest.raises(ValueError, match="more than one grid"):
+        keras_vit.load(token_file, image_size=(32, 128))
+    resized = keras_vit.load(token_file, image_size=(32, 128), weights_image_size=64)
+    as_is = keras_vit.load(token_file, weights_image_size=(32, 128))
+    assert resized.grid == as_is.grid == (2, 8)
+    assert not np.allclose(resized.positions.table, as_is.positions.table)
+
+
+def test_everything_that_does_not_fit_is_listed_and_nothing_is_loaded(tmp_path):
+    changes = {"cls": None, "stray": np.zeros(3, "float32"), "embedding/bias": np.zeros(40, "float32")}
+    file = golden_file(tmp_path, "vit_jax_token", **changes, **{"head/kernel": np.zeros((48, 7), "float32")})
+    model = build()
+    before = model.get_weights()
+    with pytest.raises(ValueError) as error:
+        load_weights(model, file)
+    text = str(error.value)
+    assert "1 missing, 1 unused, 2 misshapen" in text and "nothing was loaded" in text and "skip=(...)" in text
+    assert [line.split() for line in text.splitlines() if "cls" in line] == [["cls", "stray"]]
+    assert any(line.split() == ["head/kernel", "(48,", "7)", "(48,", "10)"] for line in text.splitlines())
+    for value, old in zip(model.get_weights(), before):
+        np.testing.assert_array_equal(value, old)
+
+
+def test_the_wrong_shape_is_an_error_that_names_the_right_one(token_file):
+    cases = [
+        ({"depth": 3}, "16 missing, 0 unused, 0 misshapen", "depth=3 (the file: 2)"),
+        ({"depth": 1}, "0 missing, 16 unused, 0 misshapen", "depth=1 (the file: 2)"),
+        ({"width": 24}, "0 missing, 0 unused, 37 misshapen", "width=24 (the file: 48)"),
+        # The queries' shape (D, K, d) says how many heads there are: never reshaped silently.
+        ({"num_heads": 4}, "0 missing, 0 unused, 14 misshapen", "num_heads=4 (the file: 3)"),
+    ]
+    for arguments, count, hint in cases:
+        with pytest.raises(ValueError) as error:
+            load_weights(build(**arguments), token_file)
+        assert count in str(error.value) and hint in str(error.value)
+
+
+def test_a_class_token_on_one_side_only_is_named(tmp_path, token_file):
+    with pytest.raises(ValueError, match=r"0 missing, 1 unused, 1 misshapen(.|\n)*cls(.|\n)*\(1, 17, 48\)"):
+        load_weights(build(pooling="gap"), token_file)
+    with pytest.raises(ValueError, match=r"1 missing, 0 unused, 1 misshapen(.|\n)*cls"):
+        load_weights(build(), golden_file(tmp_path, "vit_jax_gap"))
+    assert keras_vit.load(token_file, pooling="gap").prefix_tokens == 1

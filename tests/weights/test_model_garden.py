@@ -1,0 +1,81 @@
+"""Checkpoints and objects of tf-models-official, written here under its names from a model of ours."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from peers import heads
+
+import keras_vit
+
+
+def garden(model) -> dict:
+    """The nested variables of a checkpoint of tf-models-official."""
+
+    def pair(layer, *names):
+        return {name: tf.Variable(x) for name, x in zip(names, layer.weights if hasattr(layer, "weights") else layer)}
+
+    dense, norm, blocks = ("kernel", "bias"), ("gamma", "beta"), []
+    for block in model.encoder.blocks:
+        attention = {f"_{name}_dense": pair(arrays, *dense) for name, arrays in heads(block).items()}
+        layers = {"_attention_layer_norm": pair(block.norm_attention, *norm), "_attention_layer": attention}
+        layers |= {"_output_layer_norm": pair(block.norm_mlp, *norm)}
+        layers |= {"_intermediate_dense": pair(block.mlp.hidden, *dense), "_output_dense": pair(block.mlp.out, *dense)}
+        for name, scale in (("attn", block.scale_attention), ("mlp", block.scale_mlp)):
+            layers[f"_layer_scale_{name}"] = {"layerscale_gamma": tf.Variable(scale.gamma[None, None])}
+        blocks.append(layers)
+    encoder = {"_pos_embed": {"pos_embedding": tf.Variable(model.positions.table)}, "_encoder_layers": blocks}
+    layers = [pair(model.patch_embedding.projection, *dense)]
+    layers += [{"cls": tf.Variable(model.class_token.token)}] if model.class_token else []
+    layers += [encoder | {"_norm": pair(model.encoder.norm, *norm)}, pair(model.pre_logits, *dense)]
+    return {f"layer_with_weights-{i}": layer for i, layer in enumerate(layers)}, pair(model.head, *dense)
+
+
+def tracked(node):
+    if isinstance(node, dict):
+        return tf.train.Checkpoint(**{name: tracked(part) for name, part in node.items()})
+    return [tracked(part) for part in node] if isinstance(node, list) else node
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_checkpoint_of_model_garden(nested, trained_toy, images, tmp_path):
+    pooling = "gap" if nested else "token"
+    model = trained_toy(depth=3, pooling=pooling, representation_size=7, layer_scale=0.1)
+    backbone, head = garden(model)
+    tree = {"model": {"layer_with_weights-0": backbone, "layer_with_weights-1": head}}
+    if not nested:  # as the trainer saves
+        tree = {"backbone": backbone, "model": {"layer_with_weights-1": head}, "global_step": tf.Variable(3)}
+        tree["optimizer"] = {"_variables": [tf.Variable([1.0])]}
+    prefix = tracked(tree).save(str(tmp_path / "ckpt"))
+    for path in (prefix, f"{prefix}.index"):
+        loaded = keras_vit.load(path)
+        assert (loaded.arguments["gelu"], loaded.arguments["pooling"]) == ("tanh", pooling)
+        np.testing.assert_allclose(loaded(images), model(images), atol=1e-6)
+    assert loaded.preprocessing.mean == (0.485, 0.456, 0.406)
+
+
+def garden_variables(model):
+    block = "encoder_1/transformer_encoder_block{}/"
+    yield "conv2d_1/", model.patch_embedding.projection.weights, ("kernel", "bias")
+    yield "cls_1/", model.class_token.weights, ("cls",)
+    yield "encoder_1/posembed_input/", model.positions.weights, ("pos_embedding",)
+    yield "encoder_1/layer_normalization/", model.encoder.norm.weights, ("gamma", "beta")
+    yield "dense_1/", model.head.weights, ("kernel", "bias")
+    for i, layer in enumerate(model.encoder.blocks):
+        path = block.format(f"_{i}" if i else "")
+        for name, arrays in heads(layer).items():
+            name = "attention_output" if name == "output" else name
+            yield f"{path}self_attention/{name}/", arrays, ("kernel", "bias")
+        yield f"{path}self_attention_layer_norm/", layer.norm_attention.weights, ("gamma", "beta")
+        yield f"{path}output_layer_norm/", layer.norm_mlp.weights, ("gamma", "beta")
+        yield f"{path}intermediate/", layer.mlp.hidden.weights, ("kernel", "bias")
+        yield f"{path}output/", layer.mlp.out.weights, ("kernel", "bias")
+
+
+def test_object_of_model_garden(trained_toy, images):
+    model = trained_toy()
+    found = [(path + leaf, x) for path, arrays, leaves in garden_variables(model) for leaf, x in zip(leaves, arrays)]
+    peer = SimpleNamespace(name="classification_model", weights=[tf.Variable(x, name=name) for name, x in found])
+    assert peer.weights[0].name == "conv2d_1/kernel:0"
+    np.testing.assert_allclose(keras_vit.load(peer)(images), model(images), atol=1e-6)

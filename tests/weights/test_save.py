@@ -1,0 +1,173 @@
+"""Models written for other projects: exact where the format can say it, refused where it cannot, never half there."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from goldens import golden_file, golden_weights
+from safetensors import safe_open
+
+import keras_vit
+from keras_vit.models.bit import BiT
+from keras_vit.weights import save
+
+NPZ = {
+    "token": {},
+    "mean": {"pooling": "gap"},
+    "hidden layer": {"representation_size": 7},
+    "no head": {"num_classes": 0},
+    "attention pooling": {"pooling": "map", "prefix_positions": False},
+    "sine and cosine": {
+        "pooling": "gap",
+        "position_embedding": "sincos_2d",
+        "prefix_positions": False,
+        "image_size": 224,
+    },
+    "class token without position": {"prefix_positions": False},
+    "hybrid": {"resnet_stages": (), "patch_size": 8},
+}
+SAFETENSORS = {
+    "token": {"gelu": "erf", "epsilon": 1e-12},
+    "tanh": {"gelu": "tanh", "epsilon": 1e-5},
+    "not square": {"image_size": (12, 20)},
+    "no head": {"num_classes": 0},
+    "pooler": {"num_classes": 0, "representation_size": 7},
+    "DeiT": {"distillation": True},
+    "DeiT of one head": {"register_tokens": 1},
+    "DeiT without head": {"register_tokens": 1, "num_classes": 0, "representation_size": 12},
+    "two classes": {"num_classes": 2},
+    "pictures": {
+        "preprocessing": {"image_size": 16, "crop_fraction": 0.5, "interpolation": "bicubic", "antialias": True}
+    },
+    "shorter side": {"preprocessing": {"image_size": 16, "resize": "shortest", "mean": (0.4,) * 3, "antialias": True}},
+}
+
+
+def assert_same(loaded, model, ignored=()):
+    differing = {name for name, value in model.arguments.items() if loaded.arguments[name] != value}
+    assert differing <= {"seed", "preprocessing", *ignored}
+    for ours, theirs in zip(model.weights, loaded.weights, strict=True):
+        assert ours.path.partition("/")[2] == theirs.path.partition("/")[2]
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("kind", NPZ)
+def test_npz_round_trip(kind, trained_toy, tmp_path):
+    model = trained_toy(**NPZ[kind])
+    assert save(model, tmp_path / "x.npz") == [tmp_path / "x.npz"]
+    assert_same(keras_vit.load(tmp_path / "x.npz"), model)
+
+
+@pytest.mark.parametrize("kind", SAFETENSORS)
+def test_safetensors_round_trip(kind, trained_toy, tmp_path):
+    model = trained_toy(**SAFETENSORS[kind])
+    files = save(model, tmp_path / "folder")
+    assert [file.name for file in files] == ["model.safetensors", "config.json", "preprocessor_config.json"]
+    loaded = keras_vit.load(tmp_path / "folder")
+    assert_same(loaded, model)
+    assert loaded.preprocessing == keras_vit.Preprocessing(**{**model.preprocessing.get_config(), "antialias": True})
+
+
+@pytest.mark.parametrize("build", [keras_vit.VisionTransformer, BiT])
+def test_keras_round_trip(build, toy, tmp_path):
+    model = toy(layer_scale=0.1, pooling="gap", axial=True) if build is not BiT else BiT(stages=(1,), width_factor=0.5)
+    save(model, tmp_path / "x.keras")
+    assert_same(keras_vit.load(tmp_path / "x.keras"), model)
+
+
+def unlisted(name):
+    """The numbers of before linen, which published files have."""
+    name = re.sub("MultiHeadDotProductAttention_0", "MultiHeadDotProductAttention_1", name)
+    return name.replace("LayerNorm_1", "LayerNorm_2").replace("MlpBlock_0", "MlpBlock_3")
+
+
+@pytest.mark.parametrize("golden", ["vit_jax_prelogits", "vit_jax_hybrid_r50like", "big_vision_map", "big_vision_tok"])
+def test_jax_files_come_back_as_they_were(golden, tmp_path):
+    save(keras_vit.load(golden_file(tmp_path, golden)), tmp_path / "x.npz")
+    saved, arrays = np.load(tmp_path / "x.npz"), golden_weights(golden)
+    if golden.startswith("vit_jax"):
+        arrays = {unlisted(name): array for name, array in arrays.items()}
+    assert sorted(saved.files) == sorted(arrays)
+    for name, array in arrays.items():
+        assert saved[name].dtype == np.float32
+        np.testing.assert_array_equal(saved[name], array)
+
+
+@pytest.mark.parametrize("golden", ["hf_vit", "hf_deit"])
+def test_files_of_transformers_come_back_under_the_names_that_all_versions_read(golden, tmp_path):
+    save(keras_vit.load(golden_file(tmp_path, golden), num_heads=3), tmp_path / "out")
+    arrays, kind = golden_weights(golden), golden.partition("_")[2]
+    with safe_open(tmp_path / "out" / "model.safetensors", "numpy") as file:
+        assert file.metadata() == {"format": "pt"} and len(list(file.keys())) == len(arrays)
+        for old, new in {
+            f"{kind}.encoder.layer.1.attention.attention.value.weight": f"{kind}.layers.1.attention.v_proj.weight",
+            f"{kind}.encoder.layer.0.attention.output.dense.bias": f"{kind}.layers.0.attention.o_proj.bias",
+            f"{kind}.encoder.layer.0.intermediate.dense.weight": f"{kind}.layers.0.mlp.fc1.weight",
+            f"{kind}.encoder.layer.1.output.dense.weight": f"{kind}.layers.1.mlp.fc2.weight",
+        }.items():
+            np.testing.assert_array_equal(file.get_tensor(old), arrays[new])
+        for name in set(arrays) - {name for name in arrays if ".layers." in name}:
+            np.testing.assert_array_equal(file.get_tensor(name), arrays[name])
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    heads = {"vit": "ViTForImageClassification", "deit": "DeiTForImageClassificationWithTeacher"}
+    assert (config["model_type"], config["architectures"]) == (kind, [heads[kind]])
+    assert (config["hidden_size"], config["intermediate_size"], config["num_hidden_layers"]) == (48, 96, 2)
+    assert (config["hidden_act"], config["layer_norm_eps"], config["image_size"]) == ("gelu", 1e-12, 64)
+    assert config["num_attention_heads"] == 3 and len(config["id2label"]) == 10 and config["patch_size"] == 16
+
+
+def test_what_a_format_cannot_say_is_refused(toy, tmp_path):
+    cases = [
+        ("x.npz", {"gelu": "erf"}, "An .npz file cannot say gelu='erf', only 'tanh'. Save the model as .keras"),
+        ("x.npz", {"epsilon": 1e-12}, "cannot say epsilon=1e-12, only 1e-06"),
+        ("x.npz", {"register_tokens": 2}, "cannot say register_tokens=2"),
+        ("x.npz", {"pooling": "gap", "class_token": True}, "pooling='gap' cannot say class_token=True"),
+        ("x.npz", {"pooling": "none"}, "with a head cannot say pooling='none'"),
+        ("x.npz", {"layer_scale": 0.1}, "no place for encoder/block_0/scale_attention/gamma"),
+        ("x.npz", {"distillation": True}, "no place for distillation_token/tokens, head_distillation"),
+        ("x.npz", {"norm_after_pooling": True}, "no place for pooled_norm"),
+        ("x.npz", {"image_size": (8, 32)}, r"16 positions are a grid of \(2, 8\)"),
+        ("x.npz", {"position_embedding": "sincos_2d"}, "cannot say prefix_positions=True"),
+        ("x.npz", {"position_embedding": "learned_2d"}, "cannot say position_embedding='learned_2d'"),
+        ("x.npz", {"position_placement": "shared"}, "cannot say position_placement='shared'"),
+        ("folder", {"pooling": "gap"}, "A file of transformers cannot say pooling='gap'"),
+        ("folder", {"representation_size": 7}, "with a head cannot say representation_size=7"),
+        ("folder", {"qk_norm": True}, "no place for encoder/block_0/attention/query_norm"),
+        ("folder", {"resnet_stages": (), "patch_size": 8}, r"cannot say resnet_stages=\(\)"),
+        ("folder", {"patch_size": (4, 8)}, r"cannot say patch_size=\(4, 8\), only square patches"),
+        ("x.bin", {}, r"Expected a name that ends in .npz, .safetensors or .keras, or a folder. Received: .*x\.bin"),
+    ]
+    for name, arguments, message in cases:
+        with pytest.raises(ValueError, match=message):
+            save(toy(**arguments), tmp_path / "new" / name)
+    with pytest.raises(ValueError, match=r"Only a VisionTransformer can be saved as \.npz. Save bit as \.keras"):
+        save(BiT(stages=(1,), width_factor=0.5, name="bit"), tmp_path / "new" / "x.npz")
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_that_are_there_stay_unless_allowed(toy, tmp_path):
+    (tmp_path / "config.json").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"config\.json exists already"):
+        save(toy(), tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
+    save(toy(), tmp_path, overwrite=True)
+    assert "hidden_size" in (tmp_path / "config.json").read_text() and len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.parametrize("name", ["x.npz", "x.keras", "model.safetensors"])
+def test_an_error_leaves_nothing_half_written(name, toy, tmp_path, monkeypatch):
+    model = toy()
+    for file in save(model, tmp_path / name):
+        file.write_bytes(b"old")
+    before = sorted(tmp_path.iterdir())
+
+    def broken(*arguments, **options):
+        arguments[0].write_bytes(b"half") if name == "x.npz" else None
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(np, "savez", broken)
+    monkeypatch.setattr(json, "dumps", broken)  # after the weights of a .safetensors file, amid a .keras file
+    with pytest.raises(OSError, match="No space left"):
+        save(model, tmp_path / name, overwrite=True)
+    assert sorted(tmp_path.iterdir()) == before and {file.read_bytes() for file in before} == {b"old"}

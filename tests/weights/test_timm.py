@@ -1,0 +1,126 @@
+"""timm's forms: what its names and config.json say, against a model whose weights are written under its names here."""
+
+import json
+
+import numpy as np
+import pytest
+from goldens import golden_file, golden_io, write_arrays
+
+import keras_vit
+
+# Arguments of ours, then those that timm's config.json holds beside num_heads.
+FORMS = {
+    "plain": ({}, {}),
+    "headless": ({"num_classes": 0}, {"num_classes": 0}),
+    "distilled": ({"distillation": True}, {}),
+    "layer scale": ({"layer_scale": 0.1}, {"init_values": 0.1}),
+    "normalised queries": ({"qk_norm": True}, {"qk_norm": True}),
+    "registers": ({"register_tokens": 4}, {"reg_tokens": 4}),
+    "registers without positions": (
+        {"register_tokens": 4, "prefix_positions": False},
+        {"reg_tokens": 4, "no_embed_class": True},
+    ),
+    "class token without position": ({"prefix_positions": False}, {"no_embed_class": True}),
+    "registers without class token": (
+        {"register_tokens": 4, "prefix_positions": False, "class_token": False, "pooling": "gap"},
+        {"reg_tokens": 4, "no_embed_class": True, "class_token": False, "global_pool": "avg", "fc_norm": False},
+    ),
+    "fc_norm": ({"pooling": "gap", "class_token": True, "norm_after_pooling": True}, {"global_pool": "avg"}),
+    "average after norm": ({"pooling": "gap", "class_token": True}, {"global_pool": "avg", "fc_norm": False}),
+    "not square": ({"image_size": (12, 20)}, {"img_size": [12, 20]}),
+    "tanh": ({"gelu": "tanh"}, {"act_layer": "gelu_tanh"}),
+}
+CONFIG = {"input_size": [3, 16, 16], "mean": [0.4] * 3, "std": [0.3] * 3, "crop_pct": 0.95, "interpolation": "bicubic"}
+
+
+def timm_arrays(model) -> dict:
+    layers = {"patch_embed.proj": model.patch_embedding.projection, "head": model.head}
+    layers |= {"norm": model.encoder.norm, "fc_norm": model.pooled_norm, "head_dist": model.head_distillation}
+    arrays = {"pos_embed": model.positions.table}
+    for i, block in enumerate(model.encoder.blocks):
+        layers |= {f"blocks.{i}.norm1": block.norm_attention, f"blocks.{i}.norm2": block.norm_mlp}
+        layers |= {f"blocks.{i}.attn.qkv": block.attention.qkv, f"blocks.{i}.attn.proj": block.attention.out}
+        layers |= {f"blocks.{i}.mlp.fc1": block.mlp.hidden, f"blocks.{i}.mlp.fc2": block.mlp.out}
+        layers |= {f"blocks.{i}.attn.q_norm": block.attention.query_norm}
+        layers |= {f"blocks.{i}.attn.k_norm": block.attention.key_norm}
+        if block.scale_mlp is not None:
+            arrays[f"blocks.{i}.ls1.gamma"] = block.scale_attention.gamma
+            arrays[f"blocks.{i}.ls2.gamma"] = block.scale_mlp.gamma
+    tokens = {
+        "cls_token": model.class_token,
+        "dist_token": model.distillation_token,
+        "reg_token": model.register_tokens,
+    }
+    arrays |= {name: layer.weights[0] for name, layer in tokens.items() if layer is not None}
+    for name, layer in layers.items():
+        if layer is not None:
+            weight, bias = (np.asarray(x) for x in layer.weights)
+            order = {1: (0,), 2: (1, 0), 4: (3, 2, 0, 1)}[weight.ndim]  # (out, in) and (out, in, h, w)
+            arrays |= {f"{name}.weight": weight.transpose(order), f"{name}.bias": bias}
+    return {name: np.asarray(array) for name, array in arrays.items()}
+
+
+def write(folder, arrays, architecture="vit_toy_patch4_16", pretrained=None, **options):
+    config = {"architecture": architecture, "model_args": {"num_heads": 3, **options}}
+    (folder / "config.json").write_text(json.dumps(config | {"pretrained_cfg": {**CONFIG, **(pretrained or {})}}))
+    write_arrays(folder / "model.safetensors", arrays)
+    return folder
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms(form, trained_toy, tmp_path):
+    ours, theirs = FORMS[form]
+    model = trained_toy(**{"gelu": "erf", **ours})
+    loaded = keras_vit.load(write(tmp_path, timm_arrays(model), **theirs))
+    differing = {name for name, value in model.arguments.items() if loaded.arguments[name] != value}
+    assert differing <= {"preprocessing", "layer_scale"}  # its first value leaves no trace
+    random = np.random.default_rng(0).uniform(-1, 1, (2, *model.image_size, 3)).astype("float32")
+    np.testing.assert_allclose(loaded(random), model(random), atol=1e-6)
+
+
+def test_names_and_shapes_suffice_where_they_can(trained_toy, tmp_path):
+    for form in ("distilled", "registers", "registers without positions", "class token without position", "fc_norm"):
+        model = trained_toy(gelu="erf", **FORMS[form][0])
+        loaded = keras_vit.load(write_arrays(tmp_path / f"{form}.safetensors", timm_arrays(model)), num_heads=3)
+        assert {x for x in model.arguments if loaded.arguments[x] != model.arguments[x]} <= {"preprocessing"}
+
+
+def test_pictures_are_prepared_as_its_config_says(trained_toy, tmp_path):
+    arrays = timm_arrays(trained_toy())
+    pictures = keras_vit.load(write(tmp_path, arrays)).preprocessing
+    assert pictures.mean == (0.4,) * 3 and pictures.std == (0.3,) * 3 and pictures.crop_fraction == 0.95
+    assert (pictures.resize, pictures.interpolation, pictures.antialias) == ("shortest", "bicubic", True)
+    squashed = keras_vit.load(write(tmp_path, arrays, pretrained={"crop_mode": "squash"})).preprocessing
+    assert squashed.resize == "squash" and squashed.image_size == (16, 16)
+
+
+def test_the_number_of_heads_must_come_from_somewhere(trained_toy, tmp_path):
+    file = write_arrays(tmp_path / "x.safetensors", timm_arrays(trained_toy()))
+    with pytest.raises(ValueError, match=r"does not hold the number of attention heads.*width of 12.*num_heads="):
+        keras_vit.load(file)
+    assert keras_vit.weights.open_checkpoint(file).describe()["arguments"]["num_heads"] is None
+
+
+def test_positions_of_a_picture_that_is_not_square(tmp_path):
+    # 15 patches and a class token: 16 positions, which without a size are taken for 4 x 4 patches.
+    model = keras_vit.load(golden_file(tmp_path, "timm_nonsquare"), num_heads=3, weights_image_size=(48, 80))
+    io = golden_io("timm_nonsquare")
+    assert model.arguments["prefix_positions"]
+    np.testing.assert_allclose(model(io["images"]), io["logits"], atol=1e-4)
+
+
+def test_variants_without_a_counterpart_are_refused(trained_toy, tmp_path):
+    arrays = timm_arrays(trained_toy())
+    extra = np.zeros(12, "float32")
+    cases = [
+        ({**arrays, "attn_pool.latent": extra}, {}, "no counterpart here: it has 'attn_pool.latent'"),
+        ({**arrays, "norm_pre.weight": extra}, {}, "no counterpart here: it has 'norm_pre.weight'"),
+        (arrays, {"architecture": "vit_base_patch16_clip_quickgelu_224"}, "it has 'clip'"),
+        (arrays, {"act_layer": "quick_gelu"}, "act_layer is 'quick_gelu' in config.json. Known: gelu, gelu_tanh"),
+        (arrays, {"global_pool": "avgmax"}, "global_pool is 'avgmax' in config.json. Known: avg, token"),
+        ({n: x for n, x in arrays.items() if "qkv.bias" not in n}, {}, "2 missing(.|\n)*blocks.1.attn.qkv.bias"),
+        ({n: x for n, x in arrays.items() if n != "pos_embed"}, {}, "lacks 'pos_embed'"),
+    ]
+    for changed, options, message in cases:
+        with pytest.raises(ValueError, match=message):
+            keras_vit.load(write(tmp_path, changed, **options))
