@@ -20,7 +20,7 @@ TOY = {"image_size": 16, "patch_size": 4, "depth": 2, "width": 12, "mlp_dim": 24
 
 @pytest.fixture(autouse=True)
 def _fresh_state():
-    keras.utils.clear_session()
+    keras.utils.clear_session(free_memory=False)  # a garbage collection for each test takes minutes in all
     keras.utils.set_random_seed(0)
 
 

@@ -15,6 +15,7 @@ class Convert:
         weights: File, folder or name: whatever `keras_vit.load` takes.
         output: name.npz, folder/model.safetensors or folder/, name.keras; the ending says the format.
         image_size: Side of the pictures in pixels, to resample positions; by default that of the checkpoint.
+        weights_image_size: Height and width that the checkpoint was trained at, where it does not say.
         num_classes: 0 leaves the head out; by default it is kept.
         num_heads: Attention heads, where the checkpoint does not say.
         gelu: Instead of the checkpoint's: .npz means "tanh". The original weights of Google were trained with it,
@@ -26,6 +27,7 @@ class Convert:
     weights: Annotated[str, tyro.conf.Positional]
     output: Annotated[Path, tyro.conf.Positional]
     image_size: int | None = None
+    weights_image_size: tuple[int, int] | None = None
     num_classes: int | None = None
     num_heads: int | None = None
     gelu: Literal["tanh", "erf"] | None = None
@@ -37,7 +39,7 @@ class Convert:
         from keras_vit import load
         from keras_vit.weights.write import save
 
-        names = ("image_size", "num_heads", "gelu", "epsilon")
+        names = ("image_size", "weights_image_size", "num_heads", "gelu", "epsilon")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         model = load(self.weights, num_classes=self.num_classes, **given)
         for file in save(model, self.output, self.overwrite):

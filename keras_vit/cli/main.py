@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nStopped. Nothing that was there before has changed.", file=sys.stderr)
         return 130
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:
         print(f"keras-vit: {error}", file=sys.stderr)
         return 1
     return 0

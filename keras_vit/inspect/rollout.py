@@ -4,7 +4,7 @@ import numpy as np
 from keras import ops
 
 
-def rollout(attention, prefix_tokens=1):
+def rollout(attention, prefix_tokens=1, reads_patches=False):
     """Multiplies attention through the layers ("Quantifying Attention Flow in Transformers", arXiv 2005.00928).
 
     As the ViT paper's author described it (appendix D.8; google-research/vision_transformer, issue 18): mean over
@@ -12,7 +12,9 @@ def rollout(attention, prefix_tokens=1):
 
     Args:
         attention: (B, depth, K, N, N) with rows that sum to 1.
-        prefix_tokens: 1 with a class token. With 0 (a model that pools the patches), the mean of all rows is read.
+        prefix_tokens: Tokens before the patches, the class token first if there is one.
+        reads_patches: Whether the model pools the patches: the mean of their rows is read then, also without
+            prefix_tokens.
 
     Returns:
         (B, N - prefix_tokens) float64 NumPy array, the share of each patch; a picture's largest value is 1.
@@ -23,7 +25,8 @@ def rollout(attention, prefix_tokens=1):
     joint = attention[:, 0]  # (B, N, N)
     for layer in range(1, attention.shape[1]):
         joint = attention[:, layer] @ joint  # (B, N, N)
-    rows = joint[:, 0] if prefix_tokens else joint.mean(axis=1)  # (B, N)
+    patches_only = reads_patches or not prefix_tokens
+    rows = joint[:, prefix_tokens:].mean(axis=1) if patches_only else joint[:, 0]  # (B, N)
     patches = rows[:, prefix_tokens:]
     return patches / patches.max(axis=-1, keepdims=True)
 
@@ -39,6 +42,7 @@ def attention_rollout(model, images):
         (B, H, W) float32 NumPy array in [0, 1], bilinearly resized from the patch grid.
     """
     attention = ops.convert_to_numpy(ops.cast(model.attention_maps(images), "float32"))
-    shares = rollout(attention, model.prefix_tokens).reshape(-1, *model.grid, 1)  # (B, h, w, 1)
+    reads_patches = model.arguments["pooling"] in ("gap", "map")
+    shares = rollout(attention, model.prefix_tokens, reads_patches).reshape(-1, *model.grid, 1)  # (B, h, w, 1)
     resized = ops.image.resize(shares.astype("float32"), model.image_size, data_format="channels_last")  # (B, H, W, 1)
     return ops.convert_to_numpy(resized)[..., 0]

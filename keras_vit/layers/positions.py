@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-METHODS = ("corners", "half_pixel", "bicubic")
+METHODS = ("corners", "half_pixel", "bicubic", "bicubic_antialias")
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -59,8 +59,9 @@ def resample_grid(table, source, target, method="corners", prefix_tokens=0):
         target: (h, w) wanted; square or not.
         method: "corners", linear with aligned corners, as google-research/vision_transformer (scipy's `zoom` of order
             1); "half_pixel", linear with half-pixel centres, as `tf.image.resize`; "bicubic", half-pixel centres and
-            Keys' kernel with a = -0.75, as Hugging Face and DeiT (PyTorch's `interpolate`). None of them smooths when
-            shrinking.
+            Keys' kernel with a = -0.75, as Hugging Face and DeiT (PyTorch's `interpolate`); "bicubic_antialias", the
+            same with a = -0.5, no samples beyond the border and smoothing when shrinking, as timm (and Pillow). The
+            others do not smooth.
         prefix_tokens: Rows before the grid.
 
     Returns:
@@ -89,6 +90,8 @@ def resample_grid(table, source, target, method="corners", prefix_tokens=0):
 
 def _interpolation(old: int, new: int, method: str) -> np.ndarray:
     """The matrix (new, old) whose product with `old` samples on a line gives `new` ones."""
+    if method == "bicubic_antialias":
+        return _antialiased(old, new)
     if method == "corners":
         centres = np.linspace(0.0, old - 1.0, new)
     else:
@@ -100,6 +103,14 @@ def _interpolation(old: int, new: int, method: str) -> np.ndarray:
         # Neighbours beyond the border take the border's sample.
         np.add.at(matrix, (np.arange(new), neighbours.clip(0, old - 1)), kernel(np.abs(centres - neighbours)))
     return matrix
+
+
+def _antialiased(old, new):
+    """As `_interpolation`: the kernel as wide as the samples are apart, each row's weights scaled to sum to 1."""
+    scale = old / new
+    places = (np.arange(old) + 0.5 - (np.arange(new)[:, None] + 0.5) * scale) / max(scale, 1.0)  # (new, old)
+    matrix = _cubic(np.abs(places), a=-0.5)
+    return matrix / matrix.sum(axis=1, keepdims=True)
 
 
 def _linear(distance):

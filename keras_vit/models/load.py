@@ -1,6 +1,7 @@
 """From a checkpoint to a model: `keras_vit.load`."""
 
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import keras
@@ -15,7 +16,7 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, *
     """Builds the model that a checkpoint was made for and loads its weights, exactly.
 
     Args:
-        weights: A file (.npz, .safetensors, .keras), a folder with model.safetensors and config.json,
+        weights: A file (.npz, .safetensors, .keras, .weights.h5), a folder with model.safetensors and config.json,
             "hf:owner/name" on the Hugging Face hub, or a published name such as "vit/imagenet21k/ViT-B_16", see
             `keras_vit.weights.published_names()`.
         num_classes: By default those of the file. Another number gives a new head of zeros, and drops the file's hidden
@@ -36,6 +37,8 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, *
     """
     if str(weights).endswith(".keras"):
         return _load_keras(weights, num_classes, resample, arguments)
+    if str(weights).endswith(".weights.h5") and _is_own(weights):
+        return _load_own(weights, num_classes, arguments)
     from keras_vit.weights import load_weights, open_checkpoint
 
     checkpoint = open_checkpoint(weights, weights_image_size)
@@ -63,6 +66,9 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, *
     preprocessing = arguments.get("preprocessing", Preprocessing(as_size(chosen["image_size"]), **fields))
     model = VisionTransformer(**{**chosen, "preprocessing": preprocessing})
     skip = () if keeps_head else tuple(name for name in HEADS if name != "pre_logits" or model.pre_logits is None)
+    # What was chosen on purpose is no cause for a warning.
+    forms = {name: chosen[name] for name in ("gelu", "epsilon")}
+    checkpoint = replace(checkpoint, arguments=checkpoint.arguments | forms)
     load_weights(model, checkpoint, skip, weights_image_size, resample)
     return model
 
@@ -84,6 +90,32 @@ def _load_keras(weights, num_classes, resample, arguments):
         model = model.with_head(num_classes)
     if size is not None and as_size(size) != model.image_size:
         model = model.resized(size) if isinstance(model, BiT) else model.resized(size, resample or "corners")
+    return model
+
+
+def _is_own(path):
+    """Whether `save_weights` of a model of ours wrote the file, and not KerasHub."""
+    import h5py
+
+    try:
+        with h5py.File(path) as file:
+            return any(part in file for part in ("encoder/blocks", "backbone/blocks"))
+    except OSError:  # not there or damaged: said where all files are opened
+        return False
+
+
+def _load_own(weights, num_classes, arguments):
+    """Weights alone do not say which model they are of: the arguments must."""
+    kind = BiT if "stages" in arguments else VisionTransformer
+    if kind is VisionTransformer:
+        if "depth" not in arguments:
+            raise ValueError(
+                f"{weights} holds the weights of a model of keras_vit, but not which. Name it: "
+                "keras_vit.ViT_B16(weights=...), or save whole models with model.save('name.keras')."
+            )
+        arguments.setdefault("image_size", 224)
+    model = kind(**{**arguments, "num_classes": 1000 if num_classes is None else num_classes})
+    model.load_weights(weights)
     return model
 
 

@@ -1,6 +1,7 @@
 """Sets a model's weights from a file of any known source: all of them, or none and an error."""
 
 import math
+import warnings
 
 from keras_vit.images import patch_grid
 from keras_vit.layers.positions import resample_grid
@@ -49,6 +50,7 @@ def load_weights(model, weights, skip=(), weights_image_size=None, method=None) 
     ]
     check_match(tensors.path, missing, unused, misshapen, _hint(model, checkpoint))
 
+    _warn_of_forms(model, checkpoint)
     values, resized, variables = {}, None, named_weights(model)
     for name, found in pieces.items():
         arrays = [tensors.read(piece.name) for piece in found]
@@ -61,6 +63,18 @@ def load_weights(model, weights, skip=(), weights_image_size=None, method=None) 
     return LoadReport(count, tuple(skipped), kept, resized)
 
 
+def _warn_of_forms(model, checkpoint):
+    """Another GELU or epsilon leaves no trace among the weights, but moves the outputs."""
+    for name in ("gelu", "epsilon"):
+        theirs = checkpoint.arguments.get(name)
+        if theirs is not None and model.arguments.get(name) != theirs:
+            warnings.warn(
+                f"{checkpoint.tensors.path} was made with {name}={theirs!r}, but {model.name} has "
+                f"{name}={model.arguments.get(name)!r}: outputs will differ a little.",
+                stacklevel=3,
+            )
+
+
 def _skipped(tensors, naming, skip):
     """The file's arrays that belong to parts left out."""
     theirs = [name for part, found in naming.parts.items() if in_part(part, skip) for name in found]
@@ -71,7 +85,7 @@ def _skipped(tensors, naming, skip):
 def _fits(name, found, wanted, mismatched):
     """Whether shapes agree; a position table may have another number of rows if the prefix tokens are the same."""
     if name == POSITIONS and not any("cls" in other or "token" in other for other in mismatched):
-        return len(found) == len(wanted) and found[-1] == wanted[-1]
+        found, wanted = ((*shape[:1], *shape[2:]) for shape in (found, wanted))
     return tuple(found) == tuple(wanted)
 
 

@@ -62,7 +62,7 @@ SOURCES = {
         TIMM,
         "erf",
         1e-6,
-        "bicubic",
+        "bicubic_antialias",
         {"resize": "shortest", "crop_fraction": 0.9, "interpolation": "bicubic", "antialias": True},
     ),
 }

@@ -24,8 +24,17 @@ def copy_weights(source, target, skip=(), method="corners"):
         source, target: Models that differ only in picture size and in the skipped parts.
         skip: Parts that are not copied, such as "head".
         method: See `resample_grid`.
+
+    Raises:
+        ValueError: The source has weights that the target has no place for, such as those of LoRA.
     """
     values = named_weights(source)
+    homeless = [name for name in values if name not in named_weights(target) and not in_part(name, skip)]
+    if homeless:
+        raise ValueError(
+            f"{source.name} has weights that the new model lacks: {', '.join(homeless[:3])}. Those of LoRA are merged by "
+            "saving the model as .keras and loading it again."
+        )
     for name, variable in named_weights(target).items():
         if in_part(name, skip):
             continue

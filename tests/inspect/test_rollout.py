@@ -25,7 +25,16 @@ def test_without_class_token_all_rows_count():
     np.testing.assert_allclose(rollout(attention, prefix_tokens=0)[0], expected / expected.max())
 
 
-@pytest.mark.parametrize("changes", [{}, {"pooling": "gap"}, {"image_size": (8, 24)}])
+def test_patches_that_are_pooled_are_read_where_there_are_registers():
+    attention = np.random.default_rng(0).dirichlet(np.ones(6), (1, 1, 1, 6))
+    expected = ((attention[0, 0, 0] + np.eye(6)) / 2)[2:].mean(axis=0)[2:]
+    found = rollout(attention, prefix_tokens=2, reads_patches=True)[0]
+    np.testing.assert_allclose(found, expected / expected.max())
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"pooling": "gap", "register_tokens": 2}, {"pooling": "gap"}, {"image_size": (8, 24)}]
+)
 def test_maps_have_the_pictures_size_and_range(trained_toy, changes):
     model = trained_toy(**changes)
     images = np.random.default_rng(0).uniform(-1, 1, (2, *model.image_size, 3)).astype("float32")

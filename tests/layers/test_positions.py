@@ -35,13 +35,37 @@ def test_bicubic_equals_pytorch():
     np.testing.assert_allclose(resized.reshape(3, 5), expected, atol=1e-5)
 
 
+# torch.nn.functional.interpolate(x, size, mode="bicubic", antialias=True, align_corners=False) of PyTorch 2.15.
+ANTIALIASED = [
+    (
+        [[0, 1, 4], [2, -1, 3]],
+        [
+            [-0.226911, 0.180086, 1.131579, 3.093185, 4.287238],
+            [1.075472, 0.492537, 0.0, 2.227612, 3.76415],
+            [2.377855, 0.804988, -1.131579, 1.362039, 3.241062],
+        ],
+    ),
+    (
+        [[0, 1, 4, 2], [2, -1, 3, 0], [5, 1, 0, 2]],
+        [[0.287474, 2.07231, 2.053369], [3.04357, 0.473228, 1.213116]],
+    ),
+]
+
+
+@pytest.mark.parametrize("given,expected", ANTIALIASED, ids=["larger", "smaller"])
+def test_bicubic_antialias_equals_pytorch(given, expected):
+    given, expected = np.array(given, "float32"), np.array(expected, "float32")
+    resized = resample_grid(given.reshape(1, -1, 1), given.shape, expected.shape, "bicubic_antialias")
+    np.testing.assert_allclose(resized.reshape(expected.shape), expected, atol=1e-5)
+
+
 def test_corners_on_a_known_grid_not_square():
     table = np.array([[[0.0], [10.0], [20.0], [30.0]]])
     resized = resample_grid(table, (2, 2), (3, 2))
     np.testing.assert_allclose(resized.reshape(3, 2), [[0, 10], [10, 20], [20, 30]])
 
 
-@pytest.mark.parametrize("method", ["corners", "half_pixel", "bicubic"])
+@pytest.mark.parametrize("method", ["corners", "half_pixel", "bicubic", "bicubic_antialias"])
 def test_prefix_rows_stay_and_constants_too(method):
     table = np.full((1, 2 + 6, 3), 0.25, "float32")
     table[0, :2] = [[1, 2, 3], [4, 5, 6]]
@@ -57,7 +81,7 @@ def test_the_same_number_of_patches_on_another_grid_is_resampled():
 
 
 def test_errors_say_what_was_received():
-    with pytest.raises(ValueError, match="corners, half_pixel, bicubic. Received: 'nearest'"):
+    with pytest.raises(ValueError, match="corners, half_pixel, bicubic, bicubic_antialias. Received: 'nearest'"):
         resample_grid(np.zeros((1, 4, 2)), (2, 2), (3, 3), "nearest")
     with pytest.raises(ValueError, match=r"\(2, 3\) patches and 1 prefix tokens has 7 rows. Received: 4 rows"):
         resample_grid(np.zeros((1, 4, 2)), (2, 3), (3, 3), prefix_tokens=1)

@@ -150,3 +150,19 @@ def test_reading_holds_little_more_than_the_weights(name, toy, tmp_path):
         assert tracemalloc.get_traced_memory()[1] <= 1.2 * weights
     finally:
         tracemalloc.stop()
+
+
+def test_weights_that_save_weights_wrote_load_under_a_named_model(tmp_path):
+    model = keras_vit.ViT("Ti/16", image_size=32, num_classes=5)
+    for weight in model.weights:
+        weight.assign(weight + 0.01 * np.random.default_rng(0).standard_normal(weight.shape))
+    model.save_weights(tmp_path / "own.weights.h5")
+    again = keras_vit.ViT_Ti16(weights=tmp_path / "own.weights.h5", image_size=32, num_classes=5)
+    images = np.random.default_rng(1).uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
+    np.testing.assert_array_equal(again(images), model(images))
+    with pytest.raises(ValueError, match="but not which. Name it"):
+        keras_vit.load(tmp_path / "own.weights.h5")
+    bit = keras_vit.BiT(stages=(1,), width_factor=0.5, num_classes=5)
+    bit.save_weights(tmp_path / "bit.weights.h5")
+    again = keras_vit.load(tmp_path / "bit.weights.h5", stages=(1,), width_factor=0.5, num_classes=5)
+    np.testing.assert_array_equal(again.features(images), bit.features(images))

@@ -280,7 +280,10 @@ def test_low_rank_adaptation_with_keras_own_lora(trained_toy, images, tmp_path):
     adapted = np.asarray(model(images))
     assert np.abs(adapted - expected).max() > 0.01
     model.save(tmp_path / "model.keras")
+    with pytest.raises(ValueError, match="Those of LoRA are merged by saving"):
+        model.with_head(7)
     merged = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    assert merged.with_head(7).num_classes == 7
     assert merged.count_params() == trained_toy(register_tokens=1, layer_scale=0.1).count_params()
     np.testing.assert_allclose(merged(images), adapted, atol=1e-5)
 

@@ -10,7 +10,8 @@ from goldens import golden_file, golden_weights, write_arrays
 import keras_vit
 from keras_vit.weights import load_weights
 
-HALVES = "Transformer/encoderblock_0/MultiHeadDotProductAttention_0"
+POSITIONS = "Transformer/posembed_input/pos_embedding"
+ATTENTION = "Transformer/encoderblock_0/MultiHeadDotProductAttention_0"
 
 
 class Bomb:
@@ -74,7 +75,7 @@ def index(text):
 
 
 def other_heads(folder):
-    shapes = {f"{HALVES}/{x}/kernel": (48, 4, 12) for x in ("query", "key", "value")}
+    shapes = {f"{ATTENTION}/{x}/kernel": (48, 4, 12) for x in ("query", "key", "value")}
     arrays = golden_weights("vit_jax_token")
     return jax(**{name: arrays[name].reshape(shape) for name, shape in shapes.items()})(folder)
 
@@ -120,6 +121,10 @@ BROKEN = {
     "no first block": (no_first_block, "lacks 'Transformer/encoderblock_0/.*not whole"),
     "no second norm": (jax(**{"Transformer/encoder_norm/bias": None}), "1 missing, 0 unused(.|\n)*encoder_norm/bias"),
     "misshapen": (jax(**{"embedding/bias": np.ones(47)}), r"1 misshapen(.|\n)*/bias +\(47,\) +\(48,\)"),
+    "two position tables": (
+        jax(**{POSITIONS: np.ones((2, 17, 48))}),
+        r"1 misshapen(.|\n)*\(2, 17, 48\) +\(1, 17, 48\)",
+    ),
     "kernel of two axes": (jax(**{"embedding/kernel": np.ones((48, 48))}), r"has the shape \(48, 48\).*four axes"),
     "other heads": (other_heads, r"3 misshapen(.|\n)*query/kernel +\(48, 4, 12\) +\(48, 3, 16\)"),
     "unknown": (lambda folder: write_arrays(folder / "x.npz", {"a": np.ones(2)}), "not a Vision .*it holds a, "),
@@ -142,11 +147,6 @@ BROKEN = {
     "broken HDF5": (content("x.weights.h5", b"HDF"), "cannot be read as an HDF5 file.*broke off"),
     "broken checkpoint": (content("ckpt-1.index", b"x" * 60), "cannot be read as a TensorFlow checkpoint"),
 }
-
-
-@pytest.fixture(autouse=True)
-def _fresh_state():
-    """Nothing is built here but one model: no need to clear Keras's state each time."""
 
 
 @pytest.fixture(scope="module")

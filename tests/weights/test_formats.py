@@ -6,7 +6,10 @@ import pytest
 from goldens import golden_file, golden_io, golden_weights, write_arrays
 
 import keras_vit
+from keras_vit.models.bit import BiT
 from keras_vit.weights import open_checkpoint
+from keras_vit.weights.resnet_names import resnet_source_name
+from keras_vit.weights.transfer import named_weights
 
 BLOCKS = "Transformer/encoderblock_{}/"
 PRE_LINEN = {
@@ -66,6 +69,21 @@ def test_scanned_arrays_are_read_once_and_let_go(tmp_path, monkeypatch):
     for _ in range(2):
         keras_vit.weights.load_weights(keras_vit.load(file), checkpoint)
     assert len(calls) == 4 * len(np.load(file).files)
+
+
+def test_files_of_big_transfer(tmp_path):
+    model = BiT(stages=(1, 1), num_classes=4)
+    random, arrays = np.random.default_rng(0), {}
+    for i, (name, variable) in enumerate(named_weights(model).items()):
+        variable.assign(variable + 0.1 * random.standard_normal(variable.shape))
+        theirs = resnet_source_name(name, "bit_models").replace("a/standardized_conv2d/", f"a/standardized_conv2d_{i}/")
+        array = variable.numpy()
+        arrays[theirs] = array[None, None] if name == "head/kernel" else array
+    file, images = write_arrays(tmp_path / "x.npz", arrays), golden_io("vit_jax_token")["images"]
+    np.testing.assert_allclose(keras_vit.load(file)(images), model(images), atol=1e-5)
+    new = keras_vit.load(file, num_classes=3)
+    assert not np.any(new.head.kernel)
+    np.testing.assert_allclose(new.features(images), model.features(images), atol=1e-5)
 
 
 def test_normalisations_of_a_root_with_leading_axes(tmp_path):

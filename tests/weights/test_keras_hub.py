@@ -114,7 +114,7 @@ def test_object_of_keras_hub(trained_toy, images):
 def test_what_is_no_vision_transformer(toy, tmp_path):
     toy().save_weights(tmp_path / "ours.weights.h5")
     with pytest.raises(ValueError, match=r"no Vision Transformer of KerasHub.*model.load_weights\(file\)"):
-        keras_vit.load(tmp_path / "ours.weights.h5")
+        open_checkpoint(tmp_path / "ours.weights.h5")
     names = {"layers/dense": [np.zeros((2, 2)), np.zeros(2)], "layers/dense_1": [np.zeros((2, 2)), np.zeros(2)]}
     with pytest.raises(ValueError, match="holds both layers/dense/vars/0 and layers/dense_1/vars/0"):
         keras_vit.load(write_h5(tmp_path / "two.weights.h5", names))
