@@ -50,13 +50,13 @@ def load_weights(model, weights, skip=(), weights_image_size=None, method=None) 
     ]
     check_match(tensors.path, missing, unused, misshapen, _hint(model, checkpoint))
 
-    _warn_of_forms(model, checkpoint)
     values, resized, variables = {}, None, named_weights(model)
     for name, found in pieces.items():
         arrays = [tensors.read(piece.name) for piece in found]
         if name == POSITIONS:
             arrays[0], resized = _fitted(model, checkpoint, arrays[0], weights_image_size, method)
         values[name] = naming.to_ours(arrays, tuple(variables[name].shape))
+    _warn_of_forms(model, checkpoint)
     count = len(values)
     for name in list(values):
         variables[name].assign(values.pop(name))

@@ -32,7 +32,7 @@ def copy_weights(source, target, skip=(), method="corners"):
     homeless = [name for name in values if name not in named_weights(target) and not in_part(name, skip)]
     if homeless:
         raise ValueError(
-            f"{source.name} has weights that the new model lacks: {', '.join(homeless[:3])}. Those of LoRA are merged by "
+            f"{source.name} has weights that a new model lacks: {', '.join(homeless[:3])}. Those of LoRA are merged by "
             "saving the model as .keras and loading it again."
         )
     for name, variable in named_weights(target).items():

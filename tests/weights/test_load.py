@@ -149,6 +149,6 @@ def test_a_class_token_on_one_side_only_is_named(tmp_path, token_file):
     assert keras_vit.load(token_file, pooling="gap").prefix_tokens == 1
 
 
-def test_another_gelu_than_the_files_is_said(build, token_file):
+def test_another_gelu_than_the_files_is_said(token_file):
     with pytest.warns(UserWarning, match="made with gelu='tanh', but .* has gelu='erf'"):
         load_weights(build(gelu="erf"), token_file)
