@@ -54,23 +54,28 @@ def class_names(builder) -> list[str]:
     return list(builder.info.features["label"].names)
 
 
-def training_pixels(data: Data, builder, seed: int) -> tf.data.Dataset:
-    """Endless training batches ((B, H, W, 3) float32 in [0, 255], (B,) int64 labels), shuffled, cropped and flipped."""
+def training_pixels(data: Data, builder, seed: int, start_step: int = 0) -> tf.data.Dataset:
+    """Endless training batches ((B, H, W, 3) float32 in [0, 255], (B,) int64 labels), shuffled, cropped and flipped.
+
+    Batch i is the same whether earlier ones were drawn or `start_step` skips them.
+    """
     examples = _decoded(data, builder, data.train_split, seed)
     cropped = data.min_crop_area < 1.0
     if not cropped:
         examples = examples.map(_resize_to(data.image_size), tf.data.AUTOTUNE)
     if data.cache:
         examples = examples.cache()
-    examples = _shuffled_forever(examples, data.shuffle_images, seed)
+    first = start_step * data.batch_size
+    epoch, within = divmod(first, _count_training_examples(data, builder))
+    examples = _shuffled_forever(examples, data.shuffle_images, seed, epoch).skip(within)
     if cropped or data.flip:
-        examples = examples.enumerate().map(_augmentation(data, seed), tf.data.AUTOTUNE)
+        examples = examples.enumerate(first).map(_augmentation(data, seed), tf.data.AUTOTUNE)
     return _distributable(examples.batch(data.batch_size, drop_remainder=True))
 
 
-def training_batches(data: Data, builder, seed: int) -> tf.data.Dataset:
+def training_batches(data: Data, builder, seed: int, start_step: int = 0) -> tf.data.Dataset:
     """As `training_pixels`, with pictures in the model's range [-1, 1]."""
-    pixels = training_pixels(data, builder, seed)
+    pixels = training_pixels(data, builder, seed, start_step)
     return pixels.map(lambda images, labels: (normalize(images), labels), tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
@@ -151,14 +156,20 @@ def _chosen(builder, split, labels_per_class, seed) -> np.ndarray:
     return chosen
 
 
-def _shuffled_forever(examples, buffer_images, seed):
+def _count_training_examples(data, builder):
+    if data.labels_per_class:
+        return data.labels_per_class * len(class_names(builder))
+    return count_examples(builder, data.train_split)
+
+
+def _shuffled_forever(examples, buffer_images, seed, first_epoch):
     """Epoch after epoch, in an order drawn from (seed, epoch); `shuffle().repeat()` also counts former iterators."""
 
     def epoch(number):
         tf.random.set_seed(1)  # of this graph only: `shuffle` would mix the program's global seed in
         return examples.shuffle(buffer_images, seed=seed * 1_000_003 + number, reshuffle_each_iteration=False)
 
-    return tf.data.Dataset.counter().flat_map(epoch)
+    return tf.data.Dataset.counter(first_epoch).flat_map(epoch)
 
 
 def _rgb(image):

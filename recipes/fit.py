@@ -1,11 +1,13 @@
 """Runs a recipe: builds everything inside the strategy's scope, then plain `model.fit`."""
 
 import math
+from functools import partial
 
 import keras
 
 from keras_vit import VisionTransformer
 from keras_vit.images import patch_grid
+from keras_vit.recipes.checkpoints import open_run
 from keras_vit.recipes.data import (
     class_names,
     evaluation_batches,
@@ -34,6 +36,7 @@ def pretrain(recipe: MaskedPatch, callbacks=()) -> tuple[MaskedPatchModel, dict[
     """Masked-patch pre-training. Returns the trained model (its `vit` is the result) and the history of `fit`."""
     patch_grid(recipe.data.image_size, recipe.architecture.patch_size)
     builder = open_dataset(recipe.data)
+    checkpoints = open_run(recipe)
     keras.utils.set_random_seed(recipe.run.seed)
     strategy = choose_strategy(recipe.run.strategy)
     with strategy.scope():
@@ -46,9 +49,12 @@ def pretrain(recipe: MaskedPatch, callbacks=()) -> tuple[MaskedPatchModel, dict[
         )
         # Here, not in the first step: a step that creates variables is traced twice.
         model.optimizer.build(model.trainable_variables)
-    pixels = training_pixels(recipe.data, builder, recipe.run.seed)
-    batches = masked_patch_batches(pixels, recipe.architecture.patch_size, recipe)
-    return model, _fit(model, batches, recipe.total_steps, callbacks)
+
+    def batches(start_step):
+        pixels = training_pixels(recipe.data, builder, recipe.run.seed, start_step)
+        return masked_patch_batches(pixels, recipe.architecture.patch_size, recipe, start_step)
+
+    return model, _fit(model, batches, recipe, checkpoints, callbacks)
 
 
 def finetune(
@@ -60,6 +66,7 @@ def finetune(
     """
     patch_grid(recipe.data.image_size, vit.patch_size)
     builder = open_dataset(recipe.data)
+    checkpoints = open_run(recipe)
     keras.utils.set_random_seed(recipe.run.seed)
     strategy = choose_strategy(recipe.run.strategy)
     with strategy.scope():
@@ -72,9 +79,9 @@ def finetune(
             steps_per_execution=_steps_per_execution(recipe),
         )
         model.optimizer.build(model.trainable_variables)
-    batches = training_batches(recipe.data, builder, recipe.run.seed)
+    batches = partial(training_batches, recipe.data, builder, recipe.run.seed)
     validation = evaluation_batches(recipe.data, builder, recipe.data.validation_split)
-    return model, _fit(model, batches, recipe.total_steps, callbacks, validation)
+    return model, _fit(model, batches, recipe, checkpoints, callbacks, validation)
 
 
 def evaluate(model: VisionTransformer, data: Data, split: str) -> float:
@@ -94,14 +101,28 @@ def _steps_per_execution(recipe) -> int:
     return math.gcd(recipe.run.steps_per_execution, recipe.total_steps // _epochs(recipe.total_steps))
 
 
-def _fit(model, batches, total_steps, callbacks, validation=None):
-    epochs = _epochs(total_steps)
-    history = model.fit(
-        batches,
-        epochs=epochs,
-        steps_per_epoch=total_steps // epochs,
-        validation_data=validation,
-        shuffle=False,  # the data is shuffled already, by the seed
-        callbacks=list(callbacks),
-    )
-    return history.history
+def _fit(model, batches, recipe, checkpoints, callbacks, validation=None):
+    """Trains from the last checkpoint to the end; `batches(step)` are those from a step on."""
+    epochs = _epochs(recipe.total_steps)
+    steps = recipe.total_steps // epochs
+    callbacks, done = list(callbacks), 0
+    if checkpoints:
+        done = checkpoints.restore(model)
+        callbacks.append(checkpoints)
+    history = {}
+    epoch, within = divmod(done, steps)
+    while epoch < epochs:
+        # The rest of an epoch that was broken off, then all others.
+        last = epoch + 1 if within else epochs
+        part = model.fit(
+            batches(epoch * steps + within),
+            initial_epoch=epoch,
+            epochs=last,
+            steps_per_epoch=steps - within,
+            validation_data=validation,
+            shuffle=False,  # the data is shuffled already, by the seed
+            callbacks=callbacks,
+        ).history
+        history = {name: history.get(name, []) + values for name, values in part.items()}
+        epoch, within = last, 0
+    return history

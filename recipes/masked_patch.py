@@ -89,10 +89,12 @@ def masked_patch_loss(target: str):
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
-def masked_patch_batches(pixels: tf.data.Dataset, patch_size: int, recipe: MaskedPatch) -> tf.data.Dataset:
+def masked_patch_batches(
+    pixels: tf.data.Dataset, patch_size: int, recipe: MaskedPatch, start_step: int = 0
+) -> tf.data.Dataset:
     """Batches of pixels ((B, H, W, 3) in [0, 255], labels) to batches of (inputs, targets) for `MaskedPatchModel.fit`.
 
-    The corruption of batch number i is drawn from (recipe.run.seed, i).
+    The corruption of batch number i is drawn from (recipe.run.seed, i); the first one here is `start_step`.
     """
 
     def prepare(step, batch):
@@ -104,4 +106,4 @@ def masked_patch_batches(pixels: tf.data.Dataset, patch_size: int, recipe: Maske
         inputs = {"images": normalize(images), **corruption._asdict()}
         return inputs, tf.gather(targets, corruption.corrupted, axis=1, batch_dims=1)  # (B, M, ...)
 
-    return pixels.enumerate().map(prepare, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    return pixels.enumerate(start_step).map(prepare, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)

@@ -84,12 +84,20 @@ class Run:
         precision: Of the model: variables stay float32 in "mixed_bfloat16".
         seed: Of initial weights, data order, crops, masks and dropout.
         steps_per_execution: Updates between two visits to Python; more is faster for small models and on TPUs.
+        folder: Where checkpoints and the recipe are kept, local or "gs://..."; None for nowhere.
+        checkpoint_steps: Updates between two checkpoints.
+        keep_checkpoints: Number of checkpoints that stay.
+        resume: Go on from the last checkpoint in the folder, if there is one.
     """
 
     strategy: Literal["auto", "tpu", "mirrored", "multi-worker", "one-device"] = "auto"
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
     seed: int = 0
     steps_per_execution: int = 1
+    folder: str | None = None
+    checkpoint_steps: int = 1_000
+    keep_checkpoints: int = 3
+    resume: bool = False
 
 
 @dataclass(frozen=True)

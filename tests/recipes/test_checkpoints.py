@@ -1,0 +1,119 @@
+"""A run that was broken off and resumed ends with the same weights, bit for bit, as one that was not."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit.recipes import fit
+from keras_vit.recipes.checkpoints import TERMINATED
+from keras_vit.recipes.recipe import Architecture, Data, FineTune, MaskedPatch, Optimizer, Run
+
+
+@pytest.fixture
+def pretraining(data_dir, tmp_path):
+    return MaskedPatch(
+        architecture=Architecture(patch_size=2, depth=1, width=12, mlp_dim=24, num_heads=3, dropout=0.1),
+        # 1,097 pictures: the runs below go into the second epoch of the data.
+        data=Data(dataset="digits", data_dir=data_dir, image_size=8, batch_size=40, min_crop_area=0.5, flip=False),
+        optimizer=Optimizer(name="adamw", weight_decay=0.1, learning_rate=3e-3, warmup_steps=5),
+        run=Run(seed=1, folder=str(tmp_path / "run"), checkpoint_steps=8, keep_checkpoints=2, steps_per_execution=2),
+        total_steps=36,
+    )
+
+
+class Interruption(keras.callbacks.Callback):
+    """Does something at a step, as a power cut or a preempted machine would."""
+
+    def __init__(self, step, action):
+        super().__init__()
+        self.step, self.action = step, action
+
+    def on_train_batch_end(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) == self.step:
+            self.action()
+
+
+def power_cut():
+    raise ConnectionAbortedError
+
+
+def terminate():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def resumed(recipe):
+    return replace(recipe, run=replace(recipe.run, resume=True))
+
+
+def everything(model):
+    return [np.asarray(variable) for variable in (*model.variables, *model.optimizer.variables)]
+
+
+@pytest.mark.parametrize("step,saved", [(4, None), (22, 16), (30, 24)])
+def test_pretraining_after_a_power_cut(pretraining, tmp_path, step, saved):
+    whole = replace(pretraining, run=replace(pretraining.run, folder=None))
+    expected = everything(fit.pretrain(whole)[0])
+    with pytest.raises(ConnectionAbortedError):
+        fit.pretrain(pretraining, [Interruption(step, power_cut)])
+    latest = tf.train.latest_checkpoint(pretraining.run.folder)
+    assert latest == (saved and str(tmp_path / "run" / f"step-{saved}"))
+    model, history = fit.pretrain(resumed(pretraining))
+    for value, wanted in zip(everything(model), expected):
+        np.testing.assert_array_equal(value, wanted)
+    assert len(history["loss"]) == 1
+    kept = {file.name for file in (tmp_path / "run").glob("step-*.index")}
+    assert kept == {"step-32.index", "step-36.index"}
+
+
+def test_finetuning_after_sigterm(pretraining, tmp_path, capsys):
+    recipe = FineTune(
+        data=replace(pretraining.data, image_size=12, labels_per_class=10),
+        optimizer=Optimizer(name="sgd", learning_rate=0.05, warmup_steps=5),
+        run=replace(pretraining.run, checkpoint_steps=100),
+        total_steps=20,
+    )
+    vit = fit.build_vit(pretraining.architecture, pretraining.data, pretraining.run)
+    expected = everything(fit.finetune(replace(recipe, run=replace(recipe.run, folder=None)), vit)[0])
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as stopped:
+        fit.finetune(recipe, vit, [Interruption(12, terminate)])
+    assert stopped.value.code == TERMINATED and signal.getsignal(signal.SIGTERM) is handler
+    assert "Everything up to step 12" in capsys.readouterr().out
+    model, history = fit.finetune(resumed(recipe), vit)
+    assert model.optimizer.iterations == 20 and "val_accuracy" in history
+    for value, wanted in zip(everything(model), expected):
+        np.testing.assert_array_equal(value, wanted)
+    again, history = fit.finetune(resumed(recipe), vit)
+    assert history == {}
+    np.testing.assert_array_equal(again.head.kernel, model.head.kernel)
+
+
+def test_a_used_folder_is_refused_unless_resumed_by_the_same_recipe(pretraining, tmp_path):
+    short = replace(pretraining, total_steps=8)
+    fit.pretrain(short)
+    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["total_steps"] == 8
+    with pytest.raises(ValueError, match="has checkpoints of a former run. Go on with resume=True"):
+        fit.pretrain(short)
+    with pytest.raises(ValueError, match="recipe of another run; it differs in optimizer, total_steps"):
+        fit.pretrain(resumed(replace(short, total_steps=9, optimizer=Optimizer())))
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(pretraining, tmp_path, monkeypatch):
+    def full_disk(*args, **kwargs):
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    def fill():
+        monkeypatch.setattr(tf.train.CheckpointManager, "save", full_disk)
+
+    with pytest.raises(tf.errors.ResourceExhaustedError, match="No space left"):
+        fit.pretrain(pretraining, [Interruption(10, fill)])
+    assert tf.train.latest_checkpoint(pretraining.run.folder).endswith("step-8")
+    monkeypatch.undo()
+    model, _ = fit.pretrain(resumed(pretraining))
+    assert model.optimizer.iterations == 36
