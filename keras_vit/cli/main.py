@@ -14,8 +14,15 @@ def main(arguments: list[str] | None = None) -> int:
     from keras_vit.cli.demo import Demo
     from keras_vit.cli.describe import Describe
     from keras_vit.cli.evaluate import Evaluate
+    from keras_vit.cli.few_shot import FewShot
 
-    commands = {"demo": Demo, "describe": Describe, "convert": Convert, "evaluate": Evaluate}
+    commands = {
+        "demo": Demo,
+        "describe": Describe,
+        "convert": Convert,
+        "evaluate": Evaluate,
+        "few-shot": FewShot,
+    }
     command = tyro.extras.subcommand_cli_from_dict(
         commands, prog="keras-vit", description="The Vision Transformer for Keras.", args=arguments
     )

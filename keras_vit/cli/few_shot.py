@@ -1,0 +1,46 @@
+"""`keras-vit few-shot`: how good frozen features are, without training."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+
+@dataclass(frozen=True)
+class FewShot:
+    """Print the accuracy of a linear model on frozen features of a few pictures a class, in closed form.
+
+    Args:
+        weights: File, folder or name: whatever `keras_vit.load` takes.
+        dataset: "digits", a name of TensorFlow Datasets, or "folder:/path" with /path/<split>/<class>/<picture>.
+        train_split, test_split: In TensorFlow Datasets' notation.
+        data_dir: Where prepared data sets are kept; by default TensorFlow Datasets' own place.
+        shots: Pictures a class.
+        seeds: Of the choice of pictures.
+        l2: Penalty on the weights.
+    """
+
+    weights: Annotated[str, tyro.conf.Positional]
+    dataset: str
+    train_split: str = "train"
+    test_split: str = "test"
+    data_dir: str | None = None
+    shots: tuple[int, ...] = (1, 5, 10, 25)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    l2: float = 2.0**10
+
+    def run(self):
+        """Evaluates and prints."""
+        import numpy as np
+
+        from keras_vit import load
+        from keras_vit.recipes import few_shot
+        from keras_vit.recipes.recipe import Data
+
+        data = Data(
+            dataset=self.dataset, train_split=self.train_split, test_split=self.test_split, data_dir=self.data_dir
+        )
+        accuracies = few_shot.few_shot(load(self.weights), few_shot.FewShot(data, self.shots, self.seeds, self.l2))
+        for shots, values in accuracies.items():
+            spread = f" ± {np.std(values, ddof=1):.2%}" if len(values) > 1 else ""
+            print(f"{shots:>3} a class: {np.mean(values):.2%}{spread}")

@@ -1,0 +1,109 @@
+"""Few-shot linear evaluation of frozen features (section 4.1 of the paper). n pictures, D width, C classes."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from sklearn.linear_model import Ridge
+
+from keras_vit.recipes.data import class_names, decoded_pictures, open_dataset
+from keras_vit.recipes.recipe import Data
+
+# big_vision, evaluators/fewshot_lsr.py: a constant feature so large that the penalty hardly holds the bias.
+BIAS = 100.0
+
+
+@dataclass(frozen=True)
+class FewShot:
+    """Regularised least squares from features of a few pictures a class to targets in {-1, 1}.
+
+    Args:
+        data: `dataset`, `data_dir`, `train_split` and `test_split` are used; pictures are prepared as the
+            weights want them.
+        shots: Pictures a class.
+        seeds: Of the choice of pictures; the accuracies of all are kept.
+        l2: Penalty on the weights, 1024 in big_vision. The paper does not name its own.
+        batch_size: Pictures at a time.
+    """
+
+    data: Data = field(default_factory=Data)
+    shots: tuple[int, ...] = (1, 5, 10, 25)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    l2: float = 2.0**10
+    batch_size: int = 64
+
+
+def few_shot(model, recipe: FewShot) -> dict[int, list[float]]:
+    """Accuracy in [0, 1] by number of shots, one for each seed.
+
+    Args:
+        model: Anything with `features` and `preprocess`, as all models of keras_vit.
+        recipe: What to evaluate on.
+
+    Raises:
+        ValueError: A class has fewer pictures than the most shots, or a split is missing.
+    """
+    builder = open_dataset(recipe.data)
+    classes = len(class_names(builder))
+    labels = np.concatenate([labels for _, labels in decoded_pictures(builder, recipe.data.train_split, 1024)])
+    chosen = {seed: choose_shots(labels, max(recipe.shots), classes, seed) for seed in recipe.seeds}
+    needed = np.unique(np.concatenate([number.ravel() for number in chosen.values()]))
+    train, _ = _features(model, builder, recipe.data.train_split, recipe.batch_size, needed)
+    test, answers = _features(model, builder, recipe.data.test_split, recipe.batch_size)
+    place = {number: i for i, number in enumerate(needed)}
+    accuracies = {}
+    for shots in recipe.shots:
+        accuracies[shots] = []
+        for numbers in chosen.values():
+            used = numbers[:, :shots].ravel()
+            features = train[[place[number] for number in used]]
+            predicted = least_squares(features, labels[used], test, classes, recipe.l2)
+            accuracies[shots].append(float(np.mean(predicted == answers)))
+    return accuracies
+
+
+def choose_shots(labels, shots: int, classes: int, seed: int) -> np.ndarray:
+    """Numbers of the pictures chosen of each class, (C, shots); fewer shots are the first columns."""
+    random, chosen = np.random.default_rng(seed), []
+    for number in range(classes):
+        members = np.flatnonzero(labels == number)
+        if len(members) < shots:
+            raise ValueError(f"{shots} shots, but class number {number} has {len(members)} pictures. Take fewer shots.")
+        chosen.append(random.choice(members, shots, replace=False))
+    return np.stack(chosen)
+
+
+def least_squares(train, labels, test, classes: int, l2: float) -> np.ndarray:
+    """Classes predicted for the test features by ridge regression from the training features.
+
+    Each dimension is standardised by mean and deviation of the training features, (x - mean) / (deviation + 1e-5), and
+    a constant feature of 100 is added, as in big_vision.
+
+    Args:
+        train: (n, D).
+        labels: (n,) in [0, C).
+        test: (m, D).
+        classes: C.
+        l2: Penalty.
+
+    Returns:
+        (m,) numbers of classes.
+    """
+    mean, deviation = train.mean(axis=0), train.std(axis=0) + 1e-5
+    train, test = (np.pad((x - mean) / deviation, ((0, 0), (0, 1)), constant_values=BIAS) for x in (train, test))
+    targets = 2.0 * np.eye(classes)[labels] - 1.0  # (n, C)
+    ridge = Ridge(alpha=l2, fit_intercept=False, solver="cholesky").fit(train, targets)
+    return (test @ ridge.coef_.T).argmax(axis=1)
+
+
+def _features(model, builder, split, batch_size, wanted=None):
+    """Features (n, D) in float64 and labels of a split, or of its pictures of these numbers."""
+    features, labels, first = [], [], 0
+    wanted = None if wanted is None else set(wanted.tolist())
+    for pictures, numbers in decoded_pictures(builder, split, batch_size):
+        kept = [i for i in range(len(pictures)) if wanted is None or first + i in wanted]
+        first += len(pictures)
+        if kept:
+            images = model.preprocess([pictures[i] for i in kept])
+            features.append(np.asarray(model.features(images), "float64"))  # (n, D)
+            labels.append(numbers[kept])
+    return np.concatenate(features), np.concatenate(labels)
