@@ -59,15 +59,20 @@ def training_pixels(data: Data, builder, seed: int, start_step: int = 0) -> tf.d
 
     Batch i is the same whether earlier ones were drawn or `start_step` skips them.
     """
-    examples = _decoded(data, builder, data.train_split, seed)
+    examples = _encoded(data, builder, data.train_split, seed)
     cropped = data.min_crop_area < 1.0
-    if not cropped:
-        examples = examples.map(_resize_to(data.image_size), tf.data.AUTOTUNE)
+
+    def decoded(examples):
+        examples = examples.map(_decoder(builder), tf.data.AUTOTUNE)
+        return examples if cropped else examples.map(_resize_to(data.image_size), tf.data.AUTOTUNE)
+
     if data.cache:
-        examples = examples.cache()
+        examples = decoded(examples).cache()
     first = start_step * data.batch_size
     epoch, within = divmod(first, _count_training_examples(data, builder))
     examples = _shuffled_forever(examples, data.shuffle_images, seed, epoch).skip(within)
+    if not data.cache:  # the shuffle buffer holds files then, a tenth of the pixels, and what is skipped is not decoded
+        examples = decoded(examples)
     if cropped or data.flip:
         examples = examples.enumerate(first).map(_augmentation(data, seed), tf.data.AUTOTUNE)
     return _distributable(examples.batch(data.batch_size, drop_remainder=True))
@@ -130,14 +135,24 @@ def _open_folder(path: Path):
     return tfds.ImageFolder(str(path))
 
 
-def _decoded(data: Data, builder, split: str, seed: int = 0) -> tf.data.Dataset:
+def _decoded(data: Data, builder, split: str) -> tf.data.Dataset:
     """(image uint8 (H, W, 3), label) of a split; with `labels_per_class`, of the chosen pictures only."""
+    return _encoded(data, builder, split, 0).map(_decoder(builder), tf.data.AUTOTUNE)
+
+
+def _decoder(builder):
+    decode = builder.info.features["image"].decode_example
+    return lambda image, label: (_rgb(decode(image)), label)
+
+
+def _encoded(data: Data, builder, split: str, seed: int) -> tf.data.Dataset:
+    """(image as in its file, label) of a split; with `labels_per_class`, of the chosen pictures only."""
     count_examples(builder, split)
-    examples = builder.as_dataset(split, shuffle_files=False)
+    examples = builder.as_dataset(split, decoders={"image": tfds.decode.SkipDecoding()}, shuffle_files=False)
     if data.labels_per_class and split == data.train_split:
         chosen = tf.constant(_chosen(builder, split, data.labels_per_class, seed))
         examples = examples.enumerate().filter(lambda i, _: chosen[i]).map(lambda _, example: example)
-    return examples.map(lambda example: (_rgb(example["image"]), example["label"]), tf.data.AUTOTUNE)
+    return examples.map(lambda example: (example["image"], example["label"]))
 
 
 def _chosen(builder, split, labels_per_class, seed) -> np.ndarray:

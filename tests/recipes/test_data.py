@@ -55,6 +55,23 @@ def test_order_depends_on_nothing_else(data, builder, global_seed):
         np.testing.assert_array_equal(images, same)
 
 
+@pytest.mark.parametrize("changes", [{"min_crop_area": 0.3, "flip": True}, {"cache": True}, {"labels_per_class": 10}])
+def test_batches_from_a_step_on_are_those_of_the_whole_run(data, builder, changes):
+    data = replace(data, batch_size=200, shuffle_images=50, **changes)  # 1,097 pictures: epochs end within batches
+    whole = take(training_pixels(data, builder, 3), 9)
+    for start in (1, 5, 8):
+        ((images, labels),) = take(training_pixels(data, builder, 3, start_step=start), 1)
+        np.testing.assert_array_equal(images, whole[start][0])
+        np.testing.assert_array_equal(labels, whole[start][1])
+
+
+@pytest.mark.parametrize("changes", [{"min_crop_area": 0.3, "flip": True}, {}])
+def test_a_cache_changes_nothing(data, builder, changes):
+    cached, read = (take(training_pixels(replace(data, cache=x, **changes), builder, 1), 3) for x in (True, False))
+    for (images, _), (same, _) in zip(cached, read):
+        np.testing.assert_array_equal(images, same)
+
+
 def test_an_epoch_shows_every_picture_once_and_the_next_in_another_order(data, builder):
     data = replace(data, batch_size=1097)
     (first, labels), (second, _) = take(training_pixels(data, builder, 0), 2)
