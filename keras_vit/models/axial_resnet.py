@@ -7,6 +7,7 @@ from keras_vit.images import as_size
 from keras_vit.layers.axial_attention import AxialAttention, check_channels
 from keras_vit.layers.bottleneck import EXPANSION, GROUPS, shrunk
 from keras_vit.layers.standardized_conv import StandardizedConv2D
+from keras_vit.models import parts
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.transfer import copy_weights
 
@@ -160,14 +161,8 @@ class AxialResNet(keras.Model):
             for stage, count in enumerate(stages)
             for unit in range(count)
         ]
-        self.head = self._head_layer()
+        self.head = parts.head(self.arguments, self.dtype_policy)
         self.build((None, *self.image_size, 3))
-
-    def _head_layer(self):
-        if not self.num_classes:
-            return None
-        precise = keras.backend.result_type(self.compute_dtype, "float32")
-        return keras.layers.Dense(self.num_classes, kernel_initializer="zeros", dtype=precise, name="head")
 
     def build(self, input_shape):
         self.conv_root.build(input_shape)

@@ -6,6 +6,7 @@ from keras import ops
 from keras_vit.images import as_size
 from keras_vit.layers.bottleneck import build_for, group_norm
 from keras_vit.layers.resnet import ResNetBackbone
+from keras_vit.models import parts
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.transfer import copy_weights
 
@@ -65,14 +66,8 @@ class BiT(keras.Model):
             "pool_padding": pool_padding,
         }
         self.norm = group_norm(form, "norm", dtype) if form == "paper" else None
-        self.head = self._head_layer()
+        self.head = parts.head(self.arguments, self.dtype_policy)
         self.build((None, *(self.image_size or (None, None)), 3))
-
-    def _head_layer(self):
-        if not self.num_classes:
-            return None
-        precise = keras.backend.result_type(self.compute_dtype, "float32")
-        return keras.layers.Dense(self.num_classes, kernel_initializer="zeros", dtype=precise, name="head")
 
     def build(self, input_shape):
         self.backbone.build(input_shape)

@@ -42,7 +42,7 @@ class Checkpoint:
     def describe(self) -> dict:
         """What `keras-vit describe` prints."""
         arguments, size = self.arguments, self.arguments.get("image_size")
-        pictures = Preprocessing(size or 224, **self.preprocessing).get_config()
+        preprocessing = Preprocessing(size or 224, **self.preprocessing).get_config()
         return {
             "source": self.origin.title,
             "architecture": "BiT" if self.is_bit else "VisionTransformer",
@@ -51,7 +51,7 @@ class Checkpoint:
             "num_classes": arguments["num_classes"],
             "gelu": arguments.get("gelu", "none"),
             "epsilon": arguments.get("epsilon", "of its form"),
-            "preprocessing": pictures | {"image_size": size},
+            "preprocessing": preprocessing | {"image_size": size},
             "weights": sum(math.prod(shape) for shape in self.tensors.shapes.values()),
             "arguments": arguments,
         }

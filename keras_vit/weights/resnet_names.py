@@ -67,17 +67,6 @@ def resnet_source_name(name: str, form: str) -> str:
     return f"{source}/{leaf if form == 'bit_models' else FLAX_LEAVES.get(leaf, leaf)}"
 
 
-def resnet_array(name: str, array):
-    """A file's array in the layout of our weight `name`, without the leading axes of 1 that some files keep.
-
-    These are (1, 1, 1, C) for normalisations, in files of "paper" and in old hybrids, and (1, 1, C, classes) for the
-    head of "bit_models". All else is returned as it is.
-    """
-    rank = 1 if name.endswith(("/gamma", "/beta")) else 2 if name == "head/kernel" else array.ndim
-    extra = array.ndim - rank
-    return array.reshape(array.shape[extra:]) if extra > 0 and set(array.shape[:extra]) == {1} else array
-
-
 def without_counter(name: str) -> str:
     """A file's name without the number that some files of gs://bit_models have in it: standardized_conv2d_17."""
     return re.sub(r"/standardized_conv2d_\d+/", "/standardized_conv2d/", name)

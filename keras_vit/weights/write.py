@@ -10,9 +10,8 @@ import numpy as np
 from keras import ops
 
 from keras_vit.weights.names import BIG_VISION, HUGGING_FACE, PRE_LINEN, VIT_JAX
+from keras_vit.weights.pictures import PILLOW
 from keras_vit.weights.transfer import named_weights
-
-PILLOW = {"nearest": 0, "lanczos3": 1, "bilinear": 2, "bicubic": 3}
 
 
 def save(model, path, overwrite=False) -> list[Path]:
@@ -135,12 +134,10 @@ def _hugging_face_files(model, path):
     config = _config(model) | {"model_type": kind, "architectures": [body + (head if ours["num_classes"] else "Model")]}
 
     def prefixed(name):
+        if name.startswith("classifier.") and ours["distillation"]:
+            return f"cls_{name}"
         if name.startswith(("classifier.", "distillation_classifier.", "pooler.")):
-            return (
-                name.replace("classifier.", "cls_classifier.", 1)
-                if deit and name[0] == "c" and ours["distillation"]
-                else name
-            )
+            return name
         return f"{kind}.{name}" if ours["num_classes"] else name
 
     arrays = _arrays(model, HUGGING_FACE, prefixed)
@@ -191,6 +188,11 @@ def _config(model) -> dict:
 
 def _preprocessor_config(pictures) -> dict:
     height, width = pictures.image_size
+    numbers = {name: number for number, name in PILLOW.items()}
+    if pictures.interpolation not in numbers:
+        raise ValueError(
+            f"A file of transformers cannot say interpolation={pictures.interpolation!r}, only {', '.join(numbers)}."
+        )
     config = {
         "do_normalize": True,
         "do_rescale": True,
@@ -198,7 +200,7 @@ def _preprocessor_config(pictures) -> dict:
         "image_mean": list(pictures.mean),
         "image_processor_type": "ViTImageProcessor",
         "image_std": list(pictures.std),
-        "resample": PILLOW.get(pictures.interpolation, 1),
+        "resample": numbers[pictures.interpolation],
         "rescale_factor": 1 / 255,
         "size": {"height": height, "width": width},
     }

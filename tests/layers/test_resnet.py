@@ -6,7 +6,7 @@ from goldens import golden_weights
 
 from keras_vit.layers.bottleneck import Bottleneck, PreActivationBottleneck
 from keras_vit.layers.resnet import ResNetBackbone, ResNetRoot, ResNetStage
-from keras_vit.weights.resnet_names import resnet_array, resnet_source_name
+from keras_vit.weights.resnet_names import resnet_source_name
 
 
 def images(height, width, channels=3):
@@ -77,7 +77,7 @@ def test_equals_the_written_out_network(form, pool_padding, size):
     backbone = ResNetBackbone(stages, form=form, pool_padding=pool_padding, name="backbone")
     backbone.build(x.shape)
     for weight in backbone.weights:
-        weight.assign(resnet_array(weight.path, arrays[resnet_source_name(weight.path, names)]))
+        weight.assign(arrays[resnet_source_name(weight.path, names)].reshape(weight.shape))
     reference = Reference(arrays, form)
     expected = reference.root(x.astype("float64"), 0 if pool_padding == "zeros" else -np.inf)
     for unit in units:

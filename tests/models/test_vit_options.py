@@ -243,51 +243,6 @@ def test_preprocessing_travels_with_the_model(trained_toy, images):
     assert default.shape == (2, 16, 16, 3) and np.min(default) < -0.5 and np.max(default) <= 1
 
 
-def test_a_frozen_encoder_leaves_only_the_head_to_train(trained_toy, images):
-    changes = {"position_placement": "every_layer", "register_tokens": 1, "pooling": "map", "resnet_stages": ()}
-    model = trained_toy(**changes)
-    model.freeze_encoder()
-    assert {weight.path.split("/")[-2] for weight in model.trainable_weights} == {"head"}
-    before = [np.asarray(weight) for weight in model.weights]
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), run_eagerly=True)
-    model.fit(images, np.array([0, 1, 2]), verbose=0)
-    changed = {w.path.split("/", 1)[1] for w, old in zip(model.weights, before) if not np.array_equal(w, old)}
-    assert changed == {"head/kernel", "head/bias"}
-
-    distilled = trained_toy(distillation=True)
-    distilled.freeze_encoder()
-    assert {weight.path.split("/")[-2] for weight in distilled.trainable_weights} == {"head", "head_distillation"}
-
-
-def test_low_rank_adaptation_with_keras_own_lora(trained_toy, images, tmp_path):
-    model = trained_toy(register_tokens=1, layer_scale=0.1)
-    expected = np.asarray(model(images))
-    for weight in model.weights:
-        weight.trainable = False
-    for block in model.encoder.blocks:
-        for layer in (block.attention.qkv, block.attention.out, block.mlp.hidden, block.mlp.out):
-            layer.enable_lora(2)
-    assert [weight.name for weight in model.trainable_weights] == ["lora_kernel_a", "lora_kernel_b"] * 4 * 2
-    np.testing.assert_allclose(model(images), expected, atol=1e-6)
-
-    before = {weight.path: np.asarray(weight) for weight in model.weights}
-    model.compile(
-        keras.optimizers.Adam(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True), run_eagerly=True
-    )
-    model.fit(images, np.array([0, 1, 2]), epochs=3, verbose=0)
-    changed = {weight.path for weight in model.weights if not np.array_equal(weight, before[weight.path])}
-    assert changed == {weight.path for weight in model.trainable_weights}
-    adapted = np.asarray(model(images))
-    assert np.abs(adapted - expected).max() > 0.01
-    model.save(tmp_path / "model.keras")
-    with pytest.raises(ValueError, match="Those of LoRA are merged by saving"):
-        model.with_head(7)
-    merged = keras.saving.load_model(tmp_path / "model.keras", compile=False)
-    assert merged.with_head(7).num_classes == 7
-    assert merged.count_params() == trained_toy(register_tokens=1, layer_scale=0.1).count_params()
-    np.testing.assert_allclose(merged(images), adapted, atol=1e-5)
-
-
 REFUSED = [
     ({"position_embedding": "learned"}, "learned_1d, learned_2d, relative, sincos_2d, none. Received: 'learned'"),
     ({"position_placement": "all"}, "stem, every_layer, shared. Received: 'all'"),

@@ -171,3 +171,10 @@ def test_an_error_leaves_nothing_half_written(name, toy, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         save(model, tmp_path / name, overwrite=True)
     assert sorted(tmp_path.iterdir()) == before and {file.read_bytes() for file in before} == {b"old"}
+
+
+def test_an_interpolation_that_transformers_lacks_is_refused(toy, tmp_path):
+    model = toy(preprocessing={"image_size": 16, "interpolation": "lanczos5"})
+    with pytest.raises(ValueError, match="cannot say interpolation='lanczos5', only nearest, lanczos3"):
+        save(model, tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()
