@@ -21,61 +21,51 @@ class Folder:
     Args:
         prefix: What its names begin with.
         path: The folder in Google Cloud Storage, without a slash at its end.
-        kind: Whose files they are, a key of `keras_vit.weights.sources.SOURCES`.
-        description: What is in it.
         names: The files, without prefix and ".npz"; of AugReg's 52,000 the recommended ones.
     """
 
     prefix: str
     path: str
-    kind: str
-    description: str
     names: tuple[str, ...]
 
 
 BIT = ("R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4")
 FOLDERS = (
+    # AugReg (arXiv 2106.10270): ImageNet-21k or ImageNet, at 224 pixels, and fine-tuned at 224 or 384.
     Folder(
         "augreg/",
         "vit_models/augreg",
-        "vit_jax",
-        "AugReg (arXiv 2106.10270): ImageNet-21k or ImageNet, at 224 pixels, and fine-tuned at 224 or 384",
         recommended_names(),
     ),
+    # The paper (arXiv 2010.11929): ImageNet-21k at 224 pixels; their heads are zeros, for fine-tuning.
     Folder(
         "vit/imagenet21k/",
         "vit_models/imagenet21k",
-        "vit_jax",
-        "The paper (arXiv 2010.11929): ImageNet-21k at 224 pixels; their heads are zeros, for fine-tuning",
         ("ViT-B_8", "ViT-B_16", "ViT-B_32", "ViT-L_16", "ViT-L_32", "ViT-H_14")
         + ("R26+ViT-B_32", "R50+ViT-B_16", "R50+ViT-L_32"),
     ),
+    # The paper: ImageNet-21k, fine-tuned on ImageNet at 384 pixels, or at 224 where the name ends so.
     Folder(
         "vit/imagenet21k+imagenet2012/",
         "vit_models/imagenet21k+imagenet2012",
-        "vit_jax",
-        "The paper: ImageNet-21k, fine-tuned on ImageNet at 384 pixels, or at 224 where the name ends so",
         ("ViT-B_8", "ViT-B_16", "ViT-B_16-224", "ViT-B_32", "ViT-L_16", "ViT-L_16-224", "ViT-L_32", "R50+ViT-B_16"),
     ),
+    # ImageNet with sharpness-aware minimisation (arXiv 2106.01548) at 224 pixels.
     Folder(
         "vit/sam/",
         "vit_models/sam",
-        "vit_jax",
-        "ImageNet with sharpness-aware minimisation (arXiv 2106.01548) at 224 pixels",
         ("ViT-S_16", "ViT-B_16", "ViT-B_32", "ViT-L_16", "ViT-L_32"),
     ),
+    # ImageNet with GSAM (arXiv 2203.08065) at 224 pixels: mean of the patches' tokens, no class token.
     Folder(
         "vit/gsam/",
         "vit_models/gsam",
-        "vit_jax",
-        "ImageNet with GSAM (arXiv 2203.08065) at 224 pixels: mean of the patches' tokens, no class token",
         ("ViT-S_16", "ViT-S_32", "ViT-B_16", "ViT-B_32"),
     ),
+    # Better plain ViT-S/16 (arXiv 2205.01580), FlexiViT (arXiv 2212.08013, 240 pixels), converted DeiT-3.
     Folder(
         "big_vision/",
         "big_vision",
-        "big_vision",
-        "Better plain ViT-S/16 (arXiv 2205.01580), FlexiViT (arXiv 2212.08013, 240 pixels), converted DeiT-3",
         tuple(f"vit_s16_i1k_{epochs}ep" for epochs in (90, 150, 300))
         + tuple(f"flexivit/flexivit_{x}_i1k{end}" for x in "sbl" for end in ("", "_90ep", "_300ep", "_600ep"))
         + tuple(f"flexivit/flexivit_b_i21k_{epochs}ep" for epochs in (90, 300, 1000))
@@ -87,11 +77,10 @@ FOLDERS = (
             for data in ("1k", "21k")
         ),
     ),
+    # BiT ResNets (arXiv 1912.11370): S on ImageNet, M on ImageNet-21k, M fine-tuned; distilled (arXiv 2106.05237).
     Folder(
         "bit/",
         "bit_models",
-        "bit_models",
-        "BiT ResNets (arXiv 1912.11370): S on ImageNet, M on ImageNet-21k, M fine-tuned; distilled (arXiv 2106.05237)",
         tuple(f"BiT-{data}-{size}" for data in "SM" for size in BIT)
         + tuple(f"BiT-M-{size}-ILSVRC2012" for size in BIT)
         + ("BiT-M-R50x1-CIFAR10",)

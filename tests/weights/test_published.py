@@ -9,34 +9,31 @@ import pytest
 
 from keras_vit.weights import augreg, cache, published
 from keras_vit.weights.cache import cache_path, download
-from keras_vit.weights.published import FOLDERS, find_folder, published_names, resolve
-from keras_vit.weights.sources import SOURCES
+from keras_vit.weights.published import FOLDERS, published_names, resolve
 
 NAME = "vit/imagenet21k/R50+ViT-B_16"
 
 
 @pytest.mark.parametrize(
-    "name,path,kind",
+    "name,path",
     [
-        (f"augreg/{augreg.EXAMPLE}", f"vit_models/augreg/{augreg.EXAMPLE}.npz", "vit_jax"),
-        (f"augreg/{augreg.EXAMPLE_TUNED}", f"vit_models/augreg/{augreg.EXAMPLE_TUNED}.npz", "vit_jax"),
-        ("vit/imagenet21k/ViT-B_16", "vit_models/imagenet21k/ViT-B_16.npz", "vit_jax"),
-        ("vit/imagenet21k/ViT-B_16.npz", "vit_models/imagenet21k/ViT-B_16.npz", "vit_jax"),
+        (f"augreg/{augreg.EXAMPLE}", f"vit_models/augreg/{augreg.EXAMPLE}.npz"),
+        (f"augreg/{augreg.EXAMPLE_TUNED}", f"vit_models/augreg/{augreg.EXAMPLE_TUNED}.npz"),
+        ("vit/imagenet21k/ViT-B_16", "vit_models/imagenet21k/ViT-B_16.npz"),
+        ("vit/imagenet21k/ViT-B_16.npz", "vit_models/imagenet21k/ViT-B_16.npz"),
         (
             "vit/imagenet21k+imagenet2012/R50+ViT-B_16",
             "vit_models/imagenet21k%2Bimagenet2012/R50%2BViT-B_16.npz",
-            "vit_jax",
         ),
-        ("vit/gsam/ViT-S_32", "vit_models/gsam/ViT-S_32.npz", "vit_jax"),
-        ("big_vision/vit_s16_i1k_90ep", "big_vision/vit_s16_i1k_90ep.npz", "big_vision"),
-        ("big_vision/flexivit/flexivit_b_i1k", "big_vision/flexivit/flexivit_b_i1k.npz", "big_vision"),
-        ("bit/BiT-M-R50x1-ILSVRC2012", "bit_models/BiT-M-R50x1-ILSVRC2012.npz", "bit_models"),
-        ("bit/distill/R50x1_224", "bit_models/distill/R50x1_224.npz", "bit_models"),
+        ("vit/gsam/ViT-S_32", "vit_models/gsam/ViT-S_32.npz"),
+        ("big_vision/vit_s16_i1k_90ep", "big_vision/vit_s16_i1k_90ep.npz"),
+        ("big_vision/flexivit/flexivit_b_i1k", "big_vision/flexivit/flexivit_b_i1k.npz"),
+        ("bit/BiT-M-R50x1-ILSVRC2012", "bit_models/BiT-M-R50x1-ILSVRC2012.npz"),
+        ("bit/distill/R50x1_224", "bit_models/distill/R50x1_224.npz"),
     ],
 )
-def test_names_become_addresses(name, path, kind):
+def test_names_become_addresses(name, path):
     assert resolve(name) == f"https://storage.googleapis.com/{path}"
-    assert find_folder(name).kind == kind
 
 
 def test_all_names_resolve_and_differ():
@@ -48,7 +45,6 @@ def test_all_names_resolve_and_differ():
         == sum(len(folder.names) for folder in FOLDERS)
     )
     assert len({cache_path(name) for name in names}) == len(names)
-    assert {folder.kind for folder in FOLDERS} <= set(SOURCES)
 
 
 @pytest.mark.parametrize("name", ["B_16.npz", "runs/model.npz", "hf:google/vit-base-patch16-224", "vit", "/bit/x", ""])
