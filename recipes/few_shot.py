@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-from sklearn.linear_model import Ridge
 
 from keras_vit.recipes.data import class_names, decoded_pictures, open_dataset
 from keras_vit.recipes.recipe import Data
@@ -56,8 +55,8 @@ def few_shot(model, recipe: FewShot) -> dict[int, list[float]]:
         for numbers in chosen.values():
             used = numbers[:, :shots].ravel()
             features = train[[place[number] for number in used]]
-            predicted = least_squares(features, labels[used], test, classes, recipe.l2)
-            accuracies[shots].append(float(np.mean(predicted == answers)))
+            scores = least_squares(features, labels[used], test, classes, recipe.l2)
+            accuracies[shots].append(float(np.mean(scores.argmax(axis=1) == answers)))
     return accuracies
 
 
@@ -73,26 +72,29 @@ def choose_shots(labels, shots: int, classes: int, seed: int) -> np.ndarray:
 
 
 def least_squares(train, labels, test, classes: int, l2: float) -> np.ndarray:
-    """Classes predicted for the test features by ridge regression from the training features.
+    """Scores of the classes for the test features, by ridge regression from the training features to {-1, 1}.
 
     Each dimension is standardised by mean and deviation of the training features, (x - mean) / (deviation + 1e-5), and
-    a constant feature of 100 is added, as in big_vision.
+    a constant feature of 100 is added, as in big_vision. Then, in closed form, weights = (X^T X + l2 I)^-1 X^T Y, or
+    X^T (X X^T + l2 I)^-1 Y where there are fewer pictures than dimensions: the same with a smaller matrix.
 
     Args:
         train: (n, D).
         labels: (n,) in [0, C).
         test: (m, D).
         classes: C.
-        l2: Penalty.
+        l2: Penalty, above 0.
 
     Returns:
-        (m,) numbers of classes.
+        (m, C); the largest is the prediction.
     """
     mean, deviation = train.mean(axis=0), train.std(axis=0) + 1e-5
     train, test = (np.pad((x - mean) / deviation, ((0, 0), (0, 1)), constant_values=BIAS) for x in (train, test))
     targets = 2.0 * np.eye(classes)[labels] - 1.0  # (n, C)
-    ridge = Ridge(alpha=l2, fit_intercept=False, solver="cholesky").fit(train, targets)
-    return (test @ ridge.coef_.T).argmax(axis=1)
+    pictures, width = train.shape
+    if pictures < width:
+        return test @ (train.T @ np.linalg.solve(train @ train.T + l2 * np.eye(pictures), targets))
+    return test @ np.linalg.solve(train.T @ train + l2 * np.eye(width), train.T @ targets)
 
 
 def _features(model, builder, split, batch_size, wanted=None):

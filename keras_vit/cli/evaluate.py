@@ -1,6 +1,10 @@
-"""`keras-vit evaluate`: accuracy of a model on a data set, pictures prepared as its weights want them."""
+"""`keras-vit evaluate`: how good a model is on a data set, pictures prepared as its weights want them."""
 
+import json
+import os
+import tempfile
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
@@ -8,7 +12,11 @@ import tyro
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Print top-1 and top-5 accuracy; every picture counts once.
+    """Print accuracy, calibration error and more; every picture counts once.
+
+    Of data sets whose pictures have several right answers, as "imagenet2012_real", the top-1 is right if it is one of
+    them, and pictures without any do not count. For ObjectNet, give the folder that has its folder "images":
+    --dataset folder:/path/objectnet-1.0 --split images --objectnet-mapping /path/objectnet-1.0/mappings.
 
     Args:
         weights: File, folder or name: whatever `keras_vit.load` takes.
@@ -18,6 +26,9 @@ class Evaluate:
         batch_size: Pictures at a time.
         resize: Instead of the way that belongs to the weights: "squash" or "shortest" side, see `Preprocessing`.
         crop_fraction: Instead of the share that belongs to the weights.
+        per_class: Also print a line for each class: its accuracy, and the class most often taken instead.
+        json: Write everything, with the classes and the reliability diagram, into this file.
+        objectnet_mapping: The folder "mappings" of ObjectNet, for its pictures and a model of ImageNet-1k.
     """
 
     weights: Annotated[str, tyro.conf.Positional]
@@ -27,18 +38,25 @@ class Evaluate:
     batch_size: int = 64
     resize: Literal["squash", "shortest"] | None = None
     crop_fraction: float | None = None
+    per_class: bool = False
+    json: Path | None = None
+    objectnet_mapping: str | None = None
 
     def run(self):
         """Evaluates and prints."""
-        import numpy as np
-
+        if self.json and not self.json.absolute().parent.is_dir():
+            raise ValueError(f"There is no folder {self.json.absolute().parent} for --json. Make it first.")
         from keras_vit import load
-        from keras_vit.recipes.data import class_names, decoded_pictures, open_dataset
+        from keras_vit.recipes.data import class_names, open_dataset
+        from keras_vit.recipes.evaluation import Evaluation
         from keras_vit.recipes.recipe import Data
 
         model = load(self.weights)
-        builder = open_dataset(Data(dataset=self.dataset, data_dir=self.data_dir))
-        classes = class_names(builder)
+        dataset = open_dataset(Data(dataset=self.dataset, data_dir=self.data_dir))
+        if self.objectnet_mapping:
+            classes, batches = self._objectnet(dataset)
+        else:
+            classes, batches = class_names(dataset), self._batches(dataset)
         if model.num_classes != len(classes):
             raise ValueError(
                 f"{self.dataset!r} has {len(classes)} classes, but the model has {model.num_classes}. Fine-tune it on "
@@ -46,28 +64,61 @@ class Evaluate:
             )
         changes = {"resize": self.resize, "crop_fraction": self.crop_fraction}
         changes = {name: value for name, value in changes.items() if value is not None}
-        prepare = replace(_preprocessing(model, self.weights), **changes)
-        ranks = []
-        for pictures, labels in decoded_pictures(builder, self.split, self.batch_size):
-            if labels.min() < 0:
+        prepare = replace(model.preprocessing, **changes)
+        evaluation = Evaluation(len(classes))
+        for pictures, labels in batches:
+            evaluation.update(model.predict_on_batch(prepare(pictures)), labels)
+        summary, rows = evaluation.summary(), evaluation.per_class(classes)
+        self._print(summary, rows, prepare)
+        if self.json:
+            run = {"weights": self.weights, "dataset": self.dataset, "split": self.split}
+            run |= {"preprocessing": prepare.get_config(), **summary}
+            _write(self.json, {**run, "reliability": evaluation.reliability(), "classes": rows})
+
+    def _batches(self, dataset):
+        """Yields pictures and labels."""
+        from keras_vit.recipes.data import decoded_pictures
+
+        for pictures, labels in decoded_pictures(dataset, self.split, self.batch_size):
+            if labels.ndim == 1 and labels.min() < 0:
                 raise ValueError(f"The split {self.split!r} of {self.dataset!r} has no labels. Choose another split.")
-            logits = np.asarray(model.predict_on_batch(prepare(pictures)))
-            # Of equal logits the first class wins, as in argmax: a head of zeros is right by chance only.
-            order = np.argsort(-logits, axis=-1, kind="stable")  # (B, classes), the likeliest first
-            ranks.append((order == labels[:, None]).argmax(axis=-1))
-        ranks = np.concatenate(ranks)
-        print(f"{len(ranks):,} pictures of {self.dataset} ({self.split}), {prepare}")
-        print(f"top-1 {np.mean(ranks < 1):.2%}")
-        if len(classes) > 5:
-            print(f"top-5 {np.mean(ranks < 5):.2%}")
+            yield pictures, labels
+
+    def _objectnet(self, dataset):
+        """The classes of ImageNet-1k, and batches of the pictures that have one, with multi-hot labels."""
+        from keras_vit.labels import imagenet_labels
+        from keras_vit.recipes.data import class_names
+        from keras_vit.recipes.objectnet import objectnet_answers, overlapping_pictures
+
+        answers = objectnet_answers(class_names(dataset), self.objectnet_mapping)
+        batches = overlapping_pictures(self._batches(dataset), answers, self.batch_size)
+        return [words for _, words in imagenet_labels()], batches
+
+    def _print(self, summary, rows, prepare):
+        print(f"{summary['pictures']:,} pictures of {self.dataset} ({self.split}), {prepare}")
+        if summary["counted"] < summary["pictures"]:
+            print(f"{summary['counted']:,} of them have a label and count")
+        print(f"top-1 {summary['top1']:.2%}")
+        if "top5" in summary:
+            print(f"top-5 {summary['top5']:.2%}")
+        print(f"calibration error {summary['calibration_error']:.2%}")
+        print(f"negative log-likelihood {summary['negative_log_likelihood']:.4f}")
+        if self.per_class:
+            width = max(len("class"), *(len(row["class"]) for row in rows))
+            print(f"\n{'class':{width}}  pictures  accuracy  most often taken for")
+            for row in rows:
+                taken = f"{row['confused_with']} ({row['confused']})" if row["confused"] else "-"
+                print(f"{row['class']:{width}}  {row['pictures']:>8,}  {row['accuracy']:>8.2%}  {taken}")
 
 
-def _preprocessing(model, weights):
-    """A BiT does not carry its preprocessing: the file's source says it."""
-    from keras_vit import Preprocessing
-    from keras_vit.weights import open_checkpoint
-
-    if hasattr(model, "preprocessing"):
-        return model.preprocessing
-    fields = {} if weights.endswith(".keras") else open_checkpoint(weights).preprocessing
-    return Preprocessing(model.image_size or 224, **fields)
+def _write(file, found):
+    """Aside, then renamed: a reader never sees half a file."""
+    with tempfile.NamedTemporaryFile("w", dir=file.absolute().parent, prefix=f".{file.name}-", delete=False) as aside:
+        try:
+            json.dump(found, aside, indent=2)
+            aside.write("\n")
+            aside.close()
+            os.replace(aside.name, file)
+        except BaseException:
+            os.unlink(aside.name)
+            raise

@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
+from sklearn.linear_model import Ridge
 
 from keras_vit.cli.main import main
 from keras_vit.recipes.few_shot import FewShot, choose_shots, few_shot, least_squares
@@ -11,11 +13,35 @@ def test_least_squares_is_the_closed_form(count, width):
     random = np.random.default_rng(0)
     train, test = random.normal(2, 3, (count, width)), random.normal(2, 3, (200, width))
     labels = random.integers(0, 5, count)
-    x, y = ((part - train.mean(0)) / (train.std(0) + 1e-5) for part in (train, test))
-    x, y = (np.concatenate([part, np.full((len(part), 1), 100.0)], axis=1) for part in (x, y))
+    x, y = prepared(train, test)
     targets = np.where(labels[:, None] == np.arange(5), 1.0, -1.0)
-    weights = np.linalg.inv(x.T @ x + 7.0 * np.eye(width + 1)) @ x.T @ targets
-    np.testing.assert_array_equal(least_squares(train, labels, test, 5, 7.0), (y @ weights).argmax(axis=1))
+    scores = least_squares(train, labels, test, 5, 7.0)
+    assert scores.shape == (200, 5)
+    # (X^T X + l2 I)^-1 = V (values + l2)^-1 V^T, and the same for X X^T.
+    values, vectors = np.linalg.eigh(x.T @ x)
+    primal = vectors @ ((vectors.T @ (x.T @ targets)) / (values + 7.0)[:, None])
+    values, vectors = np.linalg.eigh(x @ x.T)
+    dual = x.T @ (vectors @ ((vectors.T @ targets) / (values + 7.0)[:, None]))
+    np.testing.assert_allclose(scores, y @ primal, atol=1e-8)
+    np.testing.assert_allclose(scores, y @ dual, atol=1e-8)
+
+
+@pytest.mark.parametrize("shots", [3, 40], ids=["more features", "more pictures"])
+def test_scores_are_those_of_scikit_learns_ridge(shots):
+    digits = load_digits()
+    used = choose_shots(digits.target, shots, 10, seed=0).ravel()
+    train, test = digits.data[used], np.delete(digits.data, used, axis=0)
+    x, y = prepared(train, test)
+    ridge = Ridge(2.0**10, fit_intercept=False, solver="svd").fit(x, 2.0 * np.eye(10)[digits.target[used]] - 1.0)
+    scores = least_squares(train, digits.target[used], test, 10, 2.0**10)
+    np.testing.assert_allclose(scores, ridge.predict(y), atol=1e-4)
+    assert np.mean(scores.argmax(axis=1) == np.delete(digits.target, used)) > 0.7
+
+
+def prepared(train, test):
+    """Standardised by the training features, with a constant of 100."""
+    parts = ((part - train.mean(0)) / (train.std(0) + 1e-5) for part in (train, test))
+    return [np.concatenate([part, np.full((len(part), 1), 100.0)], axis=1) for part in parts]
 
 
 def test_shots_are_nested_balanced_and_drawn_by_the_seed():
