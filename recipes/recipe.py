@@ -9,16 +9,48 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Architecture:
-    """The model, see `keras_vit.VisionTransformer`; the picture size comes from the data."""
+    """The model, see `keras_vit.VisionTransformer`; the picture size comes from the data.
 
-    patch_size: int = 16
-    depth: int = 12
-    width: int = 768
-    mlp_dim: int = 3072
-    num_heads: int = 12
+    Args:
+        variant: As for `keras_vit.ViT`, such as "B/16" or "R50+B/16", or a BiT: "BiT-R50x1".
+        depth, width, mlp_dim, num_heads: Instead of the variant's.
+        pooling: "token", "gap" or "map".
+        hidden_head: Put a tanh layer as wide as the model before the head, as the paper does for pre-training.
+        position_embedding: See `VisionTransformer`.
+        dropout, stochastic_depth: Rates.
+    """
+
+    variant: str = "B/16"
+    depth: int | None = None
+    width: int | None = None
+    mlp_dim: int | None = None
+    num_heads: int | None = None
     pooling: Literal["token", "gap", "map"] = "token"
+    hidden_head: bool = False
+    position_embedding: Literal["learned_1d", "learned_2d", "relative", "sincos_2d", "none"] = "learned_1d"
     dropout: float = 0.0
     stochastic_depth: float = 0.0
+
+
+@dataclass(frozen=True)
+class Augment:
+    """Changes of training pictures beyond crop and flip; all are off by default.
+
+    Args:
+        randaugment_layers, randaugment_magnitude: RandAugment (arXiv 1909.13719): so many operations a picture, of
+            this strength in [0, 30]; 0 layers for none.
+        autoaugment: AutoAugment's policy for ImageNet (arXiv 1805.09501).
+        erasing: Probability that a rectangle of a picture is erased (arXiv 1708.04896).
+        mixup_alpha: Of the Beta distribution that mixes two pictures (arXiv 1710.09412); 0 for no mixup.
+        cutmix_alpha: The same for CutMix (arXiv 1905.04899). With both, either is drawn for each batch.
+    """
+
+    randaugment_layers: int = 0
+    randaugment_magnitude: float = 10.0
+    autoaugment: bool = False
+    erasing: float = 0.0
+    mixup_alpha: float = 0.0
+    cutmix_alpha: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -26,32 +58,53 @@ class Data:
     """The pictures and how they reach the model.
 
     Args:
-        dataset: "digits" (scikit-learn's, 8 x 8 pixels), any name of TensorFlow Datasets, or "folder:/path" with the
-            layout of `tfds.ImageFolder`: /path/<split>/<class>/<picture>.
-        train_split, validation_split, test_split: In TensorFlow Datasets' notation, such as "train[:99%]".
+        dataset: "digits" (scikit-learn's, 8 x 8 pixels); any name of TensorFlow Datasets; "vtab/<task>", see
+            `keras_vit.recipes.vtab`; "folder:/path" with /path/<split>/<class>/<picture>; "tfrecord:/path", a folder or
+            glob of shards, local or on gs://, as `keras-vit prepare` writes them.
+        train_split, validation_split, test_split: In TensorFlow Datasets' notation, such as "train[:99%]". No
+            validation_split means no evaluation during training.
         data_dir: Where prepared data sets are kept; None for TensorFlow Datasets' own place.
         image_size: Side of the square picture that the model sees, in pixels.
         batch_size: Pictures an update, over all replicas.
         labels_per_class: Train on so many pictures of each class only, chosen by the seed; None for all.
-        min_crop_area: Smallest share of the picture that a random training crop keeps; 0.05 is the Inception crop of
-            the paper, 1 means no crop.
+        crop: Of training pictures: "inception" (random area and aspect, the paper's pre-training), "resize" (squash to
+            `resize_size`, then a random square of `image_size`: BiT's, and the paper's fine-tuning) or "none" (squash).
+        min_crop_area: Smallest share of the picture that an "inception" crop keeps.
+        resize_size: Pixels, of "resize".
         flip: Mirror half of the training pictures.
+        augment: Further changes of training pictures.
+        interpolation: Of every resize.
+        mean, std: Of each channel of pixels in [0, 1]; the paper's are 0.5 and 0.5, which gives [-1, 1].
+        evaluation_resize, evaluation_crop: Pictures to evaluate on, see `keras_vit.Preprocessing`: squashed, or the
+            shorter side fitted; the share of the side that a central crop keeps.
         shuffle_images: Size of the shuffle buffer.
         cache: Keep decoded pictures in memory.
+        service: Address of a tf.data service, "grpc://host:port", whose workers prepare the pictures; None for here.
+        max_corrupt: Largest share of pictures that cannot be decoded and are left out; more stop the run.
     """
 
     dataset: str = "digits"
     train_split: str = "train"
-    validation_split: str = "validation"
+    validation_split: str | None = "validation"
     test_split: str = "test"
     data_dir: str | None = None
     image_size: int = 224
     batch_size: int = 512
     labels_per_class: int | None = None
+    crop: Literal["inception", "resize", "none"] = "inception"
     min_crop_area: float = 0.05
+    resize_size: int = 448
     flip: bool = True
+    augment: Augment = field(default_factory=Augment)
+    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    evaluation_resize: Literal["squash", "shortest"] = "squash"
+    evaluation_crop: float = 1.0
     shuffle_images: int = 50_000
     cache: bool = False
+    service: str | None = None
+    max_corrupt: float = 0.01
 
 
 @dataclass(frozen=True)
@@ -61,18 +114,28 @@ class Optimizer:
     Args:
         name: "sgd" has momentum 0.9 (the paper's fine-tuning); "adam" and "adamw" have beta 0.9 and 0.999.
         learning_rate: Peak.
-        decay: "cosine" to 0, "linear" to 1e-5, as the paper's code, or "constant".
+        decay: "cosine" to 0; "linear" to 1e-5, as the paper's code; "constant"; or "staircase": a tenth at each share
+            of the run that `staircase` names (BiT).
+        staircase: Shares of `total_steps`, of "staircase".
         warmup_steps: Updates over which the rate grows.
-        weight_decay: Decoupled, times the rate, on kernels only; of "adamw".
+        weight_decay: Decoupled, times the rate, on kernels only; of "adamw" and "sgd". See docs/recipes.md.
         global_clipnorm: Largest norm of all gradients together; None for no clipping.
+        accumulation_steps: Cut each replica's batch into so many parts, one after the other in memory, and update once.
+        ema_momentum: Of the running mean of the weights (Polyak), which evaluations and results then use; None for
+            none. The paper's ImageNet runs have 0.9999.
+        layer_decay: Factor on the rate from layer to layer, from the head down; None for none. 0.65 to 0.75 is usual.
     """
 
     name: Literal["adam", "adamw", "sgd"] = "adam"
     learning_rate: float = 1e-3
-    decay: Literal["cosine", "linear", "constant"] = "cosine"
+    decay: Literal["cosine", "linear", "constant", "staircase"] = "cosine"
+    staircase: tuple[float, ...] = (0.3, 0.6, 0.9)
     warmup_steps: int = 0
     weight_decay: float = 0.0
     global_clipnorm: float | None = 1.0
+    accumulation_steps: int = 1
+    ema_momentum: float | None = None
+    layer_decay: float | None = None
 
 
 @dataclass(frozen=True)
@@ -80,24 +143,31 @@ class Run:
     """Where and how exactly a run is computed.
 
     Args:
-        strategy: "auto" takes a TPU if there is one, else all GPUs, else the processor.
+        strategy: "auto" takes a TPU if there is one, else the workers of TF_CONFIG, else all GPUs, else the processor.
         precision: Of the model: variables stay float32 in "mixed_bfloat16".
         seed: Of initial weights, data order, crops, masks and dropout.
         steps_per_execution: Updates between two visits to Python; more is faster for small models and on TPUs.
-        folder: Where checkpoints and the recipe are kept, local or "gs://..."; None for nowhere.
+        epoch_steps: Updates between two evaluations, lines of the progress bar and points of the curves.
+        folder: Where checkpoints, the recipe, logs and the trained model are kept, local or "gs://..."; None for
+            nowhere.
         checkpoint_steps: Updates between two checkpoints.
         keep_checkpoints: Number of checkpoints that stay.
         resume: Go on from the last checkpoint in the folder, if there is one.
+        max_bad_steps: A step whose gradients are not finite changes nothing; so many in a row stop the run.
+        tensorboard: Write scalars and pictures for TensorBoard into the folder.
     """
 
     strategy: Literal["auto", "tpu", "mirrored", "multi-worker", "one-device"] = "auto"
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
     seed: int = 0
     steps_per_execution: int = 1
+    epoch_steps: int = 1_000
     folder: str | None = None
     checkpoint_steps: int = 1_000
     keep_checkpoints: int = 3
     resume: bool = False
+    max_bad_steps: int = 10
+    tensorboard: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,14 +195,43 @@ class MaskedPatch:
 
 
 @dataclass(frozen=True)
-class FineTune:
-    """Supervised training of a classifier, from weights or from scratch; defaults are the paper's Table 4.
+class Supervised:
+    """Training of a classifier, from scratch or from weights; the defaults are the paper's fine-tuning (Table 4).
 
     Args:
-        total_steps: Updates.
+        weights: What `keras_vit.load` takes; None to start from random weights. Weights say what the model is: of the
+            architecture only dropout and stochastic depth count then. Positions are resized, the head starts at zeros.
+        loss: "softmax", or "sigmoid" (the paper's pre-training: summed over classes).
+        label_smoothing: In [0, 1), of "softmax".
+        head_bias: First value of the head's biases; the authors' code has -10 with "sigmoid".
+        total_steps: Updates; or
+        total_epochs: passes over the training pictures. One of both is None.
     """
 
-    data: Data = field(default_factory=lambda: Data(image_size=384))
+    architecture: Architecture = field(default_factory=Architecture)
+    weights: str | None = None
+    data: Data = field(default_factory=lambda: Data(image_size=384, crop="resize"))
     optimizer: Optimizer = field(default_factory=lambda: Optimizer(name="sgd", learning_rate=0.03, warmup_steps=500))
     run: Run = field(default_factory=Run)
-    total_steps: int = 20_000
+    loss: Literal["softmax", "sigmoid"] = "softmax"
+    label_smoothing: float = 0.0
+    head_bias: float = 0.0
+    total_steps: int | None = 20_000
+    total_epochs: float | None = None
+
+
+@dataclass(frozen=True)
+class Distillation(Supervised):
+    """Training of a classifier with a distillation token that listens to a teacher (DeiT, arXiv 2012.12877).
+
+    Args:
+        teacher: A Keras model (.keras) or the folder of a SavedModel, from pictures as the student sees them to logits.
+        distillation: "hard" (the teacher's choice as a label) or "soft" (its probabilities).
+        temperature: Of "soft".
+        teacher_share: Weight of the teacher's part of the loss: 0.5 of "hard"; DeiT's "soft" has 0.1.
+    """
+
+    teacher: str | None = None
+    distillation: Literal["hard", "soft"] = "hard"
+    temperature: float = 3.0
+    teacher_share: float = 0.5
