@@ -1,0 +1,107 @@
+"""Folders of pictures: what lies in /path/<class>/<picture>, and what a picture file becomes in a data set.
+
+Paths may be local or whatever else `tf.io.gfile` reads, such as gs://. Everything here can be sent to other machines.
+"""
+
+import io
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+
+import tensorflow as tf
+from PIL import Image, UnidentifiedImageError
+
+from keras_vit.recipes.duplicates import KnownPictures, fingerprint
+
+KEPT, UNREADABLE, DUPLICATE = "kept", "unreadable", "duplicate"
+PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
+# What no second attempt mends; other errors of reading, such as a lost connection, are raised.
+NO_FILE = (tf.errors.FailedPreconditionError, tf.errors.NotFoundError, tf.errors.PermissionDeniedError)
+
+
+def folders(path: str) -> list[str]:
+    """Sorted names of the folders in a folder, hidden ones left out."""
+    names = tf.io.gfile.listdir(path)
+    remote = "://" in path  # object stores mark folders by "/", and asking them for each name takes long
+    found = [n for n in names if n.endswith("/") or (not remote and tf.io.gfile.isdir(tf.io.gfile.join(path, n)))]
+    return sorted(name.rstrip("/") for name in found if not name.startswith("."))
+
+
+def files(name: str, path: str) -> list[str]:
+    """Sorted "name/file" of everything in the folder `name` of `path`, hidden files left out."""
+    inside = tf.io.gfile.listdir(tf.io.gfile.join(path, name))
+    return sorted(f"{name}/{file}" for file in inside if file.strip("/") and file[0] != ".")
+
+
+def files_below(path: str) -> Iterator[str]:
+    """As `files`, of all folders at any depth: paths relative to `path`, in a fixed order."""
+    for folder, _, names in tf.io.gfile.walk(path):
+        within = folder[len(path) :].strip("/")
+        for name in sorted(names):
+            if not name.startswith("."):
+                yield f"{within}/{name}" if within else name
+
+
+def examine(name: str, path: str, known: KnownPictures | None = None):
+    """Reads and decodes one picture.
+
+    Returns:
+        (KEPT, name, example), (UNREADABLE, name, (error,)), or (DUPLICATE, name, (known picture, bits that differ,
+        whether it is mirrored)). The example's image is the file as it is if that is a JPEG or PNG file, else the
+        (first) picture in it as PNG; its label is the folder's name.
+    """
+
+    def outcome():
+        content = _read(name, path)
+        hashes = _fingerprint(content)
+        copied = known.nearest(hashes) if known else None
+        if copied:
+            return DUPLICATE, name, copied
+        return KEPT, name, {"image": _encoded(content), "file_name": name, "label": name.split("/")[0]}
+
+    return _or_unreadable(name, outcome)
+
+
+def hashed(name: str, path: str):
+    """As `examine`, for a test picture: (KEPT, name, hash (W,) uint64) or (UNREADABLE, name, (error,))."""
+    return _or_unreadable(name, lambda: (KEPT, name, _fingerprint(_read(name, path))[0]))
+
+
+def in_threads(function, items: Iterable, *arguments, threads: int = 8, block: int = 64) -> Iterator:
+    """function(item, *arguments) of each item, in order; no more than a block of results waits in memory."""
+    items = iter(items)
+    with ThreadPoolExecutor(threads) as pool:
+        while names := list(islice(items, block)):
+            yield from pool.map(lambda item: function(item, *arguments), names)
+
+
+def _or_unreadable(name, outcome):
+    try:
+        return outcome()
+    except NO_FILE as error:
+        return UNREADABLE, name, (error.message,)
+    except UnidentifiedImageError:
+        return UNREADABLE, name, ("no picture of a known format",)
+    except (MemoryError, tf.errors.OpError):
+        raise
+    except Exception as error:  # damaged files make Pillow raise nearly anything
+        return UNREADABLE, name, (f"{type(error).__name__}: {error}",)
+
+
+def _read(name, path):
+    with tf.io.gfile.GFile(tf.io.gfile.join(path, name), "rb") as file:
+        return file.read()
+
+
+def _fingerprint(content):
+    with Image.open(io.BytesIO(content)) as picture:
+        return fingerprint(picture)
+
+
+def _encoded(content):
+    with Image.open(io.BytesIO(content)) as picture:
+        if picture.format in ("JPEG", "MPO", "PNG"):  # MPO: a JPEG file with a second picture behind the first
+            return content
+        png = io.BytesIO()
+        (picture if picture.mode in PNG_MODES else picture.convert("RGB")).save(png, "PNG")
+        return png.getvalue()

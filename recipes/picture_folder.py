@@ -1,0 +1,53 @@
+"""Folders of pictures, /path/<split>/<class>/<picture>, local or wherever `tf.io.gfile` reads, such as gs://."""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.recipes.picture_files import files, folders
+from keras_vit.recipes.splits import parts
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
+
+
+def open_folder(path: str) -> tuple:
+    """Lists the pictures of a folder.
+
+    The order of a split's pictures is drawn once and for all, so that a part such as "train[:98%]" is not of the first
+    classes only.
+
+    Returns:
+        Class names (of all splits, sorted), splits and `read` of a `PictureDataset` of files.
+
+    Raises:
+        ValueError: The folder is not laid out as /path/<split>/<class>/<picture>.
+    """
+    found = {split: _pictures(tf.io.gfile.join(path, split)) for split in folders(path)} if _is_folder(path) else {}
+    found = {split: pictures for split, pictures in found.items() if pictures}
+    if not found:
+        raise ValueError(
+            f"{path} is not laid out as /path/<split>/<class>/<picture>, for example train/cat/1.jpg and "
+            f"test/cat/2.jpg. Pictures are files that end in {', '.join(ENDINGS)}."
+        )
+    class_names = tuple(sorted({name for pictures in found.values() for name, _ in pictures}))
+    numbers = {name: number for number, name in enumerate(class_names)}
+    splits = {split: len(pictures) for split, pictures in found.items()}
+
+    def read(split):
+        chosen = []
+        for name, first, end in parts(splits, split, f"folder:{path}"):
+            order = np.random.RandomState(0).permutation(splits[name])[first:end]  # RandomState never changes
+            chosen += [(tf.io.gfile.join(path, name, found[name][i][1]), numbers[found[name][i][0]]) for i in order]
+        names, labels = zip(*chosen) if chosen else ((), ())
+        names = tf.constant(names, tf.string)
+        return tf.data.Dataset.from_tensor_slices((names, names, np.array(labels, "int64")))
+
+    return class_names, splits, read
+
+
+def _is_folder(path):
+    return bool(path) and tf.io.gfile.isdir(path)
+
+
+def _pictures(path):
+    """(class, class/picture) of a split's folder, sorted."""
+    return [(name, file) for name in folders(path) for file in files(name, path) if file.lower().endswith(ENDINGS)]
