@@ -1,11 +1,37 @@
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_vit.recipes import strategy as strategies
 from keras_vit.recipes.strategy import choose_strategy
 
+VARIABLES = ("TPU_NAME", "TF_CONFIG")
 
-def test_auto_takes_the_processor_where_there_is_nothing_else(monkeypatch):
-    monkeypatch.delenv("TPU_NAME", raising=False)
+
+@pytest.fixture(autouse=True)
+def _plain_machine(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    strategies._tpu_strategy.cache_clear()
+
+
+def workers(count, index):
+    """TF_CONFIG of one of so many workers on this machine, on ports that are free."""
+    sockets = [socket.create_server(("localhost", 0)) for _ in range(count)]
+    places = [f"localhost:{place.getsockname()[1]}" for place in sockets]
+    for place in sockets:
+        place.close()
+    return {"cluster": {"worker": places}, "task": {"type": "worker", "index": index}}
+
+
+def test_auto_takes_the_processor_where_there_is_nothing_else():
     assert choose_strategy("auto") is tf.distribute.get_strategy()
     assert choose_strategy("one-device").num_replicas_in_sync == 1
 
@@ -19,8 +45,102 @@ def test_mirrored_uses_all_logical_cpus_without_a_gpu():
     "name,message",
     [("tpu", "TensorFlow sees no TPU.*strategy='auto'"), ("multi-worker", "TF_CONFIG"), ("gpu", "Received: 'gpu'")],
 )
-def test_what_is_not_there_is_said(name, message, monkeypatch):
-    monkeypatch.delenv("TPU_NAME", raising=False)
-    monkeypatch.delenv("TF_CONFIG", raising=False)
+def test_what_is_not_there_is_said(name, message):
     with pytest.raises(ValueError, match=message):
         choose_strategy(name)
+
+
+@pytest.mark.parametrize("name", ["auto", "multi-worker"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        "{",
+        "[]",
+        '{"cluster": {"worker": ["a:1"]}}',
+        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}',
+        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "chief", "index": 0}}',
+    ],
+)
+def test_a_broken_tf_config_does_not_train_alone(name, config, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", config)
+    with pytest.raises(ValueError, match="TF_CONFIG on every worker.*Received"):
+        choose_strategy(name)
+
+
+def test_workers_that_come_too_late_are_told(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", json.dumps(workers(2, 0)))
+    tf.constant(1.0) + 1.0
+    with pytest.raises(ValueError, match="came too late"):
+        choose_strategy("multi-worker")
+
+
+def test_a_tpu_that_does_not_answer_is_told(monkeypatch):
+    def connect(name):
+        raise tf.errors.NotFoundError(None, None, f"no device of {name}\nand a long trace")
+
+    monkeypatch.setenv("TPU_NAME", "far")
+    monkeypatch.setattr(tf.distribute.cluster_resolver.TPUClusterResolver, "connect", connect)
+    with pytest.raises(ValueError, match="The TPU 'far' does not answer.*NotFoundError: no device of far and a long"):
+        choose_strategy("auto")
+
+
+def test_a_tpu_is_initialised_once(monkeypatch):
+    connected = []
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: ["TPU:0"] if kind == "TPU" else [])
+    monkeypatch.setattr(tf.distribute.cluster_resolver.TPUClusterResolver, "connect", connected.append)
+    monkeypatch.setattr(tf.distribute, "TPUStrategy", lambda resolver: object())
+    assert choose_strategy("auto") is choose_strategy("tpu")
+    assert connected == ["local"]
+
+
+WORKER = """
+import sys
+
+import numpy as np
+
+from keras_vit.recipes.strategy import choose_strategy
+
+strategy = choose_strategy("auto")
+sys.path.insert(0, {folder!r})
+from test_strategy import fitted
+
+weights, loss, accuracy = fitted(strategy)
+assert choose_strategy("multi-worker") is strategy
+np.savez(sys.argv[1], *weights, loss=loss, accuracy=accuracy, replicas=strategy.num_replicas_in_sync)
+"""
+
+
+def fitted(strategy):
+    """Weights of a linear model after three steps of 4 examples, their mean loss and an accuracy."""
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+        model.compile(
+            keras.optimizers.SGD(0.1),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        )
+    features = np.random.default_rng(0).normal(size=(12, 5)).astype("float32")
+    batches = tf.data.Dataset.from_tensor_slices((features, np.arange(12) % 3)).batch(4, drop_remainder=True)
+    loss = model.fit(batches, shuffle=False, verbose=0).history["loss"][0]
+    accuracy = model.evaluate(batches, verbose=0, return_dict=True)["accuracy"]
+    return [weight.numpy() for weight in model.weights], loss, accuracy
+
+
+def test_two_workers_compute_what_one_device_does(tmp_path):
+    config = workers(2, 0)
+    code, running = WORKER.format(folder=os.path.dirname(__file__)), []
+    for index in range(2):
+        config["task"]["index"] = index
+        environment = {**os.environ, "TF_CONFIG": json.dumps(config)}
+        command = [sys.executable, "-c", code, str(tmp_path / f"{index}.npz")]
+        running.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+    weights, loss, accuracy = fitted(tf.distribute.get_strategy())
+    for index, worker in enumerate(running):
+        _, errors = worker.communicate(timeout=300)
+        assert worker.returncode == 0, errors[-3000:]
+        with np.load(tmp_path / f"{index}.npz") as found:
+            assert found["replicas"] == 2
+            np.testing.assert_allclose([found["loss"], found["accuracy"]], [loss, accuracy], atol=1e-5)
+            for i, weight in enumerate(weights):
+                np.testing.assert_allclose(found[f"arr_{i}"], weight, atol=1e-5)
