@@ -59,8 +59,8 @@ class Data:
 
     Args:
         dataset: "digits" (scikit-learn's, 8 x 8 pixels); any name of TensorFlow Datasets; "vtab/<task>", see
-            `keras_vit.recipes.vtab`; "folder:/path" with /path/<split>/<class>/<picture>; "tfrecord:/path", a folder or
-            glob of shards, local or on gs://, as `keras-vit prepare` writes them.
+            `keras_vit.recipes.vtab`; "folder:/path" with /path/<split>/<class>/<picture>; "tfrecord:/path", a folder
+            that `keras-vit prepare` wrote or a glob of other TFRecords, local or on gs://; see docs/data.md.
         train_split, validation_split, test_split: In TensorFlow Datasets' notation, such as "train[:99%]". No
             validation_split means no evaluation during training.
         data_dir: Where prepared data sets are kept; None for TensorFlow Datasets' own place.

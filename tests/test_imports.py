@@ -40,7 +40,8 @@ def imported(folder, leave_out=()):
 )
 def test_arrows_point_one_way(folder, leave_out, forbidden):
     wrong = [(name, file) for name, file in imported(folder, leave_out) for root in forbidden if _within(name, root)]
-    assert not wrong
+    # One exception: `keras-vit doctor` runs before Keras is imported.
+    assert set(wrong) <= {("keras_vit.cli.doctor", ROOT / "keras_vit" / "__init__.py")}
 
 
 def _within(name, root):

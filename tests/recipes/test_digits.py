@@ -1,15 +1,19 @@
 import numpy as np
 from sklearn.datasets import load_digits
 
-from keras_vit.recipes.data import class_names, open_dataset
-from keras_vit.recipes.digits import SPLITS
-from keras_vit.recipes.recipe import Data
+from keras_vit.recipes.digits import SPLITS, Digits
+
+
+def prepared(data_dir):
+    builder = Digits(data_dir=data_dir)
+    builder.download_and_prepare()
+    return builder
 
 
 def test_splits_hold_every_picture_once(data_dir):
-    builder = open_dataset(Data(dataset="digits", data_dir=data_dir))
+    builder = prepared(data_dir)
     assert {name: split.num_examples for name, split in builder.info.splits.items()} == SPLITS
-    assert class_names(builder) == [str(digit) for digit in range(10)]
+    assert builder.info.features["label"].names == [str(digit) for digit in range(10)]
     found = [
         (e["image"].tobytes(), int(e["label"])) for name in SPLITS for e in builder.as_dataset(name).as_numpy_iterator()
     ]
@@ -19,7 +23,7 @@ def test_splits_hold_every_picture_once(data_dir):
 
 
 def test_splits_never_change(data_dir):
-    builder = open_dataset(Data(dataset="digits", data_dir=data_dir))
+    builder = prepared(data_dir)
     labels = {name: [int(e["label"]) for e in builder.as_dataset(name).take(8).as_numpy_iterator()] for name in SPLITS}
     assert labels == {
         "train": [4, 0, 9, 1, 4, 7, 1, 5],

@@ -1,0 +1,111 @@
+"""Images a second from JPEG files in memory to training batches, beside tf-models-official and bare decoding.
+
+Command: python benchmarks/input_pipeline.py --images imagenet_samples.zip
+Each measurement takes 1,000 pictures; rounds are interleaved and ratios are medians of rounds, since other programs may
+run. A core's figure divides by processor time, all threads together, which other programs change least.
+"""
+
+import argparse
+import os
+import statistics
+import time
+import zipfile
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import tensorflow as tf
+from official.vision.configs import common
+from official.vision.dataloaders.classification_input import Parser
+
+from keras_vit.recipes.data import training_batches
+from keras_vit.recipes.datasets import PictureDataset
+from keras_vit.recipes.decode import inception_window
+from keras_vit.recipes.recipe import Augment, Data
+
+IMAGES, SIZE, BATCH = 1_000, 224, 100
+JPEG = (".jpg", ".jpeg")
+
+
+def read_pictures(place):
+    """JPEG files of a folder or a zip file."""
+    if Path(place).is_dir():
+        return [file.read_bytes() for file in sorted(Path(place).rglob("*")) if file.suffix.lower() in JPEG]
+    with zipfile.ZipFile(place) as archive:
+        return [archive.read(name) for name in sorted(archive.namelist()) if name.lower().endswith(JPEG)]
+
+
+def bare(pictures):
+    """Draws an Inception crop and decodes it, nothing else."""
+
+    def decode(number, picture):
+        window = inception_window(tf.stack([tf.zeros((), tf.int64), number]), 0.05)
+        image = tf.io.decode_and_crop_jpeg(picture, window(tf.io.extract_jpeg_shape(picture)), channels=3)
+        return tf.size(image)  # pictures of any size make no batch, and one by one Python would slow them down
+
+    batches = pictures.repeat().enumerate().map(decode, tf.data.AUTOTUNE).batch(BATCH)
+    return batches.prefetch(tf.data.AUTOTUNE)
+
+
+def official(pictures, augmentation=None):
+    """What tf-models-official trains its classifiers on: crop, flip, resize, policy, scaling by mean and deviation."""
+    parser = Parser([SIZE, SIZE], num_classes=10, aug_type=augmentation)
+
+    def parse(picture):
+        return parser.parse_train_image({"image/encoded": picture})
+
+    batches = pictures.repeat().map(parse, tf.data.AUTOTUNE).batch(BATCH, drop_remainder=True)
+    return batches.prefetch(tf.data.AUTOTUNE)
+
+
+def ours(pictures, augment):
+    def read(split):
+        return pictures.map(lambda picture: ("", picture, tf.zeros((), tf.int64)))
+
+    dataset = PictureDataset("memory", ("any",), {"train": int(pictures.cardinality())}, read)
+    data = Data(image_size=SIZE, batch_size=BATCH, shuffle_images=1, augment=augment)
+    return training_batches(data, dataset, seed=0)
+
+
+def measure(iterator):
+    """(seconds, processor seconds) of IMAGES pictures."""
+    start, before = time.perf_counter(), sum(os.times()[:2])
+    for _ in range(IMAGES // BATCH):
+        next(iterator)
+    return time.perf_counter() - start, sum(os.times()[:2]) - before
+
+
+def main(place, rounds):
+    pictures = tf.data.Dataset.from_tensor_slices(read_pictures(place)).cache()
+    policy = common.Augmentation(type="randaug", randaug=common.RandAugment(num_layers=2, magnitude=10))
+    pipelines = {
+        "bare tf.io.decode_and_crop_jpeg": lambda: bare(pictures),
+        "tf-models-official": lambda: official(pictures),
+        "keras_vit": lambda: ours(pictures, Augment()),
+        "tf-models-official, RandAugment(2, 10)": lambda: official(pictures, policy),
+        "keras_vit, RandAugment(2, 10)": lambda: ours(pictures, Augment(randaugment_layers=2)),
+    }
+    found = {name: [] for name in pipelines}
+    for number in range(rounds + 1):
+        for name, make in pipelines.items():
+            iterator = iter(make())
+            next(iterator)  # starting does not count
+            seconds = measure(iterator)
+            del iterator
+            if number:
+                found[name].append(seconds)
+    reference = next(iter(found.values()))
+    print("| pipeline | images/s | images/s a core | of bare, time | of bare, processor time |\n|---|---|---|---|---|")
+    for name, seconds in found.items():
+        speeds = [IMAGES / statistics.median(part) for part in zip(*seconds)]
+        pairs = zip(zip(*reference), zip(*seconds))
+        ratios = [statistics.median(one / other for one, other in zip(*parts)) for parts in pairs]
+        print(f"| {name} | {speeds[0]:,.0f} | {speeds[1]:,.0f} | {ratios[0]:.2f} | {ratios[1]:.2f} |")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--images", required=True, help="zip file or folder of JPEG files")
+    parser.add_argument("--rounds", type=int, default=7)
+    arguments = parser.parse_args()
+    main(arguments.images, arguments.rounds)

@@ -1,0 +1,133 @@
+"""From a data set's name to its encoded pictures and labels. C classes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from keras_vit.recipes.digits import Digits
+from keras_vit.recipes.picture_folder import open_folder
+from keras_vit.recipes.recipe import Data
+from keras_vit.recipes.records import open_records
+from keras_vit.recipes.splits import numbered, parts
+from keras_vit.recipes.vtab import TASKS
+
+
+@dataclass(frozen=True)
+class PictureDataset:
+    """A data set of labelled pictures, as `open_dataset` returns it.
+
+    Args:
+        name: As in the recipe.
+        class_names: In the order of their numbers, C of them.
+        splits: Number of pictures by name of the split.
+        read: From a split, such as "train[:98%]", to its pictures in an order that never changes: (name of the picture
+            for the log, string; encoded picture, string; label).
+        are_files: The pictures are paths instead, to be read when they are needed: names are cheap to shuffle and skip.
+        several_answers: Labels are (C,) float32 with a 1 for each right class, and not int64 numbers.
+        brightest: The largest value of a pixel; it becomes 255.
+    """
+
+    name: str
+    class_names: tuple[str, ...]
+    splits: dict[str, int]
+    read: Callable[[str], tf.data.Dataset]
+    are_files: bool = False
+    several_answers: bool = False
+    brightest: int = 255
+
+
+def open_dataset(data: Data) -> PictureDataset:
+    """Opens a recipe's data; what has to be downloaded or prepared is.
+
+    Raises:
+        ValueError: The data set is unknown, or is not laid out as expected.
+    """
+    kind, _, place = data.dataset.partition(":")
+    if kind == "folder":
+        return PictureDataset(data.dataset, *open_folder(place), are_files=True)
+    if kind == "tfrecord":
+        if tf.io.gfile.exists(tf.io.gfile.join(place, "features.json")):
+            return from_builder(tfds.builder_from_directory(place), data.dataset)
+        return PictureDataset(data.dataset, *open_records(place))
+    if data.dataset.startswith("vtab/"):
+        return _open_task(data.dataset, data.data_dir)
+    return from_builder(prepared(data.dataset, data.data_dir), data.dataset)
+
+
+def prepared(name: str, data_dir: str | None):
+    """A builder of TensorFlow Datasets whose data is there; "digits" is scikit-learn's.
+
+    Raises:
+        ValueError: There is no such data set.
+    """
+    try:
+        make = Digits if name == "digits" else partial(tfds.builder, name)
+        builder = make(data_dir=data_dir)
+    except tfds.core.DatasetNotFoundError as error:
+        raise ValueError(
+            f"TensorFlow Datasets knows no data set {name!r}. Use 'digits', a name of "
+            "https://www.tensorflow.org/datasets/catalog, 'vtab/<task>', 'folder:/path' with "
+            "/path/<split>/<class>/<picture>, or 'tfrecord:/path'."
+        ) from error
+    builder.download_and_prepare()
+    return builder
+
+
+def from_builder(
+    builder, name: str, label: Callable | None = None, class_names: tuple[str, ...] = (), brightest: int = 255
+) -> PictureDataset:
+    """The pictures of a prepared builder of TensorFlow Datasets.
+
+    Args:
+        builder: Its pictures are the feature "image".
+        name: As in the recipe.
+        label: From an example's decoded features (the picture stays encoded) to the number of its class; without it,
+            the feature "label", or "real_label" with several right answers (ReaL, arXiv 2006.07159).
+        class_names: Where the feature has none.
+        brightest: The largest value of a pixel.
+
+    Raises:
+        ValueError: The features are missing.
+    """
+    features = dict(builder.info.features or {})
+    answers = next((feature for feature in ("label", "real_label") if feature in features), None)
+    if not isinstance(features.get("image"), tfds.features.Image) or not (label or answers):
+        raise ValueError(f"The data set {name!r} has the features {sorted(features)}; 'image' and 'label' are needed.")
+    several = not label and answers == "real_label"
+    if not class_names:
+        class_names = (features[answers].feature if several else features[answers]).names
+    pictures = [name for name, feature in features.items() if isinstance(feature, tfds.features.Image)]
+    decoders = dict.fromkeys(pictures, tfds.decode.SkipDecoding())
+
+    def read(split):
+        def picture(number, example):
+            if several:
+                right = tf.reduce_sum(tf.one_hot(example[answers], len(class_names)), axis=0)  # (C,)
+                return numbered(split, number), example["image"], right
+            answer = label(example) if label else example[answers]
+            return numbered(split, number), example["image"], tf.cast(answer, tf.int64)
+
+        return builder.as_dataset(split, decoders=decoders, shuffle_files=False).enumerate().map(picture)
+
+    splits = {split: info.num_examples for split, info in builder.info.splits.items()}
+    return PictureDataset(name, tuple(class_names), splits, read, several_answers=several, brightest=brightest)
+
+
+def count_examples(dataset: PictureDataset, split: str) -> int:
+    """Number of pictures of a split; raises ValueError with the splits there are if it is unknown."""
+    return sum(end - first for _, first, end in parts(dataset.splits, split, dataset.name))
+
+
+def class_names(dataset: PictureDataset) -> list[str]:
+    """Names of the classes, in the order of their numbers."""
+    return list(dataset.class_names)
+
+
+def _open_task(name, data_dir):
+    task = TASKS.get(name.removeprefix("vtab/"))
+    if not task:
+        raise ValueError(f"VTAB has no task {name!r}. Tasks: {', '.join('vtab/' + known for known in TASKS)}")
+    return from_builder(prepared(task.dataset, data_dir), name, task.label, task.class_names, task.brightest)

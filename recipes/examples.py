@@ -1,0 +1,70 @@
+"""Which pictures of a split come, in which order, and the pixels of one. H W pixels."""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.recipes.datasets import count_examples
+from keras_vit.recipes.decode import decode
+
+
+def read_examples(data, dataset, split, seed):
+    """(name, encoded picture, label) of a split; with `labels_per_class`, of the chosen training pictures only."""
+    count_examples(dataset, split)
+    examples = dataset.read(split)
+    if data.labels_per_class and split == data.train_split:
+        chosen = tf.constant(_chosen(dataset, split, data.labels_per_class, seed))
+        examples = examples.enumerate().filter(lambda i, _: chosen[i]).map(lambda _, example: example)
+    return examples
+
+
+def count_chosen(data, dataset, split) -> int:
+    """Number of the examples that `read_examples` gives."""
+    if data.labels_per_class and split == data.train_split:
+        return data.labels_per_class * len(dataset.class_names)
+    return count_examples(dataset, split)
+
+
+def shuffled_forever(examples, buffer_images, seed, first_epoch):
+    """Epoch after epoch, in an order drawn from (seed, epoch); `shuffle().repeat()` also counts former iterators."""
+
+    def epoch(number):
+        tf.random.set_seed(1)  # of this graph only: `shuffle` would mix the program's global seed in
+        return examples.shuffle(buffer_images, seed=seed * 1_000_003 + number, reshuffle_each_iteration=False)
+
+    # A range, and not a counter, can be split among the workers of a tf.data service.
+    return tf.data.Dataset.range(first_epoch, np.iinfo("int64").max).flat_map(epoch)
+
+
+def pixels(dataset, picture):
+    """(H, W, 3) uint8 from what `read` gives as a picture."""
+    image = decode(tf.io.read_file(picture) if dataset.are_files else picture)
+    return image * tf.constant(255 // dataset.brightest, tf.uint8) if dataset.brightest < 255 else image
+
+
+def decoded_once(dataset, examples):
+    """`pixels` of all examples; a corrupt picture has none, so that what follows fails on it every time it comes."""
+    empty = tf.data.Dataset.from_tensors(tf.zeros((0, 0, 3), tf.uint8))
+
+    def decoded(name, picture, label):
+        image = tf.data.Dataset.from_tensors(picture).map(lambda picture: pixels(dataset, picture)).ignore_errors()
+        return image.concatenate(empty).take(1).map(lambda image: (name, image, label))
+
+    return examples.interleave(decoded, cycle_length=16, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+
+
+def _chosen(dataset, split, labels_per_class, seed) -> np.ndarray:
+    """A boolean for each picture of the split: whether it is one of its class's chosen ones."""
+    if dataset.several_answers:
+        raise ValueError(f"{dataset.name} has several right answers: `labels_per_class` must be None.")
+    labels = dataset.read(split).map(lambda name, picture, label: label).as_numpy_iterator()
+    labels = np.fromiter(labels, "int64")
+    chosen = np.zeros(len(labels), bool)
+    random = np.random.default_rng(seed)
+    for number, name in enumerate(dataset.class_names):
+        members = np.flatnonzero(labels == number)
+        if len(members) < labels_per_class:
+            raise ValueError(
+                f"labels_per_class={labels_per_class}, but class {name!r} has {len(members)} pictures in {split!r}."
+            )
+        chosen[random.choice(members, labels_per_class, replace=False)] = True
+    return chosen
