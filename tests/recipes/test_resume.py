@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from keras_vit.recipes import fit
 from keras_vit.recipes.checkpoints import TERMINATED
-from keras_vit.recipes.recipe import Architecture, Data, FineTune, MaskedPatch, Optimizer, Run
+from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run, Supervised
 
 
 @pytest.fixture
 def pretraining(data_dir, tmp_path):
     return MaskedPatch(
-        architecture=Architecture(patch_size=2, depth=1, width=12, mlp_dim=24, num_heads=3, dropout=0.1),
+        architecture=Architecture("Ti/2", depth=1, width=12, mlp_dim=24, num_heads=3, dropout=0.1),
         # 1,097 pictures: the runs below go into the second epoch of the data.
         data=Data(dataset="digits", data_dir=data_dir, image_size=8, batch_size=40, min_crop_area=0.5, flip=False),
         optimizer=Optimizer(name="adamw", weight_decay=0.1, learning_rate=3e-3, warmup_steps=5),
@@ -72,24 +72,24 @@ def test_pretraining_after_a_power_cut(pretraining, tmp_path, step, saved):
 
 
 def test_finetuning_after_sigterm(pretraining, tmp_path, capsys):
-    recipe = FineTune(
+    recipe = Supervised(
         data=replace(pretraining.data, image_size=12, labels_per_class=10),
         optimizer=Optimizer(name="sgd", learning_rate=0.05, warmup_steps=5),
         run=replace(pretraining.run, checkpoint_steps=100),
         total_steps=20,
     )
-    vit = fit.build_vit(pretraining.architecture, pretraining.data, pretraining.run)
-    expected = everything(fit.finetune(replace(recipe, run=replace(recipe.run, folder=None)), vit)[0])
+    vit = fit.build_model(pretraining.architecture, pretraining.data, pretraining.run)
+    expected = everything(fit.train(replace(recipe, run=replace(recipe.run, folder=None)), vit)[0])
     handler = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as stopped:
-        fit.finetune(recipe, vit, [Interruption(12, terminate)])
+        fit.train(recipe, vit, [Interruption(12, terminate)])
     assert stopped.value.code == TERMINATED and signal.getsignal(signal.SIGTERM) is handler
     assert "Everything up to step 12" in capsys.readouterr().out
-    model, history = fit.finetune(resumed(recipe), vit)
+    model, history = fit.train(resumed(recipe), vit)
     assert model.optimizer.iterations == 20 and "val_accuracy" in history
     for value, wanted in zip(everything(model), expected):
         np.testing.assert_array_equal(value, wanted)
-    again, history = fit.finetune(resumed(recipe), vit)
+    again, history = fit.train(resumed(recipe), vit)
     assert history == {}
     np.testing.assert_array_equal(again.head.kernel, model.head.kernel)
 
@@ -100,7 +100,7 @@ def test_a_used_folder_is_refused_unless_resumed_by_the_same_recipe(pretraining,
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["total_steps"] == 8
     with pytest.raises(ValueError, match="has checkpoints of a former run. Go on with resume=True"):
         fit.pretrain(short)
-    with pytest.raises(ValueError, match="recipe of another run; it differs in optimizer, total_steps"):
+    with pytest.raises(ValueError, match="recipe of another run; it differs in optimizer.learning_rate.*, total_steps"):
         fit.pretrain(resumed(replace(short, total_steps=9, optimizer=Optimizer())))
 
 
@@ -111,7 +111,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(pretraining, tm
     def fill():
         monkeypatch.setattr(tf.train.CheckpointManager, "save", full_disk)
 
-    with pytest.raises(tf.errors.ResourceExhaustedError, match="No space left"):
+    with pytest.raises(OSError, match="No space left on device.*The last good checkpoint is .*step-8"):
         fit.pretrain(pretraining, [Interruption(10, fill)])
     assert tf.train.latest_checkpoint(pretraining.run.folder).endswith("step-8")
     monkeypatch.undo()
