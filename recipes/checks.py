@@ -1,0 +1,104 @@
+"""What cannot work in a run, said before anything slow."""
+
+import os
+import uuid
+
+import tensorflow as tf
+
+from keras_vit.recipes.accumulation import check_parts
+from keras_vit.recipes.data import class_names, count_examples
+from keras_vit.recipes.recipe import Distillation, MaskedPatch, Supervised
+
+
+def check_recipe(recipe, strategy: tf.distribute.Strategy):
+    """Raises ValueError for what a recipe's fields show to be wrong; reads no data and builds no model.
+
+    A batch that does not go into replicas and parts, a length that is missing or given twice, a warm-up as long as the
+    run, a teacher that is not there, a folder that cannot be written.
+    """
+    _check_counts(recipe)
+    check_parts(recipe.data.batch_size, strategy.num_replicas_in_sync, recipe.optimizer.accumulation_steps)
+    if isinstance(recipe, Supervised) and (recipe.total_steps is None) == (recipe.total_epochs is None):
+        raise ValueError(
+            "Say how long to train by either total_steps or total_epochs, the other being None. Received: "
+            f"total_steps={recipe.total_steps}, total_epochs={recipe.total_epochs}"
+        )
+    if recipe.total_steps is not None:
+        _check_length(recipe, recipe.total_steps)
+    if isinstance(recipe, Distillation):
+        _check_teacher(recipe)
+    if recipe.run.folder is not None:
+        _check_folder(recipe.run.folder)
+    elif recipe.run.tensorboard:
+        raise ValueError("TensorBoard's files need a place. Name a run.folder, or leave run.tensorboard off.")
+
+
+def check_data(recipe, dataset, total_steps: int):
+    """Raises ValueError if a split is missing, or has too few pictures; `total_steps` are the updates of the run.
+
+    A batch holds a picture once, so there must be as many training pictures. Splits to evaluate on may be smaller.
+    """
+    _check_length(recipe, total_steps)
+    counts = count_pictures(recipe, dataset)
+    empty = [split for split, count in counts.items() if not count]
+    if empty:
+        raise ValueError(f"There are no pictures in {', '.join(empty)} of {recipe.data.dataset!r}.")
+    count = counts[recipe.data.train_split]
+    if count < recipe.data.batch_size:
+        raise ValueError(
+            f"A batch of {recipe.data.batch_size} is more than the {count:,} training pictures of "
+            f"{recipe.data.dataset!r}. Take a batch_size of at most {count}."
+        )
+
+
+def count_pictures(recipe, dataset) -> dict[str, int]:
+    """Pictures of each split that a recipe uses, with training on `labels_per_class` only if it says so."""
+    data = recipe.data
+    splits = [data.train_split]
+    if not isinstance(recipe, MaskedPatch):
+        splits += [data.validation_split, data.test_split] if data.validation_split else [data.test_split]
+    counts = {split: count_examples(dataset, split) for split in splits}
+    if data.labels_per_class:
+        chosen = data.labels_per_class * len(class_names(dataset))
+        counts[data.train_split] = min(chosen, counts[data.train_split])
+    return counts
+
+
+def _check_counts(recipe):
+    counts = {"data": ("batch_size", "image_size", "shuffle_images"), "optimizer": ("accumulation_steps",)}
+    counts["run"] = ("steps_per_execution", "epoch_steps", "checkpoint_steps", "keep_checkpoints", "max_bad_steps")
+    for part, names in counts.items():
+        for name in names:
+            if getattr(getattr(recipe, part), name) < 1:
+                raise ValueError(f"{part}.{name} must be at least 1. Received: {getattr(getattr(recipe, part), name)}")
+
+
+def _check_length(recipe, total_steps):
+    if total_steps < 1 or recipe.optimizer.warmup_steps >= total_steps:
+        raise ValueError(
+            f"A warm-up of {recipe.optimizer.warmup_steps:,} updates leaves nothing of a run of {total_steps:,}. "
+            "Shorten optimizer.warmup_steps or train for longer."
+        )
+
+
+def _check_teacher(recipe):
+    # Other names, as "vit/imagenet21k/ViT-B_16" or "hf:owner/name", are not of a place.
+    is_path = recipe.teacher and (recipe.teacher.endswith(".keras") or os.path.isabs(recipe.teacher))
+    if not recipe.teacher or (is_path and not tf.io.gfile.exists(recipe.teacher)):
+        raise ValueError(
+            f"Distillation needs a teacher, a .keras file or the folder of a SavedModel. Received: {recipe.teacher!r}"
+        )
+
+
+def _check_folder(folder):
+    trial = os.path.join(folder, f".writable.{uuid.uuid4().hex}")
+    try:
+        tf.io.gfile.makedirs(folder)
+        with tf.io.gfile.GFile(trial, "w") as file:
+            file.write("x")
+        tf.io.gfile.remove(trial)
+    except (tf.errors.OpError, OSError) as error:
+        raise ValueError(
+            f"The folder {folder} cannot be written: {getattr(error, 'message', error)}. Choose another run.folder, or "
+            "mend its permissions."
+        ) from error
