@@ -14,9 +14,10 @@ import tensorflow as tf
 import tyro
 
 from keras_vit.export import check_parity, write_tflite
+from keras_vit.recipes.build import build_model
 from keras_vit.recipes.configs.digits import FINE_TUNE, MASKED_PATCH
 from keras_vit.recipes.data import evaluation_arrays, open_dataset
-from keras_vit.recipes.fit import build_vit, evaluate, finetune, pretrain
+from keras_vit.recipes.fit import evaluate, pretrain, train
 
 
 @dataclass
@@ -29,15 +30,16 @@ def run_seed(seed: int) -> dict:
     pretraining = replace(MASKED_PATCH, run=replace(MASKED_PATCH.run, seed=seed))
     finetuning = replace(FINE_TUNE, run=replace(FINE_TUNE.run, seed=seed))
     starts = {
-        "scratch": build_vit(pretraining.architecture, finetuning.data, finetuning.run),
+        "scratch": build_model(pretraining.architecture, finetuning.data, finetuning.run),
         "pre-trained": pretrain(pretraining)[0].vit,
     }
     accuracy = {}
     for labels in (10, 100, None):
         recipe = replace(finetuning, data=replace(finetuning.data, labels_per_class=labels))
         for start, vit in starts.items():
-            model, _ = finetune(recipe, vit)
-            accuracy[f"{labels or 'all'} labels, {start}"] = evaluate(model, recipe.data, recipe.data.test_split)
+            model, _ = train(recipe, vit)
+            figures = evaluate(model, recipe.data, recipe.data.test_split)
+            accuracy[f"{labels or 'all'} labels, {start}"] = figures["accuracy"]
     with tempfile.TemporaryDirectory() as folder:
         data, builder = finetuning.data, open_dataset(finetuning.data)
         files = write_tflite(model, folder, calibration=evaluation_arrays(data, builder, data.train_split)[0][:200])

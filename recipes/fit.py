@@ -1,13 +1,16 @@
 """Runs a recipe: builds everything inside the strategy's scope, then plain `model.fit`."""
 
-import math
 from functools import partial
 
 import keras
 
-from keras_vit import VisionTransformer
 from keras_vit.images import patch_grid
+from keras_vit.recipes.accumulation import accumulate_gradients
+from keras_vit.recipes.averaging import EvaluateAverages, use_averages
+from keras_vit.recipes.bad_steps import BadSteps
+from keras_vit.recipes.build import build_model, check_size, load_model, start_from
 from keras_vit.recipes.checkpoints import open_run
+from keras_vit.recipes.checks import check_data, check_recipe, count_pictures
 from keras_vit.recipes.data import (
     class_names,
     evaluation_batches,
@@ -15,114 +18,181 @@ from keras_vit.recipes.data import (
     training_batches,
     training_pixels,
 )
+from keras_vit.recipes.distillation import build_distillation
+from keras_vit.recipes.logs import make_logs
+from keras_vit.recipes.losses import build_loss, set_head_bias
 from keras_vit.recipes.masked_patch import MaskedPatchModel, masked_patch_batches, masked_patch_loss
+from keras_vit.recipes.metrics import training_metrics
 from keras_vit.recipes.optimizers import build_optimizer
-from keras_vit.recipes.recipe import Architecture, Data, FineTune, MaskedPatch, Run
+from keras_vit.recipes.recipe import Data, Distillation, MaskedPatch, Supervised
+from keras_vit.recipes.seeds import draw_apart
 from keras_vit.recipes.strategy import choose_strategy
-
-# Updates between two lines of the progress bar and two points of the curves.
-STEPS_PER_EPOCH = 100
-
-
-def build_vit(architecture: Architecture, data: Data, run: Run, num_classes: int = 0) -> VisionTransformer:
-    """The recipe's model with random weights; call it inside the strategy's scope."""
-    fields = {name: getattr(architecture, name) for name in architecture.__dataclass_fields__}
-    return VisionTransformer(
-        **fields, image_size=data.image_size, num_classes=num_classes, seed=run.seed, dtype=run.precision, name="vit"
-    )
+from keras_vit.recipes.summary import describe_run
+from keras_vit.recipes.workers import Workers
 
 
 def pretrain(recipe: MaskedPatch, callbacks=()) -> tuple[MaskedPatchModel, dict[str, list[float]]]:
     """Masked-patch pre-training. Returns the trained model (its `vit` is the result) and the history of `fit`."""
-    patch_grid(recipe.data.image_size, recipe.architecture.patch_size)
-    builder = open_dataset(recipe.data)
-    checkpoints = open_run(recipe)
-    keras.utils.set_random_seed(recipe.run.seed)
-    strategy = choose_strategy(recipe.run.strategy)
+    check_size(recipe.architecture, recipe.data)
+    strategy, dataset = _prepared(recipe)
+    check_data(recipe, dataset, recipe.total_steps)
     with strategy.scope():
-        model = MaskedPatchModel(build_vit(recipe.architecture, recipe.data, recipe.run), recipe.target)
+        model = MaskedPatchModel(build_model(recipe.architecture, recipe.data, recipe.run), recipe.target)
         model.compile(
-            optimizer=build_optimizer(recipe.optimizer, recipe.total_steps),
+            optimizer=build_optimizer(recipe.optimizer, recipe.total_steps, model),
             loss=masked_patch_loss(recipe.target),
             metrics=[] if recipe.target == "pixels" else [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
-            steps_per_execution=_steps_per_execution(recipe),
+            steps_per_execution=recipe.run.steps_per_execution,
         )
-        # Here, not in the first step: a step that creates variables is traced twice.
-        model.optimizer.build(model.trainable_variables)
 
     def batches(start_step):
-        pixels = training_pixels(recipe.data, builder, recipe.run.seed, start_step)
-        return masked_patch_batches(pixels, recipe.architecture.patch_size, recipe, start_step)
+        pixels = training_pixels(recipe.data, dataset, recipe.run.seed, start_step)
+        return masked_patch_batches(pixels, model.vit.patch_size, recipe, start_step)
 
-    return model, _fit(model, batches, recipe, checkpoints, callbacks)
+    history = _fit(model, recipe, recipe.total_steps, dataset, batches, callbacks)
+    use_averages(model)
+    return model, history
 
 
-def finetune(
-    recipe: FineTune, vit: VisionTransformer, callbacks=()
-) -> tuple[VisionTransformer, dict[str, list[float]]]:
-    """Trains a classifier that starts from `vit`, pre-trained or not: positions resized, a new head of zeros.
+def train(recipe: Supervised, start=None, callbacks=()):
+    """Trains a classifier, from `start`, a model, or else from the recipe's weights or from scratch.
 
     Returns the trained model, compiled for `evaluate`, and the history of `fit`.
+
+    Raises:
+        ValueError, OSError: Something in the recipe cannot work; said before training.
     """
-    patch_grid(recipe.data.image_size, vit.patch_size)
-    builder = open_dataset(recipe.data)
-    checkpoints = open_run(recipe)
-    keras.utils.set_random_seed(recipe.run.seed)
-    strategy = choose_strategy(recipe.run.strategy)
+    if start is not None and hasattr(start, "patch_size"):
+        patch_grid(recipe.data.image_size, start.patch_size)
+    elif not recipe.weights:
+        check_size(recipe.architecture, recipe.data)
+    loss = build_loss(recipe)
+    strategy, dataset = _prepared(recipe)
+    total_steps = recipe.total_steps or steps_of(recipe, dataset)
+    check_data(recipe, dataset, total_steps)
+    metrics = partial(training_metrics, len(class_names(dataset)))
     with strategy.scope():
-        model = vit.with_head(len(class_names(builder))).resized(recipe.data.image_size)
+        student = _classifier(recipe, start, len(class_names(dataset)))
+        set_head_bias(student, recipe.head_bias)
+        model = build_distillation(student, recipe) if isinstance(recipe, Distillation) else student
         model.compile(
-            optimizer=build_optimizer(recipe.optimizer, recipe.total_steps),
-            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            optimizer=build_optimizer(recipe.optimizer, total_steps, student),
+            loss=loss,
             # Weighted, so that the pictures that fill up the last batch of an evaluation do not count.
-            weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
-            steps_per_execution=_steps_per_execution(recipe),
+            weighted_metrics=metrics(),
+            steps_per_execution=recipe.run.steps_per_execution,
         )
+    batches = partial(training_batches, recipe.data, dataset, recipe.run.seed)
+    history = _fit(model, recipe, total_steps, dataset, batches, callbacks)
+    use_averages(model)
+    if model is not student:
+        with strategy.scope():
+            student.compile(loss=loss, weighted_metrics=metrics())
+    return student, history
+
+
+def evaluate(model, data: Data, split: str) -> dict[str, float]:
+    """Metrics of a model from `train`, such as its "accuracy" in [0, 1]; every picture of the split counts once."""
+    return model.evaluate(evaluation_batches(data, open_dataset(data), split), return_dict=True, verbose=0)
+
+
+def steps_of(recipe: Supervised, dataset) -> int:
+    """Updates of a recipe that says `total_epochs`."""
+    pictures = count_pictures(recipe, dataset)[recipe.data.train_split]
+    return round(recipe.total_epochs * pictures / recipe.data.batch_size)
+
+
+def _prepared(recipe):
+    """The strategy and the data, after everything that can be checked without them."""
+    strategy = choose_strategy(recipe.run.strategy)  # before any operation, as several workers need it
+    check_recipe(recipe, strategy)
+    dataset = open_dataset(recipe.data)
+    keras.utils.set_random_seed(recipe.run.seed)
+    return strategy, dataset
+
+
+def _classifier(recipe, start, classes):
+    fields = (recipe.architecture, recipe.data, recipe.run, classes)
+    if start is not None:
+        return start_from(start, *fields)
+    if recipe.weights:
+        return load_model(recipe.weights, *fields)
+    return build_model(*fields, **({"distillation": True} if isinstance(recipe, Distillation) else {}))
+
+
+def _fit(model, recipe, total_steps, dataset, batches, callbacks):
+    """Trains a compiled model from the last checkpoint, if any, to the end; `batches(step)` are those from a step on.
+
+    An epoch of Keras is `run.epoch_steps` updates; the first, of a resumed run, and the last may be shorter.
+
+    Returns the history of all epochs run here.
+    """
+    run, validation, done = recipe.run, None, 0
+    workers = Workers(model.distribute_strategy)
+    with model.distribute_strategy.scope():
+        # Here, not in the first step: a step that creates variables is traced twice.
         model.optimizer.build(model.trainable_variables)
-    batches = partial(training_batches, recipe.data, builder, recipe.run.seed)
-    validation = evaluation_batches(recipe.data, builder, recipe.data.validation_split)
-    return model, _fit(model, batches, recipe, checkpoints, callbacks, validation)
-
-
-def evaluate(model: VisionTransformer, data: Data, split: str) -> float:
-    """Top-1 accuracy in [0, 1] of a model from `finetune`; every picture of the split counts once."""
-    batches = evaluation_batches(data, open_dataset(data), split)
-    return model.evaluate(batches, return_dict=True, verbose=0)["accuracy"]
-
-
-def _epochs(total_steps: int) -> int:
-    """Number of equal parts of about STEPS_PER_EPOCH updates; `fit` draws a progress bar for each."""
-    most = max(1, total_steps // STEPS_PER_EPOCH)
-    return next(parts for parts in range(most, 0, -1) if total_steps % parts == 0)
-
-
-def _steps_per_execution(recipe) -> int:
-    """The recipe's, reduced to a divisor of an epoch: Keras would run past the epoch's end otherwise."""
-    return math.gcd(recipe.run.steps_per_execution, recipe.total_steps // _epochs(recipe.total_steps))
-
-
-def _fit(model, batches, recipe, checkpoints, callbacks, validation=None):
-    """Trains from the last checkpoint to the end; `batches(step)` are those from a step on."""
-    epochs = _epochs(recipe.total_steps)
-    steps = recipe.total_steps // epochs
-    callbacks, done = list(callbacks), 0
+    accumulate_gradients(model, recipe.optimizer.accumulation_steps)
+    checkpoints = open_run(recipe)
     if checkpoints:
         done = checkpoints.restore(model)
-        callbacks.append(checkpoints)
+    draw_apart(model)
+    if not isinstance(recipe, MaskedPatch) and recipe.data.validation_split:
+        validation = evaluation_batches(recipe.data, dataset, recipe.data.validation_split)
+    callbacks = [
+        EvaluateAverages(),
+        BadSteps(run.max_bad_steps, checkpoints),
+        *make_logs(recipe, model, dataset, total_steps, workers.chief),
+        *callbacks,
+        *([checkpoints] if checkpoints else []),
+    ]
+    if workers.chief:
+        print(describe_run(recipe, model.distribute_strategy, model, dataset, total_steps, done))
+    try:
+        return _fit_parts(model, run, total_steps, done, batches, validation, callbacks, workers)
+    finally:
+        if checkpoints:
+            checkpoints.release()
+
+
+def _fit_parts(model, run, total_steps, done, batches, validation, callbacks, workers):
+    """Calls Keras's `fit` until all steps are done; returns the history of all calls together."""
     history = {}
-    epoch, within = divmod(done, steps)
-    while epoch < epochs:
-        # The rest of an epoch that was broken off, then all others.
-        last = epoch + 1 if within else epochs
+    while done < total_steps:
+        steps, epochs = _next_part(done, total_steps, run)
+        end = done + steps * epochs
+        _set_steps_per_execution(model, steps, 1 if workers.several else run.steps_per_execution)
         part = model.fit(
-            batches(epoch * steps + within),
-            initial_epoch=epoch,
-            epochs=last,
-            steps_per_epoch=steps - within,
-            validation_data=validation,
+            batches(done),
+            initial_epoch=done // run.epoch_steps,
+            epochs=done // run.epoch_steps + epochs,
+            steps_per_epoch=steps,
+            validation_data=None if end % run.epoch_steps and end < total_steps else validation,
             shuffle=False,  # the data is shuffled already, by the seed
             callbacks=callbacks,
+            verbose="auto" if workers.chief else 0,
         ).history
         history = {name: history.get(name, []) + values for name, values in part.items()}
-        epoch, within = last, 0
+        done = end
     return history
+
+
+def _next_part(done, total_steps, run) -> tuple[int, int]:
+    """Steps an epoch and epochs of the next call of Keras's `fit`: all whole epochs, or a part of one.
+
+    A part that is no multiple of the steps per execution is cut in two: Keras would run past its end otherwise.
+    """
+    within = done % run.epoch_steps
+    whole = (total_steps - done) // run.epoch_steps
+    if not within and whole and run.epoch_steps % run.steps_per_execution == 0:
+        return run.epoch_steps, whole
+    steps = min(run.epoch_steps - within, total_steps - done)
+    return steps - steps % run.steps_per_execution or steps, 1
+
+
+def _set_steps_per_execution(model, steps, wanted):
+    """One by one where the steps are no multiple; and with several workers, where TensorFlow 2.20 fails on more."""
+    wanted = wanted if steps % wanted == 0 else 1
+    if model.steps_per_execution != wanted:
+        model.steps_per_execution = wanted
+        model.train_function = None  # is made again, with the new number

@@ -86,19 +86,20 @@ def _seeded(recipe, seed, fast):
 
 def _train(pretraining, finetuning, few_labels) -> dict:
     """Pre-trains once and fine-tunes four times; the model is the pre-trained one that saw all labels."""
-    from keras_vit.recipes.fit import build_vit, evaluate, finetune, pretrain
+    from keras_vit.recipes.build import build_model
+    from keras_vit.recipes.fit import evaluate, pretrain, train
 
     _say("Masked-patch pre-training on unlabelled pictures")
     masked_model, history = pretrain(pretraining)
-    scratch = build_vit(pretraining.architecture, finetuning.data, finetuning.run)
+    scratch = build_model(pretraining.architecture, finetuning.data, finetuning.run)
     histories, accuracy = {"pretraining": history}, {}
     for labels in (few_labels, None):
         for start, vit in (("scratch", scratch), ("pretrained", masked_model.vit)):
             name = f"{start}_{labels or 'all'}"
             _say(f"Fine-tuning with {labels or 'all'} labels a class, {STARTS[start]}")
             recipe = replace(finetuning, data=replace(finetuning.data, labels_per_class=labels))
-            model, histories[name] = finetune(recipe, vit)
-            accuracy[name] = evaluate(model, recipe.data, recipe.data.test_split)
+            model, histories[name] = train(recipe, vit)
+            accuracy[name] = evaluate(model, recipe.data, recipe.data.test_split)["accuracy"]
             print(f"Test accuracy: {accuracy[name]:.1%}")
     return {"model": model, "masked_model": masked_model, "histories": histories, "accuracy": accuracy}
 

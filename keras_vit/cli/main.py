@@ -13,25 +13,37 @@ def main(arguments: list[str] | None = None) -> int:
     from keras_vit.cli.convert import Convert
     from keras_vit.cli.demo import Demo
     from keras_vit.cli.describe import Describe
+    from keras_vit.cli.doctor import Doctor
     from keras_vit.cli.evaluate import Evaluate
     from keras_vit.cli.few_shot import FewShot
+    from keras_vit.cli.prepare import Prepare
+    from keras_vit.cli.sweep import Sweep
+    from keras_vit.cli.train import Train
 
     commands = {
         "demo": Demo,
+        "train": Train,
+        "sweep": Sweep,
+        "prepare": Prepare,
         "describe": Describe,
         "convert": Convert,
         "evaluate": Evaluate,
         "few-shot": FewShot,
+        "doctor": Doctor,
     }
-    command = tyro.extras.subcommand_cli_from_dict(
-        commands, prog="keras-vit", description="The Vision Transformer for Keras.", args=arguments
-    )
+    command, arguments = None, sys.argv[1:] if arguments is None else arguments
+    if len(arguments) > 1 and arguments[0] in ("train", "sweep") and not arguments[1].startswith("-"):
+        # What can be changed depends on the recipe, so that these two read the rest themselves.
+        command = commands[arguments[0]](arguments[1], tuple(arguments[2:]))
     try:
-        command.run()
+        command = command or tyro.extras.subcommand_cli_from_dict(
+            commands, prog="keras-vit", description="The Vision Transformer for Keras.", args=arguments
+        )
+        status = command.run()
     except KeyboardInterrupt:
         print("\nStopped. Nothing that was there before has changed.", file=sys.stderr)
         return 130
-    except (ValueError, OSError, ImportError) as error:
+    except (ValueError, OSError, ImportError, FloatingPointError) as error:
         print(f"keras-vit: {error}", file=sys.stderr)
         return 1
-    return 0
+    return status or 0

@@ -5,18 +5,18 @@ import numpy as np
 import pytest
 
 from keras_vit.recipes import fit
-from keras_vit.recipes.recipe import Architecture, Data, FineTune, MaskedPatch, Optimizer, Run
+from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run, Supervised
 
 
 @pytest.fixture
 def data(data_dir):
-    return Data(dataset="digits", data_dir=data_dir, image_size=8, batch_size=16, min_crop_area=1.0, flip=False)
+    return Data(dataset="digits", data_dir=data_dir, image_size=8, batch_size=16, crop="none", flip=False)
 
 
 @pytest.fixture
 def pretraining(data):
     return MaskedPatch(
-        architecture=Architecture(patch_size=2, depth=2, width=12, mlp_dim=24, num_heads=3, dropout=0.1),
+        architecture=Architecture("Ti/2", depth=2, width=12, mlp_dim=24, num_heads=3, dropout=0.1),
         data=data,
         optimizer=Optimizer(learning_rate=3e-3, warmup_steps=5),
         run=Run(seed=1, steps_per_execution=10),
@@ -26,7 +26,7 @@ def pretraining(data):
 
 @pytest.fixture
 def finetuning(data):
-    return FineTune(
+    return Supervised(
         data=replace(data, image_size=12),
         optimizer=Optimizer(learning_rate=3e-3, warmup_steps=5),
         run=Run(seed=1, steps_per_execution=5),
@@ -38,17 +38,17 @@ def test_pretrain_then_finetune_at_a_higher_resolution(pretraining, finetuning, 
     masked, history = fit.pretrain(pretraining)
     assert history["loss"][-1] < 5.5 and masked.vit.grid == (4, 4)
     assert masked.optimizer.iterations.numpy() == 60
-    model, history = fit.finetune(finetuning, masked.vit)
+    model, history = fit.train(finetuning, masked.vit)
     assert model.grid == (6, 6) and model.num_classes == 10 and model.optimizer.iterations.numpy() == 30
     assert {"accuracy", "val_accuracy", "loss"} <= set(history)
-    assert 0.05 < fit.evaluate(model, finetuning.data, "test") <= 1
+    assert 0.05 < fit.evaluate(model, finetuning.data, "test")["accuracy"] <= 1
     assert "60/60" in capsys.readouterr().out.replace("\x1b[1m", "").replace("\x1b[0m", "")
 
 
 def test_finetuning_starts_from_the_pretrained_weights(pretraining, finetuning):
-    vit = fit.build_vit(pretraining.architecture, pretraining.data, pretraining.run)
+    vit = fit.build_model(pretraining.architecture, pretraining.data, pretraining.run)
     still = replace(finetuning, optimizer=Optimizer(name="sgd", learning_rate=0.0), total_steps=5)
-    model, _ = fit.finetune(still, vit)
+    model, _ = fit.train(still, vit)
     np.testing.assert_array_equal(model.encoder.blocks[0].mlp.hidden.kernel, vit.encoder.blocks[0].mlp.hidden.kernel)
     np.testing.assert_array_equal(model.positions.table, vit.resized(12).positions.table)
     assert not np.any(model.head.kernel)
@@ -72,7 +72,7 @@ def test_two_replicas_pretrain_and_finetune_as_one(pretraining, finetuning):
         run = Run(strategy=strategy, seed=1, steps_per_execution=5)
         recipe = replace(pretraining, architecture=architecture, optimizer=optimizer, run=run, total_steps=10)
         masked, _ = fit.pretrain(recipe)
-        model, _ = fit.finetune(replace(finetuning, optimizer=optimizer, run=run, total_steps=10), masked.vit)
+        model, _ = fit.train(replace(finetuning, optimizer=optimizer, run=run, total_steps=10), masked.vit)
         accuracy = model.evaluate(_test_batches(finetuning.data), verbose=0, return_dict=True)["accuracy"]
         results.append((masked.get_weights() + model.get_weights(), accuracy))
     (one, accuracy_one), (two, accuracy_two) = results
@@ -96,19 +96,21 @@ def test_bad_sizes_are_refused_before_data_is_read(pretraining, finetuning, monk
     monkeypatch.setattr(fit, "open_dataset", lambda data: pytest.fail("data was opened first"))
     with pytest.raises(ValueError, match="cannot be cut into patches"):
         fit.pretrain(replace(pretraining, data=replace(pretraining.data, image_size=9)))
-    vit = fit.build_vit(pretraining.architecture, pretraining.data, pretraining.run)
+    vit = fit.build_model(pretraining.architecture, pretraining.data, pretraining.run)
     with pytest.raises(ValueError, match="cannot be cut into patches"):
-        fit.finetune(replace(finetuning, data=replace(finetuning.data, image_size=13)), vit)
+        fit.train(replace(finetuning, data=replace(finetuning.data, image_size=13)), vit)
 
 
-@pytest.mark.parametrize("total,epochs", [(20, 1), (100, 1), (250, 2), (251, 1), (3000, 30)])
-def test_epochs_divide_the_run(total, epochs):
-    assert fit._epochs(total) == epochs
+@pytest.mark.parametrize("total,points", [(10, 1), (20, 2), (25, 3)])
+def test_an_epoch_has_the_steps_that_the_recipe_says(pretraining, total, points):
+    run = replace(pretraining.run, epoch_steps=10, steps_per_execution=5)
+    model, history = fit.pretrain(replace(pretraining, run=run, total_steps=total))
+    assert len(history["loss"]) == points and model.optimizer.iterations == total
 
 
 def test_the_trained_model_is_an_ordinary_keras_model(finetuning, pretraining, tmp_path):
-    vit = fit.build_vit(pretraining.architecture, pretraining.data, pretraining.run)
-    model, _ = fit.finetune(replace(finetuning, total_steps=10), vit)
+    vit = fit.build_model(pretraining.architecture, pretraining.data, pretraining.run)
+    model, _ = fit.train(replace(finetuning, total_steps=10), vit)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert loaded.optimizer.iterations.numpy() == 10

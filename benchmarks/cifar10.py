@@ -1,0 +1,131 @@
+"""What masked-patch pre-training brings on CIFAR-10, and which target and share of corrupted patches is best.
+
+Command: python benchmarks/cifar10.py --pictures FOLDER          (FOLDER/train/<class>/<picture>, FOLDER/test/...)
+         python benchmarks/cifar10.py --pictures FOLDER --only targets     one part: two processes can share the work
+
+A job that was finished is not run again, one that was broken off goes on: everything is in --runs. `--only table`
+prints what is there.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import tensorflow as tf
+import tyro
+
+import keras_vit
+from keras_vit.recipes import few_shot, results
+from keras_vit.recipes.configs import RECIPES
+from keras_vit.recipes.recipe import Data
+
+TARGETS = {
+    "mean colour, 50 %": "cifar10-masked-patch",
+    "4 x 4 colours, 50 %": "cifar10-masked-patch-downsampled",
+    "pixels (L2), 50 %": "cifar10-masked-patch-pixels",
+    "mean colour, 15 %": "cifar10-masked-patch-corrupt15",
+}
+SHORT_STEPS, SHORT_WARMUP = 1_600, 200  # of each target: 8 times all pictures
+# Labels a class (None: all, 5,000) and updates of 128 pictures, the same from scratch and pre-trained.
+BUDGETS = {50: 1_000, 500: 2_000, None: 6_000}
+
+
+@dataclass
+class Cifar10:
+    pictures: Path
+    runs: Path = Path("runs/cifar10")
+    seeds: tuple[int, ...] = (0,)
+    only: Literal["all", "pretraining", "targets", "scratch", "pretrained", "table"] = "all"
+    threads: int = 1
+
+    def recipe(self, name: str, folder: str, **fields):
+        """A recipe of the configs on these pictures, resumable in a folder of its own."""
+        recipe = replace(RECIPES[name], **fields)
+        data = replace(recipe.data, dataset=f"folder:{self.pictures}")
+        return replace(recipe, data=data, run=replace(recipe.run, folder=str(self.runs / folder), resume=True))
+
+
+def run(recipe) -> dict:
+    finished = Path(recipe.run.folder) / results.METRICS
+    if not finished.exists():
+        print(f"\n== {recipe.run.folder}", flush=True)
+        results.run(recipe)
+    return json.loads(finished.read_text())
+
+
+def pretraining(options: Cifar10):
+    return options.recipe("cifar10-masked-patch", "pretraining")
+
+
+def targets(options: Cifar10) -> dict:
+    return {title: _short(options, name) for title, name in TARGETS.items()}
+
+
+def _short(options, name):
+    recipe = options.recipe(name, f"targets/{name}", total_steps=SHORT_STEPS)
+    return replace(recipe, optimizer=replace(recipe.optimizer, warmup_steps=SHORT_WARMUP))
+
+
+def finetuning(options: Cifar10, start: str, labels: int | None, seed: int):
+    weights = str(options.runs / "pretraining" / results.MODEL) if start == "pretrained" else None
+    folder = f"labels-{labels or 'all'}/{start}-{seed}"
+    recipe = options.recipe("cifar10-scratch", folder, weights=weights, total_steps=BUDGETS[labels])
+    return replace(recipe, data=replace(recipe.data, labels_per_class=labels), run=replace(recipe.run, seed=seed))
+
+
+def few_shot_row(options: Cifar10, recipe) -> dict:
+    """Few-shot accuracies of a pre-trained model, kept beside it."""
+    file = Path(recipe.run.folder) / "few_shot.json"
+    if not file.exists():
+        model = keras_vit.load(str(Path(recipe.run.folder) / results.MODEL))
+        plan = few_shot.FewShot(Data(dataset=f"folder:{options.pictures}"), shots=(1, 5, 10, 25, 100), batch_size=250)
+        file.write_text(json.dumps(few_shot.few_shot(model, plan)))
+    return json.loads(file.read_text())
+
+
+def print_tables(options: Cifar10):
+    print("\n| labels | updates | from scratch | pre-trained | gain, points |\n|---|---|---|---|---|")
+    for labels, updates in BUDGETS.items():
+        found = {}
+        for start in ("scratch", "pretrained"):
+            files = [
+                Path(finetuning(options, start, labels, seed).run.folder) / results.METRICS for seed in options.seeds
+            ]
+            found[start] = [100 * json.loads(file.read_text())["accuracy"] for file in files if file.exists()]
+        gain = np.mean(found["pretrained"]) - np.mean(found["scratch"]) if all(found.values()) else np.nan
+        cells = " | ".join(_mean(values) for values in found.values())
+        print(f"| {labels or 'all 5,000'} a class | {updates:,} | {cells} | {gain:+.2f} |")
+    print("\n| few-shot accuracy, % | 1 | 5 | 10 | 25 | 100 a class |\n|---|---|---|---|---|---|")
+    rows = {**targets(options), "mean colour, 50 %, three times as long": pretraining(options)}
+    for title, recipe in rows.items():
+        if (Path(recipe.run.folder) / results.MODEL).exists():
+            values = few_shot_row(options, recipe).values()
+            print(f"| {title} | " + " | ".join(_mean(100 * np.array(value)) for value in values) + " |")
+
+
+def _mean(values):
+    if len(values) == 0:
+        return "not run"
+    return f"{np.mean(values):.2f}" + (f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else "")
+
+
+def main(options: Cifar10):
+    tf.config.threading.set_intra_op_parallelism_threads(options.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(options.threads)
+    if options.only in ("all", "pretraining"):
+        run(pretraining(options))
+    if options.only in ("all", "targets"):
+        for recipe in targets(options).values():
+            run(recipe)
+    for start in ("scratch", "pretrained"):
+        if options.only in ("all", start):
+            for seed in options.seeds:
+                for labels in BUDGETS:
+                    run(finetuning(options, start, labels, seed))
+    print_tables(options)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Cifar10))

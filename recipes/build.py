@@ -1,0 +1,108 @@
+"""From a recipe's fields to a model; call these inside the strategy's scope."""
+
+import keras_vit
+from keras_vit import BiT, Preprocessing, VisionTransformer
+from keras_vit.images import patch_grid
+from keras_vit.models.vit import HEADS
+from keras_vit.recipes.recipe import Architecture, Data, Run
+from keras_vit.variants import BIT_SIZES, parse_variant
+from keras_vit.weights.transfer import copy_weights
+
+BIT = "BiT-"
+SIZES = ("depth", "width", "mlp_dim", "num_heads")
+
+
+def build_model(architecture: Architecture, data: Data, run: Run, num_classes: int = 0, **more):
+    """The recipe's model with random weights; `more` are arguments of `VisionTransformer`.
+
+    Raises:
+        ValueError: The variant is unknown, a BiT is asked for what it does not have, or sizes do not fit each other.
+    """
+    common = {"num_classes": num_classes, **_common(data, run), **more}
+    if architecture.variant.startswith(BIT):
+        return _bit(architecture, common)
+    arguments = parse_variant(architecture.variant)
+    arguments |= {name: size for name in SIZES if (size := getattr(architecture, name)) is not None}
+    return VisionTransformer(
+        **arguments,
+        **common,
+        pooling=architecture.pooling,
+        position_embedding=architecture.position_embedding,
+        representation_size=arguments["width"] if architecture.hidden_head and num_classes else None,
+        dropout=architecture.dropout,
+        stochastic_depth=architecture.stochastic_depth,
+        seed=run.seed,
+        name="vit",
+    )
+
+
+def check_size(architecture: Architecture, data: Data):
+    """Raises ValueError if the variant is unknown or its patches do not divide the pictures; builds nothing."""
+    if not architecture.variant.startswith(BIT):
+        patch_grid(data.image_size, parse_variant(architecture.variant)["patch_size"])
+
+
+def start_from(model, architecture: Architecture, data: Data, run: Run, num_classes: int):
+    """A copy of a trained model for another task: a new head of zeros, positions resized, dropout of the recipe.
+
+    Raises:
+        ValueError: The weights were trained on pixels of another scale than the recipe's, or the picture does not fit.
+    """
+    wanted = model.preprocessing
+    if (wanted.mean, wanted.std) != (data.mean, data.std):
+        raise ValueError(
+            f"These weights want pixels scaled by mean={wanted.mean} and std={wanted.std}, but the recipe has "
+            f"mean={data.mean} and std={data.std}. Give the recipe's data those of the weights."
+        )
+    changes = {"num_classes": num_classes, **_common(data, run)}
+    if isinstance(model, BiT):
+        model = model.with_head(0)
+    else:
+        if model.image_size != (data.image_size, data.image_size):
+            model = model.resized(data.image_size)
+        changes |= _regularisation(architecture, run) | {"representation_size": None}
+    made = type(model).from_config({**model.get_config(), **changes})
+    copy_weights(model, made, skip=("head",) if isinstance(model, BiT) else HEADS)
+    return made
+
+
+def load_model(weights: str, architecture: Architecture, data: Data, run: Run, num_classes: int):
+    """A checkpoint, by file or name, for another task; see `start_from`."""
+    loaded = keras_vit.load(weights, num_classes=0)
+    return start_from(loaded, architecture, data, run, num_classes)
+
+
+def _common(data, run):
+    preprocessing = Preprocessing(
+        data.image_size,
+        resize=data.evaluation_resize,
+        crop_fraction=data.evaluation_crop,
+        interpolation=data.interpolation,
+        mean=data.mean,
+        std=data.std,
+    )
+    return {"image_size": data.image_size, "preprocessing": preprocessing.get_config(), "dtype": run.precision}
+
+
+def _regularisation(architecture, run):
+    return {
+        "dropout": architecture.dropout,
+        "stochastic_depth": architecture.stochastic_depth,
+        "seed": run.seed,
+    }
+
+
+def _bit(architecture, arguments):
+    size = architecture.variant.removeprefix(BIT)
+    if size not in BIT_SIZES:
+        known = ", ".join(BIT + name for name in BIT_SIZES)
+        raise ValueError(f"Expected one of {known}. Received: {architecture.variant!r}")
+    changed = [
+        name
+        for name in (*SIZES, "pooling", "hidden_head", "position_embedding", "dropout", "stochastic_depth")
+        if getattr(architecture, name) != getattr(Architecture(), name)
+    ]
+    if changed:
+        raise ValueError(f"A BiT has no {', '.join(changed)}. Leave these fields of the architecture as they are.")
+    stages, width_factor = BIT_SIZES[size]
+    return BiT(stages=stages, width_factor=width_factor, name="bit", **arguments)

@@ -1,0 +1,60 @@
+"""What a finished run leaves in its folder: the model, the names of its classes, its figures."""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import tensorflow as tf
+
+from keras_vit.recipes.data import class_names, open_dataset
+from keras_vit.recipes.fit import evaluate, pretrain, train
+from keras_vit.recipes.recipe import MaskedPatch
+from keras_vit.recipes.workers import Workers
+
+MODEL = "model.keras"
+LABELS = "labels.txt"
+METRICS = "metrics.json"
+
+
+def run(recipe) -> dict[str, float]:
+    """Trains, evaluates a classifier on the test split, and writes all that into the recipe's folder, if it names one.
+
+    Beside the checkpoints and recipe.json stand then: model.keras (of masked patches: the model without a head),
+    labels.txt (a class a line) and metrics.json.
+
+    Returns:
+        The figures, accuracies in [0, 1].
+    """
+    if isinstance(recipe, MaskedPatch):
+        masked, history = pretrain(recipe)
+        model, names = masked.vit, None
+        metrics = {name: values[-1] for name, values in history.items()}
+    else:
+        model, _ = train(recipe)
+        names = class_names(open_dataset(recipe.data))
+        metrics = evaluate(model, recipe.data, recipe.data.test_split)
+    if recipe.run.folder and Workers(model.distribute_strategy).chief:
+        write_results(recipe.run.folder, model, metrics, names)
+    return metrics
+
+
+def write_results(folder, model, metrics: dict, names=None):
+    """Writes model.keras, labels.txt if there are names, and metrics.json."""
+    with tempfile.TemporaryDirectory() as temporary:
+        local = Path(temporary) / MODEL
+        # A copy that was never compiled: without optimizer and losses, `import keras_vit` is all that loading takes.
+        model.resized(model.image_size).save(local)
+        write_file(local.read_bytes(), folder, MODEL)
+    if names:
+        write_file("".join(f"{name}\n" for name in names), folder, LABELS)
+    write_file(json.dumps(metrics, indent=2) + "\n", folder, METRICS)
+
+
+def write_file(content: bytes | str, folder, name):
+    """Writes a file aside and renames it; `folder` may be on gs://."""
+    content = content.encode() if isinstance(content, str) else content
+    aside = os.path.join(folder, f".{name}.{os.getpid()}")
+    with tf.io.gfile.GFile(aside, "wb") as out:
+        out.write(content)
+    tf.io.gfile.rename(aside, os.path.join(folder, name), overwrite=True)

@@ -1,0 +1,101 @@
+"""The paper's protocol of fine-tuning (appendix B.1.1): choose the learning rate on a held-out part of the training
+pictures, then train on all of them, three times.
+"""
+
+import json
+import os
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.recipes import results
+from keras_vit.recipes.checkpoints import open_run
+from keras_vit.recipes.recipe import Supervised
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Try learning rates on a held-out part of the training pictures; train on all of them with the best.
+
+    Every run has a folder of its own in the recipe's `run.folder`; those that are finished already are not run again,
+    those that were broken off go on.
+
+    Args:
+        recipe: What to train.
+        learning_rates: To try; the paper's for its data sets.
+        tuning_split, held_out_split: Of the training pictures, in TensorFlow Datasets' notation.
+        seeds: Of the final runs.
+        metric: That decides, the larger the better.
+    """
+
+    recipe: Supervised = field(default_factory=Supervised)
+    learning_rates: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03)
+    tuning_split: str = "train[:98%]"
+    held_out_split: str = "train[98%:]"
+    seeds: tuple[int, ...] = (0, 1, 2)
+    metric: str = "accuracy"
+
+
+def sweep(plan: Sweep) -> dict:
+    """Runs a sweep.
+
+    Returns:
+        "tried": held-out metric by learning rate; "learning_rate": the best; "test": metric of each seed; "mean" and
+        "deviation" (of a sample; 0.0 of a single seed).
+
+    Raises:
+        ValueError: The recipe names no folder, there is nothing to try, or the folder is of another recipe's runs.
+    """
+    folder = plan.recipe.run.folder
+    if not folder:
+        raise ValueError("A sweep needs a place for its runs and its table: set run.folder.")
+    if not plan.learning_rates or not plan.seeds:
+        raise ValueError(f"A sweep needs learning_rates and seeds. Received: {plan.learning_rates} and {plan.seeds}")
+    held_out = replace(
+        plan.recipe.data,
+        train_split=plan.tuning_split,
+        validation_split=plan.held_out_split,
+        test_split=plan.held_out_split,
+    )
+    tried = {}
+    for rate in plan.learning_rates:
+        recipe = _with(plan.recipe, f"{folder}/rate-{rate:g}", rate, plan.recipe.run.seed)
+        tried[rate] = _figures(replace(recipe, data=held_out))[plan.metric]
+    best = max(tried, key=tried.get)
+    test = {seed: _figures(_with(plan.recipe, f"{folder}/seed-{seed}", best, seed))[plan.metric] for seed in plan.seeds}
+    values = list(test.values())
+    outcome = {
+        "tried": tried,
+        "learning_rate": best,
+        "test": test,
+        "mean": float(np.mean(values)),
+        "deviation": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
+    }
+    results.write_file(json.dumps(outcome, indent=2) + "\n", folder, "sweep.json")
+    return outcome
+
+
+def table(outcome: dict, metric: str = "accuracy") -> str:
+    """The outcome of `sweep` as a table in Markdown, in percent."""
+    rows = [f"| learning rate {rate:g}, held out | {value:.2%} |" for rate, value in outcome["tried"].items()]
+    rows += [f"| seed {seed}, test | {value:.2%} |" for seed, value in outcome["test"].items()]
+    best = f"**learning rate {outcome['learning_rate']:g}, test**"
+    rows.append(f"| {best} | **{outcome['mean']:.2%} ± {outcome['deviation']:.2%}** |")
+    return "\n".join([f"| | {metric} |", "|---|---|", *rows])
+
+
+def _with(recipe, folder, learning_rate, seed):
+    run = replace(recipe.run, folder=folder, seed=seed, resume=True)
+    return replace(recipe, run=run, optimizer=replace(recipe.optimizer, learning_rate=learning_rate))
+
+
+def _figures(recipe):
+    """Of a run, or of the folder of one that is finished, if that was of the same recipe."""
+    file = os.path.join(recipe.run.folder, results.METRICS)
+    if tf.io.gfile.exists(file):
+        open_run(recipe)
+        with tf.io.gfile.GFile(file) as content:
+            return json.load(content)
+    print(f"\n== {recipe.run.folder}")
+    return results.run(recipe)

@@ -1,0 +1,56 @@
+import json
+
+import pytest
+
+from keras_vit.cli.main import main
+from keras_vit.cli.train import find_recipe
+
+TOY = (
+    "--architecture.variant Ti/4 --architecture.depth 1 --architecture.width 12 --architecture.mlp-dim 24 "
+    "--architecture.num-heads 3 --data.image-size 8 --data.crop none --optimizer.warmup-steps 1 "
+    "--run.steps-per-execution 2 --total-steps 4"
+).split()
+
+
+def test_names_are_listed(capsys):
+    assert main(["train"]) == 0
+    assert "finetune-cifar10" in capsys.readouterr().out
+
+
+def test_a_recipe_by_name_and_again_from_its_file(data_dir, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = ["digits-masked-patch", "--data.data-dir", data_dir, *TOY]
+    assert main(["train", *arguments]) == 0
+    first = tmp_path / "runs" / "digits-masked-patch"
+    assert {"model.keras", "metrics.json", "recipe.json", "log.csv"} <= {file.name for file in first.iterdir()}
+    assert "4 updates" in capsys.readouterr().out
+    again = ["--run.folder", "again", "--run.checkpoint-steps", "2"]
+    assert main(["train", str(first / "recipe.json"), *again]) == 0
+    one, two = (json.loads((folder / "metrics.json").read_text()) for folder in (first, tmp_path / "again"))
+    assert one["loss"] == pytest.approx(two["loss"], abs=1e-6)
+
+    tuned = ["digits-finetune", "--data.data-dir", data_dir, "--total-steps", "4", "--optimizer.warmup-steps", "1"]
+    tuned += ["--data.image-size", "8", "--run.steps-per-execution", "2"]
+    assert main(["train", *tuned]) == 0
+    folder = tmp_path / "runs" / "digits-finetune"
+    assert (folder / "labels.txt").read_text().split() == [str(digit) for digit in range(10)]
+    assert 0 <= json.loads((folder / "metrics.json").read_text())["accuracy"] <= 1
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (["cifar10-scrach"], "Near: cifar10-scratch"),
+        (["nothing.json"], "nothing.json"),
+        (["jft-b16"], "--data.dataset"),
+        (["digits-masked-patch", "--data.batch-size", "0"], "batch"),
+    ],
+)
+def test_what_cannot_run_is_said(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", *arguments]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_the_recipe_of_a_name():
+    assert find_recipe("plain-s16-90").data.image_size == 224

@@ -1,0 +1,64 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from keras_vit.recipes import results, sweep
+from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
+
+
+@pytest.fixture
+def plan(data_dir, tmp_path):
+    recipe = Supervised(
+        architecture=Architecture("Ti/4", depth=1, width=12, mlp_dim=24, num_heads=3),
+        data=Data(dataset="digits", data_dir=data_dir, image_size=8, batch_size=16, crop="none", flip=False),
+        optimizer=Optimizer(name="adamw", warmup_steps=1),
+        run=Run(folder=str(tmp_path / "sweep"), steps_per_execution=5),
+        total_steps=5,
+    )
+    return sweep.Sweep(recipe, (0.0, 0.01), "train[:90%]", "train[90%:]", seeds=(0, 1))
+
+
+def test_the_best_rate_of_the_held_out_part_is_trained_on_all(plan, tmp_path):
+    outcome = sweep.sweep(plan)
+    assert outcome["tried"][0.01] > outcome["tried"][0.0] and outcome["learning_rate"] == 0.01
+    assert set(outcome["test"]) == {0, 1} and outcome["mean"] == pytest.approx(sum(outcome["test"].values()) / 2)
+    tuned, final = (
+        json.loads((tmp_path / "sweep" / name / "recipe.json").read_text()) for name in ("rate-0.01", "seed-1")
+    )
+    assert tuned["data"]["train_split"] == "train[:90%]" and tuned["data"]["test_split"] == "train[90%:]"
+    assert final["data"]["train_split"] == "train" and final["data"]["test_split"] == "test"
+    assert final["optimizer"]["learning_rate"] == 0.01 and final["run"]["seed"] == 1
+    text = sweep.table(outcome)
+    assert "| seed 1, test |" in text and "±" in text
+    assert json.loads((tmp_path / "sweep" / "sweep.json").read_text())["learning_rate"] == 0.01
+
+
+def test_what_is_finished_is_not_run_again(plan, tmp_path, monkeypatch):
+    figures = {"rate-0": 0.2, "rate-0.01": 0.5, "seed-0": 0.6, "seed-1": 0.8}
+    ran = []
+
+    def run(recipe):
+        name = recipe.run.folder.rpartition("/")[2]
+        ran.append(name)
+        return {"accuracy": figures[name]}
+
+    monkeypatch.setattr(results, "run", run)
+    finished = tmp_path / "sweep" / "rate-0.01"
+    finished.mkdir(parents=True)
+    (finished / "metrics.json").write_text('{"accuracy": 0.1}')
+    outcome = sweep.sweep(plan)
+    assert ran == ["rate-0", "seed-0", "seed-1"] and outcome["learning_rate"] == 0.0
+    assert outcome["deviation"] == pytest.approx(0.02**0.5)
+
+
+@pytest.mark.parametrize(
+    "change,message",
+    [
+        (lambda plan: replace(plan, recipe=replace(plan.recipe, run=Run())), "set run.folder"),
+        (lambda plan: replace(plan, learning_rates=()), "needs learning_rates and seeds"),
+    ],
+)
+def test_a_sweep_of_nothing_is_refused(plan, change, message):
+    with pytest.raises(ValueError, match=message):
+        sweep.sweep(change(plan))
