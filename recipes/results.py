@@ -7,6 +7,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from keras_vit.recipes.checkpoints import open_run
 from keras_vit.recipes.data import class_names, open_dataset
 from keras_vit.recipes.fit import evaluate, pretrain, train
 from keras_vit.recipes.recipe import MaskedPatch
@@ -39,6 +40,21 @@ def run(recipe) -> dict[str, float]:
     return metrics
 
 
+def finished(recipe) -> dict[str, float]:
+    """The figures of a run: from its folder, if it is finished there, else `run`.
+
+    Raises:
+        ValueError: The folder holds another recipe's run, or one that was broken off and the recipe does not resume.
+    """
+    file = os.path.join(recipe.run.folder, METRICS)
+    if tf.io.gfile.exists(file):
+        open_run(recipe)  # is it this recipe's?
+        with tf.io.gfile.GFile(file) as content:
+            return json.load(content)
+    print(f"\n== {recipe.run.folder}")
+    return run(recipe)
+
+
 def write_results(folder, model, metrics: dict, names=None):
     """Writes model.keras, labels.txt if there are names, and metrics.json."""
     with tempfile.TemporaryDirectory() as temporary:
@@ -54,6 +70,7 @@ def write_results(folder, model, metrics: dict, names=None):
 def write_file(content: bytes | str, folder, name):
     """Writes a file aside and renames it; `folder` may be on gs://."""
     content = content.encode() if isinstance(content, str) else content
+    tf.io.gfile.makedirs(folder)
     aside = os.path.join(folder, f".{name}.{os.getpid()}")
     with tf.io.gfile.GFile(aside, "wb") as out:
         out.write(content)

@@ -3,14 +3,11 @@ pictures, then train on all of them, three times.
 """
 
 import json
-import os
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import tensorflow as tf
 
 from keras_vit.recipes import results
-from keras_vit.recipes.checkpoints import open_run
 from keras_vit.recipes.recipe import Supervised
 
 
@@ -61,9 +58,12 @@ def sweep(plan: Sweep) -> dict:
     tried = {}
     for rate in plan.learning_rates:
         recipe = _with(plan.recipe, f"{folder}/rate-{rate:g}", rate, plan.recipe.run.seed)
-        tried[rate] = _figures(replace(recipe, data=held_out))[plan.metric]
+        tried[rate] = results.finished(replace(recipe, data=held_out))[plan.metric]
     best = max(tried, key=tried.get)
-    test = {seed: _figures(_with(plan.recipe, f"{folder}/seed-{seed}", best, seed))[plan.metric] for seed in plan.seeds}
+    test = {
+        seed: results.finished(_with(plan.recipe, f"{folder}/seed-{seed}", best, seed))[plan.metric]
+        for seed in plan.seeds
+    }
     values = list(test.values())
     outcome = {
         "tried": tried,
@@ -88,14 +88,3 @@ def table(outcome: dict, metric: str = "accuracy") -> str:
 def _with(recipe, folder, learning_rate, seed):
     run = replace(recipe.run, folder=folder, seed=seed, resume=True)
     return replace(recipe, run=run, optimizer=replace(recipe.optimizer, learning_rate=learning_rate))
-
-
-def _figures(recipe):
-    """Of a run, or of the folder of one that is finished, if that was of the same recipe."""
-    file = os.path.join(recipe.run.folder, results.METRICS)
-    if tf.io.gfile.exists(file):
-        open_run(recipe)
-        with tf.io.gfile.GFile(file) as content:
-            return json.load(content)
-    print(f"\n== {recipe.run.folder}")
-    return results.run(recipe)

@@ -19,11 +19,13 @@ def main(arguments: list[str] | None = None) -> int:
     from keras_vit.cli.prepare import Prepare
     from keras_vit.cli.sweep import Sweep
     from keras_vit.cli.train import Train
+    from keras_vit.cli.vtab import Vtab
 
     commands = {
         "demo": Demo,
         "train": Train,
         "sweep": Sweep,
+        "vtab": Vtab,
         "prepare": Prepare,
         "describe": Describe,
         "convert": Convert,

@@ -1,0 +1,53 @@
+"""`keras-vit vtab`: a checkpoint on the 19 tasks of VTAB-1k."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Vtab:
+    """Fine-tune a checkpoint on each task of VTAB-1k by the paper's recipe, and print its Table 9.
+
+    A task that was finished in the folder is not run again, one that was broken off goes on.
+
+    Args:
+        weights: What `keras_vit.load` takes.
+        folder: Of the runs, and of vtab.json.
+        data_dir: Where prepared data sets are kept; by default TensorFlow Datasets' own place.
+        tasks: Some of them; the means of groups need all.
+    """
+
+    weights: Annotated[str, tyro.conf.Positional]
+    folder: Path = Path("runs/vtab")
+    data_dir: str | None = None
+    tasks: tuple[str, ...] = ()
+
+    def run(self):
+        """Trains, and prints the table."""
+        import json
+
+        from keras_vit.recipes import results
+        from keras_vit.recipes.configs import RECIPES
+        from keras_vit.recipes.evaluation import vtab_means
+        from keras_vit.recipes.vtab import GROUPS, TASKS
+
+        if unknown := set(self.tasks) - set(TASKS):
+            raise ValueError(f"No task {', '.join(sorted(unknown))} in VTAB. Tasks: {', '.join(TASKS)}")
+        accuracies = {}
+        for name in self.tasks or TASKS:
+            recipe = RECIPES[f"vtab-{name}"]
+            run = replace(recipe.run, folder=str(self.folder / name), resume=True)
+            data = replace(recipe.data, data_dir=self.data_dir)
+            accuracies[name] = results.finished(replace(recipe, weights=self.weights, data=data, run=run))["accuracy"]
+        outcome = {"tasks": accuracies}
+        if not self.tasks:
+            outcome["means"] = vtab_means(accuracies, GROUPS)
+        results.write_file(json.dumps(outcome, indent=2) + "\n", str(self.folder), "vtab.json")
+        print("\n| task | group | accuracy, % |\n|---|---|---|")
+        for name, accuracy in accuracies.items():
+            print(f"| {TASKS[name].title} | {GROUPS[name]} | {100 * accuracy:.1f} |")
+        for group, mean in outcome.get("means", {}).items():
+            print(f"| **mean** | {group} | **{100 * mean:.2f}** |")
