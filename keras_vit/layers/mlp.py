@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_vit.layers.gelu import trained_gelu
+
 GELU_FORMS = ("tanh", "erf")
 
 
@@ -49,9 +51,14 @@ class Mlp(keras.layers.Layer):
         self.out.build((*input_shape[:-1], self.mlp_dim))
 
     def call(self, tokens, training=None):
-        hidden = ops.gelu(self.hidden(tokens), approximate=self.gelu == "tanh")  # (B, N, M)
+        hidden = self._activation(self.hidden(tokens), training)  # (B, N, M)
         output = self.out(self.dropout_hidden(hidden, training=training))  # (B, N, D)
         return self.dropout_out(output, training=training)
+
+    def _activation(self, hidden, training):
+        if training and self.gelu == "tanh":
+            return trained_gelu(hidden)
+        return ops.gelu(hidden, approximate=self.gelu == "tanh")
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -10,7 +10,8 @@ class LayerNorm(keras.layers.LayerNormalization):
 
     Keras computes x * a + (b - mean * a), which loses digits where |mean| is large against the deviation, the more so
     in integers; this form does not, is faster on a CPU (docs/results.md) and converts to operations that quantizers
-    know. Statistics are in float32 at least. Epsilon is 1e-6 as in the paper's code (Keras: 1e-3).
+    know. Statistics are in float32 at least. Epsilon is 1e-6 as in the paper's code (Keras: 1e-3). In training the
+    gradient is written out, see `trained_norm`; the numbers are the same.
 
     Input: (..., D). Output: (..., D).
     """
@@ -18,7 +19,9 @@ class LayerNorm(keras.layers.LayerNormalization):
     def __init__(self, epsilon=1e-6, **kwargs):
         super().__init__(epsilon=epsilon, **kwargs)
 
-    def call(self, inputs):
+    def call(self, inputs, training=None):
+        if training and self.scale and self.center:
+            return trained_norm(inputs, self.gamma, self.beta, self.epsilon, self.compute_dtype)
         precise = keras.backend.result_type(inputs.dtype, "float32")
         x = ops.cast(inputs, precise)
         centred = x - ops.mean(x, axis=-1, keepdims=True)
@@ -29,3 +32,40 @@ class LayerNorm(keras.layers.LayerNormalization):
         if self.center:
             output = output + ops.cast(self.beta, precise)
         return ops.cast(output, self.compute_dtype)
+
+
+def trained_norm(x, gamma, beta, epsilon, dtype):
+    """Layer normalisation over the last axis with a gradient written out, in fewer passes than derived step by step.
+
+    With g the upstream gradient times gamma and n the normalised x, that of x is (g - mean(g) - n mean(g n)) / sigma.
+    One tensor of the size of x is kept for it.
+
+    Args:
+        x: (..., D).
+        gamma, beta: (D,).
+        epsilon: Under the root.
+        dtype: Of the result, (..., D); all else is in float32 at least.
+    """
+    given = keras.backend.standardize_dtype(x.dtype)
+    precise = keras.backend.result_type(given, "float32")
+
+    @ops.custom_gradient
+    def norm(x, gamma, beta):
+        wide = ops.cast(x, precise)
+        centred = wide - ops.mean(wide, axis=-1, keepdims=True)
+        factor = ops.rsqrt(ops.mean(ops.square(centred), axis=-1, keepdims=True) + epsilon)  # (..., 1)
+        normalised = centred * factor
+
+        def gradient(upstream):
+            upstream = ops.cast(upstream, precise)
+            examples = tuple(range(len(x.shape) - 1))
+            scaled = upstream * gamma
+            slope = ops.mean(scaled * normalised, axis=-1, keepdims=True)  # (..., 1)
+            shift = ops.mean(scaled, axis=-1, keepdims=True)  # (..., 1)
+            for_x = (scaled - shift - normalised * slope) * factor
+            for_gamma = ops.sum(upstream * normalised, axis=examples)  # (D,)
+            return ops.cast(for_x, given), for_gamma, ops.sum(upstream, axis=examples)
+
+        return ops.cast(normalised * gamma + beta, dtype), gradient
+
+    return norm(x, ops.cast(gamma, precise), ops.cast(beta, precise))

@@ -1,0 +1,190 @@
+"""One training step of ViT-S/16 at 224 pixels on this machine: ours beside KerasHub's and transformers'.
+
+Needs, besides keras_vit[tensorflow]: pip install keras-hub torch transformers
+Command: python benchmarks/train_step.py --threads 1
+A step is the forward pass, the backward pass and AdamW, on 16 pictures and 1,000 classes. Each model lives in a process
+of its own; they take turns, so that whatever else the machine does falls on all. The ceiling is the rate of products of
+matrices of the model's sizes and nothing else, measured in the same turns; a step is taken as 3 x 9.2 GFLOP a picture.
+Images a second are of the process's CPU time times the threads with `--clock cpu`, which steadies a shared machine.
+"""
+
+import argparse
+import importlib.util
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+BATCH, SIZE, PATCH, CLASSES = 16, 224, 16, 1000
+DEPTH, WIDTH, HEADS, MLP_DIM = 12, 384, 6, 1536
+GFLOP_PER_PICTURE = 3 * 9.2
+PEERS = {"KerasHub": ("keras_hub",), "transformers": ("torch", "transformers")}
+CEILING = "matrix products"
+LIBRARIES = (CEILING, "KerasHub", "keras_vit", "transformers")
+
+
+def keras_step(build, precision, threads, jit):
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    import keras
+
+    keras.utils.set_random_seed(0)
+    model = build("mixed_bfloat16" if precision == "bfloat16" else "float32")
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.AdamW(1e-4), loss, jit_compile=jit)
+    model.optimizer.build(model.trainable_variables)
+    batch = tf.random.uniform((BATCH, SIZE, SIZE, 3), -1, 1), tf.random.uniform((BATCH,), 0, CLASSES, tf.int32)
+    batches = iter(tf.data.Dataset.from_tensors(batch).repeat())
+    model.make_train_function()
+    return lambda: float(model.train_function(batches)["loss"])
+
+
+def our_model(dtype):
+    import keras_vit
+
+    return keras_vit.ViT_S16(image_size=SIZE, num_classes=CLASSES, dtype=dtype)
+
+
+def hub_model(dtype):
+    import keras
+    from keras_hub.models import ViTBackbone
+
+    shape = {"num_layers": DEPTH, "num_heads": HEADS, "hidden_dim": WIDTH, "mlp_dim": MLP_DIM}
+    backbone = ViTBackbone((SIZE, SIZE, 3), PATCH, **shape, dtype=dtype)
+    logits = keras.layers.Dense(CLASSES, dtype="float32")(backbone.output[:, 0])
+    return keras.Model(backbone.input, logits)
+
+
+def torch_step(precision, threads):
+    import torch
+    from transformers import ViTConfig, ViTForImageClassification
+
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    shape = {"hidden_size": WIDTH, "num_attention_heads": HEADS, "intermediate_size": MLP_DIM}
+    config = ViTConfig(num_hidden_layers=DEPTH, image_size=SIZE, patch_size=PATCH, num_labels=CLASSES, **shape)
+    model = ViTForImageClassification(config).train()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+    pictures, labels = torch.rand(BATCH, 3, SIZE, SIZE) * 2 - 1, torch.randint(CLASSES, (BATCH,))
+
+    def step():
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            loss = torch.nn.functional.cross_entropy(model(pictures).logits.float(), labels)
+        loss.backward()
+        optimizer.step()
+        return float(loss.detach())
+
+    return step
+
+
+def ceiling_step(precision, threads):
+    """The products of the MLP's two Dense layers, forward and backward, as often as they hold the step's operations."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    tokens = BATCH * ((SIZE // PATCH) ** 2 + 1)
+    drawn = [tf.cast(tf.random.normal(shape), precision) for shape in ((tokens, WIDTH), (tokens, MLP_DIM))]
+    kernel = tf.cast(tf.random.normal((WIDTH, MLP_DIM)), precision)
+    repeats = round(BATCH * GFLOP_PER_PICTURE * 1e9 / (6 * tokens * WIDTH * MLP_DIM))
+
+    def step():
+        for _ in range(repeats):
+            tf.matmul(drawn[0], kernel)
+            tf.matmul(drawn[1], kernel, transpose_b=True)
+            last = tf.matmul(drawn[0], drawn[1], transpose_a=True)
+        return float(last[0, 0])
+
+    return step
+
+
+def serve(library, precision, mode, threads):
+    """Runs one step for each line of standard input and prints its seconds by the clock and of CPU time."""
+    if library == CEILING:
+        step = ceiling_step(precision, threads)
+    elif library == "transformers":
+        step = torch_step(precision, threads)
+    else:
+        build = our_model if library == "keras_vit" else hub_model
+        step = keras_step(build, precision, threads, jit=mode == "XLA")
+    step(), step()
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        wall, cpu = time.perf_counter(), time.process_time()
+        step()
+        print("seconds", time.perf_counter() - wall, time.process_time() - cpu, flush=True)
+
+
+def answer(server, word):
+    """The numbers of the next line that begins with the word; libraries print lines of their own."""
+    for line in server.stdout:
+        if line.startswith(word):
+            return [float(number) for number in line.split()[1:]]
+    raise SystemExit(f"A model's process ended with status {server.wait()}; its message is above.")
+
+
+def measure(cases, arguments):
+    """Seconds of every round for each case, in turns."""
+    servers = {}
+    try:
+        for case in cases:
+            command = [sys.executable, __file__, "--threads", str(arguments.threads), "--serve", *case]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+            servers[case] = subprocess.Popen(command, **pipes, env=environment)
+            answer(servers[case], "ready")
+        seconds = {case: [] for case in cases}
+        for _ in range(arguments.rounds):
+            for case, server in servers.items():
+                print(file=server.stdin, flush=True)
+                wall, cpu = answer(server, "seconds")
+                seconds[case].append(wall if arguments.clock == "wall" else cpu / arguments.threads)
+        return seconds
+    finally:
+        for server in servers.values():
+            server.stdin.close()
+            server.wait()
+
+
+def installed(library):
+    missing = [name for name in PEERS.get(library, ()) if importlib.util.find_spec(name) is None]
+    if missing:
+        print(f"{library} is left out: pip install {' '.join(missing).replace('_', '-')}", file=sys.stderr)
+    return not missing
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
+    parser.add_argument("--modes", nargs="+", choices=("graph", "XLA"), default=["graph"], help="of the Keras models")
+    parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        return serve(*arguments.serve, arguments.threads)
+    libraries = [library for library in LIBRARIES if installed(library)]
+    print("| | precision | images/s | ratio to KerasHub | share of the ceiling |\n|---|---|---|---|---|")
+    for precision in ("float32", "bfloat16"):
+        keras_modes = {name: arguments.modes for name in ("KerasHub", "keras_vit")}
+        cases = [(name, precision, mode) for name in libraries for mode in keras_modes.get(name, [""])]
+        report(measure(cases, arguments), arguments.modes[0])
+
+
+def report(seconds, first_mode):
+    for (library, precision, mode), own in seconds.items():
+        row = [f"{library} {mode if mode != 'graph' else ''}".strip(), precision]
+        row.append(f"{BATCH / statistics.median(own):.1f}")
+        for other in (("KerasHub", precision, first_mode), (CEILING, precision, "")):
+            # Of the two in the same turn.
+            pairs = zip(seconds.get(other, ()), own)
+            row.append(f"{statistics.median([a / b for a, b in pairs]):.2f}" if other in seconds else "")
+        print(f"| {' | '.join(row)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
