@@ -67,14 +67,19 @@ def corrupt_replaced(batches, size: int, total: int, max_corrupt: float):
     return _counted(batches, total, max_corrupt).map(batch, tf.data.AUTOTUNE)
 
 
-def corrupt_weightless(batches, size: int, total: int, max_corrupt: float):
-    """Full batches (images, labels, (size,) float32 weights): filled up with zeros of weight 0. See above."""
+def corrupt_weightless(batches, size: int, batch_size: int, total: int, max_corrupt: float):
+    """Full batches (images, labels, (size,) float32 weights): filled up with zeros of weight 0. See above.
+
+    All others have the same weight, so much above 1 that Keras, which divides the weighted losses of a batch by its
+    size, gives the mean loss of the pictures.
+    """
+    weight = -(-total // batch_size) * batch_size / total
 
     def full(kept, *values):
         return tuple(tf.pad(value, [[0, size - kept]] + [[0, 0]] * (len(value.shape) - 1)) for value in values)
 
     def batch(names, places, images, labels):
-        weights = tf.sequence_mask(tf.shape(places)[0], size, tf.float32)
+        weights = weight * tf.sequence_mask(tf.shape(places)[0], size, tf.float32)
         return *_if_short(size, full, places, images, labels), weights
 
     return _counted(batches, total, max_corrupt).map(batch, tf.data.AUTOTUNE)

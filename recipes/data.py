@@ -79,6 +79,7 @@ def evaluation_batches(
 
     Pictures are what `keras_vit.Preprocessing` of the recipe's fields makes of them. The last batch is filled up with
     pictures of weight 0, so that shapes are static and every picture counts once; a corrupt picture has weight 0 too.
+    The weight of all others makes Keras's mean loss that of the pictures.
     """
     total = count_chosen(data, dataset, split)
 
@@ -88,7 +89,7 @@ def evaluation_batches(
     examples = read_examples(data, dataset, split, 0).enumerate()
     size = _part(data, host)
     batches = prepared_batches(examples, data.batch_size, prepare, host[0], size)
-    batches = corrupt_weightless(batches, size, total, data.max_corrupt)
+    batches = corrupt_weightless(batches, size, data.batch_size, total, data.max_corrupt)
     # Keras warns of data that ends without having said when.
     batches = batches.apply(tf.data.experimental.assert_cardinality(-(-total // data.batch_size)))
     return _distributable(batches.prefetch(tf.data.AUTOTUNE))
