@@ -1,11 +1,14 @@
 """One block of the Transformer encoder. B batch, N tokens, D width, K heads."""
 
+from functools import partial
+
 import keras
 
 from keras_vit.layers.attention import SelfAttention
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp import Mlp
 from keras_vit.layers.norm import LayerNorm
+from keras_vit.layers.remat import recompute, remat_of_layers, seed_generators
 from keras_vit.layers.stochastic_depth import StochasticDepth
 
 
@@ -25,6 +28,8 @@ class EncoderBlock(keras.layers.Layer):
         epsilon: Of the layer normalisations; 1e-6 in the paper's code.
         layer_scale: First value of the factors on both residual branches, see `LayerScale`; None for none.
         qk_norm, relative_positions: See `SelfAttention`.
+        remat: What is computed anew in the backward pass instead of kept in memory: None, "mlp" or "attention" (that
+            branch with its normalisation), or "block". See `recompute`.
         seed: Seed of all dropout in the block.
 
     Raises:
@@ -43,6 +48,7 @@ class EncoderBlock(keras.layers.Layer):
         layer_scale=None,
         qk_norm=False,
         relative_positions=False,
+        remat=None,
         seed=None,
         **kwargs,
     ):
@@ -58,8 +64,10 @@ class EncoderBlock(keras.layers.Layer):
             "layer_scale": layer_scale,
             "qk_norm": qk_norm,
             "relative_positions": relative_positions,
+            "remat": remat,
             "seed": seed,
         }
+        (self.remat,) = remat_of_layers([remat], 1)
         dtype = self.dtype_policy
         seeds = [None] * 5 if seed is None else [seed + i for i in range(5)]
         self.norm_attention = LayerNorm(epsilon, dtype=dtype, name="norm_attention")
@@ -84,16 +92,46 @@ class EncoderBlock(keras.layers.Layer):
                 layer.build(input_shape)
 
     def call(self, tokens, training=None, return_attention=False):
-        branch, weights = self.attention(self.norm_attention(tokens), training=training, return_attention=True)
+        remat = self.remat if training and not return_attention else None
+        if remat == "block":
+            random = (*self._random_in_attention(), self.drop_attention, *self._random_in_mlp(), self.drop_mlp)
+            return recompute(lambda x: self._branches(x, None, True)[0], tokens, seed_generators(random))
+        tokens, weights = self._branches(tokens, remat, training, return_attention)
+        return (tokens, weights) if return_attention else tokens
+
+    def _branches(self, tokens, remat, training, return_attention=False):
+        attend, think = partial(self._attend, training=training), partial(self._think, training=training)
+        weights = None
+        if return_attention:
+            branch, weights = attend(tokens, return_attention=True)
+        elif remat == "attention":
+            branch = recompute(attend, tokens, seed_generators(self._random_in_attention()))
+        else:
+            branch = attend(tokens)
+        tokens = tokens + self.drop_attention(branch, training=training)  # (B, N, D)
+        if remat == "mlp":
+            branch = recompute(think, tokens, seed_generators(self._random_in_mlp()))
+        else:
+            branch = think(tokens)
+        return tokens + self.drop_mlp(branch, training=training), weights  # (B, N, D)
+
+    def _attend(self, tokens, training, return_attention=False):
+        found = self.attention(self.norm_attention(tokens), training=training, return_attention=return_attention)
+        branch, weights = found if return_attention else (found, None)
         branch = self.dropout(branch, training=training)
         if self.scale_attention is not None:
             branch = self.scale_attention(branch)
-        tokens = tokens + self.drop_attention(branch, training=training)  # (B, N, D)
+        return (branch, weights) if return_attention else branch
+
+    def _think(self, tokens, training):
         branch = self.mlp(self.norm_mlp(tokens), training=training)
-        if self.scale_mlp is not None:
-            branch = self.scale_mlp(branch)
-        tokens = tokens + self.drop_mlp(branch, training=training)  # (B, N, D)
-        return (tokens, weights) if return_attention else tokens
+        return branch if self.scale_mlp is None else self.scale_mlp(branch)
+
+    def _random_in_attention(self):
+        return self.attention.dropout, self.dropout
+
+    def _random_in_mlp(self):
+        return self.mlp.dropout_hidden, self.mlp.dropout_out
 
     def compute_output_shape(self, input_shape):
         return input_shape

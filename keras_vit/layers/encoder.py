@@ -6,6 +6,7 @@ from keras import ops
 from keras_vit.layers.axial import AxialBlock
 from keras_vit.layers.block import EncoderBlock
 from keras_vit.layers.norm import LayerNorm
+from keras_vit.layers.remat import remat_of_layers
 
 # Seeds that each block draws from the encoder's: the blocks' masks are independent, and a seed fixes them all.
 SEEDS_PER_BLOCK = 16
@@ -25,6 +26,7 @@ class Encoder(keras.layers.Layer):
         final_norm: Whether there is a normalisation at the end; without one a model normalises what it pooled.
         axial_grid: (h, w) for blocks that attend along rows, then columns, see `AxialBlock`; None for all tokens.
         prefix_tokens: Tokens before the patches, for axial blocks.
+        remat: See `EncoderBlock`; one for all blocks, or a list of one for each.
         seed: Seed of all dropout in the encoder.
     """
 
@@ -44,6 +46,7 @@ class Encoder(keras.layers.Layer):
         final_norm=True,
         axial_grid=None,
         prefix_tokens=0,
+        remat=None,
         seed=None,
         **kwargs,
     ):
@@ -60,7 +63,8 @@ class Encoder(keras.layers.Layer):
             "relative_positions": relative_positions,
         }
         axial = {"axial_grid": axial_grid and tuple(axial_grid), "prefix_tokens": prefix_tokens}
-        rest = {"stochastic_depth": stochastic_depth, "final_norm": final_norm, "seed": seed}
+        remat_of_block = remat_of_layers(remat, depth)
+        rest = {"stochastic_depth": stochastic_depth, "final_norm": final_norm, "remat": remat, "seed": seed}
         self.config = {"depth": depth, **block, **axial, **rest}
         if axial_grid:
             block |= {"grid": axial_grid, "prefix_tokens": prefix_tokens}
@@ -68,6 +72,7 @@ class Encoder(keras.layers.Layer):
             (AxialBlock if axial_grid else EncoderBlock)(
                 **block,
                 stochastic_depth=stochastic_depth * i / max(depth - 1, 1),
+                remat=remat_of_block[i],
                 seed=None if seed is None else seed + SEEDS_PER_BLOCK * i,
                 dtype=self.dtype_policy,
                 name=f"block_{i}",

@@ -27,13 +27,13 @@ class StochasticDepth(keras.layers.Layer):
         self.rate = rate
         self.seed = seed
         # As keras.layers.Dropout: no random state for a layer that never draws.
-        self.generator = keras.random.SeedGenerator(seed) if rate else None
+        self.seed_generator = keras.random.SeedGenerator(seed) if rate else None
 
     def call(self, branch, training=None):
         if not training or not self.rate:
             return branch
         shape = (ops.shape(branch)[0], *(1 for _ in branch.shape[1:]))
-        draw = keras.random.uniform(shape, seed=self.generator)  # (B, 1, ...)
+        draw = keras.random.uniform(shape, seed=self.seed_generator)  # (B, 1, ...)
         keep = ops.cast(draw >= self.rate, branch.dtype)
         return branch * keep / (1.0 - self.rate)
 

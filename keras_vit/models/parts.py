@@ -71,7 +71,7 @@ def encoder(arguments, dtype):
     shared = ("depth", "num_heads", "mlp_dim", "dropout", "attention_dropout", "stochastic_depth", "gelu", "epsilon")
     seed = arguments["seed"]
     return Encoder(
-        **{name: arguments[name] for name in (*shared, "layer_scale", "qk_norm")},
+        **{name: arguments[name] for name in (*shared, "layer_scale", "qk_norm", "remat")},
         relative_positions=arguments["position_embedding"] == "relative",
         final_norm=not arguments["norm_after_pooling"],
         axial_grid=patch_grid(arguments["image_size"], arguments["patch_size"]) if arguments["axial"] else None,

@@ -52,6 +52,8 @@ class VisionTransformer(keras.Model):
         layer_scale: First value of learnable factors on the residual branches (arXiv 2103.17239); None for none.
         qk_norm: Whether queries and keys are normalised (arXiv 2302.05442).
         norm_after_pooling: Whether the last normalisation comes after pooling (timm's `fc_norm`), not before.
+        remat: What the backward pass of a training step computes anew, to save memory: None, "mlp", "attention",
+            "block", or a list of these, one for each block; see `EncoderBlock`. The numbers are the same.
         preprocessing: A `Preprocessing` or its config: how `preprocess` makes pictures ready. By default they are
             squashed to the model's size and scaled to [-1, 1].
         seed: Seed of all dropout.
@@ -90,6 +92,7 @@ class VisionTransformer(keras.Model):
         layer_scale=None,
         qk_norm=False,
         norm_after_pooling=False,
+        remat=None,
         preprocessing=None,
         seed=None,
         **kwargs,

@@ -57,7 +57,7 @@ def test_order_of_tokens_does_not_matter_without_positions():
 def test_blocks_take_the_encoders_options():
     encoder = Encoder(2, 3, 24, 0.1, 0.2, gelu="erf", epsilon=1e-3, layer_scale=0.1, qk_norm=True)
     other = Encoder(2, 3, 24, relative_positions=True)
-    own = ("stochastic_depth", "seed")
+    own = ("stochastic_depth", "remat", "seed")
     for block in encoder.blocks:
         options = {name: value for name, value in encoder.config.items() if name in block.config and name not in own}
         assert block.config | options == block.config and block.attention.query_norm.epsilon == 1e-3

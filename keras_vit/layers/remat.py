@@ -1,0 +1,113 @@
+"""Recomputation: of a part of the model only its input is kept for the backward pass, which computes the rest anew.
+
+On TensorFlow, `keras.remat` (`tf.recompute_grad`) saves nothing once XLA compiles the step: XLA finds both computations
+alike and merges them. A barrier on the backward pass's inputs keeps them apart. The barrier exists only for XLA; in
+other graphs a control dependency does the same.
+"""
+
+from contextlib import contextmanager
+
+import keras
+from keras import tree
+
+REMAT = (None, "mlp", "attention", "block")
+
+
+def remat_of_layers(remat, depth: int) -> list:
+    """What each of `depth` blocks recomputes: `remat` for all of them, or one entry a block.
+
+    Raises:
+        ValueError: An unknown name, or a list of another length.
+    """
+    each = list(remat) if isinstance(remat, (list, tuple)) else [remat] * depth
+    if len(each) != depth or any(one not in REMAT for one in each):
+        raise ValueError(
+            f"`remat` must be None, 'mlp', 'attention' or 'block', or a list of these for the {depth} blocks. "
+            f"Received: {remat!r}"
+        )
+    return each
+
+
+def recompute(function, x, generators=()):
+    """function(x), of which only x is kept for the backward pass.
+
+    Args:
+        function: From a tensor to a tensor; may use weights and draw random numbers.
+        x: Tensor.
+        generators: The `keras.random.SeedGenerator`s that the function draws from, once each: it draws the same again.
+    """
+    seeds = [generator.next() for generator in generators]
+
+    def replayed(x):
+        with _fixed(generators, seeds):
+            return function(x)
+
+    if keras.backend.backend() != "tensorflow":
+        return keras.remat(replayed)(x)
+    return _recompute_in_tensorflow(replayed, x)
+
+
+def seed_generators(layers) -> list:
+    """Those of dropout layers that draw at all."""
+    found = [getattr(layer, "seed_generator", None) for layer in layers]
+    return [generator for generator in found if generator is not None]
+
+
+@contextmanager
+def _fixed(generators, seeds):
+    """Gives generators a seed to draw instead of their next one."""
+    for generator, seed in zip(generators, seeds):
+        generator.next = lambda ordered=True, seed=seed: seed
+    try:
+        yield
+    finally:
+        for generator in generators:
+            del generator.next
+
+
+def _recompute_in_tensorflow(function, x):
+    import tensorflow as tf
+
+    @tf.custom_gradient
+    def run(x):
+        def gradient(upstream, variables=()):
+            again, upstream = apart(x, upstream)
+            with tf.GradientTape() as tape:
+                tape.watch(again)
+                output = function(again)
+            for_x, for_variables = tape.gradient(output, (again, list(variables)), upstream)
+            return (for_x, for_variables) if variables else for_x
+
+        return function(x), gradient
+
+    return run(x)
+
+
+def apart(kept, upstream):
+    """Both as they are, such that no compiler merges what is computed from them with what was computed before.
+
+    Args:
+        kept: Tensors of the forward pass, nested.
+        upstream: Gradients, nested, which only the backward pass has.
+    """
+    import tensorflow as tf
+
+    if tf.executing_eagerly():
+        return kept, upstream
+    if not compiled_by_xla():
+        with tf.control_dependencies(tree.flatten(upstream)):
+            return tree.map_structure(tf.identity, kept), upstream
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+    both = (kept, upstream)
+    return tree.pack_sequence_as(both, gen_xla_ops.xla_optimization_barrier(input=tree.flatten(both)))
+
+
+def compiled_by_xla() -> bool:
+    """Whether what is traced now will be compiled by XLA: within `jit_compile=True`, or under `TPUStrategy`."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+    from tensorflow.python.ops import control_flow_util
+
+    return not tf.executing_eagerly() and control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())

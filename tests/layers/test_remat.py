@@ -1,0 +1,100 @@
+"""Recomputation changes memory and nothing else: eagerly, in graphs, under XLA and strategies, with dropout."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from keras_vit.layers.remat import REMAT, remat_of_layers
+
+SIZES = {"image_size": 8, "patch_size": 4, "width": 12, "mlp_dim": 24, "num_heads": 3, "num_classes": 5}
+IMAGES = np.random.default_rng(0).uniform(-1, 1, (4, 8, 8, 3)).astype("float32")
+LABELS = np.array([0, 1, 2, 3])
+
+
+def make(remat, **options):
+    """Two blocks with dropout everywhere; the same weights and seeds whatever `remat` is."""
+    keras.utils.set_random_seed(1)
+    noise = {"dropout": 0.2, "attention_dropout": 0.1, "stochastic_depth": 0.3, "layer_scale": 0.5}
+    model = keras_vit.VisionTransformer(**SIZES, depth=2, seed=3, remat=remat, **noise | options)
+    model.head.kernel.assign(np.random.default_rng(2).standard_normal(model.head.kernel.shape))
+    return model
+
+
+def gradients(model, images=IMAGES):
+    with tf.GradientTape() as tape:
+        logits = model(images, training=True)
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(LABELS, logits))
+    return [loss, *tape.gradient(loss, model.trainable_variables)]
+
+
+WAYS = {
+    "eager": lambda model: gradients(model),
+    "graph": lambda model: tf.function(lambda: gradients(model))(),
+    "xla": lambda model: tf.function(lambda: gradients(model), jit_compile=True)(),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("remat", [*REMAT[1:], ["block", None], ["mlp", "attention"]], ids=str)
+def test_gradients_are_the_same_with_the_same_masks(remat, way):
+    plain, saving = make(None), make(remat)
+    for _ in range(2):  # the second time other masks
+        for one, other in zip(WAYS[way](plain), WAYS[way](saving)):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    states = [np.asarray(v) for model in (plain, saving) for v in model.variables if "seed_generator_state" in v.path]
+    np.testing.assert_array_equal(states[: len(states) // 2], states[len(states) // 2 :])
+
+
+def test_masks_differ_from_call_to_call():
+    model = make("block")
+    assert float(gradients(model)[0]) != float(gradients(model)[0])
+
+
+@pytest.mark.parametrize("remat", ["attention", "block"])
+def test_mixed_precision(remat):
+    plain, saving = (make(which, dtype="mixed_bfloat16") for which in (None, remat))
+    for one, other in zip(WAYS["graph"](plain), WAYS["graph"](saving)):
+        np.testing.assert_allclose(np.asarray(one, "float32"), np.asarray(other, "float32"), atol=2e-2)
+
+
+def test_fit_under_a_strategy():
+    found = []
+    for remat in (None, "block"):
+        with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+            model = make(remat)
+            model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        model.fit(IMAGES, LABELS, batch_size=4, epochs=2, shuffle=False, verbose=0)
+        found.append(model.get_weights())
+    for one, other in zip(*found):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_the_forward_pass_runs_twice_in_a_graph_that_is_not_compiled():
+    def products(remat):
+        model = make(remat)
+        graph = tf.function(lambda: gradients(model)).get_concrete_function().graph
+        return sum(operation.type in ("MatMul", "BatchMatMulV2") for operation in graph.get_operations())
+
+    assert products("block") - products(None) >= 2 * 6  # qkv, logits, values, out, hidden, out
+
+
+def test_axial_blocks_take_it_too():
+    plain, saving = (make(remat, axial=True) for remat in (None, "block"))
+    for one, other in zip(WAYS["graph"](plain), WAYS["graph"](saving)):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_it_is_saved_and_attention_is_still_to_be_had(tmp_path):
+    model = make("block")
+    model.save(tmp_path / "model.keras")
+    loaded = keras_vit.load(str(tmp_path / "model.keras"))
+    assert loaded.arguments["remat"] == "block" and loaded.encoder.blocks[1].remat == "block"
+    np.testing.assert_allclose(loaded.attention_maps(IMAGES), model.attention_maps(IMAGES), atol=1e-6)
+
+
+@pytest.mark.parametrize("remat", ["all", ["block"], ["block", "none"], 3])
+def test_other_values_are_refused(remat):
+    with pytest.raises(ValueError, match="`remat` must be None, 'mlp', 'attention' or 'block', or a list of these"):
+        remat_of_layers(remat, 2)
