@@ -1,6 +1,7 @@
 """`keras-vit <command>`: the sub-commands are typed dataclasses; tyro makes their options and help texts."""
 
 import sys
+from dataclasses import replace
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -16,6 +17,7 @@ def main(arguments: list[str] | None = None) -> int:
     from keras_vit.cli.doctor import Doctor
     from keras_vit.cli.evaluate import Evaluate
     from keras_vit.cli.few_shot import FewShot
+    from keras_vit.cli.preflight import Preflight
     from keras_vit.cli.prepare import Prepare
     from keras_vit.cli.sweep import Sweep
     from keras_vit.cli.train import Train
@@ -26,6 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
         "train": Train,
         "sweep": Sweep,
         "vtab": Vtab,
+        "preflight": Preflight,
         "prepare": Prepare,
         "describe": Describe,
         "convert": Convert,
@@ -38,6 +41,10 @@ def main(arguments: list[str] | None = None) -> int:
         # What can be changed depends on the recipe, so that these two read the rest themselves.
         command = commands[arguments[0]](arguments[1], tuple(arguments[2:]))
     try:
+        if arguments[:1] == ["preflight"]:
+            prog = "keras-vit preflight"
+            command, changes = tyro.cli(Preflight, prog=prog, args=arguments[1:], return_unknown_args=True)
+            command = replace(command, changes=tuple(changes))
         command = command or tyro.extras.subcommand_cli_from_dict(
             commands, prog="keras-vit", description="The Vision Transformer for Keras.", args=arguments
         )

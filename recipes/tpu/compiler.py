@@ -1,0 +1,115 @@
+"""The TPU's compiler, called without a TPU: every private name of jax and libtpu that we use is in this file.
+
+`jax.experimental.topologies` describes a slice that is not there; its devices' client compiles for it. `process.py`
+runs this file as a program, in an environment that would do harm to one that uses TensorFlow or a TPU.
+"""
+
+import importlib.metadata
+import json
+import resource
+import sys
+from pathlib import Path
+
+import numpy as np
+
+WRITTEN_FOR = {"jax": "0.10", "jaxlib": "0.10", "libtpu": "0.0"}
+
+
+def check_versions() -> dict[str, str]:
+    """Versions of the packages that compile.
+
+    Raises:
+        ImportError: One is missing, or another than this file was written for.
+    """
+    versions = {}
+    for package, wanted in WRITTEN_FOR.items():
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError as error:
+            raise ImportError(f"Preflight needs {package}: pip install 'keras_vit[preflight]'") from error
+        if not f"{versions[package]}.".startswith(f"{wanted}."):
+            raise ImportError(
+                f"Preflight calls functions of {package} that are not public and was written for {wanted}. Found: "
+                f"{versions[package]}. In an environment of its own: pip install 'keras_vit[preflight]'"
+            )
+    return versions
+
+
+def compile_program(hlo: bytes, topology: str, replicas: int) -> dict:
+    """Compiles a program for a slice of a TPU.
+
+    Args:
+        hlo: A serialised HloModuleProto, as TensorFlow's `experimental_get_compiler_ir` gives it.
+        topology: Such as "v5e:2x4".
+        replicas: Devices that run the program together; all of the slice, or 1.
+
+    Returns:
+        "memory": bytes by kind; "flops", "bytes": of a step on a device, as the compiler counts them; "schedule": the
+        compiled program as text, in the order in which it runs. Or "error": the compiler's reason.
+
+    Raises:
+        ValueError: The topology is not one of libtpu's.
+    """
+    from jax._src.interpreters import mlir as jax_mlir
+    from jaxlib import _jax, xla_client
+    from jaxlib.mlir import ir
+
+    devices = _devices(topology)[:replicas]
+    options = xla_client.CompileOptions()
+    options.num_replicas = replicas
+    options.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id] for device in devices]))
+    with jax_mlir.make_ir_context():
+        module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo))
+        _drop_copies(module.operation)
+        try:
+            compiled = devices[0].client.compile(module, xla_client.DeviceList(tuple(devices)), options)
+        except _jax.JaxRuntimeError as error:
+            return {"error": str(error)}
+    memory, costs = compiled.get_compiled_memory_stats(), compiled.cost_analysis()
+    kinds = ("argument", "output", "alias", "temp", "generated_code")
+    return {
+        "memory": {kind: getattr(memory, f"{kind}_size_in_bytes") for kind in kinds},
+        "flops": costs["flops"],
+        "bytes": costs["bytes accessed"],
+        "schedule": compiled.hlo_modules()[0].to_string(),
+    }
+
+
+def _devices(topology):
+    from jax.experimental import topologies
+
+    # One chip: a slice of a host, of which one is used.
+    name, sides = topology.split(":")
+    whole = {"1": "2x2x1" if name in ("v4", "v5p") else "2x2"}.get(sides, sides)
+    try:
+        return topologies.get_topology_desc(f"{name}:{whole}", "tpu").devices
+    except Exception as error:  # of several kinds, as libtpu sees fit
+        raise ValueError(f"libtpu has no topology {topology!r}: {str(error).splitlines()[0]}") from error
+
+
+def _drop_copies(operation):
+    """TensorFlow's bridge leaves `mhlo.copy`, which the TPU's compiler does not take and which changes nothing."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in list(block.operations):
+                _drop_copies(inner.operation)
+                if inner.operation.name == "mhlo.copy":
+                    inner.operation.results[0].replace_all_uses_with(inner.operation.operands[0])
+                    inner.operation.erase()
+
+
+def main(folder: str):
+    """Compiles folder/program.hlo as folder/job.json says, into folder/result.json and folder/schedule.txt."""
+    folder = Path(folder)
+    job = json.loads((folder / "job.json").read_text())
+    result = compile_program((folder / "program.hlo").read_bytes(), job["topology"], job["replicas"])
+    (folder / "schedule.txt").write_text(result.pop("schedule", ""))
+    result["peak_memory"] = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    (folder / "result.json").write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1])
+    except ValueError as error:
+        sys.exit(str(error))

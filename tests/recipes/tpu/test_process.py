@@ -1,0 +1,64 @@
+import os
+
+import keras
+import pytest
+import tensorflow as tf
+
+from keras_vit.recipes.tpu import compiler, process
+from keras_vit.recipes.tpu.lower import lower
+from keras_vit.recipes.tpu.steps import inference_step
+
+
+@pytest.fixture(scope="module")
+def hlo():
+    """A product of matrices: 2 * 8 * 256 * 128 operations."""
+    model = keras.Sequential([keras.Input((256,)), keras.layers.Dense(128, use_bias=False)])
+    return lower(inference_step(model), (tf.TensorSpec((8, 256)),)).hlo
+
+
+def test_a_program_is_compiled_for_a_chip_that_is_not_there(hlo):
+    before = dict(os.environ)
+    said = []
+    answer = process.compile_elsewhere(hlo, "v5e:1", 1, said.append)
+    assert answer["flops"] == pytest.approx(2 * 8 * 256 * 128, rel=0.01)
+    assert answer["memory"]["argument"] >= 4 * (8 * 256 + 256 * 128)
+    assert answer["schedule"].startswith("HloModule") and answer["seconds"] > 0
+    assert 1e8 < answer["peak_memory"] < 6e9
+    assert os.environ == before
+
+
+def test_an_unknown_slice_is_the_users_error(hlo):
+    with pytest.raises(ValueError, match="libtpu has no topology 'v5e:3x5'"):
+        process.compile_elsewhere(hlo, "v5e:3x5", 1)
+
+
+def test_a_crash_of_the_compiler_ends_nothing_else():
+    with pytest.raises(RuntimeError, match="compiler ended with status.*Its last words"):
+        process.compile_elsewhere(b"no program", "v5e:1", 1)
+
+
+def test_ctrl_c_leaves_no_process_behind(hlo, monkeypatch):
+    started = []
+    popen = process.subprocess.Popen
+
+    def start(*arguments, **options):
+        started.append(popen(["sleep", "60"], start_new_session=True))
+        return started[0]
+
+    def interrupt(text):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(process.subprocess, "Popen", start)
+    with pytest.raises(KeyboardInterrupt):
+        process.compile_elsewhere(hlo, "v5e:1", 1, interrupt)
+    assert started[0].poll() is not None
+
+
+def test_another_version_is_told_before_anything_crashes(monkeypatch):
+    monkeypatch.setitem(compiler.WRITTEN_FOR, "jax", "0.4")
+    with pytest.raises(ImportError, match=r"jax .*written for 0\.4\. Found: 0\.10.*keras_vit\[preflight\]"):
+        compiler.check_versions()
+    monkeypatch.setitem(compiler.WRITTEN_FOR, "no-such-package", "1")
+    monkeypatch.delitem(compiler.WRITTEN_FOR, "jax")
+    with pytest.raises(ImportError, match="Preflight needs no-such-package"):
+        compiler.check_versions()
