@@ -15,7 +15,7 @@ import zipfile
 import numpy as np
 from PIL import Image, ImageOps
 
-from keras_vit.recipes.duplicates import KnownPictures, fingerprint
+from keras_vit.recipes.prepare.duplicates import KnownPictures, fingerprint
 
 THRESHOLDS = (10, 40, 50, 60, 64, 70)
 

@@ -19,8 +19,8 @@ from official.vision.configs import common
 from official.vision.dataloaders.classification_input import Parser
 
 from keras_vit.recipes.data import training_batches
-from keras_vit.recipes.datasets import PictureDataset
-from keras_vit.recipes.decode import inception_window
+from keras_vit.recipes.data.datasets import PictureDataset
+from keras_vit.recipes.data.decode import inception_window
 from keras_vit.recipes.recipe import Augment, Data
 
 IMAGES, SIZE, BATCH = 1_000, 224, 100

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.recipes.run_folder import claim_folder, find_checkpoints, list_folder, reason
+from keras_vit.recipes.run_folder import find_checkpoints, list_folder, reason
 from keras_vit.recipes.workers import Workers
 
 # What a run exits with after SIGTERM, once it has saved: "try again later" (EX_TEMPFAIL of sysexits.h).
@@ -166,12 +166,9 @@ class Checkpoints(keras.callbacks.Callback):
                 tf.io.gfile.rmtree(os.path.join(self.folder, name))
 
 
-def open_run(recipe) -> Checkpoints | None:
-    """The checkpoints of a recipe's folder, with the recipe beside them, see `claim_folder`; None if it names none."""
-    if recipe.run.folder is None:
-        return None
-    claim_folder(recipe)
-    return Checkpoints(recipe.run.folder, recipe.run.checkpoint_steps, recipe.run.keep_checkpoints)
+def open_run(run) -> Checkpoints | None:
+    """The checkpoints of a recipe's `run`, in its folder; None if it names none."""
+    return Checkpoints(run.folder, run.checkpoint_steps, run.keep_checkpoints) if run.folder else None
 
 
 def _states(variables) -> dict:

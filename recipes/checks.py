@@ -1,20 +1,21 @@
 """What cannot work in a run, said before anything slow."""
 
 import os
-import uuid
 
 import tensorflow as tf
 
 from keras_vit.recipes.accumulation import check_parts
 from keras_vit.recipes.data import class_names, count_examples
 from keras_vit.recipes.recipe import Distillation, MaskedPatch, Supervised
+from keras_vit.recipes.run_folder import claim_folder
+from keras_vit.recipes.workers import Workers
 
 
 def check_recipe(recipe, strategy: tf.distribute.Strategy):
     """Raises ValueError for what a recipe's fields show to be wrong; reads no data and builds no model.
 
     A batch that does not go into replicas and parts, a length that is missing or given twice, a warm-up as long as the
-    run, a teacher that is not there, a folder that cannot be written.
+    run, a teacher that is not there. The run's folder is claimed here, see `claim_folder`.
     """
     _check_counts(recipe)
     check_parts(recipe.data.batch_size, strategy.num_replicas_in_sync, recipe.optimizer.accumulation_steps)
@@ -28,7 +29,7 @@ def check_recipe(recipe, strategy: tf.distribute.Strategy):
     if isinstance(recipe, Distillation):
         _check_teacher(recipe)
     if recipe.run.folder is not None:
-        _check_folder(recipe.run.folder)
+        claim_folder(recipe, Workers(strategy).chief)
     elif recipe.run.tensorboard:
         raise ValueError("TensorBoard's files need a place. Name a run.folder, or leave run.tensorboard off.")
 
@@ -88,17 +89,3 @@ def _check_teacher(recipe):
         raise ValueError(
             f"Distillation needs a teacher, a .keras file or the folder of a SavedModel. Received: {recipe.teacher!r}"
         )
-
-
-def _check_folder(folder):
-    trial = os.path.join(folder, f".writable.{uuid.uuid4().hex}")
-    try:
-        tf.io.gfile.makedirs(folder)
-        with tf.io.gfile.GFile(trial, "w") as file:
-            file.write("x")
-        tf.io.gfile.remove(trial)
-    except (tf.errors.OpError, OSError) as error:
-        raise ValueError(
-            f"The folder {folder} cannot be written: {getattr(error, 'message', error)}. Choose another run.folder, or "
-            "mend its permissions."
-        ) from error

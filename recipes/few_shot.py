@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from keras_vit.recipes.data import class_names, decoded_pictures, open_dataset
+from keras_vit.recipes.data.examples import read_labels
 from keras_vit.recipes.recipe import Data
 
 # big_vision, evaluators/fewshot_lsr.py: a constant feature so large that the penalty hardly holds the bias.
@@ -39,15 +40,17 @@ def few_shot(model, recipe: FewShot) -> dict[int, list[float]]:
         recipe: What to evaluate on.
 
     Raises:
-        ValueError: A class has fewer pictures than the most shots, or a split is missing.
+        ValueError: A class has fewer pictures than the most shots, a split is missing, or a chosen picture is corrupt.
     """
     builder = open_dataset(recipe.data)
     classes = len(class_names(builder))
-    labels = np.concatenate([labels for _, labels in decoded_pictures(builder, recipe.data.train_split, 1024)])
+    labels = read_labels(builder, recipe.data.train_split)
     chosen = {seed: choose_shots(labels, max(recipe.shots), classes, seed) for seed in recipe.seeds}
     needed = np.unique(np.concatenate([number.ravel() for number in chosen.values()]))
-    train, _ = _features(model, builder, recipe.data.train_split, recipe.batch_size, needed)
-    test, answers = _features(model, builder, recipe.data.test_split, recipe.batch_size)
+    # Without exception: the others would get each other's labels.
+    of_train = decoded_pictures(builder, recipe.data.train_split, recipe.batch_size, max_corrupt=0, numbers=needed)
+    train, _ = _features(model, of_train)
+    test, answers = _features(model, decoded_pictures(builder, recipe.data.test_split, recipe.batch_size))
     place = {number: i for i, number in enumerate(needed)}
     accuracies = {}
     for shots in recipe.shots:
@@ -97,15 +100,10 @@ def least_squares(train, labels, test, classes: int, l2: float) -> np.ndarray:
     return test @ np.linalg.solve(train.T @ train + l2 * np.eye(width), train.T @ targets)
 
 
-def _features(model, builder, split, batch_size, wanted=None):
-    """Features (n, D) in float64 and labels of a split, or of its pictures of these numbers."""
-    features, labels, first = [], [], 0
-    wanted = None if wanted is None else set(wanted.tolist())
-    for pictures, numbers in decoded_pictures(builder, split, batch_size):
-        kept = [i for i in range(len(pictures)) if wanted is None or first + i in wanted]
-        first += len(pictures)
-        if kept:
-            images = model.preprocess([pictures[i] for i in kept])
-            features.append(np.asarray(model.features(images), "float64"))  # (n, D)
-            labels.append(numbers[kept])
+def _features(model, batches):
+    """Features (n, D) in float64 and labels."""
+    features, labels = [], []
+    for pictures, answers in batches:
+        features.append(np.asarray(model.features(model.preprocess(pictures)), "float64"))  # (n, D)
+        labels.append(answers)
     return np.concatenate(features), np.concatenate(labels)

@@ -8,7 +8,7 @@ from keras_vit.images import patch_grid
 from keras_vit.recipes.accumulation import accumulate_gradients
 from keras_vit.recipes.averaging import EvaluateAverages, use_averages
 from keras_vit.recipes.bad_steps import BadSteps
-from keras_vit.recipes.build import build_model, check_size, load_model, start_from
+from keras_vit.recipes.build import check_size
 from keras_vit.recipes.checkpoints import open_run
 from keras_vit.recipes.checks import check_data, check_recipe, count_pictures
 from keras_vit.recipes.data import (
@@ -18,16 +18,16 @@ from keras_vit.recipes.data import (
     training_batches,
     training_pixels,
 )
-from keras_vit.recipes.distillation import build_distillation
+from keras_vit.recipes.hosts import share_batches
 from keras_vit.recipes.logs import make_logs
-from keras_vit.recipes.losses import build_loss, set_head_bias
-from keras_vit.recipes.masked_patch import MaskedPatchModel, masked_patch_batches, masked_patch_loss
+from keras_vit.recipes.losses import build_loss
+from keras_vit.recipes.masked_patch import MaskedPatchModel, masked_patch_batches
 from keras_vit.recipes.metrics import training_metrics
-from keras_vit.recipes.optimizers import build_optimizer
-from keras_vit.recipes.recipe import Data, Distillation, MaskedPatch, Supervised
+from keras_vit.recipes.recipe import Data, MaskedPatch, Supervised
 from keras_vit.recipes.seeds import draw_apart
 from keras_vit.recipes.strategy import choose_strategy
 from keras_vit.recipes.summary import describe_run
+from keras_vit.recipes.trainee import classifier_trainee, masked_patch_trainee
 from keras_vit.recipes.workers import Workers
 
 
@@ -37,17 +37,11 @@ def pretrain(recipe: MaskedPatch, callbacks=()) -> tuple[MaskedPatchModel, dict[
     strategy, dataset = _prepared(recipe)
     check_data(recipe, dataset, recipe.total_steps)
     with strategy.scope():
-        model = MaskedPatchModel(build_model(recipe.architecture, recipe.data, recipe.run), recipe.target)
-        model.compile(
-            optimizer=build_optimizer(recipe.optimizer, recipe.total_steps, model),
-            loss=masked_patch_loss(recipe.target),
-            metrics=[] if recipe.target == "pixels" else [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
-            steps_per_execution=recipe.run.steps_per_execution,
-        )
+        model = masked_patch_trainee(recipe)
 
-    def batches(start_step):
-        pixels = training_pixels(recipe.data, dataset, recipe.run.seed, start_step)
-        return masked_patch_batches(pixels, model.vit.patch_size, recipe, start_step)
+    def batches(start_step, host):
+        pixels = training_pixels(recipe.data, dataset, recipe.run.seed, start_step, host)
+        return masked_patch_batches(pixels, model.vit.patch_size, recipe, start_step, host)
 
     history = _fit(model, recipe, recipe.total_steps, dataset, batches, callbacks)
     use_averages(model)
@@ -70,30 +64,21 @@ def train(recipe: Supervised, start=None, callbacks=()):
     strategy, dataset = _prepared(recipe)
     total_steps = recipe.total_steps or steps_of(recipe, dataset)
     check_data(recipe, dataset, total_steps)
-    metrics = partial(training_metrics, len(class_names(dataset)))
     with strategy.scope():
-        student = _classifier(recipe, start, len(class_names(dataset)))
-        set_head_bias(student, recipe.head_bias)
-        model = build_distillation(student, recipe) if isinstance(recipe, Distillation) else student
-        model.compile(
-            optimizer=build_optimizer(recipe.optimizer, total_steps, student),
-            loss=loss,
-            # Weighted, so that the pictures that fill up the last batch of an evaluation do not count.
-            weighted_metrics=metrics(),
-            steps_per_execution=recipe.run.steps_per_execution,
-        )
+        model, student = classifier_trainee(recipe, len(class_names(dataset)), total_steps, start)
     batches = partial(training_batches, recipe.data, dataset, recipe.run.seed)
     history = _fit(model, recipe, total_steps, dataset, batches, callbacks)
     use_averages(model)
     if model is not student:
         with strategy.scope():
-            student.compile(loss=loss, weighted_metrics=metrics())
+            student.compile(loss=loss, weighted_metrics=training_metrics(len(class_names(dataset))))
     return student, history
 
 
 def evaluate(model, data: Data, split: str) -> dict[str, float]:
     """Metrics of a model from `train`, such as its "accuracy" in [0, 1]; every picture of the split counts once."""
-    return model.evaluate(evaluation_batches(data, open_dataset(data), split), return_dict=True, verbose=0)
+    batches = _shared(model, data, partial(evaluation_batches, data, open_dataset(data), split))
+    return model.evaluate(batches, return_dict=True, verbose=0)
 
 
 def steps_of(recipe: Supervised, dataset) -> int:
@@ -111,17 +96,10 @@ def _prepared(recipe):
     return strategy, dataset
 
 
-def _classifier(recipe, start, classes):
-    fields = (recipe.architecture, recipe.data, recipe.run, classes)
-    if start is not None:
-        return start_from(start, *fields)
-    if recipe.weights:
-        return load_model(recipe.weights, *fields)
-    return build_model(*fields, **({"distillation": True} if isinstance(recipe, Distillation) else {}))
-
-
 def _fit(model, recipe, total_steps, dataset, batches, callbacks):
-    """Trains a compiled model from the last checkpoint, if any, to the end; `batches(step)` are those from a step on.
+    """Trains a compiled model from the last checkpoint, if any, to the end.
+
+    `batches(step, host)` are those from a step on, of one host (see `share_batches`).
 
     An epoch of Keras is `run.epoch_steps` updates; the first, of a resumed run, and the last may be shorter.
 
@@ -133,12 +111,13 @@ def _fit(model, recipe, total_steps, dataset, batches, callbacks):
         # Here, not in the first step: a step that creates variables is traced twice.
         model.optimizer.build(model.trainable_variables)
     accumulate_gradients(model, recipe.optimizer.accumulation_steps)
-    checkpoints = open_run(recipe)
+    checkpoints = open_run(run)
     if checkpoints:
         done = checkpoints.restore(model)
     draw_apart(model)
     if not isinstance(recipe, MaskedPatch) and recipe.data.validation_split:
-        validation = evaluation_batches(recipe.data, dataset, recipe.data.validation_split)
+        of_host = partial(evaluation_batches, recipe.data, dataset, recipe.data.validation_split)
+        validation = _shared(model, recipe.data, of_host)
     callbacks = [
         EvaluateAverages(),
         BadSteps(run.max_bad_steps, checkpoints),
@@ -149,21 +128,21 @@ def _fit(model, recipe, total_steps, dataset, batches, callbacks):
     if workers.chief:
         print(describe_run(recipe, model.distribute_strategy, model, dataset, total_steps, done))
     try:
-        return _fit_parts(model, run, total_steps, done, batches, validation, callbacks, workers)
+        return _fit_parts(model, recipe, total_steps, done, batches, validation, callbacks, workers)
     finally:
         if checkpoints:
             checkpoints.release()
 
 
-def _fit_parts(model, run, total_steps, done, batches, validation, callbacks, workers):
+def _fit_parts(model, recipe, total_steps, done, batches, validation, callbacks, workers):
     """Calls Keras's `fit` until all steps are done; returns the history of all calls together."""
-    history = {}
+    run, history = recipe.run, {}
     while done < total_steps:
         steps, epochs = _next_part(done, total_steps, run)
         end = done + steps * epochs
         _set_steps_per_execution(model, steps, 1 if workers.several else run.steps_per_execution)
         part = model.fit(
-            batches(done),
+            _shared(model, recipe.data, partial(batches, done)),
             initial_epoch=done // run.epoch_steps,
             epochs=done // run.epoch_steps + epochs,
             steps_per_epoch=steps,
@@ -175,6 +154,10 @@ def _fit_parts(model, run, total_steps, done, batches, validation, callbacks, wo
         history = {name: history.get(name, []) + values for name, values in part.items()}
         done = end
     return history
+
+
+def _shared(model, data, batches):
+    return share_batches(model.distribute_strategy, lambda host: batches(host=host), data.batch_size)
 
 
 def _next_part(done, total_steps, run) -> tuple[int, int]:

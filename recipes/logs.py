@@ -8,6 +8,8 @@ import time
 import keras
 import tensorflow as tf
 
+from keras_vit.recipes.write_file import write_file
+
 LOG = "log.csv"
 REFRESH_SECONDS = 0.5
 
@@ -111,10 +113,7 @@ class CsvLog(keras.callbacks.Callback):
         table = csv.DictWriter(text, columns, lineterminator="\n")
         table.writeheader()
         table.writerows(self.rows)
-        aside = f"{self.file}.{os.getpid()}"
-        with tf.io.gfile.GFile(aside, "w") as out:
-            out.write(text.getvalue())
-        tf.io.gfile.rename(aside, self.file, overwrite=True)
+        write_file(self.file, text.getvalue())
 
     def _read(self):
         if not tf.io.gfile.exists(self.file):

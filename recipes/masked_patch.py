@@ -90,20 +90,23 @@ def masked_patch_loss(target: str):
 
 
 def masked_patch_batches(
-    pixels: tf.data.Dataset, patch_size: int, recipe: MaskedPatch, start_step: int = 0
+    pixels: tf.data.Dataset, patch_size: int, recipe: MaskedPatch, start_step: int = 0, host: tuple[int, int] = (0, 1)
 ) -> tf.data.Dataset:
     """Batches of pixels ((B, H, W, 3) in [0, 255], labels) to batches of (inputs, targets) for `MaskedPatchModel.fit`.
 
-    The corruption of batch number i is drawn from (recipe.run.seed, i); the first one here is `start_step`.
+    The corruption of batch number i is drawn from (recipe.run.seed, i); the first one here is `start_step`. `host` says
+    which part of each batch `pixels` has, as of `training_pixels`.
     """
+    part, parts = host
 
     def prepare(step, batch):
         images = batch[0]
         targets = patch_targets(images, patch_size, recipe.target)  # (B, N, ...)
         shares = (recipe.corrupted_fraction, recipe.masked_share, recipe.replaced_share)
         seed = tf.stack([tf.constant(recipe.run.seed, tf.int64), step])
-        corruption = draw_corruption(seed, images.shape[0], targets.shape[1], *shares)
-        inputs = {"images": normalize(images), **corruption._asdict()}
-        return inputs, tf.gather(targets, corruption.corrupted, axis=1, batch_dims=1)  # (B, M, ...)
+        # Of the whole batch, so that several hosts together compute what one does.
+        corruption = draw_corruption(seed, parts * len(images), targets.shape[1], *shares)
+        own = {name: value[part * len(images) :][: len(images)] for name, value in corruption._asdict().items()}
+        return {"images": normalize(images), **own}, tf.gather(targets, own["corrupted"], axis=1, batch_dims=1)
 
     return pixels.enumerate(start_step).map(prepare, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)

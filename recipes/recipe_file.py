@@ -2,13 +2,13 @@
 
 import dataclasses
 import json
-import os
 from pathlib import Path
 from typing import get_type_hints
 
 import tensorflow as tf
 
 from keras_vit.recipes.recipe import Distillation, MaskedPatch, Supervised
+from keras_vit.recipes.write_file import write_file
 
 KINDS = {kind.__name__: kind for kind in (MaskedPatch, Supervised, Distillation)}
 
@@ -16,10 +16,7 @@ KINDS = {kind.__name__: kind for kind in (MaskedPatch, Supervised, Distillation)
 def write_recipe(recipe, file):
     """Writes a recipe, aside and then renamed; `file` may be on gs://."""
     text = json.dumps({"kind": type(recipe).__name__, **dataclasses.asdict(recipe)}, indent=2) + "\n"
-    aside = f"{file}.{os.getpid()}"
-    with tf.io.gfile.GFile(aside, "w") as out:
-        out.write(text)
-    tf.io.gfile.rename(aside, str(file), overwrite=True)
+    write_file(file, text)
 
 
 def read_recipe(file):

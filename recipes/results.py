@@ -7,11 +7,12 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from keras_vit.recipes.checkpoints import open_run
 from keras_vit.recipes.data import class_names, open_dataset
 from keras_vit.recipes.fit import evaluate, pretrain, train
 from keras_vit.recipes.recipe import MaskedPatch
+from keras_vit.recipes.run_folder import claim_folder
 from keras_vit.recipes.workers import Workers
+from keras_vit.recipes.write_file import write_file
 
 MODEL = "model.keras"
 LABELS = "labels.txt"
@@ -48,7 +49,7 @@ def finished(recipe) -> dict[str, float]:
     """
     file = os.path.join(recipe.run.folder, METRICS)
     if tf.io.gfile.exists(file):
-        open_run(recipe)  # is it this recipe's?
+        claim_folder(recipe)  # is it this recipe's?
         with tf.io.gfile.GFile(file) as content:
             return json.load(content)
     print(f"\n== {recipe.run.folder}")
@@ -57,21 +58,12 @@ def finished(recipe) -> dict[str, float]:
 
 def write_results(folder, model, metrics: dict, names=None):
     """Writes model.keras, labels.txt if there are names, and metrics.json."""
+    tf.io.gfile.makedirs(folder)
     with tempfile.TemporaryDirectory() as temporary:
         local = Path(temporary) / MODEL
         # A copy that was never compiled: without optimizer and losses, `import keras_vit` is all that loading takes.
         model.resized(model.image_size).save(local)
-        write_file(local.read_bytes(), folder, MODEL)
+        write_file(os.path.join(folder, MODEL), local.read_bytes())
     if names:
-        write_file("".join(f"{name}\n" for name in names), folder, LABELS)
-    write_file(json.dumps(metrics, indent=2) + "\n", folder, METRICS)
-
-
-def write_file(content: bytes | str, folder, name):
-    """Writes a file aside and renames it; `folder` may be on gs://."""
-    content = content.encode() if isinstance(content, str) else content
-    tf.io.gfile.makedirs(folder)
-    aside = os.path.join(folder, f".{name}.{os.getpid()}")
-    with tf.io.gfile.GFile(aside, "wb") as out:
-        out.write(content)
-    tf.io.gfile.rename(aside, os.path.join(folder, name), overwrite=True)
+        write_file(os.path.join(folder, LABELS), "".join(f"{name}\n" for name in names))
+    write_file(os.path.join(folder, METRICS), json.dumps(metrics, indent=2) + "\n")

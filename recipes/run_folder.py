@@ -2,12 +2,12 @@
 
 import os
 import re
+import uuid
 from dataclasses import asdict
 
 import tensorflow as tf
 
 from keras_vit.recipes.recipe_file import read_recipe, write_recipe
-from keras_vit.recipes.workers import is_chief
 
 RECIPE = "recipe.json"
 # Fields of `run`, and of `data`, that decide what is computed; the others may change when a run is resumed.
@@ -15,8 +15,11 @@ OF_RUN = ("seed", "precision")
 PLACES = ("data_dir", "service", "cache")
 
 
-def claim_folder(recipe):
+def claim_folder(recipe, chief: bool = True):
     """Makes a recipe's folder and writes the recipe into it, unless a former run is there that this one goes on with.
+
+    Args:
+        chief: Whether this process is the one of the run that writes.
 
     Raises:
         ValueError: There are checkpoints already and the recipe does not say resume, or it is another recipe's folder.
@@ -25,10 +28,10 @@ def claim_folder(recipe):
     run = recipe.run
     file = os.path.join(run.folder, RECIPE)
     try:
+        _check_writable(run.folder)
         if find_checkpoints(run.folder):
             _check(recipe, file)
-        elif run.strategy != "multi-worker" or is_chief(tf.distribute.cluster_resolver.TFConfigClusterResolver()):
-            tf.io.gfile.makedirs(run.folder)
+        elif chief:
             write_recipe(recipe, file)
     except (tf.errors.OpError, OSError) as error:
         raise OSError(
@@ -56,6 +59,14 @@ def list_folder(folder) -> list[str]:
 def reason(error) -> str:
     """The first line of an error of TensorFlow, without the graph around it."""
     return str(getattr(error, "message", error)).strip().splitlines()[0]
+
+
+def _check_writable(folder):
+    tf.io.gfile.makedirs(folder)
+    trial = os.path.join(folder, f".writable.{uuid.uuid4().hex}")
+    with tf.io.gfile.GFile(trial, "w") as file:
+        file.write("x")
+    tf.io.gfile.remove(trial)
 
 
 def _check(recipe, file):

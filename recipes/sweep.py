@@ -3,12 +3,14 @@ pictures, then train on all of them, three times.
 """
 
 import json
+import os
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from keras_vit.recipes import results
 from keras_vit.recipes.recipe import Supervised
+from keras_vit.recipes.write_file import write_file
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def sweep(plan: Sweep) -> dict:
         "mean": float(np.mean(values)),
         "deviation": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
     }
-    results.write_file(json.dumps(outcome, indent=2) + "\n", folder, "sweep.json")
+    write_file(os.path.join(folder, "sweep.json"), json.dumps(outcome, indent=2) + "\n")
     return outcome
 
 

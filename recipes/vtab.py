@@ -181,7 +181,7 @@ GROUPS = {task.name: task.group for task in _ROWS}
 
 
 def open_task(name: str, data_dir: str | None = None):
-    """Opens a task's data as `keras_vit.recipes.datasets.open_dataset` does; what has to be downloaded is.
+    """Opens a task's data as `keras_vit.recipes.data.datasets.open_dataset` does; what has to be downloaded is.
 
     Args:
         name: Of the task.
@@ -192,7 +192,7 @@ def open_task(name: str, data_dir: str | None = None):
     """
     if name not in TASKS:
         raise ValueError(f"VTAB has no task {name!r}. Its tasks: {', '.join(TASKS)}")
-    from keras_vit.recipes.datasets import from_builder, prepared
+    from keras_vit.recipes.data.datasets import from_builder, prepared
 
     task = TASKS[name]
     builder = prepared(task.dataset, data_dir)

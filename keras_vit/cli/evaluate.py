@@ -1,8 +1,6 @@
 """`keras-vit evaluate`: how good a model is on a data set, pictures prepared as its weights want them."""
 
 import json
-import os
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -50,6 +48,7 @@ class Evaluate:
         from keras_vit.recipes.data import class_names, open_dataset
         from keras_vit.recipes.evaluation import Evaluation
         from keras_vit.recipes.recipe import Data
+        from keras_vit.recipes.write_file import write_file
 
         model = load(self.weights)
         dataset = open_dataset(Data(dataset=self.dataset, data_dir=self.data_dir))
@@ -73,7 +72,8 @@ class Evaluate:
         if self.json:
             run = {"weights": self.weights, "dataset": self.dataset, "split": self.split}
             run |= {"preprocessing": prepare.get_config(), **summary}
-            _write(self.json, {**run, "reliability": evaluation.reliability(), "classes": rows})
+            found = {**run, "reliability": evaluation.reliability(), "classes": rows}
+            write_file(self.json, json.dumps(found, indent=2) + "\n")
 
     def _batches(self, dataset):
         """Yields pictures and labels."""
@@ -109,16 +109,3 @@ class Evaluate:
             for row in rows:
                 taken = f"{row['confused_with']} ({row['confused']})" if row["confused"] else "-"
                 print(f"{row['class']:{width}}  {row['pictures']:>8,}  {row['accuracy']:>8.2%}  {taken}")
-
-
-def _write(file, found):
-    """Aside, then renamed: a reader never sees half a file."""
-    with tempfile.NamedTemporaryFile("w", dir=file.absolute().parent, prefix=f".{file.name}-", delete=False) as aside:
-        try:
-            json.dump(found, aside, indent=2)
-            aside.write("\n")
-            aside.close()
-            os.replace(aside.name, file)
-        except BaseException:
-            os.unlink(aside.name)
-            raise

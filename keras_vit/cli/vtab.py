@@ -33,9 +33,11 @@ class Vtab:
         from keras_vit.recipes.configs import RECIPES
         from keras_vit.recipes.evaluation import vtab_means
         from keras_vit.recipes.vtab import GROUPS, TASKS
+        from keras_vit.recipes.write_file import write_file
 
         if unknown := set(self.tasks) - set(TASKS):
             raise ValueError(f"No task {', '.join(sorted(unknown))} in VTAB. Tasks: {', '.join(TASKS)}")
+        self.folder.mkdir(parents=True, exist_ok=True)
         accuracies = {}
         for name in self.tasks or TASKS:
             recipe = RECIPES[f"vtab-{name}"]
@@ -45,7 +47,7 @@ class Vtab:
         outcome = {"tasks": accuracies}
         if not self.tasks:
             outcome["means"] = vtab_means(accuracies, GROUPS)
-        results.write_file(json.dumps(outcome, indent=2) + "\n", str(self.folder), "vtab.json")
+        write_file(self.folder / "vtab.json", json.dumps(outcome, indent=2) + "\n")
         print("\n| task | group | accuracy, % |\n|---|---|---|")
         for name, accuracy in accuracies.items():
             print(f"| {TASKS[name].title} | {GROUPS[name]} | {100 * accuracy:.1f} |")

@@ -77,13 +77,13 @@ def test_a_file_that_cannot_be_written(run, digits, model, tmp_path, monkeypatch
     monkeypatch.undo()
     target = tmp_path / "found.json"
     target.write_text("old")
-    monkeypatch.setattr("os.replace", fail)
+    monkeypatch.setattr("tensorflow.io.gfile.rename", fail)
     status, _, errors = run(tmp_path / "x.keras", *digits, "--json", target)
     assert status == 1 and "disk is full" in errors
     assert target.read_text() == "old" and sorted(path.name for path in tmp_path.iterdir()) == ["found.json", "x.keras"]
 
 
-def fail(*_):
+def fail(*_, **__):
     raise OSError("the disk is full")
 
 

@@ -51,7 +51,7 @@ def test_options_are_those_of_the_recipe():
 
 def test_says_how_to_get_beam(source, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
-    monkeypatch.delitem(sys.modules, "keras_vit.recipes.prepare_beam", raising=False)
+    monkeypatch.delitem(sys.modules, "keras_vit.recipes.prepare.beam", raising=False)
     with pytest.raises(ImportError, match=r"pip install 'keras_vit\[prepare\]', or leave --beam-runner out"):
         command(source, str(tmp_path / "out"), "--beam-runner", "DirectRunner").run()
     assert not (tmp_path / "out").exists()

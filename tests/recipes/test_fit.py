@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from keras_vit.recipes import fit
+from keras_vit.recipes.build import build_model
 from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run, Supervised
 
 
@@ -46,7 +47,7 @@ def test_pretrain_then_finetune_at_a_higher_resolution(pretraining, finetuning, 
 
 
 def test_finetuning_starts_from_the_pretrained_weights(pretraining, finetuning):
-    vit = fit.build_model(pretraining.architecture, pretraining.data, pretraining.run)
+    vit = build_model(pretraining.architecture, pretraining.data, pretraining.run)
     still = replace(finetuning, optimizer=Optimizer(name="sgd", learning_rate=0.0), total_steps=5)
     model, _ = fit.train(still, vit)
     np.testing.assert_array_equal(model.encoder.blocks[0].mlp.hidden.kernel, vit.encoder.blocks[0].mlp.hidden.kernel)
@@ -96,7 +97,7 @@ def test_bad_sizes_are_refused_before_data_is_read(pretraining, finetuning, monk
     monkeypatch.setattr(fit, "open_dataset", lambda data: pytest.fail("data was opened first"))
     with pytest.raises(ValueError, match="cannot be cut into patches"):
         fit.pretrain(replace(pretraining, data=replace(pretraining.data, image_size=9)))
-    vit = fit.build_model(pretraining.architecture, pretraining.data, pretraining.run)
+    vit = build_model(pretraining.architecture, pretraining.data, pretraining.run)
     with pytest.raises(ValueError, match="cannot be cut into patches"):
         fit.train(replace(finetuning, data=replace(finetuning.data, image_size=13)), vit)
 
@@ -109,7 +110,7 @@ def test_an_epoch_has_the_steps_that_the_recipe_says(pretraining, total, points)
 
 
 def test_the_trained_model_is_an_ordinary_keras_model(finetuning, pretraining, tmp_path):
-    vit = fit.build_model(pretraining.architecture, pretraining.data, pretraining.run)
+    vit = build_model(pretraining.architecture, pretraining.data, pretraining.run)
     model, _ = fit.train(replace(finetuning, total_steps=10), vit)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")

@@ -24,6 +24,17 @@ def batches(pixels):
     return lambda target="mean_color": masked_patch_batches(dataset, 4, replace(RECIPE, target=target))
 
 
+def test_each_host_has_its_part_of_the_batchs_corruption(pixels):
+    def first_batch(pixels, host):
+        dataset = tf.data.Dataset.from_tensors((pixels, np.zeros(len(pixels))))
+        return next(masked_patch_batches(dataset, 4, RECIPE, 5, host).as_numpy_iterator())
+
+    (inputs, targets), parts = first_batch(pixels, (0, 1)), [first_batch(pixels[2 * i :][:2], (i, 3)) for i in range(3)]
+    for name, value in inputs.items():
+        np.testing.assert_array_equal(np.concatenate([part[0][name] for part in parts]), value)
+    np.testing.assert_array_equal(np.concatenate([part[1] for part in parts]), targets)
+
+
 def test_embeddings_are_masked_replaced_or_kept_before_positions(trained_toy):
     model = MaskedPatchModel(trained_toy(num_classes=0))
     embeddings = np.random.default_rng(0).standard_normal((2, 4, 12)).astype("float32")

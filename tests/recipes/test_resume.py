@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.recipes import fit
+from keras_vit.recipes.build import build_model
 from keras_vit.recipes.checkpoints import TERMINATED
 from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run, Supervised
 
@@ -78,7 +79,7 @@ def test_finetuning_after_sigterm(pretraining, tmp_path, capsys):
         run=replace(pretraining.run, checkpoint_steps=100),
         total_steps=20,
     )
-    vit = fit.build_model(pretraining.architecture, pretraining.data, pretraining.run)
+    vit = build_model(pretraining.architecture, pretraining.data, pretraining.run)
     expected = everything(fit.train(replace(recipe, run=replace(recipe.run, folder=None)), vit)[0])
     handler = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as stopped:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from keras_vit.recipes.averaging import EvaluateAverages
 from keras_vit.recipes.bad_steps import BadSteps
-from keras_vit.recipes.checkpoints import TERMINATED, Checkpoints, open_run
+from keras_vit.recipes.checkpoints import TERMINATED, Checkpoints
 from keras_vit.recipes.optimizers import Adam
 from keras_vit.recipes.recipe import MaskedPatch, Optimizer, Run, Supervised
 from keras_vit.recipes.run_folder import claim_folder, find_checkpoints
@@ -240,17 +240,17 @@ def test_folders_that_cannot_be(make, tmp_path, folder):
 
 def test_whose_folder_it_is(make, tmp_path):
     recipe = Supervised(run=Run(folder=str(tmp_path)))
-    assert open_run(replace(recipe, run=Run())) is None
-    fit(make(), open_run(recipe))
+    claim_folder(recipe)
+    fit(make(), Checkpoints(tmp_path))
     with pytest.raises(ValueError, match="has checkpoints of a former run. Go on with resume=True"):
-        open_run(recipe)
+        claim_folder(recipe)
     # Where and how often does not matter; what is computed does.
     elsewhere = Run(folder=str(tmp_path), resume=True, strategy="mirrored", checkpoint_steps=7, tensorboard=True)
-    assert open_run(replace(recipe, run=elsewhere)).every_steps == 7
+    claim_folder(replace(recipe, run=elsewhere))
     moved = replace(recipe, run=elsewhere, data=replace(recipe.data, data_dir="/elsewhere"))
-    assert open_run(moved)
+    claim_folder(moved)
     other = replace(recipe, run=replace(elsewhere, seed=1), optimizer=Optimizer(learning_rate=1.0))
     with pytest.raises(ValueError, match="differs in optimizer.learning_rate, optimizer.name, .*run.seed"):
-        open_run(other)
+        claim_folder(other)
     with pytest.raises(ValueError, match="another run, a Supervised. .* this MaskedPatch"):
-        open_run(MaskedPatch(run=elsewhere))
+        claim_folder(MaskedPatch(run=elsewhere))

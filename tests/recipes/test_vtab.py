@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from keras_vit.recipes.configs import RECIPES
-from keras_vit.recipes.datasets import class_names, count_examples, open_dataset
+from keras_vit.recipes.data.datasets import class_names, count_examples, open_dataset
 from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.vtab import GROUPS, TASKS, open_task
 

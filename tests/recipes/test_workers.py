@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import keras
@@ -16,7 +17,8 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.recipes.accumulation import accumulate_gradients
 from keras_vit.recipes.checkpoints import TERMINATED, Checkpoints
-from keras_vit.recipes.data import open_dataset, training_batches
+from keras_vit.recipes.data import evaluation_batches, open_dataset, training_batches
+from keras_vit.recipes.hosts import share_batches
 from keras_vit.recipes.optimizers import build_optimizer
 from keras_vit.recipes.recipe import Data, Optimizer
 from keras_vit.recipes.strategy import choose_strategy
@@ -26,7 +28,10 @@ STEPS = 10
 
 
 def train(strategy, data_dir, folder=None, stop_at=None):
-    """Ten steps of a toy on the digits; `stop_at`: SIGTERM for this process at that step. Returns the weights."""
+    """Ten steps of a toy on the digits; `stop_at`: SIGTERM for this process at that step.
+
+    Returns the weights, and the loss of 37 test pictures.
+    """
     data = Data(data_dir=data_dir, image_size=8, batch_size=16, flip=False, crop="none")
     dataset = open_dataset(data)  # prepares the data with random numbers, the first time
     keras.utils.set_random_seed(0)
@@ -44,9 +49,12 @@ def train(strategy, data_dir, folder=None, stop_at=None):
         checkpoints = Checkpoints(folder, every_steps=4)
         done = checkpoints.restore(model)
         callbacks = [keras.callbacks.LambdaCallback(on_train_batch_end=stopper(model, stop_at)), checkpoints]
-    batches = training_batches(data, dataset, 3, done)
-    model.fit(batches, steps_per_epoch=STEPS - done, shuffle=False, verbose=0, callbacks=callbacks)
-    return [np.asarray(weight) for weight in model.get_weights()]
+    training = share_batches(strategy, lambda host: training_batches(data, dataset, 3, done, host), 16)
+    model.fit(training, steps_per_epoch=STEPS - done, shuffle=False, verbose=0, callbacks=callbacks)
+    loss = model.evaluate(
+        share_batches(strategy, partial(evaluation_batches, data, dataset, "test[:37]"), 16), verbose=0
+    )
+    return [*map(np.asarray, model.get_weights()), np.asarray(loss)]
 
 
 def stopper(model, step):

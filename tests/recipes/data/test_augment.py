@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes import picture_ops
-from keras_vit.recipes.augment import ATTEMPTS, augmentation, erase
-from keras_vit.recipes.mixing import cutmix, mix, mixup
+from keras_vit.recipes.data import picture_ops
+from keras_vit.recipes.data.augment import ATTEMPTS, augmentation, erase
+from keras_vit.recipes.data.mixing import cutmix, mix, mixup
 from keras_vit.recipes.recipe import Augment
 
 official = pytest.importorskip("official.vision.ops.augment")

@@ -7,9 +7,9 @@ import tensorflow as tf
 from PIL import Image
 
 from keras_vit import Preprocessing
-from keras_vit.recipes.decode import decode, decode_window, evaluation_picture, inception_window, scaled
+from keras_vit.recipes.data.decode import decode, decode_window, evaluation_picture, inception_window, scaled
+from keras_vit.recipes.data.training_picture import check_pictures, training_picture
 from keras_vit.recipes.recipe import Augment, Data
-from keras_vit.recipes.training_picture import check_pictures, training_picture
 
 HALVES = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 PIXELS = ((0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255))

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow as tf
 
-from keras_vit.recipes.splits import numbered, parts
+from keras_vit.recipes.data.splits import numbered, parts
 
 # The picture and its number: as in ImageNet's usual files, or in short.
 KEYS = (("image/encoded", "image/class/label"), ("image", "label"))

@@ -7,11 +7,11 @@ from functools import partial
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from keras_vit.recipes.digits import Digits
-from keras_vit.recipes.picture_folder import open_folder
+from keras_vit.recipes.data.digits import Digits
+from keras_vit.recipes.data.picture_folder import open_folder
+from keras_vit.recipes.data.records import open_records
+from keras_vit.recipes.data.splits import numbered, parts
 from keras_vit.recipes.recipe import Data
-from keras_vit.recipes.records import open_records
-from keras_vit.recipes.splits import numbered, parts
 from keras_vit.recipes.vtab import TASKS
 
 

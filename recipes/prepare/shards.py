@@ -13,11 +13,11 @@ from dataclasses import replace
 import tensorflow_datasets as tfds
 from etils import epath
 
-from keras_vit.recipes.duplicates import THRESHOLD_BITS
-from keras_vit.recipes.known_pictures import known_pictures
-from keras_vit.recipes.left_out import Counts, count_left_out, write_left_out
-from keras_vit.recipes.picture_builder import Pictures, kept_here, write
-from keras_vit.recipes.picture_tree import open_tree
+from keras_vit.recipes.prepare.builder import Pictures, kept_here, write
+from keras_vit.recipes.prepare.duplicates import THRESHOLD_BITS
+from keras_vit.recipes.prepare.known_pictures import known_pictures
+from keras_vit.recipes.prepare.left_out import Counts, count_left_out, write_left_out
+from keras_vit.recipes.prepare.picture_tree import open_tree
 
 # The presence of one of them says that a folder was written here and may be replaced.
 MARKS = ("dataset_info.json", "unreadable-*.csv")
@@ -58,7 +58,7 @@ def prepare(
     target = epath.Path(_absolute(output))
     _check_replaceable(target, overwrite)
     if beam_runner:
-        from keras_vit.recipes.prepare_beam import pipeline_options, report_with_beam
+        from keras_vit.recipes.prepare.beam import pipeline_options, report_with_beam
 
         beam_options = pipeline_options(beam_options)
     known, unreadable = {}, []

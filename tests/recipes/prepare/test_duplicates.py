@@ -5,7 +5,7 @@ import pytest
 from PIL import Image, ImageOps
 from scenes import encoded, opened, scene
 
-from keras_vit.recipes.duplicates import KnownPictures, fingerprint
+from keras_vit.recipes.prepare.duplicates import KnownPictures, fingerprint
 
 CHANGES = {
     "JPEG 75": lambda picture: opened(encoded(picture, quality=75)),

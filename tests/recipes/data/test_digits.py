@@ -1,7 +1,7 @@
 import numpy as np
 from sklearn.datasets import load_digits
 
-from keras_vit.recipes.digits import SPLITS, Digits
+from keras_vit.recipes.data.digits import SPLITS, Digits
 
 
 def prepared(data_dir):

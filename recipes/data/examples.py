@@ -3,8 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.recipes.datasets import count_examples
-from keras_vit.recipes.decode import decode
+from keras_vit.recipes.data.datasets import count_examples
+from keras_vit.recipes.data.decode import decode
 
 
 def read_examples(data, dataset, split, seed):
@@ -15,6 +15,12 @@ def read_examples(data, dataset, split, seed):
         chosen = tf.constant(_chosen(dataset, split, data.labels_per_class, seed))
         examples = examples.enumerate().filter(lambda i, _: chosen[i]).map(lambda _, example: example)
     return examples
+
+
+def read_labels(dataset, split) -> np.ndarray:
+    """(n,) int64, of all pictures of a split, none of which is decoded."""
+    labels = dataset.read(split).map(lambda name, picture, label: label).as_numpy_iterator()
+    return np.fromiter(labels, "int64")
 
 
 def count_chosen(data, dataset, split) -> int:
@@ -56,8 +62,7 @@ def _chosen(dataset, split, labels_per_class, seed) -> np.ndarray:
     """A boolean for each picture of the split: whether it is one of its class's chosen ones."""
     if dataset.several_answers:
         raise ValueError(f"{dataset.name} has several right answers: `labels_per_class` must be None.")
-    labels = dataset.read(split).map(lambda name, picture, label: label).as_numpy_iterator()
-    labels = np.fromiter(labels, "int64")
+    labels = read_labels(dataset, split)
     chosen = np.zeros(len(labels), bool)
     random = np.random.default_rng(seed)
     for number, name in enumerate(dataset.class_names):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from etils import epath
 
-from keras_vit.recipes.picture_files import DUPLICATE, UNREADABLE
+from keras_vit.recipes.prepare.picture_files import DUPLICATE, UNREADABLE
 
 FILES = {UNREADABLE: "unreadable-{}.csv", DUPLICATE: "duplicates-{}.csv"}
 COLUMNS = {UNREADABLE: ("picture", "error"), DUPLICATE: ("picture", "copy_of", "different_bits", "mirrored")}

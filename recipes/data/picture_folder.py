@@ -3,8 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.recipes.picture_files import files, folders
-from keras_vit.recipes.splits import parts
+from keras_vit.recipes.data.folders import files, folders
+from keras_vit.recipes.data.splits import parts
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
 

@@ -1,7 +1,4 @@
-"""Folders of pictures: what lies in /path/<class>/<picture>, and what a picture file becomes in a data set.
-
-Paths may be local or whatever else `tf.io.gfile` reads, such as gs://. Everything here can be sent to other machines.
-"""
+"""What a picture file becomes in a data set. Everything here can be sent to other machines."""
 
 import io
 from collections.abc import Iterable, Iterator
@@ -11,35 +8,12 @@ from itertools import islice
 import tensorflow as tf
 from PIL import Image, UnidentifiedImageError
 
-from keras_vit.recipes.duplicates import KnownPictures, fingerprint
+from keras_vit.recipes.prepare.duplicates import KnownPictures, fingerprint
 
 KEPT, UNREADABLE, DUPLICATE = "kept", "unreadable", "duplicate"
 PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 # What no second attempt mends; other errors of reading, such as a lost connection, are raised.
 NO_FILE = (tf.errors.FailedPreconditionError, tf.errors.NotFoundError, tf.errors.PermissionDeniedError)
-
-
-def folders(path: str) -> list[str]:
-    """Sorted names of the folders in a folder, hidden ones left out."""
-    names = tf.io.gfile.listdir(path)
-    remote = "://" in path  # object stores mark folders by "/", and asking them for each name takes long
-    found = [n for n in names if n.endswith("/") or (not remote and tf.io.gfile.isdir(tf.io.gfile.join(path, n)))]
-    return sorted(name.rstrip("/") for name in found if not name.startswith("."))
-
-
-def files(name: str, path: str) -> list[str]:
-    """Sorted "name/file" of everything in the folder `name` of `path`, hidden files left out."""
-    inside = tf.io.gfile.listdir(tf.io.gfile.join(path, name))
-    return sorted(f"{name}/{file}" for file in inside if file.strip("/") and file[0] != ".")
-
-
-def files_below(path: str) -> Iterator[str]:
-    """As `files`, of all folders at any depth: paths relative to `path`, in a fixed order."""
-    for folder, _, names in tf.io.gfile.walk(path):
-        within = folder[len(path) :].strip("/")
-        for name in sorted(names):
-            if not name.startswith("."):
-                yield f"{within}/{name}" if within else name
 
 
 def examine(name: str, path: str, known: KnownPictures | None = None):

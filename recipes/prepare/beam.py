@@ -2,10 +2,11 @@
 
 from etils import epath
 
-from keras_vit.recipes.duplicates import KnownPictures
-from keras_vit.recipes.left_out import write_left_out
-from keras_vit.recipes.picture_files import KEPT, examine, files
-from keras_vit.recipes.picture_tree import PictureTree
+from keras_vit.recipes.data.folders import files
+from keras_vit.recipes.prepare.duplicates import KnownPictures
+from keras_vit.recipes.prepare.left_out import write_left_out
+from keras_vit.recipes.prepare.picture_files import KEPT, examine
+from keras_vit.recipes.prepare.picture_tree import PictureTree
 
 try:
     import apache_beam as beam

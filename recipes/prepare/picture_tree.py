@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from etils import epath
 
-from keras_vit.recipes.picture_files import folders
+from keras_vit.recipes.data.folders import folders
 
 
 @dataclass(frozen=True)

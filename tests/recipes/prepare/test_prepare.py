@@ -10,10 +10,9 @@ import tensorflow_datasets as tfds
 from PIL import Image
 from scenes import encoded, opened, scene
 
-from keras_vit.recipes import picture_builder
-from keras_vit.recipes.known_pictures import known_pictures
-from keras_vit.recipes.picture_files import KEPT, UNREADABLE, examine
-from keras_vit.recipes.prepare import prepare
+from keras_vit.recipes.prepare import builder, prepare
+from keras_vit.recipes.prepare.known_pictures import known_pictures
+from keras_vit.recipes.prepare.picture_files import KEPT, UNREADABLE, examine
 
 FORMS = ("JPEG", "PNG", "BMP")
 
@@ -170,7 +169,7 @@ def test_a_run_that_stops_changes_nothing(source, tmp_path, monkeypatch, error):
             raise error
         return examine(name, *arguments)
 
-    monkeypatch.setattr(picture_builder, "examine", interrupted)
+    monkeypatch.setattr(builder, "examine", interrupted)
     for output in ("out", "new"):
         with pytest.raises((KeyboardInterrupt, OSError)):
             prepare(str(source), str(tmp_path / output), overwrite=True)

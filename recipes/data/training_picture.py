@@ -3,8 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.recipes.augment import ATTEMPTS, augmentation, erase
-from keras_vit.recipes.decode import decode, decode_window, inception_window, resized, scaled
+from keras_vit.recipes.data.augment import ATTEMPTS, augmentation, erase
+from keras_vit.recipes.data.decode import decode, decode_window, inception_window, resized, scaled
 from keras_vit.recipes.recipe import Data
 
 

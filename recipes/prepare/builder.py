@@ -12,10 +12,11 @@ import tensorflow_datasets as tfds
 from etils import epath
 from tensorflow_datasets.core.utils import shard_utils
 
-from keras_vit.recipes.duplicates import KnownPictures
-from keras_vit.recipes.left_out import write_left_out
-from keras_vit.recipes.picture_files import KEPT, examine, files, in_threads
-from keras_vit.recipes.picture_tree import PictureTree
+from keras_vit.recipes.data.folders import files
+from keras_vit.recipes.prepare.duplicates import KnownPictures
+from keras_vit.recipes.prepare.left_out import write_left_out
+from keras_vit.recipes.prepare.picture_files import KEPT, examine, in_threads
+from keras_vit.recipes.prepare.picture_tree import PictureTree
 
 
 class Pictures(tfds.core.GeneratorBasedBuilder, skip_registration=True):
@@ -52,7 +53,7 @@ class Pictures(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     def _generate_examples(self, split):
         arguments = (self._tree, split, self._known.get(split), self.data_path)
         if self._with_beam:
-            from keras_vit.recipes.prepare_beam import KeptPictures
+            from keras_vit.recipes.prepare.beam import KeptPictures
 
             return KeptPictures(*arguments)
         return kept_here(*arguments)

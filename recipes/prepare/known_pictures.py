@@ -6,9 +6,10 @@ import numpy as np
 from PIL import Image
 
 from keras_vit.recipes.data import decoded_pictures
-from keras_vit.recipes.datasets import count_examples, open_dataset
-from keras_vit.recipes.duplicates import KnownPictures, fingerprint
-from keras_vit.recipes.picture_files import KEPT, files_below, hashed, in_threads
+from keras_vit.recipes.data.datasets import count_examples, open_dataset
+from keras_vit.recipes.data.folders import files_below
+from keras_vit.recipes.prepare.duplicates import KnownPictures, fingerprint
+from keras_vit.recipes.prepare.picture_files import KEPT, hashed, in_threads
 from keras_vit.recipes.recipe import Data
 
 

@@ -8,8 +8,8 @@ import tensorflow_datasets as tfds
 from PIL import Image
 
 from keras_vit.recipes.data import class_names, count_examples, decoded_pictures, evaluation_arrays, open_dataset
-from keras_vit.recipes.datasets import from_builder
-from keras_vit.recipes.digits import SPLITS, Digits
+from keras_vit.recipes.data.datasets import from_builder
+from keras_vit.recipes.data.digits import SPLITS, Digits
 from keras_vit.recipes.recipe import Data
 
 
@@ -194,7 +194,7 @@ def test_vtab_opens_the_task(monkeypatch, data_dir):
         opened.append(name)
         return Digits(data_dir=data_dir)
 
-    monkeypatch.setattr("keras_vit.recipes.datasets.prepared", prepared)
+    monkeypatch.setattr("keras_vit.recipes.data.datasets.prepared", prepared)
     dataset = open_dataset(Data(dataset="vtab/cifar100"))
     assert opened == ["cifar100:3.*.*"] and dataset.name == "vtab/cifar100"
     assert labels_of(dataset, "train[:3]") == labels_of(open_dataset(Data(dataset="digits")), "train[:3]")

@@ -4,29 +4,16 @@ All randomness comes from (seed, number of the picture in the run), so a run can
 whether earlier ones were drawn or `start_step` skips them.
 """
 
-import logging
-
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.recipes.batches import corrupt_replaced, corrupt_weightless, prepared_batches
-from keras_vit.recipes.datasets import PictureDataset, class_names, count_examples, open_dataset
-from keras_vit.recipes.decode import evaluation_picture
-from keras_vit.recipes.examples import count_chosen, decoded_once, pixels, read_examples, shuffled_forever
-from keras_vit.recipes.mixing import mix
+from keras_vit.recipes.data.batches import corrupt_replaced, corrupt_weightless, prepared_batches
+from keras_vit.recipes.data.datasets import PictureDataset
+from keras_vit.recipes.data.decode import evaluation_picture
+from keras_vit.recipes.data.examples import count_chosen, decoded_once, pixels, read_examples, shuffled_forever
+from keras_vit.recipes.data.mixing import mix
+from keras_vit.recipes.data.training_picture import check_pictures, training_picture
 from keras_vit.recipes.recipe import Data
-from keras_vit.recipes.training_picture import check_pictures, training_picture
-
-__all__ = [
-    "class_names",
-    "count_examples",
-    "decoded_pictures",
-    "evaluation_arrays",
-    "evaluation_batches",
-    "open_dataset",
-    "training_batches",
-    "training_pixels",
-]
 
 ONE_HOST = (0, 1)
 PIXELS = {"mean": (0.0, 0.0, 0.0), "std": (1 / 255, 1 / 255, 1 / 255)}
@@ -102,35 +89,6 @@ def evaluation_arrays(data: Data, dataset: PictureDataset, split: str) -> tuple[
     return images[weights > 0], labels[weights > 0]
 
 
-def decoded_pictures(dataset: PictureDataset, split: str, batch_size: int, max_corrupt: float = Data.max_corrupt):
-    """Yields lists of up to `batch_size` pictures, (H, W, 3) uint8 of any size, and labels; each picture once.
-
-    Corrupt pictures are left out and named in the log.
-
-    Raises:
-        ValueError: There are no pictures, or more than the share `max_corrupt` is corrupt.
-    """
-    total = count_examples(dataset, split)
-    if not total:
-        raise ValueError(f"The split {split!r} of {dataset.name} has no pictures.")
-    examples = dataset.read(split).enumerate()
-    decoded = examples.map(
-        lambda number, example: (number, pixels(dataset, example[1]), example[2]), tf.data.AUTOTUNE
-    ).ignore_errors(log_warning=True)
-    pictures, labels, good = [], [], np.zeros(total, bool)
-    for number, picture, label in decoded.as_numpy_iterator():
-        good[number] = True
-        pictures.append(picture)
-        labels.append(label)
-        if len(pictures) == batch_size:
-            yield pictures, np.array(labels)
-            pictures, labels = [], []
-    if pictures:
-        yield pictures, np.array(labels)
-    if not good.all():
-        _tell_corrupt(dataset, split, good, max_corrupt)
-
-
 def _training(data, dataset, seed, start_step, host, mean, std):
     check_pictures(data)
     size = _part(data, host)
@@ -154,17 +112,6 @@ def _part(data, host):
     if data.batch_size % host[1]:
         raise ValueError(f"A batch of {data.batch_size} pictures cannot be shared equally by {host[1]} machines.")
     return data.batch_size // host[1]
-
-
-def _tell_corrupt(dataset, split, good, max_corrupt):
-    names = dataset.read(split).map(lambda name, picture, label: name).as_numpy_iterator()
-    names = [name.decode() for name, right in zip(names, good) if not right]
-    logging.getLogger(__name__).warning("Left out, cannot be decoded: %s", ", ".join(names))
-    if len(names) > max_corrupt * len(good):
-        raise ValueError(
-            f"{len(names)} of the {len(good)} pictures of {split!r} of {dataset.name} cannot be decoded, more than the "
-            f"share of {max_corrupt} that may be. Mend or remove them: {', '.join(names[:5])}"
-        )
 
 
 def _delivered(data, batches):

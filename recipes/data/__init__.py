@@ -1,0 +1,21 @@
+"""Data sets as batches for `fit`: what is read, how a picture is decoded and changed, and in which order they come."""
+
+from keras_vit.recipes.data.datasets import class_names, count_examples, open_dataset
+from keras_vit.recipes.data.decoded import decoded_pictures
+from keras_vit.recipes.data.pipeline import (
+    evaluation_arrays,
+    evaluation_batches,
+    training_batches,
+    training_pixels,
+)
+
+__all__ = [
+    "class_names",
+    "count_examples",
+    "decoded_pictures",
+    "evaluation_arrays",
+    "evaluation_batches",
+    "open_dataset",
+    "training_batches",
+    "training_pixels",
+]

@@ -1,0 +1,108 @@
+"""Recipes of the paper against its tables, written down here once more."""
+
+import pytest
+
+from keras_vit.recipes.configs import RECIPES, SWEEPS
+from keras_vit.recipes.recipe import Architecture, Augment, Optimizer
+
+# Table 3 of arXiv 2010.11929: variant, epochs, learning rate, decay, weight decay, dropout. All: Adam, batch 4096,
+# 10,000 steps of warm-up, 224 pixels.
+TABLE_3 = {
+    "jft-b32": ("B/32", 7, 8e-4, "linear", 0.1, 0.0),
+    "jft-b16": ("B/16", 7, 8e-4, "linear", 0.1, 0.0),
+    "jft-l32": ("L/32", 7, 6e-4, "linear", 0.1, 0.0),
+    "jft-l16": ("L/16", 7, 4e-4, "linear", 0.1, 0.0),
+    "jft-l16-14ep": ("L/16", 14, 4e-4, "linear", 0.1, 0.0),
+    "jft-h14": ("H/14", 14, 3e-4, "linear", 0.1, 0.0),
+    "jft-r50x1": ("BiT-R50x1", 7, 1e-3, "linear", 0.1, 0.0),
+    "jft-r101x1": ("BiT-R101x1", 7, 8e-4, "linear", 0.1, 0.0),
+    "jft-r152x1": ("BiT-R152x1", 7, 6e-4, "linear", 0.1, 0.0),
+    "jft-r50x2": ("BiT-R50x2", 7, 1e-3, "linear", 0.1, 0.0),
+    "jft-r152x2": ("BiT-R152x2", 7, 6e-4, "linear", 0.1, 0.0),
+    "jft-r50-b32": ("R50+B/32", 7, 8e-4, "linear", 0.1, 0.0),
+    "jft-r50-b16": ("R50+B/16", 7, 8e-4, "linear", 0.1, 0.0),
+    "jft-r50-l32": ("R50+L/32", 7, 2e-4, "linear", 0.1, 0.0),
+    "jft-r50-l16": ("R50+L/16", 7, 4e-4, "linear", 0.1, 0.0),
+    "jft-r50-l16-14ep": ("R50+L/16", 14, 4e-4, "linear", 0.1, 0.0),
+    "imagenet21k-b16": ("B/16", 90, 1e-3, "linear", 0.03, 0.1),
+    "imagenet21k-b32": ("B/32", 90, 1e-3, "linear", 0.03, 0.1),
+    "imagenet21k-l16": ("L/16", 90, 1e-3, "linear", 0.03, 0.1),
+    "imagenet21k-l32": ("L/32", 90, 1e-3, "linear", 0.03, 0.1),
+    "imagenet21k-l16-30ep": ("L/16", 30, 1e-3, "linear", 0.03, 0.1),
+    "imagenet21k-l32-30ep": ("L/32", 30, 1e-3, "linear", 0.03, 0.1),
+    "imagenet1k-b16": ("B/16", 300, 3e-3, "cosine", 0.3, 0.1),
+    "imagenet1k-b32": ("B/32", 300, 3e-3, "cosine", 0.3, 0.1),
+    "imagenet1k-l16": ("L/16", 300, 3e-3, "cosine", 0.3, 0.1),
+    "imagenet1k-l32": ("L/32", 300, 3e-3, "cosine", 0.3, 0.1),
+}
+# Table 4: steps and learning rates; with the warm-up of vit_jax and big_vision and the held-out percents of B.1.1.
+TABLE_4 = {
+    "finetune-imagenet": ("imagenet2012", 20_000, (0.003, 0.01, 0.03, 0.06), 500, 1, "validation"),
+    "finetune-cifar100": ("cifar100", 10_000, (0.001, 0.003, 0.01, 0.03), 500, 2, "test"),
+    "finetune-cifar10": ("cifar10", 10_000, (0.001, 0.003, 0.01, 0.03), 500, 2, "test"),
+    "finetune-pets": ("oxford_iiit_pet", 500, (0.001, 0.003, 0.01, 0.03), 100, 10, "test"),
+    "finetune-flowers": ("oxford_flowers102", 500, (0.001, 0.003, 0.01, 0.03), 100, 10, "test"),
+}
+
+
+@pytest.mark.parametrize("name", TABLE_3)
+def test_pre_training_is_table_3(name):
+    variant, epochs, rate, decay, weight_decay, dropout = TABLE_3[name]
+    recipe = RECIPES[name]
+    architecture, data, optimizer = recipe.architecture, recipe.data, recipe.optimizer
+    assert (architecture.variant, architecture.dropout, architecture.stochastic_depth) == (variant, dropout, 0.0)
+    assert architecture.pooling == "token" and architecture.position_embedding == "learned_1d"
+    assert architecture.hidden_head == (not variant.startswith("BiT"))  # section 3.1
+    assert (recipe.total_epochs, recipe.total_steps, recipe.weights) == (epochs, None, None)
+    assert (optimizer.name, optimizer.warmup_steps, optimizer.ema_momentum) == ("adamw", 10_000, None)
+    assert (optimizer.learning_rate, optimizer.decay, optimizer.weight_decay) == (rate, decay, weight_decay)
+    assert optimizer.global_clipnorm == (1.0 if name.startswith("imagenet1k") else None)  # appendix B.1
+    assert (data.batch_size, data.image_size, data.crop, data.min_crop_area) == (4096, 224, "inception", 0.05)
+    assert data.flip and data.augment == Augment()
+    assert (recipe.loss, recipe.label_smoothing, recipe.head_bias) == ("sigmoid", 0.0, -10.0)
+
+
+def test_table_3_has_a_recipe_for_every_row_and_no_other_but_one():
+    names = {name for name in RECIPES if name.startswith(("jft-", "imagenet1k-", "imagenet21k-"))}
+    assert names == TABLE_3.keys() | {"imagenet21k-h14"}
+    assert RECIPES["imagenet21k-h14"].total_epochs == 90
+
+
+@pytest.mark.parametrize("name", TABLE_4)
+def test_fine_tuning_is_table_4(name):
+    dataset, steps, rates, warmup_steps, held_out, test_split = TABLE_4[name]
+    recipe = RECIPES[name]
+    data, optimizer = recipe.data, recipe.optimizer
+    assert (data.dataset, data.image_size, data.batch_size) == (dataset, 384, 512)
+    assert (data.crop, data.resize_size, data.evaluation_resize, data.flip) == ("resize", 448, "squash", True)
+    assert (data.train_split, data.test_split) == ("train", test_split)
+    assert (optimizer.name, optimizer.decay, optimizer.weight_decay) == ("sgd", "cosine", 0.0)
+    assert (optimizer.global_clipnorm, optimizer.warmup_steps) == (1.0, warmup_steps)
+    assert optimizer.ema_momentum is None and optimizer.learning_rate in rates
+    assert (recipe.total_steps, recipe.total_epochs, recipe.loss) == (steps, None, "softmax")
+    kept = 100 - held_out
+    splits = {"tuning_split": f"train[:{kept}%]", "held_out_split": f"train[{kept}%:]"}
+    assert SWEEPS[name] == {"learning_rates": rates, **splits}
+
+
+@pytest.mark.parametrize("name,variant,size", [("l16-512", "L/16", 512), ("h14-518", "H/14", 518)])
+def test_fine_tuning_of_table_2_averages_weights_at_a_higher_resolution(name, variant, size):
+    recipe, common = RECIPES[f"finetune-imagenet-{name}"], RECIPES["finetune-imagenet"]
+    assert (recipe.architecture.variant, recipe.data.image_size) == (variant, size)
+    assert recipe.optimizer.ema_momentum == 0.9999
+    assert recipe.data.resize_size == round(size * 448 / 384)
+    assert (recipe.total_steps, recipe.optimizer.learning_rate) == (20_000, common.optimizer.learning_rate)
+    assert SWEEPS[f"finetune-imagenet-{name}"] == SWEEPS["finetune-imagenet"]
+
+
+def test_masked_patch_is_appendix_b_1_2():
+    recipe = RECIPES["masked-patch-b16"]
+    assert recipe.architecture == Architecture("B/16")
+    assert recipe.optimizer == Optimizer("adam", 2e-4, "cosine", warmup_steps=10_000)
+    assert (recipe.data.batch_size, recipe.data.image_size, recipe.total_steps) == (4096, 224, 1_000_000)
+    assert (recipe.target, recipe.corrupted_fraction) == ("mean_color", 0.5)
+    assert (recipe.masked_share, recipe.replaced_share) == (0.8, 0.1)
+    assert RECIPES["masked-patch-b16-downsampled"].target == "downsampled_color"
+    assert RECIPES["masked-patch-b16-pixels"].target == "pixels"
+    assert RECIPES["masked-patch-b16-corrupt15"].corrupted_fraction == 0.15
+    assert RECIPES["masked-patch-imagenet-b16"].data.dataset == "imagenet2012"

@@ -1,0 +1,31 @@
+"""Recipes that finish on a laptop."""
+
+from collections import Counter
+
+from keras_vit.recipes.configs import RECIPES, digits
+from keras_vit.recipes.recipe import Architecture, Data, Optimizer
+from keras_vit.variants import parse_variant
+
+
+def test_digits_keep_the_settings_of_their_published_results():
+    masked, tuned = digits.MASKED_PATCH, digits.FINE_TUNE
+    assert masked.architecture == tuned.architecture == Architecture("Ti/2", 4, 64, 256, 4)
+    assert masked.data == Data(image_size=8, batch_size=64, min_crop_area=0.5, flip=False, cache=True)
+    assert tuned.data == Data(image_size=14, batch_size=32, min_crop_area=0.7, flip=False, cache=True)
+    assert masked.optimizer == Optimizer("adam", 1e-3, warmup_steps=100)
+    assert tuned.optimizer == Optimizer("adamw", 1.5e-3, warmup_steps=40, weight_decay=0.05)
+    assert (masked.total_steps, tuned.total_steps, tuned.weights) == (4_000, 600, None)
+
+
+def test_cifar10_gives_both_starts_the_same_budget():
+    scratch, tuned = RECIPES["cifar10-scratch"], RECIPES["cifar10-finetune"]
+    assert (scratch.total_steps, scratch.data, scratch.run) == (tuned.total_steps, tuned.data, tuned.run)
+    assert scratch.architecture == tuned.architecture == RECIPES["cifar10-masked-patch"].architecture
+    # The 3-bit colours of 4 x 4 pixels are those of a whole patch of this size.
+    assert parse_variant(scratch.architecture.variant)["patch_size"] == 4
+    others = {name: RECIPES[name] for name in RECIPES if name.startswith("cifar10-masked-patch")}
+    assert Counter(recipe.target for recipe in others.values()) == {
+        "mean_color": 2,
+        "downsampled_color": 1,
+        "pixels": 1,
+    }

@@ -1,0 +1,14 @@
+import numpy as np
+
+from keras_vit.recipes.data import decoded_pictures, open_dataset
+from keras_vit.recipes.recipe import Data
+
+
+def test_some_pictures_of_a_split(data_dir):
+    dataset = open_dataset(Data(dataset="digits", data_dir=data_dir))
+    all_pictures, labels = zip(*decoded_pictures(dataset, "test[:10]", 10))
+    chosen, answers = zip(*decoded_pictures(dataset, "test[:10]", 2, max_corrupt=0, numbers=np.array([7, 2, 3])))
+    assert [len(part) for part in chosen] == [2, 1]
+    for picture, number in zip((picture for part in chosen for picture in part), (2, 3, 7)):
+        np.testing.assert_array_equal(picture, all_pictures[0][number])
+    np.testing.assert_array_equal(np.concatenate(answers), labels[0][[2, 3, 7]])

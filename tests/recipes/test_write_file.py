@@ -1,0 +1,27 @@
+import os
+
+import pytest
+import tensorflow as tf
+
+from keras_vit.recipes.write_file import write_file
+
+
+def test_the_former_content_stays_until_the_new_one_is_whole(tmp_path, monkeypatch):
+    file = tmp_path / "metrics.json"
+    write_file(file, "old")
+    write_file(str(file), b"new")
+    assert file.read_bytes() == b"new"
+
+    def full(*arguments, **_):
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    monkeypatch.setattr(tf.io.gfile, "rename", full)
+    with pytest.raises(tf.errors.ResourceExhaustedError):
+        write_file(file, "newer")
+    assert file.read_bytes() == b"new" and os.listdir(tmp_path) == ["metrics.json"]
+
+
+def test_a_bare_name_is_of_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_file("a.txt", "")
+    assert os.listdir(tmp_path) == ["a.txt"]
