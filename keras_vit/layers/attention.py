@@ -3,8 +3,10 @@
 import keras
 from keras import ops
 
+from keras_vit.layers.lean_attention import attend, project_heads, projected
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.relative_positions import RelativePositions
+from keras_vit.layers.remat import compiled_by_xla
 
 
 def check_heads(width, num_heads):
@@ -107,13 +109,22 @@ class SelfAttention(keras.layers.Layer):
                 layer.build(heads_shape)
 
     def call(self, tokens, training=None, return_attention=False):
-        query, key, value = (split_heads(x, self.num_heads) for x in ops.split(self.qkv(tokens), 3, axis=-1))
+        lean = compiled_by_xla() and not return_attention and self._keeps_no_weights(training)
+        if lean:
+            query, key, value = project_heads(tokens, self.qkv.kernel, self.qkv.bias, self.num_heads)
+        else:
+            query, key, value = (split_heads(x, self.num_heads) for x in ops.split(self.qkv(tokens), 3, axis=-1))
         if self.query_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)  # (B, K, N, d)
+        if lean:
+            return projected(self.out, attend(query, key, value))  # (B, N, D)
         weights = attention_weights(query, key, self.relative)  # (B, K, N, N)
         mixed = ops.matmul(self.dropout(weights, training=training), value)  # (B, K, N, d)
         output = self.out(merge_heads(mixed))  # (B, N, D)
         return (output, weights) if return_attention else output
+
+    def _keeps_no_weights(self, training):
+        return self.relative is None and not (training and self.dropout.rate)
 
     def compute_output_shape(self, input_shape):
         return input_shape

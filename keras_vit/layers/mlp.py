@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_vit.layers.dense import dense
 from keras_vit.layers.gelu import trained_gelu
 
 GELU_FORMS = ("tanh", "erf")
@@ -51,8 +52,8 @@ class Mlp(keras.layers.Layer):
         self.out.build((*input_shape[:-1], self.mlp_dim))
 
     def call(self, tokens, training=None):
-        hidden = self._activation(self.hidden(tokens), training)  # (B, N, M)
-        output = self.out(self.dropout_hidden(hidden, training=training))  # (B, N, D)
+        hidden = self._activation(dense(self.hidden, tokens), training)  # (B, N, M)
+        output = dense(self.out, self.dropout_hidden(hidden, training=training))  # (B, N, D)
         return self.dropout_out(output, training=training)
 
     def _activation(self, hidden, training):

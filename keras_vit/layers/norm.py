@@ -38,7 +38,10 @@ def trained_norm(x, gamma, beta, epsilon, dtype):
     """Layer normalisation over the last axis with a gradient written out, in fewer passes than derived step by step.
 
     With g the upstream gradient times gamma and n the normalised x, that of x is (g - mean(g) - n mean(g n)) / sigma.
-    One tensor of the size of x is kept for it.
+    Besides x, two numbers a row are kept for it.
+
+    The variance of a half-precision x is that of its squares less that of its mean, so that both come from one pass
+    over x: what cancels in float32 is below what such an x has lost itself.
 
     Args:
         x: (..., D).
@@ -52,8 +55,13 @@ def trained_norm(x, gamma, beta, epsilon, dtype):
     @ops.custom_gradient
     def norm(x, gamma, beta):
         wide = ops.cast(x, precise)
-        centred = wide - ops.mean(wide, axis=-1, keepdims=True)
-        factor = ops.rsqrt(ops.mean(ops.square(centred), axis=-1, keepdims=True) + epsilon)  # (..., 1)
+        mean = ops.mean(wide, axis=-1, keepdims=True)  # (..., 1)
+        centred = wide - mean
+        if given == precise:
+            variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)  # (..., 1)
+        else:
+            variance = ops.maximum(ops.mean(ops.square(wide), axis=-1, keepdims=True) - ops.square(mean), 0.0)
+        factor = ops.rsqrt(variance + epsilon)  # (..., 1)
         normalised = centred * factor
 
         def gradient(upstream):

@@ -76,6 +76,7 @@ def compile_program(hlo: bytes, topology: str, replicas: int) -> dict:
 
 
 def _devices(topology):
+    from jax.errors import JaxRuntimeError
     from jax.experimental import topologies
 
     # One chip: a slice of a host, of which one is used.
@@ -83,7 +84,9 @@ def _devices(topology):
     whole = {"1": "2x2x1" if name in ("v4", "v5p") else "2x2"}.get(sides, sides)
     try:
         return topologies.get_topology_desc(f"{name}:{whole}", "tpu").devices
-    except Exception as error:  # of several kinds, as libtpu sees fit
+    except JaxRuntimeError as error:
+        if "INVALID_ARGUMENT" not in str(error):
+            raise
         raise ValueError(f"libtpu has no topology {topology!r}: {str(error).splitlines()[0]}") from error
 
 

@@ -3,6 +3,8 @@ import os
 import keras
 import pytest
 import tensorflow as tf
+from jax.errors import JaxRuntimeError
+from jax.experimental import topologies
 
 from keras_vit.recipes.tpu import compiler, process
 from keras_vit.recipes.tpu.lower import lower
@@ -30,6 +32,17 @@ def test_a_program_is_compiled_for_a_chip_that_is_not_there(hlo):
 def test_an_unknown_slice_is_the_users_error(hlo):
     with pytest.raises(ValueError, match="libtpu has no topology 'v5e:3x5'"):
         process.compile_elsewhere(hlo, "v5e:3x5", 1)
+
+
+def test_what_ails_the_compiler_itself_is_not_the_users_error(monkeypatch):
+    """As where another process holds libtpu's lock."""
+
+    def refuse(*_):
+        raise JaxRuntimeError("ABORTED: The TPU is already in use by another process")
+
+    monkeypatch.setattr(topologies, "get_topology_desc", refuse)
+    with pytest.raises(JaxRuntimeError, match="already in use"):
+        compiler._devices("v5e:2x2")
 
 
 def test_a_crash_of_the_compiler_ends_nothing_else():

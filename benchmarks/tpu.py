@@ -1,0 +1,209 @@
+"""What a training step of ViT costs on a TPU core: ours beside KerasHub's, Flax's and tf-models-official's.
+
+Needs, besides keras_vit[tensorflow,recipes,preflight]: pip install keras-hub flax optax, and in PYTHONPATH the folder of
+a checkout of github.com/google-research/vision_transformer; what is not installed is left out.
+Command: python benchmarks/tpu.py            the first two rows, about 10 minutes on two cores
+         python benchmarks/tpu.py --rows all
+A step is the forward pass, the backward pass and AdamW in mixed bfloat16, without dropout, compiled by the TPU's own
+compiler; no TPU is needed. Temporaries are what a step needs besides weights and optimizer; what is moved, and the
+operations, are as the compiler counts them. Of Flax the parameters are cast to bfloat16 and the blocks compute in it.
+"""
+
+import argparse
+import functools
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+
+CLASSES = 1000
+SHAPES = {"B": (12, 768, 12, 3072), "L": (24, 1024, 16, 4096), "H": (32, 1280, 16, 5120)}  # depth, width, heads, MLP
+ROWS = {  # variant, image size, batch, topology
+    "B/16 224 v5e": ("B/16", 224, 128, "v5e:1"),
+    "B/16 224 v3": ("B/16", 224, 128, "v3:1"),
+    "B/16 384 v5e": ("B/16", 384, 32, "v5e:1"),
+    "L/16 224 v5e": ("L/16", 224, 64, "v5e:1"),
+    "L/16 512 v5e": ("L/16", 512, 8, "v5e:1"),
+    "H/14 224 v5e": ("H/14", 224, 32, "v5e:1"),
+    "H/14 518 v5e": ("H/14", 518, 4, "v5e:1"),
+}
+DEFAULT = tuple(ROWS)[:2]
+NEEDS = {"keras_vit": (), "KerasHub": ("keras_hub",), "Flax": ("flax", "optax", "vit_jax"), "official": ("official",)}
+
+
+def keras_program(build, shape, patch, size, batch):
+    """HLO of a step of a Keras model with the recipes' AdamW."""
+    import keras
+    import tensorflow as tf
+
+    from keras_vit.recipes.optimizers import build_optimizer
+    from keras_vit.recipes.recipe import Optimizer
+    from keras_vit.recipes.tpu import steps
+    from keras_vit.recipes.tpu.lower import lower
+
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    model = build(shape, patch, size)
+    optimizer = build_optimizer(Optimizer(name="adamw", learning_rate=1e-3, weight_decay=0.1), 1000)
+    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    optimizer.build(model.trainable_variables)
+    specs = tf.TensorSpec((batch, size, size, 3)), tf.TensorSpec((batch,), tf.int32)
+    program = lower(steps.training_step(model), specs)
+    if program.problems:
+        raise RuntimeError("; ".join(program.problems))
+    return program.hlo
+
+
+def our_model(shape, patch, size):
+    import keras_vit
+
+    depth, width, heads, mlp_dim = shape
+    options = {"depth": depth, "width": width, "num_heads": heads, "mlp_dim": mlp_dim, "num_classes": CLASSES}
+    return keras_vit.VisionTransformer(image_size=size, patch_size=patch, **options)
+
+
+def hub_model(shape, patch, size):
+    import keras
+    from keras_hub.models import ViTBackbone
+
+    depth, width, heads, mlp_dim = shape
+    options = {"num_layers": depth, "num_heads": heads, "hidden_dim": width, "mlp_dim": mlp_dim}
+    backbone = ViTBackbone((size, size, 3), patch, **options)
+    return keras.Model(backbone.input, keras.layers.Dense(CLASSES, dtype="float32")(backbone.output[:, 0]))
+
+
+def flax_program(shape, patch, size, batch):
+    """HLO of a step of google-research/vision_transformer with optax's AdamW."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+    from vit_jax import models_vit
+
+    depth, width, heads, mlp_dim = shape
+    models_vit.Encoder1DBlock = functools.partial(models_vit.Encoder1DBlock, dtype=jnp.bfloat16)
+    transformer = {"num_layers": depth, "num_heads": heads, "mlp_dim": mlp_dim, "dropout_rate": 0.0}
+    model = models_vit.VisionTransformer(
+        num_classes=CLASSES,
+        patches=argparse.Namespace(size=(patch, patch)),
+        transformer={**transformer, "attention_dropout_rate": 0.0},
+        hidden_size=width,
+    )
+    optimizer = optax.adamw(1e-3, weight_decay=0.1)
+
+    def loss(params, images, labels):
+        params = jax.tree.map(lambda x: x.astype(jnp.bfloat16), params)
+        logits = model.apply({"params": params}, images.astype(jnp.bfloat16), train=False).astype(jnp.float32)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+    def step(params, state, images, labels):
+        value, gradients = jax.value_and_grad(loss)(params, images, labels)
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state, value
+
+    images, labels = jnp.zeros((1, size, size, 3)), jax.ShapeDtypeStruct((batch,), jnp.int32)
+    params = jax.eval_shape(lambda: model.init(jax.random.PRNGKey(0), images, train=False)["params"])
+    pictures = jax.ShapeDtypeStruct((batch, size, size, 3), jnp.float32)
+    state = jax.eval_shape(optimizer.init, params)
+    lowered = jax.jit(step, donate_argnums=(0, 1)).lower(params, state, pictures, labels)
+    return lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+
+
+def official_program(shape, patch, size, batch):
+    """HLO of a step of tf-models-official's backbone with tf_keras's AdamW."""
+    import tensorflow as tf
+    import tf_keras
+    from official.vision.modeling.backbones.vit import VisionTransformer
+
+    from keras_vit.recipes.tpu.lower import lower
+
+    tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    depth, width, heads, mlp_dim = shape
+    backbone = VisionTransformer(
+        mlp_dim=mlp_dim,
+        num_heads=heads,
+        num_layers=depth,
+        dropout_rate=0.0,
+        input_specs=tf_keras.layers.InputSpec(shape=(batch, size, size, 3)),
+        patch_size=patch,
+        hidden_size=width,
+        output_encoded_tokens=False,
+    )
+    pooled = tf_keras.layers.Flatten()(backbone.output["pre_logits"])
+    logits = tf_keras.layers.Dense(CLASSES, dtype="float32")(pooled)
+    model = tf_keras.Model(backbone.input, logits)
+    optimizer = tf_keras.optimizers.AdamW(1e-3, weight_decay=0.1, jit_compile=False)
+    optimizer.build(model.trainable_variables)
+
+    def step(images, labels):
+        with tf.GradientTape() as tape:
+            logits = model(images, training=True)
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+        optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+        return loss
+
+    program = lower(step, (tf.TensorSpec((batch, size, size, 3)), tf.TensorSpec((batch,), tf.int32)))
+    if program.problems:
+        raise RuntimeError("; ".join(program.problems))
+    return program.hlo
+
+
+PROGRAMS = {
+    "keras_vit": functools.partial(keras_program, our_model),
+    "KerasHub": functools.partial(keras_program, hub_model),
+    "Flax": flax_program,
+    "official": official_program,
+}
+
+
+def measure(library, row):
+    """Prints one answer as JSON; runs in a process of its own."""
+    from keras_vit.recipes.tpu.process import compile_elsewhere
+
+    variant, size, batch, topology = ROWS[row]
+    hlo = PROGRAMS[library](SHAPES[variant[0]], int(variant[2:]), size, batch)
+    answer = compile_elsewhere(hlo, topology, 1)
+    if "error" in answer:
+        needs = re.search(r"HLO temporaries \(([\d.]+)G\)|Used ([\d.]+)G of", answer["error"])
+        print(json.dumps({"temp": float(needs[1] or needs[2]) * 2**30 if needs else None, "error": answer["error"]}))
+    else:
+        print(json.dumps({"temp": answer["memory"]["temp"], "bytes": answer["bytes"], "flops": answer["flops"]}))
+
+
+def ask(library, row):
+    command = [sys.executable, __file__, "--one", library, row]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{library}, {row}: {done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rows", nargs="+", default=DEFAULT, help=f"all, or of {', '.join(ROWS)}")
+    parser.add_argument("--libraries", nargs="+", default=list(NEEDS), choices=NEEDS)
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        return measure(*arguments.one)
+    rows = ROWS if arguments.rows == ["all"] else arguments.rows
+    libraries = [name for name in arguments.libraries if all(map(importlib.util.find_spec, NEEDS[name]))]
+    print("| job | batch | library | temporaries, GB | moved, GB | TFLOP | temporaries / ours | moved / ours |")
+    print("|---" * 8 + "|")
+    for row in rows:
+        ours = None
+        for library in libraries:
+            found = ask(library, row)
+            ours = ours or found
+            print("| " + " | ".join([row, str(ROWS[row][2]), library, *cells(found, ours)]) + " |", flush=True)
+
+
+def cells(found, ours):
+    """Of the table: "-" for what is not known of a step that does not fit."""
+    for key, unit, digits in (("temp", 1e9, 2), ("bytes", 1e9, 1), ("flops", 1e12, 2)):
+        yield f"{found[key] / unit:.{digits}f}" if found.get(key) else "-"
+    for key in ("temp", "bytes"):
+        yield f"{found[key] / ours[key]:.2f}" if found.get(key) and ours.get(key) else "-"
+
+
+if __name__ == "__main__":
+    main()
