@@ -1,7 +1,7 @@
 """What a training step of ViT costs on a TPU core: ours beside KerasHub's, Flax's and tf-models-official's.
 
-Needs, besides keras_vit[tensorflow,recipes,preflight]: pip install keras-hub flax optax, and in PYTHONPATH the folder of
-a checkout of github.com/google-research/vision_transformer; what is not installed is left out.
+Needs, besides keras_vit[tensorflow,recipes,preflight]: pip install keras-hub flax optax, and in PYTHONPATH the folder
+of a checkout of github.com/google-research/vision_transformer; what is not installed is left out.
 Command: python benchmarks/tpu.py            the first two rows, about 10 minutes on two cores
          python benchmarks/tpu.py --rows all
 A step is the forward pass, the backward pass and AdamW in mixed bfloat16, without dropout, compiled by the TPU's own

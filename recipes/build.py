@@ -20,6 +20,7 @@ def build_model(architecture: Architecture, data: Data, run: Run, num_classes: i
     """
     common = {"num_classes": num_classes, **_common(data, run), **more}
     if architecture.variant.startswith(BIT):
+        _check_no_remat(run)
         return _bit(architecture, common)
     arguments = parse_variant(architecture.variant)
     arguments |= {name: size for name in SIZES if (size := getattr(architecture, name)) is not None}
@@ -29,9 +30,7 @@ def build_model(architecture: Architecture, data: Data, run: Run, num_classes: i
         pooling=architecture.pooling,
         position_embedding=architecture.position_embedding,
         representation_size=arguments["width"] if architecture.hidden_head and num_classes else None,
-        dropout=architecture.dropout,
-        stochastic_depth=architecture.stochastic_depth,
-        seed=run.seed,
+        **_of_training(architecture, run),
         name="vit",
     )
 
@@ -56,11 +55,12 @@ def start_from(model, architecture: Architecture, data: Data, run: Run, num_clas
         )
     changes = {"num_classes": num_classes, **_common(data, run)}
     if isinstance(model, BiT):
+        _check_no_remat(run)
         model = model.with_head(0)
     else:
         if model.image_size != (data.image_size, data.image_size):
             model = model.resized(data.image_size)
-        changes |= _regularisation(architecture, run) | {"representation_size": None}
+        changes |= _of_training(architecture, run) | {"representation_size": None}
     made = type(model).from_config({**model.get_config(), **changes})
     copy_weights(model, made, skip=("head",) if isinstance(model, BiT) else HEADS)
     return made
@@ -84,12 +84,18 @@ def _common(data, run):
     return {"image_size": data.image_size, "preprocessing": preprocessing.get_config(), "dtype": run.precision}
 
 
-def _regularisation(architecture, run):
+def _of_training(architecture, run):
     return {
         "dropout": architecture.dropout,
         "stochastic_depth": architecture.stochastic_depth,
+        "remat": run.remat,
         "seed": run.seed,
     }
+
+
+def _check_no_remat(run):
+    if run.remat:
+        raise ValueError(f"A BiT has no Transformer blocks to compute again. Received: run.remat={run.remat!r}")
 
 
 def _bit(architecture, arguments):

@@ -145,6 +145,8 @@ class Run:
     Args:
         strategy: "auto" takes a TPU if there is one, else the workers of TF_CONFIG, else all GPUs, else the processor.
         precision: Of the model: variables stay float32 in "mixed_bfloat16".
+        remat: Part of each Transformer block that the backward pass computes again instead of keeping it: less memory,
+            more arithmetic, the same numbers. See `keras_vit.layers.EncoderBlock` and docs/tpu_memory.md.
         seed: Of initial weights, data order, crops, masks and dropout.
         steps_per_execution: Updates between two visits to Python; more is faster for small models and on TPUs.
         epoch_steps: Updates between two evaluations, lines of the progress bar and points of the curves.
@@ -159,6 +161,7 @@ class Run:
 
     strategy: Literal["auto", "tpu", "mirrored", "multi-worker", "one-device"] = "auto"
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
+    remat: Literal["mlp", "attention", "block"] | None = None
     seed: int = 0
     steps_per_execution: int = 1
     epoch_steps: int = 1_000

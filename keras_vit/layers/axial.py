@@ -74,13 +74,16 @@ class AxialBlock(keras.layers.Layer):
         self.column.build((None, self.prefix_tokens + h, input_shape[2]))
 
     def call(self, tokens, training=None, return_attention=False):
+        if not return_attention:  # so that the halves may recompute, and need not hold weights
+            for half, along_columns in ((self.row, False), (self.column, True)):
+                lines = half(self._split(tokens, along_columns), training=training)  # (B*L, S, D)
+                tokens = self._join(lines, along_columns)  # (B, N, D)
+            return tokens
         options = {"training": training, "return_attention": True}
         lines, rows = self.row(self._split(tokens, along_columns=False), **options)  # (B*h, P + w, D)
         tokens = self._join(lines, along_columns=False)  # (B, N, D)
         lines, columns = self.column(self._split(tokens, along_columns=True), **options)  # (B*w, P + h, D)
         tokens = self._join(lines, along_columns=True)  # (B, N, D)
-        if not return_attention:
-            return tokens
         rows = ops.mean(self._full(rows, along_columns=False), axis=1, keepdims=True)  # (B, 1, N, N)
         return tokens, ops.matmul(self._full(columns, along_columns=True), rows)  # (B, K, N, N)
 

@@ -117,5 +117,8 @@ def _measure(programs, place, say, kind, batch) -> StepReport:
 
 
 def _reason(error):
-    """The compiler's words without what is for its own developers."""
-    return error.partition("\n")[0].partition("HLO module:")[0].strip()
+    """The compiler's words without what is for its own developers, and what helps."""
+    words = error.partition("\n")[0].partition("HLO module:")[0].strip()
+    if "RESOURCE_EXHAUSTED" in words:
+        words += " Take fewer pictures a device (--largest-batch says how many), or run.remat='block' for a ViT."
+    return words

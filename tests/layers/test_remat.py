@@ -52,6 +52,13 @@ def test_masks_differ_from_call_to_call():
     assert float(gradients(model)[0]) != float(gradients(model)[0])
 
 
+@pytest.mark.parametrize("remat", REMAT[1:])
+def test_axial_blocks_too(remat):
+    plain, saving = (make(which, axial=True) for which in (None, remat))
+    for one, other in zip(WAYS["graph"](plain), WAYS["graph"](saving)):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("remat", ["attention", "block"])
 def test_mixed_precision(remat):
     plain, saving = (make(which, dtype="mixed_bfloat16") for which in (None, remat))
@@ -72,12 +79,13 @@ def test_fit_under_a_strategy():
 
 
 def test_the_forward_pass_runs_twice_in_a_graph_that_is_not_compiled():
-    def products(remat):
-        model = make(remat)
+    def products(remat, **options):
+        model = make(remat, **options)
         graph = tf.function(lambda: gradients(model)).get_concrete_function().graph
         return sum(operation.type in ("MatMul", "BatchMatMulV2") for operation in graph.get_operations())
 
     assert products("block") - products(None) >= 2 * 6  # qkv, logits, values, out, hidden, out
+    assert products("block", axial=True) - products(None, axial=True) >= 2 * 2 * 6
 
 
 def test_axial_blocks_take_it_too():

@@ -33,6 +33,17 @@ def test_fields_reach_the_model():
     assert (prepared.resize, prepared.crop_fraction, prepared.interpolation) == ("shortest", 0.875, "bicubic")
 
 
+def test_recomputation_is_a_matter_of_the_run():
+    run = Run(remat="block")
+    source = build_model(TOY, DATA, run, num_classes=5)
+    assert source.encoder.blocks[0].remat == "block"
+    assert start_from(source, TOY, DATA, Run(), 3).encoder.blocks[0].remat is None
+    with pytest.raises(
+        ValueError, match="A BiT has no Transformer blocks to compute again. Received: run.remat='block'"
+    ):
+        build_model(Architecture("BiT-R50x1"), DATA, run)
+
+
 def test_a_variant_is_enough_and_without_classes_there_is_no_hidden_head():
     model = build_model(Architecture("Ti/16", hidden_head=True), Data(image_size=32), Run())
     assert model.arguments["depth"] == 12 and model.pre_logits is None and model.head is None
