@@ -106,10 +106,10 @@ class SameOnAnyReplicas:
         super().assign(variable, tf.where(self._good, value, tf.convert_to_tensor(variable)))
 
     def assign_add(self, variable, value):
-        super().assign_add(variable, tf.where(self._good, value, tf.zeros_like(value)))
+        super().assign_add(variable, tf.where(self._good, value, tf.zeros((), value.dtype)))
 
     def assign_sub(self, variable, value):
-        super().assign_sub(variable, tf.where(self._good, value, tf.zeros_like(value)))
+        super().assign_sub(variable, tf.where(self._good, value, tf.zeros((), value.dtype)))
 
     def get_config(self):
         factors = self.rate_factors
