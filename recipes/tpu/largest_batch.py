@@ -1,7 +1,7 @@
 """The largest batch of a device that fits."""
 
 STEP = 8  # sublanes of a tile
-MOST_COMPILATIONS = 8
+MOST_COMPILATIONS = 10
 
 
 def largest_batch(measure) -> int:
@@ -35,16 +35,16 @@ def largest_batch(measure) -> int:
 
 
 def _next(found, limit, good, bad):
-    """A batch between the largest that fits and the smallest that does not, by a line through the last two."""
-    known = sorted((batch, needed) for batch, needed in found.items() if needed is not None)[-2:]
-    if len(known) < 2:
-        guess = 2 * good or bad // 4
-    else:
-        (small, less), (big, more) = known
-        slope = max(1.0, (more - less) / (big - small))
-        guess = int(big + (limit - more) / slope)
-        # A step further than the line says, to see whether it is the end.
-        guess = guess + STEP if guess // STEP * STEP == good else guess
-    guess = max(STEP, guess // STEP * STEP)
-    low, high = good + STEP, (bad - STEP if bad is not None else max(8 * good, 4 * STEP))
-    return min(max(guess, low), max(high, low))
+    """A batch to try: by a line through the last two while everything fits, then halfway to what does not.
+
+    Near the limit the compiler saves memory by computing more, and no line holds: so it is not followed far.
+    """
+    if bad is not None:
+        return max(STEP, (good + bad) // 2 // STEP * STEP)
+    if len(found) == 1:
+        return 2 * good
+    (small, less), (big, more) = sorted(found.items())[-2:]
+    guess = big + (limit - more) / max(1.0, (more - less) / (big - small))
+    guess = min(guess, 1.25 * good if more > 0.9 * limit else 4 * good)
+    # A step further than the line says, to see whether it is the end.
+    return max(int(guess) // STEP * STEP, good + STEP)

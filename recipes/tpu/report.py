@@ -144,5 +144,5 @@ def _step(step, replicas):
         f"  at most           {step.batch * replicas / step.floor:,.0f} images/s, MFU {step.utilisation:.0%} "
         "(bounds, not promises)"
     )
-    if step.layers:
-        yield "  fullest layers    " + ", ".join(f"{layer} {size / 1e6:,.0f} MB" for layer, size in step.layers)
+    if layers := [f"{layer} {size / 1e6:,.0f} MB" for layer, size in step.layers if size >= 1e6]:
+        yield "  fullest layers    " + ", ".join(layers)

@@ -33,6 +33,21 @@ def test_the_largest_multiple_of_8_is_found_in_few_compilations(fixed, each, cur
     assert fixed + each * (found + 8) + curve * (found + 8) ** 2 > LIMIT
 
 
+def test_a_compiler_that_saves_memory_near_the_limit():
+    """From 200 pictures on memory stays at 15.9 GB, until at more than 280 nothing helps."""
+    asked = []
+
+    def measure(batch):
+        asked.append(batch)
+        if batch > 280:
+            return SimpleNamespace(problems=("RESOURCE_EXHAUSTED: ...",), memory={}, fits=False, limit=LIMIT, needed=0)
+        return SimpleNamespace(
+            problems=(), memory={"temp": 1}, fits=True, limit=LIMIT, needed=min(1e9 + 74e6 * batch, 15.9e9)
+        )
+
+    assert 272 <= largest_batch(measure) <= 280 and len(asked) <= 10
+
+
 def test_none_may_fit():
     measure, asked = chip(17e9, 1e6)
     assert largest_batch(measure) == 0 and len(asked) <= 8
