@@ -38,13 +38,13 @@ def recompute(function, x, generators=()):
     """
     seeds = [generator.next() for generator in generators]
 
-    def replayed(x):
+    def replayed(x, seeds):
         with _fixed(generators, seeds):
             return function(x)
 
     if keras.backend.backend() != "tensorflow":
-        return keras.remat(replayed)(x)
-    return _recompute_in_tensorflow(replayed, x)
+        return keras.remat(lambda x: replayed(x, seeds))(x)
+    return _recompute_in_tensorflow(replayed, x, seeds)
 
 
 def seed_generators(layers) -> list:
@@ -65,20 +65,21 @@ def _fixed(generators, seeds):
             del generator.next
 
 
-def _recompute_in_tensorflow(function, x):
+def _recompute_in_tensorflow(function, x, seeds):
     import tensorflow as tf
 
     @tf.custom_gradient
     def run(x):
         def gradient(upstream, variables=()):
-            again, upstream = apart(x, upstream)
+            # The seeds, too: else the random masks are merged, and kept.
+            (again, *same_seeds), upstream = apart([x, *seeds], upstream)
             with tf.GradientTape() as tape:
                 tape.watch(again)
-                output = function(again)
+                output = function(again, same_seeds)
             for_x, for_variables = tape.gradient(output, (again, list(variables)), upstream)
             return (for_x, for_variables) if variables else for_x
 
-        return function(x), gradient
+        return function(x, seeds), gradient
 
     return run(x)
 

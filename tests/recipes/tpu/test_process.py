@@ -1,4 +1,8 @@
 import os
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import keras
 import pytest
@@ -65,6 +69,34 @@ def test_ctrl_c_leaves_no_process_behind(hlo, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         process.compile_elsewhere(hlo, "v5e:1", 1, interrupt)
     assert started[0].poll() is not None
+
+
+def test_a_killed_caller_leaves_no_process_behind():
+    """SIGKILL, as of a batch system: the compiler sees that it is alone."""
+    script = f"""
+import subprocess, sys, time
+command = [sys.executable, "-c", "import runpy, sys, time; compiler = runpy.run_path(sys.argv[1]); "
+           "import threading; threading.Thread(target=compiler['_end_with_parent']).start()", {compiler.__file__!r}]
+child = subprocess.Popen(command, start_new_session=True)
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as caller:
+        child = int(caller.stdout.readline())
+        time.sleep(2)
+        assert _runs(child)
+        caller.kill()
+    deadline = time.monotonic() + 20
+    while _runs(child) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not _runs(child)
+
+
+def _runs(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def test_another_version_is_told_before_anything_crashes(monkeypatch):
