@@ -9,6 +9,7 @@ of the products were chosen by what the TPU's compiler makes of them, see docs/t
 import keras
 from keras import ops
 
+from keras_vit.layers.heads import merge_heads
 from keras_vit.layers.remat import apart
 
 # Queries at a time: above this many the weights of all of them at once are never there.
@@ -34,7 +35,7 @@ def project_heads(tokens, kernel, bias, num_heads: int):
         biases = ops.reshape(bias, (3, num_heads, 1, width // num_heads))
 
         def gradient(*upstream):
-            joined = ops.concatenate([_merge_heads(one) for one in upstream], axis=-1)  # (B, N, 3D)
+            joined = ops.concatenate([merge_heads(one) for one in upstream], axis=-1)  # (B, N, 3D)
             for_tokens = ops.einsum("bne,de->bnd", joined, kernel)
             for_kernel = ops.einsum("bnd,bne->de", tokens, joined)
             return for_tokens, for_kernel, ops.sum(joined, axis=(0, 1))
@@ -73,12 +74,6 @@ def projected(layer, mixed):
     num_heads, head = mixed.shape[1], mixed.shape[3]
     kernel = ops.reshape(ops.cast(layer.kernel, mixed.dtype), (num_heads, head, -1))
     return ops.einsum("bknh,khe->bne", mixed, kernel) + ops.cast(layer.bias, mixed.dtype)
-
-
-def _merge_heads(x):
-    """(B, K, N, d) -> (B, N, D)."""
-    x = ops.transpose(x, (0, 2, 1, 3))  # (B, N, K, d)
-    return ops.reshape(x, (-1, x.shape[1], x.shape[2] * x.shape[3]))  # (B, N, D)
 
 
 def _mix(query, key, value):

@@ -3,7 +3,8 @@
 import keras
 from keras import ops
 
-from keras_vit.layers.attention import attention_weights, check_heads, merge_heads, split_heads
+from keras_vit.layers.attention import attention_weights
+from keras_vit.layers.heads import check_heads, merge_heads, split_heads
 from keras_vit.layers.mlp import Mlp
 from keras_vit.layers.norm import LayerNorm
 

@@ -1,0 +1,25 @@
+"""Heads of attention, split and merged. B batch, N tokens, D width, K heads, d head width (D / K)."""
+
+from keras import ops
+
+
+def check_heads(width, num_heads):
+    """Raises ValueError unless the heads divide the width; the message names numbers of heads that do."""
+    if num_heads < 1 or width % num_heads:
+        fitting = [heads for heads in range(1, min(width, 64) + 1) if width % heads == 0]
+        raise ValueError(
+            f"`num_heads` must divide the width. Received: num_heads={num_heads}, width={width}. "
+            f"Numbers of heads that divide {width}: {', '.join(map(str, fitting))}"
+        )
+
+
+def split_heads(x, num_heads):
+    """(B, N, D) -> (B, K, N, d)."""
+    x = ops.reshape(x, (-1, x.shape[1], num_heads, x.shape[2] // num_heads))  # (B, N, K, d)
+    return ops.transpose(x, (0, 2, 1, 3))  # (B, K, N, d)
+
+
+def merge_heads(x):
+    """(B, K, N, d) -> (B, N, D)."""
+    x = ops.transpose(x, (0, 2, 1, 3))  # (B, N, K, d)
+    return ops.reshape(x, (-1, x.shape[1], x.shape[2] * x.shape[3]))  # (B, N, D)
