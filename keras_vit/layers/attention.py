@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.heads import check_heads, merge_heads, split_heads
 from keras_vit.layers.lean_attention import attend, project_heads, projected
 from keras_vit.layers.norm import LayerNorm
@@ -71,7 +72,7 @@ class SelfAttention(keras.layers.Layer):
         self.query_norm = LayerNorm(epsilon, dtype=dtype, name="query_norm") if qk_norm else None
         self.key_norm = LayerNorm(epsilon, dtype=dtype, name="key_norm") if qk_norm else None
         self.relative = RelativePositions(dtype=dtype, name="relative") if relative_positions else None
-        self.dropout = keras.layers.Dropout(dropout, seed=seed, dtype=dtype, name="dropout")
+        self.dropout = Dropout(dropout, seed=seed, dtype=dtype, name="dropout")
 
     def build(self, input_shape):
         width = input_shape[-1]

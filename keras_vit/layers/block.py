@@ -5,6 +5,7 @@ from functools import partial
 import keras
 
 from keras_vit.layers.attention import SelfAttention
+from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp import Mlp
 from keras_vit.layers.norm import LayerNorm
@@ -74,7 +75,7 @@ class EncoderBlock(keras.layers.Layer):
         options = {"epsilon": epsilon, "seed": seeds[0], "dtype": dtype, "name": "attention"}
         self.attention = SelfAttention(num_heads, attention_dropout, qk_norm, relative_positions, **options)
         self.scale_attention = self._scale("scale_attention")
-        self.dropout = keras.layers.Dropout(dropout, seed=seeds[1], dtype=dtype, name="dropout")
+        self.dropout = Dropout(dropout, seed=seeds[1], dtype=dtype, name="dropout")
         self.drop_attention = StochasticDepth(stochastic_depth, seed=seeds[2], dtype=dtype, name="drop_attention")
         self.norm_mlp = LayerNorm(epsilon, dtype=dtype, name="norm_mlp")
         self.scale_mlp = self._scale("scale_mlp")

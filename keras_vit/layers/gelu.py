@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_vit.layers.remat import named
+
 # 2 sqrt(2 / pi), and that times the cubic term's factor.
 LINEAR = 1.5957691216057308
 CUBIC = LINEAR * 0.044715
@@ -28,4 +30,4 @@ def trained_gelu(x):
         slope = gate + (output - output * gate) * (ops.square(wide) * (3 * CUBIC) + LINEAR)
         return ops.cast(ops.cast(upstream, precise) * slope, dtype)
 
-    return ops.cast(output, dtype), gradient
+    return ops.cast(output, dtype), named(gradient)

@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.heads import merge_heads
-from keras_vit.layers.remat import apart
+from keras_vit.layers.remat import apart, named
 
 # Queries at a time: above this many the weights of all of them at once are never there.
 MOST_QUERIES = 1536
@@ -40,7 +40,7 @@ def project_heads(tokens, kernel, bias, num_heads: int):
             for_kernel = ops.einsum("bnd,bne->de", tokens, joined)
             return for_tokens, for_kernel, ops.sum(joined, axis=(0, 1))
 
-        return tuple(ops.einsum("bnd,dkh->bknh", tokens, kernels[:, i]) + biases[i] for i in range(3)), gradient
+        return tuple(ops.einsum("bnd,dkh->bknh", tokens, kernels[:, i]) + biases[i] for i in range(3)), named(gradient)
 
     return project(tokens, ops.cast(kernel, tokens.dtype), ops.cast(bias, tokens.dtype))
 
@@ -64,7 +64,7 @@ def attend(query, key, value):
             (queries, keys, values, sums), later = apart((query, key, value, log_sums), slopes)
             return _unmix_in_chunks(queries, keys, values, upstream, sums, later, chunks)
 
-        return mixed, gradient
+        return mixed, named(gradient)
 
     return run(query * query.shape[-1] ** -0.5, key, value)
 

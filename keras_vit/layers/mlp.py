@@ -1,10 +1,14 @@
 """The two-layer network of a block. B batch, N tokens, D width, M mlp_dim."""
 
+from functools import partial
+
 import keras
 from keras import ops
 
 from keras_vit.layers.dense import dense
+from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.gelu import trained_gelu
+from keras_vit.layers.remat import compiled_by_xla, recompute, seed_generators
 
 GELU_FORMS = ("tanh", "erf")
 
@@ -38,7 +42,7 @@ class Mlp(keras.layers.Layer):
         self.seed = seed
         self.hidden = self._dense(mlp_dim, "hidden")
         self.dropout_hidden = keras.layers.Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout_hidden")
-        self.dropout_out = keras.layers.Dropout(
+        self.dropout_out = Dropout(
             dropout, seed=None if seed is None else seed + 1, dtype=self.dtype_policy, name="dropout_out"
         )
 
@@ -52,9 +56,18 @@ class Mlp(keras.layers.Layer):
         self.out.build((*input_shape[:-1], self.mlp_dim))
 
     def call(self, tokens, training=None):
-        hidden = self._activation(dense(self.hidden, tokens), training)  # (B, N, M)
-        output = dense(self.out, self.dropout_hidden(hidden, training=training))  # (B, N, D)
-        return self.dropout_out(output, training=training)
+        hidden = dense(self.hidden, tokens)  # (B, N, M)
+        finish = partial(self._finish, training=training)
+        if training and self.dropout_rate and compiled_by_xla():
+            # Or else the random bits of all hidden tokens would be kept.
+            output = recompute(finish, hidden, seed_generators([self.dropout_hidden]))
+        else:
+            output = finish(hidden)
+        return self.dropout_out(output, training=training)  # (B, N, D)
+
+    def _finish(self, hidden, training):
+        hidden = self.dropout_hidden(self._activation(hidden, training), training=training)
+        return dense(self.out, hidden)
 
     def _activation(self, hidden, training):
         if training and self.gelu == "tanh":

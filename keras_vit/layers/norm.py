@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_vit.layers.remat import named
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LayerNorm(keras.layers.LayerNormalization):
@@ -74,6 +76,6 @@ def trained_norm(x, gamma, beta, epsilon, dtype):
             for_gamma = ops.sum(upstream * normalised, axis=examples)  # (D,)
             return ops.cast(for_x, given), for_gamma, ops.sum(upstream, axis=examples)
 
-        return ops.cast(normalised * gamma + beta, dtype), gradient
+        return ops.cast(normalised * gamma + beta, dtype), named(gradient)
 
     return norm(x, ops.cast(gamma, precise), ops.cast(beta, precise))

@@ -39,7 +39,7 @@ def recompute(function, x, generators=()):
     seeds = [generator.next() for generator in generators]
 
     def replayed(x, seeds):
-        with _fixed(generators, seeds):
+        with fixed_seeds(generators, seeds):
             return function(x)
 
     if keras.backend.backend() != "tensorflow":
@@ -54,15 +54,19 @@ def seed_generators(layers) -> list:
 
 
 @contextmanager
-def _fixed(generators, seeds):
-    """Gives generators a seed to draw instead of their next one."""
+def fixed_seeds(generators, seeds):
+    """Gives generators a seed to draw instead of their next one; within another such context, too."""
+    before = [vars(generator).get("next") for generator in generators]
     for generator, seed in zip(generators, seeds):
         generator.next = lambda ordered=True, seed=seed: seed
     try:
         yield
     finally:
-        for generator in generators:
-            del generator.next
+        for generator, former in zip(generators, before):
+            if former is None:
+                del generator.next
+            else:
+                generator.next = former
 
 
 def _recompute_in_tensorflow(function, x, seeds):
@@ -79,9 +83,24 @@ def _recompute_in_tensorflow(function, x, seeds):
             for_x, for_variables = tape.gradient(output, (again, list(variables)), upstream)
             return (for_x, for_variables) if variables else for_x
 
-        return function(x, seeds), gradient
+        return function(x, seeds), named(gradient)
 
     return run(x)
+
+
+def named(gradient):
+    """A gradient's function under the name of the layer that is called now: reports and errors of compilers say it."""
+    if keras.backend.backend() != "tensorflow":
+        return gradient
+    import tensorflow as tf
+
+    scope = tf.get_current_name_scope()
+
+    def run(*upstream, **variables):
+        with tf.name_scope(f"{scope}/" if scope else "gradient"):
+            return gradient(*upstream, **variables)
+
+    return run
 
 
 def apart(kept, upstream):

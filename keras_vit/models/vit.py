@@ -3,6 +3,7 @@
 import keras
 
 from keras_vit.images import as_size, patch_grid
+from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.models import parts
 from keras_vit.models.arguments import complete_arguments
@@ -114,7 +115,7 @@ class VisionTransformer(keras.Model):
         self.register_tokens, self.distillation_token, self.class_token = parts.tokens(arguments, dtype)
         self.positions = parts.positions(arguments, dtype)
         self.block_positions = parts.block_positions(arguments, self.positions, dtype)
-        self.dropout = keras.layers.Dropout(dropout, seed=seed, dtype=dtype, name="dropout")
+        self.dropout = Dropout(dropout, seed=seed, dtype=dtype, name="dropout")
         self.encoder = parts.encoder(arguments, dtype)
         self.pooling = parts.pooling(arguments, dtype)
         self.pooled_norm = LayerNorm(epsilon, dtype=dtype, name="pooled_norm") if norm_after_pooling else None

@@ -63,7 +63,7 @@ def compile_program(hlo: bytes, topology: str, replicas: int) -> dict:
     options.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id] for device in devices]))
     with jax_mlir.make_ir_context():
         module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo))
-        _drop_copies(module.operation)
+        _as_lowered_for_tpus(module.operation)
         try:
             compiled = devices[0].client.compile(module, xla_client.DeviceList(tuple(devices)), options)
         except _jax.JaxRuntimeError as error:
@@ -93,15 +93,36 @@ def _devices(topology):
         raise ValueError(f"libtpu has no topology {topology!r}: {str(error).splitlines()[0]}") from error
 
 
-def _drop_copies(operation):
-    """TensorFlow's bridge leaves `mhlo.copy`, which the TPU's compiler does not take and which changes nothing."""
+def _as_lowered_for_tpus(operation):
+    """Undoes what TensorFlow's bridge does for CPUs only.
+
+    It leaves `mhlo.copy`, which changes nothing and which the TPU's compiler does not take. And it draws random numbers
+    by Philox, a long computation, where it lets a TPU choose: that has an instruction for them.
+    """
     for region in operation.regions:
         for block in region.blocks:
             for inner in list(block.operations):
-                _drop_copies(inner.operation)
+                _as_lowered_for_tpus(inner.operation)
                 if inner.operation.name == "mhlo.copy":
                     inner.operation.results[0].replace_all_uses_with(inner.operation.operands[0])
                     inner.operation.erase()
+                elif inner.operation.name == "stablehlo.rng_bit_generator":
+                    _draw_as_the_device_does(inner.operation)
+
+
+def _draw_as_the_device_does(philox):
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import stablehlo
+
+    state, bits = philox.results
+    with ir.InsertionPoint(philox), philox.location:
+        short = stablehlo.slice(philox.operands[0], [0], [2], [1])
+        algorithm = stablehlo.RngAlgorithmAttr.get("DEFAULT")
+        new_state, new_bits = stablehlo.rng_bit_generator(short.type, bits.type, algorithm, short)
+        rest = stablehlo.slice(philox.operands[0], [2], [3], [1])
+        state.replace_all_uses_with(stablehlo.concatenate([new_state, rest], 0))
+    bits.replace_all_uses_with(new_bits)
+    philox.erase()
 
 
 def _peak_memory():
