@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tensorflow.compiler.xla.service import hlo_pb2
 
+from keras_vit.recipes.tpu import compiler
 from keras_vit.recipes.write_file import write_file
 
 
@@ -16,10 +17,11 @@ def cache_folder() -> Path:
 
 
 def key_of(program: bytes, *circumstances) -> str:
-    """A hash of a program, a HloModuleProto, without names, and of topology, versions and so on.
+    """A hash of a program, a HloModuleProto, without names, of topology, versions and so on, and of `compiler.py`.
 
     Names and numbers count the models and functions that were made before.
     """
+    circumstances = [Path(compiler.__file__).read_text(), *circumstances]
     module = hlo_pb2.HloModuleProto.FromString(program)
     for computation in module.computations:
         computation.name = ""

@@ -111,18 +111,44 @@ def _as_lowered_for_tpus(operation):
 
 
 def _draw_as_the_device_does(philox):
+    """The same draw by the device's own algorithm, from the seed itself instead of what Philox starts with."""
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import stablehlo
 
     state, bits = philox.results
     with ir.InsertionPoint(philox), philox.location:
-        short = stablehlo.slice(philox.operands[0], [0], [2], [1])
+        short, rest = (stablehlo.slice(philox.operands[0], [i], [j], [1]) for i, j in ((0, 2), (2, 3)))
+        key = _key(philox.operands[0])
+        if key is not None:
+            key = stablehlo.reshape(rest.type, key)
+            zero = stablehlo.constant(ir.DenseElementsAttr.get(np.zeros(1, np.uint64), type=rest.type.element_type))
+            short = stablehlo.concatenate([key, zero], 0)
+            rest = key
         algorithm = stablehlo.RngAlgorithmAttr.get("DEFAULT")
         new_state, new_bits = stablehlo.rng_bit_generator(short.type, bits.type, algorithm, short)
-        rest = stablehlo.slice(philox.operands[0], [2], [3], [1])
         state.replace_all_uses_with(stablehlo.concatenate([new_state, rest], 0))
     bits.replace_all_uses_with(new_bits)
     philox.erase()
+
+
+def _key(state):
+    """The seed's two halves as one number, of which TensorFlow makes a state of Philox; None if it is not there.
+
+    The halves are signed, the rest is not; the first `or` of unsigned numbers joins them.
+    """
+    seen, left = set(), [state]
+    while left:
+        owner = left.pop().owner
+        unsigned = [value for value in getattr(owner, "operands", ()) if "ui" in str(value.type)]
+        if owner in seen or not unsigned:
+            continue
+        seen.add(owner)
+        left.extend(unsigned)
+    first = None
+    for owner in seen:
+        if owner.name == "stablehlo.or" and (first is None or owner.operation.is_before_in_block(first)):
+            first = owner.operation
+    return first and first.results[0]
 
 
 def _peak_memory():

@@ -1,6 +1,7 @@
 """Compiles the steps of a recipe or a model for a TPU that is not there."""
 
 import functools
+import re
 
 import keras
 
@@ -10,7 +11,7 @@ from keras_vit.recipes.tpu import cache, compiler
 from keras_vit.recipes.tpu.chips import parse_topology
 from keras_vit.recipes.tpu.data_size import data_size
 from keras_vit.recipes.tpu.largest_batch import largest_batch
-from keras_vit.recipes.tpu.live_memory import fullest_moment
+from keras_vit.recipes.tpu.live_memory import fullest_moment, layer_of
 from keras_vit.recipes.tpu.process import compile_elsewhere
 from keras_vit.recipes.tpu.programs import ModelPrograms, RecipePrograms
 from keras_vit.recipes.tpu.report import Report, StepReport
@@ -117,8 +118,11 @@ def _measure(programs, place, say, kind, batch) -> StepReport:
 
 
 def _reason(error):
-    """The compiler's words without what is for its own developers, and what helps."""
+    """The compiler's words without what is for its own developers, the layer if they name one, and what helps."""
     words = error.partition("\n")[0].partition("HLO module:")[0].strip()
+    layers = [layer_of(name) for name in re.findall(r'op_name="([^"]+)"', error)]
+    if any(layers):
+        words += f" It is about {', '.join(dict.fromkeys(filter(None, layers)))}."
     if "RESOURCE_EXHAUSTED" in words:
         words += " Take fewer pictures a device (--largest-batch says how many), or run.remat='block' for a ViT."
     return words

@@ -59,6 +59,20 @@ def test_predictions_come_from_the_corrupted_patches_own_outputs(trained_toy, ba
     np.testing.assert_allclose(model(inputs), expected, atol=1e-4)
 
 
+def test_a_step_gathers_and_scatters_nothing(trained_toy, batches):
+    """A TPU would do it number by number."""
+    model = MaskedPatchModel(trained_toy(num_classes=0))
+    inputs, targets = next(iter(batches()))
+
+    def step():
+        with tf.GradientTape() as tape:
+            loss = masked_patch_loss("mean_color")(targets, model(inputs, training=True))
+        return tape.gradient(loss, model.trainable_variables)
+
+    kinds = {operation.type for operation in tf.function(step).get_concrete_function().graph.get_operations()}
+    assert not [kind for kind in kinds if "Gather" in kind or "Scatter" in kind]
+
+
 def test_hidden_patches_cannot_be_seen(trained_toy, batches, pixels):
     """The output does not change when the pixels of masked patches do: the answer does not leak."""
     model = MaskedPatchModel(trained_toy(num_classes=0))

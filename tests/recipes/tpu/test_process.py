@@ -33,6 +33,20 @@ def test_a_program_is_compiled_for_a_chip_that_is_not_there(hlo):
     assert os.environ == before
 
 
+def test_random_numbers_are_drawn_as_a_tpu_draws_them():
+    """Not by Philox, as TensorFlow lowers them for a CPU; each draw with a seed of its own."""
+
+    def step(x, seed):
+        return [tf.nn.experimental.stateless_dropout(x, 0.5, seed + i) for i in range(2)]
+
+    program = lower(step, (tf.TensorSpec((8, 256)), tf.TensorSpec((2,), tf.int32))).hlo
+    assert b"rng-bit-generator" in program
+    schedule = process.compile_elsewhere(program, "v5e:1", 1)["schedule"]
+    draws = [line for line in schedule.splitlines() if " rng-bit-generator(" in line]
+    assert len(draws) == 2 and all("algorithm=rng_default" in draw for draw in draws)
+    assert " xor(" not in schedule
+
+
 def test_an_unknown_slice_is_the_users_error(hlo):
     with pytest.raises(ValueError, match="libtpu has no topology 'v5e:3x5'"):
         process.compile_elsewhere(hlo, "v5e:3x5", 1)
