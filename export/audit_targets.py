@@ -1,0 +1,225 @@
+"""Which operations accelerators take, as their makers document it, and why they leave the others.
+
+A table says what a delegate's own code or manual accepts. It does not know the driver, the chip, the version in an
+app, or whether the answer is right and fast there: only a run on the device does. Each function returns the first
+reason why an operation leaves its accelerator, or None.
+"""
+
+import math
+
+# Operations with a parser in the delegate of TFLite 2.20 / LiteRT 2, and the checks below:
+# https://github.com/google-ai-edge/LiteRT/blob/main/tflite/delegates/gpu/common/model_builder.cc (NewOperationParser)
+# https://github.com/google-ai-edge/LiteRT/blob/main/tflite/tools/versioning/gpu_compatibility.cc
+# TensorFlow's own Analyzer cannot be asked: since 2.19 it calls every file compatible, a FlexErf too
+# (https://github.com/tensorflow/tensorflow/issues/77042).
+GPU = frozenset(
+    """ABS ADD ADD_N AVERAGE_POOL_2D BATCH_MATMUL CAST CONCATENATION CONV_2D COS CUMSUM DENSIFY DEPTHWISE_CONV_2D
+    DEPTH_TO_SPACE DEQUANTIZE DIV ELU EQUAL EXP FLOOR FLOOR_DIV FLOOR_MOD FULLY_CONNECTED GATHER GELU GREATER
+    GREATER_EQUAL HARD_SWISH LEAKY_RELU LESS LESS_EQUAL LOG LOGICAL_AND LOGISTIC LSTM MAXIMUM MAX_POOL_2D MEAN MINIMUM
+    MIRROR_PAD MUL NEG NOT_EQUAL ONE_HOT PACK PAD PADV2 POW PRELU QUANTIZE REDUCE_MAX REDUCE_MIN REDUCE_PROD RELU RELU6
+    RELU_0_TO_1 RELU_N1_TO_1 RESHAPE RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR RSQRT SELECT SELECT_V2 SIGN SIN SLICE
+    SOFTMAX SPACE_TO_DEPTH SPLIT SPLIT_V SQRT SQUARE SQUARED_DIFFERENCE STRIDED_SLICE SUB SUM TANH TILE TRANSPOSE
+    TRANSPOSE_CONV UNPACK""".split()
+)
+_GPU_DTYPES = {"float32", "float16", "int8", "uint8"}
+_GPU_OTHER_DTYPES = {  # GetOpsToReplace, the same file
+    "CAST": {"bool", "int32"},
+    "GATHER": {"int32"},
+    "ONE_HOT": {"int32"},
+    "SELECT": {"bool"},
+    "SELECT_V2": {"bool"},
+    "LOGICAL_AND": {"bool"},
+    **{name: {"bool"} for name in ("EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "NOT_EQUAL")},
+}
+# LiteRT 2's GPU accelerator, ML Drift:
+# https://github.com/google-ai-edge/LiteRT/blob/main/ml_drift_delegate/tflite/model_builder.cc (NewOperationParser).
+# The reasons below were also seen from ai-edge-litert 2.3.0's WebGPU accelerator (CompiledModel, GPU only).
+LITERT2 = (GPU - {"DENSIFY"}) | frozenset(
+    """ARG_MAX ATAN2 BITCAST BITWISE_XOR CEIL DYNAMIC_UPDATE_SLICE EMBEDDING_LOOKUP LOGICAL_NOT LOGICAL_OR REDUCE_ALL
+    REDUCE_ANY REVERSE_V2 RIGHT_SHIFT ROUND TOPK_V2""".split()
+)
+# NNAPIDelegateKernel::Validate at API level 31 (Android 12) and later, where BATCH_MATMUL exists; NNAPI itself is
+# deprecated from Android 15 on (https://developer.android.com/ndk/guides/neuralnetworks/migration-guide):
+# https://github.com/google-ai-edge/LiteRT/blob/main/tflite/delegates/nnapi/nnapi_delegate.cc
+NNAPI = frozenset(
+    """ABS ADD ARG_MAX ARG_MIN AVERAGE_POOL_2D BATCH_MATMUL BATCH_TO_SPACE_ND CAST CONCATENATION CONV_2D COS DENSIFY
+    DEPTHWISE_CONV_2D DEPTH_TO_SPACE DEQUANTIZE DIV ELU EMBEDDING_LOOKUP EQUAL EXP EXPAND_DIMS FILL FLOOR
+    FULLY_CONNECTED GATHER GREATER GREATER_EQUAL HARD_SWISH L2_NORMALIZATION L2_POOL_2D LEAKY_RELU LESS LESS_EQUAL
+    LOCAL_RESPONSE_NORMALIZATION LOG LOGICAL_AND LOGICAL_NOT LOGICAL_OR LOGISTIC LOG_SOFTMAX LSTM MAXIMUM MAX_POOL_2D
+    MEAN MINIMUM MIRROR_PAD MUL NEG NOT_EQUAL PACK PAD PADV2 POW PRELU QUANTIZE REDUCE_ANY REDUCE_MAX REDUCE_MIN
+    REDUCE_PROD RELU RELU6 RELU_N1_TO_1 RESHAPE RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR REVERSE_V2 RSQRT SELECT SIN
+    SLICE SOFTMAX SPACE_TO_BATCH_ND SPACE_TO_DEPTH SPLIT SPLIT_V SQRT SQUARED_DIFFERENCE SQUEEZE STRIDED_SLICE SUB SUM
+    TANH TILE TOPK_V2 TRANSPOSE TRANSPOSE_CONV UNPACK""".split()
+)
+# "Supported operations", table 1, and "Model requirements" of https://coral.ai/docs/edgetpu/models-intro/. Its compiler
+# sends the first run of mapped operations to the TPU and everything after it to the CPU, unless told otherwise.
+EDGETPU = frozenset(
+    """ADD AVERAGE_POOL_2D CONCATENATION CONV_2D DEPTHWISE_CONV_2D EXPAND_DIMS FULLY_CONNECTED L2_NORMALIZATION LOGISTIC
+    LSTM MAXIMUM MAX_POOL_2D MEAN MINIMUM MUL PACK PAD PRELU QUANTIZE REDUCE_MAX REDUCE_MIN RELU RELU6 RELU_N1_TO_1
+    RESHAPE RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR RSQRT SLICE SOFTMAX SPACE_TO_DEPTH SPLIT SQUARED_DIFFERENCE SQUEEZE
+    STRIDED_SLICE SUB SUM TANH TRANSPOSE TRANSPOSE_CONV UNIDIRECTIONAL_SEQUENCE_LSTM""".split()
+)
+# Why the delegate of https://github.com/google-ai-edge/LiteRT/blob/main/tflite/delegates/xnnpack/xnnpack_delegate.cc
+# leaves what it left (ADD: a ratio of scales outside 1/1024 to 256). That it left it is asked of the interpreter; these
+# tables only explain.
+XNNPACK = {
+    "BROADCAST_TO": "XNNPACK has none; a fixed batch lets the converter fold it",
+    "CAST": "XNNPACK converts between float32 and quantized numbers only; feed the dtype that the first layer takes",
+    "GATHER": "XNNPACK has none; an embedding of all positions is a constant, one row is a slice",
+    "PACK": "XNNPACK has none; use CONCATENATION and RESHAPE",
+    "TILE": "XNNPACK has none; a fixed batch lets the converter fold it",
+}
+XNNPACK_INT8 = {
+    "ADD": "the scales of its inputs and its output are too far apart for XNNPACK's int8; keep it float",
+    **{
+        name: f"XNNPACK's {name} is float only; quantize FULLY_CONNECTED and CONV_2D alone"
+        for name in ("BATCH_MATMUL", "GELU", "RSQRT", "SOFTMAX", "SQUARED_DIFFERENCE")
+    },
+    "QUANTIZE": "XNNPACK does not turn uint8 into int8 or back; let the file take and give float32 or int8",
+}
+XNNPACK_INT8["SUB"] = XNNPACK_INT8["MUL"] = XNNPACK_INT8["ADD"]
+DROPS_AXIS = "it drops an axis (shrink_axis_mask), as x[:, 0] does; take x[:, :1] and reshape"
+
+
+def gpu(operation, quantized: bool) -> str | None:
+    """The TFLite GPU delegate (OpenCL, OpenGL, Metal), as MediaPipe and older apps have it."""
+    allowed = _GPU_DTYPES | _GPU_OTHER_DTYPES.get(operation.name, set())
+    tensors = (*operation.runtime_inputs, *operation.outputs)
+    if operation.name == "CAST" and "uint8" in (operation.inputs[0].dtype, operation.outputs[0].dtype):
+        return "CAST of uint8; give it float32 pictures, or quantize the file and let QUANTIZE take uint8"
+    return (
+        _everywhere(operation, GPU)
+        or _open_shape(operation)
+        or _dtypes(tensors, allowed)
+        or _any_gpu(operation)
+        or _unequal_ranks(operation)
+    )
+
+
+def litert2(operation, quantized: bool) -> str | None:
+    """LiteRT 2's GPU accelerator; `CompiledModel` on it alone refuses a file of which one operation is left."""
+    allowed = _GPU_DTYPES | {"int32", "bool", "int4", "int2"}
+    tensors = (*operation.inputs, *operation.outputs)
+    return _everywhere(operation, LITERT2) or _dtypes(tensors, allowed) or _any_gpu(operation)
+
+
+def nnapi(operation, quantized: bool) -> str | None:
+    """NNAPI's delegate; an NPU's driver may take less, and integer NPUs take no float at all."""
+    name, inputs = operation.name, operation.inputs
+    reason = _everywhere(operation, NNAPI) or _open_shape(operation)
+    if reason:
+        return reason
+    if name == "BATCH_MATMUL" and (inputs[0].dtype != inputs[1].dtype or inputs[0].shape[:-2] != inputs[1].shape[:-2]):
+        return "NNAPI's BATCH_MATMUL takes neither two dtypes nor broadcasting"
+    if operation.hybrid:
+        return "float activations with int8 weights: integer NPUs need static int8 (or int16) activations"
+    if quantized and operation.dtype == "float32" and name != "QUANTIZE":
+        return "float32 in a quantized file: an integer NPU leaves it, with a hand-over before and after"
+    return _dtypes(
+        (*operation.runtime_inputs, *operation.outputs), {"float32", "float16", "int32", "int8", "uint8", "bool"}
+    )
+
+
+def edgetpu(operation, quantized: bool) -> str | None:
+    """Coral's Edge TPU: int8 and uint8 only, at most three axes longer than 1, no products of two activations."""
+    if operation.custom or operation.name not in EDGETPU:
+        return "not among the operations of the Edge TPU"
+    tensors = (*operation.runtime_inputs, *operation.outputs)
+    for tensor in tensors:
+        if math.prod(tensor.shape[:-3]) > 1:
+            return f"{list(tensor.shape)}: only the three innermost axes may be longer than 1"
+    allowed = {"int8", "uint8"} | ({"float32"} if operation.name == "QUANTIZE" else set())
+    # Dtypes last: what a float file would still have to change after its quantization is worth knowing.
+    return _open_shape(operation) or _edgetpu_limits(operation) or _dtypes(tensors, allowed)
+
+
+def _edgetpu_limits(operation):
+    """The table's column "Known limitations"."""
+    name, inputs, output = operation.name, operation.inputs, operation.outputs[0]
+    value = inputs[-1] if name == "SPLIT" else inputs[0]
+    shape, rank = value.shape, len(value.shape)
+    if name in ("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "SPLIT"):
+        index = inputs[0] if name == "SPLIT" else inputs[1]
+        axes = {int(axis) % rank for axis in index.values().ravel()} if index.constant else {0}
+        if name == "MEAN" and axes - set(range(1, rank - 1)):
+            return f"MEAN of {list(shape)} over {sorted(axes)}: along height and width only"
+        if rank > 1 and 0 in axes:
+            return f"{name} along the batch"
+    if name == "FULLY_CONNECTED" and (math.prod(output.shape[:-1]) > 1 or not inputs[1].constant):
+        return "its output is more than one vector, or its weights are no constant; try CONV_2D of 1 x 1"
+    if name == "SOFTMAX" and (math.prod(shape[:-1]) > 1 or shape[-1] > 16000):
+        return f"SOFTMAX of {list(shape)}: one vector of at most 16,000 numbers"
+    if name == "CONCATENATION":
+        constants = [tensor for tensor in inputs if tensor.constant]
+        if constants and (len(inputs) != 2 or any(tensor.values().any() for tensor in constants)):
+            return "a constant can be joined only if it is all zeros, and one of two inputs"
+    if name == "STRIDED_SLICE":
+        options, strides = operation.options, inputs[3]
+        if options.ellipsisMask or options.newAxisMask or not strides.constant or (strides.values() != 1).any():
+            return "strides must be 1, without ellipsis and new axes"
+    if name == "CONV_2D" and operation.options.dilationWFactor != operation.options.dilationHFactor:
+        return "its two dilations must be equal"
+    return None
+
+
+def _everywhere(operation, table):
+    if operation.custom:
+        flex = operation.name.startswith("Flex")
+        return "an operation of TensorFlow that needs the Flex library" if flex else "a custom operation"
+    if operation.name not in table:
+        return "not among the operations of the delegate"
+    for tensor in (*operation.inputs, *operation.outputs):
+        if len(tensor.shape) > 4:
+            return f"{list(tensor.shape)} has {len(tensor.shape)} axes, at most 4 are possible"
+    return None
+
+
+def _open_shape(operation):
+    for tensor in (*operation.inputs, *operation.outputs):
+        if -1 in tensor.shape:
+            return f"{list(tensor.shape)} is open; export with a fixed batch"
+    return None
+
+
+def _dtypes(tensors, allowed):
+    wrong = sorted({tensor.dtype for tensor in tensors} - allowed)
+    return f"it has {' and '.join(wrong)}; possible: {', '.join(sorted(allowed))}" if wrong else None
+
+
+def _any_gpu(operation):
+    """Checks that both GPU delegates share."""
+    name, options, inputs = operation.name, operation.options, operation.inputs
+    runtime = operation.runtime_inputs
+    if name == "STRIDED_SLICE" and options.shrinkAxisMask:
+        return DROPS_AXIS
+    if name == "STRIDED_SLICE" and (options.ellipsisMask or options.newAxisMask):
+        return "its ellipsis or new axes are not possible; reshape instead"
+    if name in ("STRIDED_SLICE", "SLICE") and len(inputs[0].shape) not in (3, 4):
+        return f"{list(inputs[0].shape)}: only tensors of 3 and 4 axes can be sliced"
+    if name == "BATCH_MATMUL" and inputs[0].constant:
+        return "its first factor is a constant; only the second may be"
+    if name in ("BATCH_MATMUL", "SUB", "DIV", "SQUARED_DIFFERENCE") and len({t.index for t in runtime}) < len(runtime):
+        return "its two inputs are one tensor"
+    if name == "SOFTMAX" and options.beta != 1:
+        return f"beta must be 1. Received: {options.beta}"
+    if name == "RESHAPE" and len(runtime) != 1:
+        return "its shape is computed; export with a fixed batch"
+    if name in ("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN") and not inputs[1].constant:
+        return "its axes are computed"
+    if name == "GATHER" and (inputs[1].dtype != "int32" or len(inputs[1].shape) != 1):
+        return "its indices must be one row of int32"
+    return None
+
+
+def _unequal_ranks(operation):
+    """Of ADD and MUL: what the older delegate broadcasts, `CheckAddMulBroadcastCompatibility`."""
+    if operation.name not in ("ADD", "MUL"):
+        return None
+    short, long = sorted((tensor.shape for tensor in operation.inputs[:2]), key=len)
+    if len(short) < 2 or len(short) == len(long):
+        return None
+    if len(long) == 4 and long[0] == 1 and (len(short) == 3 or short == (1, 1)):
+        return None
+    if len(long) == 4 and len(short) == 2 and (long[0], long[3]) == short:
+        return None
+    return f"{list(long)} and {list(short)} have unequal numbers of axes; reshape to equal ones"
