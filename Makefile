@@ -2,10 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
+# MediaPipe wants another absl-py than tf-models-official: it has an environment of its own, for the test of its clients.
+CLIENT := .venv-mediapipe
+CLIENT_CHECK = $(CLIENT)/bin/python tests/export/mediapipe_client.py check
+CLIENT_LIBRARIES := libegl1 libgles2 libgl1 libglib2.0-0 libsm6 libxext6
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format clean
+.PHONY: help demo test lint format clean browser web-runtime
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -13,7 +17,7 @@ help: ## Show this list
 demo: $(READY) ## Pre-train, fine-tune, export and check a small model; writes runs/demo/report.html
 	$(BIN)/keras-vit demo
 
-test: lint ## Lint, then all tests, a process a core
+test: lint $(CLIENT)/ready browser web-runtime ## Lint, then all tests, a process a core
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(READY) ## Check style and format with ruff
@@ -24,11 +28,30 @@ format: $(READY) ## Mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean: ## Remove the virtual environment and caches; runs/ stays
-	rm -rf .venv .pytest_cache .ruff_cache build *.egg-info
+clean: ## Remove the virtual environments and caches; runs/ stays
+	rm -rf .venv $(CLIENT) .pytest_cache .ruff_cache build *.egg-info
 
 $(READY): setup.cfg pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "keras_vit needs Python 3.11 or later: make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
 	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
+
+$(CLIENT)/ready: constraints-mediapipe.txt
+	$(PYTHON) -m venv $(CLIENT)
+	PIP_CONSTRAINT=$(CURDIR)/$< $(CLIENT)/bin/python -m pip install --quiet --disable-pip-version-check mediapipe
+	@$(CLIENT_CHECK) >$(CLIENT)/check.log 2>&1 || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		apt-get -qq update && apt-get -qq install -y --no-install-recommends $(CLIENT_LIBRARIES); } || true
+	@$(CLIENT_CHECK) >$(CLIENT)/check.log 2>&1 || { tail -n 1 $(CLIENT)/check.log; \
+		echo "MediaPipe does not load. As root: apt-get install $(CLIENT_LIBRARIES); then again: make test"; exit 1; }
+	@touch $@
+
+# For the tests of the web demo.
+browser:
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { [ "$$(id -u)" = 0 ] && \
+		command -v apt-get >/dev/null && apt-get -qq update && \
+		apt-get -qq install -y --no-install-recommends chromium chromium-driver; } || { \
+		echo "There is no Chromium. As root: apt-get install chromium chromium-driver; then again: make test"; exit 1; }
+
+web-runtime: $(READY)
+	@$(BIN)/python -c 'from keras_vit.export.web_runtime import fetch_web_runtime; fetch_web_runtime()'

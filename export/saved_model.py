@@ -1,4 +1,4 @@
-"""SavedModel with a named signature."""
+"""SavedModel with named signatures: pictures as files, as pixels, or ready for the model."""
 
 import json
 import os
@@ -9,56 +9,98 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-SIGNATURE = "classify"
-INPUT, OUTPUT = "images", "probabilities"
+from keras_vit.export.labels import LABELS, class_names
+from keras_vit.export.serving import INPUT as INPUT
+from keras_vit.export.serving import OUTPUT as OUTPUT
+from keras_vit.export.serving import SIGNATURE as SIGNATURE
+from keras_vit.export.serving import fixed_batch, serving_functions
+
 PREPROCESSING = "preprocessing.json"
 
 
-def write_saved_model(model, folder, batch_size: int | None = None) -> Path:
-    """Writes a classifier as a SavedModel that maps pictures to probabilities.
+def write_saved_model(model, folder, labels=None, batch_size: int | None = None) -> Path:
+    """Writes a SavedModel that TensorFlow Serving, or TensorFlow alone, loads and runs.
 
-    Its signature "classify" (also "serving_default") takes `images`, (batch, H, W, 3) float32 in the model's range, and
-    returns {"probabilities": (batch, num_classes) float32}. How pictures are prepared is in
-    assets.extra/preprocessing.json, the fields of `keras_vit.Preprocessing`. The folder appears when it is complete.
+    Signatures, each for batches of any size, all with float32 outputs; C classes, D width of the features:
+
+    - "serving_default", also "classify": `images` (B, H, W, 3) float32 in the model's range -> {"probabilities": (B, C)
+      of a softmax}.
+    - "logits": the same -> {"logits": (B, C)}, for sigmoids and temperatures of your own.
+    - "features": the same -> {"features": (B, D)}, or (B, N, D) with pooling="none".
+    - "attention": the same -> {"attention": (B, H, W) in [0, 1]}, as `keras_vit.attention_rollout`.
+    - "serve_bytes": `image_bytes` (B,) strings, JPEG, PNG, BMP, WebP or GIF (its first frame) files of any sizes; they
+      are decoded and prepared as `model.preprocess` does -> {"probabilities": (B, C), "top_probabilities": (B, 5),
+      "top_classes": (B, 5) int32, "top_labels": (B, 5) strings if there are labels}, best first; fewer than 5 if C is.
+    - "serve_uint8": `images` (B, any height, any width, 3) uint8 RGB -> the same as "serve_bytes".
+
+    Without a head, "serving_default", "serve_bytes" and "serve_uint8" give the features, and "classify" and "logits"
+    are left out; models without attention leave out "attention".
+
+    assets/preprocessing.json (also in assets.extra) holds the fields of `keras_vit.Preprocessing`, assets/labels.txt
+    the labels, one a line. The folder appears when it is complete.
 
     Args:
-        model: A `VisionTransformer` with a head.
-        folder: Where to; must not exist.
-        batch_size: A fixed batch, for converters; None leaves it open.
+        model: A `VisionTransformer`, `BiT` or `AxialResNet`.
+        folder: Where to; must not exist. TensorFlow Serving wants a number as its name: models/vit/1.
+        labels: The name of each class in the order of the outputs, or (WordNet id, words) pairs; None for none.
+        batch_size: For converters: "classify" is the only signature, for this many pictures.
 
     Returns:
         The folder.
 
     Raises:
-        ValueError: The model has no head, no picture size or returns tokens, or the folder exists.
+        ValueError: The model has no picture size, or a head on unpooled tokens; labels are not as many as classes; the
+            folder exists; Keras has another backend than TensorFlow.
     """
-    if model.image_size is None:
-        raise ValueError(f"{model.name} takes pictures of any size; say which with model.resized(224).")
-    if not model.num_classes or len(model.compute_output_shape((None, *model.image_size, 3))) != 2:
-        raise ValueError(
-            f"Only a classifier can be exported, but {model.name} gives "
-            f"{model.compute_output_shape((None, *model.image_size, 3))}. Build it with num_classes and a pooling."
-        )
+    _check(model)
+    if batch_size is not None and not model.num_classes:
+        raise ValueError(f"Only a classifier can be converted, but {model.name} has no head. Give it num_classes.")
+    names = None if labels is None else class_names(labels, model.num_classes)
     folder = Path(folder)
     if folder.exists():
         raise ValueError(f"{folder.absolute()} exists already. Remove it or choose another place.")
-
-    def classify(images):
-        return {OUTPUT: tf.nn.softmax(tf.cast(model(images, training=False), tf.float32))}
-
-    archive = keras.export.ExportArchive()
-    archive.track(model)
-    spec = tf.TensorSpec((batch_size, *model.image_size, 3), tf.float32, name=INPUT)
-    archive.add_endpoint(SIGNATURE, classify, input_signature=[spec])
+    functions = fixed_batch(model, batch_size) if batch_size else serving_functions(model, names)
+    fields = json.dumps(model.preprocessing.get_config(), indent=2) + "\n"
+    texts = {PREPROCESSING: fields} | ({LABELS: "\n".join(names) + "\n"} if names else {})
     folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent)
+    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        archive.write_out(aside, verbose=False)
-        extra = Path(aside) / "assets.extra"  # TensorFlow's place for files that its graphs do not read
+        _save(aside, functions, texts)
+        extra = aside / "assets.extra"  # where tools of ours look, whoever wrote the graph
         extra.mkdir()
-        (extra / PREPROCESSING).write_text(json.dumps(model.preprocessing.get_config(), indent=2) + "\n")
+        (extra / PREPROCESSING).write_text(fields, "utf-8")
         os.chmod(aside, 0o755)
         os.replace(aside, folder)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return folder
+
+
+def _check(model):
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            f"A SavedModel is written on Keras's TensorFlow backend, but this is {keras.backend.backend()}. Save the "
+            "model as .keras and export it with the environment variable KERAS_BACKEND=tensorflow."
+        )
+    if model.image_size is None:
+        raise ValueError(f"{model.name} takes pictures of any size; say which with model.resized(224).")
+    shape = model.compute_output_shape((None, *model.image_size, 3))
+    if model.num_classes and len(shape) != 2:
+        raise ValueError(
+            f"A classifier gives (batch, classes), but {model.name} gives {shape}. Build it with a pooling, or export "
+            "its tokens: model.with_head(0)."
+        )
+
+
+def _save(folder, functions, texts):
+    root = tf.Module()  # TensorFlow saves what hangs on it
+    concrete = {name: function.get_concrete_function() for name, function in functions.items()}
+    root.weights = list({id(weight): weight for one in concrete.values() for weight in one.variables}.values())
+    with tempfile.TemporaryDirectory() as scratch:
+        assets = {}
+        for name, text in texts.items():
+            path = Path(scratch) / name
+            path.write_text(text, "utf-8")
+            assets[path.stem] = tf.saved_model.Asset(str(path))
+        root.preprocessing, root.labels = assets["preprocessing"], assets.get("labels")
+        tf.saved_model.save(root, str(folder), signatures=concrete)

@@ -1,35 +1,310 @@
+import functools
 import json
+import os
+import subprocess
+import sys
+import textwrap
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from scenes import encoded, scene
 
-from keras_vit import BiT, Preprocessing
+from keras_vit import AxialResNet, BiT, Preprocessing, VisionTransformer, attention_rollout
 from keras_vit.export import write_saved_model
+from keras_vit.export.serving import prepared
+from keras_vit.labels import imagenet_labels
+
+NAMES = ["tench", "great white shark", "crane", "crane", "jay, Pica"]
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+CLASSIFIER = {"classify", "serving_default", "logits", "features", "attention", "serve_bytes", "serve_uint8"}
+# Without anything but TensorFlow: writes what every signature answers.
+BARE = """
+    import importlib.util, sys
+
+    class Without:
+        def __init__(self, finder):
+            self.finder = finder
+
+        def find_spec(self, name, path=None, target=None):
+            hidden = name.partition(".")[0] in ("keras_vit", "keras", "keras_hub", "tf_keras")
+            return None if hidden else self.finder.find_spec(name, path, target)
+
+    sys.meta_path[:] = map(Without, sys.meta_path)
+    assert not importlib.util.find_spec("keras") and not importlib.util.find_spec("keras_vit")
+    import numpy as np
+    import tensorflow as tf
+
+    folder, given, found = sys.argv[1:]
+    loaded, inputs = tf.saved_model.load(folder), np.load(given)
+    answers = {}
+    for name, signature in loaded.signatures.items():
+        kind = {"serve_bytes": "image_bytes", "serve_uint8": "pixels"}.get(name, "images")
+        value = [inputs["image_bytes"].tobytes()] if kind == "image_bytes" else inputs[kind]
+        (argument,) = signature.structured_input_signature[1]
+        for output, tensor in signature(**{argument: tf.constant(value)}).items():
+            answers[f"{name}/{output}"] = tensor.numpy().astype("S" if tensor.dtype == tf.string else None)
+    assert not {"keras_vit", "keras"} & {name.partition(".")[0] for name in sys.modules}
+    np.savez(found, labels=tf.io.read_file(loaded.labels.asset_path).numpy().decode().splitlines(), **answers)
+"""
 
 
-def test_signature_gives_keras_probabilities_for_any_batch(artefacts, classifier, pictures):
-    loaded = tf.saved_model.load(str(artefacts["saved_model"]))
-    assert set(loaded.signatures) == {"classify", "serving_default"}
-    for count in (1, 7):
+def load(folder):
+    """The signatures; what is loaded lives as long as they do."""
+    loaded = tf.saved_model.load(str(folder))
+    return {name: Signature(loaded, name) for name in loaded.signatures}
+
+
+class Signature:
+    def __init__(self, loaded, name):
+        self.loaded, self.name = loaded, name
+
+    def __call__(self, value):
+        function = self.loaded.signatures[self.name]
+        (argument,) = function.structured_input_signature[1]
+        return {name: tensor.numpy() for name, tensor in function(**{argument: tf.constant(value)}).items()}
+
+
+def noise(model, count=3):
+    return np.random.default_rng(1).uniform(-1, 1, (count, *model.image_size, 3)).astype("float32")
+
+
+def randomised(model):
+    """A head of zeros would hide differences before it."""
+    random = np.random.default_rng(7)
+    for weight in model.weights:
+        weight.assign(weight + 0.1 * random.standard_normal(weight.shape))
+    return model
+
+
+def test_signatures_give_what_keras_gives_for_any_batch(artefacts, classifier, pictures):
+    signatures = load(artefacts["saved_model"])
+    assert set(signatures) == CLASSIFIER
+    for count in (1, 5):
         images = pictures[0][:count]
-        expected = tf.nn.softmax(classifier(images))
-        for signature in loaded.signatures.values():
-            np.testing.assert_allclose(signature(images=images)["probabilities"], expected, atol=1e-5)
+        logits = classifier(images)
+        for name in ("classify", "serving_default"):
+            answers = signatures[name](images)
+            assert set(answers) == {"probabilities"}
+            np.testing.assert_allclose(answers["probabilities"], tf.nn.softmax(logits), atol=1e-5)
+        np.testing.assert_allclose(signatures["logits"](images)["logits"], logits, atol=1e-5)
+        np.testing.assert_allclose(signatures["features"](images)["features"], classifier.features(images), atol=1e-5)
+        attention = signatures["attention"](images)["attention"]
+        assert attention.shape == (count, 16, 16) and attention.std() > 0.01
+        np.testing.assert_allclose(attention, attention_rollout(classifier, images), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pooling": "gap", "register_tokens": 2, "image_size": (8, 16)},
+        {"pooling": "map", "gelu": "erf"},
+        {"distillation": True, "position_embedding": "relative", "depth": 1},
+        {"axial": True, "depth": 1},
+        {"image_size": 64, "patch_size": 32, "resnet_stages": (1, 1, 1, 1), "depth": 1},
+    ],
+)
+def test_every_kind_of_transformer(trained_toy, tmp_path, changes):
+    model = trained_toy(**changes)
+    signatures, images = load(write_saved_model(model, tmp_path / "model")), noise(model)
+    assert set(signatures) == CLASSIFIER
+    np.testing.assert_allclose(signatures["logits"](images)["logits"], model(images), rtol=1e-5, atol=1e-5)
+    features = signatures["features"](images)["features"]
+    np.testing.assert_allclose(features, model.features(images), rtol=1e-5, atol=1e-5)
+    attention = signatures["attention"](images)["attention"]
+    np.testing.assert_allclose(attention, attention_rollout(model, images), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [BiT, AxialResNet])
+def test_models_without_attention(tmp_path, kind):
+    options = {BiT: {"stages": (1,), "width_factor": 0.5}, AxialResNet: {"stages": (1, 1)}}[kind]
+    model = randomised(kind(image_size=32, num_classes=5, **options))
+    signatures, images = load(write_saved_model(model, tmp_path / "model")), noise(model)
+    assert set(signatures) == CLASSIFIER - {"attention"}
+    np.testing.assert_allclose(signatures["logits"](images)["logits"], model(images), rtol=1e-5, atol=1e-5)
+    picture = np.asarray(scene(1))
+    expected = tf.nn.softmax(model(model.preprocess(picture)))
+    found = signatures["serve_bytes"]([encoded(scene(1), "PNG")])["probabilities"]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_models_without_a_head_give_features(trained_toy, tmp_path):
+    model = trained_toy(num_classes=0)
+    signatures, images = load(write_saved_model(model, tmp_path / "pooled")), noise(model)
+    assert set(signatures) == CLASSIFIER - {"classify", "logits"}
+    for name in ("serving_default", "features"):
+        np.testing.assert_allclose(signatures[name](images)["features"], model.features(images), atol=1e-5)
+    pixels = np.asarray(scene(2))[None]
+    expected = model.features(model.preprocess(pixels))
+    for name, value in (("serve_uint8", pixels), ("serve_bytes", [encoded(scene(2), "PNG")])):
+        answers = signatures[name](value)
+        assert set(answers) == {"features"}
+        np.testing.assert_allclose(answers["features"], expected, atol=1e-5)
+
+    model = trained_toy(num_classes=0, pooling="none")
+    tokens = load(write_saved_model(model, tmp_path / "tokens"))["serving_default"](images)["features"]
+    assert tokens.shape == (3, 17, 12)
+    np.testing.assert_allclose(tokens, model(images), atol=1e-5)
+
+
+PREPARATIONS = {
+    "squash": {},
+    "squash-crop": {"crop_fraction": 0.8, "interpolation": "bicubic", "antialias": True, **IMAGENET},
+    "shortest": {"resize": "shortest", "crop_fraction": 0.875, "interpolation": "lanczos3", **IMAGENET},
+}
+
+
+@pytest.mark.parametrize("name", PREPARATIONS)
+def test_files_and_pixels_are_prepared_as_keras_vit_does(trained_toy, tmp_path, name):
+    model = trained_toy(depth=1, preprocessing=Preprocessing(16, **PREPARATIONS[name]))
+    signatures = load(write_saved_model(model, tmp_path / "model", NAMES))
+    scenes = [scene(seed, size) for seed, size in enumerate([(80, 64), (16, 16), (21, 90), (7, 5), (18, 18)])]
+    files = [encoded(one, form) for one in scenes for form in ("PNG", "JPEG", "BMP")]
+    arrays = [np.asarray(one) for one in scenes]
+    pixels = []
+    for file, array in zip(files, np.repeat(np.arange(5), 3)):
+        lossy = file[:2] == b"\xff\xd8"
+        pixels.append(tf.io.decode_jpeg(file).numpy() if lossy else arrays[array])
+    expected = tf.nn.softmax(model(model.preprocess(pixels)))
+    assert np.abs(expected - np.mean(expected, axis=0)).max() > 1e-3
+    found = signatures["serve_bytes"](files)
+    np.testing.assert_allclose(found["probabilities"], expected, atol=1e-5)
+
+    order = np.argsort(-found["probabilities"], axis=1, kind="stable")[:, :5]
+    np.testing.assert_array_equal(found["top_classes"], order)
+    np.testing.assert_array_equal(found["top_probabilities"], np.take_along_axis(found["probabilities"], order, 1))
+    assert [[word.decode() for word in row] for row in found["top_labels"]] == [[NAMES[i] for i in r] for r in order]
+    for array in arrays:
+        batch = np.stack([array, array[::-1]])
+        answers = signatures["serve_uint8"](batch)
+        np.testing.assert_allclose(answers["probabilities"], tf.nn.softmax(model(model.preprocess(batch))), atol=1e-5)
+
+
+def test_sizes_round_as_in_keras_vit():
+    random = np.random.default_rng(0)
+    for share in (1.0, 0.95, 0.9, 0.875):
+        prepare = Preprocessing((14, 9), resize="shortest", crop_fraction=share, interpolation="nearest")
+        signature = [tf.TensorSpec((None, None, None, 3), tf.uint8)]
+        function = tf.function(functools.partial(prepared, preprocessing=prepare), signature)
+        for height, width in random.integers(1, 60, (40, 2)):
+            pixels = random.integers(0, 256, (1, height, width, 3), dtype="uint8")
+            # A graph divides by a constant as it multiplies; another pixel would be 1/128 off.
+            np.testing.assert_allclose(function(pixels), prepare(pixels), atol=1e-6, err_msg=f"{height} x {width}")
+
+
+def test_other_files(trained_toy, tmp_path):
+    model = trained_toy(depth=1)
+    serve = load(write_saved_model(model, tmp_path / "model"))["serve_bytes"]
+    palette = scene(2).quantize(16)
+    files = [
+        encoded(scene(0).convert("L"), "PNG"),
+        encoded(scene(1).convert("RGBA"), "PNG"),
+        encoded(palette, "GIF", save_all=True, append_images=[scene(3).quantize(16)]),
+    ]
+    files.append(encoded(scene(4), "WEBP", lossless=True))
+    expected = [scene(0).convert("L").convert("RGB"), scene(1), palette.convert("RGB"), scene(4)]
+    expected = tf.nn.softmax(model(model.preprocess([np.asarray(one) for one in expected])))
+    np.testing.assert_allclose(serve(files)["probabilities"], expected, atol=1e-5)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Input is empty"):
+        serve([encoded(scene(0), "PNG"), b""])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Unknown image file format. One of JPEG, PNG, GIF, BMP"):
+        serve([b"a text"])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="[Ii]nvalid|[Tt]runcated|[Cc]orrupt"):
+        serve([encoded(scene(0), "PNG")[:200]])
+
+
+def test_tensorflow_alone_loads_and_runs_it(trained_toy, tmp_path):
+    model = trained_toy(dropout=0.1, preprocessing=Preprocessing(16, resize="shortest", crop_fraction=0.9))
+    folder = write_saved_model(model, tmp_path / "model", NAMES)
+    images, pixels = noise(model), np.stack([np.asarray(scene(seed, (30, 20))) for seed in (0, 1)])
+    file = np.frombuffer(encoded(scene(4), "PNG"), "uint8")
+    np.savez(tmp_path / "given.npz", images=images, pixels=pixels, image_bytes=file)
+    command = [sys.executable, "-c", textwrap.dedent(BARE), folder, tmp_path / "given.npz", tmp_path / "found.npz"]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+
+    with np.load(tmp_path / "found.npz") as found:
+        assert list(found["labels"]) == NAMES
+        classify = tf.nn.softmax(model(images))
+        served = {"serve_uint8": model.preprocess(pixels), "serve_bytes": model.preprocess(np.asarray(scene(4)))}
+        expected = {
+            "classify/probabilities": classify,
+            "serving_default/probabilities": classify,
+            "logits/logits": model(images),
+            "features/features": model.features(images),
+            "attention/attention": attention_rollout(model, images),
+        }
+        for name, ready in served.items():
+            probabilities = tf.nn.softmax(model(ready))
+            best, order = tf.math.top_k(probabilities, 5)
+            expected |= {f"{name}/probabilities": probabilities, f"{name}/top_probabilities": best}
+            np.testing.assert_array_equal(found[f"{name}/top_classes"], order)
+            assert found[f"{name}/top_labels"].astype(str).tolist() == np.array(NAMES)[order].tolist()
+        for name, values in expected.items():
+            np.testing.assert_allclose(found[name], values, atol=1e-5, err_msg=name)
+        ours = {f"{name}/top_{kind}" for name in served for kind in ("classes", "labels")}
+        assert set(found) == set(expected) | ours | {"labels"}
 
 
 def test_dropout_is_off(artefacts, pictures):
-    classify = tf.saved_model.load(str(artefacts["saved_model"])).signatures["classify"]
-    images = pictures[0][:5]
-    np.testing.assert_array_equal(classify(images=images)["probabilities"], classify(images=images)["probabilities"])
+    classify = load(artefacts["saved_model"])["classify"]
+    first, second = (classify(pictures[0][:5])["probabilities"] for _ in range(2))
+    np.testing.assert_array_equal(first, second)
 
 
-def test_a_mixed_precision_model_gives_float32(toy, tmp_path):
-    folder = write_saved_model(toy(dtype="mixed_bfloat16"), tmp_path / "model")
-    classify = tf.saved_model.load(str(folder)).signatures["classify"]
-    output = classify(images=np.zeros((2, 16, 16, 3), "float32"))["probabilities"]
-    assert output.dtype == tf.float32
-    np.testing.assert_allclose(output, 0.2, atol=1e-6)
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float16"])
+def test_other_precisions_give_float32(trained_toy, tmp_path, policy):
+    model = trained_toy(dtype=policy, depth=1)
+    signatures, images = load(write_saved_model(model, tmp_path / "model")), noise(model)
+    assert set(signatures) == CLASSIFIER
+    for name in CLASSIFIER - {"serve_bytes"}:
+        answers = signatures[name](np.asarray(scene(0))[None] if name == "serve_uint8" else images)
+        assert all(values.dtype == np.float32 for key, values in answers.items() if key != "top_classes"), name
+    expected = tf.nn.softmax(tf.cast(model(images), tf.float32))
+    np.testing.assert_allclose(signatures["classify"](images)["probabilities"], expected, atol=1e-2)
+
+
+def test_keras_takes_it_as_a_layer(classifier, artefacts, pictures):
+    layer = keras.layers.TFSMLayer(str(artefacts["saved_model"]), call_endpoint="logits")
+    np.testing.assert_allclose(layer(pictures[0][:2])["logits"], classifier(pictures[0][:2]), atol=1e-5)
+
+
+def test_assets(toy, tmp_path):
+    pictures = Preprocessing((16, 16), resize="shortest", crop_fraction=0.875, mean=(0.4, 0.5, 0.6))
+    folder = write_saved_model(toy(preprocessing=pictures), tmp_path / "1", NAMES)
+    for place in ("assets", "assets.extra"):
+        assert Preprocessing(**json.loads((folder / place / "preprocessing.json").read_text())) == pictures
+    assert (folder / "assets" / "labels.txt").read_text("utf-8").splitlines() == NAMES
+    moved = folder.rename(tmp_path / "2")  # assets are found where the folder is
+    loaded = tf.saved_model.load(str(moved))
+    assert loaded.labels.asset_path.numpy().decode() == str(moved / "assets" / "labels.txt")
+    assert loaded.preprocessing.asset_path.numpy().decode() == str(moved / "assets" / "preprocessing.json")
+
+    folder = write_saved_model(toy(num_classes=1000), tmp_path / "imagenet", imagenet_labels(1000))
+    names = (folder / "assets" / "labels.txt").read_text("utf-8").splitlines()
+    assert names == [words for _, words in imagenet_labels(1000)]
+    assert not (write_saved_model(toy(), tmp_path / "nameless") / "assets" / "labels.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "labels,message",
+    [
+        (NAMES[:4], "each of the model's 5 classes. Received: 4 labels"),
+        ([*NAMES, "more"], "5 classes. Received: 6 labels"),
+        ("abcde", "Received: the text 'abcde'"),
+        ([*NAMES[:4], "two\nlines"], r"that of class 4 is 'two\\nlines'"),
+        ([" ", *NAMES[:4]], "one line of text, but that of class 0 is ' '"),
+        ([0, 1, 2, 3, 4], "class 0 is 0"),
+    ],
+)
+def test_wrong_labels_are_refused_at_once(toy, tmp_path, monkeypatch, labels, message):
+    monkeypatch.setattr(VisionTransformer, "call", lambda *a, **k: pytest.fail("traced"))
+    with pytest.raises(ValueError, match=message):
+        write_saved_model(toy(), tmp_path / "model", labels)
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_is_there_is_not_overwritten(toy, tmp_path):
@@ -47,23 +322,28 @@ def test_a_failed_export_leaves_nothing(toy, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_preprocessing_travels_along(toy, tmp_path):
-    pictures = Preprocessing((16, 16), resize="shortest", crop_fraction=0.875, mean=(0.4, 0.5, 0.6))
-    folder = write_saved_model(toy(preprocessing=pictures), tmp_path / "model")
-    fields = json.loads((folder / "assets.extra" / "preprocessing.json").read_text())
-    assert Preprocessing(**fields) == pictures
-
-
 def test_a_bit_of_any_size_must_say_one(tmp_path):
     model = BiT(stages=(1,), width_factor=0.5, num_classes=5)
     with pytest.raises(ValueError, match=r"model.resized\(224\)"):
         write_saved_model(model, tmp_path / "model")
-    folder = write_saved_model(model.resized(32), tmp_path / "model")
-    classify = tf.saved_model.load(str(folder)).signatures["classify"]
-    np.testing.assert_allclose(classify(images=np.zeros((2, 32, 32, 3), "float32"))["probabilities"], 0.2, atol=1e-6)
+    assert "classify" in load(write_saved_model(model.resized(32), tmp_path / "model"))
 
 
-@pytest.mark.parametrize("changes", [{"num_classes": 0}, {"pooling": "none"}])
-def test_only_classifiers(toy, tmp_path, changes):
-    with pytest.raises(ValueError, match="Only a classifier can be exported"):
-        write_saved_model(toy(**changes), tmp_path / "model")
+def test_a_head_on_tokens_is_refused(toy, tmp_path):
+    with pytest.raises(ValueError, match=r"gives \(None, 17, 5\).*model.with_head\(0\)"):
+        write_saved_model(toy(pooling="none"), tmp_path / "model")
+
+
+def test_another_backend_is_refused(toy, tmp_path, monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(ValueError, match="but this is jax.*KERAS_BACKEND=tensorflow"):
+        write_saved_model(toy(), tmp_path / "model")
+
+
+def test_a_fixed_batch_for_converters(trained_toy, tmp_path):
+    model = trained_toy()
+    signatures, images = load(write_saved_model(model, tmp_path / "model", batch_size=3)), noise(model)
+    assert set(signatures) == {"classify", "serving_default"}
+    np.testing.assert_allclose(signatures["classify"](images)["probabilities"], tf.nn.softmax(model(images)), atol=1e-5)
+    with pytest.raises(ValueError, match="has no head"):
+        write_saved_model(model.with_head(0), tmp_path / "headless", batch_size=1)

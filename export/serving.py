@@ -1,0 +1,106 @@
+"""What a SavedModel answers, as functions of TensorFlow.
+
+B batch, H W pixels of the model, h w pixels of a picture, N tokens, K heads, C classes, D width of the features.
+"""
+
+from dataclasses import replace
+
+import tensorflow as tf
+from keras import ops
+
+from keras_vit import Preprocessing
+
+SIGNATURE, INPUT, OUTPUT = "classify", "images", "probabilities"
+TOP = 5
+
+
+def serving_functions(model, labels: list[str] | None = None) -> dict:
+    """Every signature of a model by its name, see `write_saved_model`; each a `tf.function` for batches of any size."""
+    spec = tf.TensorSpec((None, *model.image_size, 3), tf.float32, name=INPUT)
+    pictures = model.preprocessing
+    features = _function(lambda images: {"features": tf.cast(model.features(images), tf.float32)}, spec)
+    found, answer = {"serving_default": features}, features
+    if model.num_classes:
+        logits = _function(lambda images: {"logits": tf.cast(model(images, training=False), tf.float32)}, spec)
+        classify = _function(lambda images: {OUTPUT: tf.nn.softmax(logits(images)["logits"])}, spec)
+        found = {"serving_default": classify, SIGNATURE: classify, "logits": logits}
+        answer = lambda images: with_top(classify(images)[OUTPUT], labels)  # noqa: E731
+    found["features"] = features
+    found["serve_bytes"] = _function(
+        lambda image_bytes: answer(decoded(image_bytes, pictures)),
+        tf.TensorSpec((None,), tf.string, name="image_bytes"),
+    )
+    found["serve_uint8"] = _function(
+        lambda images: answer(prepared(images, pictures)),
+        tf.TensorSpec((None, None, None, 3), tf.uint8, name=INPUT),
+    )
+    if hasattr(model, "attention_maps"):
+        found["attention"] = _function(lambda images: {"attention": attention_map(model, images)}, spec)
+    return found
+
+
+def fixed_batch(model, batch_size: int) -> dict:
+    """The signature "classify" for batches of one size, for converters."""
+    spec = tf.TensorSpec((batch_size, *model.image_size, 3), tf.float32, name=INPUT)
+    classify = lambda images: {OUTPUT: tf.nn.softmax(tf.cast(model(images, training=False), tf.float32))}  # noqa: E731
+    return dict.fromkeys(("serving_default", SIGNATURE), _function(classify, spec))
+
+
+def _function(answer, spec):
+    return tf.function(answer, input_signature=[spec], autograph=False)
+
+
+def with_top(probabilities, labels: list[str] | None = None) -> dict:
+    """Probabilities (B, C) with the most likely classes, best first: their probabilities, numbers and names."""
+    values, indices = tf.math.top_k(probabilities, min(TOP, probabilities.shape[-1]))
+    found = {OUTPUT: probabilities, "top_probabilities": values, "top_classes": indices}
+    return found | ({"top_labels": tf.gather(tf.constant(labels), indices)} if labels else {})
+
+
+def decoded(image_bytes, preprocessing: Preprocessing):
+    """Encoded pictures (B,), of any sizes, to what the model takes: (B, H, W, 3) float32."""
+
+    def decode(content):
+        picture = tf.io.decode_image(content, channels=3, expand_animations=False)
+        return prepared(tf.ensure_shape(picture, (None, None, 3))[None], preprocessing)[0]
+
+    shape = tf.TensorSpec((*preprocessing.image_size, 3), tf.float32)
+    return tf.map_fn(decode, image_bytes, fn_output_signature=shape)  # (B, H, W, 3)
+
+
+def prepared(pixels, preprocessing: Preprocessing):
+    """`preprocessing(pixels)` for a size that is known when the graph runs: (B, h, w, 3) uint8 -> (B, H, W, 3)."""
+    if preprocessing.resize == "shortest":
+        pixels = _fitted(pixels, preprocessing)
+        preprocessing = replace(preprocessing, resize="squash", crop_fraction=1.0)
+    return preprocessing(pixels)
+
+
+def _fitted(pixels, preprocessing):
+    """The arithmetic of `Preprocessing` with resize="shortest" on tensors; float64 gives Python's own numbers."""
+    size = preprocessing.image_size
+    target = [int(side / preprocessing.crop_fraction + 1e-6) for side in size]
+    sides = tf.cast(tf.shape(pixels)[1:3], tf.float64)
+    scale = tf.reduce_max(tf.constant(target, tf.float64) / sides)
+    between = tf.maximum(target, tf.cast(sides * scale + 1e-6, tf.int32))
+    method, antialias = preprocessing.interpolation, preprocessing.antialias
+    pixels = tf.image.resize(tf.cast(pixels, tf.float32), between, method, antialias=antialias)
+    top, left = tf.unstack(tf.cast(tf.round((between - size) / 2), tf.int32))
+    pixels = pixels[:, top : top + size[0], left : left + size[1]]
+    return tf.ensure_shape(pixels, (None, *size, 3))  # (B, H, W, 3)
+
+
+def attention_map(model, images):
+    """`keras_vit.attention_rollout` in float32 on tensors: (B, H, W, 3) -> (B, H, W) in [0, 1]."""
+    attention = ops.mean(ops.cast(model.attention_maps(images), "float32"), axis=2)  # (B, depth, N, N)
+    attention += ops.eye(attention.shape[-1])
+    attention /= ops.sum(attention, axis=-1, keepdims=True)
+    joint = attention[:, 0]  # (B, N, N)
+    for layer in range(1, attention.shape[1]):
+        joint = ops.matmul(attention[:, layer], joint)  # (B, N, N)
+    prefix = model.prefix_tokens
+    patches_only = model.arguments["pooling"] in ("gap", "map") or not prefix
+    rows = ops.mean(joint[:, prefix:], axis=1) if patches_only else joint[:, 0]  # (B, N)
+    shares = rows[:, prefix:] / ops.max(rows[:, prefix:], axis=-1, keepdims=True)
+    grid = ops.reshape(shares, (-1, *model.grid, 1))
+    return ops.image.resize(grid, model.image_size, data_format="channels_last")[..., 0]  # (B, H, W)

@@ -1,0 +1,168 @@
+// The page: a picture comes in by drop, file, paste, camera or example; the answer goes out.
+
+import { Camera } from "./camera.js";
+import { openModel } from "./model.js";
+import { drawAttention } from "./overlay.js";
+import { decoded, prepared } from "./pixels.js";
+
+const TOP = 5;
+const LONGEST_SHOWN = 1120; // twice what the page shows, for sharp screens
+const element = (id) => document.getElementById(id);
+
+const camera = new Camera(element, () => Boolean(shown));
+
+let settings, bytes, model, shown;
+let work = Promise.resolve(); // one thing after the other
+
+/** Runs a job after those before it; what goes wrong is said on the page. */
+function queue(job) {
+  work = work.then(job).catch((error) => {
+    element("error").textContent = error.message || String(error);
+    element("error").hidden = false;
+    say("");
+  });
+}
+
+function say(text) {
+  element("status").textContent = text;
+}
+
+async function show(blob) {
+  element("error").hidden = true;
+  say("Looking …");
+  const canvas = await decoded(blob);
+  shown = canvas;
+  await answer(canvas);
+}
+
+async function answer(canvas) {
+  const { pixels, region } = prepared(canvas, settings.preprocessing);
+  await new Promise((resolve) => setTimeout(resolve)); // the page says what it does before the model blocks it
+  const start = performance.now();
+  const probabilities = await model.classify(pixels);
+  const milliseconds = performance.now() - start;
+  const map = await model.attention(pixels);
+  draw(canvas, map, region);
+  const best = [...probabilities.keys()].sort((a, b) => probabilities[b] - probabilities[a]).slice(0, TOP);
+  list(best, probabilities);
+  element("latency").textContent = `${milliseconds.toFixed(milliseconds < 10 ? 1 : 0)} ms`;
+  element("facts").hidden = false;
+  say(`${settings.labels[best[0]]}, ${percent(probabilities[best[0]])}`);
+}
+
+function list(best, probabilities) {
+  element("classes").replaceChildren(
+    ...best.map((index) => {
+      const item = document.createElement("li");
+      item.innerHTML = '<span class="name"></span><span class="share"></span><span class="bar" aria-hidden="true"><i></i></span>';
+      item.querySelector(".name").textContent = settings.labels[index];
+      item.querySelector(".share").textContent = percent(probabilities[index]);
+      item.querySelector("i").style.width = `${100 * probabilities[index]}%`;
+      return item;
+    }),
+  );
+}
+
+function percent(probability) {
+  return `${(100 * probability).toFixed(1)}\u00a0%`;
+}
+
+function draw(canvas, map, region) {
+  const shrink = Math.min(1, LONGEST_SHOWN / Math.max(canvas.width, canvas.height));
+  // Small pictures are shown larger: a whole number of times, so that their pixels stay even.
+  const grow = Math.max(1, Math.floor(320 / Math.max(canvas.width, canvas.height)));
+  for (const id of ["picture", "overlay"]) {
+    element(id).width = Math.max(1, Math.round(canvas.width * shrink * grow));
+    element(id).height = Math.max(1, Math.round(canvas.height * shrink * grow));
+  }
+  const { width, height } = element("picture");
+  const context = element("picture").getContext("2d");
+  context.imageSmoothingQuality = "high";
+  context.drawImage(canvas, 0, 0, width, height);
+  if (map) {
+    const [across, down] = [width / canvas.width, height / canvas.height];
+    const [x, y, w, h] = [region.x * across, region.y * down, region.width * across, region.height * down];
+    drawAttention(element("overlay"), map, settings.signatures.attention.output.shape.slice(1), { x, y, width: w, height: h });
+  }
+  element("stage").hidden = false;
+  element("hint").hidden = true;
+  element("drop").classList.add("full");
+}
+
+async function open(accelerator) {
+  say(`Loading the model (${(settings.size_bytes / 1e6).toFixed(1)} MB) …`);
+  try {
+    model = await openModel(settings, bytes, accelerator);
+    element("note").hidden = true;
+  } catch (error) {
+    if (accelerator === "wasm") throw error;
+    element("note").textContent = `${error.message} It runs on the CPU.`;
+    element("note").hidden = false;
+    element("accelerator").value = "wasm";
+    model = await openModel(settings, bytes, "wasm");
+  }
+  say("Ready. Give it a picture.");
+}
+
+async function fetched(name) {
+  const response = await fetch(new URL(name, import.meta.url));
+  if (!response.ok) throw new Error(`${name} is missing beside this page (${response.status}). Copy the whole folder.`);
+  return response;
+}
+
+function listen() {
+  const take = (file) => {
+    if (file) queue(() => (camera.stop(), show(file)));
+  };
+  element("file").addEventListener("change", ({ target }) => {
+    take(target.files[0]);
+    target.value = ""; // the same file may be chosen again
+  });
+  for (const type of ["dragover", "dragleave", "drop"]) {
+    document.addEventListener(type, (event) => {
+      event.preventDefault(); // anywhere on the page: the browser would open the picture instead
+      element("drop").classList.toggle("over", type === "dragover");
+      if (type === "drop") take(event.dataTransfer.files[0]);
+    });
+  }
+  document.addEventListener("paste", (event) => take(event.clipboardData.files[0]));
+  element("camera").addEventListener("click", () => queue(() => (camera.stream ? camera.stop() : camera.start())));
+  element("shoot").addEventListener("click", () => queue(async () => show(await camera.shoot())));
+  element("accelerator").addEventListener("change", ({ target }) =>
+    queue(async () => {
+      await open(target.value);
+      if (shown) await answer(shown);
+    }),
+  );
+  const strength = () => (element("overlay").style.opacity = element("strength").value / 100);
+  element("strength").addEventListener("input", strength);
+  strength();
+}
+
+function offerExamples() {
+  for (const { file, name } of settings.examples) {
+    const button = document.createElement("button");
+    const image = document.createElement("img");
+    button.type = "button";
+    image.src = file;
+    image.alt = `Example: ${name}`;
+    button.append(image);
+    button.addEventListener("click", () => queue(async () => (camera.stop(), show(await (await fetched(file)).blob()))));
+    element("examples").append(button);
+  }
+  element("examples").hidden = !settings.examples.length;
+}
+
+queue(async () => {
+  settings = await (await fetched("demo.json")).json();
+  bytes = new Uint8Array(await (await fetched("model.tflite")).arrayBuffer());
+  element("model").textContent = `${settings.name}, ${(settings.size_bytes / 1e6).toFixed(1)} MB`;
+  element("runtime").textContent = settings.runtime;
+  element("cpu").hidden = Boolean(await navigator.gpu?.requestAdapter());
+  element("accelerator").hidden = !element("cpu").hidden;
+  await open("wasm");
+  element("attention-controls").hidden = !settings.signatures.attention;
+  offerExamples();
+  listen();
+  element("file").disabled = element("camera").disabled = false;
+});

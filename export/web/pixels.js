@@ -1,0 +1,112 @@
+// From a picture of any size to the pixels that the model takes, as preprocessing.json says. A canvas scales in a way of
+// each browser's own; this scales as TensorFlow does, so that the answers are those of Keras.
+
+const KERNELS = {
+  bilinear: { radius: 1, weight: (x) => 1 - x },
+  bicubic: { radius: 2, weight: (x) => (x < 1 ? (1.5 * x - 2.5) * x * x + 1 : ((-0.5 * x + 2.5) * x - 4) * x + 2) },
+  lanczos3: { radius: 3, weight: (x) => lanczos(x, 3) },
+  lanczos5: { radius: 5, weight: (x) => lanczos(x, 5) },
+};
+// Larger canvases stay empty in Safari on phones.
+const MOST_PIXELS = 16e6;
+
+/** Decodes a picture, upright, onto a canvas; throws what the user should read if it is none. */
+export async function decoded(blob) {
+  let bitmap;
+  try {
+    // Training ignores colour profiles.
+    bitmap = await createImageBitmap(blob, { colorSpaceConversion: "none" });
+  } catch {
+    throw new Error(`This browser cannot read ${blob.name || "this file"} as a picture. Try a JPEG, PNG or WebP file.`);
+  }
+  const shrink = Math.min(1, Math.sqrt(MOST_PIXELS / (bitmap.width * bitmap.height)));
+  const canvas = document.createElement("canvas");
+  canvas.width = Math.max(1, Math.floor(bitmap.width * shrink));
+  canvas.height = Math.max(1, Math.floor(bitmap.height * shrink));
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  context.fillStyle = "white"; // behind what is transparent
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  context.imageSmoothingQuality = "high";
+  context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
+  bitmap.close();
+  return canvas;
+}
+
+/**
+ * Resizes and crops a canvas as `preprocessing` says.
+ * Returns pixels, a Float32Array of (H, W, 3) in [0, 255], and region, the part of the picture that the model sees, in
+ * the picture's pixels.
+ */
+export function prepared(canvas, preprocessing) {
+  const { width, height } = canvas;
+  const [cropHeight, cropWidth] = preprocessing.image_size;
+  let [tall, wide] = preprocessing.image_size.map((side) => Math.floor(side / preprocessing.crop_fraction + 1e-6));
+  if (preprocessing.resize === "shortest") {
+    const scale = Math.max(tall / height, wide / width);
+    tall = Math.max(tall, Math.floor(height * scale + 1e-6));
+    wide = Math.max(wide, Math.floor(width * scale + 1e-6));
+  }
+  const top = halfEven((tall - cropHeight) / 2);
+  const left = halfEven((wide - cropWidth) / 2);
+  const rows = taps(height, tall, top, cropHeight, preprocessing);
+  const columns = taps(width, wide, left, cropWidth, preprocessing);
+  const source = canvas.getContext("2d").getImageData(0, 0, width, height).data; // (height, width, 4)
+  const region = {
+    x: (left * width) / wide,
+    y: (top * height) / tall,
+    width: (cropWidth * width) / wide,
+    height: (cropHeight * height) / tall,
+  };
+  return { pixels: scaled(source, width, rows, columns), region };
+}
+
+function scaled(source, width, rows, columns) {
+  const pixels = new Float32Array(rows.length * columns.length * 3);
+  const line = new Float32Array(width * 4);
+  let at = 0;
+  for (const row of rows) {
+    line.fill(0);
+    row.weights.forEach((weight, i) => {
+      const start = (row.first + i) * width * 4;
+      for (let j = 0; j < line.length; j++) line[j] += weight * source[start + j];
+    });
+    for (const { first, weights } of columns) {
+      for (let channel = 0; channel < 3; channel++) {
+        let sum = 0;
+        for (let i = 0; i < weights.length; i++) sum += weights[i] * line[(first + i) * 4 + channel];
+        pixels[at++] = sum;
+      }
+    }
+  }
+  return pixels; // (H, W, 3)
+}
+
+/** For each of `count` outputs from `start` on, of a side scaled from `from` to `to`: the first input and the weights. */
+function taps(from, to, start, count, { interpolation, antialias }) {
+  return Array.from({ length: count }, (_, i) => {
+    const centre = ((start + i + 0.5) * from) / to;
+    if (interpolation === "nearest") return { first: Math.min(Math.floor(centre), from - 1), weights: [1] };
+    const { radius, weight } = KERNELS[interpolation];
+    const stretch = antialias ? Math.max(1, from / to) : 1;
+    const first = Math.max(0, Math.ceil(centre - radius * stretch - 0.5));
+    const last = Math.min(from - 1, Math.floor(centre + radius * stretch - 0.5));
+    const raw = [];
+    for (let j = first; j <= last; j++) {
+      const distance = Math.abs(j + 0.5 - centre) / stretch;
+      raw.push(distance < radius ? weight(distance) : 0);
+    }
+    const sum = raw.reduce((a, b) => a + b, 0);
+    return { first, weights: raw.map((value) => value / sum) };
+  });
+}
+
+function lanczos(x, radius) {
+  if (x < 1e-3) return 1;
+  return (radius * Math.sin(Math.PI * x) * Math.sin((Math.PI * x) / radius)) / (Math.PI * Math.PI * x * x);
+}
+
+/** Rounds as Python does: halves to the even neighbour. */
+function halfEven(value) {
+  const floor = Math.floor(value);
+  return value - floor === 0.5 ? floor + (floor % 2) : Math.round(value);
+}

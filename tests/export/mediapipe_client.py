@@ -1,0 +1,69 @@
+"""What an app does with a .tflite file: MediaPipe Tasks on pictures, results as JSON on standard output.
+
+    mediapipe_client.py classify model.tflite picture.jpg ...   the five best [label, score] of each picture
+    mediapipe_client.py embed model.tflite picture.jpg ...      the embedding of each picture
+    mediapipe_client.py metadata model.tflite                   what MediaPipe's reader of metadata finds
+    mediapipe_client.py check                                   nothing but that MediaPipe's libraries load
+
+Runs in .venv-mediapipe, which has MediaPipe and nothing of this project.
+"""
+
+import json
+import sys
+
+import mediapipe
+import numpy as np
+from mediapipe.tasks.metadata import metadata_schema_py_generated as metadata_schema
+from mediapipe.tasks.metadata import schema_py_generated as schema
+from mediapipe.tasks.python import BaseOptions, vision
+
+
+def classify(model, pictures):
+    options = vision.ImageClassifierOptions(base_options=BaseOptions(model_asset_path=model), max_results=5)
+    with vision.ImageClassifier.create_from_options(options) as classifier:
+        results = [classifier.classify(mediapipe.Image.create_from_file(picture)) for picture in pictures]
+    return [
+        [[category.category_name, category.score] for category in result.classifications[0].categories]
+        for result in results
+    ]
+
+
+def embed(model, pictures):
+    options = vision.ImageEmbedderOptions(base_options=BaseOptions(model_asset_path=model))
+    with vision.ImageEmbedder.create_from_options(options) as embedder:
+        results = [embedder.embed(mediapipe.Image.create_from_file(picture)) for picture in pictures]
+    return [np.asarray(result.embeddings[0].embedding, float).tolist() for result in results]
+
+
+def metadata(model):
+    with open(model, "rb") as file:
+        packed = schema.ModelT.InitFromObj(schema.Model.GetRootAs(file.read()))
+    (buffer,) = [entry.buffer for entry in packed.metadata if entry.name == b"TFLITE_METADATA"]
+    found = metadata_schema.ModelMetadata.GetRootAs(packed.buffers[buffer].data.tobytes())
+    return plain(metadata_schema.ModelMetadataT.InitFromObj(found))
+
+
+def plain(value):
+    """Generated objects as what JSON can hold, without what is not set."""
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, np.ndarray | list):
+        return [plain(item) for item in value]
+    if hasattr(value, "__dict__"):
+        return {key: plain(item) for key, item in vars(value).items() if item is not None}
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def check():
+    mediapipe.Image(image_format=mediapipe.ImageFormat.SRGB, data=np.zeros((8, 8, 3), "uint8"))
+    return mediapipe.__version__
+
+
+if __name__ == "__main__":
+    task, *arguments = sys.argv[1:]
+    if task == "check":
+        print(check())
+    elif task == "metadata":
+        print(json.dumps(metadata(*arguments)))
+    else:
+        print(json.dumps({"classify": classify, "embed": embed}[task](arguments[0], arguments[1:])))

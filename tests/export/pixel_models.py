@@ -1,0 +1,48 @@
+"""A classifier of random weights that takes pixels in [0, 255], as .tflite files of TensorFlow's converter."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import keras_vit
+
+SIZE, CLASSES = (32, 40), 10  # height and width differ, so that nobody swaps them unseen
+
+
+def random_classifier():
+    """Its probabilities differ much from picture to picture."""
+    keras.utils.set_random_seed(3)
+    model = keras_vit.VisionTransformer(
+        image_size=SIZE, patch_size=8, depth=2, width=32, mlp_dim=64, num_heads=2, num_classes=CLASSES
+    )
+    random = np.random.default_rng(3)
+    for weight in model.weights:
+        weight.assign(weight + 0.15 * random.standard_normal(weight.shape))
+    return model
+
+
+def answers(model):
+    """Signature names to functions of `images`, (1, H, W, 3) float32 pixels in [0, 255]."""
+    return {
+        "classify": lambda images: {"probabilities": tf.nn.softmax(model(images / 127.5 - 1.0, training=False))},
+        "embed": lambda images: {"embedding": model.features(images / 127.5 - 1.0)},
+    }
+
+
+def converted(model, functions, folder, calibration=None, **settings):
+    """The bytes of a .tflite file with these signatures; full int8 with uint8 at the ends where pictures are given."""
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    for name, function in functions.items():
+        archive.add_endpoint(name, function, input_signature=[tf.TensorSpec((1, *SIZE, 3), tf.float32, name="images")])
+    archive.write_out(folder, verbose=False)
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(folder), signature_keys=list(functions))
+    for name, value in settings.items():
+        setattr(converter, name, value)
+    if calibration is not None:
+        (name,) = functions
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+        converter.representative_dataset = lambda: ((name, {"images": image[None]}) for image in calibration)
+        converter.inference_input_type = converter.inference_output_type = tf.uint8
+    return converter.convert()
