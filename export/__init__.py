@@ -1,10 +1,15 @@
-"""Models for servers and phones: SavedModel, TFLite, and the check that they compute what Keras computes.
+"""Models for servers, phones and web pages, and the checks that they compute what Keras computes.
 
-Installed as `keras_vit.export`.
+Installed as `keras_vit.export`. Op audit and benchmark: `keras_vit.export.audit`, `keras_vit.export.benchmark`.
 """
 
+from keras_vit.export.metadata import Description as Description
+from keras_vit.export.metadata import read_description as read_description
+from keras_vit.export.metadata import with_metadata as with_metadata
 from keras_vit.export.parity import Parity as Parity
 from keras_vit.export.parity import check_parity as check_parity
+from keras_vit.export.parity import parity_table as parity_table
 from keras_vit.export.saved_model import write_saved_model as write_saved_model
 from keras_vit.export.tflite import FORMATS as FORMATS
 from keras_vit.export.tflite import write_tflite as write_tflite
+from keras_vit.export.web_demo import write_web_demo as write_web_demo

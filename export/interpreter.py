@@ -5,34 +5,28 @@ import time
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
-from keras_vit.export.saved_model import INPUT, OUTPUT, SIGNATURE
+from keras_vit.export.device_form import CLASSIFY, INPUT, OUTPUTS
 
 
-def run_tflite(path, images, num_threads: int = 2) -> tuple[np.ndarray, np.ndarray]:
-    """Classifies pictures with a file of `write_tflite`, (n, H, W, 3) float32 in the model's range.
+def run_tflite(path, pixels, signature: str = CLASSIFY, num_threads: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """Runs a file of `write_tflite` on pictures of its size, (n, H, W, 3), pixels in [0, 255].
 
     Returns:
-        Probabilities (n, num_classes) float32 and the time of each call in milliseconds, (n,) float64.
+        The signature's output for each picture, (n, ...) float32, and the time of each call in milliseconds, (n,)
+        float64.
     """
     interpreter = Interpreter(model_path=str(path), num_threads=num_threads)
-    runner = interpreter.get_signature_runner(SIGNATURE)
-    into, out = runner.get_input_details()[INPUT], runner.get_output_details()[OUTPUT]
-    probabilities, milliseconds = [], []
-    for image in images:
-        tensor = _quantized(image[None], into)
+    runner = interpreter.get_signature_runner(signature)
+    output = OUTPUTS[signature]
+    into, out = runner.get_input_details()[INPUT], runner.get_output_details()[output]
+    results, milliseconds = [], []
+    for picture in np.asarray(pixels):
+        tensor = (picture if into["dtype"] == np.float32 else np.round(picture)).astype(into["dtype"])[None]
         start = time.perf_counter()
-        result = runner(**{INPUT: tensor})[OUTPUT]
+        result = runner(**{INPUT: tensor})[output]
         milliseconds.append((time.perf_counter() - start) * 1e3)
-        probabilities.append(_dequantized(result[0], out))
-    return np.stack(probabilities), np.array(milliseconds)
-
-
-def _quantized(values, details):
-    if details["dtype"] == np.float32:
-        return values.astype("float32")
-    scale, zero_point = details["quantization"]
-    limits = np.iinfo(details["dtype"])
-    return np.clip(np.round(values / scale) + zero_point, limits.min, limits.max).astype(details["dtype"])
+        results.append(_dequantized(result[0], out))
+    return np.stack(results), np.array(milliseconds)
 
 
 def _dequantized(values, details):

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.export.device_form import normalised
 from keras_vit.export.interpreter import run_tflite
 from keras_vit.export.saved_model import INPUT, OUTPUT, SIGNATURE
 
@@ -19,7 +20,9 @@ class Parity:
     Args:
         name: Of the artefact.
         accuracy: Top-1, in [0, 1].
+        lost: Accuracy of Keras less that, in [-1, 1].
         agreement: Share of the pictures with the same top-1 as Keras, in [0, 1].
+        cosine: Mean cosine of the logarithms of the probabilities, each less its mean, with those of Keras, in [-1, 1].
         max_difference, mean_difference: Of the probabilities, absolute.
         size_bytes: On disk.
         median_ms: Median time of a picture alone, milliseconds.
@@ -27,38 +30,49 @@ class Parity:
 
     name: str
     accuracy: float
+    lost: float
     agreement: float
+    cosine: float
     max_difference: float
     mean_difference: float
     size_bytes: int
     median_ms: float
 
 
-def check_parity(model, artefacts: dict[str, Path], images, labels, num_threads: int = 2) -> list[Parity]:
+def check_parity(model, artefacts: dict[str, Path], pixels, labels, num_threads: int = 2) -> list[Parity]:
     """Compares artefacts with the model they were made from, picture by picture.
 
     Args:
         model: The `VisionTransformer`.
         artefacts: Name to file or folder: .keras, .tflite, or a SavedModel of `write_saved_model`.
-        images: (n, H, W, 3) float32 in the model's range.
+        pixels: (n, H, W, 3) pictures of the model's size, pixels in [0, 255].
         labels: (n,) integers.
         num_threads: Of the interpreter.
     """
-    images, labels = np.asarray(images, "float32"), np.asarray(labels)
-    if not len(images) or len(images) != len(labels):
+    pixels, labels = np.asarray(pixels, "float32"), np.asarray(labels)
+    if not len(pixels) or len(pixels) != len(labels):
         raise ValueError(
-            f"Parity needs as many labels as pictures, at least one. Received: {len(images)}, {len(labels)}"
+            f"Parity needs as many labels as pictures, at least one. Received: {len(pixels)}, {len(labels)}"
         )
+    if pixels.max() <= 1:
+        raise ValueError(
+            "Parity needs pixels in [0, 255], not yet prepared for the model. "
+            f"Received values between {pixels.min():.3g} and {pixels.max():.3g}."
+        )
+    images = normalised(pixels, model.preprocessing).numpy()
     expected = keras.ops.convert_to_numpy(keras.ops.softmax(model.predict(images, verbose=0)))
+    right = lambda probabilities: probabilities.argmax(-1) == labels  # noqa: E731
     rows = []
     for name, path in artefacts.items():
-        probabilities, milliseconds = _run(Path(path), images, num_threads)
+        probabilities, milliseconds = _run(Path(path), pixels, images, num_threads)
         difference = np.abs(probabilities - expected)
         rows.append(
             Parity(
                 name=name,
-                accuracy=float((probabilities.argmax(-1) == labels).mean()),
+                accuracy=float(right(probabilities).mean()),
+                lost=float(right(expected).mean() - right(probabilities).mean()),
                 agreement=float((probabilities.argmax(-1) == expected.argmax(-1)).mean()),
+                cosine=float(logit_cosine(probabilities, expected).mean()),
                 max_difference=float(difference.max()),
                 mean_difference=float(difference.mean()),
                 size_bytes=_size(Path(path)),
@@ -68,9 +82,18 @@ def check_parity(model, artefacts: dict[str, Path], images, labels, num_threads:
     return rows
 
 
-def _run(path: Path, images, num_threads):
+def parity_table(rows: list[Parity]) -> str:
+    """Rows as a table in Markdown, in the units that people compare."""
+    lines = ["| | top-1 | lost, points | agreement | logit cosine | size | median |", "|---|---|---|---|---|---|---|"]
+    for row in rows:
+        figures = f"{row.accuracy:.2%} | {100 * row.lost:+.2f} | {row.agreement:.2%} | {row.cosine:.4f}"
+        lines.append(f"| {row.name} | {figures} | {row.size_bytes / 1e6:.2f} MB | {row.median_ms:.1f} ms |")
+    return "\n".join(lines)
+
+
+def _run(path: Path, pixels, images, num_threads):
     if path.suffix == ".tflite":
-        return run_tflite(path, images, num_threads)
+        return run_tflite(path, pixels, num_threads=num_threads)
     if path.suffix == ".keras":
         model = keras.saving.load_model(path, compile=False)
         call = tf.function(lambda images: tf.nn.softmax(tf.cast(model(images, training=False), tf.float32)))
@@ -83,6 +106,17 @@ def _run(path: Path, images, num_threads):
         probabilities.append(call(tf.constant(image[None])).numpy()[0])
         milliseconds.append((time.perf_counter() - start) * 1e3)
     return np.stack(probabilities), np.array(milliseconds)
+
+
+def logit_cosine(probabilities, expected) -> np.ndarray:
+    """The cosine (n,) of two models' logits, as far as probabilities (n, num_classes) tell them.
+
+    Logarithms less their mean; probabilities below 0.001 count as that, as uint8 does not have smaller ones.
+    """
+    one, other = (np.log(np.maximum(x.astype("float64"), 1e-3)) for x in (probabilities, expected))
+    one, other = (x - x.mean(axis=-1, keepdims=True) for x in (one, other))
+    lengths = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
+    return np.divide((one * other).sum(axis=-1), lengths, out=np.ones(len(lengths)), where=lengths > 0)
 
 
 def _size(path: Path) -> int:

@@ -61,7 +61,8 @@ def run_demo(folder: Path, seed: int, fast: bool) -> dict:
     builder = open_dataset(data)
     images, labels = evaluation_arrays(data, builder, data.test_split)
     calibration = evaluation_arrays(data, builder, data.train_split)[0][:CALIBRATION_IMAGES]
-    parity = _export(folder, model, calibration, images, labels)
+    names = class_names(builder)
+    parity = _export(folder, model, _pixels(calibration), _pixels(images), labels, names)
     metrics = {
         "seed": seed,
         "fast": fast,
@@ -71,7 +72,7 @@ def run_demo(folder: Path, seed: int, fast: bool) -> dict:
         "test_images": len(labels),
     }
     recipes = {"pretraining": pretraining, "finetuning": finetuning}
-    pictures = {"images": images, "labels": labels, "class_names": class_names(builder)}
+    pictures = {"images": images, "labels": labels, "class_names": names}
     return {"metrics": metrics, "recipes": recipes, **trained, **pictures}
 
 
@@ -104,7 +105,11 @@ def _train(pretraining, finetuning, few_labels) -> dict:
     return {"model": model, "masked_model": masked_model, "histories": histories, "accuracy": accuracy}
 
 
-def _export(folder, model, calibration, images, labels):
+def _pixels(images):
+    return (images + 1) * 127.5
+
+
+def _export(folder, model, calibration, pixels, labels, names):
     """Writes every kind of file and compares each with the model."""
     from keras_vit.export import check_parity, write_saved_model, write_tflite
 
@@ -112,10 +117,11 @@ def _export(folder, model, calibration, images, labels):
     files = {"Keras": folder / "model.keras", "SavedModel": folder / "saved_model"}
     # A copy that was never compiled: without the optimizer, `import keras_vit` is all that loading it takes.
     model.resized(model.image_size).save(files["Keras"])
-    write_saved_model(model, files["SavedModel"])
-    written = write_tflite(model, folder, calibration=calibration)
+    write_saved_model(model, files["SavedModel"], labels=names)
+    formats = ("float32", "float16", "dynamic-int8", "mixed-int8", "int8")
+    written = write_tflite(model, folder, formats, calibration, labels=names)
     _say("Check of the exported models on the test pictures")
-    return check_parity(model, files | {f"TFLite {name}": file for name, file in written.items()}, images, labels)
+    return check_parity(model, files | {f"TFLite {name}": file for name, file in written.items()}, pixels, labels)
 
 
 def _say(what: str):

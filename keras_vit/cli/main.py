@@ -11,11 +11,13 @@ def main(arguments: list[str] | None = None) -> int:
     except ModuleNotFoundError:
         print("keras-vit needs tyro: pip install 'keras_vit[recipes,export,tensorflow]'", file=sys.stderr)
         return 1
+    from keras_vit.cli.benchmark import Benchmark
     from keras_vit.cli.convert import Convert
     from keras_vit.cli.demo import Demo
     from keras_vit.cli.describe import Describe
     from keras_vit.cli.doctor import Doctor
     from keras_vit.cli.evaluate import Evaluate
+    from keras_vit.cli.export import Export
     from keras_vit.cli.few_shot import FewShot
     from keras_vit.cli.preflight import Preflight
     from keras_vit.cli.prepare import Prepare
@@ -34,6 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
         "convert": Convert,
         "evaluate": Evaluate,
         "few-shot": FewShot,
+        "export": Export,
+        "benchmark": Benchmark,
         "doctor": Doctor,
     }
     command, arguments = None, sys.argv[1:] if arguments is None else arguments

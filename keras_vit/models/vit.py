@@ -183,11 +183,16 @@ class VisionTransformer(keras.Model):
 
     def encode(self, embeddings, training=False, return_attention=False):
         """Patch embeddings (B, h * w, D) to encoded tokens (B, N, D), and attention (B, depth, K, N, N) if wanted."""
+        tokens = self.assemble(embeddings, training=training)
+        options = {"return_attention": return_attention, "positions": self.block_positions}
+        return self.encoder(tokens, training=training, **options)
+
+    def assemble(self, embeddings, training=False):
+        """Patch embeddings (B, h * w, D) to the encoder's input: with positions and the other tokens, (B, N, D)."""
         tokens = embeddings
         for layer in self._token_layers():
             tokens = layer(tokens, training=training) if layer is self.dropout else layer(tokens)  # (B, N, D)
-        options = {"return_attention": return_attention, "positions": self.block_positions}
-        return self.encoder(tokens, training=training, **options)
+        return tokens
 
     def pool(self, tokens):
         """The encoder's output (B, N, D) to features, see `features`."""

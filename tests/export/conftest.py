@@ -20,6 +20,12 @@ def pictures():
 
 
 @pytest.fixture(scope="session")
+def pixels(pictures):
+    """The same in [0, 255], whole numbers, float32."""
+    return np.round((pictures[0] + 1) * 127.5)
+
+
+@pytest.fixture(scope="session")
 def classifier(pictures):
     keras.utils.set_random_seed(0)
     model = keras_vit.VisionTransformer(
@@ -34,12 +40,12 @@ def classifier(pictures):
 
 
 @pytest.fixture(scope="session")
-def artefacts(classifier, pictures, tmp_path_factory):
+def artefacts(classifier, pixels, tmp_path_factory):
     """Every kind of file that can be made of the classifier, by name."""
-    from keras_vit.export import write_saved_model, write_tflite
+    from keras_vit.export import FORMATS, write_saved_model, write_tflite
 
     folder = tmp_path_factory.mktemp("exports")
-    files = write_tflite(classifier, folder / "tflite", calibration=pictures[0])
+    files = write_tflite(classifier, folder / "tflite", FORMATS, pixels, labels=["one", "two", "three", "four"])
     classifier.save(folder / "model.keras")
     return {
         **files,

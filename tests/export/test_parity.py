@@ -4,8 +4,8 @@ import pytest
 from keras_vit.export import check_parity
 
 
-def test_table_of_every_artefact(artefacts, classifier, pictures):
-    rows = {row.name: row for row in check_parity(classifier, artefacts, *pictures)}
+def test_table_of_every_artefact(artefacts, classifier, pixels, pictures):
+    rows = {row.name: row for row in check_parity(classifier, artefacts, pixels, pictures[1])}
     assert set(rows) == set(artefacts)
     for name in ("keras", "saved_model", "float32"):
         assert rows[name].accuracy == rows[name].agreement == 1
@@ -19,10 +19,10 @@ def test_table_of_every_artefact(artefacts, classifier, pictures):
         assert row.size_bytes >= sum(file.stat().st_size for file in files)
 
 
-def test_differences_from_a_changed_model_are_seen(artefacts, classifier, pictures):
-    images, labels = pictures
+def test_differences_from_a_changed_model_are_seen(artefacts, classifier, pixels, pictures):
+    labels = pictures[1]
     changed = classifier.with_head(4)  # zeros: every class alike
-    (row,) = check_parity(changed, {"file": artefacts["float32"]}, images, labels)
+    (row,) = check_parity(changed, {"file": artefacts["float32"]}, pixels, labels)
     assert row.accuracy == 1 and row.agreement == pytest.approx(0.25)
     assert row.max_difference > 0.5
 

@@ -1,0 +1,92 @@
+import json
+
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A file of a model for digits that knows nothing."""
+    path = tmp_path_factory.mktemp("model") / "digits.keras"
+    sizes = {"image_size": 8, "patch_size": 2, "depth": 1, "width": 32, "mlp_dim": 64, "num_heads": 2}
+    model = keras_vit.VisionTransformer(**sizes, num_classes=10)
+    model.head.kernel.assign(np.random.default_rng(0).standard_normal(model.head.kernel.shape))
+    model.save(path)
+    return str(path)
+
+
+FEW = ["--check-images", "40", "--calibration-images", "20", "--max-loss", "100"]
+
+
+def test_all_that_a_phone_a_server_and_a_page_need(model, tmp_path, capsys):
+    formats = ["saved-model", "web", "float32", "int8"]
+    arguments = ["export", model, "--output", str(tmp_path / "out"), "--dataset", "digits", "--formats", *formats]
+    assert main([*arguments, *FEW, "--target", "litert2"]) == 0
+    output = capsys.readouterr().out
+    assert "40 pictures of digits (test)" in output and "litert2: all stay" in output
+    for name in ("saved-model", "float32"):
+        assert "+0.00 | 100.00% | 1.0000" in next(line for line in output.splitlines() if line.startswith(f"| {name}"))
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"saved_model", "web", "model-int8.tflite"}
+    assert main(["export", str(tmp_path / "out" / "model-int8.tflite"), "--describe"]) == 0
+    described = capsys.readouterr().out
+    assert "classify" in described and "uint8" in described
+    page = json.loads((tmp_path / "out" / "web" / "demo.json").read_text())
+    assert page["labels"] == [str(digit) for digit in range(10)]
+
+
+def test_a_file_that_loses_too_much_is_not_kept(model, tmp_path, capsys):
+    arguments = ["export", model, "--output", str(tmp_path / "out"), "--dataset", "digits", "--formats", "float32"]
+    assert main([*arguments, *FEW, "--max-loss", "-1"]) == 1
+    assert "float32 loses 0.00 points, more than -1.0. Nothing was kept" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    assert main([*arguments, *FEW, "--max-loss", "-1", "--keep-going"]) == 1
+    assert (tmp_path / "out" / "model-float32.tflite").is_file()
+
+
+def test_an_accelerator_that_does_not_take_it(model, tmp_path, capsys):
+    arguments = ["export", model, "--output", str(tmp_path / "out"), "--formats", "float32", "--target", "edgetpu"]
+    assert main(arguments) == 1
+    captured = capsys.readouterr()
+    assert "float32 would leave edgetpu. Nothing was kept" in captured.err and "Not compared" in captured.out
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_each_part_costs(model, capsys):
+    assert main(["export", model, "--dataset", "digits", "--formats", "int8", "--debug-layers", *FEW]) == 0
+    lines = [line.split("|")[1:3] for line in capsys.readouterr().out.splitlines() if line.startswith("| ")][1:]
+    assert {name.strip() for name, _ in lines} == {"block_0/attention", "block_0/mlp", "head", "all else"}
+    cosines = [float(cosine) for _, cosine in lines]
+    assert cosines == sorted(cosines) and 0.5 < cosines[0] < 1
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        ([], "--output FOLDER"),
+        (["--output", "OUT", "--formats", "int8"], "needs `calibration`"),
+        (["--output", "OUT", "--labels", "THREE"], "each of the model's 10 classes. Received: 3 labels"),
+        (["--output", "OUT", "--labels", "EMPTY"], "is empty. Expected a class name a line"),
+        (["--output", "OUT", "--labels", "NONE"], "No such file"),
+        (["--output", "FULL"], "is not empty"),
+        (["--output", "OUT", "--dataset", "folder:/nowhere"], "nowhere"),
+        (["--debug-layers"], "--debug-layers needs --dataset"),
+    ],
+)
+def test_requests_that_cannot_be_met(model, tmp_path, capsys, arguments, message):
+    (tmp_path / "THREE").write_text("a\nb\nc\n")
+    (tmp_path / "EMPTY").touch()
+    (tmp_path / "FULL").mkdir()
+    (tmp_path / "FULL" / "mine").touch()
+    places = [str(tmp_path / word) if word.isupper() else word for word in arguments]
+    assert main(["export", model, *places]) == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "OUT").exists() and not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_describe_wants_a_tflite_file(tmp_path, capsys):
+    (tmp_path / "empty.tflite").touch()
+    assert main(["export", str(tmp_path / "empty.tflite"), "--describe"]) == 1
+    assert "zero bytes" in capsys.readouterr().err
