@@ -28,10 +28,16 @@ def device_copy(model):
         raise ValueError(
             f"{model.name} gives {shape}, a vector a token. Build it with pooling='token', 'gap' or 'map'."
         )
-    copy = type(model).from_config({**model.get_config(), "dtype": "float32"})
-    copy.set_weights(model.get_weights())
+    copy = float32_copy(model)
     for block in plain_blocks(copy):
         _scale_queries(block.attention)
+    return copy
+
+
+def float32_copy(model):
+    """The same model with the same weights that computes in float32, whatever it was trained in."""
+    copy = type(model).from_config({**model.get_config(), "dtype": "float32"})
+    copy.set_weights(model.get_weights())
     return copy
 
 

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.export.device_form import normalised
+from keras_vit.export.device_form import float32_copy, normalised
 from keras_vit.export.interpreter import run_tflite
 from keras_vit.export.saved_model import INPUT, OUTPUT, SIGNATURE
 
@@ -40,7 +40,7 @@ class Parity:
 
 
 def check_parity(model, artefacts: dict[str, Path], pixels, labels, num_threads: int = 2) -> list[Parity]:
-    """Compares artefacts with the model they were made from, picture by picture.
+    """Compares artefacts with the model they were made from, in float32, picture by picture.
 
     Args:
         model: The `VisionTransformer`.
@@ -60,7 +60,7 @@ def check_parity(model, artefacts: dict[str, Path], pixels, labels, num_threads:
             f"Received values between {pixels.min():.3g} and {pixels.max():.3g}."
         )
     images = normalised(pixels, model.preprocessing).numpy()
-    expected = keras.ops.convert_to_numpy(keras.ops.softmax(model.predict(images, verbose=0)))
+    expected = keras.ops.convert_to_numpy(keras.ops.softmax(float32_copy(model).predict(images, verbose=0)))
     right = lambda probabilities: probabilities.argmax(-1) == labels  # noqa: E731
     rows = []
     for name, path in artefacts.items():

@@ -7,8 +7,10 @@ import tempfile
 import warnings
 from pathlib import Path
 
-import tensorflow as tf
+from ai_edge_litert import schema_py_generated as schema
 from ai_edge_quantizer import algorithm_manager, qtyping, quantizer, recipe
+
+from keras_vit.export.model_file import pack_model, unpack_model
 
 Operation = qtyping.TFLOperationName
 Algorithm = algorithm_manager.AlgorithmName
@@ -57,10 +59,21 @@ def quantize(float32: bytes, name: str, ranges: dict | None = None, keep_float: 
 
 
 def _bytes_in_and_out(content):
-    """uint8 pixels and probabilities instead of floats that the first and last operation convert."""
-    from tensorflow.lite.python.util import modify_model_io_type
-
-    return bytes(modify_model_io_type(content, tf.uint8, tf.uint8))
+    """uint8 pixels and probabilities: the operations that made integers of floats now make them of other integers."""
+    model = unpack_model(content)
+    (graph,) = model.subgraphs
+    codes = [code.builtinCode for code in model.operatorCodes]
+    first = next(one for one in graph.operators if one.inputs[0] in graph.inputs)
+    last = next(one for one in graph.operators if one.outputs[0] in graph.outputs)
+    for operation, end, inside in ((first, first.inputs[0], first.outputs[0]), (last, last.outputs[0], last.inputs[0])):
+        operation.opcodeIndex = codes.index(schema.BuiltinOperator.QUANTIZE)
+        operation.builtinOptionsType, operation.builtinOptions = schema.BuiltinOptions.NONE, None
+        quantization = graph.tensors[inside].quantization
+        graph.tensors[end].type = schema.TensorType.UINT8
+        graph.tensors[end].quantization = schema.QuantizationParametersT(
+            scale=quantization.scale, zeroPoint=[int(point) + 128 for point in quantization.zeroPoint]
+        )
+    return pack_model(model, content)
 
 
 @contextlib.contextmanager
