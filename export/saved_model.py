@@ -13,12 +13,12 @@ from keras_vit.export.labels import LABELS, class_names
 from keras_vit.export.serving import INPUT as INPUT
 from keras_vit.export.serving import OUTPUT as OUTPUT
 from keras_vit.export.serving import SIGNATURE as SIGNATURE
-from keras_vit.export.serving import fixed_batch, serving_functions
+from keras_vit.export.serving import serving_functions
 
 PREPROCESSING = "preprocessing.json"
 
 
-def write_saved_model(model, folder, labels=None, batch_size: int | None = None) -> Path:
+def write_saved_model(model, folder, labels=None) -> Path:
     """Writes a SavedModel that TensorFlow Serving, or TensorFlow alone, loads and runs.
 
     Signatures, each for batches of any size, all with float32 outputs; C classes, D width of the features:
@@ -43,7 +43,6 @@ def write_saved_model(model, folder, labels=None, batch_size: int | None = None)
         model: A `VisionTransformer`, `BiT` or `AxialResNet`.
         folder: Where to; must not exist. TensorFlow Serving wants a number as its name: models/vit/1.
         labels: The name of each class in the order of the outputs, or (WordNet id, words) pairs; None for none.
-        batch_size: For converters: "classify" is the only signature, for this many pictures.
 
     Returns:
         The folder.
@@ -53,13 +52,11 @@ def write_saved_model(model, folder, labels=None, batch_size: int | None = None)
             folder exists; Keras has another backend than TensorFlow.
     """
     _check(model)
-    if batch_size is not None and not model.num_classes:
-        raise ValueError(f"Only a classifier can be converted, but {model.name} has no head. Give it num_classes.")
     names = None if labels is None else class_names(labels, model.num_classes)
     folder = Path(folder)
     if folder.exists():
         raise ValueError(f"{folder.absolute()} exists already. Remove it or choose another place.")
-    functions = fixed_batch(model, batch_size) if batch_size else serving_functions(model, names)
+    functions = serving_functions(model, names)
     fields = json.dumps(model.preprocessing.get_config(), indent=2) + "\n"
     texts = {PREPROCESSING: fields} | ({LABELS: "\n".join(names) + "\n"} if names else {})
     folder.parent.mkdir(parents=True, exist_ok=True)

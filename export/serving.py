@@ -39,13 +39,6 @@ def serving_functions(model, labels: list[str] | None = None) -> dict:
     return found
 
 
-def fixed_batch(model, batch_size: int) -> dict:
-    """The signature "classify" for batches of one size, for converters."""
-    spec = tf.TensorSpec((batch_size, *model.image_size, 3), tf.float32, name=INPUT)
-    classify = lambda images: {OUTPUT: tf.nn.softmax(tf.cast(model(images, training=False), tf.float32))}  # noqa: E731
-    return dict.fromkeys(("serving_default", SIGNATURE), _function(classify, spec))
-
-
 def _function(answer, spec):
     return tf.function(answer, input_signature=[spec], autograph=False)
 

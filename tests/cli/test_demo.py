@@ -20,6 +20,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from keras_vit.cli.main import main
 sys.exit(main())
 """
+FORMATS = ("float32", "float16", "dynamic-int8", "mixed-int8", "int8")
 COMMAND = [sys.executable, "-c", CODE, "demo", "--fast"]
 
 
@@ -41,8 +42,7 @@ def demo(tmp_path_factory, environment):
 def test_everything_is_there_and_nothing_else(demo):
     folder, output = demo
     names = {file.name for file in folder.iterdir()}
-    formats = ("float32", "float16", "dynamic-int8", "int8")
-    files = {f"model-{name}.tflite" for name in formats}
+    files = {f"model-{name}.tflite" for name in FORMATS}
     assert names == {"report.html", "model.keras", "saved_model", "metrics.json", "preprocessing.json"} | files
     assert {file.name for file in folder.parent.iterdir()} == {"run"}
     assert str(folder / "report.html") in output
@@ -56,7 +56,7 @@ def test_metrics(demo):
     assert list(rows) == [
         "Keras",
         "SavedModel",
-        *(f"TFLite {n}" for n in ("float32", "float16", "dynamic-int8", "int8")),
+        *(f"TFLite {n}" for n in FORMATS),
     ]
     for name in ("Keras", "SavedModel", "TFLite float32"):
         assert rows[name]["agreement"] == 1 and rows[name]["max_difference"] < 1e-4

@@ -338,12 +338,3 @@ def test_another_backend_is_refused(toy, tmp_path, monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(ValueError, match="but this is jax.*KERAS_BACKEND=tensorflow"):
         write_saved_model(toy(), tmp_path / "model")
-
-
-def test_a_fixed_batch_for_converters(trained_toy, tmp_path):
-    model = trained_toy()
-    signatures, images = load(write_saved_model(model, tmp_path / "model", batch_size=3)), noise(model)
-    assert set(signatures) == {"classify", "serving_default"}
-    np.testing.assert_allclose(signatures["classify"](images)["probabilities"], tf.nn.softmax(model(images)), atol=1e-5)
-    with pytest.raises(ValueError, match="has no head"):
-        write_saved_model(model.with_head(0), tmp_path / "headless", batch_size=1)
