@@ -34,7 +34,8 @@ def quantize(float32: bytes, name: str, ranges: dict | None = None, keep_float: 
         keep_float: Regular expressions; operations whose output has a name that matches stay in float32.
 
     Returns:
-        The content of a .tflite file. "int8" takes and returns uint8, the others float32.
+        The content of a .tflite file. "int8" takes and returns uint8 unless its ends are kept in float, the others
+        float32.
     """
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "float32.tflite"
@@ -66,6 +67,8 @@ def _bytes_in_and_out(content):
     first = next(one for one in graph.operators if one.inputs[0] in graph.inputs)
     last = next(one for one in graph.operators if one.outputs[0] in graph.outputs)
     for operation, end, inside in ((first, first.inputs[0], first.outputs[0]), (last, last.outputs[0], last.inputs[0])):
+        if codes[operation.opcodeIndex] not in (schema.BuiltinOperator.QUANTIZE, schema.BuiltinOperator.DEQUANTIZE):
+            continue  # kept in float
         operation.opcodeIndex = codes.index(schema.BuiltinOperator.QUANTIZE)
         operation.builtinOptionsType, operation.builtinOptions = schema.BuiltinOptions.NONE, None
         quantization = graph.tensors[inside].quantization
