@@ -9,8 +9,9 @@ import tensorflow as tf
 from keras import ops
 
 from keras_vit import Preprocessing
+from keras_vit.export.device_form import CLASSIFY, INPUT, OUTPUTS
 
-SIGNATURE, INPUT, OUTPUT = "classify", "images", "probabilities"
+SIGNATURE, OUTPUT = CLASSIFY, OUTPUTS[CLASSIFY]
 TOP = 5
 
 

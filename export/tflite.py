@@ -1,7 +1,6 @@
 """TFLite files of one picture, builtin operations only: float, and in integers of several kinds."""
 
 import json
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from keras_vit.export.labels import class_names
 from keras_vit.export.metadata import with_metadata
 from keras_vit.export.quantize import DYNAMIC, STATIC, quantize
 from keras_vit.export.saved_model import PREPROCESSING
+from keras_vit.export.write_file import write_file
 
 FORMATS = ("float32", "float16", *DYNAMIC, *STATIC)
 
@@ -86,8 +86,8 @@ def write_tflite(
     files = {}
     for name, content in _contents(model, formats, signatures, calibration, naive, seed, say):
         files[name] = folder / f"{stem}-{name}.tflite"
-        _write(files[name], with_metadata(content, description))
-    _write(folder / PREPROCESSING, (json.dumps(model.preprocessing.get_config(), indent=2) + "\n").encode())
+        write_file(files[name], with_metadata(content, description))
+    write_file(folder / PREPROCESSING, (json.dumps(model.preprocessing.get_config(), indent=2) + "\n").encode())
     return files
 
 
@@ -156,12 +156,3 @@ def _checked_pictures(pictures, model, name, signatures) -> np.ndarray:
             f"Received values between {pictures.min():.3g} and {pictures.max():.3g}."
         )
     return pictures
-
-
-def _write(path: Path, content: bytes):
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        aside.write_bytes(content)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
+from keras_vit.export.write_file import write_file
+
 REGISTRY = "https://registry.npmjs.org"
 TIMEOUT_SECONDS = 60
 # For today's browsers, for those without relaxed SIMD, and for WebGPU. The threaded build is left out: it needs headers
@@ -129,12 +131,7 @@ def _fetched(package) -> Path:
     if not _is_pinned(content, package):
         raise ConnectionError(f"What came from {address} is not the pinned file (its sha512 differs). {remedy}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        aside.write_bytes(content)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    write_file(path, content)
     return path
 
 

@@ -105,11 +105,13 @@ class Export:
         if "onnx" in self.formats:
             from keras_vit.export.onnx import write_onnx
 
-            write_onnx(model, folder / "model.onnx")
+            write_onnx(model, folder / "model.onnx", data.labels)
         kinds = [name for name in self.formats if name in FORMATS]
         if "web" in self.formats:
+            from keras_vit.export.device_form import signatures_of
+
             # The page also draws attention, which MediaPipe's files cannot have: a file of its own.
-            both = ("classify", "attention")
+            both = [name for name in ("classify", "attention") if name in signatures_of(model)]
             kind = next((name for name in kinds if name in ("dynamic-int8", "float16")), "dynamic-int8")
             page = write_tflite(model, folder / "web_model", [kind], signatures=both, labels=data.labels)
             write_web_demo(page[kind], folder / "web", data.labels or [str(i) for i in range(model.num_classes)])
