@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.layers.remat import apart, compiled_by_xla, fixed_seeds, named
+from keras_vit.layers.remat import apart, compiled_by_xla, draw_seed, fixed_seeds, named
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -36,4 +36,4 @@ class Dropout(keras.layers.Dropout):
             (tied,), _ = apart([seed], x[(0,) * len(x.shape)])
             return drop(x, tied), named(gradient)
 
-        return run(inputs, self.seed_generator.next())
+        return run(inputs, draw_seed(self.seed_generator))

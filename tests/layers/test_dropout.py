@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.layers.dropout import Dropout
-from keras_vit.layers.remat import recompute
+from keras_vit.layers.remat import draw_seed, recompute
 
 X = tf.constant(np.random.default_rng(0).uniform(1, 2, (4, 7, 16)), "float32")
 
@@ -49,6 +49,22 @@ def test_elsewhere_it_is_that_of_keras():
     for one, other in zip(step(ours), step(theirs)):
         np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(ours(X), X)
+
+
+@pytest.mark.parametrize("seed", [0, 5, 2**31 - 3, 2**31 - 2, 2**31, 2**32 - 1])
+def test_the_mask_under_xla_is_that_of_keras_without_a_remainder_of_64_bits(seed):
+    ours, theirs = Dropout(0.3, seed=seed), keras.layers.Dropout(0.3, seed=seed)
+    compiled = [tf.function(lambda layer=layer: step(layer), jit_compile=True) for layer in (ours, theirs)]
+    for _ in range(2):
+        for one, other in zip(*(each() for each in compiled)):
+            np.testing.assert_allclose(one, other, rtol=1e-6)
+    ops = {operation.type for operation in compiled[0].get_concrete_function().graph.get_operations()}
+    assert "FloorMod" not in ops
+
+
+def test_seeds_elsewhere_are_left_as_keras_draws_them():
+    ours, theirs = (keras.random.SeedGenerator(2**31) for _ in range(2))
+    np.testing.assert_array_equal(draw_seed(ours), theirs.next())
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0])
