@@ -94,7 +94,10 @@ def _recompute_in_tensorflow(function, x, seeds):
             with tf.GradientTape() as tape:
                 tape.watch(again)
                 output = function(again, same_seeds)
-            for_x, for_variables = tape.gradient(output, (again, list(variables)), upstream)
+            zero = tf.UnconnectedGradients.ZERO
+            found = tape.gradient(output, (again, list(variables)), upstream, unconnected_gradients=zero)
+            # The next block's backward pass waits for them: else weights' gradients are put off, and what they need kept.
+            (for_x, for_variables), _ = apart(found, ())
             return (for_x, for_variables) if variables else for_x
 
         return function(x, seeds), named(gradient)
