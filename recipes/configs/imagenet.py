@@ -2,8 +2,8 @@
 
 Command:   keras-vit train imagenet1k-b16 --run.folder gs://my-bucket/runs/b16
            keras-vit train imagenet21k-b16 --data.dataset tfrecord:gs://my-bucket/imagenet21k --run.folder ...
-Hardware:  B/16 fits v3:2x2, v5e:2x4 and v6e:2x2 with --run.remat block (docs/preflight.md); 4,096 pictures an update
-           want at least 32 cores for L and H, or accumulation_steps.
+Hardware:  B/16 and L/16 fit v3:2x2, v5e:2x4 and v6e:2x2 with --run.remat block (docs/preflight.md); 4,096 pictures an
+           update want more cores for H, or accumulation_steps.
 Hours:     Core-days of TPU v3. The paper gives 230 for L/16 on ImageNet-21k (Table 2). The others are computed from
            the multiply-adds, at the rate of the paper's L/16 (2.3 exaFLOPs a core-day): ImageNet, 300 epochs: B/32 4,
            B/16 18, L/32 15, L/16 62; ImageNet-21k, 90 epochs: B/32 15, B/16 58, L/32 51, L/16 205, H/14 560.
