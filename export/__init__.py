@@ -6,6 +6,7 @@ Installed as `keras_vit.export`. Op audit and benchmark: `keras_vit.export.audit
 from keras_vit.export.metadata import Description as Description
 from keras_vit.export.metadata import read_description as read_description
 from keras_vit.export.metadata import with_metadata as with_metadata
+from keras_vit.export.onnx import write_onnx as write_onnx
 from keras_vit.export.parity import Parity as Parity
 from keras_vit.export.parity import check_parity as check_parity
 from keras_vit.export.parity import parity_table as parity_table

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_vit.export.labels import one_line_each
 from keras_vit.export.model_file import Signature
 
 
@@ -38,7 +39,7 @@ class Description:
 
     def __post_init__(self):
         if self.labels is not None:
-            object.__setattr__(self, "labels", _checked_labels(self.labels))
+            object.__setattr__(self, "labels", tuple(one_line_each(self.labels)))
         for name in ("mean", "std"):
             values = tuple(np.ravel(getattr(self, name)).astype("float32").tolist())
             if len(values) not in (1, 3) or not all(map(math.isfinite, values)) or (name == "std" and min(values) <= 0):
@@ -103,13 +104,3 @@ class DescribedFile:
         lines.append(f"  MediaPipe      {'takes it' if objection is None else f'no ImageClassifier: {objection}'}")
         lines += [f"  preprocessing  {key}: {value}" for key, value in about.preprocessing.items()]
         return "\n".join(lines)
-
-
-def _checked_labels(labels) -> tuple[str, ...]:
-    if isinstance(labels, str):
-        raise ValueError(f"`labels` must be a list of names, one for each output. Received: {labels!r}")
-    labels = tuple(labels)
-    for index, label in enumerate(labels):
-        if not isinstance(label, str) or not label.strip() or label.splitlines() != [label]:
-            raise ValueError(f"A label is one line of text. Received: {label!r} for output {index}")
-    return labels

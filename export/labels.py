@@ -20,7 +20,18 @@ def class_names(labels: Sequence, num_classes: int) -> list[str]:
     if isinstance(labels, str) or len(names) != num_classes:
         given = f"the text {labels!r}" if isinstance(labels, str) else f"{len(names)} labels"
         raise ValueError(f"`labels` must name each of the model's {num_classes} classes. Received: {given}")
+    return one_line_each(names)
+
+
+def one_line_each(names: Sequence) -> list[str]:
+    """The names, each of which is one line of text.
+
+    Raises:
+        ValueError: One is empty, has several lines or is no text.
+    """
+    if isinstance(names, str):
+        raise ValueError(f"`labels` must be a list of names, one for each output. Received: {names!r}")
     for place, name in enumerate(names):
-        if not isinstance(name, str) or not name.strip() or len(name.splitlines()) != 1:
+        if not isinstance(name, str) or not name.strip() or name.splitlines() != [name]:
             raise ValueError(f"A label must be one line of text, but that of class {place} is {name!r}.")
-    return names
+    return list(names)

@@ -96,7 +96,7 @@ def _recompute_in_tensorflow(function, x, seeds):
                 output = function(again, same_seeds)
             zero = tf.UnconnectedGradients.ZERO
             found = tape.gradient(output, (again, list(variables)), upstream, unconnected_gradients=zero)
-            # The next block's backward pass waits for them: else weights' gradients are put off, and what they need kept.
+            # The next block waits for them: else weights' gradients are put off, and what they need is kept.
             (for_x, for_variables), _ = apart(found, ())
             return (for_x, for_variables) if variables else for_x
 

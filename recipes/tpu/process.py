@@ -33,7 +33,7 @@ def compile_elsewhere(hlo: bytes, topology: str, replicas: int, say=lambda text:
     Raises:
         ValueError: The topology is unknown to libtpu.
         ImportError: jax or libtpu is missing, or of another version.
-        RuntimeError: The compiler crashed; the message ends with what it said.
+        RuntimeError: The compiler crashed, and the message ends with what it said, or the system killed it.
     """
     compiler.check_versions()
     started = time.monotonic()
@@ -64,6 +64,11 @@ def _run(folder, errors, tick):
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         raise
+    if status == -signal.SIGKILL:
+        raise RuntimeError(
+            "The TPU's compiler was killed, most likely because this machine has no memory left. Close other programs, "
+            "or compile on a machine with more: models of L's size want some 8 GB, of H's 16."
+        )
     if status:
         errors.seek(0)
         said = errors.read().strip()

@@ -166,10 +166,10 @@ def test_archive_is_any_zip(plain, tmp_path):
 @pytest.mark.parametrize(
     "labels,message",
     [
-        (["a", " ", "c"], "one line of text. Received: ' ' for output 1"),
-        (["a", "b\nc"], r"Received: 'b\\nc' for output 1"),
-        (["a", "b\r"], "for output 1"),
-        (["a", 7], "Received: 7 for output 1"),
+        (["a", " ", "c"], "one line of text, but that of class 1 is ' '"),
+        (["a", "b\nc"], r"class 1 is 'b\\nc'"),
+        (["a", "b\r"], "that of class 1"),
+        (["a", 7], "class 1 is 7"),
         ("abc", "a list of names"),
     ],
 )

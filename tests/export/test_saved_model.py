@@ -1,4 +1,3 @@
-import functools
 import json
 import os
 import subprocess
@@ -9,15 +8,14 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from loaded_signatures import load
 from scenes import encoded, scene
 
 from keras_vit import AxialResNet, BiT, Preprocessing, VisionTransformer, attention_rollout
 from keras_vit.export import write_saved_model
-from keras_vit.export.serving import prepared
 from keras_vit.labels import imagenet_labels
 
 NAMES = ["tench", "great white shark", "crane", "crane", "jay, Pica"]
-IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 CLASSIFIER = {"classify", "serving_default", "logits", "features", "attention", "serve_bytes", "serve_uint8"}
 # Without anything but TensorFlow: writes what every signature answers.
 BARE = """
@@ -48,22 +46,6 @@ BARE = """
     assert not {"keras_vit", "keras"} & {name.partition(".")[0] for name in sys.modules}
     np.savez(found, labels=tf.io.read_file(loaded.labels.asset_path).numpy().decode().splitlines(), **answers)
 """
-
-
-def load(folder):
-    """The signatures; what is loaded lives as long as they do."""
-    loaded = tf.saved_model.load(str(folder))
-    return {name: Signature(loaded, name) for name in loaded.signatures}
-
-
-class Signature:
-    def __init__(self, loaded, name):
-        self.loaded, self.name = loaded, name
-
-    def __call__(self, value):
-        function = self.loaded.signatures[self.name]
-        (argument,) = function.structured_input_signature[1]
-        return {name: tensor.numpy() for name, tensor in function(**{argument: tf.constant(value)}).items()}
 
 
 def noise(model, count=3):
@@ -146,73 +128,6 @@ def test_models_without_a_head_give_features(trained_toy, tmp_path):
     tokens = load(write_saved_model(model, tmp_path / "tokens"))["serving_default"](images)["features"]
     assert tokens.shape == (3, 17, 12)
     np.testing.assert_allclose(tokens, model(images), atol=1e-5)
-
-
-PREPARATIONS = {
-    "squash": {},
-    "squash-crop": {"crop_fraction": 0.8, "interpolation": "bicubic", "antialias": True, **IMAGENET},
-    "shortest": {"resize": "shortest", "crop_fraction": 0.875, "interpolation": "lanczos3", **IMAGENET},
-}
-
-
-@pytest.mark.parametrize("name", PREPARATIONS)
-def test_files_and_pixels_are_prepared_as_keras_vit_does(trained_toy, tmp_path, name):
-    model = trained_toy(depth=1, preprocessing=Preprocessing(16, **PREPARATIONS[name]))
-    signatures = load(write_saved_model(model, tmp_path / "model", NAMES))
-    scenes = [scene(seed, size) for seed, size in enumerate([(80, 64), (16, 16), (21, 90), (7, 5), (18, 18)])]
-    files = [encoded(one, form) for one in scenes for form in ("PNG", "JPEG", "BMP")]
-    arrays = [np.asarray(one) for one in scenes]
-    pixels = []
-    for file, array in zip(files, np.repeat(np.arange(5), 3)):
-        lossy = file[:2] == b"\xff\xd8"
-        pixels.append(tf.io.decode_jpeg(file).numpy() if lossy else arrays[array])
-    expected = tf.nn.softmax(model(model.preprocess(pixels)))
-    assert np.abs(expected - np.mean(expected, axis=0)).max() > 1e-3
-    found = signatures["serve_bytes"](files)
-    np.testing.assert_allclose(found["probabilities"], expected, atol=1e-5)
-
-    order = np.argsort(-found["probabilities"], axis=1, kind="stable")[:, :5]
-    np.testing.assert_array_equal(found["top_classes"], order)
-    np.testing.assert_array_equal(found["top_probabilities"], np.take_along_axis(found["probabilities"], order, 1))
-    assert [[word.decode() for word in row] for row in found["top_labels"]] == [[NAMES[i] for i in r] for r in order]
-    for array in arrays:
-        batch = np.stack([array, array[::-1]])
-        answers = signatures["serve_uint8"](batch)
-        np.testing.assert_allclose(answers["probabilities"], tf.nn.softmax(model(model.preprocess(batch))), atol=1e-5)
-
-
-def test_sizes_round_as_in_keras_vit():
-    random = np.random.default_rng(0)
-    for share in (1.0, 0.95, 0.9, 0.875):
-        prepare = Preprocessing((14, 9), resize="shortest", crop_fraction=share, interpolation="nearest")
-        signature = [tf.TensorSpec((None, None, None, 3), tf.uint8)]
-        function = tf.function(functools.partial(prepared, preprocessing=prepare), signature)
-        for height, width in random.integers(1, 60, (40, 2)):
-            pixels = random.integers(0, 256, (1, height, width, 3), dtype="uint8")
-            # A graph divides by a constant as it multiplies; another pixel would be 1/128 off.
-            np.testing.assert_allclose(function(pixels), prepare(pixels), atol=1e-6, err_msg=f"{height} x {width}")
-
-
-def test_other_files(trained_toy, tmp_path):
-    model = trained_toy(depth=1)
-    serve = load(write_saved_model(model, tmp_path / "model"))["serve_bytes"]
-    palette = scene(2).quantize(16)
-    files = [
-        encoded(scene(0).convert("L"), "PNG"),
-        encoded(scene(1).convert("RGBA"), "PNG"),
-        encoded(palette, "GIF", save_all=True, append_images=[scene(3).quantize(16)]),
-    ]
-    files.append(encoded(scene(4), "WEBP", lossless=True))
-    expected = [scene(0).convert("L").convert("RGB"), scene(1), palette.convert("RGB"), scene(4)]
-    expected = tf.nn.softmax(model(model.preprocess([np.asarray(one) for one in expected])))
-    np.testing.assert_allclose(serve(files)["probabilities"], expected, atol=1e-5)
-
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Input is empty"):
-        serve([encoded(scene(0), "PNG"), b""])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Unknown image file format. One of JPEG, PNG, GIF, BMP"):
-        serve([b"a text"])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="[Ii]nvalid|[Tt]runcated|[Cc]orrupt"):
-        serve([encoded(scene(0), "PNG")[:200]])
 
 
 def test_tensorflow_alone_loads_and_runs_it(trained_toy, tmp_path):

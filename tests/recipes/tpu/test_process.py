@@ -68,6 +68,14 @@ def test_a_crash_of_the_compiler_ends_nothing_else():
         process.compile_elsewhere(b"no program", "v5e:1", 1)
 
 
+def test_a_compiler_that_the_system_kills_wanted_memory(hlo, monkeypatch):
+    popen = process.subprocess.Popen
+    dying = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
+    monkeypatch.setattr(process.subprocess, "Popen", lambda *_, **options: popen(dying, **options))
+    with pytest.raises(RuntimeError, match="was killed.*no memory left.*want some 8 GB"):
+        process.compile_elsewhere(hlo, "v5e:1", 1)
+
+
 def test_ctrl_c_leaves_no_process_behind(hlo, monkeypatch):
     started = []
     popen = process.subprocess.Popen

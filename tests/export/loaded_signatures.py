@@ -1,0 +1,19 @@
+"""Signatures of a SavedModel, to be called on arrays."""
+
+import tensorflow as tf
+
+
+def load(folder):
+    """The signatures; what is loaded lives as long as they do."""
+    loaded = tf.saved_model.load(str(folder))
+    return {name: Signature(loaded, name) for name in loaded.signatures}
+
+
+class Signature:
+    def __init__(self, loaded, name):
+        self.loaded, self.name = loaded, name
+
+    def __call__(self, value):
+        function = self.loaded.signatures[self.name]
+        (argument,) = function.structured_input_signature[1]
+        return {name: tensor.numpy() for name, tensor in function(**{argument: tf.constant(value)}).items()}
