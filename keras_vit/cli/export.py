@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from keras_vit.cli.fresh_folder import fresh_folder
+from keras_vit.cli.fresh_folder import check_replaceable, fresh_folder
 
 Format = Literal[
     "saved-model",
@@ -79,8 +79,7 @@ class Export:
 
             print(read_description(self.model))
             return 0
-        if self.output is None and not self.debug_layers:
-            raise ValueError("Say where to: --output FOLDER, which must not exist yet.")
+        self._check_request()
         from keras_vit import load
         from keras_vit.cli.export_data import ExportData
 
@@ -94,6 +93,31 @@ class Export:
                 raise ValueError("; ".join(failures) + ". Nothing was kept; --keep-going keeps it all the same.")
         print("\n".join(failures) or f"\nWritten to {self.output.absolute()}")
         return bool(failures)
+
+    def _check_request(self):
+        """Raises ValueError for what can be seen before a model is loaded and pictures are read."""
+        from keras_vit.export.calibration import MIN_IMAGES
+        from keras_vit.export.quantize import STATIC
+
+        ranged = [name for name in self.formats if name in STATIC]
+        if not self.formats:
+            raise ValueError("Say what to write: --formats, such as float32 dynamic-int8.")
+        if self.debug_layers and not (ranged and self.dataset):
+            raise ValueError(f"--debug-layers needs --dataset, and --formats of {', '.join(STATIC)}.")
+        if ranged and not self.dataset:
+            raise ValueError(
+                f"{', '.join(ranged)}: ranges of integers are chosen by pictures. Give --dataset, such as folder:/path "
+                "with /path/train/<class>/<picture> and /path/test/<class>/<picture>; dynamic-int8 needs none."
+            )
+        if self.dataset and (self.check_images < 1 or (ranged and self.calibration_images < MIN_IMAGES)):
+            raise ValueError(
+                f"--check-images must be at least 1, --calibration-images {MIN_IMAGES}. "
+                f"Received: {self.check_images} and {self.calibration_images}"
+            )
+        if not self.debug_layers:
+            if self.output is None:
+                raise ValueError("Say where to: --output FOLDER, which must not exist yet.")
+            check_replaceable(self.output)
 
     def _write(self, model, data, folder) -> dict[str, Path]:
         """Writes all formats; returns those that can be checked."""
@@ -143,10 +167,7 @@ class Export:
         from keras_vit.export.quantize import STATIC
         from keras_vit.export.sensitivity import part_costs
 
-        wanted = [name for name in self.formats if name in STATIC]
-        if not wanted or data.calibration is None:
-            raise ValueError(f"--debug-layers needs --dataset, and --formats of {', '.join(STATIC)}.")
-        for name in wanted:
+        for name in [name for name in self.formats if name in STATIC]:
             print(f"\n{name}: one part in integers, the rest in float32\n")
             print("| part | logit cosine | agreement |\n|---|---|---|")
             for cost in part_costs(model, name, data.calibration, data.pixels):

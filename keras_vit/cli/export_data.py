@@ -76,7 +76,10 @@ def _prepared(pictures, preprocessing):
 def _labels(path):
     if path is None:
         return None
-    lines = path.read_text().splitlines()
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text in UTF-8: {error}. Expected a class name a line.") from error
     if not lines:
         raise ValueError(f"{path} is empty. Expected a class name a line, in the order of the model's outputs.")
     return lines

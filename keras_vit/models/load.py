@@ -77,6 +77,9 @@ def _load_keras(weights, num_classes, resample, arguments):
     """A model that Keras saved, with another picture size or head if wanted."""
     if not Path(weights).is_file():
         raise FileNotFoundError(f"There is no model file {Path(weights).absolute()}.")
+    if not zipfile.is_zipfile(weights):
+        size = Path(weights).stat().st_size
+        raise ValueError(f"{weights} is no .keras file, or cut short ({size:,} bytes): copy it again, or save it anew.")
     try:
         model = keras.saving.load_model(weights, compile=False)
     except (TypeError, KeyError, zipfile.BadZipFile) as error:  # of Keras, for classes that it does not know

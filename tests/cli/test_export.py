@@ -1,7 +1,10 @@
+import errno
 import json
+import re
 
 import numpy as np
 import pytest
+from scenes import encoded, scene
 
 import keras_vit
 from keras_vit.cli.main import main
@@ -66,7 +69,17 @@ def test_what_each_part_costs(model, capsys):
     "arguments,message",
     [
         ([], "--output FOLDER"),
-        (["--output", "OUT", "--formats", "int8"], "needs `calibration`"),
+        (["--output", "OUT", "--formats", "int8"], "int8: ranges of integers are chosen by pictures. Give --dataset"),
+        (["--output", "OUT", "--formats"], "Say what to write"),
+        (["--output", "OUT", "--dataset", "digits", "--check-images", "0"], "--check-images must be at least 1"),
+        (
+            ["--output", "OUT", "--dataset", "digits", "--formats", "int8", "--calibration-images", "5"],
+            "--calibration-images 20. Received: 1000 and 5",
+        ),
+        (["--output", "OUT", "--dataset", "digits", "--split", "nope"], "No split 'nope'"),
+        (["--output", "OUT", "--dataset", "folder:TWO"], "has 2 classes, but the model has 10"),
+        (["--output", "OUT", "--dataset", "folder:EMPTIED"], "cannot be decoded"),
+        (["--output", "OUT", "--labels", "BINARY"], "is no text in UTF-8"),
         (["--output", "OUT", "--labels", "THREE"], "each of the model's 10 classes. Received: 3 labels"),
         (["--output", "OUT", "--labels", "EMPTY"], "is empty. Expected a class name a line"),
         (["--output", "OUT", "--labels", "NONE"], "No such file"),
@@ -78,12 +91,39 @@ def test_what_each_part_costs(model, capsys):
 def test_requests_that_cannot_be_met(model, tmp_path, capsys, arguments, message):
     (tmp_path / "THREE").write_text("a\nb\nc\n")
     (tmp_path / "EMPTY").touch()
+    (tmp_path / "BINARY").write_bytes(b"\xff\xfe")
+    for folder, classes in (("TWO", 2), ("EMPTIED", 10)):
+        for number in range(2 * classes):
+            place = tmp_path / folder / ("train", "test")[number % 2] / f"class {number // 2}"
+            place.mkdir(parents=True)
+            content = encoded(scene(number), "PNG") if folder == "TWO" else b""
+            (place / "0.png").write_bytes(content)
     (tmp_path / "FULL").mkdir()
     (tmp_path / "FULL" / "mine").touch()
-    places = [str(tmp_path / word) if word.isupper() else word for word in arguments]
+    places = [re.sub("[A-Z]{3,}", lambda name: str(tmp_path / name[0]), word) for word in arguments]
     assert main(["export", model, *places]) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "OUT").exists() and not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_full_disk_leaves_nothing(model, tmp_path, capsys, monkeypatch):
+    def full(path, content):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("keras_vit.export.tflite.write_file", full)
+    assert main(["export", model, "--output", str(tmp_path / "out"), "--formats", "float32"]) == 1
+    assert "No space left on device" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_onnx_with_labels(model, tmp_path):
+    import onnx
+
+    (tmp_path / "labels.txt").write_text("\n".join(f"number {i}" for i in range(10)))
+    labels = ["--labels", str(tmp_path / "labels.txt")]
+    assert main(["export", model, "--output", str(tmp_path / "out"), "--formats", "onnx", *labels]) == 0
+    properties = {entry.key: entry.value for entry in onnx.load(tmp_path / "out" / "model.onnx").metadata_props}
+    assert properties["labels"].splitlines() == [f"number {i}" for i in range(10)]
 
 
 def test_describe_wants_a_tflite_file(tmp_path, capsys):

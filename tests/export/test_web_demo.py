@@ -20,6 +20,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
 
 import keras_vit
+from keras_vit.export import write_tflite
 from keras_vit.export.web_demo import write_web_demo
 from keras_vit.export.web_runtime import PACKAGES, cache_folder
 from keras_vit.inspect.rollout import rollout
@@ -152,6 +153,20 @@ def test_answers_and_attention_are_those_of_keras(browser, served, model, files)
         maps.append(brightness)
     assert len(best) > 2 and not np.array_equal(maps[0], maps[1])
     assert "Attention of the model, most of it at" in browser.find_element(By.ID, "overlay").accessible_name
+
+
+def test_a_model_without_attention(browser, served, site, files, tmp_path):
+    """A ResNet: the page draws nothing over the picture and has no control for it."""
+    keras.utils.set_random_seed(0)
+    model = keras_vit.BiT(stages=(1, 1), width_factor=1, image_size=(32, 48), num_classes=len(LABELS))
+    model.head.kernel.assign(np.random.default_rng(0).standard_normal(model.head.kernel.shape))
+    (file,) = write_tflite(model, tmp_path, ["float32"]).values()
+    write_web_demo(file, site / "demos" / "plain", LABELS, files[:1])
+    opened(browser, f"{served}/plain/")
+    found = answer(browser, files[0])
+    expected = keras.ops.convert_to_numpy(keras.ops.softmax(model(prepared(model, files[0]))))[0]
+    assert [name for name, _ in found] == [LABELS[i] for i in expected.argsort()[::-1][:5]]
+    assert not browser.find_element(By.ID, "strength").is_displayed() and not overlay(browser).any()
 
 
 def test_nothing_leaves_the_page_and_nothing_is_amiss(browser, served, files):
