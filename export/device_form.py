@@ -7,8 +7,8 @@ numbers are the model's own up to rounding.
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.export.device_pooling import pooled_tokens, rows
 from keras_vit.layers import EncoderBlock
-from keras_vit.layers.pooling import TokenPooling
 
 INPUT = "images"
 CLASSIFY, EMBED, ATTENTION = "classify", "embed", "attention"
@@ -90,7 +90,7 @@ def normalised(pixels, preprocessing):
 def _classify(model, images):
     if getattr(model, "head_distillation", None) is not None:
         tokens, _ = _encoded(model, images)
-        first, second = (_rows(model.encoder.norm(_rows(tokens, i, 1)), 0, 1)[:, 0] for i in (0, 1))
+        first, second = (tf.reshape(model.encoder.norm(rows(tokens, i, 1)), (1, -1)) for i in (0, 1))
         logits = (model.head(first) + model.head_distillation(second)) / 2
     else:
         logits = model.head(_embed(model, images))
@@ -101,13 +101,7 @@ def _embed(model, images):
     if not hasattr(model, "encoder"):
         return model.features(images)
     tokens, _ = _encoded(model, images)
-    norm = model.encoder.norm or (lambda x: x)
-    if isinstance(model.pooling, TokenPooling):
-        # Only what is read is normalised; a slice stays within delegates where picking an index does not.
-        read = norm(_rows(tokens, 0, model.pooling.count))  # (1, count, D)
-        pooled = tf.reshape(read, (1, -1)) if model.pooling.count == 1 else tf.reduce_mean(read, axis=1)
-    else:
-        pooled = model.pooling(norm(tokens))
+    pooled = pooled_tokens(model, tokens)
     for layer in (model.pooled_norm, model.pre_logits):
         pooled = pooled if layer is None else layer(pooled)
     return pooled  # (1, D)
@@ -171,8 +165,5 @@ def _attend(layer, tokens, weights):
         logits = logits + layer.relative(query)
     weights.append(tf.nn.softmax(logits))
     mixed = tf.transpose(tf.matmul(weights[-1], value), (0, 2, 1, 3))  # (1, N, K, d)
-    return layer.out(tf.reshape(mixed, (1, length, width)))
-
-
-def _rows(tokens, start, count):
-    return tf.slice(tokens, (0, start, 0), (1, count, tokens.shape[-1]))  # (1, count, D)
+    # The Dense layer's own form loses an axis to the converter, and GPUs add tensors of equal axes only.
+    return tf.matmul(tf.reshape(mixed, (1, length, width)), layer.out.kernel) + layer.out.bias

@@ -7,6 +7,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 import keras_vit
 from keras_vit.export import FORMATS, write_tflite
+from keras_vit.export.audit import audit
 from keras_vit.export.interpreter import run_tflite
 from keras_vit.inspect.rollout import rollout
 
@@ -93,6 +94,7 @@ def test_quantization_makes_files_smaller(artefacts):
     ids=str,
 )
 def test_every_kind_of_model(floats, options):
+    """With the numbers of Keras, and without an operation that a processor's or a GPU's delegate leaves."""
     model = keras_vit.VisionTransformer(**{**SMALL, **options})
     images, (probabilities, embedding), path = floats(model, "classify", "embed")
     tolerance = 2e-2 if "dtype" in options else 1e-5
@@ -100,6 +102,8 @@ def test_every_kind_of_model(floats, options):
     scale = np.abs(embedding).max()
     np.testing.assert_allclose(embedding, tf.cast(model.features(images), "float32"), atol=tolerance * scale)
     assert list(Interpreter(model_path=str(path)).get_signature_list()) == ["classify", "embed"]
+    if "axial" not in options and "position_embedding" not in options:
+        assert not audit(path, ["cpu-xnnpack", "gpu", "litert2"]).findings
 
 
 def test_a_bit(floats):
