@@ -50,6 +50,11 @@ def quantize(float32: bytes, name: str, ranges: dict | None = None, keep_float: 
         if name in STATIC:
             for end in (Operation.INPUT, Operation.OUTPUT):
                 work.update_quantization_recipe(".*", end, algorithm_key=Algorithm.NO_QUANTIZE)
+        if name == "int16x8":
+            # Variances are squares: steps of their whole range leave nothing of small ones, whose inverse root counts.
+            work.update_quantization_recipe("norm", Operation.ALL_SUPPORTED, algorithm_key=Algorithm.NO_QUANTIZE)
+            # The converter calls products after what it has folded into them.
+            work.add_static_config("norm", Operation.FULLY_CONNECTED, ACTIVATION_BITS[name], 8)
         for pattern in keep_float:
             work.update_quantization_recipe(pattern, Operation.ALL_SUPPORTED, algorithm_key=Algorithm.NO_QUANTIZE)
         with _quietly():

@@ -44,8 +44,9 @@ def write_tflite(
 
     Formats: "float32"; "float16" weights; "dynamic-int8" and "int4-weights": integer weights, activations become
     integers within each product; "mixed-int8": products in integers of ranges known before, the rest in float; "int8":
-    integers throughout, for accelerators that have nothing else; "int16x8": activations of 16 bits. For the last three,
-    ranges are evened out first (`fold.even_out`) and chosen for the least error (`calibration.activation_ranges`).
+    integers throughout, for accelerators that have nothing else; "int16x8": activations of 16 bits, layer normalisation
+    in float. For the last three, ranges are evened out first (`fold.even_out`); those of 8 bits are chosen for the
+    least error (`calibration.activation_ranges`).
 
     Args:
         model: A `VisionTransformer` or `BiT` with a pooling.
@@ -93,22 +94,23 @@ def write_tflite(
 
 def _contents(model, formats, signatures, calibration, naive, seed, say):
     """Yields each format's name and content."""
-    copy, ranges, float32 = device_copy(model), None, None
+    copy, ranges, float32 = device_copy(model), {}, None
     fold_norms(copy)
     for name in sorted(formats, key=FORMATS.index):
         say(f"converting to {name}")
-        if name in STATIC and ranges is None:
-            if not naive:
-                even_out(copy, *channel_ranges(copy, calibration))
+        if name in STATIC and not ranges and not naive:
+            even_out(copy, *channel_ranges(copy, calibration))
             float32 = convert(copy, signatures)
-            ranges = activation_ranges(float32, calibration, seed, clip=not naive)
         float32 = float32 or convert(copy, signatures)
+        clip = not naive and name != "int16x8"  # 16 bits have steps enough for the whole range
+        if name in STATIC and clip not in ranges:
+            ranges[clip] = activation_ranges(float32, calibration, seed, clip)
         if name == "float32":
             yield name, float32
         elif name == "float16":
             yield name, convert(copy, signatures, half=True)
         else:
-            yield name, quantize(float32, name, ranges)
+            yield name, quantize(float32, name, ranges.get(clip))
 
 
 def convert(copy, signatures: Sequence[str] = (CLASSIFY,), half: bool = False) -> bytes:
