@@ -63,6 +63,19 @@ def write_onnx(model, path, labels=None) -> Path:
     return path
 
 
+def onnx_session(path):
+    """The file in onnxruntime, on the processor.
+
+    Raises:
+        ImportError: onnxruntime is not installed.
+    """
+    try:
+        runtime = importlib.import_module("onnxruntime")
+    except ImportError as error:
+        raise ImportError(f"To run ONNX files: pip install 'keras_vit[onnx]' ({error}).") from error
+    return runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
 def _check(model, path):
     if path.suffix != ".onnx":
         raise ValueError(f"Expected the name of a file that ends in .onnx. Received: {path}")

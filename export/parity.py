@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from keras_vit.export.device_form import float32_copy, normalised
 from keras_vit.export.interpreter import run_tflite
+from keras_vit.export.onnx import onnx_session
 from keras_vit.export.saved_model import INPUT, OUTPUT, SIGNATURE
 
 
@@ -44,7 +45,8 @@ def check_parity(model, artefacts: dict[str, Path], pixels, labels, num_threads:
 
     Args:
         model: The `VisionTransformer`.
-        artefacts: Name to file or folder: .keras, .tflite, or a SavedModel of `write_saved_model`.
+        artefacts: Name to file or folder: .keras, .tflite, .onnx of `write_onnx`, or a SavedModel of
+            `write_saved_model`.
         pixels: (n, H, W, 3) pictures of the model's size, pixels in [0, 255].
         labels: (n,) integers.
         num_threads: Of the interpreter.
@@ -97,6 +99,9 @@ def _run(path: Path, pixels, images, num_threads):
     if path.suffix == ".keras":
         model = keras.saving.load_model(path, compile=False)
         call = tf.function(lambda images: tf.nn.softmax(tf.cast(model(images, training=False), tf.float32)))
+    elif path.suffix == ".onnx":
+        session = onnx_session(path)
+        call = lambda images: tf.nn.softmax(session.run(None, {INPUT: images.numpy()})[0])  # noqa: E731
     else:
         loaded = tf.saved_model.load(str(path))  # its variables live as long as it does
         call = lambda images: loaded.signatures[SIGNATURE](**{INPUT: images})[OUTPUT]  # noqa: E731

@@ -129,7 +129,7 @@ class Export:
         if "onnx" in self.formats:
             from keras_vit.export.onnx import write_onnx
 
-            write_onnx(model, folder / "model.onnx", data.labels)
+            files["onnx"] = write_onnx(model, folder / "model.onnx", data.labels)
         kinds = [name for name in self.formats if name in FORMATS]
         if "web" in self.formats:
             from keras_vit.export.device_form import signatures_of

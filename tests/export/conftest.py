@@ -42,7 +42,7 @@ def classifier(pictures):
 @pytest.fixture(scope="session")
 def artefacts(classifier, pixels, tmp_path_factory):
     """Every kind of file that can be made of the classifier, by name."""
-    from keras_vit.export import FORMATS, write_saved_model, write_tflite
+    from keras_vit.export import FORMATS, write_onnx, write_saved_model, write_tflite
 
     folder = tmp_path_factory.mktemp("exports")
     files = write_tflite(classifier, folder / "tflite", FORMATS, pixels, labels=["one", "two", "three", "four"])
@@ -50,5 +50,6 @@ def artefacts(classifier, pixels, tmp_path_factory):
     return {
         **files,
         "keras": folder / "model.keras",
+        "onnx": write_onnx(classifier, folder / "model.onnx"),
         "saved_model": write_saved_model(classifier, folder / "saved_model"),
     }

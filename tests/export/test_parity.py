@@ -7,7 +7,7 @@ from keras_vit.export import check_parity
 def test_table_of_every_artefact(artefacts, classifier, pixels, pictures):
     rows = {row.name: row for row in check_parity(classifier, artefacts, pixels, pictures[1])}
     assert set(rows) == set(artefacts)
-    for name in ("keras", "saved_model", "float32"):
+    for name in ("keras", "saved_model", "onnx", "float32"):
         assert rows[name].accuracy == rows[name].agreement == 1
         assert rows[name].max_difference < 1e-4
     assert rows["dynamic-int8"].max_difference >= rows["dynamic-int8"].mean_difference > rows["float32"].mean_difference
