@@ -56,7 +56,7 @@ def seed_generators(layers) -> list:
 def draw_seed(generator):
     """The generator's next seed, such that where XLA compiles the step Keras need not take a remainder of 64 bits.
 
-    A TPU has no such numbers: the remainder takes 1,700 instructions, half of all in a step with dropout.
+    A TPU has no such numbers: the remainder takes 1,700 instructions, most of all in a step with dropout.
     """
     seed = generator.next()
     if not compiled_by_xla() or keras.backend.standardize_dtype(seed.dtype) == "int32":

@@ -67,7 +67,7 @@ def _run(folder, errors, tick):
     if status == -signal.SIGKILL:
         raise RuntimeError(
             "The TPU's compiler was killed, most likely because this machine has no memory left. Close other programs, "
-            "or compile on a machine with more: models of L's size want some 8 GB, of H's 16."
+            "or compile on a machine with more."
         )
     if status:
         errors.seek(0)

@@ -72,7 +72,7 @@ def test_a_compiler_that_the_system_kills_wanted_memory(hlo, monkeypatch):
     popen = process.subprocess.Popen
     dying = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
     monkeypatch.setattr(process.subprocess, "Popen", lambda *_, **options: popen(dying, **options))
-    with pytest.raises(RuntimeError, match="was killed.*no memory left.*want some 8 GB"):
+    with pytest.raises(RuntimeError, match="was killed.*no memory left"):
         process.compile_elsewhere(hlo, "v5e:1", 1)
 
 
