@@ -142,13 +142,26 @@ def _encoded(model, images, normed=None):
 
 def _block(block, tokens, weights, normed):
     with tf.name_scope("attention"):
-        normed.append(block.norm_attention(tokens))
+        normed.append(_normed(block.norm_attention, tokens))
         branch = _attend(block.attention, normed[-1], weights)
         tokens = tokens + (branch if block.scale_attention is None else block.scale_attention(branch))
     with tf.name_scope("mlp"):
-        normed.append(block.norm_mlp(tokens))
+        normed.append(_normed(block.norm_mlp, tokens))
         branch = block.mlp(normed[-1])
         return tokens + (branch if block.scale_mlp is None else block.scale_mlp(branch))
+
+
+def _normed(norm, tokens):
+    """`LayerNorm` that multiplies by its scale before it divides by the deviation.
+
+    The converter would move a scale at the end into the next product, and what is between would keep its range.
+    """
+    centred = tokens - tf.reduce_mean(tokens, axis=-1, keepdims=True)
+    variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
+    with tf.init_scope():  # the scales' numbers, also while a graph is traced
+        unscaled = np.all(norm.gamma.numpy() == 1)
+    scaled = centred if unscaled else centred * norm.gamma
+    return scaled * tf.math.rsqrt(variance + norm.epsilon) + norm.beta
 
 
 def _attend(layer, tokens, weights):
