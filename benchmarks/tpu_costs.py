@@ -4,13 +4,15 @@ Needs keras_vit[tensorflow,recipes,preflight]. A cell takes half a minute to ten
 that was broken off goes on where it was.
 Command: python benchmarks/tpu_costs.py            all of it, some hours on two cores
          python benchmarks/tpu_costs.py --models B/16 --sizes 224
-Steps are compiled by the TPU's own compiler at two batches; memory is a line in the batch, and the largest multiple of
-8 under a core's memory is given ("< 8" where 8 pictures do not fit). Images a second are the bound of arithmetic and
-traffic at the larger of both batches: real steps take longer. Mixed bfloat16, 1,000 classes; training is with AdamW.
+Steps are compiled by the TPU's own compiler at a small batch, at four times that, and then where the line through what
+was compiled meets a core's memory, until a batch fits that leaves less than a tenth of the memory free. "< 8" where 8
+pictures do not fit. Images a second are the bound of arithmetic and traffic at that batch: real steps take longer.
+Mixed bfloat16, 1,000 classes; training is with AdamW.
 """
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 
@@ -19,6 +21,8 @@ BITS = ("R50x1", "R50x2", "R152x4")
 SIZES = (64, 128, 224, 384, 512)
 KINDS = ("training", "inference")
 TOPOLOGY = "v3:1"
+AIM = 0.94  # of a core's memory; the compiler keeps some for itself
+MOST_COMPILATIONS = 7
 
 
 def build(name, size, kind):
@@ -47,24 +51,40 @@ def measure(name, size, kind):
     """Prints the largest batch and the bound of images a second as JSON; runs in a process of its own."""
     from keras_vit.recipes.tpu import preflight
 
-    model, steps = build(name, size, kind), {}
+    model = build(name, size, kind)
     small = max(8, round(2 * (224 / size) ** 2) * 8)
-    for batch in (small, 4 * small, small // 2):
+    needed, best = {}, None  # bytes of each batch that was compiled; the largest step that fits
+    batch = small
+    for _ in range(MOST_COMPILATIONS):
         (step,) = preflight(model, TOPOLOGY, batch, kinds=(kind,)).steps
-        if step.memory:
-            steps[batch] = step
-        elif not any("RESOURCE_EXHAUSTED" in problem for problem in step.problems):
-            raise RuntimeError(step.problems[0])
-        if len(steps) == 2 or (batch == small and not steps):
+        needed[batch] = step.needed if step.memory else _asked(step)
+        if step.fits and (best is None or batch > best.batch):
+            best = step
+        batch = _next(needed, best, small, step.limit)
+        if batch in needed or batch < 8:
             break
-    print(json.dumps(line(steps) if steps else {"small": small}))
+    print(json.dumps({"batch": best.batch, "rate": best.batch / best.floor} if best else {}))
 
 
-def line(steps):
-    (small, less), (big, more) = sorted(steps.items())
-    slope = (more.needed - less.needed) / (big - small)
-    largest = big + (more.limit - more.needed) / slope
-    return {"batch": int(largest // 8 * 8), "rate": big / more.floor}
+def _asked(step):
+    """Bytes that a step wanted that does not fit; the compiler says them."""
+    found = re.search(r"\(([\d.]+)([GM])\) exceeds available HBM", step.problems[0])
+    if not found:
+        raise RuntimeError(step.problems[0])
+    return float(found[1]) * 2 ** {"G": 30, "M": 20}[found[2]]
+
+
+def _next(needed, best, small, limit):
+    """The next batch to compile, one of `needed` if the search is over."""
+    if len(needed) == 1:
+        return 4 * small if best else small // 16 * 8
+    if best and needed[best.batch] > 0.9 * limit:
+        return best.batch
+    under = [batch for batch in sorted(needed) if best and batch <= best.batch]
+    over = [batch for batch in sorted(needed) if batch not in under]
+    (a, b) = (under[-1], over[0]) if under and over else (under or over)[-2:] if under else over[:2]
+    slope = (needed[b] - needed[a]) / (b - a)
+    return int(a + (AIM * limit - needed[a]) / slope) // 8 * 8
 
 
 def main():
@@ -93,7 +113,7 @@ def cell(name, size, kind):
     if done.returncode:
         raise RuntimeError(f"{name}, {size} px, {kind}: {done.stderr[-2000:]}")
     found = json.loads(done.stdout.splitlines()[-1])
-    return f"{found['batch']:,}; {found['rate']:,.0f}" if "batch" in found else f"< {found['small']}"
+    return f"{found['batch']:,}; {found['rate']:,.0f}" if found else "< 8"
 
 
 if __name__ == "__main__":
