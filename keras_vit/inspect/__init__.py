@@ -1,4 +1,11 @@
 """Ways to look inside a model: arrays in, arrays out."""
 
+from keras_vit.inspect.distance import attention_distance as attention_distance
+from keras_vit.inspect.distance import mean_distance as mean_distance
+from keras_vit.inspect.filters import filter_components as filter_components
+from keras_vit.inspect.neighbours import nearest_neighbours as nearest_neighbours
 from keras_vit.inspect.positions import position_similarity as position_similarity
+from keras_vit.inspect.representation import layer_features as layer_features
+from keras_vit.inspect.representation import layer_similarity as layer_similarity
+from keras_vit.inspect.representation import linear_cka as linear_cka
 from keras_vit.inspect.rollout import attention_rollout as attention_rollout

@@ -1,0 +1,40 @@
+import numpy as np
+import pytest
+
+from keras_vit.inspect import layer_features, layer_similarity, linear_cka
+
+RANDOM = np.random.default_rng(0)
+
+
+def test_rotated_and_scaled_is_the_same():
+    x = RANDOM.standard_normal((20, 6))
+    rotation, _ = np.linalg.qr(RANDOM.standard_normal((6, 6)))
+    assert abs(linear_cka(x, 3 * x @ rotation + 5) - 1) < 1e-12
+
+
+def test_by_the_papers_other_formula():
+    x, y = RANDOM.standard_normal((30, 4)), RANDOM.standard_normal((30, 7))
+    x, y = x - x.mean(0), y - y.mean(0)
+    expected = np.linalg.norm(y.T @ x) ** 2 / np.linalg.norm(x.T @ x) / np.linalg.norm(y.T @ y)
+    assert abs(linear_cka(x + 1, y) - expected) < 1e-12 and expected < 0.5
+
+
+def test_constant_features_are_like_nothing():
+    assert linear_cka(np.ones((5, 3)), RANDOM.standard_normal((5, 3))) == 0
+
+
+def test_other_pictures_are_refused():
+    with pytest.raises(ValueError, match=r"same pictures.*\(4, 3\), \(5, 3\)"):
+        linear_cka(np.ones((4, 3)), np.ones((5, 3)))
+
+
+@pytest.mark.parametrize("changes", [{}, {"pooling": "gap"}, {"position_placement": "every_layer"}])
+def test_the_last_layer_is_what_the_encoder_normalises(trained_toy, images, changes):
+    model = trained_toy(**changes)
+    features = layer_features(model, images, batch_size=2)
+    assert [one.shape for one in features] == [(3, 12)] * 2
+    model.encoder.norm = None
+    np.testing.assert_allclose(features[-1], np.mean(model.encode(model.embed(images)), axis=1), atol=1e-5)
+    similarity = layer_similarity(features)
+    np.testing.assert_allclose(similarity, similarity.T)
+    np.testing.assert_allclose(np.diag(similarity), 1)
