@@ -25,10 +25,15 @@ def rollout(attention, prefix_tokens=1, reads_patches=False):
     joint = attention[:, 0]  # (B, N, N)
     for layer in range(1, attention.shape[1]):
         joint = attention[:, layer] @ joint  # (B, N, N)
+    return shares(joint, prefix_tokens, reads_patches)
+
+
+def shares(joint, prefix_tokens, reads_patches):
+    """What the answer owes to each patch: (B, N, N), row i of token i -> (B, N - prefix_tokens), at most 1."""
     patches_only = reads_patches or not prefix_tokens
     rows = joint[:, prefix_tokens:].mean(axis=1) if patches_only else joint[:, 0]  # (B, N)
     patches = rows[:, prefix_tokens:]
-    return patches / patches.max(axis=-1, keepdims=True)
+    return patches / np.maximum(patches.max(axis=-1, keepdims=True), 1e-30)
 
 
 def attention_rollout(model, images):
@@ -42,7 +47,16 @@ def attention_rollout(model, images):
         (B, H, W) float32 NumPy array in [0, 1], bilinearly resized from the patch grid.
     """
     attention = ops.convert_to_numpy(ops.cast(model.attention_maps(images), "float32"))
-    reads_patches = model.arguments["pooling"] in ("gap", "map")
-    shares = rollout(attention, model.prefix_tokens, reads_patches).reshape(-1, *model.grid, 1)  # (B, h, w, 1)
-    resized = ops.image.resize(shares.astype("float32"), model.image_size, data_format="channels_last")  # (B, H, W, 1)
+    return over_pictures(rollout(attention, model.prefix_tokens, reads_patches(model)), model)
+
+
+def reads_patches(model) -> bool:
+    """Whether the answer is read from the patches, and not from a class token."""
+    return model.arguments["pooling"] in ("gap", "map")
+
+
+def over_pictures(patches, model):
+    """Shares of the patches (B, h*w) resized bilinearly to the model's pictures, (B, H, W) float32."""
+    grid = np.reshape(patches, (-1, *model.grid, 1)).astype("float32")  # (B, h, w, 1)
+    resized = ops.image.resize(grid, model.image_size, data_format="channels_last")  # (B, H, W, 1)
     return ops.convert_to_numpy(resized)[..., 0]

@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+
+from keras_vit.inspect import attention_rollout, gradient_rollout
+
+
+def numeric_relevance(model, images, label, step=1e-3):
+    """Gradients of a logit by central differences of each attention weight, of a model with one block."""
+    block = model.encoder.blocks[0]
+    tokens = model.assemble(model.embed(images))
+    attend = block.attention
+    _, weights = block(tokens, return_attention=True)
+    weights = np.asarray(weights, "float64")
+    normed = block.norm_attention(tokens)
+    query_key_value = np.asarray(attend.qkv(normed), "float64")
+    batch, length, width = tokens.shape
+    heads = attend.num_heads
+    value = query_key_value[..., 2 * width :].reshape(batch, length, heads, -1).transpose(0, 2, 1, 3)
+
+    def logit(weights):
+        mixed = (weights @ value).transpose(0, 2, 1, 3).reshape(batch, length, width)
+        after = tokens + attend.out(mixed.astype("float32"))
+        after = after + block.mlp(block.norm_mlp(after))
+        return np.asarray(model.head(model.pool(model.encoder.norm(after))))[:, label]
+
+    gradients = np.zeros_like(weights)
+    for head, i, j in np.ndindex(weights.shape[1:]):
+        changed = [weights.copy(), weights.copy()]
+        changed[0][:, head, i, j] += step
+        changed[1][:, head, i, j] -= step
+        gradients[:, head, i, j] = (logit(changed[0]) - logit(changed[1])) / (2 * step)
+    return np.maximum(weights * gradients, 0).mean(axis=1)
+
+
+def test_equals_central_differences(trained_toy):
+    model = trained_toy(depth=1, image_size=8, num_heads=2)
+    images = np.random.default_rng(0).uniform(-1, 1, (2, 8, 8, 3)).astype("float32")
+    rows = numeric_relevance(model, images, label=3)[:, 0, 1:]
+    expected = rows / rows.max(axis=-1, keepdims=True)
+    found = gradient_rollout(model, images, [3, 3])  # bilinear: the centres of 4-pixel patches are between pixels
+    corners = found[:, ::7, ::7].reshape(2, 4)  # (B, h*w)
+    np.testing.assert_allclose(corners, expected, atol=2e-2)
+
+
+@pytest.mark.parametrize("changes", [{}, {"pooling": "gap"}, {"pooling": "map"}, {"position_placement": "every_layer"}])
+def test_maps_are_of_the_class(trained_toy, images, changes):
+    model = trained_toy(**changes)
+    likeliest = np.argmax(model(images), axis=-1)
+    found = gradient_rollout(model, images)
+    np.testing.assert_allclose(found, gradient_rollout(model, images, likeliest), atol=1e-6)
+    other = gradient_rollout(model, images, (likeliest + 1) % 5)
+    assert found.shape == other.shape == (3, 16, 16) and np.abs(found - other).max() > 0.1
+    assert found.min() >= 0 and found.max() <= 1 + 1e-6
+    assert np.abs(found - attention_rollout(model, images)).max() > 0.05
+
+
+def test_a_frozen_model_is_no_different(trained_toy, images):
+    model = trained_toy()
+    before = gradient_rollout(model, images)
+    model.trainable = False
+    np.testing.assert_allclose(gradient_rollout(model, images), before, atol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [[1], [0, 1, 5], [0.0, 1.0, 2.0], [-1, 0, 0]])
+def test_classes_that_are_not_there(trained_toy, images, classes):
+    with pytest.raises(ValueError, match="3 integers from 0 to 4"):
+        gradient_rollout(trained_toy(), images, classes)
+
+
+def test_a_model_without_head(toy, images):
+    with pytest.raises(ValueError, match="needs one head"):
+        gradient_rollout(toy(num_classes=0), images)
