@@ -1,13 +1,5 @@
 """The Vision Transformer for Keras: layers, models, weights, and ways to look inside."""
 
-import sys as _sys
-
-if _sys.argv[0].endswith("keras-vit") and _sys.argv[1:2] == ["doctor"]:
-    # Here and now: where a diagnosis is wanted, importing Keras may hang or end the process.
-    from keras_vit.cli.doctor import main as _main
-
-    _sys.exit(_main(_sys.argv[2:]))
-
 try:
     import keras as _keras  # noqa: F401
 except ModuleNotFoundError as error:

@@ -8,10 +8,10 @@ from goldens import golden_file, golden_io
 from PIL import Image
 
 import keras_vit
-from keras_vit.cli.main import main
 from keras_vit.models.bit import BiT
 from keras_vit.recipes.data import decoded_pictures, open_dataset
 from keras_vit.recipes.recipe import Data
+from keras_vit_cli.main import main
 
 
 @pytest.fixture

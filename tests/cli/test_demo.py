@@ -17,7 +17,7 @@ import pytest
 CODE = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from keras_vit.cli.main import main
+from keras_vit_cli.main import main
 sys.exit(main())
 """
 FORMATS = ("float32", "float16", "dynamic-int8", "mixed-int8", "int8")

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from keras_vit.cli import ailments, doctor
-from keras_vit.cli.ailments import CHECKS, Machine
-from keras_vit.cli.doctor import PROBE, Doctor, ask, check_answer, chips, lock, report
+from keras_vit_cli import ailments, doctor
+from keras_vit_cli.ailments import CHECKS, Machine
+from keras_vit_cli.doctor import PROBE, Doctor, ask, check_answer, chips, lock, report
 
 LAPTOP = Machine(
     versions={"keras_vit": "0.1.0", "keras": "3.15.1", "tensorflow": "2.20.0", "tensorflow-datasets": "4.9.10"},
@@ -226,7 +226,7 @@ def test_nothing_but_the_standard_library_is_imported():
     code = f"""
 import importlib.util, sys
 for name, file in {{"ailments": {ailments.__file__!r}, "doctor": {doctor.__file__!r}}}.items():
-    spec = importlib.util.spec_from_file_location("keras_vit.cli." + name, file)
+    spec = importlib.util.spec_from_file_location("keras_vit_cli." + name, file)
     sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
 assert not {{"keras", "tensorflow", "numpy", "tyro"}} & set(sys.modules)

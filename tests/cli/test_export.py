@@ -7,7 +7,7 @@ import pytest
 from scenes import encoded, scene
 
 import keras_vit
-from keras_vit.cli.main import main
+from keras_vit_cli.main import main
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 import pytest
 
-from keras_vit.cli.fresh_folder import MARK, check_replaceable, fresh_folder
+from keras_vit_cli.fresh_folder import MARK, check_replaceable, fresh_folder
 
 
 def listing(path):

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from keras_vit.cli.main import main
 from keras_vit.recipes import results
 from keras_vit.recipes.vtab import GROUPS, TASKS
+from keras_vit_cli.main import main
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import Ridge
 
-from keras_vit.cli.main import main
 from keras_vit.recipes.few_shot import FewShot, choose_shots, few_shot, least_squares
 from keras_vit.recipes.recipe import Data
+from keras_vit_cli.main import main
 
 
 @pytest.mark.parametrize("count,width", [(40, 12), (15, 30)], ids=["more pictures", "more features"])

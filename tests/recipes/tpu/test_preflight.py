@@ -6,12 +6,12 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
-from keras_vit.cli.main import main
 from keras_vit.recipes.recipe import Architecture, Augment, Data, MaskedPatch, Optimizer, Run, Supervised
 from keras_vit.recipes.recipe_file import write_recipe
 from keras_vit.recipes.tpu import preflight
 from keras_vit.recipes.tpu.data_size import data_size
 from keras_vit.recipes.tpu.programs import RecipePrograms
+from keras_vit_cli.main import main
 
 ARCHITECTURE = Architecture("Ti/8", depth=1, width=128, num_heads=2, mlp_dim=256)
 RECIPE = Supervised(

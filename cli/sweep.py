@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from keras_vit.cli.train import find_recipe
+from keras_vit_cli.train import find_recipe
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ class Preflight:
         if not self.name:
             raise ValueError("Name a recipe: keras-vit train lists them. --list shows chips and topologies.")
         parse_topology(self.topology)
-        from keras_vit.cli.train import find_recipe
+        from keras_vit_cli.train import find_recipe
 
         recipe = find_recipe(self.name)
         recipe = tyro.cli(type(recipe), default=recipe, prog=f"keras-vit preflight {self.name}", args=self.changes)

@@ -13,11 +13,11 @@ from string import Template
 import keras
 import numpy as np
 
-from keras_vit.cli.demo import STARTS
 from keras_vit.images import denormalize
 from keras_vit.inspect import attention_rollout, figures, position_similarity
 from keras_vit.recipes.data import evaluation_batches, open_dataset
 from keras_vit.recipes.reconstruction import reconstruct
+from keras_vit_cli.demo import STARTS
 
 PICTURES = 10
 HIDDEN = np.array([253, 186, 116], "uint8")
@@ -62,7 +62,7 @@ def write_report(path: Path, results: dict):
         "grid_after": "{} x {}".format(*model.grid),
         "threads": "2",
     }
-    template = resources.files("keras_vit.cli").joinpath("report.html").read_text()
+    template = resources.files("keras_vit_cli").joinpath("report.html").read_text()
     path.write_text(Template(template).substitute(parts))
 
 

@@ -18,7 +18,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from keras_vit.cli.ailments import CHECKS, NEWEST_LIBTPU, TENSORFLOWS, Finding, Machine
+from keras_vit_cli.ailments import CHECKS, NEWEST_LIBTPU, TENSORFLOWS, Finding, Machine
 
 PACKAGES = (
     *("keras_vit", "keras", *TENSORFLOWS, "libtpu", "jax", "tf-keras", "tensorflow-datasets", "tf-models-official"),

@@ -5,7 +5,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from keras_vit.cli.fresh_folder import MARK, check_replaceable, fresh_folder
+from keras_vit_cli.fresh_folder import MARK, check_replaceable, fresh_folder
 
 CALIBRATION_IMAGES = 200
 STARTS = {"scratch": "from scratch", "pretrained": "pre-trained"}
@@ -35,7 +35,7 @@ class Demo:
         check_replaceable(self.output)
         import tensorflow as tf
 
-        from keras_vit.cli.report import write_report
+        from keras_vit_cli.report import write_report
 
         # One thread an operation: tensors this small lose more to waiting for each other than they gain.
         tf.config.threading.set_intra_op_parallelism_threads(1)

@@ -11,19 +11,19 @@ def main(arguments: list[str] | None = None) -> int:
     except ModuleNotFoundError:
         print("keras-vit needs tyro: pip install 'keras_vit[recipes,export,tensorflow]'", file=sys.stderr)
         return 1
-    from keras_vit.cli.benchmark import Benchmark
-    from keras_vit.cli.convert import Convert
-    from keras_vit.cli.demo import Demo
-    from keras_vit.cli.describe import Describe
-    from keras_vit.cli.doctor import Doctor
-    from keras_vit.cli.evaluate import Evaluate
-    from keras_vit.cli.export import Export
-    from keras_vit.cli.few_shot import FewShot
-    from keras_vit.cli.preflight import Preflight
-    from keras_vit.cli.prepare import Prepare
-    from keras_vit.cli.sweep import Sweep
-    from keras_vit.cli.train import Train
-    from keras_vit.cli.vtab import Vtab
+    from keras_vit_cli.benchmark import Benchmark
+    from keras_vit_cli.convert import Convert
+    from keras_vit_cli.demo import Demo
+    from keras_vit_cli.describe import Describe
+    from keras_vit_cli.doctor import Doctor
+    from keras_vit_cli.evaluate import Evaluate
+    from keras_vit_cli.export import Export
+    from keras_vit_cli.few_shot import FewShot
+    from keras_vit_cli.preflight import Preflight
+    from keras_vit_cli.prepare import Prepare
+    from keras_vit_cli.sweep import Sweep
+    from keras_vit_cli.train import Train
+    from keras_vit_cli.vtab import Vtab
 
     commands = {
         "demo": Demo,
