@@ -156,12 +156,13 @@ def _normed(norm, tokens):
 
     The converter would move a scale at the end into the next product, and what is between would keep its range.
     """
-    centred = tokens - tf.reduce_mean(tokens, axis=-1, keepdims=True)
-    variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
     with tf.init_scope():  # the scales' numbers, also while a graph is traced
         unscaled = np.all(norm.gamma.numpy() == 1)
-    scaled = centred if unscaled else centred * norm.gamma
-    return scaled * tf.math.rsqrt(variance + norm.epsilon) + norm.beta
+    with tf.name_scope(norm.name):  # `quantize` knows normalisations by it
+        centred = tokens - tf.reduce_mean(tokens, axis=-1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
+        scaled = centred if unscaled else centred * norm.gamma
+        return scaled * tf.math.rsqrt(variance + norm.epsilon) + norm.beta
 
 
 def _attend(layer, tokens, weights):

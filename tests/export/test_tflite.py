@@ -8,6 +8,7 @@ from ai_edge_litert.interpreter import Interpreter
 import keras_vit
 from keras_vit.export import FORMATS, write_tflite
 from keras_vit.export.audit import audit
+from keras_vit.export.graph import read_graph
 from keras_vit.export.interpreter import run_tflite
 from keras_vit.inspect.rollout import rollout
 
@@ -53,6 +54,14 @@ def test_only_builtin_operations_and_static_shapes(artefacts, name):
     assert not operations & refused
     for details in interpreter.get_tensor_details():
         assert (details["shape_signature"] > 0).all() and len(details["shape"]) <= 4
+
+
+@pytest.mark.parametrize(
+    "name,dtype", [("float32", "float32"), ("mixed-int8", "float32"), ("int16x8", "float32"), ("int8", "int8")]
+)
+def test_normalisations_are_computed_in(artefacts, name, dtype):
+    found = [operation.dtype for operation in read_graph(artefacts[name]) if operation.name == "RSQRT"]
+    assert len(found) >= 5 and set(found) == {dtype}
 
 
 def test_types_at_the_ends(artefacts):
