@@ -82,7 +82,7 @@ def _next(needed, best, small, limit):
         return best.batch
     under = [batch for batch in sorted(needed) if best and batch <= best.batch]
     over = [batch for batch in sorted(needed) if batch not in under]
-    (a, b) = (under[-1], over[0]) if under and over else (under or over)[-2:] if under else over[:2]
+    a, b = (under[-1], over[0]) if under and over else under[-2:] or over[:2]
     slope = (needed[b] - needed[a]) / (b - a)
     return int(a + (AIM * limit - needed[a]) / slope) // 8 * 8
 
