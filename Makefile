@@ -18,7 +18,7 @@ demo: $(READY) ## Pre-train, fine-tune, export and check a small model; writes r
 	$(BIN)/keras-vit demo
 
 test: lint $(CLIENT)/ready browser web-runtime ## Lint, then all tests, a process a core
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 lint: $(READY) ## Check style and format with ruff
 	$(BIN)/ruff check .

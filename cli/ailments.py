@@ -208,12 +208,11 @@ def tpu_of_another_host(machine):
 def pluggable_device(machine):
     """Google's own release tests of TensorFlow set both variables wherever a host of these chips works alone."""
     library = machine.environment.get("TF_PLUGGABLE_DEVICE_LIBRARY_PATH")
-    if library and not os.path.exists(library):
-        yield Finding(
-            "failure",
-            f"TF_PLUGGABLE_DEVICE_LIBRARY_PATH points nowhere: {library}",
-            'export TF_PLUGGABLE_DEVICE_LIBRARY_PATH=$(python -c "import libtpu; print(libtpu.get_library_path())")',
-        )
+    yield from _points_nowhere(
+        "TF_PLUGGABLE_DEVICE_LIBRARY_PATH",
+        library,
+        'export TF_PLUGGABLE_DEVICE_LIBRARY_PATH=$(python -c "import libtpu; print(libtpu.get_library_path())")',
+    )
     new = [chip for chip in machine.chips if chip not in ("v3", "v4")]
     if new and not library and machine.environment.get("TPU_LOAD_LIBRARY") != "0":
         yield Finding(
@@ -222,6 +221,11 @@ def pluggable_device(machine):
             "export NEXT_PLUGGABLE_DEVICE_USE_C_API=true "
             'TF_PLUGGABLE_DEVICE_LIBRARY_PATH=$(python -c "import libtpu; print(libtpu.get_library_path())")',
         )
+
+
+def _points_nowhere(variable, file, remedy):
+    if file and not os.path.isfile(file):
+        yield Finding("failure", f"{variable} points nowhere: {file}", remedy)
 
 
 def tpu_in_use(machine):
@@ -250,13 +254,11 @@ def workers(machine):
 
 
 def credentials(machine):
-    file = machine.environment.get("GOOGLE_APPLICATION_CREDENTIALS")
-    if file and not os.path.isfile(file):
-        yield Finding(
-            "failure",
-            f"GOOGLE_APPLICATION_CREDENTIALS points nowhere: {file}",
-            "unset GOOGLE_APPLICATION_CREDENTIALS (a TPU VM has credentials of its own), or name a key file",
-        )
+    return _points_nowhere(
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        machine.environment.get("GOOGLE_APPLICATION_CREDENTIALS"),
+        "unset GOOGLE_APPLICATION_CREDENTIALS (a TPU VM has credentials of its own), or name a key file",
+    )
 
 
 def disk(machine):

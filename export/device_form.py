@@ -131,13 +131,13 @@ def normalised_tokens(model, pixels):
 def _encoded(model, images, normed=None):
     """The last block's tokens, not normalised, (1, N, D), and the attention weights of all blocks, (1, K, N, N)."""
     normed = [] if normed is None else normed
-    tokens, weights = model.assemble(model.embed(images)), []
-    for i, block in enumerate(model.encoder.blocks):
-        if i and model.block_positions:
-            tokens = model.block_positions[i - 1](tokens)
+    weights = []
+
+    def run(block, tokens):
         with tf.name_scope(block.name):  # what converters call the operations by
-            tokens = _block(block, tokens, weights, normed) if isinstance(block, EncoderBlock) else block(tokens)
-    return tokens, weights
+            return _block(block, tokens, weights, normed) if isinstance(block, EncoderBlock) else block(tokens)
+
+    return model.through_blocks(model.assemble(model.embed(images)), run), weights
 
 
 def _block(block, tokens, weights, normed):

@@ -22,12 +22,16 @@ def gradient_rollout(model, images, classes=None) -> np.ndarray:
         (B, H, W) float32 in [0, 1], bilinearly resized from the patch grid; all 0 where nothing speaks for the class.
 
     Raises:
-        ValueError: Another backend, no head, or classes that the model does not have.
+        ValueError: Another backend, no head, no pooling, or classes that the model does not have.
     """
     if keras.backend.backend() != "tensorflow":
         raise ValueError(f"Gradients need the TensorFlow backend. Received: {keras.backend.backend()!r}")
     if not model.num_classes or model.head_distillation is not None:
         raise ValueError(f"{model.name} needs one head: model.with_head(num_classes) gives it one.")
+    if model.arguments["pooling"] == "none":
+        raise ValueError(
+            f"{model.name} has logits for every token (pooling='none'), not for the picture: no one class."
+        )
     weights, gradients = _attention_and_gradients(model, images, classes)
     joint = np.eye(weights[0].shape[-1])[None]
     for attention, gradient in zip(weights, gradients):
@@ -39,14 +43,17 @@ def _attention_and_gradients(model, images, classes):
     """Of each block, (B, K, N, N) float64 arrays."""
     import tensorflow as tf
 
+    weights = []
+
+    def run(block, tokens):
+        tokens, attention = block(tokens, return_attention=True)
+        weights.append(attention)
+        return tokens
+
     with tf.GradientTape() as tape:
-        tokens, weights = model.assemble(model.embed(tf.convert_to_tensor(images))), []
+        tokens = model.assemble(model.embed(tf.convert_to_tensor(images)))
         tape.watch(tokens)  # also where nothing is trainable
-        for i, block in enumerate(model.encoder.blocks):
-            if i and model.block_positions:
-                tokens = model.block_positions[i - 1](tokens)
-            tokens, attention = block(tokens, return_attention=True)
-            weights.append(attention)
+        tokens = model.through_blocks(tokens, run)
         encoded = tokens if model.encoder.norm is None else model.encoder.norm(tokens)
         logits = model.head(model.pool(encoded))  # (B, C)
         classes = tf.argmax(logits, axis=-1) if classes is None else _checked(classes, logits.shape)

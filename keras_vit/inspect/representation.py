@@ -31,13 +31,14 @@ def layer_features(model, images, batch_size: int = 16) -> list[np.ndarray]:
     """The mean token after each block: `depth` arrays (n, D) float32. The final normalisation is not applied."""
     found = []
     for some in in_batches(images, batch_size):
-        tokens, after = model.assemble(model.embed(some)), []
-        for i, block in enumerate(model.encoder.blocks):
-            if i and model.block_positions:
-                tokens = model.block_positions[i - 1](tokens)  # (B, N, D)
+        found.append([])
+
+        def run(block, tokens, after=found[-1]):
             tokens = block(tokens)  # (B, N, D)
             after.append(ops.convert_to_numpy(ops.cast(ops.mean(tokens, axis=1), "float32")))
-        found.append(after)
+            return tokens
+
+        model.through_blocks(model.assemble(model.embed(some)), run)
     return [np.concatenate(layer) for layer in zip(*found)]
 
 

@@ -89,17 +89,26 @@ class Encoder(keras.layers.Layer):
     def call(self, tokens, training=None, return_attention=False, positions=()):
         """Encodes tokens; `positions` are layers that add positions again before the second block, the third, ..."""
         attention = []
-        for i, block in enumerate(self.blocks):
-            if i and positions:
-                tokens = positions[i - 1](tokens)  # (B, N, D)
-            if return_attention:
-                tokens, weights = block(tokens, training=training, return_attention=True)
-                attention.append(weights)
-            else:
-                tokens = block(tokens, training=training)
+
+        def run(block, tokens):
+            if not return_attention:
+                return block(tokens, training=training)
+            tokens, weights = block(tokens, training=training, return_attention=True)
+            attention.append(weights)
+            return tokens
+
+        tokens = self.through_blocks(tokens, run, positions)
         if self.norm is not None:
             tokens = self.norm(tokens)  # (B, N, D)
         return (tokens, ops.stack(attention, axis=1)) if return_attention else tokens
+
+    def through_blocks(self, tokens, run, positions=()):
+        """Tokens after the last block, not normalised; `run(block, tokens)` applies a block in its own way."""
+        for i, block in enumerate(self.blocks):
+            if i and positions:
+                tokens = positions[i - 1](tokens)  # (B, N, D)
+            tokens = run(block, tokens)
+        return tokens
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -187,6 +187,10 @@ class VisionTransformer(keras.Model):
         options = {"return_attention": return_attention, "positions": self.block_positions}
         return self.encoder(tokens, training=training, **options)
 
+    def through_blocks(self, tokens, run):
+        """Tokens after the last block, not normalised: `assemble`'s through `run(block, tokens)` of each, (B, N, D)."""
+        return self.encoder.through_blocks(tokens, run, self.block_positions)
+
     def assemble(self, embeddings, training=False):
         """Patch embeddings (B, h * w, D) to the encoder's input: with positions and the other tokens, (B, N, D)."""
         tokens = embeddings

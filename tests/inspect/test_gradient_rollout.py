@@ -70,3 +70,8 @@ def test_classes_that_are_not_there(trained_toy, images, classes):
 def test_a_model_without_head(toy, images):
     with pytest.raises(ValueError, match="needs one head"):
         gradient_rollout(toy(num_classes=0), images)
+
+
+def test_a_model_that_does_not_pool(toy, images):
+    with pytest.raises(ValueError, match="logits for every token"):
+        gradient_rollout(toy(pooling="none"), images)
