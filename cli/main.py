@@ -21,6 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     from keras_vit_cli.few_shot import FewShot
     from keras_vit_cli.preflight import Preflight
     from keras_vit_cli.prepare import Prepare
+    from keras_vit_cli.probe import Probe
     from keras_vit_cli.sweep import Sweep
     from keras_vit_cli.train import Train
     from keras_vit_cli.vtab import Vtab
@@ -36,6 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         "convert": Convert,
         "evaluate": Evaluate,
         "few-shot": FewShot,
+        "probe": Probe,
         "export": Export,
         "benchmark": Benchmark,
         "doctor": Doctor,

@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from keras_vit.recipes.data import class_names, decoded_pictures, open_dataset
+from keras_vit.recipes.data import class_names, open_dataset
 from keras_vit.recipes.data.examples import read_labels
+from keras_vit.recipes.features import features_of
 from keras_vit.recipes.recipe import Data
 
 # big_vision, evaluators/fewshot_lsr.py: a constant feature so large that the penalty hardly holds the bias.
@@ -48,17 +49,16 @@ def few_shot(model, recipe: FewShot) -> dict[int, list[float]]:
     chosen = {seed: choose_shots(labels, max(recipe.shots), classes, seed) for seed in recipe.seeds}
     needed = np.unique(np.concatenate([number.ravel() for number in chosen.values()]))
     # Without exception: the others would get each other's labels.
-    of_train = decoded_pictures(builder, recipe.data.train_split, recipe.batch_size, max_corrupt=0, numbers=needed)
-    train, _ = _features(model, of_train)
-    test, answers = _features(model, decoded_pictures(builder, recipe.data.test_split, recipe.batch_size))
+    train, _ = features_of(model, builder, recipe.data.train_split, recipe.batch_size, needed, max_corrupt=0)
+    test, answers = features_of(model, builder, recipe.data.test_split, recipe.batch_size)
     place = {number: i for i, number in enumerate(needed)}
     accuracies = {}
     for shots in recipe.shots:
         accuracies[shots] = []
         for numbers in chosen.values():
             used = numbers[:, :shots].ravel()
-            features = train[[place[number] for number in used]]
-            scores = least_squares(features, labels[used], test, classes, recipe.l2)
+            of_used = train[[place[number] for number in used]]
+            scores = least_squares(of_used, labels[used], test, classes, recipe.l2)
             accuracies[shots].append(float(np.mean(scores.argmax(axis=1) == answers)))
     return accuracies
 
@@ -91,6 +91,7 @@ def least_squares(train, labels, test, classes: int, l2: float) -> np.ndarray:
     Returns:
         (m, C); the largest is the prediction.
     """
+    train, test = (np.asarray(x, "float64") for x in (train, test))
     mean, deviation = train.mean(axis=0), train.std(axis=0) + 1e-5
     train, test = (np.pad((x - mean) / deviation, ((0, 0), (0, 1)), constant_values=BIAS) for x in (train, test))
     targets = 2.0 * np.eye(classes)[labels] - 1.0  # (n, C)
@@ -98,12 +99,3 @@ def least_squares(train, labels, test, classes: int, l2: float) -> np.ndarray:
     if pictures < width:
         return test @ (train.T @ np.linalg.solve(train @ train.T + l2 * np.eye(pictures), targets))
     return test @ np.linalg.solve(train.T @ train + l2 * np.eye(width), train.T @ targets)
-
-
-def _features(model, batches):
-    """Features (n, D) in float64 and labels."""
-    features, labels = [], []
-    for pictures, answers in batches:
-        features.append(np.asarray(model.features(model.preprocess(pictures)), "float64"))  # (n, D)
-        labels.append(answers)
-    return np.concatenate(features), np.concatenate(labels)

@@ -23,6 +23,12 @@ def read_labels(dataset, split) -> np.ndarray:
     return np.fromiter(labels, "int64")
 
 
+def read_encoded(dataset, split):
+    """Yields each picture of a split as it is stored, bytes, and its label."""
+    for _, picture, label in dataset.read(split).as_numpy_iterator():
+        yield tf.io.gfile.GFile(picture, "rb").read() if dataset.are_files else picture, label
+
+
 def count_chosen(data, dataset, split) -> int:
     """Number of the examples that `read_examples` gives."""
     if data.labels_per_class and split == data.train_split:
