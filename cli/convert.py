@@ -37,10 +37,12 @@ class Convert:
     def run(self):
         """Loads, writes, and prints what was written."""
         from keras_vit import load
+        from keras_vit.model_card import model_card
         from keras_vit.weights.write import save
 
         names = ("image_size", "weights_image_size", "num_heads", "gelu", "epsilon")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         model = load(self.weights, num_classes=self.num_classes, **given)
-        for file in save(model, self.output, self.overwrite):
+        card = model_card(model, self.output.name, f"Converted from `{self.weights}`; the numbers are the same.")
+        for file in save(model, self.output, self.overwrite, card):
             print(f"Wrote {file} ({file.stat().st_size / 1e6:,.1f} MB)")

@@ -19,8 +19,8 @@ class Demo:
     labels a class and with all of them; the same from scratch for comparison. The best is exported and checked.
 
     Args:
-        output: Folder for report.html, model.keras, saved_model/, the .tflite files and metrics.json. Replaced at the
-            end if a former run made it.
+        output: Folder for report.html, model.keras, model_card.md, saved_model/, the .tflite files and metrics.json.
+            Replaced at the end if a former run made it.
         seed: Of everything that is random.
         fast: A smoke run of a few updates of a shallow model; its accuracies mean nothing.
     """
@@ -44,6 +44,7 @@ class Demo:
             metrics = results["metrics"]
             metrics["seconds"] = round(time.perf_counter() - start, 1)
             write_report(folder / "report.html", results)
+            (folder / "model_card.md").write_text(_card(results))
             (folder / MARK).write_text(json.dumps(metrics, indent=2) + "\n")
         print(f"\nFinished in {metrics['seconds']:.0f} s. Open {(self.output / 'report.html').absolute()}")
 
@@ -103,6 +104,14 @@ def _train(pretraining, finetuning, few_labels) -> dict:
             accuracy[name] = evaluate(model, recipe.data, recipe.data.test_split)["accuracy"]
             print(f"Test accuracy: {accuracy[name]:.1%}")
     return {"model": model, "masked_model": masked_model, "histories": histories, "accuracy": accuracy}
+
+
+def _card(results):
+    from keras_vit.recipes.card import run_card
+
+    origin = "Pre-trained here by predicting corrupted patches of the same pictures, then fine-tuned."
+    accuracy = results["metrics"]["test_accuracy"]["pretrained_all"]
+    return run_card(results["model"], results["recipes"]["finetuning"], {"accuracy": accuracy}, origin)
 
 
 def _pixels(images):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from keras_vit.recipes.card import CARD, run_card
 from keras_vit.recipes.data import class_names, open_dataset
 from keras_vit.recipes.fit import evaluate, pretrain, train
 from keras_vit.recipes.recipe import MaskedPatch
@@ -23,7 +24,7 @@ def run(recipe) -> dict[str, float]:
     """Trains, evaluates a classifier on the test split, and writes all that into the recipe's folder, if it names one.
 
     Beside the checkpoints and recipe.json stand then: model.keras (of masked patches: the model without a head),
-    labels.txt (a class a line) and metrics.json.
+    labels.txt (a class a line), metrics.json and model_card.md.
 
     Returns:
         The figures, accuracies in [0, 1].
@@ -37,7 +38,7 @@ def run(recipe) -> dict[str, float]:
         names = class_names(open_dataset(recipe.data))
         metrics = evaluate(model, recipe.data, recipe.data.test_split)
     if recipe.run.folder and Workers(model.distribute_strategy).chief:
-        write_results(recipe.run.folder, model, metrics, names)
+        write_results(recipe, model, metrics, names)
     return metrics
 
 
@@ -56,8 +57,9 @@ def finished(recipe) -> dict[str, float]:
     return run(recipe)
 
 
-def write_results(folder, model, metrics: dict, names=None):
-    """Writes model.keras, labels.txt if there are names, and metrics.json."""
+def write_results(recipe, model, metrics: dict, names=None):
+    """Writes model.keras, labels.txt if there are names, model_card.md and metrics.json into the recipe's folder."""
+    folder = recipe.run.folder
     tf.io.gfile.makedirs(folder)
     with tempfile.TemporaryDirectory() as temporary:
         local = Path(temporary) / MODEL
@@ -66,4 +68,5 @@ def write_results(folder, model, metrics: dict, names=None):
         write_file(os.path.join(folder, MODEL), local.read_bytes())
     if names:
         write_file(os.path.join(folder, LABELS), "".join(f"{name}\n" for name in names))
+    write_file(os.path.join(folder, CARD), run_card(model, recipe, metrics))
     write_file(os.path.join(folder, METRICS), json.dumps(metrics, indent=2) + "\n")

@@ -14,7 +14,7 @@ from keras_vit.weights.pictures import PILLOW
 from keras_vit.weights.transfer import named_weights
 
 
-def save(model, path, overwrite=False) -> list[Path]:
+def save(model, path, overwrite=False, card: str | None = None) -> list[Path]:
     """Writes a VisionTransformer to a file that other projects read.
 
     Args:
@@ -24,6 +24,8 @@ def save(model, path, overwrite=False) -> list[Path]:
             or "folder/" for transformers, with config.json and preprocessor_config.json beside it, so that
             `from_pretrained(folder)` loads it; "name.keras" for Keras.
         overwrite: Whether files that are there already are replaced.
+        card: Text of a model card (`keras_vit.model_card`) to put beside the weights: model_card.md in a folder for
+            transformers, otherwise name.model_card.md.
 
     Returns:
         The files written.
@@ -44,6 +46,9 @@ def save(model, path, overwrite=False) -> list[Path]:
         raise ValueError(f"Only a VisionTransformer can be saved as {path.suffix}. Save {model.name} as .keras.")
     else:
         contents = (_npz_file if path.suffix == ".npz" else _hugging_face_files)(model, path)
+    if card:
+        name = "model_card.md" if path.suffix == ".safetensors" else f"{path.stem}.model_card.md"
+        contents[path.with_name(name)] = lambda file: file.write_text(card)
     existing = [file for file in contents if file.exists()]
     if existing and not overwrite:
         raise FileExistsError(f"{existing[0].absolute()} exists already. Remove it, or allow it to be overwritten.")

@@ -43,7 +43,8 @@ def test_everything_is_there_and_nothing_else(demo):
     folder, output = demo
     names = {file.name for file in folder.iterdir()}
     files = {f"model-{name}.tflite" for name in FORMATS}
-    assert names == {"report.html", "model.keras", "saved_model", "metrics.json", "preprocessing.json"} | files
+    beside = {"saved_model", "metrics.json", "preprocessing.json", "model_card.md"}
+    assert names == {"report.html", "model.keras"} | beside | files
     assert {file.name for file in folder.parent.iterdir()} == {"run"}
     assert str(folder / "report.html") in output
 

@@ -34,7 +34,8 @@ def test_a_recipe_by_name_and_again_from_its_file(data_dir, tmp_path, capsys, mo
     assert main(["train", *tuned]) == 0
     folder = tmp_path / "runs" / "digits-finetune"
     assert (folder / "labels.txt").read_text().split() == [str(digit) for digit in range(10)]
-    assert 0 <= json.loads((folder / "metrics.json").read_text())["accuracy"] <= 1
+    accuracy = json.loads((folder / "metrics.json").read_text())["accuracy"]
+    assert 0 <= accuracy <= 1 and f"| accuracy | {accuracy:.4g} |" in (folder / "model_card.md").read_text()
 
 
 @pytest.mark.parametrize(
