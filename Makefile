@@ -20,16 +20,17 @@ demo: $(READY) ## Pre-train, fine-tune, export and check a small model; writes r
 test: lint $(CLIENT)/ready browser web-runtime ## Lint, then all tests, a process a core
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
-lint: $(READY) ## Check style and format with ruff
+lint: $(READY) ## Check style and format with ruff, and types with mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy keras_vit
 
 format: $(READY) ## Mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean: ## Remove the virtual environments and caches; runs/ stays
-	rm -rf .venv $(CLIENT) .pytest_cache .ruff_cache build *.egg-info
+	rm -rf .venv $(CLIENT) .pytest_cache .ruff_cache .mypy_cache build *.egg-info
 
 $(READY): setup.cfg pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "keras_vit needs Python 3.11 or later: make PYTHON=python3.11")'

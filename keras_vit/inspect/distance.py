@@ -54,7 +54,7 @@ def attention_distance(model, images, batch_size: int = 16) -> np.ndarray:
         (depth, K) float64, pixels.
     """
     side = [pixels / patches for pixels, patches in zip(model.image_size, model.grid)]
-    total = 0.0
+    total = np.zeros(())
     for some in in_batches(images, batch_size):
         attention = ops.convert_to_numpy(ops.cast(model.attention_maps(some), "float32"))
         total = total + len(some) * mean_distance(attention, model.grid, side, model.prefix_tokens)

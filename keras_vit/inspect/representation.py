@@ -29,7 +29,7 @@ def linear_cka(x, y) -> float:
 
 def layer_features(model, images, batch_size: int = 16) -> list[np.ndarray]:
     """The mean token after each block: `depth` arrays (n, D) float32. The final normalisation is not applied."""
-    found = []
+    found: list[list[np.ndarray]] = []
     for some in in_batches(images, batch_size):
         found.append([])
 

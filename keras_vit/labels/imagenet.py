@@ -31,4 +31,5 @@ def imagenet_labels(num_classes: int = 1000) -> tuple[tuple[str, str], ...]:
             "classes of your own model: labels=[...]."
         )
     text = gzip.decompress(resources.files("keras_vit.labels").joinpath(FILES[num_classes]).read_bytes()).decode()
-    return tuple(tuple(line.split("\t")) for line in text.splitlines())
+    rows = (line.partition("\t") for line in text.splitlines())
+    return tuple((wordnet_id, words) for wordnet_id, _, words in rows)

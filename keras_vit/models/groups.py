@@ -15,7 +15,7 @@ def layer_groups(model) -> list[list]:
         with the positions that are added before it; last normalisation, pooling and heads.
     """
     depth = model.arguments["depth"]
-    groups = [[] for _ in range(depth + 2)]
+    groups: list[list] = [[] for _ in range(depth + 2)]
     for variable in model.trainable_variables:
         name = variable.path.removeprefix(f"{model.path}/")
         block = re.match(r"encoder/block_(\d+)/|positions_(\d+)/", name)

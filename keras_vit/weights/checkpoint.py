@@ -42,7 +42,7 @@ class Checkpoint:
     def describe(self) -> dict:
         """What `keras-vit describe` prints."""
         arguments, size = self.arguments, self.arguments.get("image_size")
-        preprocessing = Preprocessing(size or 224, **self.preprocessing).get_config()
+        preprocessing = Preprocessing(as_size(size or 224), **self.preprocessing).get_config()
         return {
             "source": self.origin.title,
             "architecture": "BiT" if self.is_bit else "VisionTransformer",

@@ -71,7 +71,8 @@ def from_keras_hub(path) -> tuple[Tensors, dict]:
     files = [file for file in files if file.is_file()]
     if not files:
         raise FileNotFoundError(f"The folder {path} has no model.weights.h5.")
-    folder, found = files[0].parent, {}
+    found: dict = {}
+    folder = files[0].parent
     for file in files:
         found |= _h5_names(file)
     config = {
@@ -110,7 +111,7 @@ def _h5_names(path) -> dict:
 
 def _by_name(path, names) -> dict:
     """Pairs of our common spelling and the peer's name as a dictionary; raises ValueError for one of ours twice."""
-    found = {}
+    found: dict[str, str] = {}
     for ours, theirs in names:
         if found.setdefault(ours, theirs) != theirs:
             raise ValueError(f"{path} holds both {found[ours]} and {theirs}, which mean the same weight ({ours}).")

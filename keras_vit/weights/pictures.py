@@ -7,7 +7,7 @@ PILLOW = {0: "nearest", 1: "lanczos3", 2: "bilinear", 3: "bicubic"}
 
 def from_hugging_face(config: dict) -> dict:
     """Of transformers' preprocessor_config.json."""
-    fields = {}
+    fields: dict = {}
     # (pixels * factor - mean) / std; ours are pixels / 255.
     factor = 255.0 * (config.get("rescale_factor") or 1 / 255) if config.get("do_rescale", True) else 255.0
     mean, std = config.get("image_mean"), config.get("image_std")
@@ -31,7 +31,7 @@ def _side(size):
 
 def from_timm(config: dict) -> dict:
     """Of the pretrained_cfg in timm's config.json."""
-    fields = {name: tuple(config[name]) for name in ("mean", "std") if name in config}
+    fields: dict = {name: tuple(config[name]) for name in ("mean", "std") if name in config}
     if "crop_pct" in config:
         fields["crop_fraction"] = config["crop_pct"]
     if config.get("crop_mode") == "squash":
@@ -43,7 +43,7 @@ def from_timm(config: dict) -> dict:
 
 def from_keras_hub(config: dict) -> dict:
     """Of KerasHub's image_converter.json: x * scale + offset of pixels in [0, 255]."""
-    fields = {}
+    fields: dict = {}
     if config.get("scale") is not None:
         std = 1.0 / (255.0 * np.broadcast_to(np.asarray(config["scale"], "float64"), 3))
         mean = -np.broadcast_to(np.asarray(config.get("offset") or 0.0, "float64"), 3) * std

@@ -35,7 +35,7 @@ class Tensors:
 
     def renamed(self, rename: Callable[[str], str]) -> "Tensors":
         """The same arrays under other names; raises ValueError if two would have the same name."""
-        old = {}
+        old: dict[str, str] = {}
         for name in self.shapes:
             other = old.setdefault(rename(name), name)
             if other != name:

@@ -62,7 +62,8 @@ def save(model, path, overwrite=False, card: str | None = None) -> list[Path]:
 
 
 def _arrays(model, naming, prefix=lambda name: name) -> dict[str, np.ndarray]:
-    arrays, homeless = {}, []
+    arrays: dict[str, np.ndarray] = {}
+    homeless = []
     for name, variable in named_weights(model).items():
         pieces = naming.pieces(name, variable.shape, model.arguments.get("num_heads"))
         if pieces[0].name.startswith("("):
