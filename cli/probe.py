@@ -20,7 +20,7 @@ class Probe:
         train_split: In TensorFlow Datasets' notation, such as "train[:10%]".
         test_split: In TensorFlow Datasets' notation.
         data_dir: Where prepared data sets are kept; by default TensorFlow Datasets' own place.
-        neighbors: How many vote; a line for each.
+        neighbours: How many vote; a line for each.
         batch_size: Pictures at a time.
         seed: Of the choice of the tenth.
     """
@@ -31,7 +31,7 @@ class Probe:
     train_split: str = "train"
     test_split: str = "test"
     data_dir: str | None = None
-    neighbors: tuple[int, ...] = (10, 20, 100)
+    neighbours: tuple[int, ...] = (10, 20, 100)
     batch_size: int = 64
     seed: int = 0
 
@@ -47,18 +47,18 @@ class Probe:
 
         dataset = open_dataset(Data(dataset=self.dataset, data_dir=self.data_dir))
         pictures = count_examples(dataset, self.train_split)
-        if "knn" in self.methods and not all(1 <= count <= pictures for count in self.neighbors):
+        if "knn" in self.methods and not all(1 <= count <= pictures for count in self.neighbours):
             raise ValueError(
-                f"--neighbors must be between 1 and the {pictures:,} pictures of {self.train_split!r}. "
-                f"Received: {', '.join(map(str, self.neighbors))}"
+                f"--neighbours must be between 1 and the {pictures:,} pictures of {self.train_split!r}. "
+                f"Received: {', '.join(map(str, self.neighbours))}"
             )
         model = load(self.model)
         splits = (self.train_split, self.test_split)
         train, test = (features_of(model, dataset, split, self.batch_size, verbose=True) for split in splits)
         print(f"{len(train[0]):,} and {len(test[0]):,} pictures of {self.dataset}, {train[0].shape[1]} features")
         if "knn" in self.methods:
-            for count in self.neighbors:
-                found = probe.nearest_neighbors(*train, test[0], count)
+            for count in self.neighbours:
+                found = probe.knn(*train, test[0], count)
                 print(f"{count:>3} nearest neighbours: {np.mean(found == test[1]):.2%}")
         if "linear" in self.methods:
             found, strength = probe.linear_probe(*train, test[0], self.seed)

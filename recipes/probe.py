@@ -7,7 +7,7 @@ STRENGTHS = tuple(10.0**power for power in range(-4, 5))
 HELD_OUT = 0.1
 
 
-def nearest_neighbors(train, labels, test, neighbors: int = 20, temperature: float = TEMPERATURE) -> np.ndarray:
+def knn(train, labels, test, neighbours: int = 20, temperature: float = TEMPERATURE) -> np.ndarray:
     """Classes by vote of the most similar training pictures ("Emerging Properties", arXiv 2104.14294, appendix F).
 
     A neighbour of cosine s has exp(s / temperature) votes.
@@ -16,7 +16,7 @@ def nearest_neighbors(train, labels, test, neighbors: int = 20, temperature: flo
         train: (n, D) features.
         labels: (n,) integers.
         test: (m, D).
-        neighbors: How many vote, at most n.
+        neighbours: How many vote, at most n.
         temperature: Above 0; smaller listens more to the nearest.
 
     Returns:
@@ -27,10 +27,12 @@ def nearest_neighbors(train, labels, test, neighbors: int = 20, temperature: flo
     """
     from sklearn.neighbors import KNeighborsClassifier
 
-    if not 1 <= neighbors <= len(train):
-        raise ValueError(f"`neighbors` must be between 1 and the {len(train)} training pictures. Received: {neighbors}")
+    if not 1 <= neighbours <= len(train):
+        raise ValueError(
+            f"`neighbours` must be between 1 and the {len(train)} training pictures. Received: {neighbours}"
+        )
     votes = KNeighborsClassifier(
-        neighbors, weights=lambda distance: np.exp(-distance / temperature), algorithm="brute", metric="cosine"
+        neighbours, weights=lambda distance: np.exp(-distance / temperature), algorithm="brute", metric="cosine"
     )
     return votes.fit(train, labels).predict(test)
 

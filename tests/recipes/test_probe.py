@@ -4,7 +4,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedShuffleSplit
 
-from keras_vit.recipes.probe import linear_probe, nearest_neighbors
+from keras_vit.recipes.probe import knn, linear_probe
 from keras_vit_cli.main import main
 
 
@@ -34,13 +34,13 @@ def votes(train, labels, test, count, temperature):
 @pytest.mark.parametrize("temperature", [0.07, 10.0])
 def test_neighbours_vote_by_their_cosines(digits, temperature):
     train, labels, test, _ = digits
-    found = nearest_neighbors(train, labels, test[:100], 15, temperature)
+    found = knn(train, labels, test[:100], 15, temperature)
     np.testing.assert_array_equal(found, votes(train, labels, test[:100], 15, temperature))
 
 
 def test_digits_are_told_apart(digits):
     train, labels, test, answers = digits
-    assert np.mean(nearest_neighbors(train, labels, test) == answers) > 0.93
+    assert np.mean(knn(train, labels, test) == answers) > 0.93
     found, strength = linear_probe(train, labels, test)
     assert np.mean(found == answers) > 0.9 and 1e-4 <= strength <= 1e4
 
@@ -65,7 +65,7 @@ def test_the_penalty_is_the_best_on_a_tenth():
 def test_too_few_pictures(digits):
     train, labels, test, _ = digits
     with pytest.raises(ValueError, match="between 1 and the 10 training pictures. Received: 11"):
-        nearest_neighbors(train[:10], labels[:10], test, 11)
+        knn(train[:10], labels[:10], test, 11)
     with pytest.raises(ValueError, match="keras-vit few-shot"):
         linear_probe(train[:30], labels[:30], test)
 
@@ -81,9 +81,9 @@ def test_command(trained_toy, data_dir, tmp_path, capsys):
         "--train-split",
         "train[:200]",
     ]
-    assert main([*arguments, "--test-split", "test[:50]", "--neighbors", "1", "20"]) == 0
+    assert main([*arguments, "--test-split", "test[:50]", "--neighbours", "1", "20"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-4].startswith("200 and 50 pictures of digits, ")
     assert [line.split(":")[0] for line in lines[-3:]] == ["  1 nearest neighbours", " 20 nearest neighbours", "linear"]
-    assert main([*arguments, "--neighbors", "201"]) == 1
+    assert main([*arguments, "--neighbours", "201"]) == 1
     assert "between 1 and the 200 pictures of 'train[:200]'. Received: 201" in capsys.readouterr().err

@@ -1,0 +1,83 @@
+"""The wheel and the source archive: built as for release, used as installed."""
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BUILD = "from setuptools import build_meta as b; import sys; print(getattr(b, sys.argv[1])(sys.argv[2]))"
+PLACES = {"recipes": "keras_vit/recipes", "export": "keras_vit/export", "cli": "keras_vit_cli"}
+SMOKE = """
+import sys
+import numpy as np, keras_vit
+from keras_vit.export import write_tflite
+from keras_vit.recipes.configs import digits
+size = {"image_size": 32, "patch_size": 16, "depth": 1, "width": 16, "mlp_dim": 32, "num_heads": 2}
+model = keras_vit.VisionTransformer(num_classes=3, **size)
+assert model(np.zeros((2, 32, 32, 3), "float32")).shape == (2, 3)
+assert len(keras_vit.labels.imagenet_labels(1000)) == 1000
+print(write_tflite(model, sys.argv[1], ["float32"])["float32"].stat().st_size, keras_vit.__file__)
+"""
+
+
+def run(*arguments, **options):
+    done = subprocess.run(map(str, arguments), capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """The source archive, unpacked: what it lacks, the wheel that is built of it lacks, too."""
+    folder = tmp_path_factory.mktemp("sdist")
+    tracked = tmp_path_factory.mktemp("tracked")
+    files = run("git", "ls-files", "-co", "--exclude-standard", cwd=ROOT).splitlines()
+    for file in files:
+        if (ROOT / file).is_file() and not file.startswith(("tests/", "docs/")):
+            (tracked / file).parent.mkdir(parents=True, exist_ok=True)
+            (tracked / file).write_bytes((ROOT / file).read_bytes())
+    run(sys.executable, "-c", BUILD, "build_sdist", folder, cwd=tracked)
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as content:
+        content.extractall(folder, filter="data")
+    (unpacked,) = (path for path in folder.iterdir() if path.is_dir())
+    return tracked, unpacked
+
+
+@pytest.fixture(scope="module")
+def wheel(source, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-c", BUILD, "build_wheel", folder, cwd=source[1])
+    (file,) = folder.glob("*.whl")
+    with zipfile.ZipFile(file) as content:
+        content.extractall(folder / "installed")
+    return folder / "installed"
+
+
+def test_the_wheel_has_every_file_of_the_packages(source, wheel):
+    expected = {
+        PLACES.get(path.relative_to(source[0]).parts[0], path.relative_to(source[0]).parts[0])
+        + "/"
+        + "/".join(path.relative_to(source[0]).parts[1:])
+        for top in ("keras_vit", *PLACES)
+        for path in (source[0] / top).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    found = {str(path.relative_to(wheel)) for path in wheel.rglob("*") if path.is_file()}
+    assert {name for name in found if ".dist-info/" not in name} == expected
+    assert any(name.endswith("licenses/LICENSE") for name in found) and "keras_vit/py.typed" in found
+
+
+def test_what_is_installed_works(wheel, tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(wheel), "KERAS_BACKEND": "tensorflow"}
+    size, file = run(sys.executable, "-c", SMOKE, tmp_path / "out", env=environment, cwd=tmp_path).split()
+    assert int(size) > 10_000 and file == str(wheel / "keras_vit" / "__init__.py")
+    listed = run(
+        sys.executable, "-c", "from keras_vit_cli.main import main; main(['--help'])", env=environment, cwd=tmp_path
+    )
+    assert "preflight" in listed and "export" in listed

@@ -1,0 +1,98 @@
+"""The public names with their parameters: public_api.txt is the list, and changing it is changing the API.
+
+After a change that is meant: python tests/test_public_api.py > tests/public_api.txt, and a line in CHANGELOG.md. A name
+that goes stays for a minor version with a DeprecationWarning (CONTRIBUTING.md).
+"""
+
+import importlib
+import inspect
+from pathlib import Path
+
+LIST = Path(__file__).with_name("public_api.txt")
+MODULES = (
+    "keras_vit",
+    "keras_vit.images",
+    "keras_vit.inspect",
+    "keras_vit.labels",
+    "keras_vit.layers",
+    "keras_vit.model_card",
+    "keras_vit.variants",
+    "keras_vit.weights",
+    "keras_vit.recipes.configs",
+    "keras_vit.recipes.evaluation",
+    "keras_vit.recipes.features",
+    "keras_vit.recipes.few_shot",
+    "keras_vit.recipes.fit",
+    "keras_vit.recipes.masked_patch",
+    "keras_vit.recipes.probe",
+    "keras_vit.recipes.recipe",
+    "keras_vit.recipes.results",
+    "keras_vit.recipes.tpu",
+    "keras_vit.export",
+    "keras_vit.export.audit",
+    "keras_vit.export.benchmark",
+)
+OF_KERAS = {"build", "call", "compute_output_shape", "get_config", "from_config", "train_step", "test_step"}
+
+
+def public_api():
+    """Yields a line for each public function, class and method of a class."""
+    for module in map(importlib.import_module, MODULES):
+        yield module.__name__
+        package = hasattr(module, "__path__")  # such modules re-export what others define
+        for name in sorted(getattr(module, "__all__", None) or dir(module)):
+            thing = getattr(module, name)
+            own = getattr(thing, "__module__", None) or ("keras_vit" if name.isupper() else "")
+            if name.startswith("_") or not (own.startswith("keras_vit") if package else own == module.__name__):
+                continue
+            yield f"  {name}{_parameters(thing)}"
+            if inspect.isclass(thing):
+                yield from (f"    .{method}" for method in _methods(thing))
+
+
+def _parameters(thing):
+    if not callable(thing):
+        return ""
+    signature = inspect.signature(thing)
+    parameters = [_bare(parameter) for parameter in signature.parameters.values()]
+    return str(signature.replace(parameters=parameters, return_annotation=signature.empty))
+
+
+def _bare(parameter):
+    parameter = parameter.replace(annotation=parameter.empty)
+    # Factories of dataclasses, and ranges, have no text of their own.
+    return (
+        parameter.replace(default=...)
+        if "<" in repr(parameter.default) and parameter.default is not parameter.empty
+        else parameter
+    )
+
+
+def _methods(cls):
+    for name, value in sorted(vars(cls).items()):
+        if name.startswith("_") or name in OF_KERAS:
+            continue
+        if inspect.isfunction(value):
+            yield f"{name}{_parameters(value)}"
+        elif isinstance(value, property):
+            yield name
+
+
+def test_the_public_api_is_the_list():
+    found, listed = list(public_api()), LIST.read_text().splitlines()
+    gone, new = [[line for line in a if line not in b] for a, b in ((listed, found), (found, listed))]
+    assert found == listed, f"No longer there: {gone}. Not in the list: {new}. {__doc__.splitlines()[2]}"
+
+
+def test_every_variant_is_public():
+    zoo = importlib.import_module("keras_vit.zoo")
+    made_there = {
+        name for name, thing in vars(zoo).items() if inspect.isfunction(thing) and thing.__module__ == zoo.__name__
+    }
+    constructors = {name for name in made_there if not name.startswith("_")}
+    assert {"ViT", "ViT_B16", "R50_ViT_B16", "DeiT_S16", "AxialViT_B16", "BiT_R50x1", "AxialResNet50"} < constructors
+    assert constructors <= set(dir(importlib.import_module("keras_vit")))
+
+
+if __name__ == "__main__":
+    print("\n".join(public_api()))
