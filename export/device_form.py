@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.export.device_pooling import pooled_tokens, rows
+from keras_vit.export.exportable import check_exportable
 from keras_vit.layers import EncoderBlock
 
 INPUT = "images"
@@ -19,10 +20,10 @@ def device_copy(model):
     """The same model in float32, to be changed for export: 1 / sqrt(d) is in the weights that make the queries.
 
     Raises:
-        ValueError: The model takes pictures of any size, or gives tokens instead of one vector.
+        ValueError: Another backend than TensorFlow; the model takes pictures of any size, or gives tokens instead of
+            one vector.
     """
-    if model.image_size is None:
-        raise ValueError(f"{model.name} takes pictures of any size; say which with model.resized(224).")
+    check_exportable(model, "A .tflite file")
     shape = model.compute_output_shape((1, *model.image_size, 3))
     if len(shape) != 2:
         raise ValueError(

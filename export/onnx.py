@@ -11,6 +11,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from keras_vit.export.exportable import check_exportable
 from keras_vit.export.labels import class_names
 from keras_vit.weights.transfer import copy_weights
 
@@ -79,13 +80,7 @@ def onnx_session(path):
 def _check(model, path):
     if path.suffix != ".onnx":
         raise ValueError(f"Expected the name of a file that ends in .onnx. Received: {path}")
-    if keras.backend.backend() != "tensorflow":
-        raise ValueError(
-            f"ONNX files are written on Keras's TensorFlow backend, but this is {keras.backend.backend()}. Save the "
-            "model as .keras and export it with the environment variable KERAS_BACKEND=tensorflow."
-        )
-    if model.image_size is None:
-        raise ValueError(f"{model.name} takes pictures of any size; say which with model.resized(224).")
+    check_exportable(model, "An ONNX file")
     size = 4 * model.count_params()
     if size > MOST_BYTES:
         raise ValueError(

@@ -6,9 +6,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import keras
 import tensorflow as tf
 
+from keras_vit.export.exportable import check_exportable
 from keras_vit.export.labels import LABELS, class_names
 from keras_vit.export.serving import INPUT as INPUT
 from keras_vit.export.serving import OUTPUT as OUTPUT
@@ -74,13 +74,7 @@ def write_saved_model(model, folder, labels=None) -> Path:
 
 
 def _check(model):
-    if keras.backend.backend() != "tensorflow":
-        raise ValueError(
-            f"A SavedModel is written on Keras's TensorFlow backend, but this is {keras.backend.backend()}. Save the "
-            "model as .keras and export it with the environment variable KERAS_BACKEND=tensorflow."
-        )
-    if model.image_size is None:
-        raise ValueError(f"{model.name} takes pictures of any size; say which with model.resized(224).")
+    check_exportable(model, "A SavedModel")
     shape = model.compute_output_shape((None, *model.image_size, 3))
     if model.num_classes and len(shape) != 2:
         raise ValueError(
