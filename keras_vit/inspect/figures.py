@@ -108,7 +108,7 @@ def head_distances(distances) -> Figure:
     axis = figure.subplots()
     layers = np.arange(1, len(distances) + 1)
     axis.plot(layers, distances, "o", color=ACCENT, alpha=0.6, markersize=5, markeredgewidth=0)
-    axis.set(xlabel="layer", ylabel="mean attention distance, pixels", ylim=(0, None))
+    axis.set(xlabel="layer", ylabel="mean attention distance, pixels", ylim=(0, 1.1 * np.max(distances)))
     axis.xaxis.get_major_locator().set_params(integer=True)
     axis.grid(color="#e4e7eb")
     axis.spines[["top", "right"]].set_visible(False)

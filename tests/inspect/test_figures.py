@@ -48,6 +48,7 @@ def test_distances_and_layers():
     (axis,) = figures.head_distances(distances).axes
     np.testing.assert_array_equal([line.get_ydata() for line in axis.lines], distances.T)
     assert {tuple(line.get_xdata()) for line in axis.lines} == {(1, 2, 3, 4)} and axis.get_ylim()[0] == 0
+    assert axis.get_ylim()[1] > distances.max()
     matrix = np.random.default_rng(0).uniform(0, 1, (4, 4))
     drawn = figures.layer_matrix(matrix).axes[0].images[0]
     np.testing.assert_array_equal(drawn.get_array(), matrix)
