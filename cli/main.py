@@ -19,6 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     from keras_vit_cli.evaluate import Evaluate
     from keras_vit_cli.export import Export
     from keras_vit_cli.few_shot import FewShot
+    from keras_vit_cli.inspect import Inspect
     from keras_vit_cli.preflight import Preflight
     from keras_vit_cli.prepare import Prepare
     from keras_vit_cli.probe import Probe
@@ -38,6 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         "evaluate": Evaluate,
         "few-shot": FewShot,
         "probe": Probe,
+        "inspect": Inspect,
         "export": Export,
         "benchmark": Benchmark,
         "doctor": Doctor,

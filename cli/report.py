@@ -1,8 +1,6 @@
 """The demo's report: one HTML file with its pictures inside, which opens offline."""
 
-import base64
 import html
-import io
 import json
 from dataclasses import asdict
 from importlib import resources
@@ -18,6 +16,7 @@ from keras_vit.inspect import attention_rollout, figures, position_similarity
 from keras_vit.recipes.data import evaluation_batches, open_dataset
 from keras_vit.recipes.reconstruction import reconstruct
 from keras_vit_cli.demo import STARTS
+from keras_vit_cli.inline_picture import figure_tag
 
 PICTURES = 10
 HIDDEN = np.array([253, 186, 116], "uint8")
@@ -42,18 +41,20 @@ def write_report(path: Path, results: dict):
         "summary": html.escape(_summary(results)),
         "warning": _warning(metrics["fast"]),
         "cards": _cards(accuracy, few, metrics),
-        "reconstruction": _picture(_reconstruction_figure(results), "Original, masked and predicted pictures"),
-        "comparison": _picture(
+        "reconstruction": figure_tag(_reconstruction_figure(results), "Original, masked and predicted pictures"),
+        "comparison": figure_tag(
             figures.bars(groups, list(STARTS.values()), "test accuracy, %"), "Test accuracies as bars"
         ),
-        "finetuning": _picture(_finetuning_figure(histories, few, results), "Validation accuracy over fine-tuning"),
-        "pretraining": _picture(
+        "finetuning": figure_tag(_finetuning_figure(histories, few, results), "Validation accuracy over fine-tuning"),
+        "pretraining": figure_tag(
             figures.curves({"loss": (_updates(steps, loss), loss, ("-", figures.ACCENT))}, "cross-entropy"),
             "Loss over pre-training",
         ),
-        "confusion": _picture(figures.confusion_matrix(confusion, results["class_names"]), "Confusion matrix"),
-        "rollout": _picture(_rollout_figure(results, predicted), "Attention rollout over test pictures"),
-        "positions": _picture(figures.similarity_maps(position_similarity(model)), "Similarity of position embeddings"),
+        "confusion": figure_tag(figures.confusion_matrix(confusion, results["class_names"]), "Confusion matrix"),
+        "rollout": figure_tag(_rollout_figure(results, predicted), "Attention rollout over test pictures"),
+        "positions": figure_tag(
+            figures.similarity_maps(position_similarity(model)), "Similarity of position embeddings"
+        ),
         "exports": _exports_table(metrics["exports"]),
         "recipes": "".join(_recipe(name, recipe) for name, recipe in results["recipes"].items()),
         "versions": _versions(),
@@ -162,11 +163,3 @@ def _recipe(name, recipe):
 def _versions():
     names = ("keras_vit", "keras", "tensorflow", "ai-edge-litert")
     return html.escape(", ".join(f"{name} {version(name)}" for name in names) + f"; backend {keras.backend.backend()}")
-
-
-def _picture(figure, description):
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=150)
-    encoded = base64.b64encode(content.getvalue()).decode()
-    width = round(figure.get_figwidth() * 100)
-    return f'<img alt="{html.escape(description)}" width="{width}" src="data:image/png;base64,{encoded}">'

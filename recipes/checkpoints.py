@@ -60,7 +60,7 @@ class Checkpoints(keras.callbacks.Callback):
         A checkpoint that is damaged, by a power cut for example, is named in the log and the one before is taken.
         """
         self.workers = Workers(model.distribute_strategy)
-        states = {"model": _states(model.variables), "optimizer": _states(model.optimizer.variables)}
+        states = {"model": numbered_states(model.variables), "optimizer": numbered_states(model.optimizer.variables)}
         try:
             if self.workers.chief:
                 tf.io.gfile.makedirs(self.folder)
@@ -171,7 +171,7 @@ def open_run(run) -> Checkpoints | None:
     return Checkpoints(run.folder, run.checkpoint_steps, run.keep_checkpoints) if run.folder else None
 
 
-def _states(variables) -> dict:
+def numbered_states(variables) -> dict:
     """Variables of TensorFlow, random generators' states among them, by number: Keras's names hold a count of the
     models in a process.
     """

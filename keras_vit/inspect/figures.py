@@ -102,6 +102,32 @@ def similarity_maps(similarity) -> Figure:
     return figure
 
 
+def head_distances(distances) -> Figure:
+    """The paper's figure 7, right: mean attention distance in pixels of each head, a dot, by layer; (depth, K)."""
+    figure = Figure(figsize=(5.0, 3.4), layout="constrained")
+    axis = figure.subplots()
+    layers = np.arange(1, len(distances) + 1)
+    axis.plot(layers, distances, "o", color=ACCENT, alpha=0.6, markersize=5, markeredgewidth=0)
+    axis.set(xlabel="layer", ylabel="mean attention distance, pixels", ylim=(0, 1.1 * np.max(distances)))
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.grid(color="#e4e7eb")
+    axis.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def layer_matrix(similarity) -> Figure:
+    """Similarity of layers in [0, 1], such as of `layer_similarity`, (depth, depth): the first layer lower left."""
+    figure = Figure(figsize=(4.2, 3.4), layout="constrained")
+    axis = figure.subplots()
+    ends = (0.5, len(similarity) + 0.5)
+    drawn = axis.imshow(similarity, vmin=0, vmax=1, cmap="viridis", origin="lower", extent=(*ends, *ends))
+    axis.set(xlabel="layer", ylabel="layer")
+    for side in (axis.xaxis, axis.yaxis):
+        side.get_major_locator().set_params(integer=True)
+    figure.colorbar(drawn, label="linear CKA")
+    return figure
+
+
 def confusion_matrix(counts, names) -> Figure:
     """How often a picture of class i (row) was called class j (column); (classes, classes) integers."""
     figure = Figure(figsize=(4.6, 4.4), layout="constrained")

@@ -4,12 +4,23 @@ import numpy as np
 from keras import ops
 
 
-def position_similarity(model):
-    """Cosine similarity of each patch's position embedding to all others.
+def position_similarity(model) -> np.ndarray:
+    """Cosine similarity of each patch's position embedding to all others; of several layers', those of the stem.
+
+    Args:
+        model: A `VisionTransformer` whose patches have a position embedding each, learned or of sines and cosines.
 
     Returns:
-        (h, w, h, w) float64 NumPy array in [-1, 1]; [i, j] is the map of the patch in row i, column j.
+        (h, w, h, w) float64 in [-1, 1]; [i, j] is the map of the patch in row i, column j.
+
+    Raises:
+        ValueError: The model adds no positions to its patches.
     """
-    table = ops.convert_to_numpy(model.positions.table).astype("float64")[0, model.prefix_tokens :]  # (h*w, D)
+    if model.positions is None:
+        kind = model.arguments["position_embedding"]
+        raise ValueError(f"{model.name} has no position embeddings to compare. Received: position_embedding={kind!r}")
+    # The patches come last: class token and registers need not have positions.
+    patches = model.grid[0] * model.grid[1]
+    table = ops.convert_to_numpy(model.positions.table).astype("float64")[0, -patches:]  # (h*w, D)
     table /= np.linalg.norm(table, axis=-1, keepdims=True) + 1e-12
     return (table @ table.T).reshape(*model.grid, *model.grid)

@@ -41,3 +41,15 @@ def test_similarity_maps_and_confusion():
     np.testing.assert_array_equal(figure.axes[4].images[0].get_array(), similarity[1, 1])
     figure = figures.confusion_matrix(np.array([[3, 1], [0, 7]]), ["a", "b"])
     assert sorted(text.get_text() for text in figure.axes[0].texts) == ["1", "3", "7"]
+
+
+def test_distances_and_layers():
+    distances = np.random.default_rng(0).uniform(0, 99, (4, 3))
+    (axis,) = figures.head_distances(distances).axes
+    np.testing.assert_array_equal([line.get_ydata() for line in axis.lines], distances.T)
+    assert {tuple(line.get_xdata()) for line in axis.lines} == {(1, 2, 3, 4)} and axis.get_ylim()[0] == 0
+    assert axis.get_ylim()[1] > distances.max()
+    matrix = np.random.default_rng(0).uniform(0, 1, (4, 4))
+    drawn = figures.layer_matrix(matrix).axes[0].images[0]
+    np.testing.assert_array_equal(drawn.get_array(), matrix)
+    assert drawn.get_extent() == [0.5, 4.5, 0.5, 4.5]
