@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -35,7 +36,7 @@ class Describe:
 
 
 def _described(weights) -> dict:
-    if not weights.endswith(".keras"):
+    if not weights.endswith(".keras") and not (Path(weights) / "model.keras").is_file():
         from keras_vit.weights import open_checkpoint
 
         return open_checkpoint(weights).describe()

@@ -5,7 +5,7 @@ import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_vit import AxialResNet, VisionTransformer, load
+from keras_vit import VisionTransformer, load
 from keras_vit.recipes.masked_patch import MaskedPatchModel
 from keras_vit.recipes.recipe import MaskedPatch
 from keras_vit.recipes.run_folder import RECIPE, find_checkpoints
@@ -38,19 +38,16 @@ def open_inspected(weights: str) -> Inspected:
     path = Path(weights)
     if (path / RECIPE).is_file():
         return _of_run(path)
-    kind = _class_name(path)
-    if kind == MaskedPatchModel.__name__:
+    if _class_name(path) == MaskedPatchModel.__name__:
         import keras
 
         masked = keras.saving.load_model(path, compile=False)
         return Inspected(masked.vit, masked, MaskedPatch(target=masked.target))
-    if kind != AxialResNet.__name__:  # which `keras_vit.load` does not take
-        model = load(weights)
-        kind = type(model).__name__
-    if kind != VisionTransformer.__name__:
+    model = load(weights)
+    if not isinstance(model, VisionTransformer):
         raise ValueError(
-            f"{weights} is a {kind}, a ResNet: it has no tokens of patches whose attention and positions could be "
-            "shown. Expected a VisionTransformer. What of a ResNet can be compared are its features: "
+            f"{weights} is a {type(model).__name__}, a ResNet: it has no tokens of patches whose attention and "
+            "positions could be shown. Expected a VisionTransformer. Of a ResNet features can be compared: "
             "keras_vit.inspect.nearest_neighbours(model.features(x), model.features(y))."
         )
     return Inspected(model)

@@ -2,6 +2,7 @@
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 INK, ACCENT, MUTED = "#1f2933", "#c2410c", "#9aa5b1"
 
@@ -109,7 +110,7 @@ def head_distances(distances) -> Figure:
     layers = np.arange(1, len(distances) + 1)
     axis.plot(layers, distances, "o", color=ACCENT, alpha=0.6, markersize=5, markeredgewidth=0)
     axis.set(xlabel="layer", ylabel="mean attention distance, pixels", ylim=(0, 1.1 * np.max(distances)))
-    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.grid(color="#e4e7eb")
     axis.spines[["top", "right"]].set_visible(False)
     return figure
@@ -123,7 +124,7 @@ def layer_matrix(similarity) -> Figure:
     drawn = axis.imshow(similarity, vmin=0, vmax=1, cmap="viridis", origin="lower", extent=(*ends, *ends))
     axis.set(xlabel="layer", ylabel="layer")
     for side in (axis.xaxis, axis.yaxis):
-        side.get_major_locator().set_params(integer=True)
+        side.set_major_locator(MaxNLocator(integer=True))
     figure.colorbar(drawn, label="linear CKA")
     return figure
 

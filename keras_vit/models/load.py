@@ -7,6 +7,7 @@ from pathlib import Path
 import keras
 
 from keras_vit.images import as_size
+from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.bit import BiT
 from keras_vit.models.vit import HEADS, VisionTransformer
 from keras_vit.preprocessing import Preprocessing
@@ -16,9 +17,9 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, *
     """Builds the model that a checkpoint was made for and loads its weights, exactly.
 
     Args:
-        weights: A file (.npz, .safetensors, .keras, .weights.h5), a folder with model.safetensors and config.json,
-            "hf:owner/name" on the Hugging Face hub, or a published name such as "vit/imagenet21k/ViT-B_16", see
-            `keras_vit.weights.published_names()`.
+        weights: A file (.npz, .safetensors, .keras, .weights.h5), a folder with model.safetensors and config.json, the
+            folder of a finished run, whose model.keras is taken, "hf:owner/name" on the Hugging Face hub, or a
+            published name such as "vit/imagenet21k/ViT-B_16", see `keras_vit.weights.published_names()`.
         num_classes: By default those of the file. Another number gives a new head of zeros, and drops the file's hidden
             tanh layer, as the paper does for fine-tuning. 0 for no head.
         weights_image_size: Picture size that the file was trained at, needed only if its grid of positions is not
@@ -29,12 +30,14 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, *
             `VisionTransformer` or `BiT`. One that the weights exclude, such as another width, is an error.
 
     Returns:
-        A `VisionTransformer`, or a `BiT` for a file of a ResNet.
+        A `VisionTransformer`, or a `BiT` for a file of a ResNet; an `AxialResNet` from a .keras file of one.
 
     Raises:
         FileNotFoundError, ValueError, OSError: There is no such checkpoint, it is of no known kind or damaged, or it
             does not fit; the message lists every name and shape that does not.
     """
+    if (Path(weights) / "model.keras").is_file():
+        weights = Path(weights) / "model.keras"
     if str(weights).endswith(".keras"):
         return _load_keras(weights, num_classes, resample, arguments)
     if str(weights).endswith(".weights.h5") and _is_own(weights):
@@ -84,7 +87,7 @@ def _load_keras(weights, num_classes, resample, arguments):
         model = keras.saving.load_model(weights, compile=False)
     except (TypeError, KeyError, zipfile.BadZipFile) as error:  # of Keras, for classes that it does not know
         raise ValueError(f"{weights} cannot be read as a model of keras_vit: {error}") from error
-    if not isinstance(model, (VisionTransformer, BiT)):
+    if not isinstance(model, (VisionTransformer, BiT, AxialResNet)):
         raise ValueError(f"{weights} holds a {type(model).__name__}. Expected a model of keras_vit.")
     size = arguments.pop("image_size", None)
     if any(not _same(model.get_config().get(name), value) for name, value in arguments.items()):
@@ -92,6 +95,8 @@ def _load_keras(weights, num_classes, resample, arguments):
     if num_classes is not None and num_classes != model.num_classes:
         model = model.with_head(num_classes)
     if size is not None and as_size(size) != model.image_size:
+        if isinstance(model, AxialResNet):
+            raise ValueError(f"{weights} is an AxialResNet of {model.image_size} pixels, whose positions fit no other.")
         model = model.resized(size) if isinstance(model, BiT) else model.resized(size, resample or "corners")
     return model
 

@@ -168,3 +168,23 @@ def test_weights_that_save_weights_wrote_load_under_a_named_model(tmp_path):
     bit.save_weights(tmp_path / "bit.weights.h5")
     again = keras_vit.load(tmp_path / "bit.weights.h5", stages=(1,), width_factor=0.5, num_classes=5)
     np.testing.assert_array_equal(again.features(images), bit.features(images))
+
+
+def test_the_folder_of_a_run_is_its_model(trained_toy, tmp_path):
+    model = trained_toy(num_classes=4)
+    model.save(tmp_path / "model.keras")
+    (tmp_path / "recipe.json").write_text("{}")
+    images = np.random.default_rng(0).uniform(-1, 1, (2, *model.image_size, 3)).astype("float32")
+    np.testing.assert_allclose(keras_vit.load(tmp_path)(images), model(images), atol=1e-6)
+    assert keras_vit.load(str(tmp_path), num_classes=7).num_classes == 7
+
+
+def test_an_axial_resnet_comes_back(tmp_path):
+    model = keras_vit.AxialResNet(image_size=32, num_classes=3, stages=(1,), num_heads=2)
+    model.save(tmp_path / "axial.keras")
+    images = np.random.default_rng(0).uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
+    found = keras_vit.load(tmp_path / "axial.keras")
+    np.testing.assert_allclose(found(images), model(images), atol=1e-6)
+    assert keras_vit.load(tmp_path / "axial.keras", num_classes=5).num_classes == 5
+    with pytest.raises(ValueError, match=r"AxialResNet of \(32, 32\) pixels, whose positions fit no other"):
+        keras_vit.load(tmp_path / "axial.keras", image_size=64)
