@@ -1,4 +1,4 @@
-"""The code blocks of README.md and docs/, as a Markdown parser finds them: fenced or indented."""
+"""The code blocks of README.md and docs/, as a Markdown parser finds them, and commands within the text."""
 
 import re
 import shlex
@@ -24,7 +24,7 @@ class Block:
 
 
 def blocks_of(page: Path) -> list[Block]:
-    """All blocks of a page but Sphinx's directives.
+    """All blocks of a page but Sphinx's directives, and commands with arguments within lines.
 
     Raises:
         ValueError: A comment that begins as a mark says neither "run" nor "skip: <why>".
@@ -43,6 +43,9 @@ def blocks_of(page: Path) -> list[Block]:
             line = token.map[0] + (2 if token.type == "fence" else 1)
             found.append(Block(name, line, token.info or "sh", token.content, mark))
         mark = ""
+        for child in token.children or ():
+            if child.type == "code_inline" and re.match(r"(keras-vit \S+|python \S+\.py) [^-]", child.content):
+                found.append(Block(str(page.relative_to(ROOT)), token.map[0] + 1, "sh", child.content, ""))
     return found
 
 

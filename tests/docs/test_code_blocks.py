@@ -18,16 +18,21 @@ from keras_vit_cli.main import main
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 SHELL = [block for block in BLOCKS if block.language in ("sh", "bash") and not block.mark.startswith("skip")]
 PYTHON = [block for block in BLOCKS if block.language == "python" and not block.mark.startswith("skip")]
-RUN_HERE = {"sh", "bash", "python"}
+TRIED = {"sh", "bash", "python", "text"}
 
 
 def test_what_is_not_tried_is_counted():
     """Who adds to these has looked for another way first."""
     skipped = {(block.page, block.mark) for block in BLOCKS if block.mark.startswith("skip")}
-    foreign = [(block.page, block.language) for block in BLOCKS if block.language not in RUN_HERE]
+    foreign = [(block.page, block.language) for block in BLOCKS if block.language not in TRIED]
     assert skipped == set()
     # For phones, whose packages are not here: the page says what was tried.
     assert foreign == [("docs/mobile.md", "kotlin"), ("docs/mobile.md", "kotlin"), ("docs/mobile.md", "swift")]
+
+
+def test_every_result_has_its_command():
+    _, *sections = (ROOT / "docs" / "results.md").read_text().split("\n## ")
+    assert sections and all(re.search(r"^    .*python benchmarks/\w+\.py", text, re.MULTILINE) for text in sections)
 
 
 @pytest.mark.parametrize("page", sorted({block.page for block in PYTHON}))
