@@ -57,6 +57,8 @@ def test_every_public_name_is_explained_with_its_signature(name, site):
     for key in explained:
         entry = re.search(rf'id="{re.escape(module.__name__)}\.{key}">(.*?)</dt>\s*<dd>(.*?)</dd>', page, re.DOTALL)
         assert entry and "sig-paren" in entry[1], key
+        parameters = re.findall(r'class="sig-param">(.*?)</em>', entry[1], re.DOTALL)
+        assert ["*args", "**kwargs"] != [re.sub("<.*?>", "", parameter) for parameter in parameters], key
         assert len(re.sub("<.*?>", "", entry[2])) > 10, key
 
 
@@ -65,6 +67,12 @@ def test_recipes_that_the_pages_import_are_explained(site):
     texts = [(ROOT / "README.md").read_text(), *(file.read_text() for file in (ROOT / "docs").glob("*.md"))]
     imported = set(re.findall(r"from keras_vit\.recipes\.(\w+) import", "\n".join(texts))) - {"configs"}
     assert imported and all(f'id="module-keras_vit.recipes.{name}"' in page for name in imported)
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_links_outside_the_site_lead_to_files(name):
+    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / name).read_text())
+    assert all((ROOT / link).is_file() for link in links), links
 
 
 class Resources(HTMLParser):
