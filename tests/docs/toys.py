@@ -31,7 +31,9 @@ def prepare(folder, data_dir, monkeypatch) -> dict:
     pets.save(folder / "runs" / "pets" / "model.keras")
     (folder / "runs" / "pets" / "labels.txt").write_text("\n".join(CLASSES) + "\n")
     pictures = np.random.default_rng(0).integers(0, 256, (2, 40, 50, 3), "uint8")
-    return {"pictures": pictures, "model": pets}
+    x = pets.preprocess(pictures)
+    y = pets.preprocess(np.random.default_rng(1).integers(0, 256, (5, 40, 50, 3), "uint8"))
+    return {"pictures": pictures, "model": pets, "x": x, "y": y, "classes": [0, 1], "weights": pets.attention_maps(x)}
 
 
 def _refuse(self, address):
@@ -40,7 +42,7 @@ def _refuse(self, address):
 
 def _toy(**arguments):
     model = keras_vit.VisionTransformer(
-        **{"image_size": 32, "patch_size": 16, "depth": 1, "width": 12, "mlp_dim": 24, "num_heads": 3, **arguments}
+        **{"image_size": 32, "patch_size": 16, "depth": 1, "width": 48, "mlp_dim": 24, "num_heads": 3, **arguments}
     )
     random = np.random.default_rng(0)
     for weight in model.weights:
