@@ -9,7 +9,7 @@ CLIENT_LIBRARIES := libegl1 libgles2 libgl1 libglib2.0-0 libsm6 libxext6
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format clean browser web-runtime
+.PHONY: help demo test lint format docs clean browser web-runtime
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,8 +29,13 @@ format: $(READY) ## Mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean: ## Remove the virtual environments and caches; runs/ stays
-	rm -rf .venv $(CLIENT) .pytest_cache .ruff_cache .mypy_cache build *.egg-info
+docs: $(READY) ## Build the guides and the reference: site/index.html
+	$(BIN)/python docs/layout_picture.py
+	$(BIN)/python -m sphinx -EW --keep-going -q -d build/docs docs site
+	@echo "Open $(CURDIR)/site/index.html"
+
+clean: ## Remove the virtual environments, caches and site/; runs/ stays
+	rm -rf .venv $(CLIENT) .pytest_cache .ruff_cache .mypy_cache build site *.egg-info
 
 $(READY): setup.cfg pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "keras_vit needs Python 3.11 or later: make PYTHON=python3.11")'

@@ -18,7 +18,7 @@ class Evaluation:
     a picture without a right class does not count. Of equal logits the first class wins, as in argmax.
 
     Args:
-        num_classes: C.
+        num_classes: Their number, C.
     """
 
     def __init__(self, num_classes: int):

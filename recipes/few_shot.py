@@ -85,7 +85,7 @@ def least_squares(train, labels, test, classes: int, l2: float) -> np.ndarray:
         train: (n, D).
         labels: (n,) in [0, C).
         test: (m, D).
-        classes: C.
+        classes: Their number, C.
         l2: Penalty, above 0.
 
     Returns:

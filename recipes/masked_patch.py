@@ -23,9 +23,10 @@ class MaskedPatchModel(keras.Model):
     Patch embeddings are corrupted before class token and positions are added. The head starts at zeros.
 
     Input: {"images": (B, H, W, 3) float in [-1, 1], "corrupted": (B, M) int32, "source": (B, N) int32}, see
-        `Corruption`.
-    Output: predictions for the corrupted patches, float32: (B, M, 512),
-    (B, M, 16, 512) or (B, M, P * P * 3), see `patch_targets`.
+    `Corruption`.
+
+    Output: predictions for the corrupted patches, float32: (B, M, 512), (B, M, 16, 512) or (B, M, P * P * 3), see
+    `patch_targets`.
 
     Args:
         vit: The `VisionTransformer` to train, without a head; its pooling is not used.

@@ -30,7 +30,7 @@ class Teacher:
             range to the classifier's. By default a `keras_vit` model's own; other models get the student's range.
 
     Attributes:
-        num_classes: C.
+        num_classes: Their number, C.
 
     Raises:
         ValueError: The classifier takes pictures of another size, or does not give one row of classes a picture.

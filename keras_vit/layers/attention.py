@@ -36,7 +36,7 @@ class SelfAttention(keras.layers.Layer):
         looks.
 
     Args:
-        num_heads: K.
+        num_heads: Their number, K.
         dropout: Rate of dropout on the attention weights.
         qk_norm: Whether queries and keys are normalised, each head on its own ("Scaling Vision Transformers to 22
             Billion Parameters", arXiv 2302.05442, section 2.1).

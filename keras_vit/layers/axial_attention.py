@@ -31,7 +31,7 @@ class AxialAttention(keras.layers.Layer):
 
     Args:
         axis: "height" (each column attends within itself) or "width" (each row).
-        num_heads: K.
+        num_heads: Their number, K.
         epsilon: Of the group normalisations.
 
     Raises:

@@ -20,7 +20,7 @@ class EncoderBlock(keras.layers.Layer):
     Input: (B, N, D). Output: (B, N, D), and the attention weights (B, K, N, N) if asked for.
 
     Args:
-        num_heads: K.
+        num_heads: Their number, K.
         mlp_dim: Hidden width of the MLP.
         dropout: Rate after the attention's output projection and after both Dense layers of the MLP.
         attention_dropout: Rate on the attention weights; 0 in every published configuration.

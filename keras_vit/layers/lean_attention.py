@@ -25,7 +25,7 @@ def project_heads(tokens, kernel, bias, num_heads: int):
     Args:
         tokens: (B, N, D).
         kernel, bias: (D, 3D) and (3D,): for queries, keys, values, in this order.
-        num_heads: K.
+        num_heads: Their number, K.
     """
     width = tokens.shape[-1]
 

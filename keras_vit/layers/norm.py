@@ -10,8 +10,8 @@ from keras_vit.layers.remat import named
 class LayerNorm(keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` over the last axis, written as subtract, mean of squares, scale.
 
-    Keras computes x * a + (b - mean * a), which loses digits where |mean| is large against the deviation, the more so
-    in integers; this form does not, is faster on a CPU (docs/results.md) and converts to operations that quantizers
+    Keras computes x * a + (b - mean * a), which loses digits where the mean is large against the deviation, the more
+    so in integers; this form does not, is faster on a CPU (docs/results.md) and converts to operations that quantizers
     know. Statistics are in float32 at least. Epsilon is 1e-6 as in the paper's code (Keras: 1e-3). In training the
     gradient is written out, see `trained_norm`; the numbers are the same.
 

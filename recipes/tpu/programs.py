@@ -20,7 +20,7 @@ class RecipePrograms:
 
     Args:
         recipe: What would be trained.
-        classes: C.
+        classes: Their number, C.
         updates: Of the whole recipe.
         replicas: Devices that train together.
     """

@@ -1,0 +1,59 @@
+"""Sphinx: the pages of this folder, and a reference made of the docstrings. `make docs` builds site/."""
+
+import inspect
+import re
+from importlib.metadata import version as version_of
+
+from sphinx.util.inspect import stringify_signature
+
+project = "keras_vit"
+author = "The keras_vit authors"
+copyright = "The keras_vit authors"
+version = release = version_of("keras_vit")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+highlight_language = "sh"  # of indented blocks, which are commands
+
+# Links to headings, "page.md#heading", are checked as links to pages are.
+myst_heading_anchors = 4
+
+# Names of Keras and TensorFlow in single backticks are code that links nowhere.
+default_role = "py:obj"
+napoleon_use_param = False  # "mean, std:" is one entry of two names
+autodoc_member_order = "bysource"
+autodoc_inherit_docstrings = False
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 100
+
+html_theme = "furo"
+html_title = f"keras_vit {version}"
+html_show_sourcelink = False
+html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
+
+
+def signature_of_constructor(app, what, name, thing, options, signature, returned):
+    """Keras makes its layers in a `__new__` of (*args, **kwargs), where Sphinx looks first."""
+    if what != "class" or thing.__init__ is object.__init__:
+        return None
+    constructor = inspect.signature(thing.__init__)
+    without_self = constructor.replace(parameters=list(constructor.parameters.values())[1:])
+    return stringify_signature(without_self), returned
+
+
+def join_hanging_lines(app, what, name, thing, options, lines):
+    """Of a paragraph such as "Input: (B, N, D), ..." later lines are indented, which would make them a list."""
+    hanging = False
+    for i, line in enumerate(lines):
+        if re.match(r"[A-Z][\w ]*: \S", line):
+            hanging = True
+        elif not line.startswith("  "):
+            hanging = False
+        elif hanging:
+            lines[i] = line.strip()
+
+
+def setup(app):
+    app.connect("autodoc-process-signature", signature_of_constructor)
+    app.connect("autodoc-process-docstring", join_hanging_lines, priority=400)  # before napoleon

@@ -1,0 +1,102 @@
+"""What the pages take as given: weights, pictures, a trained run. All of it is small: their code runs in seconds."""
+
+import socket
+from dataclasses import replace
+
+import keras
+import numpy as np
+from PIL import Image
+
+import keras_vit
+from keras_vit.recipes import configs
+from keras_vit.recipes.configs import digits
+from keras_vit.recipes.recipe_file import write_recipe
+from keras_vit.weights.cache import cache_path
+
+CLASSES = ("cat", "dog")
+
+
+def prepare(folder, data_dir, monkeypatch) -> dict:
+    """Fills the folder in which a page's code runs; returns the names that its code takes as given."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("KERAS_HOME", str(folder / "home"))
+    monkeypatch.setattr(socket.socket, "connect", _refuse)
+    for name in ("fetch_web_runtime", "unpack_web_runtime"):  # LiteRT.js, whose own tests have it
+        monkeypatch.setattr(f"keras_vit.export.web_demo.{name}", lambda *args: None)
+    _pictures(folder)
+    _weights(folder, monkeypatch)
+    _recipes(data_dir, monkeypatch)
+    pets = _toy(num_classes=len(CLASSES))
+    (folder / "runs" / "pets").mkdir(parents=True)
+    pets.save(folder / "runs" / "pets" / "model.keras")
+    (folder / "runs" / "pets" / "labels.txt").write_text("\n".join(CLASSES) + "\n")
+    pictures = np.random.default_rng(0).integers(0, 256, (2, 40, 50, 3), "uint8")
+    x = pets.preprocess(pictures)
+    y = pets.preprocess(np.random.default_rng(1).integers(0, 256, (5, 40, 50, 3), "uint8"))
+    return {"pictures": pictures, "model": pets, "x": x, "y": y, "classes": [0, 1], "weights": pets.attention_maps(x)}
+
+
+def _refuse(self, address):
+    raise ConnectionError(f"The code of the pages must not need a network: {address}")
+
+
+def _toy(**arguments):
+    model = keras_vit.VisionTransformer(
+        **{"image_size": 32, "patch_size": 16, "depth": 1, "width": 48, "mlp_dim": 24, "num_heads": 3, **arguments}
+    )
+    random = np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign(weight + 0.1 * random.standard_normal(weight.shape))
+    return model
+
+
+def _pictures(folder):
+    random = np.random.default_rng(1)
+    for split in ("train", "validation", "test"):
+        for name in CLASSES:
+            place = folder / "pictures" / split / name
+            place.mkdir(parents=True)
+            for i in range(8):
+                Image.fromarray(random.integers(0, 256, (40, 50, 3), "uint8")).save(place / f"{i}.jpg")
+    Image.fromarray(random.integers(0, 256, (40, 50, 3), "uint8")).save(folder / "cat.jpg")
+
+
+def _weights(folder, monkeypatch):
+    """A toy under every name that the pages load: as a file, in the cache of downloads, and instead of the hub's."""
+    weights = _toy(num_classes=1000)
+    for path in (
+        folder / "B_16.npz",
+        cache_path("vit/imagenet21k/ViT-B_16"),
+        cache_path("vit/imagenet21k+imagenet2012/ViT-B_16"),
+    ):
+        keras_vit.weights.save(weights, path)
+    keras_vit.weights.save(weights, folder / "hub")
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **options: str(folder / "hub"))
+
+
+def _recipes(data_dir, monkeypatch):
+    """The recipes that the pages run, with two updates of a toy."""
+
+    def small(recipe):
+        toy = replace(recipe.architecture, depth=1, width=12, mlp_dim=24, num_heads=3)
+        data = replace(recipe.data, dataset="digits", data_dir=data_dir, batch_size=8, cache=False)
+        run = replace(recipe.run, steps_per_execution=1, precision="float32")
+        optimizer = replace(recipe.optimizer, warmup_steps=1)
+        return replace(recipe, architecture=toy, data=data, run=run, optimizer=optimizer, total_steps=2)
+
+    for name in ("MASKED_PATCH", "FINE_TUNE"):
+        monkeypatch.setattr(digits, name, small(getattr(digits, name)))
+    for name in ("digits-masked-patch", "digits-finetune", "cifar10-scratch", "cifar10-masked-patch"):
+        monkeypatch.setitem(configs.RECIPES, name, small(configs.RECIPES[name]))
+
+
+def former_run(folder, monkeypatch):
+    """Goes to the folder, where the recipe of a former run lies."""
+    monkeypatch.chdir(folder)
+    (folder / "runs" / "c10").mkdir(parents=True)
+    write_recipe(configs.RECIPES["cifar10-scratch"], folder / "runs" / "c10" / "recipe.json")
+
+
+def forget():
+    """Frees what a page's code left in Keras."""
+    keras.utils.clear_session()
