@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from goldens import golden_file, golden_io
 
 import keras_vit
 from keras_vit.inspect.rollout import rollout
@@ -12,6 +13,31 @@ def test_rollout_by_hand():
     first, second = (a + np.eye(3)) / 2, (b + np.eye(3)) / 2
     expected = (second @ first)[0, 1:]
     np.testing.assert_allclose(rollout(np.stack([a, b])[None, :, None]), expected[None] / expected.max())
+
+
+def test_equals_loops_over_the_attention_of_hugging_face(tmp_path):
+    """Its attention weights, and ours from its checkpoint, of 64 pixels in patches of 16."""
+    io = golden_io("hf_vit")
+    expected = np.stack([_by_loops(layers) for layers in io["attentions"]])  # (2, 16)
+    np.testing.assert_allclose(rollout(io["attentions"]), expected, atol=1e-5)
+    model = keras_vit.load(golden_file(tmp_path, "hf_vit"), num_heads=3)
+    np.testing.assert_allclose(rollout(model.attention_maps(io["images"])), expected, atol=1e-5)
+
+
+def _by_loops(layers):
+    """Of one picture: (depth, K, N, N) to the shares of the patches."""
+    length = layers.shape[-1]
+    reach = np.eye(length)  # row i: where token i's value comes from
+    for heads in layers:
+        step = np.zeros((length, length))
+        for i in range(length):
+            for j in range(length):
+                step[i, j] = sum(head[i, j] for head in heads) / len(heads) + (i == j)
+            step[i] /= step[i].sum()
+        reach = np.array(
+            [[sum(step[i, k] * reach[k, j] for k in range(length)) for j in range(length)] for i in range(length)]
+        )
+    return reach[0, 1:] / reach[0, 1:].max()
 
 
 def test_heads_are_averaged():
