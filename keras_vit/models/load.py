@@ -1,5 +1,6 @@
 """From a checkpoint to a model: `keras_vit.load`."""
 
+import os
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -36,8 +37,8 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, *
         FileNotFoundError, ValueError, OSError: There is no such checkpoint, it is of no known kind or damaged, or it
             does not fit; the message lists every name and shape that does not.
     """
-    if (Path(weights) / "model.keras").is_file():
-        weights = Path(weights) / "model.keras"
+    if isinstance(weights, str | os.PathLike) and os.path.isfile(os.path.join(weights, "model.keras")):
+        weights = os.path.join(weights, "model.keras")
     if str(weights).endswith(".keras"):
         return _load_keras(weights, num_classes, resample, arguments)
     if str(weights).endswith(".weights.h5") and _is_own(weights):
