@@ -11,12 +11,12 @@ from keras_vit_cli.picture_rows import picture_rows
 
 def attention_rows(vit, shown, labels=None) -> tuple[str, str, str]:
     """Title, text and HTML: pictures, attention rollout and, where it is defined, the one weighted by gradients."""
-    weighted = has_gradient_rollout(vit)
+    why_not = _why_not(vit)
     rows = []
     for i, (name, pixels) in enumerate(zip(shown.names, shown.pixels)):
         image = shown.images[i : i + 1]  # one at a time: attention of large models takes gigabytes
         row = [(pixels, name), (figures.overlay(pixels, attention_rollout(vit, image)[0]), "rollout")]
-        if weighted:
+        if not why_not:
             row.append((figures.overlay(pixels, gradient_rollout(vit, image)[0]), f"for {_answer(vit, image, labels)}"))
         rows.append(row)
     read = "the patches, which the model pools" if reads_patches(vit) or not vit.prefix_tokens else "the class token"
@@ -25,19 +25,15 @@ def attention_rows(vit, shown, labels=None) -> tuple[str, str, str]:
         "and appendix D.8; arXiv 2005.00928. "
     )
     text += (
-        "On the right, weighted by the gradients of the likeliest class: what speaks for it (arXiv 2103.15679)."
-        if weighted
-        else f"Not weighted by gradients: {_why_not(vit)}."
+        f"Not weighted by gradients: {why_not}."
+        if why_not
+        else "On the right, weighted by the gradients of the likeliest class: what speaks for it (arXiv 2103.15679)."
     )
     return "Attention rollout", text, picture_rows(rows)
 
 
-def has_gradient_rollout(vit) -> bool:
-    """Whether `gradient_rollout` is defined for a model."""
-    return not _why_not(vit)
-
-
 def _why_not(vit) -> str:
+    """Why `gradient_rollout` is not defined for a model; "" if it is."""
     reasons = (
         (not vit.num_classes, "the model has no head"),
         (vit.head_distillation is not None, "the model has two heads"),

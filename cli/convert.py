@@ -43,6 +43,14 @@ class Convert:
         names = ("image_size", "weights_image_size", "num_heads", "gelu", "epsilon")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         model = load(self.weights, num_classes=self.num_classes, **given)
-        card = model_card(model, self.output.name, f"Converted from `{self.weights}`; the numbers are the same.")
+        card = model_card(
+            model, self.output.name, f"Converted from `{self.weights}`{_changes(given, self.num_classes)}."
+        )
         for file in save(model, self.output, self.overwrite, card):
             print(f"Wrote {file} ({file.stat().st_size / 1e6:,.1f} MB)")
+
+
+def _changes(given, num_classes):
+    """What the card says was chosen in converting; the numbers of a resized model are others."""
+    chosen = given if num_classes is None else {**given, "num_classes": num_classes}
+    return " with " + ", ".join(f"{name}={value}" for name, value in chosen.items()) if chosen else ""

@@ -16,6 +16,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from keras_vit.export.write_file import write_file
+from keras_vit.home import home
 
 REGISTRY = "https://registry.npmjs.org"
 TIMEOUT_SECONDS = 60
@@ -81,7 +82,7 @@ def registry() -> str:
 
 def cache_folder() -> Path:
     """keras_vit/web in KERAS_HOME, by default in ~/.keras."""
-    return Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser() / "keras_vit" / "web"
+    return home() / "web"
 
 
 def fetch_web_runtime() -> list[Path]:

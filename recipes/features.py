@@ -3,12 +3,12 @@
 import hashlib
 import io
 import json
-import os
 from pathlib import Path
 
 import keras
 import numpy as np
 
+from keras_vit.home import home
 from keras_vit.recipes.data import count_examples, decoded_pictures
 from keras_vit.recipes.data.datasets import PictureDataset
 from keras_vit.recipes.data.examples import read_encoded
@@ -19,7 +19,7 @@ from keras_vit.version import __version__
 
 def cache_folder() -> Path:
     """keras_vit/features in KERAS_HOME, by default in ~/.keras; it may be deleted at any time."""
-    return Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser() / "keras_vit" / "features"
+    return home() / "features"
 
 
 def features_of(

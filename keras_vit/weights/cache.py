@@ -9,6 +9,7 @@ from urllib.error import HTTPError
 
 import keras
 
+from keras_vit.home import home
 from keras_vit.weights.published import FOLDERS, resolve
 
 STALE_SECONDS = 3600
@@ -16,8 +17,7 @@ STALE_SECONDS = 3600
 
 def cache_path(name: str) -> Path:
     """Where a published checkpoint lies once downloaded: keras_vit/<name>.npz in KERAS_HOME, by default in ~/.keras."""
-    home = Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()
-    return home / "keras_vit" / f"{str(name).removesuffix('.npz')}.npz"
+    return home() / f"{str(name).removesuffix('.npz')}.npz"
 
 
 def download(name: str) -> Path:

@@ -2,18 +2,18 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 
 from tensorflow.compiler.xla.service import hlo_pb2
 
+from keras_vit.home import home
 from keras_vit.recipes.tpu import compiler
 from keras_vit.recipes.write_file import write_file
 
 
 def cache_folder() -> Path:
     """keras_vit/preflight in KERAS_HOME, by default in ~/.keras."""
-    return Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser() / "keras_vit" / "preflight"
+    return home() / "preflight"
 
 
 def key_of(program: bytes, *circumstances) -> str:

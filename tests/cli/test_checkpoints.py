@@ -75,7 +75,8 @@ def test_convert_keeps_the_outputs(run, tmp_path):
     status, output, _ = run("convert", golden_file(tmp_path, "hf_deit"), tmp_path / "x.keras", "--num-heads", 3)
     assert status == 0 and output.startswith(f"Wrote {tmp_path / 'x.keras'} (") and output.count("\n") == 2
     assert run("convert", tmp_path / "x.keras", tmp_path / "deit")[1].count("Wrote") == 4
-    assert "x.keras`; the numbers are the same" in (tmp_path / "deit" / "model_card.md").read_text()
+    assert "x.keras`.\n" in (tmp_path / "deit" / "model_card.md").read_text()
+    assert "with num_heads=3." in (tmp_path / "x.model_card.md").read_text()
     for file in (tmp_path / "x.keras", tmp_path / "deit"):
         np.testing.assert_allclose(keras_vit.load(file)(io["images"]), io["logits"], atol=1e-4)
 

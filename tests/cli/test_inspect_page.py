@@ -6,7 +6,7 @@ import re
 import keras
 import numpy as np
 import pytest
-from browser_page import chromium
+from browser import chromium
 from PIL import Image
 from scenes import scene
 from selenium.webdriver.common.action_chains import ActionChains

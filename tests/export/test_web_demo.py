@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
-from browser_page import SECONDS, answer, await_answer, chromium, failure, opened, overlay
+from browser import chromium
+from browser_page import SECONDS, answer, await_answer, failure, opened, overlay
 from PIL import Image
 from scenes import encoded, scene
 from selenium.webdriver.common.by import By

@@ -1,31 +1,10 @@
-"""A page of the web demo in headless Chromium, as its tests drive it."""
-
-import shutil
+"""A page of the web demo in a browser, as its tests use it."""
 
 import numpy as np
-import pytest
-from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
-OPTIONS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
---disable-component-update --disable-sync --window-size=1100,1400 --use-fake-device-for-media-stream
---use-fake-ui-for-media-stream --enable-unsafe-webgpu --use-webgpu-adapter=swiftshader --enable-features=Vulkan"""
 SECONDS = 60
-
-
-def chromium(profile):
-    """A driver; the caller quits it. `profile` is an empty folder."""
-    paths = [shutil.which(name) for name in ("chromium", "chromedriver")]
-    if not all(paths):
-        pytest.fail("These tests need Chromium: apt-get install chromium chromium-driver (or `make browser` as root).")
-    options = webdriver.ChromeOptions()
-    options.binary_location = paths[0]
-    for option in [*OPTIONS.split(), f"--user-data-dir={profile}"]:
-        options.add_argument(option)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(paths[1]))
-    return driver
 
 
 def opened(browser, address):
