@@ -61,9 +61,8 @@ class Pictures(tfds.core.GeneratorBasedBuilder, skip_registration=True):
 
 def kept_here(tree: PictureTree, split: str, known, folder: epath.Path) -> Iterator[tuple[str, dict]]:
     """Yields name and example of every picture that is kept, then writes the reports of the others."""
-    path, left_out, kept = tree.split_path(split), [], 0
-    names = (name for folder_name in tree.classes[split] for name in files(folder_name, path))
-    for outcome, name, result in in_threads(examine, names, path, known):
+    left_out, kept = [], 0
+    for outcome, name, result in _examined(tree, split, known):
         if outcome == KEPT:
             kept += 1
             yield name, result
@@ -72,7 +71,21 @@ def kept_here(tree: PictureTree, split: str, known, folder: epath.Path) -> Itera
     write_left_out(left_out, split, folder)
     if not kept:
         first = "".join(f", first {name} ({', '.join(map(str, result))})" for _, name, result in left_out[:1])
-        raise ValueError(f"No picture of {path} is left. Left out: {len(left_out):,}{first}.")
+        raise ValueError(f"No picture of {tree.split_path(split)} is left. Left out: {len(left_out):,}{first}.")
+
+
+def report_here(tree: PictureTree, known: dict[str, KnownPictures], folder: epath.Path):
+    """Writes the reports of every split, and nothing else."""
+    for split in tree.classes:
+        found = _examined(tree, split, known.get(split))
+        write_left_out([one for one in found if one[0] != KEPT], split, folder)
+
+
+def _examined(tree, split, known):
+    """What `examine` returns, of every file of a split."""
+    path = tree.split_path(split)
+    names = (name for folder_name in tree.classes[split] for name in files(folder_name, path))
+    return in_threads(examine, names, path, known)
 
 
 def write(builder: Pictures, shard_megabytes: float, beam_runner: str | None = None, beam_options=None):

@@ -33,7 +33,10 @@ def fingerprint(picture: Image.Image) -> np.ndarray:
 
     Raises:
         OSError, ValueError, SyntaxError and others of Pillow's: The file is damaged.
+        ValueError: Its pixels are floats, whose black and white nobody says.
     """
+    if picture.mode == "F":
+        raise ValueError("the pixels are floats, of unknown range; save it with 8 or 16 bits")
     picture.draft("L", (4 * PIXELS, 4 * PIXELS))
     if picture.mode.startswith("I"):  # 16 bits: `convert` would clip at 255
         picture = Image.fromarray(np.clip(np.asarray(picture, "float64") / 257, 0, 255).astype("uint8"))
@@ -42,6 +45,15 @@ def fingerprint(picture: Image.Image) -> np.ndarray:
     both = np.stack([lowest, lowest * SIGNS_OF_MIRRORED]).reshape(2, -1)  # (2, 256)
     bits = both > np.median(both, axis=-1, keepdims=True)
     return np.packbits(bits, axis=-1).view("uint64")  # (2, W)
+
+
+def check_threshold(bits: int):
+    """Raises ValueError for a number of different bits that tells no copies from others."""
+    if not 0 <= bits <= 128:
+        raise ValueError(
+            f"The threshold is {bits} bits, but must be in [0, 128]: hashes have 256 bits, and those of any two "
+            f"pictures differ in about 128. {THRESHOLD_BITS} is the measured choice."
+        )
 
 
 class KnownPictures:
@@ -60,11 +72,7 @@ class KnownPictures:
     """
 
     def __init__(self, names: Iterable[str], hashes: np.ndarray, threshold_bits: int = THRESHOLD_BITS):
-        if not 0 <= threshold_bits <= 128:
-            raise ValueError(
-                f"The threshold is {threshold_bits} bits, but must be in [0, 128]: hashes have 256 bits, and those of "
-                f"any two pictures differ in about 128. {THRESHOLD_BITS} is the measured choice."
-            )
+        check_threshold(threshold_bits)
         self.names = list(names)
         self.words = np.ascontiguousarray(np.transpose(hashes))  # (W, P): one word of all pictures at a time
         self.threshold_bits = threshold_bits

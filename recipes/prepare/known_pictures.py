@@ -5,11 +5,11 @@ import os
 import numpy as np
 from PIL import Image
 
-from keras_vit.recipes.data import decoded_pictures
 from keras_vit.recipes.data.datasets import count_examples, open_dataset
+from keras_vit.recipes.data.examples import decoded_once
 from keras_vit.recipes.data.folders import files_below
 from keras_vit.recipes.prepare.duplicates import KnownPictures, fingerprint
-from keras_vit.recipes.prepare.picture_files import KEPT, hashed, in_threads
+from keras_vit.recipes.prepare.picture_files import KEPT, UNREADABLE, hashed, in_threads
 from keras_vit.recipes.recipe import Data
 
 
@@ -23,7 +23,7 @@ def known_pictures(sources: tuple[str, ...], threshold_bits: int, data_dir: str 
         data_dir: See `Data`.
 
     Returns:
-        The KnownPictures, and what `picture_files.hashed` returned for pictures that cannot be read.
+        The KnownPictures, and (UNREADABLE, name, (error,)) of each picture that cannot be read.
 
     Raises:
         ValueError: A data set or split is unknown, or a source has no pictures.
@@ -31,30 +31,37 @@ def known_pictures(sources: tuple[str, ...], threshold_bits: int, data_dir: str 
     names, hashes, unreadable = [], [], []
     for source in sources:
         before = len(names)
-        if source.startswith("folder:"):
-            path = os.path.expanduser(source.removeprefix("folder:"))
-            for outcome, name, result in in_threads(hashed, files_below(path), path):
-                if outcome == KEPT:
-                    names.append(f"{path}/{name}")
-                    hashes.append(result)
-                else:
-                    unreadable.append((outcome, f"{path}/{name}", result))
-        else:
-            for name, words in _of_dataset(source, data_dir):
+        found = _of_folder(source) if source.startswith("folder:") else _of_dataset(source, data_dir)
+        for outcome, name, result in found:
+            if outcome == KEPT:
                 names.append(name)
-                hashes.append(words)
+                hashes.append(result)
+            else:
+                unreadable.append((outcome, name, result))
         if len(names) == before:
             raise ValueError(f"There are no pictures in {source} to compare with.")
     return KnownPictures(names, np.array(hashes), threshold_bits), unreadable
 
 
+def _of_folder(source):
+    """As `picture_files.hashed`, of every picture at any depth."""
+    path = os.path.expanduser(source.removeprefix("folder:"))
+    for outcome, name, result in in_threads(hashed, files_below(path), path):
+        yield outcome, f"{path}/{name}", result
+
+
 def _of_dataset(source, data_dir):
-    name, _, split = source.partition("@")
+    """The same of a data set's split; names have the pictures' numbers in it."""
+    place, at, split = source.rpartition("@")
+    if not at or "/" in split:  # an @ of the path
+        place, split = source, ""
     split = split or "test"
-    dataset = open_dataset(Data(dataset=name, data_dir=data_dir))
+    dataset = open_dataset(Data(dataset=place, data_dir=data_dir))
     count_examples(dataset, split)  # says which splits there are
-    number = 0
-    for pictures, _ in decoded_pictures(dataset, split, 256):
-        for picture in pictures:
-            yield f"{name}@{split} {number}", fingerprint(Image.fromarray(picture))[0]
-            number += 1
+    pictures = decoded_once(dataset, dataset.read(split)).as_numpy_iterator()
+    for number, (_, picture, _) in enumerate(pictures):
+        name = f"{place}@{split} {number}"
+        if picture.size:
+            yield KEPT, name, fingerprint(Image.fromarray(picture))[0]
+        else:
+            yield UNREADABLE, name, ("cannot be decoded",)

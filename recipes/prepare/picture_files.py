@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
+import numpy as np
 import tensorflow as tf
 from PIL import Image, UnidentifiedImageError
 
@@ -22,7 +23,7 @@ def examine(name: str, path: str, known: KnownPictures | None = None):
     Returns:
         (KEPT, name, example), (UNREADABLE, name, (error,)), or (DUPLICATE, name, (known picture, bits that differ,
         whether it is mirrored)). The example's image is the file as it is if that is a JPEG or PNG file, else the
-        (first) picture in it as PNG; its label is the folder's name.
+        (first) picture in it as PNG, with 16 bits if it has more than 8; its label is the folder's name.
     """
 
     def outcome():
@@ -76,6 +77,13 @@ def _encoded(content):
     with Image.open(io.BytesIO(content)) as picture:
         if picture.format in ("JPEG", "MPO", "PNG"):  # MPO: a JPEG file with a second picture behind the first
             return content
+        if picture.mode not in PNG_MODES:
+            # `convert` would clip whole numbers of more than 8 bits at 255.
+            picture = _of_16_bits(picture) if picture.mode.startswith("I") else picture.convert("RGB")
         png = io.BytesIO()
-        (picture if picture.mode in PNG_MODES else picture.convert("RGB")).save(png, "PNG")
+        picture.save(png, "PNG")
         return png.getvalue()
+
+
+def _of_16_bits(picture):
+    return Image.fromarray(np.clip(np.asarray(picture), 0, 65535).astype("uint16"))

@@ -13,14 +13,14 @@ from dataclasses import replace
 import tensorflow_datasets as tfds
 from etils import epath
 
-from keras_vit.recipes.prepare.builder import Pictures, kept_here, write
-from keras_vit.recipes.prepare.duplicates import THRESHOLD_BITS
+from keras_vit.recipes.prepare.builder import Pictures, report_here, write
+from keras_vit.recipes.prepare.duplicates import THRESHOLD_BITS, check_threshold
 from keras_vit.recipes.prepare.known_pictures import known_pictures
 from keras_vit.recipes.prepare.left_out import Counts, count_left_out, write_left_out
 from keras_vit.recipes.prepare.picture_tree import open_tree
 
-# The presence of one of them says that a folder was written here and may be replaced.
-MARKS = ("dataset_info.json", "unreadable-*.csv")
+# Always written: its presence says that a folder was made here and may be replaced.
+MARK = "unreadable-*.csv"
 
 
 def prepare(
@@ -43,12 +43,11 @@ def prepare(
         What became of each split's pictures.
 
     Raises:
-        ValueError: The source is not laid out as expected, a test set is unknown, the output exists, or no picture is
-            left.
+        ValueError: An argument is out of range, the source is not laid out as expected, a test set is unknown, the
+            output exists, or no picture is left (after a dry run the lists say so).
         ImportError: A runner is named and Apache Beam is missing.
     """
-    if shard_megabytes <= 0:
-        raise ValueError(f"A shard cannot have {shard_megabytes} megabytes; 100 to 500 suit most storage.")
+    _check_arguments(threshold_bits, shard_megabytes, beam_runner, beam_options)
     tree = open_tree(_absolute(source), train_split if flat else None)
     if against and train_split not in tree.classes:
         raise ValueError(
@@ -70,9 +69,7 @@ def prepare(
         elif beam_runner:
             report_with_beam(tree, known, folder, beam_runner, beam_options)
         else:
-            for split in tree.classes:
-                for _ in kept_here(tree, split, known.get(split), folder):
-                    pass
+            report_here(tree, known, folder)
         if unreadable:
             write_left_out(unreadable, "against", folder)
     counts = {split: count_left_out(split, target) for split in tree.classes}
@@ -85,6 +82,17 @@ def prepare(
     }
 
 
+def _check_arguments(threshold_bits, shard_megabytes, beam_runner, beam_options):
+    check_threshold(threshold_bits)
+    if shard_megabytes <= 0:
+        raise ValueError(f"A shard cannot have {shard_megabytes} megabytes; 100 to 500 suit most storage.")
+    if beam_options and not beam_runner:
+        raise ValueError(
+            f"Options of Beam ({' '.join(beam_options)}) without a runner: name one with --beam-runner, or leave them "
+            "out to work in this process."
+        )
+
+
 def _absolute(path):
     return path.rstrip("/") if "://" in path else os.path.abspath(os.path.expanduser(path))
 
@@ -94,7 +102,7 @@ def _check_replaceable(folder, overwrite):
         return
     if not overwrite:
         raise ValueError(f"{folder} exists already. Choose another output, or --overwrite it.")
-    if not any(any(folder.glob(mark)) for mark in MARKS):
+    if not any(folder.glob(MARK)):
         raise ValueError(f"{folder} holds something else than prepared pictures and is left alone. Choose another one.")
 
 

@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tensorflow_datasets as tfds
 from PIL import Image
 from scenes import encoded, opened, scene
@@ -138,6 +139,8 @@ def test_wrong_input_is_refused_before_anything_is_written(source, tmp_path):
         ({"against": (f"folder:{tmp_path}/nowhere",)}, "There are no pictures in folder:"),
         ({"against": ("no_such_set@test",)}, "knows no data set 'no_such_set'"),
         ({"shard_megabytes": 0}, "cannot have 0 megabytes"),
+        ({"threshold_bits": 200, "against": ("no_such_set@test",)}, "threshold is 200 bits"),  # before anything slow
+        ({"beam_options": ("no_auth",)}, r"\(no_auth\) without a runner: name one with --beam-runner"),
         ({"source": str(train), "flat": True, "train_split": "all"}, "'all' .* needs another name"),
         ({"source": str(train), "flat": True, "train_split": "train-1"}, "'train-1' .* needs another name"),
     ]
@@ -154,9 +157,12 @@ def test_older_results_are_replaced_only_on_demand_and_others_never(source, tmp_
         prepare(str(source), str(out))
     prepare(str(source), str(out), overwrite=True)
     assert len(examples(out, "train")) == 14
-    with pytest.raises(ValueError, match="holds something else"):
-        prepare(str(source), str(source), overwrite=True)
-    assert sorted(os.listdir(tmp_path)) == ["out", "pictures"]
+    (tmp_path / "digits").mkdir()
+    (tmp_path / "digits" / "dataset_info.json").write_text("{}")  # another's data set of TensorFlow Datasets
+    for other in (source, tmp_path / "digits"):
+        with pytest.raises(ValueError, match="holds something else"):
+            prepare(str(source), str(other), overwrite=True)
+    assert sorted(os.listdir(tmp_path)) == ["digits", "out", "pictures"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("disk full")])
@@ -182,6 +188,10 @@ def test_a_split_without_pictures_is_an_error(tmp_path):
     with pytest.raises(ValueError, match=r"No picture of .*train is left. Left out: 1, first cat/1.jpg \(no picture"):
         prepare(str(tmp_path / "pictures"), str(tmp_path / "out"))
     assert os.listdir(tmp_path) == ["pictures"]
+    for name, runner in (("here", None), ("there", "DirectRunner")):
+        counts = prepare(str(tmp_path / "pictures"), str(tmp_path / name), dry_run=True, beam_runner=runner)
+        assert counts["train"].unreadable == 1
+        assert rows(tmp_path / name / "unreadable-train.csv") == [["cat/1.jpg", "no picture of a known format"]]
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "CMYK", "I;16", "LA"])
@@ -199,6 +209,41 @@ def test_kinds_of_pictures_are_kept(mode, tmp_path):
         same = picture.convert("RGB") if mode == "CMYK" else picture
         assert outcome == KEPT and opened(example["image"]).format == "PNG"
         np.testing.assert_array_equal(np.asarray(opened(example["image"])), np.asarray(same))
+
+
+@pytest.mark.parametrize("mode,most", [("I", 65535), ("I;16B", 65535), ("F", 1.0)])
+def test_more_than_8_bits_become_16_and_floats_are_refused(mode, most, tmp_path):
+    (tmp_path / "cat").mkdir()
+    values = np.random.default_rng(0).uniform(0, most, (40, 50))
+    values[0, :2] = (-5, 70_000) if mode == "I" else values[0, :2]
+    values = values.astype({"I": "int32", "I;16B": ">u2", "F": "float32"}[mode])
+    picture = Image.frombytes(mode, (50, 40), values.tobytes()) if mode == "I;16B" else Image.fromarray(values)
+    assert picture.mode == mode
+    (tmp_path / "cat" / "1").write_bytes(encoded(picture, "TIFF"))
+    outcome, _, result = examine("cat/1", str(tmp_path))
+    if mode == "F":
+        assert outcome == UNREADABLE and "the pixels are floats" in result[0]
+        return
+    found = tf.io.decode_png(result["image"], dtype=tf.uint16)[..., 0]
+    np.testing.assert_array_equal(found, np.clip(values, 0, 65535))
+
+
+def test_numbers_of_known_pictures_count_corrupt_ones(tmp_path):
+    folder = tmp_path / "with@sign"
+    contents = [encoded(scene(i), "PNG") for i in range(3)]
+    contents[1] = b"no picture"
+    features = tfds.features.FeaturesDict(
+        {"image": tfds.features.Image(encoding_format="png"), "label": tfds.features.ClassLabel(names=["cat"])}
+    )
+    examples = [(i, {"image": io.BytesIO(content), "label": 0}) for i, content in enumerate(contents)]
+    tfds.dataset_builders.store_as_tfds_dataset(
+        "scenes", "1.0.0", features, {"test": examples}, data_dir=folder, disable_shuffling=True
+    )
+    place = f"tfrecord:{folder}/scenes/1.0.0"
+    for source in (place, f"{place}@test"):
+        known, unreadable = known_pictures((source,), 60)
+        assert known.names == [f"{place}@test 0", f"{place}@test 2"]
+        assert unreadable == [(UNREADABLE, f"{place}@test 1", ("cannot be decoded",))]
 
 
 def test_known_pictures_of_folders_and_data_sets(source, data_dir):
