@@ -1,5 +1,7 @@
 """What a finished run leaves in its folder: the model, the names of its classes, its figures."""
 
+import csv
+import io
 import json
 import os
 import tempfile
@@ -10,14 +12,14 @@ import tensorflow as tf
 from keras_vit.recipes.card import CARD, run_card
 from keras_vit.recipes.data import class_names, open_dataset
 from keras_vit.recipes.fit import evaluate, pretrain, train
+from keras_vit.recipes.logs import LOG
 from keras_vit.recipes.recipe import MaskedPatch
-from keras_vit.recipes.run_folder import claim_folder
+from keras_vit.recipes.run_folder import METRICS, check_same_run
 from keras_vit.recipes.workers import Workers
 from keras_vit.recipes.write_file import write_file
 
 MODEL = "model.keras"
 LABELS = "labels.txt"
-METRICS = "metrics.json"
 
 
 def run(recipe) -> dict[str, float]:
@@ -32,7 +34,7 @@ def run(recipe) -> dict[str, float]:
     if isinstance(recipe, MaskedPatch):
         masked, history = pretrain(recipe)
         model, names = masked.vit, None
-        metrics = {name: values[-1] for name, values in history.items()}
+        metrics = {name: values[-1] for name, values in history.items()} or _logged(recipe.run.folder)
     else:
         model, _ = train(recipe)
         names = class_names(open_dataset(recipe.data))
@@ -50,7 +52,7 @@ def finished(recipe) -> dict[str, float]:
     """
     file = os.path.join(recipe.run.folder, METRICS)
     if tf.io.gfile.exists(file):
-        claim_folder(recipe)  # is it this recipe's?
+        check_same_run(recipe)
         with tf.io.gfile.GFile(file) as content:
             return json.load(content)
     print(f"\n== {recipe.run.folder}")
@@ -70,3 +72,10 @@ def write_results(recipe, model, metrics: dict, names=None):
         write_file(os.path.join(folder, LABELS), "".join(f"{name}\n" for name in names))
     write_file(os.path.join(folder, CARD), run_card(model, recipe, metrics))
     write_file(os.path.join(folder, METRICS), json.dumps(metrics, indent=2) + "\n")
+
+
+def _logged(folder):
+    """The last line of the log, of a run whose last step was done before."""
+    with tf.io.gfile.GFile(os.path.join(folder, LOG)) as content:
+        *_, last = csv.DictReader(io.StringIO(content.read()))
+    return {name: float(value) for name, value in last.items() if value and name not in ("epoch", "step")}

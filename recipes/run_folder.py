@@ -1,4 +1,4 @@
-"""A run's folder: whose it is, and what checkpoints are in it."""
+"""A run's folder: whose it is, and what is in it."""
 
 import os
 import re
@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras_vit.recipes.recipe_file import read_recipe, write_recipe
 
 RECIPE = "recipe.json"
+METRICS = "metrics.json"  # of a run that is finished
 # Fields of `run`, and of `data`, that decide what is computed; the others may change when a run is resumed.
 OF_RUN = ("seed", "precision")
 PLACES = ("data_dir", "service", "cache")
@@ -22,15 +23,15 @@ def claim_folder(recipe, chief: bool = True):
         chief: Whether this process is the one of the run that writes.
 
     Raises:
-        ValueError: There are checkpoints already and the recipe does not say resume, or it is another recipe's folder.
+        ValueError: A former run is there and the recipe does not say resume, or it is another recipe's.
         OSError: The folder cannot be read or written.
     """
     run = recipe.run
     file = os.path.join(run.folder, RECIPE)
     try:
         _check_writable(run.folder)
-        if find_checkpoints(run.folder):
-            _check(recipe, file)
+        if find_checkpoints(run.folder) or tf.io.gfile.exists(os.path.join(run.folder, METRICS)):
+            check_same_run(recipe)
         elif chief:
             write_recipe(recipe, file)
     except (tf.errors.OpError, OSError) as error:
@@ -69,11 +70,11 @@ def _check_writable(folder):
     tf.io.gfile.remove(trial)
 
 
-def _check(recipe, file):
+def check_same_run(recipe):
+    """Raises ValueError unless the run in the recipe's folder is its own and it says resume; writes nothing."""
+    file = os.path.join(recipe.run.folder, RECIPE)
     if not recipe.run.resume:
-        raise ValueError(
-            f"{recipe.run.folder} has checkpoints of a former run. Go on with resume=True, or choose another folder."
-        )
+        raise ValueError(f"{recipe.run.folder} holds a former run. Go on with resume=True, or choose another folder.")
     former = read_recipe(file)
     if type(former) is not type(recipe):
         raise ValueError(

@@ -5,12 +5,15 @@ pictures, then train on all of them, three times.
 import json
 import os
 from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
 
 import numpy as np
 
 from keras_vit.recipes import results
 from keras_vit.recipes.recipe import Supervised
 from keras_vit.recipes.write_file import write_file
+
+Metric = Literal["accuracy", "top5"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Sweep:
         learning_rates: To try; the paper's for its data sets.
         tuning_split, held_out_split: Of the training pictures, in TensorFlow Datasets' notation.
         seeds: Of the final runs.
-        metric: That decides, the larger the better.
+        metric: That decides, the larger the better; "top5" is of more than 5 classes.
     """
 
     recipe: Supervised = field(default_factory=Supervised)
@@ -33,24 +36,28 @@ class Sweep:
     tuning_split: str = "train[:98%]"
     held_out_split: str = "train[98%:]"
     seeds: tuple[int, ...] = (0, 1, 2)
-    metric: str = "accuracy"
+    metric: Metric = "accuracy"
 
 
 def sweep(plan: Sweep) -> dict:
     """Runs a sweep.
 
     Returns:
-        "tried": held-out metric by learning rate; "learning_rate": the best; "test": metric of each seed; "mean" and
-        "deviation" (of a sample; 0.0 of a single seed).
+        "tried": held-out metric by learning rate, None of a rate that diverged; "learning_rate": the best; "test":
+        metric of each seed; "mean" and "deviation" (of a sample; 0.0 of a single seed).
 
     Raises:
-        ValueError: The recipe names no folder, there is nothing to try, or the folder is of another recipe's runs.
+        ValueError: The recipe names no folder, there is nothing to try, the metric is unknown, or the folder is of
+            another recipe's runs.
+        FloatingPointError: All rates diverged.
     """
     folder = plan.recipe.run.folder
     if not folder:
         raise ValueError("A sweep needs a place for its runs and its table: set run.folder.")
     if not plan.learning_rates or not plan.seeds:
         raise ValueError(f"A sweep needs learning_rates and seeds. Received: {plan.learning_rates} and {plan.seeds}")
+    if plan.metric not in get_args(Metric):
+        raise ValueError(f"`metric` must be one of {', '.join(get_args(Metric))}. Received: {plan.metric!r}")
     held_out = replace(
         plan.recipe.data,
         train_split=plan.tuning_split,
@@ -60,12 +67,16 @@ def sweep(plan: Sweep) -> dict:
     tried = {}
     for rate in plan.learning_rates:
         recipe = _with(plan.recipe, f"{folder}/rate-{rate:g}", rate, plan.recipe.run.seed)
-        tried[rate] = results.finished(replace(recipe, data=held_out))[plan.metric]
-    best = max(tried, key=tried.get)
-    test = {
-        seed: results.finished(_with(plan.recipe, f"{folder}/seed-{seed}", best, seed))[plan.metric]
-        for seed in plan.seeds
-    }
+        try:
+            tried[rate] = _figure(replace(recipe, data=held_out), plan.metric)
+        except FloatingPointError as error:  # the edge is what the larger rates are there to find
+            print(f"Learning rate {rate:g} diverged: {error}")
+            tried[rate] = None
+    converged = {rate: value for rate, value in tried.items() if value is not None}
+    if not converged:
+        raise FloatingPointError(f"All learning rates diverged: {plan.learning_rates}. Try smaller ones.")
+    best = max(converged, key=converged.get)
+    test = {seed: _figure(_with(plan.recipe, f"{folder}/seed-{seed}", best, seed), plan.metric) for seed in plan.seeds}
     values = list(test.values())
     outcome = {
         "tried": tried,
@@ -80,11 +91,19 @@ def sweep(plan: Sweep) -> dict:
 
 def table(outcome: dict, metric: str = "accuracy") -> str:
     """The outcome of `sweep` as a table in Markdown, in percent."""
-    rows = [f"| learning rate {rate:g}, held out | {value:.2%} |" for rate, value in outcome["tried"].items()]
+    shown = {rate: "diverged" if value is None else f"{value:.2%}" for rate, value in outcome["tried"].items()}
+    rows = [f"| learning rate {rate:g}, held out | {value} |" for rate, value in shown.items()]
     rows += [f"| seed {seed}, test | {value:.2%} |" for seed, value in outcome["test"].items()]
     best = f"**learning rate {outcome['learning_rate']:g}, test**"
     rows.append(f"| {best} | **{outcome['mean']:.2%} ± {outcome['deviation']:.2%}** |")
     return "\n".join([f"| | {metric} |", "|---|---|", *rows])
+
+
+def _figure(recipe, metric):
+    figures = results.finished(recipe)
+    if metric not in figures:
+        raise ValueError(f"The runs have no figure {metric!r}, but {', '.join(figures)}. Choose another metric.")
+    return figures[metric]
 
 
 def _with(recipe, folder, learning_rate, seed):

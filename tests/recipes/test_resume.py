@@ -56,14 +56,14 @@ def everything(model):
     return [np.asarray(variable) for variable in (*model.variables, *model.optimizer.variables)]
 
 
-@pytest.mark.parametrize("step,saved", [(4, None), (22, 16), (30, 24)])
-def test_pretraining_after_a_power_cut(pretraining, tmp_path, step, saved):
+def test_pretraining_after_a_power_cut(pretraining, tmp_path):
     whole = replace(pretraining, run=replace(pretraining.run, folder=None))
     expected = everything(fit.pretrain(whole)[0])
     with pytest.raises(ConnectionAbortedError):
-        fit.pretrain(pretraining, [Interruption(step, power_cut)])
+        fit.pretrain(pretraining, [Interruption(30, power_cut)])
     latest = tf.train.latest_checkpoint(pretraining.run.folder)
-    assert latest == (saved and str(tmp_path / "run" / f"step-{saved}"))
+    assert latest == str(tmp_path / "run" / "step-24")
+    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["total_steps"] == 36
     model, history = fit.pretrain(resumed(pretraining))
     for value, wanted in zip(everything(model), expected):
         np.testing.assert_array_equal(value, wanted)
@@ -93,28 +93,3 @@ def test_finetuning_after_sigterm(pretraining, tmp_path, capsys):
     again, history = fit.train(resumed(recipe), vit)
     assert history == {}
     np.testing.assert_array_equal(again.head.kernel, model.head.kernel)
-
-
-def test_a_used_folder_is_refused_unless_resumed_by_the_same_recipe(pretraining, tmp_path):
-    short = replace(pretraining, total_steps=8)
-    fit.pretrain(short)
-    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["total_steps"] == 8
-    with pytest.raises(ValueError, match="has checkpoints of a former run. Go on with resume=True"):
-        fit.pretrain(short)
-    with pytest.raises(ValueError, match="recipe of another run; it differs in optimizer.learning_rate.*, total_steps"):
-        fit.pretrain(resumed(replace(short, total_steps=9, optimizer=Optimizer())))
-
-
-def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(pretraining, tmp_path, monkeypatch):
-    def full_disk(*args, **kwargs):
-        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
-
-    def fill():
-        monkeypatch.setattr(tf.train.CheckpointManager, "save", full_disk)
-
-    with pytest.raises(OSError, match="No space left on device.*The last good checkpoint is .*step-8"):
-        fit.pretrain(pretraining, [Interruption(10, fill)])
-    assert tf.train.latest_checkpoint(pretraining.run.folder).endswith("step-8")
-    monkeypatch.undo()
-    model, _ = fit.pretrain(resumed(pretraining))
-    assert model.optimizer.iterations == 36

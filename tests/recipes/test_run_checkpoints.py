@@ -242,7 +242,7 @@ def test_whose_folder_it_is(make, tmp_path):
     recipe = Supervised(run=Run(folder=str(tmp_path)))
     claim_folder(recipe)
     fit(make(), Checkpoints(tmp_path))
-    with pytest.raises(ValueError, match="has checkpoints of a former run. Go on with resume=True"):
+    with pytest.raises(ValueError, match="holds a former run. Go on with resume=True"):
         claim_folder(recipe)
     # Where and how often does not matter; what is computed does.
     elsewhere = Run(folder=str(tmp_path), resume=True, strategy="mirrored", checkpoint_steps=7, tensorboard=True)

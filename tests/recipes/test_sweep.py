@@ -5,6 +5,7 @@ import pytest
 
 from keras_vit.recipes import results, sweep
 from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
+from keras_vit.recipes.recipe_file import write_recipe
 
 
 @pytest.fixture
@@ -45,11 +46,36 @@ def test_what_is_finished_is_not_run_again(plan, tmp_path, monkeypatch):
 
     monkeypatch.setattr(results, "run", run)
     finished = tmp_path / "sweep" / "rate-0.01"
+    held_out = replace(plan.recipe.data, train_split="train[:90%]", validation_split="train[90%:]")
+    of_rate = replace(
+        plan.recipe,
+        data=replace(held_out, test_split="train[90%:]"),
+        optimizer=replace(plan.recipe.optimizer, learning_rate=0.01),
+    )
     finished.mkdir(parents=True)
+    write_recipe(of_rate, finished / "recipe.json")
     (finished / "metrics.json").write_text('{"accuracy": 0.1}')
     outcome = sweep.sweep(plan)
     assert ran == ["rate-0", "seed-0", "seed-1"] and outcome["learning_rate"] == 0.0
     assert outcome["deviation"] == pytest.approx(0.02**0.5)
+
+
+def test_a_rate_that_diverges_is_none_to_take(plan, tmp_path, monkeypatch):
+    def run(recipe):
+        if recipe.optimizer.learning_rate:
+            raise FloatingPointError("NaN")
+        return {"accuracy": 0.5}
+
+    (tmp_path / "sweep").mkdir()
+    monkeypatch.setattr(results, "run", run)
+    outcome = sweep.sweep(plan)
+    assert outcome["tried"] == {0.0: 0.5, 0.01: None} and outcome["learning_rate"] == 0.0
+    assert "| learning rate 0.01, held out | diverged |" in sweep.table(outcome)
+    assert json.loads((tmp_path / "sweep" / "sweep.json").read_text())["tried"]["0.01"] is None
+    with pytest.raises(FloatingPointError, match="All learning rates diverged"):
+        sweep.sweep(replace(plan, learning_rates=(0.01,)))
+    with pytest.raises(ValueError, match="no figure 'top5', but accuracy"):
+        sweep.sweep(replace(plan, metric="top5"))
 
 
 @pytest.mark.parametrize(
@@ -57,6 +83,7 @@ def test_what_is_finished_is_not_run_again(plan, tmp_path, monkeypatch):
     [
         (lambda plan: replace(plan, recipe=replace(plan.recipe, run=Run())), "set run.folder"),
         (lambda plan: replace(plan, learning_rates=()), "needs learning_rates and seeds"),
+        (lambda plan: replace(plan, metric="loss"), "must be one of accuracy, top5. Received: 'loss'"),
     ],
 )
 def test_a_sweep_of_nothing_is_refused(plan, change, message):
