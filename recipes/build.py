@@ -1,5 +1,10 @@
 """From a recipe's fields to a model; call these inside the strategy's scope."""
 
+import os
+import tempfile
+
+import tensorflow as tf
+
 import keras_vit
 from keras_vit import BiT, Preprocessing, VisionTransformer
 from keras_vit.images import patch_grid
@@ -67,9 +72,21 @@ def start_from(model, architecture: Architecture, data: Data, run: Run, num_clas
 
 
 def load_model(weights: str, architecture: Architecture, data: Data, run: Run, num_classes: int):
-    """A checkpoint, by file or name, for another task; see `start_from`."""
-    loaded = keras_vit.load(weights, num_classes=0)
+    """A checkpoint, by name or file, which may be on gs://, for another task; see `start_from`."""
+    with tempfile.TemporaryDirectory() as folder:
+        if "://" in weights:
+            local = os.path.join(folder, os.path.basename(weights))
+            _copy(weights, local)
+            weights = local
+        loaded = keras_vit.load(weights, num_classes=0)
     return start_from(loaded, architecture, data, run, num_classes)
+
+
+def _copy(remote, local):
+    try:
+        tf.io.gfile.copy(remote, local)
+    except tf.errors.OpError as error:
+        raise OSError(f"The weights {remote} cannot be read: {error.message}. They must be one file.") from error
 
 
 def _common(data, run):

@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_vit import BiT
 from keras_vit.recipes.build import build_model, check_size, load_model, start_from
@@ -67,6 +68,17 @@ def test_a_file_starts_a_task(tmp_path):
     model = load_model(str(tmp_path / "model.keras"), TOY, DATA, Run(), 2)
     np.testing.assert_array_equal(model.encoder.norm.gamma, source.encoder.norm.gamma)
     assert model.num_classes == 2
+
+
+def test_a_file_elsewhere_starts_a_task(tmp_path):
+    source = build_model(TOY, DATA, Run(), num_classes=5)
+    source.save(tmp_path / "model.keras")
+    tf.io.gfile.makedirs("ram://bucket")
+    tf.io.gfile.copy(str(tmp_path / "model.keras"), "ram://bucket/model.keras", overwrite=True)
+    model = load_model("ram://bucket/model.keras", TOY, DATA, Run(), 2)
+    np.testing.assert_array_equal(model.encoder.norm.gamma, source.encoder.norm.gamma)
+    with pytest.raises(OSError, match="ram://bucket/other.keras cannot be read"):
+        load_model("ram://bucket/other.keras", TOY, DATA, Run(), 2)
 
 
 def test_pixels_of_another_scale_are_refused():
