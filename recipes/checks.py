@@ -5,7 +5,9 @@ import os
 import tensorflow as tf
 
 from keras_vit.recipes.accumulation import check_parts
-from keras_vit.recipes.data import class_names, count_examples
+from keras_vit.recipes.build import BIT
+from keras_vit.recipes.data import count_examples
+from keras_vit.recipes.data.examples import count_chosen, has_labels
 from keras_vit.recipes.recipe import Distillation, MaskedPatch, Supervised
 from keras_vit.recipes.run_folder import claim_folder
 from keras_vit.recipes.workers import Workers
@@ -17,6 +19,7 @@ def check_recipe(recipe, strategy: tf.distribute.Strategy):
     A batch that does not go into replicas and parts, a length that is missing or given twice, a warm-up as long as the
     run, a teacher that is not there. The run's folder is claimed here, see `claim_folder`.
     """
+    _check_kind(recipe)
     _check_counts(recipe)
     check_parts(recipe.data.batch_size, strategy.num_replicas_in_sync, recipe.optimizer.accumulation_steps)
     if isinstance(recipe, Supervised) and (recipe.total_steps is None) == (recipe.total_epochs is None):
@@ -35,7 +38,7 @@ def check_recipe(recipe, strategy: tf.distribute.Strategy):
 
 
 def check_data(recipe, dataset, total_steps: int):
-    """Raises ValueError if a split is missing, or has too few pictures; `total_steps` are the updates of the run.
+    """Raises ValueError if a split is missing, has too few pictures or no labels; `total_steps` are the run's updates.
 
     A batch holds a picture once, so there must be as many training pictures. Splits to evaluate on may be smaller.
     """
@@ -44,6 +47,9 @@ def check_data(recipe, dataset, total_steps: int):
     empty = [split for split, count in counts.items() if not count]
     if empty:
         raise ValueError(f"There are no pictures in {', '.join(empty)} of {recipe.data.dataset!r}.")
+    if not isinstance(recipe, MaskedPatch):
+        for split in counts:
+            check_labels(dataset, split)
     count = counts[recipe.data.train_split]
     if count < recipe.data.batch_size:
         raise ValueError(
@@ -59,10 +65,16 @@ def count_pictures(recipe, dataset) -> dict[str, int]:
     if not isinstance(recipe, MaskedPatch):
         splits += [data.validation_split, data.test_split] if data.validation_split else [data.test_split]
     counts = {split: count_examples(dataset, split) for split in splits}
-    if data.labels_per_class:
-        chosen = data.labels_per_class * len(class_names(dataset))
-        counts[data.train_split] = min(chosen, counts[data.train_split])
-    return counts
+    return {**counts, data.train_split: count_chosen(data, dataset, data.train_split)}
+
+
+def check_labels(dataset, split):
+    """Raises ValueError if a split is one whose labels were never published, as the test split of ImageNet."""
+    if not has_labels(dataset, split):
+        raise ValueError(
+            f"The pictures of {split!r} of {dataset.name} have no labels to train or evaluate on. Choose another "
+            "split, such as 'validation'."
+        )
 
 
 def _check_counts(recipe):
@@ -72,6 +84,14 @@ def _check_counts(recipe):
         for name in names:
             if getattr(getattr(recipe, part), name) < 1:
                 raise ValueError(f"{part}.{name} must be at least 1. Received: {getattr(getattr(recipe, part), name)}")
+    if recipe.data.labels_per_class is not None and recipe.data.labels_per_class < 1:
+        raise ValueError(f"data.labels_per_class must be at least 1. Received: {recipe.data.labels_per_class}")
+    epoch, execution = recipe.run.epoch_steps, recipe.run.steps_per_execution
+    if epoch > execution and epoch % execution:
+        raise ValueError(
+            f"run.epoch_steps={epoch} is no multiple of run.steps_per_execution={execution}: every epoch would be "
+            f"compiled twice. Take epoch_steps={epoch // execution * execution}."
+        )
 
 
 def _check_length(recipe, total_steps):
@@ -80,6 +100,19 @@ def _check_length(recipe, total_steps):
             f"A warm-up of {recipe.optimizer.warmup_steps:,} updates leaves nothing of a run of {total_steps:,}. "
             "Shorten optimizer.warmup_steps or train for longer."
         )
+
+
+def _check_kind(recipe):
+    """What this kind of recipe cannot do."""
+    is_bit = recipe.architecture.variant.startswith(BIT) and not getattr(recipe, "weights", None)
+    if is_bit and isinstance(recipe, MaskedPatch | Distillation):
+        raise ValueError(
+            f"A {type(recipe).__name__} needs a Vision Transformer: a BiT has no patches to mask and no distillation "
+            f"token. Received: architecture.variant={recipe.architecture.variant!r}"
+        )
+    augment = recipe.data.augment
+    if isinstance(recipe, MaskedPatch) and (augment.mixup_alpha or augment.cutmix_alpha):
+        raise ValueError("Masked patches have no labels to mix. Leave augment.mixup_alpha and cutmix_alpha at 0.")
 
 
 def _check_teacher(recipe):

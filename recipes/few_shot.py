@@ -41,8 +41,14 @@ def few_shot(model, recipe: FewShot) -> dict[int, list[float]]:
         recipe: What to evaluate on.
 
     Raises:
-        ValueError: A class has fewer pictures than the most shots, a split is missing, or a chosen picture is corrupt.
+        ValueError: There are no shots or seeds, a class has fewer pictures than the most shots, a split is missing, or
+            a chosen picture is corrupt.
     """
+    if not recipe.seeds or not recipe.shots or min(recipe.shots) < 1 or recipe.l2 <= 0:
+        raise ValueError(
+            "Few-shot evaluation needs seeds, shots of at least 1, and an l2 above 0. Received: "
+            f"seeds={recipe.seeds}, shots={recipe.shots}, l2={recipe.l2}"
+        )
     builder = open_dataset(recipe.data)
     classes = len(class_names(builder))
     labels = read_labels(builder, recipe.data.train_split)

@@ -10,7 +10,7 @@ from keras_vit.recipes.averaging import EvaluateAverages, use_averages
 from keras_vit.recipes.bad_steps import BadSteps
 from keras_vit.recipes.build import check_size
 from keras_vit.recipes.checkpoints import open_run
-from keras_vit.recipes.checks import check_data, check_recipe, count_pictures
+from keras_vit.recipes.checks import check_data, check_labels, check_recipe, count_pictures
 from keras_vit.recipes.data import (
     class_names,
     evaluation_batches,
@@ -76,8 +76,14 @@ def train(recipe: Supervised, start=None, callbacks=()):
 
 
 def evaluate(model, data: Data, split: str) -> dict[str, float]:
-    """Metrics of a model from `train`, such as its "accuracy" in [0, 1]; every picture of the split counts once."""
-    batches = _shared(model, data, partial(evaluation_batches, data, open_dataset(data), split))
+    """Metrics of a model from `train`, such as its "accuracy" in [0, 1]; every picture of the split counts once.
+
+    Raises:
+        ValueError: The split is missing or has no labels.
+    """
+    dataset = open_dataset(data)
+    check_labels(dataset, split)
+    batches = _shared(model, data, partial(evaluation_batches, data, dataset, split))
     return model.evaluate(batches, return_dict=True, verbose=0)
 
 
@@ -152,6 +158,8 @@ def _fit_parts(model, recipe, total_steps, done, batches, validation, callbacks,
             verbose="auto" if workers.chief else 0,
         ).history
         history = {name: history.get(name, []) + values for name, values in part.items()}
+        if model.stop_training:  # a callback's wish
+            break
         done = end
     return history
 

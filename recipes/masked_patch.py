@@ -10,10 +10,9 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_vit.images import normalize
 from keras_vit.recipes.corruption import MASK, draw_corruption
 from keras_vit.recipes.patch_targets import output_shape, patch_targets
-from keras_vit.recipes.recipe import MaskedPatch
+from keras_vit.recipes.recipe import Data, MaskedPatch
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -22,8 +21,8 @@ class MaskedPatchModel(keras.Model):
 
     Patch embeddings are corrupted before class token and positions are added. The head starts at zeros.
 
-    Input: {"images": (B, H, W, 3) float in [-1, 1], "corrupted": (B, M) int32, "source": (B, N) int32}, see
-    `Corruption`.
+    Input: {"images": (B, H, W, 3) float, scaled by the recipe's mean and std, "corrupted": (B, M) int32,
+    "source": (B, N) int32}, see `Corruption`.
 
     Output: predictions for the corrupted patches, float32: (B, M, 512), (B, M, 16, 512) or (B, M, P * P * 3), see
     `patch_targets`.
@@ -116,6 +115,13 @@ def masked_patch_batches(
         # Of the whole batch, so that several hosts together compute what one does.
         corruption = draw_corruption(seed, parts * len(images), targets.shape[1], *shares)
         own = {name: value[part * len(images) :][: len(images)] for name, value in corruption._asdict().items()}
-        return {"images": normalize(images), **own}, tf.gather(targets, own["corrupted"], axis=1, batch_dims=1)
+        return {"images": scaled(images, recipe.data), **own}, tf.gather(
+            targets, own["corrupted"], axis=1, batch_dims=1
+        )
 
     return pixels.enumerate(start_step).map(prepare, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
+def scaled(pixels, data: Data):
+    """Pixels (..., 3) in [0, 255] as the model sees them: in [0, 1], then by the mean and deviation of each channel."""
+    return (pixels / 255.0 - tf.constant(data.mean)) / tf.constant(data.std)

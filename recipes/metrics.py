@@ -11,9 +11,9 @@ class TopK(keras.metrics.Mean):
     """Share of the pictures that have a right class among the k likeliest, weighted.
 
     Right are a picture's classes of the largest label: its number's, of (B,) labels; the one that has the larger share
-    after mixup, or each of several, of (B, C) labels. A picture whose labels are all zeros, as some of ReaL, does not
-    count. Of equal logits the first class wins, and NaN is never right. Pass it as one of `weighted_metrics`, so that
-    pictures of weight 0 do not count.
+    after mixup, or each of several, of (B, C) labels. A picture without a label, all zeros as some of ReaL or a number
+    below 0, does not count. Of equal logits the first class wins, and NaN is never right. Pass it as one of
+    `weighted_metrics`, so that pictures of weight 0 do not count.
 
     Args:
         k: At least 1.
@@ -30,9 +30,8 @@ class TopK(keras.metrics.Mean):
         right = (shares == largest) & (largest > 0)
         labelled = largest[:, 0] > 0  # (B,)
         found = ops.cast((_rank(logits, right) < self.k) & labelled, self.dtype)  # (B,)
-        if len(y_true.shape) == len(y_pred.shape):
-            counts = ops.cast(labelled, self.dtype)  # (B,)
-            sample_weight = counts if sample_weight is None else counts * ops.cast(sample_weight, self.dtype)
+        counts = ops.cast(labelled, self.dtype)  # (B,)
+        sample_weight = counts if sample_weight is None else counts * ops.cast(sample_weight, self.dtype)
         return super().update_state(found, sample_weight)
 
     def get_config(self):

@@ -28,7 +28,7 @@ def patch_targets(pixels, patch_size, target: str):
     Raises:
         ValueError: The target is unknown, or the patch is too small for 4 x 4 cells.
     """
-    patches = ExtractPatches(patch_size)(tf.cast(pixels, tf.float32))  # (B, N, P*P*3)
+    patches = ExtractPatches(patch_size, dtype="float32")(tf.cast(pixels, tf.float32))  # (B, N, P*P*3)
     if target == "pixels":
         return patches / 255.0
     height, width = as_size(patch_size, "patch_size")

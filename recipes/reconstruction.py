@@ -5,10 +5,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.images import normalize
 from keras_vit.layers import ExtractPatches
 from keras_vit.recipes.corruption import MASK, draw_corruption
-from keras_vit.recipes.masked_patch import MaskedPatchModel
+from keras_vit.recipes.masked_patch import MaskedPatchModel, scaled
 from keras_vit.recipes.patch_targets import color_of, patch_targets
 from keras_vit.recipes.recipe import MaskedPatch
 
@@ -35,14 +34,16 @@ def reconstruct(model: MaskedPatchModel, pixels, recipe: MaskedPatch, seed: int 
     batch, patches = len(pixels), vit.grid[0] * vit.grid[1]
     shares = (recipe.corrupted_fraction, recipe.masked_share, recipe.replaced_share)
     corruption = draw_corruption((seed, 0), batch, patches, *shares)
-    predictions = model({"images": normalize(pixels), **corruption._asdict()}, training=False)
+    predictions = model(
+        {"images": scaled(tf.cast(pixels, tf.float32), recipe.data), **corruption._asdict()}, training=False
+    )
     values = predictions if recipe.target == "pixels" else tf.argmax(predictions, axis=-1, output_type=tf.int32)
     targets = patch_targets(pixels, vit.patch_size, recipe.target)  # (B, N, ...)
 
     true = _colors(targets, recipe.target)  # (B, N, s*s, 3)
     predicted = true.copy()
     np.put_along_axis(predicted, corruption.corrupted.numpy()[..., None, None], _colors(values, recipe.target), axis=1)
-    cut = ExtractPatches(vit.patch_size)(tf.cast(pixels, tf.float32))  # (B, N, P*P*3)
+    cut = ExtractPatches(vit.patch_size, dtype="float32")(tf.cast(pixels, tf.float32))  # (B, N, P*P*3)
     seen = tf.gather(cut, tf.maximum(corruption.source, 0), axis=1, batch_dims=1).numpy()
     masked = np.repeat(corruption.source.numpy()[..., None] == MASK, seen.shape[-1], axis=-1)  # (B, N, P*P*3)
     return Reconstruction(

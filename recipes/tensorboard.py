@@ -68,7 +68,8 @@ def picture_maker(recipe, model, dataset):
     vit = getattr(model, "student", model)
     if not isinstance(vit, VisionTransformer) or vit.arguments["axial"]:
         return None
-    return partial(rollouts, vit, _pixels(recipe.data, dataset, recipe.data.validation_split), recipe.data)
+    split = recipe.data.validation_split or recipe.data.train_split
+    return partial(rollouts, vit, _pixels(recipe.data, dataset, split), recipe.data)
 
 
 def reconstructions(model, pixels, recipe: MaskedPatch):

@@ -46,7 +46,7 @@ SCRATCH = Supervised(
 FINE_TUNE = replace(
     SCRATCH,
     weights="runs/cifar10-masked-patch/model.keras",
-    optimizer=replace(SCRATCH.optimizer, learning_rate=5e-4, layer_decay=None),
+    optimizer=replace(SCRATCH.optimizer, learning_rate=5e-4),
 )
 
 RECIPES = {

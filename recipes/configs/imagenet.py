@@ -6,7 +6,7 @@ Hardware:  B/16 and L/16 fit v3:2x2, v5e:2x4 and v6e:2x2 with --run.remat block 
            update want more cores for H, or accumulation_steps.
 Hours:     Core-days of TPU v3. The paper gives 230 for L/16 on ImageNet-21k (Table 2). The others are computed from
            the multiply-adds, at the rate of the paper's L/16 (2.3 exaFLOPs a core-day): ImageNet, 300 epochs: B/32 4,
-           B/16 18, L/32 15, L/16 62; ImageNet-21k, 90 epochs: B/32 15, B/16 58, L/32 51, L/16 205, H/14 560.
+           B/16 18, L/32 15, L/16 62; ImageNet-21k, 90 epochs: B/32 15, B/16 58, L/32 51, H/14 560.
 Accuracy:  Validation top-1 at 224 pixels. ImageNet: B/32 69.19, B/16 74.79, L/32 66.90, L/16 72.59 (authors,
            google-research/vision_transformer issue 62). ImageNet-21k: B/32 44.04, B/16 47.88, L/32 45.42, L/16 49.90,
            H/14 49.06 (the same). After fine-tuning at 384: see finetune.py. Not yet measured here.

@@ -71,7 +71,8 @@ def corrupt_weightless(batches, size: int, batch_size: int, total: int, max_corr
     """Full batches (images, labels, (size,) float32 weights): filled up with zeros of weight 0. See above.
 
     All others have the same weight, so much above 1 that Keras, which divides the weighted losses of a batch by its
-    size, gives the mean loss of the pictures.
+    size, gives the mean loss of the pictures; a loss that is too low by the share of corrupt ones, if there are any,
+    since they are not known beforehand. (Weighted metrics divide by the weights: they are right in any case.)
     """
     weight = -(-total // batch_size) * batch_size / total
 

@@ -1,5 +1,6 @@
 """From a data set's name to its encoded pictures and labels. C classes."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +28,7 @@ class PictureDataset:
             for the log, string; encoded picture, string; label).
         are_files: The pictures are paths instead, to be read when they are needed: names are cheap to shuffle and skip.
         several_answers: Labels are (C,) float32 with a 1 for each right class, and not int64 numbers.
-        brightest: The largest value of a pixel; it becomes 255.
+        brightest: The largest value of a pixel; pixels are multiplied by 255 // brightest.
     """
 
     name: str
@@ -46,6 +47,7 @@ def open_dataset(data: Data) -> PictureDataset:
         ValueError: The data set is unknown, or is not laid out as expected.
     """
     kind, _, place = data.dataset.partition(":")
+    place = os.path.expanduser(place)
     if kind == "folder":
         return PictureDataset(data.dataset, *open_folder(place), are_files=True)
     if kind == "tfrecord":
@@ -90,7 +92,7 @@ def from_builder(
         brightest: The largest value of a pixel.
 
     Raises:
-        ValueError: The features are missing.
+        ValueError: The features are missing, or labels are no classes.
     """
     features = dict(builder.info.features or {})
     answers = next((feature for feature in ("label", "real_label") if feature in features), None)
@@ -98,7 +100,13 @@ def from_builder(
         raise ValueError(f"The data set {name!r} has the features {sorted(features)}; 'image' and 'label' are needed.")
     several = not label and answers == "real_label"
     if not class_names:
-        class_names = (features[answers].feature if several else features[answers]).names
+        classes = features[answers].feature if several else features[answers]
+        if not isinstance(classes, tfds.features.ClassLabel):
+            raise ValueError(
+                f"{answers!r} of the data set {name!r} is {classes}, where a ClassLabel is needed, which names the "
+                "classes. Prepare the data set with one, or its pictures by class with keras-vit prepare."
+            )
+        class_names = classes.names
     pictures = [name for name, feature in features.items() if isinstance(feature, tfds.features.Image)]
     decoders = dict.fromkeys(pictures, tfds.decode.SkipDecoding())
 

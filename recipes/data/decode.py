@@ -65,6 +65,7 @@ def inception_window(key, min_area: float):
             tf.concat([shape[:2], [3]], 0),
             tf.zeros((1, 0, 4)),
             key,
+            min_object_covered=0.0,  # else never less than 0.1 of the picture
             area_range=(min_area, 1.0),
             use_image_if_no_bounding_boxes=True,
         )

@@ -8,10 +8,10 @@ from keras_vit.recipes.data.decode import decode
 
 
 def read_examples(data, dataset, split, seed):
-    """(name, encoded picture, label) of a split; with `labels_per_class`, of the chosen training pictures only."""
+    """(name, encoded picture, label) to train on; with `labels_per_class`, of the chosen pictures only."""
     count_examples(dataset, split)
     examples = dataset.read(split)
-    if data.labels_per_class and split == data.train_split:
+    if data.labels_per_class:
         chosen = tf.constant(_chosen(dataset, split, data.labels_per_class, seed))
         examples = examples.enumerate().filter(lambda i, _: chosen[i]).map(lambda _, example: example)
     return examples
@@ -29,11 +29,23 @@ def read_encoded(dataset, split):
         yield tf.io.gfile.GFile(picture, "rb").read() if dataset.are_files else picture, label
 
 
+def has_labels(dataset, split) -> bool:
+    """Whether the first picture of a split has a label; TensorFlow Datasets has -1 where they were not published."""
+    return all((np.asarray(label) >= 0).all() for *_, label in dataset.read(split).take(1).as_numpy_iterator())
+
+
 def count_chosen(data, dataset, split) -> int:
-    """Number of the examples that `read_examples` gives."""
-    if data.labels_per_class and split == data.train_split:
-        return data.labels_per_class * len(dataset.class_names)
-    return count_examples(dataset, split)
+    """Number of the examples that `read_examples` gives; raises ValueError as `count_some`."""
+    total = count_some(dataset, split)
+    return data.labels_per_class * len(dataset.class_names) if data.labels_per_class else total
+
+
+def count_some(dataset, split) -> int:
+    """Number of pictures of a split; raises ValueError if there are none, or no such split."""
+    total = count_examples(dataset, split)
+    if not total:
+        raise ValueError(f"The split {split!r} of {dataset.name} has no pictures.")
+    return total
 
 
 def shuffled_forever(examples, buffer_images, seed, first_epoch):

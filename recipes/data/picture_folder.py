@@ -19,9 +19,11 @@ def open_folder(path: str) -> tuple:
         Class names (of all splits, sorted), splits and `read` of a `PictureDataset` of files.
 
     Raises:
-        ValueError: The folder is not laid out as /path/<split>/<class>/<picture>.
+        ValueError: There is no such folder, or it is not laid out as /path/<split>/<class>/<picture>.
     """
-    found = {split: _pictures(tf.io.gfile.join(path, split)) for split in folders(path)} if _is_folder(path) else {}
+    if not path or not tf.io.gfile.isdir(path):
+        raise ValueError(f"There is no folder {path!r}. Give one with /path/<split>/<class>/<picture>.")
+    found = {split: _pictures(tf.io.gfile.join(path, split)) for split in folders(path)}
     found = {split: pictures for split, pictures in found.items() if pictures}
     if not found:
         raise ValueError(
@@ -42,10 +44,6 @@ def open_folder(path: str) -> tuple:
         return tf.data.Dataset.from_tensor_slices((names, names, np.array(labels, "int64")))
 
     return class_names, splits, read
-
-
-def _is_folder(path):
-    return bool(path) and tf.io.gfile.isdir(path)
 
 
 def _pictures(path):

@@ -10,7 +10,14 @@ import tensorflow as tf
 from keras_vit.recipes.data.batches import corrupt_replaced, corrupt_weightless, prepared_batches
 from keras_vit.recipes.data.datasets import PictureDataset
 from keras_vit.recipes.data.decode import evaluation_picture
-from keras_vit.recipes.data.examples import count_chosen, decoded_once, pixels, read_examples, shuffled_forever
+from keras_vit.recipes.data.examples import (
+    count_chosen,
+    count_some,
+    decoded_once,
+    pixels,
+    read_examples,
+    shuffled_forever,
+)
 from keras_vit.recipes.data.mixing import mix
 from keras_vit.recipes.data.training_picture import check_pictures, training_picture
 from keras_vit.recipes.recipe import Data
@@ -34,9 +41,12 @@ def training_pixels(
         host: (i, n): the i-th of n equal parts of each batch, for a machine of several: only that part is decoded.
 
     Raises:
-        ValueError: Fields of `data` that do not fit each other, or an unknown split.
+        ValueError: Fields of `data` that do not fit each other, or an unknown or empty split.
     """
-    return _delivered(data, _training(data, dataset, seed, start_step, host, **PIXELS))
+    batches = _training(data, dataset, seed, start_step, host, **PIXELS)
+    # Bicubic values and the noise of erasing may lie outside.
+    batches = batches.map(lambda images, labels: (tf.clip_by_value(images, 0.0, 255.0), labels), tf.data.AUTOTUNE)
+    return _delivered(data, batches)
 
 
 def training_batches(
@@ -66,16 +76,15 @@ def evaluation_batches(
 
     Pictures are what `keras_vit.Preprocessing` of the recipe's fields makes of them. The last batch is filled up with
     pictures of weight 0, so that shapes are static and every picture counts once; a corrupt picture has weight 0 too.
-    The weight of all others makes Keras's mean loss that of the pictures.
+    The weight of all others makes Keras's mean loss that of the pictures if none is corrupt, see `corrupt_weightless`.
     """
-    total = count_chosen(data, dataset, split)
+    total = count_some(dataset, split)
 
     def prepare(number, picture):
         return evaluation_picture(data, pixels(dataset, picture))
 
-    examples = read_examples(data, dataset, split, 0).enumerate()
     size = _part(data, host)
-    batches = prepared_batches(examples, data.batch_size, prepare, host[0], size)
+    batches = prepared_batches(dataset.read(split).enumerate(), data.batch_size, prepare, host[0], size)
     batches = corrupt_weightless(batches, size, data.batch_size, total, data.max_corrupt)
     # Keras warns of data that ends without having said when.
     batches = batches.apply(tf.data.experimental.assert_cardinality(-(-total // data.batch_size)))
@@ -92,10 +101,10 @@ def evaluation_arrays(data: Data, dataset: PictureDataset, split: str) -> tuple[
 def _training(data, dataset, seed, start_step, host, mean, std):
     check_pictures(data)
     size = _part(data, host)
+    total = count_chosen(data, dataset, data.train_split)
     examples = read_examples(data, dataset, data.train_split, seed)
     if data.cache:
         examples = decoded_once(dataset, examples).cache()
-    total = count_chosen(data, dataset, data.train_split)
     first = start_step * data.batch_size
     epoch, within = divmod(first, total)
     examples = shuffled_forever(examples, data.shuffle_images, seed, epoch).skip(within).enumerate(first)

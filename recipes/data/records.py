@@ -5,15 +5,18 @@ import re
 import struct
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from keras_vit.recipes.data.splits import numbered, parts
 
 # The picture and its number: as in ImageNet's usual files, or in short.
 KEYS = (("image/encoded", "image/class/label"), ("image", "label"))
 NAMES = ("labels.txt", "classes.txt")
+NAMED = " or ".join(NAMES)
 READERS = 16
-PEEKED = 2_000
+PEEKED, PEEKED_FILES = 2_000, 8
 
 
 def open_records(pattern: str) -> tuple:
@@ -30,7 +33,8 @@ def open_records(pattern: str) -> tuple:
         Class names, splits and `read` of a `PictureDataset`.
 
     Raises:
-        ValueError: There are no files, no names of the classes, no known features, or numbers without a name.
+        ValueError: There are no files, they are compressed or damaged, there are no names of the classes, no known
+            features, or numbers without a name. What the first look did not see is an error when it is read.
     """
     if tf.io.gfile.isdir(pattern):
         pattern = tf.io.gfile.join(pattern, "*")
@@ -38,7 +42,8 @@ def open_records(pattern: str) -> tuple:
     if not files:
         raise ValueError(f"There are no TFRecord files at {pattern}, such as train-00000-of-00010 or train.tfrecord.")
     class_names = _class_names(files[0].rpartition("/")[0])
-    keys = _check(files[0], class_names)
+    places = np.linspace(0, len(files) - 1, min(len(files), PEEKED_FILES)).astype(int)  # files may be sorted by class
+    keys = _checked([files[place] for place in places], class_names)
     logging.getLogger(__name__).info("Counting the pictures of %d TFRecord files", len(files))
     with ThreadPoolExecutor(READERS) as pool:
         counts = dict(zip(files, pool.map(_count, files)))
@@ -54,12 +59,12 @@ def open_records(pattern: str) -> tuple:
                 if max(first, 0) < min(end, counts[file]):
                     pieces.append((file, max(first, 0), min(end, counts[file])))
                 first, end = first - counts[file], end - counts[file]
-        return _read(pieces, keys)
+        return _read(pieces, keys, len(class_names))
 
     return class_names, splits, read
 
 
-def _read(pieces, keys):
+def _read(pieces, keys, classes):
     """Several files at a time, in an order that never changes."""
     picture, number = keys
     features = {picture: tf.io.FixedLenFeature((), tf.string), number: tf.io.FixedLenFeature((), tf.int64)}
@@ -73,7 +78,10 @@ def _read(pieces, keys):
 
     def example(name, record):
         parsed = tf.io.parse_single_example(record, features)
-        return name, parsed[picture], parsed[number]
+        label = parsed[number]
+        named = (0 <= label) & (label < classes)
+        with tf.control_dependencies([tf.debugging.Assert(named, [name, "has the label", label, _others(classes)])]):
+            return name, parsed[picture], tf.identity(label)
 
     names, firsts, ends = zip(*pieces) if pieces else ((), (), ())
     starts = tf.data.Dataset.from_tensor_slices(
@@ -90,28 +98,48 @@ def _class_names(folder):
         if tf.io.gfile.exists(file):
             with tf.io.gfile.GFile(file) as lines:
                 return tuple(line.strip() for line in lines if line.strip())
-    raise ValueError(f"{folder} has no {' or '.join(NAMES)}. Write one, with the name of a class in each line.")
+    raise ValueError(f"{folder} has no {NAMED}. Write one, with the name of a class in each line.")
 
 
-def _check(file, class_names):
-    """Looks at the first pictures; returns the keys of a picture and its number."""
+def _checked(files, class_names):
+    """Looks at the first pictures of some files; returns the keys of a picture and its number."""
     keys = None
-    for record in tf.data.TFRecordDataset(file).take(PEEKED).as_numpy_iterator():
-        features = tf.train.Example.FromString(record).features.feature
-        keys = keys or next((pair for pair in KEYS if set(pair) <= set(features)), None)
-        if keys is None:
-            raise ValueError(
-                f"{file} has the features {sorted(features)}. Expected {' or '.join(' and '.join(k) for k in KEYS)}."
-            )
-        number = features[keys[1]].int64_list.value[0]
-        if not 0 <= number < len(class_names):
-            raise ValueError(
-                f"{file} has the label {number}, but {' or '.join(NAMES)} names {len(class_names)} classes, from 0 on. "
-                'Add what is missing; where labels count from 1, a first line such as "background".'
-            )
+    for file in files:
+        for features in _features(file, PEEKED // len(files)):
+            keys = keys or next((pair for pair in KEYS if set(pair) <= set(features)), None)
+            if keys is None or not set(keys) <= set(features):
+                expected = " or ".join(" and ".join(pair) for pair in KEYS)
+                raise ValueError(f"{file} has the features {sorted(features)}. Expected {expected}.")
+            numbers = features[keys[1]].int64_list.value
+            if len(numbers) != 1:
+                raise ValueError(
+                    f"{file} has {features[keys[1]].WhichOneof('kind')} with {len(numbers)} whole numbers as "
+                    f"{keys[1]!r}. Expected an int64_list with one, the number of the class."
+                )
+            if not 0 <= numbers[0] < len(class_names):
+                raise ValueError(f"{file} has the label {numbers[0]}, {_others(len(class_names))}")
     if keys is None:
-        raise ValueError(f"{file} has no pictures.")
+        raise ValueError(f"{', '.join(files)} have no pictures.")
     return keys
+
+
+def _others(classes):
+    return (
+        f"but {NAMED} names {classes} classes, from 0 on. Add what is missing; where labels count from 1, a first line "
+        'such as "background".'
+    )
+
+
+def _features(file, count):
+    """Yields the features of the first pictures of a file by name."""
+    try:
+        for record in tf.data.TFRecordDataset(file).take(count).as_numpy_iterator():
+            yield tf.train.Example.FromString(record).features.feature
+    except (tf.errors.DataLossError, DecodeError) as error:
+        raise ValueError(
+            f"{file} cannot be read as TFRecords: it is damaged or compressed. Write it again, uncompressed "
+            f"({error})."
+        ) from error
 
 
 def _split(file):

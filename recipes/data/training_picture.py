@@ -16,8 +16,12 @@ def check_pictures(data: Data):
         )
     if not 0.0 < data.min_crop_area <= 1.0:
         raise ValueError(f"`min_crop_area` must be above 0 and at most 1. Received: {data.min_crop_area}")
-    if not 0.0 <= data.augment.erasing <= 1.0:
-        raise ValueError(f"`erasing` is a probability, in [0, 1]. Received: {data.augment.erasing}")
+    augment = data.augment
+    if not 0.0 <= augment.erasing <= 1.0:
+        raise ValueError(f"`erasing` is a probability, in [0, 1]. Received: {augment.erasing}")
+    for name in ("randaugment_layers", "mixup_alpha", "cutmix_alpha"):
+        if getattr(augment, name) < 0:
+            raise ValueError(f"`{name}` must be at least 0, which turns it off. Received: {getattr(augment, name)}")
 
 
 def training_picture(data: Data, seed: int, mean, std, brightest: int = 255):

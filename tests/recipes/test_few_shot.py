@@ -74,6 +74,12 @@ def test_more_shots_tell_more_digits_apart(data_dir):
     assert accuracies == few_shot(Pixels(), recipe)
 
 
+@pytest.mark.parametrize("change", [{"shots": ()}, {"shots": (0, 5)}, {"seeds": ()}, {"l2": 0.0}])
+def test_what_cannot_be_evaluated_is_said_at_once(change):
+    with pytest.raises(ValueError, match="needs seeds, shots of at least 1, and an l2 above 0"):
+        few_shot(Pixels(), FewShot(**change))
+
+
 def test_command(trained_toy, data_dir, tmp_path, capsys):
     model = trained_toy(image_size=8, patch_size=2, num_classes=10)
     model.save(tmp_path / "model.keras")

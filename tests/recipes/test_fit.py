@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import keras
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 
 from keras_vit.recipes import fit
 from keras_vit.recipes.build import build_model
-from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.recipe import Architecture, Data, Distillation, MaskedPatch, Optimizer, Run, Supervised
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def data(data_dir):
 @pytest.fixture
 def pretraining(data):
     return MaskedPatch(
-        architecture=Architecture("Ti/2", depth=2, width=12, mlp_dim=24, num_heads=3, dropout=0.1),
+        architecture=Architecture("Ti/2", depth=1, width=12, mlp_dim=24, num_heads=3, dropout=0.1),
         data=data,
         optimizer=Optimizer(learning_rate=3e-3, warmup_steps=5),
         run=Run(seed=1, steps_per_execution=10),
@@ -56,7 +56,7 @@ def test_finetuning_starts_from_the_pretrained_weights(pretraining, finetuning):
 
 
 def test_the_same_recipe_gives_the_same_weights(pretraining):
-    short = replace(pretraining, total_steps=10)
+    short = replace(pretraining, run=replace(pretraining.run, steps_per_execution=1), total_steps=2)
     first, again, other = (
         fit.pretrain(recipe)[0].get_weights() for recipe in (short, short, replace(short, run=Run(seed=2)))
     )
@@ -86,13 +86,6 @@ def _test_batches(data):
     return fit.evaluation_batches(data, fit.open_dataset(data), "test")
 
 
-def test_mixed_precision_trains(pretraining):
-    run = Run(precision="mixed_bfloat16", steps_per_execution=10)
-    masked, history = fit.pretrain(replace(pretraining, run=run, total_steps=20))
-    assert masked.vit.compute_dtype == "bfloat16" and np.isfinite(history["loss"][-1])
-    assert {weight.dtype for weight in masked.weights} == {"float32"}
-
-
 def test_bad_sizes_are_refused_before_data_is_read(pretraining, finetuning, monkeypatch):
     monkeypatch.setattr(fit, "open_dataset", lambda data: pytest.fail("data was opened first"))
     with pytest.raises(ValueError, match="cannot be cut into patches"):
@@ -102,11 +95,52 @@ def test_bad_sizes_are_refused_before_data_is_read(pretraining, finetuning, monk
         fit.train(replace(finetuning, data=replace(finetuning.data, image_size=13)), vit)
 
 
-@pytest.mark.parametrize("total,points", [(10, 1), (20, 2), (25, 3)])
-def test_an_epoch_has_the_steps_that_the_recipe_says(pretraining, total, points):
+def test_an_epoch_has_the_steps_that_the_recipe_says(pretraining):
     run = replace(pretraining.run, epoch_steps=10, steps_per_execution=5)
-    model, history = fit.pretrain(replace(pretraining, run=run, total_steps=total))
-    assert len(history["loss"]) == points and model.optimizer.iterations == total
+    model, history = fit.pretrain(replace(pretraining, run=run, total_steps=25))
+    assert len(history["loss"]) == 3 and model.optimizer.iterations == 25
+
+
+def test_a_callback_may_end_a_run(pretraining):
+    class Enough(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.stop_training = epoch == 1
+
+    run = replace(pretraining.run, epoch_steps=2, steps_per_execution=2)
+    model, history = fit.pretrain(replace(pretraining, run=run, total_steps=9), [Enough()])
+    assert len(history["loss"]) == 2 and model.optimizer.iterations == 4
+
+
+@pytest.fixture
+def short(finetuning):
+    """Two updates, from scratch."""
+    architecture = Architecture("Ti/4", depth=1, width=12, mlp_dim=24, num_heads=3)
+    data = replace(finetuning.data, image_size=8, train_split="train[:32]", validation_split=None)
+    run = Run(seed=1, steps_per_execution=1)
+    return Supervised(architecture, data=data, optimizer=Optimizer("sgd", 0.01, warmup_steps=1), run=run, total_steps=2)
+
+
+def test_epochs_are_passes_over_the_pictures(short):
+    model, _ = fit.train(replace(short, total_steps=None, total_epochs=1.0))
+    assert model.optimizer.iterations == 2  # of 16 pictures
+
+
+def test_training_starts_from_the_weights_that_the_recipe_names(short, trained_toy, tmp_path):
+    weights = trained_toy(image_size=8, depth=1)
+    weights.save(tmp_path / "model.keras")
+    still = replace(short.optimizer, learning_rate=0.0)
+    model, _ = fit.train(replace(short, architecture=None, weights=str(tmp_path / "model.keras"), optimizer=still))
+    np.testing.assert_array_equal(model.encoder.blocks[0].mlp.out.kernel, weights.encoder.blocks[0].mlp.out.kernel)
+    assert model.num_classes == 10 and model.optimizer.iterations == 2
+
+
+def test_a_distillation_trains_a_student(short, trained_toy, tmp_path):
+    trained_toy(image_size=8, depth=1, num_classes=10).save(tmp_path / "teacher.keras")
+    recipe = Distillation(**{field.name: getattr(short, field.name) for field in fields(short)})
+    recipe = replace(recipe, teacher=str(tmp_path / "teacher.keras"))
+    student, history = fit.train(recipe)
+    assert student.arguments["distillation"] and np.isfinite(history["loss"]).all()
+    assert 0 <= fit.evaluate(student, recipe.data, "test[:20]")["accuracy"] <= 1
 
 
 def test_the_trained_model_is_an_ordinary_keras_model(finetuning, pretraining, tmp_path):

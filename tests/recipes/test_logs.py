@@ -226,6 +226,8 @@ def test_classifiers_are_drawn_by_their_attention(masked_patch, toy, trained_toy
     assert [tag for _, tag, _ in events(tmp_path / "tensorboard" / "validation")] == ["loss"]
     axial = toy(image_size=8, patch_size=2, axial=True, pooling="gap")
     assert make_logs(recipe, axial, dataset, 2)[-1].pictures is None
+    unvalidated = replace(recipe, data=replace(recipe.data, validation_split=None))
+    assert make_logs(unvalidated, model, dataset, 2)[-1].pictures()[1].shape == (8, 8, 16, 3)
 
 
 def test_a_rollout_is_that_of_the_picture(masked_patch, trained_toy):

@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras_vit.recipes.corruption import MASK
 from keras_vit.recipes.masked_patch import MaskedPatchModel, masked_patch_batches, masked_patch_loss
 from keras_vit.recipes.patch_targets import TARGETS, patch_targets
-from keras_vit.recipes.recipe import MaskedPatch, Run
+from keras_vit.recipes.recipe import Data, MaskedPatch, Run
 
 RECIPE = MaskedPatch(run=Run(seed=3))
 
@@ -22,6 +22,14 @@ def pixels():
 def batches(pixels):
     dataset = tf.data.Dataset.from_tensors((pixels, np.zeros(6))).repeat()
     return lambda target="mean_color": masked_patch_batches(dataset, 4, replace(RECIPE, target=target))
+
+
+def test_pixels_are_scaled_as_the_recipe_says(pixels):
+    data = Data(mean=(0.5, 0.25, 0.0), std=(1.0, 0.5, 0.25))
+    dataset = tf.data.Dataset.from_tensors((pixels, np.zeros(6)))
+    inputs, _ = next(masked_patch_batches(dataset, 4, replace(RECIPE, data=data)).as_numpy_iterator())
+    expected = (pixels / 255 - np.array(data.mean)) / np.array(data.std)
+    np.testing.assert_allclose(inputs["images"], expected, atol=1e-5)
 
 
 def test_each_host_has_its_part_of_the_batchs_corruption(pixels):

@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,6 +9,17 @@ from keras_vit.recipes.patch_targets import color_of, output_shape, patch_target
 def test_bins_are_32_levels_each_channel_after_channel():
     colors = [[0, 0, 0], [31.9, 32, 255], [255, 0, 0], [0, 64, 96], [256, -1, 128]]
     np.testing.assert_array_equal(quantize(tf.constant(colors, tf.float32)), [0, 15, 448, 19, 452])
+
+
+@pytest.mark.parametrize("target", ["mean_color", "pixels"])
+def test_targets_do_not_depend_on_the_precision_of_models(target):
+    pixels = np.random.default_rng(0).uniform(0, 255, (4, 16, 16, 3)).astype("float32")
+    expected = patch_targets(pixels, 4, target)
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        np.testing.assert_array_equal(patch_targets(pixels, 4, target), expected)
+    finally:
+        keras.config.set_dtype_policy("float32")
 
 
 def test_mean_color_of_a_patch():

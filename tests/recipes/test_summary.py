@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_vit.recipes.checks import check_data, check_recipe
 from keras_vit.recipes.data import open_dataset
-from keras_vit.recipes.recipe import Data, Distillation, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.recipe import Architecture, Augment, Data, Distillation, MaskedPatch, Optimizer, Run, Supervised
 from keras_vit.recipes.strategy import choose_strategy
 from keras_vit.recipes.summary import describe_run
 
@@ -68,6 +68,8 @@ def _tensor(weight):
         ("data", {"batch_size": 30}, "30 does not go into 2 replicas times 2 .* Take 28 or 32"),
         ("optimizer", {"warmup_steps": 100}, "warm-up of 100 updates leaves nothing of a run of 100"),
         ("run", {"folder": None, "tensorboard": True}, "Name a run.folder"),
+        ("run", {"epoch_steps": 125, "steps_per_execution": 50}, "no multiple of .*=50: .* Take epoch_steps=100"),
+        ("data", {"labels_per_class": 0}, "labels_per_class must be at least 1. Received: 0"),
     ],
 )
 def test_what_cannot_work_is_said_at_once(recipe, part, changes, message):
@@ -102,11 +104,34 @@ def test_a_teacher_must_be_there(recipe, tmp_path):
     check_recipe(Distillation(**fields, teacher=str(tmp_path)), tf.distribute.get_strategy())
 
 
+def test_what_a_kind_of_recipe_cannot_do(recipe):
+    bit = {"architecture": Architecture("BiT-R50x1"), "total_steps": 1000}
+    for made in (MaskedPatch(**bit, data=recipe.data), Distillation(**bit, data=recipe.data, teacher="hf:a/b")):
+        with pytest.raises(ValueError, match="needs a Vision Transformer: .*BiT-R50x1"):
+            check_recipe(made, tf.distribute.get_strategy())
+    mixed = replace(recipe.data, augment=Augment(cutmix_alpha=1.0))
+    with pytest.raises(ValueError, match="no labels to mix"):
+        check_recipe(MaskedPatch(data=mixed, total_steps=20_000), tf.distribute.get_strategy())
+
+
+def test_splits_must_have_labels(recipe):
+    dataset = open_dataset(recipe.data)
+
+    def read(split):
+        unknown = dataset.read(split).map(lambda name, picture, label: (name, picture, -tf.ones_like(label)))
+        return unknown if split == "test" else dataset.read(split)
+
+    unpublished = replace(dataset, read=read)
+    with pytest.raises(ValueError, match="pictures of 'test' of .* have no labels"):
+        check_data(recipe, unpublished, 200)
+    check_data(MaskedPatch(data=recipe.data), unpublished, 20_000)
+
+
 def test_splits_must_be_there_and_large_enough(recipe):
     dataset = open_dataset(recipe.data)
     with pytest.raises(ValueError, match="batch of 32 is more than the 30 training pictures"):
         check_data(replace(recipe, data=replace(recipe.data, labels_per_class=3)), dataset, 100)
     with pytest.raises(ValueError, match="No split 'dev'"):
         check_data(replace(recipe, data=replace(recipe.data, validation_split="dev")), dataset, 100)
-    with pytest.raises(ValueError, match=r"no pictures in train\[:0\]"):
+    with pytest.raises(ValueError, match=r"'train\[:0\]' of digits has no pictures"):
         check_data(replace(recipe, data=replace(recipe.data, train_split="train[:0]")), dataset, 100)
