@@ -4,8 +4,12 @@ from keras_vit.images import as_size
 from keras_vit.layers.pooling import POOLINGS
 from keras_vit.preprocessing import Preprocessing
 
-KINDS = ("learned_1d", "learned_2d", "relative", "sincos_2d", "none")
-PLACEMENTS = ("stem", "every_layer", "shared")
+NAMES = {
+    "pooling": POOLINGS,
+    "position_embedding": ("learned_1d", "learned_2d", "relative", "sincos_2d", "none"),
+    "position_placement": ("stem", "every_layer", "shared"),
+    "resnet_form": ("v1", "timm"),  # the "paper"'s map wants a normalisation that only BiT adds
+}
 
 
 def complete_arguments(given: dict) -> dict:
@@ -14,12 +18,13 @@ def complete_arguments(given: dict) -> dict:
     Raises:
         ValueError: A name that does not exist, or arguments that exclude each other.
     """
+    if given["class_token"] is None:
+        given = given | {"class_token": given["pooling"] in ("token", "none")}
     check_arguments(given)
-    class_token, stages, size = given["class_token"], given["resnet_stages"], as_size(given["image_size"])
+    stages, size = given["resnet_stages"], as_size(given["image_size"])
     return given | {
         "image_size": size,
         "patch_size": as_size(given["patch_size"], "patch_size"),
-        "class_token": given["pooling"] in ("token", "none") if class_token is None else class_token,
         "resnet_stages": None if stages is None else tuple(stages),
         "preprocessing": Preprocessing.made(given["preprocessing"], size).get_config(),
     }
@@ -27,16 +32,17 @@ def complete_arguments(given: dict) -> dict:
 
 def check_arguments(given: dict):
     """Raises a ValueError for names that do not exist and for arguments that exclude each other."""
-    for name, known in (("pooling", POOLINGS), ("position_embedding", KINDS), ("position_placement", PLACEMENTS)):
+    for name, known in NAMES.items():
         if given[name] not in known:
             raise ValueError(f"`{name}` must be one of {', '.join(known)}. Received: {given[name]!r}")
+    if not isinstance(given["depth"], int) or given["depth"] < 1:
+        raise ValueError(f"`depth` must be a positive whole number of blocks. Received: {given['depth']!r}")
     registers = given["register_tokens"]
     if not isinstance(registers, int) or registers < 0:
         raise ValueError(f"`register_tokens` must be a whole number, 0 for none. Received: {registers!r}")
     kind, placement, pooling = given["position_embedding"], given["position_placement"], given["pooling"]
-    has_token = given["class_token"] or (given["class_token"] is None and pooling in ("token", "none"))
     exclusions = (
-        (pooling == "token" and not has_token, "pooling='token' reads the class token: leave class_token out."),
+        (pooling == "token" and not given["class_token"], "pooling='token' reads the class token: leave class_token out."),
         (given["distillation"] and pooling != "token", "distillation=True reads two tokens: use pooling='token'."),
         (
             given["distillation"] and (given["representation_size"] or given["norm_after_pooling"]),

@@ -8,6 +8,7 @@ from keras_vit.layers.axial_attention import AxialAttention, check_channels
 from keras_vit.layers.bottleneck import EXPANSION, GROUPS, shrunk
 from keras_vit.layers.standardized_conv import StandardizedConv2D
 from keras_vit.models import parts
+from keras_vit.models.pictures import checked, output_spec
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.transfer import copy_weights
 
@@ -114,8 +115,8 @@ class AxialResNet(keras.Model):
         preprocessing: See `VisionTransformer`.
 
     Raises:
-        ValueError: Stages without units; channels that 32 groups or the heads do not divide; a picture of another size
-            (when called).
+        ValueError: Stages without units; channels that 32 groups or the heads do not divide. When called: what is no
+            batch of float pictures of this size.
     """
 
     def __init__(
@@ -165,6 +166,8 @@ class AxialResNet(keras.Model):
         self.build((None, *self.image_size, 3))
 
     def build(self, input_shape):
+        if self.built:
+            return
         self.conv_root.build(input_shape)
         shape = self.conv_root.compute_output_shape(input_shape)
         self.gn_root.build(shape)
@@ -179,18 +182,16 @@ class AxialResNet(keras.Model):
     def compute_output_shape(self, input_shape):
         return (input_shape[0], self.num_classes or self.feature_width)
 
+    def compute_output_spec(self, images, training=None):
+        return output_spec(self, images)
+
     def call(self, images, training=None):
         features = self.features(images, training=training)
         return self.head(features) if self.head else features
 
     def features(self, images, training=False):
         """What the head sees, the mean of the last map: (B, H, W, 3) -> (B, 2048 * width_factor)."""
-        size = tuple(images.shape[1:3])
-        if None not in size and size != self.image_size:
-            raise ValueError(
-                f"This model has relative positions for pictures of {self.image_size} pixels (height, width). "
-                f"Received: {size}. Resize the pictures, or make a model with image_size={size}."
-            )
+        images = checked(images, self.image_size, "make a model with image_size={size}: its positions are relative")
         maps = ops.relu(self.gn_root(self.conv_root(images)))
         maps = ops.max_pool(maps, 3, strides=2, padding="same", data_format="channels_last")
         for unit in self.units:

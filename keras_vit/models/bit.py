@@ -7,6 +7,7 @@ from keras_vit.images import as_size
 from keras_vit.layers.bottleneck import build_for, group_norm
 from keras_vit.layers.resnet import ResNetBackbone
 from keras_vit.models import parts
+from keras_vit.models.pictures import checked, output_spec
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.transfer import copy_weights
 
@@ -33,7 +34,7 @@ class BiT(keras.Model):
         pool_padding: See `ResNetBackbone`.
 
     Raises:
-        ValueError: See `ResNetBackbone`; and no stages.
+        ValueError: See `ResNetBackbone`; and no stages. When called: what is no batch of float pictures.
     """
 
     def __init__(
@@ -70,6 +71,8 @@ class BiT(keras.Model):
         self.build((None, *(self.image_size or (None, None)), 3))
 
     def build(self, input_shape):
+        if self.built:
+            return
         self.backbone.build(input_shape)
         if self.norm:
             build_for(self.backbone.channels, self.norm)
@@ -78,6 +81,9 @@ class BiT(keras.Model):
 
     def compute_output_shape(self, input_shape):
         return (input_shape[0], self.num_classes or self.backbone.channels)
+
+    def compute_output_spec(self, images, training=None):
+        return output_spec(self, images)
 
     def call(self, images, training=None):
         features = self.features(images, training=training)
@@ -89,7 +95,7 @@ class BiT(keras.Model):
 
     def feature_map(self, images, training=False):
         """The map before it is averaged, not negative: (B, H, W, 3) -> (B, h, w, C)."""
-        maps = self.backbone(images, training=training)
+        maps = self.backbone(checked(images), training=training)
         return ops.relu(self.norm(maps)) if self.norm else maps  # (B, h, w, C)
 
     def preprocess(self, images):

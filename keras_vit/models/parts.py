@@ -3,6 +3,8 @@
 A part that the arguments leave out is None.
 """
 
+from numbers import Integral
+
 import keras
 
 from keras_vit.images import patch_grid
@@ -103,7 +105,10 @@ def pre_logits(arguments, dtype):
 
 
 def head(arguments, dtype, name="head"):
-    if not arguments["num_classes"]:
+    classes = arguments["num_classes"]
+    if not isinstance(classes, Integral) or classes < 0:
+        raise ValueError(f"`num_classes` must be a whole number, 0 for no head. Received: {classes!r}")
+    if not classes:
         return None
     precise = keras.backend.result_type(dtype.compute_dtype, "float32")
-    return keras.layers.Dense(arguments["num_classes"], kernel_initializer="zeros", dtype=precise, name=name)
+    return keras.layers.Dense(classes, kernel_initializer="zeros", dtype=precise, name=name)

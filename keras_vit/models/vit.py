@@ -7,6 +7,7 @@ from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.models import parts
 from keras_vit.models.arguments import complete_arguments
+from keras_vit.models.pictures import checked, output_spec
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.transfer import copy_weights
 
@@ -18,7 +19,7 @@ class VisionTransformer(keras.Model):
     """The model of "An Image is Worth 16x16 Words" (arXiv 2010.11929), section 3.1; see `keras_vit.ViT_B16()`.
 
     Input: (B, H, W, 3) float, RGB in [-1, 1] for published weights. Output: logits (B, num_classes), float32 also under
-    mixed precision; with `num_classes=0` the features (B, D).
+    mixed precision, of every token, (B, N, num_classes), with `pooling="none"`; with `num_classes=0` the `features`.
 
     The weights exist as soon as the model is made. Under a `mixed_bfloat16` policy the softmax, the statistics of layer
     normalisation and the head are computed in float32.
@@ -61,7 +62,7 @@ class VisionTransformer(keras.Model):
 
     Raises:
         ValueError: A patch that does not divide the picture, heads that do not divide the width, an unknown name, or
-            arguments that exclude each other.
+            arguments that exclude each other. When called: what is no batch of float pictures of this size.
     """
 
     def __init__(
@@ -131,6 +132,8 @@ class VisionTransformer(keras.Model):
         return [layer for layer in (*order, self.dropout) if layer is not None]
 
     def build(self, input_shape):
+        if self.built:
+            return
         for layer, shape in self._stages(input_shape):
             layer.build(shape)
             if layer is self.encoder:
@@ -143,6 +146,9 @@ class VisionTransformer(keras.Model):
     def compute_output_shape(self, input_shape):
         *_, (last, shape) = self._stages(input_shape)
         return last.compute_output_shape(shape)
+
+    def compute_output_spec(self, images, training=None):
+        return output_spec(self, images)
 
     def _stages(self, shape):
         """The layers in the order of the forward pass, each with the shape of its input."""
@@ -168,17 +174,15 @@ class VisionTransformer(keras.Model):
         return self.head(tokens[:, 0]), self.head_distillation(tokens[:, 1])
 
     def features(self, images, training=False):
-        """What the head sees: (B, H, W, 3) -> (B, D), (B, N, D) if unpooled, (B, representation_size) after tanh."""
+        """What the head sees: (B, H, W, 3) -> (B, D), (B, N, D) if unpooled, (B, representation_size) after tanh.
+
+        Of a distilled model, the mean of the two tokens of which each head sees one.
+        """
         return self.pool(self.encode(self.embed(images), training=training))
 
     def embed(self, images):
         """Pictures to patch embeddings, before class token and positions: (B, H, W, 3) -> (B, h * w, D)."""
-        size = tuple(images.shape[1:3])
-        if None not in size and size != self.image_size:
-            raise ValueError(
-                f"This model takes pictures of {self.image_size} pixels (height, width). Received: {size}. "
-                f"Resize the pictures, or the model with model.resized({size})."
-            )
+        images = checked(images, self.image_size, "the model with model.resized({size})")
         return self.patch_embedding(self.backbone(images) if self.backbone else images)  # (B, h*w, D)
 
     def encode(self, embeddings, training=False, return_attention=False):
@@ -239,7 +243,8 @@ class VisionTransformer(keras.Model):
     def freeze_encoder(self):
         """Makes everything before the head untrainable, for a linear probe; compile the model afterwards.
 
-        A .keras file does not keep this: freeze a loaded model again, and load it with compile=False.
+        `with_head`, `resized` and .keras files do not keep this: freeze the model that they give again, and load a
+        file with compile=False.
         """
         for layer in self.layers:
             layer.trainable = layer.name in HEADS

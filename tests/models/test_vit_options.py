@@ -66,7 +66,9 @@ def test_count_graph_and_keras_file_round_trip(trained_toy, images, tmp_path, na
     assert len({weight.path for weight in model.weights}) == len(model.weights)
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize(
+    "name", ["distillation", "learned_2d, every layer", "relative", "block options", "axial", "hybrid"]
+)
 def test_mixed_precision_and_gradients(trained_toy, images, name):
     model, full = (trained_toy(**OPTIONS[name][0], dtype=dtype) for dtype in ("mixed_bfloat16", "float32"))
     full.set_weights(model.get_weights())
@@ -187,17 +189,19 @@ def test_axial_model_has_axial_blocks_and_full_attention_maps(trained_toy, image
     assert keras_vit.attention_rollout(model, images[:, :, :8]).shape == (3, 16, 8)
 
 
-def test_resized_takes_other_pictures_and_keeps_the_rest(trained_toy, images):
-    for changes, _ in (OPTIONS[name] for name in OPTIONS if name != "relative"):
-        model = trained_toy(**changes)
-        np.testing.assert_array_equal(model.resized(16)(images), model(images))
-        large = model.resized((24, 32))
-        assert large(np.zeros((1, 24, 32, 3), "float32")).shape[0] == 1
-        assert large.preprocessing.image_size == (24, 32)
-        other = {weight.path: weight for weight in large.weights}
-        for weight in model.weights:
-            if "/positions" not in weight.path:
-                np.testing.assert_array_equal(weight, other[weight.path], err_msg=weight.path)
+@pytest.mark.parametrize(
+    "name", ["patches have positions", "learned_2d, every layer", "sincos_2d, shared", "axial", "hybrid"]
+)
+def test_resized_takes_other_pictures_and_keeps_the_rest(trained_toy, images, name):
+    model = trained_toy(**OPTIONS[name][0])
+    np.testing.assert_array_equal(model.resized(16)(images), model(images))
+    large = model.resized((24, 32))
+    assert large(np.zeros((1, 24, 32, 3), "float32")).shape[0] == 1
+    assert large.preprocessing.image_size == (24, 32)
+    other = {weight.path: weight for weight in large.weights}
+    for weight in model.weights:
+        if "/positions" not in weight.path:
+            np.testing.assert_array_equal(weight, other[weight.path], err_msg=weight.path)
 
 
 def test_every_kind_of_positions_is_resampled(trained_toy):
@@ -262,6 +266,10 @@ REFUSED = [
     ({"resnet_stages": (1, 1)}, r"stride of 8 pixels.*Received: patch_size=\(4, 4\)"),
     ({"resnet_stages": (0,)}, r"number of units in each stage.*Received: \(0,\)"),
     ({"resnet_stages": (1,), "resnet_form": "v3"}, "Received: 'v3'"),
+    ({"resnet_stages": (1,), "resnet_form": "paper"}, "v1, timm. Received: 'paper'"),
+    ({"resnet_form": "v3"}, "Received: 'v3'"),
+    ({"depth": 0}, "positive whole number of blocks. Received: 0"),
+    ({"depth": -1}, "positive whole number of blocks. Received: -1"),
     ({"preprocessing": {"image_size": 8, "resize": "crop"}}, "squash, shortest. Received: 'crop'"),
 ]
 

@@ -1,0 +1,77 @@
+"""What every model says about pictures that it cannot take, and what it promises about its outputs."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+
+X = np.random.default_rng(0).uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
+SMALL = {"stages": (1,), "width_factor": 0.5, "image_size": 16}
+VIT = {"image_size": 16, "patch_size": 4, "depth": 1, "width": 12, "mlp_dim": 24, "num_heads": 3}
+BUILDS = {
+    "ViT": lambda **options: keras_vit.VisionTransformer(**VIT, **options),
+    "BiT": lambda **options: keras_vit.BiT(**SMALL, **options),
+    "AxialResNet": lambda **options: keras_vit.AxialResNet(**SMALL, **options),
+}
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_what_is_no_batch_of_float_pictures_is_refused_with_the_remedy(name):
+    model = BUILDS[name](num_classes=5)
+    for wrong, message in (
+        (np.zeros((2, 16, 16, 3), "uint8"), r"Received: uint8. Use model.preprocess\(images\)"),
+        (np.zeros((2, 16, 16, 3), "int64"), "Received: int64"),
+        (X[0], r"Received: the shape \(16, 16, 3\). Of one picture it is images\[None\]"),
+        ([X[0], X[1]], r"Received: list. .* of a list numpy.stack\(images\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model(wrong)
+        with pytest.raises(ValueError, match=message):
+            model.features(wrong)
+    assert model(X.astype("float64")).shape == (2, 5)
+
+
+@pytest.mark.parametrize("name", ["ViT", "AxialResNet"])
+def test_graphs_of_unknown_size_take_the_models_size_only(name):
+    model = BUILDS[name](num_classes=0)
+    graph = tf.function(model, input_signature=[tf.TensorSpec((None, None, None, 3))])
+    np.testing.assert_allclose(graph(X), model(X), atol=1e-4)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="6144 values, but the requested shape has 1536"):
+        graph(np.zeros((2, 32, 32, 3), "float32"))
+
+
+def test_fit_refuses_them_too():
+    model = BUILDS["ViT"](num_classes=5)
+    model.compile("sgd", "mse")
+    spec = (tf.TensorSpec((None, None, None, 3)), tf.TensorSpec((None, 5)))
+    pairs = tf.data.Dataset.from_generator(lambda: [(np.zeros((2, 19, 19, 3)), np.zeros((2, 5)))], output_signature=spec)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="requested shape has 1536"):
+        model.fit(pairs, verbose=0, shuffle=False)
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_build_after_all_is_built_changes_nothing(name):
+    model = BUILDS[name](num_classes=5)
+    before = model.count_params()
+    model.build((None, 16, 16, 3))
+    assert model.count_params() == before
+
+
+@pytest.mark.parametrize("classes", [5, 0])
+@pytest.mark.parametrize("name", BUILDS)
+def test_in_a_functional_model_under_mixed_precision(name, classes):
+    model = BUILDS[name](num_classes=classes, dtype="mixed_bfloat16")
+    inputs = keras.Input((16, 16, 3))
+    outputs, real = model(inputs), model(X)
+    assert outputs.shape[1:] == real.shape[1:]
+    assert outputs.dtype == keras.backend.standardize_dtype(real.dtype) == ("float32" if classes else "bfloat16")
+    np.testing.assert_array_equal(keras.Model(inputs, outputs)(X), real)
+
+
+@pytest.mark.parametrize("classes", [None, -1, 2.5])
+@pytest.mark.parametrize("name", BUILDS)
+def test_a_number_of_classes_that_is_none(name, classes):
+    with pytest.raises(ValueError, match=f"`num_classes` must be a whole number, 0 for no head. Received: {classes}"):
+        BUILDS[name](num_classes=classes)
