@@ -178,22 +178,3 @@ _ROWS = (
 )
 TASKS = {task.name: task for task in _ROWS}
 GROUPS = {task.name: task.group for task in _ROWS}
-
-
-def open_task(name: str, data_dir: str | None = None):
-    """Opens a task's data as `keras_vit.recipes.data.datasets.open_dataset` does; what has to be downloaded is.
-
-    Args:
-        name: Of the task.
-        data_dir: Where prepared data sets are kept; None for TensorFlow Datasets' own place.
-
-    Raises:
-        ValueError: There is no such task.
-    """
-    if name not in TASKS:
-        raise ValueError(f"VTAB has no task {name!r}. Its tasks: {', '.join(TASKS)}")
-    from keras_vit.recipes.data.datasets import from_builder, prepared
-
-    task = TASKS[name]
-    builder = prepared(task.dataset, data_dir)
-    return from_builder(builder, f"vtab/{name}", task.label, task.class_names, task.brightest)

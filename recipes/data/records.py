@@ -137,8 +137,7 @@ def _features(file, count):
             yield tf.train.Example.FromString(record).features.feature
     except (tf.errors.DataLossError, DecodeError) as error:
         raise ValueError(
-            f"{file} cannot be read as TFRecords: it is damaged or compressed. Write it again, uncompressed "
-            f"({error})."
+            f"{file} cannot be read as TFRecords: it is damaged or compressed. Write it again, uncompressed ({error})."
         ) from error
 
 

@@ -8,7 +8,7 @@ import tensorflow_datasets as tfds
 from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.data.datasets import class_names, count_examples, open_dataset
 from keras_vit.recipes.recipe import Data
-from keras_vit.recipes.vtab import GROUPS, TASKS, open_task
+from keras_vit.recipes.vtab import GROUPS, TASKS
 
 # Data set and the number of pictures of its parts, then: how much of the training part task_adaptation trains on, in
 # percent, where there is no part for validation; the part it tests on.
@@ -176,7 +176,7 @@ def write_kitti(data_dir):
     )
 
 
-def test_open_task_reads_pictures_with_the_classes_of_the_task(tmp_path):
+def test_a_task_has_pictures_with_the_classes_of_the_task(tmp_path):
     write_kitti(tmp_path)
     dataset = open_dataset(Data(dataset="vtab/kitti-distance", data_dir=str(tmp_path)))
     assert class_names(dataset) == ["up to 8 m", "8 to 20 m", "more than 20 m", "no vehicle"]
@@ -187,8 +187,8 @@ def test_open_task_reads_pictures_with_the_classes_of_the_task(tmp_path):
 
 
 def test_unknown_task_is_refused():
-    with pytest.raises(ValueError, match="VTAB has no task 'cifar10'. Its tasks: caltech101"):
-        open_task("cifar10")
+    with pytest.raises(ValueError, match="VTAB has no task 'vtab/cifar10'. Tasks: vtab/caltech101"):
+        open_dataset(Data(dataset="vtab/cifar10"))
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -85,6 +85,15 @@ def test_a_cache_changes_nothing(data, dataset, changes):
         np.testing.assert_array_equal(images, same)
 
 
+@pytest.mark.parametrize("changes", [{"augment": Augment(erasing=1.0)}, {"interpolation": "bicubic"}])
+def test_pixels_stay_in_their_range(data, dataset, changes):
+    data = replace(data, image_size=20, **changes)
+    ((pixels, _),) = take(training_pixels(data, dataset, 0), 1)
+    ((scaled, _),) = take(training_batches(data, dataset, 0), 1)
+    assert pixels.min() == 0 and pixels.max() == 255 and (scaled.min() < -1 or scaled.max() > 1)
+    np.testing.assert_allclose(pixels, np.clip(127.5 * (scaled + 1), 0, 255), atol=1e-3)
+
+
 def test_an_epoch_shows_every_picture_once_and_the_next_in_another_order(data, dataset):
     data = replace(data, batch_size=1097)
     (first, labels), (second, _) = take(training_pixels(data, dataset, 0), 2)
@@ -138,6 +147,8 @@ def test_labels_per_class(data, dataset):
     assert sorted(map(bytes, first.astype("uint8"))) == sorted(map(bytes, second.astype("uint8")))
     other = take(training_pixels(few, dataset, seed=5), 1)[0][0]
     assert sorted(map(bytes, first.astype("uint8"))) != sorted(map(bytes, other.astype("uint8")))
+    counts = [(weights > 0).sum() for *_, weights in take(evaluation_batches(few, dataset, "train"), 40)]
+    assert sum(counts) == 1097  # these are to train on only
     with pytest.raises(ValueError, match="labels_per_class=500, but class '0' has"):
         training_pixels(replace(data, labels_per_class=500), dataset, seed=0)
 
@@ -293,3 +304,7 @@ def test_errors_say_how_to_mend_them(data, dataset, tmp_path):
         evaluation_batches(data, dataset, "dev")
     with pytest.raises(ValueError, match="No split 'dev'"):
         training_pixels(replace(data, train_split="dev"), dataset, 0)
+    with pytest.raises(ValueError, match=r"The split 'train\[:0\]' of digits has no pictures"):
+        training_pixels(replace(data, train_split="train[:0]"), dataset, 0)
+    with pytest.raises(ValueError, match=r"The split 'test\[:0\]' of digits has no pictures"):
+        evaluation_batches(data, dataset, "test[:0]")

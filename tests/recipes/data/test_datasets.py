@@ -7,7 +7,14 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from PIL import Image
 
-from keras_vit.recipes.data import class_names, count_examples, decoded_pictures, evaluation_arrays, open_dataset
+from keras_vit.recipes.data import (
+    class_names,
+    count_examples,
+    decoded_pictures,
+    evaluation_arrays,
+    open_dataset,
+    training_batches,
+)
 from keras_vit.recipes.data.datasets import from_builder
 from keras_vit.recipes.data.digits import SPLITS, Digits
 from keras_vit.recipes.recipe import Data
@@ -65,9 +72,19 @@ def test_parts_of_a_folder_are_of_all_classes_and_make_the_whole(folder):
 
 
 def test_folders_that_are_none_are_refused(tmp_path):
-    for place in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(ValueError, match="not laid out as /path/<split>/<class>/<picture>"):
+    with pytest.raises(ValueError, match="not laid out as /path/<split>/<class>/<picture>"):
+        open_dataset(Data(dataset=f"folder:{tmp_path}"))
+    for place in ("", tmp_path / "nowhere"):
+        with pytest.raises(ValueError, match=f"There is no folder '{place}'"):
             open_dataset(Data(dataset=f"folder:{place}"))
+
+
+def test_places_may_be_below_the_home_folder(folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder.parent))
+    assert open_dataset(Data(dataset=f"folder:~/{folder.name}")).splits == {"test": 3, "train": 50}
+    (folder / "records").mkdir()
+    write_records(folder / "records", ("image", "label"))
+    assert open_dataset(Data(dataset=f"tfrecord:~/{folder.name}/records")).splits == {"train": 7, "validation": 1}
 
 
 class Real(tfds.core.GeneratorBasedBuilder):
@@ -132,6 +149,21 @@ def test_data_without_labels_is_refused(real):
     del real.info.features._feature_dict["real_label"]
     with pytest.raises(ValueError, match=r"'real' has the features \['image', 'original_label'\]; 'image' and 'label'"):
         from_builder(real, "real")
+    real.info.features._feature_dict["label"] = tfds.features.Scalar(np.int64)
+    with pytest.raises(ValueError, match="'label' of the data set 'real' is Scalar.*, where a ClassLabel is needed"):
+        from_builder(real, "real")
+
+
+def number(value):
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+
+
+def write_record(writer, keys, label, value=0):
+    """A picture of one value; `label` is a feature."""
+    picture = tf.train.Feature(bytes_list=tf.train.BytesList(value=[jpeg(value)]))
+    writer.write(
+        tf.train.Example(features=tf.train.Features(feature=dict(zip(keys, (picture, label))))).SerializeToString()
+    )
 
 
 def write_records(folder, keys, first=0, names="a\nb\nc\n"):
@@ -139,11 +171,8 @@ def write_records(folder, keys, first=0, names="a\nb\nc\n"):
     labels = {"train-00000-of-00002": [0, 1, 2, 0, 1], "train-00001-of-00002": [2, 2], "validation-00000-of-00001": [1]}
     for name, numbers in labels.items():
         with tf.io.TFRecordWriter(str(folder / name)) as writer:
-            for number in numbers:
-                picture = tf.train.Feature(bytes_list=tf.train.BytesList(value=[jpeg(40 * number)]))
-                label = tf.train.Feature(int64_list=tf.train.Int64List(value=[number + first]))
-                example = tf.train.Example(features=tf.train.Features(feature=dict(zip(keys, (picture, label)))))
-                writer.write(example.SerializeToString())
+            for label in numbers:
+                write_record(writer, keys, number(label + first), 40 * label)
     if names:
         (folder / "labels.txt").write_text(names)
     return labels
@@ -177,6 +206,40 @@ def test_records_that_do_not_fit_their_names_are_refused(tmp_path):
         open_dataset(Data(dataset=f"tfrecord:{tmp_path}"))
     write_records(tmp_path, ("picture", "label"))
     with pytest.raises(ValueError, match=r"has the features \['label', 'picture'\]. Expected image/encoded and"):
+        open_dataset(Data(dataset=f"tfrecord:{tmp_path}"))
+
+
+def test_labels_without_a_name_are_found_in_any_file_and_when_they_are_read(tmp_path, monkeypatch):
+    (tmp_path / "labels.txt").write_text("a\nb\n")
+    for shard in range(9):  # sorted by class, and counted from 1
+        with tf.io.TFRecordWriter(f"{tmp_path}/train-{shard:05}-of-00009") as writer:
+            write_record(writer, ("image", "label"), number(1 + shard // 8))
+    data = Data(dataset=f"tfrecord:{tmp_path}", image_size=8, batch_size=3, shuffle_images=9)
+    with pytest.raises(ValueError, match="train-00008-of-00009 has the label 2, but .* names 2 classes"):
+        open_dataset(data)
+    monkeypatch.setattr("keras_vit.recipes.data.records.PEEKED_FILES", 1)
+    dataset = open_dataset(data)
+    assert labels_of(dataset, "train[:8]") == [1] * 8
+    message = "train-00008-of-00009 number 0.*has the label.*2.*a first line such as"
+    for read in (
+        lambda: labels_of(dataset, "train"),
+        lambda: list(decoded_pictures(dataset, "train", 3, max_corrupt=1.0)),
+        lambda: list(training_batches(data, dataset, 0).take(3)),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            read()
+
+
+def test_records_that_cannot_be_read_are_refused(tmp_path):
+    (tmp_path / "labels.txt").write_text("a\nb\n")
+    keys, file = ("image", "label"), str(tmp_path / "train.tfrecord")
+    with tf.io.TFRecordWriter(file) as writer:
+        write_record(writer, keys, tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"a"])))
+    with pytest.raises(ValueError, match="has bytes_list with 0 whole numbers as 'label'. Expected an int64_list"):
+        open_dataset(Data(dataset=f"tfrecord:{tmp_path}"))
+    with tf.io.TFRecordWriter(file, "GZIP") as writer:
+        write_record(writer, keys, number(1))
+    with pytest.raises(ValueError, match="train.tfrecord cannot be read as TFRecords: it is damaged or compressed"):
         open_dataset(Data(dataset=f"tfrecord:{tmp_path}"))
 
 

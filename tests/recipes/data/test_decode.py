@@ -94,6 +94,14 @@ def test_inception_windows_are_as_wide_as_they_say(picture, kind):
     assert len(shapes) > 30
 
 
+def test_the_smallest_inception_windows_are_those_of_the_recipe():
+    shares = []
+    for number in range(200):
+        *_, height, width = inception_window(tf.constant([0, number]), 0.05)(tf.constant([480, 640, 3]))
+        shares.append(int(height) * int(width) / (480 * 640))
+    assert 0.049 < min(shares) < 0.07 and sum(share < 0.1 for share in shares) > 3
+
+
 @pytest.mark.parametrize("mean,std", [HALVES, ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), PIXELS])
 def test_scaling(picture, mean, std):
     expected = (np.asarray(picture, "float64") / 255 - mean) / std
@@ -167,3 +175,6 @@ def test_fields_that_do_not_fit_are_refused():
         check_pictures(replace(good, min_crop_area=0.0))
     with pytest.raises(ValueError, match="`erasing` is a probability"):
         check_pictures(replace(good, augment=Augment(erasing=1.5)))
+    for name in ("mixup_alpha", "cutmix_alpha", "randaugment_layers"):
+        with pytest.raises(ValueError, match=f"`{name}` must be at least 0, .* Received: -1"):
+            check_pictures(replace(good, augment=Augment(**{name: -1})))
