@@ -25,16 +25,12 @@ def decoded_pictures(
         numbers: Of the pictures that are wanted, an array from 0; all of them without.
 
     Raises:
-        ValueError: There are no pictures, or more than the share `max_corrupt` is corrupt.
+        ValueError: There are no pictures, more than the share `max_corrupt` is corrupt, or a file that holds them is.
     """
     total = count_some(dataset, split)
     wanted = np.ones(total, bool) if numbers is None else np.isin(np.arange(total), numbers)
-    examples = dataset.read(split).enumerate().filter(lambda number, _: tf.constant(wanted)[number])
-    decoded = examples.map(
-        lambda number, example: (number, pixels(dataset, example[1]), example[2]), tf.data.AUTOTUNE
-    ).ignore_errors(log_warning=True)
     pictures, labels, good = [], [], ~wanted
-    for number, picture, label in decoded.as_numpy_iterator():
+    for number, picture, label in _readable(dataset, split, wanted):
         good[number] = True
         pictures.append(picture)
         labels.append(label)
@@ -45,6 +41,25 @@ def decoded_pictures(
         yield pictures, np.array(labels)
     if not good.all():
         _tell_corrupt(dataset, split, good, max_corrupt * wanted.sum())
+
+
+def _readable(dataset, split, wanted):
+    """Yields the number, the pixels and the label of each wanted picture that can be decoded."""
+
+    def decoded(number, example):
+        # Errors of this picture only: one of the files that hold the pictures would come again and again, for ever.
+        one = tf.data.Dataset.from_tensors(example[1]).map(lambda picture: pixels(dataset, picture))
+        return one.ignore_errors(log_warning=True).map(lambda image: (number, image, example[2]))
+
+    examples = dataset.read(split).enumerate().filter(lambda number, _: tf.constant(wanted)[number])
+    examples = examples.interleave(decoded, cycle_length=16, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    try:
+        yield from examples.as_numpy_iterator()
+    except tf.errors.OpError as error:
+        raise ValueError(
+            f"The split {split!r} of {dataset.name} cannot be read: {error.message}. Files that are damaged are to be "
+            "prepared or copied again."
+        ) from error
 
 
 def _tell_corrupt(dataset, split, good, most):

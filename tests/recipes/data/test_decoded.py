@@ -1,4 +1,8 @@
+from dataclasses import replace
+
 import numpy as np
+import pytest
+import tensorflow as tf
 
 from keras_vit.recipes.data import decoded_pictures, open_dataset
 from keras_vit.recipes.recipe import Data
@@ -12,3 +16,11 @@ def test_some_pictures_of_a_split(data_dir):
     for picture, number in zip((picture for part in chosen for picture in part), (2, 3, 7)):
         np.testing.assert_array_equal(picture, all_pictures[0][number])
     np.testing.assert_array_equal(np.concatenate(answers), labels[0][[2, 3, 7]])
+
+
+def test_damaged_files_are_told_and_not_read_for_ever(data_dir):
+    dataset = open_dataset(Data(dataset="digits", data_dir=data_dir))
+    cut = tf.data.experimental.assert_cardinality(12)  # as TensorFlow Datasets expects of its files
+    damaged = replace(dataset, read=lambda split: dataset.read(split).apply(cut))
+    with pytest.raises(ValueError, match=r"split 'test\[:10\]' of digits cannot be read: .*contain 12 elements"):
+        list(decoded_pictures(damaged, "test[:10]", 4))
