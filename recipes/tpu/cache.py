@@ -19,7 +19,8 @@ def cache_folder() -> Path:
 def key_of(program: bytes, *circumstances) -> str:
     """A hash of a program, a HloModuleProto, without names, of topology, versions and so on, and of `compiler.py`.
 
-    Names and numbers count the models and functions that were made before.
+    Names and numbers count the models and functions that were made before. Layers that an answer names may therefore
+    be those of another model with an equal program.
     """
     circumstances = [Path(compiler.__file__).read_text(), *circumstances]
     module = hlo_pb2.HloModuleProto.FromString(program)

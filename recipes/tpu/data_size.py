@@ -1,6 +1,7 @@
 """Classes and training pictures of data sets that need not be here for a preflight."""
 
 from keras_vit.recipes.data import class_names, count_examples, open_dataset
+from keras_vit.recipes.data.digits import SPLITS
 from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.vtab import TASKS
 
@@ -14,7 +15,7 @@ KNOWN = {
     "cifar100": (100, 50_000),
     "oxford_iiit_pet": (37, 3_680),
     "oxford_flowers102": (102, 1_020),
-    "digits": (10, 1_297),
+    "digits": (10, SPLITS["train"]),
 }
 
 

@@ -13,7 +13,7 @@ from keras_vit.recipes.trainee import classifier_trainee, masked_patch_trainee
 
 
 class RecipePrograms:
-    """A recipe's model, and its steps for any batch.
+    """A recipe's model, and its steps, whose names are `kinds`, for any batch that `parts` divides.
 
     Weights of a former training do not change what a step costs: they are not loaded, and the model is that of the
     recipe's architecture.
@@ -33,7 +33,8 @@ class RecipePrograms:
         else:
             self.model, _ = classifier_trainee(replace(recipe, weights=None), classes, updates)
             self.kinds = ("training", "evaluation")
-        accumulate_gradients(self.model, recipe.optimizer.accumulation_steps)
+        self.parts = recipe.optimizer.accumulation_steps
+        accumulate_gradients(self.model, self.parts)
 
     def lower(self, kind: str, batch: int) -> Program:
         """The program of a step of B pictures a device."""
@@ -67,7 +68,7 @@ class ModelPrograms:
     def __init__(self, model, labels: tf.TensorSpec | None = None, replicas: int = 1):
         if not model.built:
             raise ValueError(f"{model.name} has no weights yet. Build it, or call it on a batch, before a preflight.")
-        self.model, self.labels, self.replicas = model, labels, replicas
+        self.model, self.labels, self.replicas, self.parts = model, labels, replicas, 1
         self.kinds = ("training", "inference") if getattr(model, "optimizer", None) else ("inference",)
 
     def lower(self, kind: str, batch: int) -> Program:

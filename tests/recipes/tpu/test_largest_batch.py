@@ -33,6 +33,12 @@ def test_the_largest_multiple_of_8_is_found_in_few_compilations(fixed, each, cur
     assert fixed + each * (found + 8) + curve * (found + 8) ** 2 > LIMIT
 
 
+def test_a_multiple_of_what_the_batch_is_cut_into():
+    measure, asked = chip(1e9, 40e6)
+    found = largest_batch(measure, 24)
+    assert found == 375 // 24 * 24 and all(batch % 24 == 0 for batch in asked) and len(asked) <= 8
+
+
 def test_a_compiler_that_saves_memory_near_the_limit():
     """From 200 pictures on memory stays at 15.9 GB, until at more than 280 nothing helps."""
     asked = []
