@@ -5,8 +5,9 @@ import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from keras_vit_cli.fresh_folder import MARK, check_replaceable, fresh_folder
+from keras_vit_cli.fresh_folder import check_replaceable, fresh_folder
 
+REPORT = "report.html"
 CALIBRATION_IMAGES = 200
 STARTS = {"scratch": "from scratch", "pretrained": "pre-trained"}
 
@@ -20,7 +21,7 @@ class Demo:
 
     Args:
         output: Folder for report.html, model.keras, model_card.md, saved_model/, the .tflite files and metrics.json.
-            Replaced at the end if a former run made it.
+            Replaced at the end if it holds a former report.html.
         seed: Of everything that is random.
         fast: A smoke run of a few updates of a shallow model; its accuracies mean nothing.
     """
@@ -32,21 +33,21 @@ class Demo:
     def run(self):
         """Does the job; prints where the report is."""
         start = time.perf_counter()
-        check_replaceable(self.output)
+        check_replaceable(self.output, REPORT)
         import tensorflow as tf
 
         from keras_vit_cli.report import write_report
 
         # One thread an operation: tensors this small lose more to waiting for each other than they gain.
         tf.config.threading.set_intra_op_parallelism_threads(1)
-        with fresh_folder(self.output) as folder:
+        with fresh_folder(self.output, REPORT) as folder:
             results = run_demo(folder, self.seed, self.fast)
             metrics = results["metrics"]
             metrics["seconds"] = round(time.perf_counter() - start, 1)
-            write_report(folder / "report.html", results)
+            write_report(folder / REPORT, results)
             (folder / "model_card.md").write_text(_card(results))
-            (folder / MARK).write_text(json.dumps(metrics, indent=2) + "\n")
-        print(f"\nFinished in {metrics['seconds']:.0f} s. Open {(self.output / 'report.html').absolute()}")
+            (folder / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")
+        print(f"\nFinished in {metrics['seconds']:.0f} s. Open {(self.output / REPORT).absolute()}")
 
 
 def run_demo(folder: Path, seed: int, fast: bool) -> dict:

@@ -7,24 +7,33 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# Its presence says that a folder was written here and may be replaced.
-MARK = "metrics.json"
 
+def check_replaceable(folder: Path, mark: str | None = None):
+    """Raises ValueError if there is something that may not be replaced.
 
-def check_replaceable(folder: Path):
-    """Raises ValueError if the folder holds something else than a former run's results."""
-    if folder.exists() and not (folder / MARK).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(
-            f"{folder.absolute()} is not empty and holds no {MARK}, so it is not a former run's and is left alone. "
-            "Choose another --output."
-        )
+    Args:
+        folder: It may be missing or empty.
+        mark: A file that only the command itself writes: a folder that holds one is a former result, and may go.
+    """
+    if mark and (folder / mark).is_file():
+        return
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder.absolute()} is a file; choose another --output.")
+    if folder.exists() and any(folder.iterdir()):
+        why = f" and holds no {mark} of a former run" if mark else ""
+        raise ValueError(f"{folder.absolute()} exists and is not empty{why}; choose another --output.")
 
 
 @contextmanager
-def fresh_folder(folder: Path) -> Iterator[Path]:
-    """Gives a new folder beside `folder`; it takes its place when the block ends well, else it is removed."""
+def fresh_folder(folder: Path, mark: str | None = None) -> Iterator[Path]:
+    """Gives a new folder beside `folder`; it takes its place when the block ends well, else it is removed.
+
+    Args:
+        folder: See `check_replaceable`, which raises ValueError.
+        mark: Likewise.
+    """
     folder = folder.absolute()
-    check_replaceable(folder)
+    check_replaceable(folder, mark)
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
