@@ -5,5 +5,5 @@ from pathlib import Path
 
 
 def home() -> Path:
-    """keras_vit in KERAS_HOME, by default in ~/.keras; it may not be there yet."""
-    return Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser() / "keras_vit"
+    """The absolute path of keras_vit in KERAS_HOME, by default in ~/.keras; it may not be there yet."""
+    return Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser().absolute() / "keras_vit"

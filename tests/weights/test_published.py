@@ -27,7 +27,7 @@ NAME = "vit/imagenet21k/R50+ViT-B_16"
         ),
         ("vit/gsam/ViT-S_32", "vit_models/gsam/ViT-S_32.npz"),
         ("big_vision/vit_s16_i1k_90ep", "big_vision/vit_s16_i1k_90ep.npz"),
-        ("big_vision/flexivit/flexivit_b_i1k", "big_vision/flexivit/flexivit_b_i1k.npz"),
+        ("big_vision/flexivit/vit_b30_i21k_300ep", "big_vision/flexivit/vit_b30_i21k_300ep.npz"),
         ("bit/BiT-M-R50x1-ILSVRC2012", "bit_models/BiT-M-R50x1-ILSVRC2012.npz"),
         ("bit/distill/R50x1_224", "bit_models/distill/R50x1_224.npz"),
     ],
@@ -214,3 +214,10 @@ def test_only_published_names_are_downloaded():
         ValueError, match="'B_16.npz' is not the name of a published checkpoint; these begin with augreg/"
     ):
         download("B_16.npz")
+
+
+def test_a_cache_that_is_not_absolute_is_below_the_working_folder(server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KERAS_HOME", "here")
+    assert download(NAME) == tmp_path / "here/keras_vit/vit/imagenet21k/R50+ViT-B_16.npz"
+    assert files(tmp_path) == [download(NAME)]
