@@ -60,21 +60,20 @@ class Preprocessing:
             (B, height, width, 3) float32, B = 1 for one picture.
 
         Raises:
-            ValueError: The pictures have another shape, or floats that seem to be in [0, 1] or [-1, 1] already.
+            ValueError: The pictures have another shape, or floats that seem to be in [0, 1] or [-1, 1] already (not
+                seen of symbolic tensors, as within tf.data), or, with "shortest", a size that is not known yet.
         """
-        if isinstance(images, (list, tuple)) and images:
-            return ops.concatenate([self(image) for image in images], axis=0)
-        shape = tuple(getattr(images, "shape", ()))
-        if len(shape) not in (3, 4) or shape[-1] != 3:
-            raise ValueError(
-                "Expected arrays of RGB pictures, (H, W, 3) or (B, H, W, 3), or a list of (H, W, 3). "
-                f"Received: a {type(images).__name__} of the shape {shape}"
-            )
-        _check_range(images)
-        pixels = ops.cast(images, "float32")
-        pixels = self._fitted(pixels[None] if len(shape) == 3 else pixels)
-        mean, deviation = (255.0 * np.array(values, "float32") for values in (self.mean, self.std))
-        return (pixels - mean) / deviation
+        pictures = images if isinstance(images, (list, tuple)) and images else [images]
+        for picture in pictures:
+            shape = tuple(getattr(picture, "shape", ()))
+            if len(shape) not in (3, 4) or shape[-1] != 3:
+                raise ValueError(
+                    "Expected arrays of RGB pictures, (H, W, 3) or (B, H, W, 3), or a list of (H, W, 3). "
+                    f"Received: a {type(picture).__name__} of the shape {shape}"
+                )
+        _check_range(pictures)
+        ready = [self._ready(picture) for picture in pictures]
+        return ready[0] if len(ready) == 1 else ops.concatenate(ready, axis=0)
 
     @classmethod
     def made(cls, given, image_size) -> "Preprocessing":
@@ -91,12 +90,24 @@ class Preprocessing:
         """As plain values; `Preprocessing(**config)` makes it again."""
         return asdict(self)
 
+    def _ready(self, picture):
+        """One picture or a batch of one size to (B, height, width, 3) float32."""
+        pixels = ops.cast(picture, "float32")
+        pixels = self._fitted(pixels[None] if len(picture.shape) == 3 else pixels)
+        mean, deviation = (255.0 * np.array(values, "float32") for values in (self.mean, self.std))
+        return (pixels - mean) / deviation
+
     def _fitted(self, pixels):
         """Resizes (B, H, W, 3) and takes the centre: (B, height, width, 3)."""
         size, (height, width) = self.image_size, pixels.shape[1:3]
         # The small addend keeps 224 / 0.875 at 256 whatever the rounding.
         target = tuple(math.floor(side / self.crop_fraction + 1e-6) for side in size)
         if self.resize == "shortest":
+            if None in (height, width):
+                raise ValueError(
+                    "resize='shortest' needs pictures whose size is known. Received: (height, width) = "
+                    f"{(height, width)}. Within tf.data call it by tf.py_function(preprocess, [picture], tf.float32)."
+                )
             scale = max(target[0] / height, target[1] / width)
             target = tuple(max(wanted, int(side * scale + 1e-6)) for side, wanted in zip((height, width), target))
         if target != (height, width):
@@ -111,12 +122,25 @@ class Preprocessing:
         return pixels[:, top : top + size[0], left : left + size[1]]  # (B, height, width, 3)
 
 
-def _check_range(images):
+def _check_range(pictures):
     """Floats that are in [-1, 1] already would come out almost black, without any error."""
-    if not isinstance(images, np.ndarray) or images.dtype.kind != "f" or not images.size:
+    found = [array for array in map(_values, pictures) if array is not None and array.size]
+    if not found:
         return
-    if images.max() <= 1.0:
+    low, high = min(float(array.min()) for array in found), max(float(array.max()) for array in found)
+    # All zeros are black, prepared or not.
+    if high <= 1.0 and (low, high) != (0.0, 0.0):
         raise ValueError(
-            f"Expected pixels in [0, 255]. Received floats between {images.min():.3g} and {images.max():.3g}, which "
+            f"Expected pixels in [0, 255]. Received floats between {low:.3g} and {high:.3g}, which "
             "look prepared already: give them to the model as they are, or multiply pictures in [0, 1] by 255."
         )
+
+
+def _values(picture):
+    """Its floats as an array; None of whole numbers, and of a symbolic tensor, which has no values yet."""
+    if "float" not in getattr(picture.dtype, "name", str(picture.dtype)):
+        return None
+    try:
+        return np.asarray(picture)
+    except (NotImplementedError, TypeError, ValueError):  # of TensorFlow, JAX and Keras for symbolic tensors
+        return None

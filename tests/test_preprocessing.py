@@ -113,9 +113,11 @@ def test_a_list_may_mix_sizes():
         (np.zeros((2, 3, 8, 8), "uint8"), r"shape \(2, 3, 8, 8\)"),
         ("cat.jpg", r"Received: a str of the shape \(\)"),
         ([], r"Received: a list of the shape \(\)"),
-        ([[1, 2], [3, 4]], r"Received: a int of the shape \(\)"),
+        ([[1, 2], [3, 4]], r"Received: a list of the shape \(\)"),
         (np.full((8, 8, 3), 0.5, "float32"), "floats between 0.5 and 0.5, which look prepared already"),
         ([np.linspace(-1, 1, 48).reshape(4, 4, 3)], "floats between -1 and 1.*multiply pictures in .0, 1. by 255"),
+        (tf.fill((8, 8, 3), 0.5), "floats between 0.5 and 0.5, which look prepared already"),
+        (tf.fill((8, 8, 3), tf.constant(0.5, tf.bfloat16)), "floats between 0.5 and 0.5, which look prepared already"),
     ],
 )
 def test_other_than_pictures_is_refused(images, message):
@@ -160,12 +162,39 @@ def test_what_descriptions_of_transformers_mean():
         ({"do_normalize": False}, {"mean": (0.0,) * 3, "std": (1.0,) * 3}),
         ({"resample": 3, "image_mean": None, "image_std": None}, {"interpolation": "bicubic"}),
         ({"do_center_crop": True, "size": 256, "crop_size": 224}, {"crop_fraction": 0.875}),
+        ({"image_mean": 0.5, "image_std": 0.25}, {"mean": (0.5,) * 3, "std": (0.25,) * 3}),
         ({"size": {"shortest_edge": 8}, "crop_size": {"height": 9, "width": 6}}, {"resize": "shortest"}),
     ]
     for config, fields in cases:
         assert pictures.from_hugging_face(config) == fields
+    with pytest.raises(ValueError, match=r"resample=4. Known: 0 \(nearest\), .*3 \(bicubic\). Put the nearest"):
+        pictures.from_hugging_face({"resample": 4})
     # Without rescaling, mean and deviation are of pixels in [0, 255].
     config = {"do_rescale": False, "image_mean": [102.0] * 3, "image_std": [51.0] * 3}
     np.testing.assert_allclose(
         Preprocessing(2, **pictures.from_hugging_face(config))(pixels(2, 2) * 0 + 153), 1, atol=1e-6
     )
+
+
+def test_a_black_picture_is_one():
+    black, grey = np.zeros((4, 4, 3), "float32"), np.full((4, 4, 3), 102.0, "float32")
+    ready = np.asarray(Preprocessing(4)([black, grey]))
+    np.testing.assert_allclose(ready, np.stack([np.full((4, 4, 3), x) for x in (-1, -0.2)]), atol=1e-6)
+    assert np.all(np.asarray(Preprocessing(4)(black)) == -1)
+    with pytest.raises(ValueError, match="floats between 0 and 0.5"):
+        Preprocessing(4)([black, black + 0.5])
+
+
+def test_sizes_that_are_not_known_within_tf_data():
+    pictures = [pixels(*size) for size in ((5, 100), (6, 7), (13, 11))]
+    spec = tf.TensorSpec((None, None, 3), "uint8")
+    dataset = tf.data.Dataset.from_generator(lambda: iter(pictures), output_signature=spec)
+    squash, shortest = (Preprocessing((6, 7), resize=resize, crop_fraction=0.5) for resize in ("squash", "shortest"))
+    with pytest.raises(ValueError, match=r"needs pictures whose size is known.*\(None, None\).*tf.py_function"):
+        dataset.map(shortest)
+    for prepare, mapped in (
+        (squash, dataset.map(squash)),
+        (shortest, dataset.map(lambda x: tf.py_function(shortest, [x], "float32"))),
+    ):
+        for ready, picture in zip(mapped, pictures, strict=True):
+            np.testing.assert_allclose(ready, prepare(picture), atol=1e-6)

@@ -13,9 +13,15 @@ def from_hugging_face(config: dict) -> dict:
     mean, std = config.get("image_mean"), config.get("image_std")
     if not config.get("do_normalize", True):
         mean, std = (0.0,) * 3, (1.0,) * 3
-    if mean and std:
-        fields |= {name: tuple(x / factor for x in values) for name, values in (("mean", mean), ("std", std))}
-    if config.get("resample") in PILLOW:
+    if mean is not None and std is not None:
+        three = {name: (x,) * 3 if isinstance(x, int | float) else x for name, x in (("mean", mean), ("std", std))}
+        fields |= {name: tuple(x / factor for x in values) for name, values in three.items()}
+    if config.get("resample") is not None:
+        if config["resample"] not in PILLOW:
+            raise ValueError(
+                f"preprocessor_config.json says resample={config['resample']!r}. Known: "
+                f"{', '.join(f'{number} ({name})' for number, name in PILLOW.items())}. Put the nearest of them there."
+            )
         fields["interpolation"] = PILLOW[config["resample"]]
     size, crop = _side(config.get("size")), _side(config.get("crop_size"))
     if config.get("do_center_crop") and size and crop:
