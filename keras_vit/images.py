@@ -3,6 +3,8 @@
 Every published ViT but DeiT takes RGB pixels in [-1, 1] (google-research/vision_transformer, input_pipeline.py).
 """
 
+from numbers import Integral
+
 from keras import ops
 
 
@@ -23,13 +25,13 @@ def as_size(size, name: str = "image_size") -> tuple[int, int]:
     Raises:
         ValueError: It is neither a positive whole number nor a pair of them.
     """
-    pair = (size, size) if isinstance(size, int) else size
+    pair = (size, size) if isinstance(size, Integral) else size
     is_pair = isinstance(pair, (tuple, list)) and len(pair) == 2
-    if not is_pair or not all(isinstance(side, int) and not isinstance(side, bool) and side > 0 for side in pair):
+    if not is_pair or not all(isinstance(x, Integral) and not isinstance(x, bool) and int(x) > 0 for x in pair):
         raise ValueError(
             f"`{name}` must be a positive whole number of pixels or a pair (height, width) of them. Received: {size!r}"
         )
-    return tuple(pair)
+    return int(pair[0]), int(pair[1])
 
 
 def patch_grid(image_size, patch_size) -> tuple[int, int]:

@@ -24,10 +24,14 @@ def test_values_out_of_range_are_clipped():
 
 def test_sizes():
     assert as_size(224) == (224, 224) and as_size([48, 80]) == (48, 80)
+    assert as_size(np.int64(224)) == (224, 224) and as_size((np.int32(48), 80)) == (48, 80)
+    assert {type(side) for side in as_size((np.int32(48), 80))} == {int}
     assert patch_grid((48, 80), 16) == (3, 5) and patch_grid(28, (14, 7)) == (2, 4)
 
 
-@pytest.mark.parametrize("size", [0, -1, 1.5, "224", None, (1, 2, 3), (16, 0), (16.0, 16), True])
+@pytest.mark.parametrize(
+    "size", [0, -1, 1.5, "224", None, (1, 2, 3), (16, 0), (16.0, 16), True, (16, True), np.float32(16)]
+)
 def test_bad_sizes(size):
     with pytest.raises(ValueError, match="`image_size` must be a positive whole number"):
         as_size(size)
