@@ -8,7 +8,7 @@ from keras_vit.version import __version__
 UNKNOWN = "not told"
 LIMITS = (
     "- It knows the classes and the kind of pictures it was trained on. Of others, too, it says something, as sure.\n"
-    "- Its figures are those below, of that data. Biases of the data are in it, and were not examined.\n"
+    "- Its figures are those under Metrics, of that data. Biases of the data are in it, and were not examined.\n"
     "- Pictures must be prepared as said under Preprocessing: `model.preprocess` does it."
 )
 

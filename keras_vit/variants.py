@@ -99,7 +99,12 @@ BIT_SIZES = {
 
 
 def name_of(arguments: dict) -> str | None:
-    """The variant, such as "B/16" or "R50x1", that a model's arguments make; None if it has no name."""
+    """The variant, such as "B/16" or "R50x1", that a model's arguments make; None if it has no name.
+
+    Axial models have the shapes of variants, but other weights: they have no name.
+    """
+    if arguments.get("axial") or {"stages", "num_heads"} <= arguments.keys():
+        return None
     if "stages" in arguments:
         shape = (tuple(arguments["stages"]), arguments["width_factor"])
         return next((name for name, known in BIT_SIZES.items() if known == shape), None)

@@ -31,6 +31,7 @@ def test_its_head_is_what_the_hub_reads(toy):
     card = model_card(toy(num_classes=0), "m.keras", "Made up.", license="apache-2.0")
     head = card.split("---\n")[1]
     assert head.splitlines()[:2] == ["library_name: keras", "pipeline_tag: image-feature-extraction"]
+    assert "figures are those under Metrics" in card
     assert 'license: "apache-2.0"' in head and "## License\n\napache-2.0" in card
 
 
