@@ -101,12 +101,22 @@ def _h5_names(path) -> dict:
             file.visititems(lambda key, item: keys.append(key) if isinstance(item, h5py.Dataset) else None)
             for key in keys:
                 if not key.startswith("optimizer"):
+                    _refuse_other_files(path, key, file[key])
                     group = file[key.rpartition("/")[0]].attrs.get("name", "")
                     names.append((_hub_name(key, group), key))
                     shapes[key] = _three(key, file[key].shape)
     except (OSError, RuntimeError) as error:
         raise ValueError(f"{path} cannot be read as an HDF5 file: {error}. {BROKEN}") from error
     return {name: (path, key, shapes[key]) for name, key in _by_name(path, names).items()}
+
+
+def _refuse_other_files(path, key, dataset):
+    """A file from elsewhere could name any file of this machine, whose bytes would become weights."""
+    if dataset.external or dataset.is_virtual:
+        raise ValueError(
+            f"{path}: {key} keeps its numbers in another file (HDF5's external or virtual storage), which is not "
+            "followed. Save the weights again with Keras, in one file."
+        )
 
 
 def _by_name(path, names) -> dict:
@@ -145,6 +155,9 @@ def from_object(model) -> tuple[Tensors, dict]:
     config = {"config": backbone.get_config()} if is_hub else {}
     if is_hub and getattr(model, "pooling", None) is not None:
         config["task"] = {"pooling": model.pooling}
+    converter = getattr(getattr(model, "preprocessor", None), "image_converter", None)
+    if is_hub and converter is not None:
+        config["image_converter"] = converter.get_config()
     return Tensors(Path(model.name), shapes, read), config
 
 

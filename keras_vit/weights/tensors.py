@@ -44,6 +44,14 @@ class Tensors:
         return Tensors(self.path, shapes, lambda name: self.read(old[name]))
 
 
+def check_local(weights):
+    """Raises a ValueError for an address, such as "gs://bucket/file"."""
+    text = str(weights)
+    if "://" in text:
+        remedy = f"gcloud storage cp {text} ." if text.startswith("gs://") else "then give the file's path."
+        raise ValueError(f"Weights are read from local files. Received: {text}. Copy it here first: {remedy}")
+
+
 def open_tensors(path) -> Tensors:
     """Opens an .npz or .safetensors file, or the index of a .safetensors file in parts; reads only names and shapes.
 
@@ -54,7 +62,10 @@ def open_tensors(path) -> Tensors:
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"There is no weights file {path.absolute()}.")
+        raise FileNotFoundError(
+            f"There is no weights file {path.absolute()}. Names are 'hf:owner/name' on the Hugging Face Hub, or one of "
+            "keras_vit.weights.published_names()."
+        )
     if path.name.endswith(".safetensors.index.json"):
         return _open_parts(path)
     if path.suffix == ".safetensors":
@@ -77,17 +88,11 @@ def _open_npz(path):
             raise ValueError(f"{path}: {name} is a pickled object, which is never opened. Expected plain arrays.")
 
     def read(name):
-        dtype = headers[name][1]
-        # JAX writes bfloat16 as two bytes without a type.
-        if dtype.kind != "f" and dtype != np.dtype("V2"):
-            raise ValueError(f"{path}: {name} has dtype {dtype}; weights must be floating point.")
         try:
             with zipfile.ZipFile(path) as file, file.open(f"{name}.npy") as stream:
                 array = np.lib.format.read_array(stream, allow_pickle=False)
         except NPZ_ERRORS as error:
             raise ValueError(f"{path}: {name} cannot be read: {error}. {BROKEN}") from error
-        if array.dtype == np.dtype("V2"):
-            array = (array.view("uint16").astype("uint32") << 16).view("float32")
         return checked(path, name, array)
 
     return Tensors(path, {name: shape for name, (shape, _) in headers.items()}, read)
@@ -130,6 +135,9 @@ def _open_parts(path):
         files = {name: path.with_name(file) for name, file in names.items()}
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise ValueError(f"{path} is not the index of a .safetensors file in parts: {error!r}.") from error
+    strange = sorted(file.name for file in set(files.values()) if file.suffix != ".safetensors")
+    if strange:
+        raise ValueError(f"{path} names parts that are no .safetensors files: {', '.join(strange)}. Fetch it again.")
     absent = sorted(file.name for file in set(files.values()) if not file.is_file())
     if absent:
         raise FileNotFoundError(f"{path} names parts that are not beside it: {', '.join(absent)}. Fetch them too.")
@@ -152,7 +160,11 @@ def read_json(file) -> dict:
 
 
 def checked(path, name, array):
-    """The array as float32; raises ValueError if it holds NaN or infinite values."""
+    """The array as float32; raises ValueError if it is no array of floats, or holds NaN or infinite values."""
+    if array.dtype == np.dtype("V2"):  # JAX and Keras write bfloat16 as two bytes without a type
+        array = (np.ascontiguousarray(array).view("uint16").astype("uint32") << 16).view("float32")
+    if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
+        raise ValueError(f"{path}: {name} has dtype {array.dtype}; weights must be floating point.")
     array = array.astype("float32", copy=False)
     if not np.isfinite(array).all():
         raise ValueError(f"{path}: {name} holds NaN or infinite values; the file is damaged or its training diverged.")

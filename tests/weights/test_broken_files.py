@@ -102,7 +102,10 @@ def full(value, dtype="float32"):
 
 
 BROKEN = {
-    "no such file": (lambda folder: folder / "nowhere.npz", r"There is no weights file .*nowhere\.npz"),
+    "no such file": (
+        lambda folder: folder / "nowhere.npz",
+        r"There is no weights file .*nowhere\.npz. Names are .*published_names",
+    ),
     "empty folder": (folder_of(), r"has none of model\.safetensors, .*model\.weights\.h5"),
     "folder of PyTorch": (folder_of("pytorch_model.bin"), "has none of .*Pickled files can run any code"),
     "pickle of PyTorch": (content("x.bin", pickle.dumps(Bomb())), "Expected an .*Pickled files can run any code"),
@@ -143,6 +146,11 @@ BROKEN = {
     "part not there": (index('{"weight_map": {"a": "b.safetensors"}}'), r"not beside it: b\.safetensors"),
     "part elsewhere": (index('{"weight_map": {"a": "../../etc/passwd"}}'), r"is not the index of a \.safetensors file"),
     "part is a pickle": (index('{"weight_map": {"a": "../x.bin"}}'), r"is not the index of a \.safetensors file"),
+    "part is a bare pickle": (pickled_part, r"names parts that are no \.safetensors files: x\.bin"),
+    "part is the index": (
+        index('{"weight_map": {"a": "model.safetensors.index.json"}}'),
+        r"no \.safetensors files: model\.safetensors\.index\.json",
+    ),
     "no index": (index("[]"), r"is not the index of a \.safetensors file in parts"),
     "broken HDF5": (content("x.weights.h5", b"HDF"), "cannot be read as an HDF5 file.*broke off"),
     "broken checkpoint": (content("ckpt-1.index", b"x" * 60), "cannot be read as a TensorFlow checkpoint"),

@@ -4,6 +4,7 @@ import json
 from types import SimpleNamespace
 
 import h5py
+import ml_dtypes
 import numpy as np
 import pytest
 from peers import heads
@@ -120,3 +121,48 @@ def test_what_is_no_vision_transformer(toy, tmp_path):
         keras_vit.load(write_h5(tmp_path / "two.weights.h5", names))
     with pytest.raises(ValueError, match="no Vision Transformer of KerasHub or tf-models-official"):
         keras_vit.load(toy())
+
+
+def test_preprocessing_of_an_object(trained_toy):
+    weights = [SimpleNamespace(path=path, shape=x.shape, name=path) for path, x in hub_variables(trained_toy())]
+    peer = SimpleNamespace(name="vit", weights=weights, pooling="token")
+    peer.backbone = SimpleNamespace(get_config=lambda: {"image_shape": (16, 16, 3)})
+    peer.preprocessor = SimpleNamespace(image_converter=SimpleNamespace(get_config=lambda: CONVERTER))
+    found = open_checkpoint(peer).preprocessing
+    np.testing.assert_allclose((found["mean"], found["std"]), ([0.5] * 3, [0.2] * 3))
+    assert (found["resize"], found["interpolation"]) == ("squash", "bicubic")
+    peer.preprocessor = None
+    assert "mean" not in open_checkpoint(peer).preprocessing
+
+
+def test_half_precision_and_whole_numbers(trained_toy, images, tmp_path):
+    groups = hub_groups(trained_toy(gelu="erf"), "vi_t")
+    half = {name: [np.asarray(x).astype(ml_dtypes.bfloat16) for x in arrays] for name, arrays in groups.items()}
+    exact = {name: [x.astype("float32") for x in arrays] for name, arrays in half.items()}
+    file = write_h5(tmp_path / "half.weights.h5", {name: [x.view("V2") for x in y] for name, y in half.items()})
+    expected = keras_vit.load(write_h5(tmp_path / "whole.weights.h5", exact))
+    np.testing.assert_array_equal(keras_vit.load(file)(images), expected(images))
+    groups["layers/dense"] = [np.ones((12, 5), "int32"), np.zeros(5, "float32")]
+    with pytest.raises(ValueError, match=r"ints\.weights\.h5: layers/dense/vars/0 has dtype int32"):
+        keras_vit.load(write_h5(tmp_path / "ints.weights.h5", groups))
+
+
+@pytest.mark.parametrize("kind", ["external", "virtual"])
+def test_numbers_in_other_files_are_not_read(kind, trained_toy, tmp_path):
+    groups = hub_groups(trained_toy(), "vi_t")
+    head = np.asarray(groups["layers/dense"][0], "float32")
+    file = write_h5(tmp_path / "x.weights.h5", groups)
+    (tmp_path / "secret").write_bytes(head.tobytes())
+    with h5py.File(tmp_path / "secret.h5", "w") as other:
+        other["a"] = head
+    with h5py.File(file, "a") as opened:
+        del opened["layers/dense/vars/0"]
+        if kind == "external":
+            size = [(str(tmp_path / "secret"), 0, head.nbytes)]
+            opened.create_dataset("layers/dense/vars/0", head.shape, "float32", external=size)
+        else:
+            layout = h5py.VirtualLayout(head.shape, "float32")
+            layout[...] = h5py.VirtualSource(str(tmp_path / "secret.h5"), "a", head.shape)
+            opened.create_virtual_dataset("layers/dense/vars/0", layout)
+    with pytest.raises(ValueError, match="layers/dense/vars/0 keeps its numbers in another file.*not followed"):
+        keras_vit.load(file)
