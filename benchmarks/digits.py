@@ -9,6 +9,7 @@ import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import keras
 import numpy as np
 import tensorflow as tf
 import tyro
@@ -27,6 +28,7 @@ class Digits:
 
 
 def run_seed(seed: int) -> dict:
+    keras.utils.set_random_seed(seed)
     pretraining = replace(MASKED_PATCH, run=replace(MASKED_PATCH.run, seed=seed))
     finetuning = replace(FINE_TUNE, run=replace(FINE_TUNE.run, seed=seed))
     starts = {
@@ -41,10 +43,16 @@ def run_seed(seed: int) -> dict:
             figures = evaluate(model, recipe.data, recipe.data.test_split)
             accuracy[f"{labels or 'all'} labels, {start}"] = figures["accuracy"]
     with tempfile.TemporaryDirectory() as folder:
-        data, builder = finetuning.data, open_dataset(finetuning.data)
-        files = write_tflite(model, folder, calibration=evaluation_arrays(data, builder, data.train_split)[0][:200])
-        parity = check_parity(model, files, *evaluation_arrays(data, builder, data.test_split))
+        data, dataset = finetuning.data, open_dataset(finetuning.data)
+        calibration, _ = evaluation_arrays(data, dataset, data.train_split)
+        files = write_tflite(model, folder, calibration=pixels(calibration[:200]))
+        images, labels = evaluation_arrays(data, dataset, data.test_split)
+        parity = check_parity(model, files, pixels(images), labels)
     return {"accuracy": accuracy, "parity": [asdict(row) for row in parity]}
+
+
+def pixels(images):
+    return (images + 1) * 127.5
 
 
 def main(options: Digits):

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import replace
 
 import keras
@@ -137,6 +138,12 @@ def workers():
             for index, file in enumerate(files):
                 cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
                 started.append(run("worker", file, dtype, TF_CONFIG=json.dumps(cluster)))
+            try:
+                while None in (codes := [process.poll() for process in started]) and not any(codes):
+                    time.sleep(1)
+            finally:
+                for process in started:  # one whose partner died would wait for ever
+                    process.kill()
             for process in started:
                 finish(process)
             first, second = (read(np.load(file)) for file in files)
