@@ -21,17 +21,28 @@ def ViT(variant: str, weights=None, *, num_classes: int | None = None, **argumen
         FileNotFoundError, ValueError: The variant is unknown, the arguments do not fit each other, or the file does not
             fit the model.
     """
-    letters = variant.replace("+", "_ViT_").replace("/", "")
-    arguments = {"name": letters if "+" in variant else f"ViT_{letters}", **parse_variant(variant), **arguments}
+    arguments = {"name": _name(variant), **parse_variant(variant), **arguments}
     if weights is not None:
-        return load(weights, num_classes=num_classes, **arguments)
+        return _loaded(VisionTransformer, weights, num_classes=num_classes, **arguments)
     arguments.setdefault("image_size", 224)
     return VisionTransformer(num_classes=1000 if num_classes is None else num_classes, **arguments)
 
 
-def _vit(variant: str, kind: str = "ViT", **defaults):
+def _name(variant, kind="ViT"):
     letters = variant.replace("/", "")
-    name = letters.replace("+", "_ViT_") if "+" in letters else f"{kind}_{letters}"
+    return letters.replace("+", "_ViT_") if "+" in letters else f"{kind}_{letters}"
+
+
+def _loaded(kind, weights, **arguments):
+    """The file's model; raises a ValueError if it is of another kind whose arguments have the same names."""
+    model = load(weights, **arguments)
+    if not isinstance(model, kind):
+        raise ValueError(f"{weights} is a file of {type(model).__name__}. Wanted: {kind.__name__}; give a file of one.")
+    return model
+
+
+def _vit(variant: str, kind: str = "ViT", **defaults):
+    name = _name(variant, kind)
 
     def build(weights=None, **arguments) -> VisionTransformer:
         return ViT(variant, weights, **{"name": name, **defaults, **arguments})
@@ -47,16 +58,20 @@ def _bit(size: str):
 
     def build(weights=None, **arguments) -> BiT:
         arguments = {"name": f"BiT_{size}", "stages": stages, "width_factor": width_factor, **arguments}
-        return BiT(**arguments) if weights is None else load(weights, **arguments)
+        return BiT(**arguments) if weights is None else _loaded(BiT, weights, **arguments)
 
     build.__name__ = build.__qualname__ = f"BiT_{size}"
     build.__doc__ = f"BiT-{size}: `keras_vit.BiT` of its stages and width; `weights` as in `keras_vit.load`."
     return build
 
 
-def AxialResNet50(**arguments) -> AxialResNet:
-    """AxialResNet-50 of appendix D.6: `keras_vit.AxialResNet`, where the arguments are explained."""
-    return AxialResNet(**{"name": "AxialResNet50", **arguments})
+def AxialResNet50(weights=None, **arguments) -> AxialResNet:
+    """AxialResNet-50 of appendix D.6: `keras_vit.AxialResNet`, where the arguments are explained.
+
+    `weights` is a .keras file of one, see `keras_vit.load`, or None for random weights.
+    """
+    arguments = {"name": "AxialResNet50", "stages": BIT_SIZES["R50x1"][0], **arguments}
+    return AxialResNet(**arguments) if weights is None else _loaded(AxialResNet, weights, **arguments)
 
 
 ViT_Ti16 = _vit("Ti/16")

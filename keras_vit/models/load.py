@@ -1,5 +1,6 @@
 """From a checkpoint to a model: `keras_vit.load`."""
 
+import inspect
 import os
 import zipfile
 from dataclasses import replace
@@ -12,6 +13,9 @@ from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.bit import BiT
 from keras_vit.models.vit import HEADS, VisionTransformer
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.weights.tensors import check_local
+
+KINDS = (VisionTransformer, BiT, AxialResNet)
 
 
 def load(weights, *, num_classes=None, weights_image_size=None, resample=None, **arguments):
@@ -28,7 +32,8 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, *
         resample: How positions are resampled to another `image_size`, see `resample_grid`; by default as the file's
             source does.
         **arguments: What shall differ from the file: `image_size`, `dropout`, `dtype`, `name`, ... of
-            `VisionTransformer` or `BiT`. One that the weights exclude, such as another width, is an error.
+            `VisionTransformer` or `BiT`. One that the weights exclude, such as another width, is an error; so is one
+            that the file's kind of model does not have.
 
     Returns:
         A `VisionTransformer`, or a `BiT` for a file of a ResNet; an `AxialResNet` from a .keras file of one.
@@ -49,6 +54,7 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, *
     found = {**checkpoint.arguments, "preprocessing": checkpoint.preprocessing}
     num_classes = found["num_classes"] if num_classes is None else num_classes
     keeps_head = num_classes == found["num_classes"]
+    _check_arguments(weights, BiT if checkpoint.is_bit else VisionTransformer, arguments)
     if checkpoint.is_bit:
         fields = found.pop("preprocessing")
         size = as_size(arguments.get("image_size") or 224)
@@ -60,6 +66,7 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, *
         found["representation_size"] = None
     if found["image_size"] is None:
         found["image_size"] = weights_image_size or 224
+    found["num_heads"] = checkpoint.num_heads
     chosen = {**found, **arguments, "num_classes": num_classes}
     if chosen["num_heads"] is None:
         raise ValueError(
@@ -79,6 +86,7 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, *
 
 def _load_keras(weights, num_classes, resample, arguments):
     """A model that Keras saved, with another picture size or head if wanted."""
+    check_local(weights)
     if not Path(weights).is_file():
         raise FileNotFoundError(f"There is no model file {Path(weights).absolute()}.")
     if not zipfile.is_zipfile(weights):
@@ -88,8 +96,9 @@ def _load_keras(weights, num_classes, resample, arguments):
         model = keras.saving.load_model(weights, compile=False)
     except (TypeError, KeyError, zipfile.BadZipFile) as error:  # of Keras, for classes that it does not know
         raise ValueError(f"{weights} cannot be read as a model of keras_vit: {error}") from error
-    if not isinstance(model, (VisionTransformer, BiT, AxialResNet)):
+    if not isinstance(model, KINDS):
         raise ValueError(f"{weights} holds a {type(model).__name__}. Expected a model of keras_vit.")
+    _check_arguments(weights, type(model), arguments)
     size = arguments.pop("image_size", None)
     if any(not _same(model.get_config().get(name), value) for name, value in arguments.items()):
         model = _with_arguments(model, weights, arguments)
@@ -100,6 +109,21 @@ def _load_keras(weights, num_classes, resample, arguments):
             raise ValueError(f"{weights} is an AxialResNet of {model.image_size} pixels, whose positions fit no other.")
         model = model.resized(size) if isinstance(model, BiT) else model.resized(size, resample or "corners")
     return model
+
+
+def _check_arguments(weights, kind, arguments):
+    """Raises a ValueError for arguments that the file's kind of model does not have."""
+    unknown = sorted(set(arguments).difference(_names(kind)))
+    if unknown:
+        wanted = [other.__name__ for other in KINDS if set(arguments).issubset(_names(other))]
+        remedy = f"Wanted: {wanted[0]}; give a file of one." if wanted else f"Known: {', '.join(_names(kind))}."
+        raise ValueError(
+            f"{weights} is a file of {kind.__name__}, which has no argument {', '.join(unknown)}. {remedy}"
+        )
+
+
+def _names(kind):
+    return [*(name for name in inspect.signature(kind).parameters if name != "kwargs"), "name", "dtype", "trainable"]
 
 
 def _is_own(path):
@@ -119,8 +143,9 @@ def _load_own(weights, num_classes, arguments):
     if kind is VisionTransformer:
         if "depth" not in arguments:
             raise ValueError(
-                f"{weights} holds the weights of a model of keras_vit, but not which. Name it: "
-                "keras_vit.ViT_B16(weights=...), or save whole models with model.save('name.keras')."
+                f"{weights} holds the weights of a model of keras_vit, but not which. Name it, such as "
+                "keras_vit.ViT_B16(weights=...) or keras_vit.BiT_R50x1(weights=...), or save whole models with "
+                "model.save('name.keras')."
             )
         arguments.setdefault("image_size", 224)
     model = kind(**{**arguments, "num_classes": 1000 if num_classes is None else num_classes})
@@ -134,7 +159,8 @@ def _with_arguments(model, weights, arguments):
 
     changed = type(model).from_config({**model.get_config(), **arguments})
     ours, theirs = ({name: tuple(x.shape) for name, x in named_weights(m).items()} for m in (model, changed))
-    if ours != theirs:
+    # The number of heads leaves no trace in the shapes.
+    if ours != theirs or model.arguments.get("num_heads") != changed.arguments.get("num_heads"):
         raise ValueError(f"The weights in {weights} exclude {arguments}. It was saved with {model.arguments}.")
     copy_weights(model, changed)
     return changed

@@ -3,10 +3,12 @@
 import math
 import re
 
+from keras_vit.layers.resnet import ROOT_STRIDE
 from keras_vit.weights.tensors import Tensors
 
 # Words in the names of timm's models whose blocks or activations are others than the paper's.
 OTHER_BLOCKS = ("siglip", "clip", "_rpn_", "_18x2_", "_36x1_", "_xp_", "wee_", "_miil", "radio", "intern", "tips")
+_TIMM_UNIT = r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\."
 
 
 def from_jax(tensors: Tensors) -> dict:
@@ -18,7 +20,7 @@ def from_jax(tensors: Tensors) -> dict:
     heads = shapes[f"{block}/MultiHeadDotProductAttention_0/query/bias"][0]
     has_token, has_map = "cls" in shapes, any(name.startswith("MAPHead_0/") for name in shapes)
     stages = _stages(shapes)
-    stride = 1 if stages is None else 4 * 2 ** max(len(stages) - 1, 0)
+    stride = _stride(stages)
     old = "Transformer/posembed_input/pos_embedding"
     rows = shapes.get(old, shapes.get("pos_embedding"))
     patch_size = (height * stride, width_px * stride)
@@ -58,7 +60,10 @@ def from_bit(tensors: Tensors) -> tuple[str, dict]:
 
 
 def from_hugging_face(tensors: Tensors, config: dict) -> dict:
-    """Arguments of the VisionTransformer that a file of transformers was made for; `config` is its config.json."""
+    """Arguments of the VisionTransformer that a file of transformers was made for; `config` is its config.json.
+
+    `num_heads` is None where that does not say it; so of `from_timm`.
+    """
     shapes = tensors.shapes
     width, _, height, width_px = _conv_shape(tensors, "embeddings.patch_embeddings.projection.weight")
     if not config.get("qkv_bias", True):
@@ -83,7 +88,7 @@ def from_hugging_face(tensors: Tensors, config: dict) -> dict:
         "depth": _depth(shapes, r"encoder\.layer\.(\d+)\."),
         "width": width,
         "mlp_dim": shapes["encoder.layer.0.intermediate.dense.bias"][0],
-        "num_heads": config.get("num_attention_heads") or _heads(width),
+        "num_heads": config.get("num_attention_heads"),
         "num_classes": shapes.get("classifier.bias", (0,))[0],
         "distillation": two_heads,
         "register_tokens": int(has_second and not two_heads),
@@ -96,7 +101,8 @@ def from_hugging_face(tensors: Tensors, config: dict) -> dict:
 def from_timm(tensors: Tensors, config: dict) -> dict:
     """Arguments of the VisionTransformer that a file of timm was made for; `config` is its config.json."""
     shapes = tensors.shapes
-    unknown = [word for word in OTHER_BLOCKS if word in config.get("architecture", "")]
+    architecture = config.get("architecture", "")
+    unknown = [word for word in OTHER_BLOCKS if word in architecture]
     unknown += sorted(name for name in shapes if name.startswith(("norm_pre.", "attn_pool.")))
     if unknown:
         raise ValueError(f"{tensors.path} is a variant of timm's that has no counterpart here: it has {unknown[0]!r}.")
@@ -105,8 +111,8 @@ def from_timm(tensors: Tensors, config: dict) -> dict:
     has_token, has_second = "cls_token" in shapes, "dist_token" in shapes
     registers = shapes.get("reg_token", (1, 0))[1]
     prefix, rows = has_token + has_second + registers, shapes["pos_embed"][1]
-    stages = _timm_stages(shapes)
-    stride = 1 if stages is None else 4 * 2 ** max(len(stages) - 1, 0)
+    stages = _stages(shapes, "patch_embed.backbone.stem.conv.weight", _TIMM_UNIT)
+    stride = _stride(stages)
     patch_size, after = (height * stride, width_px * stride), "fc_norm.weight" in shapes
     size = options.get("img_size") or config.get("pretrained_cfg", {}).get("input_size", [None])[1:]
     size = tuple(size) if isinstance(size, (list, tuple)) and size else size or None
@@ -124,7 +130,7 @@ def from_timm(tensors: Tensors, config: dict) -> dict:
         "depth": _depth(shapes, r"blocks\.(\d+)\."),
         "width": width,
         "mlp_dim": shapes["blocks.0.mlp.fc1.bias"][0],
-        "num_heads": options.get("num_heads") or _heads(width, config.get("architecture", "")),
+        "num_heads": options.get("num_heads") or (16 if "base_patch16_gap" in architecture else None),
         "num_classes": shapes.get("head.bias", (0,))[0],
         "pooling": poolings[pooled],
         "class_token": has_token,
@@ -192,31 +198,26 @@ def _depth(shapes, pattern) -> int:
     return max(numbers, default=-1) + 1
 
 
-def _stages(shapes, root="conv_root/kernel"):
+def _stages(shapes, root="conv_root/kernel", unit=r"(?:resnet/)?block(\d+)/unit(\d+)/"):
     """Units in each stage of a ResNet; () for a root alone, None without one."""
     if root not in shapes:
         return None
     units = {}
-    for match in filter(None, map(re.compile(r"(?:resnet/)?block(\d+)/unit(\d+)/").match, shapes)):
-        units[int(match[1])] = max(units.get(int(match[1]), 0), int(match[2]))
-    return tuple(units[stage] for stage in sorted(units))
+    for match in filter(None, map(re.compile(unit).match, shapes)):
+        units.setdefault(int(match[1]), set()).add(match[2])
+    return tuple(len(units[stage]) for stage in sorted(units))
 
 
-def _timm_stages(shapes):
-    """As `_stages`, of a hybrid of timm."""
-    if "patch_embed.backbone.stem.conv.weight" not in shapes:
-        return None
-    units = {}
-    for match in filter(None, map(re.compile(r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\.").match, shapes)):
-        units[int(match[1])] = max(units.get(int(match[1]), 0), int(match[2]) + 1)
-    return tuple(units[stage] for stage in sorted(units))
+def _stride(stages):
+    """Pixels between the places of a ResNet's map; 1 without one."""
+    return 1 if stages is None else ROOT_STRIDE * 2 ** max(len(stages) - 1, 0)
 
 
-def _heads(width, architecture=""):
-    """The number of heads of published models of a width, which files of PyTorch do not hold; None if it is unknown."""
-    if width in (1152, 1280, 1408, 1664) or "base_patch16_gap" in architecture:
+def usual_heads(width) -> int | None:
+    """The number of heads of published models of a width, for files that do not say it; None if there are none."""
+    if width in (1152, 1280, 1408, 1664):
         return 16
-    return width // 64 if width % 64 == 0 and width <= 1024 else None
+    return width // 64 if width and width % 64 == 0 and width <= 1024 else None
 
 
 def _square(patches, patch_size):

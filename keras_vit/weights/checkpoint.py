@@ -12,7 +12,7 @@ from keras_vit.weights.cache import download
 from keras_vit.weights.hub import download_hf
 from keras_vit.weights.published import resolve
 from keras_vit.weights.sources import SOURCES, Source
-from keras_vit.weights.tensors import PICKLED, PICKLED_HINT, Tensors, open_tensors, read_json
+from keras_vit.weights.tensors import PICKLED, PICKLED_HINT, Tensors, check_local, open_tensors, read_json
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Checkpoint:
     Args:
         tensors: Its arrays, under the names of its source.
         source: Key of `SOURCES`.
-        arguments: Of the `VisionTransformer` that it was made for. `image_size` is None where the file does not tell.
+        arguments: Of the `VisionTransformer` or `BiT` that it was made for. `image_size` and `num_heads` are None where
+            the file does not tell.
         preprocessing: How its pictures were prepared, as fields of `Preprocessing` without the size.
     """
 
@@ -39,22 +40,35 @@ class Checkpoint:
     def is_bit(self) -> bool:
         return "stages" in self.arguments
 
+    @property
+    def num_heads(self) -> int | None:
+        """Those of the file, or of published models of its width where it does not tell; None if unknown, or a BiT."""
+        return self.arguments.get("num_heads") or architecture.usual_heads(self.arguments.get("width"))
+
     def describe(self) -> dict:
         """What `keras-vit describe` prints."""
-        arguments, size = self.arguments, self.arguments.get("image_size")
-        preprocessing = Preprocessing(as_size(size or 224), **self.preprocessing).get_config()
-        return {
-            "source": self.origin.title,
-            "architecture": "BiT" if self.is_bit else "VisionTransformer",
-            "variant": name_of(arguments) or "none of the published",
-            "image_size": "not in the file" if size is None else size,
-            "num_classes": arguments["num_classes"],
-            "gelu": arguments.get("gelu", "none"),
-            "epsilon": arguments.get("epsilon", "of its form"),
-            "preprocessing": preprocessing | {"image_size": size},
-            "weights": sum(math.prod(shape) for shape in self.tensors.shapes.values()),
-            "arguments": arguments,
-        }
+        kind, arguments, size = "BiT", self.arguments, self.arguments.get("image_size")
+        if not self.is_bit:
+            kind, arguments = "VisionTransformer", {**arguments, "num_heads": self.num_heads}
+        preprocessing = Preprocessing(as_size(size or 224), **self.preprocessing).get_config() | {"image_size": size}
+        weights = sum(math.prod(shape) for shape in self.tensors.shapes.values())
+        return description(self.origin.title, kind, arguments, preprocessing, weights)
+
+
+def description(source, architecture, arguments, preprocessing, weights) -> dict:
+    """What `keras-vit describe` prints of a checkpoint or a model: `weights` is their number."""
+    return {
+        "source": source,
+        "architecture": architecture,
+        "variant": name_of(arguments) or "none of the published",
+        "image_size": arguments.get("image_size") or "not in the file",
+        "num_classes": arguments["num_classes"],
+        "gelu": arguments.get("gelu", "none"),
+        "epsilon": arguments.get("epsilon", "of its form"),
+        "preprocessing": preprocessing,
+        "weights": weights,
+        "arguments": {name: value for name, value in arguments.items() if name != "preprocessing"},
+    }
 
 
 def open_checkpoint(weights, image_size=None) -> Checkpoint:
@@ -87,6 +101,7 @@ def open_checkpoint(weights, image_size=None) -> Checkpoint:
 def locate(weights) -> Path:
     """The file or folder that `weights` names, downloaded if need be."""
     text = str(weights)
+    check_local(text)
     path = Path(weights) if not text.startswith("hf:") else download_hf(text)
     names_in_folder = ("model.safetensors", "model.safetensors.index.json")
     if path.is_dir() and not (path / "model.weights.h5").is_file():
@@ -129,12 +144,12 @@ def _from_keras_peer(tensors, config, source=None):
 def _from_tensors(tensors, image_size):
     """An .npz or .safetensors file, recognised by the names of its arrays."""
     path = tensors.path
-    config = read_json(path.with_name("config.json"))
     if any(name.endswith("embeddings.patch_embeddings.projection.weight") for name in tensors.shapes):
         tensors, beside = names.hugging_face(tensors), read_json(path.with_name("preprocessor_config.json"))
-        arguments = _read(architecture.from_hugging_face, tensors, config)
+        arguments = _read(architecture.from_hugging_face, tensors, read_json(path.with_name("config.json")))
         return tensors, "hugging_face", arguments, pictures.from_hugging_face(beside)
     if "patch_embed.proj.weight" in tensors:
+        config = read_json(path.with_name("config.json"))
         if image_size is not None:
             config = {**config, "model_args": {**config.get("model_args", {}), "img_size": image_size}}
         tensors = names.timm(tensors)

@@ -7,18 +7,19 @@ from keras_vit.images import patch_grid
 from keras_vit.layers.positions import resample_grid
 from keras_vit.weights.checkpoint import Checkpoint, open_checkpoint
 from keras_vit.weights.match import LoadReport, check_match
-from keras_vit.weights.transfer import POSITIONS, in_part, named_weights
+from keras_vit.weights.transfer import POSITIONS, as_parts, in_part, named_weights
 
 
 def load_weights(model, weights, skip=(), weights_image_size=None, method=None) -> LoadReport:
-    """Sets all weights of a VisionTransformer from a published file, positions resampled if the grids differ.
+    """Sets all weights of a VisionTransformer or BiT from a published file, positions resampled if the grids differ.
 
     Arrays are read one at a time; beside the model no more than one copy of the weights is held.
 
     Args:
         model: The model; unchanged if anything does not fit.
         weights: File, folder or name, see `open_checkpoint`; or what that returned.
-        skip: Parts left out on both sides under our names, such as ("head",); the model keeps its values there.
+        skip: Parts left out on both sides under our names, such as "head" or ("head", "encoder/block_1"); the model
+            keeps its values there.
         weights_image_size: Picture size that the file was trained at, needed only if its grid of positions is not
             square and no config.json says it.
         method: How positions are resampled, see `resample_grid`; by default as the file's source does.
@@ -27,20 +28,23 @@ def load_weights(model, weights, skip=(), weights_image_size=None, method=None) 
         What was loaded, skipped and resized.
 
     Raises:
-        FileNotFoundError, ValueError: The file cannot be read, or names or shapes do not fit; the message lists them
-            all.
+        FileNotFoundError, ValueError: The file cannot be read, a part is unknown, the model has another number of
+            attention heads, or names or shapes do not fit; the message lists them all.
     """
     checkpoint = weights if isinstance(weights, Checkpoint) else open_checkpoint(weights, weights_image_size)
-    tensors, naming = checkpoint.tensors, checkpoint.origin.naming
+    tensors, naming, variables = checkpoint.tensors, checkpoint.origin.naming, named_weights(model)
     pieces = {
         name: naming.pieces(name, variable.shape, model.arguments.get("num_heads"))
-        for name, variable in named_weights(model).items()
+        for name, variable in variables.items()
     }
+    ours = {name: naming.our_names(name) for name in tensors.shapes}  # none for a ResNet's
+    skip = as_parts(skip, [*pieces, *(name for found in ours.values() for name in found)])
     kept = tuple(sorted(name for name in pieces if in_part(name, skip)))
-    skipped = _skipped(tensors, naming, skip)
+    skipped = {piece.name for name in kept for piece in pieces[name]} & set(tensors.shapes)
+    skipped |= {name for name, found in ours.items() if any(in_part(part, skip) for part in found)}
     pieces = {name: found for name, found in pieces.items() if name not in kept}
     needed = {piece.name for found in pieces.values() for piece in found}
-    present = set(tensors.shapes) - set(skipped)
+    present = set(tensors.shapes) - skipped
     missing, unused = needed - present, present - needed
     misshapen = [
         (piece.name, tensors.shapes[piece.name], piece.shape)
@@ -49,8 +53,9 @@ def load_weights(model, weights, skip=(), weights_image_size=None, method=None) 
         if piece.name in present and not _fits(name, tensors.shapes[piece.name], piece.shape, missing | unused)
     ]
     check_match(tensors.path, missing, unused, misshapen, _hint(model, checkpoint))
+    _check_heads(model, checkpoint, pieces)
 
-    values, resized, variables = {}, None, named_weights(model)
+    values, resized = {}, None
     for name, found in pieces.items():
         arrays = [tensors.read(piece.name) for piece in found]
         if name == POSITIONS:
@@ -60,7 +65,7 @@ def load_weights(model, weights, skip=(), weights_image_size=None, method=None) 
     count = len(values)
     for name in list(values):
         variables[name].assign(values.pop(name))
-    return LoadReport(count, tuple(skipped), kept, resized)
+    return LoadReport(count, tuple(sorted(skipped)), kept, resized)
 
 
 def _warn_of_forms(model, checkpoint):
@@ -75,11 +80,14 @@ def _warn_of_forms(model, checkpoint):
             )
 
 
-def _skipped(tensors, naming, skip):
-    """The file's arrays that belong to parts left out."""
-    theirs = [name for part, found in naming.parts.items() if in_part(part, skip) for name in found]
-    fixed = {name for ours, name in naming.fixed.items() if in_part(ours, skip)}
-    return sorted(name for name in tensors.shapes if name in fixed or name.startswith(tuple(theirs)))
+def _check_heads(model, checkpoint, names):
+    """Where shapes do not show the number of heads, another one would load, and give other outputs."""
+    ours, theirs = (arguments.get("num_heads") for arguments in (model.arguments, checkpoint.arguments))
+    if theirs is not None and ours != theirs and any(name.endswith("attention/qkv/kernel") for name in names):
+        raise ValueError(
+            f"{checkpoint.tensors.path} was made with num_heads={theirs}, but {model.name} has num_heads={ours}; "
+            f"nothing was loaded. Build the model with num_heads={theirs}."
+        )
 
 
 def _fits(name, found, wanted, mismatched):
@@ -113,7 +121,7 @@ def _fitted(model, checkpoint, table, weights_image_size, method):
 
 
 def _file_grid(model, path, patches, size, size_is_given):
-    """The (h, w) of the file's positions. Many files hold their number only; published ones are square."""
+    """The (h, w) of the file's positions. Many files hold their number only: then they are taken for a square."""
     if size is not None:
         grid = patch_grid(size, model.patch_size)
         if grid[0] * grid[1] == patches and (size_is_given or grid[0] != grid[1] or not _ambiguous(model, patches)):
@@ -122,13 +130,13 @@ def _file_grid(model, path, patches, size, size_is_given):
             raise ValueError(
                 f"weights_image_size={size} means a grid of {grid} patches, but {path} has {patches} positions."
             )
-    own = model.grid if model.grid[0] * model.grid[1] == patches else None
-    if own is None or _ambiguous(model, patches):
+    side = math.isqrt(patches)
+    if side * side != patches or model.grid != (side, side):
         raise ValueError(
             f"{path} has {patches} positions, which may be more than one grid or none that is square. "
             "Say at which picture size it was trained: weights_image_size=(height, width)."
         )
-    return own
+    return model.grid
 
 
 def _ambiguous(model, patches):

@@ -57,6 +57,16 @@ class Naming:
             for part in theirs
         )
 
+    def our_names(self, theirs: str) -> tuple[str, ...]:
+        """Paths of ours that a peer's array may belong to; none for those of a ResNet."""
+        ours = [path for path, name in self.fixed.items() if name == theirs]
+        for path, names in self.parts.items():
+            for name in names:
+                found = re.match(re.escape(name).replace(r"\{i\}", r"(\d+)"), theirs)
+                if found:
+                    ours.append(path.replace("{i}", found[1]) if "{i}" in path else path)
+        return tuple(ours)
+
     def _resnet_name(self, name):
         try:
             return self.resnet and resnet_source_name(name, self.resnet)
@@ -79,7 +89,7 @@ class Naming:
         return [np.ascontiguousarray(part.reshape(piece.shape)) for part, piece in zip(parts, pieces)]
 
     def _their_shape(self, key, leaf, shape, num_heads):
-        if self.layout == "torch" and leaf in ("kernel", "probe"):
+        if self.layout == "torch" and leaf == "kernel":
             return shape[::-1] if len(shape) == 2 else (shape[3], shape[2], shape[0], shape[1])
         if self.layout == "heads" and re.search(r"attention/qkv$|pooling/(query|key|value)$", key):
             return (*shape[:-1], num_heads, shape[-1] // num_heads)  # (D, K, d) or (K, d)

@@ -5,6 +5,11 @@ from keras import ops
 from keras_vit.layers.positions import resample_grid
 
 POSITIONS = "positions/table"
+# What our models are made of; any of them may lack some.
+PARTS = (
+    *("backbone", "patch_embedding", "class_token", "distillation_token", "register_tokens", "positions", "encoder"),
+    *("pooling", "pooled_norm", "norm", "pre_logits", "head", "head_distillation"),
+)
 
 
 def named_weights(model) -> dict:
@@ -17,25 +22,42 @@ def in_part(name: str, parts) -> bool:
     return any(name == part or name.startswith(f"{part}/") for part in parts)
 
 
+def as_parts(skip, names) -> tuple[str, ...]:
+    """`skip` as a tuple, one part or several.
+
+    Raises:
+        ValueError: A part is neither one of `PARTS` nor holds any of the names.
+    """
+    parts = (skip,) if isinstance(skip, str) else tuple(skip)
+    for part in parts:
+        if part not in PARTS and not any(in_part(name, (part,)) for name in names):
+            raise ValueError(
+                f"There is no part {part!r} to skip. Parts are {', '.join(PARTS)}, and what is in them, such as "
+                "encoder/block_0."
+            )
+    return parts
+
+
 def copy_weights(source, target, skip=(), method="corners"):
     """Copies every weight of one VisionTransformer to another, positions resampled if the grids differ.
 
     Args:
         source, target: Models that differ only in picture size and in the skipped parts.
-        skip: Parts that are not copied, such as "head".
+        skip: Parts that are not copied, such as "head" or ("head", "encoder/block_0").
         method: See `resample_grid`.
 
     Raises:
-        ValueError: The source has weights that the target has no place for, such as those of LoRA.
+        ValueError: The source has weights that the target has no place for, such as those of LoRA; or an unknown part.
     """
-    values = named_weights(source)
-    homeless = [name for name in values if name not in named_weights(target) and not in_part(name, skip)]
+    values, variables = named_weights(source), named_weights(target)
+    skip = as_parts(skip, [*values, *variables])
+    homeless = [name for name in values if name not in variables and not in_part(name, skip)]
     if homeless:
         raise ValueError(
             f"{source.name} has weights that a new model lacks: {', '.join(homeless[:3])}. Those of LoRA are merged by "
             "saving the model as .keras and loading it again."
         )
-    for name, variable in named_weights(target).items():
+    for name, variable in variables.items():
         if in_part(name, skip):
             continue
         value = ops.convert_to_numpy(values[name])

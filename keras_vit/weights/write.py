@@ -42,13 +42,13 @@ def save(model, path, overwrite=False, card: str | None = None) -> list[Path]:
         raise ValueError(f"Expected a name that ends in .npz, .safetensors or .keras, or a folder. Received: {path}")
     if path.suffix == ".keras":
         contents = {path: model.save}
-    elif "num_heads" not in getattr(model, "arguments", {}):
+    elif "depth" not in getattr(model, "arguments", {}):
         raise ValueError(f"Only a VisionTransformer can be saved as {path.suffix}. Save {model.name} as .keras.")
     else:
         contents = (_npz_file if path.suffix == ".npz" else _hugging_face_files)(model, path)
     if card:
         name = "model_card.md" if path.suffix == ".safetensors" else f"{path.stem}.model_card.md"
-        contents[path.with_name(name)] = lambda file: file.write_text(card)
+        contents[path.with_name(name)] = lambda file: file.write_text(card, encoding="utf-8")
     existing = [file for file in contents if file.exists()]
     if existing and not overwrite:
         raise FileExistsError(f"{existing[0].absolute()} exists already. Remove it, or allow it to be overwritten.")

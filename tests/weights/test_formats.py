@@ -110,3 +110,15 @@ def test_half_precision_is_read_as_it_is(kind, ending, tmp_path):
     name = "cls" if ending == "npz" else "vit.embeddings.cls_token"
     assert tensors.read(name.removeprefix("vit.")).dtype == np.float32
     np.testing.assert_array_equal(loaded.class_token.token, exact[name].astype("float32"))
+
+
+def test_a_description_beside_an_npz_is_not_its_own(tmp_path):
+    (tmp_path / "config.json").write_text("of something else")
+    assert keras_vit.load(golden_file(tmp_path, "vit_jax_token")).num_classes == 10
+
+
+@pytest.mark.parametrize("name", ["gs://bucket/ViT-B_16.npz", "gs://bucket/run/model.keras", "https://x.org/B_16.npz"])
+def test_an_address_is_told_to_be_copied(name):
+    remedy = f"gcloud storage cp {name} " if name.startswith("gs") else "then give the file's path"
+    with pytest.raises(ValueError, match=f"Received: {name}. Copy it here first: {remedy}"):
+        keras_vit.load(name)

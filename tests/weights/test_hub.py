@@ -2,6 +2,7 @@ import sys
 import types
 
 import pytest
+from huggingface_hub import constants
 
 from keras_vit.weights.hub import download_hf
 
@@ -67,7 +68,6 @@ def test_without_huggingface_hub_the_remedy_is_named(monkeypatch):
 
 
 def test_the_real_hub_offline(monkeypatch, tmp_path):
-    constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(ConnectionError, match="https://huggingface.co/keras-vit/nowhere"):

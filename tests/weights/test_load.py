@@ -5,7 +5,8 @@ import pytest
 from goldens import GOLDENS, golden_file, golden_io, golden_weights
 
 import keras_vit
-from keras_vit.weights import load_weights, open_checkpoint
+from keras_vit.weights import load_weights, open_checkpoint, save
+from keras_vit.weights.transfer import copy_weights, named_weights
 
 SHAPE = {"patch_size": 16, "depth": 2, "width": 48, "mlp_dim": 96, "num_heads": 3}
 # What a file does not say by itself.
@@ -93,10 +94,66 @@ def test_skipped_parts_are_reported(token_file):
     assert report.loaded == len(model.weights) - 2 and not np.any(model.head.kernel)
 
 
+@pytest.mark.parametrize("golden", ["vit_jax_token", "hf_vit", "timm_token", "big_vision_tok"])
+def test_blocks_can_be_skipped(golden, tmp_path):
+    whole = keras_vit.load(golden_file(tmp_path, golden), **ARGUMENTS.get(golden, {}))
+    model = whole.from_config(whole.get_config())
+    before = named_weights(model)["encoder/block_1/attention/qkv/kernel"].numpy()
+    report = load_weights(model, golden_file(tmp_path, golden), skip="encoder/block_1")
+    assert len(report.kept) == 12 and len(report.skipped) in (12, 16) and "block_1" in report.kept[0]
+    loaded, expected = named_weights(model), named_weights(whole)
+    np.testing.assert_array_equal(loaded["encoder/block_1/attention/qkv/kernel"], before)
+    for name in ("encoder/block_0/attention/qkv/kernel", "head/kernel", "positions/table"):
+        np.testing.assert_array_equal(loaded[name], expected[name])
+    shallow = whole.from_config({**whole.get_config(), "depth": 1})
+    load_weights(shallow, golden_file(tmp_path, golden), skip=("encoder",))
+    np.testing.assert_array_equal(shallow.head.kernel, whole.head.kernel)
+
+
+@pytest.mark.parametrize("golden", ["big_vision_bit_v1", "big_vision_bit_paper", "vit_jax_hybrid_r50like"])
+def test_a_resnet_can_be_skipped(golden, tmp_path):
+    whole = keras_vit.load(golden_file(tmp_path, golden))
+    model = whole.from_config(whole.get_config())
+    load_weights(model, golden_file(tmp_path, golden), skip=("backbone",))
+    np.testing.assert_array_equal(model.head.kernel, whole.head.kernel)
+    loaded, expected = (named_weights(x)["backbone/root/conv_root/kernel"].numpy() for x in (model, whole))
+    assert not np.array_equal(loaded, expected)
+
+
+@pytest.mark.parametrize("skip", ["haed", ("head", "encoder/block_2"), ("encoder/",), ""])
+def test_an_unknown_part_is_refused(skip, token_file):
+    model = build()
+    with pytest.raises(ValueError, match="There is no part .* to skip. Parts are backbone, .*head_distillation, and"):
+        load_weights(model, token_file, skip=skip)
+    with pytest.raises(ValueError, match="There is no part .* to skip"):
+        copy_weights(model, build(), skip=skip)
+
+
+def test_one_part_needs_no_tuple(token_file):
+    assert load_weights(build(num_classes=7), token_file, skip="head").skipped == ("head/bias", "head/kernel")
+    source, target = build(num_classes=7), build()
+    source.class_token.token.assign(source.class_token.token + 1)
+    copy_weights(source, target, skip="head")
+    np.testing.assert_array_equal(source.class_token.token, target.class_token.token)
+
+
+def test_another_number_of_heads_than_the_description_says_is_refused(tmp_path):
+    save(build(num_heads=6, gelu="erf", epsilon=1e-12), tmp_path)
+    with pytest.raises(ValueError, match="made with num_heads=6, but mine has num_heads=3; nothing was loaded"):
+        keras_vit.load(tmp_path, num_heads=3, name="mine")
+    with pytest.raises(ValueError, match="Build the model with num_heads=6"):
+        load_weights(build(gelu="erf", epsilon=1e-12), tmp_path)
+    assert keras_vit.load(tmp_path).arguments["num_heads"] == 6
+    (tmp_path / "config.json").unlink()  # what is only guessed leaves the choice
+    assert keras_vit.load(tmp_path, num_heads=4).arguments["num_heads"] == 4
+
+
 def test_a_grid_that_is_not_square_must_be_named(tmp_path):
     file = golden_file(tmp_path, "vit_jax_token_nonsquare")
     with pytest.raises(ValueError, match=r"15 positions.*weights_image_size=\(height, width\)"):
         keras_vit.load(file)
+    with pytest.raises(ValueError, match="15 positions"):
+        keras_vit.load(file, image_size=(80, 48))  # as many patches, but other places
     assert keras_vit.load(file, weights_image_size=(48, 80)).grid == (3, 5)
     assert keras_vit.load(file, weights_image_size=(48, 80), image_size=64).grid == (4, 4)
     with pytest.raises(ValueError, match=r"grid of \(4, 5\) patches, but .* has 15 positions"):

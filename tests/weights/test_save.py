@@ -143,6 +143,10 @@ def test_what_a_format_cannot_say_is_refused(toy, tmp_path):
             save(toy(**arguments), tmp_path / "new" / name)
     with pytest.raises(ValueError, match=r"Only a VisionTransformer can be saved as \.npz. Save bit as \.keras"):
         save(BiT(stages=(1,), width_factor=0.5, name="bit"), tmp_path / "new" / "x.npz")
+    axial = keras_vit.AxialResNet(image_size=32, stages=(1,), num_heads=1, name="axial")
+    for name in ("x.npz", "folder"):
+        with pytest.raises(ValueError, match="Only a VisionTransformer can be saved as .* Save axial as"):
+            save(axial, tmp_path / "new" / name)
     assert not list(tmp_path.iterdir())
 
 

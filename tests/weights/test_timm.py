@@ -124,3 +124,11 @@ def test_variants_without_a_counterpart_are_refused(trained_toy, tmp_path):
     for changed, options, message in cases:
         with pytest.raises(ValueError, match=message):
             keras_vit.load(write(tmp_path, changed, **options))
+
+
+def test_the_published_number_of_heads_is_only_a_guess(trained_toy, tmp_path):
+    file = write_arrays(tmp_path / "x.safetensors", timm_arrays(trained_toy(width=192, num_heads=6)))
+    checkpoint = keras_vit.weights.open_checkpoint(file)
+    assert checkpoint.describe()["arguments"]["num_heads"] == keras_vit.load(file).arguments["num_heads"] == 3
+    assert checkpoint.arguments["num_heads"] is None
+    assert keras_vit.load(file, num_heads=6).arguments["num_heads"] == 6
