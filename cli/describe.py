@@ -41,18 +41,8 @@ def _described(weights) -> dict:
 
         return open_checkpoint(weights).describe()
     from keras_vit import load
-    from keras_vit.variants import name_of
+    from keras_vit.weights.checkpoint import description
 
     model = load(weights)
-    return {
-        "source": "keras_vit",
-        "architecture": type(model).__name__,
-        "variant": name_of(model.arguments) or "none of the published",
-        "image_size": model.image_size,
-        "num_classes": model.num_classes,
-        "gelu": model.arguments.get("gelu", "none"),
-        "epsilon": model.arguments.get("epsilon", "of its form"),
-        "weights": model.count_params(),
-        "preprocessing": model.preprocessing.get_config(),
-        "arguments": {name: value for name, value in model.arguments.items() if name != "preprocessing"},
-    }
+    pictures = model.preprocessing.get_config()
+    return description("keras_vit", type(model).__name__, model.arguments, pictures, model.count_params())

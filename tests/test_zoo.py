@@ -197,6 +197,9 @@ def test_models_know_their_variant():
     for name, (stages, width_factor) in variants.BIT_SIZES.items():
         assert variants.name_of({"stages": list(stages), "width_factor": width_factor}) == name
     assert variants.name_of({"stages": (1, 1), "width_factor": 1}) is None
+    # Of the shapes of B/16 and R50x1, but with other weights.
+    assert variants.name_of({**variants.parse_variant("B/16"), "patch_size": (16, 16), "axial": True}) is None
+    assert variants.name_of({"stages": (3, 4, 6, 3), "width_factor": 1, "num_heads": 8}) is None
 
 
 def test_any_patch_size_can_be_named():
@@ -218,3 +221,29 @@ def test_unknown_variants_are_refused(name):
 def test_unknown_hybrids_are_refused(name):
     with pytest.raises(ValueError, match=r"R50\+B/32, R50\+B/16, R26\+B/32, R\+B/16. Received: '" + re.escape(name)):
         keras_vit.ViT(name)
+
+
+def test_a_file_of_another_kind_is_named(toy, tmp_path):
+    axial = keras_vit.AxialResNet(image_size=32, num_classes=2, stages=(3, 4, 6, 3), width_factor=0.5, num_heads=1)
+    bit = keras_vit.BiT(stages=(3, 4, 6, 3), width_factor=0.5, num_classes=2)
+    for name, model in {"vit.npz": toy(), "vit.keras": toy(), "bit.keras": bit, "axial.keras": axial}.items():
+        keras_vit.weights.save(model, tmp_path / name)
+    cases = [
+        (
+            keras_vit.BiT_R50x1,
+            "vit.npz",
+            {},
+            "vit.npz is a file of VisionTransformer, which has no argument stages, w",
+        ),
+        (keras_vit.BiT_R50x1, "vit.keras", {}, "is a file of VisionTransformer.* Wanted: BiT; give a file of one"),
+        (keras_vit.ViT_B16, "bit.keras", {}, "bit.keras is a file of BiT, which has no .* Wanted: VisionTransformer"),
+        (keras_vit.BiT_R50x1, "axial.keras", {"width_factor": 0.5}, "is a file of AxialResNet. Wanted: BiT"),
+        (keras_vit.AxialResNet50, "bit.keras", {"width_factor": 0.5}, "is a file of BiT. Wanted: AxialResNet"),
+        (keras_vit.load, "vit.npz", {"droput": 0.1}, "has no argument droput. Known: image_size, patch_size, .*dtype"),
+    ]
+    for build, file, arguments, message in cases:
+        with pytest.raises(ValueError, match=message):
+            build(weights=tmp_path / file, **arguments)
+    found = keras_vit.AxialResNet50(weights=tmp_path / "axial.keras", width_factor=0.5, num_heads=1)
+    assert found.name == "AxialResNet50" and found.image_size == (32, 32)
+    np.testing.assert_array_equal(found.conv_root.kernel, axial.conv_root.kernel)

@@ -113,8 +113,9 @@ def test_keras_files(keras_file, images):
     expected = keras_vit.layers.resample_grid(model.positions.table, (4, 4), (2, 6), "bicubic", 1)
     np.testing.assert_array_equal(other.positions.table, expected)
     assert other.num_classes == 3 and not np.any(other.head.kernel)
-    with pytest.raises(ValueError, match=r"exclude \{'width': 24\}. It was saved with .*'width': 12"):
-        keras_vit.load(file, width=24)
+    for arguments in ({"width": 24}, {"num_heads": 4}):
+        with pytest.raises(ValueError, match=rf"exclude {arguments}. It was saved with .*'num_heads': 3"):
+            keras_vit.load(file, **arguments)
 
 
 def test_keras_files_that_hold_no_model_of_ours(toy, tmp_path):
