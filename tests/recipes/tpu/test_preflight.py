@@ -1,11 +1,14 @@
 import json
+import sys
 from dataclasses import replace
 
 import keras
 import pytest
 import tensorflow as tf
+from tensorflow.compiler.xla.service import hlo_pb2
 
 import keras_vit
+from keras_vit.recipes.data.digits import SPLITS
 from keras_vit.recipes.recipe import Architecture, Augment, Data, MaskedPatch, Optimizer, Run, Supervised
 from keras_vit.recipes.recipe_file import write_recipe
 from keras_vit.recipes.tpu import preflight
@@ -23,9 +26,22 @@ RECIPE = Supervised(
 )
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+@pytest.fixture
+def compiler_stub(tmp_path, monkeypatch):
+    """Stands for the compiler: a step needs 1 GB, and 1 GB a picture; beyond the limit it is out of memory."""
+
+    def compile_step(hlo, topology, replicas, say=None):
+        module = hlo_pb2.HloModuleProto.FromString(hlo)
+        shapes = [list(shape.dimensions) for shape in module.host_program_shape.parameters]
+        needed = 1e9 * (1 + next(shape[0] for shape in shapes if shape[1:] == [32, 32, 3]))
+        answer = {"seconds": 1.0, "peak_memory": 1e9, "schedule": "", "layers": []}
+        if needed > 16e9:
+            return {**answer, "error": "RESOURCE_EXHAUSTED: it exceeds available HBM"}
+        memory = {"temp": needed, "argument": 0.0, "output": 0.0, "alias": 0.0, "generated_code": 0.0}
+        return {**answer, "memory": memory, "flops": 1e12, "bytes": 1e9}
+
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))  # its answers are for nobody else
+    monkeypatch.setattr(sys.modules[preflight.__module__], "compile_elsewhere", compile_step)
 
 
 def test_a_recipe_is_compiled_for_a_slice_of_several_chips():
@@ -98,11 +114,63 @@ def test_a_step_that_calls_the_host_is_not_compiled():
 def test_sizes_of_data_sets_that_are_not_here():
     assert data_size(Data(dataset="imagenet2012")) == (1_000, 1_281_167)
     assert data_size(Data(dataset="vtab/cifar100")) == (100, 1_000)
+    assert data_size(Data(dataset="digits")) == (10, SPLITS["train"])
     with pytest.raises(ValueError, match="'food101' are not known here. Say --classes"):
         data_size(Data(dataset="food101"))
 
 
-def test_command(tmp_path, capsys):
+def test_what_the_whole_recipe_takes_is_of_its_own_batch(compiler_stub):
+    data = replace(RECIPE.data, labels_per_class=32)
+    recipe = replace(RECIPE, data=data, total_steps=None, total_epochs=4)
+    report = preflight(recipe, "v5e:1", kinds=("evaluation",))
+    assert report.updates == 4 * 320 / 64 and "whole recipe" not in str(report.notes)
+    report = preflight(recipe, "v5e:2x2", 8, kinds=("evaluation",))
+    assert report.updates is None and "An update of the recipe is of 64 pictures" in str(report.notes)
+
+
+@pytest.mark.parametrize(
+    "changes,message",
+    [
+        ({"kinds": "inference"}, "must be a tuple of inference here; .* Received: 'inference'"),
+        ({"kinds": ("training",)}, "a model has a training step if it is compiled"),
+        ({"batch": 0}, "at least one picture in a step. Received: batch=0"),
+    ],
+)
+def test_steps_that_cannot_be_are_refused(changes, message):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    with pytest.raises(ValueError, match=message):
+        preflight(model, "v5e:1", **{"batch": 8, **changes})
+
+
+@pytest.mark.parametrize("error,times", [("INTERNAL: no space left", 2), ("RESOURCE_EXHAUSTED: HBM", 1)])
+def test_only_errors_of_the_program_itself_are_kept(error, times, compiler_stub, monkeypatch):
+    asked = []
+
+    def failing(hlo, *others):
+        asked.append(hlo)
+        return {"seconds": 1.0, "peak_memory": 1e9, "schedule": "", "error": error}
+
+    monkeypatch.setattr(sys.modules[preflight.__module__], "compile_elsewhere", failing)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    for _ in range(2):
+        assert not preflight(model, "v5e:1", 8).ready
+    assert len(asked) == times
+
+
+def test_the_largest_batch_can_be_cut_into_the_parts_of_the_recipe(compiler_stub, monkeypatch):
+    monkeypatch.setattr(sys.modules[preflight.__module__], "largest_batch", lambda measure, step: step)  # the first
+    recipe = replace(RECIPE, optimizer=Optimizer("sgd", accumulation_steps=3, warmup_steps=10))
+    report = preflight(recipe, "v5e:1", 3, kinds=("evaluation",), find_largest=True)
+    assert report.largest == {"evaluation": 24}
+
+
+def test_the_largest_batch_is_looked_for_by_kind(compiler_stub):
+    report = preflight(RECIPE, "v5e:1", 8, kinds=("evaluation",), find_largest=True)
+    assert report.largest == {"evaluation": 8} and report.steps[0].needed == 9e9
+    assert "evaluation" in str(report) and report.as_dict()["largest"] == {"evaluation": 8}
+
+
+def test_command(compiler_stub, tmp_path, capsys):
     write_recipe(RECIPE, tmp_path / "recipe.json")
     arguments = ["preflight", str(tmp_path / "recipe.json"), "--topology", "v5e:1", "--data.batch-size", "8"]
     assert main([*arguments, "--json", str(tmp_path / "report.json")]) == 0
