@@ -5,19 +5,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ai_edge_litert.interpreter import Interpreter
-
 from keras_vit.export import audit_targets as tables
 from keras_vit.export.delegation import delegation
 from keras_vit.export.graph import read_graph
 
 TARGETS = ("cpu-xnnpack", "gpu", "nnapi-npu", "edgetpu", "litert2")
-_REASONS = {
-    "gpu": tables.gpu,
-    "nnapi-npu": tables.nnapi,
-    "edgetpu": tables.edgetpu,
-    "litert2": tables.litert2,
-}
 
 
 @dataclass(frozen=True)
@@ -121,29 +113,28 @@ def audit(path, targets: Sequence[str] = TARGETS) -> Audit:
         operation.name in ("FULLY_CONNECTED", "CONV_2D") and operation.dtype in ("int8", "uint8")
         for operation in running
     )
+    why = {"gpu": tables.gpu, "edgetpu": tables.edgetpu, "litert2": tables.litert2}
+    why["nnapi-npu"] = lambda operation: tables.nnapi(operation, quantized)
     findings = []
     for target in dict.fromkeys(targets):
         if target == "cpu-xnnpack":
-            leaving = _left_by_xnnpack(path, running)
+            leaving = _left_by_xnnpack(path, operations)
         else:
-            reasons = ((operation, _REASONS[target](operation, quantized)) for operation in running)
+            reasons = ((operation, why[target](operation)) for operation in running)
             leaving = [(operation, reason) for operation, reason in reasons if reason]
         findings += _counted(target, leaving)
     return Audit(str(Path(path)), len(operations), tuple(dict.fromkeys(targets)), tuple(findings))
 
 
 def _left_by_xnnpack(path, operations):
-    main = [operation for operation in operations if operation.subgraph == 0]
-    interpreter = Interpreter(model_path=str(path))
+    running = [operation for operation in operations if operation.runtime_inputs]
     try:
-        interpreter.allocate_tensors()
+        left = delegation(path, operations).left
     except RuntimeError as error:  # Flex and custom operations: the interpreter cannot run the file at all
-        custom = [operation for operation in operations if operation.custom]
+        custom = [operation for operation in running if operation.custom]
         reason = f"the interpreter cannot run it: {str(error).strip().splitlines()[0]}"
-        return [(operation, reason) for operation in custom or operations[:1]]
-    count = max((operation.index for operation in main), default=-1) + 1
-    left = set(delegation(interpreter, count).left)
-    return [(operation, _why_xnnpack(operation)) for operation in main if operation.index in left]
+        return [(operation, reason) for operation in custom or running[:1]]
+    return [(one, _why_xnnpack(one)) for one in running if one.subgraph == 0 and one.index in left]
 
 
 def _why_xnnpack(operation):
@@ -152,9 +143,8 @@ def _why_xnnpack(operation):
     wide = {tensor.dtype for tensor in (*operation.inputs, *operation.outputs)} & {"int64", "float64"}
     if wide:
         return f"{' and '.join(sorted(wide))} numbers; use int32 or float32"
-    return tables.XNNPACK.get(
-        operation.name, "the delegate of this LiteRT does not take it with these dtypes or options"
-    )
+    table = tables.XNNPACK | (tables.XNNPACK_INT8 if operation.dtype in ("int8", "uint8") else {})
+    return table.get(operation.name, "the delegate of this LiteRT does not take it with these dtypes or options")
 
 
 def _counted(target, leaving):

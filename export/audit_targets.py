@@ -81,7 +81,7 @@ XNNPACK_INT8["SUB"] = XNNPACK_INT8["MUL"] = XNNPACK_INT8["ADD"]
 DROPS_AXIS = "it drops an axis (shrink_axis_mask), as x[:, 0] does; take x[:, :1] and reshape"
 
 
-def gpu(operation, quantized: bool) -> str | None:
+def gpu(operation) -> str | None:
     """The TFLite GPU delegate (OpenCL, OpenGL, Metal), as MediaPipe and older apps have it."""
     allowed = _GPU_DTYPES | _GPU_OTHER_DTYPES.get(operation.name, set())
     tensors = (*operation.runtime_inputs, *operation.outputs)
@@ -96,7 +96,7 @@ def gpu(operation, quantized: bool) -> str | None:
     )
 
 
-def litert2(operation, quantized: bool) -> str | None:
+def litert2(operation) -> str | None:
     """LiteRT 2's GPU accelerator; `CompiledModel` on it alone refuses a file of which one operation is left."""
     allowed = _GPU_DTYPES | {"int32", "bool", "int4", "int2"}
     tensors = (*operation.inputs, *operation.outputs)
@@ -120,7 +120,7 @@ def nnapi(operation, quantized: bool) -> str | None:
     )
 
 
-def edgetpu(operation, quantized: bool) -> str | None:
+def edgetpu(operation) -> str | None:
     """Coral's Edge TPU: int8 and uint8 only, at most three axes longer than 1, no products of two activations."""
     if operation.custom or operation.name not in EDGETPU:
         return "not among the operations of the Edge TPU"

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -10,11 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from ai_edge_litert.interpreter import Interpreter
 
 from keras_vit.export.delegation import delegation
 from keras_vit.export.graph import read_graph
-from keras_vit.export.op_profile import WORKER, OperationTime, last_words, profile_operations
+from keras_vit.export.op_profile import OperationTime, last_words, profile_operations, worker_command
 
 ROUND = 10  # calls of one file before it is the next one's turn
 
@@ -104,12 +102,12 @@ def compare(
     for name, value in (("threads", threads), ("runs", runs), ("warmup", warmup)):
         if value < 1:
             raise ValueError(f"`{name}` must be 1 or more. Received: {value}")
-    if not paths or isinstance(paths, str):
+    if isinstance(paths, (str, Path)) or not paths:
         raise ValueError(f"`paths` must be a list of .tflite files. Received: {paths!r}")
     splits = [_split(path) for path in paths]
     timed = _time(paths, threads, runs, warmup, seed)
     results = []
-    for path, split, (ready, milliseconds, memory) in zip(paths, splits, timed):
+    for path, split, (milliseconds, measured) in zip(paths, splits, timed):
         times, missing = (), "not asked for"
         if profile:
             times, missing = profile_operations(path, threads, max(10, runs // 5), seed)
@@ -120,17 +118,14 @@ def compare(
                 threads=threads,
                 runs=runs,
                 warmup=warmup,
-                load_ms=ready["load_ms"],
-                first_ms=ready["first_ms"],
                 median_ms=float(np.median(milliseconds)),
                 p90_ms=float(np.percentile(milliseconds, 90)),
-                peak_memory_bytes=memory,
-                base_memory_bytes=ready["base_memory_bytes"],
                 operations=len(split.delegated) + len(split.left),
                 delegated=len(split.delegated),
                 partitions=split.partitions,
                 profile=times,
                 profile_missing=missing,
+                **measured,
             )
         )
     return results
@@ -166,28 +161,26 @@ def as_json(benchmarks: Sequence[Benchmark]) -> str:
 
 
 def _split(path):
-    count = sum(operation.subgraph == 0 for operation in read_graph(path))
-    interpreter = Interpreter(model_path=str(path))
+    operations = read_graph(path)
     try:
-        interpreter.allocate_tensors()
+        return delegation(path, operations)
     except RuntimeError as error:
         raise ValueError(f"{path} cannot run here: {str(error).strip()}") from None
-    return delegation(interpreter, count)
 
 
 def _time(paths, threads, runs, warmup, seed):
-    """What each worker said when it was ready, its milliseconds, and its peak memory."""
+    """The milliseconds of each file's calls, and what else its worker measured: fields of `Benchmark`."""
     with ExitStack() as stack:
         workers = [stack.enter_context(_Worker("time", path, threads, warmup, seed)) for path in paths]
         # One after the other: a file must not load while another one warms up.
         ready = [worker.answer() for worker in workers]
-        milliseconds, memory = [[] for _ in paths], [0] * len(paths)
+        milliseconds = [[] for _ in paths]
         for start in range(0, runs, ROUND):
             for number, worker in enumerate(workers):
                 answer = worker.answer(min(ROUND, runs - start))
                 milliseconds[number] += answer["milliseconds"]
-                memory[number] = answer["peak_memory_bytes"]
-    return list(zip(ready, milliseconds, memory))
+                ready[number]["peak_memory_bytes"] = answer["peak_memory_bytes"]
+    return list(zip(milliseconds, ready))
 
 
 class _Worker:
@@ -196,7 +189,7 @@ class _Worker:
     def __init__(self, mode, path, *numbers):
         self.path = path
         self.errors = tempfile.TemporaryFile("w+")
-        self.command = [sys.executable, "-P", str(WORKER), mode, str(path), *map(str, numbers)]
+        self.command = worker_command(mode, path, *numbers)
         self.process = None
 
     def answer(self, *request):

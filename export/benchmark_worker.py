@@ -41,7 +41,7 @@ def serve(path, threads, warmup, seed):
     for details, values in zip(interpreter.get_input_details(), random_inputs(interpreter, seed)):
         interpreter.set_tensor(details["index"], values)
     warm = times(interpreter, warmup)
-    say(load_ms=load_ms, first_ms=warm[0] if warm else None, base_memory_bytes=base)
+    say(load_ms=load_ms, first_ms=warm[0], base_memory_bytes=base)
     for line in sys.stdin:
         interpreter.invoke()  # caches and cores wake up from the pause, in which another file ran
         say(milliseconds=times(interpreter, int(line)), peak_memory_bytes=peak_memory())

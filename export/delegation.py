@@ -1,8 +1,11 @@
 """What the XNNPACK delegate takes of a .tflite file, asked of LiteRT's interpreter on this machine."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ai_edge_litert.interpreter import Interpreter
+
+from keras_vit.export.graph import Operation
 
 
 @dataclass(frozen=True)
@@ -20,19 +23,25 @@ class Delegation:
     left: tuple[int, ...]
 
 
-def delegation(interpreter: Interpreter, num_operations: int) -> Delegation:
-    """Reads the split from an interpreter with allocated tensors.
+def delegation(path, operations: Sequence[Operation]) -> Delegation:
+    """Asks the interpreter of a file.
 
     The delegate adds one node for each piece behind the file's own operations, with the tensors that enter and leave
     the piece; the operations inside are found by walking back from its outputs to its inputs.
 
     Args:
-        interpreter: Of the file, `allocate_tensors` called.
-        num_operations: Of the file's main subgraph.
+        path: The file.
+        operations: All that `read_graph` found in it.
+
+    Raises:
+        RuntimeError: The interpreter cannot run the file.
     """
+    interpreter = Interpreter(model_path=str(path))
+    interpreter.allocate_tensors()
+    count = sum(operation.subgraph == 0 for operation in operations)
     nodes = interpreter._get_ops_details()  # not public, but the only place that tells
-    operations, pieces = nodes[:num_operations], nodes[num_operations:]
-    producers = {int(tensor): node["index"] for node in operations for tensor in node["outputs"]}
+    inside, pieces = nodes[:count], nodes[count:]
+    producers = {int(tensor): node["index"] for node in inside for tensor in node["outputs"]}
     delegated = set()
     for piece in pieces:
         entering, waiting = set(map(int, piece["inputs"])), list(map(int, piece["outputs"]))
@@ -41,6 +50,6 @@ def delegation(interpreter: Interpreter, num_operations: int) -> Delegation:
             number = producers.get(tensor)
             if tensor not in entering and number is not None and number not in delegated:
                 delegated.add(number)
-                waiting += map(int, operations[number]["inputs"])
-    left = tuple(number for number in range(num_operations) if number not in delegated)
+                waiting += map(int, inside[number]["inputs"])
+    left = tuple(number for number in range(count) if number not in delegated)
     return Delegation(len(pieces), tuple(sorted(delegated)), left)

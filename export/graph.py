@@ -7,9 +7,9 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 
-MAGIC = b"TFL3"  # bytes 4 to 8 of every file: the schema's file_identifier
+from keras_vit.export.model_file import DTYPES, IDENTIFIER, check_no_folder, unpack_model
+
 _NAMES = {number: name for name, number in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
-_DTYPES = {number: name.lower() for name, number in vars(schema.TensorType).items() if not name.startswith("_")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,17 +76,17 @@ def check_tflite(path) -> Path:
     """Returns the path of a whole .tflite file.
 
     Raises:
-        ValueError: The file is empty, something else, or broken.
+        ValueError: The file is a folder, empty, something else, or broken.
         OSError: There is no such file.
     """
-    path = Path(path)
+    path = check_no_folder(path)
     with open(path, "rb") as file:
         head = file.read(8)
     if not head:
         raise ValueError(f"{path} is empty (0 bytes). Export it again.")
-    if head[4:] != MAGIC:
+    if head[4:] != IDENTIFIER:
         raise ValueError(
-            f"{path} is not a .tflite file: bytes 4 to 8 should be {MAGIC!r}. Received: {head[4:]!r}. "
+            f"{path} is not a .tflite file: bytes 4 to 8 should be {IDENTIFIER!r}. Received: {head[4:]!r}. "
             "A .keras file or a SavedModel must be exported first."
         )
     try:
@@ -102,17 +102,17 @@ def read_graph(path) -> list[Operation]:
     """Reads the operations of all subgraphs, in order.
 
     Raises:
-        ValueError: The file is empty, something else, or broken.
+        ValueError: The file is a folder, empty, something else, or broken.
         OSError: There is no such file.
     """
-    model = schema.Model.GetRootAs(check_tflite(path).read_bytes())
-    codes = [_code(model.OperatorCodes(i)) for i in range(model.OperatorCodesLength())]
+    content = check_tflite(path).read_bytes()
+    model = unpack_model(content)
+    codes = [_code(code) for code in model.operatorCodes or ()]
+    constants = [_constant(buffer, content) for buffer in model.buffers]
     operations = []
-    for number in range(model.SubgraphsLength()):
-        graph = model.Subgraphs(number)
-        tensors = {i: _tensor(model, i, graph.Tensors(i)) for i in range(graph.TensorsLength())}
-        for index in range(graph.OperatorsLength()):
-            operator = schema.OperatorT.InitFromObj(graph.Operators(index))
+    for number, graph in enumerate(model.subgraphs):
+        tensors = [_tensor(i, tensor, constants[tensor.buffer]) for i, tensor in enumerate(graph.tensors)]
+        for index, operator in enumerate(graph.operators or ()):
             name, custom = codes[operator.opcodeIndex]
             inputs, outputs = (
                 tuple(tensors[i] for i in (ids if ids is not None else ()) if i >= 0)
@@ -123,20 +123,19 @@ def read_graph(path) -> list[Operation]:
 
 
 def _code(code):
-    number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
+    number = max(code.builtinCode, code.deprecatedBuiltinCode)
     if number == schema.BuiltinOperator.CUSTOM:
-        return (code.CustomCode() or b"CUSTOM").decode(), True
+        return (code.customCode or b"CUSTOM").decode(), True
     return _NAMES.get(number, f"BUILTIN_{number}"), False
 
 
-def _tensor(model, index, tensor):
-    if tensor.ShapeSignatureLength():
-        shape = tensor.ShapeSignatureAsNumpy()
-    else:
-        shape = tensor.ShapeAsNumpy() if tensor.ShapeLength() else ()
-    buffer = model.Buffers(tensor.Buffer())
-    data = buffer.DataAsNumpy() if buffer.DataLength() else None
-    if data is None and buffer.Size() > 1:  # files of 2 GB and more keep their weights behind the flatbuffer
-        data = np.empty(0, np.uint8)
-    name = (tensor.Name() or b"").decode(errors="replace")
-    return Tensor(index, name, _DTYPES[tensor.Type()], tuple(int(n) for n in shape), data)
+def _constant(buffer, content):
+    if buffer.offset > 1:  # files of 2 GB and more keep their weights behind the flatbuffer
+        return np.frombuffer(content, "uint8", buffer.size, buffer.offset)
+    return buffer.data if buffer.data is not None and len(buffer.data) else None
+
+
+def _tensor(index, tensor, data):
+    shape = next((found for found in (tensor.shapeSignature, tensor.shape) if found is not None and len(found)), ())
+    name = (tensor.name or b"").decode(errors="replace")
+    return Tensor(index, name, DTYPES[tensor.type], tuple(int(n) for n in shape), data)

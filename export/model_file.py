@@ -3,12 +3,13 @@
 import struct
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 
 import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-IDENTIFIER = b"TFL3"
+IDENTIFIER = b"TFL3"  # bytes 4 to 8 of every file
 ALIGNMENT = 16  # bytes, that the schema asks for weights
 # What the flatbuffers library and the generated schema raise when offsets point out of the bytes.
 DAMAGE = (ValueError, TypeError, IndexError, AttributeError, OverflowError, struct.error)
@@ -16,7 +17,7 @@ DTYPES = {number: name.lower() for name, number in vars(schema.TensorType).items
 
 
 @dataclass(frozen=True)
-class Tensor:
+class SignatureTensor:
     """What a signature takes or returns.
 
     Args:
@@ -41,8 +42,16 @@ class Signature:
     """Inputs and outputs in the order of the subgraph."""
 
     subgraph: int
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
+    inputs: tuple[SignatureTensor, ...]
+    outputs: tuple[SignatureTensor, ...]
+
+
+def check_no_folder(path) -> Path:
+    """Returns the path; raises ValueError if it is a folder."""
+    path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder, not a .tflite file. A SavedModel must be exported first.")
+    return path
 
 
 def unpack_model(content) -> schema.ModelT:
@@ -128,12 +137,12 @@ def _signature(model, subgraph: int, names: dict) -> Signature:
     return Signature(subgraph, inputs, outputs)
 
 
-def _tensor(tensor: schema.TensorT, name: str | None) -> Tensor:
+def _tensor(tensor: schema.TensorT, name: str | None) -> SignatureTensor:
     quantization, scales = None, getattr(tensor.quantization, "scale", None)
     if scales is not None and len(scales) == 1:
         quantization = (float(scales[0]), int(tensor.quantization.zeroPoint[0]))
     shape = () if tensor.shape is None else tuple(int(side) for side in tensor.shape)
-    return Tensor(name or (tensor.name or b"").decode(), shape, DTYPES[tensor.type], quantization)
+    return SignatureTensor(name or (tensor.name or b"").decode(), shape, DTYPES[tensor.type], quantization)
 
 
 def _kept_outside(model):

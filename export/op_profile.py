@@ -34,6 +34,11 @@ class OperationTime:
     delegated: bool
 
 
+def worker_command(mode: str, path, *numbers: int) -> list[str]:
+    """What starts benchmark_worker.py, which says what its numbers are."""
+    return [sys.executable, "-P", str(WORKER), mode, str(path), *map(str, numbers)]
+
+
 def profile_operations(path, threads: int, runs: int, seed: int) -> tuple[tuple[OperationTime, ...], str]:
     """Profiles a file with LiteRT 2's compiled model on the CPU.
 
@@ -47,7 +52,7 @@ def profile_operations(path, threads: int, runs: int, seed: int) -> tuple[tuple[
         The times, longest first, and ""; or nothing, and why.
     """
     with tempfile.TemporaryFile("w+") as errors:
-        command = [sys.executable, "-P", str(WORKER), "profile", str(path), *map(str, (threads, runs, seed))]
+        command = worker_command("profile", path, threads, runs, seed)
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         if done.returncode:
             return (), last_words(done.returncode, errors)

@@ -19,10 +19,12 @@ WEIGHTS = np.random.default_rng(0).normal(size=(32, 32)).astype("float32")
 def converted(tmp_path):
     """Converts a function of one picture or vector; "int8" and "dynamic" quantize it."""
 
-    def convert(function, shape, dtype=tf.float32, quantize=None, flex=False):
+    def convert(function, shape, dtype=tf.float32, quantize=None, flex=False, **settings):
         function = tf.function(function, input_signature=[tf.TensorSpec(shape, dtype)])
         converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], function)
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+        for name, value in settings.items():
+            setattr(converter, name, value)
         if flex:
             converter.target_spec.supported_ops.append(tf.lite.OpsSet.SELECT_TF_OPS)
         if quantize:
@@ -132,6 +134,7 @@ def test_dynamic_range_weights(converted):
 def test_int8_products_of_activations(converted):
     path = converted(lambda x: tf.nn.softmax(tf.matmul(x, 2 * x, transpose_b=True)), (1, 2, 4, 8), quantize="int8")
     assert leaving(path, "cpu-xnnpack").items() >= {("BATCH_MATMUL", 1), ("SOFTMAX", 1)}
+    assert "XNNPACK's SOFTMAX is float only" in str(audit(path, ["cpu-xnnpack"]))
     assert leaving(path, "edgetpu").items() >= {("BATCH_MATMUL", 1), ("SOFTMAX", 1)}
 
 
@@ -161,7 +164,7 @@ def test_xnnpack_is_counted_as_the_interpreter_splits(artefacts, name):
     operations = read_graph(artefacts[name])
     interpreter = Interpreter(model_path=str(artefacts[name]))
     interpreter.allocate_tensors()
-    split = delegation(interpreter, len(operations))
+    split = delegation(artefacts[name], operations)
     assert sorted(split.delegated + split.left) == list(range(len(operations)))
     assert split.partitions == len(interpreter._get_ops_details()) - len(operations) >= 1
     left = [operations[number] for number in split.left if operations[number].runtime_inputs]
@@ -179,6 +182,14 @@ def test_graph_names_dtypes_shapes_and_constants(artefacts):
     assert [operation.name for operation in operations] == [
         details["op_name"] for details in interpreter._get_ops_details()
     ]
+
+
+def test_weights_behind_the_flatbuffer(converted):
+    """Where files of 2 GB and more have them."""
+    path = converted(lambda x: tf.reduce_mean(x @ WEIGHTS, (1, 2)), (1, 4, 32), _experimental_use_buffer_offset=True)
+    axes = next(operation.inputs[1] for operation in read_graph(path) if operation.name == "MEAN")
+    assert axes.constant and axes.values().tolist() == [1, 2]
+    assert "MEAN" in leaving(path, "edgetpu")
 
 
 def test_report_and_json(converted):
@@ -213,5 +224,7 @@ def test_bad_files(artefacts, tmp_path):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message):
             audit(path)
+    with pytest.raises(ValueError, match="is a folder, not a .tflite file"):
+        audit(artefacts["saved_model"])
     with pytest.raises(FileNotFoundError):
         audit(tmp_path / "nowhere.tflite")

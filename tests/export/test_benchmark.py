@@ -158,7 +158,6 @@ def test_inputs_are_seeded_pixels_of_the_dtype(artefacts):
 def test_a_crash_stays_in_its_process(artefacts, tmp_path, monkeypatch):
     worker = tmp_path / "worker.py"
     worker.write_text("import os, sys\nprint('WARNING: no\\nout of luck', file=sys.stderr, flush=True)\nos.abort()\n")
-    monkeypatch.setattr(module, "WORKER", worker)
     monkeypatch.setattr(op_profile, "WORKER", worker)
     with pytest.raises(ValueError, match="model-float32.tflite cannot run here: .* signal 6: out of luck"):
         benchmark(artefacts["float32"], runs=1)
@@ -186,7 +185,7 @@ def test_bad_requests_are_refused_before_a_process_starts(artefacts, tmp_path, m
     for name in ("threads", "runs", "warmup"):
         with pytest.raises(ValueError, match=f"`{name}` must be 1 or more. Received: 0"):
             benchmark(artefacts["float32"], **{name: 0})
-    for paths in ([], str(artefacts["float32"])):
+    for paths in ([], str(artefacts["float32"]), artefacts["float32"]):
         with pytest.raises(ValueError, match="must be a list of .tflite files"):
             compare(paths)
     empty = tmp_path / "empty.tflite"
