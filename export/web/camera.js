@@ -13,11 +13,12 @@ export class Camera {
     if (!navigator.mediaDevices) throw new Error("Browsers give the camera only to pages of https:// or localhost.");
     try {
       this.stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
+      this.element("video").srcObject = this.stream;
+      await this.element("video").play();
     } catch (error) {
+      this.stop();
       throw new Error(`The camera cannot be used: ${error.message}.`);
     }
-    this.element("video").srcObject = this.stream;
-    await this.element("video").play();
     this.toggle(true);
     this.element("shoot").focus();
   }
@@ -40,6 +41,8 @@ export class Camera {
   }
 
   toggle(on) {
+    // A button that is hidden loses the keyboard's focus to nowhere.
+    if (!on && document.activeElement === this.element("shoot")) this.element("camera").focus();
     this.element("video").hidden = this.element("shoot").hidden = !on;
     this.element("stage").hidden = on || !this.hasPicture();
     this.element("hint").hidden = on || this.hasPicture();

@@ -79,6 +79,7 @@ function draw(canvas, map, region) {
   const context = element("picture").getContext("2d");
   context.imageSmoothingQuality = "high";
   context.drawImage(canvas, 0, 0, width, height);
+  element("overlay").hidden = !map;
   if (map) {
     const [across, down] = [width / canvas.width, height / canvas.height];
     const [x, y, w, h] = [region.x * across, region.y * down, region.width * across, region.height * down];

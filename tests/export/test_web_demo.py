@@ -168,6 +168,7 @@ def test_a_model_without_attention(browser, served, site, files, tmp_path):
     expected = keras.ops.convert_to_numpy(keras.ops.softmax(model(prepared(model, files[0]))))[0]
     assert [name for name, _ in found] == [LABELS[i] for i in expected.argsort()[::-1][:5]]
     assert not browser.find_element(By.ID, "strength").is_displayed() and not overlay(browser).any()
+    assert not browser.find_element(By.ID, "overlay").is_displayed()  # nothing to tell who cannot see it either
 
 
 def test_nothing_leaves_the_page_and_nothing_is_amiss(browser, served, files):
@@ -210,9 +211,21 @@ def test_examples_camera_and_a_file_that_is_no_picture(browser, served, files, t
     browser.execute_script("document.getElementById('latency').textContent = ''")
     browser.find_element(By.ID, "camera").click()
     WebDriverWait(browser, SECONDS).until(lambda _: browser.find_element(By.ID, "shoot").is_displayed())
-    browser.find_element(By.ID, "shoot").click()
+    browser.find_element(By.ID, "shoot").send_keys(Keys.ENTER)
     assert await_answer(browser) != expected
     assert not browser.find_element(By.ID, "video").is_displayed()
+    assert browser.switch_to.active_element.get_attribute("id") == "camera"
+
+
+def test_a_camera_that_cannot_be_shown_is_off(browser, served):
+    opened(browser, f"{served}/float32/")
+    browser.execute_script("HTMLVideoElement.prototype.play = () => Promise.reject(new Error('no power'))")
+    browser.find_element(By.ID, "camera").click()
+    WebDriverWait(browser, SECONDS).until(lambda _: failure(browser))
+    assert failure(browser) == "The camera cannot be used: no power."
+    tracks = "return document.getElementById('video').srcObject.getTracks().map((track) => track.readyState)"
+    assert browser.execute_script(tracks) == ["ended"]
+    assert browser.find_element(By.ID, "camera").text == "Use the camera"
 
 
 def answer_after_failure(browser, path):
