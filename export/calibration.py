@@ -40,7 +40,7 @@ def channel_ranges(model, pixels):
 
 
 def activation_ranges(float32: bytes, pixels, seed: int = 0, clip: bool = True) -> dict[str, dict]:
-    """{tensor: {"min", "max"}} of a float32 model, as ai-edge-quantizer takes it.
+    """{tensor: {"min", "max"}} of a float32 model, as ai-edge-quantizer takes it. That of the pictures is [0, 255].
 
     Args:
         float32: The content of a .tflite file with one signature and one input.
@@ -80,6 +80,8 @@ def activation_ranges(float32: bytes, pixels, seed: int = 0, clip: bool = True) 
             ranges[one["name"]] = {
                 name: np.full([1] * len(one["shape"]), x, "float32") for name, x in (("min", low), ("max", high))
             }
+    for name, end in (("min", 0.0), ("max", 255.0)):  # whatever was seen: phones give bytes, unscaled
+        ranges[entry["name"]][name] = np.full((1, 1, 1, 1), end, "float32")
     return ranges
 
 

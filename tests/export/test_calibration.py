@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from ai_edge_litert.interpreter import Interpreter
 
 from keras_vit.export.calibration import activation_ranges, best_range
 from keras_vit.export.quantize import quantize
@@ -37,6 +38,13 @@ def test_ranges_of_a_model(artefacts, pixels):
         assert narrow[name]["max"].item() <= max(0.0, widest[name]["max"].item()) + 1e-6
     pictures = next(value for name, value in widest.items() if name.endswith("images:0") or "images" in name)
     assert (pictures["min"].item(), pictures["max"].item()) == (pixels[:20].min(), pixels[:20].max())
+
+
+def test_bytes_are_pixels_however_dim_the_pictures_were(artefacts, pixels):
+    float32 = artefacts["float32"].read_bytes()
+    content = quantize(float32, "int8", activation_ranges(float32, 0.7 * pixels[:20]))
+    (into,) = Interpreter(model_content=content).get_input_details()
+    assert into["quantization"] == (1.0, 0)
 
 
 def test_parts_that_stay_in_float(artefacts, pixels):
