@@ -8,8 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.export.device_pooling import pooled_tokens, rows
-from keras_vit.export.exportable import check_exportable
+from keras_vit.inspect.rollout import reads_patches
 from keras_vit.layers import EncoderBlock
+from keras_vit.weights.transfer import copy_weights
 
 INPUT = "images"
 CLASSIFY, EMBED, ATTENTION = "classify", "embed", "attention"
@@ -19,16 +20,12 @@ OUTPUTS = {CLASSIFY: "probabilities", EMBED: "embedding", ATTENTION: "attention"
 def device_copy(model):
     """The same model in float32, to be changed for export: 1 / sqrt(d) is in the weights that make the queries.
 
+    Args:
+        model: Of one size, with one vector a picture, see `exportable`.
+
     Raises:
-        ValueError: Another backend than TensorFlow; the model takes pictures of any size, or gives tokens instead of
-            one vector.
+        ValueError: As `float32_copy`.
     """
-    check_exportable(model, "A .tflite file")
-    shape = model.compute_output_shape((1, *model.image_size, 3))
-    if len(shape) != 2:
-        raise ValueError(
-            f"{model.name} gives {shape}, a vector a token. Build it with pooling='token', 'gap' or 'map'."
-        )
     copy = float32_copy(model)
     for block in plain_blocks(copy):
         _scale_queries(block.attention)
@@ -36,9 +33,13 @@ def device_copy(model):
 
 
 def float32_copy(model):
-    """The same model with the same weights that computes in float32, whatever it was trained in."""
+    """The same model with the same weights that computes in float32, whatever it was trained in.
+
+    Raises:
+        ValueError: It has weights that a new model lacks, such as those of LoRA.
+    """
     copy = type(model).from_config({**model.get_config(), "dtype": "float32"})
-    copy.set_weights(model.get_weights())
+    copy_weights(model, copy)
     return copy
 
 
@@ -112,20 +113,23 @@ def _attention_map(model, images):
     """Attention rollout: identity added, layers multiplied, the last first and only for the row that is read."""
     _, weights = _encoded(model, images)
     prefix, length = model.prefix_tokens, weights[0].shape[-1]
-    patches_read = model.arguments["pooling"] in ("gap", "map") or not prefix
-    read = [float(i >= prefix) if patches_read else float(i == 0) for i in range(length)]
-    row = tf.constant([[read]]) / sum(read)  # (1, 1, N)
-    for one in reversed(weights):
-        row = (row + tf.matmul(row, tf.reduce_mean(one, axis=1))) / 2  # (1, 1, N)
+    start, count = (prefix, length - prefix) if reads_patches(model) or not prefix else (0, 1)
+    row = tf.constant([[[float(start <= i < start + count) / count for i in range(length)]]])  # (1, 1, N)
+    *before, last = [tf.reduce_mean(one, axis=1) for one in weights]  # (1, N, N) each
+    # Not a product with the constant row, which GPUs refuse.
+    row = (row + tf.reduce_mean(rows(last, start, count), axis=1, keepdims=True)) / 2
+    for one in reversed(before):
+        row = (row + tf.matmul(row, one)) / 2  # (1, 1, N)
     patches = tf.slice(row, (0, 0, prefix), (1, 1, length - prefix))
     patches = patches / tf.reduce_max(patches, axis=-1, keepdims=True)
     return tf.reshape(patches, (1, *model.grid))  # (1, h, w)
 
 
 def normalised_tokens(model, pixels):
-    """What the blocks' layer normalisations give, two a block in their order, (1, N, D) each."""
+    """What the plain blocks' layer normalisations give, two a block in their order, (1, N, D) each."""
     normed = []
-    _encoded(model, normalised(pixels, model.preprocessing), normed)
+    if plain_blocks(model):
+        _encoded(model, normalised(pixels, model.preprocessing), normed)
     return normed
 
 

@@ -9,9 +9,16 @@ it costs a multiplication, and rows of a kernel that differ more are rounded mor
 
 import numpy as np
 
-from keras_vit.export.device_form import plain_blocks
+from keras_vit.export.device_form import device_copy, plain_blocks
 
 WIDEST = 2.0  # times the median channel
+
+
+def folded_copy(model):
+    """A `device_copy` after `fold_norms`."""
+    copy = device_copy(model)
+    fold_norms(copy)
+    return copy
 
 
 def fold_norms(model):
@@ -35,7 +42,7 @@ def even_out(model, lows, highs):
     """Narrows the channels behind each normalisation that are far wider than the others. In place.
 
     Args:
-        model: A `device_copy` after `fold_norms`.
+        model: A `folded_copy`.
         lows, highs: (D,) arrays, what each channel's values lie between, for both normalisations of each block in their
             order, see `calibration.channel_ranges`.
     """

@@ -13,23 +13,33 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from keras_vit.export.description import DescribedFile, Description
+from keras_vit.export.device_form import CLASSIFY, OUTPUTS
 from keras_vit.export.labels import LABELS
 from keras_vit.export.metadata_schema import LABELS_FILE, RGB, decode_metadata, encode_metadata
-from keras_vit.export.model_file import DAMAGE, Signature, pack_model, put_first, signatures, unpack_model
-from keras_vit.export.saved_model import OUTPUT, PREPROCESSING, SIGNATURE
+from keras_vit.export.model_file import (
+    DAMAGE,
+    Signature,
+    check_no_folder,
+    pack_model,
+    put_first,
+    signatures,
+    unpack_model,
+)
+from keras_vit.export.saved_model import PREPROCESSING
 
 ENTRY = b"TFLITE_METADATA"
 # All fields used are as old as that; a reader of an older version of the schema than this one refuses the file.
 MIN_PARSER_VERSION = "1.0.0"
 
 
-def with_metadata(content: bytes, description: Description) -> bytes:
+def with_metadata(content: bytes, description: Description, first: str = CLASSIFY) -> bytes:
     """Adds metadata to a TFLite model, in place of what it has; weights and the converter's own notes stay.
 
     Args:
-        content: A .tflite file that takes pictures only, (1, H, W, 3) float32 or uint8. A signature "classify" becomes
-            the first of several, which is the one that MediaPipe runs.
-        description: Its labels belong to the output of the first subgraph.
+        content: A .tflite file that takes pictures only, (1, H, W, 3) float32 or uint8.
+        description: Its labels belong to the output of the first signature.
+        first: The signature that becomes the first of several, which is the one that MediaPipe runs; without one of
+            this name their order stays.
 
     Returns:
         The bytes of the new file: the same for the same arguments.
@@ -42,7 +52,7 @@ def with_metadata(content: bytes, description: Description) -> bytes:
         model = unpack_model(content)
     except ValueError as error:
         raise ValueError(f"Metadata belongs in a TFLite model, but this is none: {error}.") from error
-    put_first(model, SIGNATURE)
+    put_first(model, first)
     found = {signature.subgraph: (name, signature) for name, signature in signatures(model).items()}
     if 0 not in found:
         raise ValueError(f"The first subgraph of this model has no signature, only {sorted(found)} have.")
@@ -65,10 +75,10 @@ def read_description(path) -> DescribedFile:
     """Reads a .tflite file's signatures and metadata, without its weights.
 
     Raises:
-        ValueError: The file is empty, no TFLite model, cut short, or has no metadata.
+        ValueError: The file is a folder, empty, no TFLite model, cut short, or has no metadata.
         FileNotFoundError: There is none.
     """
-    path = Path(path)
+    path = check_no_folder(path)
     size_bytes = path.stat().st_size
     try:
         content = np.memmap(path, "uint8", "r") if size_bytes else b""
@@ -136,7 +146,7 @@ def _image(tensor, description: Description) -> dict:
 
 def _result(tensor, labels) -> dict:
     values = {"name": tensor.name, "content": {"content_properties": ("FeatureProperties", {})}}
-    if tensor.name == OUTPUT:
+    if tensor.name == OUTPUTS[CLASSIFY]:
         values |= {"description": "The probability of each class.", "stats": {"max": [1.0], "min": [0.0]}}
     if labels is not None:
         file = {"name": LABELS, "description": "The class of each output.", "type": LABELS_FILE}

@@ -11,11 +11,10 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_vit.export.exportable import check_exportable
+from keras_vit.export.device_form import INPUT, float32_copy
+from keras_vit.export.exportable import check_classifier, check_exportable
 from keras_vit.export.labels import class_names
-from keras_vit.weights.transfer import copy_weights
 
-INPUT = "images"
 MOST_BYTES = 2**31 - 2**24  # protobuf ends at 2 GiB; the rest is for the graph
 
 
@@ -39,12 +38,13 @@ def write_onnx(model, path, labels=None) -> Path:
 
     Raises:
         ImportError: tf2onnx or onnx is not installed.
-        ValueError: Another ending; a model without a picture size, of 2 GiB or more in float32, or with an operation
-            that ONNX lacks; labels are not as many as classes; Keras has another backend than TensorFlow.
+        ValueError: Another ending; a model that is none of keras_vit, without a picture size, with a head on unpooled
+            tokens, with LoRA in another precision, of 2 GiB or more in float32, or with an operation that ONNX lacks;
+            labels are not as many as classes; Keras has another backend than TensorFlow.
     """
     path = Path(path)
-    names = None if labels is None else class_names(labels, model.num_classes)
     _check(model, path)
+    names = None if labels is None else class_names(labels, model.num_classes)
     onnx = _imported()
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as aside:
@@ -81,6 +81,7 @@ def _check(model, path):
     if path.suffix != ".onnx":
         raise ValueError(f"Expected the name of a file that ends in .onnx. Received: {path}")
     check_exportable(model, "An ONNX file")
+    check_classifier(model)
     size = 4 * model.count_params()
     if size > MOST_BYTES:
         raise ValueError(
@@ -100,9 +101,7 @@ def _imported():
 def _export(model, file):
     _teach_erfc()
     if model.dtype_policy.name != "float32":  # runtimes have no convolution in bfloat16
-        precise = type(model).from_config({**model.get_config(), "dtype": "float32"})
-        copy_weights(model, precise)
-        model = precise
+        model = float32_copy(model)
     spec = keras.InputSpec(shape=(None, *model.image_size, 3), dtype="float32", name=INPUT)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "In the future `np.object`", FutureWarning)  # Keras's patch for NumPy 2

@@ -8,10 +8,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.export.device_form import float32_copy, normalised
+from keras_vit.export.device_form import CLASSIFY, INPUT, OUTPUTS, float32_copy, normalised
+from keras_vit.export.exportable import check_classifier, check_exportable, checked_pixels
 from keras_vit.export.interpreter import run_tflite
 from keras_vit.export.onnx import onnx_session
-from keras_vit.export.saved_model import INPUT, OUTPUT, SIGNATURE
 
 
 @dataclass(frozen=True)
@@ -44,23 +44,28 @@ def check_parity(model, artefacts: dict[str, Path], pixels, labels, num_threads:
     """Compares artefacts with the model they were made from, in float32, picture by picture.
 
     Args:
-        model: The `VisionTransformer`.
+        model: With a head.
         artefacts: Name to file or folder: .keras, .tflite, .onnx of `write_onnx`, or a SavedModel of
             `write_saved_model`.
         pixels: (n, H, W, 3) pictures of the model's size, pixels in [0, 255].
         labels: (n,) integers.
         num_threads: Of the interpreter.
+
+    Returns:
+        One row for each artefact, in their order.
+
+    Raises:
+        ValueError: The model has no head, no picture size, or weights of LoRA; there is no picture, or pictures of
+            another size, or not pixels in [0, 255]; labels are not as many as pictures.
+        ImportError: onnxruntime, which a .onnx file needs, is not installed.
     """
-    pixels, labels = np.asarray(pixels, "float32"), np.asarray(labels)
-    if not len(pixels) or len(pixels) != len(labels):
-        raise ValueError(
-            f"Parity needs as many labels as pictures, at least one. Received: {len(pixels)}, {len(labels)}"
-        )
-    if pixels.max() <= 1:
-        raise ValueError(
-            "Parity needs pixels in [0, 255], not yet prepared for the model. "
-            f"Received values between {pixels.min():.3g} and {pixels.max():.3g}."
-        )
+    check_exportable(model, "What parity compares")
+    if not model.num_classes:
+        raise ValueError(f"Parity compares probabilities, but {model.name} has no head.")
+    check_classifier(model)
+    pixels, labels = checked_pixels(pixels, model, "Parity needs"), np.asarray(labels)
+    if labels.shape != pixels.shape[:1]:
+        raise ValueError(f"Parity needs a label a picture, {pixels.shape[:1]}. Received: {labels.shape}")
     images = normalised(pixels, model.preprocessing).numpy()
     expected = keras.ops.convert_to_numpy(keras.ops.softmax(float32_copy(model).predict(images, verbose=0)))
     right = lambda probabilities: probabilities.argmax(-1) == labels  # noqa: E731
@@ -104,7 +109,7 @@ def _run(path: Path, pixels, images, num_threads):
         call = lambda images: tf.nn.softmax(session.run(None, {INPUT: images.numpy()})[0])  # noqa: E731
     else:
         loaded = tf.saved_model.load(str(path))  # its variables live as long as it does
-        call = lambda images: loaded.signatures[SIGNATURE](**{INPUT: images})[OUTPUT]  # noqa: E731
+        call = lambda images: loaded.signatures[CLASSIFY](**{INPUT: images})[OUTPUTS[CLASSIFY]]  # noqa: E731
     probabilities, milliseconds = [], []
     for image in images:
         start = time.perf_counter()

@@ -22,6 +22,7 @@ STATIC = {
     "int16x8": (Operation.ALL_SUPPORTED,),
 }
 ACTIVATION_BITS = {"mixed-int8": 8, "int8": 8, "int16x8": 16}
+CLIPPED = ("mixed-int8", "int8")  # 16 bits have steps enough for the whole range
 
 
 def quantize(float32: bytes, name: str, ranges: dict | None = None, keep_float: tuple[str, ...] = ()) -> bytes:

@@ -8,11 +8,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from keras_vit.export.exportable import check_exportable
+from keras_vit.export.exportable import check_classifier, check_exportable
 from keras_vit.export.labels import LABELS, class_names
-from keras_vit.export.serving import INPUT as INPUT
-from keras_vit.export.serving import OUTPUT as OUTPUT
-from keras_vit.export.serving import SIGNATURE as SIGNATURE
 from keras_vit.export.serving import serving_functions
 
 PREPROCESSING = "preprocessing.json"
@@ -48,10 +45,11 @@ def write_saved_model(model, folder, labels=None) -> Path:
         The folder.
 
     Raises:
-        ValueError: The model has no picture size, or a head on unpooled tokens; labels are not as many as classes; the
-            folder exists; Keras has another backend than TensorFlow.
+        ValueError: The model is none of keras_vit, has no picture size, or a head on unpooled tokens; labels are not as
+            many as classes; the folder exists; Keras has another backend than TensorFlow.
     """
-    _check(model)
+    check_exportable(model, "A SavedModel")
+    check_classifier(model)
     names = None if labels is None else class_names(labels, model.num_classes)
     folder = Path(folder)
     if folder.exists():
@@ -71,16 +69,6 @@ def write_saved_model(model, folder, labels=None) -> Path:
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return folder
-
-
-def _check(model):
-    check_exportable(model, "A SavedModel")
-    shape = model.compute_output_shape((None, *model.image_size, 3))
-    if model.num_classes and len(shape) != 2:
-        raise ValueError(
-            f"A classifier gives (batch, classes), but {model.name} gives {shape}. Build it with a pooling, or export "
-            "its tokens: model.with_head(0)."
-        )
 
 
 def _save(folder, functions, texts):

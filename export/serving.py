@@ -10,8 +10,9 @@ from keras import ops
 
 from keras_vit import Preprocessing
 from keras_vit.export.device_form import CLASSIFY, INPUT, OUTPUTS
+from keras_vit.inspect.rollout import reads_patches
 
-SIGNATURE, OUTPUT = CLASSIFY, OUTPUTS[CLASSIFY]
+OUTPUT = OUTPUTS[CLASSIFY]
 TOP = 5
 
 
@@ -24,7 +25,7 @@ def serving_functions(model, labels: list[str] | None = None) -> dict:
     if model.num_classes:
         logits = _function(lambda images: {"logits": tf.cast(model(images, training=False), tf.float32)}, spec)
         classify = _function(lambda images: {OUTPUT: tf.nn.softmax(logits(images)["logits"])}, spec)
-        found = {"serving_default": classify, SIGNATURE: classify, "logits": logits}
+        found = {"serving_default": classify, CLASSIFY: classify, "logits": logits}
         answer = lambda images: with_top(classify(images)[OUTPUT], labels)  # noqa: E731
     found["features"] = features
     found["serve_bytes"] = _function(
@@ -93,7 +94,7 @@ def attention_map(model, images):
     for layer in range(1, attention.shape[1]):
         joint = ops.matmul(attention[:, layer], joint)  # (B, N, N)
     prefix = model.prefix_tokens
-    patches_only = model.arguments["pooling"] in ("gap", "map") or not prefix
+    patches_only = reads_patches(model) or not prefix
     rows = ops.mean(joint[:, prefix:], axis=1) if patches_only else joint[:, 0]  # (B, N)
     shares = rows[:, prefix:] / ops.max(rows[:, prefix:], axis=-1, keepdims=True)
     grid = ops.reshape(shares, (-1, *model.grid, 1))

@@ -11,11 +11,12 @@ import tensorflow as tf
 
 from keras_vit.export.calibration import MIN_IMAGES, activation_ranges, channel_ranges
 from keras_vit.export.description import Description
-from keras_vit.export.device_form import CLASSIFY, INPUT, device_copy, device_function, signatures_of
-from keras_vit.export.fold import even_out, fold_norms
+from keras_vit.export.device_form import CLASSIFY, INPUT, device_function, signatures_of
+from keras_vit.export.exportable import check_exportable, check_pooled, checked_pixels
+from keras_vit.export.fold import even_out, folded_copy
 from keras_vit.export.labels import class_names
 from keras_vit.export.metadata import with_metadata
-from keras_vit.export.quantize import DYNAMIC, STATIC, quantize
+from keras_vit.export.quantize import CLIPPED, DYNAMIC, STATIC, quantize
 from keras_vit.export.saved_model import PREPROCESSING
 from keras_vit.export.write_file import write_file
 
@@ -44,19 +45,18 @@ def write_tflite(
 
     Formats: "float32"; "float16" weights; "dynamic-int8" and "int4-weights": integer weights, activations become
     integers within each product; "mixed-int8": products in integers of ranges known before, the rest in float; "int8":
-    integers throughout, for accelerators that have nothing else; "int16x8": activations of 16 bits, layer normalisation
-    in float. For the last three, ranges are evened out first (`fold.even_out`); those of 8 bits are chosen for the
-    least error (`calibration.activation_ranges`).
+    all in integers; "int16x8": activations of 16 bits, layer normalisation in float. The last three have ranges evened
+    out first (`fold.even_out`), and if of 8 bits chosen for the least error (`calibration.activation_ranges`).
 
     Args:
         model: A `VisionTransformer` or `BiT` with a pooling.
         folder: Where to; made if needed.
         formats: Of `FORMATS`.
-        calibration: (n, H, W, 3) pictures of the model's size, pixels in [0, 255], for "mixed-int8", "int8" and
-            "int16x8"; about 100 to 500 of the training set.
-        signatures: What a file has, the default one first. MediaPipe takes files with one only; of "embed" or
-            "attention" alone the files are called after it. Several share their weights.
-        labels: A name for each class, see `class_names`.
+        calibration: For the last three, (n, H, W, 3) pictures of the model's size, pixels in [0, 255]; about 100 to 500
+            of the training set.
+        signatures: What a file has, the default one first, after which files are called unless it is "classify".
+            MediaPipe takes files with one only. Several share their weights.
+        labels: A name for each class, see `class_names`; in the file if "classify" is the first signature.
         license: Of the weights, in words.
         naive: Without evening out, each range from the smallest to the largest value: to see what these bring.
         seed: Of what the ranges are computed of.
@@ -66,51 +66,70 @@ def write_tflite(
         The file of each format.
 
     Raises:
-        ValueError: An unknown format or signature, one that the model does not have, too few pictures or of another
-            size, or another number of labels than of classes.
+        ValueError: A model of no keras_vit, without a size or a pooling, or with LoRA; an unknown format or signature,
+            or one that it lacks; pictures are too few, of another size or range; labels are not as many as classes.
     """
-    _check(model, formats, signatures)
-    needs = [name for name in formats if name in STATIC]
-    if needs:
-        calibration = _checked_pictures(calibration, model, needs[0], signatures)
-    names = None if labels is None or not model.num_classes else class_names(labels, model.num_classes)
-    description = Description(
-        name=model.name,
-        description=f"{type(model).__name__} of keras_vit, {model.count_params():,} weights. Pixels in [0, 255].",
-        license=license,
-        labels=names if signatures[0] == CLASSIFY else None,
-        preprocessing=model.preprocessing.get_config(),
-    )
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    stem = "model" if signatures[0] == CLASSIFY else signatures[0]
-    files = {}
-    for name, content in _contents(model, formats, signatures, calibration, naive, seed, say):
+    check_request(model, formats, signatures)
+    for name in [name for name in formats if name in STATIC]:
+        calibration = checked_pictures(calibration, model, name, signatures)
+    names = None if labels is None else class_names(labels, model.num_classes)
+    description = _description(model, names if signatures[0] == CLASSIFY else None, license)
+    copy = folded_copy(model)
+    (folder := Path(folder)).mkdir(parents=True, exist_ok=True)
+    stem, files = "model" if signatures[0] == CLASSIFY else signatures[0], {}
+    for name, content in _contents(copy, formats, signatures, calibration, naive, seed, say):
         files[name] = folder / f"{stem}-{name}.tflite"
-        write_file(files[name], with_metadata(content, description))
+        write_file(files[name], with_metadata(content, description, signatures[0]))
     write_file(folder / PREPROCESSING, (json.dumps(model.preprocessing.get_config(), indent=2) + "\n").encode())
     return files
 
 
-def _contents(model, formats, signatures, calibration, naive, seed, say):
-    """Yields each format's name and content."""
-    copy, ranges, float32 = device_copy(model), {}, None
-    fold_norms(copy)
-    for name in sorted(formats, key=FORMATS.index):
+def _description(model, labels, license) -> Description:
+    about = f"{type(model).__name__} of keras_vit, {model.count_params():,} weights. Pixels in [0, 255]."
+    return Description(
+        model.name, about, license=license, labels=labels, preprocessing=model.preprocessing.get_config()
+    )
+
+
+def _contents(copy, formats, signatures, calibration, naive, seed, say):
+    """Yields each format's name and content of a `folded_copy`."""
+    float32 = None
+    for name in [name for name in FORMATS if name in formats and name not in STATIC]:
         say(f"converting to {name}")
-        if name in STATIC and not ranges and not naive:
-            even_out(copy, *channel_ranges(copy, calibration))
-            float32 = convert(copy, signatures)
-        float32 = float32 or convert(copy, signatures)
-        clip = not naive and name != "int16x8"  # 16 bits have steps enough for the whole range
-        if name in STATIC and clip not in ranges:
-            ranges[clip] = activation_ranges(float32, calibration, seed, clip)
-        if name == "float32":
-            yield name, float32
-        elif name == "float16":
+        if name == "float16":
             yield name, convert(copy, signatures, half=True)
-        else:
-            yield name, quantize(float32, name, ranges.get(clip))
+            continue
+        float32 = float32 or convert(copy, signatures)
+        yield name, float32 if name == "float32" else quantize(float32, name)
+    static = [name for name in STATIC if name in formats]
+    if static:
+        say("choosing the ranges of integers")
+        float32, ranges = calibrated(copy, static, calibration, signatures, naive, seed)
+    for name in static:
+        say(f"converting to {name}")
+        yield name, quantize(float32, name, ranges[name])
+
+
+def calibrated(
+    copy, formats: Sequence[str], pictures, signatures: Sequence[str] = (CLASSIFY,), naive: bool = False, seed: int = 0
+) -> tuple[bytes, dict[str, dict]]:
+    """What integer formats are made of.
+
+    Args:
+        copy: A `folded_copy`, which is evened out in place unless `naive`.
+        formats: Of `STATIC`.
+        pictures: See `checked_pictures`.
+        signatures, naive, seed: See `write_tflite`.
+
+    Returns:
+        The float32 file, and for each format its ranges, see `activation_ranges`.
+    """
+    if not naive:
+        even_out(copy, *channel_ranges(copy, pictures))
+    float32 = convert(copy, signatures)
+    clips = {name: name in CLIPPED and not naive for name in formats}
+    ranges = {clip: activation_ranges(float32, pictures, seed, clip) for clip in sorted(set(clips.values()))}
+    return float32, {name: ranges[clip] for name, clip in clips.items()}
 
 
 def convert(copy, signatures: Sequence[str] = (CLASSIFY,), half: bool = False) -> bytes:
@@ -130,7 +149,10 @@ def convert(copy, signatures: Sequence[str] = (CLASSIFY,), half: bool = False) -
         return converter.convert()
 
 
-def _check(model, formats, signatures):
+def check_request(model, formats: Sequence[str], signatures: Sequence[str] = (CLASSIFY,)):
+    """Raises ValueError for a model, formats or signatures that `write_tflite` does not take."""
+    check_exportable(model, "A .tflite file")
+    check_pooled(model)
     unknown = [name for name in formats if name not in FORMATS]
     if unknown or not formats:
         raise ValueError(f"`formats` must be some of {', '.join(FORMATS)}. Received: {list(formats)}")
@@ -141,20 +163,13 @@ def _check(model, formats, signatures):
         )
 
 
-def _checked_pictures(pictures, model, name, signatures) -> np.ndarray:
-    shape = (*model.image_size, 3)
+def checked_pictures(pictures, model, name: str, signatures: Sequence[str] = (CLASSIFY,)) -> np.ndarray:
+    """Pictures to calibrate a format of `STATIC` with, (n, H, W, 3) float32.
+
+    Raises:
+        ValueError: They are too few, of another size, or not pixels in [0, 255]; more than one signature.
+    """
     if len(signatures) > 1:
         raise ValueError(f"Format {name!r} takes one signature a file. Received: {list(signatures)}: write two files.")
-    if pictures is None or len(pictures) < MIN_IMAGES or np.shape(pictures)[1:] != shape:
-        raise ValueError(
-            f"Format {name!r} needs `calibration`: at least {MIN_IMAGES} pictures (n, {', '.join(map(str, shape))}), "
-            "pixels in [0, 255], best 100 to 500 of the training set. "
-            f"Received: {'nothing' if pictures is None else np.shape(pictures)}"
-        )
-    pictures = np.asarray(pictures, "float32")
-    if pictures.min() < 0 or pictures.max() <= 1:
-        raise ValueError(
-            "`calibration` must be pixels in [0, 255], not yet prepared for the model. "
-            f"Received values between {pictures.min():.3g} and {pictures.max():.3g}."
-        )
-    return pictures
+    what = f"Format {name!r} needs `calibration`, best 100 to 500 pictures of the training set:"
+    return checked_pixels(pictures, model, what, MIN_IMAGES)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from ai_edge_litert.interpreter import Interpreter
 
+from keras_vit.export.device_form import ATTENTION, CLASSIFY, INPUT, OUTPUTS
 from keras_vit.export.labels import class_names
-from keras_vit.export.saved_model import INPUT, OUTPUT, PREPROCESSING, SIGNATURE
+from keras_vit.export.saved_model import PREPROCESSING
 from keras_vit.export.web_runtime import PACKAGES, fetch_web_runtime, unpack_web_runtime
 from keras_vit.preprocessing import Preprocessing
 
-ATTENTION = "attention"
 MODEL = "model.tflite"  # in the folder; demo.js asks for it by this name
 PICTURES = (".jpg", ".jpeg", ".png", ".webp")  # what every browser reads
 
@@ -49,7 +49,7 @@ def write_web_demo(tflite_path, folder, labels: Sequence, examples: Iterable = (
         raise ValueError(f"{folder.absolute()} exists already. Remove it or choose another place.")
     preprocessing = _preprocessing(tflite_path)
     signatures = _signatures(tflite_path, preprocessing.image_size)
-    names = class_names(labels, signatures[SIGNATURE]["output"]["shape"][-1])
+    names = class_names(labels, signatures[CLASSIFY]["output"]["shape"][-1])
     examples = _checked_examples(examples)
     fetch_web_runtime()
     settings = {
@@ -96,12 +96,10 @@ def _signatures(tflite_path, image_size) -> dict:
     except ValueError as error:
         raise ValueError(f"{tflite_path} is not a .tflite file that LiteRT can read: {error}") from error
     there = interpreter.get_signature_list()
-    if SIGNATURE not in there:
-        raise ValueError(f"{tflite_path} has no signature {SIGNATURE!r}. It has: {', '.join(there) or 'none'}")
+    if CLASSIFY not in there:
+        raise ValueError(f"{tflite_path} has no signature {CLASSIFY!r}. It has: {', '.join(there) or 'none'}")
     signatures = {}
-    for key, output in ((SIGNATURE, OUTPUT), (ATTENTION, ATTENTION)):
-        if key not in there:
-            continue
+    for key, output in ((key, OUTPUTS[key]) for key in (CLASSIFY, ATTENTION) if key in there):
         if there[key] != {"inputs": [INPUT], "outputs": [output]}:
             raise ValueError(f"Signature {key!r} must take {INPUT!r} and return {output!r}. Received: {there[key]}")
         runner = interpreter.get_signature_runner(key)

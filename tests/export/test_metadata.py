@@ -95,6 +95,13 @@ def test_everything_is_read_back(plain, tmp_path, name):
         assert image.quantization is result.quantization is None
 
 
+def test_another_signature_may_be_the_first(plain, tmp_path):
+    path = tmp_path / "model.tflite"
+    path.write_bytes(with_metadata(plain["signatures"], about("embed"), first="embed"))
+    found = read_description(path)
+    assert next(iter(found.signatures)) == "embed" and found.signatures["embed"].subgraph == 0
+
+
 def test_printed_form(plain, tmp_path):
     path = tmp_path / "model.tflite"
     path.write_bytes(with_metadata(plain["uint8"], ABOUT))
@@ -215,6 +222,8 @@ def test_files_that_cannot_be_described(plain, tmp_path):
     path = tmp_path / "model.tflite"
     with pytest.raises(FileNotFoundError):
         read_description(path)
+    with pytest.raises(ValueError, match="is a folder, not a .tflite file. A SavedModel must be exported first"):
+        read_description(tmp_path)
     for content, reason in (
         (b"", "has zero bytes"),
         (b"PK", "is no TFLite model: bytes 4 to 8"),

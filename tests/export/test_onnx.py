@@ -114,6 +114,10 @@ def test_bad_requests_are_refused_before_any_work(toy, tmp_path, monkeypatch):
         write_onnx(model, tmp_path / "model")
     with pytest.raises(ValueError, match="each of the model's 5 classes. Received: 2 labels"):
         write_onnx(model, path, ["a", "b"])
+    with pytest.raises(ValueError, match="A classifier gives"):
+        write_onnx(toy(pooling="none"), path)
+    with pytest.raises(ValueError, match="see keras_vit.load. Received: a Sequential"):
+        write_onnx(keras.Sequential(), path, ["a"])
     with pytest.raises(ValueError, match=r"model.resized\(224\)"):
         write_onnx(BiT(stages=(1,), width_factor=0.5, num_classes=5), path)
     with monkeypatch.context() as patch, pytest.raises(ValueError, match="2.35 GiB of float32 weights"):

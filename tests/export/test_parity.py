@@ -27,8 +27,18 @@ def test_differences_from_a_changed_model_are_seen(artefacts, classifier, pixels
     assert row.max_difference > 0.5
 
 
-def test_labels_must_match(artefacts, classifier, pictures):
-    with pytest.raises(ValueError, match="Received: 60, 59"):
-        check_parity(classifier, artefacts, pictures[0], pictures[1][:-1])
-    with pytest.raises(ValueError, match="at least one"):
-        check_parity(classifier, artefacts, np.zeros((0, 16, 16, 3)), [])
+def test_what_cannot_be_compared(artefacts, classifier, pixels, pictures, toy):
+    labels = pictures[1]
+    for wrong in (labels[:-1], labels[:, None]):  # a column would be compared with all pictures
+        with pytest.raises(ValueError, match=r"a label a picture, \(60,\). Received: \(\d+,"):
+            check_parity(classifier, artefacts, pixels, wrong)
+    for wrong in (pixels[:0], pixels[:, :8], pixels[0]):
+        with pytest.raises(ValueError, match=r"at least 1 pictures \(n, 16, 16, 3\)"):
+            check_parity(classifier, artefacts, wrong, labels[: len(wrong)])
+    for wrong in (pictures[0], 257 * pixels, pixels + np.nan):
+        with pytest.raises(ValueError, match=r"pixels in \[0, 255\], not yet prepared"):
+            check_parity(classifier, artefacts, wrong, labels)
+    with pytest.raises(ValueError, match="has no head"):
+        check_parity(toy(num_classes=0), artefacts, pixels, labels)
+    with pytest.raises(ValueError, match="see keras_vit.load. Received: a PosixPath"):
+        check_parity(artefacts["keras"], artefacts, pixels, labels)

@@ -1,12 +1,13 @@
 """Real files in LiteRT's own interpreter."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
 import keras_vit
-from keras_vit.export import FORMATS, write_tflite
+from keras_vit.export import FORMATS, read_description, write_tflite
 from keras_vit.export.audit import audit
 from keras_vit.export.graph import read_graph
 from keras_vit.export.interpreter import run_tflite
@@ -121,6 +122,14 @@ def test_a_bit(floats):
     np.testing.assert_allclose(probabilities, tf.nn.softmax(model(images)), atol=1e-5)
 
 
+def test_a_bit_in_integers(tmp_path):
+    model = keras_vit.BiT(stages=(1,), width_factor=0.5, image_size=32, num_classes=3)
+    model.head.kernel.assign(np.random.default_rng(0).standard_normal(model.head.kernel.shape))
+    pixels = np.random.default_rng(1).integers(0, 256, (20, 32, 32, 3)).astype("float32")
+    (path,) = write_tflite(model, tmp_path, ["mixed-int8"], pixels).values()
+    np.testing.assert_allclose(run_tflite(path, pixels)[0], tf.nn.softmax(model(pixels / 127.5 - 1)), atol=0.05)
+
+
 @pytest.mark.parametrize("options", [{}, {"pooling": "gap"}, {"pooling": "gap", "class_token": False}], ids=str)
 def test_attention_is_the_rollout(floats, options):
     model = keras_vit.VisionTransformer(**{**SMALL, **options})
@@ -128,6 +137,7 @@ def test_attention_is_the_rollout(floats, options):
     expected = rollout(model.attention_maps(images), model.prefix_tokens, model.arguments["pooling"] == "gap")
     np.testing.assert_allclose(maps, expected.reshape(2, 4, 4), atol=1e-5)
     assert path.name == "attention-float32.tflite"
+    assert not audit(path, ["cpu-xnnpack", "gpu", "litert2"]).findings
 
 
 def test_signatures_share_their_weights(classifier, tmp_path):
@@ -139,6 +149,15 @@ def test_signatures_share_their_weights(classifier, tmp_path):
     assert set(Interpreter(model_path=str(all_three)).get_signature_list()) == set(three)
 
 
+@pytest.mark.parametrize("signatures", [("embed", "attention"), ("embed", "classify")])
+def test_the_first_signature_is_what_runs_without_a_name(classifier, tmp_path, signatures):
+    (path,) = write_tflite(classifier, tmp_path, ["float32"], signatures=signatures, labels=list("abcd")).values()
+    found = read_description(path)
+    assert next(iter(found.signatures)) == "embed" and found.description.labels is None
+    (out,) = Interpreter(model_path=str(path)).get_output_details()
+    assert path.name == "embed-float32.tflite" and tuple(out["shape"]) == (1, 32)
+
+
 def test_bad_requests_are_refused_before_conversion(toy, tmp_path, pixels, monkeypatch):
     monkeypatch.setattr(tf.lite.TFLiteConverter, "from_saved_model", lambda *a, **k: pytest.fail("converted"))
     with pytest.raises(ValueError, match="float32, float16, dynamic-int8, .*. Received: \\['int4'\\]"):
@@ -146,8 +165,9 @@ def test_bad_requests_are_refused_before_conversion(toy, tmp_path, pixels, monke
     for calibration in (None, pixels[:3], np.zeros((50, 8, 8, 3), "float32")):
         with pytest.raises(ValueError, match=r"at least 20 pictures \(n, 16, 16, 3\)"):
             write_tflite(toy(), tmp_path, ["int8"], calibration)
-    with pytest.raises(ValueError, match=r"pixels in \[0, 255\], not yet prepared"):
-        write_tflite(toy(), tmp_path, ["mixed-int8"], pixels / 127.5 - 1)
+    for wrong in (pixels / 127.5 - 1, 257 * pixels, np.where(pixels > 0, pixels, np.nan)):  # 257: of 16 bits
+        with pytest.raises(ValueError, match=r"pixels in \[0, 255\], not yet prepared"):
+            write_tflite(toy(), tmp_path, ["mixed-int8"], wrong)
     with pytest.raises(ValueError, match="`signatures` must be some of embed, attention"):
         write_tflite(toy(num_classes=0), tmp_path)
     with pytest.raises(ValueError, match="one signature a file"):
@@ -156,4 +176,16 @@ def test_bad_requests_are_refused_before_conversion(toy, tmp_path, pixels, monke
         write_tflite(toy(), tmp_path, ["float32"], labels=["a", "b"])
     with pytest.raises(ValueError, match="pooling='token'"):
         write_tflite(toy(pooling="none", num_classes=0), tmp_path, ["float32"], signatures=["embed"])
+    with pytest.raises(ValueError, match="each of the model's 0 classes. Received: 1 labels"):
+        write_tflite(toy(num_classes=0), tmp_path, ["float32"], signatures=["embed"], labels=["a"])
+    for formats in (["float32"], ["int8"]):
+        with pytest.raises(ValueError, match=r"model.resized\(224\)"):
+            write_tflite(keras_vit.BiT(stages=(1,), width_factor=0.5, num_classes=5), tmp_path / "new", formats, pixels)
+    for model, name in (("runs/model.keras", "str"), (keras.Sequential(), "Sequential")):
+        with pytest.raises(ValueError, match=f"see keras_vit.load. Received: a {name}"):
+            write_tflite(model, tmp_path / "new", ["float32"])
+    adapted = toy()
+    adapted.encoder.blocks[0].mlp.hidden.enable_lora(2)
+    with pytest.raises(ValueError, match="LoRA are merged by saving the model as .keras"):
+        write_tflite(adapted, tmp_path / "new", ["float32"])
     assert not list(tmp_path.iterdir())

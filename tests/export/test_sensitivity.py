@@ -1,0 +1,29 @@
+import numpy as np
+import pytest
+
+from keras_vit.export import sensitivity, tflite, write_tflite
+from keras_vit.export.sensitivity import part_costs
+
+
+def test_parts_have_the_ranges_of_the_file_that_is_written(toy, pixels, tmp_path, monkeypatch):
+    given, model, pictures = [], toy(depth=1), pixels[:20]
+    for module in (tflite, sensitivity):
+        monkeypatch.setattr(module, "quantize", lambda content, name, ranges, **_: given.append(ranges) or content)
+    write_tflite(model, tmp_path, ["int16x8"], pictures, seed=3)
+    costs = part_costs(model, "int16x8", pictures, pictures[:2], seed=3)
+    of_file, *of_parts = given
+    assert len(of_parts) == len(costs) == 4 and len(of_file) > 30
+    for ranges in of_parts:
+        assert ranges.keys() == of_file.keys()
+        for name, ends in of_file.items():
+            np.testing.assert_array_equal([ranges[name]["min"], ranges[name]["max"]], [ends["min"], ends["max"]])
+
+
+def test_bad_requests_are_refused(toy, pixels):
+    with pytest.raises(ValueError, match="in mixed-int8, int8, int16x8. Received: 'float16'"):
+        part_costs(toy(), "float16", pixels, pixels)
+    with pytest.raises(ValueError, match="Received: \\['classify'\\]"):
+        part_costs(toy(num_classes=0), "int8", pixels, pixels)
+    for calibration, checked in ((pixels / 255, pixels), (pixels, pixels / 255)):
+        with pytest.raises(ValueError, match="pixels in .0, 255., not yet prepared"):
+            part_costs(toy(), "int8", calibration, checked)
