@@ -33,7 +33,8 @@ class Export:
     Args:
         model: File, folder or name: whatever `keras_vit.load` takes; or a .tflite file with --describe.
         output: Folder to write, which must not exist yet.
-        formats: Of TFLite, or "saved-model", "onnx", "web" (a page that runs the first .tflite of the others).
+        formats: Of TFLite, or "saved-model", "onnx", "web": a page with a .tflite file of its own, in the first of
+            "dynamic-int8" and "float16" that is asked for, else "dynamic-int8".
         dataset: For calibration and check: "digits", a name of TensorFlow Datasets, or "folder:/path" with
             /path/<split>/<class>/<picture>. Formats "mixed-int8", "int8", "int16x8" need it.
         data_dir: Where prepared data sets are kept; by default TensorFlow Datasets' own place.
@@ -131,22 +132,24 @@ class Export:
 
             files["onnx"] = write_onnx(model, folder / "model.onnx", data.labels)
         kinds = [name for name in self.formats if name in FORMATS]
+        words = {"labels": data.labels, "license": self.license}
         if "web" in self.formats:
             from keras_vit.export.device_form import signatures_of
 
             # The page also draws attention, which MediaPipe's files cannot have: a file of its own.
             both = [name for name in ("classify", "attention") if name in signatures_of(model)]
             kind = next((name for name in kinds if name in ("dynamic-int8", "float16")), "dynamic-int8")
-            page = write_tflite(model, folder / "web_model", [kind], signatures=both, labels=data.labels)
+            page = write_tflite(model, folder / "web_model", [kind], signatures=both, **words)
             write_web_demo(page[kind], folder / "web", data.labels or [str(i) for i in range(model.num_classes)])
+            files["web"] = page[kind]
         if kinds:
-            options = {"signatures": self.signatures, "labels": data.labels, "license": self.license}
-            files |= write_tflite(model, folder, kinds, data.calibration, **options, seed=self.seed, say=print)
+            options = {"signatures": self.signatures, "seed": self.seed, "say": print}
+            files |= write_tflite(model, folder, kinds, data.calibration, **options, **words)
         return files
 
     def _check(self, model, files, data) -> list[str]:
         """Prints what was lost and what would leave accelerators; returns what fails."""
-        from keras_vit.export import check_parity, parity_table
+        from keras_vit.export import FORMATS, check_parity, parity_table
         from keras_vit.export.audit import audit
 
         failures = []
@@ -155,10 +158,13 @@ class Export:
                 found = audit(path, self.target)
                 print(f"\n{found}")
                 failures += [f"{name} would leave {target}" for target in self.target if found.fails(target)]
-        if data.pixels is None or "classify" not in self.signatures:
-            print("\nNot compared with Keras: that needs --dataset, and the signature classify.")
+        classifiers = {
+            name: path for name, path in files.items() if "classify" in self.signatures or name not in FORMATS
+        }
+        if data.pixels is None or not model.num_classes or not classifiers:
+            print("\nNot compared with Keras: that needs --dataset, a model with a head, and the signature classify.")
             return failures
-        rows = check_parity(model, files, data.pixels, data.answers)
+        rows = check_parity(model, classifiers, data.pixels, data.answers)
         print(f"\n{len(data.pixels):,} pictures of {self.dataset} ({self.split})\n\n{parity_table(rows)}")
         lost = [row for row in rows if 100 * row.lost > self.max_loss]
         return failures + [f"{row.name} loses {100 * row.lost:.2f} points, more than {self.max_loss}" for row in lost]
@@ -170,6 +176,6 @@ class Export:
         for name in [name for name in self.formats if name in STATIC]:
             print(f"\n{name}: one part in integers, the rest in float32\n")
             print("| part | logit cosine | agreement |\n|---|---|---|")
-            for cost in part_costs(model, name, data.calibration, data.pixels):
+            for cost in part_costs(model, name, data.calibration, data.pixels, self.seed):
                 print(f"| {cost.part} | {cost.cosine:.5f} | {cost.agreement:.2%} |")
         return 0

@@ -15,7 +15,7 @@ class ExportData:
     Args:
         calibration: (n, H, W, 3).
         pixels, answers: Of the check, (n, H, W, 3) and class numbers (n,).
-        labels: A name a class.
+        labels: A name a class; None for a model without a head, unless a file was given.
     """
 
     calibration: np.ndarray | None = None
@@ -47,7 +47,7 @@ class ExportData:
         calibration, _ = _pictures(dataset, options.calibration_split, DRAWN_FROM, model.preprocessing, lazily=True)
         chosen = np.random.default_rng(options.seed).permutation(len(calibration))[: options.calibration_images]
         calibration = _prepared([calibration[i] for i in sorted(chosen)], model.preprocessing)
-        return cls(calibration, pixels, answers, labels or names)
+        return cls(calibration, pixels, answers, labels or (names if model.num_classes else None))
 
 
 def _pictures(dataset, split, count, preprocessing, lazily=False):

@@ -7,6 +7,7 @@ import pytest
 from scenes import encoded, scene
 
 import keras_vit
+from keras_vit.export import read_description
 from keras_vit_cli.main import main
 
 
@@ -27,7 +28,7 @@ FEW = ["--check-images", "40", "--calibration-images", "20", "--max-loss", "100"
 def test_all_that_a_phone_a_server_and_a_page_need(model, tmp_path, capsys):
     formats = ["saved-model", "web", "float32", "int8"]
     arguments = ["export", model, "--output", str(tmp_path / "out"), "--dataset", "digits", "--formats", *formats]
-    assert main([*arguments, *FEW, "--target", "litert2"]) == 0
+    assert main([*arguments, *FEW, "--target", "litert2", "--license", "CC0-1.0"]) == 0
     output = capsys.readouterr().out
     assert "40 pictures of digits (test)" in output and "litert2: all stay" in output
     for name in ("saved-model", "float32"):
@@ -36,6 +37,9 @@ def test_all_that_a_phone_a_server_and_a_page_need(model, tmp_path, capsys):
     assert main(["export", str(tmp_path / "out" / "model-int8.tflite"), "--describe"]) == 0
     described = capsys.readouterr().out
     assert "classify" in described and "uint8" in described
+    assert "\n| web |" in output and "web_model/model-dynamic-int8.tflite" in output  # compared and audited too
+    described = read_description(tmp_path / "out" / "web_model" / "model-dynamic-int8.tflite")
+    assert described.description.license == "CC0-1.0"
     page = json.loads((tmp_path / "out" / "web" / "demo.json").read_text())
     assert page["labels"] == [str(digit) for digit in range(10)]
 
@@ -55,6 +59,14 @@ def test_an_accelerator_that_does_not_take_it(model, tmp_path, capsys):
     captured = capsys.readouterr()
     assert "float32 would leave edgetpu. Nothing was kept" in captured.err and "Not compared" in captured.out
     assert not list(tmp_path.iterdir())
+
+
+def test_a_model_without_a_head_has_no_names_of_a_data_sets_classes(tmp_path, capsys):
+    sizes = {"image_size": 8, "patch_size": 4, "depth": 1, "width": 12, "mlp_dim": 12, "num_heads": 2}
+    keras_vit.VisionTransformer(**sizes, num_classes=0).save(tmp_path / "model.keras")
+    arguments = ["export", str(tmp_path / "model.keras"), "--output", str(tmp_path / "out"), "--dataset", "digits"]
+    assert main([*arguments, "--formats", "saved-model", "--check-images", "1"]) == 0
+    assert "Not compared with Keras: that needs --dataset, a model with a head" in capsys.readouterr().out
 
 
 def test_what_each_part_costs(model, capsys):
