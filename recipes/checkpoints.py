@@ -9,7 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.recipes.run_folder import find_checkpoints, list_folder, reason
+from keras_vit.recipes.reason import reason
+from keras_vit.recipes.run_folder import find_checkpoints, list_folder
 from keras_vit.recipes.workers import Workers
 
 # What a run exits with after SIGTERM, once it has saved: "try again later" (EX_TEMPFAIL of sysexits.h).

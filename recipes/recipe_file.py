@@ -7,6 +7,7 @@ from typing import get_type_hints
 
 import tensorflow as tf
 
+from keras_vit.recipes.reason import reason
 from keras_vit.recipes.recipe import Distillation, MaskedPatch, Supervised
 from keras_vit.recipes.write_file import write_file
 
@@ -24,15 +25,18 @@ def read_recipe(file):
 
     Raises:
         FileNotFoundError: There is no such file.
+        OSError: It cannot be read, or is a folder.
         ValueError: The file is no recipe, or of another version: the message names the fields that differ.
     """
     if not tf.io.gfile.exists(str(file)):
         raise FileNotFoundError(f"There is no recipe {file}.")
-    with tf.io.gfile.GFile(str(file)) as content:
-        try:
+    try:
+        with tf.io.gfile.GFile(str(file)) as content:
             found = json.load(content)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{file} is not a recipe: {error}") from error
+    except tf.errors.OpError as error:
+        raise OSError(f"The recipe {file} cannot be read: {reason(error)}.") from error
+    except ValueError as error:  # no JSON, or no text
+        raise ValueError(f"{file} is not a recipe: {error}") from error
     kind = KINDS.get(found.pop("kind", None)) if isinstance(found, dict) else None
     if kind is None:
         raise ValueError(f"{file} is not a recipe: its 'kind' must be one of {', '.join(KINDS)}.")

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import tensorflow as tf
 
+from keras_vit.recipes.reason import reason
 from keras_vit.recipes.recipe_file import read_recipe, write_recipe
 
 RECIPE = "recipe.json"
@@ -55,11 +56,6 @@ def list_folder(folder) -> list[str]:
     except tf.errors.NotFoundError:
         return []
     return [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
-
-
-def reason(error) -> str:
-    """The first line of an error of TensorFlow, without the graph around it."""
-    return str(getattr(error, "message", error)).strip().splitlines()[0]
 
 
 def _check_writable(folder):

@@ -54,7 +54,7 @@ def preflight(
         ValueError: The topology or a kind is unknown, a batch is below 1 or does not go into the devices, or a size is
             not known.
         ImportError: jax or libtpu is missing or of another version than was tested.
-        RuntimeError: The compiler crashed.
+        ChildProcessError: The compiler crashed.
     """
     compiler.check_versions()
     place = parse_topology(topology)

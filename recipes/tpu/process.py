@@ -33,7 +33,7 @@ def compile_elsewhere(hlo: bytes, topology: str, replicas: int, say=lambda text:
     Raises:
         ValueError: The topology is unknown to libtpu.
         ImportError: jax or libtpu is missing, or of another version.
-        RuntimeError: The compiler crashed, and the message ends with what it said, or the system killed it.
+        ChildProcessError: The compiler crashed, and the message ends with what it said, or the system killed it.
     """
     compiler.check_versions()
     started = time.monotonic()
@@ -65,7 +65,7 @@ def _run(folder, errors, tick):
         process.wait()
         raise
     if status == -signal.SIGKILL:
-        raise RuntimeError(
+        raise ChildProcessError(
             "The TPU's compiler was killed, most likely because this machine has no memory left. Close other programs, "
             "or compile on a machine with more."
         )
@@ -74,4 +74,4 @@ def _run(folder, errors, tick):
         said = errors.read().strip()
         if status == 1 and said.splitlines()[-1:] and "libtpu has no topology" in said:
             raise ValueError(said.splitlines()[-1])
-        raise RuntimeError(f"The TPU's compiler ended with status {status}. Its last words:\n{said[-2000:]}")
+        raise ChildProcessError(f"The TPU's compiler ended with status {status}. Its last words:\n{said[-2000:]}")

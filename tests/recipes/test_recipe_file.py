@@ -45,10 +45,16 @@ def test_a_file_that_does_not_fit_is_explained(change, message, tmp_path):
         read_recipe(file)
 
 
-@pytest.mark.parametrize("content", ["{", "[1]", ""])
+@pytest.mark.parametrize("content", [b"{", b"[1]", b"", b"\xff"])
 def test_what_is_no_recipe_is_refused(content, tmp_path):
-    (tmp_path / "recipe.json").write_text(content)
+    (tmp_path / "recipe.json").write_bytes(content)
     with pytest.raises(ValueError, match="is not a recipe"):
+        read_recipe(tmp_path / "recipe.json")
+
+
+def test_a_folder_is_no_recipe(tmp_path):
+    (tmp_path / "recipe.json").mkdir()
+    with pytest.raises(OSError, match="The recipe .*recipe.json cannot be read: .*directory"):
         read_recipe(tmp_path / "recipe.json")
 
 

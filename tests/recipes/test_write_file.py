@@ -16,9 +16,14 @@ def test_the_former_content_stays_until_the_new_one_is_whole(tmp_path, monkeypat
         raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
 
     monkeypatch.setattr(tf.io.gfile, "rename", full)
-    with pytest.raises(tf.errors.ResourceExhaustedError):
+    with pytest.raises(OSError, match="metrics.json cannot be written: No space left on device. Mend"):
         write_file(file, "newer")
     assert file.read_bytes() == b"new" and os.listdir(tmp_path) == ["metrics.json"]
+
+
+def test_a_place_that_takes_no_files_is_an_error_of_the_system(tmp_path):
+    with pytest.raises(OSError, match="cannot be written"):
+        write_file(tmp_path / "nowhere" / "a.txt", "")
 
 
 def test_a_bare_name_is_of_the_working_directory(tmp_path, monkeypatch):

@@ -64,7 +64,7 @@ def test_what_ails_the_compiler_itself_is_not_the_users_error(monkeypatch):
 
 
 def test_a_crash_of_the_compiler_ends_nothing_else():
-    with pytest.raises(RuntimeError, match="compiler ended with status.*Its last words"):
+    with pytest.raises(ChildProcessError, match="compiler ended with status.*Its last words"):
         process.compile_elsewhere(b"no program", "v5e:1", 1)
 
 
@@ -72,7 +72,7 @@ def test_a_compiler_that_the_system_kills_wanted_memory(hlo, monkeypatch):
     popen = process.subprocess.Popen
     dying = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
     monkeypatch.setattr(process.subprocess, "Popen", lambda *_, **options: popen(dying, **options))
-    with pytest.raises(RuntimeError, match="was killed.*no memory left"):
+    with pytest.raises(ChildProcessError, match="was killed.*no memory left"):
         process.compile_elsewhere(hlo, "v5e:1", 1)
 
 
