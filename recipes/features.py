@@ -49,8 +49,11 @@ def features_of(
         (n, D) float32 and (n,) int64.
 
     Raises:
-        ValueError: The model does not pool, pictures have no label or several, or too many are corrupt.
+        ValueError: `batch_size` is below 1, the model does not pool, pictures have no label or several, or too many are
+            corrupt.
     """
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")
     kept = None
     if isinstance(model, keras.Model):
         kept = cache_folder() / f"{_key(model, dataset, split, numbers, max_corrupt)}.npz"

@@ -25,8 +25,11 @@ def decoded_pictures(
         numbers: Of the pictures that are wanted, an array from 0; all of them without.
 
     Raises:
-        ValueError: There are no pictures, more than the share `max_corrupt` is corrupt, or a file that holds them is.
+        ValueError: `batch_size` is below 1, there are no pictures, more than the share `max_corrupt` is corrupt, or a
+            file that holds them is.
     """
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")
     total = count_some(dataset, split)
     wanted = np.ones(total, bool) if numbers is None else np.isin(np.arange(total), numbers)
     pictures, labels, good = [], [], ~wanted

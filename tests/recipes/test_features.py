@@ -82,3 +82,9 @@ def test_a_model_that_does_not_pool(trained_toy, digits):
     with pytest.raises(ValueError, match="of a model that pools"):
         features_of(trained_toy(image_size=8, patch_size=2, pooling="none"), digits, "test[:3]")
     assert not cache_folder().exists()
+
+
+@pytest.mark.parametrize("size", [0, -2])
+def test_batches_have_pictures(model, digits, size):
+    with pytest.raises(ValueError, match=f"`batch_size` must be at least 1. Received: {size}"):
+        features_of(model, digits, "test[:3]", size)

@@ -18,6 +18,13 @@ def test_some_pictures_of_a_split(data_dir):
     np.testing.assert_array_equal(np.concatenate(answers), labels[0][[2, 3, 7]])
 
 
+@pytest.mark.parametrize("size", [0, -4])
+def test_batches_have_pictures(data_dir, size):
+    dataset = open_dataset(Data(dataset="digits", data_dir=data_dir))
+    with pytest.raises(ValueError, match=f"`batch_size` must be at least 1. Received: {size}"):
+        next(decoded_pictures(dataset, "test", size))
+
+
 def test_damaged_files_are_told_and_not_read_for_ever(data_dir):
     dataset = open_dataset(Data(dataset="digits", data_dir=data_dir))
     cut = tf.data.experimental.assert_cardinality(12)  # as TensorFlow Datasets expects of its files
