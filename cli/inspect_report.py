@@ -3,16 +3,14 @@
 import html
 import json
 from importlib import resources
-from importlib.metadata import version
 from string import Template
-
-import keras
 
 from keras_vit.variants import name_of
 from keras_vit_cli.attention_data import AttentionData
 from keras_vit_cli.inspect_sections import sections
 from keras_vit_cli.inspected_model import Inspected
 from keras_vit_cli.picture_files import Pictures, spread
+from keras_vit_cli.versions import versions
 
 
 def make_report(inspected: Inspected, pictures: Pictures, shown: int, max_megabytes: float) -> tuple[str, str]:
@@ -41,7 +39,7 @@ def make_report(inspected: Inspected, pictures: Pictures, shown: int, max_megaby
         "ratio": f"{vit.image_size[1]} / {vit.image_size[0]}",
         "few_pixels": "few-pixels" if max(vit.image_size) <= 96 else "",
         "sections": "\n".join(_section(*parts) for parts in sections(inspected, pictures, places)),
-        "versions": _versions(),
+        "versions": html.escape(versions("keras_vit", "keras")),
     }
     return Template(web.joinpath("inspect.html").read_text()).substitute(parts), remark
 
@@ -76,8 +74,3 @@ def _pictures(count):
 
 def _section(title, text, body):
     return f"<section>\n<h2>{html.escape(title)}</h2>\n<p>{html.escape(text)}</p>\n{body}\n</section>"
-
-
-def _versions():
-    names = ("keras_vit", "keras")
-    return html.escape(", ".join(f"{name} {version(name)}" for name in names) + f"; backend {keras.backend.backend()}")

@@ -26,7 +26,6 @@ TARGETS = {
     "downsampled_color": "4 x 4 colours of a patch",
     "pixels": "the pixels of a patch",
 }
-HIDDEN = np.array([253, 186, 116], "uint8")
 
 
 def sections(inspected, pictures, places) -> Iterator[tuple[str, str, str]]:
@@ -69,7 +68,9 @@ def _distances(vit, pictures):
     head = "".join(f'<th scope="col">head {i}</th>' for i in range(1, heads + 1))
     table = f'<table id="distances"><tr><th scope="col">layer</th>{head}</tr>{rows}</table>'
     picture = figure_tag(figures.head_distances(distances), "Mean attention distance of each head by layer")
-    numbers = f'<details><summary>Numbers, pixels</summary><div class="wide" tabindex="0">{table}</div></details>'
+    name = "Mean attention distance, numbers"
+    table = f'<div class="wide" tabindex="0" role="region" aria-label="{name}">{table}</div>'
+    numbers = f"<details><summary>Numbers, pixels</summary>{table}</details>"
     return "Mean attention distance", text, picture + numbers
 
 
@@ -137,7 +138,7 @@ def _reconstructions(inspected, shown):
     from keras_vit.recipes.reconstruction import reconstruct
 
     drawn = reconstruct(inspected.masked, shown.pixels, inspected.recipe)
-    seen = np.where(drawn.masked[..., None], HIDDEN, drawn.seen)  # (n, H, W, 3)
+    seen = np.where(drawn.masked[..., None], figures.HIDDEN, drawn.seen)  # (n, H, W, 3)
     parts = zip(shown.names, shown.pixels, seen, drawn.predicted, drawn.true)
     rows = [
         [(picture, name), (given, "given"), (predicted, "predicted"), (true, "true target")]

@@ -6,7 +6,7 @@ from keras_vit_cli.inline_picture import pixels_address
 
 
 def picture_rows(rows) -> str:
-    """HTML of lists of (pixels (H, W, 3) uint8, caption): they wrap where the screen is narrow."""
+    """HTML of lists of (pixels (H, W, 3) uint8, caption), not empty: they wrap where the screen is narrow."""
     drawn = "\n".join(f'<div class="row">{"".join(_figure(*cell) for cell in row)}</div>' for row in rows)
     cells = max(map(len, rows))
     return f'<div class="rows of-{cells}" style="--cells: {cells}">\n{drawn}\n</div>'
@@ -14,4 +14,5 @@ def picture_rows(rows) -> str:
 
 def _figure(pixels, caption):
     caption = html.escape(caption)
-    return f'<figure><img alt="{caption}" src="{pixels_address(pixels)}"><figcaption>{caption}</figcaption></figure>'
+    # The caption stands below: as alt it would be read twice.
+    return f'<figure><img alt="" src="{pixels_address(pixels)}"><figcaption>{caption}</figcaption></figure>'

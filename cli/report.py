@@ -4,11 +4,9 @@ import html
 import json
 from dataclasses import asdict
 from importlib import resources
-from importlib.metadata import version
 from pathlib import Path
 from string import Template
 
-import keras
 import numpy as np
 
 from keras_vit.images import denormalize
@@ -17,9 +15,9 @@ from keras_vit.recipes.data import evaluation_batches, open_dataset
 from keras_vit.recipes.reconstruction import reconstruct
 from keras_vit_cli.demo import STARTS
 from keras_vit_cli.inline_picture import figure_tag
+from keras_vit_cli.versions import versions
 
 PICTURES = 10
-HIDDEN = np.array([253, 186, 116], "uint8")
 
 
 def write_report(path: Path, results: dict):
@@ -57,7 +55,7 @@ def write_report(path: Path, results: dict):
         ),
         "exports": _exports_table(metrics["exports"]),
         "recipes": "".join(_recipe(name, recipe) for name, recipe in results["recipes"].items()),
-        "versions": _versions(),
+        "versions": html.escape(versions("keras_vit", "keras", "tensorflow", "ai-edge-litert")),
         "test_images": str(metrics["test_images"]),
         "grid_before": "{} x {}".format(*results["masked_model"].vit.grid),
         "grid_after": "{} x {}".format(*model.grid),
@@ -120,7 +118,7 @@ def _reconstruction_figure(results):
     batches = evaluation_batches(recipe.data, open_dataset(recipe.data), recipe.data.test_split)
     pixels = denormalize(next(iter(batches))[0][:PICTURES])
     drawn = reconstruct(results["masked_model"], pixels, recipe, seed=results["metrics"]["seed"])
-    seen = np.where(drawn.masked[..., None], HIDDEN, drawn.seen)
+    seen = np.where(drawn.masked[..., None], figures.HIDDEN, drawn.seen)
     rows = [np.asarray(pixels), seen, drawn.predicted, drawn.true]
     titles = ["picture", "what the model\nis given", "mean colours,\npredicted", "mean colours,\ntrue"]
     return figures.image_grid([list(row) for row in rows], titles)
@@ -158,8 +156,3 @@ def _exports_table(rows):
 def _recipe(name, recipe):
     fields = html.escape(json.dumps(asdict(recipe), indent=2))
     return f"<details><summary>Recipe of {name}, every field</summary><pre>{fields}</pre></details>"
-
-
-def _versions():
-    names = ("keras_vit", "keras", "tensorflow", "ai-edge-litert")
-    return html.escape(", ".join(f"{name} {version(name)}" for name in names) + f"; backend {keras.backend.backend()}")

@@ -5,6 +5,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 INK, ACCENT, MUTED = "#1f2933", "#c2410c", "#9aa5b1"
+HIDDEN = np.array([253, 186, 116], "uint8")  # what stands for a masked patch
 
 
 def image_grid(rows, row_titles, column_titles=(), size=0.95) -> Figure:
