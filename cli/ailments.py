@@ -9,8 +9,11 @@ import re
 from dataclasses import dataclass, field
 
 TENSORFLOWS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu")
+CPU_INSTALL = "pip install 'keras_vit[tensorflow,recipes]'"
 TPU_INSTALL = "pip install 'keras_vit[tpu,recipes]'"
 NEWEST_LIBTPU = "0.0.27"  # for tensorflow-tpu 2.20: with 0.0.33, 0.0.40 and 0.0.51 "import tensorflow" aborts
+OLDER_LIBTPU = f"pip install 'libtpu<={NEWEST_LIBTPU}'"
+LIBTPU_LIBRARY = 'TF_PLUGGABLE_DEVICE_LIBRARY_PATH=$(python -c "import libtpu; print(libtpu.get_library_path())")'
 LITTLE_SPACE, SOME_SPACE = 1e9, 10e9  # bytes
 
 
@@ -67,8 +70,8 @@ def tensorflow_twice(machine):
     found = [name for name in TENSORFLOWS if name in machine.versions]
     if len(found) < 2:
         return
-    why = " tf-models-official asks for the former." if "tf-models-official" in machine.versions else ""
-    wanted = TPU_INSTALL if "tensorflow-tpu" in found else "pip install 'keras_vit[tensorflow,recipes]'"
+    why = " tf-models-official asks for tensorflow." if "tf-models-official" in machine.versions else ""
+    wanted = TPU_INSTALL if "tensorflow-tpu" in found else CPU_INSTALL
     yield Finding(
         "failure",
         f"{' and '.join(found)} are installed over each other.{why}",
@@ -81,7 +84,7 @@ def tensorflow_version(machine):
         yield Finding(
             "failure",
             "There is no TensorFlow; the models run on other backends of Keras, recipes and export do not.",
-            f"pip install 'keras_vit[tensorflow,recipes]', on a TPU VM {TPU_INSTALL}",
+            f"{CPU_INSTALL}, on a TPU VM {TPU_INSTALL}",
         )
     for name in TENSORFLOWS:
         if name in machine.versions and (machine.older(name, "2.20") or not machine.older(name, "2.21")):
@@ -136,13 +139,16 @@ def data_sets(machine):
 def clashes(machine):
     """Packages whose own requirements another one has overruled: protobuf and NumPy are the usual victims."""
     try:
-        from packaging.requirements import Requirement
+        from packaging.requirements import InvalidRequirement, Requirement
         from packaging.utils import canonicalize_name
     except ImportError:
         return
     for package, lines in machine.requirements.items():
         for line in lines:
-            wanted = Requirement(line)
+            try:
+                wanted = Requirement(line)
+            except InvalidRequirement:  # of old packages
+                continue
             version = machine.versions.get(canonicalize_name(wanted.name), machine.versions.get(wanted.name))
             applies = wanted.marker is None or wanted.marker.evaluate({"extra": ""})
             if version and applies and not wanted.specifier.contains(version, prereleases=True):
@@ -157,24 +163,24 @@ def clashes(machine):
 def libtpu(machine):
     if "tensorflow-tpu" not in machine.versions:
         return
-    remedy = f"pip install 'libtpu<={NEWEST_LIBTPU}'"
     if "libtpu" not in machine.versions:
-        yield Finding("failure", "tensorflow-tpu is there, libtpu is not.", remedy)
+        yield Finding("failure", "tensorflow-tpu is there, libtpu is not.", OLDER_LIBTPU)
     elif machine.newer("libtpu", NEWEST_LIBTPU):
         yield Finding(
             "failure",
             f"libtpu is {machine.versions['libtpu']}: with tensorflow-tpu, versions after {NEWEST_LIBTPU} end the "
             "process when TensorFlow is imported.",
-            f"{remedy}; keras_vit[preflight], which needs a newer one, in an environment of its own",
+            f"{OLDER_LIBTPU}; keras_vit[preflight], which needs a newer one, in an environment of its own",
         )
 
 
 def chip_without_tensorflow(machine):
     if machine.chips and "tensorflow-tpu" not in machine.versions:
+        others = [name for name in TENSORFLOWS if name in machine.versions]
         yield Finding(
             "failure",
             f"There are {len(machine.chips)} TPU chips ({machine.chips[0]}), but not the TensorFlow that sees them.",
-            f"pip uninstall -y tensorflow && {TPU_INSTALL}",
+            f"pip uninstall -y {' '.join(others)} && {TPU_INSTALL}" if others else TPU_INSTALL,
         )
 
 
@@ -186,7 +192,7 @@ def tensorflow_without_chip(machine):
         yield Finding(
             "warning",
             "tensorflow-tpu without a TPU: off Google Cloud importing it asks for metadata for minutes.",
-            "export TPU_SKIP_MDS_QUERY=1, or pip install 'keras_vit[tensorflow,recipes]' in another environment",
+            f"export TPU_SKIP_MDS_QUERY=1, or {CPU_INSTALL} in another environment",
         )
 
 
@@ -208,24 +214,26 @@ def tpu_of_another_host(machine):
 def pluggable_device(machine):
     """Google's own release tests of TensorFlow set both variables wherever a host of these chips works alone."""
     library = machine.environment.get("TF_PLUGGABLE_DEVICE_LIBRARY_PATH")
-    yield from _points_nowhere(
-        "TF_PLUGGABLE_DEVICE_LIBRARY_PATH",
-        library,
-        'export TF_PLUGGABLE_DEVICE_LIBRARY_PATH=$(python -c "import libtpu; print(libtpu.get_library_path())")',
-    )
     new = [chip for chip in machine.chips if chip not in ("v3", "v4")]
     if new and not library and machine.environment.get("TPU_LOAD_LIBRARY") != "0":
         yield Finding(
             "warning",
             f"Chips of the generation {new[0]} are reached through PJRT, which is not switched on.",
-            "export NEXT_PLUGGABLE_DEVICE_USE_C_API=true "
-            'TF_PLUGGABLE_DEVICE_LIBRARY_PATH=$(python -c "import libtpu; print(libtpu.get_library_path())")',
+            f"export NEXT_PLUGGABLE_DEVICE_USE_C_API=true {LIBTPU_LIBRARY}",
         )
 
 
-def _points_nowhere(variable, file, remedy):
-    if file and not os.path.isfile(file):
-        yield Finding("failure", f"{variable} points nowhere: {file}", remedy)
+def missing_files(machine):
+    """Variables that name a file which is not there."""
+    remedies = {
+        "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": f"export {LIBTPU_LIBRARY}",
+        "GOOGLE_APPLICATION_CREDENTIALS": "unset GOOGLE_APPLICATION_CREDENTIALS (a TPU VM has credentials of its own), "
+        "or name a key file",
+    }
+    for variable, remedy in remedies.items():
+        file = machine.environment.get(variable)
+        if file and not os.path.isfile(file):
+            yield Finding("failure", f"{variable} points nowhere: {file}", remedy)
 
 
 def tpu_in_use(machine):
@@ -253,14 +261,6 @@ def workers(machine):
         )
 
 
-def credentials(machine):
-    return _points_nowhere(
-        "GOOGLE_APPLICATION_CREDENTIALS",
-        machine.environment.get("GOOGLE_APPLICATION_CREDENTIALS"),
-        "unset GOOGLE_APPLICATION_CREDENTIALS (a TPU VM has credentials of its own), or name a key file",
-    )
-
-
 def disk(machine):
     for folder, free in machine.free_bytes.items():
         if free < SOME_SPACE:
@@ -274,5 +274,5 @@ def disk(machine):
 CHECKS = (
     *(tensorflow_twice, tensorflow_version, keras_version, keras_backend, legacy_keras, addons, data_sets, clashes),
     *(libtpu, chip_without_tensorflow, tensorflow_without_chip, tpu_of_another_host, pluggable_device, tpu_in_use),
-    *(workers, credentials, disk),
+    *(workers, missing_files, disk),
 )

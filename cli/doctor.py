@@ -18,7 +18,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from keras_vit_cli.ailments import CHECKS, NEWEST_LIBTPU, TENSORFLOWS, Finding, Machine
+from keras_vit_cli.ailments import CHECKS, OLDER_LIBTPU, TENSORFLOWS, Finding, Machine
 
 PACKAGES = (
     *("keras_vit", "keras", *TENSORFLOWS, "libtpu", "jax", "tf-keras", "tensorflow-datasets", "tf-models-official"),
@@ -79,21 +79,12 @@ class Doctor:
         return int(any(finding.severity == "failure" for finding in findings))
 
 
-def main(arguments: list[str]) -> int:
-    """Runs the command alone, for a `keras-vit doctor` that must not import the package; needs no tyro to diagnose."""
-    try:
-        import tyro
-    except ImportError:
-        return Doctor(json="--json" in arguments).run()
-    return tyro.cli(Doctor, prog="keras-vit doctor", args=arguments).run()
-
-
 def look() -> Machine:
     """This machine, nothing imported."""
     versions, requirements = {}, {}
     for name in PACKAGES:
         try:
-            versions[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name) or "0"  # None: uninstalled by halves
             requirements[name] = importlib.metadata.requires(name) or []
         except importlib.metadata.PackageNotFoundError:
             continue
@@ -206,7 +197,7 @@ def _unfinished(machine, answer, stage):
     remedy = "Mend what is said above; see docs/tpu.md; or make a new environment, one pip install for all packages"
     if status < 0:
         if "tensorflow-tpu" in machine.versions:
-            remedy = f"pip install 'libtpu<={NEWEST_LIBTPU}'"
+            remedy = OLDER_LIBTPU
         return Finding("failure", f"`{stage}` ended the process ({signal.Signals(-status).name}).{words}", remedy)
     return Finding("failure", f"`{stage}` failed.{words}", remedy)
 
