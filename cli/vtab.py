@@ -20,7 +20,7 @@ class Vtab:
         tasks: Some of them; the means of groups need all.
     """
 
-    weights: Annotated[str, tyro.conf.Positional]
+    weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
     folder: Path = Path("runs/vtab")
     data_dir: str | None = None
     tasks: tuple[str, ...] = ()
@@ -37,13 +37,10 @@ class Vtab:
 
         if unknown := set(self.tasks) - set(TASKS):
             raise ValueError(f"No task {', '.join(sorted(unknown))} in VTAB. Tasks: {', '.join(TASKS)}")
+        recipes = {name: self._recipe(RECIPES[f"vtab-{name}"], name) for name in self.tasks or TASKS}
+        self._check(recipes)
         self.folder.mkdir(parents=True, exist_ok=True)
-        accuracies = {}
-        for name in self.tasks or TASKS:
-            recipe = RECIPES[f"vtab-{name}"]
-            run = replace(recipe.run, folder=str(self.folder / name), resume=True)
-            data = replace(recipe.data, data_dir=self.data_dir)
-            accuracies[name] = results.finished(replace(recipe, weights=self.weights, data=data, run=run))["accuracy"]
+        accuracies = {name: results.finished(recipe)["accuracy"] for name, recipe in recipes.items()}
         outcome = {"tasks": accuracies}
         if not self.tasks:
             outcome["means"] = vtab_means(accuracies, GROUPS)
@@ -53,3 +50,33 @@ class Vtab:
             print(f"| {TASKS[name].title} | {GROUPS[name]} | {100 * accuracy:.1f} |")
         for group, mean in outcome.get("means", {}).items():
             print(f"| **mean** | {group} | **{100 * mean:.2f}** |")
+
+    def _recipe(self, recipe, task):
+        run = replace(recipe.run, folder=str(self.folder / task), resume=True)
+        return replace(recipe, weights=self.weights, data=replace(recipe.data, data_dir=self.data_dir), run=run)
+
+    def _check(self, recipes):
+        """Raises ValueError or OSError for weights, data and folders that would end the last task, after hours."""
+        from keras_vit.recipes.data import open_dataset
+        from keras_vit.recipes.run_folder import METRICS
+
+        if self.folder.exists() and not self.folder.is_dir():
+            raise ValueError(f"{self.folder.absolute()} is a file. Name a folder with --folder.")
+        waiting = [name for name in recipes if not (self.folder / name / METRICS).is_file()]
+        if waiting:
+            _check_weights(self.weights)
+        for name in waiting:
+            open_dataset(recipes[name].data)
+
+
+def _check_weights(weights):
+    """Raises ValueError or OSError if there are none; reads names and shapes only."""
+    if "://" in weights:  # read when the first task begins
+        return
+    if weights.endswith(".keras"):
+        if not Path(weights).is_file():
+            raise FileNotFoundError(f"There is no model file {Path(weights).absolute()}.")
+    elif not (Path(weights) / "model.keras").is_file():
+        from keras_vit.weights import open_checkpoint
+
+        open_checkpoint(weights)

@@ -1,6 +1,7 @@
 import json
 
 import pytest
+from goldens import golden_file
 
 from keras_vit.recipes import results
 from keras_vit.recipes.vtab import GROUPS, TASKS
@@ -8,7 +9,20 @@ from keras_vit_cli.main import main
 
 
 @pytest.fixture
-def runs(monkeypatch):
+def weights(tmp_path):
+    return str(golden_file(tmp_path, "vit_jax_token"))
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Stands for the data sets: remembers which were opened."""
+    names = []
+    monkeypatch.setattr("keras_vit.recipes.data.open_dataset", lambda data: names.append(data.dataset))
+    return names
+
+
+@pytest.fixture
+def runs(monkeypatch, opened):
     """Stands for the trainings: remembers their recipes; the accuracy counts up by a hundredth from 0.5."""
     ran = []
 
@@ -20,10 +34,10 @@ def runs(monkeypatch):
     return ran
 
 
-def test_all_tasks_and_the_means_of_their_groups(runs, tmp_path, capsys):
-    assert main(["vtab", "B_16.npz", "--folder", str(tmp_path / "vtab")]) == 0
+def test_all_tasks_and_the_means_of_their_groups(runs, weights, tmp_path, capsys):
+    assert main(["vtab", weights, "--folder", str(tmp_path / "vtab")]) == 0
     assert [recipe.data.dataset for recipe in runs] == [f"vtab/{name}" for name in TASKS]
-    assert {recipe.weights for recipe in runs} == {"B_16.npz"}
+    assert {recipe.weights for recipe in runs} == {weights}
     assert runs[0].run.folder == str(tmp_path / "vtab" / "caltech101") and runs[0].run.resume
     outcome = json.loads((tmp_path / "vtab" / "vtab.json").read_text())
     assert outcome["means"]["all"] == pytest.approx(0.6)
@@ -33,11 +47,41 @@ def test_all_tasks_and_the_means_of_their_groups(runs, tmp_path, capsys):
     assert "| Caltech101 | natural | 51.0 |" in printed and "| **mean** | all | **60.00** |" in printed
 
 
-def test_some_tasks_have_no_means(runs, tmp_path):
-    assert main(["vtab", "x.npz", "--folder", str(tmp_path), "--tasks", "pets", "dtd"]) == 0
+def test_some_tasks_have_no_means(runs, weights, tmp_path):
+    assert main(["vtab", weights, "--folder", str(tmp_path), "--tasks", "pets", "dtd"]) == 0
     assert list(json.loads((tmp_path / "vtab.json").read_text())) == ["tasks"] and len(runs) == 2
 
 
 def test_an_unknown_task_is_named(runs, tmp_path, capsys):
     assert main(["vtab", "x.npz", "--folder", str(tmp_path), "--tasks", "cats"]) == 1
     assert "No task cats in VTAB. Tasks: caltech101" in capsys.readouterr().err and not runs
+
+
+def test_weights_are_looked_for_before_the_first_task(runs, opened, tmp_path, capsys):
+    for name in ("nowhere.npz", "nowhere.keras"):
+        assert main(["vtab", str(tmp_path / name), "--folder", str(tmp_path / "vtab")]) == 1
+        assert "There is no" in capsys.readouterr().err
+    assert not runs and not opened and not list(tmp_path.iterdir())
+
+
+def test_data_is_looked_for_before_the_first_task(runs, weights, tmp_path, capsys, monkeypatch):
+    def open_dataset(data):
+        if data.dataset == "vtab/dtd":
+            raise OSError("no DTD")
+
+    monkeypatch.setattr("keras_vit.recipes.data.open_dataset", open_dataset)
+    assert main(["vtab", weights, "--folder", str(tmp_path / "vtab"), "--tasks", "pets", "dtd"]) == 1
+    assert "no DTD" in capsys.readouterr().err and not runs and not (tmp_path / "vtab").exists()
+
+
+def test_a_finished_task_needs_no_data(runs, weights, opened, tmp_path, monkeypatch):
+    (tmp_path / "pets").mkdir()
+    (tmp_path / "pets" / "metrics.json").write_text('{"accuracy": 0.5}')
+    monkeypatch.setattr(results, "check_same_run", lambda recipe: None)
+    assert main(["vtab", weights, "--folder", str(tmp_path), "--tasks", "pets", "dtd"]) == 0
+    assert opened == ["vtab/dtd"] and len(runs) == 1
+
+
+def test_a_file_is_no_folder_for_runs(runs, weights, capsys):
+    assert main(["vtab", weights, "--folder", weights]) == 1
+    assert "is a file. Name a folder with --folder." in capsys.readouterr().err and not runs
