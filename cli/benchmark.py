@@ -1,11 +1,12 @@
 """`keras-vit benchmark`: .tflite files side by side on this machine's CPU."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
+
+from keras_vit_cli.json_file import check_json
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Benchmark:
         json: Write all figures into this file.
     """
 
-    files: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILES")]
     threads: int = 2
     runs: int = 50
     warmup: int = 5
@@ -36,13 +37,11 @@ class Benchmark:
         """Measures, prints a table, and writes the JSON."""
         if not self.files:
             raise ValueError("Name at least one .tflite file.")
-        if self.json and not self.json.absolute().parent.is_dir():
-            raise ValueError(f"There is no folder {self.json.absolute().parent} for --json.")
+        check_json(self.json)
         from keras_vit.export.benchmark import as_json, compare, table
+        from keras_vit.export.write_file import write_file
 
         results = compare(self.files, self.threads, self.runs, self.warmup, self.profile)
         print(table(results, self.top))
         if self.json:
-            aside = self.json.with_name(f".{self.json.name}.{os.getpid()}")
-            aside.write_text(as_json(results))
-            os.replace(aside, self.json)
+            write_file(self.json, as_json(results).encode())

@@ -24,8 +24,8 @@ class Convert:
         overwrite: Replace files that are there already.
     """
 
-    weights: Annotated[str, tyro.conf.Positional]
-    output: Annotated[Path, tyro.conf.Positional]
+    weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
+    output: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUTPUT")]
     image_size: int | None = None
     weights_image_size: tuple[int, int] | None = None
     num_classes: int | None = None
@@ -36,6 +36,7 @@ class Convert:
 
     def run(self):
         """Loads, writes, and prints what was written."""
+        self._check_request()
         from keras_vit import load
         from keras_vit.model_card import model_card
         from keras_vit.weights.write import save
@@ -48,6 +49,19 @@ class Convert:
         )
         for file in save(model, self.output, self.overwrite, card):
             print(f"Wrote {file} ({file.stat().st_size / 1e6:,.1f} MB)")
+
+    def _check_request(self):
+        """Raises ValueError or FileExistsError for what can be seen before anything is loaded."""
+        folder = self.output.is_dir() or not self.output.suffix
+        if not folder and self.output.suffix not in (".npz", ".safetensors", ".keras"):
+            raise ValueError(
+                f"Expected a name that ends in .npz, .safetensors or .keras, or a folder. Received: {self.output}"
+            )
+        file = self.output / "model.safetensors" if folder else self.output
+        if file.exists() and not self.overwrite:
+            raise FileExistsError(f"{file.absolute()} exists already. Remove it, or give --overwrite.")
+        if self.num_classes is not None and self.num_classes < 0:
+            raise ValueError(f"--num-classes must be 0, for no head, or more. Received: {self.num_classes}")
 
 
 def _changes(given, num_classes):

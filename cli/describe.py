@@ -17,7 +17,7 @@ class Describe:
         json: Print JSON for programs.
     """
 
-    weights: Annotated[str, tyro.conf.Positional]
+    weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
     json: bool = False
 
     def run(self):

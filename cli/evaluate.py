@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from keras_vit_cli.json_file import check_json
+
 
 @dataclass(frozen=True)
 class Evaluate:
@@ -29,7 +31,7 @@ class Evaluate:
         objectnet_mapping: The folder "mappings" of ObjectNet, for its pictures and a model of ImageNet-1k.
     """
 
-    weights: Annotated[str, tyro.conf.Positional]
+    weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
     dataset: str
     split: str = "test"
     data_dir: str | None = None
@@ -42,8 +44,7 @@ class Evaluate:
 
     def run(self):
         """Evaluates and prints."""
-        if self.json and not self.json.absolute().parent.is_dir():
-            raise ValueError(f"There is no folder {self.json.absolute().parent} for --json. Make it first.")
+        check_json(self.json)
         from keras_vit import load
         from keras_vit.recipes.data import class_names, open_dataset
         from keras_vit.recipes.evaluation import Evaluation

@@ -13,17 +13,18 @@ class FewShot:
     Features are computed once and kept in ~/.keras/keras_vit/features.
 
     Args:
-        model: File, folder or name: whatever `keras_vit.load` takes.
+        weights: File, folder or name: whatever `keras_vit.load` takes.
         dataset: "digits", a name of TensorFlow Datasets, or "folder:/path" with /path/<split>/<class>/<picture>.
-        train_split, test_split: In TensorFlow Datasets' notation.
+        train_split: In TensorFlow Datasets' notation, such as "train[:10%]".
+        test_split: In TensorFlow Datasets' notation.
         data_dir: Where prepared data sets are kept; by default TensorFlow Datasets' own place.
         shots: Pictures a class.
         seeds: Of the choice of pictures.
         l2: Penalty on the weights.
     """
 
-    model: Annotated[str, tyro.conf.Positional]
-    dataset: Annotated[str, tyro.conf.Positional]
+    weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
+    dataset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
     train_split: str = "train"
     test_split: str = "test"
     data_dir: str | None = None
@@ -42,7 +43,7 @@ class FewShot:
         data = Data(
             dataset=self.dataset, train_split=self.train_split, test_split=self.test_split, data_dir=self.data_dir
         )
-        accuracies = few_shot.few_shot(load(self.model), few_shot.FewShot(data, self.shots, self.seeds, self.l2))
+        accuracies = few_shot.few_shot(load(self.weights), few_shot.FewShot(data, self.shots, self.seeds, self.l2))
         for shots, values in accuracies.items():
             spread = f" ± {np.std(values, ddof=1):.2%}" if len(values) > 1 else ""
             print(f"{shots:>3} a class: {np.mean(values):.2%}{spread}")

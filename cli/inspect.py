@@ -27,7 +27,7 @@ class Inspect:
         max_megabytes: What attention may take in the page; with large models it is of fewer pictures, then layers.
     """
 
-    weights: Annotated[str, tyro.conf.Positional]
+    weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
     images: Path
     output: Path
     pictures: int = 6

@@ -6,11 +6,40 @@ from dataclasses import replace
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs a command and returns its exit status: 0, 1 for an error of the user's, 130 after Ctrl-C."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
         import tyro
     except ModuleNotFoundError:
-        print("keras-vit needs tyro: pip install 'keras_vit[recipes,export,tensorflow]'", file=sys.stderr)
+        if arguments[:1] == ["doctor"]:  # it finds what else is missing
+            from keras_vit_cli.doctor import Doctor
+
+            return Doctor(json="--json" in arguments).run()
+        print("keras-vit needs tyro: pip install tyro. keras-vit doctor works without.", file=sys.stderr)
         return 1
+    commands, command = _commands(), None
+    if len(arguments) > 1 and arguments[0] in ("train", "sweep") and not arguments[1].startswith("-"):
+        # What can be changed depends on the recipe, so that these two read the rest themselves.
+        command = commands[arguments[0]](arguments[1], tuple(arguments[2:]))
+    try:
+        if arguments[:1] == ["preflight"]:
+            prog = "keras-vit preflight"
+            command, changes = tyro.cli(commands["preflight"], prog=prog, args=arguments[1:], return_unknown_args=True)
+            command = replace(command, changes=tuple(changes))
+        command = command or tyro.extras.subcommand_cli_from_dict(
+            commands, prog="keras-vit", description="The Vision Transformer for Keras.", args=arguments
+        )
+        status = command.run()
+    except KeyboardInterrupt:
+        print("\nStopped. A run that has checkpoints goes on with --run.resume.", file=sys.stderr)
+        return 130
+    except (ValueError, OSError, ImportError, FloatingPointError) as error:
+        print(f"keras-vit: {error}", file=sys.stderr)
+        return 1
+    return status or 0
+
+
+def _commands():
+    """Every command's class by its name; they need tyro."""
     from keras_vit_cli.benchmark import Benchmark
     from keras_vit_cli.convert import Convert
     from keras_vit_cli.demo import Demo
@@ -27,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     from keras_vit_cli.train import Train
     from keras_vit_cli.vtab import Vtab
 
-    commands = {
+    return {
         "demo": Demo,
         "train": Train,
         "sweep": Sweep,
@@ -44,23 +73,3 @@ def main(arguments: list[str] | None = None) -> int:
         "benchmark": Benchmark,
         "doctor": Doctor,
     }
-    command, arguments = None, sys.argv[1:] if arguments is None else arguments
-    if len(arguments) > 1 and arguments[0] in ("train", "sweep") and not arguments[1].startswith("-"):
-        # What can be changed depends on the recipe, so that these two read the rest themselves.
-        command = commands[arguments[0]](arguments[1], tuple(arguments[2:]))
-    try:
-        if arguments[:1] == ["preflight"]:
-            prog = "keras-vit preflight"
-            command, changes = tyro.cli(Preflight, prog=prog, args=arguments[1:], return_unknown_args=True)
-            command = replace(command, changes=tuple(changes))
-        command = command or tyro.extras.subcommand_cli_from_dict(
-            commands, prog="keras-vit", description="The Vision Transformer for Keras.", args=arguments
-        )
-        status = command.run()
-    except KeyboardInterrupt:
-        print("\nStopped. Nothing that was there before has changed.", file=sys.stderr)
-        return 130
-    except (ValueError, OSError, ImportError, FloatingPointError) as error:
-        print(f"keras-vit: {error}", file=sys.stderr)
-        return 1
-    return status or 0

@@ -8,13 +8,16 @@ from typing import Annotated
 
 import tyro
 
+from keras_vit_cli.json_file import check_json
+
 
 @dataclass(frozen=True)
 class Preflight:
     """Compile a recipe's training and evaluation steps with the TPU's own compiler, without a TPU.
 
     Says whether they compile and fit, what they cost at least, and what wastes the chip. Fields of the recipe can be
-    changed as for `keras-vit train`, such as --data.batch-size 1024. The exit status is 1 if something does not fit.
+    changed, such as --data.batch-size 1024, as for `keras-vit train`, whose `train NAME --help` lists them. The exit
+    status is 1 if something does not fit.
 
     Args:
         name: Of a recipe, or a file recipe.json.
@@ -27,7 +30,7 @@ class Preflight:
         list: List chips with memory, peak and bandwidth, and some topologies.
     """
 
-    name: Annotated[str, tyro.conf.Positional] = ""
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = ""
     topology: str = "v5e:2x4"
     batch: int | None = None
     largest_batch: bool = False
@@ -45,11 +48,12 @@ class Preflight:
             return _print_chips()
         if not self.name:
             raise ValueError("Name a recipe: keras-vit train lists them. --list shows chips and topologies.")
+        check_json(self.json)
         parse_topology(self.topology)
         from keras_vit_cli.train import find_recipe
 
         recipe = find_recipe(self.name)
-        recipe = tyro.cli(type(recipe), default=recipe, prog=f"keras-vit preflight {self.name}", args=self.changes)
+        recipe = tyro.cli(type(recipe), default=recipe, prog=f"keras-vit train {self.name}", args=self.changes)
         from keras_vit.recipes.tpu import preflight
         from keras_vit.recipes.write_file import write_file
 

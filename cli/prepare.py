@@ -31,8 +31,8 @@ class Prepare:
         overwrite: Replace an older output when the new one is complete.
     """
 
-    source: Annotated[str, tyro.conf.Positional]
-    output: Annotated[str, tyro.conf.Positional]
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
+    output: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="OUTPUT")]
     train_split: str = "train"
     flat: bool = False
     against: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ class Probe:
     Features are computed once and kept in ~/.keras/keras_vit/features. For a few pictures a class: keras-vit few-shot.
 
     Args:
-        model: File, folder or name: whatever `keras_vit.load` takes.
+        weights: File, folder or name: whatever `keras_vit.load` takes.
         dataset: "digits", a name of TensorFlow Datasets, or "folder:/path" with /path/<split>/<class>/<picture>.
         methods: "knn" votes by similarity, "linear" is logistic regression, whose penalty is chosen on a tenth of the
             training split.
@@ -25,8 +25,8 @@ class Probe:
         seed: Of the choice of the tenth.
     """
 
-    model: Annotated[str, tyro.conf.Positional]
-    dataset: Annotated[str, tyro.conf.Positional]
+    weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
+    dataset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
     methods: tuple[Literal["knn", "linear"], ...] = ("knn", "linear")
     train_split: str = "train"
     test_split: str = "test"
@@ -37,6 +37,8 @@ class Probe:
 
     def run(self):
         """Evaluates and prints."""
+        if not self.methods:
+            raise ValueError("--methods is empty. Name knn, linear or both.")
         import numpy as np
 
         from keras_vit import load
@@ -52,7 +54,7 @@ class Probe:
                 f"--neighbours must be between 1 and the {pictures:,} pictures of {self.train_split!r}. "
                 f"Received: {', '.join(map(str, self.neighbours))}"
             )
-        model = load(self.model)
+        model = load(self.weights)
         splits = (self.train_split, self.test_split)
         train, test = (features_of(model, dataset, split, self.batch_size, verbose=True) for split in splits)
         print(f"{len(train[0]):,} and {len(test[0]):,} pictures of {self.dataset}, {train[0].shape[1]} features")

@@ -41,7 +41,7 @@ def test_mistakes_are_said_in_a_line(files, tmp_path, capsys):
         ([str(bad)], "is not a .tflite file"),
         ([str(tmp_path / "nowhere.tflite")], "No such file"),
         ([files[0], "--threads", "0"], "`threads` must be 1 or more. Received: 0"),
-        ([files[0], "--json", str(tmp_path / "no" / "out.json")], "There is no folder"),
+        ([files[0], "--json", str(tmp_path / "no" / "out.json")], "is in none that exists"),
         ([], "Name at least one .tflite file"),
     ):
         assert main(["benchmark", *arguments]) == 1
