@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from keras_vit_cli.train import find_recipe
+from keras_vit_cli.train import find_recipe, run_name
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Sweep:
         name: Of a recipe for a classifier, or a file.
     """
 
-    name: Annotated[str, tyro.conf.Positional]
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
     changes: tyro.conf.Suppress[tuple[str, ...]] = ()
 
     def run(self):
@@ -31,7 +31,8 @@ class Sweep:
         if isinstance(recipe, MaskedPatch):
             raise ValueError(f"{self.name} has no labels to choose a learning rate by. Sweep a classifier's recipe.")
         plan = sweep.Sweep(recipe, **SWEEPS.get(self.name, {}))
-        plan = replace(plan, recipe=replace(recipe, run=replace(recipe.run, folder=f"runs/{self.name}-sweep")))
+        run = replace(recipe.run, folder=f"runs/{run_name(self.name)}-sweep")
+        plan = replace(plan, recipe=replace(recipe, run=run))
         plan = tyro.cli(sweep.Sweep, default=plan, prog=f"keras-vit sweep {self.name}", args=self.changes)
         check_dataset(plan.recipe)
         print(sweep.table(sweep.sweep(plan), plan.metric))

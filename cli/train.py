@@ -2,6 +2,7 @@
 
 import difflib
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -11,14 +12,15 @@ import tyro
 class Train:
     """Run a recipe by name, or again from a run's recipe.json, with any field changed.
 
-    `keras-vit train` lists the names; `keras-vit train NAME --help` lists the fields, such as
-    --optimizer.learning-rate 1e-3. Checkpoints and results go to runs/NAME unless --run.folder says where else.
+    `keras-vit train` lists the names; `keras-vit train NAME --help` lists the fields. NAME comes first, then its
+    fields, such as --optimizer.learning-rate 1e-3. Checkpoints and results go to runs/NAME unless --run.folder says
+    where else.
 
     Args:
         name: Of a recipe, or a file.
     """
 
-    name: Annotated[str, tyro.conf.Positional] = ""
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = ""
     changes: tyro.conf.Suppress[tuple[str, ...]] = ()
 
     def run(self):
@@ -33,13 +35,18 @@ class Train:
 
         recipe = find_recipe(self.name)
         if recipe.run.folder is None:  # what is trained for hours should not be lost
-            recipe = replace(recipe, run=replace(recipe.run, folder=f"runs/{self.name}"))
+            recipe = replace(recipe, run=replace(recipe.run, folder=f"runs/{run_name(self.name)}"))
         recipe = tyro.cli(type(recipe), default=recipe, prog=f"keras-vit train {self.name}", args=self.changes)
         check_dataset(recipe)
         from keras_vit.recipes import results
 
         for metric, value in results.run(recipe).items():
             print(f"{metric}: {value:.6g}")
+
+
+def run_name(name: str) -> str:
+    """What a recipe's runs are called: its name, or that of the folder in which its file lies."""
+    return Path(name).absolute().parent.name if name.endswith(".json") else name
 
 
 def find_recipe(name: str):

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from keras_vit_cli.main import main
-from keras_vit_cli.train import find_recipe
+from keras_vit_cli.train import find_recipe, run_name
 
 TOY = (
     "--architecture.variant Ti/4 --architecture.depth 1 --architecture.width 12 --architecture.mlp-dim 24 "
@@ -55,3 +55,8 @@ def test_what_cannot_run_is_said(arguments, message, capsys, tmp_path, monkeypat
 
 def test_the_recipe_of_a_name():
     assert find_recipe("plain-s16-90").data.image_size == 224
+
+
+@pytest.mark.parametrize("name", ["digits-finetune", "runs/digits-finetune/recipe.json"])
+def test_runs_of_a_file_are_called_after_its_folder(name):
+    assert run_name(name) == "digits-finetune"
