@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.layers.block import EncoderBlock
+from keras_vit.layers.grid import check_grid, check_tokens
 
 # The row's block draws its seeds from the first ones, the column's from the next.
 SEEDS_PER_DIRECTION = 8
@@ -64,12 +65,7 @@ class AxialBlock(keras.layers.Layer):
 
     def build(self, input_shape):
         h, w = self.grid
-        tokens = self.prefix_tokens + h * w
-        if input_shape[1] != tokens:
-            raise ValueError(
-                f"A grid of {self.grid} patches and {self.prefix_tokens} prefix tokens make {tokens} tokens, but the "
-                f"input has {input_shape[1]}. Received input shape: {tuple(input_shape)}"
-            )
+        check_tokens(input_shape, self.grid, self.prefix_tokens)
         self.row.build((None, self.prefix_tokens + w, input_shape[2]))
         self.column.build((None, self.prefix_tokens + h, input_shape[2]))
 
@@ -127,14 +123,6 @@ class AxialBlock(keras.layers.Layer):
         # What both halves were given, with the defaults of what was left out; the row's seed is the block's.
         own = {"grid": self.grid, "prefix_tokens": self.prefix_tokens}
         return {**super().get_config(), **own, **self.row.config}
-
-
-def check_grid(grid):
-    """Returns (h, w) as a tuple; raises ValueError unless they are two positive whole numbers."""
-    is_pair = isinstance(grid, (tuple, list)) and len(grid) == 2
-    if not is_pair or not all(isinstance(side, int) and side > 0 for side in grid):
-        raise ValueError(f"`grid` must be two positive whole numbers, (rows, columns) of patches. Received: {grid!r}")
-    return tuple(grid)
 
 
 def line_places(grid, prefix_tokens, along_columns):

@@ -4,6 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.layers.grid import check_grid, check_tokens
+
 METHODS = ("corners", "half_pixel", "bicubic", "bicubic_antialias")
 
 
@@ -19,23 +21,18 @@ class PositionEmbedding(keras.layers.Layer):
         prefix_tokens: Tokens before the patches that have a row of their own: 1 with a class token, else 0.
 
     Raises:
-        ValueError: The input has another number of tokens than the table (when built).
+        ValueError: A grid that is not two positive whole numbers; an input with another number of tokens (when built).
     """
 
     def __init__(self, grid, prefix_tokens=0, **kwargs):
         super().__init__(**kwargs)
-        self.grid = tuple(grid)
+        self.grid = check_grid(grid)
         self.prefix_tokens = prefix_tokens
 
     def build(self, input_shape):
-        rows = self.prefix_tokens + self.grid[0] * self.grid[1]
-        if input_shape[1] != rows:
-            raise ValueError(
-                f"A position table for a grid of {self.grid} patches and {self.prefix_tokens} prefix tokens has {rows} "
-                f"rows, but the input has {input_shape[1]} tokens. Received input shape: {tuple(input_shape)}"
-            )
+        check_tokens(input_shape, self.grid, self.prefix_tokens)
         self.table = self.add_weight(
-            shape=(1, rows, input_shape[2]),
+            shape=(1, *input_shape[1:]),
             initializer=keras.initializers.RandomNormal(stddev=0.02),
             name="table",
         )

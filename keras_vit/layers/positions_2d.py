@@ -4,15 +4,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.layers.grid import check_grid, check_tokens
 
-def check_shape(input_shape, grid, prefix_tokens, divisor, kind):
-    """Raises a ValueError unless the tokens fit the grid and the width can be shared out among rows and columns."""
-    expected, width = prefix_tokens + grid[0] * grid[1], input_shape[2]
-    if input_shape[1] != expected:
-        raise ValueError(
-            f"Positions for a grid of {grid} patches and {prefix_tokens} prefix tokens need {expected} tokens. "
-            f"Received input shape: {tuple(input_shape)}"
-        )
+
+def check_width(width, divisor, kind):
+    """Raises a ValueError unless the width can be shared out among rows and columns."""
     if width % divisor:
         raise ValueError(
             f"{kind} positions need a width that is a multiple of {divisor}. Received: width={width}. "
@@ -33,17 +29,18 @@ class PositionEmbedding2D(keras.layers.Layer):
         prefix_tokens: Tokens before the patches.
 
     Raises:
-        ValueError: The width is odd, or the input has another number of tokens (when built).
+        ValueError: A grid that is not two positive whole numbers; an odd width, another number of tokens (when built).
     """
 
     def __init__(self, grid, prefix_tokens=0, **kwargs):
         super().__init__(**kwargs)
-        self.grid = tuple(grid)
+        self.grid = check_grid(grid)
         self.prefix_tokens = prefix_tokens
 
     def build(self, input_shape):
-        check_shape(input_shape, self.grid, self.prefix_tokens, 2, "Learned 2-D")
+        check_tokens(input_shape, self.grid, self.prefix_tokens)
         width = input_shape[2]
+        check_width(width, 2, "Learned 2-D")
         normal = keras.initializers.RandomNormal(stddev=0.02)
         self.columns = self.add_weight(shape=(self.grid[1], width // 2), initializer=normal, name="columns")
         self.rows = self.add_weight(shape=(self.grid[0], width // 2), initializer=normal, name="rows")
@@ -85,19 +82,21 @@ class SinCosPositions(keras.layers.Layer):
         prefix_tokens: Tokens before the patches.
 
     Raises:
-        ValueError: The width is not a multiple of 4, or the input has another number of tokens (when built).
+        ValueError: A grid that is not two positive whole numbers; a width that 4 does not divide, another number of
+            tokens (when built).
     """
 
     TEMPERATURE = 10_000.0
 
     def __init__(self, grid, prefix_tokens=0, **kwargs):
         super().__init__(**kwargs)
-        self.grid = tuple(grid)
+        self.grid = check_grid(grid)
         self.prefix_tokens = prefix_tokens
 
     def build(self, input_shape):
-        check_shape(input_shape, self.grid, self.prefix_tokens, 4, "Sine and cosine")
+        check_tokens(input_shape, self.grid, self.prefix_tokens)
         width = input_shape[2]
+        check_width(width, 4, "Sine and cosine")
         frequencies = self.TEMPERATURE ** -np.linspace(0.0, 1.0, width // 4)  # (D / 4,)
         y, x = (axis.reshape(-1, 1) * frequencies for axis in np.mgrid[: self.grid[0], : self.grid[1]])  # (h*w, D / 4)
         patches = np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], axis=1)  # (h*w, D)

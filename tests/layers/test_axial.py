@@ -158,15 +158,3 @@ def test_mixed_precision_computes_in_bfloat16_near_float32():
         assert keras.backend.standardize_dtype(result.dtype) == "bfloat16"
     np.testing.assert_allclose(np.asarray(outputs, "float32"), block(tokens), atol=0.3)
     np.testing.assert_allclose(np.sum(np.asarray(maps, "float32"), axis=-1), 1, atol=0.02)
-
-
-@pytest.mark.parametrize("grid", [4, (2,), (2, 0), (2.0, 3)])
-def test_grid_that_is_none(grid):
-    with pytest.raises(ValueError, match=r"\(rows, columns\) of patches. Received: "):
-        AxialBlock(grid, num_heads=K, mlp_dim=24)
-
-
-def test_tokens_that_do_not_fill_the_grid():
-    block = AxialBlock((H, W), 1, num_heads=K, mlp_dim=24)
-    with pytest.raises(ValueError, match=r"\(2, 3\) patches and 1 prefix tokens make 7 tokens, but the input has 8"):
-        block.build(X.shape)
