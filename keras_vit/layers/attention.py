@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.dropout import Dropout
-from keras_vit.layers.heads import check_heads, merge_heads, split_heads
+from keras_vit.layers.heads import check_heads, merge_heads, spec_with_attention, split_heads
 from keras_vit.layers.lean_attention import attend, project_heads, projected
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.relative_positions import RelativePositions
@@ -104,10 +104,14 @@ class SelfAttention(keras.layers.Layer):
         return (output, weights) if return_attention else output
 
     def _keeps_no_weights(self, training):
-        return self.relative is None and not (training and self.dropout.rate)
+        quantized = self.qkv.quantization_mode or self.out.quantization_mode
+        return self.relative is None and not quantized and not (training and self.dropout.rate)
 
     def compute_output_shape(self, input_shape):
         return input_shape
+
+    def compute_output_spec(self, tokens, training=None, return_attention=False):
+        return spec_with_attention(self, tokens, (self.num_heads,), return_attention)
 
     def get_config(self):
         return {**super().get_config(), **self.config}

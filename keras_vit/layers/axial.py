@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_vit.layers.block import EncoderBlock
 from keras_vit.layers.grid import check_grid, check_tokens
+from keras_vit.layers.heads import spec_with_attention
 
 # The row's block draws its seeds from the first ones, the column's from the next.
 SEEDS_PER_DIRECTION = 8
@@ -118,6 +119,9 @@ class AxialBlock(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
+
+    def compute_output_spec(self, tokens, training=None, return_attention=False):
+        return spec_with_attention(self, tokens, (self.row.attention.num_heads,), return_attention)
 
     def get_config(self):
         # What both halves were given, with the defaults of what was left out; the row's seed is the block's.

@@ -6,6 +6,7 @@ import keras
 
 from keras_vit.layers.attention import SelfAttention
 from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.heads import spec_with_attention
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp import Mlp
 from keras_vit.layers.norm import LayerNorm
@@ -136,6 +137,9 @@ class EncoderBlock(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
+
+    def compute_output_spec(self, tokens, training=None, return_attention=False):
+        return spec_with_attention(self, tokens, (self.attention.num_heads,), return_attention)
 
     def get_config(self):
         return {**super().get_config(), **self.config}

@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_vit.layers.axial import AxialBlock
 from keras_vit.layers.block import EncoderBlock
+from keras_vit.layers.heads import spec_with_attention
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.remat import remat_of_layers
 
@@ -112,6 +113,9 @@ class Encoder(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
+
+    def compute_output_spec(self, tokens, training=None, return_attention=False, positions=()):
+        return spec_with_attention(self, tokens, (self.config["depth"], self.config["num_heads"]), return_attention)
 
     def get_config(self):
         return {**super().get_config(), **self.config}

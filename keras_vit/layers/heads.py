@@ -1,5 +1,6 @@
 """Heads of attention, split and merged. B batch, N tokens, D width, K heads, d head width (D / K)."""
 
+import keras
 from keras import ops
 
 
@@ -23,3 +24,12 @@ def merge_heads(x):
     """(B, K, N, d) -> (B, N, D)."""
     x = ops.transpose(x, (0, 2, 1, 3))  # (B, N, K, d)
     return ops.reshape(x, (-1, x.shape[1], x.shape[2] * x.shape[3]))  # (B, N, D)
+
+
+def spec_with_attention(layer, tokens, heads, return_attention):
+    """What a layer gives for symbolic tokens (B, N, D): the same shape, and weights (B, *heads, N, N) if asked for."""
+    same = keras.KerasTensor(tokens.shape, layer.compute_dtype)
+    if not return_attention:
+        return same
+    batch, length, _ = tokens.shape
+    return same, keras.KerasTensor((batch, *heads, length, length), layer.compute_dtype)
