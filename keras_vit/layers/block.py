@@ -118,7 +118,9 @@ class EncoderBlock(keras.layers.Layer):
         return tokens + self.drop_mlp(branch, training=training), weights  # (B, N, D)
 
     def _attend(self, tokens, training, return_attention=False):
-        found = self.attention(self.norm_attention(tokens), training=training, return_attention=return_attention)
+        # Said to the norms, too: where a block is recomputed, Keras no longer knows that it is for training.
+        normed = self.norm_attention(tokens, training=training)  # (B, N, D)
+        found = self.attention(normed, training=training, return_attention=return_attention)
         branch, weights = found if return_attention else (found, None)
         branch = self.dropout(branch, training=training)
         if self.scale_attention is not None:
@@ -126,7 +128,7 @@ class EncoderBlock(keras.layers.Layer):
         return (branch, weights) if return_attention else branch
 
     def _think(self, tokens, training):
-        branch = self.mlp(self.norm_mlp(tokens), training=training)
+        branch = self.mlp(self.norm_mlp(tokens, training=training), training=training)
         return branch if self.scale_mlp is None else self.scale_mlp(branch)
 
     def _random_in_attention(self):

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
+from keras_vit.layers import norm
 from keras_vit.layers.remat import REMAT, remat_of_layers
 
 SIZES = {"image_size": 8, "patch_size": 4, "width": 12, "mlp_dim": 24, "num_heads": 3, "num_classes": 5}
@@ -60,6 +61,14 @@ def test_gradients_are_the_same_with_the_same_masks(remat, way):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
     assert states and len(states) == len(new_states)
     np.testing.assert_array_equal(states, new_states)
+
+
+@pytest.mark.parametrize("remat,norms", [(None, 2), ("mlp", 3), ("attention", 3), ("block", 4)])
+def test_recomputed_norms_have_the_gradient_of_training(monkeypatch, remat, norms):
+    calls, written = [], norm.trained_norm
+    monkeypatch.setattr(norm, "trained_norm", lambda *inputs: calls.append(1) or written(*inputs))
+    gradients(make(remat))
+    assert len(calls) == 2 * norms + 1  # of two blocks, and the last
 
 
 def test_masks_differ_from_call_to_call():
