@@ -35,8 +35,8 @@ class AxialAttention(keras.layers.Layer):
         epsilon: Of the group normalisations.
 
     Raises:
-        ValueError: An unknown axis; channels that 32 groups or heads of an even width do not divide, or an axis of
-            unknown length (when built).
+        ValueError: An unknown axis; channels that 32 groups or heads of an even width do not divide, or a map of
+            unknown height or width (when built).
     """
 
     def __init__(self, axis, num_heads=8, epsilon=1e-4, **kwargs):
@@ -53,10 +53,10 @@ class AxialAttention(keras.layers.Layer):
     def build(self, input_shape):
         length, channels = input_shape[1 + AXES.index(self.axis)], input_shape[3]
         check_channels(channels, self.num_heads)
-        if length is None:
+        if None in input_shape[1:3]:
             raise ValueError(
-                f"Axial attention along the {self.axis} has a table of relative positions, so this side of the map "
-                f"must be known when the layer is built. Received input shape: {tuple(input_shape)}"
+                "Axial attention has a table of relative positions along one side of the map and goes line by line "
+                f"along the other: both must be known when it is built. Received input shape: {tuple(input_shape)}"
             )
         kernel = keras.initializers.RandomNormal(stddev=1 / channels)
         dense = {"use_bias": False, "kernel_initializer": kernel, "dtype": self.dtype_policy}
@@ -125,5 +125,5 @@ def check_channels(channels, num_heads):
         step = int(np.lcm(GROUPS, 2 * max(num_heads, 1)))
         raise ValueError(
             f"Axial attention needs channels that are a multiple of {GROUPS} (groups of the normalisation) and of "
-            f"2 * num_heads. Received: {channels} channels, num_heads={num_heads}. Use a multiple of {step} channels."
+            f"2 * num_heads. Received: {channels:g} channels, num_heads={num_heads}. Use a multiple of {step} channels."
         )

@@ -1,6 +1,7 @@
 """Layer normalisation in the form that devices and quantizers take well."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_vit.layers.remat import named
@@ -16,10 +17,19 @@ class LayerNorm(keras.layers.LayerNormalization):
     gradient is written out, see `trained_norm`; the numbers are the same.
 
     Input: (..., D). Output: (..., D).
+
+    Raises:
+        ValueError: An `axis` that is not the last (when built).
     """
 
     def __init__(self, epsilon=1e-6, **kwargs):
         super().__init__(epsilon=epsilon, **kwargs)
+
+    def build(self, input_shape):
+        last = len(input_shape) - 1
+        if any(axis not in (-1, last) for axis in np.ravel(self.axis)):
+            raise ValueError(f"`LayerNorm` normalises the last axis: leave `axis` at -1. Received: axis={self.axis}")
+        super().build(input_shape)
 
     def call(self, inputs, training=None):
         if training and self.scale and self.center:

@@ -13,7 +13,7 @@ class ExtractPatches(keras.layers.Layer):
     Patches come row by row; within a patch the order is row, column, channel, so that a Dense layer whose kernel is the
     reshaped convolution kernel computes the same embeddings as `PatchEmbedding`.
 
-    Input: (B, H, W, C), any dtype. Output: (B, N, P * P * C), the same dtype.
+    Input: (B, H, W, C). Output: (B, N, P * P * C); floats in the layer's dtype (float32), integers as they are.
 
     Args:
         patch_size: Side of a patch in pixels, or (height, width).

@@ -150,12 +150,13 @@ class ResNetBackbone(keras.layers.Layer):
                 "`stages` must be the number of units in each stage, such as (3, 4, 6, 3), or () for the root only. "
                 f"Received: {stages!r}"
             )
-        filters = int(ROOT_FILTERS * width_factor)
+        filters = ROOT_FILTERS * width_factor
         if filters < GROUPS or filters % GROUPS:
             raise ValueError(
-                f"A ResNet of width_factor={width_factor} has {filters} filters in its root, which {GROUPS} groups do "
-                "not divide. Use a multiple of 0.5."
+                f"A ResNet of width_factor={width_factor} has {filters:g} filters in its root, which {GROUPS} groups "
+                "do not divide. Use a multiple of 0.5."
             )
+        filters = int(filters)
         self.stages = tuple(stages)
         self.width_factor = width_factor
         self.form = form

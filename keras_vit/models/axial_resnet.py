@@ -135,8 +135,8 @@ class AxialResNet(keras.Model):
             raise ValueError(
                 f"`stages` must be the number of units in each stage, such as (3, 4, 6, 3). Received: {stages!r}"
             )
+        check_channels(ROOT_WIDTH * width_factor, num_heads)
         width = int(ROOT_WIDTH * width_factor)
-        check_channels(width, num_heads)
         self.image_size = as_size(image_size)
         self.num_classes = num_classes
         self.preprocessing = Preprocessing.made(preprocessing, self.image_size)

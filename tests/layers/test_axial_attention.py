@@ -128,7 +128,8 @@ def test_embeddings_by_distance(length):
     "axis,shape,message",
     [
         ("depth", (None, H, W, C), "'height' or 'width'. Received: 'depth'"),
-        ("height", (None, None, W, C), "known when the layer is built"),
+        ("height", (None, None, W, C), "must be known when it is built"),
+        ("width", (None, None, W, C), "must be known when it is built"),
         ("height", (None, H, W, 48), "Received: 48 channels, num_heads=4. Use a multiple of 32"),
     ],
 )

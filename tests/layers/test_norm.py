@@ -1,5 +1,6 @@
 import keras
 import numpy as np
+import pytest
 
 from keras_vit.layers import LayerNorm
 
@@ -31,3 +32,11 @@ def test_without_scale_and_offset():
     layer = LayerNorm(scale=False, center=False)
     np.testing.assert_allclose(np.asarray(layer(x)).std(axis=-1), 1, atol=1e-4)
     assert not layer.weights
+
+
+def test_another_axis_than_the_last_is_refused():
+    x = np.random.default_rng(0).standard_normal((2, 3, 8)).astype("float32")
+    np.testing.assert_array_equal(LayerNorm(axis=2)(x), LayerNorm(axis=[-1])(x))
+    for axis in (1, [1, 2]):
+        with pytest.raises(ValueError, match="leave `axis` at -1. Received: axis="):
+            LayerNorm(axis=axis).build(x.shape)

@@ -163,7 +163,8 @@ def test_bad_arguments():
     cases = [
         ({"stages": (3, 0)}, r"such as \(3, 4, 6, 3\).*Received: \(3, 0\)"),
         ({"stages": 50}, "Received: 50"),
-        ({"width_factor": 0.7}, "width_factor=0.7 has 44 filters.*multiple of 0.5"),
+        ({"width_factor": 0.7}, "width_factor=0.7 has 44.8 filters.*multiple of 0.5"),
+        ({"width_factor": 0.51}, "width_factor=0.51 has 32.64 filters"),
         ({"form": "v2"}, "v1, timm, paper. Received: 'v2'"),
         ({"form": "paper", "pool_padding": "same"}, "zeros, edge. Received: 'same'"),
     ]

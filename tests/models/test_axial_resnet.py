@@ -134,6 +134,7 @@ def test_with_head_keeps_everything_but_the_head():
     "changes,message",
     [
         ({"width_factor": 0.25}, "16 channels, num_heads=8. Use a multiple of 32"),
+        ({"width_factor": 0.51}, "32.64 channels"),
         ({"num_heads": 5}, "32 channels, num_heads=5. Use a multiple of 160"),
         ({"stages": ()}, r"such as \(3, 4, 6, 3\). Received: \(\)"),
         ({"stages": (1, 0)}, r"Received: \(1, 0\)"),
