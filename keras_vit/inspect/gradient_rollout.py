@@ -22,7 +22,7 @@ def gradient_rollout(model, images, classes=None) -> np.ndarray:
         (B, H, W) float32 in [0, 1], bilinearly resized from the patch grid; all 0 where nothing speaks for the class.
 
     Raises:
-        ValueError: Another backend, no head, no pooling, or classes that the model does not have.
+        ValueError: Another backend, no head, no pooling, axial blocks, or classes that the model does not have.
     """
     if keras.backend.backend() != "tensorflow":
         raise ValueError(f"Gradients need the TensorFlow backend. Received: {keras.backend.backend()!r}")
@@ -31,6 +31,11 @@ def gradient_rollout(model, images, classes=None) -> np.ndarray:
     if model.arguments["pooling"] == "none":
         raise ValueError(
             f"{model.name} has logits for every token (pooling='none'), not for the picture: no one class."
+        )
+    if model.arguments["axial"]:
+        raise ValueError(
+            f"{model.name} attends along rows, then columns (axial=True): it has no attention of all tokens to take "
+            "gradients of. attention_rollout takes it."
         )
     weights, gradients = _attention_and_gradients(model, images, classes)
     joint = np.eye(weights[0].shape[-1])[None]

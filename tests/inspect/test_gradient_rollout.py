@@ -75,3 +75,8 @@ def test_a_model_without_head(toy, images):
 def test_a_model_that_does_not_pool(toy, images):
     with pytest.raises(ValueError, match="logits for every token"):
         gradient_rollout(toy(pooling="none"), images)
+
+
+def test_axial_blocks(toy, images):
+    with pytest.raises(ValueError, match="has no attention of all tokens to take gradients of"):
+        gradient_rollout(toy(axial=True), images)

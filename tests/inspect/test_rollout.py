@@ -68,3 +68,11 @@ def test_maps_have_the_pictures_size_and_range(trained_toy, changes):
     assert maps.shape == (2, *model.image_size)
     assert maps.min() >= 0 and maps.max() <= 1 + 1e-6
     assert maps.std() > 0.01
+
+
+def test_without_class_token_no_registers_row_is_read(trained_toy, images):
+    model = trained_toy(pooling="none", class_token=False, register_tokens=2)
+    expected = rollout(model.attention_maps(images), prefix_tokens=2, reads_patches=True)
+    found = keras_vit.attention_rollout(model, images).reshape(3, 4, 4, 4, 4).mean(axis=(2, 4))  # (B, h, w)
+    centres = keras_vit.inspect.rollout.over_pictures(expected, model).reshape(3, 4, 4, 4, 4).mean(axis=(2, 4))
+    np.testing.assert_allclose(found, centres, atol=1e-6)
