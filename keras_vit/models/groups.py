@@ -4,7 +4,7 @@ import re
 
 # Last parts of the names of weights that are not decayed, as in big_vision (kernels only) and timm: pass them to
 # `optimizer.exclude_from_weight_decay(var_names=NOT_DECAYED)` before the optimizer is built.
-NOT_DECAYED = ["bias", "gamma", "beta", "table", "rows", "columns", "prefix", "token", "probe"]
+NOT_DECAYED = ["bias", "gamma", "beta", "table", "rows", "columns", "prefix", "token", "probe", "relative"]
 
 
 def layer_groups(model) -> list[list]:
@@ -13,8 +13,13 @@ def layer_groups(model) -> list[list]:
     Returns:
         depth + 2 lists of variables: all before the encoder (ResNet, patches, tokens, positions); one list a block,
         with the positions that are added before it; last normalisation, pooling and heads.
+
+    Raises:
+        ValueError: The model is no VisionTransformer.
     """
-    depth = model.arguments["depth"]
+    depth = model.arguments.get("depth")
+    if depth is None:
+        raise ValueError(f"Expected a VisionTransformer. Received: {model.name}, a {type(model).__name__}")
     groups: list[list] = [[] for _ in range(depth + 2)]
     for variable in model.trainable_variables:
         name = variable.path.removeprefix(f"{model.path}/")
@@ -42,7 +47,7 @@ def layer_wise_factors(model, decay: float) -> dict[str, float]:
         Path of each trainable variable to its factor.
 
     Raises:
-        ValueError: The decay is out of range.
+        ValueError: The decay is out of range, or the model is no VisionTransformer.
     """
     if not 0.0 < decay <= 1.0:
         raise ValueError(f"`decay` must be above 0 and at most 1. Received: {decay}")

@@ -47,21 +47,26 @@ def test_factors_shrink_towards_the_input(toy):
     assert set(keras_vit.layer_wise_factors(model, 1.0).values()) == {1.0}
 
 
+def test_a_model_without_such_layers_is_refused():
+    with pytest.raises(ValueError, match="Expected a VisionTransformer. Received: small, a BiT"):
+        keras_vit.layer_groups(keras_vit.BiT(stages=(1,), width_factor=0.5, num_classes=0, name="small"))
+
+
 @pytest.mark.parametrize("decay", [0, 1.5, -1])
 def test_a_decay_out_of_range_is_refused(toy, decay):
     with pytest.raises(ValueError, match="at most 1. Received"):
         keras_vit.layer_wise_factors(toy(), decay)
 
 
-def test_only_kernels_decay(toy):
-    model = toy(
-        layer_scale=0.1, register_tokens=1, distillation=True, position_embedding="learned_2d", qk_norm=True, depth=1
-    )
-    optimizer = keras.optimizers.SGD(0.0, weight_decay=0.5)
+def test_position_tables_of_an_axial_resnet_do_not_decay():
+    model = keras_vit.AxialResNet(image_size=16, stages=(1,), width_factor=0.5, num_classes=2)
+    optimizer = keras.optimizers.SGD(1.0, weight_decay=0.5)
     optimizer.exclude_from_weight_decay(var_names=keras_vit.NOT_DECAYED)
-    optimizer.build(model.trainable_variables)
-    for variable in model.trainable_variables:
-        assert optimizer._use_weight_decay(variable) == variable.path.endswith("/kernel"), variable.path
+    table, kernel = model.units[0].attention_width.relative, model.units[0].conv1.kernel
+    before = [np.asarray(variable) for variable in (table, kernel)]
+    optimizer.apply([np.zeros(variable.shape, "float32") for variable in (table, kernel)], [table, kernel])
+    np.testing.assert_array_equal(table, before[0])
+    np.testing.assert_allclose(kernel, 0.5 * before[1], rtol=1e-6)
 
 
 def test_pooling_by_attention_decays_its_kernels_only(toy):
