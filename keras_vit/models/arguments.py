@@ -42,7 +42,10 @@ def check_arguments(given: dict):
         raise ValueError(f"`register_tokens` must be a whole number, 0 for none. Received: {registers!r}")
     kind, placement, pooling = given["position_embedding"], given["position_placement"], given["pooling"]
     exclusions = (
-        (pooling == "token" and not given["class_token"], "pooling='token' reads the class token: leave class_token out."),
+        (
+            pooling == "token" and not given["class_token"],
+            "pooling='token' reads the class token: leave class_token out.",
+        ),
         (given["distillation"] and pooling != "token", "distillation=True reads two tokens: use pooling='token'."),
         (
             given["distillation"] and (given["representation_size"] or given["norm_after_pooling"]),

@@ -19,8 +19,8 @@ def checked(images, image_size=None, remedy=""):
     if shape is None or len(shape) != 4:
         received = type(images).__name__ if shape is None else f"the shape {tuple(shape)}"
         raise ValueError(
-            f"Expected a batch of pictures, (B, H, W, 3). Received: {received}. Of one picture it is images[None], of a "
-            "list numpy.stack(images)."
+            f"Expected a batch of pictures, (B, H, W, 3). Received: {received}. Of one picture it is images[None], of "
+            "a list numpy.stack(images)."
         )
     dtype = keras.backend.standardize_dtype(images.dtype)
     if not keras.backend.is_float_dtype(dtype):
@@ -39,6 +39,6 @@ def checked(images, image_size=None, remedy=""):
 
 
 def output_spec(model, images):
-    """Shape and dtype of what a model makes of symbolic pictures: logits are float32, whatever the model computes in."""
+    """Shape and dtype of what a model makes of symbolic pictures: logits are float32 under mixed precision, too."""
     dtype = model.head.compute_dtype if model.head else model.compute_dtype
     return keras.KerasTensor(model.compute_output_shape(images.shape), dtype)

@@ -46,7 +46,8 @@ def test_fit_refuses_them_too():
     model = BUILDS["ViT"](num_classes=5)
     model.compile("sgd", "mse")
     spec = (tf.TensorSpec((None, None, None, 3)), tf.TensorSpec((None, 5)))
-    pairs = tf.data.Dataset.from_generator(lambda: [(np.zeros((2, 19, 19, 3)), np.zeros((2, 5)))], output_signature=spec)
+    pair = np.zeros((2, 19, 19, 3)), np.zeros((2, 5))
+    pairs = tf.data.Dataset.from_generator(lambda: [pair], output_signature=spec)
     with pytest.raises(tf.errors.InvalidArgumentError, match="requested shape has 1536"):
         model.fit(pairs, verbose=0, shuffle=False)
 
