@@ -36,7 +36,8 @@ def main():
     for name in arguments.models:
         model = keras_vit.load(name)
         options = Export(
-            model=name,
+            weights=name,
+            formats=tuple(FORMATS),
             dataset=arguments.dataset,
             check_images=arguments.images,
             calibration_images=arguments.calibration_images,

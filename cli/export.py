@@ -31,7 +31,7 @@ class Export:
     --target, fails the export, and nothing is kept, unless --keep-going. docs/export.md says which format is for what.
 
     Args:
-        model: File, folder or name: whatever `keras_vit.load` takes; or a .tflite file with --describe.
+        weights: File, folder or name: whatever `keras_vit.load` takes; or a .tflite file with --describe.
         output: Folder to write, which must not exist yet.
         formats: Of TFLite, or "saved-model", "onnx", "web": a page with a .tflite file of its own, in the first of
             "dynamic-int8" and "float16" that is asked for, else "dynamic-int8".
@@ -39,7 +39,7 @@ class Export:
             /path/<split>/<class>/<picture>. Formats "mixed-int8", "int8", "int16x8" need it.
         data_dir: Where prepared data sets are kept; by default TensorFlow Datasets' own place.
         calibration_split: Where the pictures that ranges are chosen by come from.
-        calibration_images: Their number, drawn with the seed from the first 5,000.
+        calibration_images: Their number, drawn with the seed from the first 5,000, for formats that need them.
         split: Of the check.
         check_images: At most so many of it, the first ones.
         signatures: What a .tflite file has. MediaPipe takes files with one only.
@@ -54,7 +54,7 @@ class Export:
         seed: Of the choice of calibration pictures.
     """
 
-    model: Annotated[str, tyro.conf.Positional]
+    weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
     output: Path | None = None
     formats: tuple[Format, ...] = ("float32", "dynamic-int8")
     dataset: str | None = None
@@ -78,18 +78,20 @@ class Export:
         if self.describe:
             from keras_vit.export import read_description
 
-            print(read_description(self.model))
+            print(read_description(self.weights))
             return 0
         self._check_request()
         from keras_vit import load
         from keras_vit_cli.export_data import ExportData
 
-        model = load(self.model)
+        model = load(self.weights)
+        if "web" in self.formats and not model.num_classes:
+            raise ValueError("A web page shows classes, and the model has no head: leave out web.")
         data = ExportData.read(self, model)
         if self.debug_layers:
             return self._debug(model, data)
         with fresh_folder(self.output) as folder:
-            failures = self._check(model, self._write(model, data, folder), data)
+            failures = self._check(model, folder, self._write(model, data, folder), data)
             if failures and not self.keep_going:
                 raise ValueError("; ".join(failures) + ". Nothing was kept; --keep-going keeps it all the same.")
         print("\n".join(failures) or f"\nWritten to {self.output.absolute()}")
@@ -147,7 +149,7 @@ class Export:
             files |= write_tflite(model, folder, kinds, data.calibration, **options, **words)
         return files
 
-    def _check(self, model, files, data) -> list[str]:
+    def _check(self, model, folder, files, data) -> list[str]:
         """Prints what was lost and what would leave accelerators; returns what fails."""
         from keras_vit.export import FORMATS, check_parity, parity_table
         from keras_vit.export.audit import audit
@@ -156,7 +158,7 @@ class Export:
         for name, path in files.items():
             if path.suffix == ".tflite" and self.target:
                 found = audit(path, self.target)
-                print(f"\n{found}")
+                print("\n" + str(found).replace(f"{folder}/", ""))  # whose name is another in the end
                 failures += [f"{name} would leave {target}" for target in self.target if found.fails(target)]
         classifiers = {
             name: path for name, path in files.items() if "classify" in self.signatures or name not in FORMATS

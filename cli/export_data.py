@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Calibration pictures are drawn from so many: more would have to be decoded for nothing.
+# Calibration pictures are drawn from so many: those of large data sets would all have to be read else.
 DRAWN_FROM = 5_000
 
 
@@ -13,7 +13,7 @@ class ExportData:
     """What a data set gives: arrays of pixels in [0, 255], of the model's size, float32; None without one.
 
     Args:
-        calibration: (n, H, W, 3).
+        calibration: (n, H, W, 3), if a format needs ranges.
         pixels, answers: Of the check, (n, H, W, 3) and class numbers (n,).
         labels: A name a class; None for a model without a head, unless a file was given.
     """
@@ -33,7 +33,8 @@ class ExportData:
         labels = _labels(options.labels)
         if options.dataset is None:
             return cls(labels=labels)
-        from keras_vit.recipes.data import class_names, open_dataset
+        from keras_vit.export.quantize import STATIC
+        from keras_vit.recipes.data import class_names, count_examples, open_dataset
         from keras_vit.recipes.recipe import Data
 
         dataset = open_dataset(Data(dataset=options.dataset, data_dir=options.data_dir))
@@ -44,24 +45,24 @@ class ExportData:
                 "this data first."
             )
         pixels, answers = _pictures(dataset, options.split, options.check_images, model.preprocessing)
-        calibration, _ = _pictures(dataset, options.calibration_split, DRAWN_FROM, model.preprocessing, lazily=True)
-        chosen = np.random.default_rng(options.seed).permutation(len(calibration))[: options.calibration_images]
-        calibration = _prepared([calibration[i] for i in sorted(chosen)], model.preprocessing)
+        calibration, split = None, options.calibration_split
+        if any(name in STATIC for name in options.formats):
+            total = min(DRAWN_FROM, count_examples(dataset, split))
+            numbers = np.random.default_rng(options.seed).permutation(total)[: options.calibration_images]
+            calibration, _ = _pictures(dataset, split, len(numbers), model.preprocessing, numbers)
         return cls(calibration, pixels, answers, labels or (names if model.num_classes else None))
 
 
-def _pictures(dataset, split, count, preprocessing, lazily=False):
-    """The first pictures of a split and their labels; `lazily`: as they were decoded."""
+def _pictures(dataset, split, count, preprocessing, numbers=None):
+    """The first pictures of a split, or of those with these numbers, and their labels."""
     from keras_vit.recipes.data import decoded_pictures
 
     pictures, answers = [], []
-    for some, labels in decoded_pictures(dataset, split, min(64, count)):
-        pictures += [*some] if lazily else [*_prepared(some, preprocessing)]
+    for some, labels in decoded_pictures(dataset, split, max(1, min(64, count)), numbers=numbers):
+        pictures += [*_prepared(some, preprocessing)]
         answers += [*labels]
         if len(pictures) >= count:
             break
-    if lazily:
-        return pictures[:count], answers[:count]
     return np.stack(pictures[:count]), np.array(answers[:count])
 
 

@@ -8,6 +8,9 @@ from scenes import encoded, scene
 
 import keras_vit
 from keras_vit.export import read_description
+from keras_vit.recipes.data import decoded_pictures
+from keras_vit_cli.export import Export
+from keras_vit_cli.export_data import ExportData
 from keras_vit_cli.main import main
 
 
@@ -37,7 +40,7 @@ def test_all_that_a_phone_a_server_and_a_page_need(model, tmp_path, capsys):
     assert main(["export", str(tmp_path / "out" / "model-int8.tflite"), "--describe"]) == 0
     described = capsys.readouterr().out
     assert "classify" in described and "uint8" in described
-    assert "\n| web |" in output and "web_model/model-dynamic-int8.tflite" in output  # compared and audited too
+    assert "\n| web |" in output and "\nweb_model/model-dynamic-int8.tflite: " in output  # compared and audited too
     described = read_description(tmp_path / "out" / "web_model" / "model-dynamic-int8.tflite")
     assert described.description.license == "CC0-1.0"
     page = json.loads((tmp_path / "out" / "web" / "demo.json").read_text())
@@ -67,6 +70,34 @@ def test_a_model_without_a_head_has_no_names_of_a_data_sets_classes(tmp_path, ca
     arguments = ["export", str(tmp_path / "model.keras"), "--output", str(tmp_path / "out"), "--dataset", "digits"]
     assert main([*arguments, "--formats", "saved-model", "--check-images", "1"]) == 0
     assert "Not compared with Keras: that needs --dataset, a model with a head" in capsys.readouterr().out
+
+
+def test_a_page_needs_classes(tmp_path, capsys):
+    sizes = {"image_size": 8, "patch_size": 4, "depth": 1, "width": 12, "mlp_dim": 12, "num_heads": 2}
+    keras_vit.VisionTransformer(**sizes, num_classes=0).save(tmp_path / "model.keras")
+    arguments = ["export", str(tmp_path / "model.keras"), "--output", str(tmp_path / "out"), "--formats", "web"]
+    assert main(arguments) == 1
+    assert "A web page shows classes, and the model has no head: leave out web." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("formats,splits", [(("float32",), ["test"]), (("float32", "int8"), ["test", "train"])])
+def test_only_the_pictures_that_are_needed_are_decoded(model, data_dir, monkeypatch, formats, splits):
+    asked = []
+
+    def decoded(dataset, split, batch_size, numbers=None):
+        asked.append((split, numbers))
+        return decoded_pictures(dataset, split, batch_size, numbers=numbers)
+
+    monkeypatch.setattr("keras_vit.recipes.data.decoded_pictures", decoded)
+    monkeypatch.setattr("keras_vit_cli.export_data.DRAWN_FROM", 100)
+    options = Export(model, None, formats, "digits", data_dir, calibration_images=20, check_images=5)
+    data = ExportData.read(options, keras_vit.load(model))
+    assert [split for split, _ in asked] == splits and len(data.pixels) == 5
+    if "int8" in formats:
+        numbers = asked[1][1]
+        assert len(set(numbers)) == 20 and max(numbers) < 100 and data.calibration.shape == (20, 8, 8, 3)
+    else:
+        assert data.calibration is None
 
 
 def test_what_each_part_costs(model, capsys):
