@@ -23,8 +23,10 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, *
 
     Args:
         weights: A file (.npz, .safetensors, .keras, .weights.h5), a folder with model.safetensors and config.json, the
-            folder of a finished run, whose model.keras is taken, "hf:owner/name" on the Hugging Face hub, or a
-            published name such as "vit/imagenet21k/ViT-B_16", see `keras_vit.weights.published_names()`.
+            folder of a finished run, whose model.keras is taken, "hf:owner/name" on the Hugging Face hub, a published
+            name such as "vit/imagenet21k/ViT-B_16", see `keras_vit.weights.published_names()`, or a model of KerasHub
+            or tf-models-official in memory. A .weights.h5 of `save_weights` of our models tells its head only: the
+            arguments must say all else, and `image_size` be the file's (224 if left out).
         num_classes: By default those of the file. Another number gives a new head of zeros, and drops the file's hidden
             tanh layer, as the paper does for fine-tuning. 0 for no head.
         weights_image_size: Picture size that the file was trained at, needed only if its grid of positions is not
@@ -47,7 +49,14 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, *
     if str(weights).endswith(".keras"):
         return _load_keras(weights, num_classes, resample, arguments)
     if str(weights).endswith(".weights.h5") and _is_own(weights):
+        if resample is not None or weights_image_size is not None:
+            raise ValueError(f"{weights} is loaded at its own image_size: take model.resized(size, method) then.")
         return _load_own(weights, num_classes, arguments)
+    return _load_checkpoint(weights, num_classes, weights_image_size, resample, arguments)
+
+
+def _load_checkpoint(weights, num_classes, weights_image_size, resample, arguments):
+    """A model of what the checkpoint tells about itself, changed by the arguments."""
     from keras_vit.weights import load_weights, open_checkpoint
 
     checkpoint = open_checkpoint(weights, weights_image_size)
@@ -138,7 +147,7 @@ def _is_own(path):
 
 
 def _load_own(weights, num_classes, arguments):
-    """Weights alone do not say which model they are of: the arguments must."""
+    """Weights alone do not say which model they are of, but for its head: the arguments must."""
     kind = BiT if "stages" in arguments else VisionTransformer
     if kind is VisionTransformer:
         if "depth" not in arguments:
@@ -148,9 +157,22 @@ def _load_own(weights, num_classes, arguments):
                 "model.save('name.keras')."
             )
         arguments.setdefault("image_size", 224)
-    model = kind(**{**arguments, "num_classes": 1000 if num_classes is None else num_classes})
-    model.load_weights(weights)
-    return model
+    model = kind(**{**arguments, "num_classes": _classes_of_own(weights)})
+    try:
+        model.load_weights(weights)
+    except ValueError as error:  # of Keras, which names a layer
+        raise ValueError(
+            f"{weights} holds other weights than a {kind.__name__} of {arguments}. If only image_size differs, load it "
+            f"at its own and take model.resized(size). {error}"
+        ) from error
+    return model if num_classes in (None, model.num_classes) else model.with_head(num_classes)
+
+
+def _classes_of_own(path):
+    import h5py
+
+    with h5py.File(path) as file:
+        return file["head/vars/0"].shape[1] if "head/vars/0" in file else 0
 
 
 def _with_arguments(model, weights, arguments):

@@ -171,6 +171,26 @@ def test_weights_that_save_weights_wrote_load_under_a_named_model(tmp_path):
     np.testing.assert_array_equal(again.features(images), bit.features(images))
 
 
+def test_weights_that_save_weights_wrote_tell_their_head_and_nothing_else(trained_toy, images, tmp_path):
+    file, shape = tmp_path / "own.weights.h5", {"depth": 1, "width": 12, "mlp_dim": 24, "num_heads": 3, "patch_size": 4}
+    model = trained_toy(depth=1, image_size=16)
+    model.save_weights(file)
+    features = np.asarray(model.features(images))
+    np.testing.assert_array_equal(keras_vit.load(file, image_size=16, **shape)(images), model(images))
+    np.testing.assert_array_equal(keras_vit.load(file, image_size=16, num_classes=0, **shape)(images), features)
+    other = keras_vit.load(file, image_size=16, num_classes=9, name="mine", **shape)
+    assert other.num_classes == 9 and other.name == "mine" and not np.any(other.head.kernel)
+    np.testing.assert_array_equal(other.features(images), features)
+    with pytest.raises(ValueError, match=r"load it at its own and take model.resized\(size\)"):
+        keras_vit.load(file, image_size=32, **shape)
+    for ignored in ({"resample": "bicubic"}, {"weights_image_size": 16}):
+        with pytest.raises(ValueError, match=r"take model.resized\(size, method\) then"):
+            keras_vit.load(file, image_size=16, **ignored, **shape)
+    headless = model.with_head(0)
+    headless.save_weights(file)
+    assert keras_vit.load(file, image_size=16, **shape).num_classes == 0
+
+
 def test_the_folder_of_a_run_is_its_model(trained_toy, tmp_path):
     model = trained_toy(num_classes=4)
     model.save(tmp_path / "model.keras")
