@@ -1,11 +1,6 @@
 import json
-import os
 import socket
-import subprocess
-import sys
 
-import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -91,56 +86,3 @@ def test_a_tpu_is_initialised_once(monkeypatch):
     monkeypatch.setattr(tf.distribute, "TPUStrategy", lambda resolver: object())
     assert choose_strategy("auto") is choose_strategy("tpu")
     assert connected == ["local"]
-
-
-WORKER = """
-import sys
-
-import numpy as np
-
-from keras_vit.recipes.strategy import choose_strategy
-
-strategy = choose_strategy("auto")
-sys.path.insert(0, {folder!r})
-from test_strategy import fitted
-
-weights, loss, accuracy = fitted(strategy)
-assert choose_strategy("multi-worker") is strategy
-np.savez(sys.argv[1], *weights, loss=loss, accuracy=accuracy, replicas=strategy.num_replicas_in_sync)
-"""
-
-
-def fitted(strategy):
-    """Weights of a linear model after three steps of 4 examples, their mean loss and an accuracy."""
-    keras.utils.set_random_seed(0)
-    with strategy.scope():
-        model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
-        model.compile(
-            keras.optimizers.SGD(0.1),
-            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
-        )
-    features = np.random.default_rng(0).normal(size=(12, 5)).astype("float32")
-    batches = tf.data.Dataset.from_tensor_slices((features, np.arange(12) % 3)).batch(4, drop_remainder=True)
-    loss = model.fit(batches, shuffle=False, verbose=0).history["loss"][0]
-    accuracy = model.evaluate(batches, verbose=0, return_dict=True)["accuracy"]
-    return [weight.numpy() for weight in model.weights], loss, accuracy
-
-
-def test_two_workers_compute_what_one_device_does(tmp_path):
-    config = workers(2, 0)
-    code, running = WORKER.format(folder=os.path.dirname(__file__)), []
-    for index in range(2):
-        config["task"]["index"] = index
-        environment = {**os.environ, "TF_CONFIG": json.dumps(config)}
-        command = [sys.executable, "-c", code, str(tmp_path / f"{index}.npz")]
-        running.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
-    weights, loss, accuracy = fitted(tf.distribute.get_strategy())
-    for index, worker in enumerate(running):
-        _, errors = worker.communicate(timeout=300)
-        assert worker.returncode == 0, errors[-3000:]
-        with np.load(tmp_path / f"{index}.npz") as found:
-            assert found["replicas"] == 2
-            np.testing.assert_allclose([found["loss"], found["accuracy"]], [loss, accuracy], atol=1e-5)
-            for i, weight in enumerate(weights):
-                np.testing.assert_allclose(found[f"arr_{i}"], weight, atol=1e-5)

@@ -67,8 +67,8 @@ def stopper(model, step):
 
 def main(data_dir, folder, out, stop_at):
     """One worker: TF_CONFIG says which."""
-    strategy = choose_strategy("multi-worker")
-    assert strategy.num_replicas_in_sync == 2
+    strategy = choose_strategy("auto")
+    assert choose_strategy("multi-worker") is strategy and strategy.num_replicas_in_sync == 2
     np.savez(out, *train(strategy, data_dir, folder, int(stop_at)))
 
 
