@@ -8,11 +8,6 @@ from keras_vit.recipes.probe import knn, linear_probe
 from keras_vit_cli.main import main
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
-
-
 @pytest.fixture(scope="module")
 def digits():
     pixels, labels = load_digits(return_X_y=True)
