@@ -107,12 +107,6 @@ def test_resized_takes_other_pictures_and_back(trained_toy, images):
     assert not np.allclose(bicubic.positions.table, expected)
 
 
-def test_every_weight_of_a_copy_is_equal(trained_toy):
-    model = trained_toy()
-    for ours, theirs in zip(model.weights, model.resized(16).weights):
-        np.testing.assert_array_equal(ours, theirs)
-
-
 def test_pictures_of_another_size_are_refused_with_the_remedy(toy):
     with pytest.raises(ValueError, match=r"Received: \(32, 16\).*model.resized\(\(32, 16\)\)"):
         toy()(np.zeros((1, 32, 16, 3), "float32"))

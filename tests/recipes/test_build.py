@@ -1,4 +1,3 @@
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -113,11 +112,3 @@ def test_sizes_are_checked_without_building():
     check_size(Architecture("BiT-R50x1"), Data(image_size=225))
     with pytest.raises(ValueError, match="cannot be cut into patches"):
         check_size(Architecture("H/14"), Data(image_size=225))
-
-
-def test_a_model_is_an_ordinary_keras_model(tmp_path):
-    model = build_model(TOY, DATA, Run(), num_classes=2)
-    model.save(tmp_path / "model.keras")
-    images = np.random.default_rng(0).uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(loaded(images), model(images), atol=1e-6)
