@@ -1,4 +1,4 @@
-"""The core on Keras's JAX backend, in a process of its own: the same numbers as on TensorFlow."""
+"""The core on Keras's JAX backend, in a process of its own: the numbers of TensorFlow, and gradients."""
 
 import os
 import subprocess
@@ -8,43 +8,61 @@ import numpy as np
 
 from keras_vit import attention_rollout
 
-PLAIN = {"representation_size": 6, "dropout": 0.1, "stochastic_depth": 0.1}
 MODELS = {
-    "token": PLAIN,
-    "map": {**PLAIN, "pooling": "map"},
-    "sincos": {
+    "map": {"pooling": "map", "representation_size": 6, "dropout": 0.1, "stochastic_depth": 0.1},
+    "relative": {
+        "position_embedding": "relative",
         "register_tokens": 2,
-        "distillation": True,
-        "position_embedding": "sincos_2d",
-        "prefix_positions": False,
+        "pooling": "gap",
+        "norm_after_pooling": True,
         "layer_scale": 0.1,
         "qk_norm": True,
     },
-    "relative": {"register_tokens": 2, "position_embedding": "relative", "pooling": "gap", "norm_after_pooling": True},
-    "axial": {"axial": True, "position_embedding": "learned_2d", "position_placement": "every_layer"},
+    "axial": {
+        "axial": True,
+        "position_embedding": "learned_2d",
+        "position_placement": "every_layer",
+        "distillation": True,
+        "gelu": "erf",
+    },
 }
 CODE = """
 import sys
-import keras, numpy as np
+import jax, keras, numpy as np
 import keras_vit
+from keras_vit.layers import LayerNorm, Mlp
 assert keras.backend.backend() == "jax"
 assert "tensorflow" not in sys.modules
 folder, names = sys.argv[1], sys.argv[2:]
 images = np.load(f"{folder}/images.npy")
 for name in names:
     model = keras.saving.load_model(f"{folder}/{name}.keras")
-    np.savez(f"{folder}/{name}.npz", logits=model(images), attention=model.attention_maps(images))
-    if name == "token":
+    logits, attention = jax.jit(lambda images: (model(images), model.attention_maps(images)))(images)
+    np.savez(f"{folder}/{name}.npz", logits=logits, attention=attention)
+    if name == "map":
+        weights = [[v.value for v in kind] for kind in (model.trainable_variables, model.non_trainable_variables)]
+        training = jax.jit(lambda images: model.stateless_call(*weights, images, training=True)[0])(images)
         np.savez(
             f"{folder}/more.npz",
             rollout=keras_vit.attention_rollout(model, images),
             resized=model.resized((24, 8)).positions.table,
-            training=np.shape(model(images, training=True)),
+            training=training,
         )
+
+# Gradients that are written out, against those that JAX derives.
+x = np.random.default_rng(0).standard_normal((2, 5, 12)).astype("float32")
+for layer in (LayerNorm(), Mlp(8)):
+    layer.build(x.shape)
+    weights = [np.random.default_rng(1).standard_normal(weight.shape).astype("float32") for weight in layer.weights]
+    def loss(weights, x, training):
+        return jax.numpy.sum(jax.numpy.sin(layer.stateless_call(weights, [], x, training=training)[0]))
+    gradient = jax.jit(jax.grad(loss, (0, 1)), static_argnums=2)
+    written, derived = (gradient(weights, x, training) for training in (True, False))
+    jax.tree.map(lambda *both: np.testing.assert_allclose(*both, rtol=1e-4, atol=1e-5), written, derived)
 """
 
 
-def test_forward_pass_equals_tensorflow(trained_toy, images, tmp_path):
+def test_forward_pass_equals_tensorflow_and_gradients_are_right(trained_toy, images, tmp_path):
     models = {name: trained_toy(**options) for name, options in MODELS.items()}
     for name, model in models.items():
         model.save(tmp_path / f"{name}.keras")
@@ -57,7 +75,7 @@ def test_forward_pass_equals_tensorflow(trained_toy, images, tmp_path):
         jax = np.load(tmp_path / f"{name}.npz")
         np.testing.assert_allclose(jax["logits"], model(images), atol=1e-5, err_msg=name)
         np.testing.assert_allclose(jax["attention"], model.attention_maps(images), atol=1e-5, err_msg=name)
-    more, model = np.load(tmp_path / "more.npz"), models["token"]
+    more, model = np.load(tmp_path / "more.npz"), models["map"]
     np.testing.assert_allclose(more["rollout"], attention_rollout(model, images), atol=1e-5)
     np.testing.assert_allclose(more["resized"], model.resized((24, 8)).positions.table, atol=1e-6)
-    assert tuple(more["training"]) == (3, 5)
+    assert more["training"].shape == (3, 5) and np.abs(more["training"] - model(images)).max() > 1e-3
