@@ -1,6 +1,7 @@
-"""Two logical CPUs for the tests of tf.distribute, seeds, and toy models. Nothing here reaches the network."""
+"""Two logical CPUs for the tests of tf.distribute, seeds, toy models, caches of their own, and no network."""
 
 import os
+import socket
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -11,11 +12,39 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
+from keras_vit.home import home
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 TOY = {"image_size": 16, "patch_size": 4, "depth": 2, "width": 12, "mlp_dim": 24, "num_heads": 3, "num_classes": 5}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_home(tmp_path_factory):
+    """Caches of the tests alone. Of the user's they have LiteRT.js, which `make web-runtime` downloads before."""
+    web, folder = home() / "web", tmp_path_factory.mktemp("home")
+    (folder / "keras_vit").mkdir()
+    if web.is_dir():
+        (folder / "keras_vit" / "web").symlink_to(web)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERAS_HOME", str(folder))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_network():
+    """Refuses connections of this process to other machines."""
+    connect = socket.socket.connect
+
+    def connect_here(self, address):
+        if self.family != socket.AF_UNIX and address[0] not in ("127.0.0.1", "::1", "localhost"):
+            raise ConnectionRefusedError(f"Tests must not need a network: {address}")
+        return connect(self, address)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "connect", connect_here)
+        yield
 
 
 @pytest.fixture(autouse=True)

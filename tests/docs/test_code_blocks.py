@@ -11,7 +11,7 @@ import subprocess
 import pytest
 import tyro
 from blocks import PAGES, ROOT, blocks_of, commands_of
-from toys import forget, former_run, prepare
+from toys import forget, former_run, prepare, save_weights
 
 from keras_vit_cli.main import main
 
@@ -35,9 +35,16 @@ def test_every_result_has_its_command():
     assert sections and all(re.search(r"^    .*python benchmarks/\w+\.py", text, re.MULTILINE) for text in sections)
 
 
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("weights")
+    save_weights(folder)
+    return folder
+
+
 @pytest.mark.parametrize("page", sorted({block.page for block in PYTHON}))
-def test_python_runs(page, tmp_path, data_dir, monkeypatch):
-    names = prepare(tmp_path, data_dir, monkeypatch)
+def test_python_runs(page, tmp_path, weights, data_dir, monkeypatch):
+    names = prepare(tmp_path, weights, data_dir, monkeypatch)
     for block in PYTHON:
         if block.page == page:
             # As many empty lines before it as on the page: a traceback then names the page's line.
@@ -76,8 +83,8 @@ def test_commands_are_understood(block, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("block", [block for block in SHELL if block.mark == "run"], ids=_names)
-def test_commands_run(block, tmp_path, data_dir, monkeypatch):
-    prepare(tmp_path, data_dir, monkeypatch)
+def test_commands_run(block, tmp_path, weights, data_dir, monkeypatch):
+    prepare(tmp_path, weights, data_dir, monkeypatch)
     for program, *words in commands_of(block.text):
         assert program == "keras-vit" and main(words) == 0, words
     forget()

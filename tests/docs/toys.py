@@ -1,6 +1,6 @@
 """What the pages take as given: weights, pictures, a trained run. All of it is small: their code runs in seconds."""
 
-import socket
+import shutil
 from dataclasses import replace
 
 import keras
@@ -16,15 +16,20 @@ from keras_vit.weights.cache import cache_path
 CLASSES = ("cat", "dog")
 
 
-def prepare(folder, data_dir, monkeypatch) -> dict:
-    """Fills the folder in which a page's code runs; returns the names that its code takes as given."""
+def prepare(folder, weights, data_dir, monkeypatch) -> dict:
+    """Fills the folder in which a page's code runs; returns the names that its code takes as given.
+
+    Args:
+        folder: An empty one.
+        weights: The folder of `save_weights`.
+        data_dir: Of TensorFlow Datasets.
+    """
     monkeypatch.chdir(folder)
     monkeypatch.setenv("KERAS_HOME", str(folder / "home"))
-    monkeypatch.setattr(socket.socket, "connect", _refuse)
     for name in ("fetch_web_runtime", "unpack_web_runtime"):  # LiteRT.js, whose own tests have it
         monkeypatch.setattr(f"keras_vit.export.web_demo.{name}", lambda *args: None)
     _pictures(folder)
-    _weights(folder, monkeypatch)
+    _weights(folder, weights, monkeypatch)
     _recipes(data_dir, monkeypatch)
     pets = _toy(num_classes=len(CLASSES))
     (folder / "runs" / "pets").mkdir(parents=True)
@@ -34,10 +39,6 @@ def prepare(folder, data_dir, monkeypatch) -> dict:
     x = pets.preprocess(pictures)
     y = pets.preprocess(np.random.default_rng(1).integers(0, 256, (5, 40, 50, 3), "uint8"))
     return {"pictures": pictures, "model": pets, "x": x, "y": y, "classes": [0, 1], "weights": pets.attention_maps(x)}
-
-
-def _refuse(self, address):
-    raise ConnectionError(f"The code of the pages must not need a network: {address}")
 
 
 def _toy(**arguments):
@@ -61,17 +62,23 @@ def _pictures(folder):
     Image.fromarray(random.integers(0, 256, (40, 50, 3), "uint8")).save(folder / "cat.jpg")
 
 
-def _weights(folder, monkeypatch):
-    """A toy under every name that the pages load: as a file, in the cache of downloads, and instead of the hub's."""
-    weights = _toy(num_classes=1000)
+def save_weights(folder):
+    """A toy with the head of ImageNet, as a file and as the hub's folder."""
+    toy = _toy(num_classes=1000)
+    keras_vit.weights.save(toy, folder / "toy.npz")
+    keras_vit.weights.save(toy, folder / "hub")
+
+
+def _weights(folder, weights, monkeypatch):
+    """The toy under every name that the pages load: as a file, in the cache of downloads, and instead of the hub's."""
     for path in (
         folder / "B_16.npz",
         cache_path("vit/imagenet21k/ViT-B_16"),
         cache_path("vit/imagenet21k+imagenet2012/ViT-B_16"),
     ):
-        keras_vit.weights.save(weights, path)
-    keras_vit.weights.save(weights, folder / "hub")
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **options: str(folder / "hub"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(weights / "toy.npz", path)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **options: str(weights / "hub"))
 
 
 def _recipes(data_dir, monkeypatch):
