@@ -20,7 +20,7 @@ def check_replaceable(folder: Path, mark: str | None = None):
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder.absolute()} is a file; choose another --output.")
     if folder.exists() and any(folder.iterdir()):
-        why = f" and holds no {mark} of a former run" if mark else ""
+        why = f", and it holds no {mark} of a former run" if mark else ""
         raise ValueError(f"{folder.absolute()} exists and is not empty{why}; choose another --output.")
 
 

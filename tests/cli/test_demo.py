@@ -119,7 +119,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path, environment):
 def test_a_wrong_folder_is_refused_at_once(tmp_path, environment):
     (tmp_path / "thesis.tex").write_text("x")
     done = subprocess.run([*COMMAND, "--output", str(tmp_path)], env=environment, capture_output=True, text=True)
-    assert done.returncode == 1 and "left alone" in done.stderr and "==" not in done.stdout
+    assert done.returncode == 1 and "holds no report.html of a former run" in done.stderr and "==" not in done.stdout
 
 
 def test_help_names_every_option(environment):
