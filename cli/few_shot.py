@@ -43,7 +43,8 @@ class FewShot:
         data = Data(
             dataset=self.dataset, train_split=self.train_split, test_split=self.test_split, data_dir=self.data_dir
         )
-        accuracies = few_shot.few_shot(load(self.weights), few_shot.FewShot(data, self.shots, self.seeds, self.l2))
+        recipe = few_shot.FewShot(data, self.shots, self.seeds, self.l2)
+        accuracies = few_shot.few_shot(load(self.weights), recipe, verbose=True)
         for shots, values in accuracies.items():
             spread = f" ± {np.std(values, ddof=1):.2%}" if len(values) > 1 else ""
             print(f"{shots:>3} a class: {np.mean(values):.2%}{spread}")

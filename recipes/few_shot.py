@@ -33,12 +33,13 @@ class FewShot:
     batch_size: int = 64
 
 
-def few_shot(model, recipe: FewShot) -> dict[int, list[float]]:
+def few_shot(model, recipe: FewShot, verbose: bool = False) -> dict[int, list[float]]:
     """Accuracy in [0, 1] by number of shots, one for each seed.
 
     Args:
         model: Anything with `features` and `preprocess`, as all models of keras_vit.
         recipe: What to evaluate on.
+        verbose: Show progress.
 
     Raises:
         ValueError: There are no shots or seeds, a class has fewer pictures than the most shots, a split is missing, or
@@ -55,8 +56,9 @@ def few_shot(model, recipe: FewShot) -> dict[int, list[float]]:
     chosen = {seed: choose_shots(labels, max(recipe.shots), classes, seed) for seed in recipe.seeds}
     needed = np.unique(np.concatenate([number.ravel() for number in chosen.values()]))
     # Without exception: the others would get each other's labels.
-    train, _ = features_of(model, builder, recipe.data.train_split, recipe.batch_size, needed, max_corrupt=0)
-    test, answers = features_of(model, builder, recipe.data.test_split, recipe.batch_size)
+    common = {"batch_size": recipe.batch_size, "verbose": verbose}
+    train, _ = features_of(model, builder, recipe.data.train_split, numbers=needed, max_corrupt=0, **common)
+    test, answers = features_of(model, builder, recipe.data.test_split, **common)
     place = {number: i for i, number in enumerate(needed)}
     accuracies = {}
     for shots in recipe.shots:
