@@ -114,8 +114,7 @@ def test_a_saved_model_keeps_its_loss(loss, logits, labels, tmp_path):
     assert keras.saving.load_model(tmp_path / "x.keras").loss.get_config() == loss.get_config()
 
 
-@pytest.mark.parametrize("loss", [Softmax(0.1), Sigmoid()], ids=["softmax", "sigmoid"])
-def test_two_replicas_have_the_gradients_of_one(loss):
+def test_two_replicas_have_the_gradients_of_one():
     random = np.random.default_rng(1)
     images, labels = random.normal(0, 1, (16, 5)).astype("float32"), random.integers(0, CLASSES, 16)
     devices = [device.name for device in tf.config.list_logical_devices("CPU")]
@@ -124,7 +123,7 @@ def test_two_replicas_have_the_gradients_of_one(loss):
     for strategy in (tf.distribute.get_strategy(), two):
         with strategy.scope():
             model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(CLASSES, kernel_initializer="ones")])
-            model.compile(keras.optimizers.SGD(0.5), loss)
+            model.compile(keras.optimizers.SGD(0.5), Softmax(0.1))
         batches = tf.data.Dataset.from_tensor_slices((images, labels)).batch(8, drop_remainder=True)
         history = model.fit(batches, epochs=2, shuffle=False, verbose=0).history["loss"]
         results.append((history, model.get_weights()))
