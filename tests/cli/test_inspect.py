@@ -18,7 +18,9 @@ from keras_vit.recipes.masked_patch import MaskedPatchModel
 from keras_vit.recipes.recipe import Architecture
 from keras_vit.recipes.recipe_file import write_recipe
 from keras_vit.recipes.results import run as run_recipe
+from keras_vit_cli.attention_data import AttentionData
 from keras_vit_cli.main import main
+from keras_vit_cli.picture_files import Pictures
 
 ROLLOUT, DISTANCE, POSITIONS, FILTERS, LAYERS, NEIGHBOURS, MASKED = (
     "Attention rollout",
@@ -142,18 +144,26 @@ def test_models_without_something_show_the_rest(run, trained_toy, changes, lacki
     assert levels.size == 2 * 3 * tokens**2
 
 
-def test_a_large_model_shows_fewer_pictures_then_fewer_layers(run, trained_toy, tmp_path):
+def test_a_large_model_shows_fewer_pictures_then_fewer_layers(trained_toy):
     model = trained_toy(depth=5)  # 17 * 17 * 3 bytes a layer, 5,780 letters of base64 a picture
-    for megabytes, pictures, layers in ((0.024, 4, 5), (0.0116, 2, 5), (0.0036, 1, 3), (1e-6, 1, 1)):
-        output = tmp_path / f"{megabytes}.html"
-        status, page, said, _ = run(model, "--pictures", 4, "--max-megabytes", megabytes, output=output)
-        assert status == 0 and len(page.data["pictures"]) == pictures
-        assert page.data["layers"] == {5: [1, 2, 3, 4, 5], 3: [1, 3, 5], 1: [5]}[layers]
-        assert (f"{pictures} of 4 pictures" in said) == (pictures < 4)
-        assert (f"{layers} of 5 layers" in said) == (layers < 5)
-        assert ("--max-megabytes makes room for more" in page.text) == (pictures < 4)
-        size = len(page.data["pictures"][0]["levels"])
-        assert size == -(-17 * 17 * 3 * layers // 3) * 4
+    pixels = np.zeros((4, 16, 16, 3), "uint8")
+    pictures = Pictures(["a", "b", "c", "d"], pixels / np.float32(127.5) - 1, pixels)
+    for megabytes, count, layers in (
+        (0.024, 4, [1, 2, 3, 4, 5]),
+        (0.0116, 2, [1, 2, 3, 4, 5]),
+        (0.0036, 1, [1, 3, 5]),
+        (1e-6, 1, [5]),
+    ):
+        data = AttentionData(model, pictures, megabytes)
+        settings = data.settings()
+        assert len(settings["pictures"]) == count == 4 - data.left_out and settings["layers"] == layers
+        assert len(settings["pictures"][0]["levels"]) == -(-17 * 17 * 3 * len(layers) // 3) * 4
+
+
+def test_what_a_page_leaves_out_is_said(run, trained_toy):
+    status, page, said, _ = run(trained_toy(depth=5), "--pictures", 4, "--max-megabytes", 0.0036)
+    assert status == 0 and "1 of 4 pictures" in said and "3 of 5 layers" in said
+    assert "--max-megabytes makes room for more" in page.text
 
 
 def test_one_picture_has_no_neighbours(run, trained_toy):

@@ -142,7 +142,7 @@ def test_keras_files_that_hold_no_model_of_ours(toy, tmp_path):
 
 @pytest.mark.parametrize("name", ["x.npz", "folder"])
 def test_reading_holds_little_more_than_the_weights(name, toy, tmp_path):
-    shape = {"depth": 12, "width": 96, "mlp_dim": 384}
+    shape = {"depth": 4, "width": 192, "mlp_dim": 768}
     save(toy(**shape), tmp_path / name)
     model, checkpoint = toy(**shape), open_checkpoint(tmp_path / name)
     weights = sum(4 * weight.size for weight in model.get_weights())
