@@ -75,6 +75,12 @@ def fed(model, pictures, tmp_path_factory):
     return np.array(client("embed", folder / "echo.tflite", *pictures), "float32").reshape(-1, *SIZE, 3)
 
 
+@pytest.fixture(scope="module")
+def classify(model, tmp_path_factory):
+    """Content of a float32 file with "classify" only, without metadata."""
+    return converted(model, {"classify": answers(model)["classify"]}, tmp_path_factory.mktemp("classify"))
+
+
 def assert_same_top_5(found, expected, tolerance):
     """`found`: [label, score] pairs, best first; `expected`: (num_classes,) probabilities in the labels' order."""
     by_label = dict(zip(ABOUT.labels, expected.tolist()))
@@ -95,14 +101,14 @@ def test_pictures_are_stretched_to_the_models_size(pictures, fed):
 
 
 @pytest.mark.parametrize("scaling", ["in the model", "by the client"])
-def test_classifier_says_what_keras_says(model, pictures, fed, tmp_path, scaling):
+def test_classifier_says_what_keras_says(model, classify, pictures, fed, tmp_path, scaling):
     """Pixels in [0, 255] as our files take them, or scaled by MediaPipe to [-1, 1] as the metadata asks."""
-    path, inside, about = tmp_path / "model.tflite", answers(model)["classify"], ABOUT
-    classify = inside
+    path, inside, about, content = tmp_path / "model.tflite", answers(model)["classify"], ABOUT, classify
     if scaling == "by the client":
         about = replace(ABOUT, mean=127.5, std=127.5)
-        classify = lambda images: {"probabilities": tf.nn.softmax(model(images, training=False))}  # noqa: E731
-    path.write_bytes(with_metadata(converted(model, {"classify": classify}, tmp_path / "saved_model"), about))
+        outside = {"classify": lambda images: {"probabilities": tf.nn.softmax(model(images, training=False))}}
+        content = converted(model, outside, tmp_path / "saved_model")
+    path.write_bytes(with_metadata(content, about))
     found = client("classify", path, *pictures)
     assert len({tuple(label for label, _ in top) for top in found}) > 3  # pictures that differ
     for file, pixels, top in zip(pictures, fed, found):
@@ -141,10 +147,9 @@ def test_embedder_gives_the_embedding_of_keras(model, pictures, fed, tmp_path):
     assert (np.diag(cosines) > 0.999).all() and (cosines.argmax(1) == np.arange(6)).all()
 
 
-def test_reader_of_mediapipe_finds_every_field(model, tmp_path):
+def test_reader_of_mediapipe_finds_every_field(classify, tmp_path):
     path = tmp_path / "model.tflite"
-    content = converted(model, {"classify": answers(model)["classify"]}, tmp_path / "saved_model")
-    path.write_bytes(with_metadata(content, replace(ABOUT, mean=(1, 2, 3), std=(4, 5, 6))))
+    path.write_bytes(with_metadata(classify, replace(ABOUT, mean=(1, 2, 3), std=(4, 5, 6))))
     found = client("metadata", path)
     texts = {"name": "ViT", "description": "Ten things.", "version": "1.0", "author": "Somebody"}
     assert found.items() >= {**texts, "license": "Apache-2.0", "minParserVersion": "1.0.0"}.items()
@@ -165,15 +170,14 @@ def test_reader_of_mediapipe_finds_every_field(model, tmp_path):
     assert (labels["name"], labels["type"]) == ("labels.txt", 2)  # TENSOR_AXIS_LABELS
 
 
-def test_objections_are_mediapipes(model, pictures, tmp_path):
+def test_objections_are_mediapipes(model, classify, pictures, tmp_path):
     """What `mediapipe_objection` warns of is refused, so the warning is needed."""
-    path, functions = tmp_path / "model.tflite", answers(model)
-    path.write_bytes(with_metadata(converted(model, functions, tmp_path / "two"), ABOUT))
+    path = tmp_path / "model.tflite"
+    path.write_bytes(with_metadata(converted(model, answers(model), tmp_path / "two"), ABOUT))
     assert "single subgraph" in client("classify", path, pictures[0], fails=True)
-    content = converted(model, {"classify": functions["classify"]}, tmp_path / "one")
-    path.write_bytes(with_metadata(content, replace(ABOUT, mean=(1, 2, 3), std=(4, 5, 6))))
+    path.write_bytes(with_metadata(classify, replace(ABOUT, mean=(1, 2, 3), std=(4, 5, 6))))
     assert "Per-channel image normalization" in client("classify", path, pictures[0], fails=True)
-    path.write_bytes(content)
+    path.write_bytes(classify)
     assert "NormalizationOptions" in client("classify", path, pictures[0], fails=True)
 
 

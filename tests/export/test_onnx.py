@@ -44,11 +44,9 @@ def check(model, path, output="logits", tolerance=1e-4):
     "changes",
     [
         {"dropout": 0.1},
-        {"pooling": "map", "gelu": "erf"},
         {"pooling": "gap", "register_tokens": 2, "image_size": (8, 16), "layer_scale": 0.1, "qk_norm": True},
-        {"distillation": True, "position_embedding": "relative", "depth": 1},
-        {"axial": True, "depth": 1},
-        {"image_size": 64, "patch_size": 32, "resnet_stages": (1, 1), "depth": 1},
+        {"distillation": True, "position_embedding": "relative", "gelu": "erf", "depth": 1},
+        {"pooling": "map", "axial": True, "image_size": 32, "patch_size": 16, "resnet_stages": (1,), "depth": 1},
     ],
 )
 def test_logits_are_keras(trained_toy, tmp_path, changes):
@@ -71,9 +69,8 @@ def test_models_without_a_head_give_features(trained_toy, tmp_path, pooling):
     check(model, write_onnx(model, tmp_path / "model.onnx"), "features")
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float16"])
-def test_other_precisions_are_written_in_float32(trained_toy, tmp_path, policy):
-    model = trained_toy(dtype=policy, depth=1)
+def test_mixed_precision_is_written_in_float32(trained_toy, tmp_path):
+    model = trained_toy(dtype="mixed_bfloat16", depth=1)
     session = check(model, write_onnx(model, tmp_path / "model.onnx"), tolerance=0.05)
     precise = trained_toy(depth=1)
     for ours, theirs in zip(precise.weights, model.weights):
@@ -86,13 +83,12 @@ def test_other_precisions_are_written_in_float32(trained_toy, tmp_path, policy):
 def test_metadata_and_a_second_writing(trained_toy, tmp_path):
     pictures = Preprocessing(16, resize="shortest", crop_fraction=0.875, mean=(0.4, 0.5, 0.6))
     model, path = trained_toy(preprocessing=pictures, depth=1), tmp_path / "new" / "model.onnx"
-    write_onnx(trained_toy(depth=1), path)
-    first = path.read_bytes()
+    path.parent.mkdir()
+    path.write_bytes(b"what was there")
     session = check(model, write_onnx(model, str(path), TOY_NAMES))
     metadata = session.get_modelmeta().custom_metadata_map
     assert Preprocessing(**json.loads(metadata["preprocessing"])) == pictures
     assert metadata["labels"].split("\n") == TOY_NAMES
-    assert path.read_bytes() != first
 
 
 def test_operations_that_onnx_lacks_are_refused(trained_toy, tmp_path, monkeypatch):

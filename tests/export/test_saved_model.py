@@ -13,6 +13,7 @@ from scenes import encoded, scene
 
 from keras_vit import AxialResNet, BiT, Preprocessing, VisionTransformer, attention_rollout
 from keras_vit.export import write_saved_model
+from keras_vit.export.labels import class_names
 from keras_vit.labels import imagenet_labels
 
 NAMES = ["tench", "great white shark", "crane", "crane", "jay, Pica"]
@@ -80,11 +81,9 @@ def test_signatures_give_what_keras_gives_for_any_batch(artefacts, classifier, p
 @pytest.mark.parametrize(
     "changes",
     [
-        {"pooling": "gap", "register_tokens": 2, "image_size": (8, 16)},
-        {"pooling": "map", "gelu": "erf"},
+        {"pooling": "gap", "register_tokens": 2, "image_size": (8, 16), "gelu": "erf"},
         {"distillation": True, "position_embedding": "relative", "depth": 1},
-        {"axial": True, "depth": 1},
-        {"image_size": 64, "patch_size": 32, "resnet_stages": (1, 1, 1, 1), "depth": 1},
+        {"pooling": "map", "axial": True, "image_size": 32, "patch_size": 16, "resnet_stages": (1,), "depth": 1},
     ],
 )
 def test_every_kind_of_transformer(trained_toy, tmp_path, changes):
@@ -164,15 +163,8 @@ def test_tensorflow_alone_loads_and_runs_it(trained_toy, tmp_path):
         assert set(found) == set(expected) | ours | {"labels"}
 
 
-def test_dropout_is_off(artefacts, pictures):
-    classify = load(artefacts["saved_model"])["classify"]
-    first, second = (classify(pictures[0][:5])["probabilities"] for _ in range(2))
-    np.testing.assert_array_equal(first, second)
-
-
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float16"])
-def test_other_precisions_give_float32(trained_toy, tmp_path, policy):
-    model = trained_toy(dtype=policy, depth=1)
+def test_mixed_precision_gives_float32(trained_toy, tmp_path):
+    model = trained_toy(dtype="mixed_bfloat16", depth=1)
     signatures, images = load(write_saved_model(model, tmp_path / "model")), noise(model)
     assert set(signatures) == CLASSIFIER
     for name in CLASSIFIER - {"serve_bytes"}:
@@ -187,7 +179,7 @@ def test_keras_takes_it_as_a_layer(classifier, artefacts, pictures):
     np.testing.assert_allclose(layer(pictures[0][:2])["logits"], classifier(pictures[0][:2]), atol=1e-5)
 
 
-def test_assets(toy, tmp_path):
+def test_assets(toy, tmp_path, artefacts):
     pictures = Preprocessing((16, 16), resize="shortest", crop_fraction=0.875, mean=(0.4, 0.5, 0.6))
     folder = write_saved_model(toy(preprocessing=pictures), tmp_path / "1", NAMES)
     for place in ("assets", "assets.extra"):
@@ -198,10 +190,11 @@ def test_assets(toy, tmp_path):
     assert loaded.labels.asset_path.numpy().decode() == str(moved / "assets" / "labels.txt")
     assert loaded.preprocessing.asset_path.numpy().decode() == str(moved / "assets" / "preprocessing.json")
 
-    folder = write_saved_model(toy(num_classes=1000), tmp_path / "imagenet", imagenet_labels(1000))
-    names = (folder / "assets" / "labels.txt").read_text("utf-8").splitlines()
-    assert names == [words for _, words in imagenet_labels(1000)]
-    assert not (write_saved_model(toy(), tmp_path / "nameless") / "assets" / "labels.txt").exists()
+    assert not (artefacts["saved_model"] / "assets" / "labels.txt").exists()  # written without labels
+
+
+def test_labels_may_be_those_of_imagenet():
+    assert class_names(imagenet_labels(1000), 1000) == [words for _, words in imagenet_labels(1000)]
 
 
 @pytest.mark.parametrize(
@@ -241,11 +234,10 @@ def test_a_bit_of_any_size_must_say_one(tmp_path):
     model = BiT(stages=(1,), width_factor=0.5, num_classes=5)
     with pytest.raises(ValueError, match=r"model.resized\(224\)"):
         write_saved_model(model, tmp_path / "model")
-    assert "classify" in load(write_saved_model(model.resized(32), tmp_path / "model"))
 
 
 def test_a_head_on_tokens_is_refused(toy, tmp_path):
-    with pytest.raises(ValueError, match=r"gives \(None, 17, 5\).*model.with_head\(0\)"):
+    with pytest.raises(ValueError, match=r"gives \(\w+, 17, 5\).*model.with_head\(0\)"):
         write_saved_model(toy(pooling="none"), tmp_path / "model")
 
 

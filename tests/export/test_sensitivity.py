@@ -19,6 +19,17 @@ def test_parts_have_the_ranges_of_the_file_that_is_written(toy, pixels, tmp_path
             np.testing.assert_array_equal([ranges[name]["min"], ranges[name]["max"]], [ends["min"], ends["max"]])
 
 
+def test_the_part_that_loses_most_comes_first(classifier, pixels):
+    """A hidden unit of large values that nothing reads: the others of its layer get steps too wide."""
+    spoiled = type(classifier).from_config(classifier.get_config())
+    spoiled.set_weights(classifier.get_weights())
+    mlp = spoiled.encoder.blocks[0].mlp
+    mlp.hidden.bias.assign(np.where(np.arange(64) == 5, 300.0, mlp.hidden.bias))
+    mlp.out.kernel.assign(np.where(np.arange(64)[:, None] == 5, 0.0, mlp.out.kernel))
+    first, second, *_ = part_costs(spoiled, "int8", pixels[:20], pixels)
+    assert first.part == "block_0/mlp" and 1 - first.cosine > 2 * (1 - second.cosine)
+
+
 def test_bad_requests_are_refused(toy, pixels):
     with pytest.raises(ValueError, match="in mixed-int8, int8, int16x8. Received: 'float16'"):
         part_costs(toy(), "float16", pixels, pixels)
