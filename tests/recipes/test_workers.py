@@ -86,7 +86,7 @@ def start_workers(tmp_path, *arguments):
         workers.append(
             subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         )
-    return [(worker.communicate(timeout=120)[0], worker.returncode) for worker in workers]
+    return [(worker.communicate(timeout=300)[0], worker.returncode) for worker in workers]
 
 
 def test_two_workers_are_stopped_resumed_and_end_as_one_process(tmp_path, data_dir):
