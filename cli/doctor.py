@@ -84,7 +84,8 @@ def look() -> Machine:
     versions, requirements = {}, {}
     for name in PACKAGES:
         try:
-            versions[name] = importlib.metadata.version(name) or "0"  # None: uninstalled by halves
+            # Of what was uninstalled by halves `version` gives None, warns, or will fail, as Python's version has it.
+            versions[name] = importlib.metadata.metadata(name).get("Version") or "0"
             requirements[name] = importlib.metadata.requires(name) or []
         except importlib.metadata.PackageNotFoundError:
             continue

@@ -174,3 +174,18 @@ def test_bad_arguments():
     for build in (lambda: ResNetRoot(32, "v2"), lambda: ResNetStage(1, 32, 1, "v2")):
         with pytest.raises(ValueError, match="Received: 'v2'"):
             build()
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        Bottleneck(8, 2, "timm"),
+        PreActivationBottleneck(8, 2),
+        ResNetRoot(32, "timm", "edge"),
+        ResNetStage(2, 32, 2, "timm"),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_parts_are_made_again_from_their_config(layer):
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
+    assert type(again) is type(layer) and again.get_config() == layer.get_config()

@@ -16,6 +16,7 @@ from keras_vit.recipes.losses import Softmax
 from keras_vit.recipes.recipe import Data, Distillation
 from keras_vit.recipes.strategy import choose_strategy
 from keras_vit.recipes.teacher import Teacher, load_teacher
+from keras_vit.weights import save
 
 DATA = Data(image_size=16)
 
@@ -181,9 +182,11 @@ def test_teachers_of_every_kind_give_logits(trained_toy, images, tmp_path):
     model = trained_toy(preprocessing=keras_vit.Preprocessing(16, mean=(0.4,) * 3, std=(0.2,) * 3))
     expected = np.array(Teacher(model, DATA)(images))
     model.save(tmp_path / "teacher.keras")
+    save(model, tmp_path / "folder")
     write_saved_model(model, tmp_path / "saved")
     probable = keras.Sequential([keras.Input((16, 16, 3)), model, keras.layers.Softmax()])
     np.testing.assert_allclose(load_teacher(tmp_path / "teacher.keras", DATA)(images), expected, atol=1e-5)
+    np.testing.assert_allclose(load_teacher(tmp_path / "folder", DATA)(images), expected, atol=1e-5)
     exported = load_teacher(tmp_path / "saved", DATA)
     assert exported.num_classes == 5 and exported.gives_probabilities
     # Logits up to a constant of each picture, which no softmax sees.
@@ -203,8 +206,16 @@ def test_a_saved_model_teaches_two_replicas(trained_toy, images, tmp_path):
     assert np.all(np.isfinite(history["loss"])) and history["loss"][1] < history["loss"][0]
 
 
+def test_the_loss_is_made_again_from_its_config():
+    loss = TeacherLoss("soft", 2.0)
+    again = keras.losses.deserialize(keras.losses.serialize(loss))
+    assert (again.distillation, again.temperature) == ("soft", 2.0)
+
+
 def test_what_does_not_fit_is_said_before_training(toy, tmp_path):
     teacher = Teacher(toy(), DATA)
+    with pytest.raises(ValueError, match=r"answers with logits or probabilities, \(B, C\). Received: \(2, 17, 5\)"):
+        Teacher(toy(pooling="none"), DATA)
     with pytest.raises(ValueError, match="The teacher knows 5 classes, the student 7"):
         DistillationModel(toy(num_classes=7, distillation=True), teacher)
     with pytest.raises(ValueError, match="no distillation head"):

@@ -1,5 +1,8 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.features import cache_folder, features_of
@@ -38,10 +41,16 @@ def test_features_are_the_models_in_order(model, digits):
 
 
 def _decoded(dataset, split):
-    import tensorflow as tf
-
     for _, picture, label in dataset.read(split).as_numpy_iterator():
         yield np.repeat(tf.io.decode_image(picture).numpy(), 3, axis=-1)[..., :3], label
+
+
+def test_pictures_without_labels_are_refused(model, digits):
+    def read(split):
+        return digits.read(split).map(lambda name, picture, label: (name, picture, -tf.ones_like(label)))
+
+    with pytest.raises(ValueError, match=r"Each picture of 'test\[:10\]' of digits needs one label"):
+        features_of(model, replace(digits, read=read), "test[:10]")
 
 
 def test_they_are_computed_once(model, digits, computed):

@@ -102,6 +102,12 @@ def test_an_epoch_has_the_steps_that_the_recipe_says(pretraining):
     assert len(history["loss"]) == 3 and model.optimizer.iterations == 25
 
 
+def test_the_end_of_a_run_that_is_no_whole_execution_goes_one_by_one(pretraining):
+    run = replace(pretraining.run, steps_per_execution=5)
+    model, _ = fit.pretrain(replace(pretraining, run=run, total_steps=7))
+    assert model.optimizer.iterations == 7
+
+
 def test_a_callback_may_end_a_run(pretraining):
     class Enough(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):

@@ -133,5 +133,7 @@ def test_splits_must_be_there_and_large_enough(recipe):
         check_data(replace(recipe, data=replace(recipe.data, labels_per_class=3)), dataset, 100)
     with pytest.raises(ValueError, match="No split 'dev'"):
         check_data(replace(recipe, data=replace(recipe.data, validation_split="dev")), dataset, 100)
+    with pytest.raises(ValueError, match=r"no pictures in validation\[:0\]"):
+        check_data(replace(recipe, data=replace(recipe.data, validation_split="validation[:0]")), dataset, 100)
     with pytest.raises(ValueError, match=r"'train\[:0\]' of digits has no pictures"):
         check_data(replace(recipe, data=replace(recipe.data, train_split="train[:0]")), dataset, 100)

@@ -11,6 +11,7 @@ from peers import heads
 
 import keras_vit
 from keras_vit.weights import open_checkpoint
+from keras_vit.weights.keras_peers import from_keras_hub
 
 CONVERTER = {"scale": [1 / 51] * 3, "offset": -2.5, "crop_to_aspect_ratio": False, "interpolation": "bicubic"}
 NAMES = {"layers/dense": "pre_logits", "layers/dense_1": "predictions"}
@@ -110,6 +111,12 @@ def test_object_of_keras_hub(trained_toy, images):
     loaded = keras_vit.load(peer)
     assert loaded.arguments["epsilon"] == 1e-5
     np.testing.assert_allclose(loaded(images), model(images), atol=1e-6)
+
+
+def test_a_preset_without_weights(tmp_path):
+    (tmp_path / "config.json").write_text('{"class_name": "ViTImageClassifier"}')
+    with pytest.raises(FileNotFoundError, match="has no model.weights.h5"):
+        from_keras_hub(tmp_path)
 
 
 def test_what_is_no_vision_transformer(toy, tmp_path):

@@ -3,6 +3,7 @@ import sys
 from dataclasses import replace
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.compiler.xla.service import hlo_pb2
@@ -111,10 +112,14 @@ def test_a_step_that_calls_the_host_is_not_compiled():
     assert "in sequential/host calls back to the host" in str(report).replace("sequential_1", "sequential")
 
 
-def test_sizes_of_data_sets_that_are_not_here():
+def test_sizes_of_data_sets_that_are_not_here(tmp_path):
     assert data_size(Data(dataset="imagenet2012")) == (1_000, 1_281_167)
     assert data_size(Data(dataset="vtab/cifar100")) == (100, 1_000)
     assert data_size(Data(dataset="digits")) == (10, SPLITS["train"])
+    for name in ("train/cats", "train/dogs"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "1.png").write_bytes(tf.io.encode_png(np.zeros((8, 8, 3), "uint8")).numpy())
+    assert data_size(Data(dataset=f"folder:{tmp_path}")) == (2, 2)
     with pytest.raises(ValueError, match="'food101' are not known here. Say --classes"):
         data_size(Data(dataset="food101"))
 
@@ -140,6 +145,14 @@ def test_steps_that_cannot_be_are_refused(changes, message):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     with pytest.raises(ValueError, match=message):
         preflight(model, "v5e:1", **{"batch": 8, **changes})
+
+
+def test_models_without_weights_or_a_size_are_refused():
+    with pytest.raises(ValueError, match="has no weights yet. Build it, or call it on a batch"):
+        preflight(keras.Sequential([keras.layers.Dense(2)]), "v5e:1", 8)
+    anywhere = keras.Sequential([keras.Input((None, None, 3)), keras.layers.GlobalAveragePooling2D()])
+    with pytest.raises(ValueError, match=r"one shape. .* takes \(None, None, 3\): make it for one size"):
+        preflight(anywhere, "v5e:1", 8)
 
 
 @pytest.mark.parametrize("error,times", [("INTERNAL: no space left", 2), ("RESOURCE_EXHAUSTED: HBM", 1)])
