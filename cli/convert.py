@@ -52,12 +52,9 @@ class Convert:
 
     def _check_request(self):
         """Raises ValueError or FileExistsError for what can be seen before anything is loaded."""
-        folder = self.output.is_dir() or not self.output.suffix
-        if not folder and self.output.suffix not in (".npz", ".safetensors", ".keras"):
-            raise ValueError(
-                f"Expected a name that ends in .npz, .safetensors or .keras, or a folder. Received: {self.output}"
-            )
-        file = self.output / "model.safetensors" if folder else self.output
+        from keras_vit.weights.write import main_file
+
+        file = main_file(self.output)
         if file.exists() and not self.overwrite:
             raise FileExistsError(f"{file.absolute()} exists already. Remove it, or give --overwrite.")
         if self.num_classes is not None and self.num_classes < 0:

@@ -5,12 +5,17 @@ Every published ViT but DeiT takes RGB pixels in [-1, 1] (google-research/vision
 
 from numbers import Integral
 
+import numpy as np
 from keras import ops
 
 
-def normalize(images):
-    """Maps uint8 pixels in [0, 255] to float32 in [-1, 1]: (x - 127.5) / 127.5. Any shape."""
-    return ops.cast(images, "float32") / 127.5 - 1.0
+def normalize(images, mean=0.5, std=0.5):
+    """Maps pixels in [0, 255] to float32, (x / 255 - mean) / std: by default in [-1, 1].
+
+    Any shape; `mean` and `std` are numbers, or one a channel.
+    """
+    mean, std = (np.asarray(values, "float32") for values in (mean, std))
+    return (ops.cast(images, "float32") / 255.0 - mean) / std
 
 
 def denormalize(images):

@@ -10,9 +10,10 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_vit.images import normalize
 from keras_vit.recipes.corruption import MASK, draw_corruption
 from keras_vit.recipes.patch_targets import output_shape, patch_targets
-from keras_vit.recipes.recipe import Data, MaskedPatch
+from keras_vit.recipes.recipe import MaskedPatch
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -115,13 +116,7 @@ def masked_patch_batches(
         # Of the whole batch, so that several hosts together compute what one does.
         corruption = draw_corruption(seed, parts * len(images), targets.shape[1], *shares)
         own = {name: value[part * len(images) :][: len(images)] for name, value in corruption._asdict().items()}
-        return {"images": scaled(images, recipe.data), **own}, tf.gather(
-            targets, own["corrupted"], axis=1, batch_dims=1
-        )
+        inputs = {"images": normalize(images, recipe.data.mean, recipe.data.std), **own}
+        return inputs, tf.gather(targets, own["corrupted"], axis=1, batch_dims=1)
 
     return pixels.enumerate(start_step).map(prepare, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
-
-
-def scaled(pixels, data: Data):
-    """Pixels (..., 3) in [0, 255] as the model sees them: in [0, 1], then by the mean and deviation of each channel."""
-    return (pixels / 255.0 - tf.constant(data.mean)) / tf.constant(data.std)

@@ -5,9 +5,10 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.images import normalize
 from keras_vit.layers import ExtractPatches
 from keras_vit.recipes.corruption import MASK, draw_corruption
-from keras_vit.recipes.masked_patch import MaskedPatchModel, scaled
+from keras_vit.recipes.masked_patch import MaskedPatchModel
 from keras_vit.recipes.patch_targets import color_of, patch_targets
 from keras_vit.recipes.recipe import MaskedPatch
 
@@ -35,7 +36,7 @@ def reconstruct(model: MaskedPatchModel, pixels, recipe: MaskedPatch, seed: int 
     shares = (recipe.corrupted_fraction, recipe.masked_share, recipe.replaced_share)
     corruption = draw_corruption((seed, 0), batch, patches, *shares)
     predictions = model(
-        {"images": scaled(tf.cast(pixels, tf.float32), recipe.data), **corruption._asdict()}, training=False
+        {"images": normalize(pixels, recipe.data.mean, recipe.data.std), **corruption._asdict()}, training=False
     )
     values = predictions if recipe.target == "pixels" else tf.argmax(predictions, axis=-1, output_type=tf.int32)
     targets = patch_targets(pixels, vit.patch_size, recipe.target)  # (B, N, ...)

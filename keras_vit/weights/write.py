@@ -35,11 +35,7 @@ def save(model, path, overwrite=False, card: str | None = None) -> list[Path]:
             preprocessing and, for a grid that is not square, the picture size from elsewhere.
         FileExistsError: There is such a file already.
     """
-    path = Path(path)
-    if path.suffix == "" or path.is_dir():
-        path = path / "model.safetensors"
-    if path.suffix not in (".npz", ".safetensors", ".keras"):
-        raise ValueError(f"Expected a name that ends in .npz, .safetensors or .keras, or a folder. Received: {path}")
+    path = main_file(path)
     if path.suffix == ".keras":
         contents = {path: model.save}
     elif "depth" not in getattr(model, "arguments", {}):
@@ -59,6 +55,16 @@ def save(model, path, overwrite=False, card: str | None = None) -> list[Path]:
         for file in contents:
             os.replace(Path(aside) / file.name, file)
     return list(contents)
+
+
+def main_file(path) -> Path:
+    """The file that holds the weights, of a path for `save`; raises ValueError if its format is unknown."""
+    path = Path(path)
+    if path.suffix == "" or path.is_dir():
+        path = path / "model.safetensors"
+    if path.suffix not in (".npz", ".safetensors", ".keras"):
+        raise ValueError(f"Expected a name that ends in .npz, .safetensors or .keras, or a folder. Received: {path}")
+    return path
 
 
 def _arrays(model, naming, prefix=lambda name: name) -> dict[str, np.ndarray]:
