@@ -1,25 +1,19 @@
 """Compiles the steps of a recipe or a model for a TPU that is not there."""
 
-import functools
 import math
-import re
 
 import keras
 
 from keras_vit.recipes.accumulation import check_parts
 from keras_vit.recipes.recipe import MaskedPatch
-from keras_vit.recipes.tpu import cache, compiler
+from keras_vit.recipes.tpu import compiler
 from keras_vit.recipes.tpu.chips import parse_topology
 from keras_vit.recipes.tpu.data_size import data_size
 from keras_vit.recipes.tpu.largest_batch import STEP, largest_batch
-from keras_vit.recipes.tpu.live_memory import fullest_moment, layer_of
-from keras_vit.recipes.tpu.process import compile_elsewhere
+from keras_vit.recipes.tpu.measure import measure
 from keras_vit.recipes.tpu.programs import ModelPrograms, RecipePrograms
-from keras_vit.recipes.tpu.report import Report, StepReport
+from keras_vit.recipes.tpu.report import Report
 from keras_vit.recipes.tpu.tiling import tiling_notes
-
-# Errors of the compiler that come again for the same program; others may be the machine's of that moment.
-LASTING = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "UNIMPLEMENTED")
 
 
 def preflight(
@@ -69,8 +63,7 @@ def preflight(
         programs = RecipePrograms(subject, classes, updates or 1_000_000, place.replicas)
         name, precision = f"{type(subject).__name__} {subject.architecture.variant}", subject.run.precision
     kinds = _kinds(kinds, programs)
-    measure = functools.partial(_measure, programs, place, say)
-    steps = tuple(measure(kind, batch) for kind in kinds)
+    steps = measure(programs, kinds, batch, place, say)
     notes = tiling_notes(getattr(programs.model, "vit", programs.model), batch)
     step = math.lcm(STEP, programs.parts)
     return Report(
@@ -81,7 +74,7 @@ def preflight(
         steps=steps,
         updates=updates if whole else None,
         notes=(*notes, *_cost_notes(subject, whole)),
-        largest={kind: largest_batch(functools.partial(measure, kind), step) for kind in kinds} if find_largest else {},
+        largest={kind: _largest(programs, kind, place, say, step) for kind in kinds} if find_largest else {},
     )
 
 
@@ -129,40 +122,5 @@ def _sizes(recipe, classes, pictures):
     return classes, pictures and round(recipe.total_epochs * pictures / recipe.data.batch_size)
 
 
-def _measure(programs, place, say, kind, batch) -> StepReport:
-    say(f"tracing the {kind} step of {batch} pictures a device")
-    program = programs.lower(kind, batch)
-    # An evaluation exchanges nothing between devices.
-    replicas = place.replicas if kind == "training" else 1
-    common = {"kind": kind, "batch": batch, "limit": place.chip.memory, "peak": place.chip.peak}
-    common["bandwidth"] = place.chip.bandwidth
-    if program.problems:
-        return StepReport(**common, problems=program.problems)
-    key = cache.key_of(program.hlo, place.name, replicas, compiler.check_versions())
-    answer = cache.read(key)
-    if answer is None:
-        answer = compile_elsewhere(program.hlo, place.name, replicas, say)
-        schedule = answer.pop("schedule")
-        if schedule:
-            answer["layers"] = fullest_moment(schedule)[1]
-        if "error" not in answer or any(kind in answer["error"] for kind in LASTING):
-            cache.write(key, answer)
-    else:
-        answer |= {"seconds": 0.0}
-    taken = {"seconds": answer["seconds"], "compiler_memory": answer["peak_memory"]}
-    if "error" in answer:
-        return StepReport(**common, **taken, problems=(_reason(answer["error"]),))
-    layers = tuple((layer, size) for layer, size in answer["layers"])
-    figures = {name: answer[name] for name in ("memory", "flops", "bytes")}
-    return StepReport(**common, **taken, **figures, layers=layers)
-
-
-def _reason(error):
-    """The compiler's words without what is for its own developers, the layer if they name one, and what helps."""
-    words = error.partition("\n")[0].partition("HLO module:")[0].strip()
-    layers = [layer_of(name) for name in re.findall(r'op_name="([^"]+)"', error)]
-    if any(layers):
-        words += f" It is about {', '.join(dict.fromkeys(filter(None, layers)))}."
-    if "RESOURCE_EXHAUSTED" in words:
-        words += " Take fewer pictures a device (--largest-batch says how many), or run.remat='block' for a ViT."
-    return words
+def _largest(programs, kind, place, say, step):
+    return largest_batch(lambda batch: measure(programs, (kind,), batch, place, say)[0], step)

@@ -1,5 +1,6 @@
 """The compiler in a process of its own: its environment, its memory and its crashes stay there."""
 
+import functools
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 from keras_vit.recipes.tpu import compiler
@@ -24,54 +26,64 @@ ENVIRONMENT = {
 NOT_INHERITED = ("TPU_NAME", "TPU_LIBRARY_PATH", "TPU_LOAD_LIBRARY", "XLA_FLAGS", "LIBTPU_INIT_ARGS")
 
 
-def compile_elsewhere(hlo: bytes, topology: str, replicas: int, say=lambda text: None) -> dict:
-    """`compiler.compile_program` in another process; "peak_memory" and "seconds" are what that took.
+@contextmanager
+def compiling(hlo: bytes, topology: str, replicas: int):
+    """`compiler.compile_program` at work in another process, which does not outlive the `with` block.
 
-    Args:
-        say: Is told every few seconds how long it has taken.
+    Yields:
+        A function that waits for the answer, with what that took as "peak_memory" and "seconds". It tells `say`, its
+        argument, every few seconds how long it has been. Raises ValueError: the topology is unknown to libtpu.
+        ChildProcessError: the compiler crashed, and the message ends with what it said, or the system killed it.
 
     Raises:
-        ValueError: The topology is unknown to libtpu.
         ImportError: jax or libtpu is missing, or of another version.
-        ChildProcessError: The compiler crashed, and the message ends with what it said, or the system killed it.
     """
     compiler.check_versions()
-    started = time.monotonic()
+    environment = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED} | ENVIRONMENT
     with tempfile.TemporaryDirectory(prefix="keras_vit-preflight-") as folder:
         folder = Path(folder)
         (folder / "program.hlo").write_bytes(hlo)
         (folder / "job.json").write_text(json.dumps({"topology": topology, "replicas": replicas}))
-        with open(folder / "errors.txt", "w+") as errors:
-            _run(folder, errors, lambda: say(f"compiling for {topology}, {time.monotonic() - started:.0f} s"))
-        result = json.loads((folder / "result.json").read_text())
-        result["schedule"] = (folder / "schedule.txt").read_text()
-    return {**result, "seconds": time.monotonic() - started}
+        # -P: the files beside compiler.py are no modules of its own.
+        command = [sys.executable, "-P", compiler.__file__, str(folder)]
+        with open(folder / "errors.txt", "w") as errors:
+            process = subprocess.Popen(command, env=environment, stdout=errors, stderr=errors, start_new_session=True)
+        try:
+            yield functools.partial(_answer, process, folder, topology)
+        finally:
+            if process.poll() is None:  # Ctrl-C, too: nothing is left running
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
-def _run(folder, errors, tick):
-    environment = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED} | ENVIRONMENT
-    # -P: the files beside compiler.py are no modules of its own.
-    command = [sys.executable, "-P", compiler.__file__, str(folder)]
-    process = subprocess.Popen(command, env=environment, stdout=errors, stderr=errors, start_new_session=True)
-    try:
-        while True:
-            try:
-                status = process.wait(timeout=2)
-                break
-            except subprocess.TimeoutExpired:
-                tick()
-    except BaseException:  # Ctrl-C, too: nothing is left running
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        raise
+def compile_elsewhere(hlo: bytes, topology: str, replicas: int, say=lambda text: None) -> dict:
+    """The answer of `compiling`, waited for."""
+    with compiling(hlo, topology, replicas) as answer:
+        return answer(say)
+
+
+def _answer(process, folder, topology, say):
+    started = (folder / "job.json").stat().st_mtime
+    while True:
+        try:
+            status = process.wait(timeout=2)
+            break
+        except subprocess.TimeoutExpired:
+            say(f"compiling for {topology}, {time.time() - started:.0f} s")
+    if status:
+        raise _failure(status, (folder / "errors.txt").read_text().strip())
+    result = json.loads((folder / "result.json").read_text())
+    result["schedule"] = (folder / "schedule.txt").read_text()
+    # It may have ended long before it was waited for.
+    return {**result, "seconds": (folder / "result.json").stat().st_mtime - started}
+
+
+def _failure(status, said):
     if status == -signal.SIGKILL:
-        raise ChildProcessError(
+        return ChildProcessError(
             "The TPU's compiler was killed, most likely because this machine has no memory left. Close other programs, "
             "or compile on a machine with more."
         )
-    if status:
-        errors.seek(0)
-        said = errors.read().strip()
-        if status == 1 and said.splitlines()[-1:] and "libtpu has no topology" in said:
-            raise ValueError(said.splitlines()[-1])
-        raise ChildProcessError(f"The TPU's compiler ended with status {status}. Its last words:\n{said[-2000:]}")
+    if status == 1 and "libtpu has no topology" in (said.splitlines() or [""])[-1]:
+        return ValueError(said.splitlines()[-1])
+    return ChildProcessError(f"The TPU's compiler ended with status {status}. Its last words:\n{said[-2000:]}")

@@ -1,5 +1,6 @@
 import json
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 
 import keras
@@ -31,7 +32,7 @@ RECIPE = Supervised(
 def compiler_stub(tmp_path, monkeypatch):
     """Stands for the compiler: a step needs 1 GB, and 1 GB a picture; beyond the limit it is out of memory."""
 
-    def compile_step(hlo, topology, replicas, say=None):
+    def compile_step(hlo, topology, replicas):
         module = hlo_pb2.HloModuleProto.FromString(hlo)
         shapes = [list(shape.dimensions) for shape in module.host_program_shape.parameters]
         needed = 1e9 * (1 + next(shape[0] for shape in shapes if shape[1:] == [32, 32, 3]))
@@ -42,7 +43,17 @@ def compiler_stub(tmp_path, monkeypatch):
         return {**answer, "memory": memory, "flops": 1e12, "bytes": 1e9}
 
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))  # its answers are for nobody else
-    monkeypatch.setattr(sys.modules[preflight.__module__], "compile_elsewhere", compile_step)
+    instead(monkeypatch, compile_step)
+
+
+def instead(monkeypatch, compile_step):
+    """`compile_step` answers in place of the compiler."""
+
+    @contextmanager
+    def compiling(*program):
+        yield lambda say: compile_step(*program)
+
+    monkeypatch.setattr("keras_vit.recipes.tpu.measure.compiling", compiling)
 
 
 def test_a_recipe_is_compiled_for_a_slice_of_several_chips():
@@ -96,6 +107,24 @@ def test_a_model_of_the_users():
     assert any("17 tokens waste 87%" in note for note in report.notes)
     with pytest.raises(ValueError, match="Say the batch"):
         preflight(model, "v5e:1")
+
+
+def test_a_step_is_traced_while_another_compiles(monkeypatch, tmp_path):
+    happened = []
+
+    @contextmanager
+    def compiling(*program):
+        happened.append("compiler started")
+        yield lambda say: happened.append("waited") or {"seconds": 1, "peak_memory": 1, "schedule": "", "error": "Oh"}
+        happened.append("compiler gone")
+
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.setattr("keras_vit.recipes.tpu.measure.compiling", compiling)
+    preflight(RECIPE, "v5e:1", 8, say=lambda text: happened.append(text.partition(" step")[0]))
+    assert happened[1:] == [
+        *("tracing the training", "compiler started", "tracing the evaluation", "compiler started"),
+        *("waited", "waited", "compiler gone", "compiler gone"),
+    ]
 
 
 def test_a_batch_that_cannot_fit_gets_the_compilers_reason():
@@ -163,7 +192,7 @@ def test_only_errors_of_the_program_itself_are_kept(error, times, compiler_stub,
         asked.append(hlo)
         return {"seconds": 1.0, "peak_memory": 1e9, "schedule": "", "error": error}
 
-    monkeypatch.setattr(sys.modules[preflight.__module__], "compile_elsewhere", failing)
+    instead(monkeypatch, failing)
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     for _ in range(2):
         assert not preflight(model, "v5e:1", 8).ready
