@@ -39,9 +39,11 @@ import tensorflow as tf
 say(version=tf.__version__, physical_devices=[device.name for device in tf.config.list_physical_devices()])
 from keras_vit.recipes.strategy import choose_strategy
 strategy = choose_strategy("auto")
-say(strategy=type(strategy).__name__.lstrip("_"), replicas=strategy.num_replicas_in_sync,
+is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+say(strategy="TPUStrategy" if is_tpu else type(strategy).__name__.lstrip("_"), replicas=strategy.num_replicas_in_sync,
     logical_devices=[device.name for device in tf.config.list_logical_devices()])
-product = tf.function(lambda: strategy.run(lambda: tf.reduce_sum(tf.ones((128, 128)) @ tf.ones((128, 128)))))()
+def products(): return strategy.run(lambda: tf.reduce_sum(tf.ones((128, 128)) @ tf.ones((128, 128))))
+product = tf.function(products)()  # with a name: a TPU's graph takes none of a lambda
 say(right_answers=sum(float(value) == 128**3 for value in strategy.experimental_local_results(product)))
 """
 STAGES = {

@@ -45,6 +45,8 @@ class Evaluate:
     def run(self):
         """Evaluates and prints."""
         check_json(self.json)
+        import tensorflow as tf
+
         from keras_vit import load
         from keras_vit.recipes.data import class_names, open_dataset
         from keras_vit.recipes.evaluation import Evaluation
@@ -52,6 +54,8 @@ class Evaluate:
         from keras_vit.recipes.write_file import write_file
 
         model = load(self.weights)
+        if tf.config.list_physical_devices("TPU"):  # Keras would compile for it, but the model is on the host
+            model.jit_compile = False
         dataset = open_dataset(Data(dataset=self.dataset, data_dir=self.data_dir))
         if self.objectnet_mapping:
             classes, batches = self._objectnet(dataset)

@@ -32,6 +32,7 @@ def check_recipe(recipe, strategy: tf.distribute.Strategy):
     if isinstance(recipe, Distillation):
         _check_teacher(recipe)
     if recipe.run.folder is not None:
+        _check_reach(recipe.run.folder, strategy)
         claim_folder(recipe, Workers(strategy).chief)
     elif recipe.run.tensorboard:
         raise ValueError("TensorBoard's files need a place. Name a run.folder, or leave run.tensorboard off.")
@@ -74,6 +75,16 @@ def check_labels(dataset, split):
         raise ValueError(
             f"The pictures of {split!r} of {dataset.name} have no labels to train or evaluate on. Choose another "
             "split, such as 'validation'."
+        )
+
+
+def _check_reach(folder, strategy):
+    """The machine that has the TPU writes checkpoints itself, with its own disk where a folder is local."""
+    name = os.environ.get("TPU_NAME", "")
+    if isinstance(strategy, tf.distribute.TPUStrategy) and name not in ("", "local") and "://" not in folder:
+        raise ValueError(
+            f"The machines of the TPU {name!r} cannot write checkpoints into the folder {folder!r} of this one. Name a "
+            "bucket: run.folder=gs://BUCKET/FOLDER, or on the TPU's own machine set TPU_NAME=local."
         )
 
 

@@ -13,11 +13,13 @@ from keras_vit.recipes.checkpoints import open_run
 from keras_vit.recipes.checks import check_data, check_labels, check_recipe, count_pictures
 from keras_vit.recipes.data import (
     class_names,
+    count_examples,
     evaluation_batches,
     open_dataset,
     training_batches,
     training_pixels,
 )
+from keras_vit.recipes.executions import set_steps_per_execution
 from keras_vit.recipes.hosts import share_batches
 from keras_vit.recipes.logs import make_logs
 from keras_vit.recipes.losses import build_loss
@@ -83,8 +85,8 @@ def evaluate(model, data: Data, split: str) -> dict[str, float]:
     """
     dataset = open_dataset(data)
     check_labels(dataset, split)
-    batches = _shared(model, data, partial(evaluation_batches, data, dataset, split))
-    return model.evaluate(batches, return_dict=True, verbose=0)
+    batches = _evaluated(model, data, dataset, split)
+    return model.evaluate(batches, steps=_evaluation_steps(data, dataset, split), return_dict=True, verbose=0)
 
 
 def steps_of(recipe: Supervised, dataset) -> int:
@@ -111,7 +113,7 @@ def _fit(model, recipe, total_steps, dataset, batches, callbacks):
 
     Returns the history of all epochs run here.
     """
-    run, validation, done = recipe.run, None, 0
+    run, validation, done = recipe.run, {}, 0
     workers = Workers(model.distribute_strategy)
     with model.distribute_strategy.scope():
         # Here, not in the first step: a step that creates variables is traced twice.
@@ -122,8 +124,10 @@ def _fit(model, recipe, total_steps, dataset, batches, callbacks):
         done = checkpoints.restore(model)
     draw_apart(model)
     if not isinstance(recipe, MaskedPatch) and recipe.data.validation_split:
-        of_host = partial(evaluation_batches, recipe.data, dataset, recipe.data.validation_split)
-        validation = _shared(model, recipe.data, of_host)
+        validation = {
+            "validation_data": _evaluated(model, recipe.data, dataset, recipe.data.validation_split),
+            "validation_steps": _evaluation_steps(recipe.data, dataset, recipe.data.validation_split),
+        }
     callbacks = [
         EvaluateAverages(),
         BadSteps(run.max_bad_steps, checkpoints),
@@ -146,13 +150,13 @@ def _fit_parts(model, recipe, total_steps, done, batches, validation, callbacks,
     while done < total_steps:
         steps, epochs = _next_part(done, total_steps, run)
         end = done + steps * epochs
-        _set_steps_per_execution(model, steps, 1 if workers.several else run.steps_per_execution)
+        set_steps_per_execution(model, steps, 1 if workers.several else run.steps_per_execution)
         part = model.fit(
             _shared(model, recipe.data, partial(batches, done)),
             initial_epoch=done // run.epoch_steps,
             epochs=done // run.epoch_steps + epochs,
             steps_per_epoch=steps,
-            validation_data=None if end % run.epoch_steps and end < total_steps else validation,
+            **({} if end % run.epoch_steps and end < total_steps else validation),
             shuffle=False,  # the data is shuffled already, by the seed
             callbacks=callbacks,
             verbose="auto" if workers.chief else 0,
@@ -168,6 +172,15 @@ def _shared(model, data, batches):
     return share_batches(model.distribute_strategy, lambda host: batches(host=host), data.batch_size)
 
 
+def _evaluated(model, data, dataset, split):
+    return _shared(model, data, partial(evaluation_batches, data, dataset, split))
+
+
+def _evaluation_steps(data, dataset, split) -> int:
+    """Said, because batches that machines or replicas share do not tell how many they are."""
+    return -(-count_examples(dataset, split) // data.batch_size)
+
+
 def _next_part(done, total_steps, run) -> tuple[int, int]:
     """Steps an epoch and epochs of the next call of Keras's `fit`: all whole epochs, or a part of one.
 
@@ -179,11 +192,3 @@ def _next_part(done, total_steps, run) -> tuple[int, int]:
         return run.epoch_steps, whole
     steps = min(run.epoch_steps - within, total_steps - done)
     return steps - steps % run.steps_per_execution or steps, 1
-
-
-def _set_steps_per_execution(model, steps, wanted):
-    """One by one where the steps are no multiple; and with several workers, where TensorFlow 2.20 fails on more."""
-    wanted = wanted if steps % wanted == 0 else 1
-    if model.steps_per_execution != wanted:
-        model.steps_per_execution = wanted
-        model.train_function = None  # is made again, with the new number

@@ -65,8 +65,13 @@ class Teacher:
         strategy = tf.distribute.get_strategy()
         noise = np.random.default_rng(0).random((2, data.image_size, data.image_size, 3), "float32")
         images = tf.constant((noise - np.array(data.mean, "float32")) / np.array(data.std, "float32"))
+
+        @tf.function  # with a name: a TPU's graph takes none of a lambda
+        def answer(images):
+            return strategy.run(self, args=(images,))
+
         try:
-            answers = tf.function(lambda images: strategy.run(self, args=(images,)))(images)
+            answers = answer(images)
         except (ValueError, TypeError, tf.errors.OpError) as error:
             raise ValueError(
                 f"The teacher does not answer for pictures of the shape {images.shape}, which the student sees: {error}"

@@ -6,6 +6,8 @@ import sys
 from dataclasses import replace
 
 import pytest
+import tensorflow as tf
+from tpu_on_paper import tpu_on_paper
 
 from keras_vit_cli import ailments, doctor
 from keras_vit_cli.ailments import CHECKS, Machine
@@ -231,6 +233,15 @@ def test_what_tensorflow_says_is_judged():
     assert list(check_answer(TPU_VM, {**HEALTHY, "strategy": "TPUStrategy", "replicas": 4, "right_answers": 4})) == []
     text = report(replace(TPU_VM, environment={"TF_CONFIG": "{}"}), HEALTHY, [])
     assert "4 x v5e" in text and "multi-worker" in text and "Nothing is wrong." in text
+
+
+def test_a_tpu_is_known_and_asked_in_a_graph_that_it_takes(monkeypatch, capsys):
+    """There is none to run it, which comes after the graph is made."""
+    monkeypatch.setattr("keras_vit.recipes.strategy.choose_strategy", lambda name: tpu_on_paper())
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    with pytest.raises(tf.errors.OpError, match="TPUReplicate"):
+        exec(PROBE, {})
+    assert '"strategy": "TPUStrategy", "replicas": 2' in capsys.readouterr().out
 
 
 def test_this_machine(monkeypatch, capsys):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from sklearn.datasets import load_digits
+from tpu_on_paper import tpu_on_paper
 
 import keras_vit
 from keras_vit.export import write_saved_model
@@ -204,6 +205,15 @@ def test_a_saved_model_teaches_two_replicas(trained_toy, images, tmp_path):
         distillation.compile(keras.optimizers.SGD(0.1), Softmax(), jit_compile=False)
     history = distillation.fit(images[:2], np.array([1, 2]), batch_size=2, epochs=2, verbose=0).history
     assert np.all(np.isfinite(history["loss"])) and history["loss"][1] < history["loss"][0]
+
+
+def test_a_teacher_is_asked_in_a_graph_that_a_tpu_takes(teacher_model):
+    """There is none to run it, which comes after the graph is made."""
+    with (
+        tpu_on_paper().scope(),
+        pytest.raises(ValueError, match="does not answer.*No OpKernel .* 'TPUReplicatedInput'"),
+    ):
+        Teacher(teacher_model, DATA)
 
 
 def test_the_loss_is_made_again_from_its_config():

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import tensorflow as tf
+from tpu_on_paper import tpu_on_paper
 
 from keras_vit.recipes.checks import check_data, check_recipe
 from keras_vit.recipes.data import open_dataset
@@ -75,6 +76,16 @@ def _tensor(weight):
 def test_what_cannot_work_is_said_at_once(recipe, part, changes, message):
     with pytest.raises(ValueError, match=message):
         check_recipe(replace(recipe, **{part: replace(getattr(recipe, part), **changes)}), choose_strategy("mirrored"))
+
+
+def test_a_tpu_elsewhere_cannot_write_into_a_folder_of_this_machine(recipe, tmp_path, monkeypatch):
+    strategy = tpu_on_paper()
+    monkeypatch.setenv("TPU_NAME", "my-pod")
+    with pytest.raises(ValueError, match="machines of the TPU 'my-pod' cannot write .* run.folder=gs://BUCKET/FOLDER"):
+        check_recipe(recipe, strategy)
+    assert not (tmp_path / "run").exists()
+    monkeypatch.setenv("TPU_NAME", "local")
+    check_recipe(recipe, strategy)
 
 
 def test_a_length_is_given_once(recipe):
