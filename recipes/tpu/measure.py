@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from keras_vit.recipes.tpu import cache, compiler
 from keras_vit.recipes.tpu.chips import Topology
 from keras_vit.recipes.tpu.live_memory import fullest_moment, layer_of
-from keras_vit.recipes.tpu.process import compiling
+from keras_vit.recipes.tpu.process import CompilerKilled, compiling
 from keras_vit.recipes.tpu.report import StepReport
 
 # Errors of the compiler that come again for the same program; others may be the machine's of that moment.
@@ -17,11 +17,22 @@ LASTING = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "UNIMPLEMENTED")
 def measure(programs, kinds: tuple[str, ...], batch: int, place: Topology, say) -> tuple[StepReport, ...]:
     """The steps of these kinds, compiled side by side, or as they were kept; each is traced while others compile.
 
+    Where memory is too short for that, one after the other.
+
     Args:
         programs: Of `programs.py`.
         batch: Pictures a device.
         say: Is told what is going on.
     """
+    try:
+        return _side_by_side(programs, kinds, batch, place, say)
+    except CompilerKilled:  # two may have been one too many
+        if len(kinds) == 1:
+            raise
+        return tuple(_side_by_side(programs, (kind,), batch, place, say)[0] for kind in kinds)
+
+
+def _side_by_side(programs, kinds, batch, place, say):
     with ExitStack() as compilers:
         waits = [_begin(programs, kind, batch, place, say, compilers) for kind in kinds]
         return tuple(wait() for wait in waits)

@@ -26,6 +26,10 @@ ENVIRONMENT = {
 NOT_INHERITED = ("TPU_NAME", "TPU_LIBRARY_PATH", "TPU_LOAD_LIBRARY", "XLA_FLAGS", "LIBTPU_INIT_ARGS")
 
 
+class CompilerKilled(ChildProcessError):
+    """The system ended the compiler, as it does where memory is short."""
+
+
 @contextmanager
 def compiling(hlo: bytes, topology: str, replicas: int):
     """`compiler.compile_program` at work in another process, which does not outlive the `with` block.
@@ -33,7 +37,8 @@ def compiling(hlo: bytes, topology: str, replicas: int):
     Yields:
         A function that waits for the answer, with what that took as "peak_memory" and "seconds". It tells `say`, its
         argument, every few seconds how long it has been. Raises ValueError: the topology is unknown to libtpu.
-        ChildProcessError: the compiler crashed, and the message ends with what it said, or the system killed it.
+        ChildProcessError: the compiler crashed, and the message ends with what it said, or, CompilerKilled, the system
+        ended it.
 
     Raises:
         ImportError: jax or libtpu is missing, or of another version.
@@ -80,7 +85,7 @@ def _answer(process, folder, topology, say):
 
 def _failure(status, said):
     if status == -signal.SIGKILL:
-        return ChildProcessError(
+        return CompilerKilled(
             "The TPU's compiler was killed, most likely because this machine has no memory left. Close other programs, "
             "or compile on a machine with more."
         )

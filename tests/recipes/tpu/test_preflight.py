@@ -15,6 +15,7 @@ from keras_vit.recipes.recipe import Architecture, Augment, Data, MaskedPatch, O
 from keras_vit.recipes.recipe_file import write_recipe
 from keras_vit.recipes.tpu import preflight
 from keras_vit.recipes.tpu.data_size import data_size
+from keras_vit.recipes.tpu.process import CompilerKilled
 from keras_vit.recipes.tpu.programs import RecipePrograms
 from keras_vit_cli.main import main
 
@@ -125,6 +126,34 @@ def test_a_step_is_traced_while_another_compiles(monkeypatch, tmp_path):
         *("tracing the training", "compiler started", "tracing the evaluation", "compiler started"),
         *("waited", "waited", "compiler gone", "compiler gone"),
     ]
+
+
+@pytest.mark.parametrize("room,reports", [(1, 2), (0, None)])
+def test_compilers_that_have_no_room_together_run_alone(room, reports, monkeypatch, tmp_path):
+    running = []
+
+    @contextmanager
+    def compiling(*program):
+        running.append(program)
+        crowded = len(running) > room
+
+        def wait(say):
+            if crowded or len(running) > room:
+                raise CompilerKilled("It was killed.")
+            return {"seconds": 1.0, "peak_memory": 1.0, "schedule": "", "error": "INTERNAL: Oh"}
+
+        try:
+            yield wait
+        finally:
+            running.remove(program)
+
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.setattr("keras_vit.recipes.tpu.measure.compiling", compiling)
+    if reports:
+        assert [step.problems for step in preflight(RECIPE, "v5e:1", 8).steps] == [("INTERNAL: Oh",)] * reports
+    else:
+        with pytest.raises(ChildProcessError, match="was killed"):
+            preflight(RECIPE, "v5e:1", 8)
 
 
 def test_a_batch_that_cannot_fit_gets_the_compilers_reason():
