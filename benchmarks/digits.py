@@ -43,10 +43,9 @@ def run_seed(seed: int) -> dict:
             figures = evaluate(model, recipe.data, recipe.data.test_split)
             accuracy[f"{labels or 'all'} labels, {start}"] = figures["accuracy"]
     with tempfile.TemporaryDirectory() as folder:
-        data, dataset = finetuning.data, open_dataset(finetuning.data)
-        calibration, _ = evaluation_arrays(data, dataset, data.train_split)
-        files = write_tflite(model, folder, calibration=pixels(calibration[:200]))
-        images, labels = evaluation_arrays(data, dataset, data.test_split)
+        data = finetuning.data
+        files = write_tflite(model, folder)
+        images, labels = evaluation_arrays(data, open_dataset(data), data.test_split)
         parity = check_parity(model, files, pixels(images), labels)
     return {"accuracy": accuracy, "parity": [asdict(row) for row in parity]}
 

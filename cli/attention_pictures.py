@@ -19,7 +19,7 @@ def attention_rows(vit, shown, labels=None) -> tuple[str, str, str]:
         if not why_not:
             row.append((figures.overlay(pixels, gradient_rollout(vit, image)[0]), f"for {_answer(vit, image, labels)}"))
         rows.append(row)
-    read = "the patches, which the model pools" if reads_patches(vit) or not vit.prefix_tokens else "the class token"
+    read = "the patches" if reads_patches(vit) else "the class token"
     text = (
         f"Attention multiplied through the layers, read from {read}: what the answer could be made of. Paper, figure 6 "
         "and appendix D.8; arXiv 2005.00928. "

@@ -140,7 +140,8 @@ def _left_by_xnnpack(path, operations):
 def _why_xnnpack(operation):
     if operation.name == "STRIDED_SLICE" and operation.options.shrinkAxisMask:
         return tables.DROPS_AXIS
-    wide = {tensor.dtype for tensor in (*operation.inputs, *operation.outputs)} & {"int64", "float64"}
+    # Not of constants: the biases of 16-bit products are int64.
+    wide = {tensor.dtype for tensor in (*operation.runtime_inputs, *operation.outputs)} & {"int64", "float64"}
     if wide:
         return f"{' and '.join(sorted(wide))} numbers; use int32 or float32"
     table = tables.XNNPACK | (tables.XNNPACK_INT8 if operation.dtype in ("int8", "uint8") else {})

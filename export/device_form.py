@@ -86,7 +86,8 @@ def normalised(pixels, preprocessing):
     mean, std = (tf.constant(values, "float32") for values in (preprocessing.mean, preprocessing.std))
     if len(set(preprocessing.mean)) == len(set(preprocessing.std)) == 1:
         mean, std = mean[0], std[0]
-    return pixels * (1 / (255 * std)) - mean / std
+    # In this order: TFLite's 16-bit subtraction takes no tensor whose largest value is twice the constant's.
+    return (pixels - 255 * mean) * (1 / (255 * std))
 
 
 def _classify(model, images):
@@ -113,7 +114,7 @@ def _attention_map(model, images):
     """Attention rollout: identity added, layers multiplied, the last first and only for the row that is read."""
     _, weights = _encoded(model, images)
     prefix, length = model.prefix_tokens, weights[0].shape[-1]
-    start, count = (prefix, length - prefix) if reads_patches(model) or not prefix else (0, 1)
+    start, count = (prefix, length - prefix) if reads_patches(model) else (0, 1)
     row = tf.constant([[[float(start <= i < start + count) / count for i in range(length)]]])  # (1, 1, N)
     *before, last = [tf.reduce_mean(one, axis=1) for one in weights]  # (1, N, N) each
     # Not a product with the constant row, which GPUs refuse.

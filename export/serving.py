@@ -94,8 +94,7 @@ def attention_map(model, images):
     for layer in range(1, attention.shape[1]):
         joint = ops.matmul(attention[:, layer], joint)  # (B, N, N)
     prefix = model.prefix_tokens
-    patches_only = reads_patches(model) or not prefix
-    rows = ops.mean(joint[:, prefix:], axis=1) if patches_only else joint[:, 0]  # (B, N)
+    rows = ops.mean(joint[:, prefix:], axis=1) if reads_patches(model) else joint[:, 0]  # (B, N)
     shares = rows[:, prefix:] / ops.max(rows[:, prefix:], axis=-1, keepdims=True)
     grid = ops.reshape(shares, (-1, *model.grid, 1))
     return ops.image.resize(grid, model.image_size, data_format="channels_last")[..., 0]  # (B, H, W)

@@ -157,6 +157,8 @@ def check_request(model, formats: Sequence[str], signatures: Sequence[str] = (CL
     if unknown or not formats:
         raise ValueError(f"`formats` must be some of {', '.join(FORMATS)}. Received: {list(formats)}")
     known = signatures_of(model)
+    if CLASSIFY in signatures and CLASSIFY not in known:
+        raise ValueError(f"{model.name} has no head to classify with. Say signatures=('embed',), or give it a head.")
     if not signatures or len(set(signatures)) < len(signatures) or set(signatures) - set(known):
         raise ValueError(
             f"`signatures` must be some of {', '.join(known)}, which {model.name} has. Received: {list(signatures)}"

@@ -35,7 +35,7 @@ def claim_folder(recipe, chief: bool = True):
             check_same_run(recipe)
         elif chief:
             write_recipe(recipe, file)
-    except (tf.errors.OpError, OSError) as error:
+    except tf.errors.OpError as error:
         raise OSError(
             f"The run's folder {run.folder} cannot be used: {reason(error)}. Mend the access to it, make room, or "
             "choose another folder."

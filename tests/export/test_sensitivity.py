@@ -33,8 +33,8 @@ def test_the_part_that_loses_most_comes_first(classifier, pixels):
 def test_bad_requests_are_refused(toy, pixels):
     with pytest.raises(ValueError, match="in mixed-int8, int8, int16x8. Received: 'float16'"):
         part_costs(toy(), "float16", pixels, pixels)
-    with pytest.raises(ValueError, match="Received: \\['classify'\\]"):
+    with pytest.raises(ValueError, match="has no head to classify with"):
         part_costs(toy(num_classes=0), "int8", pixels, pixels)
     for calibration, checked in ((pixels / 255, pixels), (pixels, pixels / 255)):
-        with pytest.raises(ValueError, match="pixels in .0, 255., not yet prepared"):
+        with pytest.raises(ValueError, match="pixels in .0, 255.. Received values between .*before `model.preprocess`"):
             part_costs(toy(), "int8", calibration, checked)

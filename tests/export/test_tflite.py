@@ -132,12 +132,20 @@ def test_a_bit(floats):
     np.testing.assert_allclose(probabilities, tf.nn.softmax(model(images)), atol=1e-5)
 
 
-def test_a_bit_in_integers(tmp_path):
+@pytest.mark.parametrize("name,error", [("mixed-int8", 0.05), ("int16x8", 0.03)])
+def test_a_bit_in_integers(name, error, tmp_path):
     model = keras_vit.BiT(stages=(1,), width_factor=0.5, image_size=32, num_classes=3)
     model.head.kernel.assign(np.random.default_rng(0).standard_normal(model.head.kernel.shape))
     pixels = np.random.default_rng(1).integers(0, 256, (20, 32, 32, 3)).astype("float32")
-    (path,) = write_tflite(model, tmp_path, ["mixed-int8"], pixels).values()
-    np.testing.assert_allclose(run_tflite(path, pixels)[0], tf.nn.softmax(model(pixels / 127.5 - 1)), atol=0.05)
+    (path,) = write_tflite(model, tmp_path, [name], pixels).values()
+    np.testing.assert_allclose(run_tflite(path, pixels)[0], tf.nn.softmax(model(pixels / 127.5 - 1)), atol=error)
+
+
+def test_a_hybrid_in_sixteen_bits(tmp_path):
+    model = keras_vit.VisionTransformer(**{**SMALL, "patch_size": 16, "resnet_stages": (1,), "image_size": 64})
+    pixels = np.random.default_rng(1).integers(0, 256, (20, 64, 64, 3)).astype("float32")
+    (path,) = write_tflite(model, tmp_path, ["int16x8"], pixels).values()
+    np.testing.assert_allclose(run_tflite(path, pixels)[0], tf.nn.softmax(model(pixels / 127.5 - 1)), atol=0.02)
 
 
 @pytest.mark.parametrize("options", [{}, {"pooling": "gap"}], ids=str)
@@ -176,9 +184,9 @@ def test_bad_requests_are_refused_before_conversion(toy, tmp_path, pixels, monke
         with pytest.raises(ValueError, match=r"at least 20 pictures \(n, 16, 16, 3\)"):
             write_tflite(toy(), tmp_path, ["int8"], calibration)
     for wrong in (pixels / 127.5 - 1, 257 * pixels, np.where(pixels > 0, pixels, np.nan)):  # 257: of 16 bits
-        with pytest.raises(ValueError, match=r"pixels in \[0, 255\], not yet prepared"):
+        with pytest.raises(ValueError, match=r"pixels in \[0, 255\]. Received values between"):
             write_tflite(toy(), tmp_path, ["mixed-int8"], wrong)
-    with pytest.raises(ValueError, match="`signatures` must be some of embed, attention"):
+    with pytest.raises(ValueError, match="has no head to classify with. Say signatures=.'embed',"):
         write_tflite(toy(num_classes=0), tmp_path)
     with pytest.raises(ValueError, match="one signature a file"):
         write_tflite(toy(), tmp_path, ["int8"], pixels, signatures=("classify", "embed"))
