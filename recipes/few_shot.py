@@ -55,8 +55,8 @@ def few_shot(model, recipe: FewShot, verbose: bool = False) -> dict[int, list[fl
     labels = read_labels(builder, recipe.data.train_split)
     chosen = {seed: choose_shots(labels, max(recipe.shots), classes, seed) for seed in recipe.seeds}
     needed = np.unique(np.concatenate([number.ravel() for number in chosen.values()]))
-    # Without exception: the others would get each other's labels.
     common = {"batch_size": recipe.batch_size, "verbose": verbose}
+    # None may be corrupt: the others would get each other's labels.
     train, _ = features_of(model, builder, recipe.data.train_split, numbers=needed, max_corrupt=0, **common)
     test, answers = features_of(model, builder, recipe.data.test_split, **common)
     place = {number: i for i, number in enumerate(needed)}

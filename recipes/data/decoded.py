@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.recipes.data.datasets import PictureDataset
-from keras_vit.recipes.data.examples import count_some, pixels
+from keras_vit.recipes.data.examples import count_some, pixels, undamaged
 from keras_vit.recipes.recipe import Data
 
 
@@ -54,15 +54,13 @@ def _readable(dataset, split, wanted):
         one = tf.data.Dataset.from_tensors(example[1]).map(lambda picture: pixels(dataset, picture))
         return one.ignore_errors(log_warning=True).map(lambda image: (number, image, example[2]))
 
-    examples = dataset.read(split).enumerate().filter(lambda number, _: tf.constant(wanted)[number])
+    examples, end = dataset.read(split), 1 + max(np.flatnonzero(wanted), default=-1)
+    if end < len(wanted):  # the filter alone would read on, to the end of ImageNet
+        examples = examples.take(end)
+    examples = examples.enumerate().filter(lambda number, _: tf.constant(wanted)[number])
     examples = examples.interleave(decoded, cycle_length=16, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    try:
+    with undamaged(dataset, split):
         yield from examples.as_numpy_iterator()
-    except tf.errors.OpError as error:
-        raise ValueError(
-            f"The split {split!r} of {dataset.name} cannot be read: {error.message}. Files that are damaged are to be "
-            "prepared or copied again."
-        ) from error
 
 
 def _tell_corrupt(dataset, split, good, most):

@@ -1,10 +1,13 @@
 """Which pictures of a split come, in which order, and the pixels of one. H W pixels."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import tensorflow as tf
 
 from keras_vit.recipes.data.datasets import count_examples
 from keras_vit.recipes.data.decode import decode
+from keras_vit.recipes.reason import reason
 
 
 def read_examples(data, dataset, split, seed):
@@ -20,13 +23,27 @@ def read_examples(data, dataset, split, seed):
 def read_labels(dataset, split) -> np.ndarray:
     """(n,) int64, of all pictures of a split, none of which is decoded."""
     labels = dataset.read(split).map(lambda name, picture, label: label).as_numpy_iterator()
-    return np.fromiter(labels, "int64")
+    with undamaged(dataset, split):
+        return np.fromiter(labels, "int64")
 
 
 def read_encoded(dataset, split):
     """Yields each picture of a split as it is stored, bytes, and its label."""
-    for _, picture, label in dataset.read(split).as_numpy_iterator():
-        yield tf.io.gfile.GFile(picture, "rb").read() if dataset.are_files else picture, label
+    with undamaged(dataset, split):
+        for _, picture, label in dataset.read(split).as_numpy_iterator():
+            yield tf.io.gfile.GFile(picture, "rb").read() if dataset.are_files else picture, label
+
+
+@contextmanager
+def undamaged(dataset, split):
+    """Turns TensorFlow's error at files that cannot be read into a ValueError that names the split."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise ValueError(
+            f"The split {split!r} of {dataset.name} cannot be read: {reason(error)}. Files that are damaged are to be "
+            "prepared or copied again."
+        ) from error
 
 
 def has_labels(dataset, split) -> bool:

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.recipes.data import decoded_pictures, open_dataset
+from keras_vit.recipes.data.examples import read_encoded, read_labels
 from keras_vit.recipes.recipe import Data
 
 
@@ -16,6 +17,18 @@ def test_some_pictures_of_a_split(data_dir):
     for picture, number in zip((picture for part in chosen for picture in part), (2, 3, 7)):
         np.testing.assert_array_equal(picture, all_pictures[0][number])
     np.testing.assert_array_equal(np.concatenate(answers), labels[0][[2, 3, 7]])
+
+
+def test_no_more_is_read_than_some_pictures_need(data_dir):
+    dataset, read = open_dataset(Data(dataset="digits", data_dir=data_dir)), []
+
+    def count(name, picture, label):
+        return tf.numpy_function(lambda name: read.append(name) or name, [name], tf.string), picture, label
+
+    counted = replace(dataset, read=lambda split: dataset.read(split).map(count, num_parallel_calls=1))
+    numbers = np.array([3, 17, 29])
+    (pictures,) = [some for some, _ in decoded_pictures(counted, "train", 64, numbers=numbers)]
+    assert len(pictures) == 3 and 30 <= len(read) < 40  # some are read ahead
 
 
 @pytest.mark.parametrize("size", [0, -4])
@@ -31,3 +44,6 @@ def test_damaged_files_are_told_and_not_read_for_ever(data_dir):
     damaged = replace(dataset, read=lambda split: dataset.read(split).apply(cut))
     with pytest.raises(ValueError, match=r"split 'test\[:10\]' of digits cannot be read: .*contain 12 elements"):
         list(decoded_pictures(damaged, "test[:10]", 4))
+    for read in (lambda: list(read_encoded(damaged, "test[:10]")), lambda: read_labels(damaged, "test[:10]")):
+        with pytest.raises(ValueError, match=r"cannot be read: [^{[]*contain 12 elements[^{[]*\. Files"):
+            read()
