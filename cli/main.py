@@ -3,6 +3,13 @@
 import sys
 from dataclasses import replace
 
+# Of the commands that train for hours; the others begin anew.
+GOES_ON = {
+    "train": " The same command with --run.resume goes on from the last checkpoint, if there is one.",
+    "sweep": " The same command goes on from the last checkpoint.",
+    "vtab": " The same command goes on from the last checkpoint.",
+}
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs a command and returns its exit status: 0, 1 for an error of the user's, 130 after Ctrl-C."""
@@ -30,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         status = command.run()
     except KeyboardInterrupt:
-        print("\nStopped. A run that has checkpoints goes on with --run.resume.", file=sys.stderr)
+        print(f"\nStopped.{GOES_ON.get(''.join(arguments[:1]), '')}", file=sys.stderr)
         return 130
     except (ValueError, OSError, ImportError, FloatingPointError) as error:
         print(f"keras-vit: {error}", file=sys.stderr)

@@ -58,11 +58,14 @@ class Vtab:
     def _check(self, recipes):
         """Raises ValueError or OSError for weights, data and folders that would end the last task, after hours."""
         from keras_vit.recipes.data import open_dataset
-        from keras_vit.recipes.run_folder import METRICS
+        from keras_vit.recipes.run_folder import METRICS, check_same_run, find_checkpoints
 
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"{self.folder.absolute()} is a file. Name a folder with --folder.")
         waiting = [name for name in recipes if not (self.folder / name / METRICS).is_file()]
+        for name, recipe in recipes.items():
+            if name not in waiting or find_checkpoints(recipe.run.folder):
+                check_same_run(recipe)
         if waiting:
             _check_weights(self.weights)
         for name in waiting:

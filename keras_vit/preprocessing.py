@@ -106,7 +106,8 @@ class Preprocessing:
             if None in (height, width):
                 raise ValueError(
                     "resize='shortest' needs pictures whose size is known. Received: (height, width) = "
-                    f"{(height, width)}. Within tf.data call it by tf.py_function(preprocess, [picture], tf.float32)."
+                    f"{(height, width)}. Within tf.data take, of one picture, tf.ensure_shape(tf.py_function("
+                    f"lambda x: preprocess(x)[0], [picture], tf.float32), {(*size, 3)})."
                 )
             scale = max(target[0] / height, target[1] / width)
             target = tuple(max(wanted, int(side * scale + 1e-6)) for side, wanted in zip((height, width), target))

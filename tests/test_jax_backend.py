@@ -39,6 +39,17 @@ for name in names:
     model = keras.saving.load_model(f"{folder}/{name}.keras")
     logits, attention = jax.jit(lambda images: (model(images), model.attention_maps(images)))(images)
     np.savez(f"{folder}/{name}.npz", logits=logits, attention=attention)
+    # A functional model, its size known or not; what a call refuses, it refuses.
+    for size in (model.image_size, (None, None)):
+        inputs = keras.Input((*size, 3))
+        np.testing.assert_allclose(keras.Model(inputs, model(inputs))(images), logits, atol=1e-5)
+    for wrong in (keras.Input((64, 64, 3)), keras.Input((*model.image_size, 3), dtype="uint8")):
+        try:
+            model(wrong)
+        except ValueError as error:
+            assert "Received: (64, 64)" in str(error) or "Received: uint8" in str(error), error
+        else:
+            raise AssertionError(f"{wrong} was taken")
     if name == "map":
         weights = [[v.value for v in kind] for kind in (model.trainable_variables, model.non_trainable_variables)]
         training = jax.jit(lambda images: model.stateless_call(*weights, images, training=True)[0])(images)

@@ -1,6 +1,7 @@
 """How pictures are made ready, against computations of NumPy and tf.image."""
 
 import math
+import re
 
 import keras
 import numpy as np
@@ -167,8 +168,10 @@ def test_what_descriptions_of_transformers_mean():
     ]
     for config, fields in cases:
         assert pictures.from_hugging_face(config) == fields
-    with pytest.raises(ValueError, match=r"resample=4. Known: 0 \(nearest\), .*3 \(bicubic\). Put the nearest"):
-        pictures.from_hugging_face({"resample": 4})
+    with pytest.warns(
+        UserWarning, match=r"resample=4. Known: 0 \(nearest\), .*3 \(bicubic\). .* unless .*preprocessing="
+    ):
+        assert pictures.from_hugging_face({"resample": 4, "size": {"shortest_edge": 8}}) == {"resize": "shortest"}
     # Without rescaling, mean and deviation are of pixels in [0, 255].
     config = {"do_rescale": False, "image_mean": [102.0] * 3, "image_std": [51.0] * 3}
     np.testing.assert_allclose(
@@ -185,12 +188,12 @@ def test_a_black_picture_is_one():
         Preprocessing(4)([black, black + 0.5])
 
 
-def test_sizes_that_are_not_known_within_tf_data():
+def test_sizes_that_are_not_known_within_tf_data(trained_toy):
     pictures = [pixels(*size) for size in ((5, 100), (6, 7), (13, 11))]
     spec = tf.TensorSpec((None, None, 3), "uint8")
     dataset = tf.data.Dataset.from_generator(lambda: iter(pictures), output_signature=spec)
     squash, shortest = (Preprocessing((6, 7), resize=resize, crop_fraction=0.5) for resize in ("squash", "shortest"))
-    with pytest.raises(ValueError, match=r"needs pictures whose size is known.*\(None, None\).*tf.py_function"):
+    with pytest.raises(ValueError, match=r"needs pictures whose size is known.*\(None, None\)\.") as refused:
         dataset.map(shortest)
     for prepare, mapped in (
         (squash, dataset.map(squash)),
@@ -198,3 +201,11 @@ def test_sizes_that_are_not_known_within_tf_data():
     ):
         for ready, picture in zip(mapped, pictures, strict=True):
             np.testing.assert_allclose(ready, prepare(picture), atol=1e-6)
+    # What the message says leads to batches that a model takes.
+    advice = re.search(r"tf.ensure_shape\(.*\)", str(refused.value))[0]
+    names = {"tf": tf, "preprocess": shortest}
+    batches = dataset.map(lambda picture: eval(advice, {**names, "picture": picture})).batch(2)
+    model = trained_toy(image_size=(6, 7), patch_size=1)
+    assert batches.element_spec.shape == (None, 6, 7, 3)
+    logits = np.concatenate(list(batches.map(model)))
+    np.testing.assert_allclose(logits, model(shortest(pictures)), atol=1e-5)

@@ -86,15 +86,15 @@ def bars(groups, labels, ylabel) -> Figure:
 def similarity_maps(similarity) -> Figure:
     """The paper's figure 7, centre: for each patch the similarity of its position embedding to all, (h, w, h, w)."""
     h, w = similarity.shape[:2]
-    pixels = -(-12 // max(h, w))  # of a number, so that the gaps of one pixel are thin
-    maps = np.repeat(np.repeat(similarity, pixels, 2), pixels, 3)
+    high, wide = -(-12 // h), -(-12 // w)  # pixels of a number, so that the gaps of one pixel are thin
+    maps = np.repeat(np.repeat(similarity, high, 2), wide, 3)
     maps = np.pad(maps, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=np.nan)
-    maps = maps.transpose(0, 2, 1, 3).reshape(h * (h * pixels + 1), w * (w * pixels + 1))[:-1, :-1]
+    maps = maps.transpose(0, 2, 1, 3).reshape(h * (h * high + 1), w * (w * wide + 1))[:-1, :-1]
     figure = Figure(figsize=(5.6, 0.6 + 4.2 * h / w), layout="constrained")
     axis = figure.subplots()
     lowest = min(0.0, similarity.min())
     # One picture of all maps: axes of their own take seconds for the 576 of a 384-pixel model.
-    drawn = axis.imshow(maps, vmin=lowest, vmax=1, cmap="viridis", extent=(0.5, w + 0.5, h + 0.5, 0.5))
+    drawn = axis.imshow(maps, vmin=lowest, vmax=1, cmap="viridis", aspect="auto", extent=(0.5, w + 0.5, h + 0.5, 0.5))
     for side in (axis.xaxis, axis.yaxis):
         side.set_major_locator(MaxNLocator(integer=True))
     axis.spines[:].set_visible(False)

@@ -1,12 +1,14 @@
 """The grid of patches that layers are made for. B batch, N tokens, D width, h w patch grid."""
 
+from keras_vit.whole_numbers import is_whole, plain
+
 
 def check_grid(grid) -> tuple[int, int]:
     """Returns (h, w) as a tuple; raises ValueError unless they are two positive whole numbers."""
     is_pair = isinstance(grid, (tuple, list)) and len(grid) == 2
-    if not is_pair or not all(isinstance(side, int) and side > 0 for side in grid):
+    if not is_pair or not all(map(is_whole, grid)):
         raise ValueError(f"`grid` must be two positive whole numbers, (rows, columns) of patches. Received: {grid!r}")
-    return tuple(grid)
+    return plain(tuple(grid))
 
 
 def check_tokens(input_shape, grid, prefix_tokens):

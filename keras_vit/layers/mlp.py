@@ -9,6 +9,7 @@ from keras_vit.layers.dense import dense
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.gelu import trained_gelu
 from keras_vit.layers.remat import compiled_by_xla, recompute, seed_generators
+from keras_vit.whole_numbers import plain
 
 GELU_FORMS = ("tanh", "erf")
 
@@ -36,11 +37,11 @@ class Mlp(keras.layers.Layer):
         super().__init__(**kwargs)
         if gelu not in GELU_FORMS:
             raise ValueError(f"`gelu` must be 'tanh' or 'erf'. Received: {gelu!r}")
-        self.mlp_dim = mlp_dim
+        self.mlp_dim = plain(mlp_dim)
         self.dropout_rate = dropout
         self.gelu = gelu
         self.seed = seed
-        self.hidden = self._dense(mlp_dim, "hidden")
+        self.hidden = self._dense(self.mlp_dim, "hidden")
         self.dropout_hidden = keras.layers.Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout_hidden")
         self.dropout_out = Dropout(
             dropout, seed=None if seed is None else seed + 1, dtype=self.dtype_policy, name="dropout_out"

@@ -31,3 +31,7 @@ class RelativePositions(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], input_shape[-2])
+
+    def get_config(self):
+        # Said although there is nothing to add: Keras's own would refuse a `dtype` that is a policy.
+        return super().get_config()

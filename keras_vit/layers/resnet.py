@@ -17,6 +17,7 @@ from keras_vit.layers.bottleneck import (
     padded,
     shrunk,
 )
+from keras_vit.whole_numbers import is_whole, plain
 
 ROOT_FILTERS = 64
 ROOT_STRIDE = 4
@@ -145,7 +146,7 @@ class ResNetBackbone(keras.layers.Layer):
 
     def __init__(self, stages=(3, 4, 9), width_factor=1, form="v1", pool_padding="zeros", **kwargs):
         super().__init__(**kwargs)
-        if not isinstance(stages, (tuple, list)) or not all(isinstance(units, int) and units > 0 for units in stages):
+        if not isinstance(stages, (tuple, list)) or not all(map(is_whole, stages)):
             raise ValueError(
                 "`stages` must be the number of units in each stage, such as (3, 4, 6, 3), or () for the root only. "
                 f"Received: {stages!r}"
@@ -157,7 +158,7 @@ class ResNetBackbone(keras.layers.Layer):
                 "do not divide. Use a multiple of 0.5."
             )
         filters = int(filters)
-        self.stages = tuple(stages)
+        self.stages = plain(tuple(stages))
         self.width_factor = width_factor
         self.form = form
         self.pool_padding = pool_padding

@@ -22,6 +22,10 @@ class ClassToken(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return (input_shape[0], input_shape[1] + 1, input_shape[2])
 
+    def get_config(self):
+        # Said although there is nothing to add: Keras's own would refuse a `dtype` that is a policy.
+        return super().get_config()
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LearnedTokens(keras.layers.Layer):

@@ -3,6 +3,7 @@
 from keras_vit.images import as_size
 from keras_vit.layers.pooling import POOLINGS
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.whole_numbers import is_whole, plain
 
 NAMES = {
     "pooling": POOLINGS,
@@ -13,7 +14,7 @@ NAMES = {
 
 
 def complete_arguments(given: dict) -> dict:
-    """The arguments as a config: sizes are pairs, and what depends on the others is filled in.
+    """The arguments as a config: sizes are pairs, whole numbers Python's, and what depends on the others is filled in.
 
     Raises:
         ValueError: A name that does not exist, or arguments that exclude each other.
@@ -21,6 +22,7 @@ def complete_arguments(given: dict) -> dict:
     if given["class_token"] is None:
         given = given | {"class_token": given["pooling"] in ("token", "none")}
     check_arguments(given)
+    given = plain(given)
     stages, size = given["resnet_stages"], as_size(given["image_size"])
     return given | {
         "image_size": size,
@@ -35,10 +37,10 @@ def check_arguments(given: dict):
     for name, known in NAMES.items():
         if given[name] not in known:
             raise ValueError(f"`{name}` must be one of {', '.join(known)}. Received: {given[name]!r}")
-    if not isinstance(given["depth"], int) or given["depth"] < 1:
+    if not is_whole(given["depth"]):
         raise ValueError(f"`depth` must be a positive whole number of blocks. Received: {given['depth']!r}")
     registers = given["register_tokens"]
-    if not isinstance(registers, int) or registers < 0:
+    if not is_whole(registers, least=0):
         raise ValueError(f"`register_tokens` must be a whole number, 0 for none. Received: {registers!r}")
     kind, placement, pooling = given["position_embedding"], given["position_placement"], given["pooling"]
     exclusions = (

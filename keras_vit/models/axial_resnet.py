@@ -9,11 +9,14 @@ from keras_vit.layers.bottleneck import EXPANSION, GROUPS, shrunk
 from keras_vit.layers.standardized_conv import StandardizedConv2D
 from keras_vit.models import parts
 from keras_vit.models.pictures import checked, output_spec
+from keras_vit.models.quantized import refuse_quantized
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.transfer import copy_weights
+from keras_vit.whole_numbers import is_whole, plain
 
 ROOT_WIDTH = 64
 EPSILON = 1e-4
+REMEDY = "make a model with image_size={size}: its positions are relative"
 
 
 def convolution(filters, size, stride, name, dtype):
@@ -131,16 +134,15 @@ class AxialResNet(keras.Model):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if not stages or not all(isinstance(units, int) and units > 0 for units in stages):
+        if not stages or not all(map(is_whole, stages)):
             raise ValueError(
                 f"`stages` must be the number of units in each stage, such as (3, 4, 6, 3). Received: {stages!r}"
             )
         check_channels(ROOT_WIDTH * width_factor, num_heads)
         width = int(ROOT_WIDTH * width_factor)
         self.image_size = as_size(image_size)
-        self.num_classes = num_classes
         self.preprocessing = Preprocessing.made(preprocessing, self.image_size)
-        self.arguments = {
+        given = {
             "image_size": self.image_size,
             "num_classes": num_classes,
             "stages": tuple(stages),
@@ -148,6 +150,8 @@ class AxialResNet(keras.Model):
             "num_heads": num_heads,
             "preprocessing": self.preprocessing.get_config(),
         }
+        self.arguments = plain(given)
+        self.num_classes = self.arguments["num_classes"]
         dtype = self.dtype_policy
         self.conv_root = convolution(width, 7, 2, "conv_root", dtype)
         self.gn_root = group_norm("gn_root", dtype)
@@ -155,7 +159,7 @@ class AxialResNet(keras.Model):
             AxialBottleneck(
                 width * 2**stage,
                 stride=2 if stage and not unit else 1,
-                num_heads=num_heads,
+                num_heads=self.arguments["num_heads"],
                 dtype=dtype,
                 name=f"block{stage + 1}_unit{unit + 1}",
             )
@@ -183,7 +187,7 @@ class AxialResNet(keras.Model):
         return (input_shape[0], self.num_classes or self.feature_width)
 
     def compute_output_spec(self, images, training=None):
-        return output_spec(self, images)
+        return output_spec(self, images, self.image_size, REMEDY)
 
     def call(self, images, training=None):
         features = self.features(images, training=training)
@@ -191,7 +195,7 @@ class AxialResNet(keras.Model):
 
     def features(self, images, training=False):
         """What the head sees, the mean of the last map: (B, H, W, 3) -> (B, 2048 * width_factor)."""
-        images = checked(images, self.image_size, "make a model with image_size={size}: its positions are relative")
+        images = checked(images, self.image_size, REMEDY)
         maps = ops.relu(self.gn_root(self.conv_root(images)))
         maps = ops.max_pool(maps, 3, strides=2, padding="same", data_format="channels_last")
         for unit in self.units:
@@ -209,4 +213,5 @@ class AxialResNet(keras.Model):
         return model
 
     def get_config(self):
+        refuse_quantized(self)
         return {**super().get_config(), **self.arguments}

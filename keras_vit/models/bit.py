@@ -8,8 +8,10 @@ from keras_vit.layers.bottleneck import build_for, group_norm
 from keras_vit.layers.resnet import ResNetBackbone
 from keras_vit.models import parts
 from keras_vit.models.pictures import checked, output_spec
+from keras_vit.models.quantized import refuse_quantized
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.transfer import copy_weights
+from keras_vit.whole_numbers import plain
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -54,10 +56,9 @@ class BiT(keras.Model):
             raise ValueError(f"`stages` must name the units of one stage at least. Received: {stages!r}")
         dtype = self.dtype_policy
         self.image_size = None if image_size is None else as_size(image_size)
-        self.num_classes = num_classes
         self.preprocessing = Preprocessing.made(preprocessing, self.image_size or 224)
         self.backbone = ResNetBackbone(stages, width_factor, form, pool_padding, dtype=dtype, name="backbone")
-        self.arguments = {
+        given = {
             "stages": self.backbone.stages,
             "width_factor": width_factor,
             "num_classes": num_classes,
@@ -66,6 +67,8 @@ class BiT(keras.Model):
             "form": form,
             "pool_padding": pool_padding,
         }
+        self.arguments = plain(given)
+        self.num_classes = self.arguments["num_classes"]
         self.norm = group_norm(form, "norm", dtype) if form == "paper" else None
         self.head = parts.head(self.arguments, self.dtype_policy)
         self.build((None, *(self.image_size or (None, None)), 3))
@@ -118,4 +121,5 @@ class BiT(keras.Model):
         return type(self).from_config({**self.get_config(), **changes})
 
     def get_config(self):
+        refuse_quantized(self)
         return {**super().get_config(), **self.arguments}

@@ -11,6 +11,7 @@ import keras
 from keras_vit.images import as_size
 from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.bit import BiT
+from keras_vit.models.own_weights import is_own, load_own
 from keras_vit.models.vit import HEADS, VisionTransformer
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.tensors import check_local
@@ -48,10 +49,10 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, *
         weights = os.path.join(weights, "model.keras")
     if str(weights).endswith(".keras"):
         return _load_keras(weights, num_classes, resample, arguments)
-    if str(weights).endswith(".weights.h5") and _is_own(weights):
+    if str(weights).endswith(".weights.h5") and is_own(weights):
         if resample is not None or weights_image_size is not None:
             raise ValueError(f"{weights} is loaded at its own image_size: take model.resized(size, method) then.")
-        return _load_own(weights, num_classes, arguments)
+        return load_own(weights, num_classes, arguments)
     return _load_checkpoint(weights, num_classes, weights_image_size, resample, arguments)
 
 
@@ -133,46 +134,6 @@ def _check_arguments(weights, kind, arguments):
 
 def _names(kind):
     return [*(name for name in inspect.signature(kind).parameters if name != "kwargs"), "name", "dtype", "trainable"]
-
-
-def _is_own(path):
-    """Whether `save_weights` of a model of ours wrote the file, and not KerasHub."""
-    import h5py
-
-    try:
-        with h5py.File(path) as file:
-            return any(part in file for part in ("encoder/blocks", "backbone/blocks"))
-    except OSError:  # not there or damaged: said where all files are opened
-        return False
-
-
-def _load_own(weights, num_classes, arguments):
-    """Weights alone do not say which model they are of, but for its head: the arguments must."""
-    kind = BiT if "stages" in arguments else VisionTransformer
-    if kind is VisionTransformer:
-        if "depth" not in arguments:
-            raise ValueError(
-                f"{weights} holds the weights of a model of keras_vit, but not which. Name it, such as "
-                "keras_vit.ViT_B16(weights=...) or keras_vit.BiT_R50x1(weights=...), or save whole models with "
-                "model.save('name.keras')."
-            )
-        arguments.setdefault("image_size", 224)
-    model = kind(**{**arguments, "num_classes": _classes_of_own(weights)})
-    try:
-        model.load_weights(weights)
-    except ValueError as error:  # of Keras, which names a layer
-        raise ValueError(
-            f"{weights} holds other weights than a {kind.__name__} of {arguments}. If only image_size differs, load it "
-            f"at its own and take model.resized(size). {error}"
-        ) from error
-    return model if num_classes in (None, model.num_classes) else model.with_head(num_classes)
-
-
-def _classes_of_own(path):
-    import h5py
-
-    with h5py.File(path) as file:
-        return file["head/vars/0"].shape[1] if "head/vars/0" in file else 0
 
 
 def _with_arguments(model, weights, arguments):

@@ -3,8 +3,6 @@
 A part that the arguments leave out is None.
 """
 
-from numbers import Integral
-
 import keras
 
 from keras_vit.images import patch_grid
@@ -15,6 +13,7 @@ from keras_vit.layers.positions import PositionEmbedding
 from keras_vit.layers.positions_2d import PositionEmbedding2D, SinCosPositions
 from keras_vit.layers.resnet import ResNetBackbone
 from keras_vit.layers.tokens import ClassToken, LearnedTokens
+from keras_vit.whole_numbers import is_whole
 
 POSITIONS = {"learned_1d": PositionEmbedding, "learned_2d": PositionEmbedding2D, "sincos_2d": SinCosPositions}
 
@@ -106,7 +105,7 @@ def pre_logits(arguments, dtype):
 
 def head(arguments, dtype, name="head"):
     classes = arguments["num_classes"]
-    if not isinstance(classes, Integral) or classes < 0:
+    if not is_whole(classes, least=0):
         raise ValueError(f"`num_classes` must be a whole number, 0 for no head. Received: {classes!r}")
     if not classes:
         return None

@@ -8,10 +8,12 @@ from keras_vit.layers.norm import LayerNorm
 from keras_vit.models import parts
 from keras_vit.models.arguments import complete_arguments
 from keras_vit.models.pictures import checked, output_spec
+from keras_vit.models.quantized import refuse_quantized
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.transfer import copy_weights
 
 HEADS = ("head", "head_distillation", "pre_logits")
+REMEDY = "the model with model.resized({size})"
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -105,7 +107,7 @@ class VisionTransformer(keras.Model):
         self.image_size = arguments["image_size"]
         self.patch_size = arguments["patch_size"]
         self.grid = patch_grid(self.image_size, self.patch_size)
-        self.num_classes = num_classes
+        self.num_classes = arguments["num_classes"]
         self.prefix_tokens = parts.prefix_tokens(arguments)
         self.preprocessing = Preprocessing(**arguments["preprocessing"])
 
@@ -116,7 +118,7 @@ class VisionTransformer(keras.Model):
         self.register_tokens, self.distillation_token, self.class_token = parts.tokens(arguments, dtype)
         self.positions = parts.positions(arguments, dtype)
         self.block_positions = parts.block_positions(arguments, self.positions, dtype)
-        self.dropout = Dropout(dropout, seed=seed, dtype=dtype, name="dropout")
+        self.dropout = Dropout(dropout, seed=arguments["seed"], dtype=dtype, name="dropout")
         self.encoder = parts.encoder(arguments, dtype)
         self.pooling = parts.pooling(arguments, dtype)
         self.pooled_norm = LayerNorm(epsilon, dtype=dtype, name="pooled_norm") if norm_after_pooling else None
@@ -148,7 +150,7 @@ class VisionTransformer(keras.Model):
         return last.compute_output_shape(shape)
 
     def compute_output_spec(self, images, training=None):
-        return output_spec(self, images)
+        return output_spec(self, images, self.image_size, REMEDY)
 
     def _stages(self, shape):
         """The layers in the order of the forward pass, each with the shape of its input."""
@@ -182,7 +184,7 @@ class VisionTransformer(keras.Model):
 
     def embed(self, images):
         """Pictures to patch embeddings, before class token and positions: (B, H, W, 3) -> (B, h * w, D)."""
-        images = checked(images, self.image_size, "the model with model.resized({size})")
+        images = checked(images, self.image_size, REMEDY)
         return self.patch_embedding(self.backbone(images) if self.backbone else images)  # (B, h*w, D)
 
     def encode(self, embeddings, training=False, return_attention=False):
@@ -253,4 +255,5 @@ class VisionTransformer(keras.Model):
         return type(self).from_config({**self.get_config(), **changes})
 
     def get_config(self):
+        refuse_quantized(self)
         return {**super().get_config(), **self.arguments}

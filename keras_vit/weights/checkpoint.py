@@ -57,11 +57,12 @@ class Checkpoint:
 
 def description(source, architecture, arguments, preprocessing, weights) -> dict:
     """What `keras-vit describe` prints of a checkpoint or a model: `weights` is their number."""
+    no_size = "any" if architecture == "BiT" else "not in the file"
     return {
         "source": source,
         "architecture": architecture,
         "variant": name_of(arguments) or "none of the published",
-        "image_size": arguments.get("image_size") or "not in the file",
+        "image_size": arguments.get("image_size") or no_size,
         "num_classes": arguments["num_classes"],
         "gelu": arguments.get("gelu", "none"),
         "epsilon": arguments.get("epsilon", "of its form"),

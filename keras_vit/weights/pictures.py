@@ -1,12 +1,14 @@
 """How peers' files say that pictures were prepared, as fields of `Preprocessing` without the size."""
 
+import warnings
+
 import numpy as np
 
 PILLOW = {0: "nearest", 1: "lanczos3", 2: "bilinear", 3: "bicubic"}
 
 
 def from_hugging_face(config: dict) -> dict:
-    """Of transformers' preprocessor_config.json."""
+    """Of transformers' preprocessor_config.json. Warns of a way to resize that there is not; it is left out then."""
     fields: dict = {}
     # (pixels * factor - mean) / std; ours are pixels / 255.
     factor = 255.0 * (config.get("rescale_factor") or 1 / 255) if config.get("do_rescale", True) else 255.0
@@ -17,12 +19,15 @@ def from_hugging_face(config: dict) -> dict:
         three = {name: (x,) * 3 if isinstance(x, int | float) else x for name, x in (("mean", mean), ("std", std))}
         fields |= {name: tuple(x / factor for x in values) for name, values in three.items()}
     if config.get("resample") is not None:
-        if config["resample"] not in PILLOW:
-            raise ValueError(
+        if config["resample"] in PILLOW:
+            fields["interpolation"] = PILLOW[config["resample"]]
+        else:  # no reason to refuse the weights
+            warnings.warn(
                 f"preprocessor_config.json says resample={config['resample']!r}. Known: "
-                f"{', '.join(f'{number} ({name})' for number, name in PILLOW.items())}. Put the nearest of them there."
+                f"{', '.join(f'{number} ({name})' for number, name in PILLOW.items())}. Pictures are resized "
+                "bilinearly unless you say preprocessing=keras_vit.Preprocessing(...).",
+                stacklevel=2,
             )
-        fields["interpolation"] = PILLOW[config["resample"]]
     size, crop = _side(config.get("size")), _side(config.get("crop_size"))
     if config.get("do_center_crop") and size and crop:
         fields["crop_fraction"] = min(crop / size, 1.0)

@@ -5,10 +5,10 @@ from keras import ops
 from keras_vit.layers.positions import resample_grid
 
 POSITIONS = "positions/table"
-# What our models are made of; any of them may lack some.
+# What our models are made of; any of them may lack some. BiT's "norm" is none: a ViT's users would mean "encoder/norm".
 PARTS = (
     *("backbone", "patch_embedding", "class_token", "distillation_token", "register_tokens", "positions", "encoder"),
-    *("pooling", "pooled_norm", "norm", "pre_logits", "head", "head_distillation"),
+    *("pooling", "pooled_norm", "pre_logits", "head", "head_distillation"),
 )
 
 

@@ -45,6 +45,9 @@ def test_describe(run, tmp_path):
     lines = {line.split()[0]: line.split(maxsplit=1)[1] for line in output.splitlines() if " " in line.strip()}
     assert status == 0 and lines["source"] == "google-research/vision_transformer"
     assert (lines["num_classes"], lines["gelu"], lines["epsilon"]) == ("21", "tanh", "1e-06")
+    assert lines["image_size"] == "(64, 64)"
+    no_table = golden_file(tmp_path, "big_vision_gap_sincos2d")
+    assert "\nimage_size    not in the file\n" in run("describe", no_table)[1]
     assert lines["weights"] == f"{keras_vit.load(file).count_params():,}"
     assert "preprocessing:" in output and "arguments:" in output and "none of the published" in output
 
@@ -66,8 +69,10 @@ def test_describe_knows_the_variant_and_keras_files(run, toy, tmp_path):
     found = json.loads(output)
     assert status == 0 and found["variant"] == "Ti/16" and found["source"] == "keras_vit"
     assert found["image_size"] == [32, 32] and found["preprocessing"]["mean"] == [0.5] * 3
-    BiT(stages=(1,), width_factor=0.5).save(tmp_path / "bit.keras")
-    assert run("describe", tmp_path / "bit.keras")[0] == 0
+    for size, shown in ((None, "any"), (16, "(16, 16)")):
+        BiT(stages=(1,), width_factor=0.5, image_size=size).save(tmp_path / "bit.keras")
+        status, output, _ = run("describe", tmp_path / "bit.keras")
+        assert status == 0 and f"\nimage_size    {shown}\n" in output
 
 
 def test_convert_keeps_the_outputs(run, tmp_path):

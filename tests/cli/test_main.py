@@ -5,8 +5,11 @@ import sys
 import pytest
 
 from keras_vit.recipes import configs
+from keras_vit_cli.demo import Demo
 from keras_vit_cli.doctor import Doctor
+from keras_vit_cli.export import Export
 from keras_vit_cli.main import main
+from keras_vit_cli.vtab import Vtab
 
 
 def test_without_tyro_only_the_doctor_works(monkeypatch, capsys):
@@ -63,13 +66,25 @@ def test_a_folder_is_no_recipe(tmp_path, capsys):
     assert "d.json cannot be read" in capsys.readouterr().err
 
 
-def test_ctrl_c_says_how_to_go_on(monkeypatch, capsys):
+@pytest.mark.parametrize(
+    "command,says",
+    [
+        (["train", "digits-finetune"], " The same command with --run.resume goes on from the last checkpoint, if "),
+        (["sweep", "digits-finetune"], " The same command goes on from the last checkpoint."),
+        (["vtab", "x.npz"], " The same command goes on from the last checkpoint."),
+        (["export", "x.keras"], "\n"),
+        (["demo"], "\n"),
+    ],
+)
+def test_ctrl_c_says_how_to_go_on(command, says, monkeypatch, capsys):
     def stop(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(configs, "check_dataset", stop)
-    assert main(["train", "digits-finetune"]) == 130
-    assert capsys.readouterr().err == "\nStopped. A run that has checkpoints goes on with --run.resume.\n"
+    for kind in (Vtab, Export, Demo):
+        monkeypatch.setattr(kind, "run", stop)
+    assert main(command) == 130
+    assert capsys.readouterr().err.startswith(f"\nStopped.{says}")
 
 
 @pytest.mark.parametrize(

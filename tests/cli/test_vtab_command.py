@@ -1,9 +1,12 @@
 import json
+from dataclasses import replace
 
 import pytest
 from goldens import golden_file
 
 from keras_vit.recipes import results
+from keras_vit.recipes.configs import RECIPES
+from keras_vit.recipes.recipe_file import write_recipe
 from keras_vit.recipes.vtab import GROUPS, TASKS
 from keras_vit_cli.main import main
 
@@ -74,12 +77,33 @@ def test_data_is_looked_for_before_the_first_task(runs, weights, tmp_path, capsy
     assert "no DTD" in capsys.readouterr().err and not runs and not (tmp_path / "vtab").exists()
 
 
-def test_a_finished_task_needs_no_data(runs, weights, opened, tmp_path, monkeypatch):
-    (tmp_path / "pets").mkdir()
-    (tmp_path / "pets" / "metrics.json").write_text('{"accuracy": 0.5}')
-    monkeypatch.setattr(results, "check_same_run", lambda recipe: None)
+def leave_a_run(folder, task, weights, file):
+    """What a run of a task leaves, as far as it is looked at: whose it is, and a file that says how far it came."""
+    recipe = replace(RECIPES[f"vtab-{task}"], weights=weights)
+    (folder / task).mkdir(parents=True)
+    write_recipe(recipe, folder / task / "recipe.json")
+    (folder / task / file).write_text('{"accuracy": 0.5}')
+
+
+def test_a_finished_task_needs_no_data(runs, weights, opened, tmp_path):
+    leave_a_run(tmp_path, "pets", weights, "metrics.json")
     assert main(["vtab", weights, "--folder", str(tmp_path), "--tasks", "pets", "dtd"]) == 0
     assert opened == ["vtab/dtd"] and len(runs) == 1
+
+
+@pytest.mark.parametrize("file", ["metrics.json", "step-7.index"])
+def test_folders_of_other_weights_are_said_before_the_first_task(runs, weights, opened, tmp_path, capsys, file):
+    leave_a_run(tmp_path, "dtd", "other.npz", file)
+    assert main(["vtab", weights, "--folder", str(tmp_path), "--tasks", "pets", "dtd"]) == 1
+    assert "recipe.json is the recipe of another run; it differs in weights." in capsys.readouterr().err
+    assert not runs and not (tmp_path / "pets").exists()
+
+
+def test_a_task_that_was_broken_off_goes_on(runs, weights, tmp_path):
+    leave_a_run(tmp_path, "dtd", weights, "step-7.index")
+    leave_a_run(tmp_path, "pets", "other.npz", "notes.txt")  # neither checkpoints nor figures: it is written over
+    assert main(["vtab", weights, "--folder", str(tmp_path), "--tasks", "pets", "dtd"]) == 0
+    assert len(runs) == 2
 
 
 def test_a_file_is_no_folder_for_runs(runs, weights, capsys):

@@ -38,10 +38,10 @@ def test_curves_and_bars_show_the_values():
 def test_similarity_maps_and_confusion():
     similarity = np.random.default_rng(0).uniform(-1, 1, (2, 3, 2, 3))
     figure = figures.similarity_maps(similarity)
-    drawn = figure.axes[0].images[0].get_array()  # 4 pixels a number, one between maps
-    assert drawn.shape == (2 * 8 + 1, 3 * 12 + 2) and drawn.mask[8].all() and drawn.mask[:, 12].all()
-    np.testing.assert_array_equal(drawn[9:17:4, 13:25:4], similarity[1, 1])
-    np.testing.assert_array_equal(drawn[:8:4, 26::4], similarity[0, 2])
+    drawn = figure.axes[0].images[0].get_array()  # 6 x 4 pixels a number, one between maps
+    assert drawn.shape == (2 * 12 + 1, 3 * 12 + 2) and drawn.mask[12].all() and drawn.mask[:, 12].all()
+    np.testing.assert_array_equal(drawn[13::6, 13:25:4], similarity[1, 1])
+    np.testing.assert_array_equal(drawn[:12:6, 26::4], similarity[0, 2])
     assert figure.axes[0].images[0].get_extent() == [0.5, 3.5, 2.5, 0.5]
     figure = figures.confusion_matrix(np.array([[3, 1], [0, 7]]), ["a", "b"])
     assert sorted(text.get_text() for text in figure.axes[0].texts) == ["1", "3", "7"]

@@ -80,3 +80,13 @@ def test_shape_dtype_and_gradients(name):
     for weight, gradient in zip(layer.trainable_weights, tape.gradient(loss, layer.trainable_weights)):
         assert weight.dtype == "float32"
         assert gradient is not None and np.isfinite(gradient).all(), weight.path
+
+
+@pytest.mark.parametrize("part", ["attention_maps", "features"])
+def test_a_functional_model_of_a_part_is_saved(part, trained_toy, images, tmp_path):
+    """Keras writes each layer of it with the policy of the model that it is from."""
+    toy = trained_toy(position_embedding="relative", register_tokens=2)
+    inputs = keras.Input((16, 16, 3))
+    model = keras.Model(inputs, getattr(toy, part)(inputs))
+    model.save(tmp_path / "part.keras")
+    np.testing.assert_allclose(keras.saving.load_model(tmp_path / "part.keras")(images), model(images), atol=1e-6)

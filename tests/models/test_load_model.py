@@ -163,8 +163,10 @@ def test_weights_that_save_weights_wrote_load_under_a_named_model(tmp_path):
     again = keras_vit.ViT_Ti16(weights=tmp_path / "own.weights.h5", image_size=32, num_classes=5)
     images = np.random.default_rng(1).uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
     np.testing.assert_array_equal(again(images), model(images))
-    with pytest.raises(ValueError, match="but not which. Name it"):
+    with pytest.raises(ValueError, match="but not which; patch_size, depth, .* are not said. Name it"):
         keras_vit.load(tmp_path / "own.weights.h5")
+    with pytest.raises(ValueError, match="patch_size, width, mlp_dim, num_heads are not said. Name it"):
+        keras_vit.load(tmp_path / "own.weights.h5", depth=12)
     bit = keras_vit.BiT(stages=(1,), width_factor=0.5, num_classes=5)
     bit.save_weights(tmp_path / "bit.weights.h5")
     again = keras_vit.load(tmp_path / "bit.weights.h5", stages=(1,), width_factor=0.5, num_classes=5)
@@ -189,6 +191,14 @@ def test_weights_that_save_weights_wrote_tell_their_head_and_nothing_else(traine
     headless = model.with_head(0)
     headless.save_weights(file)
     assert keras_vit.load(file, image_size=16, **shape).num_classes == 0
+
+
+@pytest.mark.parametrize("options", [{"depth": 2}, {"layer_scale": 0.1}, {"representation_size": 12}], ids=str)
+def test_own_weights_that_the_arguments_have_no_place_for_are_refused(trained_toy, tmp_path, options):
+    file, shape = tmp_path / "own.weights.h5", {"depth": 1, "width": 12, "mlp_dim": 24, "num_heads": 3, "patch_size": 4}
+    trained_toy(**{"depth": 1, **options}).save_weights(file)
+    with pytest.raises(ValueError, match=r"holds other weights than .* The file has \d+ arrays, the model \d+"):
+        keras_vit.load(file, image_size=16, **shape)
 
 
 def test_the_folder_of_a_run_is_its_model(trained_toy, tmp_path):

@@ -74,6 +74,17 @@ def test_a_deit_of_one_head_keeps_its_token_as_a_register(tmp_path):
     np.testing.assert_allclose(model(io["images"]), io["cls_logits"], atol=1e-4)
 
 
+def test_a_filter_that_there_is_not_keeps_no_one_from_the_weights(tmp_path):
+    folder, io = hugging_face(tmp_path, golden_weights("hf_vit")), golden_io("hf_vit")
+    (folder / "preprocessor_config.json").write_text(json.dumps({"resample": 4, "image_mean": [0.4] * 3}))
+    given = keras_vit.Preprocessing((32, 32), interpolation="lanczos3")
+    for arguments, interpolation in (({}, "bilinear"), ({"preprocessing": given}, "lanczos3")):
+        with pytest.warns(UserWarning, match="resample=4. .*resized bilinearly unless you say preprocessing="):
+            model = keras_vit.load(folder, **arguments)
+        np.testing.assert_allclose(model(io["images"]), io["logits"], atol=1e-4)
+        assert model.preprocessing.interpolation == interpolation
+
+
 def test_config_says_what_the_arrays_do_not(tmp_path):
     config = {"hidden_act": "gelu_new", "layer_norm_eps": 1e-6, "image_size": [64, 64]}
     folder = hugging_face(tmp_path, golden_weights("hf_vit"), config)

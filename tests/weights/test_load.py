@@ -120,7 +120,7 @@ def test_a_resnet_can_be_skipped(golden, tmp_path):
     assert not np.array_equal(loaded, expected)
 
 
-@pytest.mark.parametrize("skip", ["haed", ("head", "encoder/block_2"), ("encoder/",), ""])
+@pytest.mark.parametrize("skip", ["haed", ("head", "encoder/block_2"), ("encoder/",), "", "norm"])
 def test_an_unknown_part_is_refused(skip, token_file):
     model = build()
     with pytest.raises(ValueError, match="There is no part .* to skip. Parts are backbone, .*head_distillation, and"):
