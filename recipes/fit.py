@@ -1,5 +1,6 @@
 """Runs a recipe: builds everything inside the strategy's scope, then plain `model.fit`."""
 
+from contextlib import nullcontext
 from functools import partial
 
 import keras
@@ -19,8 +20,10 @@ from keras_vit.recipes.data import (
     training_batches,
     training_pixels,
 )
+from keras_vit.recipes.data.pipeline import ONE_HOST
 from keras_vit.recipes.executions import set_steps_per_execution
 from keras_vit.recipes.hosts import share_batches
+from keras_vit.recipes.known_shapes import known_shapes
 from keras_vit.recipes.logs import make_logs
 from keras_vit.recipes.losses import build_loss
 from keras_vit.recipes.masked_patch import MaskedPatchModel, masked_patch_batches
@@ -137,8 +140,10 @@ def _fit(model, recipe, total_steps, dataset, batches, callbacks):
     ]
     if workers.chief:
         print(describe_run(recipe, model.distribute_strategy, model, dataset, total_steps, done))
+    shapes = known_shapes(model, batches(done, ONE_HOST).element_spec) if model._distribute_strategy else nullcontext()
     try:
-        return _fit_parts(model, recipe, total_steps, done, batches, validation, callbacks, workers)
+        with shapes:
+            return _fit_parts(model, recipe, total_steps, done, batches, validation, callbacks, workers)
     finally:
         if checkpoints:
             checkpoints.release()

@@ -10,6 +10,7 @@ import keras_vit
 from keras_vit.layers import (
     AxialBlock,
     Encoder,
+    LearnedTokens,
     PositionEmbedding,
     PositionEmbedding2D,
     ResNetBackbone,
@@ -65,6 +66,7 @@ def test_models_take_them_and_are_saved_with_pythons(name, tmp_path):
         lambda grid, one: SinCosPositions(grid, one),
         lambda grid, one: AxialBlock(grid, one, num_heads=I(3), mlp_dim=I(24)),
         lambda grid, one: Encoder(I(2), I(3), I(24), seed=I(1)),
+        lambda grid, one: LearnedTokens(one),
     ],
 )
 def test_layers_take_them(layer):

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_vit.whole_numbers import is_whole
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ClassToken(keras.layers.Layer):
@@ -45,9 +47,9 @@ class LearnedTokens(keras.layers.Layer):
 
     def __init__(self, count, **kwargs):
         super().__init__(**kwargs)
-        if not isinstance(count, int) or count < 1:
+        if not is_whole(count):
             raise ValueError(f"`count` must be a positive whole number of tokens. Received: {count!r}")
-        self.count = count
+        self.count = int(count)
 
     def build(self, input_shape):
         self.tokens = self.add_weight(

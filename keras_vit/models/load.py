@@ -15,6 +15,7 @@ from keras_vit.models.own_weights import is_own, load_own
 from keras_vit.models.vit import HEADS, VisionTransformer
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.tensors import check_local
+from keras_vit.whole_numbers import is_whole
 
 KINDS = (VisionTransformer, BiT, AxialResNet)
 
@@ -150,4 +151,4 @@ def _with_arguments(model, weights, arguments):
 
 
 def _same(ours, given):
-    return ours == given or (isinstance(given, int) and ours == (given, given))
+    return ours == given or (is_whole(given) and ours == (given, given))
