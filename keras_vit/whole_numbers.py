@@ -5,7 +5,7 @@ from numbers import Integral
 
 def is_whole(value, least: int = 1) -> bool:
     """Whether this is a whole number of at least `least`; True and False are none."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and value >= least
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 def plain(value):
