@@ -8,6 +8,7 @@ from tpu_on_paper import tpu_on_paper
 
 from keras_vit.recipes.executions import execute_statically, set_steps_per_execution
 from keras_vit.recipes.hosts import share_batches
+from keras_vit.recipes.strategy import choose_strategy
 
 PADS = "XlaSetDynamicDimensionSize"
 RANDOM = np.random.default_rng(0)
@@ -26,11 +27,9 @@ def batches(host=None):
     return tf.data.Dataset.from_tensor_slices((X, Y)).batch(4, drop_remainder=True)
 
 
-@pytest.mark.parametrize(
-    "make", [tf.distribute.get_strategy, lambda: tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])]
-)
-def test_as_one_step_after_the_other(make):
-    strategy = make()
+@pytest.mark.parametrize("name", ["one-device", "mirrored"])
+def test_as_one_step_after_the_other(name):
+    strategy = choose_strategy(name)
     weights, history, evaluated, ends = trained(strategy, 1)
     ours, our_history, our_evaluated, our_ends = trained(strategy, 4)
     assert ends == [*range(8)] * 2 and our_ends == [3, 7] * 2
