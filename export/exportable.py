@@ -51,10 +51,8 @@ def checked_pixels(pixels, model, what: str, at_least: int = 1) -> np.ndarray:
     pixels = np.asarray(pixels, "float32")
     low, high = pixels.min(), pixels.max()
     if not (low >= 0 and 1 < high <= 255):  # NaN too
-        remedy = (
-            "Give them as they are before `model.preprocess`"
-            if -10 <= low and high <= 10
-            else "Of a resampling that overshoots it is numpy.clip(pixels, 0, 255)"
+        raise ValueError(
+            f"{what} pixels in [0, 255], before `model.preprocess` and without what a resampling overshoots. "
+            f"Received values between {low:.7g} and {high:.7g}."
         )
-        raise ValueError(f"{what} pixels in [0, 255]. Received values between {low:.7g} and {high:.7g}. {remedy}.")
     return pixels

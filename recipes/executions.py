@@ -42,10 +42,11 @@ def execute_statically(model):
     def test(iterator):
         for number in range(steps):
             batch = next(iterator, None)  # not in the graph, where counts of a batch that is not there are added
-            if batch is not None:
-                evaluation(batch)
-            elif not number:
+            if batch is None and number == 0:
                 raise StopIteration
+            if batch is None:
+                break
+            evaluation(batch)
         return model.get_metrics_result()
 
     model.train_function, model.test_function = train, test

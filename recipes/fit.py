@@ -88,8 +88,8 @@ def evaluate(model, data: Data, split: str) -> dict[str, float]:
     """
     dataset = open_dataset(data)
     check_labels(dataset, split)
-    batches = _evaluated(model, data, dataset, split)
-    return model.evaluate(batches, steps=_evaluation_steps(data, dataset, split), return_dict=True, verbose=0)
+    batches, steps = _evaluation(model, data, dataset, split)
+    return model.evaluate(batches, steps=steps, return_dict=True, verbose=0)
 
 
 def steps_of(recipe: Supervised, dataset) -> int:
@@ -127,10 +127,8 @@ def _fit(model, recipe, total_steps, dataset, batches, callbacks):
         done = checkpoints.restore(model)
     draw_apart(model)
     if not isinstance(recipe, MaskedPatch) and recipe.data.validation_split:
-        validation = {
-            "validation_data": _evaluated(model, recipe.data, dataset, recipe.data.validation_split),
-            "validation_steps": _evaluation_steps(recipe.data, dataset, recipe.data.validation_split),
-        }
+        found, steps = _evaluation(model, recipe.data, dataset, recipe.data.validation_split)
+        validation = {"validation_data": found, "validation_steps": steps}
     callbacks = [
         EvaluateAverages(),
         BadSteps(run.max_bad_steps, checkpoints),
@@ -155,6 +153,7 @@ def _fit_parts(model, recipe, total_steps, done, batches, validation, callbacks,
     while done < total_steps:
         steps, epochs = _next_part(done, total_steps, run)
         end = done + steps * epochs
+        # With several workers TensorFlow 2.20 fails on more than one.
         set_steps_per_execution(model, steps, 1 if workers.several else run.steps_per_execution)
         part = model.fit(
             _shared(model, recipe.data, partial(batches, done)),
@@ -177,13 +176,10 @@ def _shared(model, data, batches):
     return share_batches(model.distribute_strategy, lambda host: batches(host=host), data.batch_size)
 
 
-def _evaluated(model, data, dataset, split):
-    return _shared(model, data, partial(evaluation_batches, data, dataset, split))
-
-
-def _evaluation_steps(data, dataset, split) -> int:
-    """Said, because batches that machines or replicas share do not tell how many they are."""
-    return -(-count_examples(dataset, split) // data.batch_size)
+def _evaluation(model, data, dataset, split):
+    """Batches of a split and their number, which batches that machines or replicas share do not tell."""
+    batches = _shared(model, data, partial(evaluation_batches, data, dataset, split))
+    return batches, -(-count_examples(dataset, split) // data.batch_size)
 
 
 def _next_part(done, total_steps, run) -> tuple[int, int]:

@@ -2,8 +2,10 @@
 
 import json
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 from keras_vit.labels import imagenet_labels
@@ -68,6 +70,21 @@ def test_everything_is_printed_and_written(run, digits, model, data_dir, tmp_pat
     assert found["classes"] == rows and len(found["reliability"]) == 15
     assert sum(row["pictures"] for row in found["reliability"]) == 45
     assert sorted(path.name for path in tmp_path.iterdir()) == ["found.json", "x.keras"]
+
+
+def test_nothing_is_compiled_for_a_tpu_that_the_model_is_not_on(run, digits, model, tmp_path, monkeypatch):
+    compiled, predict = [], keras.Model.predict_on_batch
+
+    def on_batch(self, x):
+        compiled.append(self.jit_compile)
+        self.jit_compile = False
+        return predict(self, x)
+
+    chip = tf.config.PhysicalDevice("/physical_device:TPU:0", "TPU")
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: [chip] if kind in (None, "TPU") else [])
+    monkeypatch.setattr(keras.Model, "predict_on_batch", on_batch)
+    assert run(tmp_path / "x.keras", *digits)[0] == 0
+    assert compiled == [False] * 3
 
 
 def test_a_file_that_cannot_be_written(run, digits, model, tmp_path, monkeypatch):

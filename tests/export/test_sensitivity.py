@@ -36,5 +36,5 @@ def test_bad_requests_are_refused(toy, pixels):
     with pytest.raises(ValueError, match="has no head to classify with"):
         part_costs(toy(num_classes=0), "int8", pixels, pixels)
     for calibration, checked in ((pixels / 255, pixels), (pixels, pixels / 255)):
-        with pytest.raises(ValueError, match="pixels in .0, 255.. Received values between .*before `model.preprocess`"):
+        with pytest.raises(ValueError, match="pixels in .0, 255., before `model.preprocess`.*Received values"):
             part_costs(toy(), "int8", calibration, checked)
