@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/ready
 # MediaPipe wants another absl-py than tf-models-official: it has an environment of its own, for the test of its clients.
 CLIENT := .venv-mediapipe
-CLIENT_CHECK = $(CLIENT)/bin/python tests/export/mediapipe_client.py check
+CLIENT_CHECK = $(CLIENT)/bin/python tests/export/tflite/mediapipe_client.py check
 CLIENT_LIBRARIES := libegl1 libgles2 libgl1 libglib2.0-0 libsm6 libxext6
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
@@ -33,7 +33,7 @@ format: $(READY) ## Mend what ruff can mend
 	$(BIN)/ruff format .
 
 docs: $(READY) ## Build the guides and the reference: site/index.html
-	$(BIN)/python docs/layout_picture.py
+	$(BIN)/python docs/layout_diagram.py
 	$(BIN)/python -m sphinx -EW --keep-going -q -d build/docs docs site
 	@echo "Open $(CURDIR)/site/index.html"
 
@@ -63,4 +63,4 @@ browser:
 		echo "There is no Chromium. As root: apt-get install chromium chromium-driver; then again: make test"; exit 1; }
 
 web-runtime: $(READY)
-	@$(BIN)/python -c 'from keras_vit.export.web_runtime import fetch_web_runtime; fetch_web_runtime()'
+	@$(BIN)/python -c 'from keras_vit.export.web.runtime import fetch_web_runtime; fetch_web_runtime()'

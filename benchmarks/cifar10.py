@@ -17,7 +17,8 @@ import tensorflow as tf
 import tyro
 
 import keras_vit
-from keras_vit.recipes import few_shot, results
+from keras_vit.recipes.evaluation.classification import few_shot
+from keras_vit.recipes import run as results
 from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.recipe import Data
 

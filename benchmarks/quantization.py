@@ -13,9 +13,9 @@ from pathlib import Path
 
 import keras_vit
 from keras_vit.export import FORMATS, check_parity, parity_table, write_tflite
-from keras_vit.export.quantize import STATIC
-from keras_vit_cli.export import Export
-from keras_vit_cli.export_data import ExportData
+from keras_vit.export.tflite.quantize import STATIC
+from keras_vit.cli.export.command import Export
+from keras_vit.cli.export.data import ExportData
 
 
 def rows(model, data):

@@ -73,7 +73,7 @@ def main():
     parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
-    from keras_vit.export.benchmark import compare
+    from keras_vit.export.benchmark.compare import compare
 
     pixels = np.random.default_rng(1).integers(0, 256, (20, SIZE, SIZE, 3)).astype("float32")
     for name in arguments.models:

@@ -37,10 +37,10 @@ def keras_program(build, shape, patch, size, batch):
     import keras
     import tensorflow as tf
 
-    from keras_vit.recipes.optimizers import build_optimizer
+    from keras_vit.recipes.training.optimizers import build_optimizer
     from keras_vit.recipes.recipe import Optimizer
-    from keras_vit.recipes.tpu import steps
-    from keras_vit.recipes.tpu.lower import lower
+    from keras_vit.recipes.preflight import steps
+    from keras_vit.recipes.preflight.lower import lower
 
     keras.config.set_dtype_policy("mixed_bfloat16")
     model = build(shape, patch, size)
@@ -114,7 +114,7 @@ def official_program(shape, patch, size, batch):
     import tf_keras
     from official.vision.modeling.backbones.vit import VisionTransformer
 
-    from keras_vit.recipes.tpu.lower import lower
+    from keras_vit.recipes.preflight.lower import lower
 
     tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
     depth, width, heads, mlp_dim = shape
@@ -157,7 +157,7 @@ PROGRAMS = {
 
 def measure(library, row):
     """Prints one answer as JSON; runs in a process of its own."""
-    from keras_vit.recipes.tpu.process import compile_elsewhere
+    from keras_vit.recipes.preflight.process import compile_elsewhere
 
     variant, size, batch, topology = ROWS[row]
     hlo = PROGRAMS[library](SHAPES[variant[0]], int(variant[2:]), size, batch)

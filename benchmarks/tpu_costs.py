@@ -29,7 +29,7 @@ def build(name, size, kind):
     import keras
 
     import keras_vit
-    from keras_vit.recipes.optimizers import build_optimizer
+    from keras_vit.recipes.training.optimizers import build_optimizer
     from keras_vit.recipes.recipe import Optimizer
     from keras_vit.variants import BIT_SIZES, parse_variant
 
@@ -49,7 +49,7 @@ def build(name, size, kind):
 
 def measure(name, size, kind):
     """Prints the largest batch and the bound of images a second as JSON; runs in a process of its own."""
-    from keras_vit.recipes.tpu import preflight
+    from keras_vit.recipes.preflight import preflight
 
     model = build(name, size, kind)
     small = max(8, round(2 * (224 / size) ** 2) * 8)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from keras_vit_cli.json_file import check_json
+from keras_vit.cli.json_file import check_json
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Benchmark:
         if not self.files:
             raise ValueError("Name at least one .tflite file.")
         check_json(self.json)
-        from keras_vit.export.benchmark import as_json, compare, table
+        from keras_vit.export.benchmark.compare import as_json, compare, table
         from keras_vit.export.write_file import write_file
 
         results = compare(self.files, self.threads, self.runs, self.warmup, self.profile)

@@ -39,7 +39,7 @@ class Convert:
         self._check_request()
         from keras_vit import load
         from keras_vit.model_card import model_card
-        from keras_vit.weights.write import save
+        from keras_vit.weights.saving import save
 
         names = ("image_size", "weights_image_size", "num_heads", "gelu", "epsilon")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
@@ -52,7 +52,7 @@ class Convert:
 
     def _check_request(self):
         """Raises ValueError or FileExistsError for what can be seen before anything is loaded."""
-        from keras_vit.weights.write import main_file
+        from keras_vit.weights.saving import main_file
 
         file = main_file(self.output)
         if file.exists() and not self.overwrite:

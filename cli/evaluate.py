@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from keras_vit_cli.json_file import check_json
+from keras_vit.cli.json_file import check_json
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Evaluate:
 
         from keras_vit import load
         from keras_vit.recipes.data import class_names, open_dataset
-        from keras_vit.recipes.evaluation import Evaluation
+        from keras_vit.recipes.evaluation.classification import Evaluation
         from keras_vit.recipes.recipe import Data
         from keras_vit.recipes.write_file import write_file
 
@@ -93,7 +93,7 @@ class Evaluate:
         """The classes of ImageNet-1k, and batches of the pictures that have one, with multi-hot labels."""
         from keras_vit.labels import imagenet_labels
         from keras_vit.recipes.data import class_names
-        from keras_vit.recipes.objectnet import objectnet_answers, overlapping_pictures
+        from keras_vit.recipes.evaluation.objectnet import objectnet_answers, overlapping_pictures
 
         answers = objectnet_answers(class_names(dataset), self.objectnet_mapping)
         batches = overlapping_pictures(self._batches(dataset), answers, self.batch_size)

@@ -37,7 +37,7 @@ class FewShot:
         import numpy as np
 
         from keras_vit import load
-        from keras_vit.recipes import few_shot
+        from keras_vit.recipes.evaluation.classification import few_shot
         from keras_vit.recipes.recipe import Data
 
         data = Data(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from keras_vit_cli.json_file import check_json
+from keras_vit.cli.json_file import check_json
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Preflight:
 
     def run(self) -> int:
         """Compiles, prints, and returns the exit status."""
-        from keras_vit.recipes.tpu.chips import parse_topology
+        from keras_vit.recipes.preflight.chips import parse_topology
 
         if self.list:
             return _print_chips()
@@ -50,11 +50,11 @@ class Preflight:
             raise ValueError("Name a recipe: keras-vit train lists them. --list shows chips and topologies.")
         check_json(self.json)
         parse_topology(self.topology)
-        from keras_vit_cli.train import find_recipe
+        from keras_vit.cli.train import find_recipe
 
         recipe = find_recipe(self.name)
         recipe = tyro.cli(type(recipe), default=recipe, prog=f"keras-vit train {self.name}", args=self.changes)
-        from keras_vit.recipes.tpu import preflight
+        from keras_vit.recipes.preflight import preflight
         from keras_vit.recipes.write_file import write_file
 
         report = preflight(
@@ -80,7 +80,7 @@ def _say(text):
 
 
 def _print_chips():
-    from keras_vit.recipes.tpu.chips import CHIPS, GIB
+    from keras_vit.recipes.preflight.chips import CHIPS, GIB
 
     print("chip  devices  memory a device  bfloat16 peak  bandwidth   topologies, for example")
     for chip in CHIPS.values():
@@ -88,5 +88,5 @@ def _print_chips():
             f"{chip.name:5} {chip.devices:>7}  {chip.memory / GIB:>11.0f} GiB  {chip.peak / 1e12:>7.1f} TFLOP/s"
             f"  {chip.bandwidth / 1e9:>5.0f} GB/s  {', '.join(chip.slices)}"
         )
-    print("A chip of v2 and v3 has two devices. Sources: recipes/tpu/chips.py")
+    print("A chip of v2 and v3 has two devices. Sources: recipes/preflight/chips.py")
     return 0

@@ -42,9 +42,9 @@ class Probe:
         import numpy as np
 
         from keras_vit import load
-        from keras_vit.recipes import probe
+        from keras_vit.recipes.evaluation.classification import probe
         from keras_vit.recipes.data import count_examples, open_dataset
-        from keras_vit.recipes.features import features_of
+        from keras_vit.recipes.evaluation.features import features_of
         from keras_vit.recipes.recipe import Data
 
         dataset = open_dataset(Data(dataset=self.dataset, data_dir=self.data_dir))

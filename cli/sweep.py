@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from keras_vit_cli.train import find_recipe, run_name
+from keras_vit.cli.train import find_recipe, run_name
 
 
 @dataclass(frozen=True)

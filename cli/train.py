@@ -38,7 +38,7 @@ class Train:
             recipe = replace(recipe, run=replace(recipe.run, folder=f"runs/{run_name(self.name)}"))
         recipe = tyro.cli(type(recipe), default=recipe, prog=f"keras-vit train {self.name}", args=self.changes)
         check_dataset(recipe)
-        from keras_vit.recipes import results
+        from keras_vit.recipes import run as results
 
         for metric, value in results.run(recipe).items():
             print(f"{metric}: {value:.6g}")

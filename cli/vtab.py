@@ -29,10 +29,10 @@ class Vtab:
         """Trains, and prints the table."""
         import json
 
-        from keras_vit.recipes import results
+        from keras_vit.recipes import run as results
         from keras_vit.recipes.configs import RECIPES
-        from keras_vit.recipes.evaluation import vtab_means
-        from keras_vit.recipes.vtab import GROUPS, TASKS
+        from keras_vit.recipes.evaluation.classification import vtab_means
+        from keras_vit.recipes.data.vtab import GROUPS, TASKS
         from keras_vit.recipes.write_file import write_file
 
         if unknown := set(self.tasks) - set(TASKS):
@@ -58,7 +58,7 @@ class Vtab:
     def _check(self, recipes):
         """Raises ValueError or OSError for weights, data and folders that would end the last task, after hours."""
         from keras_vit.recipes.data import open_dataset
-        from keras_vit.recipes.run_folder import METRICS, check_same_run, find_checkpoints
+        from keras_vit.recipes.training.run_folder import METRICS, check_same_run, find_checkpoints
 
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"{self.folder.absolute()} is a file. Name a folder with --folder.")

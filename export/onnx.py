@@ -11,7 +11,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_vit.export.device_form import INPUT, float32_copy
+from keras_vit.export.tflite.device_form import INPUT, float32_copy
 from keras_vit.export.exportable import check_classifier, check_exportable
 from keras_vit.export.labels import class_names
 

@@ -8,9 +8,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.export.device_form import CLASSIFY, INPUT, OUTPUTS, float32_copy, normalised
+from keras_vit.export.tflite.device_form import CLASSIFY, INPUT, OUTPUTS, float32_copy, normalised
 from keras_vit.export.exportable import check_classifier, check_exportable, checked_pixels
-from keras_vit.export.interpreter import run_tflite
+from keras_vit.export.tflite.interpreter import run_tflite
 from keras_vit.export.onnx import onnx_session
 
 

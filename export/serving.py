@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_vit import Preprocessing
-from keras_vit.export.device_form import CLASSIFY, INPUT, OUTPUTS
+from keras_vit.export.tflite.device_form import CLASSIFY, INPUT, OUTPUTS
 from keras_vit.inspect.rollout import reads_patches
 
 OUTPUT = OUTPUTS[CLASSIFY]

@@ -59,7 +59,7 @@ class Data:
 
     Args:
         dataset: "digits" (scikit-learn's, 8 x 8 pixels); any name of TensorFlow Datasets; "vtab/<task>", see
-            `keras_vit.recipes.vtab`; "folder:/path" with /path/<split>/<class>/<picture>; "tfrecord:/path", a folder
+            `keras_vit.recipes.data.vtab`; "folder:/path" with /path/<split>/<class>/<picture>; "tfrecord:/path", a folder
             that `keras-vit prepare` wrote or a glob of other TFRecords, local or on gs://; see docs/data.md.
         train_split, validation_split, test_split: In TensorFlow Datasets' notation, such as "train[:99%]". No
             validation_split means no evaluation during training.

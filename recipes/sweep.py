@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from keras_vit.recipes import results
+from keras_vit.recipes import run as results
 from keras_vit.recipes.recipe import Supervised
 from keras_vit.recipes.write_file import write_file
 

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
-from keras_vit.home import home
+from keras_vit.cache_dir import home
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2

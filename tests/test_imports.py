@@ -28,11 +28,11 @@ def imported(folder, leave_out=()):
 @pytest.mark.parametrize(
     "folder,leave_out,forbidden",
     [
-        ("keras_vit", (), ("keras_vit.recipes", "keras_vit.export", "keras_vit_cli")),
+        ("keras_vit", (), ("keras_vit.recipes", "keras_vit.export", "keras_vit.cli")),
         # TensorFlow's checkpoints, XLA's barrier, the tape of gradients: imported in functions.
         ("keras_vit", ("keras_peers.py", "remat.py", "gradient_rollout.py"), ("tensorflow", "jax")),
-        ("recipes", (), ("keras_vit.export", "keras_vit_cli")),
-        ("export", (), ("keras_vit.recipes", "keras_vit_cli")),
+        ("recipes", (), ("keras_vit.export", "keras_vit.cli")),
+        ("export", (), ("keras_vit.recipes", "keras_vit.cli")),
     ],
 )
 def test_arrows_point_one_way(folder, leave_out, forbidden):
@@ -54,7 +54,7 @@ def test_every_package_is_installed():
         for file in (ROOT / top).rglob("*.py")
     }
     names = {".".join(folder.parts) for folder in folders}
-    places = {"cli": "keras_vit_cli"} | {name: name for name in names if name.startswith("keras_vit")}
+    places = {"cli": "keras_vit.cli"} | {name: name for name in names if name.startswith("keras_vit")}
     assert installed == {places.get(name, f"keras_vit.{name}") for name in names}
 
 
@@ -68,7 +68,7 @@ def test_importing_the_core_brings_nothing_that_keras_does_not():
 
 
 def test_the_commands_list_without_keras_or_tensorflow():
-    code = "import sys; from keras_vit_cli.main import main\ntry: main(['--help'])\nfinally: print(sorted(sys.modules))"
+    code = "import sys; from keras_vit.cli.main import main\ntry: main(['--help'])\nfinally: print(sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     *help_text, modules = done.stdout.splitlines()
     assert "few-shot" in "".join(help_text)

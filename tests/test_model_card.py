@@ -7,7 +7,7 @@ import pytest
 
 import keras_vit
 from keras_vit.model_card import model_card
-from keras_vit.recipes.card import run_card
+from keras_vit.recipes.training.card import run_card
 from keras_vit.recipes.configs import digits
 from keras_vit.recipes.recipe import Distillation
 

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 BUILD = "from setuptools import build_meta as b; import sys; print(getattr(b, sys.argv[1])(sys.argv[2]))"
-PLACES = {"recipes": "keras_vit/recipes", "export": "keras_vit/export", "cli": "keras_vit_cli"}
+PLACES = {"recipes": "keras_vit/recipes", "export": "keras_vit/export", "cli": "keras_vit.cli"}
 SMOKE = """
 import sys
 import numpy as np, keras_vit
@@ -78,6 +78,6 @@ def test_what_is_installed_works(wheel, tmp_path):
     size, file = run(sys.executable, "-c", SMOKE, tmp_path / "out", env=environment, cwd=tmp_path).split()
     assert int(size) > 10_000 and file == str(wheel / "keras_vit" / "__init__.py")
     listed = run(
-        sys.executable, "-c", "from keras_vit_cli.main import main; main(['--help'])", env=environment, cwd=tmp_path
+        sys.executable, "-c", "from keras_vit.cli.main import main; main(['--help'])", env=environment, cwd=tmp_path
     )
     assert "preflight" in listed and "export" in listed

@@ -1,7 +1,7 @@
 """The layers of a Vision Transformer, in the order in which a picture passes them."""
 
 from keras_vit.layers.attention import SelfAttention as SelfAttention
-from keras_vit.layers.axial import AxialBlock as AxialBlock
+from keras_vit.layers.axial_block import AxialBlock as AxialBlock
 from keras_vit.layers.axial_attention import AxialAttention as AxialAttention
 from keras_vit.layers.block import EncoderBlock as EncoderBlock
 from keras_vit.layers.encoder import Encoder as Encoder
@@ -18,8 +18,8 @@ from keras_vit.layers.positions import resample_grid as resample_grid
 from keras_vit.layers.positions_2d import PositionEmbedding2D as PositionEmbedding2D
 from keras_vit.layers.positions_2d import SinCosPositions as SinCosPositions
 from keras_vit.layers.relative_positions import RelativePositions as RelativePositions
-from keras_vit.layers.resnet import ResNetBackbone as ResNetBackbone
-from keras_vit.layers.standardized_conv import StandardizedConv2D as StandardizedConv2D
+from keras_vit.layers.resnet.backbone import ResNetBackbone as ResNetBackbone
+from keras_vit.layers.resnet.standardized_conv import StandardizedConv2D as StandardizedConv2D
 from keras_vit.layers.stochastic_depth import StochasticDepth as StochasticDepth
 from keras_vit.layers.tokens import ClassToken as ClassToken
 from keras_vit.layers.tokens import LearnedTokens as LearnedTokens

@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
-from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.xla.dropout import Dropout
 from keras_vit.layers.heads import check_heads, merge_heads, spec_with_attention, split_heads
-from keras_vit.layers.lean_attention import attend, project_heads, projected
+from keras_vit.layers.xla.attention import attend, project_heads, projected
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.relative_positions import RelativePositions
 from keras_vit.layers.remat import compiled_by_xla

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.layers.bottleneck import GROUPS
+from keras_vit.layers.resnet.bottleneck import GROUPS
 
 AXES = ("height", "width")
 

@@ -5,7 +5,7 @@ from functools import partial
 import keras
 
 from keras_vit.layers.attention import SelfAttention
-from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.xla.dropout import Dropout
 from keras_vit.layers.heads import spec_with_attention
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp import Mlp

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.layers.axial import AxialBlock
+from keras_vit.layers.axial_block import AxialBlock
 from keras_vit.layers.block import EncoderBlock
 from keras_vit.layers.heads import spec_with_attention
 from keras_vit.layers.norm import LayerNorm

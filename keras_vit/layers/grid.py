@@ -1,6 +1,6 @@
 """The grid of patches that layers are made for. B batch, N tokens, D width, h w patch grid."""
 
-from keras_vit.whole_numbers import is_whole, plain
+from keras_vit.integers import is_whole, plain
 
 
 def check_grid(grid) -> tuple[int, int]:

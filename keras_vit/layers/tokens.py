@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.whole_numbers import is_whole
+from keras_vit.integers import is_whole
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -5,14 +5,14 @@ from keras import ops
 
 from keras_vit.images import as_size
 from keras_vit.layers.axial_attention import AxialAttention, check_channels
-from keras_vit.layers.bottleneck import EXPANSION, GROUPS, shrunk
-from keras_vit.layers.standardized_conv import StandardizedConv2D
+from keras_vit.layers.resnet.bottleneck import EXPANSION, GROUPS, shrunk
+from keras_vit.layers.resnet.standardized_conv import StandardizedConv2D
 from keras_vit.models import parts
-from keras_vit.models.pictures import checked, output_spec
+from keras_vit.models.inputs import checked, output_spec
 from keras_vit.models.quantized import refuse_quantized
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.transfer import copy_weights
-from keras_vit.whole_numbers import is_whole, plain
+from keras_vit.integers import is_whole, plain
 
 ROOT_WIDTH = 64
 EPSILON = 1e-4

@@ -4,14 +4,14 @@ import keras
 from keras import ops
 
 from keras_vit.images import as_size
-from keras_vit.layers.bottleneck import build_for, group_norm
-from keras_vit.layers.resnet import ResNetBackbone
+from keras_vit.layers.resnet.bottleneck import build_for, group_norm
+from keras_vit.layers.resnet.backbone import ResNetBackbone
 from keras_vit.models import parts
-from keras_vit.models.pictures import checked, output_spec
+from keras_vit.models.inputs import checked, output_spec
 from keras_vit.models.quantized import refuse_quantized
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.transfer import copy_weights
-from keras_vit.whole_numbers import plain
+from keras_vit.integers import plain
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -11,11 +11,11 @@ import keras
 from keras_vit.images import as_size
 from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.bit import BiT
-from keras_vit.models.own_weights import is_own, load_own
+from keras_vit.models.h5_weights import is_own, load_own
 from keras_vit.models.vit import HEADS, VisionTransformer
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights.tensors import check_local
-from keras_vit.whole_numbers import is_whole
+from keras_vit.weights.files import check_local
+from keras_vit.integers import is_whole
 
 KINDS = (VisionTransformer, BiT, AxialResNet)
 

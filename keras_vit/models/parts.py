@@ -11,9 +11,9 @@ from keras_vit.layers.patches import PatchEmbedding
 from keras_vit.layers.pooling import AttentionPooling, AveragePooling, TokenPooling
 from keras_vit.layers.positions import PositionEmbedding
 from keras_vit.layers.positions_2d import PositionEmbedding2D, SinCosPositions
-from keras_vit.layers.resnet import ResNetBackbone
+from keras_vit.layers.resnet.backbone import ResNetBackbone
 from keras_vit.layers.tokens import ClassToken, LearnedTokens
-from keras_vit.whole_numbers import is_whole
+from keras_vit.integers import is_whole
 
 POSITIONS = {"learned_1d": PositionEmbedding, "learned_2d": PositionEmbedding2D, "sincos_2d": SinCosPositions}
 

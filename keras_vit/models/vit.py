@@ -3,11 +3,11 @@
 import keras
 
 from keras_vit.images import as_size, patch_grid
-from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.xla.dropout import Dropout
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.models import parts
-from keras_vit.models.arguments import complete_arguments
-from keras_vit.models.pictures import checked, output_spec
+from keras_vit.models.config import complete_arguments
+from keras_vit.models.inputs import checked, output_spec
 from keras_vit.models.quantized import refuse_quantized
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.transfer import copy_weights

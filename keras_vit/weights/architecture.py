@@ -3,8 +3,8 @@
 import math
 import re
 
-from keras_vit.layers.resnet import ROOT_STRIDE
-from keras_vit.weights.tensors import Tensors
+from keras_vit.layers.resnet.backbone import ROOT_STRIDE
+from keras_vit.weights.files import Tensors
 
 # Words in the names of timm's models whose blocks or activations are others than the paper's.
 OTHER_BLOCKS = ("siglip", "clip", "_rpn_", "_18x2_", "_36x1_", "_xp_", "wee_", "_miil", "radio", "intern", "tips")

@@ -7,12 +7,13 @@ from pathlib import Path
 from keras_vit.images import as_size
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import name_of
-from keras_vit.weights import architecture, keras_peers, names, pictures
-from keras_vit.weights.cache import download
+from keras_vit.weights import architecture, keras_peers, names
+from keras_vit.weights import preprocessing as pictures
+from keras_vit.weights.downloads import download
 from keras_vit.weights.hub import download_hf
 from keras_vit.weights.published import resolve
 from keras_vit.weights.sources import SOURCES, Source
-from keras_vit.weights.tensors import PICKLED, PICKLED_HINT, Tensors, check_local, open_tensors, read_json
+from keras_vit.weights.files import PICKLED, PICKLED_HINT, Tensors, check_local, open_tensors, read_json
 
 
 @dataclass(frozen=True)

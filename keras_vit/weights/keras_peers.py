@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.weights.tensors import BROKEN, Tensors, checked, read_json
+from keras_vit.weights.files import BROKEN, Tensors, checked, read_json
 
 # Of KerasHub's .weights.h5, whose arrays are numbered: the groups, and the names of what is in them.
 _HUB_FILE = (

@@ -4,7 +4,7 @@ import re
 
 from keras_vit.weights.naming import Naming
 from keras_vit.weights.resnet_names import without_counter
-from keras_vit.weights.tensors import Tensors
+from keras_vit.weights.files import Tensors
 
 BLOCK = "encoder/block_{i}"
 

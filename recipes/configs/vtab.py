@@ -12,7 +12,7 @@ Accuracy:  L/16 of ImageNet-21k (Table 9): Caltech101 90.8, CIFAR-100 84.1, DTD 
 """
 
 from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
-from keras_vit.recipes.vtab import TASKS, Task
+from keras_vit.recipes.data.vtab import TASKS, Task
 
 
 def _vtab(task: Task) -> Supervised:

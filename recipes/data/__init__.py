@@ -1,7 +1,7 @@
 """Data sets as batches for `fit`: what is read, how a picture is decoded and changed, and in which order they come."""
 
 from keras_vit.recipes.data.datasets import class_names, count_examples, open_dataset
-from keras_vit.recipes.data.decoded import decoded_pictures
+from keras_vit.recipes.data.decoded_images import decoded_pictures
 from keras_vit.recipes.data.pipeline import (
     evaluation_arrays,
     evaluation_batches,

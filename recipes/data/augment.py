@@ -8,7 +8,7 @@ import math
 
 import tensorflow as tf
 
-from keras_vit.recipes.data.picture_ops import operations, tf_models_augment
+from keras_vit.recipes.data.image_ops import operations, tf_models_augment
 from keras_vit.recipes.recipe import Augment
 
 DRAWS_PER_OPERATION = 4  # which one or whether, sign, and a place

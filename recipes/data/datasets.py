@@ -9,11 +9,11 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from keras_vit.recipes.data.digits import Digits
-from keras_vit.recipes.data.picture_folder import open_folder
+from keras_vit.recipes.data.image_folder import open_folder
 from keras_vit.recipes.data.records import open_records
 from keras_vit.recipes.data.splits import numbered, parts
 from keras_vit.recipes.recipe import Data
-from keras_vit.recipes.vtab import TASKS
+from keras_vit.recipes.data.vtab import TASKS
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from keras_vit.recipes.data.examples import (
     shuffled_forever,
 )
 from keras_vit.recipes.data.mixing import mix
-from keras_vit.recipes.data.training_picture import check_pictures, training_picture
+from keras_vit.recipes.data.training_image import check_pictures, training_picture
 from keras_vit.recipes.recipe import Data
 
 ONE_HOST = (0, 1)

@@ -4,9 +4,9 @@ from etils import epath
 
 from keras_vit.recipes.data.folders import files
 from keras_vit.recipes.prepare.duplicates import KnownPictures
-from keras_vit.recipes.prepare.left_out import write_left_out
-from keras_vit.recipes.prepare.picture_files import KEPT, examine
-from keras_vit.recipes.prepare.picture_tree import PictureTree
+from keras_vit.recipes.prepare.skipped import write_left_out
+from keras_vit.recipes.prepare.image_files import KEPT, examine
+from keras_vit.recipes.prepare.image_tree import PictureTree
 
 try:
     import apache_beam as beam

@@ -14,9 +14,9 @@ from tensorflow_datasets.core.utils import shard_utils
 
 from keras_vit.recipes.data.folders import files
 from keras_vit.recipes.prepare.duplicates import KnownPictures
-from keras_vit.recipes.prepare.left_out import write_left_out
-from keras_vit.recipes.prepare.picture_files import KEPT, examine, in_threads
-from keras_vit.recipes.prepare.picture_tree import PictureTree
+from keras_vit.recipes.prepare.skipped import write_left_out
+from keras_vit.recipes.prepare.image_files import KEPT, examine, in_threads
+from keras_vit.recipes.prepare.image_tree import PictureTree
 
 
 class Pictures(tfds.core.GeneratorBasedBuilder, skip_registration=True):

@@ -15,9 +15,9 @@ from etils import epath
 
 from keras_vit.recipes.prepare.builder import Pictures, report_here, write
 from keras_vit.recipes.prepare.duplicates import THRESHOLD_BITS, check_threshold
-from keras_vit.recipes.prepare.known_pictures import known_pictures
-from keras_vit.recipes.prepare.left_out import Counts, count_left_out, write_left_out
-from keras_vit.recipes.prepare.picture_tree import open_tree
+from keras_vit.recipes.prepare.test_set_hashes import known_pictures
+from keras_vit.recipes.prepare.skipped import Counts, count_left_out, write_left_out
+from keras_vit.recipes.prepare.image_tree import open_tree
 
 # Always written: its presence says that a folder was made here and may be replaced.
 MARK = "unreadable-*.csv"

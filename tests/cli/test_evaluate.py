@@ -10,9 +10,9 @@ from PIL import Image
 
 from keras_vit.labels import imagenet_labels
 from keras_vit.recipes.data import decoded_pictures, open_dataset
-from keras_vit.recipes.evaluation import Evaluation
+from keras_vit.recipes.evaluation.classification import Evaluation
 from keras_vit.recipes.recipe import Data
-from keras_vit_cli.main import main
+from keras_vit.cli.main import main
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 import pytest
 
-from keras_vit_cli.fresh_folder import check_replaceable, fresh_folder
-from keras_vit_cli.main import main
+from keras_vit.cli.fresh_folder import check_replaceable, fresh_folder
+from keras_vit.cli.main import main
 
 MARK = "report.html"
 

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from keras_vit_cli.main import main
-from keras_vit_cli.train import find_recipe, run_name
+from keras_vit.cli.main import main
+from keras_vit.cli.train import find_recipe, run_name
 
 TOY = (
     "--architecture.variant Ti/4 --architecture.depth 1 --architecture.width 12 --architecture.mlp-dim 24 "

@@ -13,7 +13,7 @@ import tyro
 from blocks import PAGES, ROOT, blocks_of, commands_of
 from toys import forget, former_run, prepare, save_weights
 
-from keras_vit_cli.main import main
+from keras_vit.cli.main import main
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 SHELL = [block for block in BLOCKS if block.language in ("sh", "bash") and not block.mark.startswith("skip")]

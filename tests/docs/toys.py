@@ -11,7 +11,7 @@ import keras_vit
 from keras_vit.recipes import configs
 from keras_vit.recipes.configs import digits
 from keras_vit.recipes.recipe_file import write_recipe
-from keras_vit.weights.cache import cache_path
+from keras_vit.weights.downloads import cache_path
 
 CLASSES = ("cat", "dog")
 
@@ -27,7 +27,7 @@ def prepare(folder, weights, data_dir, monkeypatch) -> dict:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("KERAS_HOME", str(folder / "home"))
     for name in ("fetch_web_runtime", "unpack_web_runtime"):  # LiteRT.js, whose own tests have it
-        monkeypatch.setattr(f"keras_vit.export.web_demo.{name}", lambda *args: None)
+        monkeypatch.setattr(f"keras_vit.export.web.folder.{name}", lambda *args: None)
     _pictures(folder)
     _weights(folder, weights, monkeypatch)
     _recipes(data_dir, monkeypatch)

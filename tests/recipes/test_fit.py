@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_vit.recipes import fit
-from keras_vit.recipes.build import build_model
+from keras_vit.recipes.training.model import build_model
 from keras_vit.recipes.recipe import Architecture, Data, Distillation, MaskedPatch, Optimizer, Run, Supervised
 
 

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.recipes import fit
-from keras_vit.recipes.build import build_model
-from keras_vit.recipes.checkpoints import TERMINATED
+from keras_vit.recipes.training.model import build_model
+from keras_vit.recipes.training.checkpoints import TERMINATED
 from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run, Supervised
 
 

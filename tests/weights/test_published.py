@@ -7,8 +7,9 @@ import threading
 import numpy as np
 import pytest
 
-from keras_vit.weights import augreg, cache, published
-from keras_vit.weights.cache import cache_path, download
+from keras_vit.weights import augreg, published
+from keras_vit.weights import downloads as cache
+from keras_vit.weights.downloads import cache_path, download
 from keras_vit.weights.published import FOLDERS, published_names, resolve
 
 NAME = "vit/imagenet21k/R50+ViT-B_16"

@@ -1,7 +1,7 @@
 import pytest
 from goldens import golden_weights
 
-from keras_vit.layers.resnet import ResNetBackbone
+from keras_vit.layers.resnet.backbone import ResNetBackbone
 from keras_vit.models.bit import BiT
 from keras_vit.weights.resnet_names import resnet_source_name, without_counter
 from keras_vit.weights.transfer import named_weights

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 from official.vision.ops import augment as official
 
-from keras_vit.recipes.data import picture_ops
+from keras_vit.recipes.data import image_ops as picture_ops
 from keras_vit.recipes.data.augment import ATTEMPTS, augmentation, erase
 from keras_vit.recipes.data.mixing import cutmix, mix, mixup
 from keras_vit.recipes.recipe import Augment

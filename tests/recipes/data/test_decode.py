@@ -8,7 +8,7 @@ from PIL import Image
 
 from keras_vit import Preprocessing
 from keras_vit.recipes.data.decode import decode, decode_window, evaluation_picture, inception_window, scaled
-from keras_vit.recipes.data.training_picture import check_pictures, training_picture
+from keras_vit.recipes.data.training_image import check_pictures, training_picture
 from keras_vit.recipes.recipe import Augment, Data
 
 HALVES = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))

@@ -12,8 +12,8 @@ from PIL import Image
 from scenes import encoded, opened, scene
 
 from keras_vit.recipes.prepare import builder, prepare
-from keras_vit.recipes.prepare.known_pictures import known_pictures
-from keras_vit.recipes.prepare.picture_files import KEPT, UNREADABLE, examine
+from keras_vit.recipes.prepare.test_set_hashes import known_pictures
+from keras_vit.recipes.prepare.image_files import KEPT, UNREADABLE, examine
 
 FORMS = ("JPEG", "PNG", "BMP")
 

@@ -1,0 +1,158 @@
+"""The demo's report: one HTML file with its pictures inside, which opens offline."""
+
+import html
+import json
+from dataclasses import asdict
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+import numpy as np
+
+from keras_vit.images import denormalize
+from keras_vit.inspect import attention_rollout, figures, position_similarity
+from keras_vit.recipes.data import evaluation_batches, open_dataset
+from keras_vit.recipes.masked_patch.reconstruction import reconstruct
+from keras_vit.cli.demo.command import STARTS
+from keras_vit.cli.html.inline_image import figure_tag
+from keras_vit.cli.html.versions import versions
+
+PICTURES = 10
+
+
+def write_report(path: Path, results: dict):
+    """Writes the report of `run_demo`'s results."""
+    metrics, model = results["metrics"], results["model"]
+    accuracy = metrics["test_accuracy"]
+    few, labels = _few_labels(accuracy), results["labels"]
+    predicted = model.predict(results["images"], verbose=0).argmax(-1)
+    confusion = np.zeros((len(results["class_names"]),) * 2, int)
+    np.add.at(confusion, (labels, predicted), 1)
+    groups = {
+        f"{few} labels a class": [accuracy[f"{start}_{few}"] * 100 for start in STARTS],
+        "all labels": [accuracy[f"{start}_all"] * 100 for start in STARTS],
+    }
+    histories = results["histories"]
+    steps = results["recipes"]["pretraining"].total_steps
+    loss = histories["pretraining"]["loss"]
+    parts = {
+        "summary": html.escape(_summary(results)),
+        "warning": _warning(metrics["fast"]),
+        "cards": _cards(accuracy, few, metrics),
+        "reconstruction": figure_tag(_reconstruction_figure(results), "Original, masked and predicted pictures"),
+        "comparison": figure_tag(
+            figures.bars(groups, list(STARTS.values()), "test accuracy, %"), "Test accuracies as bars"
+        ),
+        "finetuning": figure_tag(_finetuning_figure(histories, few, results), "Validation accuracy over fine-tuning"),
+        "pretraining": figure_tag(
+            figures.curves({"loss": (_updates(steps, loss), loss, ("-", figures.ACCENT))}, "cross-entropy"),
+            "Loss over pre-training",
+        ),
+        "confusion": figure_tag(figures.confusion_matrix(confusion, results["class_names"]), "Confusion matrix"),
+        "rollout": figure_tag(_rollout_figure(results, predicted), "Attention rollout over test pictures"),
+        "positions": figure_tag(
+            figures.similarity_maps(position_similarity(model)), "Similarity of position embeddings"
+        ),
+        "exports": _exports_table(metrics["exports"]),
+        "recipes": "".join(_recipe(name, recipe) for name, recipe in results["recipes"].items()),
+        "versions": html.escape(versions("keras_vit", "keras", "tensorflow", "ai-edge-litert")),
+        "test_images": str(metrics["test_images"]),
+        "grid_before": "{} x {}".format(*results["masked_model"].vit.grid),
+        "grid_after": "{} x {}".format(*model.grid),
+        "threads": "2",
+    }
+    template = resources.files("keras_vit.cli").joinpath("report.html").read_text()
+    path.write_text(Template(template).substitute(parts))
+
+
+def _few_labels(accuracy):
+    return next(int(name.rpartition("_")[2]) for name in accuracy if not name.endswith("_all"))
+
+
+def _summary(results):
+    metrics, recipes = results["metrics"], results["recipes"]
+    pretraining, finetuning = recipes["pretraining"], recipes["finetuning"]
+    small, large = (f"{recipe.data.image_size} x {recipe.data.image_size}" for recipe in (pretraining, finetuning))
+    return (
+        f"A ViT of {metrics['parameters']:,} weights learned from scikit-learn's digits with masked patches "
+        f"at {small} pixels ({pretraining.total_steps:,} updates), was fine-tuned at {large} pixels "
+        f"({finetuning.total_steps:,} updates) and exported. Seed {metrics['seed']}."
+    )
+
+
+def _warning(fast):
+    text = "This was a smoke run (--fast): far too few updates to learn anything. Its figures mean nothing."
+    return f'<section class="warning">{text}</section>' if fast else ""
+
+
+def _cards(accuracy, few, metrics):
+    int8 = next(row for row in metrics["exports"] if row["name"] == "TFLite int8")
+    values = {
+        f"test accuracy, all labels, pre-trained (from scratch {accuracy['scratch_all']:.1%})": accuracy[
+            "pretrained_all"
+        ],
+        f"with {few} labels a class, pre-trained (from scratch {accuracy[f'scratch_{few}']:.1%})": accuracy[
+            f"pretrained_{few}"
+        ],
+        f"of the full-int8 TFLite file, {int8['size_bytes'] / 1e3:.0f} kB": int8["accuracy"],
+    }
+    return "".join(f'<div class="card"><b>{value:.1%}</b>{html.escape(text)}</div>' for text, value in values.items())
+
+
+def _updates(total, values):
+    return (np.arange(len(values)) + 1) * total / len(values)
+
+
+def _finetuning_figure(histories, few, results):
+    total = results["recipes"]["finetuning"].total_steps
+    series = {}
+    for labels, style in ((str(few), "--"), ("all", "-")):
+        for start, colour in zip(STARTS, (figures.MUTED, figures.ACCENT)):
+            values = histories[f"{start}_{labels}"]["val_accuracy"]
+            series[f"{STARTS[start]}, {labels} labels"] = (_updates(total, values), values, (style, colour))
+    return figures.curves(series, "validation accuracy, %", percent=True)
+
+
+def _reconstruction_figure(results):
+    recipe = results["recipes"]["pretraining"]
+    batches = evaluation_batches(recipe.data, open_dataset(recipe.data), recipe.data.test_split)
+    pixels = denormalize(next(iter(batches))[0][:PICTURES])
+    drawn = reconstruct(results["masked_model"], pixels, recipe, seed=results["metrics"]["seed"])
+    seen = np.where(drawn.masked[..., None], figures.HIDDEN, drawn.seen)
+    rows = [np.asarray(pixels), seen, drawn.predicted, drawn.true]
+    titles = ["picture", "what the model\nis given", "mean colours,\npredicted", "mean colours,\ntrue"]
+    return figures.image_grid([list(row) for row in rows], titles)
+
+
+def _rollout_figure(results, predicted):
+    # One picture of each class, in order, as far as there is room.
+    chosen = [int(np.flatnonzero(results["labels"] == i)[0]) for i in np.unique(results["labels"])[:PICTURES]]
+    images = results["images"][chosen]
+    pixels = np.asarray(denormalize(images))
+    heat = attention_rollout(results["model"], images)
+    overlays = [figures.overlay(picture, share) for picture, share in zip(pixels, heat)]
+    names = [f"says {results['class_names'][predicted[i]]}" for i in chosen]
+    return figures.image_grid([list(pixels), overlays], ["picture", "attention"], names)
+
+
+def _exports_table(rows):
+    head = ("model", "accuracy", "agreement", "max difference", "mean difference", "size, kB", "median, ms")
+    lines = [
+        (
+            row["name"],
+            f"{row['accuracy']:.1%}",
+            f"{row['agreement']:.1%}",
+            f"{row['max_difference']:.2g}",
+            f"{row['mean_difference']:.2g}",
+            f"{row['size_bytes'] / 1e3:,.0f}",
+            f"{row['median_ms']:.2f}",
+        )
+        for row in rows
+    ]
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
+    return "<table><tr>" + "".join(f"<th>{cell}</th>" for cell in head) + f"</tr>{body}</table>"
+
+
+def _recipe(name, recipe):
+    fields = html.escape(json.dumps(asdict(recipe), indent=2))
+    return f"<details><summary>Recipe of {name}, every field</summary><pre>{fields}</pre></details>"

@@ -1,0 +1,1 @@
+"""Parts of HTML reports that several commands write."""

@@ -1,0 +1,1 @@
+"""Which operations of a .tflite file an accelerator does not take."""

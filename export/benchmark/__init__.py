@@ -1,0 +1,1 @@
+"""Latency and memory of .tflite files on this machine's CPU."""

@@ -1,0 +1,1 @@
+"""TFLite files: conversion, quantization, metadata, and reading them back."""

@@ -1,0 +1,1 @@
+"""The ResNet of hybrids and BiT: root, stages, units, standardized convolutions."""

@@ -1,0 +1,1 @@
+"""Distillation from a teacher (DeiT, arXiv 2012.12877)."""

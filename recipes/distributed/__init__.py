@@ -1,0 +1,1 @@
+"""Devices, replicas, workers and hosts of a run."""

@@ -1,0 +1,1 @@
+"""Accuracy of classifiers and quality of frozen features."""

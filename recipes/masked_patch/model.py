@@ -1,0 +1,122 @@
+"""Masked-patch prediction, the paper's appendix B.1.2. B batch, N patches, M corrupted patches, D width.
+
+Masks and targets are made in tf.data from (seed, step), so the model's step is pure, its shapes are static and training
+is plain `model.fit`.
+"""
+
+import math
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_vit.images import normalize
+from keras_vit.recipes.masked_patch.masking import MASK, draw_corruption
+from keras_vit.recipes.masked_patch.targets import output_shape, patch_targets
+from keras_vit.recipes.recipe import MaskedPatch
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MaskedPatchModel(keras.Model):
+    """A VisionTransformer that predicts corrupted patches from their own output representation.
+
+    Patch embeddings are corrupted before class token and positions are added. The head starts at zeros.
+
+    Input: {"images": (B, H, W, 3) float, scaled by the recipe's mean and std, "corrupted": (B, M) int32,
+    "source": (B, N) int32}, see `Corruption`.
+
+    Output: predictions for the corrupted patches, float32: (B, M, 512), (B, M, 16, 512) or (B, M, P * P * 3), see
+    `patch_targets`.
+
+    Args:
+        vit: The `VisionTransformer` to train, without a head; its pooling is not used.
+        target: "mean_color", "downsampled_color" or "pixels".
+
+    Raises:
+        ValueError: The model has a head, which would not learn.
+    """
+
+    def __init__(self, vit, target="mean_color", **kwargs):
+        super().__init__(dtype=vit.dtype_policy, **kwargs)
+        if vit.head or vit.pre_logits:
+            raise ValueError(
+                f"Masked patches train a model without a head, but {vit.name} has one. Pass vit.with_head(0)."
+            )
+        self.vit = vit
+        self.target = target
+        self.patch_shape = output_shape(vit.patch_size, target)
+        self.head = keras.layers.Dense(
+            math.prod(self.patch_shape),
+            kernel_initializer="zeros",
+            dtype=keras.backend.result_type(self.compute_dtype, "float32"),
+            name="head",
+        )
+        self.build()
+
+    def build(self, input_shape=None):
+        width = self.vit.arguments["width"]
+        self.mask = self.add_weight(
+            shape=(1, 1, width), initializer=keras.initializers.RandomNormal(stddev=0.02), name="mask"
+        )
+        self.head.build((None, None, width))
+
+    def call(self, inputs, training=None):
+        embeddings = self.corrupt(self.vit.embed(inputs["images"]), inputs["source"])
+        tokens = self.vit.encode(embeddings, training=training)[:, self.vit.prefix_tokens :]  # (B, N, D)
+        chosen = _take(tokens, inputs["corrupted"])  # (B, M, D)
+        predictions = self.head(chosen)
+        return ops.reshape(predictions, (-1, chosen.shape[1], *self.patch_shape))
+
+    def corrupt(self, embeddings, source):
+        """Patch embeddings (B, N, D) with those of other patches and the [mask] embedding in their places."""
+        moved = _take(embeddings, source)  # (B, N, D)
+        return ops.where(source[..., None] == MASK, ops.cast(self.mask, moved.dtype), moved)
+
+    def get_config(self):
+        return {**super().get_config(), "vit": keras.saving.serialize_keras_object(self.vit), "target": self.target}
+
+    @classmethod
+    def from_config(cls, config):
+        vit = keras.saving.deserialize_keras_object(config.pop("vit"))
+        config.pop("dtype", None)
+        return cls(vit, **config)
+
+
+def _take(tokens, index):
+    """Tokens (B, N, D) at places (B, M): (B, M, D). A place of -1 gives zeros.
+
+    As a product, since a TPU gathers number by number, and scatters as slowly in the backward pass.
+    """
+    chosen = ops.one_hot(index, ops.shape(tokens)[1], dtype=tokens.dtype)  # (B, M, N)
+    return ops.einsum("bmn,bnd->bmd", chosen, tokens)
+
+
+def masked_patch_loss(target: str):
+    """Cross-entropy over colour classes, or mean squared error of pixels; the model's outputs are corrupted patches."""
+    if target == "pixels":
+        return keras.losses.MeanSquaredError()
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def masked_patch_batches(
+    pixels: tf.data.Dataset, patch_size: int, recipe: MaskedPatch, start_step: int = 0, host: tuple[int, int] = (0, 1)
+) -> tf.data.Dataset:
+    """Batches of pixels ((B, H, W, 3) in [0, 255], labels) to batches of (inputs, targets) for `MaskedPatchModel.fit`.
+
+    The corruption of batch number i is drawn from (recipe.run.seed, i); the first one here is `start_step`. `host` says
+    which part of each batch `pixels` has, as of `training_pixels`.
+    """
+    part, parts = host
+
+    def prepare(step, batch):
+        images = batch[0]
+        targets = patch_targets(images, patch_size, recipe.target)  # (B, N, ...)
+        shares = (recipe.corrupted_fraction, recipe.masked_share, recipe.replaced_share)
+        seed = tf.stack([tf.constant(recipe.run.seed, tf.int64), step])
+        # Of the whole batch, so that several hosts together compute what one does.
+        corruption = draw_corruption(seed, parts * len(images), targets.shape[1], *shares)
+        own = {name: value[part * len(images) :][: len(images)] for name, value in corruption._asdict().items()}
+        inputs = {"images": normalize(images, recipe.data.mean, recipe.data.std), **own}
+        return inputs, tf.gather(targets, own["corrupted"], axis=1, batch_dims=1)
+
+    return pixels.enumerate(start_step).map(prepare, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)

@@ -1,0 +1,77 @@
+"""What a masked-patch model makes of pictures. B batch, H W pixels, h w patch grid, N patches, s side of a target."""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.images import normalize
+from keras_vit.layers import ExtractPatches
+from keras_vit.recipes.masked_patch.masking import MASK, draw_corruption
+from keras_vit.recipes.masked_patch.model import MaskedPatchModel
+from keras_vit.recipes.masked_patch.targets import color_of, patch_targets
+from keras_vit.recipes.recipe import MaskedPatch
+
+
+class Reconstruction(NamedTuple):
+    """Pictures of a masked-patch prediction, uint8.
+
+    Attributes:
+        seen: (B, H, W, 3), the picture with replaced patches in place.
+        masked: (B, H, W) bool, the pixels behind the [mask] embedding.
+        predicted: (B, h * s, w * s, 3), the model's prediction where patches are corrupted, the truth elsewhere.
+        true: (B, h * s, w * s, 3), the target of every patch.
+    """
+
+    seen: np.ndarray
+    masked: np.ndarray
+    predicted: np.ndarray
+    true: np.ndarray
+
+
+def reconstruct(model: MaskedPatchModel, pixels, recipe: MaskedPatch, seed: int = 0) -> Reconstruction:
+    """Corrupts pictures (B, H, W, 3) with pixels in [0, 255] as in training and draws what the model predicts."""
+    vit = model.vit
+    batch, patches = len(pixels), vit.grid[0] * vit.grid[1]
+    shares = (recipe.corrupted_fraction, recipe.masked_share, recipe.replaced_share)
+    corruption = draw_corruption((seed, 0), batch, patches, *shares)
+    predictions = model(
+        {"images": normalize(pixels, recipe.data.mean, recipe.data.std), **corruption._asdict()}, training=False
+    )
+    values = predictions if recipe.target == "pixels" else tf.argmax(predictions, axis=-1, output_type=tf.int32)
+    targets = patch_targets(pixels, vit.patch_size, recipe.target)  # (B, N, ...)
+
+    true = _colors(targets, recipe.target)  # (B, N, s*s, 3)
+    predicted = true.copy()
+    np.put_along_axis(predicted, corruption.corrupted.numpy()[..., None, None], _colors(values, recipe.target), axis=1)
+    cut = ExtractPatches(vit.patch_size, dtype="float32")(tf.cast(pixels, tf.float32))  # (B, N, P*P*3)
+    seen = tf.gather(cut, tf.maximum(corruption.source, 0), axis=1, batch_dims=1).numpy()
+    masked = np.repeat(corruption.source.numpy()[..., None] == MASK, seen.shape[-1], axis=-1)  # (B, N, P*P*3)
+    return Reconstruction(
+        seen=_assembled(seen, vit.grid, vit.patch_size).astype("uint8"),
+        masked=_assembled(masked, vit.grid, vit.patch_size)[..., 0],
+        predicted=_assembled(predicted, vit.grid, _side(predicted, vit.patch_size)),
+        true=_assembled(true, vit.grid, _side(true, vit.patch_size)),
+    )
+
+
+def _colors(values, target):
+    """Targets or predictions of patches, (B, n, ...), as colours (B, n, s * s, 3) uint8."""
+    if target == "pixels":
+        values = np.clip(np.asarray(values) * 255, 0, 255).astype("uint8")
+        return values.reshape(*values.shape[:2], -1, 3)
+    colors = color_of(values).numpy()
+    return colors.reshape(*colors.shape[:2], -1, 3)
+
+
+def _side(colors, patch_size):
+    """Height and width of a patch's target: one colour, 4 x 4 cells or the patch's pixels."""
+    cells = colors.shape[2]
+    return {1: (1, 1), patch_size[0] * patch_size[1]: patch_size}.get(cells, (4, 4))
+
+
+def _assembled(patches, grid, side):
+    """(B, N, s * s * 3) or (B, N, s * s, 3) in the order of `ExtractPatches` -> (B, h * s, w * s, 3)."""
+    (h, w), (p, q) = grid, side
+    cells = patches.reshape(-1, h, w, p, q, 3).transpose(0, 1, 3, 2, 4, 5)  # (B, h, p, w, q, 3)
+    return cells.reshape(-1, h * p, w * q, 3)

@@ -1,0 +1,40 @@
+"""Classes and training pictures of data sets that need not be here for a preflight."""
+
+from keras_vit.recipes.data import class_names, count_examples, open_dataset
+from keras_vit.recipes.data.digits import SPLITS
+from keras_vit.recipes.recipe import Data
+from keras_vit.recipes.data.vtab import TASKS
+
+# Section 4.1 of the paper; ImageNet-21k's classes are those of the published checkpoints.
+KNOWN = {
+    "imagenet2012": (1_000, 1_281_167),
+    "imagenet2012_real": (1_000, 1_281_167),
+    "tfrecord:gs://your-bucket/imagenet21k": (21_843, 14_197_122),
+    "tfrecord:gs://your-bucket/jft": (18_291, 303_000_000),
+    "cifar10": (10, 50_000),
+    "cifar100": (100, 50_000),
+    "oxford_iiit_pet": (37, 3_680),
+    "oxford_flowers102": (102, 1_020),
+    "digits": (10, SPLITS["train"]),
+}
+
+
+def data_size(data: Data) -> tuple[int, int]:
+    """Number of classes and of training pictures; nothing is downloaded.
+
+    Of known data sets a part such as "train[:98%]" counts as all of it.
+
+    Raises:
+        ValueError: The data set is neither known nor a folder or TFRecords that can be read here.
+    """
+    if data.dataset in KNOWN:
+        return KNOWN[data.dataset]
+    if data.dataset.startswith("vtab/") and (task := TASKS.get(data.dataset.removeprefix("vtab/"))):
+        return task.num_classes, 1_000
+    if data.dataset.startswith(("folder:", "tfrecord:")):
+        dataset = open_dataset(data)
+        return len(class_names(dataset)), count_examples(dataset, data.train_split)
+    raise ValueError(
+        f"The classes of {data.dataset!r} are not known here. Say --classes, and --pictures for the cost of the "
+        f"recipe; known are {', '.join(name for name in KNOWN if ':' not in name)} and vtab/<task>."
+    )

@@ -1,0 +1,1 @@
+"""What one training run consists of: model, optimizer, losses, metrics, checkpoints, logs."""

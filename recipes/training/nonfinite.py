@@ -1,0 +1,40 @@
+"""Steps whose gradients are NaN or infinite: skipped by the optimizer, counted, and the end of a run if they stay."""
+
+import keras
+
+
+class BadSteps(keras.callbacks.Callback):
+    """Adds "bad_steps", the number of steps that were skipped so far, to the logs, and stops a run of nothing else.
+
+    For optimizers of `keras_vit.recipes.training.optimizers`. The mean loss of an epoch with a bad step reads nan. Name it
+    before `Checkpoints`, so that nothing is saved when it stops the run, and before callbacks that write logs.
+
+    Args:
+        most_in_a_row: So many bad steps in a row stop the run, looked at after each execution of steps.
+        checkpoints: The run's `Checkpoints`, if any, for the message.
+
+    Raises:
+        FloatingPointError: The gradients of so many steps in a row were not finite.
+    """
+
+    def __init__(self, most_in_a_row: int = 10, checkpoints=None):
+        super().__init__()
+        self.most_in_a_row = most_in_a_row
+        self.checkpoints = checkpoints
+
+    def on_train_batch_end(self, batch, logs=None):
+        optimizer = self.model.optimizer
+        in_a_row = int(optimizer.bad_steps_in_a_row.numpy())
+        if in_a_row < self.most_in_a_row:
+            return
+        last = self.checkpoints and self.checkpoints.latest
+        raise FloatingPointError(
+            f"The gradients of {in_a_row} steps in a row, up to step {int(optimizer.iterations.numpy())}, were NaN or "
+            "infinite; the weights were left as they were before. Lower learning_rate, lengthen warmup_steps, set "
+            "global_clipnorm, or look for pictures with NaN. "
+            + (f"The last good checkpoint is {last}." if last else "There is no checkpoint.")
+        )
+
+    def on_epoch_end(self, epoch, logs=None):
+        if logs is not None:
+            logs["bad_steps"] = int(self.model.optimizer.bad_steps.numpy())

@@ -1,0 +1,68 @@
+"""Optimizers that compute the same on any number of replicas."""
+
+import keras
+
+from keras_vit import VisionTransformer
+from keras_vit.models.layer_decay import layer_wise_factors
+from keras_vit.recipes.recipe import Optimizer
+from keras_vit.recipes.training.replicas import SameOnAnyReplicas
+from keras_vit.recipes.training.schedules import WarmupDecay
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class Adam(SameOnAnyReplicas, keras.optimizers.Adam):
+    """`keras.optimizers.Adam`, see `SameOnAnyReplicas`."""
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AdamW(SameOnAnyReplicas, keras.optimizers.AdamW):
+    """`keras.optimizers.AdamW`, see `SameOnAnyReplicas`."""
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class SGD(SameOnAnyReplicas, keras.optimizers.SGD):
+    """`keras.optimizers.SGD`, see `SameOnAnyReplicas`; its weight decay is not part of the momentum."""
+
+
+def build_optimizer(recipe: Optimizer, total_steps: int, model=None):
+    """Makes the Keras optimizer of a recipe. Adam's epsilon is 1e-8, as in the paper's code (Keras: 1e-7).
+
+    Args:
+        total_steps: Updates of the run, for the schedule.
+        model: The `VisionTransformer` to train, with what is frozen frozen; needed for `layer_decay` only.
+
+    Raises:
+        ValueError: Weight decay for Adam, which has none here; layer decay for a model without layer groups; see also
+            `WarmupDecay`.
+    """
+    if recipe.weight_decay and recipe.name == "adam":
+        raise ValueError(
+            f"weight_decay={recipe.weight_decay} needs name='adamw' or 'sgd'. Received: name={recipe.name!r}"
+        )
+    common = {
+        "learning_rate": WarmupDecay(
+            recipe.learning_rate, recipe.decay, recipe.warmup_steps, total_steps, recipe.staircase
+        ),
+        "global_clipnorm": recipe.global_clipnorm,
+        "rate_factors": None if recipe.layer_decay is None else _rate_factors(recipe.layer_decay, model),
+        "use_ema": recipe.ema_momentum is not None,
+    }
+    if recipe.ema_momentum is not None:
+        common["ema_momentum"] = recipe.ema_momentum
+    if recipe.name == "sgd":
+        return SGD(momentum=0.9, weight_decay=recipe.weight_decay or None, **common)
+    if recipe.name == "adam":
+        return Adam(epsilon=1e-8, **common)
+    if recipe.name == "adamw":
+        return AdamW(weight_decay=recipe.weight_decay, epsilon=1e-8, **common)
+    raise ValueError(f"The optimizer's name must be adam, adamw or sgd. Received: {recipe.name!r}")
+
+
+def _rate_factors(layer_decay, model):
+    if not isinstance(model, VisionTransformer):
+        raise ValueError(
+            f"layer_decay={layer_decay} needs the layers of a VisionTransformer. Received: {type(model).__name__}. "
+            "Leave layer_decay at None for other models."
+        )
+    factors = layer_wise_factors(model, layer_decay)
+    return [factors[variable.path] for variable in model.trainable_variables]

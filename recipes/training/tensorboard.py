@@ -1,0 +1,110 @@
+"""Scalars and pictures for TensorBoard, by step. n pictures, H W pixels."""
+
+import os
+from dataclasses import replace
+from functools import partial
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_vit import VisionTransformer, attention_rollout
+from keras_vit.inspect.figures import overlay
+from keras_vit.recipes.data import evaluation_batches
+from keras_vit.recipes.training.logs import step_of
+from keras_vit.recipes.recipe import Data, MaskedPatch
+from keras_vit.recipes.masked_patch.reconstruction import reconstruct
+
+PICTURES = 8
+GREY = 128
+
+
+class TensorBoardLog(keras.callbacks.Callback):
+    """Writes the logs of every epoch as scalars at its last step, under folder/train and folder/validation.
+
+    Args:
+        folder: Where to, local or on gs://.
+        pictures: Function without arguments to a name and (n, H, W, 3) uint8, drawn once an epoch; None for none.
+    """
+
+    def __init__(self, folder, pictures=None):
+        super().__init__()
+        self.folder = str(folder)
+        self.pictures = pictures
+        self.writers = {}
+
+    def on_epoch_end(self, epoch, logs=None):
+        step = step_of(self.model)
+        for name, value in logs.items():
+            part = "validation" if name.startswith("val_") else "train"
+            with self._writer(part).as_default(step):
+                tf.summary.scalar(name.removeprefix("val_"), value)
+        if self.pictures:
+            name, pictures = self.pictures()
+            with self._writer("train").as_default(step):
+                tf.summary.image(name, pictures, max_outputs=len(pictures))
+        for writer in self.writers.values():
+            writer.flush()
+
+    def on_train_end(self, logs=None):
+        for writer in self.writers.values():
+            writer.close()
+        self.writers = {}
+
+    def _writer(self, part):
+        if part not in self.writers:
+            self.writers[part] = tf.summary.create_file_writer(os.path.join(self.folder, part))
+        return self.writers[part]
+
+
+def picture_maker(recipe, model, dataset):
+    """What `TensorBoardLog` draws of a model: reconstructions of masked patches, or where a classifier looks.
+
+    None for models without attention maps: a BiT, an axial ViT.
+    """
+    if isinstance(recipe, MaskedPatch):
+        pixels = _pixels(recipe.data, dataset, recipe.data.train_split)
+        return partial(reconstructions, model, pixels, recipe)
+    vit = getattr(model, "student", model)
+    if not isinstance(vit, VisionTransformer) or vit.arguments["axial"]:
+        return None
+    split = recipe.data.validation_split or recipe.data.train_split
+    return partial(rollouts, vit, _pixels(recipe.data, dataset, split), recipe.data)
+
+
+def reconstructions(model, pixels, recipe: MaskedPatch):
+    """Pictures (n, H, W, 3) in [0, 255] as seen, with masked patches grey; as predicted; and the targets: side by side.
+
+    Returns:
+        "reconstructions" and (n, H, 3 W, 3) uint8.
+    """
+    drawn = reconstruct(model, pixels, recipe, seed=recipe.run.seed)
+    seen = np.where(drawn.masked[..., None], np.uint8(GREY), drawn.seen)
+    predicted, true = (_enlarged(part, pixels.shape[1:3]) for part in (drawn.predicted, drawn.true))
+    return "reconstructions", np.concatenate([seen, predicted, true], axis=2)  # (n, H, 3 W, 3)
+
+
+def rollouts(vit, pixels, data: Data):
+    """Pictures (n, H, W, 3) in [0, 255], and the same under their attention rollout: side by side.
+
+    Returns:
+        "attention" and (n, H, 2 W, 3) uint8.
+    """
+    mean, std = (255 * np.array(values, "float32") for values in (data.mean, data.std))
+    maps = attention_rollout(vit, (pixels - mean) / std)  # (n, H, W)
+    seen = pixels.astype("uint8")
+    return "attention", np.concatenate([seen, [overlay(*pair) for pair in zip(seen, maps)]], axis=2)  # (n, H, 2 W, 3)
+
+
+def _pixels(data, dataset, split):
+    """The first pictures of a split as (n, H, W, 3) float32 in [0, 255]."""
+    few = replace(data, batch_size=PICTURES, service=None)
+    images, _, weights = next(evaluation_batches(few, dataset, split).as_numpy_iterator())
+    pixels = (images * np.array(data.std) + np.array(data.mean)) * 255
+    return np.clip(np.round(pixels[weights > 0]), 0, 255).astype("float32")
+
+
+def _enlarged(pictures, size):
+    """Nearest pixels: a target of 4 x 4 cells a patch need not divide the patch."""
+    rows, columns = (np.arange(wide) * small // wide for wide, small in zip(size, pictures.shape[1:3]))
+    return pictures[:, rows][:, :, columns]

@@ -1,0 +1,128 @@
+"""`keras-vit demo --fast` as a user runs it, in a process of its own, and what it writes."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+
+import keras
+import numpy as np
+import pytest
+
+# As the console script does; a shell that runs the tests in the background would have SIGINT ignored.
+CODE = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from keras_vit.cli.main import main
+sys.exit(main())
+"""
+FORMATS = ("float32", "float16", "dynamic-int8", "mixed-int8", "int8")
+COMMAND = [sys.executable, "-c", CODE, "demo", "--fast"]
+
+
+@pytest.fixture(scope="module")
+def environment(data_dir):
+    return {**os.environ, "TFDS_DATA_DIR": data_dir, "TF_CPP_MIN_LOG_LEVEL": "2"}
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory, environment):
+    folder = tmp_path_factory.mktemp("demo") / "run"
+    done = subprocess.run(
+        [*COMMAND, "--seed", "3", "--output", str(folder)], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder, done.stdout
+
+
+def test_everything_is_there_and_nothing_else(demo):
+    folder, output = demo
+    names = {file.name for file in folder.iterdir()}
+    files = {f"model-{name}.tflite" for name in FORMATS}
+    beside = {"saved_model", "metrics.json", "preprocessing.json", "model_card.md"}
+    assert names == {"report.html", "model.keras"} | beside | files
+    assert {file.name for file in folder.parent.iterdir()} == {"run"}
+    assert str(folder / "report.html") in output
+
+
+def test_metrics(demo):
+    metrics = json.loads((demo[0] / "metrics.json").read_text())
+    assert metrics["seed"] == 3 and metrics["fast"] is True and metrics["test_images"] == 500
+    assert set(metrics["test_accuracy"]) == {"scratch_10", "pretrained_10", "scratch_all", "pretrained_all"}
+    rows = {row["name"]: row for row in metrics["exports"]}
+    assert list(rows) == [
+        "Keras",
+        "SavedModel",
+        *(f"TFLite {n}" for n in FORMATS),
+    ]
+    for name in ("Keras", "SavedModel", "TFLite float32"):
+        assert rows[name]["agreement"] == 1 and rows[name]["max_difference"] < 1e-4
+        assert rows[name]["accuracy"] == pytest.approx(metrics["test_accuracy"]["pretrained_all"], abs=1e-6)
+
+
+def test_the_saved_model_classifies(demo):
+    model = keras.saving.load_model(demo[0] / "model.keras")
+    assert model.image_size == (14, 14) and model(np.zeros((1, 14, 14, 3), "float32")).shape == (1, 10)
+
+
+class Page(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.images, self.links, self.open = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        if tag == "img":
+            self.images.append(attributes)
+        self.links += [attributes[name] for name in ("href", "src") if name in attributes]
+        if tag not in ("img", "meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_report_is_whole_and_needs_no_network(demo):
+    text = (demo[0] / "report.html").read_text()
+    page = Page()
+    page.feed(text)
+    assert not page.open and len(page.images) == 7
+    for image in page.images:
+        assert image["alt"] and image["src"].startswith("data:image/png;base64,") and len(image["src"]) > 5000
+    assert all(link.startswith("data:") for link in page.links) and "http" not in re.sub(r"base64,[^\"]*", "", text)
+    assert "$" not in re.sub(r"base64,[^\"]*", "", text)
+    assert "smoke run" in text
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path, environment):
+    process = subprocess.Popen(
+        [*COMMAND, "--output", str(tmp_path / "run")],
+        env={**environment, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for line in process.stdout:
+        if line.startswith("== Masked-patch"):
+            break
+    time.sleep(2)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Stopped." in errors, errors[-2000:]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_wrong_folder_is_refused_at_once(tmp_path, environment):
+    (tmp_path / "thesis.tex").write_text("x")
+    done = subprocess.run([*COMMAND, "--output", str(tmp_path)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and "holds no report.html of a former run" in done.stderr and "==" not in done.stdout
+
+
+def test_help_names_every_option(environment):
+    done = subprocess.run([*COMMAND, "--help"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert all(option in done.stdout for option in ("--output", "--seed", "--fast"))

@@ -1,0 +1,57 @@
+"""`keras-vit prepare`: options reach the recipe, and what is printed."""
+
+import inspect
+import sys
+from dataclasses import fields
+
+import pytest
+import tyro
+from scenes import scene
+
+from keras_vit.recipes.prepare import prepare
+from keras_vit.cli.prepare import Prepare
+
+
+@pytest.fixture
+def source(tmp_path):
+    for split, seeds in (("train", range(3)), ("test", range(1))):
+        (tmp_path / "pictures" / split / "cat").mkdir(parents=True)
+        for seed in seeds:
+            scene(seed).save(tmp_path / "pictures" / split / "cat" / f"{seed}.png")
+    return str(tmp_path / "pictures")
+
+
+def command(*arguments):
+    return tyro.cli(Prepare, args=list(arguments))
+
+
+def test_prints_what_became_of_the_pictures(source, tmp_path, capsys):
+    out = str(tmp_path / "out")
+    command(source, out, "--against", f"folder:{source}/test", "--dry-run").run()
+    assert "train: left out: 0 unreadable, 1 copies of test pictures\n" in capsys.readouterr().out
+    command(source, out, "--against", f"folder:{source}/test", "--overwrite").run()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        "test: 1 pictures in 1 files, left out: 0 unreadable, 0 copies of test pictures",
+        "train: 2 pictures in 1 files, left out: 0 unreadable, 1 copies of test pictures",
+        f"Lists of what is left out: {out}/*.csv",
+        f"To train on them: --data.dataset tfrecord:{out}",
+    ]
+
+
+def test_options_are_those_of_the_recipe():
+    parameters = inspect.signature(prepare).parameters
+    assert [field.name for field in fields(Prepare)] == list(parameters)
+    given = command("a", "b", "--beam-runner", "FlinkRunner", "--beam-options", "parallelism=4", "flink_master=local")
+    assert given.beam_options == ("parallelism=4", "flink_master=local")
+    defaults = command("a", "b")
+    for name, parameter in list(parameters.items())[2:]:
+        assert getattr(defaults, name) == parameter.default
+
+
+def test_says_how_to_get_beam(source, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    monkeypatch.delitem(sys.modules, "keras_vit.recipes.prepare.beam", raising=False)
+    with pytest.raises(ImportError, match=r"pip install 'keras_vit\[prepare\]', or leave --beam-runner out"):
+        command(source, str(tmp_path / "out"), "--beam-runner", "DirectRunner").run()
+    assert not (tmp_path / "out").exists()

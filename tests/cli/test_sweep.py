@@ -1,0 +1,50 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from keras_vit.recipes import run as results
+from keras_vit.recipes.configs import RECIPES
+from keras_vit.recipes.recipe_file import write_recipe
+from keras_vit.cli.main import main
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """Stands for the trainings: remembers their recipes; the larger the learning rate, the better."""
+    ran = []
+
+    def run(recipe):
+        ran.append(recipe)
+        Path(recipe.run.folder).mkdir(parents=True)
+        return {"accuracy": recipe.optimizer.learning_rate}
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(results, "run", run)
+    return ran
+
+
+def test_rates_then_seeds_and_a_table(runs, tmp_path, capsys):
+    changes = ["--recipe.total-steps", "7", "--learning-rates", "0.1", "0.2", "--seeds", "3", "4"]
+    assert main(["sweep", "digits-finetune", *changes]) == 0
+    folder = "runs/digits-finetune-sweep"
+    assert [recipe.run.folder for recipe in runs] == [
+        f"{folder}/{name}" for name in ("rate-0.1", "rate-0.2", "seed-3", "seed-4")
+    ]
+    assert [recipe.optimizer.learning_rate for recipe in runs] == [0.1, 0.2, 0.2, 0.2]
+    assert {recipe.total_steps for recipe in runs} == {7}
+    assert "| learning rate 0.2, held out | 20.00% |" in capsys.readouterr().out
+    assert json.loads((tmp_path / folder / "sweep.json").read_text())["learning_rate"] == 0.2
+
+
+@pytest.mark.parametrize("name,message", [("digits-masked-patch", "has no labels"), ("jft-b16", "--data.dataset")])
+def test_what_cannot_be_swept_is_said(runs, name, message, capsys):
+    assert main(["sweep", name]) == 1
+    assert message in capsys.readouterr().err and not runs
+
+
+def test_a_sweep_of_a_recipes_file_is_named_after_its_folder(runs, tmp_path):
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    write_recipe(RECIPES["digits-finetune"], tmp_path / "runs" / "mine" / "recipe.json")
+    assert main(["sweep", "runs/mine/recipe.json", "--learning-rates", "0.1", "--seeds", "3"]) == 0
+    assert [recipe.run.folder for recipe in runs] == ["runs/mine-sweep/rate-0.1", "runs/mine-sweep/seed-3"]

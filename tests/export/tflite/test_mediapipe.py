@@ -1,0 +1,187 @@
+"""The real MediaPipe Tasks on files of with_metadata, beside Keras on the same JPEG files."""
+
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
+from pixel_models import CLASSES, SIZE, answers, converted, random_classifier
+from scenes import encoded, opened, scene
+
+from keras_vit.export.tflite.metadata import Description, with_metadata
+
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".venv-mediapipe" / "bin" / "python"
+CLIENT = Path(__file__).with_name("mediapipe_client.py")
+ABOUT = Description("ViT", "Ten things.", "1.0", "Somebody", "Apache-2.0", tuple(f"thing {i}" for i in range(CLASSES)))
+# MediaPipe and Pillow decode a JPEG file, and interpolate, with up to some of 255 levels between them. So much may come
+# of it in a probability; on the very pixels that MediaPipe gave the model, Keras agrees to SAME_PIXELS.
+LEVELS, TOLERANCE, SAME_PIXELS = 4, 0.01, 1e-4
+
+
+def client(*arguments, fails=False):
+    """What the client prints; the end of its messages where it is to fail."""
+    if not PYTHON.exists():
+        pytest.fail(f"{PYTHON} is missing. make test sets it up: make .venv-mediapipe/ready", pytrace=False)
+    done = subprocess.run([PYTHON, CLIENT, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    if not fails and done.returncode:
+        pytest.fail(f"MediaPipe: {done.stderr.strip()[-1500:]}", pytrace=False)
+    assert bool(done.returncode) == fails
+    return done.stderr.strip().splitlines()[-1] if fails else json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return random_classifier()
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """JPEG files: four of exactly the model's size, two larger ones of other shapes."""
+    folder, (height, width) = tmp_path_factory.mktemp("pictures"), SIZE
+    sizes = [(width, height)] * 4 + [(83, 70), (120, 64)]
+    files = [folder / f"{number}.jpg" for number in range(len(sizes))]
+    for number, (file, size) in enumerate(zip(files, sizes)):
+        file.write_bytes(encoded(scene(number, size), quality=95))
+    return files
+
+
+def stretched(file):
+    """A picture as MediaPipe fits it to the model's size, (1, H, W, 3) float32 in [0, 255].
+
+    Bilinear, without smoothing, corners upon corners: pixel x of the model is looked up at x * (width of the picture) /
+    (width of the model). `tf.image.resize` counts from the centres of pixels and gives others.
+    """
+    picture = np.asarray(opened(file.read_bytes()), "float32")
+    rows, columns = (np.arange(size) * side / size for size, side in zip(SIZE, picture.shape))
+    top, left = rows.astype(int), columns.astype(int)
+    down, right = (rows - top)[:, None, None], (columns - left)[:, None]
+    bottom, last = np.minimum(top + 1, picture.shape[0] - 1), np.minimum(left + 1, picture.shape[1] - 1)
+    upper = picture[top][:, left] * (1 - right) + picture[top][:, last] * right
+    lower = picture[bottom][:, left] * (1 - right) + picture[bottom][:, last] * right
+    return np.round(upper * (1 - down) + lower * down)[None].astype("float32")
+
+
+@pytest.fixture(scope="module")
+def fed(model, pictures, tmp_path_factory):
+    """What MediaPipe gives the model for each file, (n, H, W, 3): the embedding of a model that returns its input."""
+    folder = tmp_path_factory.mktemp("echo")
+    content = converted(model, {"embed": lambda images: {"embedding": tf.reshape(images, (1, -1))}}, folder / "saved")
+    (folder / "echo.tflite").write_bytes(with_metadata(content, Description("echo")))
+    return np.array(client("embed", folder / "echo.tflite", *pictures), "float32").reshape(-1, *SIZE, 3)
+
+
+@pytest.fixture(scope="module")
+def classify(model, tmp_path_factory):
+    """Content of a float32 file with "classify" only, without metadata."""
+    return converted(model, {"classify": answers(model)["classify"]}, tmp_path_factory.mktemp("classify"))
+
+
+def assert_same_top_5(found, expected, tolerance):
+    """`found`: [label, score] pairs, best first; `expected`: (num_classes,) probabilities in the labels' order."""
+    by_label = dict(zip(ABOUT.labels, expected.tolist()))
+    assert len(found) == 5
+    best = sorted(by_label, key=by_label.get, reverse=True)
+    for place, (label, score) in enumerate(found):
+        assert score == pytest.approx(by_label[label], abs=tolerance)
+        # Another label than Keras's in this place only if Keras itself can hardly tell them apart.
+        assert label == best[place] or abs(by_label[label] - by_label[best[place]]) < 2 * tolerance
+
+
+def test_pictures_are_stretched_to_the_models_size(pictures, fed):
+    for number, (file, pixels) in enumerate(zip(pictures, fed)):
+        difference = np.abs(pixels - stretched(file)[0])
+        assert difference.max() <= LEVELS and difference.mean() < 0.25
+        if number < 4:
+            assert np.array_equal(stretched(file)[0], np.asarray(opened(file.read_bytes())))
+
+
+@pytest.mark.parametrize("scaling", ["in the model", "by the client"])
+def test_classifier_says_what_keras_says(model, classify, pictures, fed, tmp_path, scaling):
+    """Pixels in [0, 255] as our files take them, or scaled by MediaPipe to [-1, 1] as the metadata asks."""
+    path, inside, about, content = tmp_path / "model.tflite", answers(model)["classify"], ABOUT, classify
+    if scaling == "by the client":
+        about = replace(ABOUT, mean=127.5, std=127.5)
+        outside = {"classify": lambda images: {"probabilities": tf.nn.softmax(model(images, training=False))}}
+        content = converted(model, outside, tmp_path / "saved_model")
+    path.write_bytes(with_metadata(content, about))
+    found = client("classify", path, *pictures)
+    assert len({tuple(label for label, _ in top) for top in found}) > 3  # pictures that differ
+    for file, pixels, top in zip(pictures, fed, found):
+        assert_same_top_5(top, inside(pixels[None])["probabilities"][0].numpy(), SAME_PIXELS)
+        assert_same_top_5(top, inside(stretched(file))["probabilities"][0].numpy(), TOLERANCE)
+
+
+def test_uint8_classifier_says_what_litert_says(model, pictures, fed, tmp_path):
+    """Against the same file on the same pixels: what int8 costs is another test's matter."""
+    path = tmp_path / "uint8.tflite"
+    functions = {"classify": answers(model)["classify"]}
+    random = np.random.default_rng(0)
+    calibration = np.concatenate([fed] * 4 + [random.integers(0, 256, (4, *SIZE, 3))]).astype("float32")
+    calibration[0, 0, 0], calibration[0, 0, 1] = 0, 255
+    content = converted(model, functions, tmp_path / "saved_model", calibration)
+    path.write_bytes(with_metadata(content, ABOUT))
+    run = Interpreter(model_path=str(path)).get_signature_runner("classify")
+    assert run.get_input_details()["images"]["dtype"] == np.uint8
+    scale, zero_point = run.get_output_details()["probabilities"]["quantization"]
+    for pixels, top in zip(fed, client("classify", path, *pictures)):
+        stored = run(images=pixels[None].astype("uint8"))["probabilities"][0]
+        assert_same_top_5(top, (stored.astype("float32") - zero_point) * scale, SAME_PIXELS)
+
+
+def test_embedder_gives_the_embedding_of_keras(model, pictures, fed, tmp_path):
+    path = tmp_path / "embed.tflite"
+    functions = {"embed": answers(model)["embed"]}
+    content = converted(model, functions, tmp_path / "saved_model")
+    path.write_bytes(with_metadata(content, replace(ABOUT, labels=None)))
+    found = np.array(client("embed", path, *pictures))
+    expected = np.concatenate([functions["embed"](pixels[None])["embedding"].numpy() for pixels in fed])
+    assert found.shape == expected.shape == (6, 32)
+    assert np.abs(found - expected).max() < 1e-4 * np.abs(expected).max()
+    decoded = np.concatenate([functions["embed"](stretched(file))["embedding"].numpy() for file in pictures])
+    cosines = found @ decoded.T / np.linalg.norm(found, axis=1)[:, None] / np.linalg.norm(decoded, axis=1)
+    assert (np.diag(cosines) > 0.999).all() and (cosines.argmax(1) == np.arange(6)).all()
+
+
+def test_reader_of_mediapipe_finds_every_field(classify, tmp_path):
+    path = tmp_path / "model.tflite"
+    path.write_bytes(with_metadata(classify, replace(ABOUT, mean=(1, 2, 3), std=(4, 5, 6))))
+    found = client("metadata", path)
+    texts = {"name": "ViT", "description": "Ten things.", "version": "1.0", "author": "Somebody"}
+    assert found.items() >= {**texts, "license": "Apache-2.0", "minParserVersion": "1.0.0"}.items()
+    assert [file["name"] for file in found["associatedFiles"]] == ["preprocessing.json"]
+    (subgraph,) = found["subgraphMetadata"]
+    (image,), (result,) = subgraph["inputTensorMetadata"], subgraph["outputTensorMetadata"]
+    assert (image["name"], result["name"]) == ("images", "probabilities")
+    height, width = SIZE
+    properties = {"colorSpace": 1, "defaultSize": {"width": width, "height": height}}  # 1: RGB
+    assert image["content"] == {"contentPropertiesType": 2, "contentProperties": properties}  # 2: ImageProperties
+    # 1: NormalizationOptions
+    assert image["processUnits"] == [{"optionsType": 1, "options": {"mean": [1, 2, 3], "std": [4, 5, 6]}}]
+    assert image["stats"]["min"] == pytest.approx([-1 / 4, -2 / 5, -3 / 6])
+    assert image["stats"]["max"] == pytest.approx([254 / 4, 253 / 5, 252 / 6])
+    assert result["stats"] == {"min": [0], "max": [1]}
+    assert result["content"]["contentPropertiesType"] == 1  # FeatureProperties
+    (labels,) = result["associatedFiles"]
+    assert (labels["name"], labels["type"]) == ("labels.txt", 2)  # TENSOR_AXIS_LABELS
+
+
+def test_objections_are_mediapipes(model, classify, pictures, tmp_path):
+    """What `mediapipe_objection` warns of is refused, so the warning is needed."""
+    path = tmp_path / "model.tflite"
+    path.write_bytes(with_metadata(converted(model, answers(model), tmp_path / "two"), ABOUT))
+    assert "single subgraph" in client("classify", path, pictures[0], fails=True)
+    path.write_bytes(with_metadata(classify, replace(ABOUT, mean=(1, 2, 3), std=(4, 5, 6))))
+    assert "Per-channel image normalization" in client("classify", path, pictures[0], fails=True)
+    path.write_bytes(classify)
+    assert "NormalizationOptions" in client("classify", path, pictures[0], fails=True)
+
+
+def test_a_missing_environment_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr("test_mediapipe.PYTHON", tmp_path / "python")
+    with pytest.raises(pytest.fail.Exception, match="make test sets it up"):
+        client("check")

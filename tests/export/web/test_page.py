@@ -1,0 +1,296 @@
+"""The page in a real browser, on files that Keras classifies too."""
+
+import functools
+import json
+import re
+import shutil
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
+from browser import chromium
+from browser_page import SECONDS, answer, await_answer, failure, opened, overlay
+from PIL import Image
+from scenes import encoded, scene
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.wait import WebDriverWait
+
+import keras_vit
+from keras_vit.export import write_tflite
+from keras_vit.export.web.folder import write_web_demo
+from keras_vit.export.web.runtime import PACKAGES, cache_folder
+from keras_vit.inspect.rollout import rollout
+
+LABELS = [f"label {i}" for i in range(7)]
+SIZES = ((80, 64), (50, 120), (300, 200), (48, 32))  # (width, height) of the test pictures
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Random weights, large enough that the answers differ."""
+    keras.utils.set_random_seed(0)
+    model = keras_vit.VisionTransformer(
+        image_size=(32, 48), patch_size=8, depth=2, width=32, mlp_dim=64, num_heads=2, num_classes=len(LABELS)
+    )
+    random = np.random.default_rng(5)
+    for weight in model.weights:
+        weight.assign(weight + 0.4 * random.standard_normal(weight.shape))
+    return model
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """JPEG files of several shapes."""
+    folder = tmp_path_factory.mktemp("pictures")
+    for i, size in enumerate(SIZES):
+        (folder / f"{i}.jpg").write_bytes(encoded(scene(i, size), quality=95))
+    return sorted(folder.iterdir())
+
+
+@pytest.fixture(scope="module")
+def models(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "model"
+    convert(model, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(models, files, tmp_path_factory):
+    """A folder with a demo of each kind of file."""
+    missing = [package.tarball for package in PACKAGES if not (cache_folder() / package.tarball).is_file()]
+    if missing:
+        pytest.fail(f"{cache_folder()} lacks {', '.join(missing)}: run `make web-runtime`.")
+    folder = tmp_path_factory.mktemp("site")
+    for name in ("float32", "int8"):
+        write_web_demo(models / f"{name}.tflite", folder / "demos" / name, LABELS, files[:2])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(site):
+    """The address of a web server."""
+    handler = functools.partial(QuietHandler, directory=site)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/demos"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    driver = chromium(tmp_path_factory.mktemp("chromium"))
+    yield driver
+    driver.quit()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+
+def convert(model, folder):
+    """Writes float32.tflite and int8.tflite with both signatures on pixels in [0, 255], and preprocessing.json."""
+
+    def classify(pixels):
+        return {"probabilities": tf.nn.softmax(model(pixels / 127.5 - 1, training=False))}
+
+    def attention(pixels):
+        maps = tf.reduce_mean(model.attention_maps(pixels / 127.5 - 1), 2) + tf.eye(25)
+        maps /= tf.reduce_sum(maps, -1, keepdims=True)
+        row = (maps[:, 1] @ maps[:, 0])[:, 0, 1:]
+        return {"attention": tf.reshape(row / tf.reduce_max(row, -1, keepdims=True), (1, 4, 6))}
+
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    spec = tf.TensorSpec((1, 32, 48, 3), tf.float32, name="images")
+    for function in (classify, attention):
+        archive.add_endpoint(function.__name__, function, input_signature=[spec])
+    archive.write_out(folder, verbose=False)
+    names = ["classify", "attention"]
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(folder), signature_keys=names)
+    (folder / "float32.tflite").write_bytes(converter.convert())
+    pictures = [np.asarray(scene(i, (48, 32)), "float32")[None] for i in range(100, 120)]
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    converter.representative_dataset = lambda: ((name, {"images": p}) for name in names for p in pictures)
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+    converter.inference_input_type = converter.inference_output_type = tf.uint8
+    (folder / "int8.tflite").write_bytes(converter.convert())
+    (folder / "preprocessing.json").write_text(json.dumps(model.preprocessing.get_config()))
+
+
+def prepared(model, path):
+    with Image.open(path) as picture:
+        return model.preprocessing(np.asarray(picture.convert("RGB")))
+
+
+def test_answers_and_attention_are_those_of_keras(browser, served, model, files):
+    opened(browser, f"{served}/float32/")
+    best, maps = set(), []
+    for path in files:
+        images = prepared(model, path)
+        expected = keras.ops.convert_to_numpy(keras.ops.softmax(model(images)))[0]
+        order = expected.argsort()[::-1][:5]
+        found = answer(browser, path)
+        assert [name for name, _ in found] == [LABELS[i] for i in order]
+        np.testing.assert_allclose([share for _, share in found], expected[order], atol=0.02)
+        best.add(order[0])
+        assert re.fullmatch(r"\d+(\.\d)? ms", browser.find_element(By.ID, "latency").text)
+        assert found[0][0] in browser.find_element(By.ID, "status").text
+
+        attention = keras.ops.convert_to_numpy(model.attention_maps(images))
+        patches = rollout(attention).reshape(4, 6)
+        drawn = overlay(browser)
+        height, width = drawn.shape[:2]
+        rows, columns = ((np.arange(n) * 2 + 1) * side // (2 * n) for n, side in ((4, height), (6, width)))
+        brightness = drawn[..., :3].sum(-1, dtype="int")[rows][:, columns]
+        assert np.corrcoef(brightness.ravel(), patches.ravel())[0, 1] > 0.9
+        maps.append(brightness)
+    assert len(best) > 2 and not np.array_equal(maps[0], maps[1])
+    assert "Attention of the model, most of it at" in browser.find_element(By.ID, "overlay").accessible_name
+
+
+def test_a_model_without_attention(browser, served, site, files, tmp_path):
+    """A ResNet: the page draws nothing over the picture and has no control for it."""
+    keras.utils.set_random_seed(0)
+    model = keras_vit.BiT(stages=(1, 1), width_factor=1, image_size=(32, 48), num_classes=len(LABELS))
+    model.head.kernel.assign(np.random.default_rng(0).standard_normal(model.head.kernel.shape))
+    (file,) = write_tflite(model, tmp_path, ["float32"]).values()
+    write_web_demo(file, site / "demos" / "plain", LABELS, files[:1])
+    opened(browser, f"{served}/plain/")
+    found = answer(browser, files[0])
+    expected = keras.ops.convert_to_numpy(keras.ops.softmax(model(prepared(model, files[0]))))[0]
+    assert [name for name, _ in found] == [LABELS[i] for i in expected.argsort()[::-1][:5]]
+    assert not browser.find_element(By.ID, "strength").is_displayed() and not overlay(browser).any()
+    assert not browser.find_element(By.ID, "overlay").is_displayed()  # nothing to tell who cannot see it either
+
+
+def test_nothing_leaves_the_page_and_nothing_is_amiss(browser, served, files):
+    opened(browser, f"{served}/float32/")
+    answer(browser, files[0])
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    addresses = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+    assert any(address.endswith(".wasm") for address in addresses)
+    assert not [a for a in addresses if not a.startswith((f"{served}/float32/", "data:", "blob:"))]
+    assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+def test_full_int8_is_that_of_the_interpreter(browser, served, models, tmp_path):
+    """Within what LiteRT's own int8 kernels differ by, delegated or not: they round at other places."""
+    opened(browser, f"{served}/int8/")
+    runner = Interpreter(model_path=str(models / "int8.tflite")).get_signature_runner("classify")
+    for seed in range(30, 33):
+        picture = scene(seed, (48, 32))  # of the model's size: nothing is resized
+        (tmp_path / f"{seed}.png").write_bytes(encoded(picture, "PNG"))
+        expected = runner(images=np.asarray(picture)[None])["probabilities"][0] / 256  # (7,)
+        found = answer(browser, tmp_path / f"{seed}.png")
+        assert LABELS.index(found[0][0]) == expected.argmax()
+        for name, share in found:
+            assert share == pytest.approx(expected[LABELS.index(name)], abs=0.12)
+        assert len(np.unique(overlay(browser))) > 20
+
+
+def test_examples_camera_and_a_file_that_is_no_picture(browser, served, files, tmp_path):
+    opened(browser, f"{served}/float32/")
+    (tmp_path / "notes.jpg").write_text("no picture")
+    browser.find_element(By.ID, "file").send_keys(str(tmp_path / "notes.jpg"))
+    WebDriverWait(browser, SECONDS).until(lambda _: failure(browser))
+    assert failure(browser) == "This browser cannot read notes.jpg as a picture. Try a JPEG, PNG or WebP file."
+    expected = answer_after_failure(browser, files[1])
+    example = browser.find_elements(By.CSS_SELECTOR, "#examples button")[1]
+    browser.execute_script("document.getElementById('latency').textContent = ''")
+    example.send_keys(Keys.ENTER)  # as the keyboard does
+    assert await_answer(browser) == expected and not failure(browser)
+
+    browser.execute_script("document.getElementById('latency').textContent = ''")
+    browser.find_element(By.ID, "camera").click()
+    WebDriverWait(browser, SECONDS).until(lambda _: browser.find_element(By.ID, "shoot").is_displayed())
+    browser.find_element(By.ID, "shoot").send_keys(Keys.ENTER)
+    assert await_answer(browser) != expected
+    assert not browser.find_element(By.ID, "video").is_displayed()
+    assert browser.switch_to.active_element.get_attribute("id") == "camera"
+
+
+def test_a_camera_that_cannot_be_shown_is_off(browser, served):
+    opened(browser, f"{served}/float32/")
+    browser.execute_script("HTMLVideoElement.prototype.play = () => Promise.reject(new Error('no power'))")
+    browser.find_element(By.ID, "camera").click()
+    WebDriverWait(browser, SECONDS).until(lambda _: failure(browser))
+    assert failure(browser) == "The camera cannot be used: no power."
+    tracks = "return document.getElementById('video').srcObject.getTracks().map((track) => track.readyState)"
+    assert browser.execute_script(tracks) == ["ended"]
+    assert browser.find_element(By.ID, "camera").text == "Use the camera"
+
+
+def answer_after_failure(browser, path):
+    browser.execute_script("document.getElementById('error').textContent = ''")
+    return answer(browser, path)
+
+
+def test_gpu_is_used_where_it_computes_what_the_cpu_does(browser, served, files):
+    for name, note in (("float32", ""), ("int8", "The GPU computes something else than the CPU with this file.")):
+        opened(browser, f"{served}/{name}/")
+        expected = answer(browser, files[0])
+        browser.execute_script("document.getElementById('latency').textContent = ''")
+        browser.find_element(By.CSS_SELECTOR, "option[value=webgpu]").click()
+        found = await_answer(browser)
+        assert [label for label, _ in found] == [label for label, _ in expected]
+        assert browser.find_element(By.ID, "note").text.startswith(note)
+        assert browser.find_element(By.ID, "accelerator").get_attribute("value") == ("wasm" if note else "webgpu")
+
+
+@pytest.mark.parametrize("changes", [
+    {}, {"antialias": True}, {"resize": "shortest", "crop_fraction": 0.875}, {"interpolation": "nearest"},
+    {"interpolation": "bicubic", "antialias": True, "resize": "shortest"}, {"interpolation": "bicubic"},
+    {"interpolation": "lanczos3", "crop_fraction": 0.9}, {"interpolation": "lanczos5", "antialias": True},
+])  # fmt: skip
+def test_pixels_are_those_of_keras(browser, served, model, changes):
+    """From a PNG file: a JPEG decoder has some freedom."""
+    opened(browser, f"{served}/float32/")
+    for seed, size in ((20, (131, 77)), (21, (30, 41))):
+        picture = scene(seed, size)
+        preprocessing = keras_vit.Preprocessing((32, 48), mean=(0, 0, 0), std=(1, 1, 1), **changes)
+        expected = keras.ops.convert_to_numpy(preprocessing(np.asarray(picture)))[0] * 255
+        found = browser.execute_async_script(
+            """const [png, preprocessing, done] = arguments;
+            import("./pixels.js").then(async ({ decoded, prepared }) => {
+              const canvas = await decoded(new Blob([new Uint8Array(png)], { type: "image/png" }));
+              done([...prepared(canvas, preprocessing).pixels]);
+            }).catch((error) => done(String(error)));""",
+            list(encoded(picture, "PNG")),
+            preprocessing.get_config(),
+        )
+        np.testing.assert_allclose(np.array(found).reshape(32, 48, 3), expected, atol=0.1)
+
+
+def test_controls_have_names_and_a_phone_shows_the_whole_width(browser, served, files):
+    opened(browser, f"{served}/float32/")
+    answer(browser, files[0])
+    for control in browser.find_elements(By.CSS_SELECTOR, "input, button, select"):
+        assert not control.is_displayed() or control.accessible_name, control.get_attribute("outerHTML")
+    for width in (390, 1100):
+        metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        assert browser.execute_script("return document.documentElement.scrollWidth") == width
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_opened_as_a_file_it_says_what_to_do(browser, served, site):
+    browser.get((site / "demos" / "float32" / "index.html").as_uri())
+    assert "python3 -m http.server" in browser.find_element(By.ID, "opened-as-file").text
+    opened(browser, f"{served}/float32/")
+    assert not browser.find_element(By.ID, "opened-as-file").is_displayed()
+
+
+def test_a_broken_copy_of_the_folder_says_what_is_missing(browser, served, site):
+    shutil.copytree(site / "demos" / "float32", site / "demos" / "broken")
+    (site / "demos" / "broken" / "model.tflite").unlink()
+    browser.get(f"{served}/broken/")
+    WebDriverWait(browser, SECONDS).until(lambda _: failure(browser))
+    assert failure(browser) == "model.tflite is missing beside this page (404). Copy the whole folder."

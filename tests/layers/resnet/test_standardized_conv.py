@@ -1,0 +1,101 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit.layers.resnet.standardized_conv import StandardizedConv2D
+
+X = np.random.default_rng(0).standard_normal((2, 7, 9, 4)).astype("float32")
+KERNEL = np.random.default_rng(1).standard_normal((3, 3, 4, 5)) * 0.1 + 0.3
+
+
+def built(**arguments):
+    layer = StandardizedConv2D(5, 3, **arguments)
+    layer.build(X.shape)
+    layer.set_weights([KERNEL.astype("float32"), *layer.get_weights()[1:]])
+    return layer
+
+
+def standardized(kernel, epsilon, place):
+    """In float64, with NumPy's own deviation."""
+    deviation = kernel.std((0, 1, 2)) + epsilon if place == "deviation" else np.sqrt(kernel.var((0, 1, 2)) + epsilon)
+    return (kernel - kernel.mean((0, 1, 2))) / deviation
+
+
+@pytest.mark.parametrize("place", ["deviation", "variance"])
+def test_is_a_convolution_with_the_standardized_kernel(place):
+    for epsilon, strides, padding in ((1e-10, 1, "same"), (1e-5, 2, "same"), (0.02, 2, "valid")):
+        layer = built(epsilon=epsilon, epsilon_on=place, strides=strides, padding=padding)
+        kernel = standardized(KERNEL, epsilon, place)
+        np.testing.assert_allclose(layer.standardize(layer.kernel), kernel, atol=1e-5)
+        expected = tf.nn.conv2d(X.astype("float64"), kernel, strides, padding.upper())
+        np.testing.assert_allclose(layer(X), expected, atol=1e-4)
+        np.testing.assert_allclose(tf.function(layer)(X), expected, atol=1e-4)
+        assert layer.compute_output_shape(X.shape) == expected.shape
+
+
+def test_the_two_places_of_epsilon_differ():
+    kernels = [built(epsilon=1e-2, epsilon_on=place) for place in ("deviation", "variance")]
+    first, second = (np.asarray(layer.standardize(layer.kernel)) for layer in kernels)
+    assert np.abs(first - second).max() > 0.1
+
+
+def test_gradient_flows_through_the_standardization():
+    layer, direction = built(padding="same"), np.random.default_rng(2).standard_normal(KERNEL.shape)
+    weighting = np.random.default_rng(3).standard_normal((2, 7, 9, 5))
+
+    def loss(kernel):
+        return np.sum(weighting * tf.nn.conv2d(X.astype("float64"), standardized(kernel, 1e-5, "deviation"), 1, "SAME"))
+
+    with tf.GradientTape() as tape:
+        value = tf.reduce_sum(layer(X) * weighting.astype("float32"))
+    gradient = np.asarray(tape.gradient(value, layer.trainable_weights)[0])
+    numerical = (loss(KERNEL + 1e-6 * direction) - loss(KERNEL - 1e-6 * direction)) / 2e-6
+    assert np.sum(gradient * direction) == pytest.approx(numerical, rel=1e-3)
+    # The output does not change with a filter's mean or scale, so nothing pulls in these directions.
+    size = np.abs(gradient).max()
+    np.testing.assert_allclose(gradient.sum((0, 1, 2)) / size, 0, atol=1e-4)
+    np.testing.assert_allclose((gradient * KERNEL).sum((0, 1, 2)) / size, 0, atol=1e-3)
+
+
+def test_a_filter_of_equal_weights_does_no_harm():
+    layer = built()
+    layer.set_weights([np.full(KERNEL.shape, 0.25, "float32")])
+    with tf.GradientTape() as tape:
+        value = tf.reduce_sum(layer(X) ** 2)
+    assert value == 0
+    assert np.isfinite(tape.gradient(value, layer.trainable_weights)[0]).all()
+
+
+def test_mixed_precision_takes_statistics_before_it_rounds():
+    layer, mixed = built(), built(dtype="mixed_bfloat16")
+    kernel = (1 + 1e-3 * KERNEL).astype("float32")  # in bfloat16 all of them are 1
+    layer.set_weights([kernel]), mixed.set_weights([kernel])
+    output = mixed(X)
+    assert output.dtype == "bfloat16" and mixed.kernel.dtype == "float32"
+    scale = np.abs(layer(X)).max()
+    np.testing.assert_allclose(np.asarray(output, "float32") / scale, layer(X) / scale, atol=0.02)
+
+
+def test_defaults_and_config():
+    layer = StandardizedConv2D(256, (3, 3), 1e-10, "variance", strides=2, padding="same", name="mine")
+    layer.build((None, 8, 8, 64))
+    assert [weight.name for weight in layer.weights] == ["kernel"]
+    assert layer.data_format == "channels_last"
+    assert np.std(layer.kernel) == pytest.approx((9 * 64) ** -0.5, rel=0.02)
+    copy = StandardizedConv2D.from_config(layer.get_config())
+    assert copy.get_config() == layer.get_config()
+    assert (copy.epsilon, copy.epsilon_on, copy.strides, copy.use_bias) == (1e-10, "variance", (2, 2), False)
+    assert keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer)).epsilon == 1e-10
+
+
+def test_a_bias_is_added_if_asked_for():
+    layer, plain = built(use_bias=True, dtype="mixed_bfloat16"), built(dtype="mixed_bfloat16")
+    layer.bias.assign(np.full(5, 8.0))
+    assert layer(X).dtype == "bfloat16"
+    np.testing.assert_allclose(tf.cast(layer(X) - plain(X), "float32"), 8.0, atol=0.2)
+
+
+def test_unknown_place_of_epsilon():
+    with pytest.raises(ValueError, match="'deviation' or 'variance'. Received: 'std'"):
+        StandardizedConv2D(4, 3, epsilon_on="std")

@@ -1,0 +1,98 @@
+"""Attention under XLA computes what the plain one does, in one piece and in chunks, forward and backward."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit.layers import EncoderBlock, SelfAttention
+from keras_vit.layers.xla import attention as lean_attention
+from keras_vit.layers.attention import attention_weights
+
+
+def normal(*shape, seed=0):
+    return tf.constant(np.random.default_rng(seed).standard_normal(shape), "float32")
+
+
+def plain(query, key, value):
+    return tf.matmul(attention_weights(query, key), value)
+
+
+def run(function, *values, dtype="float32"):
+    """The result and the gradients of a weighted sum of it, compiled by XLA."""
+
+    @tf.function(jit_compile=True)
+    def step(*values):
+        values = [tf.cast(value, dtype) for value in values]
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            result = function(*values)
+            loss = tf.reduce_sum(result * tf.cast(normal(*result.shape, seed=9), dtype))
+        return [tf.cast(x, "float32") for x in (result, *tape.gradient(loss, values))]
+
+    return step(*values)
+
+
+@pytest.mark.parametrize("length", [7, 19, 24])
+def test_chunks(monkeypatch, length):
+    """19 tokens in chunks of 8 leave 5 places empty; without the largest of each row, the logits would overflow."""
+    monkeypatch.setattr(lean_attention, "MOST_QUERIES", 10)
+    monkeypatch.setattr(lean_attention, "CHUNK", 8)
+    values = [normal(2, 3, length, 4, seed=i) * scale for i, scale in enumerate((9.0, 9.0, 1.0))]
+    for one, other in zip(run(lean_attention.attend, *values), run(plain, *values)):
+        np.testing.assert_allclose(one, other, atol=2e-5 * np.abs(other).max())
+
+
+def test_the_number_of_chunks_is_in_the_graph(monkeypatch):
+    monkeypatch.setattr(lean_attention, "MOST_QUERIES", 10)
+    monkeypatch.setattr(lean_attention, "CHUNK", 8)
+
+    def loops(length):
+        graph = tf.function(lean_attention.attend).get_concrete_function(*[normal(1, 1, length, 4)] * 3).graph
+        return sum(operation.type in ("While", "StatelessWhile") for operation in graph.get_operations())
+
+    assert loops(10) == 0 and loops(11) == 1
+
+
+def test_half_precision():
+    values = [normal(2, 3, 30, 8, seed=i) for i in range(3)]
+    for one, other in zip(run(lean_attention.attend, *values, dtype="bfloat16"), run(plain, *values)):
+        np.testing.assert_allclose(one, other, atol=0.02 * np.abs(other).max())
+
+
+@pytest.mark.parametrize("options", [{}, {"qk_norm": True}, {"relative_positions": True}], ids=str)
+def test_a_layer_compiled_and_not(options):
+    layer, tokens = SelfAttention(3, **options), normal(2, 9, 12)
+    layer(tokens)
+    for variable in layer.trainable_variables:
+        variable.assign(variable + 0.1 * normal(*variable.shape, seed=3))
+
+    def step():
+        with tf.GradientTape() as tape:
+            tape.watch(tokens)
+            output = layer(tokens, training=True)
+            loss = tf.reduce_sum(output * normal(2, 9, 12, seed=4))
+        return [output, *tape.gradient(loss, [tokens, *layer.trainable_variables])]
+
+    for one, other in zip(tf.function(step, jit_compile=True)(), step()):
+        np.testing.assert_allclose(one, other, atol=1e-5 * max(1.0, np.abs(other).max()))
+
+
+def test_attention_dropout_and_asked_for_weights_take_the_plain_way(monkeypatch):
+    monkeypatch.setattr("keras_vit.layers.attention.attend", lambda *_: pytest.fail("not here"))
+    tokens = normal(2, 9, 12)
+    dropped, asked = SelfAttention(3, dropout=0.5), SelfAttention(3)
+    dropped.build(tokens.shape), asked.build(tokens.shape)
+    output = tf.function(lambda: dropped(tokens, training=True), jit_compile=True)()
+    assert np.abs(output - dropped(tokens)).max() > 0.01
+    _, weights = tf.function(lambda: asked(tokens, return_attention=True), jit_compile=True)()
+    assert weights.shape == (2, 3, 9, 9)
+
+
+def test_a_block_of_unknown_batch(monkeypatch):
+    monkeypatch.setattr(lean_attention, "MOST_QUERIES", 4)
+    monkeypatch.setattr(lean_attention, "CHUNK", 4)
+    block = EncoderBlock(3, 24)
+    tokens = normal(5, 9, 12)
+    expected = block(tokens)
+    compiled = tf.function(block, jit_compile=True, input_signature=[tf.TensorSpec((None, 9, 12))])
+    np.testing.assert_allclose(compiled(tokens), expected, atol=1e-5)

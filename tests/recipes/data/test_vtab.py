@@ -1,0 +1,205 @@
+"""The 19 tasks against google-research/task_adaptation (task_adaptation/data), written down here once more in NumPy."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from keras_vit.recipes.configs import RECIPES
+from keras_vit.recipes.data.datasets import class_names, count_examples, open_dataset
+from keras_vit.recipes.recipe import Data
+from keras_vit.recipes.data.vtab import GROUPS, TASKS
+
+# Data set and the number of pictures of its parts, then: how much of the training part task_adaptation trains on, in
+# percent, where there is no part for validation; the part it tests on.
+CLEVR = ("clevr", {"train": 70_000, "validation": 15_000, "test": 15_000})
+DSPRITES = ("dsprites", {"train": 737_280})
+SMALLNORB = ("smallnorb", {"train": 24_300, "test": 24_300})
+DATA = {
+    "caltech101": ("caltech101", {"train": 3_059, "test": 6_084}, 90, "test"),
+    "cifar100": ("cifar100", {"train": 50_000, "test": 10_000}, 90, "test"),
+    "dtd": ("dtd", {"train": 1_880, "validation": 1_880, "test": 1_880}, None, "test"),
+    "flowers102": ("oxford_flowers102", {"train": 1_020, "validation": 1_020, "test": 6_149}, None, "test"),
+    "pets": ("oxford_iiit_pet", {"train": 3_680, "test": 3_669}, 80, "test"),
+    "sun397": ("sun397/tfds", {"train": 76_128, "validation": 10_875, "test": 21_750}, None, "test"),
+    "svhn": ("svhn_cropped", {"train": 73_257, "test": 26_032, "extra": 531_131}, 90, "test"),
+    "camelyon": ("patch_camelyon", {"train": 262_144, "validation": 32_768, "test": 32_768}, None, "test"),
+    "eurosat": ("eurosat/rgb", {"train": 27_000}, 60, "train[80%:]"),
+    "resisc45": ("resisc45", {"train": 31_500}, 60, "train[80%:]"),
+    "retinopathy": (
+        "diabetic_retinopathy_detection/btgraham-300",
+        {"sample": 10, "train": 35_126, "validation": 10_906, "test": 42_670},
+        None,
+        "test",
+    ),
+    "clevr-count": (*CLEVR, 90, "validation"),
+    "clevr-distance": (*CLEVR, 90, "validation"),
+    "dmlab": ("dmlab", {"train": 65_550, "validation": 22_628, "test": 22_735}, None, "test"),
+    "dsprites-location": (*DSPRITES, 80, "train[90%:]"),
+    "dsprites-orientation": (*DSPRITES, 80, "train[90%:]"),
+    "kitti-distance": ("kitti", {"train": 6_347, "validation": 423, "test": 711}, None, "test"),
+    "smallnorb-azimuth": (*SMALLNORB, None, "test[50%:]"),
+    "smallnorb-elevation": (*SMALLNORB, None, "test[50%:]"),
+}
+# Supplement F of arXiv 1912.11370.
+NOT_FLIPPED = {"dsprites-orientation", "smallnorb-azimuth", "dsprites-location"}
+NOT_CROPPED = {"clevr-count", "clevr-distance", "dmlab", "kitti-distance", "dsprites-location"}
+
+
+def pictures(split, counts):
+    """The pictures of a split, as pairs of part and number; TensorFlow Datasets reads the notation."""
+    splits = tfds.core.SplitDict(
+        [tfds.core.SplitInfo(name=name, shard_lengths=[n], num_bytes=0) for name, n in counts.items()]
+    )
+    found = []
+    for part in tfds.core.ReadInstruction.from_spec(split).to_absolute(splits):
+        found += [(part.splitname, number) for number in range(part.from_ or 0, part.to or counts[part.splitname])]
+    return found
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_splits(name):
+    task = TASKS[name]
+    dataset, counts, percent, test = DATA[name]
+    assert task.dataset.partition(":")[0] == dataset
+    # task_adaptation: 200 pictures of the validation part; if there is none, those after the share it trains on; of
+    # smallNORB, the first of the test part.
+    if percent:
+        part, start = "train", counts["train"] * percent // 100
+    else:
+        part, start = ("validation" if "validation" in counts else "test"), 0
+    train800, val200 = [("train", n) for n in range(800)], [(part, n) for n in range(start, start + 200)]
+    assert pictures(task.train800, counts) == train800
+    assert pictures(task.val200, counts) == val200
+    assert pictures(task.train_split, counts) == train800 + val200
+    tested = pictures(task.test_split, counts)
+    assert tested == pictures(test, counts)
+    assert not set(tested) & set(train800 + val200)
+
+
+def test_tasks_are_those_of_the_benchmark():
+    assert TASKS.keys() == DATA.keys() and len(TASKS) == 19
+    groups = [*GROUPS.values()]
+    assert [groups.count(group) for group in ("natural", "specialized", "structured")] == [7, 4, 8]
+    assert {name for name, task in TASKS.items() if not task.flip} == NOT_FLIPPED
+    assert {name for name, task in TASKS.items() if not task.crop} == NOT_CROPPED
+    assert len({task.title for task in TASKS.values()}) == 19
+
+
+def label(name, features):
+    """The class that a task gives to an example, computed in a graph as in tf.data."""
+    dataset = tf.data.Dataset.from_tensors(features).map(TASKS[name].label)
+    assert dataset.element_spec.shape == () and dataset.element_spec.dtype == tf.int64
+    return int(next(iter(dataset)))
+
+
+@pytest.mark.parametrize("count", range(3, 11))
+def test_clevr_counts_objects(count):
+    assert label("clevr-count", {"objects": {"size": np.zeros(count, np.int64)}}) == count - 3
+
+
+def test_clevr_distance_is_that_of_the_nearest_object():
+    thresholds = np.array([0.0, 8.0, 8.5, 9.0, 9.5, 10.0, 100.0])
+    random = np.random.default_rng(0)
+    for nearest in (0.5, 8.0, 8.01, 8.5, 8.9, 9.0, 9.4, 9.99, 10.0, 10.1, 50.0):
+        depths = np.append(nearest, nearest + random.uniform(0, 9, 4))
+        coordinates = np.stack([random.uniform(0, 5, 5), random.uniform(0, 5, 5), random.permutation(depths)], axis=1)
+        expected = np.max(np.where(thresholds - np.float32(nearest) < 0))
+        assert label("clevr-distance", {"objects": {"pixel_coords": coordinates.astype("float32")}}) == expected
+
+
+@pytest.mark.parametrize(
+    "types,distances,expected",
+    [
+        ([3, 0, 7], [1.0, 7.9, 2.0], 0),  # the pedestrian is no vehicle
+        ([0], [8.0], 0),
+        ([1, 2], [8.1, 30.0], 1),
+        ([0, 1], [20.1, 20.0], 1),
+        ([2], [20.5], 2),
+        ([3, 4, 5, 6, 7], [1.0, 2.0, 3.0, 4.0, 5.0], 3),
+        ([], [], 3),
+    ],
+)
+def test_kitti_distance_is_that_of_the_nearest_vehicle(types, distances, expected):
+    location = np.zeros((len(types), 3), "float32")
+    location[:, 2] = distances
+    objects = {"type": np.array(types, np.int64), "location": location}
+    # task_adaptation's thresholds; 1,000 m stands for no vehicle.
+    thresholds = np.array([-100.0, 8.0, 20.0, 999.0])
+    vehicles = [d for t, d in zip(types, distances) if t < 3]
+    assert expected == np.max(np.where(thresholds - min([*vehicles, 1000.0]) < 0))
+    assert label("kitti-distance", {"objects": objects}) == expected
+
+
+@pytest.mark.parametrize(
+    "name,key,values", [("location", "label_x_position", 32), ("orientation", "label_orientation", 40)]
+)
+def test_dsprites_groups_neighbouring_values(name, key, values):
+    found = [label(f"dsprites-{name}", {key: np.int64(value)}) for value in range(values)]
+    np.testing.assert_array_equal(found, np.floor_divide(np.arange(values, dtype="float32"), values / 16))
+    assert set(found) == set(range(16))
+
+
+def test_labels_of_the_others_are_features():
+    features = {"label_azimuth": np.int64(11), "label_elevation": np.int64(3)}
+    assert (label("smallnorb-azimuth", features), label("smallnorb-elevation", features)) == (11, 3)
+    others = {name for name, task in TASKS.items() if task.label is None}
+    assert others == {name for name in TASKS if not name.startswith(("clevr", "kitti", "dsprites", "smallnorb"))}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_classes_are_those_of_the_data(name, tmp_path):
+    task = TASKS[name]
+    features = tfds.builder(task.dataset, data_dir=tmp_path).info.features
+    if task.label is None:
+        assert features["label"].num_classes == task.num_classes and not task.class_names
+    else:
+        assert len(task.class_names) == len(set(task.class_names)) == task.num_classes
+
+
+def write_kitti(data_dir):
+    """Three pictures a split in the form of the real data set, with a car 5, 15 and 25 metres ahead."""
+    features = tfds.builder("kitti:3.1.0", data_dir=data_dir).info.features
+    zeros = {"truncated": 0.0, "occluded": 0, "alpha": 0.0, "dimensions": np.zeros(3, "float32"), "rotation_y": 0.0}
+    box = tfds.features.BBox(0.0, 0.0, 1.0, 1.0)
+    random = np.random.default_rng(0)
+
+    def example(number):
+        location = np.array([0, 0, 5 + 10 * number], "float32")
+        objects = [{"type": 0, "bbox": box, "location": location, **zeros}]
+        image = random.integers(0, 256, (6, 8, 3), "uint8")
+        return number, {"image": image, "image/file_name": f"{number}.png", "objects": objects}
+
+    splits = {split: [example(number) for number in range(3)] for split in ("train", "validation", "test")}
+    tfds.dataset_builders.store_as_tfds_dataset(
+        "kitti", "3.1.0", features, splits, data_dir=data_dir, disable_shuffling=True
+    )
+
+
+def test_a_task_has_pictures_with_the_classes_of_the_task(tmp_path):
+    write_kitti(tmp_path)
+    dataset = open_dataset(Data(dataset="vtab/kitti-distance", data_dir=str(tmp_path)))
+    assert class_names(dataset) == ["up to 8 m", "8 to 20 m", "more than 20 m", "no vehicle"]
+    assert count_examples(dataset, "train[:2]+validation[:1]") == 3
+    read = list(dataset.read("train[:2]+validation").as_numpy_iterator())
+    assert [int(answer) for _, _, answer in read] == [0, 1, 0, 1, 2]
+    assert all(tf.io.decode_image(picture).shape == (6, 8, 3) for _, picture, _ in read)
+
+
+def test_unknown_task_is_refused():
+    with pytest.raises(ValueError, match="VTAB has no task 'vtab/cifar10'. Tasks: vtab/caltech101"):
+        open_dataset(Data(dataset="vtab/cifar10"))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_recipe_is_that_of_table_4(name):
+    recipe, task = RECIPES[f"vtab-{name}"], TASKS[name]
+    data, optimizer = recipe.data, recipe.optimizer
+    assert (recipe.total_steps, optimizer.learning_rate, data.image_size, data.batch_size) == (2_500, 0.01, 384, 512)
+    assert (optimizer.name, optimizer.decay, optimizer.weight_decay) == ("sgd", "cosine", 0.0)
+    assert optimizer.global_clipnorm == 1.0
+    assert data.dataset == f"vtab/{name}"
+    assert (data.train_split, data.test_split) == (task.train_split, task.test_split)
+    assert data.crop == ("none" if name in NOT_CROPPED else "resize") and data.resize_size == 448
+    assert data.flip == (name not in NOT_FLIPPED)
+    assert data.evaluation_resize == "squash"

@@ -1,0 +1,49 @@
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.recipes.training.checkpoints import Checkpoints
+from keras_vit.recipes.training.optimizers import SGD
+from keras_vit.recipes.distributed.seeds import draw_apart
+
+
+def made(strategy):
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((64,)), keras.layers.Dropout(0.5, seed=3), keras.layers.Dense(1)])
+        model.compile(SGD(0.1), "mse", jit_compile=False)
+        model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def masks(strategy, model):
+    drawn = strategy.run(tf.function(lambda: model.layers[0](tf.ones((1, 64)), training=True)))
+    return [value.numpy() for value in strategy.experimental_local_results(drawn)]
+
+
+def test_replicas_draw_apart_and_again_after_a_checkpoint(tmp_path):
+    reduce = tf.distribute.ReductionToOneDevice()
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=reduce)
+    model = made(strategy)
+    first, second = masks(strategy, model)
+    np.testing.assert_array_equal(first, second)  # as Keras leaves it
+    draw_apart(model)
+    first, second = masks(strategy, model)
+    assert not np.array_equal(first, second)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.restore(model)
+    checkpoints.set_model(model)
+    model.optimizer.iterations.assign(1)
+    checkpoints.on_train_end()
+    expected = masks(strategy, model)
+    resumed = made(strategy)
+    assert Checkpoints(tmp_path).restore(resumed) == 1
+    draw_apart(resumed)
+    for mask, wanted in zip(masks(strategy, resumed), expected):
+        np.testing.assert_array_equal(mask, wanted)
+
+
+def test_one_replica_draws_as_before():
+    model = made(tf.distribute.get_strategy())
+    state = model.layers[0].seed_generator.state.numpy()
+    draw_apart(model)
+    np.testing.assert_array_equal(model.layers[0].seed_generator.state, state)

@@ -1,0 +1,84 @@
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedShuffleSplit
+
+from keras_vit.recipes.evaluation.probe import knn, linear_probe
+from keras_vit.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def digits():
+    pixels, labels = load_digits(return_X_y=True)
+    return pixels[:800], labels[:800], pixels[800:1200], labels[800:1200]
+
+
+def votes(train, labels, test, count, temperature):
+    """By loops: the classes with most votes."""
+    found = []
+    for one in test:
+        cosines = train @ one / np.linalg.norm(train, axis=1) / np.linalg.norm(one)
+        score = np.zeros(10)
+        for i in np.argsort(-cosines)[:count]:
+            score[labels[i]] += np.exp(cosines[i] / temperature)
+        found.append(score.argmax())
+    return found
+
+
+@pytest.mark.parametrize("temperature", [0.07, 10.0])
+def test_neighbours_vote_by_their_cosines(digits, temperature):
+    train, labels, test, _ = digits
+    found = knn(train, labels, test[:100], 15, temperature)
+    np.testing.assert_array_equal(found, votes(train, labels, test[:100], 15, temperature))
+
+
+def test_digits_are_told_apart(digits):
+    train, labels, test, answers = digits
+    assert np.mean(knn(train, labels, test) == answers) > 0.93
+    found, strength = linear_probe(train, labels, test)
+    assert np.mean(found == answers) > 0.9 and 1e-4 <= strength <= 1e4
+
+
+def test_the_penalty_is_the_best_on_a_tenth():
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 2, 400)
+    features = random.normal(0, 3, (400, 60))
+    features[:, 0] += 6 * labels
+    found, strength = linear_probe(features[:300], labels[:300], features[300:], seed=3)
+    x = (features - features[:300].mean(axis=0)) / features[:300].std(axis=0)
+    rest, tenth = next(StratifiedShuffleSplit(1, test_size=0.1, random_state=3).split(x[:300], labels[:300]))
+    scores = {
+        penalty: LogisticRegression(C=penalty).fit(x[rest], labels[rest]).score(x[tenth], labels[tenth])
+        for penalty in (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1e3, 1e4)
+    }
+    assert scores[strength] == max(scores.values()) > min(scores.values())
+    expected = LogisticRegression(C=strength).fit(x[:300], labels[:300]).predict(x[300:])
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_too_few_pictures(digits):
+    train, labels, test, _ = digits
+    with pytest.raises(ValueError, match="between 1 and the 10 training pictures. Received: 11"):
+        knn(train[:10], labels[:10], test, 11)
+    with pytest.raises(ValueError, match="keras-vit few-shot"):
+        linear_probe(train[:30], labels[:30], test)
+
+
+def test_command(trained_toy, data_dir, tmp_path, capsys):
+    trained_toy(image_size=8, patch_size=2, num_classes=10).save(tmp_path / "model.keras")
+    arguments = [
+        "probe",
+        str(tmp_path / "model.keras"),
+        "digits",
+        "--data-dir",
+        data_dir,
+        "--train-split",
+        "train[:200]",
+    ]
+    assert main([*arguments, "--test-split", "test[:50]", "--neighbours", "1", "20"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-4].startswith("200 and 50 pictures of digits, ")
+    assert [line.split(":")[0] for line in lines[-3:]] == ["  1 nearest neighbours", " 20 nearest neighbours", "linear"]
+    assert main([*arguments, "--neighbours", "201"]) == 1
+    assert "between 1 and the 200 pictures of 'train[:200]'. Received: 201" in capsys.readouterr().err

@@ -1,0 +1,45 @@
+"""The whole model of a masked-patch run, from the checkpoints in its folder."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from keras_vit.recipes.configs.digits import MASKED_PATCH
+from keras_vit.recipes.fit import pretrain
+from keras_vit.recipes.masked_patch.checkpoint import read_masked_patch
+from keras_vit.recipes.recipe import Architecture
+from keras_vit.recipes.recipe_file import read_recipe
+
+
+def recipe(data_dir, folder, **optimizer):
+    return replace(
+        MASKED_PATCH,
+        architecture=Architecture("Ti/2", depth=1, width=12, mlp_dim=24, num_heads=3, dropout=0.1),
+        data=replace(MASKED_PATCH.data, data_dir=data_dir, batch_size=8),
+        optimizer=replace(MASKED_PATCH.optimizer, warmup_steps=1, **optimizer),
+        run=replace(MASKED_PATCH.run, folder=str(folder), steps_per_execution=1),
+        total_steps=3,
+    )
+
+
+@pytest.mark.parametrize("optimizer", [{}, {"ema_momentum": 0.9, "accumulation_steps": 2}])
+def test_it_is_what_training_returned(data_dir, tmp_path, optimizer):
+    trained, _ = pretrain(recipe(data_dir, tmp_path / "run", **optimizer))
+    before = sorted(tmp_path.rglob("*"))
+    found = read_masked_patch(read_recipe(tmp_path / "run" / "recipe.json"), tmp_path / "run")
+    assert sorted(tmp_path.rglob("*")) == before
+    assert np.abs(found.head.kernel).max() > 0  # zeros at the start
+    for ours, theirs in zip(trained.weights, found.weights):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_damaged_or_foreign_checkpoint(data_dir, tmp_path):
+    made = recipe(data_dir, tmp_path / "run")
+    pretrain(made)
+    wider = replace(made, architecture=replace(made.architecture, width=24))
+    with pytest.raises(ValueError, match="step-3 cannot be read into the model of the recipe beside it"):
+        read_masked_patch(wider, tmp_path / "run")
+    (tmp_path / "run" / "step-3.data-00000-of-00001").write_bytes(b"")
+    with pytest.raises(ValueError, match="step-3 cannot be read.* it is damaged"):
+        read_masked_patch(made, tmp_path / "run")

@@ -1,0 +1,42 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from keras_vit.recipes import run as results
+from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run
+
+
+@pytest.fixture
+def recipe(data_dir, tmp_path):
+    return MaskedPatch(
+        architecture=Architecture("Ti/4", depth=1, width=12, mlp_dim=24, num_heads=3),
+        data=Data(dataset="digits", data_dir=data_dir, image_size=8, batch_size=16, crop="none", flip=False),
+        optimizer=Optimizer(learning_rate=3e-3, warmup_steps=1),
+        run=Run(folder=str(tmp_path / "run"), resume=True),
+        total_steps=4,
+    )
+
+
+def test_a_finished_run_keeps_its_figures(recipe, tmp_path):
+    figures = results.run(recipe)
+    assert figures["loss"] > 0 and set(figures) >= {"accuracy", "learning_rate"}
+    again = results.run(recipe)  # nothing is left to train
+    assert {name: again[name] for name in ("loss", "accuracy")} == pytest.approx(
+        {name: figures[name] for name in ("loss", "accuracy")}
+    )
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text()) == again
+    assert results.finished(recipe) == again
+
+
+def test_figures_of_another_recipe_are_not_taken(recipe, tmp_path):
+    results.run(recipe)
+    for file in (tmp_path / "run").glob("step-*"):
+        file.unlink()
+    other = replace(recipe, optimizer=replace(recipe.optimizer, learning_rate=0.5))
+    for function in (results.finished, results.run):
+        with pytest.raises(ValueError, match="recipe of another run; it differs in optimizer.learning_rate"):
+            function(other)
+    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["optimizer"]["learning_rate"] == 3e-3
+    with pytest.raises(ValueError, match="holds a former run. Go on with resume=True"):
+        results.run(replace(recipe, run=replace(recipe.run, resume=False)))

@@ -1,0 +1,145 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit.recipes.training.accumulation import accumulate_gradients, check_parts
+from keras_vit.recipes.masked_patch.masking import draw_corruption
+from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_loss
+from keras_vit.recipes.training.optimizers import SGD
+
+BATCH = 12
+
+
+def randomised(make, **arguments):
+    keras.utils.set_random_seed(0)
+    model = make(**arguments)
+    random = np.random.default_rng(7)
+    for weight in model.weights:
+        weight.assign(weight + 0.1 * random.standard_normal(weight.shape))
+    return model
+
+
+def pictures():
+    return np.random.default_rng(1).uniform(-1, 1, (BATCH, 8, 8, 3)).astype("float32")
+
+
+def vit(toy, dtype=None):
+    """Positions in attention: gradients of a table, which TensorFlow keeps as slices; soft labels and weights."""
+    random = np.random.default_rng(2)
+    model = randomised(toy, depth=1, image_size=8, position_embedding="relative", dtype=dtype)
+    labels = random.dirichlet(np.ones(5), BATCH).astype("float32")
+    weights = random.uniform(0, 2, BATCH).astype("float32")
+    return model, keras.losses.CategoricalCrossentropy(from_logits=True), (pictures(), labels, weights)
+
+
+def masked_patches(toy):
+    model = randomised(lambda: MaskedPatchModel(toy(depth=1, image_size=8, num_classes=0)))
+    corruption = draw_corruption(tf.constant([1, 2], tf.int64), BATCH, 4, 0.5, 0.8, 0.1)
+    inputs = {"images": pictures(), **{name: np.asarray(value) for name, value in corruption._asdict().items()}}
+    targets = np.random.default_rng(2).integers(0, 512, (BATCH, 2))
+    return model, masked_patch_loss("mean_color"), (inputs, targets)
+
+
+def trained(made, parts, **options):
+    """The weights and logs after two updates on one batch."""
+    model, loss, data = made
+    model.compile(SGD(0.1, momentum=0.9, global_clipnorm=0.5), loss, jit_compile=False, **options)
+    accumulate_gradients(model, parts)
+    dataset = tf.data.Dataset.from_tensors(data).repeat(2)
+    logs = model.fit(dataset, shuffle=False, verbose=0).history
+    return model.get_weights(), logs
+
+
+@pytest.mark.parametrize("make", [vit, masked_patches])
+def test_parts_equal_the_whole(toy, make):
+    metrics = {"weighted_metrics": ["accuracy"]}
+    whole, logs = trained(make(toy), 1, **metrics)
+    cut, logs_of_cut = trained(make(toy), 3, **metrics)
+    for one, other in zip(whole, cut):
+        np.testing.assert_allclose(one, other, atol=2e-6)
+    for name in logs:
+        np.testing.assert_allclose(logs_of_cut[name], logs[name], rtol=1e-5)
+
+
+def test_mixed_precision_compiled_by_xla(toy):
+    # The whole in float32: bfloat16 has 8 bits.
+    made = vit(toy, "mixed_bfloat16")
+    whole, _ = trained(vit(toy), 1)
+    made[0].compile(SGD(0.1, momentum=0.9, global_clipnorm=0.5), made[1], jit_compile=True)
+    accumulate_gradients(made[0], 3)
+    made[0].fit(tf.data.Dataset.from_tensors(made[2]).repeat(2), shuffle=False, verbose=0)
+    for one, other, start in zip(whole, made[0].get_weights(), vit(toy)[0].get_weights()):
+        assert other.dtype == "float32"
+        np.testing.assert_allclose(one - start, other - start, atol=0.1 * np.abs(one - start).max() + 1e-4)
+
+
+def test_dropout_draws_anew_in_every_part():
+    dropout = keras.layers.Dropout(0.5, seed=3)
+    drawn = []
+    inputs = keras.Input((50,))
+    model = keras.Model(inputs, keras.layers.Dense(1)(dropout(inputs)))
+    model.compile(SGD(0.0), "mse", run_eagerly=True)
+    accumulate_gradients(model, 4)
+    dropout.call, call = lambda *args, **kwargs: drawn.append(call(*args, **kwargs)) or drawn[-1], dropout.call
+    model.fit(np.ones((8, 50), "float32"), np.ones((8, 1)), batch_size=8, shuffle=False, verbose=0)
+    assert len(drawn) == 4 and len({np.asarray(value).tobytes() for value in drawn}) == 4
+    assert all(0 < np.mean(np.asarray(value) == 0) < 1 for value in drawn)
+
+
+def test_a_weight_without_gradient_is_left_alone_as_by_keras():
+    class Half(keras.Model):
+        def build(self, shape):
+            self.used = self.add_weight(shape=(3, 1), initializer="ones", name="kernel")
+            self.spare = self.add_weight(shape=(3,), initializer="ones", name="spare")
+
+        def call(self, inputs, training=None):
+            return inputs @ self.used
+
+    model = Half()
+    with pytest.raises(ValueError, match="has no weights yet"):
+        accumulate_gradients(model, 2)
+    model.build((None, 3))
+    model.compile(SGD(0.1, weight_decay=0.1), "mse", jit_compile=False)
+    accumulate_gradients(model, 2)
+    with pytest.warns(UserWarning, match="Gradients do not exist"):
+        model.fit(np.ones((4, 3), "float32"), np.zeros((4, 1)), batch_size=4, shuffle=False, verbose=0)
+    assert np.all(np.asarray(model.spare) == 1) and np.all(np.asarray(model.used) != 1)
+
+
+def test_batches_that_cannot_be_cut():
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(SGD(0.1), "mse", jit_compile=False)
+    with pytest.raises(ValueError, match="at least 1. Received: 0"):
+        accumulate_gradients(model, 0)
+    model.optimizer.build(model.trainable_variables)
+    accumulate_gradients(model, 4)
+    before = model.get_weights()
+    with pytest.raises(ValueError, match="cannot be cut into 4 equal parts: it has 6"):
+        model.fit(np.ones((6, 3), "float32"), np.ones((6, 1)), batch_size=6, shuffle=False, verbose=0)
+    dataset = tf.data.Dataset.from_tensor_slices((np.ones((6, 3), "float32"), np.ones((6, 1)))).batch(8)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="cannot be cut into 4 equal parts: it has"):
+        model.fit(dataset, shuffle=False, verbose=0)
+    for one, other in zip(before, model.get_weights()):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_batches_of_unknown_size():
+    weights = []
+    for parts in (1, 4):
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, kernel_initializer="ones")])
+        model.compile(SGD(0.1), "mse", jit_compile=False)
+        accumulate_gradients(model, parts)
+        inputs, targets = np.arange(24, dtype="float32").reshape(8, 3), np.arange(8, dtype="float32")[:, None]
+        model.fit(tf.data.Dataset.from_tensor_slices((inputs, targets)).batch(8), shuffle=False, verbose=0)
+        weights.append(model.get_weights())
+    for one, other in zip(*weights):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_recipes_are_told_before_anything_is_built():
+    check_parts(4096, 8, 4)
+    with pytest.raises(ValueError, match="batch of 100 does not go into 8 replicas times 2 .*Take 96 or 112"):
+        check_parts(100, 8, 2)
+    with pytest.raises(ValueError, match="Take 16, or other"):
+        check_parts(4, 8, 2)

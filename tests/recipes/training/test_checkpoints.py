@@ -1,0 +1,256 @@
+"""What is left of a run when something goes wrong, on a model of eight numbers."""
+
+import os
+import resource
+import signal
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit.recipes.training.ema import EvaluateAverages
+from keras_vit.recipes.training.nonfinite import BadSteps
+from keras_vit.recipes.training.checkpoints import TERMINATED, Checkpoints
+from keras_vit.recipes.training.optimizers import Adam
+from keras_vit.recipes.recipe import MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.training.run_folder import claim_folder, find_checkpoints
+
+
+@pytest.fixture
+def make():
+    """A model with dropout, compiled, with running means."""
+
+    def build(units=2, steps_per_execution=1):
+        dense = keras.layers.Dense(units, kernel_initializer="ones")
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dropout(0.5, seed=1), dense])
+        optimizer = Adam(0.1, use_ema=True, ema_momentum=0.9)
+        model.compile(optimizer, "mse", jit_compile=False, steps_per_execution=steps_per_execution)
+        model.optimizer.build(model.trainable_variables)
+        return model
+
+    return build
+
+
+def batches(first=0, steps=12):
+    random = np.random.default_rng(0)
+    data = random.standard_normal((steps, 4, 3)), random.standard_normal((steps, 4, 2))
+    return tf.data.Dataset.from_tensor_slices(tuple(part.astype("float32") for part in data)).skip(first)
+
+
+def fit(model, checkpoints, *callbacks, **options):
+    done = checkpoints.restore(model)
+    callbacks = [*callbacks, EvaluateAverages(), BadSteps(3, checkpoints), checkpoints]
+    return model.fit(batches(done), shuffle=False, verbose=0, callbacks=callbacks, **options)
+
+
+def at(step, action, event="on_train_batch_begin"):
+    """A callback that acts once, in the first such event of at least `step` updates."""
+
+    def act(*_, **__):
+        if not acted and int(callback.model.optimizer.iterations) >= step:
+            acted.append(True)
+            action()
+
+    acted = []
+    callback = keras.callbacks.LambdaCallback()
+    setattr(callback, event, act)
+    return callback
+
+
+def terminate():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def everything(model):
+    return [np.asarray(variable) for variable in (*model.variables, *model.optimizer.variables)]
+
+
+def assert_equal(one, other):
+    for value, wanted in zip(everything(one), everything(other), strict=True):
+        np.testing.assert_array_equal(value, wanted)
+
+
+@contextmanager
+def no_space(limit=100):
+    """Files cannot grow beyond so many bytes, in this process; a real error of the system in the middle of a write."""
+    former = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, former[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, former)
+
+
+@pytest.mark.parametrize("steps_per_execution", [1, 3])
+def test_a_resumed_run_is_the_unbroken_one(make, tmp_path, steps_per_execution):
+    whole = make()
+    whole.fit(batches(), shuffle=False, verbose=0)
+
+    def power_cut():
+        raise ConnectionAbortedError
+
+    checkpoints = Checkpoints(tmp_path, every_steps=3, keep=2)
+    with pytest.raises(ConnectionAbortedError):
+        fit(make(steps_per_execution=steps_per_execution), checkpoints, at(9, power_cut))
+    checkpoints.release()
+    resumed = make(steps_per_execution=steps_per_execution)
+    fit(resumed, Checkpoints(tmp_path, every_steps=3, keep=2))
+    assert_equal(resumed, whole)
+    assert [path.rpartition("/")[2] for path in find_checkpoints(tmp_path)] == ["step-12", "step-9"]
+
+
+def test_sigterm_within_an_execution_of_steps_saves_at_its_end(make, tmp_path, capsys):
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as stopped:
+        fit(make(steps_per_execution=4), Checkpoints(tmp_path), at(4, terminate))
+    assert stopped.value.code == TERMINATED and signal.getsignal(signal.SIGTERM) is handler
+    assert "Everything up to step 8" in capsys.readouterr().out
+    assert [path.rpartition("/")[2] for path in find_checkpoints(tmp_path)] == ["step-8"]
+
+
+def test_sigterm_within_an_evaluation_saves_the_weights_of_training_and_drops_its_figures(make, tmp_path):
+    seen = []
+    log = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(logs))
+    callbacks = at(0, terminate, "on_test_batch_begin"), log
+    with pytest.raises(SystemExit) as stopped:
+        fit(make(), Checkpoints(tmp_path), *callbacks, validation_data=batches())
+    assert stopped.value.code == TERMINATED and not seen
+    whole, resumed = make(), make()
+    whole.fit(batches(), shuffle=False, verbose=0)
+    assert Checkpoints(tmp_path).restore(resumed) == 12
+    assert_equal(resumed, whole)
+
+
+def test_more_than_one_sigterm_does_not_keep_a_run_from_saving(make, tmp_path):
+    def often():
+        for _ in range(3):
+            terminate()
+
+    with pytest.raises(SystemExit) as stopped:
+        fit(make(), Checkpoints(tmp_path), at(2, often))
+    assert stopped.value.code == TERMINATED and Checkpoints(tmp_path).restore(make()) == 3
+
+
+def test_training_in_a_thread_leaves_signals_alone(make, tmp_path):
+    thread = threading.Thread(target=fit, args=(make(), Checkpoints(tmp_path)))
+    thread.start()
+    thread.join()
+    assert len(find_checkpoints(tmp_path)) == 1
+
+
+def test_a_full_disk_is_told_and_the_last_checkpoint_stays(make, tmp_path):
+    space = no_space()
+    checkpoints = Checkpoints(tmp_path, every_steps=4)
+    try:
+        with pytest.raises(OSError) as told:
+            fit(make(), checkpoints, at(5, space.__enter__))
+    finally:
+        space.__exit__(None, None, None)
+    checkpoints.release()
+    message = str(told.value)
+    assert f"checkpoint of step 8 cannot be written to {tmp_path}" in message and "File too large" in message
+    assert "Make room" in message and f"The last good checkpoint is {tmp_path}/step-4." in message
+    assert not list(tmp_path.glob("*temp*"))
+    whole, resumed = make(), make()
+    whole.fit(batches(), shuffle=False, verbose=0)
+    fit(resumed, Checkpoints(tmp_path))
+    assert_equal(resumed, whole)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 255
+    path.write_bytes(content)
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [cut, flip, empty, os.remove])
+@pytest.mark.parametrize("file", ["step-12.data-00000-of-00001", "step-12.index"])
+def test_a_damaged_checkpoint_is_told_and_the_one_before_taken(make, tmp_path, capsys, damage, file):
+    whole = make()
+    fit(whole, Checkpoints(tmp_path, every_steps=4))
+    damage(tmp_path / file)
+    resumed, checkpoints = make(), Checkpoints(tmp_path, every_steps=4)
+    assert checkpoints.restore(resumed) == 8 and checkpoints.latest == f"{tmp_path}/step-8"
+    assert "step-12 is damaged, so the checkpoint before" in capsys.readouterr().out or damage is os.remove
+    fit(resumed, checkpoints)
+    assert_equal(resumed, whole)
+    assert Checkpoints(tmp_path).restore(make()) == 12
+
+
+def test_only_damaged_checkpoints_are_no_new_start(make, tmp_path):
+    fit(make(), Checkpoints(tmp_path))
+    cut(tmp_path / "step-12.data-00000-of-00001")
+    with pytest.raises(OSError, match="None of the 1 checkpoints in .* can be read"):
+        Checkpoints(tmp_path).restore(make())
+
+
+def test_tensorflows_list_of_checkpoints_is_not_needed(make, tmp_path):
+    fit(make(), Checkpoints(tmp_path))
+    (tmp_path / "checkpoint").write_text("half wri")
+    assert Checkpoints(tmp_path).restore(make()) == 12
+
+
+def test_what_a_killed_run_left_half_written_is_removed(make, tmp_path):
+    (tmp_path / "step-8_temp").mkdir()
+    (tmp_path / "step-8_temp" / "part-00000-of-00001.data-00000-of-00001").write_bytes(b"half")
+    assert Checkpoints(tmp_path).restore(make()) == 0
+    assert not list(tmp_path.glob("*temp*"))
+
+
+def test_weights_that_are_not_finite_are_not_saved(make, tmp_path):
+    model = make()
+    spoil = at(6, lambda: model.layers[-1].kernel.assign(np.full((3, 2), np.inf)), "on_train_batch_end")
+    checkpoints = Checkpoints(tmp_path, every_steps=3)
+    with pytest.raises(FloatingPointError, match=r"At step 6 .*The last good checkpoint is .*/step-3\."):
+        fit(model, checkpoints, spoil)
+    checkpoints.release()
+
+
+def test_checkpoints_of_another_model_are_told(make, tmp_path):
+    fit(make(), Checkpoints(tmp_path))
+    with pytest.raises(ValueError):
+        Checkpoints(tmp_path).restore(make(units=3))
+    other = make()
+    other.compile("sgd", "mse")
+    with pytest.raises(ValueError, match="step-12 holds other variables.*another version"):
+        Checkpoints(tmp_path).restore(other)
+
+
+@pytest.mark.parametrize("folder", ["nowhere://bucket/run", "{}/file/run"])
+def test_folders_that_cannot_be(make, tmp_path, folder):
+    (tmp_path / "file").write_text("")
+    folder = folder.format(tmp_path)
+    with pytest.raises(OSError, match=f"run's folder {folder} cannot be used: .*Mend the access"):
+        claim_folder(MaskedPatch(run=Run(folder=folder)))
+    with pytest.raises(OSError, match="cannot be"):
+        fit(make(), Checkpoints(folder))
+
+
+def test_whose_folder_it_is(make, tmp_path):
+    recipe = Supervised(run=Run(folder=str(tmp_path)))
+    claim_folder(recipe)
+    fit(make(), Checkpoints(tmp_path))
+    with pytest.raises(ValueError, match="holds a former run. Go on with resume=True"):
+        claim_folder(recipe)
+    # Where and how often does not matter; what is computed does.
+    elsewhere = Run(folder=str(tmp_path), resume=True, strategy="mirrored", checkpoint_steps=7, tensorboard=True)
+    claim_folder(replace(recipe, run=elsewhere))
+    moved = replace(recipe, run=elsewhere, data=replace(recipe.data, data_dir="/elsewhere"))
+    claim_folder(moved)
+    other = replace(recipe, run=replace(elsewhere, seed=1), optimizer=Optimizer(learning_rate=1.0))
+    with pytest.raises(ValueError, match="differs in optimizer.learning_rate, optimizer.name, .*run.seed"):
+        claim_folder(other)
+    with pytest.raises(ValueError, match="another run, a Supervised. .* this MaskedPatch"):
+        claim_folder(MaskedPatch(run=elsewhere))

@@ -1,0 +1,249 @@
+"""What a run says, and what stays of it: the table, TensorBoard's files, the estimate; also after a crash."""
+
+import csv
+import io
+from dataclasses import replace
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit.recipes.training.nonfinite import BadSteps
+from keras_vit.recipes.data import open_dataset
+from keras_vit.recipes.training.logs import CsvLog, Progress, make_logs
+from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches, masked_patch_loss
+from keras_vit.recipes.training.optimizers import build_optimizer
+from keras_vit.recipes.recipe import Data, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.distributed.strategy import choose_strategy
+from keras_vit.recipes.training.tensorboard import reconstructions, rollouts
+
+BATCH = 4
+
+
+@pytest.fixture
+def regression():
+    """A model of one weight and its endless data: steps cost nothing."""
+
+    def build(done=0, learning_rate=0.1):
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        optimizer = build_optimizer(Optimizer(learning_rate=learning_rate, warmup_steps=2), total_steps=12)
+        model.compile(optimizer, "mse", steps_per_execution=2, jit_compile=False)
+        optimizer.build(model.trainable_variables)
+        optimizer.iterations.assign(done)
+        return model
+
+    return build
+
+
+def batches():
+    x = np.arange(8.0, dtype="float32")[:, None]
+    return tf.data.Dataset.from_tensor_slices((x, 2 * x)).batch(BATCH).repeat()
+
+
+def fit(model, callbacks, first, last, steps=4, **more):
+    more = {"verbose": 0, "validation_data": batches().take(1), "shuffle": False, **more}
+    options = {"steps_per_epoch": steps, "initial_epoch": first, "epochs": last, "callbacks": callbacks}
+    return model.fit(batches(), **options, **more).history
+
+
+def rows(file):
+    with tf.io.gfile.GFile(str(file)) as content:
+        return list(csv.DictReader(io.StringIO(content.read())))
+
+
+def events(folder):
+    """All (step, tag, value) of TensorBoard's files; pictures are decoded."""
+    found = []
+    for file in sorted(tf.io.gfile.glob(f"{folder}/events*")):
+        for record in tf.data.TFRecordDataset(file).as_numpy_iterator():
+            event = tf.compat.v1.Event.FromString(record)
+            for value in event.summary.value:
+                array = tf.make_ndarray(value.tensor)
+                is_picture = value.metadata.plugin_data.plugin_name == "images"
+                array = [tf.io.decode_png(png).numpy() for png in array[2:]] if is_picture else float(array)
+                found.append((event.step, value.tag, array))
+    return found
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A callback that alone moves the clock: 2 s an execution of two updates, 60 s the first, which compiles."""
+    now = [0.0]
+
+    class Clock(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            now[0] += 2.0 if int(self.model.optimizer.iterations) else 60.0
+
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    return Clock()
+
+
+def test_the_logs_have_speed_and_learning_rate(regression, clock):
+    model, seen = regression(), []
+    watch = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(logs))
+    history = fit(model, [clock, Progress(BATCH, total_steps=12), watch], 0, 3)
+    # Two updates of 4 pictures in 2 s; the first execution of the run compiles, so it does not count.
+    assert history["images_per_second"] == [4.0, 4.0, 4.0]
+    schedule = model.optimizer._learning_rate
+    np.testing.assert_allclose(history["learning_rate"], [float(schedule(step)) for step in (4, 8, 12)])
+    assert all("learning_rate" in logs for logs in seen) and len(seen) == 6
+
+
+def test_the_end_of_the_run_is_estimated(regression, capsys, clock):
+    fit(regression(), [clock, Progress(BATCH, total_steps=1000)], 0, 3, verbose=2)
+    printed = capsys.readouterr().out
+    # One second an update.
+    assert "Update 4 of 1,000; 17 min left, until " in printed
+    assert "Update 8 of 1,000; 17 min left, until " in printed
+    assert printed.count("learning_rate") == 3 and printed.count("images_per_second: 4.0") == 3
+    fit(regression(), [Progress(BATCH, total_steps=1000, show=False)], 0, 3, verbose=2)
+    fit(regression(), [Progress(BATCH, total_steps=1000)], 0, 3, verbose=0)
+    assert "Update" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("place", ["disk", "ram"])
+def test_every_epoch_is_a_row(regression, tmp_path, place):
+    file = tmp_path / "log.csv" if place == "disk" else f"ram://{tmp_path.name}/log.csv"
+    if place == "ram":
+        tf.io.gfile.makedirs(f"ram://{tmp_path.name}")
+    with choose_strategy("mirrored" if place == "ram" else "one-device").scope():
+        model = regression()
+    history = fit(model, [Progress(BATCH, 12), CsvLog(file)], 0, 2)
+    fit(model, [Progress(BATCH, 12), CsvLog(file)], 2, 3)
+    table = rows(file)
+    assert [(row["epoch"], row["step"]) for row in table] == [
+        ("1", "4"),
+        ("2", "8"),
+        ("3", "12"),
+    ]
+    assert {"loss", "val_loss", "learning_rate", "images_per_second"} < set(table[0])
+    assert [float(row["val_loss"]) for row in table[:2]] == history["val_loss"]
+
+
+def test_bad_steps_are_counted(regression, tmp_path):
+    x = np.array([[1.0], [np.inf], [2.0], [3.0]], "float32")
+    data = tf.data.Dataset.from_tensor_slices((x, x)).batch(1)
+    callbacks = [BadSteps(), CsvLog(tmp_path / "log.csv")]
+    regression().fit(data, callbacks=callbacks, verbose=0, shuffle=False)
+    assert rows(tmp_path / "log.csv")[0]["bad_steps"] == "1"
+
+
+def test_a_run_that_ends_within_an_evaluation_has_its_row(regression, tmp_path):
+    """The checkpoint of an epoch's last update is there then, so the epoch does not come again."""
+    file = tmp_path / "log.csv"
+    stop = keras.callbacks.LambdaCallback(on_test_begin=lambda logs: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        fit(regression(), [CsvLog(file), stop], 0, 3)
+    (row,) = rows(file)
+    fit(regression(4), [CsvLog(file)], 1, 3)
+    table = rows(file)
+    assert [int(row["step"]) for row in table] == [4, 8, 12]
+    assert table[0]["loss"] == row["loss"] and [bool(row["val_loss"]) for row in table] == [False, True, True]
+
+
+# The last checkpoint before the power cut: none; within the second epoch; at its end; that of the third, unfinished.
+@pytest.mark.parametrize("saved,expected", [(0, [4, 8, 12]), (6, [4, 8, 12]), (8, [4, 8, 12]), (10, [4, 8, 10, 12])])
+def test_a_resumed_run_neither_repeats_nor_loses_rows(regression, tmp_path, saved, expected):
+    file = tmp_path / "log.csv"
+    fit(regression(), [CsvLog(file)], 0, 2)
+    if saved > 8:  # terminated within the third epoch, which Keras ends then
+        fit(regression(8), [CsvLog(file)], 2, 3, steps=2)
+    epoch, within = divmod(saved, 4)
+    model = regression(saved)
+    if within:
+        fit(model, [CsvLog(file)], epoch, epoch + 1, steps=4 - within)
+        epoch += 1
+    fit(model, [CsvLog(file)], epoch, 3)
+    table = rows(file)
+    assert [int(row["step"]) for row in table] == expected
+    assert [int(row["epoch"]) for row in table] == [-(-step // 4) for step in expected]
+
+
+def test_a_table_that_cannot_be_written_stays_whole(regression, tmp_path, monkeypatch):
+    file = tmp_path / "log.csv"
+    model = regression()
+    fit(model, [CsvLog(file)], 0, 1)
+    before = file.read_text()
+    monkeypatch.setattr(tf.io.gfile, "rename", lambda *args, **more: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        fit(model, [CsvLog(file)], 1, 2)
+    assert file.read_text() == before and before.endswith("\n")
+    file.write_text("name,age\n")
+    with pytest.raises(ValueError, match="is not the log of a run"):
+        fit(model, [CsvLog(file)], 1, 2)
+
+
+@pytest.fixture
+def masked_patch(data_dir, tmp_path):
+    data = Data(dataset="digits", data_dir=data_dir, image_size=8, batch_size=16, crop="none", flip=False)
+    run = Run(seed=1, folder=str(tmp_path), tensorboard=True, epoch_steps=2)
+    return MaskedPatch(data=data, run=run, target="downsampled_color", total_steps=4)
+
+
+def pretrained(recipe, toy, pixels, **options):
+    vit = toy(image_size=8, depth=1, num_classes=0, dropout=0.1, seed=1)  # patches of 4 x 4
+    model = MaskedPatchModel(vit, recipe.target)
+    model.set_weights([np.random.default_rng(0).normal(size=w.shape, scale=0.1) for w in model.weights])
+    model.compile("sgd", masked_patch_loss(recipe.target), jit_compile=False)
+    logs = make_logs(recipe, model, open_dataset(recipe.data), recipe.total_steps, **options)
+    data = masked_patch_batches(tf.data.Dataset.from_tensors((pixels, 0)).repeat(), vit.patch_size, recipe)
+    model.fit(data, steps_per_epoch=2, epochs=2, callbacks=logs, shuffle=False, verbose=0)
+    return model
+
+
+def test_masked_patches_are_drawn_and_change_nothing(masked_patch, toy, tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3)).astype("float32")
+    model = pretrained(masked_patch, toy, pixels)
+    quiet = pretrained(masked_patch, toy, pixels, chief=False)
+    for one, other in zip(model.variables, quiet.variables):
+        np.testing.assert_array_equal(one, other)
+    found = events(tmp_path / "tensorboard" / "train")
+    pictures = {step: value for step, tag, value in found if tag == "reconstructions"}
+    assert set(pictures) == {2, 4} and len(pictures[4]) == 8 and pictures[4][0].shape == (8, 24, 3)
+    scalars = {(step, tag): value for step, tag, value in found if tag != "reconstructions"}
+    assert {tag for _, tag in scalars} == {"loss", "learning_rate", "images_per_second"}
+    table = rows(tmp_path / "log.csv")
+    np.testing.assert_allclose([scalars[2, "loss"], scalars[4, "loss"]], [float(r["loss"]) for r in table], rtol=1e-6)
+
+
+def test_reconstructions_stand_side_by_side(masked_patch, toy):
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 12, 12, 3)).astype("float32")
+    for target in ("mean_color", "downsampled_color", "pixels"):
+        # 4 x 4 colours of a patch of 6 x 6 pixels: they do not divide it.
+        model = MaskedPatchModel(toy(image_size=12, patch_size=6, depth=1, num_classes=0), target)
+        name, drawn = reconstructions(model, pixels, replace(masked_patch, target=target))
+        assert name == "reconstructions" and drawn.shape == (3, 12, 36, 3) and drawn.dtype == "uint8"
+    # Of the pixels' target, the right third is the picture, and the left third is it where no patch is corrupted.
+    np.testing.assert_allclose(drawn[:, :, 24:], pixels, atol=1)
+
+
+def test_classifiers_are_drawn_by_their_attention(masked_patch, toy, trained_toy, tmp_path):
+    recipe = Supervised(data=masked_patch.data, run=masked_patch.run, total_steps=2)
+    dataset = open_dataset(recipe.data)
+    model = trained_toy(image_size=8, patch_size=2)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    x, y = np.zeros((4, 8, 8, 3)), np.zeros(4)
+    model.fit(x, y, validation_data=(x, y), callbacks=make_logs(recipe, model, dataset, 2), verbose=0)
+    (picture,) = [value for _, tag, value in events(tmp_path / "tensorboard" / "train") if tag == "attention"]
+    assert len(picture) == 8 and picture[0].shape == (8, 16, 3) and picture[0][:, :8].max() > 200
+    assert [tag for _, tag, _ in events(tmp_path / "tensorboard" / "validation")] == ["loss"]
+    axial = toy(image_size=8, patch_size=2, axial=True, pooling="gap")
+    assert make_logs(recipe, axial, dataset, 2)[-1].pictures is None
+    unvalidated = replace(recipe, data=replace(recipe.data, validation_split=None))
+    assert make_logs(unvalidated, model, dataset, 2)[-1].pictures()[1].shape == (8, 8, 16, 3)
+
+
+def test_a_rollout_is_that_of_the_picture(masked_patch, trained_toy):
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3)).astype("float32")
+    model = trained_toy()
+    _, drawn = rollouts(model, pixels, masked_patch.data)
+    np.testing.assert_array_equal(drawn[:, :, :16], pixels)
+    _, moved = rollouts(model, pixels, replace(masked_patch.data, mean=(0.3,) * 3))
+    assert np.any(moved[:, :, 16:] != drawn[:, :, 16:])  # the model sees pixels in its own range
+
+
+def test_without_a_folder_or_off_the_chief_nothing_is_written(masked_patch):
+    for run, chief in ((replace(masked_patch.run, folder=None), True), (masked_patch.run, False)):
+        (only,) = make_logs(replace(masked_patch, run=run), None, None, 4, chief)
+        assert isinstance(only, Progress)

@@ -1,0 +1,109 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit.recipes.data import evaluation_batches, open_dataset
+from keras_vit.recipes.evaluation.classification import Evaluation
+from keras_vit.recipes.training.losses import Softmax
+from keras_vit.recipes.training.metrics import TopK, training_metrics
+from keras_vit.recipes.recipe import Data
+
+
+def test_numbers_shares_and_several_right_answers():
+    logits = np.array([[3.0, 2, 1], [1, 2, 3], [2, 3, 1], [0, 0, 0]], "float32")
+    numbers = np.array([0, 2, 0, 0])
+    assert value(TopK(1), numbers, logits) == 0.75  # of equal logits the first wins
+    assert value(TopK(2), numbers, logits) == 1.0
+    assert value(TopK(1), np.eye(3)[numbers], logits) == 0.75
+    mixed = np.array([[0.6, 0.4, 0], [0.7, 0, 0.3], [0, 1, 0], [0, 0.5, 0.5]])
+    assert value(TopK(1), mixed, logits) == 0.5  # the larger share counts, either of equal ones
+    several = np.array([[1, 1, 0], [1, 1, 0], [1, 1, 0], [0, 0, 0]])
+    assert value(TopK(1), several, logits) == pytest.approx(2 / 3)  # the last has no label
+    assert value(TopK(1), several, logits, np.array([1, 1, 0, 1])) == 0.5
+    assert value(TopK(1), np.array([0, -1, 0, -1]), logits) == 0.5  # the same
+
+
+def test_nan_is_never_right():
+    logits = np.full((2, 8), np.nan, "float32")
+    for metric in training_metrics(8):
+        assert value(metric, np.array([0, 3]), logits) == 0
+        assert value(metric, np.eye(8)[[0, 3]], logits) == 0
+
+
+def test_many_pictures_against_sorting():
+    random = np.random.default_rng(0)
+    logits = random.integers(0, 20, (500, 30)).astype("float32")  # many ties
+    labels = random.integers(0, 30, 500)
+    order = np.argsort(-logits, axis=1, kind="stable")
+    for k in (1, 5):
+        expected = np.mean((order[:, :k] == labels[:, None]).any(axis=1))
+        assert value(TopK(k), labels, logits) == pytest.approx(expected, abs=1e-7)
+
+
+def value(metric, *batch):
+    metric.reset_state()
+    metric.update_state(*batch)
+    return float(metric.result())
+
+
+def test_which_metrics():
+    assert [(metric.name, metric.k) for metric in training_metrics(6)] == [("accuracy", 1), ("top5", 5)]
+    assert [metric.name for metric in training_metrics(5)] == ["accuracy"]
+    copy = keras.metrics.deserialize(keras.metrics.serialize(TopK(5, name="top5")))
+    assert (copy.k, copy.name) == (5, "top5")
+
+
+def two_replicas():
+    devices = [device.name for device in tf.config.list_logical_devices("CPU")]
+    return tf.distribute.MirroredStrategy(devices, cross_device_ops=tf.distribute.ReductionToOneDevice())
+
+
+def evaluated(batches, classes, size, mirrored):
+    """A model's metrics by Keras, and its logits: the mean colour of every column decides."""
+    strategy = two_replicas() if mirrored else tf.distribute.get_strategy()
+    with strategy.scope():
+        model = keras.Sequential(
+            [
+                keras.Input((size, size, 3)),
+                keras.layers.Flatten(),
+                keras.layers.Dense(classes, kernel_initializer=keras.initializers.RandomNormal(seed=3)),
+            ]
+        )
+        model.compile("sgd", Softmax(), weighted_metrics=training_metrics(classes), steps_per_execution=2)
+    return model.evaluate(batches, verbose=0, return_dict=True), model
+
+
+@pytest.mark.parametrize("mirrored", [False, True], ids=["one device", "two replicas"])
+def test_every_picture_counts_once_under_a_strategy(data_dir, mirrored):
+    data = Data(dataset="digits", data_dir=data_dir, image_size=8, batch_size=6, test_split="test[:43]")
+    dataset = open_dataset(data)
+    batches = evaluation_batches(data, dataset, "test[:43]")
+    found, model = evaluated(batches, 10, 8, mirrored)
+    images, labels, weights = (np.concatenate(parts) for parts in zip(*batches.as_numpy_iterator()))
+    assert len(images) == 48 and (weights > 0).sum() == 43
+    real = Evaluation(10)
+    real.update(model.predict(images, verbose=0)[weights > 0], labels[weights > 0])
+    summary = real.summary()
+    assert summary["counted"] == 43 and 0 < summary["top1"] < summary["top5"] < 1
+    assert found["accuracy"] == pytest.approx(summary["top1"], abs=1e-6)
+    assert found["top5"] == pytest.approx(summary["top5"], abs=1e-6)
+    assert found["loss"] == pytest.approx(summary["negative_log_likelihood"], abs=1e-5)
+
+
+@pytest.mark.parametrize("mirrored", [False, True], ids=["one device", "two replicas"])
+def test_several_right_answers_count_once_under_a_strategy(mirrored):
+    random = np.random.default_rng(0)
+    images = random.normal(0, 1, (23, 4, 4, 3)).astype("float32")
+    labels = (random.random((23, 12)) < 0.15).astype("float32")
+    assert not labels.any(axis=1).all()
+    padded = [np.concatenate([part, np.zeros((5, *part.shape[1:]), "float32")]) for part in (images, labels)]
+    weights = np.repeat([1.0, 0.0], [23, 5]).astype("float32")
+    batches = tf.data.Dataset.from_tensor_slices((*padded, weights)).batch(4, drop_remainder=True)
+    found, model = evaluated(batches, 12, 4, mirrored)
+    real = Evaluation(12)
+    real.update(model.predict(images, verbose=0), labels)
+    summary = real.summary()
+    assert summary["counted"] == labels.any(axis=1).sum() < 23
+    assert found["accuracy"] == np.float32(summary["top1"])
+    assert found["top5"] == np.float32(summary["top5"])

@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit import BiT
+from keras_vit.recipes.training.model import build_model, check_size, load_model, start_from
+from keras_vit.recipes.recipe import Architecture, Data, Run
+
+TOY = Architecture("Ti/4", depth=1, width=12, mlp_dim=24, num_heads=3)
+DATA = Data(image_size=16)
+
+
+def test_fields_reach_the_model():
+    architecture = Architecture(
+        "Ti/4",
+        depth=2,
+        width=12,
+        mlp_dim=24,
+        num_heads=3,
+        pooling="gap",
+        hidden_head=True,
+        position_embedding="sincos_2d",
+        dropout=0.1,
+        stochastic_depth=0.2,
+    )
+    data = Data(image_size=16, evaluation_resize="shortest", evaluation_crop=0.875, interpolation="bicubic")
+    model = build_model(architecture, data, Run(precision="mixed_bfloat16"), num_classes=7)
+    wanted = {"depth": 2, "width": 12, "mlp_dim": 24, "num_heads": 3, "pooling": "gap", "representation_size": 12}
+    wanted |= {"position_embedding": "sincos_2d", "dropout": 0.1, "stochastic_depth": 0.2, "num_classes": 7}
+    assert {name: model.arguments[name] for name in wanted} == wanted
+    assert model.dtype_policy.name == "mixed_bfloat16" and model.image_size == (16, 16)
+    prepared = model.preprocessing
+    assert (prepared.resize, prepared.crop_fraction, prepared.interpolation) == ("shortest", 0.875, "bicubic")
+
+
+def test_recomputation_is_a_matter_of_the_run():
+    run = Run(remat="block")
+    source = build_model(TOY, DATA, run, num_classes=5)
+    assert source.encoder.blocks[0].remat == "block"
+    assert start_from(source, TOY, DATA, Run(), 3).encoder.blocks[0].remat is None
+    with pytest.raises(
+        ValueError, match="A BiT has no Transformer blocks to compute again. Received: run.remat='block'"
+    ):
+        build_model(Architecture("BiT-R50x1"), DATA, run)
+
+
+def test_a_variant_is_enough_and_without_classes_there_is_no_hidden_head():
+    model = build_model(Architecture("Ti/16", hidden_head=True), Data(image_size=32), Run())
+    assert model.arguments["depth"] == 12 and model.pre_logits is None and model.head is None
+
+
+def test_a_trained_model_starts_another_task():
+    source = build_model(TOY, DATA, Run(), num_classes=5)
+    for weight in source.weights:
+        weight.assign(weight + 0.1)
+    architecture = Architecture(dropout=0.3)  # its variant does not count: the weights say what the model is
+    model = start_from(source, architecture, Data(image_size=24), Run(precision="mixed_bfloat16"), 3)
+    assert model.grid == (6, 6) and model.num_classes == 3 and model.arguments["dropout"] == 0.3
+    assert model.compute_dtype == "bfloat16" and not np.any(model.head.kernel)
+    np.testing.assert_array_equal(model.encoder.blocks[0].mlp.hidden.kernel, source.encoder.blocks[0].mlp.hidden.kernel)
+    np.testing.assert_allclose(model.positions.table, source.resized(24).positions.table)
+
+
+def test_a_file_starts_a_task(tmp_path):
+    source = build_model(TOY, DATA, Run(), num_classes=5)
+    source.save(tmp_path / "model.keras")
+    model = load_model(str(tmp_path / "model.keras"), TOY, DATA, Run(), 2)
+    np.testing.assert_array_equal(model.encoder.norm.gamma, source.encoder.norm.gamma)
+    assert model.num_classes == 2
+
+
+def test_a_file_elsewhere_starts_a_task(tmp_path):
+    source = build_model(TOY, DATA, Run(), num_classes=5)
+    source.save(tmp_path / "model.keras")
+    tf.io.gfile.makedirs("ram://bucket")
+    tf.io.gfile.copy(str(tmp_path / "model.keras"), "ram://bucket/model.keras", overwrite=True)
+    model = load_model("ram://bucket/model.keras", TOY, DATA, Run(), 2)
+    np.testing.assert_array_equal(model.encoder.norm.gamma, source.encoder.norm.gamma)
+    with pytest.raises(OSError, match="ram://bucket/other.keras cannot be read"):
+        load_model("ram://bucket/other.keras", TOY, DATA, Run(), 2)
+
+
+def test_pixels_of_another_scale_are_refused():
+    source = build_model(TOY, DATA, Run())
+    with pytest.raises(ValueError, match=r"want pixels scaled by mean=\(0.5, 0.5, 0.5\)"):
+        start_from(source, TOY, Data(image_size=16, mean=(0.485, 0.456, 0.406)), Run(), 2)
+
+
+def test_a_bit_by_name():
+    model = build_model(Architecture("BiT-R50x1"), Data(image_size=32), Run(), num_classes=3)
+    assert isinstance(model, BiT) and model.arguments["stages"] == (3, 4, 6, 3)
+    again = start_from(model, Architecture(), Data(image_size=64), Run(), 2)
+    assert again.num_classes == 2 and again.image_size == (64, 64)
+    np.testing.assert_array_equal(again.weights[0], model.weights[0])
+
+
+@pytest.mark.parametrize(
+    "architecture,message",
+    [
+        (Architecture("BiT-R51x1"), "Expected one of BiT-R50x1"),
+        (Architecture("BiT-R50x1", dropout=0.1, pooling="gap"), "A BiT has no pooling, dropout"),
+        (Architecture("Q/16"), "Expected a variant such as 'B/16'"),
+    ],
+)
+def test_what_cannot_be_built_is_explained(architecture, message):
+    with pytest.raises(ValueError, match=message):
+        build_model(architecture, DATA, Run())
+
+
+def test_sizes_are_checked_without_building():
+    check_size(Architecture("B/16"), Data(image_size=224))
+    check_size(Architecture("BiT-R50x1"), Data(image_size=225))
+    with pytest.raises(ValueError, match="cannot be cut into patches"):
+        check_size(Architecture("H/14"), Data(image_size=225))

@@ -1,0 +1,183 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from keras_vit.recipes.training.optimizers import SGD, Adam, AdamW, build_optimizer
+from keras_vit.recipes.recipe import Optimizer
+
+
+def by_hand(recipe, weights, gradients, decayed, factors):
+    """Updates of flax's paper-era optimizers in float64: p - rate * (update + weight_decay * p), and Polyak's mean."""
+    weights = [np.float64(weight) for weight in weights]
+    slots = [(np.zeros(weight.shape), np.zeros(weight.shape)) for weight in weights]
+    means = None
+    for step, grads in enumerate(gradients):
+        norm = np.sqrt(sum((grad**2).sum() for grad in grads))
+        if not np.isfinite(norm):
+            continue
+        scale = min(1.0, recipe.global_clipnorm / norm)
+        for i, grad in enumerate(grads):
+            first, second = slots[i]
+            if recipe.name == "sgd":
+                first = update = 0.9 * first + recipe.learning_rate * factors[i] * scale * grad
+            else:
+                first = 0.9 * first + 0.1 * scale * grad
+                second = 0.999 * second + 0.001 * (scale * grad) ** 2
+                # Keras's place for epsilon, section 2 of arXiv 1412.6980.
+                corrected = np.sqrt(1 - 0.999 ** (step + 1)) / (1 - 0.9 ** (step + 1))
+                update = recipe.learning_rate * factors[i] * corrected * first / (np.sqrt(second) + 1e-8)
+            slots[i] = first, second
+            decay = recipe.learning_rate * factors[i] * recipe.weight_decay * decayed[i]
+            weights[i] = weights[i] - update - decay * weights[i]
+        shares = 1 if means is None else 1 - (recipe.ema_momentum or 0)
+        means = [(1 - shares) * mean + shares * weight for mean, weight in zip(means or weights, weights)]
+    return weights, means
+
+
+def gradients_of(model, steps):
+    random = np.random.default_rng(3)
+    return [[random.standard_normal(weight.shape) for weight in model.trainable_variables] for _ in range(steps)]
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_updates_equal_numpy(toy, name):
+    model = toy(depth=1)
+    decay = {"weight_decay": 0.3, "global_clipnorm": 2.0, "ema_momentum": 0.7, "layer_decay": 0.5}
+    recipe = Optimizer(name, 0.05, "constant", **decay)
+    optimizer = build_optimizer(recipe, 10, model)
+    optimizer.build(model.trainable_variables)
+    gradients = gradients_of(model, 5)
+    gradients[2][4][...] = np.nan
+    paths = [variable.path for variable in model.trainable_variables]
+    decayed = [path.endswith("/kernel") for path in paths]
+    factors = keras_vit.layer_wise_factors(model, 0.5)
+    expected = by_hand(recipe, model.get_weights(), gradients, decayed, [factors[path] for path in paths])
+    for grads in gradients:
+        optimizer.apply([tf.constant(grad, "float32") for grad in grads])
+    for value, average, wanted, mean in zip(model.weights, optimizer._model_variables_moving_average, *expected):
+        np.testing.assert_allclose(value, wanted, atol=2e-5)
+        np.testing.assert_allclose(average, mean, atol=2e-5)
+    assert (int(optimizer.iterations), int(optimizer.bad_steps), int(optimizer.bad_steps_in_a_row)) == (5, 1, 0)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30], ids=["nan", "infinite", "norm-overflows"])
+def test_a_bad_step_changes_nothing_but_the_counters(toy, bad):
+    model = toy(depth=1)
+    recipe = Optimizer("adamw", 0.05, "constant", weight_decay=0.3, ema_momentum=0.7, layer_decay=0.5)
+    optimizer = build_optimizer(recipe, 10, model)
+    optimizer.build(model.trainable_variables)
+    good, after = gradients_of(model, 2)
+    optimizer.apply(good)
+    state = [np.array(variable) for variable in (*model.variables, *optimizer.variables)]
+    names = [variable.path for variable in (*model.variables, *optimizer.variables)]
+    after[5].flat[0] = bad
+    for _ in range(2):
+        optimizer.apply([tf.constant(grad, "float32") for grad in after])
+    for name, variable, before in zip(names, (*model.variables, *optimizer.variables), state):
+        if not name.endswith(("/iteration", "/bad_steps", "/bad_steps_in_a_row")):
+            np.testing.assert_array_equal(variable, before)
+    assert (int(optimizer.iterations), int(optimizer.bad_steps), int(optimizer.bad_steps_in_a_row)) == (3, 2, 2)
+    optimizer.apply(good)
+    assert (int(optimizer.bad_steps), int(optimizer.bad_steps_in_a_row)) == (2, 0)
+    assert not np.array_equal(state[0], model.variables[0])
+
+
+def test_recipe_to_optimizer():
+    sgd = build_optimizer(Optimizer(name="sgd", global_clipnorm=None), 10)
+    assert isinstance(sgd, SGD) and sgd.momentum == 0.9 and sgd.global_clipnorm is None and not sgd.use_ema
+    adam = build_optimizer(Optimizer(ema_momentum=0.9999), 10)
+    assert isinstance(adam, Adam) and (adam.beta_1, adam.beta_2, adam.epsilon) == (0.9, 0.999, 1e-8)
+    assert adam.use_ema and adam.ema_momentum == 0.9999
+    stairs = build_optimizer(Optimizer(decay="staircase", staircase=(0.5,)), 10)
+    np.testing.assert_allclose([stairs._learning_rate(step) for step in (4, 5)], (1e-3, 1e-4), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "recipe,message",
+    [
+        (Optimizer(name="adam", weight_decay=0.1), "needs name='adamw' or 'sgd'. Received: name='adam'"),
+        (Optimizer(name="lamb"), "must be adam, adamw or sgd. Received: 'lamb'"),
+        (Optimizer(layer_decay=0.7), "needs the layers of a VisionTransformer. Received: NoneType"),
+    ],
+)
+def test_recipes_that_cannot_be(recipe, message):
+    with pytest.raises(ValueError, match=message):
+        build_optimizer(recipe, 10)
+
+
+def test_layer_decay_wants_a_vision_transformer_and_its_variables(toy):
+    bit = keras_vit.BiT(stages=(1,), num_classes=2)
+    with pytest.raises(ValueError, match="needs the layers of a VisionTransformer. Received: BiT"):
+        build_optimizer(Optimizer(layer_decay=0.7), 10, bit)
+    model = toy()
+    optimizer = build_optimizer(Optimizer(layer_decay=0.7), 10, model)
+    with pytest.raises(ValueError, match="factors on the learning rate for 3 trainable variables"):
+        optimizer.build(model.trainable_variables[:3])
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
+def test_only_kernels_are_decayed(toy, name):
+    model = toy(
+        representation_size=6,
+        pooling="map",
+        class_token=True,
+        register_tokens=1,
+        position_embedding="learned_2d",
+        layer_scale=0.1,
+        qk_norm=True,
+    )
+    optimizer = build_optimizer(Optimizer(name=name, learning_rate=0.1, weight_decay=0.5, decay="constant"), 10)
+    before = [weight.numpy() for weight in model.trainable_weights]
+    for weight in model.trainable_weights:
+        weight.assign(np.ones(weight.shape))
+    optimizer.build(model.trainable_weights)
+    optimizer.apply([np.zeros(value.shape, "float32") for value in before])
+    decayed = {weight.path.rpartition("/")[2] for weight in model.trainable_weights if not np.allclose(weight, 1)}
+    kept = {weight.path.rpartition("/")[2] for weight in model.trainable_weights if np.allclose(weight, 1)}
+    assert decayed == {"kernel"} and kept == {
+        *("bias", "gamma", "beta", "probe", "token", "tokens", "rows", "columns", "prefix")
+    }
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [SGD(0.1, global_clipnorm=0.5), Adam(0.1, use_ema=True), AdamW(0.1, clipvalue=0.2, rate_factors=(0.5, 1))],
+    ids=["sgd", "adam", "adamw"],
+)
+def test_optimizers_are_saved_by_keras(optimizer):
+    copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert type(copy) is type(optimizer) and copy.get_config() == optimizer.get_config()
+
+
+def test_training_goes_on_from_a_keras_file(toy, images, tmp_path):
+    model = toy(depth=1)
+    recipe = Optimizer("adamw", 0.05, "linear", weight_decay=0.3, ema_momentum=0.7, layer_decay=0.5)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(build_optimizer(recipe, 10, model), loss, jit_compile=False)
+    model.fit(images, np.array([0, 1, 2]), epochs=2, verbose=0)
+    model.save(tmp_path / "model.keras")
+    copy = keras.saving.load_model(tmp_path / "model.keras")
+    for one in (model, copy):
+        one.fit(images, np.array([0, 1, 2]), epochs=2, verbose=0)
+    for value, wanted in zip(copy.variables + copy.optimizer.variables, model.variables + model.optimizer.variables):
+        np.testing.assert_array_equal(value, wanted)
+
+
+@pytest.mark.parametrize("option", [{"ema_overwrite_frequency": 2}, {"gradient_accumulation_steps": 2}])
+def test_options_of_keras_that_have_a_better_place_are_refused(option):
+    with pytest.raises(ValueError, match=r"recipes\.averaging and keras_vit\.recipes\.accumulation"):
+        SGD(0.1, use_ema=True, **option)
+
+
+@pytest.mark.parametrize("clipping", [{"global_clipnorm": 0.5}, {"clipnorm": 0.1}, {"clipvalue": 0.01}, {}])
+def test_one_device_equals_keras(toy, clipping):
+    ours, theirs = toy(depth=1), toy(depth=1)
+    theirs.set_weights(ours.get_weights())
+    for model, optimizer in ((ours, SGD(0.3, **clipping)), (theirs, keras.optimizers.SGD(0.3, **clipping))):
+        optimizer.build(model.trainable_variables)
+        for gradients in gradients_of(model, 3):
+            optimizer.apply([tf.constant(gradient, "float32") for gradient in gradients])
+    for one, other in zip(ours.get_weights(), theirs.get_weights()):
+        np.testing.assert_allclose(one, other, atol=1e-6)

@@ -1,0 +1,113 @@
+"""N replicas with batch b compute what one does with batch N * b, in float64: only the order of sums differs."""
+
+import functools
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from keras_vit.recipes.training.accumulation import accumulate_gradients
+from keras_vit.recipes.training.optimizers import build_optimizer
+from keras_vit.recipes.recipe import Optimizer
+
+STEPS, BATCH = 20, 16
+CLIPPED = {"decay": "constant", "global_clipnorm": 0.05}
+RECIPES = {
+    "sgd": Optimizer("sgd", 0.1, weight_decay=0.1, **CLIPPED),
+    "adamw": Optimizer("adamw", 1e-3, weight_decay=0.1, ema_momentum=0.9, layer_decay=0.7, **CLIPPED),
+}
+
+
+@pytest.fixture(autouse=True)
+def _float64():
+    keras.config.set_floatx("float64")
+    yield
+    keras.config.set_floatx("float32")
+
+
+def strategy_of(replicas):
+    if replicas == 1:
+        return tf.distribute.get_strategy()
+    devices = [f"CPU:{i}" for i in range(replicas)]
+    return tf.distribute.MirroredStrategy(devices, cross_device_ops=tf.distribute.ReductionToOneDevice())
+
+
+@functools.lru_cache
+def train(replicas, parts, recipe, keras_alone=False):
+    """Twenty updates; the halves of each batch differ in scale and labels, so that clipping each alone would show.
+
+    Returns all variables of the model and its optimizer, and the logs.
+    """
+    random = np.random.default_rng(0)
+    images = random.uniform(-1, 1, (BATCH * STEPS, 8, 8, 3))
+    images[::2] *= 0.1
+    labels = random.integers(0, 5, BATCH * STEPS)
+    labels.reshape(STEPS, 2, BATCH // 2)[:, 0] = 0
+    keras.utils.set_random_seed(0)
+    with strategy_of(replicas).scope():
+        model = keras_vit.VisionTransformer(
+            image_size=8, patch_size=4, depth=1, width=12, mlp_dim=24, num_heads=3, num_classes=5, dtype="float64"
+        )
+        random = np.random.default_rng(7)
+        for weight in model.weights:
+            weight.assign(weight + 0.1 * random.standard_normal(weight.shape))
+        optimizer = build_optimizer(recipe, 100, model)
+        if keras_alone:
+            optimizer = keras.optimizers.SGD(recipe.learning_rate, momentum=0.9, global_clipnorm=recipe.global_clipnorm)
+        model.compile(
+            optimizer,
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+            jit_compile=False,
+        )
+    accumulate_gradients(model, parts)
+    dataset = tf.data.Dataset.from_tensor_slices((images, labels)).batch(BATCH, drop_remainder=True)
+    logs = model.fit(dataset, shuffle=False, verbose=0).history
+    assert model.distribute_strategy.num_replicas_in_sync == replicas
+    return [variable.numpy() for variable in model.variables + optimizer.variables], logs
+
+
+def largest_difference(one, other):
+    assert len(one) == len(other)
+    return max(np.abs(a - b).max() for a, b in zip(one, other))
+
+
+@pytest.mark.parametrize("name,replicas,parts", [("sgd", 2, 1), ("adamw", 2, 4)])
+def test_replicas_and_parts_equal_one_batch_with_clipping_active(name, replicas, parts):
+    whole, logs = train(1, 1, RECIPES[name])
+    cut, logs_of_cut = train(replicas, parts, RECIPES[name])
+    assert largest_difference(whole, cut) < 1e-10
+    for name, values in logs.items():
+        np.testing.assert_allclose(logs_of_cut[name], values, atol=1e-6)
+
+
+def test_four_replicas_equal_one():
+    # In a process of its own: logical devices are made once, and the other tests have two.
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    found = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=300)
+    assert found.returncode == 0, found.stderr
+    assert float(found.stdout.split()[-1]) < 1e-10
+
+
+def test_clipping_is_active_in_that_comparison_and_keras_alone_would_fail_it():
+    recipe = replace(RECIPES["sgd"], weight_decay=0.0)
+    clipped, _ = train(1, 1, recipe)
+    free, _ = train(1, 1, replace(recipe, global_clipnorm=None))
+    assert largest_difference(clipped, free) > 1e-2
+    theirs, _ = train(2, 1, recipe, keras_alone=True)
+    # The model's variables come first, and are as many.
+    assert max(np.abs(a - b).max() for a, b in zip(clipped[:10], theirs[:10])) > 1e-3
+
+
+if __name__ == "__main__":
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
+    )
+    keras.config.set_floatx("float64")
+    print(largest_difference(train(1, 1, RECIPES["adamw"])[0], train(4, 2, RECIPES["adamw"])[0]))

@@ -1,0 +1,150 @@
+"""What a run says at its start, and what it refuses before any data is read."""
+
+from dataclasses import replace
+
+import pytest
+import tensorflow as tf
+from tpu_on_paper import tpu_on_paper
+
+from keras_vit.recipes.training.checks import check_data, check_recipe
+from keras_vit.recipes.data import open_dataset
+from keras_vit.recipes.recipe import Architecture, Augment, Data, Distillation, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.distributed.strategy import choose_strategy
+from keras_vit.recipes.training.summary import describe_run
+
+
+@pytest.fixture
+def recipe(data_dir, tmp_path):
+    return Supervised(
+        data=Data(dataset="digits", data_dir=data_dir, image_size=16, batch_size=32),
+        optimizer=Optimizer(name="adamw", weight_decay=0.1, warmup_steps=10, accumulation_steps=2, ema_momentum=0.99),
+        run=Run(folder=str(tmp_path / "run"), epoch_steps=30),
+        total_steps=100,
+    )
+
+
+def test_a_run_describes_itself(recipe, toy, capsys):
+    strategy, dataset = choose_strategy("mirrored"), open_dataset(recipe.data)
+    check_recipe(recipe, strategy)
+    check_data(recipe, dataset, 100)
+    model = toy(num_classes=10)
+    lines = dict(
+        line.split(maxsplit=1) for line in describe_run(recipe, strategy, model, dataset, 100, 60).splitlines()
+    )
+    assert lines == {
+        "devices": "2 CPU, MirroredStrategy, 2 replicas",
+        "batch": "32 pictures an update, 16 a replica in 2 parts of 8",
+        "length": "100 updates, 2.917 passes over the training pictures; 4 epochs of up to 30 updates",
+        "model": f"{model.name}, {model.count_params():,} parameters, all trainable",
+        "data": "digits: 1,097 in train, 200 in validation, 500 in test; 10 classes; 16 x 16 pixels",
+        "precision": "float32",
+        "optimizer": "adamw, rate 0.001 after a warm-up of 10 updates, cosine, weight decay 0.1, clipped at 1, "
+        "averages 0.99",
+        "folder": f"{recipe.run.folder}; goes on after update 60",
+    }
+
+
+def test_other_runs_describe_themselves(recipe, toy):
+    one = tf.distribute.get_strategy()
+    data, dataset = replace(recipe.data, labels_per_class=4), open_dataset(recipe.data)
+    model = toy(num_classes=10)
+    model.freeze_encoder()
+    optimizer = Optimizer(name="sgd", decay="constant", global_clipnorm=None)
+    fields = {"data": data, "optimizer": optimizer, "total_steps": 10}
+    text = describe_run(Distillation(**fields, teacher="teacher.keras"), one, model, dataset, 10)
+    assert "1 CPU, no strategy" in text and "digits: 40 in train" in text
+    assert f"parameters, {sum(w.shape.num_elements() for w in map(_tensor, model.trainable_weights))} train" in text
+    assert "sgd, rate 0.001, constant\n" in text and "teacher.keras, hard, 0.5 of the loss" in text
+    assert "none: nothing is kept" in text and "parts" not in text
+    assert "digits: 40 in train; 16 x 16" in describe_run(MaskedPatch(**fields), one, model, dataset, 10)
+
+
+def _tensor(weight):
+    return tf.convert_to_tensor(weight)
+
+
+@pytest.mark.parametrize(
+    "part,changes,message",
+    [
+        ("data", {"batch_size": 30}, "30 does not go into 2 replicas times 2 .* Take 28 or 32"),
+        ("optimizer", {"warmup_steps": 100}, "warm-up of 100 updates leaves nothing of a run of 100"),
+        ("run", {"folder": None, "tensorboard": True}, "Name a run.folder"),
+        ("run", {"epoch_steps": 125, "steps_per_execution": 50}, "no multiple of .*=50: .* Take epoch_steps=100"),
+        ("data", {"labels_per_class": 0}, "labels_per_class must be at least 1. Received: 0"),
+    ],
+)
+def test_what_cannot_work_is_said_at_once(recipe, part, changes, message):
+    with pytest.raises(ValueError, match=message):
+        check_recipe(replace(recipe, **{part: replace(getattr(recipe, part), **changes)}), choose_strategy("mirrored"))
+
+
+def test_a_tpu_elsewhere_cannot_write_into_a_folder_of_this_machine(recipe, tmp_path, monkeypatch):
+    strategy = tpu_on_paper()
+    monkeypatch.setenv("TPU_NAME", "my-pod")
+    with pytest.raises(ValueError, match="machines of the TPU 'my-pod' cannot write .* run.folder=gs://BUCKET/FOLDER"):
+        check_recipe(recipe, strategy)
+    assert not (tmp_path / "run").exists()
+    monkeypatch.setenv("TPU_NAME", "local")
+    check_recipe(recipe, strategy)
+
+
+def test_a_length_is_given_once(recipe):
+    for changes in ({"total_epochs": 3.0}, {"total_steps": None}):
+        with pytest.raises(ValueError, match="either total_steps or total_epochs"):
+            check_recipe(replace(recipe, **changes), tf.distribute.get_strategy())
+    by_epochs = replace(recipe, total_steps=None, total_epochs=0.2)
+    check_recipe(by_epochs, tf.distribute.get_strategy())
+    with pytest.raises(ValueError, match="leaves nothing of a run of 6"):
+        check_data(by_epochs, open_dataset(recipe.data), 6)
+
+
+def test_a_folder_that_cannot_be_written_is_refused(recipe, tmp_path):
+    (tmp_path / "file").write_text("")
+    blocked = replace(recipe, run=Run(folder=str(tmp_path / "file" / "run")))
+    with pytest.raises(OSError, match="file/run cannot be used: .*choose another folder"):
+        check_recipe(blocked, tf.distribute.get_strategy())
+    check_recipe(recipe, tf.distribute.get_strategy())
+    assert [file.name for file in (tmp_path / "run").iterdir()] == ["recipe.json"]  # the trial is gone
+
+
+def test_a_teacher_must_be_there(recipe, tmp_path):
+    fields = {"data": recipe.data, "run": Run(), "total_steps": 1000}
+    for teacher in (None, "", str(tmp_path / "gone"), "gone.keras"):
+        with pytest.raises(ValueError, match="needs a teacher"):
+            check_recipe(Distillation(**fields, teacher=teacher), tf.distribute.get_strategy())
+    check_recipe(Distillation(**fields, teacher=str(tmp_path)), tf.distribute.get_strategy())
+
+
+def test_what_a_kind_of_recipe_cannot_do(recipe):
+    bit = {"architecture": Architecture("BiT-R50x1"), "total_steps": 1000}
+    for made in (MaskedPatch(**bit, data=recipe.data), Distillation(**bit, data=recipe.data, teacher="hf:a/b")):
+        with pytest.raises(ValueError, match="needs a Vision Transformer: .*BiT-R50x1"):
+            check_recipe(made, tf.distribute.get_strategy())
+    mixed = replace(recipe.data, augment=Augment(cutmix_alpha=1.0))
+    with pytest.raises(ValueError, match="no labels to mix"):
+        check_recipe(MaskedPatch(data=mixed, total_steps=20_000), tf.distribute.get_strategy())
+
+
+def test_splits_must_have_labels(recipe):
+    dataset = open_dataset(recipe.data)
+
+    def read(split):
+        unknown = dataset.read(split).map(lambda name, picture, label: (name, picture, -tf.ones_like(label)))
+        return unknown if split == "test" else dataset.read(split)
+
+    unpublished = replace(dataset, read=read)
+    with pytest.raises(ValueError, match="pictures of 'test' of .* have no labels"):
+        check_data(recipe, unpublished, 200)
+    check_data(MaskedPatch(data=recipe.data), unpublished, 20_000)
+
+
+def test_splits_must_be_there_and_large_enough(recipe):
+    dataset = open_dataset(recipe.data)
+    with pytest.raises(ValueError, match="batch of 32 is more than the 30 training pictures"):
+        check_data(replace(recipe, data=replace(recipe.data, labels_per_class=3)), dataset, 100)
+    with pytest.raises(ValueError, match="No split 'dev'"):
+        check_data(replace(recipe, data=replace(recipe.data, validation_split="dev")), dataset, 100)
+    with pytest.raises(ValueError, match=r"no pictures in validation\[:0\]"):
+        check_data(replace(recipe, data=replace(recipe.data, validation_split="validation[:0]")), dataset, 100)
+    with pytest.raises(ValueError, match=r"'train\[:0\]' of digits has no pictures"):
+        check_data(replace(recipe, data=replace(recipe.data, train_split="train[:0]")), dataset, 100)
