@@ -26,7 +26,7 @@ coverage: $(CLIENT)/ready browser web-runtime ## All tests, and the lines that n
 lint: $(READY) ## Check style and format with ruff, and types with mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy keras_vit
+	$(BIN)/mypy -p keras_vit
 
 format: $(READY) ## Mend what ruff can mend
 	$(BIN)/ruff check --fix .

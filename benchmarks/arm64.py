@@ -2,7 +2,7 @@
 
 Needs keras_vit[tensorflow,export], Debian's qemu-user-static, and apt that knows the architecture (as root):
     dpkg --add-architecture arm64 && apt-get update && apt-get install qemu-user-static
-Command: python benchmarks/arm64.py exported/model-*.tflite --pictures FOLDER     # FOLDER/.../*.jpg
+Command: python benchmarks/arm64.py exported/model-*.tflite --images FOLDER     # FOLDER/.../*.jpg
 Python, its libraries, NumPy and LiteRT for Arm64 are fetched once into --root. Its times mean nothing: what is
 compared is top-1 and the largest difference of probabilities. LiteRT 2.3 for Arm64 crashes under qemu 7.2 as it opens
 a file; 1.4 runs there.
@@ -58,7 +58,7 @@ def set_up(root: Path):
     (root / "ready").touch()
 
 
-def pictures(folder: Path, size: int, count: int) -> np.ndarray:
+def images(folder: Path, size: int, count: int) -> np.ndarray:
     """(n, size, size, 3) uint8, squashed: the same pixels go into both."""
     from PIL import Image
 
@@ -72,7 +72,7 @@ def pictures(folder: Path, size: int, count: int) -> np.ndarray:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--pictures", type=Path, required=True)
+    parser.add_argument("--images", type=Path, required=True)
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--root", type=Path, default=Path.home() / ".cache" / "keras_vit-arm64")
     arguments = parser.parse_args()
@@ -88,10 +88,10 @@ def main():
         "-E",
         f"PYTHONPATH={arguments.root / 'site'}",
     ]
-    print("| file | pictures | same top-1 | largest difference |\n|---|---|---|---|")
+    print("| file | images | same top-1 | largest difference |\n|---|---|---|---|")
     for path in arguments.files:
         size = read_description(path).signatures["classify"].inputs[0].shape[1]
-        pixels = pictures(arguments.pictures, size, arguments.count)
+        pixels = images(arguments.images, size, arguments.count)
         results = []
         for python in ([sys.executable], [*emulator, arguments.root / "system" / "usr" / "bin" / "python3.11"]):
             with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
 """What masked-patch pre-training brings on CIFAR-10, and which target and share of corrupted patches is best.
 
-Command: python benchmarks/cifar10.py --pictures FOLDER          (FOLDER/train/<class>/<picture>, FOLDER/test/...)
-         python benchmarks/cifar10.py --pictures FOLDER --only targets     one part: two processes can share the work
+Command: python benchmarks/cifar10.py --images FOLDER          (FOLDER/train/<class>/<image>, FOLDER/test/...)
+         python benchmarks/cifar10.py --images FOLDER --only targets     one part: two processes can share the work
 
 A job that was finished is not run again, one that was broken off goes on: everything is in --runs. `--only table`
 prints what is there.
@@ -17,36 +17,36 @@ import tensorflow as tf
 import tyro
 
 import keras_vit
-from keras_vit.recipes.evaluation.classification import few_shot
 from keras_vit.recipes import run as results
 from keras_vit.recipes.configs import RECIPES
+from keras_vit.recipes.evaluation import few_shot
 from keras_vit.recipes.recipe import Data
 
 TARGETS = {
-    "mean colour, 50 %": "cifar10-masked-patch",
-    "4 x 4 colours, 50 %": "cifar10-masked-patch-downsampled",
+    "mean color, 50 %": "cifar10-masked-patch",
+    "4 x 4 colors, 50 %": "cifar10-masked-patch-downsampled",
     "pixels (L2), 50 %": "cifar10-masked-patch-pixels",
-    "mean colour, 15 %": "cifar10-masked-patch-corrupt15",
+    "mean color, 15 %": "cifar10-masked-patch-corrupt15",
 }
 # Shorter than the recipes, so that everything trains within four hours of two processor cores.
-PRETRAINING_STEPS, PRETRAINING_WARMUP = 3_000, 300  # of 256 pictures: 15 times all of them
-SHORT_STEPS, SHORT_WARMUP = 400, 100  # of each target: twice all pictures
-# Labels a class (None: all, 5,000) and updates of 128 pictures, the same from scratch and pre-trained.
+PRETRAINING_STEPS, PRETRAINING_WARMUP = 3_000, 300  # of 256 images: 15 times all of them
+SHORT_STEPS, SHORT_WARMUP = 400, 100  # of each target: twice all images
+# Labels a class (None: all, 5,000) and updates of 128 images, the same from scratch and pre-trained.
 BUDGETS = {50: 400, 500: 800, None: 2_400}
 
 
 @dataclass
 class Cifar10:
-    pictures: Path
+    images: Path
     runs: Path = Path("runs/cifar10")
     seeds: tuple[int, ...] = (0,)
     only: Literal["all", "pretraining", "targets", "scratch", "pretrained", "table"] = "all"
     threads: int = 1
 
     def recipe(self, name: str, folder: str, **fields):
-        """A recipe of the configs on these pictures, resumable in a folder of its own."""
+        """A recipe of the configs on these images, resumable in a folder of its own."""
         recipe = replace(RECIPES[name], **fields)
-        data = replace(recipe.data, dataset=f"folder:{self.pictures}")
+        data = replace(recipe.data, dataset=f"folder:{self.images}")
         return replace(recipe, data=data, run=replace(recipe.run, folder=str(self.runs / folder), resume=True))
 
 
@@ -84,7 +84,7 @@ def few_shot_row(options: Cifar10, recipe) -> dict:
     file = Path(recipe.run.folder) / "few_shot.json"
     if not file.exists():
         model = keras_vit.load(str(Path(recipe.run.folder) / results.MODEL))
-        plan = few_shot.FewShot(Data(dataset=f"folder:{options.pictures}"), shots=(1, 5, 10, 25, 100), batch_size=250)
+        plan = few_shot.FewShot(Data(dataset=f"folder:{options.images}"), shots=(1, 5, 10, 25, 100), batch_size=250)
         file.write_text(json.dumps(few_shot.few_shot(model, plan)))
     return json.loads(file.read_text())
 
@@ -102,7 +102,7 @@ def print_tables(options: Cifar10):
         cells = " | ".join(_mean(values) for values in found.values())
         print(f"| {labels or 'all 5,000'} a class | {updates:,} | {cells} | {gain:+.2f} |")
     print("\n| few-shot accuracy, % | 1 | 5 | 10 | 25 | 100 a class |\n|---|---|---|---|---|---|")
-    rows = {**targets(options), "mean colour, 50 %, 3,000 steps": pretraining(options)}
+    rows = {**targets(options), "mean color, 50 %, 3,000 steps": pretraining(options)}
     for title, recipe in rows.items():
         if (Path(recipe.run.folder) / results.MODEL).exists():
             values = few_shot_row(options, recipe).values()

@@ -15,10 +15,10 @@ import tensorflow as tf
 import tyro
 
 from keras_vit.export import check_parity, write_tflite
-from keras_vit.recipes.training.model import build_model
 from keras_vit.recipes.configs.digits import FINE_TUNE, MASKED_PATCH
 from keras_vit.recipes.data import evaluation_arrays, open_dataset
 from keras_vit.recipes.fit import evaluate, pretrain, train
+from keras_vit.recipes.training.model import build_model
 
 
 @dataclass

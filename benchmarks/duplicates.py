@@ -1,10 +1,10 @@
-"""How many copies `keras-vit prepare --against` finds and how many other pictures it takes for copies.
+"""How many copies `keras-vit prepare --against` finds and how many other images it takes for copies.
 
 Command: python benchmarks/duplicates.py imagenet_samples.zip --train cifar10_train.zip --test cifar10_test.zip
-Detection: each JPEG picture of the first archive and a changed version of it. False alarms: pairs of different pictures
-of the first archive, and pairs of a training and a test picture, as they are and mirrored. CIFAR-10 holds real copies,
+Detection: each JPEG image of the first archive and a changed version of it. False alarms: pairs of different images
+of the first archive, and pairs of a training and a test image, as they are and mirrored. CIFAR-10 holds real copies,
 so its number is an upper bound; mirrored copies are rare there, so mirrored pairs come nearer to the truth.
-Cost: pictures a second on one core, and microseconds for one picture against 100,000.
+Cost: images a second on one core, and microseconds for one image against 100,000.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import zipfile
 import numpy as np
 from PIL import Image, ImageOps
 
-from keras_vit.recipes.prepare.duplicates import KnownPictures, fingerprint
+from keras_vit.recipes.prepare.duplicates import KnownImages, fingerprint
 
 THRESHOLDS = (10, 40, 50, 60, 64, 70)
 
@@ -31,27 +31,27 @@ def opened(encoded):
     return Image.open(io.BytesIO(encoded))
 
 
-def encoded(picture, quality):
+def encoded(image, quality):
     buffer = io.BytesIO()
-    picture.convert("RGB").save(buffer, "JPEG", quality=quality)
+    image.convert("RGB").save(buffer, "JPEG", quality=quality)
     return opened(buffer.getvalue())
 
 
-def without_border(picture, share):
-    width, height = picture.size
+def without_border(image, share):
+    width, height = image.size
     x, y = max(1, round(width * share / 2)), max(1, round(height * share / 2))
-    return picture.crop((x, y, width - x, height - y))
+    return image.crop((x, y, width - x, height - y))
 
 
 CHANGES = {
-    "JPEG, quality 75": lambda picture: encoded(picture, 75),
-    "JPEG, quality 30": lambda picture: encoded(picture, 30),
-    "half the size, JPEG 75": lambda picture: encoded(picture.resize([max(1, s // 2) for s in picture.size]), 75),
-    "mirrored, JPEG 75": lambda picture: encoded(ImageOps.mirror(picture), 75),
-    "30 % brighter": lambda picture: picture.convert("RGB").point(lambda value: min(255, int(value * 1.3))),
-    "grey": lambda picture: picture.convert("L"),
-    "5 % of the sides cut off": lambda picture: without_border(picture, 0.05),
-    "10 % of the sides cut off": lambda picture: without_border(picture, 0.10),
+    "JPEG, quality 75": lambda image: encoded(image, 75),
+    "JPEG, quality 30": lambda image: encoded(image, 30),
+    "half the size, JPEG 75": lambda image: encoded(image.resize([max(1, s // 2) for s in image.size]), 75),
+    "mirrored, JPEG 75": lambda image: encoded(ImageOps.mirror(image), 75),
+    "30 % brighter": lambda image: image.convert("RGB").point(lambda value: min(255, int(value * 1.3))),
+    "gray": lambda image: image.convert("L"),
+    "5 % of the sides cut off": lambda image: without_border(image, 0.05),
+    "10 % of the sides cut off": lambda image: without_border(image, 0.10),
 }
 
 
@@ -70,8 +70,8 @@ def detection(archive):
     start = time.perf_counter()
     hashes = np.stack([fingerprint(opened(file)) for file in originals])  # (P, 2, W)
     seconds = time.perf_counter() - start
-    print(f"{len(originals) / seconds:,.0f} pictures/s decoded and hashed, one core\n")
-    row(f"found, of {len(originals)} pictures; at most so many bits differ", THRESHOLDS, "{}")
+    print(f"{len(originals) / seconds:,.0f} images/s decoded and hashed, one core\n")
+    row(f"found, of {len(originals)} images; at most so many bits differ", THRESHOLDS, "{}")
     print("|---" * (len(THRESHOLDS) + 1) + "|")
     for name, change in CHANGES.items():
         changed = np.stack([fingerprint(change(opened(file))) for file in originals])
@@ -79,7 +79,7 @@ def detection(archive):
         row(name, [(differ <= threshold).mean() for threshold in THRESHOLDS], "{:.1%}")
     different = ~np.eye(len(originals), dtype=bool)
     pairs = np.concatenate([distances(hashes[:, i], hashes[:, 0])[different] for i in (0, 1)])
-    print(f"\n{len(pairs):,} pairs of different pictures: the nearest differ in {pairs.min()} bits\n")
+    print(f"\n{len(pairs):,} pairs of different images: the nearest differ in {pairs.min()} bits\n")
 
 
 def false_alarms(train, test):
@@ -98,7 +98,7 @@ def false_alarms(train, test):
     print("|---" * (len(THRESHOLDS) + 1) + "|")
     row("as they are", found[0], "{:,}")
     row("mirrored", found[1], "{:,}")
-    print(f"\n{len(copied):,} of {len(known):,} test pictures have a copy in the training set, at 60 bits\n")
+    print(f"\n{len(copied):,} of {len(known):,} test images have a copy in the training set, at 60 bits\n")
 
 
 def blocks(items, size):
@@ -114,21 +114,21 @@ def blocks(items, size):
 
 def cost():
     random = np.random.default_rng(0)
-    known = KnownPictures(map(str, range(100_000)), random.integers(0, 2**63, (100_000, 4), "uint64"))
+    known = KnownImages(map(str, range(100_000)), random.integers(0, 2**63, (100_000, 4), "uint64"))
     query = random.integers(0, 2**63, (2, 4), "uint64")
     start = time.perf_counter()
     for _ in range(100):
         known.nearest(query)
-    print(f"{(time.perf_counter() - start) * 1e4:,.0f} microseconds for one picture against 100,000, one core")
+    print(f"{(time.perf_counter() - start) * 1e4:,.0f} microseconds for one image against 100,000, one core")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("pictures")
+    parser.add_argument("images")
     parser.add_argument("--train")
     parser.add_argument("--test")
     arguments = parser.parse_args()
-    detection(arguments.pictures)
+    detection(arguments.images)
     if arguments.train and arguments.test:
         false_alarms(arguments.train, arguments.test)
     cost()

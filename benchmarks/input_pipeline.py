@@ -1,7 +1,7 @@
 """Images a second from JPEG files in memory to training batches, beside tf-models-official and bare decoding.
 
 Command: python benchmarks/input_pipeline.py --images imagenet_samples.zip
-Each measurement takes 1,000 pictures; rounds are interleaved and ratios are medians of rounds, since other programs may
+Each measurement takes 1,000 images; rounds are interleaved and ratios are medians of rounds, since other programs may
 run. A core's figure divides by processor time, all threads together, which other programs change least.
 """
 
@@ -19,7 +19,7 @@ from official.vision.configs import common
 from official.vision.dataloaders.classification_input import Parser
 
 from keras_vit.recipes.data import training_batches
-from keras_vit.recipes.data.datasets import PictureDataset
+from keras_vit.recipes.data.datasets import ImageDataset
 from keras_vit.recipes.data.decode import inception_window
 from keras_vit.recipes.recipe import Augment, Data
 
@@ -27,7 +27,7 @@ IMAGES, SIZE, BATCH = 1_000, 224, 100
 JPEG = (".jpg", ".jpeg")
 
 
-def read_pictures(place):
+def read_images(place):
     """JPEG files of a folder or a zip file."""
     if Path(place).is_dir():
         return [file.read_bytes() for file in sorted(Path(place).rglob("*")) if file.suffix.lower() in JPEG]
@@ -35,40 +35,40 @@ def read_pictures(place):
         return [archive.read(name) for name in sorted(archive.namelist()) if name.lower().endswith(JPEG)]
 
 
-def bare(pictures):
+def bare(images):
     """Draws an Inception crop and decodes it, nothing else."""
 
-    def decode(number, picture):
+    def decode(number, image):
         window = inception_window(tf.stack([tf.zeros((), tf.int64), number]), 0.05)
-        image = tf.io.decode_and_crop_jpeg(picture, window(tf.io.extract_jpeg_shape(picture)), channels=3)
-        return tf.size(image)  # pictures of any size make no batch, and one by one Python would slow them down
+        image = tf.io.decode_and_crop_jpeg(image, window(tf.io.extract_jpeg_shape(image)), channels=3)
+        return tf.size(image)  # images of any size make no batch, and one by one Python would slow them down
 
-    batches = pictures.repeat().enumerate().map(decode, tf.data.AUTOTUNE).batch(BATCH)
+    batches = images.repeat().enumerate().map(decode, tf.data.AUTOTUNE).batch(BATCH)
     return batches.prefetch(tf.data.AUTOTUNE)
 
 
-def official(pictures, augmentation=None):
+def official(images, augmentation=None):
     """What tf-models-official trains its classifiers on: crop, flip, resize, policy, scaling by mean and deviation."""
     parser = Parser([SIZE, SIZE], num_classes=10, aug_type=augmentation)
 
-    def parse(picture):
-        return parser.parse_train_image({"image/encoded": picture})
+    def parse(image):
+        return parser.parse_train_image({"image/encoded": image})
 
-    batches = pictures.repeat().map(parse, tf.data.AUTOTUNE).batch(BATCH, drop_remainder=True)
+    batches = images.repeat().map(parse, tf.data.AUTOTUNE).batch(BATCH, drop_remainder=True)
     return batches.prefetch(tf.data.AUTOTUNE)
 
 
-def ours(pictures, augment):
+def ours(images, augment):
     def read(split):
-        return pictures.map(lambda picture: ("", picture, tf.zeros((), tf.int64)))
+        return images.map(lambda image: ("", image, tf.zeros((), tf.int64)))
 
-    dataset = PictureDataset("memory", ("any",), {"train": int(pictures.cardinality())}, read)
+    dataset = ImageDataset("memory", ("any",), {"train": int(images.cardinality())}, read)
     data = Data(image_size=SIZE, batch_size=BATCH, shuffle_images=1, augment=augment)
     return training_batches(data, dataset, seed=0)
 
 
 def measure(iterator):
-    """(seconds, processor seconds) of IMAGES pictures."""
+    """(seconds, processor seconds) of IMAGES images."""
     start, before = time.perf_counter(), sum(os.times()[:2])
     for _ in range(IMAGES // BATCH):
         next(iterator)
@@ -76,14 +76,14 @@ def measure(iterator):
 
 
 def main(place, rounds):
-    pictures = tf.data.Dataset.from_tensor_slices(read_pictures(place)).cache()
+    images = tf.data.Dataset.from_tensor_slices(read_images(place)).cache()
     policy = common.Augmentation(type="randaug", randaug=common.RandAugment(num_layers=2, magnitude=10))
     pipelines = {
-        "bare tf.io.decode_and_crop_jpeg": lambda: bare(pictures),
-        "tf-models-official": lambda: official(pictures),
-        "keras_vit": lambda: ours(pictures, Augment()),
-        "tf-models-official, RandAugment(2, 10)": lambda: official(pictures, policy),
-        "keras_vit, RandAugment(2, 10)": lambda: ours(pictures, Augment(randaugment_layers=2)),
+        "bare tf.io.decode_and_crop_jpeg": lambda: bare(images),
+        "tf-models-official": lambda: official(images),
+        "keras_vit": lambda: ours(images, Augment()),
+        "tf-models-official, RandAugment(2, 10)": lambda: official(images, policy),
+        "keras_vit, RandAugment(2, 10)": lambda: ours(images, Augment(randaugment_layers=2)),
     }
     found = {name: [] for name in pipelines}
     for number in range(rounds + 1):

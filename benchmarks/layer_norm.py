@@ -1,4 +1,4 @@
-"""Layer normalisation, ours beside Keras's: time of a forward and a backward pass on this machine, and error.
+"""Layer normalization, ours beside Keras's: time of a forward and a backward pass on this machine, and error.
 
 Command: python benchmarks/layer_norm.py
 """

@@ -3,7 +3,7 @@
 Needs, besides keras_vit[all]: pip install torch transformers timm keras-hub tf-models-official
 Command: python benchmarks/parity.py
 Each peer saves its weights in its own format, `keras_vit.load` reads them; for formats that keras_vit writes, the peer
-reads them back. The difference is the largest over 4 pictures, divided by the standard deviation of the peer's logits.
+reads them back. The difference is the largest over 4 images, divided by the standard deviation of the peer's logits.
 """
 
 import gc
@@ -22,7 +22,7 @@ from keras_vit.weights import save
 CLASSES = 1000
 
 
-def pictures(size=224):
+def images(size=224):
     random = np.random.default_rng(0)
     blocks = random.uniform(-1, 1, (4, 14, 14, 3)).repeat(size // 14, 1).repeat(size // 14, 2)
     return np.clip(0.8 * blocks + 0.3 * random.standard_normal(blocks.shape), -1, 1).astype("float32")
@@ -62,7 +62,7 @@ def torch_logits(model):
     import torch
 
     with torch.no_grad():
-        output = model(torch.from_numpy(pictures().transpose(0, 3, 1, 2).copy()))
+        output = model(torch.from_numpy(images().transpose(0, 3, 1, 2).copy()))
     return getattr(output, "logits", output).numpy()
 
 
@@ -106,7 +106,7 @@ def keras_hub_models(folder):
     model = ViTImageClassifier(backbone, num_classes=CLASSES)
     fill_keras(model.weights)
     model.save_to_preset(str(folder / "preset"))
-    logits = model.predict(pictures(), verbose=0)
+    logits = model.predict(images(), verbose=0)
     yield "KerasHub ViT-B/16, preset", logits, keras_vit.load(folder / "preset")
     yield "KerasHub ViT-B/16, object", logits, keras_vit.load(model)
 
@@ -121,7 +121,7 @@ def model_garden_models(folder):
     model = ClassificationModel(backbone, num_classes=CLASSES, input_specs=specs)
     fill_keras(model.weights)
     path = tf.train.Checkpoint(model=model, **model.checkpoint_items).save(str(folder / "garden"))
-    logits = model(pictures(), training=False).numpy()
+    logits = model(images(), training=False).numpy()
     yield "tf-models-official vit-b16, checkpoint", logits, keras_vit.load(path)
 
 
@@ -131,7 +131,7 @@ def main():
         start = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
             for name, expected, model in peer(Path(folder)):
-                ours = model.predict(pictures(), verbose=0)
+                ours = model.predict(images(), verbose=0)
                 difference = np.abs(ours - expected).max() / expected.std()
                 print(f"| {name} | {difference:.1e} | {time.perf_counter() - start:.0f} |", flush=True)
                 start = time.perf_counter()

@@ -3,7 +3,7 @@
 Needs keras_vit[tensorflow,recipes,export].
 Command: python benchmarks/quantization.py runs/c10/model.keras --dataset cifar10
          python benchmarks/quantization.py runs/s16/model.keras runs/b16/model.keras --dataset digits --images 500
-Each file is run on the first pictures of the test split beside Keras in float32. "min-max": no evening out of channels,
+Each file is run on the first images of the test split beside Keras in float32. "min-max": no evening out of channels,
 and ranges from the smallest to the largest value seen (`write_tflite(naive=True)`).
 """
 
@@ -12,10 +12,10 @@ import tempfile
 from pathlib import Path
 
 import keras_vit
-from keras_vit.export import FORMATS, check_parity, parity_table, write_tflite
-from keras_vit.export.tflite.quantize import STATIC
 from keras_vit.cli.export.command import Export
 from keras_vit.cli.export.data import ExportData
+from keras_vit.export import FORMATS, check_parity, parity_table, write_tflite
+from keras_vit.export.tflite.quantize import STATIC
 
 
 def rows(model, data):
@@ -43,7 +43,7 @@ def main():
             calibration_images=arguments.calibration_images,
         )
         data = ExportData.read(options, model)
-        print(f"\n{name}: {model.count_params():,} weights, {len(data.pixels):,} pictures\n", flush=True)
+        print(f"\n{name}: {model.count_params():,} weights, {len(data.pixels):,} images\n", flush=True)
         print(parity_table(rows(model, data)), flush=True)
 
 

@@ -4,7 +4,7 @@ Needs keras_vit[tensorflow,export] and keras-hub.
 Command: python benchmarks/tflite.py                     # Ti/16, S/16 and B/16 at 224 pixels, 2 threads; some minutes
          python benchmarks/tflite.py --models S/16 --runs 200
 KerasHub's model goes through a SavedModel of batch 1 and TensorFlow's converter, with its dynamic and full int8; ours
-through `write_tflite`. Random weights and pictures. The files of a model are timed in turns of ten calls in one run,
+through `write_tflite`. Random weights and images. The files of a model are timed in turns of ten calls in one run,
 each in a process of its own, so that a busy machine hurts all alike; read the ratios.
 """
 
@@ -60,7 +60,7 @@ def hub_files(name, folder, pixels):
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
         if kind == "int8":
             converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
-            examples = [("classify", {"images": picture[None] / 127.5 - 1}) for picture in pixels]
+            examples = [("classify", {"images": image[None] / 127.5 - 1}) for image in pixels]
             converter.representative_dataset = lambda examples=examples: iter(examples)
         files[f"KerasHub {kind}"] = folder / f"hub-{kind}.tflite"
         files[f"KerasHub {kind}"].write_bytes(converter.convert())

@@ -37,10 +37,10 @@ def keras_program(build, shape, patch, size, batch):
     import keras
     import tensorflow as tf
 
-    from keras_vit.recipes.training.optimizers import build_optimizer
-    from keras_vit.recipes.recipe import Optimizer
     from keras_vit.recipes.preflight import steps
     from keras_vit.recipes.preflight.lower import lower
+    from keras_vit.recipes.recipe import Optimizer
+    from keras_vit.recipes.training.optimizers import build_optimizer
 
     keras.config.set_dtype_policy("mixed_bfloat16")
     model = build(shape, patch, size)
@@ -102,9 +102,9 @@ def flax_program(shape, patch, size, batch):
 
     images, labels = jnp.zeros((1, size, size, 3)), jax.ShapeDtypeStruct((batch,), jnp.int32)
     params = jax.eval_shape(lambda: model.init(jax.random.PRNGKey(0), images, train=False)["params"])
-    pictures = jax.ShapeDtypeStruct((batch, size, size, 3), jnp.float32)
+    images = jax.ShapeDtypeStruct((batch, size, size, 3), jnp.float32)
     state = jax.eval_shape(optimizer.init, params)
-    lowered = jax.jit(step, donate_argnums=(0, 1)).lower(params, state, pictures, labels)
+    lowered = jax.jit(step, donate_argnums=(0, 1)).lower(params, state, images, labels)
     return lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
 
 

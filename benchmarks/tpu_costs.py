@@ -1,4 +1,4 @@
-"""The paper's figure 12 from a laptop: largest batches and speed of ViT and BiT on a TPUv3 core, by picture size.
+"""The paper's figure 12 from a laptop: largest batches and speed of ViT and BiT on a TPUv3 core, by image size.
 
 Needs keras_vit[tensorflow,recipes,preflight]. A cell takes half a minute to ten minutes; answers are kept, so a run
 that was broken off goes on where it was.
@@ -6,7 +6,7 @@ Command: python benchmarks/tpu_costs.py            all of it, some hours on two 
          python benchmarks/tpu_costs.py --models B/16 --sizes 224
 Steps are compiled by the TPU's own compiler at a small batch, at four times that, and then where the line through what
 was compiled meets a core's memory, until a batch fits that leaves less than a tenth of the memory free. "< 8" where 8
-pictures do not fit. Images a second are the bound of arithmetic and traffic at that batch: real steps take longer.
+images do not fit. Images a second are the bound of arithmetic and traffic at that batch: real steps take longer.
 Mixed bfloat16, 1,000 classes; training is with AdamW.
 """
 
@@ -29,8 +29,8 @@ def build(name, size, kind):
     import keras
 
     import keras_vit
-    from keras_vit.recipes.training.optimizers import build_optimizer
     from keras_vit.recipes.recipe import Optimizer
+    from keras_vit.recipes.training.optimizers import build_optimizer
     from keras_vit.variants import BIT_SIZES, parse_variant
 
     common = {"num_classes": 1000, "dtype": "mixed_bfloat16"}

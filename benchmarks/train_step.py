@@ -2,9 +2,9 @@
 
 Needs, besides keras_vit[tensorflow]: pip install keras-hub torch transformers
 Command: python benchmarks/train_step.py --threads 1
-A step is the forward pass, the backward pass and AdamW, on 16 pictures and 1,000 classes. Each model lives in a process
+A step is the forward pass, the backward pass and AdamW, on 16 images and 1,000 classes. Each model lives in a process
 of its own; they take turns, so that whatever else the machine does falls on all. The ceiling is the rate of products of
-matrices of the model's sizes and nothing else, measured in the same turns; a step is taken as 3 x 9.2 GFLOP a picture.
+matrices of the model's sizes and nothing else, measured in the same turns; a step is taken as 3 x 9.2 GFLOP an image.
 Images a second are of the process's CPU time times the threads with `--clock cpu`, which steadies a shared machine.
 """
 
@@ -18,7 +18,7 @@ import time
 
 BATCH, SIZE, PATCH, CLASSES = 16, 224, 16, 1000
 DEPTH, WIDTH, HEADS, MLP_DIM = 12, 384, 6, 1536
-GFLOP_PER_PICTURE = 3 * 9.2
+GFLOP_PER_IMAGE = 3 * 9.2
 PEERS = {"KerasHub": ("keras_hub",), "transformers": ("torch", "transformers")}
 CEILING = "matrix products"
 LIBRARIES = (CEILING, "KerasHub", "keras_vit", "transformers")
@@ -68,12 +68,12 @@ def torch_step(precision, threads):
     config = ViTConfig(num_hidden_layers=DEPTH, image_size=SIZE, patch_size=PATCH, num_labels=CLASSES, **shape)
     model = ViTForImageClassification(config).train()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
-    pictures, labels = torch.rand(BATCH, 3, SIZE, SIZE) * 2 - 1, torch.randint(CLASSES, (BATCH,))
+    images, labels = torch.rand(BATCH, 3, SIZE, SIZE) * 2 - 1, torch.randint(CLASSES, (BATCH,))
 
     def step():
         optimizer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
-            loss = torch.nn.functional.cross_entropy(model(pictures).logits.float(), labels)
+            loss = torch.nn.functional.cross_entropy(model(images).logits.float(), labels)
         loss.backward()
         optimizer.step()
         return float(loss.detach())
@@ -90,7 +90,7 @@ def ceiling_step(precision, threads):
     tokens = BATCH * ((SIZE // PATCH) ** 2 + 1)
     drawn = [tf.cast(tf.random.normal(shape), precision) for shape in ((tokens, WIDTH), (tokens, MLP_DIM))]
     kernel = tf.cast(tf.random.normal((WIDTH, MLP_DIM)), precision)
-    repeats = round(BATCH * GFLOP_PER_PICTURE * 1e9 / (6 * tokens * WIDTH * MLP_DIM))
+    repeats = round(BATCH * GFLOP_PER_IMAGE * 1e9 / (6 * tokens * WIDTH * MLP_DIM))
 
     def step():
         for _ in range(repeats):

@@ -14,13 +14,13 @@ class Convert:
     Args:
         weights: File, folder or name: whatever `keras_vit.load` takes.
         output: name.npz, folder/model.safetensors or folder/, name.keras; the ending says the format.
-        image_size: Side of the pictures in pixels, to resample positions; by default that of the checkpoint.
+        image_size: Side of the images in pixels, to resample positions; by default that of the checkpoint.
         weights_image_size: Height and width that the checkpoint was trained at, where it does not say.
         num_classes: 0 leaves the head out; by default it is kept.
         num_heads: Attention heads, where the checkpoint does not say.
         gelu: Instead of the checkpoint's: .npz means "tanh". The original weights of Google were trained with it,
             whatever the files that others made of them say.
-        epsilon: Of the normalisations instead of the checkpoint's: .npz means 1e-6.
+        epsilon: Of the normalizations instead of the checkpoint's: .npz means 1e-6.
         overwrite: Replace files that are there already.
     """
 

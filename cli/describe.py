@@ -44,5 +44,5 @@ def _described(weights) -> dict:
     from keras_vit.weights.checkpoint import description
 
     model = load(weights)
-    pictures = model.preprocessing.get_config()
-    return description("keras_vit", type(model).__name__, model.arguments, pictures, model.count_params())
+    images = model.preprocessing.get_config()
+    return description("keras_vit", type(model).__name__, model.arguments, images, model.count_params())

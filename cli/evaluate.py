@@ -1,4 +1,4 @@
-"""`keras-vit evaluate`: how good a model is on a data set, pictures prepared as its weights want them."""
+"""`keras-vit evaluate`: how good a model is on a data set, images prepared as its weights want them."""
 
 import json
 from dataclasses import dataclass, replace
@@ -12,23 +12,23 @@ from keras_vit.cli.json_file import check_json
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Print accuracy, calibration error and more; every picture counts once.
+    """Print accuracy, calibration error and more; every image counts once.
 
-    Of data sets whose pictures have several right answers, as "imagenet2012_real", the top-1 is right if it is one of
-    them, and pictures without any do not count. For ObjectNet, give the folder that has its folder "images":
+    Of data sets whose images have several right answers, as "imagenet2012_real", the top-1 is right if it is one of
+    them, and images without any do not count. For ObjectNet, give the folder that has its folder "images":
     --dataset folder:/path/objectnet-1.0 --split images --objectnet-mapping /path/objectnet-1.0/mappings.
 
     Args:
         weights: File, folder or name: whatever `keras_vit.load` takes.
-        dataset: "digits", a name of TensorFlow Datasets, or "folder:/path" with /path/<split>/<class>/<picture>.
+        dataset: "digits", a name of TensorFlow Datasets, or "folder:/path" with /path/<split>/<class>/<image>.
         split: In TensorFlow Datasets' notation, such as "test" or "validation[:10%]".
         data_dir: Where prepared data sets are kept; by default TensorFlow Datasets' own place.
-        batch_size: Pictures at a time.
+        batch_size: Images at a time.
         resize: Instead of the way that belongs to the weights: "squash" or "shortest" side, see `Preprocessing`.
         crop_fraction: Instead of the share that belongs to the weights.
         per_class: Also print a line for each class: its accuracy, and the class most often taken instead.
         json: Write everything, with the classes and the reliability diagram, into this file.
-        objectnet_mapping: The folder "mappings" of ObjectNet, for its pictures and a model of ImageNet-1k.
+        objectnet_mapping: The folder "mappings" of ObjectNet, for its images and a model of ImageNet-1k.
     """
 
     weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
@@ -70,8 +70,8 @@ class Evaluate:
         changes = {name: value for name, value in changes.items() if value is not None}
         prepare = replace(model.preprocessing, **changes)
         evaluation = Evaluation(len(classes))
-        for pictures, labels in batches:
-            evaluation.update(model.predict_on_batch(prepare(pictures)), labels)
+        for images, labels in batches:
+            evaluation.update(model.predict_on_batch(prepare(images)), labels)
         summary, rows = evaluation.summary(), evaluation.per_class(classes)
         self._print(summary, rows, prepare)
         if self.json:
@@ -81,27 +81,27 @@ class Evaluate:
             write_file(self.json, json.dumps(found, indent=2) + "\n")
 
     def _batches(self, dataset):
-        """Yields pictures and labels."""
-        from keras_vit.recipes.data import decoded_pictures
+        """Yields images and labels."""
+        from keras_vit.recipes.data import decoded_images
 
-        for pictures, labels in decoded_pictures(dataset, self.split, self.batch_size):
+        for images, labels in decoded_images(dataset, self.split, self.batch_size):
             if labels.ndim == 1 and labels.min() < 0:
                 raise ValueError(f"The split {self.split!r} of {self.dataset!r} has no labels. Choose another split.")
-            yield pictures, labels
+            yield images, labels
 
     def _objectnet(self, dataset):
-        """The classes of ImageNet-1k, and batches of the pictures that have one, with multi-hot labels."""
+        """The classes of ImageNet-1k, and batches of the images that have one, with multi-hot labels."""
         from keras_vit.labels import imagenet_labels
         from keras_vit.recipes.data import class_names
-        from keras_vit.recipes.evaluation.objectnet import objectnet_answers, overlapping_pictures
+        from keras_vit.recipes.evaluation.objectnet import objectnet_answers, overlapping_images
 
         answers = objectnet_answers(class_names(dataset), self.objectnet_mapping)
-        batches = overlapping_pictures(self._batches(dataset), answers, self.batch_size)
+        batches = overlapping_images(self._batches(dataset), answers, self.batch_size)
         return [words for _, words in imagenet_labels()], batches
 
     def _print(self, summary, rows, prepare):
-        print(f"{summary['pictures']:,} pictures of {self.dataset} ({self.split}), {prepare}")
-        if summary["counted"] < summary["pictures"]:
+        print(f"{summary['images']:,} images of {self.dataset} ({self.split}), {prepare}")
+        if summary["counted"] < summary["images"]:
             print(f"{summary['counted']:,} of them have a label and count")
         print(f"top-1 {summary['top1']:.2%}")
         if "top5" in summary:
@@ -110,7 +110,7 @@ class Evaluate:
         print(f"negative log-likelihood {summary['negative_log_likelihood']:.4f}")
         if self.per_class:
             width = max(len("class"), *(len(row["class"]) for row in rows))
-            print(f"\n{'class':{width}}  pictures  accuracy  most often taken for")
+            print(f"\n{'class':{width}}  images  accuracy  most often taken for")
             for row in rows:
                 taken = f"{row['confused_with']} ({row['confused']})" if row["confused"] else "-"
-                print(f"{row['class']:{width}}  {row['pictures']:>8,}  {row['accuracy']:>8.2%}  {taken}")
+                print(f"{row['class']:{width}}  {row['images']:>8,}  {row['accuracy']:>8.2%}  {taken}")

@@ -8,18 +8,18 @@ import tyro
 
 @dataclass(frozen=True)
 class FewShot:
-    """Print the accuracy of a linear model on frozen features of a few pictures a class, in closed form.
+    """Print the accuracy of a linear model on frozen features of a few images a class, in closed form.
 
     Features are computed once and kept in ~/.keras/keras_vit/features.
 
     Args:
         weights: File, folder or name: whatever `keras_vit.load` takes.
-        dataset: "digits", a name of TensorFlow Datasets, or "folder:/path" with /path/<split>/<class>/<picture>.
+        dataset: "digits", a name of TensorFlow Datasets, or "folder:/path" with /path/<split>/<class>/<image>.
         train_split: In TensorFlow Datasets' notation, such as "train[:10%]".
         test_split: In TensorFlow Datasets' notation.
         data_dir: Where prepared data sets are kept; by default TensorFlow Datasets' own place.
-        shots: Pictures a class.
-        seeds: Of the choice of pictures.
+        shots: Images a class.
+        seeds: Of the choice of images.
         l2: Penalty on the weights.
     """
 
@@ -37,7 +37,7 @@ class FewShot:
         import numpy as np
 
         from keras_vit import load
-        from keras_vit.recipes.evaluation.classification import few_shot
+        from keras_vit.recipes.evaluation import few_shot
         from keras_vit.recipes.recipe import Data
 
         data = Data(

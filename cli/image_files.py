@@ -1,4 +1,4 @@
-"""Pictures of a folder, read for a model. n pictures, H W pixels."""
+"""Images of a folder, read for a model. n images, H W pixels."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -8,8 +8,8 @@ import numpy as np
 from keras_vit.recipes.data.image_folder import ENDINGS
 
 
-class Pictures(NamedTuple):
-    """Pictures as a model takes and sees them.
+class Images(NamedTuple):
+    """Images as a model takes and sees them.
 
     Attributes:
         names: n paths, relative to the folder.
@@ -21,39 +21,39 @@ class Pictures(NamedTuple):
     images: np.ndarray
     pixels: np.ndarray
 
-    def chosen(self, places) -> "Pictures":
+    def chosen(self, places) -> "Images":
         """Those at the places, a list of integers."""
-        return Pictures([self.names[i] for i in places], self.images[places], self.pixels[places])
+        return Images([self.names[i] for i in places], self.images[places], self.pixels[places])
 
 
-def list_pictures(folder: Path) -> list[Path]:
-    """Paths of the pictures in a folder, at any depth, sorted.
+def list_images(folder: Path) -> list[Path]:
+    """Paths of the images in a folder, at any depth, sorted.
 
     Raises:
-        ValueError: There is no such folder, or no picture in it.
+        ValueError: There is no such folder, or no image in it.
     """
     if not folder.is_dir():
-        raise ValueError(f"There is no folder {folder.absolute()}. Give --images a folder with pictures, at any depth.")
+        raise ValueError(f"There is no folder {folder.absolute()}. Give --images a folder with images, at any depth.")
     files = (file for file in folder.rglob("*") if file.suffix.lower() in ENDINGS and not file.name.startswith("."))
     found = sorted(file for file in files if file.is_file())
     if not found:
         raise ValueError(
-            f"There are no pictures in {folder.absolute()}. Pictures are files that end in {', '.join(ENDINGS)}."
+            f"There are no images in {folder.absolute()}. Images are files that end in {', '.join(ENDINGS)}."
         )
     return found
 
 
-def read_pictures(model, folder: Path, files) -> Pictures:
-    """Reads files of `list_pictures` and prepares them with `model.preprocess`.
+def read_images(model, folder: Path, files) -> Images:
+    """Reads files of `list_images` and prepares them with `model.preprocess`.
 
     Raises:
-        ValueError: A file cannot be read as a picture.
+        ValueError: A file cannot be read as an image.
     """
     images = np.concatenate([np.asarray(model.preprocess(_decoded(file))) for file in files])  # (n, H, W, 3)
     preprocessing = model.preprocessing
     pixels = 255 * (images * np.float32(preprocessing.std) + np.float32(preprocessing.mean))
     names = [file.relative_to(folder).as_posix() for file in files]
-    return Pictures(names, images, np.clip(np.rint(pixels), 0, 255).astype("uint8"))
+    return Images(names, images, np.clip(np.rint(pixels), 0, 255).astype("uint8"))
 
 
 def spread(count: int, wanted: int) -> list[int]:
@@ -66,9 +66,9 @@ def _decoded(file) -> np.ndarray:
     from PIL import Image
 
     try:
-        with Image.open(file) as picture:
-            return np.asarray(picture.convert("RGB"))  # (any, any, 3)
+        with Image.open(file) as image:
+            return np.asarray(image.convert("RGB"))  # (any, any, 3)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ValueError(
-            f"{file} cannot be read as a picture: {error}. Mend the file or take it out of the folder."
+            f"{file} cannot be read as an image: {error}. Mend the file or take it out of the folder."
         ) from error

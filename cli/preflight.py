@@ -22,10 +22,10 @@ class Preflight:
     Args:
         name: Of a recipe, or a file recipe.json.
         topology: A slice of a TPU, chip and sides, such as v3:2x2, v5e:2x4 or v6e:2x2; v5e:1 is a single chip.
-        batch: Pictures a device, instead of the recipe's batch shared by all devices.
+        batch: Images a device, instead of the recipe's batch shared by all devices.
         largest_batch: Also look for the largest batch of a device that fits (some minutes).
         classes: Of the recipe's data set, if it is not known.
-        pictures: For training, of a data set that is not known: for the cost of the whole recipe.
+        images: For training, of a data set that is not known: for the cost of the whole recipe.
         json: Write all figures into this file.
         list: List chips with memory, peak and bandwidth, and some topologies.
     """
@@ -35,7 +35,7 @@ class Preflight:
     batch: int | None = None
     largest_batch: bool = False
     classes: int | None = None
-    pictures: int | None = None
+    num_train_images: int | None = None
     json: Path | None = None
     list: bool = False
     changes: tyro.conf.Suppress[tuple[str, ...]] = ()
@@ -62,7 +62,7 @@ class Preflight:
             self.topology,
             self.batch,
             classes=self.classes,
-            pictures=self.pictures,
+            num_train_images=self.num_train_images,
             find_largest=self.largest_batch,
             say=_say,
         )

@@ -10,7 +10,7 @@ from keras_vit.cli.train import find_recipe, run_name
 
 @dataclass(frozen=True)
 class Sweep:
-    """Choose a recipe's learning rate on held-out pictures, then train on all with three seeds, as the paper did.
+    """Choose a recipe's learning rate on held-out images, then train on all with three seeds, as the paper did.
 
     `keras-vit sweep NAME --help` lists the fields, those of the recipe under --recipe.
 

@@ -31,8 +31,8 @@ class Vtab:
 
         from keras_vit.recipes import run as results
         from keras_vit.recipes.configs import RECIPES
-        from keras_vit.recipes.evaluation.classification import vtab_means
         from keras_vit.recipes.data.vtab import GROUPS, TASKS
+        from keras_vit.recipes.evaluation.classification import vtab_means
         from keras_vit.recipes.write_file import write_file
 
         if unknown := set(self.tasks) - set(TASKS):

@@ -11,7 +11,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 ROOT = Path(__file__).parents[1]
-PICTURE = ROOT / "docs" / "pictures" / "layout.svg"
+IMAGE = ROOT / "docs" / "images" / "layout.svg"
 TOPS = {"keras_vit": "keras_vit", "recipes": "keras_vit.recipes", "export": "keras_vit.export", "cli": "keras_vit.cli"}
 FOUNDATIONS = "keras_vit/*.py"
 WIDTH, HEIGHT, GAP_X, GAP_Y = 270, 88, 24, 40  # of a box, and between boxes
@@ -88,7 +88,7 @@ def contents(package: str) -> str:
 
 
 def draw(edges: dict[str, set[str]]) -> str:
-    """The picture as SVG."""
+    """The image as SVG."""
     levels = rows(edges)
     width = max(len(level) for level in levels) * (WIDTH + GAP_X) + GAP_X
     height = len(levels) * (HEIGHT + GAP_Y) - GAP_Y + 2 * GAP_X
@@ -130,4 +130,4 @@ def _box(package, x, y):
 
 
 if __name__ == "__main__":
-    PICTURE.write_text(draw(graph()))
+    IMAGE.write_text(draw(graph()))

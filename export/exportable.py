@@ -1,11 +1,11 @@
-"""What every way out of Keras needs of a model and of pictures. n pictures, H W pixels."""
+"""What every way out of Keras needs of a model and of images. n images, H W pixels."""
 
 import keras
 import numpy as np
 
 
 def check_exportable(model, what: str):
-    """Raises ValueError if a graph of fixed pictures cannot be made of a model; `what` would be written."""
+    """Raises ValueError if a graph of fixed images cannot be made of a model; `what` would be written."""
     if not hasattr(model, "preprocessing"):
         raise ValueError(f"Expected a model of keras_vit, see keras_vit.load. Received: a {type(model).__name__}")
     if keras.backend.backend() != "tensorflow":
@@ -14,11 +14,11 @@ def check_exportable(model, what: str):
             "as .keras and export it with the environment variable KERAS_BACKEND=tensorflow."
         )
     if model.image_size is None:
-        raise ValueError(f"{model.name} takes pictures of any size; say which with model.resized(224).")
+        raise ValueError(f"{model.name} takes images of any size; say which with model.resized(224).")
 
 
 def check_classifier(model):
-    """Raises ValueError if a model with a head gives more than one vector a picture."""
+    """Raises ValueError if a model with a head gives more than one vector an image."""
     shape = model.compute_output_shape((None, *model.image_size, 3))
     if model.num_classes and len(shape) != 2:
         raise ValueError(
@@ -28,7 +28,7 @@ def check_classifier(model):
 
 
 def check_pooled(model):
-    """Raises ValueError if a model, with a head or without, gives more than one vector a picture."""
+    """Raises ValueError if a model, with a head or without, gives more than one vector an image."""
     shape = model.compute_output_shape((1, *model.image_size, 3))
     if len(shape) != 2:
         raise ValueError(
@@ -37,7 +37,7 @@ def check_pooled(model):
 
 
 def checked_pixels(pixels, model, what: str, at_least: int = 1) -> np.ndarray:
-    """Pictures of a model's size, (n, H, W, 3) float32.
+    """Images of a model's size, (n, H, W, 3) float32.
 
     Raises:
         ValueError: They are too few or of another shape, or not pixels in [0, 255]; `what` begins the sentence.
@@ -45,7 +45,7 @@ def checked_pixels(pixels, model, what: str, at_least: int = 1) -> np.ndarray:
     shape = (*model.image_size, 3)
     if pixels is None or np.ndim(pixels) != 4 or len(pixels) < at_least or np.shape(pixels)[1:] != shape:
         raise ValueError(
-            f"{what} at least {at_least} pictures (n, {', '.join(map(str, shape))}), pixels in [0, 255]. "
+            f"{what} at least {at_least} images (n, {', '.join(map(str, shape))}), pixels in [0, 255]. "
             f"Received: {'nothing' if pixels is None else np.shape(pixels)}"
         )
     pixels = np.asarray(pixels, "float32")

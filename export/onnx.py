@@ -11,9 +11,9 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_vit.export.tflite.device_form import INPUT, float32_copy
 from keras_vit.export.exportable import check_classifier, check_exportable
 from keras_vit.export.labels import class_names
+from keras_vit.export.tflite.device_form import INPUT, float32_copy
 
 MOST_BYTES = 2**31 - 2**24  # protobuf ends at 2 GiB; the rest is for the graph
 
@@ -38,7 +38,7 @@ def write_onnx(model, path, labels=None) -> Path:
 
     Raises:
         ImportError: tf2onnx or onnx is not installed.
-        ValueError: Another ending; a model that is none of keras_vit, without a picture size, with a head on unpooled
+        ValueError: Another ending; a model that is none of keras_vit, without an image size, with a head on unpooled
             tokens, with LoRA in another precision, of 2 GiB or more in float32, or with an operation that ONNX lacks;
             labels are not as many as classes; Keras has another backend than TensorFlow.
     """

@@ -1,4 +1,4 @@
-"""Runs exported models beside the Keras model on the same pictures. n pictures, H W pixels."""
+"""Runs exported models beside the Keras model on the same images. n images, H W pixels."""
 
 import time
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.export.tflite.device_form import CLASSIFY, INPUT, OUTPUTS, float32_copy, normalised
 from keras_vit.export.exportable import check_classifier, check_exportable, checked_pixels
-from keras_vit.export.tflite.interpreter import run_tflite
 from keras_vit.export.onnx import onnx_session
+from keras_vit.export.tflite.device_form import CLASSIFY, INPUT, OUTPUTS, float32_copy, normalized
+from keras_vit.export.tflite.interpreter import run_tflite
 
 
 @dataclass(frozen=True)
@@ -19,14 +19,14 @@ class Parity:
     """How an exported model compares with the Keras model.
 
     Args:
-        name: Of the artefact.
+        name: Of the artifact.
         accuracy: Top-1, in [0, 1].
         lost: Accuracy of Keras less that, in [-1, 1].
-        agreement: Share of the pictures with the same top-1 as Keras, in [0, 1].
+        agreement: Share of the images with the same top-1 as Keras, in [0, 1].
         cosine: Mean cosine of the logarithms of the probabilities, each less its mean, with those of Keras, in [-1, 1].
         max_difference, mean_difference: Of the probabilities, absolute.
         size_bytes: On disk.
-        median_ms: Median time of a picture alone, milliseconds.
+        median_ms: Median time of an image alone, milliseconds.
     """
 
     name: str
@@ -40,23 +40,23 @@ class Parity:
     median_ms: float
 
 
-def check_parity(model, artefacts: dict[str, Path], pixels, labels, num_threads: int = 2) -> list[Parity]:
-    """Compares artefacts with the model they were made from, in float32, picture by picture.
+def check_parity(model, artifacts: dict[str, Path], pixels, labels, num_threads: int = 2) -> list[Parity]:
+    """Compares artifacts with the model they were made from, in float32, image by image.
 
     Args:
         model: With a head.
-        artefacts: Name to file or folder: .keras, .tflite, .onnx of `write_onnx`, or a SavedModel of
+        artifacts: Name to file or folder: .keras, .tflite, .onnx of `write_onnx`, or a SavedModel of
             `write_saved_model`.
-        pixels: (n, H, W, 3) pictures of the model's size, pixels in [0, 255].
+        pixels: (n, H, W, 3) images of the model's size, pixels in [0, 255].
         labels: (n,) integers.
         num_threads: Of the interpreter.
 
     Returns:
-        One row for each artefact, in their order.
+        One row for each artifact, in their order.
 
     Raises:
-        ValueError: The model has no head, no picture size, or weights of LoRA; there is no picture, or pictures of
-            another size, or not pixels in [0, 255]; labels are not as many as pictures.
+        ValueError: The model has no head, no image size, or weights of LoRA; there is no image, or images of
+            another size, or not pixels in [0, 255]; labels are not as many as images.
         ImportError: onnxruntime, which a .onnx file needs, is not installed.
     """
     check_exportable(model, "What parity compares")
@@ -65,12 +65,12 @@ def check_parity(model, artefacts: dict[str, Path], pixels, labels, num_threads:
     check_classifier(model)
     pixels, labels = checked_pixels(pixels, model, "Parity needs"), np.asarray(labels)
     if labels.shape != pixels.shape[:1]:
-        raise ValueError(f"Parity needs a label a picture, {pixels.shape[:1]}. Received: {labels.shape}")
-    images = normalised(pixels, model.preprocessing).numpy()
+        raise ValueError(f"Parity needs a label an image, {pixels.shape[:1]}. Received: {labels.shape}")
+    images = normalized(pixels, model.preprocessing).numpy()
     expected = keras.ops.convert_to_numpy(keras.ops.softmax(float32_copy(model).predict(images, verbose=0)))
     right = lambda probabilities: probabilities.argmax(-1) == labels  # noqa: E731
     rows = []
-    for name, path in artefacts.items():
+    for name, path in artifacts.items():
         probabilities, milliseconds = _run(Path(path), pixels, images, num_threads)
         difference = np.abs(probabilities - expected)
         rows.append(

@@ -1,4 +1,4 @@
-"""SavedModel with named signatures: pictures as files, as pixels, or ready for the model."""
+"""SavedModel with named signatures: images as files, as pixels, or ready for the model."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def write_saved_model(model, folder, labels=None) -> Path:
         The folder.
 
     Raises:
-        ValueError: The model is none of keras_vit, has no picture size, or a head on unpooled tokens; labels are not as
+        ValueError: The model is none of keras_vit, has no image size, or a head on unpooled tokens; labels are not as
             many as classes; the folder exists; Keras has another backend than TensorFlow.
     """
     check_exportable(model, "A SavedModel")

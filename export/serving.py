@@ -1,6 +1,6 @@
 """What a SavedModel answers, as functions of TensorFlow.
 
-B batch, H W pixels of the model, h w pixels of a picture, N tokens, K heads, C classes, D width of the features.
+B batch, H W pixels of the model, h w pixels of an image, N tokens, K heads, C classes, D width of the features.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ TOP = 5
 def serving_functions(model, labels: list[str] | None = None) -> dict:
     """Every signature of a model by its name, see `write_saved_model`; each a `tf.function` for batches of any size."""
     spec = tf.TensorSpec((None, *model.image_size, 3), tf.float32, name=INPUT)
-    pictures = model.preprocessing
+    preprocessing = model.preprocessing
     features = _function(lambda images: {"features": tf.cast(model.features(images), tf.float32)}, spec)
     found, answer = {"serving_default": features}, features
     if model.num_classes:
@@ -29,11 +29,11 @@ def serving_functions(model, labels: list[str] | None = None) -> dict:
         answer = lambda images: with_top(classify(images)[OUTPUT], labels)  # noqa: E731
     found["features"] = features
     found["serve_bytes"] = _function(
-        lambda image_bytes: answer(decoded(image_bytes, pictures)),
+        lambda image_bytes: answer(decoded(image_bytes, preprocessing)),
         tf.TensorSpec((None,), tf.string, name="image_bytes"),
     )
     found["serve_uint8"] = _function(
-        lambda images: answer(prepared(images, pictures)),
+        lambda images: answer(prepared(images, preprocessing)),
         tf.TensorSpec((None, None, None, 3), tf.uint8, name=INPUT),
     )
     if hasattr(model, "attention_maps"):
@@ -53,11 +53,11 @@ def with_top(probabilities, labels: list[str] | None = None) -> dict:
 
 
 def decoded(image_bytes, preprocessing: Preprocessing):
-    """Encoded pictures (B,), of any sizes, to what the model takes: (B, H, W, 3) float32."""
+    """Encoded images (B,), of any sizes, to what the model takes: (B, H, W, 3) float32."""
 
     def decode(content):
-        picture = tf.io.decode_image(content, channels=3, expand_animations=False)
-        return prepared(tf.ensure_shape(picture, (None, None, 3))[None], preprocessing)[0]
+        image = tf.io.decode_image(content, channels=3, expand_animations=False)
+        return prepared(tf.ensure_shape(image, (None, None, 3))[None], preprocessing)[0]
 
     shape = tf.TensorSpec((*preprocessing.image_size, 3), tf.float32)
     return tf.map_fn(decode, image_bytes, fn_output_signature=shape)  # (B, H, W, 3)

@@ -1,4 +1,4 @@
-"""The pixel contract: what a picture looks like when it enters a model, and how sizes are written.
+"""The pixel contract: what an image looks like when it enters a model, and how sizes are written.
 
 Every published ViT but DeiT takes RGB pixels in [-1, 1] (google-research/vision_transformer, input_pipeline.py).
 """
@@ -28,22 +28,22 @@ def as_size(size, name: str = "image_size") -> tuple[int, int]:
     """Reads a size in pixels, one number or (height, width), as (height, width).
 
     Raises:
-        ValueError: It is neither a positive whole number nor a pair of them.
+        ValueError: It is neither a positive integer nor a pair of them.
     """
     pair = (size, size) if isinstance(size, Integral) else size
     is_pair = isinstance(pair, (tuple, list)) and len(pair) == 2
     if not is_pair or not all(isinstance(x, Integral) and not isinstance(x, bool) and int(x) > 0 for x in pair):
         raise ValueError(
-            f"`{name}` must be a positive whole number of pixels or a pair (height, width) of them. Received: {size!r}"
+            f"`{name}` must be a positive integer of pixels or a pair (height, width) of them. Received: {size!r}"
         )
     return int(pair[0]), int(pair[1])
 
 
 def patch_grid(image_size, patch_size) -> tuple[int, int]:
-    """Returns how many patches fit a picture, as (rows, columns).
+    """Returns how many patches fit an image, as (rows, columns).
 
     Raises:
-        ValueError: The patch does not divide the picture; the message names the nearest sizes that fit.
+        ValueError: The patch does not divide the image; the message names the nearest sizes that fit.
     """
     image = as_size(image_size)
     patch = as_size(patch_size, "patch_size")
@@ -52,7 +52,7 @@ def patch_grid(image_size, patch_size) -> tuple[int, int]:
         larger = tuple(-(-side // step) * step for side, step in zip(image, patch))
         fitting = [size for size in (smaller, larger) if all(size)]
         raise ValueError(
-            f"A picture of {image} pixels (height, width) cannot be cut into patches of {patch}. "
+            f"An image of {image} pixels (height, width) cannot be cut into patches of {patch}. "
             f"Use image_size={' or image_size='.join(map(str, fitting))}, or another patch_size."
         )
     return image[0] // patch[0], image[1] // patch[1]

@@ -7,9 +7,9 @@ from keras_vit.version import __version__
 
 UNKNOWN = "not told"
 LIMITS = (
-    "- It knows the classes and the kind of pictures it was trained on. Of others, too, it says something, as sure.\n"
+    "- It knows the classes and the kind of images it was trained on. Of others, too, it says something, as sure.\n"
     "- Its figures are those under Metrics, of that data. Biases of the data are in it, and were not examined.\n"
-    "- Pictures must be prepared as said under Preprocessing: `model.preprocess` does it."
+    "- Images must be prepared as said under Preprocessing: `model.preprocess` does it."
 )
 
 
@@ -38,7 +38,7 @@ def model_card(
     """
     sections = {
         "Use": f"```python\nimport keras_vit\n\nmodel = keras_vit.load({file!r})\n"
-        "outputs = model(model.preprocess(pictures))  # pictures: (B, H, W, 3), pixels from 0 to 255\n```",
+        "outputs = model(model.preprocess(images))  # images: (B, H, W, 3), pixels from 0 to 255\n```",
         "Model": _rows(_facts(model)),
         "Preprocessing": _rows(model.preprocessing.get_config()),
         "Origin": origin,
@@ -61,7 +61,7 @@ def _head(model, license):
 
 
 def _title(model):
-    return f"{name_of(model.arguments) or type(model).__name__}, pictures of {_size(model)}"
+    return f"{name_of(model.arguments) or type(model).__name__}, images of {_size(model)}"
 
 
 def _size(model):
@@ -73,7 +73,7 @@ def _facts(model):
         "architecture": type(model).__name__,
         "variant": name_of(model.arguments) or "none of the published",
         "weights": f"{model.count_params():,}",
-        "pictures": _size(model),
+        "images": _size(model),
         "classes": model.num_classes or "no head",
     }
     hidden = ("preprocessing", "image_size", "num_classes")

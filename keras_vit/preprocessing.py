@@ -1,4 +1,4 @@
-"""From a picture of any size to what a model takes: it belongs to the weights and travels with them."""
+"""From an image of any size to what a model takes: it belongs to the weights and travels with them."""
 
 import math
 from dataclasses import asdict, dataclass, replace
@@ -14,7 +14,7 @@ INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5")
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How pictures were resized, cropped and scaled when the weights were trained or evaluated.
+    """How images were resized, cropped and scaled when the weights were trained or evaluated.
 
     Args:
         image_size: (height, width) in pixels that the model takes.
@@ -22,7 +22,7 @@ class Preprocessing:
             shorter side is fitted and the aspect ratio kept.
         crop_fraction: The share of the resized side that a central crop keeps, in (0, 1]: 0.875 is 224 of 256.
         interpolation: "nearest", "bilinear", "bicubic", "lanczos3" or "lanczos5".
-        antialias: Whether pictures are smoothed when they shrink, as Pillow does and `tf.image.resize` does not.
+        antialias: Whether images are smoothed when they shrink, as Pillow does and `tf.image.resize` does not.
         mean, std: Of each channel of pixels in [0, 1]; 0.5 and 0.5 give [-1, 1].
 
     Raises:
@@ -51,28 +51,28 @@ class Preprocessing:
             object.__setattr__(self, name, values)
 
     def __call__(self, images):
-        """Makes pictures ready for the model.
+        """Makes images ready for the model.
 
         Args:
             images: RGB pixels in [0, 255], uint8 or float: (H, W, 3), (B, H, W, 3), or a list of (H, W, 3) of any size.
 
         Returns:
-            (B, height, width, 3) float32, B = 1 for one picture.
+            (B, height, width, 3) float32, B = 1 for one image.
 
         Raises:
-            ValueError: The pictures have another shape, or floats that seem to be in [0, 1] or [-1, 1] already (not
+            ValueError: The images have another shape, or floats that seem to be in [0, 1] or [-1, 1] already (not
                 seen of symbolic tensors, as within tf.data), or, with "shortest", a size that is not known yet.
         """
-        pictures = images if isinstance(images, (list, tuple)) and images else [images]
-        for picture in pictures:
-            shape = tuple(getattr(picture, "shape", ()))
+        images = images if isinstance(images, (list, tuple)) and images else [images]
+        for image in images:
+            shape = tuple(getattr(image, "shape", ()))
             if len(shape) not in (3, 4) or shape[-1] != 3:
                 raise ValueError(
-                    "Expected arrays of RGB pictures, (H, W, 3) or (B, H, W, 3), or a list of (H, W, 3). "
-                    f"Received: a {type(picture).__name__} of the shape {shape}"
+                    "Expected arrays of RGB images, (H, W, 3) or (B, H, W, 3), or a list of (H, W, 3). "
+                    f"Received: a {type(image).__name__} of the shape {shape}"
                 )
-        _check_range(pictures)
-        ready = [self._ready(picture) for picture in pictures]
+        _check_range(images)
+        ready = [self._ready(image) for image in images]
         return ready[0] if len(ready) == 1 else ops.concatenate(ready, axis=0)
 
     @classmethod
@@ -83,31 +83,31 @@ class Preprocessing:
         return (given if isinstance(given, cls) else cls(**given)).at(image_size)
 
     def at(self, image_size) -> "Preprocessing":
-        """The same for a model of another picture size."""
+        """The same for a model of another image size."""
         return replace(self, image_size=as_size(image_size))
 
     def get_config(self) -> dict:
         """As plain values; `Preprocessing(**config)` makes it again."""
         return asdict(self)
 
-    def _ready(self, picture):
-        """One picture or a batch of one size to (B, height, width, 3) float32."""
-        pixels = ops.cast(picture, "float32")
-        pixels = self._fitted(pixels[None] if len(picture.shape) == 3 else pixels)
+    def _ready(self, image):
+        """One image or a batch of one size to (B, height, width, 3) float32."""
+        pixels = ops.cast(image, "float32")
+        pixels = self._fitted(pixels[None] if len(image.shape) == 3 else pixels)
         mean, deviation = (255.0 * np.array(values, "float32") for values in (self.mean, self.std))
         return (pixels - mean) / deviation
 
     def _fitted(self, pixels):
-        """Resizes (B, H, W, 3) and takes the centre: (B, height, width, 3)."""
+        """Resizes (B, H, W, 3) and takes the center: (B, height, width, 3)."""
         size, (height, width) = self.image_size, pixels.shape[1:3]
         # The small addend keeps 224 / 0.875 at 256 whatever the rounding.
         target = tuple(math.floor(side / self.crop_fraction + 1e-6) for side in size)
         if self.resize == "shortest":
             if None in (height, width):
                 raise ValueError(
-                    "resize='shortest' needs pictures whose size is known. Received: (height, width) = "
-                    f"{(height, width)}. Within tf.data take, of one picture, tf.ensure_shape(tf.py_function("
-                    f"lambda x: preprocess(x)[0], [picture], tf.float32), {(*size, 3)})."
+                    "resize='shortest' needs images whose size is known. Received: (height, width) = "
+                    f"{(height, width)}. Within tf.data take, of one image, tf.ensure_shape(tf.py_function("
+                    f"lambda x: preprocess(x)[0], [image], tf.float32), {(*size, 3)})."
                 )
             scale = max(target[0] / height, target[1] / width)
             target = tuple(max(wanted, int(side * scale + 1e-6)) for side, wanted in zip((height, width), target))
@@ -123,9 +123,9 @@ class Preprocessing:
         return pixels[:, top : top + size[0], left : left + size[1]]  # (B, height, width, 3)
 
 
-def _check_range(pictures):
+def _check_range(images):
     """Floats that are in [-1, 1] already would come out almost black, without any error."""
-    found = [array for array in map(_values, pictures) if array is not None and array.size]
+    found = [array for array in map(_values, images) if array is not None and array.size]
     if not found:
         return
     low, high = min(float(array.min()) for array in found), max(float(array.max()) for array in found)
@@ -133,15 +133,15 @@ def _check_range(pictures):
     if high <= 1.0 and (low, high) != (0.0, 0.0):
         raise ValueError(
             f"Expected pixels in [0, 255]. Received floats between {low:.3g} and {high:.3g}, which "
-            "look prepared already: give them to the model as they are, or multiply pictures in [0, 1] by 255."
+            "look prepared already: give them to the model as they are, or multiply images in [0, 1] by 255."
         )
 
 
-def _values(picture):
-    """Its floats as an array; None of whole numbers, and of a symbolic tensor, which has no values yet."""
-    if "float" not in getattr(picture.dtype, "name", str(picture.dtype)):
+def _values(image):
+    """Its floats as an array; None of integers, and of a symbolic tensor, which has no values yet."""
+    if "float" not in getattr(image.dtype, "name", str(image.dtype)):
         return None
     try:
-        return np.asarray(picture)
+        return np.asarray(image)
     except (NotImplementedError, TypeError, ValueError):  # of TensorFlow, JAX and Keras for symbolic tensors
         return None

@@ -64,7 +64,7 @@ def parse_variant(name: str) -> dict:
     Any patch size is accepted for a plain model, published or not: "S/8" is a small model with patches of 8 x 8 pixels.
 
     Raises:
-        ValueError: The name is not a known size, a slash and a positive whole number, with a known ResNet before it or
+        ValueError: The name is not a known size, a slash and a positive integer, with a known ResNet before it or
             without.
     """
     resnet, plus, plain = name.rpartition("+")

@@ -6,12 +6,6 @@ from functools import partial
 import keras
 
 from keras_vit.images import patch_grid
-from keras_vit.recipes.training.accumulation import accumulate_gradients
-from keras_vit.recipes.training.ema import EvaluateAverages, use_averages
-from keras_vit.recipes.training.nonfinite import BadSteps
-from keras_vit.recipes.training.model import check_size
-from keras_vit.recipes.training.checkpoints import open_run
-from keras_vit.recipes.training.checks import check_data, check_labels, check_recipe, count_pictures
 from keras_vit.recipes.data import (
     class_names,
     count_examples,
@@ -21,19 +15,25 @@ from keras_vit.recipes.data import (
     training_pixels,
 )
 from keras_vit.recipes.data.pipeline import ONE_HOST
-from keras_vit.recipes.distributed.steps_per_execution import set_steps_per_execution
 from keras_vit.recipes.distributed.hosts import share_batches
-from keras_vit.recipes.training.static_shapes import known_shapes
+from keras_vit.recipes.distributed.seeds import draw_apart
+from keras_vit.recipes.distributed.steps_per_execution import set_steps_per_execution
+from keras_vit.recipes.distributed.strategy import choose_strategy
+from keras_vit.recipes.distributed.workers import Workers
+from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches
+from keras_vit.recipes.recipe import Data, MaskedPatch, Supervised
+from keras_vit.recipes.training.accumulation import accumulate_gradients
+from keras_vit.recipes.training.checkpoints import open_run
+from keras_vit.recipes.training.checks import check_data, check_labels, check_recipe, count_images
+from keras_vit.recipes.training.compiled_model import classifier_trainee, masked_patch_trainee
+from keras_vit.recipes.training.ema import EvaluateAverages, use_averages
 from keras_vit.recipes.training.logs import make_logs
 from keras_vit.recipes.training.losses import build_loss
-from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches
 from keras_vit.recipes.training.metrics import training_metrics
-from keras_vit.recipes.recipe import Data, MaskedPatch, Supervised
-from keras_vit.recipes.distributed.seeds import draw_apart
-from keras_vit.recipes.distributed.strategy import choose_strategy
+from keras_vit.recipes.training.model import check_size
+from keras_vit.recipes.training.nonfinite import BadSteps
+from keras_vit.recipes.training.static_shapes import known_shapes
 from keras_vit.recipes.training.summary import describe_run
-from keras_vit.recipes.training.compiled_model import classifier_trainee, masked_patch_trainee
-from keras_vit.recipes.distributed.workers import Workers
 
 
 def pretrain(recipe: MaskedPatch, callbacks=()) -> tuple[MaskedPatchModel, dict[str, list[float]]]:
@@ -81,7 +81,7 @@ def train(recipe: Supervised, start=None, callbacks=()):
 
 
 def evaluate(model, data: Data, split: str) -> dict[str, float]:
-    """Metrics of a model from `train`, such as its "accuracy" in [0, 1]; every picture of the split counts once.
+    """Metrics of a model from `train`, such as its "accuracy" in [0, 1]; every image of the split counts once.
 
     Raises:
         ValueError: The split is missing or has no labels.
@@ -94,8 +94,8 @@ def evaluate(model, data: Data, split: str) -> dict[str, float]:
 
 def steps_of(recipe: Supervised, dataset) -> int:
     """Updates of a recipe that says `total_epochs`."""
-    pictures = count_pictures(recipe, dataset)[recipe.data.train_split]
-    return round(recipe.total_epochs * pictures / recipe.data.batch_size)
+    images = count_images(recipe, dataset)[recipe.data.train_split]
+    return round(recipe.total_epochs * images / recipe.data.batch_size)
 
 
 def _prepared(recipe):

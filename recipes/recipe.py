@@ -9,7 +9,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Architecture:
-    """The model, see `keras_vit.VisionTransformer`; the picture size comes from the data.
+    """The model, see `keras_vit.VisionTransformer`; the image size comes from the data.
 
     Args:
         variant: As for `keras_vit.ViT`, such as "B/16" or "R50+B/16", or a BiT: "BiT-R50x1".
@@ -34,14 +34,14 @@ class Architecture:
 
 @dataclass(frozen=True)
 class Augment:
-    """Changes of training pictures beyond crop and flip; all are off by default.
+    """Changes of training images beyond crop and flip; all are off by default.
 
     Args:
-        randaugment_layers, randaugment_magnitude: RandAugment (arXiv 1909.13719): so many operations a picture, of
+        randaugment_layers, randaugment_magnitude: RandAugment (arXiv 1909.13719): so many operations an image, of
             this strength in [0, 30]; 0 layers for none.
         autoaugment: AutoAugment's policy for ImageNet (arXiv 1805.09501).
-        erasing: Probability that a rectangle of a picture is erased (arXiv 1708.04896).
-        mixup_alpha: Of the Beta distribution that mixes two pictures (arXiv 1710.09412); 0 for no mixup.
+        erasing: Probability that a rectangle of an image is erased (arXiv 1708.04896).
+        mixup_alpha: Of the Beta distribution that mixes two images (arXiv 1710.09412); 0 for no mixup.
         cutmix_alpha: The same for CutMix (arXiv 1905.04899). With both, either is drawn for each batch.
     """
 
@@ -55,32 +55,32 @@ class Augment:
 
 @dataclass(frozen=True)
 class Data:
-    """The pictures and how they reach the model.
+    """The images and how they reach the model.
 
     Args:
         dataset: "digits" (scikit-learn's, 8 x 8 pixels); any name of TensorFlow Datasets; "vtab/<task>", see
-            `keras_vit.recipes.data.vtab`; "folder:/path" with /path/<split>/<class>/<picture>; "tfrecord:/path", a folder
+            `keras_vit.recipes.data.vtab`; "folder:/path" with /path/<split>/<class>/<image>; "tfrecord:/path", a folder
             that `keras-vit prepare` wrote or a glob of other TFRecords, local or on gs://; see docs/data.md.
         train_split, validation_split, test_split: In TensorFlow Datasets' notation, such as "train[:99%]". No
             validation_split means no evaluation during training.
         data_dir: Where prepared data sets are kept; None for TensorFlow Datasets' own place.
-        image_size: Side of the square picture that the model sees, in pixels.
-        batch_size: Pictures an update, over all replicas.
-        labels_per_class: Train on so many pictures of each class only, chosen by the seed; None for all.
-        crop: Of training pictures: "inception" (random area and aspect, the paper's pre-training), "resize" (squash to
+        image_size: Side of the square image that the model sees, in pixels.
+        batch_size: Images an update, over all replicas.
+        labels_per_class: Train on so many images of each class only, chosen by the seed; None for all.
+        crop: Of training images: "inception" (random area and aspect, the paper's pre-training), "resize" (squash to
             `resize_size`, then a random square of `image_size`: BiT's, and the paper's fine-tuning) or "none" (squash).
-        min_crop_area: Smallest share of the picture that an "inception" crop keeps.
+        min_crop_area: Smallest share of the image that an "inception" crop keeps.
         resize_size: Pixels, of "resize".
-        flip: Mirror half of the training pictures.
-        augment: Further changes of training pictures.
+        flip: Mirror half of the training images.
+        augment: Further changes of training images.
         interpolation: Of every resize.
         mean, std: Of each channel of pixels in [0, 1]; the paper's are 0.5 and 0.5, which gives [-1, 1].
-        evaluation_resize, evaluation_crop: Pictures to evaluate on, see `keras_vit.Preprocessing`: squashed, or the
+        evaluation_resize, evaluation_crop: Images to evaluate on, see `keras_vit.Preprocessing`: squashed, or the
             shorter side fitted; the share of the side that a central crop keeps.
         shuffle_images: Size of the shuffle buffer.
-        cache: Keep decoded pictures in memory.
-        service: Address of a tf.data service, "grpc://host:port", whose workers prepare the pictures; None for here.
-        max_corrupt: Largest share of pictures that cannot be decoded and are left out; more stop the run.
+        cache: Keep decoded images in memory.
+        service: Address of a tf.data service, "grpc://host:port", whose workers prepare the images; None for here.
+        max_corrupt: Largest share of images that cannot be decoded and are left out; more stop the run.
     """
 
     dataset: str = "digits"
@@ -156,7 +156,7 @@ class Run:
         keep_checkpoints: Number of checkpoints that stay.
         resume: Go on from the last checkpoint in the folder, if there is one.
         max_bad_steps: A step whose gradients are not finite changes nothing; so many in a row stop the run.
-        tensorboard: Write scalars and pictures for TensorBoard into the folder.
+        tensorboard: Write scalars and images for TensorBoard into the folder.
     """
 
     strategy: Literal["auto", "tpu", "mirrored", "multi-worker", "one-device"] = "auto"
@@ -178,9 +178,9 @@ class MaskedPatch:
     """Masked-patch pre-training, the paper's appendix B.1.2: its optimizer and schedule are the defaults.
 
     Args:
-        target: What is predicted of a corrupted patch: its mean colour at 3 bits a channel, the 3-bit colours of the
+        target: What is predicted of a corrupted patch: its mean color at 3 bits a channel, the 3-bit colors of the
             patch reduced to 4 x 4 pixels, or its pixels (L2 regression).
-        corrupted_fraction: Share of the patches that are corrupted, in every picture exactly.
+        corrupted_fraction: Share of the patches that are corrupted, in every image exactly.
         masked_share: Share of the corrupted patches whose embedding becomes the learnable [mask] embedding.
         replaced_share: Share that becomes another patch's embedding; the rest is kept.
         total_steps: Updates.
@@ -208,7 +208,7 @@ class Supervised:
         label_smoothing: In [0, 1), of "softmax".
         head_bias: First value of the head's biases; the authors' code has -10 with "sigmoid".
         total_steps: Updates; or
-        total_epochs: passes over the training pictures. One of both is None.
+        total_epochs: passes over the training images. One of both is None.
     """
 
     architecture: Architecture = field(default_factory=Architecture)
@@ -228,7 +228,7 @@ class Distillation(Supervised):
     """Training of a classifier with a distillation token that listens to a teacher (DeiT, arXiv 2012.12877).
 
     Args:
-        teacher: A Keras model (.keras) or the folder of a SavedModel, from pictures as the student sees them to logits.
+        teacher: A Keras model (.keras) or the folder of a SavedModel, from images as the student sees them to logits.
         distillation: "hard" (the teacher's choice as a label) or "soft" (its probabilities).
         temperature: Of "soft".
         teacher_share: Weight of the teacher's part of the loss: 0.5 of "hard"; DeiT's "soft" has 0.1.

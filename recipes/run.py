@@ -9,13 +9,13 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from keras_vit.recipes.training.card import CARD, run_card
 from keras_vit.recipes.data import class_names, open_dataset
-from keras_vit.recipes.fit import evaluate, pretrain, train
-from keras_vit.recipes.training.logs import LOG
-from keras_vit.recipes.recipe import MaskedPatch
-from keras_vit.recipes.training.run_folder import METRICS, check_same_run
 from keras_vit.recipes.distributed.workers import Workers
+from keras_vit.recipes.fit import evaluate, pretrain, train
+from keras_vit.recipes.recipe import MaskedPatch
+from keras_vit.recipes.training.card import CARD, run_card
+from keras_vit.recipes.training.logs import LOG
+from keras_vit.recipes.training.run_folder import METRICS, check_same_run
 from keras_vit.recipes.write_file import write_file
 
 MODEL = "model.keras"

@@ -1,5 +1,5 @@
 """The paper's protocol of fine-tuning (appendix B.1.1): choose the learning rate on a held-out part of the training
-pictures, then train on all of them, three times.
+images, then train on all of them, three times.
 """
 
 import json
@@ -18,7 +18,7 @@ Metric = Literal["accuracy", "top5"]
 
 @dataclass(frozen=True)
 class Sweep:
-    """Try learning rates on a held-out part of the training pictures; train on all of them with the best.
+    """Try learning rates on a held-out part of the training images; train on all of them with the best.
 
     Every run has a folder of its own in the recipe's `run.folder`; those that are finished already are not run again,
     those that were broken off go on.
@@ -26,7 +26,7 @@ class Sweep:
     Args:
         recipe: What to train.
         learning_rates: To try; the paper's for its data sets.
-        tuning_split, held_out_split: Of the training pictures, in TensorFlow Datasets' notation.
+        tuning_split, held_out_split: Of the training images, in TensorFlow Datasets' notation.
         seeds: Of the final runs.
         metric: That decides, the larger the better; "top5" is of more than 5 classes.
     """

@@ -1,4 +1,4 @@
-"""Pictures that look like photographs to a perceptual hash: coarse shapes with finer ones on them."""
+"""Images that look like photographs to a perceptual hash: coarse shapes with finer ones on them."""
 
 import io
 
@@ -7,20 +7,20 @@ from PIL import Image
 
 
 def scene(seed, size=(80, 64)):
-    """An RGB picture of Pillow's, drawn from the seed."""
+    """An RGB image of Pillow's, drawn from the seed."""
     random = np.random.default_rng(seed)
     shapes = [random.integers(0, 256, (n, n, 3), dtype="uint8") for n in (4, 12, 32)]
     layers = [np.asarray(Image.fromarray(shape).resize(size, Image.BICUBIC), float) for shape in shapes]
     return Image.fromarray(np.average(layers, axis=0, weights=(3, 2, 1)).astype("uint8"))
 
 
-def encoded(picture, form="JPEG", **options):
+def encoded(image, form="JPEG", **options):
     """The bytes of its file."""
     buffer = io.BytesIO()
-    picture.save(buffer, form, **options)
+    image.save(buffer, form, **options)
     return buffer.getvalue()
 
 
 def opened(content):
-    """A picture from the bytes of its file."""
+    """An image from the bytes of its file."""
     return Image.open(io.BytesIO(content))

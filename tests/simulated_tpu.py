@@ -20,7 +20,7 @@ class Resolver:
         return tf.train.ClusterSpec({})
 
 
-def tpu_on_paper():
+def simulated_tpu():
     """TensorFlow's own strategy, whose cores are two logical CPUs; `run` can be traced there, not executed."""
     strategy = tf.distribute.TPUStrategy(Resolver())
     host, *_ = cores = [f"/job:localhost/replica:0/task:0/device:CPU:{number}" for number in range(2)]

@@ -33,10 +33,10 @@ def test_sizes():
     "size", [0, -1, 1.5, "224", None, (1, 2, 3), (16, 0), (16.0, 16), True, (16, True), np.float32(16)]
 )
 def test_bad_sizes(size):
-    with pytest.raises(ValueError, match="`image_size` must be a positive whole number"):
+    with pytest.raises(ValueError, match="`image_size` must be a positive integer"):
         as_size(size)
 
 
-def test_a_picture_smaller_than_a_patch_gets_one_remedy():
+def test_a_image_smaller_than_a_patch_gets_one_remedy():
     with pytest.raises(ValueError, match=r"patches of \(16, 16\). Use image_size=\(16, 16\), or another patch_size"):
         patch_grid(8, 16)

@@ -1,4 +1,4 @@
-"""NumPy's whole numbers, which loops over np.arange and sums of arrays give, are as good as Python's."""
+"""NumPy's integers, which loops over np.arange and sums of arrays give, are as good as Python's."""
 
 import json
 
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.integers import is_whole, plain
 from keras_vit.layers import (
     AxialBlock,
     Encoder,
@@ -16,7 +17,6 @@ from keras_vit.layers import (
     ResNetBackbone,
     SinCosPositions,
 )
-from keras_vit.integers import is_whole, plain
 
 I = np.int64  # noqa: E741
 SHAPE = {"image_size": I(16), "patch_size": (I(8), I(8)), "depth": I(2), "width": I(12), "mlp_dim": I(24)}
@@ -85,5 +85,5 @@ def test_stages_of_a_backbone():
 
 @pytest.mark.parametrize("name", ["depth", "register_tokens", "num_classes"])
 def test_true_is_no_number(name, toy):
-    with pytest.raises(ValueError, match=f"`{name}` must be a .*whole number.* Received: True"):
+    with pytest.raises(ValueError, match=f"`{name}` must be a .*integer.* Received: True"):
         toy(**{name: True})

@@ -7,9 +7,9 @@ import pytest
 
 import keras_vit
 from keras_vit.model_card import model_card
-from keras_vit.recipes.training.card import run_card
 from keras_vit.recipes.configs import digits
 from keras_vit.recipes.recipe import Distillation
+from keras_vit.recipes.training.card import run_card
 
 
 def test_its_code_runs(toy, tmp_path, monkeypatch):
@@ -19,7 +19,7 @@ def test_its_code_runs(toy, tmp_path, monkeypatch):
         model, "birds.keras", "Trained on birds.", data="Birds", metrics={"accuracy": 0.91234, "top5": 1.0}
     )
     monkeypatch.chdir(tmp_path)
-    names = {"pictures": np.zeros((2, 20, 30, 3), "uint8")}
+    names = {"images": np.zeros((2, 20, 30, 3), "uint8")}
     exec(re.search("```python\n(.*?)```", card, re.DOTALL)[1], names)
     assert names["outputs"].shape == (2, 7)
     assert "| accuracy | 0.9123 |\n| top5 | 1 |" in card and "| classes | 7 |" in card
@@ -38,11 +38,11 @@ def test_its_head_is_what_the_hub_reads(toy):
 @pytest.mark.parametrize(
     "model,title",
     [
-        (lambda: keras_vit.ViT("Ti/16", image_size=32, num_classes=3), "Ti/16, pictures of 32 x 32 pixels"),
-        (lambda: keras_vit.BiT(stages=(1, 1, 1, 1), image_size=32, num_classes=3), "BiT, pictures of 32 x 32 pixels"),
+        (lambda: keras_vit.ViT("Ti/16", image_size=32, num_classes=3), "Ti/16, images of 32 x 32 pixels"),
+        (lambda: keras_vit.BiT(stages=(1, 1, 1, 1), image_size=32, num_classes=3), "BiT, images of 32 x 32 pixels"),
         (
             lambda: keras_vit.AxialResNet(stages=(1, 1, 1, 1), image_size=64, num_classes=3),
-            "AxialResNet, pictures of 64 x 64 pixels",
+            "AxialResNet, images of 64 x 64 pixels",
         ),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 BUILD = "from setuptools import build_meta as b; import sys; print(getattr(b, sys.argv[1])(sys.argv[2]))"
-PLACES = {"recipes": "keras_vit/recipes", "export": "keras_vit/export", "cli": "keras_vit.cli"}
+PLACES = {"recipes": "keras_vit/recipes", "export": "keras_vit/export", "cli": "keras_vit/cli"}
 SMOKE = """
 import sys
 import numpy as np, keras_vit

@@ -1,4 +1,4 @@
-"""How pictures are made ready, against computations of NumPy and tf.image."""
+"""How images are made ready, against computations of NumPy and tf.image."""
 
 import math
 import re
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit import Preprocessing
-from keras_vit.weights import preprocessing as pictures
+from keras_vit.weights import preprocessing as images
 
 RANDOM = np.random.default_rng(3)
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -21,25 +21,25 @@ def pixels(*shape):
 
 
 def bilinear_matrix(old, new):
-    """(new, old): linear interpolation between the centres of half-open cells, as tf.image.resize without smoothing."""
+    """(new, old): linear interpolation between the centers of half-open cells, as tf.image.resize without smoothing."""
     matrix = np.zeros((new, old))
     for i in range(new):
-        centre = min(max((i + 0.5) * old / new - 0.5, 0), old - 1)
-        low = int(centre)
-        matrix[i, low] += 1 - (centre - low)
-        matrix[i, min(low + 1, old - 1)] += centre - low
+        center = min(max((i + 0.5) * old / new - 0.5, 0), old - 1)
+        low = int(center)
+        matrix[i, low] += 1 - (center - low)
+        matrix[i, min(low + 1, old - 1)] += center - low
     return matrix
 
 
 def test_the_default_squashes_bilinearly_to_the_range_of_the_paper():
-    picture = pixels(20, 9)
-    expected = np.einsum("ih,jw,hwc->ijc", bilinear_matrix(20, 8), bilinear_matrix(9, 12), picture / 127.5 - 1)
-    ready = Preprocessing((8, 12))(picture)
+    image = pixels(20, 9)
+    expected = np.einsum("ih,jw,hwc->ijc", bilinear_matrix(20, 8), bilinear_matrix(9, 12), image / 127.5 - 1)
+    ready = Preprocessing((8, 12))(image)
     assert ready.shape == (1, 8, 12, 3) and keras.backend.standardize_dtype(ready.dtype) == "float32"
     np.testing.assert_allclose(ready[0], expected, atol=1e-5)
 
 
-def test_pictures_of_the_right_size_are_only_scaled():
+def test_images_of_the_right_size_are_only_scaled():
     batch = np.stack([np.zeros((4, 4, 3)), np.full((4, 4, 3), 255), np.full((4, 4, 3), 51)]).astype("uint8")
     for kind in ("uint8", "int32", "float32", "float64"):
         ready = np.asarray(Preprocessing(4)(batch.astype(kind)))
@@ -51,12 +51,10 @@ def test_pictures_of_the_right_size_are_only_scaled():
 
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic", "lanczos3", "lanczos5"])
 def test_every_interpolation_with_and_without_smoothing(interpolation):
-    picture = pixels(40, 30)
+    image = pixels(40, 30)
     for antialias in (False, True):
-        expected = (
-            tf.image.resize(tf.cast(picture, "float32"), (10, 16), interpolation, antialias=antialias) / 127.5 - 1
-        )
-        ready = Preprocessing((10, 16), interpolation=interpolation, antialias=antialias)(picture)[0]
+        expected = tf.image.resize(tf.cast(image, "float32"), (10, 16), interpolation, antialias=antialias) / 127.5 - 1
+        ready = Preprocessing((10, 16), interpolation=interpolation, antialias=antialias)(image)[0]
         np.testing.assert_allclose(ready, expected, atol=1e-5)
 
 
@@ -73,19 +71,19 @@ SHORTEST = [
 
 @pytest.mark.parametrize("given,size,share,between", SHORTEST)
 def test_the_shorter_side_is_fitted_and_the_centre_kept(given, size, share, between):
-    picture = pixels(*given)
-    resized = tf.image.resize(picture, between).numpy() / 127.5 - 1
+    image = pixels(*given)
+    resized = tf.image.resize(image, between).numpy() / 127.5 - 1
     top, left = ((have - want) / 2 for have, want in zip(between, size))
     expected = resized[round(top) : round(top) + size[0], round(left) : round(left) + size[1]]
-    ready = Preprocessing(size, resize="shortest", crop_fraction=share)(picture)[0]
+    ready = Preprocessing(size, resize="shortest", crop_fraction=share)(image)[0]
     assert ready.shape == (*size, 3)
     np.testing.assert_allclose(ready, expected, atol=1e-5)
 
 
-def test_a_squashed_picture_is_cropped_too():
-    picture = pixels(30, 50)
-    expected = tf.image.resize(picture, (16, 20)).numpy()[2:14, 2:17] / 127.5 - 1
-    np.testing.assert_allclose(Preprocessing((12, 15), crop_fraction=0.75)(picture)[0], expected, atol=1e-5)
+def test_a_squashed_image_is_cropped_too():
+    image = pixels(30, 50)
+    expected = tf.image.resize(image, (16, 20)).numpy()[2:14, 2:17] / 127.5 - 1
+    np.testing.assert_allclose(Preprocessing((12, 15), crop_fraction=0.75)(image)[0], expected, atol=1e-5)
 
 
 def test_any_size_yields_the_size_of_the_model():
@@ -102,8 +100,8 @@ def test_a_list_may_mix_sizes():
     prepare = Preprocessing(8)
     ready = prepare(batch)
     assert ready.shape == (3, 8, 8, 3)
-    for one, picture in zip(ready, batch):
-        np.testing.assert_array_equal(one, prepare(picture)[0])
+    for one, image in zip(ready, batch):
+        np.testing.assert_array_equal(one, prepare(image)[0])
 
 
 @pytest.mark.parametrize(
@@ -116,19 +114,19 @@ def test_a_list_may_mix_sizes():
         ([], r"Received: a list of the shape \(\)"),
         ([[1, 2], [3, 4]], r"Received: a list of the shape \(\)"),
         (np.full((8, 8, 3), 0.5, "float32"), "floats between 0.5 and 0.5, which look prepared already"),
-        ([np.linspace(-1, 1, 48).reshape(4, 4, 3)], "floats between -1 and 1.*multiply pictures in .0, 1. by 255"),
+        ([np.linspace(-1, 1, 48).reshape(4, 4, 3)], "floats between -1 and 1.*multiply images in .0, 1. by 255"),
         (tf.fill((8, 8, 3), 0.5), "floats between 0.5 and 0.5, which look prepared already"),
         (tf.fill((8, 8, 3), tf.constant(0.5, tf.bfloat16)), "floats between 0.5 and 0.5, which look prepared already"),
     ],
 )
-def test_other_than_pictures_is_refused(images, message):
+def test_other_than_images_is_refused(images, message):
     with pytest.raises(ValueError, match=message):
         Preprocessing(8)(images)
 
 
 def test_values_out_of_range_are_refused():
     cases = [
-        ({"image_size": 0}, "`image_size` must be a positive whole number"),
+        ({"image_size": 0}, "`image_size` must be a positive integer"),
         ({"resize": "crop"}, "`resize` must be one of squash, shortest. Received: 'crop'"),
         ({"interpolation": "area"}, "`interpolation` must be one of nearest, bilinear"),
         ({"crop_fraction": 0.0}, "`crop_fraction` must be above 0 and at most 1. Received: 0.0"),
@@ -151,9 +149,9 @@ def test_it_travels_with_the_model(toy, tmp_path):
     loaded = keras.saving.load_model(tmp_path / "x.keras")
     assert loaded.preprocessing == model.preprocessing == Preprocessing(**model.preprocessing.get_config())
     assert loaded.resized(8).preprocessing == prepare.at(8) and loaded.with_head(3).preprocessing == prepare.at(16)
-    picture = pixels(40, 30)
-    np.testing.assert_allclose(loaded.preprocess(picture), prepare.at(16)(picture))
-    assert toy().preprocessing == Preprocessing(16) and loaded(loaded.preprocess([picture])).shape == (1, 5)
+    image = pixels(40, 30)
+    np.testing.assert_allclose(loaded.preprocess(image), prepare.at(16)(image))
+    assert toy().preprocessing == Preprocessing(16) and loaded(loaded.preprocess([image])).shape == (1, 5)
 
 
 def test_what_descriptions_of_transformers_mean():
@@ -167,21 +165,21 @@ def test_what_descriptions_of_transformers_mean():
         ({"size": {"shortest_edge": 8}, "crop_size": {"height": 9, "width": 6}}, {"resize": "shortest"}),
     ]
     for config, fields in cases:
-        assert pictures.from_hugging_face(config) == fields
+        assert images.from_hugging_face(config) == fields
     with pytest.warns(
         UserWarning, match=r"resample=4. Known: 0 \(nearest\), .*3 \(bicubic\). .* unless .*preprocessing="
     ):
-        assert pictures.from_hugging_face({"resample": 4, "size": {"shortest_edge": 8}}) == {"resize": "shortest"}
+        assert images.from_hugging_face({"resample": 4, "size": {"shortest_edge": 8}}) == {"resize": "shortest"}
     # Without rescaling, mean and deviation are of pixels in [0, 255].
     config = {"do_rescale": False, "image_mean": [102.0] * 3, "image_std": [51.0] * 3}
     np.testing.assert_allclose(
-        Preprocessing(2, **pictures.from_hugging_face(config))(pixels(2, 2) * 0 + 153), 1, atol=1e-6
+        Preprocessing(2, **images.from_hugging_face(config))(pixels(2, 2) * 0 + 153), 1, atol=1e-6
     )
 
 
-def test_a_black_picture_is_one():
-    black, grey = np.zeros((4, 4, 3), "float32"), np.full((4, 4, 3), 102.0, "float32")
-    ready = np.asarray(Preprocessing(4)([black, grey]))
+def test_a_black_image_is_one():
+    black, gray = np.zeros((4, 4, 3), "float32"), np.full((4, 4, 3), 102.0, "float32")
+    ready = np.asarray(Preprocessing(4)([black, gray]))
     np.testing.assert_allclose(ready, np.stack([np.full((4, 4, 3), x) for x in (-1, -0.2)]), atol=1e-6)
     assert np.all(np.asarray(Preprocessing(4)(black)) == -1)
     with pytest.raises(ValueError, match="floats between 0 and 0.5"):
@@ -189,23 +187,23 @@ def test_a_black_picture_is_one():
 
 
 def test_sizes_that_are_not_known_within_tf_data(trained_toy):
-    pictures = [pixels(*size) for size in ((5, 100), (6, 7), (13, 11))]
+    images = [pixels(*size) for size in ((5, 100), (6, 7), (13, 11))]
     spec = tf.TensorSpec((None, None, 3), "uint8")
-    dataset = tf.data.Dataset.from_generator(lambda: iter(pictures), output_signature=spec)
+    dataset = tf.data.Dataset.from_generator(lambda: iter(images), output_signature=spec)
     squash, shortest = (Preprocessing((6, 7), resize=resize, crop_fraction=0.5) for resize in ("squash", "shortest"))
-    with pytest.raises(ValueError, match=r"needs pictures whose size is known.*\(None, None\)\.") as refused:
+    with pytest.raises(ValueError, match=r"needs images whose size is known.*\(None, None\)\.") as refused:
         dataset.map(shortest)
     for prepare, mapped in (
         (squash, dataset.map(squash)),
         (shortest, dataset.map(lambda x: tf.py_function(shortest, [x], "float32"))),
     ):
-        for ready, picture in zip(mapped, pictures, strict=True):
-            np.testing.assert_allclose(ready, prepare(picture), atol=1e-6)
+        for ready, image in zip(mapped, images, strict=True):
+            np.testing.assert_allclose(ready, prepare(image), atol=1e-6)
     # What the message says leads to batches that a model takes.
     advice = re.search(r"tf.ensure_shape\(.*\)", str(refused.value))[0]
     names = {"tf": tf, "preprocess": shortest}
-    batches = dataset.map(lambda picture: eval(advice, {**names, "picture": picture})).batch(2)
+    batches = dataset.map(lambda image: eval(advice, {**names, "image": image})).batch(2)
     model = trained_toy(image_size=(6, 7), patch_size=1)
     assert batches.element_spec.shape == (None, 6, 7, 3)
     logits = np.concatenate(list(batches.map(model)))
-    np.testing.assert_allclose(logits, model(shortest(pictures)), atol=1e-5)
+    np.testing.assert_allclose(logits, model(shortest(images)), atol=1e-5)

@@ -67,7 +67,7 @@ def count():
     def count_parameters(build):
         with keras.StatelessScope(initialize_variables=False):
             total = build().count_params()
-        keras.utils.clear_session(free_memory=False)  # forget the variables, or the next scope would initialise them
+        keras.utils.clear_session(free_memory=False)  # forget the variables, or the next scope would initialize them
         return total
 
     return count_parameters
@@ -129,7 +129,7 @@ def test_parameter_counts_with_two_heads_and_with_sines_and_cosines(count):
 
 
 def bit_count(stages, factor, classes=1000):
-    """Of the paper's form: a root, units that normalise before each convolution, one more normalisation, the head."""
+    """Of the paper's form: a root, units that normalize before each convolution, one more normalization, the head."""
     total = 7 * 7 * 3 * 64 * factor
     before = 64 * factor
     for stage, units in enumerate(stages):

@@ -1,4 +1,4 @@
-"""`keras-vit demo`: the whole job in small, from unlabelled pictures to checked TFLite files and a report."""
+"""`keras-vit demo`: the whole job in small, from unlabeled images to checked TFLite files and a report."""
 
 import json
 import time
@@ -16,7 +16,7 @@ STARTS = {"scratch": "from scratch", "pretrained": "pre-trained"}
 class Demo:
     """Pre-train, fine-tune, export, check and report, on scikit-learn's digits: a few minutes on a laptop.
 
-    A small ViT learns from unlabelled pictures with masked patches and is fine-tuned at a higher resolution with 10
+    A small ViT learns from unlabeled images with masked patches and is fine-tuned at a higher resolution with 10
     labels a class and with all of them; the same from scratch for comparison. The best is exported and checked.
 
     Args:
@@ -74,8 +74,8 @@ def run_demo(folder: Path, seed: int, fast: bool) -> dict:
         "test_images": len(labels),
     }
     recipes = {"pretraining": pretraining, "finetuning": finetuning}
-    pictures = {"images": images, "labels": labels, "class_names": names}
-    return {"metrics": metrics, "recipes": recipes, **trained, **pictures}
+    images = {"images": images, "labels": labels, "class_names": names}
+    return {"metrics": metrics, "recipes": recipes, **trained, **images}
 
 
 def _seeded(recipe, seed, fast):
@@ -89,10 +89,10 @@ def _seeded(recipe, seed, fast):
 
 def _train(pretraining, finetuning, few_labels) -> dict:
     """Pre-trains once and fine-tunes four times; the model is the pre-trained one that saw all labels."""
-    from keras_vit.recipes.training.model import build_model
     from keras_vit.recipes.fit import evaluate, pretrain, train
+    from keras_vit.recipes.training.model import build_model
 
-    _say("Masked-patch pre-training on unlabelled pictures")
+    _say("Masked-patch pre-training on unlabeled images")
     masked_model, history = pretrain(pretraining)
     scratch = build_model(pretraining.architecture, finetuning.data, finetuning.run)
     histories, accuracy = {"pretraining": history}, {}
@@ -110,7 +110,7 @@ def _train(pretraining, finetuning, few_labels) -> dict:
 def _card(results):
     from keras_vit.recipes.training.card import run_card
 
-    origin = "Pre-trained here by predicting corrupted patches of the same pictures, then fine-tuned."
+    origin = "Pre-trained here by predicting corrupted patches of the same images, then fine-tuned."
     accuracy = results["metrics"]["test_accuracy"]["pretrained_all"]
     return run_card(results["model"], results["recipes"]["finetuning"], {"accuracy": accuracy}, origin)
 
@@ -130,7 +130,7 @@ def _export(folder, model, calibration, pixels, labels, names):
     write_saved_model(model, files["SavedModel"], labels=names)
     formats = ("float32", "float16", "dynamic-int8", "mixed-int8", "int8")
     written = write_tflite(model, folder, formats, calibration, labels=names)
-    _say("Check of the exported models on the test pictures")
+    _say("Check of the exported models on the test images")
     return check_parity(model, files | {f"TFLite {name}": file for name, file in written.items()}, pixels, labels)
 
 

@@ -1,4 +1,4 @@
-"""The demo's report: one HTML file with its pictures inside, which opens offline."""
+"""The demo's report: one HTML file with its images inside, which opens offline."""
 
 import html
 import json
@@ -9,15 +9,15 @@ from string import Template
 
 import numpy as np
 
+from keras_vit.cli.demo.command import STARTS
+from keras_vit.cli.html.inline_image import figure_tag
+from keras_vit.cli.html.versions import versions
 from keras_vit.images import denormalize
 from keras_vit.inspect import attention_rollout, figures, position_similarity
 from keras_vit.recipes.data import evaluation_batches, open_dataset
 from keras_vit.recipes.masked_patch.reconstruction import reconstruct
-from keras_vit.cli.demo.command import STARTS
-from keras_vit.cli.html.inline_image import figure_tag
-from keras_vit.cli.html.versions import versions
 
-PICTURES = 10
+IMAGES = 10
 
 
 def write_report(path: Path, results: dict):
@@ -39,7 +39,7 @@ def write_report(path: Path, results: dict):
         "summary": html.escape(_summary(results)),
         "warning": _warning(metrics["fast"]),
         "cards": _cards(accuracy, few, metrics),
-        "reconstruction": figure_tag(_reconstruction_figure(results), "Original, masked and predicted pictures"),
+        "reconstruction": figure_tag(_reconstruction_figure(results), "Original, masked and predicted images"),
         "comparison": figure_tag(
             figures.bars(groups, list(STARTS.values()), "test accuracy, %"), "Test accuracies as bars"
         ),
@@ -49,7 +49,7 @@ def write_report(path: Path, results: dict):
             "Loss over pre-training",
         ),
         "confusion": figure_tag(figures.confusion_matrix(confusion, results["class_names"]), "Confusion matrix"),
-        "rollout": figure_tag(_rollout_figure(results, predicted), "Attention rollout over test pictures"),
+        "rollout": figure_tag(_rollout_figure(results, predicted), "Attention rollout over test images"),
         "positions": figure_tag(
             figures.similarity_maps(position_similarity(model)), "Similarity of position embeddings"
         ),
@@ -61,7 +61,7 @@ def write_report(path: Path, results: dict):
         "grid_after": "{} x {}".format(*model.grid),
         "threads": "2",
     }
-    template = resources.files("keras_vit.cli").joinpath("report.html").read_text()
+    template = resources.files("keras_vit.cli.demo").joinpath("report.html").read_text()
     path.write_text(Template(template).substitute(parts))
 
 
@@ -107,32 +107,32 @@ def _finetuning_figure(histories, few, results):
     total = results["recipes"]["finetuning"].total_steps
     series = {}
     for labels, style in ((str(few), "--"), ("all", "-")):
-        for start, colour in zip(STARTS, (figures.MUTED, figures.ACCENT)):
+        for start, color in zip(STARTS, (figures.MUTED, figures.ACCENT)):
             values = histories[f"{start}_{labels}"]["val_accuracy"]
-            series[f"{STARTS[start]}, {labels} labels"] = (_updates(total, values), values, (style, colour))
+            series[f"{STARTS[start]}, {labels} labels"] = (_updates(total, values), values, (style, color))
     return figures.curves(series, "validation accuracy, %", percent=True)
 
 
 def _reconstruction_figure(results):
     recipe = results["recipes"]["pretraining"]
     batches = evaluation_batches(recipe.data, open_dataset(recipe.data), recipe.data.test_split)
-    pixels = denormalize(next(iter(batches))[0][:PICTURES])
+    pixels = denormalize(next(iter(batches))[0][:IMAGES])
     drawn = reconstruct(results["masked_model"], pixels, recipe, seed=results["metrics"]["seed"])
     seen = np.where(drawn.masked[..., None], figures.HIDDEN, drawn.seen)
     rows = [np.asarray(pixels), seen, drawn.predicted, drawn.true]
-    titles = ["picture", "what the model\nis given", "mean colours,\npredicted", "mean colours,\ntrue"]
+    titles = ["image", "what the model\nis given", "mean colors,\npredicted", "mean colors,\ntrue"]
     return figures.image_grid([list(row) for row in rows], titles)
 
 
 def _rollout_figure(results, predicted):
-    # One picture of each class, in order, as far as there is room.
-    chosen = [int(np.flatnonzero(results["labels"] == i)[0]) for i in np.unique(results["labels"])[:PICTURES]]
+    # One image of each class, in order, as far as there is room.
+    chosen = [int(np.flatnonzero(results["labels"] == i)[0]) for i in np.unique(results["labels"])[:IMAGES]]
     images = results["images"][chosen]
     pixels = np.asarray(denormalize(images))
     heat = attention_rollout(results["model"], images)
-    overlays = [figures.overlay(picture, share) for picture, share in zip(pixels, heat)]
+    overlays = [figures.overlay(image, share) for image, share in zip(pixels, heat)]
     names = [f"says {results['class_names'][predicted[i]]}" for i in chosen]
-    return figures.image_grid([list(pixels), overlays], ["picture", "attention"], names)
+    return figures.image_grid([list(pixels), overlays], ["image", "attention"], names)
 
 
 def _exports_table(rows):

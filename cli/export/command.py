@@ -36,9 +36,9 @@ class Export:
         formats: Of TFLite, or "saved-model", "onnx", "web": a page with a .tflite file of its own, in the first of
             "dynamic-int8" and "float16" that is asked for, else "dynamic-int8".
         dataset: For calibration and check: "digits", a name of TensorFlow Datasets, or "folder:/path" with
-            /path/<split>/<class>/<picture>. Formats "mixed-int8", "int8", "int16x8" need it.
+            /path/<split>/<class>/<image>. Formats "mixed-int8", "int8", "int16x8" need it.
         data_dir: Where prepared data sets are kept; by default TensorFlow Datasets' own place.
-        calibration_split: Where the pictures that ranges are chosen by come from.
+        calibration_split: Where the images that ranges are chosen by come from.
         calibration_images: Their number, drawn with the seed from the first 5,000, for formats that need them.
         split: Of the check.
         check_images: At most so many of it, the first ones.
@@ -51,7 +51,7 @@ class Export:
         debug_layers: Instead of writing files, list for each of the integer formats what each part of the model costs
             when it alone is quantized, the worst first.
         describe: Print what a .tflite file says of itself, and write nothing.
-        seed: Of the choice of calibration pictures.
+        seed: Of the choice of calibration images.
     """
 
     weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
@@ -98,7 +98,7 @@ class Export:
         return bool(failures)
 
     def _check_request(self):
-        """Raises ValueError for what can be seen before a model is loaded and pictures are read."""
+        """Raises ValueError for what can be seen before a model is loaded and images are read."""
         from keras_vit.export.tflite.calibration import MIN_IMAGES
         from keras_vit.export.tflite.quantize import STATIC
 
@@ -109,8 +109,8 @@ class Export:
             raise ValueError(f"--debug-layers needs --dataset, and --formats of {', '.join(STATIC)}.")
         if ranged and not self.dataset:
             raise ValueError(
-                f"{', '.join(ranged)}: ranges of integers are chosen by pictures. Give --dataset, such as folder:/path "
-                "with /path/train/<class>/<picture> and /path/test/<class>/<picture>; dynamic-int8 needs none."
+                f"{', '.join(ranged)}: ranges of integers are chosen by images. Give --dataset, such as folder:/path "
+                "with /path/train/<class>/<image> and /path/test/<class>/<image>; dynamic-int8 needs none."
             )
         if self.dataset and (self.check_images < 1 or (ranged and self.calibration_images < MIN_IMAGES)):
             raise ValueError(
@@ -167,7 +167,7 @@ class Export:
             print("\nNot compared with Keras: that needs --dataset, a model with a head, and the signature classify.")
             return failures
         rows = check_parity(model, classifiers, data.pixels, data.answers)
-        print(f"\n{len(data.pixels):,} pictures of {self.dataset} ({self.split})\n\n{parity_table(rows)}")
+        print(f"\n{len(data.pixels):,} images of {self.dataset} ({self.split})\n\n{parity_table(rows)}")
         lost = [row for row in rows if 100 * row.lost > self.max_loss]
         return failures + [f"{row.name} loses {100 * row.lost:.2f} points, more than {self.max_loss}" for row in lost]
 

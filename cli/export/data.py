@@ -1,10 +1,10 @@
-"""The pictures and names that `keras-vit export` works with. n pictures, H W pixels of the model."""
+"""The images and names that `keras-vit export` works with. n images, H W pixels of the model."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-# Calibration pictures are drawn from so many: those of large data sets would all have to be read else.
+# Calibration images are drawn from so many: those of large data sets would all have to be read else.
 DRAWN_FROM = 5_000
 
 
@@ -44,33 +44,33 @@ class ExportData:
                 f"{options.dataset!r} has {len(names)} classes, but the model has {model.num_classes}. Fine-tune it on "
                 "this data first."
             )
-        pixels, answers = _pictures(dataset, options.split, options.check_images, model.preprocessing)
+        pixels, answers = _images(dataset, options.split, options.check_images, model.preprocessing)
         calibration, split = None, options.calibration_split
         if any(name in STATIC for name in options.formats):
             total = min(DRAWN_FROM, count_examples(dataset, split))
             numbers = np.random.default_rng(options.seed).permutation(total)[: options.calibration_images]
-            calibration, _ = _pictures(dataset, split, len(numbers), model.preprocessing, numbers)
+            calibration, _ = _images(dataset, split, len(numbers), model.preprocessing, numbers)
         return cls(calibration, pixels, answers, labels or (names if model.num_classes else None))
 
 
-def _pictures(dataset, split, count, preprocessing, numbers=None):
-    """The first pictures of a split, or of those with these numbers, and their labels."""
-    from keras_vit.recipes.data import decoded_pictures
+def _images(dataset, split, count, preprocessing, numbers=None):
+    """The first images of a split, or of those with these numbers, and their labels."""
+    from keras_vit.recipes.data import decoded_images
 
-    pictures, answers = [], []
-    for some, labels in decoded_pictures(dataset, split, max(1, min(64, count)), numbers=numbers):
-        pictures += [*_prepared(some, preprocessing)]
+    images, answers = [], []
+    for some, labels in decoded_images(dataset, split, max(1, min(64, count)), numbers=numbers):
+        images += [*_prepared(some, preprocessing)]
         answers += [*labels]
-        if len(pictures) >= count:
+        if len(images) >= count:
             break
-    return np.stack(pictures[:count]), np.array(answers[:count])
+    return np.stack(images[:count]), np.array(answers[:count])
 
 
-def _prepared(pictures, preprocessing):
+def _prepared(images, preprocessing):
     """Resized and cropped as the model wants it, but still pixels in [0, 255]: (n, H, W, 3) float32."""
-    images = np.asarray(preprocessing(list(pictures)))
+    images = np.asarray(preprocessing(list(images)))
     mean, std = (255 * np.array(values, "float32") for values in (preprocessing.mean, preprocessing.std))
-    # Bicubic resizing overshoots; phones' pictures do not.
+    # Bicubic resizing overshoots; phones' images do not.
     return np.clip(images * std + mean, 0, 255)
 
 

@@ -1,11 +1,11 @@
-"""Rows of small pictures with a caption each, for a page."""
+"""Rows of small images with a caption each, for a page."""
 
 import html
 
 from keras_vit.cli.html.inline_image import pixels_address
 
 
-def picture_rows(rows) -> str:
+def image_rows(rows) -> str:
     """HTML of lists of (pixels (H, W, 3) uint8, caption), not empty: they wrap where the screen is narrow."""
     drawn = "\n".join(f'<div class="row">{"".join(_figure(*cell) for cell in row)}</div>' for row in rows)
     cells = max(map(len, rows))

@@ -1,4 +1,4 @@
-"""Pictures inside of an HTML page, so that it is one file."""
+"""Images inside of an HTML page, so that it is one file."""
 
 import base64
 import html

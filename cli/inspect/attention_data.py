@@ -1,4 +1,4 @@
-"""Attention of a few pictures, small enough for a page. K heads, N tokens, L layers that are kept, h w patch grid."""
+"""Attention of a few images, small enough for a page. K heads, N tokens, L layers that are kept, h w patch grid."""
 
 import base64
 import math
@@ -6,30 +6,30 @@ import math
 import numpy as np
 from keras import ops
 
-from keras_vit.inspect import position_similarity, to_eight_bits
 from keras_vit.cli.html.inline_image import pixels_address
-from keras_vit.cli.image_files import Pictures, spread
+from keras_vit.cli.image_files import Images, spread
+from keras_vit.inspect import position_similarity, to_eight_bits
 
 
 class AttentionData:
-    """What the page's script reads: attention of pictures by layer and head, and similarity of positions.
+    """What the page's script reads: attention of images by layer and head, and similarity of positions.
 
-    As many pictures are kept as fit; if one does not, the layers are thinned out, evenly and with the last.
+    As many images are kept as fit; if one does not, the layers are thinned out, evenly and with the last.
 
     Args:
         model: A `VisionTransformer`.
-        pictures: Those that could be shown.
+        images: Those that could be shown.
         max_megabytes: What the attention may take in the page.
     """
 
-    def __init__(self, model, pictures: Pictures, max_megabytes: float):
+    def __init__(self, model, images: Images, max_megabytes: float):
         depth, heads = model.arguments["depth"], model.arguments["num_heads"]
         self.model = model
         layer_bytes = heads * (model.prefix_tokens + math.prod(model.grid)) ** 2
         fitting = int(max_megabytes * 1e6 * 3 / 4) // layer_bytes  # base64 writes 3 bytes as 4 letters
         self.layers = spread(depth, max(1, fitting))
-        self.pictures = pictures.chosen(spread(len(pictures.names), max(1, fitting // depth)))
-        self.left_out = len(pictures.names) - len(self.pictures.names)
+        self.images = images.chosen(spread(len(images.names), max(1, fitting // depth)))
+        self.left_out = len(images.names) - len(self.images.names)
 
     def settings(self) -> dict:
         """As plain values, for JSON."""
@@ -40,16 +40,16 @@ class AttentionData:
             "heads": model.arguments["num_heads"],
             "layers": [layer + 1 for layer in self.layers],
             "depth": model.arguments["depth"],
-            "pictures": [self._of_picture(i) for i in range(len(self.pictures.names))],
+            "images": [self._of_image(i) for i in range(len(self.images.names))],
             "positions": None if model.positions is None else self._positions(),
         }
 
-    def _of_picture(self, i):
-        attention = self.model.attention_maps(self.pictures.images[i : i + 1])[0]  # (depth, K, N, N)
+    def _of_image(self, i):
+        attention = self.model.attention_maps(self.images.images[i : i + 1])[0]  # (depth, K, N, N)
         attention = ops.convert_to_numpy(ops.cast(attention, "float32"))[self.layers]  # (L, K, N, N)
         levels, steps = to_eight_bits(attention)
-        address = pixels_address(self.pictures.pixels[i])
-        return {"name": self.pictures.names[i], "image": address, "levels": _letters(levels), "steps": _letters(steps)}
+        address = pixels_address(self.images.pixels[i])
+        return {"name": self.images.names[i], "image": address, "levels": _letters(levels), "steps": _letters(steps)}
 
     def _positions(self):
         """Similarities, shifted so that the lowest is 0, in 8 bits and steps of one size."""

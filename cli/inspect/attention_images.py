@@ -1,16 +1,16 @@
-"""Pictures under what a model read its answer from, for a page. H W pixels."""
+"""Images under what a model read its answer from, for a page. H W pixels."""
 
 import keras
 from keras import ops
 
 from keras_vit import decode_predictions
+from keras_vit.cli.html.image_rows import image_rows
 from keras_vit.inspect import attention_rollout, figures, gradient_rollout
 from keras_vit.inspect.rollout import reads_patches
-from keras_vit.cli.html.image_rows import picture_rows
 
 
 def attention_rows(vit, shown, labels=None) -> tuple[str, str, str]:
-    """Title, text and HTML: pictures, attention rollout and, where it is defined, the one weighted by gradients."""
+    """Title, text and HTML: images, attention rollout and, where it is defined, the one weighted by gradients."""
     why_not = _why_not(vit)
     rows = []
     for i, (name, pixels) in enumerate(zip(shown.names, shown.pixels)):
@@ -29,7 +29,7 @@ def attention_rows(vit, shown, labels=None) -> tuple[str, str, str]:
         if why_not
         else "On the right, weighted by the gradients of the likeliest class: what speaks for it (arXiv 2103.15679)."
     )
-    return "Attention rollout", text, picture_rows(rows)
+    return "Attention rollout", text, image_rows(rows)
 
 
 def _why_not(vit) -> str:

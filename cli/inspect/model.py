@@ -17,7 +17,7 @@ class Inspected(NamedTuple):
     Attributes:
         vit: The `VisionTransformer`.
         masked: The `MaskedPatchModel` around it, or None.
-        recipe: The `MaskedPatch` that says how its pictures are corrupted, or None.
+        recipe: The `MaskedPatch` that says how its images are corrupted, or None.
         labels: Names of the classes, or None.
     """
 
@@ -48,7 +48,7 @@ def open_inspected(weights: str) -> Inspected:
         raise ValueError(
             f"{weights} is a {type(model).__name__}, a ResNet: it has no tokens of patches whose attention and "
             "positions could be shown. Expected a VisionTransformer. Of a ResNet features can be compared: "
-            "keras_vit.inspect.nearest_neighbours(model.features(x), model.features(y))."
+            "keras_vit.inspect.nearest_neighbors(model.features(x), model.features(y))."
         )
     return Inspected(model)
 

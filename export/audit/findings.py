@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from keras_vit.export.audit.findings import targets as tables
+from keras_vit.export.audit import targets as tables
 from keras_vit.export.tflite.delegation import delegation
 from keras_vit.export.tflite.graph import read_graph
 

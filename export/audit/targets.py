@@ -86,7 +86,7 @@ def gpu(operation) -> str | None:
     allowed = _GPU_DTYPES | _GPU_OTHER_DTYPES.get(operation.name, set())
     tensors = (*operation.runtime_inputs, *operation.outputs)
     if operation.name == "CAST" and "uint8" in (operation.inputs[0].dtype, operation.outputs[0].dtype):
-        return "CAST of uint8; give it float32 pictures, or quantize the file and let QUANTIZE take uint8"
+        return "CAST of uint8; give it float32 images, or quantize the file and let QUANTIZE take uint8"
     return (
         _everywhere(operation, GPU)
         or _open_shape(operation)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_vit.export.benchmark.op_profile import OperationTime, last_words, profile_operations, worker_command
 from keras_vit.export.tflite.delegation import delegation
 from keras_vit.export.tflite.graph import read_graph
-from keras_vit.export.benchmark.op_profile import OperationTime, last_words, profile_operations, worker_command
 
 ROUND = 10  # calls of one file before it is the next one's turn
 
@@ -77,7 +77,7 @@ def compare(
     """Measures .tflite files side by side, in turns of ten calls (A B A B), so that a busy machine is fair to all.
 
     Every file runs in a process of its own with nothing but LiteRT: its peak memory is the file's, and a crash stays
-    there. Only the call is timed, not copying the picture in and the result out. Inputs are random pixels of the dtype
+    there. Only the call is timed, not copying the image in and the result out. Inputs are random pixels of the dtype
     that the file takes. Of a file with several signatures, the one of its first subgraph runs.
 
     The times by operation are LiteRT's own profiler's, from one more process with LiteRT 2's compiled model on the

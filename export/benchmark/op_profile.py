@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-WORKER = Path(__file__).with_name("benchmark_worker.py")
+WORKER = Path(__file__).with_name("worker.py")
 # The profiler's tables. "Summary by node type" has LiteRT's operations: name, count, ms of one on average. It takes
 # XNNPACK's kernels of different pieces for one; "Delegate Statistics" has them right: name, calls, ..., us in all.
 _NODE = re.compile(r"^ *(\S.*?) +(\d+) +([\d.]+) +[\d.]+% +[\d.]+% ", re.M)

@@ -1,4 +1,4 @@
-"""What the values of a float32 model lie between, from pictures. n pictures, H W pixels, D width.
+"""What the values of a float32 model lie between, from images. n images, H W pixels, D width.
 
 Integers cover the range from the smallest to the largest value that was seen, unless a narrower range loses less: few
 values are far out, and cutting them off leaves finer steps to all others. The range of each tensor is the one with the
@@ -11,14 +11,14 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from keras_vit.export.tflite.device_form import normalised_tokens
 
-# Fewer pictures give poor ranges; LiteRT's guide asks for 100 to 500.
+# Fewer images give poor ranges; LiteRT's guide asks for 100 to 500.
 MIN_IMAGES = 20
-KEPT = 32_768  # values of a tensor, from all pictures together
+KEPT = 32_768  # values of a tensor, from all images together
 SHARES = np.linspace(0.3, 1.0, 36)  # of the widest range, that are tried
 
 
 def channel_ranges(model, pixels):
-    """Smallest and largest value of each channel behind each layer normalisation of the blocks.
+    """Smallest and largest value of each channel behind each layer normalization of the blocks.
 
     Args:
         model: A `device_copy`.
@@ -40,7 +40,7 @@ def channel_ranges(model, pixels):
 
 
 def activation_ranges(float32: bytes, pixels, seed: int = 0, clip: bool = True) -> dict[str, dict]:
-    """{tensor: {"min", "max"}} of a float32 model, as ai-edge-quantizer takes it. That of the pictures is [0, 255].
+    """{tensor: {"min", "max"}} of a float32 model, as ai-edge-quantizer takes it. That of the images is [0, 255].
 
     Args:
         float32: The content of a .tflite file with one signature and one input.
@@ -60,8 +60,8 @@ def activation_ranges(float32: bytes, pixels, seed: int = 0, clip: bool = True) 
     random, each = np.random.default_rng(seed), max(1, KEPT // len(pixels))
     kept = {one["index"]: [] for one in tensors}
     ends = {one["index"]: (np.inf, -np.inf) for one in tensors}
-    for picture in pixels:
-        interpreter.set_tensor(entry["index"], picture[None])
+    for image in pixels:
+        interpreter.set_tensor(entry["index"], image[None])
         interpreter.invoke()
         for index in kept:
             try:

@@ -1,4 +1,4 @@
-"""TFLite files of one picture, builtin operations only: float, and in integers of several kinds."""
+"""TFLite files of one image, builtin operations only: float, and in integers of several kinds."""
 
 import json
 import tempfile
@@ -9,15 +9,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.export.exportable import check_exportable, check_pooled, checked_pixels
+from keras_vit.export.labels import class_names
+from keras_vit.export.saved_model import PREPROCESSING
 from keras_vit.export.tflite.calibration import MIN_IMAGES, activation_ranges, channel_ranges
 from keras_vit.export.tflite.description import Description
 from keras_vit.export.tflite.device_form import CLASSIFY, INPUT, device_function, signatures_of
-from keras_vit.export.exportable import check_exportable, check_pooled, checked_pixels
 from keras_vit.export.tflite.equalize import even_out, folded_copy
-from keras_vit.export.labels import class_names
 from keras_vit.export.tflite.metadata import with_metadata
 from keras_vit.export.tflite.quantize import CLIPPED, DYNAMIC, STATIC, quantize
-from keras_vit.export.saved_model import PREPROCESSING
 from keras_vit.export.write_file import write_file
 
 FORMATS = ("float32", "float16", *DYNAMIC, *STATIC)
@@ -38,21 +38,21 @@ def write_tflite(
 ) -> dict[str, Path]:
     """Converts a model; writes `model-<format>.tflite` for each format, and preprocessing.json.
 
-    Every file takes one picture of the model's size, `images` (1, H, W, 3), pixels in [0, 255] as float32, of "int8" as
+    Every file takes one image of the model's size, `images` (1, H, W, 3), pixels in [0, 255] as float32, of "int8" as
     uint8; what the model's weights want of pixels is done inside. "classify" gives `probabilities` (1, num_classes),
     "embed" `embedding` (1, D), "attention" the rollout map `attention` (1, h, w) in [0, 1]. Labels, preprocessing and
     description are in the file (`with_metadata`), where MediaPipe and Android look for them.
 
     Formats: "float32"; "float16" weights; "dynamic-int8" and "int4-weights": integer weights, activations become
     integers within each product; "mixed-int8": products in integers of ranges known before, the rest in float; "int8":
-    all in integers; "int16x8": activations of 16 bits, layer normalisation in float. The last three have ranges evened
+    all in integers; "int16x8": activations of 16 bits, layer normalization in float. The last three have ranges evened
     out first (`fold.even_out`), and if of 8 bits chosen for the least error (`calibration.activation_ranges`).
 
     Args:
         model: A `VisionTransformer` or `BiT` with a pooling.
         folder: Where to; made if needed.
         formats: Of `FORMATS`.
-        calibration: For the last three, (n, H, W, 3) pictures of the model's size, pixels in [0, 255]; about 100 to 500
+        calibration: For the last three, (n, H, W, 3) images of the model's size, pixels in [0, 255]; about 100 to 500
             of the training set.
         signatures: What a file has, the default one first, after which files are called unless it is "classify".
             MediaPipe takes files with one only. Several share their weights.
@@ -67,11 +67,11 @@ def write_tflite(
 
     Raises:
         ValueError: A model of no keras_vit, without a size or a pooling, or with LoRA; an unknown format or signature,
-            or one that it lacks; pictures are too few, of another size or range; labels are not as many as classes.
+            or one that it lacks; images are too few, of another size or range; labels are not as many as classes.
     """
     check_request(model, formats, signatures)
     for name in [name for name in formats if name in STATIC]:
-        calibration = checked_pictures(calibration, model, name, signatures)
+        calibration = checked_images(calibration, model, name, signatures)
     names = None if labels is None else class_names(labels, model.num_classes)
     description = _description(model, names if signatures[0] == CLASSIFY else None, license)
     copy = folded_copy(model)
@@ -111,24 +111,24 @@ def _contents(copy, formats, signatures, calibration, naive, seed, say):
 
 
 def calibrated(
-    copy, formats: Sequence[str], pictures, signatures: Sequence[str] = (CLASSIFY,), naive: bool = False, seed: int = 0
+    copy, formats: Sequence[str], images, signatures: Sequence[str] = (CLASSIFY,), naive: bool = False, seed: int = 0
 ) -> tuple[bytes, dict[str, dict]]:
     """What integer formats are made of.
 
     Args:
         copy: A `folded_copy`, which is evened out in place unless `naive`.
         formats: Of `STATIC`.
-        pictures: See `checked_pictures`.
+        images: See `checked_images`.
         signatures, naive, seed: See `write_tflite`.
 
     Returns:
         The float32 file, and for each format its ranges, see `activation_ranges`.
     """
     if not naive:
-        even_out(copy, *channel_ranges(copy, pictures))
+        even_out(copy, *channel_ranges(copy, images))
     float32 = convert(copy, signatures)
     clips = {name: name in CLIPPED and not naive for name in formats}
-    ranges = {clip: activation_ranges(float32, pictures, seed, clip) for clip in sorted(set(clips.values()))}
+    ranges = {clip: activation_ranges(float32, images, seed, clip) for clip in sorted(set(clips.values()))}
     return float32, {name: ranges[clip] for name, clip in clips.items()}
 
 
@@ -165,13 +165,13 @@ def check_request(model, formats: Sequence[str], signatures: Sequence[str] = (CL
         )
 
 
-def checked_pictures(pictures, model, name: str, signatures: Sequence[str] = (CLASSIFY,)) -> np.ndarray:
-    """Pictures to calibrate a format of `STATIC` with, (n, H, W, 3) float32.
+def checked_images(images, model, name: str, signatures: Sequence[str] = (CLASSIFY,)) -> np.ndarray:
+    """Images to calibrate a format of `STATIC` with, (n, H, W, 3) float32.
 
     Raises:
         ValueError: They are too few, of another size, or not pixels in [0, 255]; more than one signature.
     """
     if len(signatures) > 1:
         raise ValueError(f"Format {name!r} takes one signature a file. Received: {list(signatures)}: write two files.")
-    what = f"Format {name!r} needs `calibration`, best 100 to 500 pictures of the training set:"
-    return checked_pixels(pictures, model, what, MIN_IMAGES)
+    what = f"Format {name!r} needs `calibration`, best 100 to 500 images of the training set:"
+    return checked_pixels(images, model, what, MIN_IMAGES)

@@ -79,7 +79,7 @@ class DescribedFile:
         if self.subgraphs > 1:
             return f"it wants one subgraph, this file has {self.subgraphs}; export that signature alone"
         if [len(tensor.shape) for tensor in inputs] != [4] or inputs[0].dtype not in ("float32", "uint8"):
-            return f"it wants one picture, float32 or uint8, this file {', '.join(map(str, inputs)) or 'nothing'}"
+            return f"it wants one image, float32 or uint8, this file {', '.join(map(str, inputs)) or 'nothing'}"
         if inputs[0].dtype == "float32" and max(len(set(self.description.mean)), len(set(self.description.std))) > 1:
             return "it scales all channels alike; put the scaling into the model"
         return None

@@ -1,6 +1,6 @@
 """A model's forward pass as converters and accelerators of phones like it. N tokens, D width, K heads, h w patch grid.
 
-One picture, static shapes, at most four dimensions, and operations that XNNPACK, GPU delegates and quantizers know. The
+One image, static shapes, at most four dimensions, and operations that XNNPACK, GPU delegates and quantizers know. The
 numbers are the model's own up to rounding.
 """
 
@@ -21,7 +21,7 @@ def device_copy(model):
     """The same model in float32, to be changed for export: 1 / sqrt(d) is in the weights that make the queries.
 
     Args:
-        model: Of one size, with one vector a picture, see `exportable`.
+        model: Of one size, with one vector an image, see `exportable`.
 
     Raises:
         ValueError: As `float32_copy`.
@@ -76,12 +76,12 @@ def device_function(model, signature: str):
     steps = {CLASSIFY: _classify, EMBED: _embed, ATTENTION: _attention_map}
 
     def run(images):
-        return {OUTPUTS[signature]: steps[signature](model, normalised(images, model.preprocessing))}
+        return {OUTPUTS[signature]: steps[signature](model, normalized(images, model.preprocessing))}
 
     return run
 
 
-def normalised(pixels, preprocessing):
+def normalized(pixels, preprocessing):
     """As `keras_vit.Preprocessing`: (pixel / 255 - mean) / std, a channel at a time or all alike."""
     mean, std = (tf.constant(values, "float32") for values in (preprocessing.mean, preprocessing.std))
     if len(set(preprocessing.mean)) == len(set(preprocessing.std)) == 1:
@@ -127,15 +127,15 @@ def _attention_map(model, images):
 
 
 def normalised_tokens(model, pixels):
-    """What the plain blocks' layer normalisations give, two a block in their order, (1, N, D) each."""
+    """What the plain blocks' layer normalizations give, two a block in their order, (1, N, D) each."""
     normed = []
     if plain_blocks(model):
-        _encoded(model, normalised(pixels, model.preprocessing), normed)
+        _encoded(model, normalized(pixels, model.preprocessing), normed)
     return normed
 
 
 def _encoded(model, images, normed=None):
-    """The last block's tokens, not normalised, (1, N, D), and the attention weights of all blocks, (1, K, N, N)."""
+    """The last block's tokens, not normalized, (1, N, D), and the attention weights of all blocks, (1, K, N, N)."""
     normed = [] if normed is None else normed
     weights = []
 
@@ -143,7 +143,7 @@ def _encoded(model, images, normed=None):
         with tf.name_scope(block.name):  # what converters call the operations by
             return _block(block, tokens, weights, normed) if isinstance(block, EncoderBlock) else block(tokens)
 
-    return model.through_blocks(model.assemble(model.embed(images)), run), weights
+    return model.apply_blocks(model.add_tokens(model.embed(images)), run), weights
 
 
 def _block(block, tokens, weights, normed):
@@ -164,10 +164,10 @@ def _normed(norm, tokens):
     """
     with tf.init_scope():  # the scales' numbers, also while a graph is traced
         unscaled = np.all(norm.gamma.numpy() == 1)
-    with tf.name_scope(norm.name):  # `quantize` knows normalisations by it
-        centred = tokens - tf.reduce_mean(tokens, axis=-1, keepdims=True)
-        variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
-        scaled = centred if unscaled else centred * norm.gamma
+    with tf.name_scope(norm.name):  # `quantize` knows normalizations by it
+        centered = tokens - tf.reduce_mean(tokens, axis=-1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
+        scaled = centered if unscaled else centered * norm.gamma
         return scaled * tf.math.rsqrt(variance + norm.epsilon) + norm.beta
 
 

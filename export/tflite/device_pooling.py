@@ -1,4 +1,4 @@
-"""One vector of a picture's tokens, in operations that accelerators of phones know. N tokens, D width, K heads."""
+"""One vector of an image's tokens, in operations that accelerators of phones know. N tokens, D width, K heads."""
 
 import tensorflow as tf
 
@@ -6,10 +6,10 @@ from keras_vit.layers.pooling import AttentionPooling, TokenPooling
 
 
 def pooled_tokens(model, tokens):
-    """The last block's tokens normalised and pooled as the model does: (1, N, D) -> (1, D)."""
+    """The last block's tokens normalized and pooled as the model does: (1, N, D) -> (1, D)."""
     norm = model.encoder.norm or (lambda x: x)
     if isinstance(model.pooling, TokenPooling):
-        # Only what is read is normalised; a slice stays within delegates where picking an index does not.
+        # Only what is read is normalized; a slice stays within delegates where picking an index does not.
         read = norm(rows(tokens, 0, model.pooling.count))  # (1, count, D)
         return tf.reshape(read, (1, -1)) if model.pooling.count == 1 else tf.reduce_mean(read, axis=1)
     if isinstance(model.pooling, AttentionPooling):

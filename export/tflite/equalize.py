@@ -1,9 +1,9 @@
-"""Moves scales and shifts of layer normalisations into the layers behind them: the function stays, ranges even out.
+"""Moves scales and shifts of layer normalizations into the layers behind them: the function stays, ranges even out.
 
-Integers have one range for all channels of a tensor. After a layer normalisation some channels may be far wider than
+Integers have one range for all channels of a tensor. After a layer normalization some channels may be far wider than
 the others, and these get few of the 256 steps. "RepQ-ViT" (arXiv 2212.08254, section 4.2) divides every channel by its
 own range and multiplies the rows of the next kernel by it; in exact arithmetic nothing changes. Most of the difference
-is the normalisation's own scale, which `fold_norms` takes out. Where outliers are left, `even_out` divides these alone:
+is the normalization's own scale, which `fold_norms` takes out. Where outliers are left, `even_out` divides these alone:
 it costs a multiplication, and rows of a kernel that differ more are rounded more.
 """
 
@@ -22,7 +22,7 @@ def folded_copy(model):
 
 
 def fold_norms(model):
-    """Leaves the blocks' normalisations without scale and shift: the next kernel and bias have them. In place.
+    """Leaves the blocks' normalizations without scale and shift: the next kernel and bias have them. In place.
 
     Layer scales go into the kernels before them. Converters then drop four operations a block.
     """
@@ -39,11 +39,11 @@ def fold_norms(model):
 
 
 def even_out(model, lows, highs):
-    """Narrows the channels behind each normalisation that are far wider than the others. In place.
+    """Narrows the channels behind each normalization that are far wider than the others. In place.
 
     Args:
         model: A `folded_copy`.
-        lows, highs: (D,) arrays, what each channel's values lie between, for both normalisations of each block in their
+        lows, highs: (D,) arrays, what each channel's values lie between, for both normalizations of each block in their
             order, see `calibration.channel_ranges`.
     """
     pairs = [pair for block in plain_blocks(model) for pair in _pairs(block)]
@@ -59,7 +59,7 @@ def _pairs(block):
 
 
 def _move(norm, dense, gamma, beta):
-    """Gives the normalisation another scale and shift and the next layer what undoes the change."""
+    """Gives the normalization another scale and shift and the next layer what undoes the change."""
     old_gamma, old_beta = (weight.numpy().astype("float64") for weight in (norm.gamma, norm.beta))
     kernel, bias = (weight.numpy().astype("float64") for weight in (dense.kernel, dense.bias))
     # old = x g + b, new = x g' + b':  old = new g / g' + (b - b' g / g')

@@ -1,4 +1,4 @@
-"""Runs a .tflite file as a phone does: LiteRT's interpreter, one picture at a time. H W pixels."""
+"""Runs a .tflite file as a phone does: LiteRT's interpreter, one image at a time. H W pixels."""
 
 import time
 
@@ -9,10 +9,10 @@ from keras_vit.export.tflite.device_form import CLASSIFY, INPUT, OUTPUTS
 
 
 def run_tflite(path, pixels, signature: str = CLASSIFY, num_threads: int = 2) -> tuple[np.ndarray, np.ndarray]:
-    """Runs a file of `write_tflite` on pictures of its size, (n, H, W, 3), pixels in [0, 255].
+    """Runs a file of `write_tflite` on images of its size, (n, H, W, 3), pixels in [0, 255].
 
     Returns:
-        The signature's output for each picture, (n, ...) float32, and the time of each call in milliseconds, (n,)
+        The signature's output for each image, (n, ...) float32, and the time of each call in milliseconds, (n,)
         float64.
     """
     interpreter = Interpreter(model_path=str(path), num_threads=num_threads)
@@ -20,8 +20,8 @@ def run_tflite(path, pixels, signature: str = CLASSIFY, num_threads: int = 2) ->
     output = OUTPUTS[signature]
     into, out = runner.get_input_details()[INPUT], runner.get_output_details()[output]
     results, milliseconds = [], []
-    for picture in np.asarray(pixels):
-        tensor = (picture if into["dtype"] == np.float32 else np.round(picture)).astype(into["dtype"])[None]
+    for image in np.asarray(pixels):
+        tensor = (image if into["dtype"] == np.float32 else np.round(image)).astype(into["dtype"])[None]
         start = time.perf_counter()
         result = runner(**{INPUT: tensor})[output]
         milliseconds.append((time.perf_counter() - start) * 1e3)

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
+from keras_vit.export.labels import LABELS
+from keras_vit.export.saved_model import PREPROCESSING
 from keras_vit.export.tflite.description import DescribedFile, Description
 from keras_vit.export.tflite.device_form import CLASSIFY, OUTPUTS
-from keras_vit.export.labels import LABELS
-from keras_vit.export.tflite.metadata_schema import LABELS_FILE, RGB, decode_metadata, encode_metadata
 from keras_vit.export.tflite.flatbuffer import (
     DAMAGE,
     Signature,
@@ -25,7 +25,7 @@ from keras_vit.export.tflite.flatbuffer import (
     signatures,
     unpack_model,
 )
-from keras_vit.export.saved_model import PREPROCESSING
+from keras_vit.export.tflite.metadata_schema import LABELS_FILE, RGB, decode_metadata, encode_metadata
 
 ENTRY = b"TFLITE_METADATA"
 # All fields used are as old as that; a reader of an older version of the schema than this one refuses the file.
@@ -36,7 +36,7 @@ def with_metadata(content: bytes, description: Description, first: str = CLASSIF
     """Adds metadata to a TFLite model, in place of what it has; weights and the converter's own notes stay.
 
     Args:
-        content: A .tflite file that takes pictures only, (1, H, W, 3) float32 or uint8.
+        content: A .tflite file that takes images only, (1, H, W, 3) float32 or uint8.
         description: Its labels belong to the output of the first signature.
         first: The signature that becomes the first of several, which is the one that MediaPipe runs; without one of
             this name their order stays.
@@ -95,10 +95,10 @@ def read_description(path) -> DescribedFile:
 
 def _check_ends(signature: Signature, description: Description):
     image = signature.inputs[0] if len(signature.inputs) == 1 else None
-    picture = image is not None and image.shape[:1] + image.shape[3:] == (1, 3) and image.dtype in ("float32", "uint8")
-    if not picture or len(signature.outputs) != 1:
+    is_image = image is not None and image.shape[:1] + image.shape[3:] == (1, 3) and image.dtype in ("float32", "uint8")
+    if not is_image or len(signature.outputs) != 1:
         raise ValueError(
-            "A model of pictures has one input (1, H, W, 3), float32 or uint8, and one output. "
+            "A model of images has one input (1, H, W, 3), float32 or uint8, and one output. "
             f"Received: {', '.join(map(str, signature.inputs))} -> {', '.join(map(str, signature.outputs))}"
         )
     output = signature.outputs[0]
@@ -115,7 +115,7 @@ def _model(subgraphs: list, description: Description) -> dict:
     return {
         **{name: getattr(description, name) for name in words if getattr(description, name)},
         "subgraph_metadata": subgraphs,
-        "associated_files": [{"name": PREPROCESSING, "description": "How pictures are resized, cropped and scaled."}],
+        "associated_files": [{"name": PREPROCESSING, "description": "How images are resized, cropped and scaled."}],
         "min_parser_version": MIN_PARSER_VERSION,
     }
 
@@ -132,12 +132,12 @@ def _subgraph(name: str, signature: Signature, description: Description) -> dict
 def _image(tensor, description: Description) -> dict:
     mean, std = np.array(description.mean), np.array(description.std)
     if tensor.dtype != "float32":
-        mean, std = mean * 0, std * 0 + 1  # a phone gives the bytes of the picture: scale and zero point do the rest
+        mean, std = mean * 0, std * 0 + 1  # a phone gives the bytes of the image: scale and zero point do the rest
     height, width = tensor.shape[1:3]
     pixels = {"color_space": RGB, "default_size": {"width": width, "height": height}}
     return {
         "name": tensor.name,
-        "description": f"An RGB picture of {height} x {width} pixels.",
+        "description": f"An RGB image of {height} x {width} pixels.",
         "content": {"content_properties": ("ImageProperties", pixels)},
         "process_units": [{"options": ("NormalizationOptions", {"mean": description.mean, "std": description.std})}],
         "stats": {"max": (255 - mean) / std, "min": (0 - mean) / std},

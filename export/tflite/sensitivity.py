@@ -1,4 +1,4 @@
-"""Which parts of a model lose most when they are computed in integers. n pictures, H W pixels."""
+"""Which parts of a model lose most when they are computed in integers. n images, H W pixels."""
 
 import re
 import tempfile
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.export.tflite.device_form import plain_blocks
 from keras_vit.export.exportable import checked_pixels
+from keras_vit.export.parity import logit_cosine
+from keras_vit.export.tflite.convert import calibrated, check_request, checked_images
+from keras_vit.export.tflite.device_form import plain_blocks
 from keras_vit.export.tflite.equalize import folded_copy
 from keras_vit.export.tflite.interpreter import run_tflite
-from keras_vit.export.parity import logit_cosine
 from keras_vit.export.tflite.quantize import STATIC, quantize
-from keras_vit.export.tflite.convert import calibrated, check_request, checked_pictures
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class PartCost:
     Args:
         part: Such as "block_3/mlp".
         cosine: Of the logits with those of float32, mean.
-        agreement: Share of the pictures with the same top-1 as float32, in [0, 1].
+        agreement: Share of the images with the same top-1 as float32, in [0, 1].
     """
 
     part: str
@@ -37,21 +37,21 @@ def part_costs(model, name: str, calibration, pixels, seed: int = 0) -> list[Par
     Args:
         model: As for `write_tflite`, with a head.
         name: "mixed-int8", "int8" or "int16x8".
-        calibration, pixels: (n, H, W, 3) pictures of the model's size, pixels in [0, 255].
+        calibration, pixels: (n, H, W, 3) images of the model's size, pixels in [0, 255].
         seed: As for `write_tflite`.
 
     Returns:
         The worst first.
 
     Raises:
-        ValueError: Another format, a model that has no head or cannot be exported, or pictures that are too few, of
+        ValueError: Another format, a model that has no head or cannot be exported, or images that are too few, of
             another size or range.
     """
     check_request(model, [name])
     if name not in STATIC:
         raise ValueError(f"Parts are quantized one at a time in {', '.join(STATIC)}. Received: {name!r}")
     calibration, pixels = (
-        checked_pictures(calibration, model, name),
+        checked_images(calibration, model, name),
         checked_pixels(pixels, model, "A comparison needs"),
     )
     copy = folded_copy(model)

@@ -1,12 +1,12 @@
-// The camera: shows what it sees, and takes one picture.
+// The camera: shows what it sees, and takes one image.
 
 export class Camera {
   stream = null;
 
-  /** `element` finds a part of the page by its id; `hasPicture` says whether one is shown when the camera is off. */
-  constructor(element, hasPicture) {
+  /** `element` finds a part of the page by its id; `hasImage` says whether one is shown when the camera is off. */
+  constructor(element, hasImage) {
     this.element = element;
-    this.hasPicture = hasPicture;
+    this.hasImage = hasImage;
   }
 
   async start() {
@@ -23,7 +23,7 @@ export class Camera {
     this.element("shoot").focus();
   }
 
-  /** Takes the picture, as a Blob, and stops. */
+  /** Takes the image, as a Blob, and stops. */
   async shoot() {
     const video = this.element("video");
     const canvas = document.createElement("canvas");
@@ -44,8 +44,8 @@ export class Camera {
     // A button that is hidden loses the keyboard's focus to nowhere.
     if (!on && document.activeElement === this.element("shoot")) this.element("camera").focus();
     this.element("video").hidden = this.element("shoot").hidden = !on;
-    this.element("stage").hidden = on || !this.hasPicture();
-    this.element("hint").hidden = on || this.hasPicture();
+    this.element("stage").hidden = on || !this.hasImage();
+    this.element("hint").hidden = on || this.hasImage();
     this.element("camera").textContent = on ? "Stop the camera" : "Use the camera";
   }
 }

@@ -1,4 +1,4 @@
-// The page: a picture comes in by drop, file, paste, camera or example; the answer goes out.
+// The page: an image comes in by drop, file, paste, camera or example; the answer goes out.
 
 import { Camera } from "./camera.js";
 import { openModel } from "./model.js";
@@ -69,14 +69,14 @@ function percent(probability) {
 
 function draw(canvas, map, region) {
   const shrink = Math.min(1, LONGEST_SHOWN / Math.max(canvas.width, canvas.height));
-  // Small pictures are shown larger: a whole number of times, so that their pixels stay even.
+  // Small images are shown larger: an integer of times, so that their pixels stay even.
   const grow = Math.max(1, Math.floor(320 / Math.max(canvas.width, canvas.height)));
-  for (const id of ["picture", "overlay"]) {
+  for (const id of ["image", "overlay"]) {
     element(id).width = Math.max(1, Math.round(canvas.width * shrink * grow));
     element(id).height = Math.max(1, Math.round(canvas.height * shrink * grow));
   }
-  const { width, height } = element("picture");
-  const context = element("picture").getContext("2d");
+  const { width, height } = element("image");
+  const context = element("image").getContext("2d");
   context.imageSmoothingQuality = "high";
   context.drawImage(canvas, 0, 0, width, height);
   element("overlay").hidden = !map;
@@ -102,7 +102,7 @@ async function open(accelerator) {
     element("accelerator").value = "wasm";
     model = await openModel(settings, bytes, "wasm");
   }
-  say("Ready. Give it a picture.");
+  say("Ready. Give it an image.");
 }
 
 async function fetched(name) {
@@ -121,7 +121,7 @@ function listen() {
   });
   for (const type of ["dragover", "dragleave", "drop"]) {
     document.addEventListener(type, (event) => {
-      event.preventDefault(); // anywhere on the page: the browser would open the picture instead
+      event.preventDefault(); // anywhere on the page: the browser would open the image instead
       element("drop").classList.toggle("over", type === "dragover");
       if (type === "drop") take(event.dataTransfer.files[0]);
     });

@@ -1,4 +1,4 @@
-"""A folder of static files in which a .tflite file classifies pictures in the browser, with LiteRT.js."""
+"""A folder of static files in which a .tflite file classifies images in the browser, with LiteRT.js."""
 
 import json
 import os
@@ -10,36 +10,36 @@ from pathlib import Path
 
 from ai_edge_litert.interpreter import Interpreter
 
-from keras_vit.export.tflite.device_form import ATTENTION, CLASSIFY, INPUT, OUTPUTS
 from keras_vit.export.labels import class_names
 from keras_vit.export.saved_model import PREPROCESSING
+from keras_vit.export.tflite.device_form import ATTENTION, CLASSIFY, INPUT, OUTPUTS
 from keras_vit.export.web.runtime import PACKAGES, fetch_web_runtime, unpack_web_runtime
 from keras_vit.preprocessing import Preprocessing
 
 MODEL = "model.tflite"  # in the folder; demo.js asks for it by this name
-PICTURES = (".jpg", ".jpeg", ".png", ".webp")  # what every browser reads
+IMAGES = (".jpg", ".jpeg", ".png", ".webp")  # what every browser reads
 
 
 def write_web_demo(tflite_path, folder, labels: Sequence, examples: Iterable = ()) -> Path:
-    """Writes a page that classifies a picture in the browser and shows the attention on it. It needs no network.
+    """Writes a page that classifies an image in the browser and shows the attention on it. It needs no network.
 
-    The folder holds the page, the model, how pictures are prepared (preprocessing.json, read from beside the model) and
+    The folder holds the page, the model, how images are prepared (preprocessing.json, read from beside the model) and
     LiteRT.js, 29 MB of which a visitor loads a third. Any static web server serves it, at any address; for example
     `python3 -m http.server --directory <folder>`. Opened as a file, which browsers do not let read others, it says so.
 
     Args:
         tflite_path: A file with the signature "classify": `images` (1, H, W, 3), pixels in [0, 255] as float32 or
             quantized uint8, to `probabilities` (1, num_classes). A signature "attention", the same `images` to
-            `attention` (1, h, w) over the patch grid, is drawn on the picture.
+            `attention` (1, h, w) over the patch grid, is drawn on the image.
         folder: Where to; must not exist.
         labels: A name for each class, or (WordNet id, words).
-        examples: Paths of pictures that the page offers, .jpg, .png or .webp.
+        examples: Paths of images that the page offers, .jpg, .png or .webp.
 
     Returns:
         The folder; its index.html is the page. It appears when it is complete.
 
     Raises:
-        ValueError: The folder exists, there are not as many labels as classes, an example is no picture, or the model
+        ValueError: The folder exists, there are not as many labels as classes, an example is no image, or the model
             is none that the page can run.
         FileNotFoundError: There is no such model, preprocessing.json or example.
         ConnectionError: LiteRT.js is not in the cache and cannot be downloaded; see `fetch_web_runtime`.
@@ -64,7 +64,7 @@ def write_web_demo(tflite_path, folder, labels: Sequence, examples: Iterable = (
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        for file in resources.files("keras_vit.export").joinpath("web").iterdir():
+        for file in resources.files("keras_vit.export.web").iterdir():
             (aside / file.name).write_bytes(file.read_bytes())
         unpack_web_runtime(aside / "litert")
         shutil.copyfile(tflite_path, aside / MODEL)
@@ -106,7 +106,7 @@ def _signatures(tflite_path, image_size) -> dict:
         into, out = runner.get_input_details()[INPUT], runner.get_output_details()[output]
         if tuple(into["shape"]) != (1, *image_size, 3):
             raise ValueError(
-                f"{tflite_path} takes pictures of the shape {tuple(map(int, into['shape']))}, but {PREPROCESSING} "
+                f"{tflite_path} takes images of the shape {tuple(map(int, into['shape']))}, but {PREPROCESSING} "
                 f"beside it makes {(1, *image_size, 3)}. Export them together."
             )
         signatures[key] = {"input": _tensor(INPUT, into), "output": _tensor(output, out)}
@@ -128,8 +128,8 @@ def _checked_examples(examples) -> dict[str, Path]:
     """Place in the folder to path. Numbers for names: any name is good as an address then, and none comes twice."""
     paths = [Path(path) for path in examples]
     for path in paths:
-        if path.suffix.lower() not in PICTURES:
-            raise ValueError(f"An example must be a picture ({', '.join(PICTURES)}). Received: {path}")
+        if path.suffix.lower() not in IMAGES:
+            raise ValueError(f"An example must be an image ({', '.join(IMAGES)}). Received: {path}")
         if not path.is_file():
             raise FileNotFoundError(f"There is no example {path}.")
     return {f"examples/{i}{path.suffix.lower()}": path for i, path in enumerate(paths, 1)}

@@ -1,10 +1,10 @@
-// The attention drawn over the picture.
+// The attention drawn over the image.
 
 // Matplotlib's inferno, every quarter; the legend in demo.css has the same.
-const COLOURS = [[0, 0, 4], [87, 16, 110], [188, 55, 84], [249, 142, 9], [252, 255, 164]];
+const COLORS = [[0, 0, 4], [87, 16, 110], [188, 55, 84], [249, 142, 9], [252, 255, 164]];
 const PLACES = [["upper left", "upper middle", "upper right"], ["left", "middle", "right"], ["lower left", "lower middle", "lower right"]];
 
-/** Draws a map (h, w) over `region` of a canvas of the picture's size, from its least to its most. Says where most is. */
+/** Draws a map (h, w) over `region` of a canvas of the image's size, from its least to its most. Says where most is. */
 export function drawAttention(canvas, map, [h, w], region) {
   const least = map.reduce((a, b) => Math.min(a, b));
   const range = map.reduce((a, b) => Math.max(a, b)) - least || 1;
@@ -12,7 +12,7 @@ export function drawAttention(canvas, map, [h, w], region) {
   let most = 0;
   map.forEach((value, i) => {
     const share = (value - least) / range;
-    image.data.set([...colour(share), 160 + 95 * share], 4 * i); // the picture stays to be seen under what is dark
+    image.data.set([...color(share), 160 + 95 * share], 4 * i); // the image stays to be seen under what is dark
     if (value > map[most]) most = i;
   });
   const small = document.createElement("canvas");
@@ -21,7 +21,7 @@ export function drawAttention(canvas, map, [h, w], region) {
   small.getContext("2d").putImageData(image, 0, 0);
   const context = canvas.getContext("2d");
   context.clearRect(0, 0, canvas.width, canvas.height);
-  context.fillStyle = `rgb(${COLOURS[0]})`; // what the model does not see
+  context.fillStyle = `rgb(${COLORS[0]})`; // what the model does not see
   context.fillRect(0, 0, canvas.width, canvas.height);
   context.imageSmoothingQuality = "high";
   context.save();
@@ -34,8 +34,8 @@ export function drawAttention(canvas, map, [h, w], region) {
   canvas.setAttribute("aria-label", `Attention of the model, most of it at the ${place} of what it sees`);
 }
 
-function colour(share) {
-  const at = Math.min(share * (COLOURS.length - 1), COLOURS.length - 1 - 1e-6);
-  const [low, high] = [COLOURS[Math.floor(at)], COLOURS[Math.floor(at) + 1]];
+function color(share) {
+  const at = Math.min(share * (COLORS.length - 1), COLORS.length - 1 - 1e-6);
+  const [low, high] = [COLORS[Math.floor(at)], COLORS[Math.floor(at) + 1]];
   return low.map((value, i) => value + (high[i] - value) * (at - Math.floor(at)));
 }

@@ -1,4 +1,4 @@
-// From a picture of any size to the pixels that the model takes, as preprocessing.json says. A canvas scales in a way of
+// From an image of any size to the pixels that the model takes, as preprocessing.json says. A canvas scales in a way of
 // each browser's own; this scales as TensorFlow does, so that the answers are those of Keras.
 
 const KERNELS = {
@@ -10,14 +10,14 @@ const KERNELS = {
 // Larger canvases stay empty in Safari on phones.
 const MOST_PIXELS = 16e6;
 
-/** Decodes a picture, upright, onto a canvas; throws what the user should read if it is none. */
+/** Decodes an image, upright, onto a canvas; throws what the user should read if it is none. */
 export async function decoded(blob) {
   let bitmap;
   try {
-    // Training ignores colour profiles.
+    // Training ignores color profiles.
     bitmap = await createImageBitmap(blob, { colorSpaceConversion: "none" });
   } catch {
-    throw new Error(`This browser cannot read ${blob.name || "this file"} as a picture. Try a JPEG, PNG or WebP file.`);
+    throw new Error(`This browser cannot read ${blob.name || "this file"} as an image. Try a JPEG, PNG or WebP file.`);
   }
   const shrink = Math.min(1, Math.sqrt(MOST_PIXELS / (bitmap.width * bitmap.height)));
   const canvas = document.createElement("canvas");
@@ -34,8 +34,8 @@ export async function decoded(blob) {
 
 /**
  * Resizes and crops a canvas as `preprocessing` says.
- * Returns pixels, a Float32Array of (H, W, 3) in [0, 255], and region, the part of the picture that the model sees, in
- * the picture's pixels.
+ * Returns pixels, a Float32Array of (H, W, 3) in [0, 255], and region, the part of the image that the model sees, in
+ * the image's pixels.
  */
 export function prepared(canvas, preprocessing) {
   const { width, height } = canvas;
@@ -84,15 +84,15 @@ function scaled(source, width, rows, columns) {
 /** For each of `count` outputs from `start` on, of a side scaled from `from` to `to`: the first input and the weights. */
 function taps(from, to, start, count, { interpolation, antialias }) {
   return Array.from({ length: count }, (_, i) => {
-    const centre = ((start + i + 0.5) * from) / to;
-    if (interpolation === "nearest") return { first: Math.min(Math.floor(centre), from - 1), weights: [1] };
+    const center = ((start + i + 0.5) * from) / to;
+    if (interpolation === "nearest") return { first: Math.min(Math.floor(center), from - 1), weights: [1] };
     const { radius, weight } = KERNELS[interpolation];
     const stretch = antialias ? Math.max(1, from / to) : 1;
-    const first = Math.max(0, Math.ceil(centre - radius * stretch - 0.5));
-    const last = Math.min(from - 1, Math.floor(centre + radius * stretch - 0.5));
+    const first = Math.max(0, Math.ceil(center - radius * stretch - 0.5));
+    const last = Math.min(from - 1, Math.floor(center + radius * stretch - 0.5));
     const raw = [];
     for (let j = first; j <= last; j++) {
-      const distance = Math.abs(j + 0.5 - centre) / stretch;
+      const distance = Math.abs(j + 0.5 - center) / stretch;
       raw.push(distance < radius ? weight(distance) : 0);
     }
     const sum = raw.reduce((a, b) => a + b, 0);
@@ -105,7 +105,7 @@ function lanczos(x, radius) {
   return (radius * Math.sin(Math.PI * x) * Math.sin((Math.PI * x) / radius)) / (Math.PI * Math.PI * x * x);
 }
 
-/** Rounds as Python does: halves to the even neighbour. */
+/** Rounds as Python does: halves to the even neighbor. */
 function halfEven(value) {
   const floor = Math.floor(value);
   return value - floor === 0.5 ? floor + (floor % 2) : Math.round(value);

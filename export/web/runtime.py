@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
-from keras_vit.export.write_file import write_file
 from keras_vit.cache_dir import home
+from keras_vit.export.write_file import write_file
 
 REGISTRY = "https://registry.npmjs.org"
 TIMEOUT_SECONDS = 60

@@ -5,7 +5,7 @@ from keras_vit.inspect.distance import mean_distance as mean_distance
 from keras_vit.inspect.eight_bits import to_eight_bits as to_eight_bits
 from keras_vit.inspect.filters import filter_components as filter_components
 from keras_vit.inspect.gradient_rollout import gradient_rollout as gradient_rollout
-from keras_vit.inspect.neighbors import nearest_neighbours as nearest_neighbours
+from keras_vit.inspect.neighbors import nearest_neighbors as nearest_neighbors
 from keras_vit.inspect.positions import position_similarity as position_similarity
 from keras_vit.inspect.representation import layer_features as layer_features
 from keras_vit.inspect.representation import layer_similarity as layer_similarity

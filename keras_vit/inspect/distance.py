@@ -13,9 +13,9 @@ def mean_distance(attention, grid, patch_size, prefix_tokens=1) -> np.ndarray:
     """Mean distance in pixels between a patch and what it attends to, for each layer and head.
 
     As the paper's author computed it (google-research/vision_transformer, issue 162): rows and columns of tokens that
-    are no patches are dropped and the rest is not normalised again, so that a head that looks at the class token only
+    are no patches are dropped and the rest is not normalized again, so that a head that looks at the class token only
     has distance 0; Euclidean distances on the grid times the patch's side, weighted by attention, summed over the
-    patches looked at, averaged over those that look and over pictures.
+    patches looked at, averaged over those that look and over images.
 
     Args:
         attention: (B, depth, K, N, N) with rows that sum to 1.
@@ -43,12 +43,12 @@ def mean_distance(attention, grid, patch_size, prefix_tokens=1) -> np.ndarray:
 
 
 def attention_distance(model, images, batch_size: int = 16) -> np.ndarray:
-    """`mean_distance` of a model's heads over pictures; the paper took 128 of 224 pixels.
+    """`mean_distance` of a model's heads over images; the paper took 128 of 224 pixels.
 
     Args:
         model: A `VisionTransformer`. Of a hybrid, a patch is what a token of its grid stands for.
         images: (n, H, W, 3) float, as the model takes them.
-        batch_size: Pictures at a time; attention takes depth * K * N * N numbers for each.
+        batch_size: Images at a time; attention takes depth * K * N * N numbers for each.
 
     Returns:
         (depth, K) float64, pixels.

@@ -1,4 +1,4 @@
-"""Pictures of what the other files measure: arrays in, matplotlib figures out. h w patch grid, H W pixels."""
+"""Images of what the other files measure: arrays in, matplotlib figures out. h w patch grid, H W pixels."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -9,22 +9,22 @@ HIDDEN = np.array([253, 186, 116], "uint8")  # what stands for a masked patch
 
 
 def image_grid(rows, row_titles, column_titles=(), size=0.95) -> Figure:
-    """Rows of small pictures with a title each, such as originals above what a model makes of them.
+    """Rows of small images with a title each, such as originals above what a model makes of them.
 
     Args:
         rows: Lists of arrays (H, W, 3) uint8 or (H, W, 4) float in [0, 1].
         row_titles: One a row.
         column_titles: One a column, or none.
-        size: Side of a picture in inches.
+        size: Side of an image in inches.
     """
     columns = max(map(len, rows))
     figure = Figure(figsize=(size * columns + 1.75, size * len(rows) + 0.3 * bool(column_titles)), layout="constrained")
     axes = figure.subplots(len(rows), columns, squeeze=False)
-    for line, pictures, title in zip(axes, rows, row_titles):
-        for axis in line[len(pictures) :]:
+    for line, images, title in zip(axes, rows, row_titles):
+        for axis in line[len(images) :]:
             axis.set_axis_off()
-        for axis, picture in zip(line, pictures):
-            axis.imshow(picture, interpolation="nearest")
+        for axis, image in zip(line, images):
+            axis.imshow(image, interpolation="nearest")
             axis.set(xticks=[], yticks=[])
             axis.spines[:].set_color(MUTED)
         line[0].set_ylabel(title, rotation=0, ha="right", va="center", fontsize=9, color=INK, labelpad=8)
@@ -34,11 +34,11 @@ def image_grid(rows, row_titles, column_titles=(), size=0.95) -> Figure:
 
 
 def overlay(image, heat) -> np.ndarray:
-    """A picture (H, W, 3) uint8 with a map (H, W) in [0, 1] over it: dim grey where it is 0, orange where it is 1."""
-    grey = np.asarray(image, "float32").mean(axis=-1, keepdims=True) / 255
-    colour = np.array([1.0, 0.45, 0.1])
+    """An image (H, W, 3) uint8 with a map (H, W) in [0, 1] over it: dim gray where it is 0, orange where it is 1."""
+    gray = np.asarray(image, "float32").mean(axis=-1, keepdims=True) / 255
+    color = np.array([1.0, 0.45, 0.1])
     heat = np.asarray(heat)[..., None]
-    mixed = grey * (0.35 + 0.35 * (1 - heat)) + colour * heat * 0.65  # (H, W, 3)
+    mixed = gray * (0.35 + 0.35 * (1 - heat)) + color * heat * 0.65  # (H, W, 3)
     return (np.clip(mixed, 0, 1) * 255).astype("uint8")
 
 
@@ -46,14 +46,14 @@ def curves(series, ylabel, xlabel="update", percent=False) -> Figure:
     """Lines over training.
 
     Args:
-        series: Label to (x, y, (line style, colour)), in matplotlib's terms.
+        series: Label to (x, y, (line style, color)), in matplotlib's terms.
     """
     figure = Figure(figsize=(4.6, 3.0), layout="constrained")
     axis = figure.subplots()
-    for label, (x, y, (style, colour)) in series.items():
+    for label, (x, y, (style, color)) in series.items():
         marker = "o" if len(y) == 1 else None  # a line of one point would not show
         axis.plot(
-            x, np.asarray(y) * (100 if percent else 1), style, color=colour, label=label, linewidth=1.8, marker=marker
+            x, np.asarray(y) * (100 if percent else 1), style, color=color, label=label, linewidth=1.8, marker=marker
         )
     axis.set(xlabel=xlabel, ylabel=ylabel)
     axis.grid(color="#e4e7eb")
@@ -73,8 +73,8 @@ def bars(groups, labels, ylabel) -> Figure:
     figure = Figure(figsize=(4.6, 3.0), layout="constrained")
     axis = figure.subplots()
     places = np.arange(len(groups))
-    for offset, label, colour, values in zip((-0.2, 0.2), labels, (MUTED, ACCENT), zip(*groups.values())):
-        drawn = axis.bar(places + offset, values, 0.38, label=label, color=colour)
+    for offset, label, color, values in zip((-0.2, 0.2), labels, (MUTED, ACCENT), zip(*groups.values())):
+        drawn = axis.bar(places + offset, values, 0.38, label=label, color=color)
         axis.bar_label(drawn, fmt="%.1f", fontsize=9, padding=2)
     axis.set(xticks=places, ylabel=ylabel, ylim=(0, 112), yticks=range(0, 101, 20))
     axis.set_xticklabels(list(groups))
@@ -84,7 +84,7 @@ def bars(groups, labels, ylabel) -> Figure:
 
 
 def similarity_maps(similarity) -> Figure:
-    """The paper's figure 7, centre: for each patch the similarity of its position embedding to all, (h, w, h, w)."""
+    """The paper's figure 7, center: for each patch the similarity of its position embedding to all, (h, w, h, w)."""
     h, w = similarity.shape[:2]
     high, wide = -(-12 // h), -(-12 // w)  # pixels of a number, so that the gaps of one pixel are thin
     maps = np.repeat(np.repeat(similarity, high, 2), wide, 3)
@@ -93,7 +93,7 @@ def similarity_maps(similarity) -> Figure:
     figure = Figure(figsize=(5.6, 0.6 + 4.2 * h / w), layout="constrained")
     axis = figure.subplots()
     lowest = min(0.0, similarity.min())
-    # One picture of all maps: axes of their own take seconds for the 576 of a 384-pixel model.
+    # One image of all maps: axes of their own take seconds for the 576 of a 384-pixel model.
     drawn = axis.imshow(maps, vmin=lowest, vmax=1, cmap="viridis", aspect="auto", extent=(0.5, w + 0.5, h + 0.5, 0.5))
     for side in (axis.xaxis, axis.yaxis):
         side.set_major_locator(MaxNLocator(integer=True))
@@ -130,7 +130,7 @@ def layer_matrix(similarity) -> Figure:
 
 
 def confusion_matrix(counts, names) -> Figure:
-    """How often a picture of class i (row) was called class j (column); (classes, classes) integers."""
+    """How often an image of class i (row) was called class j (column); (classes, classes) integers."""
     figure = Figure(figsize=(4.6, 4.4), layout="constrained")
     axis = figure.subplots()
     axis.imshow(np.log1p(counts), cmap="Oranges")

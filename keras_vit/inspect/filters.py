@@ -20,7 +20,7 @@ def filter_components(model, count: int = 28) -> np.ndarray:
         ValueError: The model is a hybrid, or `count` is too large.
     """
     if model.backbone is not None:
-        raise ValueError(f"{model.name} is a hybrid: its patches are of features of a ResNet and have no colours.")
+        raise ValueError(f"{model.name} is a hybrid: its patches are of features of a ResNet and have no colors.")
     kernel = ops.convert_to_numpy(ops.cast(model.patch_embedding.projection.kernel, "float32"))  # (P, Q, 3, D)
     filters = kernel.reshape(-1, kernel.shape[-1]).T.astype("float64")  # (D, P*Q*3)
     if not 1 <= count <= min(filters.shape):

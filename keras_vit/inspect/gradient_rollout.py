@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_vit.inspect.rollout import over_pictures, reads_patches, shares
+from keras_vit.inspect.rollout import over_images, reads_patches, shares
 
 
 def gradient_rollout(model, images, classes=None) -> np.ndarray:
@@ -29,9 +29,7 @@ def gradient_rollout(model, images, classes=None) -> np.ndarray:
     if not model.num_classes or model.head_distillation is not None:
         raise ValueError(f"{model.name} needs one head: model.with_head(num_classes) gives it one.")
     if model.arguments["pooling"] == "none":
-        raise ValueError(
-            f"{model.name} has logits for every token (pooling='none'), not for the picture: no one class."
-        )
+        raise ValueError(f"{model.name} has logits for every token (pooling='none'), not for the image: no one class.")
     if model.arguments["axial"]:
         raise ValueError(
             f"{model.name} attends along rows, then columns (axial=True): it has no attention of all tokens to take "
@@ -41,7 +39,7 @@ def gradient_rollout(model, images, classes=None) -> np.ndarray:
     joint = np.eye(weights[0].shape[-1])[None]
     for attention, gradient in zip(weights, gradients):
         joint = joint + np.maximum(attention * gradient, 0).mean(axis=1) @ joint  # (B, N, N)
-    return over_pictures(shares(joint - np.eye(joint.shape[-1]), model.prefix_tokens, reads_patches(model)), model)
+    return over_images(shares(joint - np.eye(joint.shape[-1]), model.prefix_tokens, reads_patches(model)), model)
 
 
 def _attention_and_gradients(model, images, classes):
@@ -56,9 +54,9 @@ def _attention_and_gradients(model, images, classes):
         return tokens
 
     with tf.GradientTape() as tape:
-        tokens = model.assemble(model.embed(tf.convert_to_tensor(images)))
+        tokens = model.add_tokens(model.embed(tf.convert_to_tensor(images)))
         tape.watch(tokens)  # also where nothing is trainable
-        tokens = model.through_blocks(tokens, run)
+        tokens = model.apply_blocks(tokens, run)
         encoded = tokens if model.encoder.norm is None else model.encoder.norm(tokens)
         logits = model.head(model.pool(encoded))  # (B, C)
         classes = tf.argmax(logits, axis=-1) if classes is None else _checked(classes, logits.shape)

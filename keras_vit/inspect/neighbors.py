@@ -1,9 +1,9 @@
-"""Pictures that a model finds alike. n m pictures, D width of the features."""
+"""Images that a model finds alike. n m images, D width of the features."""
 
 import numpy as np
 
 
-def nearest_neighbours(queries, features, count: int = 5) -> tuple[np.ndarray, np.ndarray]:
+def nearest_neighbors(queries, features, count: int = 5) -> tuple[np.ndarray, np.ndarray]:
     """The most similar rows by cosine.
 
     Args:
@@ -21,7 +21,7 @@ def nearest_neighbours(queries, features, count: int = 5) -> tuple[np.ndarray, n
     if queries.ndim != 2 or features.ndim != 2 or queries.shape[1] != features.shape[1]:
         raise ValueError(f"Expected (n, D) and (m, D) of one model. Received: {queries.shape}, {features.shape}")
     if not 1 <= count <= len(features):
-        raise ValueError(f"`count` must be between 1 and the {len(features)} pictures. Received: {count}")
+        raise ValueError(f"`count` must be between 1 and the {len(features)} images. Received: {count}")
     queries, features = (x / (np.linalg.norm(x, axis=1, keepdims=True) + 1e-12) for x in (queries, features))
     cosines = queries @ features.T  # (n, m)
     order = np.argsort(-cosines, axis=1, kind="stable")[:, :count]

@@ -1,4 +1,4 @@
-"""What a model learned about position: the paper's figure 7, centre. h w patch grid, N tokens, D width."""
+"""What a model learned about position: the paper's figure 7, center. h w patch grid, N tokens, D width."""
 
 import numpy as np
 from keras import ops

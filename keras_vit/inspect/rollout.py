@@ -8,7 +8,7 @@ def rollout(attention, prefix_tokens=1, reads_patches=False):
     """Multiplies attention through the layers ("Quantifying Attention Flow in Transformers", arXiv 2005.00928).
 
     As the ViT paper's author described it (appendix D.8; google-research/vision_transformer, issue 18): mean over
-    heads, identity added for the residual connection, rows normalised, matrices multiplied, class token's row read.
+    heads, identity added for the residual connection, rows normalized, matrices multiplied, class token's row read.
 
     Args:
         attention: (B, depth, K, N, N) with rows that sum to 1.
@@ -17,7 +17,7 @@ def rollout(attention, prefix_tokens=1, reads_patches=False):
             prefix_tokens.
 
     Returns:
-        (B, N - prefix_tokens) float64 NumPy array, the share of each patch; a picture's largest value is 1.
+        (B, N - prefix_tokens) float64 NumPy array, the share of each patch; an image's largest value is 1.
     """
     attention = np.asarray(attention, "float64").mean(axis=2)  # (B, depth, N, N)
     attention = attention + np.eye(attention.shape[-1])
@@ -37,7 +37,7 @@ def shares(joint, prefix_tokens, reads_patches):
 
 
 def attention_rollout(model, images):
-    """Attention rollout of a VisionTransformer over pictures, resized to them.
+    """Attention rollout of a VisionTransformer over images, resized to them.
 
     Args:
         model: A `VisionTransformer`.
@@ -47,7 +47,7 @@ def attention_rollout(model, images):
         (B, H, W) float32 NumPy array in [0, 1], bilinearly resized from the patch grid.
     """
     attention = ops.convert_to_numpy(ops.cast(model.attention_maps(images), "float32"))
-    return over_pictures(rollout(attention, model.prefix_tokens, reads_patches(model)), model)
+    return over_images(rollout(attention, model.prefix_tokens, reads_patches(model)), model)
 
 
 def reads_patches(model) -> bool:
@@ -55,8 +55,8 @@ def reads_patches(model) -> bool:
     return model.arguments["pooling"] in ("gap", "map") or not model.arguments["class_token"]
 
 
-def over_pictures(patches, model):
-    """Shares of the patches (B, h*w) resized bilinearly to the model's pictures, (B, H, W) float32."""
+def over_images(patches, model):
+    """Shares of the patches (B, h*w) resized bilinearly to the model's images, (B, H, W) float32."""
     grid = np.reshape(patches, (-1, *model.grid, 1)).astype("float32")  # (B, h, w, 1)
     resized = ops.image.resize(grid, model.image_size, data_format="channels_last")  # (B, H, W, 1)
     return ops.convert_to_numpy(resized)[..., 0]

@@ -1,4 +1,4 @@
-"""The most likely classes of each picture. B batch, C classes."""
+"""The most likely classes of each image. B batch, C classes."""
 
 import numpy as np
 from keras import ops
@@ -11,7 +11,7 @@ ACTIVATIONS = ("auto", "softmax", "sigmoid", None)
 def decode_predictions(
     outputs, top: int = 5, labels=None, activation: str | None = "auto"
 ) -> list[list[tuple[str | None, str, float]]]:
-    """The `top` classes of each picture, most likely first.
+    """The `top` classes of each image, most likely first.
 
     Args:
         outputs: (B, C) logits or probabilities of any backend.

@@ -1,8 +1,8 @@
-"""The layers of a Vision Transformer, in the order in which a picture passes them."""
+"""The layers of a Vision Transformer, in the order in which an image passes them."""
 
 from keras_vit.layers.attention import SelfAttention as SelfAttention
-from keras_vit.layers.axial_block import AxialBlock as AxialBlock
 from keras_vit.layers.axial_attention import AxialAttention as AxialAttention
+from keras_vit.layers.axial_block import AxialBlock as AxialBlock
 from keras_vit.layers.block import EncoderBlock as EncoderBlock
 from keras_vit.layers.encoder import Encoder as Encoder
 from keras_vit.layers.layer_scale import LayerScale as LayerScale

@@ -3,12 +3,12 @@
 import keras
 from keras import ops
 
-from keras_vit.layers.xla.dropout import Dropout
 from keras_vit.layers.heads import check_heads, merge_heads, spec_with_attention, split_heads
-from keras_vit.layers.xla.attention import attend, project_heads, projected
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.relative_positions import RelativePositions
 from keras_vit.layers.remat import compiled_by_xla
+from keras_vit.layers.xla.attention import attend, project_heads, projected
+from keras_vit.layers.xla.dropout import Dropout
 
 
 def attention_weights(query, key, position_logits=None):
@@ -38,10 +38,10 @@ class SelfAttention(keras.layers.Layer):
     Args:
         num_heads: Their number, K.
         dropout: Rate of dropout on the attention weights.
-        qk_norm: Whether queries and keys are normalised, each head on its own ("Scaling Vision Transformers to 22
+        qk_norm: Whether queries and keys are normalized, each head on its own ("Scaling Vision Transformers to 22
             Billion Parameters", arXiv 2302.05442, section 2.1).
         relative_positions: Whether logits by the tokens' distance are added, see `RelativePositions`.
-        epsilon: Of the normalisations of queries and keys.
+        epsilon: Of the normalizations of queries and keys.
         seed: Seed of the dropout.
 
     Raises:

@@ -19,11 +19,11 @@ class AxialAttention(keras.layers.Layer):
         y_o = sum_p softmax_p(q_o . k_p + q_o . r^q_(p-o) + k_p . r^k_(p-o)) (v_p + r^v_(p-o))
 
     Queries and keys are half as wide as values; the embeddings r of the 2 L - 1 distances are learnable, one table for
-    all heads. There are no biases and no factor 1 / sqrt(d): normalisation keeps the logits in range.
+    all heads. There are no biases and no factor 1 / sqrt(d): normalization keeps the logits in range.
 
-    Normalised as scenic's axial_resnet.py, which suits a TPU: group normalisation, 32 groups, epsilon 1e-4, statistics
+    Normalized as scenic's axial_resnet.py, which suits a TPU: group normalization, 32 groups, epsilon 1e-4, statistics
     of one line each, of queries, keys and values together and of the output. (csrhddlam/axial-deeplab, PyTorch, has
-    batch normalisation there, of the three logits, and of the output's two terms.) Scenic reads k_o in the third logit;
+    batch normalization there, of the three logits, and of the output's two terms.) Scenic reads k_o in the third logit;
     here it is k_p, as in the equation and in axial-deeplab. First values as scenic's: normal with standard deviations
     1 / C (kernel) and 1 / d (embeddings). Under mixed precision softmax and statistics are computed in float32.
 
@@ -32,7 +32,7 @@ class AxialAttention(keras.layers.Layer):
     Args:
         axis: "height" (each column attends within itself) or "width" (each row).
         num_heads: Their number, K.
-        epsilon: Of the group normalisations.
+        epsilon: Of the group normalizations.
 
     Raises:
         ValueError: An unknown axis; channels that 32 groups or heads of an even width do not divide, or a map of
@@ -124,6 +124,6 @@ def check_channels(channels, num_heads):
     if num_heads < 1 or channels % GROUPS or channels % (2 * num_heads):
         step = int(np.lcm(GROUPS, 2 * max(num_heads, 1)))
         raise ValueError(
-            f"Axial attention needs channels that are a multiple of {GROUPS} (groups of the normalisation) and of "
+            f"Axial attention needs channels that are a multiple of {GROUPS} (groups of the normalization) and of "
             f"2 * num_heads. Received: {channels:g} channels, num_heads={num_heads}. Use a multiple of {step} channels."
         )

@@ -25,7 +25,7 @@ class AxialBlock(keras.layers.Layer):
 
     The paper does not say what becomes of the class token. Here a prefix token joins every row as one more token of
     its sequence, and the mean of what the rows make of it goes on; so for the columns. With stochastic depth, each row
-    and each column of a picture draws on its own.
+    and each column of an image draws on its own.
 
     Input: (B, P + h * w, D), patches row by row. Output: (B, P + h * w, D), and attention weights (B, K, N, N) if asked
     for: for each head of the column, its attention times the mean over heads of the row's, which is where a token gets
@@ -39,7 +39,7 @@ class AxialBlock(keras.layers.Layer):
         seed: Seed of all dropout in the block.
 
     Raises:
-        ValueError: A grid that is not two positive whole numbers; an input with another number of tokens (when built);
+        ValueError: A grid that is not two positive integers; an input with another number of tokens (when built);
             and what `EncoderBlock` refuses.
     """
 

@@ -5,13 +5,13 @@ from functools import partial
 import keras
 
 from keras_vit.layers.attention import SelfAttention
-from keras_vit.layers.xla.dropout import Dropout
 from keras_vit.layers.heads import spec_with_attention
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp import Mlp
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.remat import recompute, remat_of_layers, seed_generators
 from keras_vit.layers.stochastic_depth import StochasticDepth
+from keras_vit.layers.xla.dropout import Dropout
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -27,11 +27,11 @@ class EncoderBlock(keras.layers.Layer):
         attention_dropout: Rate on the attention weights; 0 in every published configuration.
         stochastic_depth: Probability that a residual branch is dropped, each of the two on its own.
         gelu: "tanh" or "erf", see `Mlp`.
-        epsilon: Of the layer normalisations; 1e-6 in the paper's code.
+        epsilon: Of the layer normalizations; 1e-6 in the paper's code.
         layer_scale: First value of the factors on both residual branches, see `LayerScale`; None for none.
         qk_norm, relative_positions: See `SelfAttention`.
         remat: What is computed anew in the backward pass instead of kept in memory: None, "mlp" or "attention" (that
-            branch with its normalisation), or "block". See `recompute`.
+            branch with its normalization), or "block". See `recompute`.
         seed: Seed of all dropout in the block.
 
     Raises:
@@ -102,7 +102,7 @@ class EncoderBlock(keras.layers.Layer):
         return (tokens, weights) if return_attention else tokens
 
     def _branches(self, tokens, remat, training, return_attention=False):
-        attend, think = partial(self._attend, training=training), partial(self._think, training=training)
+        attend, mlp_branch = partial(self._attend, training=training), partial(self._mlp_branch, training=training)
         weights = None
         if return_attention:
             branch, weights = attend(tokens, return_attention=True)
@@ -112,9 +112,9 @@ class EncoderBlock(keras.layers.Layer):
             branch = attend(tokens)
         tokens = tokens + self.drop_attention(branch, training=training)  # (B, N, D)
         if remat == "mlp":
-            branch = recompute(think, tokens, seed_generators(self._random_in_mlp()))
+            branch = recompute(mlp_branch, tokens, seed_generators(self._random_in_mlp()))
         else:
-            branch = think(tokens)
+            branch = mlp_branch(tokens)
         return tokens + self.drop_mlp(branch, training=training), weights  # (B, N, D)
 
     def _attend(self, tokens, training, return_attention=False):
@@ -127,7 +127,7 @@ class EncoderBlock(keras.layers.Layer):
             branch = self.scale_attention(branch)
         return (branch, weights) if return_attention else branch
 
-    def _think(self, tokens, training):
+    def _mlp_branch(self, tokens, training):
         branch = self.mlp(self.norm_mlp(tokens, training=training), training=training)
         return branch if self.scale_mlp is None else self.scale_mlp(branch)
 

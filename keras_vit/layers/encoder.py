@@ -15,7 +15,7 @@ SEEDS_PER_BLOCK = 16
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Encoder(keras.layers.Layer):
-    """`depth` blocks and the final layer normalisation.
+    """`depth` blocks and the final layer normalization.
 
     Input: (B, N, D). Output: (B, N, D), and all attention weights (B, depth, K, N, N) if asked for.
 
@@ -24,7 +24,7 @@ class Encoder(keras.layers.Layer):
         num_heads, mlp_dim, dropout, attention_dropout, gelu, epsilon, layer_scale, qk_norm, relative_positions: See
             `EncoderBlock`.
         stochastic_depth: Rate of the last block; it grows linearly from 0 at the first (as scenic and DeiT).
-        final_norm: Whether there is a normalisation at the end; without one a model normalises what it pooled.
+        final_norm: Whether there is a normalization at the end; without one a model normalizes what it pooled.
         axial_grid: (h, w) for blocks that attend along rows, then columns, see `AxialBlock`; None for all tokens.
         prefix_tokens: Tokens before the patches, for axial blocks.
         remat: See `EncoderBlock`; one for all blocks, or a list of one for each.
@@ -98,13 +98,13 @@ class Encoder(keras.layers.Layer):
             attention.append(weights)
             return tokens
 
-        tokens = self.through_blocks(tokens, run, positions)
+        tokens = self.apply_blocks(tokens, run, positions)
         if self.norm is not None:
             tokens = self.norm(tokens)  # (B, N, D)
         return (tokens, ops.stack(attention, axis=1)) if return_attention else tokens
 
-    def through_blocks(self, tokens, run, positions=()):
-        """Tokens after the last block, not normalised; `run(block, tokens)` applies a block in its own way."""
+    def apply_blocks(self, tokens, run, positions=()):
+        """Tokens after the last block, not normalized; `run(block, tokens)` applies a block in its own way."""
         for i, block in enumerate(self.blocks):
             if i and positions:
                 tokens = positions[i - 1](tokens)  # (B, N, D)

@@ -4,10 +4,10 @@ from keras_vit.integers import is_whole, plain
 
 
 def check_grid(grid) -> tuple[int, int]:
-    """Returns (h, w) as a tuple; raises ValueError unless they are two positive whole numbers."""
+    """Returns (h, w) as a tuple; raises ValueError unless they are two positive integers."""
     is_pair = isinstance(grid, (tuple, list)) and len(grid) == 2
     if not is_pair or not all(map(is_whole, grid)):
-        raise ValueError(f"`grid` must be two positive whole numbers, (rows, columns) of patches. Received: {grid!r}")
+        raise ValueError(f"`grid` must be two positive integers, (rows, columns) of patches. Received: {grid!r}")
     return plain(tuple(grid))
 
 

@@ -5,11 +5,11 @@ from functools import partial
 import keras
 from keras import ops
 
+from keras_vit.integers import plain
+from keras_vit.layers.remat import compiled_by_xla, recompute, seed_generators
 from keras_vit.layers.xla.dense import dense
 from keras_vit.layers.xla.dropout import Dropout
 from keras_vit.layers.xla.gelu import trained_gelu
-from keras_vit.layers.remat import compiled_by_xla, recompute, seed_generators
-from keras_vit.integers import plain
 
 GELU_FORMS = ("tanh", "erf")
 

@@ -1,4 +1,4 @@
-"""Layer normalisation in the form that devices and quantizers take well."""
+"""Layer normalization in the form that devices and quantizers take well."""
 
 import keras
 import numpy as np
@@ -28,7 +28,7 @@ class LayerNorm(keras.layers.LayerNormalization):
     def build(self, input_shape):
         last = len(input_shape) - 1
         if any(axis not in (-1, last) for axis in np.ravel(self.axis)):
-            raise ValueError(f"`LayerNorm` normalises the last axis: leave `axis` at -1. Received: axis={self.axis}")
+            raise ValueError(f"`LayerNorm` normalizes the last axis: leave `axis` at -1. Received: axis={self.axis}")
         super().build(input_shape)
 
     def call(self, inputs, training=None):
@@ -36,9 +36,9 @@ class LayerNorm(keras.layers.LayerNormalization):
             return trained_norm(inputs, self.gamma, self.beta, self.epsilon, self.compute_dtype)
         precise = keras.backend.result_type(inputs.dtype, "float32")
         x = ops.cast(inputs, precise)
-        centred = x - ops.mean(x, axis=-1, keepdims=True)
-        variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
-        output = centred * ops.rsqrt(variance + self.epsilon)
+        centered = x - ops.mean(x, axis=-1, keepdims=True)
+        variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
+        output = centered * ops.rsqrt(variance + self.epsilon)
         if self.scale:
             output = output * ops.cast(self.gamma, precise)
         if self.center:
@@ -47,9 +47,9 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 
 def trained_norm(x, gamma, beta, epsilon, dtype):
-    """Layer normalisation over the last axis with a gradient written out, in fewer passes than derived step by step.
+    """Layer normalization over the last axis with a gradient written out, in fewer passes than derived step by step.
 
-    With g the upstream gradient times gamma and n the normalised x, that of x is (g - mean(g) - n mean(g n)) / sigma.
+    With g the upstream gradient times gamma and n the normalized x, that of x is (g - mean(g) - n mean(g n)) / sigma.
     Besides x, two numbers a row are kept for it.
 
     The variance of a half-precision x is that of its squares less that of its mean, so that both come from one pass
@@ -68,24 +68,24 @@ def trained_norm(x, gamma, beta, epsilon, dtype):
     def norm(x, gamma, beta):
         wide = ops.cast(x, precise)
         mean = ops.mean(wide, axis=-1, keepdims=True)  # (..., 1)
-        centred = wide - mean
+        centered = wide - mean
         if given == precise:
-            variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)  # (..., 1)
+            variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)  # (..., 1)
         else:
             variance = ops.maximum(ops.mean(ops.square(wide), axis=-1, keepdims=True) - ops.square(mean), 0.0)
         factor = ops.rsqrt(variance + epsilon)  # (..., 1)
-        normalised = centred * factor
+        normalized = centered * factor
 
         def gradient(upstream):
             upstream = ops.cast(upstream, precise)
             examples = tuple(range(len(x.shape) - 1))
             scaled = upstream * gamma
-            slope = ops.mean(scaled * normalised, axis=-1, keepdims=True)  # (..., 1)
+            slope = ops.mean(scaled * normalized, axis=-1, keepdims=True)  # (..., 1)
             shift = ops.mean(scaled, axis=-1, keepdims=True)  # (..., 1)
-            for_x = (scaled - shift - normalised * slope) * factor
-            for_gamma = ops.sum(upstream * normalised, axis=examples)  # (D,)
+            for_x = (scaled - shift - normalized * slope) * factor
+            for_gamma = ops.sum(upstream * normalized, axis=examples)  # (D,)
             return ops.cast(for_x, given), for_gamma, ops.sum(upstream, axis=examples)
 
-        return ops.cast(normalised * gamma + beta, dtype), named(gradient)
+        return ops.cast(normalized * gamma + beta, dtype), named(gradient)
 
     return norm(x, ops.cast(gamma, precise), ops.cast(beta, precise))

@@ -8,7 +8,7 @@ from keras_vit.images import as_size, patch_grid
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ExtractPatches(keras.layers.Layer):
-    """Cuts pictures into flattened patches, the x_p of the paper's equation 1.
+    """Cuts images into flattened patches, the x_p of the paper's equation 1.
 
     Patches come row by row; within a patch the order is row, column, channel, so that a Dense layer whose kernel is the
     reshaped convolution kernel computes the same embeddings as `PatchEmbedding`.
@@ -19,7 +19,7 @@ class ExtractPatches(keras.layers.Layer):
         patch_size: Side of a patch in pixels, or (height, width).
 
     Raises:
-        ValueError: The patch does not divide the picture (when built).
+        ValueError: The patch does not divide the image (when built).
     """
 
     def __init__(self, patch_size, **kwargs):
@@ -49,7 +49,7 @@ class ExtractPatches(keras.layers.Layer):
 class PatchEmbedding(keras.layers.Layer):
     """Extracts patches and projects each to the model's width: x_p E of the paper's equation 1, as one convolution.
 
-    Kernel and stride equal the patch, no padding, with bias, initialised as in the paper's code (LeCun normal, zeros).
+    Kernel and stride equal the patch, no padding, with bias, initialized as in the paper's code (LeCun normal, zeros).
 
     Input: (B, H, W, C) float, in [-1, 1] for published weights. Output: (B, N, D).
 
@@ -58,7 +58,7 @@ class PatchEmbedding(keras.layers.Layer):
         patch_size: Side of a patch in pixels, or (height, width).
 
     Raises:
-        ValueError: The patch does not divide the picture (when built).
+        ValueError: The patch does not divide the image (when built).
     """
 
     def __init__(self, width, patch_size, **kwargs):

@@ -1,4 +1,4 @@
-"""From the encoder's tokens to one vector a picture. B batch, N tokens, D width."""
+"""From the encoder's tokens to one vector an image. B batch, N tokens, D width."""
 
 import keras
 from keras import ops

@@ -21,7 +21,7 @@ class PositionEmbedding(keras.layers.Layer):
         prefix_tokens: Tokens before the patches that have a row of their own: 1 with a class token, else 0.
 
     Raises:
-        ValueError: A grid that is not two positive whole numbers; an input with another number of tokens (when built).
+        ValueError: A grid that is not two positive integers; an input with another number of tokens (when built).
     """
 
     def __init__(self, grid, prefix_tokens=0, **kwargs):
@@ -55,7 +55,7 @@ def resample_grid(table, source, target, method="corners", prefix_tokens=0):
         source: (h, w) of the table.
         target: (h, w) wanted; square or not.
         method: "corners", linear with aligned corners, as google-research/vision_transformer (scipy's `zoom` of order
-            1); "half_pixel", linear with half-pixel centres, as `tf.image.resize`; "bicubic", half-pixel centres and
+            1); "half_pixel", linear with half-pixel centers, as `tf.image.resize`; "bicubic", half-pixel centers and
             Keys' kernel with a = -0.75, as Hugging Face and DeiT (PyTorch's `interpolate`); "bicubic_antialias", the
             same with a = -0.5, no samples beyond the border and smoothing when shrinking, as timm (and Pillow). The
             others do not smooth.
@@ -90,15 +90,15 @@ def _interpolation(old: int, new: int, method: str) -> np.ndarray:
     if method == "bicubic_antialias":
         return _antialiased(old, new)
     if method == "corners":
-        centres = np.linspace(0.0, old - 1.0, new)
+        centers = np.linspace(0.0, old - 1.0, new)
     else:
-        centres = (np.arange(new) + 0.5) * old / new - 0.5
+        centers = (np.arange(new) + 0.5) * old / new - 0.5
     kernel, reach = (_cubic, 2) if method == "bicubic" else (_linear, 1)
     matrix = np.zeros((new, old))
     for offset in range(1 - reach, reach + 1):
-        neighbours = np.floor(centres).astype(int) + offset
-        # Neighbours beyond the border take the border's sample.
-        np.add.at(matrix, (np.arange(new), neighbours.clip(0, old - 1)), kernel(np.abs(centres - neighbours)))
+        neighbors = np.floor(centers).astype(int) + offset
+        # Neighbors beyond the border take the border's sample.
+        np.add.at(matrix, (np.arange(new), neighbors.clip(0, old - 1)), kernel(np.abs(centers - neighbors)))
     return matrix
 
 

@@ -29,7 +29,7 @@ class PositionEmbedding2D(keras.layers.Layer):
         prefix_tokens: Tokens before the patches.
 
     Raises:
-        ValueError: A grid that is not two positive whole numbers; an odd width, another number of tokens (when built).
+        ValueError: A grid that is not two positive integers; an odd width, another number of tokens (when built).
     """
 
     def __init__(self, grid, prefix_tokens=0, **kwargs):
@@ -82,7 +82,7 @@ class SinCosPositions(keras.layers.Layer):
         prefix_tokens: Tokens before the patches.
 
     Raises:
-        ValueError: A grid that is not two positive whole numbers; a width that 4 does not divide, another number of
+        ValueError: A grid that is not two positive integers; a width that 4 does not divide, another number of
             tokens (when built).
     """
 

@@ -12,7 +12,7 @@ class RelativePositions(keras.layers.Layer):
 
     The embeddings e of all distances between -(N - 1) and N - 1 act as keys; the heads share them ("Self-Attention with
     Relative Position Representations", arXiv 1803.02155). The class token, where there is one, is number 0 of the
-    sequence. Patches are numbered row by row, so a table belongs to one picture size.
+    sequence. Patches are numbered row by row, so a table belongs to one image size.
 
     Input: queries (B, K, N, d), scaled by 1 / sqrt(d). Output: logits (B, K, N, N).
     """

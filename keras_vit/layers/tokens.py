@@ -42,13 +42,13 @@ class LearnedTokens(keras.layers.Layer):
         count: Number of tokens.
 
     Raises:
-        ValueError: `count` is not a positive whole number.
+        ValueError: `count` is not a positive integer.
     """
 
     def __init__(self, count, **kwargs):
         super().__init__(**kwargs)
         if not is_whole(count):
-            raise ValueError(f"`count` must be a positive whole number of tokens. Received: {count!r}")
+            raise ValueError(f"`count` must be a positive integer of tokens. Received: {count!r}")
         self.count = int(count)
 
     def build(self, input_shape):

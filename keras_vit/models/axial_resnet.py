@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.images import as_size
+from keras_vit.integers import is_whole, plain
 from keras_vit.layers.axial_attention import AxialAttention, check_channels
 from keras_vit.layers.resnet.bottleneck import EXPANSION, GROUPS, shrunk
 from keras_vit.layers.resnet.standardized_conv import StandardizedConv2D
@@ -12,7 +13,6 @@ from keras_vit.models.inputs import checked, output_spec
 from keras_vit.models.quantized import refuse_quantized
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.transfer import copy_weights
-from keras_vit.integers import is_whole, plain
 
 ROOT_WIDTH = 64
 EPSILON = 1e-4
@@ -20,7 +20,7 @@ REMEDY = "make a model with image_size={size}: its positions are relative"
 
 
 def convolution(filters, size, stride, name, dtype):
-    """A convolution standardised as in BiT, padded as TensorFlow's "same"."""
+    """A convolution standardized as in BiT, padded as TensorFlow's "same"."""
     options = {"strides": stride, "padding": "same", "dtype": dtype, "name": name}
     return StandardizedConv2D(filters, size, 1e-10, "variance", **options)
 
@@ -35,7 +35,7 @@ class AxialBottleneck(keras.layers.Layer):
     """A ResNet bottleneck whose 3 x 3 convolution is `AxialAttention` along the height, then along the width.
 
     relu(shortcut(x) + gn3(conv3(relu(pool(attention(relu(gn1(conv1(x))))))))), where pool averages 2 x 2 if the stride
-    is 2. The shortcut is a strided 1 x 1 convolution with normalisation where the shape changes. The last scale starts
+    is 2. The shortcut is a strided 1 x 1 convolution with normalization where the shape changes. The last scale starts
     at zeros, so a new unit passes its input on.
 
     Input: (B, H, W, C). Output: (B, h, w, 4 F), not negative.
@@ -99,27 +99,27 @@ class AxialBottleneck(keras.layers.Layer):
 class AxialResNet(keras.Model):
     """AxialResNet-50 of the paper's appendix D.6: ResNet-50 with axial attention for every 3 x 3 convolution.
 
-    "Axial-DeepLab" (arXiv 2003.07853) in the form of scenic's axial_resnet.py: standardised convolutions, group
-    normalisation, average pooling for the stride; `AxialAttention` names the one difference. 19,373,640 weights at 224
+    "Axial-DeepLab" (arXiv 2003.07853) in the form of scenic's axial_resnet.py: standardized convolutions, group
+    normalization, average pooling for the stride; `AxialAttention` names the one difference. 19,373,640 weights at 224
     pixels with 1000 classes, as scenic's. Lines of 56 places in the first stage make it slow for its size, as the paper
     found.
 
     Input: (B, H, W, 3) float, RGB in [-1, 1]. Output: logits (B, num_classes), float32 also under mixed precision; with
     `num_classes=0` the features (B, 2048 * width_factor).
 
-    The weights exist as soon as the model is made. The tables of relative positions belong to the picture size.
+    The weights exist as soon as the model is made. The tables of relative positions belong to the image size.
 
     Args:
         image_size: Pixels, one number or (height, width).
         num_classes: Outputs of the head, which starts at zeros; 0 for no head.
-        stages: Units of each stage. The first works on maps of 1/4 of the picture's sides, each other halves them.
+        stages: Units of each stage. The first works on maps of 1/4 of the image's sides, each other halves them.
         width_factor: Multiplies all channels.
         num_heads: Of every attention.
         preprocessing: See `VisionTransformer`.
 
     Raises:
         ValueError: Stages without units; channels that 32 groups or the heads do not divide. When called: what is no
-            batch of float pictures of this size.
+            batch of float images of this size.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class AxialResNet(keras.Model):
         return ops.mean(maps, axis=(1, 2))  # (B, 4F)
 
     def preprocess(self, images):
-        """Pictures of any size, pixels in [0, 255], to what the model takes; see `Preprocessing`."""
+        """Images of any size, pixels in [0, 255], to what the model takes; see `Preprocessing`."""
         return self.preprocessing(images)
 
     def with_head(self, num_classes: int):

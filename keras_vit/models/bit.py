@@ -4,14 +4,14 @@ import keras
 from keras import ops
 
 from keras_vit.images import as_size
-from keras_vit.layers.resnet.bottleneck import build_for, group_norm
+from keras_vit.integers import plain
 from keras_vit.layers.resnet.backbone import ResNetBackbone
+from keras_vit.layers.resnet.bottleneck import build_for, group_norm
 from keras_vit.models import parts
 from keras_vit.models.inputs import checked, output_spec
 from keras_vit.models.quantized import refuse_quantized
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.transfer import copy_weights
-from keras_vit.integers import plain
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -22,21 +22,21 @@ class BiT(keras.Model):
     float32 also under mixed precision; with `num_classes=0` the features (B, C).
 
     The weights exist as soon as the model is made. Under a `mixed_bfloat16` policy the statistics of kernels and group
-    normalisations and the head are computed in float32.
+    normalizations and the head are computed in float32.
 
     Args:
         stages: Units in each stage: (3, 4, 6, 3) for R50, (3, 4, 23, 3) for R101, (3, 8, 36, 3) for R152.
         width_factor: 1, 2, 3 or 4 in published models: the x1 of R50x1.
         num_classes: Outputs of the head, which starts at zeros; 0 for no head.
-        image_size: Pixels, one number or (height, width), for what needs a size, such as an export; pictures of other
+        image_size: Pixels, one number or (height, width), for what needs a size, such as an export; images of other
             sizes are taken all the same. None where none is needed.
         preprocessing: See `VisionTransformer`; at 224 pixels if there is no `image_size`.
-        form: "paper", the published models, which normalise the map once more before it is averaged, or "v1", the
+        form: "paper", the published models, which normalize the map once more before it is averaged, or "v1", the
             ResNet of hybrids and of big_vision's models/bit.py.
         pool_padding: See `ResNetBackbone`.
 
     Raises:
-        ValueError: See `ResNetBackbone`; and no stages. When called: what is no batch of float pictures.
+        ValueError: See `ResNetBackbone`; and no stages. When called: what is no batch of float images.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class BiT(keras.Model):
         return ops.relu(self.norm(maps)) if self.norm else maps  # (B, h, w, C)
 
     def preprocess(self, images):
-        """Pictures of any size, pixels in [0, 255], to what the model takes; see `Preprocessing`."""
+        """Images of any size, pixels in [0, 255], to what the model takes; see `Preprocessing`."""
         return self.preprocessing(images)
 
     def with_head(self, num_classes: int):

@@ -1,20 +1,20 @@
 """Which arguments of a VisionTransformer go together, and what those left out become."""
 
 from keras_vit.images import as_size
+from keras_vit.integers import is_whole, plain
 from keras_vit.layers.pooling import POOLINGS
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.integers import is_whole, plain
 
 NAMES = {
     "pooling": POOLINGS,
     "position_embedding": ("learned_1d", "learned_2d", "relative", "sincos_2d", "none"),
     "position_placement": ("stem", "every_layer", "shared"),
-    "resnet_form": ("v1", "timm"),  # the "paper"'s map wants a normalisation that only BiT adds
+    "resnet_form": ("v1", "timm"),  # the "paper"'s map wants a normalization that only BiT adds
 }
 
 
 def complete_arguments(given: dict) -> dict:
-    """The arguments as a config: sizes are pairs, whole numbers Python's, and what depends on the others is filled in.
+    """The arguments as a config: sizes are pairs, integers Python's, and what depends on the others is filled in.
 
     Raises:
         ValueError: A name that does not exist, or arguments that exclude each other.
@@ -38,10 +38,10 @@ def check_arguments(given: dict):
         if given[name] not in known:
             raise ValueError(f"`{name}` must be one of {', '.join(known)}. Received: {given[name]!r}")
     if not is_whole(given["depth"]):
-        raise ValueError(f"`depth` must be a positive whole number of blocks. Received: {given['depth']!r}")
+        raise ValueError(f"`depth` must be a positive integer of blocks. Received: {given['depth']!r}")
     registers = given["register_tokens"]
     if not is_whole(registers, least=0):
-        raise ValueError(f"`register_tokens` must be a whole number, 0 for none. Received: {registers!r}")
+        raise ValueError(f"`register_tokens` must be an integer, 0 for none. Received: {registers!r}")
     kind, placement, pooling = given["position_embedding"], given["position_placement"], given["pooling"]
     exclusions = (
         (

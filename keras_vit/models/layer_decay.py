@@ -3,8 +3,8 @@
 import re
 
 # Last parts of the names of weights that are not decayed, as in big_vision (kernels only) and timm: pass them to
-# `optimizer.exclude_from_weight_decay(var_names=NOT_DECAYED)` before the optimizer is built.
-NOT_DECAYED = ["bias", "gamma", "beta", "table", "rows", "columns", "prefix", "token", "probe", "relative"]
+# `optimizer.exclude_from_weight_decay(var_names=NO_WEIGHT_DECAY)` before the optimizer is built.
+NO_WEIGHT_DECAY = ["bias", "gamma", "beta", "table", "rows", "columns", "prefix", "token", "probe", "relative"]
 
 
 def layer_groups(model) -> list[list]:
@@ -12,7 +12,7 @@ def layer_groups(model) -> list[list]:
 
     Returns:
         depth + 2 lists of variables: all before the encoder (ResNet, patches, tokens, positions); one list a block,
-        with the positions that are added before it; last normalisation, pooling and heads.
+        with the positions that are added before it; last normalization, pooling and heads.
 
     Raises:
         ValueError: The model is no VisionTransformer.

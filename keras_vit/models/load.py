@@ -9,13 +9,13 @@ from pathlib import Path
 import keras
 
 from keras_vit.images import as_size
+from keras_vit.integers import is_whole
 from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.bit import BiT
 from keras_vit.models.h5_weights import is_own, load_own
 from keras_vit.models.vit import HEADS, VisionTransformer
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.files import check_local
-from keras_vit.integers import is_whole
 
 KINDS = (VisionTransformer, BiT, AxialResNet)
 
@@ -31,7 +31,7 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, *
             arguments must say all else, and `image_size` be the file's (224 if left out).
         num_classes: By default those of the file. Another number gives a new head of zeros, and drops the file's hidden
             tanh layer, as the paper does for fine-tuning. 0 for no head.
-        weights_image_size: Picture size that the file was trained at, needed only if its grid of positions is not
+        weights_image_size: Image size that the file was trained at, needed only if its grid of positions is not
             square and no config.json says it.
         resample: How positions are resampled to another `image_size`, see `resample_grid`; by default as the file's
             source does.
@@ -96,7 +96,7 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
 
 
 def _load_keras(weights, num_classes, resample, arguments):
-    """A model that Keras saved, with another picture size or head if wanted."""
+    """A model that Keras saved, with another image size or head if wanted."""
     check_local(weights)
     if not Path(weights).is_file():
         raise FileNotFoundError(f"There is no model file {Path(weights).absolute()}.")

@@ -6,6 +6,7 @@ A part that the arguments leave out is None.
 import keras
 
 from keras_vit.images import patch_grid
+from keras_vit.integers import is_whole
 from keras_vit.layers.encoder import Encoder
 from keras_vit.layers.patches import PatchEmbedding
 from keras_vit.layers.pooling import AttentionPooling, AveragePooling, TokenPooling
@@ -13,7 +14,6 @@ from keras_vit.layers.positions import PositionEmbedding
 from keras_vit.layers.positions_2d import PositionEmbedding2D, SinCosPositions
 from keras_vit.layers.resnet.backbone import ResNetBackbone
 from keras_vit.layers.tokens import ClassToken, LearnedTokens
-from keras_vit.integers import is_whole
 
 POSITIONS = {"learned_1d": PositionEmbedding, "learned_2d": PositionEmbedding2D, "sincos_2d": SinCosPositions}
 
@@ -31,7 +31,7 @@ def backbone(arguments, dtype):
 
 
 def patch_embedding(arguments, stride, dtype):
-    """Its patches lie in the feature map of a ResNet of this stride; 1 for the picture itself."""
+    """Its patches lie in the feature map of a ResNet of this stride; 1 for the image itself."""
     side = arguments["patch_size"]
     if any(pixels % stride for pixels in side):
         raise ValueError(
@@ -106,7 +106,7 @@ def pre_logits(arguments, dtype):
 def head(arguments, dtype, name="head"):
     classes = arguments["num_classes"]
     if not is_whole(classes, least=0):
-        raise ValueError(f"`num_classes` must be a whole number, 0 for no head. Received: {classes!r}")
+        raise ValueError(f"`num_classes` must be an integer, 0 for no head. Received: {classes!r}")
     if not classes:
         return None
     precise = keras.backend.result_type(dtype.compute_dtype, "float32")

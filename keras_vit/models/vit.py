@@ -3,8 +3,8 @@
 import keras
 
 from keras_vit.images import as_size, patch_grid
-from keras_vit.layers.xla.dropout import Dropout
 from keras_vit.layers.norm import LayerNorm
+from keras_vit.layers.xla.dropout import Dropout
 from keras_vit.models import parts
 from keras_vit.models.config import complete_arguments
 from keras_vit.models.inputs import checked, output_spec
@@ -24,12 +24,12 @@ class VisionTransformer(keras.Model):
     mixed precision, of every token, (B, N, num_classes), with `pooling="none"`; with `num_classes=0` the `features`.
 
     The weights exist as soon as the model is made. Under a `mixed_bfloat16` policy the softmax, the statistics of layer
-    normalisation and the head are computed in float32.
+    normalization and the head are computed in float32.
 
     Args:
         image_size: Pixels, one number or (height, width).
-        patch_size: Pixels, one number or (height, width); must divide the picture. With `resnet_stages` it is still
-            measured in the picture, and must be a multiple of the ResNet's stride.
+        patch_size: Pixels, one number or (height, width); must divide the image. With `resnet_stages` it is still
+            measured in the image, and must be a multiple of the ResNet's stride.
         depth, width, mlp_dim, num_heads: The shape of the encoder, see `keras_vit.variants`.
         num_classes: Outputs of the head, which starts at zeros; 0 for no head.
         pooling: "token" (the class token), "gap" (mean of the patches), "map" (attention), or "none" (all tokens).
@@ -52,19 +52,19 @@ class VisionTransformer(keras.Model):
         attention_dropout: Rate on the attention weights.
         stochastic_depth: Rate of the last block's residual branches, growing linearly from 0 at the first.
         gelu: "tanh" (the paper's code) or "erf" (ports to PyTorch).
-        epsilon: Of the layer normalisations.
+        epsilon: Of the layer normalizations.
         layer_scale: First value of learnable factors on the residual branches (arXiv 2103.17239); None for none.
-        qk_norm: Whether queries and keys are normalised (arXiv 2302.05442).
-        norm_after_pooling: Whether the last normalisation comes after pooling (timm's `fc_norm`), not before.
+        qk_norm: Whether queries and keys are normalized (arXiv 2302.05442).
+        norm_after_pooling: Whether the last normalization comes after pooling (timm's `fc_norm`), not before.
         remat: What the backward pass of a training step computes anew, to save memory: None, "mlp", "attention",
             "block", or a list of these, one for each block; see `EncoderBlock`. The numbers are the same.
-        preprocessing: A `Preprocessing` or its config: how `preprocess` makes pictures ready. By default they are
+        preprocessing: A `Preprocessing` or its config: how `preprocess` makes images ready. By default they are
             squashed to the model's size and scaled to [-1, 1].
         seed: Seed of all dropout.
 
     Raises:
-        ValueError: A patch that does not divide the picture, heads that do not divide the width, an unknown name, or
-            arguments that exclude each other. When called: what is no batch of float pictures of this size.
+        ValueError: A patch that does not divide the image, heads that do not divide the width, an unknown name, or
+            arguments that exclude each other. When called: what is no batch of float images of this size.
     """
 
     def __init__(
@@ -183,21 +183,21 @@ class VisionTransformer(keras.Model):
         return self.pool(self.encode(self.embed(images), training=training))
 
     def embed(self, images):
-        """Pictures to patch embeddings, before class token and positions: (B, H, W, 3) -> (B, h * w, D)."""
+        """Images to patch embeddings, before class token and positions: (B, H, W, 3) -> (B, h * w, D)."""
         images = checked(images, self.image_size, REMEDY)
         return self.patch_embedding(self.backbone(images) if self.backbone else images)  # (B, h*w, D)
 
     def encode(self, embeddings, training=False, return_attention=False):
         """Patch embeddings (B, h * w, D) to encoded tokens (B, N, D), and attention (B, depth, K, N, N) if wanted."""
-        tokens = self.assemble(embeddings, training=training)
+        tokens = self.add_tokens(embeddings, training=training)
         options = {"return_attention": return_attention, "positions": self.block_positions}
         return self.encoder(tokens, training=training, **options)
 
-    def through_blocks(self, tokens, run):
-        """Tokens after the last block, not normalised: `assemble`'s through `run(block, tokens)` of each, (B, N, D)."""
-        return self.encoder.through_blocks(tokens, run, self.block_positions)
+    def apply_blocks(self, tokens, run):
+        """Tokens after the last block, not normalized: `add_tokens`'s through `run(block, tokens)` of each, (B, N, D)."""
+        return self.encoder.apply_blocks(tokens, run, self.block_positions)
 
-    def assemble(self, embeddings, training=False):
+    def add_tokens(self, embeddings, training=False):
         """Patch embeddings (B, h * w, D) to the encoder's input: with positions and the other tokens, (B, N, D)."""
         tokens = embeddings
         for layer in self._token_layers():
@@ -211,7 +211,7 @@ class VisionTransformer(keras.Model):
         return tokens
 
     def preprocess(self, images):
-        """Pictures of any size, pixels in [0, 255], to what the model takes; see `Preprocessing`."""
+        """Images of any size, pixels in [0, 255], to what the model takes; see `Preprocessing`."""
         return self.preprocessing(images)
 
     def attention_maps(self, images):
@@ -228,7 +228,7 @@ class VisionTransformer(keras.Model):
         return model
 
     def resized(self, image_size, method: str = "corners"):
-        """Returns a new model for another picture size with the same weights; positions by `resample_grid(method)`.
+        """Returns a new model for another image size with the same weights; positions by `resample_grid(method)`.
 
         Raises:
             ValueError: The patches do not fit, or the model has relative positions, which belong to one size.

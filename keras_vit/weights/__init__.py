@@ -6,11 +6,11 @@ from importlib import import_module
 _HOMES = {
     "Checkpoint": "checkpoint",
     "LoadReport": "match",
-    "download": "cache",
-    "load_weights": "load",
+    "download": "downloads",
+    "load_weights": "loading",
     "open_checkpoint": "checkpoint",
     "published_names": "published",
-    "save": "write",
+    "save": "saving",
 }
 __all__ = list(_HOMES)
 

@@ -29,7 +29,7 @@ FINE_TUNING = {
 }
 
 # The best of each model by its validation accuracy, as the README of google-research/vision_transformer (B_8: its
-# notebook) recommends, then those that timm chose; with the rates and picture sizes of fine-tuning on ImageNet.
+# notebook) recommends, then those that timm chose; with the rates and image sizes of fine-tuning on ImageNet.
 RECOMMENDED = {
     "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0": ("lr_0.03-res_224", "lr_0.03-res_384"),
     "S_32-i21k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0": ("lr_0.01-res_384",),

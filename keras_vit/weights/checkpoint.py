@@ -8,12 +8,12 @@ from keras_vit.images import as_size
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import name_of
 from keras_vit.weights import architecture, keras_peers, names
-from keras_vit.weights import preprocessing as pictures
+from keras_vit.weights import preprocessing as images
 from keras_vit.weights.downloads import download
+from keras_vit.weights.files import PICKLED, PICKLED_HINT, Tensors, check_local, open_tensors, read_json
 from keras_vit.weights.hub import download_hf
 from keras_vit.weights.published import resolve
 from keras_vit.weights.sources import SOURCES, Source
-from keras_vit.weights.files import PICKLED, PICKLED_HINT, Tensors, check_local, open_tensors, read_json
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Checkpoint:
         source: Key of `SOURCES`.
         arguments: Of the `VisionTransformer` or `BiT` that it was made for. `image_size` and `num_heads` are None where
             the file does not tell.
-        preprocessing: How its pictures were prepared, as fields of `Preprocessing` without the size.
+        preprocessing: How its images were prepared, as fields of `Preprocessing` without the size.
     """
 
     tensors: Tensors
@@ -74,12 +74,12 @@ def description(source, architecture, arguments, preprocessing, weights) -> dict
 
 
 def open_checkpoint(weights, image_size=None) -> Checkpoint:
-    """Finds and recognises a checkpoint; reads its names and shapes only.
+    """Finds and recognizes a checkpoint; reads its names and shapes only.
 
     Args:
         weights: A file (.npz, .safetensors), a folder with model.safetensors and config.json, "hf:owner/name" on the
             Hugging Face hub, or the name of a published checkpoint such as "augreg/Ti_16-i21k-300ep-...".
-        image_size: Picture size that it was trained at, where the file does not tell, or tells the number of its
+        image_size: Image size that it was trained at, where the file does not tell, or tells the number of its
             positions only.
 
     Raises:
@@ -140,23 +140,23 @@ def _from_keras_peer(tensors, config, source=None):
         )
     source = source or ("keras_hub" if "config" in config else "model_garden")
     arguments = _read(architecture.from_keras_peer, tensors, config)
-    return tensors, source, arguments, pictures.from_keras_hub(config.get("image_converter", {}))
+    return tensors, source, arguments, images.from_keras_hub(config.get("image_converter", {}))
 
 
 def _from_tensors(tensors, image_size):
-    """An .npz or .safetensors file, recognised by the names of its arrays."""
+    """An .npz or .safetensors file, recognized by the names of its arrays."""
     path = tensors.path
     if any(name.endswith("embeddings.patch_embeddings.projection.weight") for name in tensors.shapes):
         tensors, beside = names.hugging_face(tensors), read_json(path.with_name("preprocessor_config.json"))
         arguments = _read(architecture.from_hugging_face, tensors, read_json(path.with_name("config.json")))
-        return tensors, "hugging_face", arguments, pictures.from_hugging_face(beside)
+        return tensors, "hugging_face", arguments, images.from_hugging_face(beside)
     if "patch_embed.proj.weight" in tensors:
         config = read_json(path.with_name("config.json"))
         if image_size is not None:
             config = {**config, "model_args": {**config.get("model_args", {}), "img_size": image_size}}
         tensors = names.timm(tensors)
         arguments = _read(architecture.from_timm, tensors, config)
-        return tensors, "timm", arguments, pictures.from_timm(config.get("pretrained_cfg", {}))
+        return tensors, "timm", arguments, images.from_timm(config.get("pretrained_cfg", {}))
     tensors = names.linen(tensors)
     if "embedding/kernel" in tensors:
         source = "vit_jax" if "Transformer/posembed_input/pos_embedding" in tensors else "big_vision"

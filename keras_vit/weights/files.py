@@ -57,7 +57,7 @@ def open_tensors(path) -> Tensors:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: It is truncated, of another kind, or holds pickled objects. Reading an array of whole numbers raises
+        ValueError: It is truncated, of another kind, or holds pickled objects. Reading an array of integers raises
             it too: training states hold such, a count of steps, beside the weights.
     """
     path = Path(path)

@@ -20,7 +20,7 @@ def load_weights(model, weights, skip=(), weights_image_size=None, method=None) 
         weights: File, folder or name, see `open_checkpoint`; or what that returned.
         skip: Parts left out on both sides under our names, such as "head" or ("head", "encoder/block_1"); the model
             keeps its values there.
-        weights_image_size: Picture size that the file was trained at, needed only if its grid of positions is not
+        weights_image_size: Image size that the file was trained at, needed only if its grid of positions is not
             square and no config.json says it.
         method: How positions are resampled, see `resample_grid`; by default as the file's source does.
 
@@ -134,7 +134,7 @@ def _file_grid(model, path, patches, size, size_is_given):
     if side * side != patches or model.grid != (side, side):
         raise ValueError(
             f"{path} has {patches} positions, which may be more than one grid or none that is square. "
-            "Say at which picture size it was trained: weights_image_size=(height, width)."
+            "Say at which image size it was trained: weights_image_size=(height, width)."
         )
     return model.grid
 

@@ -2,9 +2,9 @@
 
 import re
 
+from keras_vit.weights.files import Tensors
 from keras_vit.weights.naming import Naming
 from keras_vit.weights.resnet_names import without_counter
-from keras_vit.weights.files import Tensors
 
 BLOCK = "encoder/block_{i}"
 
@@ -162,7 +162,7 @@ def linen(tensors: Tensors) -> Tensors:
 
 
 def _squeezed(tensors):
-    """Normalisations stored as (1, 1, 1, C) as (C,), and a head that is a convolution, (1, 1, C, classes), as dense."""
+    """Normalizations stored as (1, 1, 1, C) as (C,), and a head that is a convolution, (1, 1, C, classes), as dense."""
 
     def squeezed(name, shape):
         rank = 2 if name == "resnet/head/conv2d/kernel" else 1

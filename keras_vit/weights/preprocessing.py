@@ -1,4 +1,4 @@
-"""How peers' files say that pictures were prepared, as fields of `Preprocessing` without the size."""
+"""How peers' files say that images were prepared, as fields of `Preprocessing` without the size."""
 
 import warnings
 
@@ -24,7 +24,7 @@ def from_hugging_face(config: dict) -> dict:
         else:  # no reason to refuse the weights
             warnings.warn(
                 f"preprocessor_config.json says resample={config['resample']!r}. Known: "
-                f"{', '.join(f'{number} ({name})' for number, name in PILLOW.items())}. Pictures are resized "
+                f"{', '.join(f'{number} ({name})' for number, name in PILLOW.items())}. Images are resized "
                 "bilinearly unless you say preprocessing=keras_vit.Preprocessing(...).",
                 stacklevel=2,
             )

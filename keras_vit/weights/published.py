@@ -50,7 +50,7 @@ FOLDERS = (
         "vit_models/imagenet21k+imagenet2012",
         ("ViT-B_8", "ViT-B_16", "ViT-B_16-224", "ViT-B_32", "ViT-L_16", "ViT-L_16-224", "ViT-L_32", "R50+ViT-B_16"),
     ),
-    # ImageNet with sharpness-aware minimisation (arXiv 2106.01548) at 224 pixels.
+    # ImageNet with sharpness-aware minimization (arXiv 2106.01548) at 224 pixels.
     Folder(
         "vit/sam/",
         "vit_models/sam",

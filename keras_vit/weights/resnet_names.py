@@ -2,7 +2,7 @@
 
 Four forms of names: "v1" of google-research/vision_transformer (hybrids) and big_vision's models/bit.py, "timm" of
 timm's hybrids, "paper" of big_vision's models/bit_paper.py, and "bit_models" of the files at gs://bit_models, which
-google-research/big_transfer reads: a unit's normalisation and convolution make its parts a, b and c.
+google-research/big_transfer reads: a unit's normalization and convolution make its parts a, b and c.
 """
 
 import re

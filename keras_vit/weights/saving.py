@@ -32,7 +32,7 @@ def save(model, path, overwrite=False, card: str | None = None) -> list[Path]:
 
     Raises:
         ValueError: The format is unknown or cannot say what the model is. An .npz file holds weights only: readers take
-            preprocessing and, for a grid that is not square, the picture size from elsewhere.
+            preprocessing and, for a grid that is not square, the image size from elsewhere.
         FileExistsError: There is such a file already.
     """
     path = main_file(path)
@@ -198,27 +198,27 @@ def _config(model) -> dict:
     }
 
 
-def _preprocessor_config(pictures) -> dict:
-    height, width = pictures.image_size
+def _preprocessor_config(images) -> dict:
+    height, width = images.image_size
     numbers = {name: number for number, name in PILLOW.items()}
-    if pictures.interpolation not in numbers:
+    if images.interpolation not in numbers:
         raise ValueError(
-            f"A file of transformers cannot say interpolation={pictures.interpolation!r}, only {', '.join(numbers)}."
+            f"A file of transformers cannot say interpolation={images.interpolation!r}, only {', '.join(numbers)}."
         )
     config = {
         "do_normalize": True,
         "do_rescale": True,
         "do_resize": True,
-        "image_mean": list(pictures.mean),
+        "image_mean": list(images.mean),
         "image_processor_type": "ViTImageProcessor",
-        "image_std": list(pictures.std),
-        "resample": numbers[pictures.interpolation],
+        "image_std": list(images.std),
+        "resample": numbers[images.interpolation],
         "rescale_factor": 1 / 255,
         "size": {"height": height, "width": width},
     }
-    if pictures.crop_fraction < 1.0 or pictures.resize == "shortest":
-        sides = [int(side / pictures.crop_fraction + 1e-6) for side in (height, width)]
-        shortest = pictures.resize == "shortest"
+    if images.crop_fraction < 1.0 or images.resize == "shortest":
+        sides = [int(side / images.crop_fraction + 1e-6) for side in (height, width)]
+        shortest = images.resize == "shortest"
         config |= {
             # The one of ViT does not crop; that of CLIP also fits the shorter side.
             "image_processor_type": "CLIPImageProcessor" if shortest else "DeiTImageProcessor",

@@ -27,7 +27,7 @@ class Source:
     preprocessing: dict = field(default_factory=dict)
 
 
-_BIG_VISION_PICTURES = {"resize": "shortest", "crop_fraction": 0.875, "antialias": True}
+_BIG_VISION_IMAGES = {"resize": "shortest", "crop_fraction": 0.875, "antialias": True}
 # Pillow smooths when it shrinks, tf.image.resize does not; big_vision's "area" is nearest to smoothing.
 SOURCES = {
     "vit_jax": Source("google-research/vision_transformer", VIT_JAX, "tanh", 1e-6, "corners"),
@@ -37,10 +37,10 @@ SOURCES = {
         "tanh",
         1e-6,
         "corners",
-        _BIG_VISION_PICTURES,
+        _BIG_VISION_IMAGES,
     ),
-    "bit_v1": Source("google-research/big_vision, BiT v1", BIT_V1, preprocessing=_BIG_VISION_PICTURES),
-    "bit_paper": Source("google-research/big_vision, BiT", BIT_PAPER, preprocessing=_BIG_VISION_PICTURES),
+    "bit_v1": Source("google-research/big_vision, BiT v1", BIT_V1, preprocessing=_BIG_VISION_IMAGES),
+    "bit_paper": Source("google-research/big_vision, BiT", BIT_PAPER, preprocessing=_BIG_VISION_IMAGES),
     "bit_models": Source("google-research/big_transfer", BIT_MODELS),
     "hugging_face": Source("Hugging Face transformers", HUGGING_FACE, "erf", 1e-12, "bicubic", {"antialias": True}),
     "keras_hub": Source("KerasHub", KERAS_PEERS, "erf", 1e-6, "bicubic", {"resize": "shortest"}),

@@ -1,4 +1,4 @@
-"""Weights from one of our models to another that differs in its head or its picture size."""
+"""Weights from one of our models to another that differs in its head or its image size."""
 
 from keras import ops
 
@@ -42,7 +42,7 @@ def copy_weights(source, target, skip=(), method="corners"):
     """Copies every weight of one VisionTransformer to another, positions resampled if the grids differ.
 
     Args:
-        source, target: Models that differ only in picture size and in the skipped parts.
+        source, target: Models that differ only in image size and in the skipped parts.
         skip: Parts that are not copied, such as "head" or ("head", "encoder/block_0").
         method: See `resample_grid`.
 

@@ -1,6 +1,6 @@
 """Recipes by name: one small file a group, each opening with its command, hardware, time and expected accuracy.
 
-`RECIPES` holds all of them; `SWEEPS`, the learning rates that the paper tried for some, and the pictures that it held
+`RECIPES` holds all of them; `SWEEPS`, the learning rates that the paper tried for some, and the images that it held
 out to choose among them. Nothing here imports TensorFlow.
 """
 

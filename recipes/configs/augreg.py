@@ -1,4 +1,4 @@
-"""Augmentation and regularisation by model and data: "How to train your ViT?" (arXiv 2106.10270).
+"""Augmentation and regularization by model and data: "How to train your ViT?" (arXiv 2106.10270).
 
 Command:   keras-vit train augreg-i1k-b16 --run.folder gs://my-bucket/runs/b16
            keras-vit train augreg-i1k-s16-strong1 --optimizer.weight-decay 0.03 --architecture.dropout 0.1 \\
@@ -78,12 +78,12 @@ BEST = {
 
 def augreg(data: str, model: str, regime: str, weight_decay: float = 0.1, rate: float = 0.0) -> Supervised:
     """One point of the grid; `rate` is that of dropout and of stochastic depth."""
-    pictures, head_bias = DATA[data]
+    images, head_bias = DATA[data]
     return Supervised(
         # A class token and one linear layer, as the paper says and the published files have; big_vision's
         # configurations add a hidden layer (vit_i1k.py) or average the tokens (vit_i21k.py).
         architecture=Architecture(MODELS[model], dropout=rate, stochastic_depth=rate),
-        data=replace(pictures, augment=REGIMES[regime]),
+        data=replace(images, augment=REGIMES[regime]),
         optimizer=Optimizer(
             name="adamw", learning_rate=1e-3, decay="cosine", warmup_steps=10_000, weight_decay=weight_decay
         ),

@@ -12,26 +12,26 @@ from dataclasses import replace
 
 from keras_vit.recipes.recipe import Architecture, Augment, Data, Optimizer, Run, Supervised
 
-SMALL, LARGE = 20_000, 500_000  # pictures
+SMALL, LARGE = 20_000, 500_000  # images
 
 
 def bit_hyperrule(num_examples: int, image_area: int) -> Supervised:
-    """BiT-HyperRule: the recipe of a data set, by its number of training pictures and their area in pixels.
+    """BiT-HyperRule: the recipe of a data set, by its number of training images and their area in pixels.
 
     Rate 0.003 a batch of 512, tenths of it after 30, 60 and 90 % of the steps, mixup 0.1 unless the data is small, no
     weight decay (section 3.3). The warm-up is that of the code (bit_hyperrule.py), which decays small data after 40, 60
-    and 80 %, and takes 480 pixels of 512 for large pictures. R152x4 has these sizes in the paper, others 384 of 448.
+    and 80 %, and takes 480 pixels of 512 for large images. R152x4 has these sizes in the paper, others 384 of 448.
     """
-    small_data, small_pictures = num_examples < SMALL, image_area < 96 * 96
+    small_data, small_images = num_examples < SMALL, image_area < 96 * 96
     steps = 500 if small_data else 10_000 if num_examples < LARGE else 20_000
     return Supervised(
         architecture=Architecture("BiT-R50x1"),
         weights="bit/BiT-M-R50x1",
         data=Data(
-            image_size=128 if small_pictures else 384,
+            image_size=128 if small_images else 384,
             batch_size=512,
             crop="resize",
-            resize_size=160 if small_pictures else 448,
+            resize_size=160 if small_images else 448,
             augment=Augment(mixup_alpha=0.0 if small_data else 0.1),
             evaluation_resize="squash",
         ),
@@ -55,7 +55,7 @@ def _recipe(dataset, num_examples, image_area, test="test"):
     return replace(recipe, data=replace(recipe.data, dataset=dataset, **splits))
 
 
-# All training pictures, as in finetune.py. Those of Pets and Flowers are larger than 96 x 96 pixels.
+# All training images, as in finetune.py. Those of Pets and Flowers are larger than 96 x 96 pixels.
 RECIPES = {
     "bit-imagenet": _recipe("imagenet2012", 1_281_167, 224 * 224, test="validation"),
     "bit-cifar10": _recipe("cifar10", 50_000, 32 * 32),

@@ -19,8 +19,8 @@ from keras_vit.recipes.recipe import Architecture, Augment, Data, Distillation, 
 IMAGES = 1_281_167
 BATCH = 1024
 
-# The code also repeats each picture three times in a batch, draws the strength of RandAugment with a deviation of 0.5,
-# warms up from 1e-6 and decays to 1e-5; here pictures come once, at one strength, from 0 to 0. All pictures are trained
+# The code also repeats each image three times in a batch, draws the strength of RandAugment with a deviation of 0.5,
+# warms up from 1e-6 and decays to 1e-5; here images come once, at one strength, from 0 to 0. All images are trained
 # on, as there; nothing is chosen by the validation part.
 DATA = Data(
     dataset="imagenet2012",

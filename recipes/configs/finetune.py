@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
 
-# Squashed to 448 x 448, cropped to 384 x 384, flipped; evaluated on squashed pictures (appendix B.1.1, as BiT).
+# Squashed to 448 x 448, cropped to 384 x 384, flipped; evaluated on squashed images (appendix B.1.1, as BiT).
 DATA = Data(image_size=384, batch_size=512, crop="resize", resize_size=448, evaluation_resize="squash")
 SGD = Optimizer(name="sgd", decay="cosine", weight_decay=0.0, global_clipnorm=1.0)
 LONG = Run(precision="mixed_bfloat16", steps_per_execution=50, epoch_steps=2_500)
@@ -27,8 +27,8 @@ SHORT = Run(precision="mixed_bfloat16", steps_per_execution=25, epoch_steps=250,
 def _finetune(dataset, steps, rate, warmup_steps, run, test="test"):
     return Supervised(
         weights="vit/imagenet21k/ViT-B_16",
-        # All training pictures, as the paper's final runs. The curve of the validation split is that of the test
-        # pictures: rates are chosen on the parts that SWEEPS names.
+        # All training images, as the paper's final runs. The curve of the validation split is that of the test
+        # images: rates are chosen on the parts that SWEEPS names.
         data=replace(DATA, dataset=dataset, train_split="train", validation_split=test, test_split=test),
         # The paper names no warm-up; these are those of the authors' code (vit_jax and big_vision, configs/).
         optimizer=replace(SGD, learning_rate=rate, warmup_steps=warmup_steps),
@@ -38,7 +38,7 @@ def _finetune(dataset, steps, rate, warmup_steps, run, test="test"):
 
 
 # The first rates are those of vit_jax, and, of Pets and Flowers, of big_vision's configs/transfer.py. As there, Flowers
-# means the official training part of 1,020 pictures; "train+validation" has 2,040.
+# means the official training part of 1,020 images; "train+validation" has 2,040.
 IMAGENET = _finetune("imagenet2012", 20_000, 0.03, 500, LONG, test="validation")
 RECIPES = {
     "finetune-imagenet": IMAGENET,

@@ -2,7 +2,7 @@
 
 Command:   keras-vit train imagenet1k-b16 --run.folder gs://my-bucket/runs/b16
            keras-vit train imagenet21k-b16 --data.dataset tfrecord:gs://my-bucket/imagenet21k --run.folder ...
-Hardware:  B/16 and L/16 fit v3:2x2, v5e:2x4 and v6e:2x2 with --run.remat block (docs/preflight.md); 4,096 pictures an
+Hardware:  B/16 and L/16 fit v3:2x2, v5e:2x4 and v6e:2x2 with --run.remat block (docs/preflight.md); 4,096 images an
            update want more cores for H, or accumulation_steps.
 Hours:     Core-days of TPU v3. The paper gives 230 for L/16 on ImageNet-21k (Table 2). The others are computed from
            the multiply-adds, at the rate of the paper's L/16 (2.3 exaFLOPs a core-day): ImageNet, 300 epochs: B/32 4,
@@ -24,7 +24,7 @@ def _architecture(variant):
     return Architecture(variant, hidden_head=True, dropout=0.1)
 
 
-# The authors keep the last percent of the training pictures for choices (appendix B.1.1), as big_vision does. Pictures
+# The authors keep the last percent of the training images for choices (appendix B.1.1), as big_vision does. Images
 # to evaluate: shorter side 256, central crop of 224 (big_vision, configs/vit_i1k.py).
 IMAGENET = Data(
     dataset="imagenet2012",

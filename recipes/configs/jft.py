@@ -1,6 +1,6 @@
 """Supervised pre-training on JFT-300M, or on a large data set of yours: those rows of the paper's Table 3.
 
-Command:   keras-vit train jft-l16 --data.dataset tfrecord:gs://my-bucket/pictures --run.folder gs://my-bucket/runs/l16
+Command:   keras-vit train jft-l16 --data.dataset tfrecord:gs://my-bucket/images --run.folder gs://my-bucket/runs/l16
 Hardware:  TPU v3 pods: the paper's largest took 2,500 core-days.
 Hours:     Core-days of TPU v3: H/14 2,500, L/16 with 14 epochs 680 (Table 2). The others are computed from the
            exaFLOPs of Table 6 at the rate of that L/16 (2.3 a core-day): B/32 24, B/16 97, L/32 85, L/16 340,

@@ -1,12 +1,12 @@
 """Masked-patch pre-training of ViT-B/16 without labels: the paper's section 4.6 and appendix B.1.2.
 
-Command:   keras-vit train masked-patch-b16 --data.dataset tfrecord:gs://my-bucket/pictures --run.folder gs://.../masked
+Command:   keras-vit train masked-patch-b16 --data.dataset tfrecord:gs://my-bucket/images --run.folder gs://.../masked
            keras-vit train finetune-imagenet --weights gs://.../masked/model.keras
 Hardware:  TPU v3-8 and up: fits v3:2x2, v5e:2x4 and v6e:2x2 (docs/preflight.md).
 Hours:     Core-days of TPU v3, computed as in imagenet.py: 1,000,000 steps 188, 100,000 steps 19. The paper saw little
            gain after 100,000: --total-steps 100000.
 Accuracy:  79.9 on ImageNet after fine-tuning: 2 points more than from scratch, 4 less than with labels (the paper; how
-           it fine-tuned is not told). Of the targets, mean colours did best in few-shot evaluation, pixels slightly
+           it fine-tuned is not told). Of the targets, mean colors did best in few-shot evaluation, pixels slightly
            worse, as did 15 % of corrupted patches. Not yet measured here; on CIFAR-10: see cifar10.py.
 """
 

@@ -11,8 +11,8 @@ Accuracy:  L/16 of ImageNet-21k (Table 9): Caltech101 90.8, CIFAR-100 84.1, DTD 
            sNORB-Elev 41.7; mean 72.7. Not yet measured here.
 """
 
-from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
 from keras_vit.recipes.data.vtab import TASKS, Task
+from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
 
 
 def _vtab(task: Task) -> Supervised:

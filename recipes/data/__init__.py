@@ -1,7 +1,7 @@
-"""Data sets as batches for `fit`: what is read, how a picture is decoded and changed, and in which order they come."""
+"""Data sets as batches for `fit`: what is read, how an image is decoded and changed, and in which order they come."""
 
 from keras_vit.recipes.data.datasets import class_names, count_examples, open_dataset
-from keras_vit.recipes.data.decoded_images import decoded_pictures
+from keras_vit.recipes.data.decoded_images import decoded_images
 from keras_vit.recipes.data.pipeline import (
     evaluation_arrays,
     evaluation_batches,
@@ -12,7 +12,7 @@ from keras_vit.recipes.data.pipeline import (
 __all__ = [
     "class_names",
     "count_examples",
-    "decoded_pictures",
+    "decoded_images",
     "evaluation_arrays",
     "evaluation_batches",
     "open_dataset",

@@ -1,6 +1,6 @@
-"""RandAugment, AutoAugment and erasing of one picture, each a function of its random numbers. H W pixels.
+"""RandAugment, AutoAugment and erasing of one image, each a function of its random numbers. H W pixels.
 
-Random numbers are uniform in [0, 1) and drawn by the caller from (seed, number of the picture); `*_draws` say how many
+Random numbers are uniform in [0, 1) and drawn by the caller from (seed, number of the image); `*_draws` say how many
 are needed. Only the operation that was chosen is computed.
 """
 
@@ -20,10 +20,10 @@ ATTEMPTS = 10
 
 
 def augmentation(augment: Augment):
-    """What `augment` changes of a picture before it is scaled.
+    """What `augment` changes of an image before it is scaled.
 
     Returns:
-        (function, draws): from (H, W, 3) uint8 of static shape and (draws,) random numbers to another such picture.
+        (function, draws): from (H, W, 3) uint8 of static shape and (draws,) random numbers to another such image.
 
     Raises:
         ValueError: Both policies, or a magnitude out of range.
@@ -41,7 +41,7 @@ def augmentation(augment: Augment):
 
 
 def erase(image, probability: float, draws, noise_key, mean=0.0, deviation=1.0):
-    """Puts normal noise into a rectangle of a picture (arXiv 1708.04896; noise as in timm and tf-models-official).
+    """Puts normal noise into a rectangle of an image (arXiv 1708.04896; noise as in timm and tf-models-official).
 
     Args:
         image: (H, W, 3) float of static shape.

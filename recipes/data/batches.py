@@ -1,7 +1,7 @@
-"""Groups examples to batches, prepares their pictures, and copes with those that cannot be decoded. B batch.
+"""Groups examples to batches, prepares their images, and copes with those that cannot be decoded. B batch.
 
-A picture that fails leaves its batch by `ignore_errors` of a data set that holds this one batch, so no other batch
-knows of it: numbers do not shift, and nothing is done for pictures that are fine. All of it, messages too, is
+An image that fails leaves its batch by `ignore_errors` of a data set that holds this one batch, so no other batch
+knows of it: numbers do not shift, and nothing is done for images that are fine. All of it, messages too, is
 TensorFlow operations: a Python function would not run on the workers of a tf.data service, and would hold one lock for
 all threads.
 """
@@ -11,30 +11,30 @@ import sys
 import tensorflow as tf
 
 # More than a machine has cores: calls wait in line for a thread, and take no memory meanwhile.
-PARALLEL_PICTURES = 64
+PARALLEL_IMAGES = 64
 PARALLEL_BATCHES = 2
 
 
 def prepared_batches(examples, batch_size: int, prepare, part: int = 0, part_size: int | None = None):
-    """Batches of the pictures that can be prepared.
+    """Batches of the images that can be prepared.
 
     Args:
-        examples: Of (number, (name, picture, label)).
+        examples: Of (number, (name, image, label)).
         batch_size: Examples a batch; the last one may have fewer.
-        prepare: From (number, picture) to a float image of static shape; an error of it makes the picture corrupt.
+        prepare: From (number, image) to a float image of static shape; an error of it makes the image corrupt.
         part, part_size: Number and size of the part of each batch that is wanted; all of it without.
 
     Returns:
-        Batches ((n,) names of all pictures, (k,) places of those that are fine, (k, H, W, 3) images, (k, ...) labels).
+        Batches ((n,) names of all images, (k,) places of those that are fine, (k, H, W, 3) images, (k, ...) labels).
     """
     part_size = part_size or batch_size
 
     def batch(numbers, example):
-        names, pictures, labels = example
-        members = tf.data.Dataset.zip((numbers, pictures, labels)).skip(part * part_size).take(part_size)
+        names, images, labels = example
+        members = tf.data.Dataset.zip((numbers, images, labels)).skip(part * part_size).take(part_size)
         good = members.enumerate().map(
             lambda place, member: (place, prepare(member[0], member[1]), member[2]),
-            PARALLEL_PICTURES,
+            PARALLEL_IMAGES,
             deterministic=True,
         )
         names = names.skip(part * part_size)
@@ -47,13 +47,13 @@ def prepared_batches(examples, batch_size: int, prepare, part: int = 0, part_siz
 
 
 def corrupt_replaced(batches, size: int, total: int, max_corrupt: float):
-    """Full batches (images, labels): others of the same batch come twice, in the places of corrupt pictures.
+    """Full batches (images, labels): others of the same batch come twice, in the places of corrupt images.
 
     Args:
         batches: From `prepared_batches`.
-        size: Pictures of a full batch.
-        total: Pictures of the split.
-        max_corrupt: Largest share of corrupt pictures, of the split or of all that came so far; more are an error.
+        size: Images of a full batch.
+        total: Images of the split.
+        max_corrupt: Largest share of corrupt images, of the split or of all that came so far; more are an error.
     """
 
     def full(kept, *values):
@@ -71,7 +71,7 @@ def corrupt_weightless(batches, size: int, batch_size: int, total: int, max_corr
     """Full batches (images, labels, (size,) float32 weights): filled up with zeros of weight 0. See above.
 
     All others have the same weight, so much above 1 that Keras, which divides the weighted losses of a batch by its
-    size, gives the mean loss of the pictures; a loss that is too low by the share of corrupt ones, if there are any,
+    size, gives the mean loss of the images; a loss that is too low by the share of corrupt ones, if there are any,
     since they are not known beforehand. (Weighted metrics divide by the weights: they are right in any case.)
     """
     weight = -(-total // batch_size) * batch_size / total
@@ -100,20 +100,20 @@ def _if_short(size, full, places, *values):
 
 
 def _some(places):
-    return tf.debugging.Assert(tf.size(places) > 0, ["None of the pictures of a batch can be decoded."])
+    return tf.debugging.Assert(tf.size(places) > 0, ["None of the images of a batch can be decoded."])
 
 
 def _counted(batches, total, max_corrupt):
-    """Passes batches on; names corrupt pictures on the standard error stream, and stops if there are too many."""
+    """Passes batches on; names corrupt images on the standard error stream, and stops if there are too many."""
 
     def tell(names, places, seen, lost):
         good = tf.scatter_nd(places[:, None], tf.ones_like(places), tf.shape(names, tf.int64))
         told = tf.print(
-            "Left out, cannot be decoded:", tf.boolean_mask(names, good == 0), "-", lost, "of", seen, "pictures so far",
+            "Left out, cannot be decoded:", tf.boolean_mask(names, good == 0), "-", lost, "of", seen, "images so far",
             output_stream=sys.stderr, summarize=-1,
         )  # fmt: skip
         few = tf.cast(lost, tf.float64) <= max_corrupt * tf.cast(tf.maximum(seen, total), tf.float64)
-        message = f"More than {max_corrupt:.2%} of the pictures cannot be decoded (max_corrupt={max_corrupt}). So far:"
+        message = f"More than {max_corrupt:.2%} of the images cannot be decoded (max_corrupt={max_corrupt}). So far:"
         with tf.control_dependencies([told]):
             stop = tf.debugging.Assert(few, [message, lost, "of", seen])
         with tf.control_dependencies([stop]):

@@ -1,6 +1,6 @@
-"""From a picture's file to the pixels of its model. H W pixels.
+"""From an image's file to the pixels of its model. H W pixels.
 
-JPEG, PNG, GIF (the first frame), BMP and WebP files of any colours become (H, W, 3) uint8 RGB: grey, palette, CMYK and
+JPEG, PNG, GIF (the first frame), BMP and WebP files of any colors become (H, W, 3) uint8 RGB: gray, palette, CMYK and
 16-bit files too; transparency is dropped. TensorFlow does not read TIFF, nor the palette of a BMP file: both count as
 corrupt.
 """
@@ -13,42 +13,42 @@ import tensorflow as tf
 from keras_vit.recipes.recipe import Data
 
 
-def decode(picture):
-    """The pixels of an encoded picture, a scalar string: (H, W, 3) uint8. Decoded ones stay as they are."""
-    if picture.dtype != tf.string:
-        return picture
-    image = tf.io.decode_image(picture, channels=3, expand_animations=False)
-    # 28: bits per pixel. Of 8, TensorFlow returns the numbers of the palette's colours as if they were grey.
-    paletted = (tf.strings.substr(picture, 0, 2) == b"BM") & (tf.strings.substr(picture, 28, 1) == b"\x08")
+def decode(encoded):
+    """The pixels of an encoded image, a scalar string: (H, W, 3) uint8. Decoded ones stay as they are."""
+    if encoded.dtype != tf.string:
+        return encoded
+    image = tf.io.decode_image(encoded, channels=3, expand_animations=False)
+    # 28: bits per pixel. Of 8, TensorFlow returns the numbers of the palette's colors as if they were gray.
+    paletted = (tf.strings.substr(encoded, 0, 2) == b"BM") & (tf.strings.substr(encoded, 28, 1) == b"\x08")
     with tf.control_dependencies([tf.debugging.Assert(~paletted, ["TensorFlow does not read palettes of BMP files"])]):
         return tf.ensure_shape(tf.identity(image), (None, None, 3))
 
 
-def decode_window(picture, window):
-    """Decodes a part of a picture; of a JPEG file, not much more than that part is decoded.
+def decode_window(encoded, window):
+    """Decodes a part of an image; of a JPEG file, not much more than that part is decoded.
 
-    Colours of a JPEG file, which has fewer of them than of brightness, may differ a little at the window's edge from
-    those of the whole picture: what lies outside is not known.
+    Colors of a JPEG file, which has fewer of them than of brightness, may differ a little at the window's edge from
+    those of the whole image: what lies outside is not known.
 
     Args:
-        picture: As of `decode`.
-        window: Function from the picture's shape, (H, W, anything) int32, to (top, left, height, width) int32.
+        encoded: As of `decode`.
+        window: Function from the image's shape, (H, W, anything) int32, to (top, left, height, width) int32.
 
     Returns:
         (height, width, 3) uint8.
     """
 
     def of_jpeg():
-        return tf.io.decode_and_crop_jpeg(picture, window(tf.io.extract_jpeg_shape(picture)), channels=3)
+        return tf.io.decode_and_crop_jpeg(encoded, window(tf.io.extract_jpeg_shape(encoded)), channels=3)
 
     def of_pixels():
-        image = decode(picture)
+        image = decode(encoded)
         top, left, height, width = tf.unstack(window(tf.shape(image)))
         return image[top : top + height, left : left + width]
 
-    if picture.dtype != tf.string:
+    if encoded.dtype != tf.string:
         return of_pixels()
-    part = tf.cond(tf.strings.substr(picture, 0, 3) == b"\xff\xd8\xff", of_jpeg, of_pixels)
+    part = tf.cond(tf.strings.substr(encoded, 0, 3) == b"\xff\xd8\xff", of_jpeg, of_pixels)
     return tf.ensure_shape(part, (None, None, 3))
 
 
@@ -57,7 +57,7 @@ def inception_window(key, min_area: float):
 
     Args:
         key: (2,) seed.
-        min_area: The smallest share of the picture, in (0, 1]. If none fits, the window is the whole picture.
+        min_area: The smallest share of the image, in (0, 1]. If none fits, the window is the whole image.
     """
 
     def window(shape):
@@ -65,7 +65,7 @@ def inception_window(key, min_area: float):
             tf.concat([shape[:2], [3]], 0),
             tf.zeros((1, 0, 4)),
             key,
-            min_object_covered=0.0,  # else never less than 0.1 of the picture
+            min_object_covered=0.0,  # else never less than 0.1 of the image
             area_range=(min_area, 1.0),
             use_image_if_no_bounding_boxes=True,
         )
@@ -94,9 +94,9 @@ def resized(image, size, interpolation: str):
     return tf.image.resize(image, size, method=interpolation)
 
 
-def evaluation_picture(data: Data, picture):
-    """An encoded picture as `keras_vit.Preprocessing` of the recipe's fields prepares it: (size, size, 3) float32."""
-    image = scaled(decode(picture), data.mean, data.std)
+def evaluation_image(data: Data, encoded):
+    """An encoded image as `keras_vit.Preprocessing` of the recipe's fields prepares it: (size, size, 3) float32."""
+    image = scaled(decode(encoded), data.mean, data.std)
     size = data.image_size
     target = math.floor(size / data.evaluation_crop + 1e-6)
     if data.evaluation_resize == "squash":

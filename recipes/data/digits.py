@@ -1,9 +1,9 @@
-"""Scikit-learn's handwritten digits as a TensorFlow Datasets builder: 1,797 real pictures that need no download."""
+"""Scikit-learn's handwritten digits as a TensorFlow Datasets builder: 1,797 real images that need no download."""
 
 import numpy as np
 import tensorflow_datasets as tfds
 
-# Of the 1,797 pictures, the test split is large enough that one picture is 0.2 points.
+# Of the 1,797 images, the test split is large enough that one image is 0.2 points.
 SPLITS = {"train": 1097, "validation": 200, "test": 500}
 
 
@@ -30,7 +30,7 @@ class Digits(tfds.core.GeneratorBasedBuilder):
 
     def _split_generators(self, dl_manager):
         # The file's order follows its writers, so the splits are drawn, once and for all: RandomState never changes,
-        # and 2 is its first seed that leaves 100 training pictures of every class.
+        # and 2 is its first seed that leaves 100 training images of every class.
         order = np.random.RandomState(2).permutation(sum(SPLITS.values()))
         bounds = np.cumsum(list(SPLITS.values()))[:-1]
         return {name: self._generate_examples(part) for name, part in zip(SPLITS, np.split(order, bounds))}
@@ -39,6 +39,6 @@ class Digits(tfds.core.GeneratorBasedBuilder):
         from sklearn.datasets import load_digits
 
         digits = load_digits()
-        pictures = np.round(digits.images * (255 / 16)).astype("uint8")[..., None]  # (1797, 8, 8, 1)
+        images = np.round(digits.images * (255 / 16)).astype("uint8")[..., None]  # (1797, 8, 8, 1)
         for key, index in enumerate(indices):
-            yield key, {"image": pictures[index], "label": int(digits.target[index])}
+            yield key, {"image": images[index], "label": int(digits.target[index])}

@@ -1,4 +1,4 @@
-"""Which pictures of a split come, in which order, and the pixels of one. H W pixels."""
+"""Which images of a split come, in which order, and the pixels of one. H W pixels."""
 
 from contextlib import contextmanager
 
@@ -11,7 +11,7 @@ from keras_vit.recipes.reason import reason
 
 
 def read_examples(data, dataset, split, seed):
-    """(name, encoded picture, label) to train on; with `labels_per_class`, of the chosen pictures only."""
+    """(name, encoded image, label) to train on; with `labels_per_class`, of the chosen images only."""
     count_examples(dataset, split)
     examples = dataset.read(split)
     if data.labels_per_class:
@@ -21,17 +21,17 @@ def read_examples(data, dataset, split, seed):
 
 
 def read_labels(dataset, split) -> np.ndarray:
-    """(n,) int64, of all pictures of a split, none of which is decoded."""
-    labels = dataset.read(split).map(lambda name, picture, label: label).as_numpy_iterator()
+    """(n,) int64, of all images of a split, none of which is decoded."""
+    labels = dataset.read(split).map(lambda name, image, label: label).as_numpy_iterator()
     with undamaged(dataset, split):
         return np.fromiter(labels, "int64")
 
 
 def read_encoded(dataset, split):
-    """Yields each picture of a split as it is stored, bytes, and its label."""
+    """Yields each image of a split as it is stored, bytes, and its label."""
     with undamaged(dataset, split):
-        for _, picture, label in dataset.read(split).as_numpy_iterator():
-            yield tf.io.gfile.GFile(picture, "rb").read() if dataset.are_files else picture, label
+        for _, image, label in dataset.read(split).as_numpy_iterator():
+            yield tf.io.gfile.GFile(image, "rb").read() if dataset.are_files else image, label
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def undamaged(dataset, split):
 
 
 def has_labels(dataset, split) -> bool:
-    """Whether the first picture of a split has a label; TensorFlow Datasets has -1 where they were not published."""
+    """Whether the first image of a split has a label; TensorFlow Datasets has -1 where they were not published."""
     return all((np.asarray(label) >= 0).all() for *_, label in dataset.read(split).take(1).as_numpy_iterator())
 
 
@@ -58,10 +58,10 @@ def count_chosen(data, dataset, split) -> int:
 
 
 def count_some(dataset, split) -> int:
-    """Number of pictures of a split; raises ValueError if there are none, or no such split."""
+    """Number of images of a split; raises ValueError if there are none, or no such split."""
     total = count_examples(dataset, split)
     if not total:
-        raise ValueError(f"The split {split!r} of {dataset.name} has no pictures.")
+        raise ValueError(f"The split {split!r} of {dataset.name} has no images.")
     return total
 
 
@@ -76,25 +76,25 @@ def shuffled_forever(examples, buffer_images, seed, first_epoch):
     return tf.data.Dataset.range(first_epoch, np.iinfo("int64").max).flat_map(epoch)
 
 
-def pixels(dataset, picture):
-    """(H, W, 3) uint8 from what `read` gives as a picture."""
-    image = decode(tf.io.read_file(picture) if dataset.are_files else picture)
+def pixels(dataset, encoded):
+    """(H, W, 3) uint8 from what `read` gives as an image."""
+    image = decode(tf.io.read_file(encoded) if dataset.are_files else encoded)
     return image * tf.constant(255 // dataset.brightest, tf.uint8) if dataset.brightest < 255 else image
 
 
 def decoded_once(dataset, examples):
-    """`pixels` of all examples; a corrupt picture has none, so that what follows fails on it every time it comes."""
+    """`pixels` of all examples; a corrupt image has none, so that what follows fails on it every time it comes."""
     empty = tf.data.Dataset.from_tensors(tf.zeros((0, 0, 3), tf.uint8))
 
-    def decoded(name, picture, label):
-        image = tf.data.Dataset.from_tensors(picture).map(lambda picture: pixels(dataset, picture)).ignore_errors()
+    def decoded(name, encoded, label):
+        image = tf.data.Dataset.from_tensors(encoded).map(lambda encoded: pixels(dataset, encoded)).ignore_errors()
         return image.concatenate(empty).take(1).map(lambda image: (name, image, label))
 
     return examples.interleave(decoded, cycle_length=16, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
 def _chosen(dataset, split, labels_per_class, seed) -> np.ndarray:
-    """A boolean for each picture of the split: whether it is one of its class's chosen ones."""
+    """A boolean for each image of the split: whether it is one of its class's chosen ones."""
     if dataset.several_answers:
         raise ValueError(f"{dataset.name} has several right answers: `labels_per_class` must be None.")
     labels = read_labels(dataset, split)
@@ -104,7 +104,7 @@ def _chosen(dataset, split, labels_per_class, seed) -> np.ndarray:
         members = np.flatnonzero(labels == number)
         if len(members) < labels_per_class:
             raise ValueError(
-                f"labels_per_class={labels_per_class}, but class {name!r} has {len(members)} pictures in {split!r}."
+                f"labels_per_class={labels_per_class}, but class {name!r} has {len(members)} images in {split!r}."
             )
         chosen[random.choice(members, labels_per_class, replace=False)] = True
     return chosen

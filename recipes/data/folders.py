@@ -1,4 +1,4 @@
-"""What lies in a folder of pictures, local or wherever `tf.io.gfile` reads, such as gs://."""
+"""What lies in a folder of images, local or wherever `tf.io.gfile` reads, such as gs://."""
 
 from collections.abc import Iterator
 

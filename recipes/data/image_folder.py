@@ -1,4 +1,4 @@
-"""Folders of pictures, /path/<split>/<class>/<picture>, local or wherever `tf.io.gfile` reads, such as gs://."""
+"""Folders of images, /path/<split>/<class>/<image>, local or wherever `tf.io.gfile` reads, such as gs://."""
 
 import numpy as np
 import tensorflow as tf
@@ -10,29 +10,29 @@ ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
 
 
 def open_folder(path: str) -> tuple:
-    """Lists the pictures of a folder.
+    """Lists the images of a folder.
 
-    The order of a split's pictures is drawn once and for all, so that a part such as "train[:98%]" is not of the first
+    The order of a split's images is drawn once and for all, so that a part such as "train[:98%]" is not of the first
     classes only.
 
     Returns:
-        Class names (of all splits, sorted), splits and `read` of a `PictureDataset` of files.
+        Class names (of all splits, sorted), splits and `read` of a `ImageDataset` of files.
 
     Raises:
-        ValueError: There is no such folder, or it is not laid out as /path/<split>/<class>/<picture>.
+        ValueError: There is no such folder, or it is not laid out as /path/<split>/<class>/<image>.
     """
     if not path or not tf.io.gfile.isdir(path):
-        raise ValueError(f"There is no folder {path!r}. Give one with /path/<split>/<class>/<picture>.")
-    found = {split: _pictures(tf.io.gfile.join(path, split)) for split in folders(path)}
-    found = {split: pictures for split, pictures in found.items() if pictures}
+        raise ValueError(f"There is no folder {path!r}. Give one with /path/<split>/<class>/<image>.")
+    found = {split: _images(tf.io.gfile.join(path, split)) for split in folders(path)}
+    found = {split: images for split, images in found.items() if images}
     if not found:
         raise ValueError(
-            f"{path} is not laid out as /path/<split>/<class>/<picture>, for example train/cat/1.jpg and "
-            f"test/cat/2.jpg. Pictures are files that end in {', '.join(ENDINGS)}."
+            f"{path} is not laid out as /path/<split>/<class>/<image>, for example train/cat/1.jpg and "
+            f"test/cat/2.jpg. Images are files that end in {', '.join(ENDINGS)}."
         )
-    class_names = tuple(sorted({name for pictures in found.values() for name, _ in pictures}))
+    class_names = tuple(sorted({name for images in found.values() for name, _ in images}))
     numbers = {name: number for number, name in enumerate(class_names)}
-    splits = {split: len(pictures) for split, pictures in found.items()}
+    splits = {split: len(images) for split, images in found.items()}
 
     def read(split):
         chosen = []
@@ -46,6 +46,6 @@ def open_folder(path: str) -> tuple:
     return class_names, splits, read
 
 
-def _pictures(path):
-    """(class, class/picture) of a split's folder, sorted."""
+def _images(path):
+    """(class, class/image) of a split's folder, sorted."""
     return [(name, file) for name in folders(path) for file in files(name, path) if file.lower().endswith(ENDINGS)]

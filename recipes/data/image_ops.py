@@ -1,9 +1,9 @@
-"""The operations of AutoAugment and RandAugment on a picture, (H, W, 3) uint8 of static shape.
+"""The operations of AutoAugment and RandAugment on an image, (H, W, 3) uint8 of static shape.
 
 What each computes is tf-models-official's (official/vision/ops/augment.py), whose functions are called where they are
 quick. The others are written for speed, with the same result; those of geometry differ in one point: what comes in from
-outside is grey (128), as in the code that trained the published AugReg models, and not a mirror image. Nothing here is
-random, so that pictures depend on (seed, number) only; tf-models-official draws from TensorFlow's global generator.
+outside is gray (128), as in the code that trained the published AugReg models, and not a mirror image. Nothing here is
+random, so that images depend on (seed, number) only; tf-models-official draws from TensorFlow's global generator.
 
 `level` is a Python number, 10 for the policies' strongest; `sign` a scalar tensor, 1.0 or -1.0; `place` a point (y, x)
 in [0, 1). H W pixels.
@@ -14,7 +14,7 @@ import math
 import tensorflow as tf
 
 GREY = 128
-# Lengths of RandAugment in tf-models-official are for pictures of this side; here they grow with the picture.
+# Lengths of RandAugment in tf-models-official are for images of this side; here they grow with the image.
 REFERENCE_SIZE = 224
 
 
@@ -96,18 +96,18 @@ def equalize(image):
 
 
 def sharpness(image, factor: float):
-    """Away from (factor above 1) or towards the picture smoothed by Pillow's 3 x 3 kernel; the border stays."""
+    """Away from (factor above 1) or towards the image smoothed by Pillow's 3 x 3 kernel; the border stays."""
     pixels = tf.cast(image, tf.float32)
-    centre = pixels[1:-1, 1:-1]
+    center = pixels[1:-1, 1:-1]
     rows = pixels[:, :-2] + pixels[:, 1:-1] + pixels[:, 2:]  # (H, W - 2, 3)
-    smooth = tf.floor((rows[:-2] + rows[1:-1] + rows[2:] + 4.0 * centre) / 13.0)  # (H - 2, W - 2, 3)
-    inner = tf.cast(tf.clip_by_value(smooth + factor * (centre - smooth), 0.0, 255.0), tf.uint8)
+    smooth = tf.floor((rows[:-2] + rows[1:-1] + rows[2:] + 4.0 * center) / 13.0)  # (H - 2, W - 2, 3)
+    inner = tf.cast(tf.clip_by_value(smooth + factor * (center - smooth), 0.0, 255.0), tf.uint8)
     middle = tf.concat([image[1:-1, :1], inner, image[1:-1, -1:]], axis=1)  # (H - 2, W, 3)
     return tf.concat([image[:1], middle, image[-1:]], axis=0)
 
 
 def rotate(image, degrees):
-    """Turns around the centre."""
+    """Turns around the center."""
     height, width, _ = image.shape
     radians = degrees * (math.pi / 180)
     cosine, sine, x, y = tf.cos(radians), tf.sin(radians), (width - 1) / 2, (height - 1) / 2
@@ -115,7 +115,7 @@ def rotate(image, degrees):
 
 
 def affine(image, to_x, to_y):
-    """The pixel at (x, y) becomes the nearest one to (a x + b y + c, d x + e y + f), or grey outside.
+    """The pixel at (x, y) becomes the nearest one to (a x + b y + c, d x + e y + f), or gray outside.
 
     An indexed copy: a fifth of the time of ImageProjectiveTransformV3, the same pixels.
 
@@ -126,7 +126,7 @@ def affine(image, to_x, to_y):
     """
     height, width, _ = image.shape
     x, y = tf.range(width, dtype=tf.float32)[None], tf.range(height, dtype=tf.float32)[:, None]
-    # A frame of one grey pixel stands for all that is outside; 1.5 for the frame and for rounding.
+    # A frame of one gray pixel stands for all that is outside; 1.5 for the frame and for rounding.
     column, row = (
         tf.cast(tf.clip_by_value(a * x + (b * y + (c + 1.5)), 0.0, side + 1.0), tf.int32)  # (H, W)
         for (a, b, c), side in ((to_x, width), (to_y, height))
@@ -137,29 +137,29 @@ def affine(image, to_x, to_y):
 
 
 def translate(image, pixels: int, sign, axis: int):
-    """Moves the picture towards its top or left (sign 1) or its bottom or right."""
+    """Moves the image towards its top or left (sign 1) or its bottom or right."""
     side = image.shape[axis]
     pixels = min(pixels, side)
-    kept, grey = [side - pixels if i == axis else -1 for i in range(3)], list(image.shape)
-    grey[axis] = pixels
-    grey = tf.fill(grey, tf.constant(GREY, tf.uint8))
+    kept, gray = [side - pixels if i == axis else -1 for i in range(3)], list(image.shape)
+    gray[axis] = pixels
+    gray = tf.fill(gray, tf.constant(GREY, tf.uint8))
     begin = [pixels if i == axis else 0 for i in range(3)]
     moved = tf.cond(
         sign > 0,
-        lambda: tf.concat([tf.slice(image, begin, kept), grey], axis),
-        lambda: tf.concat([grey, tf.slice(image, [0, 0, 0], kept)], axis),
+        lambda: tf.concat([tf.slice(image, begin, kept), gray], axis),
+        lambda: tf.concat([gray, tf.slice(image, [0, 0, 0], kept)], axis),
     )
     return tf.ensure_shape(moved, image.shape)
 
 
 def cutout(image, half: int, place):
-    """Greys a square of the side 2 * half around a point, the part inside the picture."""
+    """Grays a square of the side 2 * half around a point, the part inside the image."""
     height, width, _ = image.shape
     masks = []
     for axis, side in enumerate((height, width)):
-        centre = tf.cast(place[axis] * side, tf.int32)
+        center = tf.cast(place[axis] * side, tf.int32)
         pixel = tf.range(side)
-        masks.append(tf.cast((pixel >= centre - half) & (pixel < centre + half), tf.uint8) * tf.constant(255, tf.uint8))
+        masks.append(tf.cast((pixel >= center - half) & (pixel < center + half), tf.uint8) * tf.constant(255, tf.uint8))
     mask = tf.bitwise.bitwise_and(masks[0][:, None], tf.repeat(masks[1], 3)[None])  # (H, W * 3)
     outside = tf.bitwise.bitwise_and(_rows(image), tf.bitwise.invert(mask))
     return tf.reshape(tf.bitwise.bitwise_or(outside, tf.bitwise.bitwise_and(mask, GREY)), image.shape)

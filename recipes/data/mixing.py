@@ -1,7 +1,7 @@
 """Mixup and CutMix of a batch. B batch, H W pixels, C classes.
 
 One share for a whole batch, as the code of AugReg and timm's for DeiT have it (tf-models-official draws one for each
-picture, from TensorFlow's global generator). Each picture is mixed with the next one of its batch.
+image, from TensorFlow's global generator). Each image is mixed with the next one of its batch.
 """
 
 import tensorflow as tf
@@ -32,23 +32,23 @@ def mix(images, labels, augment: Augment, key):
 
 
 def mixup(images, labels, alpha: float, key):
-    """share * picture + (1 - share) * next picture (arXiv 1710.09412); the larger share is the picture's own."""
+    """share * image + (1 - share) * next image (arXiv 1710.09412); the larger share is the image's own."""
     share = _beta(alpha, key)
     share = tf.maximum(share, 1.0 - share)
     return tuple(share * own + (1.0 - share) * _next(own) for own in (images, labels))
 
 
 def cutmix(images, labels, alpha: float, key):
-    """A rectangle of each picture becomes the next one's (arXiv 1905.04899).
+    """A rectangle of each image becomes the next one's (arXiv 1905.04899).
 
-    Its centre is anywhere, and what lies outside of the picture is cut off; labels follow the area that is left.
+    Its center is anywhere, and what lies outside of the image is cut off; labels follow the area that is left.
     """
     height, width = images.shape[1:3]
     side = tf.sqrt(1.0 - _beta(alpha, key))
     bounds = []
     for pixels, draw in zip((height, width), tf.unstack(tf.random.stateless_uniform((2,), _fold(key, 2)))):
-        half, centre = tf.floor(side * pixels) // 2.0, tf.floor(draw * pixels)
-        bounds.append((tf.maximum(centre - half, 0.0), tf.minimum(centre + half, float(pixels))))
+        half, center = tf.floor(side * pixels) // 2.0, tf.floor(draw * pixels)
+        bounds.append((tf.maximum(center - half, 0.0), tf.minimum(center + half, float(pixels))))
     (top, bottom), (left, right) = bounds
     rows, columns = tf.range(height, dtype=tf.float32), tf.range(width, dtype=tf.float32)
     inside = ((rows >= top) & (rows < bottom))[:, None, None] & ((columns >= left) & (columns < right))[None, :, None]

@@ -1,6 +1,6 @@
-"""Batches of pictures and labels of a data set. B batch, H W pixels, C classes.
+"""Batches of images and labels of a data set. B batch, H W pixels, C classes.
 
-All randomness comes from (seed, number of the picture in the run), so a run can be repeated, and batch i is the same
+All randomness comes from (seed, number of the image in the run), so a run can be repeated, and batch i is the same
 whether earlier ones were drawn or `start_step` skips them.
 """
 
@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.recipes.data.batches import corrupt_replaced, corrupt_weightless, prepared_batches
-from keras_vit.recipes.data.datasets import PictureDataset
-from keras_vit.recipes.data.decode import evaluation_picture
+from keras_vit.recipes.data.datasets import ImageDataset
+from keras_vit.recipes.data.decode import evaluation_image
 from keras_vit.recipes.data.examples import (
     count_chosen,
     count_some,
@@ -19,7 +19,7 @@ from keras_vit.recipes.data.examples import (
     shuffled_forever,
 )
 from keras_vit.recipes.data.mixing import mix
-from keras_vit.recipes.data.training_image import check_pictures, training_picture
+from keras_vit.recipes.data.training_image import check_images, training_image
 from keras_vit.recipes.recipe import Data
 
 ONE_HOST = (0, 1)
@@ -27,7 +27,7 @@ PIXELS = {"mean": (0.0, 0.0, 0.0), "std": (1 / 255, 1 / 255, 1 / 255)}
 
 
 def training_pixels(
-    data: Data, dataset: PictureDataset, seed: int, start_step: int = 0, host: tuple[int, int] = ONE_HOST
+    data: Data, dataset: ImageDataset, seed: int, start_step: int = 0, host: tuple[int, int] = ONE_HOST
 ) -> tf.data.Dataset:
     """Endless training batches ((B, H, W, 3) float32 in [0, 255], labels), shuffled, cropped, flipped, augmented.
 
@@ -50,11 +50,11 @@ def training_pixels(
 
 
 def training_batches(
-    data: Data, dataset: PictureDataset, seed: int, start_step: int = 0, host: tuple[int, int] = ONE_HOST
+    data: Data, dataset: ImageDataset, seed: int, start_step: int = 0, host: tuple[int, int] = ONE_HOST
 ) -> tf.data.Dataset:
-    """As `training_pixels`, with pictures scaled by `data.mean` and `data.std`.
+    """As `training_pixels`, with images scaled by `data.mean` and `data.std`.
 
-    With mixup or CutMix labels are (B, C) float32: pictures are mixed within the host's part of the batch.
+    With mixup or CutMix labels are (B, C) float32: images are mixed within the host's part of the batch.
     """
     batches = _training(data, dataset, seed, start_step, host, data.mean, data.std)
     if data.augment.mixup_alpha or data.augment.cutmix_alpha:
@@ -62,7 +62,7 @@ def training_batches(
         def mixed(step, batch):
             images, labels = batch
             labels = labels if dataset.several_answers else tf.one_hot(labels, len(dataset.class_names))  # (B, C)
-            # -1 - seed: keys of batches are none of those of pictures.
+            # -1 - seed: keys of batches are none of those of images.
             return mix(images, labels, data.augment, tf.stack([tf.constant(-1 - seed, tf.int64), 4 * step]))
 
         batches = batches.enumerate(start_step).map(mixed, tf.data.AUTOTUNE)
@@ -70,18 +70,18 @@ def training_batches(
 
 
 def evaluation_batches(
-    data: Data, dataset: PictureDataset, split: str, host: tuple[int, int] = ONE_HOST
+    data: Data, dataset: ImageDataset, split: str, host: tuple[int, int] = ONE_HOST
 ) -> tf.data.Dataset:
-    """Every picture once, in order: ((B, H, W, 3) float32, labels, (B,) float32 weights).
+    """Every image once, in order: ((B, H, W, 3) float32, labels, (B,) float32 weights).
 
-    Pictures are what `keras_vit.Preprocessing` of the recipe's fields makes of them. The last batch is filled up with
-    pictures of weight 0, so that shapes are static and every picture counts once; a corrupt picture has weight 0 too.
-    The weight of all others makes Keras's mean loss that of the pictures if none is corrupt, see `corrupt_weightless`.
+    Images are what `keras_vit.Preprocessing` of the recipe's fields makes of them. The last batch is filled up with
+    images of weight 0, so that shapes are static and every image counts once; a corrupt image has weight 0 too.
+    The weight of all others makes Keras's mean loss that of the images if none is corrupt, see `corrupt_weightless`.
     """
     total = count_some(dataset, split)
 
-    def prepare(number, picture):
-        return evaluation_picture(data, pixels(dataset, picture))
+    def prepare(number, image):
+        return evaluation_image(data, pixels(dataset, image))
 
     size = _part(data, host)
     batches = prepared_batches(dataset.read(split).enumerate(), data.batch_size, prepare, host[0], size)
@@ -91,7 +91,7 @@ def evaluation_batches(
     return _distributable(batches.prefetch(tf.data.AUTOTUNE))
 
 
-def evaluation_arrays(data: Data, dataset: PictureDataset, split: str) -> tuple[np.ndarray, np.ndarray]:
+def evaluation_arrays(data: Data, dataset: ImageDataset, split: str) -> tuple[np.ndarray, np.ndarray]:
     """A whole split in memory: (n, H, W, 3) float32 and labels (n,) or (n, C), for small data."""
     batches = list(evaluation_batches(data, dataset, split).as_numpy_iterator())
     images, labels, weights = (np.concatenate(parts) for parts in zip(*batches))
@@ -99,7 +99,7 @@ def evaluation_arrays(data: Data, dataset: PictureDataset, split: str) -> tuple[
 
 
 def _training(data, dataset, seed, start_step, host, mean, std):
-    check_pictures(data)
+    check_images(data)
     size = _part(data, host)
     total = count_chosen(data, dataset, data.train_split)
     examples = read_examples(data, dataset, data.train_split, seed)
@@ -108,10 +108,10 @@ def _training(data, dataset, seed, start_step, host, mean, std):
     first = start_step * data.batch_size
     epoch, within = divmod(first, total)
     examples = shuffled_forever(examples, data.shuffle_images, seed, epoch).skip(within).enumerate(first)
-    finish = training_picture(data, seed, mean, std, dataset.brightest)
+    finish = training_image(data, seed, mean, std, dataset.brightest)
 
-    def prepare(number, picture):
-        return finish(number, tf.io.read_file(picture) if dataset.are_files and not data.cache else picture)
+    def prepare(number, image):
+        return finish(number, tf.io.read_file(image) if dataset.are_files and not data.cache else image)
 
     batches = prepared_batches(examples, data.batch_size, prepare, host[0], size)
     return corrupt_replaced(batches, size, total, data.max_corrupt)
@@ -119,14 +119,14 @@ def _training(data, dataset, seed, start_step, host, mean, std):
 
 def _part(data, host):
     if data.batch_size % host[1]:
-        raise ValueError(f"A batch of {data.batch_size} pictures cannot be shared equally by {host[1]} machines.")
+        raise ValueError(f"A batch of {data.batch_size} images cannot be shared equally by {host[1]} machines.")
     return data.batch_size // host[1]
 
 
 def _delivered(data, batches):
     """Prepared here or by a tf.data service, and ahead of the model.
 
-    A service hands epochs out to its workers, so each picture comes once an epoch, but the order of the batches is that
+    A service hands epochs out to its workers, so each image comes once an epoch, but the order of the batches is that
     in which they are ready: such a run cannot be repeated to the bit.
     """
     if data.service:

@@ -1,4 +1,4 @@
-"""TFRecord files of tf.train.Example, one a picture, that TensorFlow Datasets did not write."""
+"""TFRecord files of tf.train.Example, one an image, that TensorFlow Datasets did not write."""
 
 import logging
 import re
@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from keras_vit.recipes.data.splits import numbered, parts
 
-# The picture and its number: as in ImageNet's usual files, or in short.
+# The image and its number: as in ImageNet's usual files, or in short.
 KEYS = (("image/encoded", "image/class/label"), ("image", "label"))
 NAMES = ("labels.txt", "classes.txt")
 NAMED = " or ".join(NAMES)
@@ -20,7 +20,7 @@ PEEKED, PEEKED_FILES = 2_000, 8
 
 
 def open_records(pattern: str) -> tuple:
-    """Finds the files and counts their pictures, once: here 12 bytes of each are read, from gs:// all.
+    """Finds the files and counts their images, once: here 12 bytes of each are read, from gs:// all.
 
     A file's split is what its name says before the number of the shard: "train" of train-00000-of-01024 and of
     imagenet2012-train.tfrecord-00000-of-01024. Beside the files lies labels.txt or classes.txt, with the name of a
@@ -30,7 +30,7 @@ def open_records(pattern: str) -> tuple:
         pattern: A folder or a glob, local or on gs://.
 
     Returns:
-        Class names, splits and `read` of a `PictureDataset`.
+        Class names, splits and `read` of a `ImageDataset`.
 
     Raises:
         ValueError: There are no files, they are compressed or damaged, there are no names of the classes, no known
@@ -44,7 +44,7 @@ def open_records(pattern: str) -> tuple:
     class_names = _class_names(files[0].rpartition("/")[0])
     places = np.linspace(0, len(files) - 1, min(len(files), PEEKED_FILES)).astype(int)  # files may be sorted by class
     keys = _checked([files[place] for place in places], class_names)
-    logging.getLogger(__name__).info("Counting the pictures of %d TFRecord files", len(files))
+    logging.getLogger(__name__).info("Counting the images of %d TFRecord files", len(files))
     with ThreadPoolExecutor(READERS) as pool:
         counts = dict(zip(files, pool.map(_count, files)))
     shards = {}
@@ -66,8 +66,8 @@ def open_records(pattern: str) -> tuple:
 
 def _read(pieces, keys, classes):
     """Several files at a time, in an order that never changes."""
-    picture, number = keys
-    features = {picture: tf.io.FixedLenFeature((), tf.string), number: tf.io.FixedLenFeature((), tf.int64)}
+    image, number = keys
+    features = {image: tf.io.FixedLenFeature((), tf.string), number: tf.io.FixedLenFeature((), tf.int64)}
 
     def records(file, first, end):
         records = tf.data.TFRecordDataset(file).enumerate().skip(first).take(end - first)
@@ -81,7 +81,7 @@ def _read(pieces, keys, classes):
         label = parsed[number]
         named = (0 <= label) & (label < classes)
         with tf.control_dependencies([tf.debugging.Assert(named, [name, "has the label", label, _others(classes)])]):
-            return name, parsed[picture], tf.identity(label)
+            return name, parsed[image], tf.identity(label)
 
     names, firsts, ends = zip(*pieces) if pieces else ((), (), ())
     starts = tf.data.Dataset.from_tensor_slices(
@@ -102,7 +102,7 @@ def _class_names(folder):
 
 
 def _checked(files, class_names):
-    """Looks at the first pictures of some files; returns the keys of a picture and its number."""
+    """Looks at the first images of some files; returns the keys of an image and its number."""
     keys = None
     for file in files:
         for features in _features(file, PEEKED // len(files)):
@@ -113,13 +113,13 @@ def _checked(files, class_names):
             numbers = features[keys[1]].int64_list.value
             if len(numbers) != 1:
                 raise ValueError(
-                    f"{file} has {features[keys[1]].WhichOneof('kind')} with {len(numbers)} whole numbers as "
+                    f"{file} has {features[keys[1]].WhichOneof('kind')} with {len(numbers)} integers as "
                     f"{keys[1]!r}. Expected an int64_list with one, the number of the class."
                 )
             if not 0 <= numbers[0] < len(class_names):
                 raise ValueError(f"{file} has the label {numbers[0]}, {_others(len(class_names))}")
     if keys is None:
-        raise ValueError(f"{', '.join(files)} have no pictures.")
+        raise ValueError(f"{', '.join(files)} have no images.")
     return keys
 
 
@@ -131,7 +131,7 @@ def _others(classes):
 
 
 def _features(file, count):
-    """Yields the features of the first pictures of a file by name."""
+    """Yields the features of the first images of a file by name."""
     try:
         for record in tf.data.TFRecordDataset(file).take(count).as_numpy_iterator():
             yield tf.train.Example.FromString(record).features.feature

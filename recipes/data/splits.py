@@ -7,7 +7,7 @@ import tensorflow_datasets as tfds
 
 
 def parts(splits: dict[str, int], split: str, name: str) -> list[tuple[str, int, int]]:
-    """What a split in TensorFlow Datasets' notation consists of: (name, first, end) in pictures.
+    """What a split in TensorFlow Datasets' notation consists of: (name, first, end) in images.
 
     Raises:
         ValueError: There is no such split; the message names those there are.
@@ -21,5 +21,5 @@ def parts(splits: dict[str, int], split: str, name: str) -> list[tuple[str, int,
 
 
 def numbered(place: str, number):
-    """The name of a picture that has none of its own, for the log: scalar string."""
+    """The name of an image that has none of its own, for the log: scalar string."""
     return tf.strings.join([f"{place} number ", tf.strings.as_string(number)])

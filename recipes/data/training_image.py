@@ -1,4 +1,4 @@
-"""What becomes of one training picture: decoded, cropped, flipped, resized, augmented, scaled. H W pixels."""
+"""What becomes of one training image: decoded, cropped, flipped, resized, augmented, scaled. H W pixels."""
 
 import numpy as np
 import tensorflow as tf
@@ -8,11 +8,11 @@ from keras_vit.recipes.data.decode import decode, decode_window, inception_windo
 from keras_vit.recipes.recipe import Data
 
 
-def check_pictures(data: Data):
+def check_images(data: Data):
     """Raises ValueError for fields that cannot be, or do not fit each other."""
     if data.crop == "resize" and data.resize_size < data.image_size:
         raise ValueError(
-            f"A picture of resize_size={data.resize_size} pixels has no crop of image_size={data.image_size}."
+            f"An image of resize_size={data.resize_size} pixels has no crop of image_size={data.image_size}."
         )
     if not 0.0 < data.min_crop_area <= 1.0:
         raise ValueError(f"`min_crop_area` must be above 0 and at most 1. Received: {data.min_crop_area}")
@@ -24,12 +24,12 @@ def check_pictures(data: Data):
             raise ValueError(f"`{name}` must be at least 0, which turns it off. Received: {getattr(augment, name)}")
 
 
-def training_picture(data: Data, seed: int, mean, std, brightest: int = 255):
-    """The function from (number, picture) to an image (size, size, 3) float32, (x / 255 - mean) / std.
+def training_image(data: Data, seed: int, mean, std, brightest: int = 255):
+    """The function from (number, image) to an image (size, size, 3) float32, (x / 255 - mean) / std.
 
     Args:
         data: The recipe's.
-        seed: With the picture's number in the run, scalar int64, the key of all that is random.
+        seed: With the image's number in the run, scalar int64, the key of all that is random.
         mean, std: Three numbers each.
         brightest: The largest value of a pixel.
     """
@@ -38,20 +38,20 @@ def training_picture(data: Data, seed: int, mean, std, brightest: int = 255):
     size, in_uint8 = data.image_size, distort_draws > 0
     scale = ((0.0,) * 3, (1 / 255,) * 3) if in_uint8 else (mean, std)
 
-    # Of mean 0 and deviation 1 where the recipe's mean and deviation scale the pictures.
+    # Of mean 0 and deviation 1 where the recipe's mean and deviation scale the images.
     noise = np.subtract(data.mean, mean) / np.array(std), np.divide(data.std, std)
 
-    def prepare(number, picture):
+    def prepare(number, encoded):
         def key(i):
             return tf.stack([tf.constant(seed, tf.int64), 4 * number + i])
 
         draws = tf.random.stateless_uniform((1 + crop_draws + distort_draws + erase_draws,), key(1))
         flip, crop, distorting, erasing = tf.split(draws, [1, crop_draws, distort_draws, erase_draws])
         if data.crop == "inception":
-            image = decode_window(picture, inception_window(key(0), data.min_crop_area))
+            image = decode_window(encoded, inception_window(key(0), data.min_crop_area))
         else:
-            image = decode(picture)
-        if brightest < 255 and picture.dtype == tf.string:
+            image = decode(encoded)
+        if brightest < 255 and encoded.dtype == tf.string:
             image *= tf.constant(255 // brightest, tf.uint8)
         if data.flip:
             image = tf.cond(flip[0] < 0.5, lambda image=image: tf.reverse(image, [1]), lambda image=image: image)

@@ -1,7 +1,7 @@
-"""VTAB-1k: 19 tasks of 1,000 training pictures each (arXiv 1910.04867), as the paper's Table 9 has them.
+"""VTAB-1k: 19 tasks of 1,000 training images each (arXiv 1910.04867), as the paper's Table 9 has them.
 
 Data sets, splits and labels are those of google-research/task_adaptation (task_adaptation/data), in TensorFlow
-Datasets' notation: 800 pictures of the training part and 200 of the validation part, which for data without one is
+Datasets' notation: 800 images of the training part and 200 of the validation part, which for data without one is
 what follows the first 60 to 90 % of the training part. Where its version of a data set has gone from TensorFlow
 Datasets (Pets 3), the present one is taken.
 
@@ -22,11 +22,11 @@ class Task:
         group: "natural", "specialized" or "structured".
         dataset: In TensorFlow Datasets.
         num_classes: Number of answers.
-        val200, test_split: In TensorFlow Datasets' notation, as `train800` and `train_split`, which are 1,000 pictures.
+        val200, test_split: In TensorFlow Datasets' notation, as `train800` and `train_split`, which are 1,000 images.
         label: From an example's features to its class; without it, that is the feature "label".
         class_names: Of a label that is no feature.
         brightest: The largest value of a pixel.
-        crop, flip: Whether training pictures may be.
+        crop, flip: Whether training images may be.
     """
 
     name: str
@@ -72,7 +72,7 @@ def distance_of_nearest_vehicle(features):
 
 
 def sixteenths(feature: str, values: int) -> Callable:
-    """dSprites: a class of so many values, in 16 groups of neighbours."""
+    """dSprites: a class of so many values, in 16 groups of neighbors."""
     return lambda features: features[feature] * 16 // values
 
 

@@ -3,13 +3,13 @@
 import keras
 from keras import ops
 
-from keras_vit.recipes.recipe import Distillation
 from keras_vit.recipes.distillation.teacher import Teacher, load_teacher
+from keras_vit.recipes.recipe import Distillation
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TeacherLoss(keras.losses.Loss):
-    """How far a student's answers are from the teacher's, both logits (B, C); one value a picture, then the mean.
+    """How far a student's answers are from the teacher's, both logits (B, C); one value an image, then the mean.
 
     "hard": cross-entropy with the teacher's choice, argmax z_t (equation 3). "soft": T^2 KL(softmax(z_t / T) ||
     softmax(z_s / T)), summed over the classes (equation 2); the authors' code divides it by C besides
@@ -47,7 +47,7 @@ class DistillationModel(keras.Model):
     """Trains both heads of a student: (1 - share) loss(class head, label) + share TeacherLoss(distillation head).
 
     The loss of labels is the one of `compile`, with its label smoothing, for labels (B,) or (B, C). The teacher sees
-    the pictures that the student sees, after augmentation. Metrics, evaluations and predictions are of the mean of both
+    the images that the student sees, after augmentation. Metrics, evaluations and predictions are of the mean of both
     heads, which is what the student itself gives. The result is `student`; save that.
 
     Input: (B, H, W, 3) float. Output: logits (B, C), in training a pair of them, of the class and distillation heads.

@@ -16,24 +16,24 @@ SIGNATURES = ("serving_default", "serve", "classify")
 
 
 class Teacher:
-    """Logits of a classifier for pictures in the student's range: (B, H, W, 3) float -> (B, C) float32.
+    """Logits of a classifier for images in the student's range: (B, H, W, 3) float -> (B, C) float32.
 
     The classifier runs in inference mode and no gradient enters it. A teacher is no layer: a model that holds one
     neither trains nor counts nor saves its variables.
 
-    A classifier that ends in a softmax is recognised by its answers; their logarithms are logits too.
+    A classifier that ends in a softmax is recognized by its answers; their logarithms are logits too.
 
     Args:
-        classifier: A Keras model, or another function of one batch of pictures.
-        data: Range and size of the student's pictures.
-        preprocessing: What the classifier wants, of which mean and std count: pictures are moved from the student's
+        classifier: A Keras model, or another function of one batch of images.
+        data: Range and size of the student's images.
+        preprocessing: What the classifier wants, of which mean and std count: images are moved from the student's
             range to the classifier's. By default a `keras_vit` model's own; other models get the student's range.
 
     Attributes:
         num_classes: Their number, C.
 
     Raises:
-        ValueError: The classifier takes pictures of another size, or does not give one row of classes a picture.
+        ValueError: The classifier takes images of another size, or does not give one row of classes an image.
     """
 
     def __init__(self, classifier, data: Data, preprocessing: Preprocessing | None = None):
@@ -61,7 +61,7 @@ class Teacher:
         return ops.log(ops.maximum(answers, 1e-30)) if self.gives_probabilities else answers
 
     def _try(self, data):
-        """Answers for two pictures of noise, from where training will ask: in a replica, in a graph."""
+        """Answers for two images of noise, from where training will ask: in a replica, in a graph."""
         strategy = tf.distribute.get_strategy()
         noise = np.random.default_rng(0).random((2, data.image_size, data.image_size, 3), "float32")
         images = tf.constant((noise - np.array(data.mean, "float32")) / np.array(data.std, "float32"))
@@ -74,7 +74,7 @@ class Teacher:
             answers = answer(images)
         except (ValueError, TypeError, tf.errors.OpError) as error:
             raise ValueError(
-                f"The teacher does not answer for pictures of the shape {images.shape}, which the student sees: {error}"
+                f"The teacher does not answer for images of the shape {images.shape}, which the student sees: {error}"
             ) from error
         return strategy.experimental_local_results(answers)[0].numpy()
 
@@ -102,14 +102,14 @@ def load_teacher(path, data: Data) -> Teacher:
 
 
 def _signature(path):
-    """The function of a SavedModel, of one batch of pictures."""
+    """The function of a SavedModel, of one batch of images."""
     loaded = tf.saved_model.load(path)
     known = [loaded.signatures[name] for name in SIGNATURES if name in loaded.signatures]
     inputs = list(known[0].structured_input_signature[1]) if known else []
     if len(inputs) != 1:
         raise ValueError(
             f"{path} has the signatures {', '.join(loaded.signatures) or 'none'}. A teacher needs one of "
-            f"{', '.join(SIGNATURES)}, with one input, pictures. Export it with keras_vit.export.write_saved_model."
+            f"{', '.join(SIGNATURES)}, with one input, images. Export it with keras_vit.export.write_saved_model."
         )
 
     def answer(images, loaded=loaded):  # what is loaded lives as long as this function

@@ -54,7 +54,7 @@ def _tpu_name():
     )
 
 
-@functools.cache  # a second initialisation would erase what the models of the first keep on the TPU
+@functools.cache  # a second initialization would erase what the models of the first keep on the TPU
 def _tpu_strategy(name):
     try:
         return tf.distribute.TPUStrategy(tf.distribute.cluster_resolver.TPUClusterResolver.connect(name))

@@ -1,6 +1,6 @@
 """How good a classifier's logits are, in NumPy, batch by batch. B batch, C classes.
 
-Nothing grows with pictures times classes, so ImageNet-21k's 21,843 classes need no more memory than CIFAR's 10.
+Nothing grows with images times classes, so ImageNet-21k's 21,843 classes need no more memory than CIFAR's 10.
 """
 
 from collections import Counter
@@ -11,11 +11,11 @@ BINS = 15
 
 
 class Evaluation:
-    """Counts over batches of logits and labels; every picture that is given counts once.
+    """Counts over batches of logits and labels; every image that is given counts once.
 
-    Labels are numbers (B,), or (B, C) with a positive number for each right class: the top-1 of such a picture is right
+    Labels are numbers (B,), or (B, C) with a positive number for each right class: the top-1 of such an image is right
     if it is one of them (ReaL: Beyer et al., arXiv 2006.07159, and google-research/reassessed-imagenet; ObjectNet), and
-    a picture without a right class does not count. Of equal logits the first class wins, as in argmax.
+    an image without a right class does not count. Of equal logits the first class wins, as in argmax.
 
     Args:
         num_classes: Their number, C.
@@ -23,10 +23,10 @@ class Evaluation:
 
     def __init__(self, num_classes: int):
         self.num_classes = num_classes
-        self.pictures = self.counted = self.top1 = self.top5 = 0
+        self.images = self.counted = self.top1 = self.top5 = 0
         self.log_likelihood = 0.0
-        self.bins = np.zeros((BINS, 3))  # pictures, sum of confidences, right ones
-        self.class_counts = np.zeros((num_classes, 2), "int64")  # pictures, right ones
+        self.bins = np.zeros((BINS, 3))  # images, sum of confidences, right ones
+        self.class_counts = np.zeros((num_classes, 2), "int64")  # images, right ones
         self.confusions = Counter()  # of (right class, class that was taken instead)
 
     def update(self, logits, labels):
@@ -37,12 +37,12 @@ class Evaluation:
         """
         logits = np.asarray(logits, "float64")
         right = self._right_classes(logits, np.asarray(labels))  # (B, C)
-        labelled = right.any(axis=1)
-        self.pictures += len(logits)
-        self.counted += int(labelled.sum())
-        logits, right = logits[labelled], right[labelled]
+        labeled = right.any(axis=1)
+        self.images += len(logits)
+        self.counted += int(labeled.sum())
+        logits, right = logits[labeled], right[labeled]
         if not np.isfinite(logits).all():
-            raise ValueError("The model's outputs hold NaN or infinite values: the weights or the pictures are broken.")
+            raise ValueError("The model's outputs hold NaN or infinite values: the weights or the images are broken.")
         ranks = _ranks(logits, right)
         self.top1 += int((ranks < 1).sum())
         self.top5 += int((ranks < 5).sum())
@@ -55,17 +55,17 @@ class Evaluation:
     def summary(self) -> dict:
         """The numbers for the whole set, as plain values.
 
-        "pictures" given and "counted" ones; "top1" and, of more than 5 classes, "top5" in [0, 1];
+        "images" given and "counted" ones; "top1" and, of more than 5 classes, "top5" in [0, 1];
         "negative_log_likelihood", the mean of -log of the softmax of the right classes, in nats; "calibration_error",
         the expected one: the mean distance between confidence and accuracy in 15 bins of equal width, weighted by
-        their pictures (Guo et al., arXiv 1706.04599, equation 3).
+        their images (Guo et al., arXiv 1706.04599, equation 3).
 
         Raises:
-            ValueError: No picture counts.
+            ValueError: No image counts.
         """
         if not self.counted:
-            raise ValueError(f"None of the {self.pictures} pictures has a label, so there is nothing to evaluate.")
-        found = {"pictures": self.pictures, "counted": self.counted, "top1": self.top1 / self.counted}
+            raise ValueError(f"None of the {self.images} images has a label, so there is nothing to evaluate.")
+        found = {"images": self.images, "counted": self.counted, "top1": self.top1 / self.counted}
         if self.num_classes > 5:
             found["top5"] = self.top5 / self.counted
         _, confidences, right = self.bins.T
@@ -74,18 +74,18 @@ class Evaluation:
         return found
 
     def reliability(self) -> list[dict]:
-        """For each bin "above" < confidence <= "to": its "pictures", mean "confidence" and "accuracy" (None: empty)."""
+        """For each bin "above" < confidence <= "to": its "images", mean "confidence" and "accuracy" (None: empty)."""
         rows = []
         for number, (count, confidence, right) in enumerate(self.bins):
-            row = {"above": number / BINS, "to": (number + 1) / BINS, "pictures": int(count)}
+            row = {"above": number / BINS, "to": (number + 1) / BINS, "images": int(count)}
             means = (float(confidence / count), float(right / count)) if count else (None, None)
             rows.append({**row, "confidence": means[0], "accuracy": means[1]})
         return rows
 
     def per_class(self, names) -> list[dict]:
-        """For each class that has pictures, in the order of the numbers: where a model goes wrong.
+        """For each class that has images, in the order of the numbers: where a model goes wrong.
 
-        "class" is its name, "pictures" those whose right class it is, "accuracy" how many of these are right,
+        "class" is its name, "images" those whose right class it is, "accuracy" how many of these are right,
         "confused_with" the class most often taken instead, None if never, and "confused" how often.
         """
         worst = {}
@@ -96,7 +96,7 @@ class Evaluation:
         for number in np.flatnonzero(self.class_counts[:, 0]).tolist():
             count, right = self.class_counts[number].tolist()
             taken, confused = worst.get(number, (None, 0))
-            row = {"class": names[number], "pictures": count, "accuracy": right / count}
+            row = {"class": names[number], "images": count, "accuracy": right / count}
             rows.append({**row, "confused_with": None if taken is None else names[taken], "confused": confused})
         return rows
 

@@ -1,4 +1,4 @@
-"""Few-shot linear evaluation of frozen features (section 4.1 of the paper). n pictures, D width, C classes."""
+"""Few-shot linear evaluation of frozen features (section 4.1 of the paper). n images, D width, C classes."""
 
 from dataclasses import dataclass, field
 
@@ -15,15 +15,15 @@ BIAS = 100.0
 
 @dataclass(frozen=True)
 class FewShot:
-    """Regularised least squares from features of a few pictures a class to targets in {-1, 1}.
+    """Regularized least squares from features of a few images a class to targets in {-1, 1}.
 
     Args:
-        data: `dataset`, `data_dir`, `train_split` and `test_split` are used; pictures are prepared as the
+        data: `dataset`, `data_dir`, `train_split` and `test_split` are used; images are prepared as the
             weights want them.
-        shots: Pictures a class.
-        seeds: Of the choice of pictures; the accuracies of all are kept.
+        shots: Images a class.
+        seeds: Of the choice of images; the accuracies of all are kept.
         l2: Penalty on the weights, 1024 in big_vision. The paper does not name its own.
-        batch_size: Pictures at a time.
+        batch_size: Images at a time.
     """
 
     data: Data = field(default_factory=Data)
@@ -42,8 +42,8 @@ def few_shot(model, recipe: FewShot, verbose: bool = False) -> dict[int, list[fl
         verbose: Show progress.
 
     Raises:
-        ValueError: There are no shots or seeds, a class has fewer pictures than the most shots, a split is missing, or
-            a chosen picture is corrupt.
+        ValueError: There are no shots or seeds, a class has fewer images than the most shots, a split is missing, or
+            a chosen image is corrupt.
     """
     if not recipe.seeds or not recipe.shots or min(recipe.shots) < 1 or recipe.l2 <= 0:
         raise ValueError(
@@ -72,12 +72,12 @@ def few_shot(model, recipe: FewShot, verbose: bool = False) -> dict[int, list[fl
 
 
 def choose_shots(labels, shots: int, classes: int, seed: int) -> np.ndarray:
-    """Numbers of the pictures chosen of each class, (C, shots); fewer shots are the first columns."""
+    """Numbers of the images chosen of each class, (C, shots); fewer shots are the first columns."""
     random, chosen = np.random.default_rng(seed), []
     for number in range(classes):
         members = np.flatnonzero(labels == number)
         if len(members) < shots:
-            raise ValueError(f"{shots} shots, but class number {number} has {len(members)} pictures. Take fewer shots.")
+            raise ValueError(f"{shots} shots, but class number {number} has {len(members)} images. Take fewer shots.")
         chosen.append(random.choice(members, shots, replace=False))
     return np.stack(chosen)
 
@@ -85,9 +85,9 @@ def choose_shots(labels, shots: int, classes: int, seed: int) -> np.ndarray:
 def least_squares(train, labels, test, classes: int, l2: float) -> np.ndarray:
     """Scores of the classes for the test features, by ridge regression from the training features to {-1, 1}.
 
-    Each dimension is standardised by mean and deviation of the training features, (x - mean) / (deviation + 1e-5), and
+    Each dimension is standardized by mean and deviation of the training features, (x - mean) / (deviation + 1e-5), and
     a constant feature of 100 is added, as in big_vision. Then, in closed form, weights = (X^T X + l2 I)^-1 X^T Y, or
-    X^T (X X^T + l2 I)^-1 Y where there are fewer pictures than dimensions: the same with a smaller matrix.
+    X^T (X X^T + l2 I)^-1 Y where there are fewer images than dimensions: the same with a smaller matrix.
 
     Args:
         train: (n, D).
@@ -103,7 +103,7 @@ def least_squares(train, labels, test, classes: int, l2: float) -> np.ndarray:
     mean, deviation = train.mean(axis=0), train.std(axis=0) + 1e-5
     train, test = (np.pad((x - mean) / deviation, ((0, 0), (0, 1)), constant_values=BIAS) for x in (train, test))
     targets = 2.0 * np.eye(classes)[labels] - 1.0  # (n, C)
-    pictures, width = train.shape
-    if pictures < width:
-        return test @ (train.T @ np.linalg.solve(train @ train.T + l2 * np.eye(pictures), targets))
+    images, width = train.shape
+    if images < width:
+        return test @ (train.T @ np.linalg.solve(train @ train.T + l2 * np.eye(images), targets))
     return test @ np.linalg.solve(train.T @ train + l2 * np.eye(width), train.T @ targets)

@@ -1,6 +1,6 @@
 """ObjectNet (Barbu et al., NeurIPS 2019): 313 kinds of things seen from odd sides, of which 113 overlap with ImageNet.
 
-Its licence forbids training on it; the pictures and the mapping come from https://objectnet.dev. The paper evaluates it
+Its licence forbids training on it; the images and the mapping come from https://objectnet.dev. The paper evaluates it
 in appendix D.9. Scoring follows its authors (github.com/abarbu/objectnet-template-tensorflow, objectnet_eval.py): the
 likeliest of all 1,000 classes counts. Others keep only the logits of the overlapping classes, which gives higher
 numbers (modestyachts/imagenet-testbed).
@@ -21,7 +21,7 @@ FOLDERS_FILE, CLASSES_FILE = "folder_to_objectnet_label.json", "objectnet_to_ima
 def objectnet_answers(folders, mapping) -> np.ndarray:
     """The classes of ImageNet-1k that are right for each class folder, (folders, 1000) booleans.
 
-    A folder without any is not one of the 113 overlapping classes: its pictures do not count.
+    A folder without any is not one of the 113 overlapping classes: its images do not count.
 
     Args:
         folders: Names of class folders of the release, such as "alarm_clock".
@@ -51,28 +51,28 @@ def objectnet_answers(folders, mapping) -> np.ndarray:
     return answers
 
 
-def overlapping_pictures(batches, answers, batch_size: int):
-    """Regroups batches to those pictures that count, without their border.
+def overlapping_images(batches, answers, batch_size: int):
+    """Regroups batches to those images that count, without their border.
 
     Args:
-        batches: Of lists of (H, W, 3) pictures of the release, and numbers of their class folders.
+        batches: Of lists of (H, W, 3) images of the release, and numbers of their class folders.
         answers: See `objectnet_answers`.
-        batch_size: Pictures at a time; the last batch may have fewer. A model is slow at every new number.
+        batch_size: Images at a time; the last batch may have fewer. A model is slow at every new number.
 
     Yields:
-        Lists of (H - 4, W - 4, 3) pictures, and their labels, (B, 1000) booleans.
+        Lists of (H - 4, W - 4, 3) images, and their labels, (B, 1000) booleans.
     """
-    pictures, labels = [], []
+    images, labels = [], []
     for found, folders in batches:
-        for picture, right in zip(found, answers[folders]):
+        for image, right in zip(found, answers[folders]):
             if right.any():
-                pictures.append(picture[BORDER:-BORDER, BORDER:-BORDER])
+                images.append(image[BORDER:-BORDER, BORDER:-BORDER])
                 labels.append(right)
-            if len(pictures) == batch_size:
-                yield pictures, np.array(labels)
-                pictures, labels = [], []
-    if pictures:
-        yield pictures, np.array(labels)
+            if len(images) == batch_size:
+                yield images, np.array(labels)
+                images, labels = [], []
+    if images:
+        yield images, np.array(labels)
 
 
 def _class_number(name):

@@ -2,12 +2,12 @@
 
 import tensorflow as tf
 
-from keras_vit.recipes.training.ema import use_averages
-from keras_vit.recipes.training.checkpoints import numbered_states
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel
 from keras_vit.recipes.recipe import MaskedPatch
-from keras_vit.recipes.training.run_folder import find_checkpoints
+from keras_vit.recipes.training.checkpoints import numbered_states
 from keras_vit.recipes.training.compiled_model import masked_patch_trainee
+from keras_vit.recipes.training.ema import use_averages
+from keras_vit.recipes.training.run_folder import find_checkpoints
 
 
 def read_masked_patch(recipe: MaskedPatch, folder) -> MaskedPatchModel:

@@ -33,14 +33,14 @@ def corrupted_count(num_patches: int, fraction: float) -> int:
 
 
 def draw_corruption(seed, batch_size, num_patches, fraction=0.5, masked_share=0.8, replaced_share=0.1) -> Corruption:
-    """Draws M = fraction * N patches of every picture; each is masked, replaced or kept on its own.
+    """Draws M = fraction * N patches of every image; each is masked, replaced or kept on its own.
 
     Args:
         seed: (2,) integers, such as (seed of the run, step): the same seed gives the same draw.
         batch_size, num_patches: B and N.
         fraction: Share of the patches that is corrupted, exactly (rounded to whole patches).
         masked_share: Probability that a corrupted patch becomes the [mask] embedding.
-        replaced_share: Probability that it becomes another random patch's embedding of the same picture; else it is
+        replaced_share: Probability that it becomes another random patch's embedding of the same image; else it is
             kept.
 
     Raises:
@@ -52,7 +52,7 @@ def draw_corruption(seed, batch_size, num_patches, fraction=0.5, masked_share=0.
             f"Received: {masked_share} and {replaced_share}"
         )
     if num_patches < 2:
-        raise ValueError(f"Masked patches need at least two patches a picture. Received: {num_patches}")
+        raise ValueError(f"Masked patches need at least two patches an image. Received: {num_patches}")
     count = corrupted_count(num_patches, fraction)
     seeds = tf.random.split(tf.cast(seed, tf.int32), 3)
     order = tf.argsort(tf.random.stateless_uniform((batch_size, num_patches), seeds[0]), axis=1)

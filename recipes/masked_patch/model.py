@@ -92,7 +92,7 @@ def _take(tokens, index):
 
 
 def masked_patch_loss(target: str):
-    """Cross-entropy over colour classes, or mean squared error of pixels; the model's outputs are corrupted patches."""
+    """Cross-entropy over color classes, or mean squared error of pixels; the model's outputs are corrupted patches."""
     if target == "pixels":
         return keras.losses.MeanSquaredError()
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)

@@ -1,4 +1,4 @@
-"""What a masked-patch model makes of pictures. B batch, H W pixels, h w patch grid, N patches, s side of a target."""
+"""What a masked-patch model makes of images. B batch, H W pixels, h w patch grid, N patches, s side of a target."""
 
 from typing import NamedTuple
 
@@ -14,10 +14,10 @@ from keras_vit.recipes.recipe import MaskedPatch
 
 
 class Reconstruction(NamedTuple):
-    """Pictures of a masked-patch prediction, uint8.
+    """Images of a masked-patch prediction, uint8.
 
     Attributes:
-        seen: (B, H, W, 3), the picture with replaced patches in place.
+        seen: (B, H, W, 3), the image with replaced patches in place.
         masked: (B, H, W) bool, the pixels behind the [mask] embedding.
         predicted: (B, h * s, w * s, 3), the model's prediction where patches are corrupted, the truth elsewhere.
         true: (B, h * s, w * s, 3), the target of every patch.
@@ -30,7 +30,7 @@ class Reconstruction(NamedTuple):
 
 
 def reconstruct(model: MaskedPatchModel, pixels, recipe: MaskedPatch, seed: int = 0) -> Reconstruction:
-    """Corrupts pictures (B, H, W, 3) with pixels in [0, 255] as in training and draws what the model predicts."""
+    """Corrupts images (B, H, W, 3) with pixels in [0, 255] as in training and draws what the model predicts."""
     vit = model.vit
     batch, patches = len(pixels), vit.grid[0] * vit.grid[1]
     shares = (recipe.corrupted_fraction, recipe.masked_share, recipe.replaced_share)
@@ -56,7 +56,7 @@ def reconstruct(model: MaskedPatchModel, pixels, recipe: MaskedPatch, seed: int 
 
 
 def _colors(values, target):
-    """Targets or predictions of patches, (B, n, ...), as colours (B, n, s * s, 3) uint8."""
+    """Targets or predictions of patches, (B, n, ...), as colors (B, n, s * s, 3) uint8."""
     if target == "pixels":
         values = np.clip(np.asarray(values) * 255, 0, 255).astype("uint8")
         return values.reshape(*values.shape[:2], -1, 3)
@@ -65,7 +65,7 @@ def _colors(values, target):
 
 
 def _side(colors, patch_size):
-    """Height and width of a patch's target: one colour, 4 x 4 cells or the patch's pixels."""
+    """Height and width of a patch's target: one color, 4 x 4 cells or the patch's pixels."""
     cells = colors.shape[2]
     return {1: (1, 1), patch_size[0] * patch_size[1]: patch_size}.get(cells, (4, 4))
 

@@ -15,12 +15,12 @@ def patch_targets(pixels, patch_size, target: str):
     """Returns the target of every patch.
 
     Args:
-        pixels: (B, H, W, 3) in [0, 255], not normalised.
+        pixels: (B, H, W, 3) in [0, 255], not normalized.
         patch_size: P, pixels.
         target: "mean_color", "downsampled_color" or "pixels".
 
     Returns:
-        "mean_color": (B, N) int32 in [0, 512), the mean colour at 3 bits a channel: red * 64 + green * 8 + blue. The
+        "mean_color": (B, N) int32 in [0, 512), the mean color at 3 bits a channel: red * 64 + green * 8 + blue. The
         paper does not say where the 8 bins are cut; here they are equal, 32 levels each.
         "downsampled_color": (B, N, 16) int32, the same of each of 4 x 4 cells, row by row.
         "pixels": (B, N, P * P * 3) float32 in [0, 1], in the order of `ExtractPatches`.
@@ -48,13 +48,13 @@ def patch_targets(pixels, patch_size, target: str):
 
 
 def quantize(colors):
-    """(..., 3) colours in [0, 255] to (...,) int32 classes in [0, 512)."""
+    """(..., 3) colors in [0, 255] to (...,) int32 classes in [0, 512)."""
     bins = tf.cast(tf.clip_by_value(tf.floor(colors * (BINS / 256)), 0, BINS - 1), tf.int32)  # (..., 3)
     return bins[..., 0] * BINS * BINS + bins[..., 1] * BINS + bins[..., 2]
 
 
 def color_of(classes):
-    """The middle of each class's bins: (...,) integers in [0, 512) to (..., 3) uint8, for pictures of predictions."""
+    """The middle of each class's bins: (...,) integers in [0, 512) to (..., 3) uint8, for images of predictions."""
     classes = tf.cast(classes, tf.int32)
     bins = tf.stack([classes // (BINS * BINS), classes // BINS % BINS, classes % BINS], axis=-1)
     return tf.cast(bins * (256 // BINS) + 128 // BINS, tf.uint8)

@@ -1,6 +1,6 @@
 """TPU chips, and the slices that can be compiled for.
 
-Memory, peak and bandwidth of a chip are Google's, https://cloud.google.com/tpu/docs/v6e and its neighbours (v2 and v3:
+Memory, peak and bandwidth of a chip are Google's, https://cloud.google.com/tpu/docs/v6e and its neighbors (v2 and v3:
 the table of https://cloud.google.com/tpu/docs/system-architecture-tpu-vm, v2's bandwidth from "A domain-specific
 supercomputer for training deep neural networks", doi 10.1145/3360307). A chip of v2 and v3 has two cores, each a device
 with half of everything; the cores of a later chip are one device.

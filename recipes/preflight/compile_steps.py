@@ -4,8 +4,6 @@ import math
 
 import keras
 
-from keras_vit.recipes.training.accumulation import check_parts
-from keras_vit.recipes.recipe import MaskedPatch
 from keras_vit.recipes.preflight import compiler
 from keras_vit.recipes.preflight.chips import parse_topology
 from keras_vit.recipes.preflight.data_size import data_size
@@ -14,6 +12,8 @@ from keras_vit.recipes.preflight.measure import measure
 from keras_vit.recipes.preflight.programs import ModelPrograms, RecipePrograms
 from keras_vit.recipes.preflight.report import Report
 from keras_vit.recipes.preflight.tiling import tiling_notes
+from keras_vit.recipes.recipe import MaskedPatch
+from keras_vit.recipes.training.accumulation import check_parts
 
 
 def preflight(
@@ -23,7 +23,7 @@ def preflight(
     *,
     kinds: tuple[str, ...] | None = None,
     classes: int | None = None,
-    pictures: int | None = None,
+    num_train_images: int | None = None,
     labels=None,
     find_largest: bool = False,
     say=lambda text: None,
@@ -33,10 +33,10 @@ def preflight(
     Args:
         subject: A recipe, or a built `keras.Model`; one that is compiled has a training step too.
         topology: A slice, such as "v5e:2x4", or one chip: "v5e:1".
-        batch: Pictures a device; by default a recipe's batch, shared by all devices. With any other the cost of the
+        batch: Images a device; by default a recipe's batch, shared by all devices. With any other the cost of the
             whole recipe is not known.
         kinds: Of steps: "training", "evaluation" (of recipes), "inference" (of models); by default all there are.
-        classes, pictures: Of a recipe's data set, where it is neither known nor here.
+        classes, num_train_images: Of a recipe's data set, where it is neither known nor here.
         labels: Of a model's training, see `ModelPrograms`.
         find_largest: Also look for the largest batch of a device, for each kind.
         say: Is told what is going on.
@@ -58,7 +58,7 @@ def preflight(
         programs = ModelPrograms(subject, labels, place.replicas)
         name, precision = subject.name, subject.dtype_policy.name
     else:
-        classes, updates = _sizes(subject, classes, pictures)
+        classes, updates = _sizes(subject, classes, num_train_images)
         say("building the model")
         programs = RecipePrograms(subject, classes, updates or 1_000_000, place.replicas)
         name, precision = f"{type(subject).__name__} {subject.architecture.variant}", subject.run.precision
@@ -79,12 +79,12 @@ def preflight(
 
 
 def _batch(subject, batch, replicas) -> tuple[int, bool]:
-    """Pictures a device, and whether all devices together have a recipe's batch."""
+    """Images a device, and whether all devices together have a recipe's batch."""
     if batch is not None and batch < 1:
-        raise ValueError(f"A device gets at least one picture in a step. Received: batch={batch}")
+        raise ValueError(f"A device gets at least one image in a step. Received: batch={batch}")
     if isinstance(subject, keras.Model):
         if batch is None:
-            raise ValueError("Say the batch: how many pictures a device gets in a step.")
+            raise ValueError("Say the batch: how many images a device gets in a step.")
         return batch, False
     if batch is None:
         check_parts(subject.data.batch_size, replicas, subject.optimizer.accumulation_steps)
@@ -106,20 +106,20 @@ def _kinds(kinds, programs) -> tuple[str, ...]:
 def _cost_notes(subject, whole):
     if not whole and not isinstance(subject, keras.Model):
         yield (
-            f"An update of the recipe is of {subject.data.batch_size:,} pictures, these steps are of another number: "
+            f"An update of the recipe is of {subject.data.batch_size:,} images, these steps are of another number: "
             "what the whole recipe costs is not known."
         )
 
 
-def _sizes(recipe, classes, pictures):
-    """Classes, and updates of the whole recipe (None if it says epochs of a number of pictures that is not known)."""
-    found = (classes, pictures) if classes else data_size(recipe.data)
-    classes, pictures = classes or found[0], pictures or found[1]
+def _sizes(recipe, classes, images):
+    """Classes, and updates of the whole recipe (None if it says epochs of a number of images that is not known)."""
+    found = (classes, images) if classes else data_size(recipe.data)
+    classes, images = classes or found[0], images or found[1]
     if recipe.data.labels_per_class:
-        pictures = recipe.data.labels_per_class * classes
+        images = recipe.data.labels_per_class * classes
     if isinstance(recipe, MaskedPatch) or recipe.total_steps:
         return classes, recipe.total_steps
-    return classes, pictures and round(recipe.total_epochs * pictures / recipe.data.batch_size)
+    return classes, images and round(recipe.total_epochs * images / recipe.data.batch_size)
 
 
 def _largest(programs, kind, place, say, step):

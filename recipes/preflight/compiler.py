@@ -42,7 +42,7 @@ def compile_program(hlo: bytes, topology: str, replicas: int) -> dict:
     """Compiles a program for a slice of a TPU.
 
     Args:
-        hlo: A serialised HloModuleProto, as TensorFlow's `experimental_get_compiler_ir` gives it.
+        hlo: A serialized HloModuleProto, as TensorFlow's `experimental_get_compiler_ir` gives it.
         topology: Such as "v5e:2x4".
         replicas: Devices that run the program together; all of the slice, or 1.
 

@@ -1,9 +1,9 @@
-"""Classes and training pictures of data sets that need not be here for a preflight."""
+"""Classes and training images of data sets that need not be here for a preflight."""
 
 from keras_vit.recipes.data import class_names, count_examples, open_dataset
 from keras_vit.recipes.data.digits import SPLITS
-from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.data.vtab import TASKS
+from keras_vit.recipes.recipe import Data
 
 # Section 4.1 of the paper; ImageNet-21k's classes are those of the published checkpoints.
 KNOWN = {
@@ -20,7 +20,7 @@ KNOWN = {
 
 
 def data_size(data: Data) -> tuple[int, int]:
-    """Number of classes and of training pictures; nothing is downloaded.
+    """Number of classes and of training images; nothing is downloaded.
 
     Of known data sets a part such as "train[:98%]" counts as all of it.
 
@@ -35,6 +35,6 @@ def data_size(data: Data) -> tuple[int, int]:
         dataset = open_dataset(data)
         return len(class_names(dataset)), count_examples(dataset, data.train_split)
     raise ValueError(
-        f"The classes of {data.dataset!r} are not known here. Say --classes, and --pictures for the cost of the "
+        f"The classes of {data.dataset!r} are not known here. Say --classes, and --images for the cost of the "
         f"recipe; known are {', '.join(name for name in KNOWN if ':' not in name)} and vtab/<task>."
     )

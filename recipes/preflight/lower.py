@@ -17,7 +17,7 @@ class Program:
     """A step in XLA's form.
 
     Attributes:
-        hlo: A serialised HloModuleProto; b"" if there are problems.
+        hlo: A serialized HloModuleProto; b"" if there are problems.
         problems: What keeps it off a TPU, each with the layer that it comes from.
     """
 

@@ -4,8 +4,7 @@ import functools
 import re
 from contextlib import ExitStack
 
-from keras_vit.recipes.preflight import cache
-from keras_vit.recipes.preflight import compiler
+from keras_vit.recipes.preflight import cache, compiler
 from keras_vit.recipes.preflight.chips import Topology
 from keras_vit.recipes.preflight.live_memory import fullest_moment, layer_of
 from keras_vit.recipes.preflight.process import CompilerKilled, compiling
@@ -22,7 +21,7 @@ def measure(programs, kinds: tuple[str, ...], batch: int, place: Topology, say) 
 
     Args:
         programs: Of `programs.py`.
-        batch: Pictures a device.
+        batch: Images a device.
         say: Is told what is going on.
     """
     try:
@@ -41,7 +40,7 @@ def _side_by_side(programs, kinds, batch, place, say):
 
 def _begin(programs, kind, batch, place, say, compilers):
     """Sets the compiler to work on a step, unless its answer was kept; gives a function that waits for the report."""
-    say(f"tracing the {kind} step of {batch} pictures a device")
+    say(f"tracing the {kind} step of {batch} images a device")
     program = programs.lower(kind, batch)
     # An evaluation exchanges nothing between devices.
     replicas = place.replicas if kind == "training" else 1
@@ -83,5 +82,5 @@ def _reason(error):
     if any(layers):
         words += f" It is about {', '.join(dict.fromkeys(filter(None, layers)))}."
     if "RESOURCE_EXHAUSTED" in words:
-        words += " Take fewer pictures a device (--largest-batch says how many), or run.remat='block' for a ViT."
+        words += " Take fewer images a device (--largest-batch says how many), or run.remat='block' for a ViT."
     return words

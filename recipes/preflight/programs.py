@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import tensorflow as tf
 
-from keras_vit.recipes.training.accumulation import accumulate_gradients
 from keras_vit.recipes.masked_patch.model import masked_patch_batches
-from keras_vit.recipes.recipe import MaskedPatch
 from keras_vit.recipes.preflight import steps
 from keras_vit.recipes.preflight.lower import Program, lower
+from keras_vit.recipes.recipe import MaskedPatch
+from keras_vit.recipes.training.accumulation import accumulate_gradients
 from keras_vit.recipes.training.compiled_model import classifier_trainee, masked_patch_trainee
 
 
@@ -37,7 +37,7 @@ class RecipePrograms:
         accumulate_gradients(self.model, self.parts)
 
     def lower(self, kind: str, batch: int) -> Program:
-        """The program of a step of B pictures a device."""
+        """The program of a step of B images a device."""
         if kind == "evaluation":
             return lower(steps.evaluation_step(self.model), self._specs(batch, mixed=False) + (_floats(batch),))
         with steps.summed_over(self.model, self.replicas):
@@ -60,7 +60,7 @@ class ModelPrograms:
 
     Args:
         model: Built.
-        labels: tf.TensorSpec of the labels of one picture; by default (), int32, for a loss with "sparse" or "softmax"
+        labels: tf.TensorSpec of the labels of one image; by default (), int32, for a loss with "sparse" or "softmax"
             in its name, else those of the model's outputs.
         replicas: Devices that train together.
     """
@@ -72,7 +72,7 @@ class ModelPrograms:
         self.kinds = ("training", "inference") if getattr(model, "optimizer", None) else ("inference",)
 
     def lower(self, kind: str, batch: int) -> Program:
-        """The program of a step of B pictures a device."""
+        """The program of a step of B images a device."""
         inputs = _floats(batch, *self._input_shape())
         if kind == "inference":
             return lower(steps.inference_step(self.model), (inputs,))

@@ -11,7 +11,7 @@ class StepReport:
 
     Attributes:
         kind: "training", "evaluation" or "inference".
-        batch: Pictures a device.
+        batch: Images a device.
         problems: Why it cannot run; empty if it compiles.
         memory: Bytes, by kind: "argument" (weights, optimizer, a batch), "output" (of which "alias" are the arguments'
             own), "temp", "generated_code".
@@ -56,7 +56,7 @@ class StepReport:
         return self.flops / self.bytes
 
     @property
-    def utilisation(self) -> float:
+    def utilization(self) -> float:
         """Share of the peak (MFU) at the floor: a bound from above."""
         return self.flops / self.peak / self.floor
 
@@ -98,7 +98,7 @@ class Report:
 
     def as_dict(self) -> dict:
         """For JSON: all figures, bounds too."""
-        bounds = ("needed", "fits", "floor", "intensity", "utilisation")
+        bounds = ("needed", "fits", "floor", "intensity", "utilization")
         found = asdict(self)
         for values, step in zip(found["steps"], self.steps):
             values |= {name: getattr(step, name) for name in bounds if step.memory or name == "fits"}
@@ -122,7 +122,7 @@ class Report:
 
 
 def _step(step, replicas):
-    yield f"{step.kind} step, {step.batch} pictures a device, {step.batch * replicas:,} in all"
+    yield f"{step.kind} step, {step.batch} images a device, {step.batch * replicas:,} in all"
     for problem in step.problems:
         yield f"  problem           {problem}"
     if not step.memory:
@@ -141,7 +141,7 @@ def _step(step, replicas):
         f"{1e3 * step.bytes / step.bandwidth:.1f} ms by memory"
     )
     yield (
-        f"  at most           {step.batch * replicas / step.floor:,.0f} images/s, MFU {step.utilisation:.0%} "
+        f"  at most           {step.batch * replicas / step.floor:,.0f} images/s, MFU {step.utilization:.0%} "
         "(bounds, not promises)"
     )
     if layers := [f"{layer} {size / 1e6:,.0f} MB" for layer, size in step.layers if size >= 1e6]:

@@ -11,13 +11,13 @@ def tiling_notes(model, batch: int) -> list[str]:
 
     Args:
         model: Others than ours have no notes.
-        batch: Pictures a device.
+        batch: Images a device.
     """
     arguments = getattr(model, "arguments", {})
     notes = []
     if batch % SUBLANES:
         better = max(SUBLANES, round(batch / SUBLANES) * SUBLANES)
-        notes.append(f"{batch} pictures a device are no multiple of {SUBLANES}; {better} would be.")
+        notes.append(f"{batch} images a device are no multiple of {SUBLANES}; {better} would be.")
     if "width" not in arguments:
         return notes
     for name in ("width", "mlp_dim"):
@@ -42,7 +42,7 @@ def filled(size: int) -> int:
 
 
 def _tokens(model):
-    """A square picture's number of tokens is the last dimension of the attention weights."""
+    """A square image's number of tokens is the last dimension of the attention weights."""
     tokens = model.prefix_tokens + math.prod(model.grid)
     if waste(tokens) < WORTH_SAYING or model.grid[0] != model.grid[1]:
         return []

@@ -1,4 +1,4 @@
-"""`keras-vit prepare`: folders of pictures become TFRecord shards, without copies of test pictures."""
+"""`keras-vit prepare`: folders of images become TFRecord shards, without copies of test images."""
 
 from keras_vit.recipes.prepare.shards import prepare
 

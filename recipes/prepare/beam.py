@@ -1,12 +1,12 @@
-"""`keras-vit prepare` on Apache Beam: lists, decodes and compares pictures on as many machines as the runner has."""
+"""`keras-vit prepare` on Apache Beam: lists, decodes and compares images on as many machines as the runner has."""
 
 from etils import epath
 
 from keras_vit.recipes.data.folders import files
-from keras_vit.recipes.prepare.duplicates import KnownPictures
-from keras_vit.recipes.prepare.skipped import write_left_out
+from keras_vit.recipes.prepare.duplicates import KnownImages
 from keras_vit.recipes.prepare.image_files import KEPT, examine
-from keras_vit.recipes.prepare.image_tree import PictureTree
+from keras_vit.recipes.prepare.image_tree import ImageTree
+from keras_vit.recipes.prepare.skipped import write_left_out
 
 try:
     import apache_beam as beam
@@ -18,13 +18,13 @@ except ModuleNotFoundError as error:
     ) from error
 
 
-class KeptPictures(beam.PTransform):
-    """From nothing to (name, example) of the pictures that are kept; writes the reports of the others.
+class KeptImages(beam.PTransform):
+    """From nothing to (name, example) of the images that are kept; writes the reports of the others.
 
-    Only names of classes are listed beforehand. The hashes of the test pictures are a side input.
+    Only names of classes are listed beforehand. The hashes of the test images are a side input.
     """
 
-    def __init__(self, tree: PictureTree, split: str, known: KnownPictures | None, folder: epath.Path):
+    def __init__(self, tree: ImageTree, split: str, known: KnownImages | None, folder: epath.Path):
         super().__init__()
         self._path, self._classes, self._split = tree.split_path(split), tree.classes[split], split
         self._known, self._folder = known, folder
@@ -35,7 +35,7 @@ class KeptPictures(beam.PTransform):
             pipeline
             | "Classes" >> beam.Create(self._classes)
             | "List" >> beam.FlatMap(files, self._path)
-            | "Spread" >> beam.Reshuffle()  # else one worker would read all pictures of a class
+            | "Spread" >> beam.Reshuffle()  # else one worker would read all images of a class
             | "Examine" >> beam.Map(examine, self._path, known)
         )
         _ = (
@@ -48,11 +48,11 @@ class KeptPictures(beam.PTransform):
         return kept | "Examples" >> beam.Map(lambda found: (found[1], found[2]))
 
 
-def report_with_beam(tree: PictureTree, known: dict, folder: epath.Path, runner: str, options: PipelineOptions):
+def report_with_beam(tree: ImageTree, known: dict, folder: epath.Path, runner: str, options: PipelineOptions):
     """Writes the reports of every split, and nothing else."""
     with beam.Pipeline(runner=runner, options=options) as pipeline:
         for split in tree.classes:
-            _ = pipeline | split >> KeptPictures(tree, split, known.get(split), folder)
+            _ = pipeline | split >> KeptImages(tree, split, known.get(split), folder)
 
 
 def pipeline_options(options: tuple[str, ...]) -> PipelineOptions:

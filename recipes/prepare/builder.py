@@ -1,4 +1,4 @@
-"""The data set that TensorFlow Datasets writes from a folder of pictures, and reads again from the result alone."""
+"""The data set that TensorFlow Datasets writes from a folder of images, and reads again from the result alone."""
 
 import io
 import math
@@ -13,24 +13,24 @@ from etils import epath
 from tensorflow_datasets.core.utils import shard_utils
 
 from keras_vit.recipes.data.folders import files
-from keras_vit.recipes.prepare.duplicates import KnownPictures
-from keras_vit.recipes.prepare.skipped import write_left_out
+from keras_vit.recipes.prepare.duplicates import KnownImages
 from keras_vit.recipes.prepare.image_files import KEPT, examine, in_threads
-from keras_vit.recipes.prepare.image_tree import PictureTree
+from keras_vit.recipes.prepare.image_tree import ImageTree
+from keras_vit.recipes.prepare.skipped import write_left_out
 
 
-class Pictures(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-    """Pictures of a folder: the file of each, its name below the split's folder, and its class."""
+class Images(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    """Images of a folder: the file of each, its name below the split's folder, and its class."""
 
     VERSION = tfds.core.Version("1.0.0")
     pkg_dir_path = None
 
-    def __init__(self, tree: PictureTree, known: dict[str, KnownPictures], folder: epath.Path, with_beam: bool):
+    def __init__(self, tree: ImageTree, known: dict[str, KnownImages], folder: epath.Path, with_beam: bool):
         self._tree, self._known, self._folder, self._with_beam = tree, known, folder, with_beam
         super().__init__(data_dir=os.fspath(folder.parent))
 
     def _build_data_dir(self, given_data_dir):
-        # The folder itself and not pictures/1.0.0 below it: the folder's name is the user's.
+        # The folder itself and not images/1.0.0 below it: the folder's name is the user's.
         return given_data_dir, os.fspath(self._folder)
 
     def _info(self):
@@ -53,14 +53,14 @@ class Pictures(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     def _generate_examples(self, split):
         arguments = (self._tree, split, self._known.get(split), self.data_path)
         if self._with_beam:
-            from keras_vit.recipes.prepare.beam import KeptPictures
+            from keras_vit.recipes.prepare.beam import KeptImages
 
-            return KeptPictures(*arguments)
+            return KeptImages(*arguments)
         return kept_here(*arguments)
 
 
-def kept_here(tree: PictureTree, split: str, known, folder: epath.Path) -> Iterator[tuple[str, dict]]:
-    """Yields name and example of every picture that is kept, then writes the reports of the others."""
+def kept_here(tree: ImageTree, split: str, known, folder: epath.Path) -> Iterator[tuple[str, dict]]:
+    """Yields name and example of every image that is kept, then writes the reports of the others."""
     left_out, kept = [], 0
     for outcome, name, result in _examined(tree, split, known):
         if outcome == KEPT:
@@ -71,10 +71,10 @@ def kept_here(tree: PictureTree, split: str, known, folder: epath.Path) -> Itera
     write_left_out(left_out, split, folder)
     if not kept:
         first = "".join(f", first {name} ({', '.join(map(str, result))})" for _, name, result in left_out[:1])
-        raise ValueError(f"No picture of {tree.split_path(split)} is left. Left out: {len(left_out):,}{first}.")
+        raise ValueError(f"No image of {tree.split_path(split)} is left. Left out: {len(left_out):,}{first}.")
 
 
-def report_here(tree: PictureTree, known: dict[str, KnownPictures], folder: epath.Path):
+def report_here(tree: ImageTree, known: dict[str, KnownImages], folder: epath.Path):
     """Writes the reports of every split, and nothing else."""
     for split in tree.classes:
         found = _examined(tree, split, known.get(split))
@@ -88,7 +88,7 @@ def _examined(tree, split, known):
     return in_threads(examine, names, path, known)
 
 
-def write(builder: Pictures, shard_megabytes: float, beam_runner: str | None = None, beam_options=None):
+def write(builder: Images, shard_megabytes: float, beam_runner: str | None = None, beam_options=None):
     """Lets TensorFlow Datasets write the builder's folder; it appears when it is complete."""
     config = SizedShards(
         beam_runner=beam_runner,

@@ -1,4 +1,4 @@
-"""What a picture file becomes in a data set. Everything here can be sent to other machines."""
+"""What an image file becomes in a data set. Everything here can be sent to other machines."""
 
 import io
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image, UnidentifiedImageError
 
-from keras_vit.recipes.prepare.duplicates import KnownPictures, fingerprint
+from keras_vit.recipes.prepare.duplicates import KnownImages, fingerprint
 
 KEPT, UNREADABLE, DUPLICATE = "kept", "unreadable", "duplicate"
 PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
@@ -17,13 +17,13 @@ PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 NO_FILE = (tf.errors.FailedPreconditionError, tf.errors.NotFoundError, tf.errors.PermissionDeniedError)
 
 
-def examine(name: str, path: str, known: KnownPictures | None = None):
-    """Reads and decodes one picture.
+def examine(name: str, path: str, known: KnownImages | None = None):
+    """Reads and decodes one image.
 
     Returns:
-        (KEPT, name, example), (UNREADABLE, name, (error,)), or (DUPLICATE, name, (known picture, bits that differ,
+        (KEPT, name, example), (UNREADABLE, name, (error,)), or (DUPLICATE, name, (known image, bits that differ,
         whether it is mirrored)). The example's image is the file as it is if that is a JPEG or PNG file, else the
-        (first) picture in it as PNG, with 16 bits if it has more than 8; its label is the folder's name.
+        (first) image in it as PNG, with 16 bits if it has more than 8; its label is the folder's name.
     """
 
     def outcome():
@@ -38,7 +38,7 @@ def examine(name: str, path: str, known: KnownPictures | None = None):
 
 
 def hashed(name: str, path: str):
-    """As `examine`, for a test picture: (KEPT, name, hash (W,) uint64) or (UNREADABLE, name, (error,))."""
+    """As `examine`, for a test image: (KEPT, name, hash (W,) uint64) or (UNREADABLE, name, (error,))."""
     return _or_unreadable(name, lambda: (KEPT, name, _fingerprint(_read(name, path))[0]))
 
 
@@ -56,7 +56,7 @@ def _or_unreadable(name, outcome):
     except NO_FILE as error:
         return UNREADABLE, name, (error.message,)
     except UnidentifiedImageError:
-        return UNREADABLE, name, ("no picture of a known format",)
+        return UNREADABLE, name, ("no image of a known format",)
     except (MemoryError, tf.errors.OpError):
         raise
     except Exception as error:  # damaged files make Pillow raise nearly anything
@@ -69,21 +69,21 @@ def _read(name, path):
 
 
 def _fingerprint(content):
-    with Image.open(io.BytesIO(content)) as picture:
-        return fingerprint(picture)
+    with Image.open(io.BytesIO(content)) as image:
+        return fingerprint(image)
 
 
 def _encoded(content):
-    with Image.open(io.BytesIO(content)) as picture:
-        if picture.format in ("JPEG", "MPO", "PNG"):  # MPO: a JPEG file with a second picture behind the first
+    with Image.open(io.BytesIO(content)) as image:
+        if image.format in ("JPEG", "MPO", "PNG"):  # MPO: a JPEG file with a second image behind the first
             return content
-        if picture.mode not in PNG_MODES:
-            # `convert` would clip whole numbers of more than 8 bits at 255.
-            picture = _of_16_bits(picture) if picture.mode.startswith("I") else picture.convert("RGB")
+        if image.mode not in PNG_MODES:
+            # `convert` would clip integers of more than 8 bits at 255.
+            image = _of_16_bits(image) if image.mode.startswith("I") else image.convert("RGB")
         png = io.BytesIO()
-        picture.save(png, "PNG")
+        image.save(png, "PNG")
         return png.getvalue()
 
 
-def _of_16_bits(picture):
-    return Image.fromarray(np.clip(np.asarray(picture), 0, 65535).astype("uint16"))
+def _of_16_bits(image):
+    return Image.fromarray(np.clip(np.asarray(image), 0, 65535).astype("uint16"))

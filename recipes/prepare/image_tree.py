@@ -1,4 +1,4 @@
-"""Splits and classes of a folder of pictures, from the names of its folders."""
+"""Splits and classes of a folder of images, from the names of its folders."""
 
 import os
 import re
@@ -10,8 +10,8 @@ from keras_vit.recipes.data.folders import folders
 
 
 @dataclass(frozen=True)
-class PictureTree:
-    """A folder of pictures, /path/<split>/<class>/<picture>, or /path/<class>/<picture> with the name of its split."""
+class ImageTree:
+    """A folder of images, /path/<split>/<class>/<image>, or /path/<class>/<image> with the name of its split."""
 
     path: str
     classes: dict[str, list[str]]  # of each split
@@ -26,8 +26,8 @@ class PictureTree:
         return sorted(set().union(*self.classes.values()))
 
 
-def open_tree(path: str, only_split: str | None = None) -> PictureTree:
-    """Lists splits and classes; the pictures are listed when they are read.
+def open_tree(path: str, only_split: str | None = None) -> ImageTree:
+    """Lists splits and classes; the images are listed when they are read.
 
     Args:
         only_split: None where `path` holds splits; where it holds classes, the name that their split gets.
@@ -36,12 +36,12 @@ def open_tree(path: str, only_split: str | None = None) -> PictureTree:
         ValueError: The folder is missing or laid out otherwise.
     """
     if not epath.Path(path).is_dir():
-        raise ValueError(f"There is no folder {path}. Give one with {path}/<split>/<class>/<picture>.")
+        raise ValueError(f"There is no folder {path}. Give one with {path}/<split>/<class>/<image>.")
     names = folders(path)
     classes = {only_split: names} if only_split else {name: folders(os.path.join(path, name)) for name in names}
     classes = {split: found for split, found in classes.items() if found}
     if not classes:
-        layout = "<class>/<picture>" if only_split else "<split>/<class>/<picture>"
+        layout = "<class>/<image>" if only_split else "<split>/<class>/<image>"
         remedy = f" If {', '.join(names[:3])} are classes, say --flat: they become one split." if names else ""
         raise ValueError(f"{path} is not laid out as {path}/{layout}.{remedy}")
     for split in classes:
@@ -49,4 +49,4 @@ def open_tree(path: str, only_split: str | None = None) -> PictureTree:
             raise ValueError(
                 f"The split {split!r} of {path} needs another name: of letters, digits and _, and not 'all'."
             )
-    return PictureTree(path, classes, bool(only_split))
+    return ImageTree(path, classes, bool(only_split))

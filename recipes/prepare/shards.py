@@ -1,8 +1,8 @@
-"""Folders of pictures become TFRecord shards that TensorFlow Datasets reads, without copies of test pictures.
+"""Folders of images become TFRecord shards that TensorFlow Datasets reads, without copies of test images.
 
-The work is one function of a file's name, `picture_files.examine`. TensorFlow Datasets runs it, shuffles the pictures
+The work is one function of a file's name, `image_files.examine`. TensorFlow Datasets runs it, shuffles the images
 by a hash of their names and writes them: with Apache Beam where a runner is named, on as many machines as it has, else
-in threads of this process, where pictures on their way to a shard wait in files. Both give the same order.
+in threads of this process, where images on their way to a shard wait in files. Both give the same order.
 """
 
 import os
@@ -13,11 +13,11 @@ from dataclasses import replace
 import tensorflow_datasets as tfds
 from etils import epath
 
-from keras_vit.recipes.prepare.builder import Pictures, report_here, write
+from keras_vit.recipes.prepare.builder import Images, report_here, write
 from keras_vit.recipes.prepare.duplicates import THRESHOLD_BITS, check_threshold
-from keras_vit.recipes.prepare.test_set_hashes import known_pictures
-from keras_vit.recipes.prepare.skipped import Counts, count_left_out, write_left_out
 from keras_vit.recipes.prepare.image_tree import open_tree
+from keras_vit.recipes.prepare.skipped import Counts, count_left_out, write_left_out
+from keras_vit.recipes.prepare.test_set_hashes import known_images
 
 # Always written: its presence says that a folder was made here and may be replaced.
 MARK = "unreadable-*.csv"
@@ -37,14 +37,14 @@ def prepare(
     beam_options: tuple[str, ...] = (),
     overwrite: bool = False,
 ) -> dict[str, Counts]:
-    """Writes a folder of pictures as TFRecords, and reports of what was left out; arguments as of `keras-vit prepare`.
+    """Writes a folder of images as TFRecords, and reports of what was left out; arguments as of `keras-vit prepare`.
 
     Returns:
-        What became of each split's pictures.
+        What became of each split's images.
 
     Raises:
         ValueError: An argument is out of range, the source is not laid out as expected, a test set is unknown, the
-            output exists, or no picture is left (after a dry run the lists say so).
+            output exists, or no image is left (after a dry run the lists say so).
         ImportError: A runner is named and Apache Beam is missing.
     """
     _check_arguments(threshold_bits, shard_megabytes, beam_runner, beam_options)
@@ -62,10 +62,10 @@ def prepare(
         beam_options = pipeline_options(beam_options)
     known, unreadable = {}, []
     if against:
-        known[train_split], unreadable = known_pictures(against, threshold_bits, data_dir)
+        known[train_split], unreadable = known_images(against, threshold_bits, data_dir)
     with _fresh(target) as folder:
         if not dry_run:
-            write(Pictures(tree, known, folder, bool(beam_runner)), shard_megabytes, beam_runner, beam_options)
+            write(Images(tree, known, folder, bool(beam_runner)), shard_megabytes, beam_runner, beam_options)
         elif beam_runner:
             report_with_beam(tree, known, folder, beam_runner, beam_options)
         else:
@@ -103,7 +103,7 @@ def _check_replaceable(folder, overwrite):
     if not overwrite:
         raise ValueError(f"{folder} exists already. Choose another output, or --overwrite it.")
     if not any(folder.glob(MARK)):
-        raise ValueError(f"{folder} holds something else than prepared pictures and is left alone. Choose another one.")
+        raise ValueError(f"{folder} holds something else than prepared images and is left alone. Choose another one.")
 
 
 @contextmanager

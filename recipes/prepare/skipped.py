@@ -1,4 +1,4 @@
-"""The reports of `keras-vit prepare`: pictures that were left out, and why, a CSV file for each reason and split."""
+"""The reports of `keras-vit prepare`: images that were left out, and why, a CSV file for each reason and split."""
 
 import csv
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from etils import epath
 from keras_vit.recipes.prepare.image_files import DUPLICATE, UNREADABLE
 
 FILES = {UNREADABLE: "unreadable-{}.csv", DUPLICATE: "duplicates-{}.csv"}
-COLUMNS = {UNREADABLE: ("picture", "error"), DUPLICATE: ("picture", "copy_of", "different_bits", "mirrored")}
+COLUMNS = {UNREADABLE: ("image", "error"), DUPLICATE: ("image", "copy_of", "different_bits", "mirrored")}
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What became of a split's pictures; `kept` and `shards` are None after a dry run."""
+    """What became of a split's images; `kept` and `shards` are None after a dry run."""
 
     unreadable: int
     duplicates: int
@@ -22,10 +22,10 @@ class Counts:
 
 
 def write_left_out(left_out: list, split: str, folder: epath.Path):
-    """Writes both reports of a split, in the order of the pictures' names.
+    """Writes both reports of a split, in the order of the images' names.
 
     Args:
-        left_out: What `picture_files.examine` returned for them.
+        left_out: What `image_files.examine` returned for them.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for reason, columns in COLUMNS.items():

@@ -11,8 +11,8 @@ def accumulate_gradients(model, parts: int):
     """Makes a model's `fit` compute each update from `parts` equal parts of every replica's batch.
 
     Only one part's activations are in memory at a time. The update is that of the whole batch, under every strategy,
-    where losses are means over pictures, as Keras's are by default: gradients are summed in a loop, divided by `parts`,
-    reduced over replicas once and applied once. Metrics see every picture; dropout draws anew in every part.
+    where losses are means over images, as Keras's are by default: gradients are summed in a loop, divided by `parts`,
+    reduced over replicas once and applied once. Metrics see every image; dropout draws anew in every part.
     (`gradient_accumulation_steps` of Keras keeps gradients from batch to batch and fails under a strategy.)
 
     The model itself stays as it is: nothing but its `train_step` changes, before or after `compile`.
@@ -84,7 +84,7 @@ def _cut(values, parts):
     batch, *rest = values.shape
     message = f"A replica's batch cannot be cut into {parts} equal parts: it has"
     if batch is not None and batch % parts:
-        raise ValueError(f"{message} {batch} pictures. Change either.")
+        raise ValueError(f"{message} {batch} images. Change either.")
     if batch is None:  # as several workers' are
         size = tf.shape(values)[0]
         check = tf.debugging.Assert(size % parts == 0, [message, size])

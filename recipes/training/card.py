@@ -15,7 +15,7 @@ def run_card(model, recipe, metrics: dict, origin: str | None = None) -> str:
         of = "Metrics are those of the last epoch of training."
     else:
         of = f"Metrics are of its split `{data.test_split}`; accuracies are in [0, 1]."
-    some = f", {data.labels_per_class} pictures a class" if data.labels_per_class else ""
+    some = f", {data.labels_per_class} images a class" if data.labels_per_class else ""
     text = f"`{data.dataset}`, split `{data.train_split}`{some}. {of}"
     return model_card(model, "model.keras", origin or _origin(recipe), text, dataclasses.asdict(recipe), metrics)
 

@@ -9,9 +9,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.reason import reason
 from keras_vit.recipes.training.run_folder import find_checkpoints, list_folder
-from keras_vit.recipes.distributed.workers import Workers
 
 # What a run exits with after SIGTERM, once it has saved: "try again later" (EX_TEMPFAIL of sysexits.h).
 TERMINATED = 75

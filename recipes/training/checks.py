@@ -4,13 +4,13 @@ import os
 
 import tensorflow as tf
 
-from keras_vit.recipes.training.accumulation import check_parts
-from keras_vit.recipes.training.model import BIT
 from keras_vit.recipes.data import count_examples
 from keras_vit.recipes.data.examples import count_chosen, has_labels
-from keras_vit.recipes.recipe import Distillation, MaskedPatch, Supervised
-from keras_vit.recipes.training.run_folder import claim_folder
 from keras_vit.recipes.distributed.workers import Workers
+from keras_vit.recipes.recipe import Distillation, MaskedPatch, Supervised
+from keras_vit.recipes.training.accumulation import check_parts
+from keras_vit.recipes.training.model import BIT
+from keras_vit.recipes.training.run_folder import claim_folder
 
 
 def check_recipe(recipe, strategy: tf.distribute.Strategy):
@@ -39,28 +39,28 @@ def check_recipe(recipe, strategy: tf.distribute.Strategy):
 
 
 def check_data(recipe, dataset, total_steps: int):
-    """Raises ValueError if a split is missing, has too few pictures or no labels; `total_steps` are the run's updates.
+    """Raises ValueError if a split is missing, has too few images or no labels; `total_steps` are the run's updates.
 
-    A batch holds a picture once, so there must be as many training pictures. Splits to evaluate on may be smaller.
+    A batch holds an image once, so there must be as many training images. Splits to evaluate on may be smaller.
     """
     _check_length(recipe, total_steps)
-    counts = count_pictures(recipe, dataset)
+    counts = count_images(recipe, dataset)
     empty = [split for split, count in counts.items() if not count]
     if empty:
-        raise ValueError(f"There are no pictures in {', '.join(empty)} of {recipe.data.dataset!r}.")
+        raise ValueError(f"There are no images in {', '.join(empty)} of {recipe.data.dataset!r}.")
     if not isinstance(recipe, MaskedPatch):
         for split in counts:
             check_labels(dataset, split)
     count = counts[recipe.data.train_split]
     if count < recipe.data.batch_size:
         raise ValueError(
-            f"A batch of {recipe.data.batch_size} is more than the {count:,} training pictures of "
+            f"A batch of {recipe.data.batch_size} is more than the {count:,} training images of "
             f"{recipe.data.dataset!r}. Take a batch_size of at most {count}."
         )
 
 
-def count_pictures(recipe, dataset) -> dict[str, int]:
-    """Pictures of each split that a recipe uses, with training on `labels_per_class` only if it says so."""
+def count_images(recipe, dataset) -> dict[str, int]:
+    """Images of each split that a recipe uses, with training on `labels_per_class` only if it says so."""
     data = recipe.data
     splits = [data.train_split]
     if not isinstance(recipe, MaskedPatch):
@@ -73,7 +73,7 @@ def check_labels(dataset, split):
     """Raises ValueError if a split is one whose labels were never published, as the test split of ImageNet."""
     if not has_labels(dataset, split):
         raise ValueError(
-            f"The pictures of {split!r} of {dataset.name} have no labels to train or evaluate on. Choose another "
+            f"The images of {split!r} of {dataset.name} have no labels to train or evaluate on. Choose another "
             "split, such as 'validation'."
         )
 

@@ -2,13 +2,13 @@
 
 import keras
 
-from keras_vit.recipes.training.model import build_model, load_model, start_from
 from keras_vit.recipes.distillation.model import build_distillation
-from keras_vit.recipes.training.losses import build_loss, set_head_bias
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_loss
-from keras_vit.recipes.training.metrics import training_metrics
-from keras_vit.recipes.training.optimizers import build_optimizer
 from keras_vit.recipes.recipe import Distillation, MaskedPatch, Supervised
+from keras_vit.recipes.training.losses import build_loss, set_head_bias
+from keras_vit.recipes.training.metrics import training_metrics
+from keras_vit.recipes.training.model import build_model, load_model, start_from
+from keras_vit.recipes.training.optimizers import build_optimizer
 
 
 def masked_patch_trainee(recipe: MaskedPatch) -> MaskedPatchModel:
@@ -38,7 +38,7 @@ def classifier_trainee(recipe: Supervised, classes: int, total_steps: int, start
     model.compile(
         optimizer=build_optimizer(recipe.optimizer, total_steps, student),
         loss=build_loss(recipe),
-        # Weighted, so that the pictures that fill up the last batch of an evaluation do not count.
+        # Weighted, so that the images that fill up the last batch of an evaluation do not count.
         weighted_metrics=training_metrics(classes),
         steps_per_execution=recipe.run.steps_per_execution,
     )

@@ -22,7 +22,7 @@ class Progress(keras.callbacks.Callback):
     The learning rate, which lives on the device, is asked for twice a second at most.
 
     Args:
-        batch_size: Pictures an update, over all replicas.
+        batch_size: Images an update, over all replicas.
         total_steps: Updates of the whole run.
         show: Whether to print the estimate, if `fit` prints at all.
     """
@@ -131,7 +131,7 @@ def make_logs(recipe, model, dataset, total_steps: int, chief: bool = True) -> l
     Args:
         recipe: Its run's folder gets log.csv and, if it says so, tensorboard/.
         model: What is trained: a `MaskedPatchModel`, a classifier, a `DistillationModel`.
-        dataset: As `open_dataset` gives it; a few of its pictures are shown in TensorBoard.
+        dataset: As `open_dataset` gives it; a few of its images are shown in TensorBoard.
         total_steps: Updates of the whole run.
         chief: Whether this process is the one that writes and prints.
     """
@@ -140,10 +140,10 @@ def make_logs(recipe, model, dataset, total_steps: int, chief: bool = True) -> l
         return logs
     logs.append(CsvLog(os.path.join(recipe.run.folder, LOG)))
     if recipe.run.tensorboard:
-        from keras_vit.recipes.training.tensorboard import TensorBoardLog, picture_maker  # these draw, so load more
+        from keras_vit.recipes.training.tensorboard import TensorBoardLog, image_maker  # these draw, so load more
 
         folder = os.path.join(recipe.run.folder, "tensorboard")
-        logs.append(TensorBoardLog(folder, picture_maker(recipe, model, dataset)))
+        logs.append(TensorBoardLog(folder, image_maker(recipe, model, dataset)))
     return logs
 
 

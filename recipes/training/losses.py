@@ -16,7 +16,7 @@ HEADS = ("head", "head_distillation")
 class Softmax(keras.losses.Loss):
     """Cross-entropy of the softmax: -sum over the classes of t log softmax(x), with t = (1 - s) y + s / C.
 
-    Labels: (B,) integers or (B, C) floats. Logits: (B, C). One value a picture, then Keras's reduction: the mean.
+    Labels: (B,) integers or (B, C) floats. Logits: (B, C). One value an image, then Keras's reduction: the mean.
 
     Args:
         label_smoothing: s, in [0, 1) (Szegedy et al., arXiv 1512.00567, section 7).
@@ -43,7 +43,7 @@ class Softmax(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Sigmoid(keras.losses.Loss):
-    """Binary cross-entropies, summed over the classes: the paper's pre-training, where a picture has several labels.
+    """Binary cross-entropies, summed over the classes: the paper's pre-training, where an image has several labels.
 
     -sum over the classes of y log sigmoid(x) + (1 - y) log sigmoid(-x), as google-research/big_vision
     (utils.py, sigmoid_xent). Labels and logits as for `Softmax`.

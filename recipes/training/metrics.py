@@ -8,12 +8,12 @@ from keras_vit.recipes.training.losses import as_shares
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TopK(keras.metrics.Mean):
-    """Share of the pictures that have a right class among the k likeliest, weighted.
+    """Share of the images that have a right class among the k likeliest, weighted.
 
-    Right are a picture's classes of the largest label: its number's, of (B,) labels; the one that has the larger share
-    after mixup, or each of several, of (B, C) labels. A picture without a label, all zeros as some of ReaL or a number
+    Right are an image's classes of the largest label: its number's, of (B,) labels; the one that has the larger share
+    after mixup, or each of several, of (B, C) labels. An image without a label, all zeros as some of ReaL or a number
     below 0, does not count. Of equal logits the first class wins, and NaN is never right. Pass it as one of
-    `weighted_metrics`, so that pictures of weight 0 do not count.
+    `weighted_metrics`, so that images of weight 0 do not count.
 
     Args:
         k: At least 1.
@@ -28,9 +28,9 @@ class TopK(keras.metrics.Mean):
         shares = as_shares(ops.convert_to_tensor(y_true), logits)
         largest = ops.max(shares, axis=-1, keepdims=True)  # (B, 1)
         right = (shares == largest) & (largest > 0)
-        labelled = largest[:, 0] > 0  # (B,)
-        found = ops.cast((_rank(logits, right) < self.k) & labelled, self.dtype)  # (B,)
-        counts = ops.cast(labelled, self.dtype)  # (B,)
+        labeled = largest[:, 0] > 0  # (B,)
+        found = ops.cast((_rank(logits, right) < self.k) & labeled, self.dtype)  # (B,)
+        counts = ops.cast(labeled, self.dtype)  # (B,)
         sample_weight = counts if sample_weight is None else counts * ops.cast(sample_weight, self.dtype)
         return super().update_state(found, sample_weight)
 

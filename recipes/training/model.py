@@ -41,7 +41,7 @@ def build_model(architecture: Architecture, data: Data, run: Run, num_classes: i
 
 
 def check_size(architecture: Architecture, data: Data):
-    """Raises ValueError if the variant is unknown or its patches do not divide the pictures; builds nothing."""
+    """Raises ValueError if the variant is unknown or its patches do not divide the images; builds nothing."""
     if not architecture.variant.startswith(BIT):
         patch_grid(data.image_size, parse_variant(architecture.variant)["patch_size"])
 
@@ -50,7 +50,7 @@ def start_from(model, architecture: Architecture, data: Data, run: Run, num_clas
     """A copy of a trained model for another task: a new head of zeros, positions resized, dropout of the recipe.
 
     Raises:
-        ValueError: The weights were trained on pixels of another scale than the recipe's, or the picture does not fit.
+        ValueError: The weights were trained on pixels of another scale than the recipe's, or the image does not fit.
     """
     wanted = model.preprocessing
     if (wanted.mean, wanted.std) != (data.mean, data.std):

@@ -31,7 +31,7 @@ class BadSteps(keras.callbacks.Callback):
         raise FloatingPointError(
             f"The gradients of {in_a_row} steps in a row, up to step {int(optimizer.iterations.numpy())}, were NaN or "
             "infinite; the weights were left as they were before. Lower learning_rate, lengthen warmup_steps, set "
-            "global_clipnorm, or look for pictures with NaN. "
+            "global_clipnorm, or look for images with NaN. "
             + (f"The last good checkpoint is {last}." if last else "There is no checkpoint.")
         )
 

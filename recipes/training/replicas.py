@@ -3,7 +3,7 @@
 import tensorflow as tf
 from keras import ops
 
-from keras_vit.models.layer_decay import NOT_DECAYED
+from keras_vit.models.layer_decay import NO_WEIGHT_DECAY
 
 MASK = "mask"  # the embedding of masked patches
 
@@ -19,7 +19,7 @@ class SameOnAnyReplicas:
       counts as an iteration, so that data and schedule stay with the step, and in `bad_steps` and, until the next
       good step, in `bad_steps_in_a_row`;
     - p <- p - rate * update - rate * weight_decay * p, the decay of the paper's flax.optim.Adam, for all variables but
-      `NOT_DECAYED` and [mask] (other names: `exclude_from_weight_decay`);
+      `NO_WEIGHT_DECAY` and [mask] (other names: `exclude_from_weight_decay`);
     - average <- p after the first good step, then ema_momentum * average + (1 - ema_momentum) * p. Training leaves the
       averages in the optimizer, see `averaging`.
 
@@ -35,7 +35,7 @@ class SameOnAnyReplicas:
                 "keras_vit.recipes.training.ema and keras_vit.recipes.training.accumulation."
             )
         self.rate_factors = None if rate_factors is None else [float(factor) for factor in rate_factors]
-        self.exclude_from_weight_decay(var_names=[*NOT_DECAYED, MASK])
+        self.exclude_from_weight_decay(var_names=[*NO_WEIGHT_DECAY, MASK])
 
     def build(self, variables):
         if self.built:

@@ -5,9 +5,9 @@ from collections import Counter
 
 import tensorflow as tf
 
-from keras_vit.recipes.training.checks import count_pictures
 from keras_vit.recipes.data import class_names
 from keras_vit.recipes.recipe import Distillation, MaskedPatch
+from keras_vit.recipes.training.checks import count_images
 
 
 def describe_run(recipe, strategy, model, dataset, total_steps: int, start_step: int = 0) -> str:
@@ -22,7 +22,7 @@ def describe_run(recipe, strategy, model, dataset, total_steps: int, start_step:
     lines = {
         "devices": _devices(strategy),
         "batch": _batch(recipe, strategy.num_replicas_in_sync),
-        "length": _length(recipe, count_pictures(recipe, dataset)[recipe.data.train_split], total_steps),
+        "length": _length(recipe, count_images(recipe, dataset)[recipe.data.train_split], total_steps),
         "model": _model(model),
         "data": _data(recipe, dataset),
         "precision": recipe.run.precision,
@@ -58,7 +58,7 @@ def _gpu_names(kind):
 
 def _batch(recipe, replicas):
     batch, parts = recipe.data.batch_size, recipe.optimizer.accumulation_steps
-    line = f"{batch:,} pictures an update, {batch // replicas:,} a replica"
+    line = f"{batch:,} images an update, {batch // replicas:,} a replica"
     return line + (f" in {parts} parts of {batch // replicas // parts:,}" if parts > 1 else "")
 
 
@@ -66,7 +66,7 @@ def _length(recipe, count, total_steps):
     passes = total_steps * recipe.data.batch_size / count
     epochs = -(-total_steps // recipe.run.epoch_steps)
     return (
-        f"{total_steps:,} updates, {passes:.4g} passes over the training pictures; {epochs:,} epochs of up to "
+        f"{total_steps:,} updates, {passes:.4g} passes over the training images; {epochs:,} epochs of up to "
         f"{recipe.run.epoch_steps:,} updates"
     )
 
@@ -79,7 +79,7 @@ def _model(model):
 
 
 def _data(recipe, dataset):
-    counts = ", ".join(f"{count:,} in {split}" for split, count in count_pictures(recipe, dataset).items())
+    counts = ", ".join(f"{count:,} in {split}" for split, count in count_images(recipe, dataset).items())
     classes = "" if isinstance(recipe, MaskedPatch) else f"; {len(class_names(dataset)):,} classes"
     return f"{recipe.data.dataset}: {counts}{classes}; {recipe.data.image_size} x {recipe.data.image_size} pixels"
 

@@ -1,4 +1,4 @@
-"""Scalars and pictures for TensorBoard, by step. n pictures, H W pixels."""
+"""Scalars and images for TensorBoard, by step. n images, H W pixels."""
 
 import os
 from dataclasses import replace
@@ -11,11 +11,11 @@ import tensorflow as tf
 from keras_vit import VisionTransformer, attention_rollout
 from keras_vit.inspect.figures import overlay
 from keras_vit.recipes.data import evaluation_batches
-from keras_vit.recipes.training.logs import step_of
-from keras_vit.recipes.recipe import Data, MaskedPatch
 from keras_vit.recipes.masked_patch.reconstruction import reconstruct
+from keras_vit.recipes.recipe import Data, MaskedPatch
+from keras_vit.recipes.training.logs import step_of
 
-PICTURES = 8
+IMAGES = 8
 GREY = 128
 
 
@@ -24,13 +24,13 @@ class TensorBoardLog(keras.callbacks.Callback):
 
     Args:
         folder: Where to, local or on gs://.
-        pictures: Function without arguments to a name and (n, H, W, 3) uint8, drawn once an epoch; None for none.
+        images: Function without arguments to a name and (n, H, W, 3) uint8, drawn once an epoch; None for none.
     """
 
-    def __init__(self, folder, pictures=None):
+    def __init__(self, folder, images=None):
         super().__init__()
         self.folder = str(folder)
-        self.pictures = pictures
+        self.images = images
         self.writers = {}
 
     def on_epoch_end(self, epoch, logs=None):
@@ -39,10 +39,10 @@ class TensorBoardLog(keras.callbacks.Callback):
             part = "validation" if name.startswith("val_") else "train"
             with self._writer(part).as_default(step):
                 tf.summary.scalar(name.removeprefix("val_"), value)
-        if self.pictures:
-            name, pictures = self.pictures()
+        if self.images:
+            name, images = self.images()
             with self._writer("train").as_default(step):
-                tf.summary.image(name, pictures, max_outputs=len(pictures))
+                tf.summary.image(name, images, max_outputs=len(images))
         for writer in self.writers.values():
             writer.flush()
 
@@ -57,7 +57,7 @@ class TensorBoardLog(keras.callbacks.Callback):
         return self.writers[part]
 
 
-def picture_maker(recipe, model, dataset):
+def image_maker(recipe, model, dataset):
     """What `TensorBoardLog` draws of a model: reconstructions of masked patches, or where a classifier looks.
 
     None for models without attention maps: a BiT, an axial ViT.
@@ -73,7 +73,7 @@ def picture_maker(recipe, model, dataset):
 
 
 def reconstructions(model, pixels, recipe: MaskedPatch):
-    """Pictures (n, H, W, 3) in [0, 255] as seen, with masked patches grey; as predicted; and the targets: side by side.
+    """Images (n, H, W, 3) in [0, 255] as seen, with masked patches gray; as predicted; and the targets: side by side.
 
     Returns:
         "reconstructions" and (n, H, 3 W, 3) uint8.
@@ -85,7 +85,7 @@ def reconstructions(model, pixels, recipe: MaskedPatch):
 
 
 def rollouts(vit, pixels, data: Data):
-    """Pictures (n, H, W, 3) in [0, 255], and the same under their attention rollout: side by side.
+    """Images (n, H, W, 3) in [0, 255], and the same under their attention rollout: side by side.
 
     Returns:
         "attention" and (n, H, 2 W, 3) uint8.
@@ -97,14 +97,14 @@ def rollouts(vit, pixels, data: Data):
 
 
 def _pixels(data, dataset, split):
-    """The first pictures of a split as (n, H, W, 3) float32 in [0, 255]."""
-    few = replace(data, batch_size=PICTURES, service=None)
+    """The first images of a split as (n, H, W, 3) float32 in [0, 255]."""
+    few = replace(data, batch_size=IMAGES, service=None)
     images, _, weights = next(evaluation_batches(few, dataset, split).as_numpy_iterator())
     pixels = (images * np.array(data.std) + np.array(data.mean)) * 255
     return np.clip(np.round(pixels[weights > 0]), 0, 255).astype("float32")
 
 
-def _enlarged(pictures, size):
+def _enlarged(images, size):
     """Nearest pixels: a target of 4 x 4 cells a patch need not divide the patch."""
-    rows, columns = (np.arange(wide) * small // wide for wide, small in zip(size, pictures.shape[1:3]))
-    return pictures[:, rows][:, :, columns]
+    rows, columns = (np.arange(wide) * small // wide for wide, small in zip(size, images.shape[1:3]))
+    return images[:, rows][:, :, columns]

@@ -4,8 +4,8 @@ import keras
 import pytest
 
 import keras_vit
-from keras_vit.export import write_tflite
 from keras_vit.cli.main import main
+from keras_vit.export import write_tflite
 
 
 @pytest.fixture(scope="module")

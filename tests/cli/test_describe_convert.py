@@ -8,10 +8,10 @@ from goldens import golden_file, golden_io
 from PIL import Image
 
 import keras_vit
-from keras_vit.models.bit import BiT
-from keras_vit.recipes.data import decoded_pictures, open_dataset
-from keras_vit.recipes.recipe import Data
 from keras_vit.cli.main import main
+from keras_vit.models.bit import BiT
+from keras_vit.recipes.data import decoded_images, open_dataset
+from keras_vit.recipes.recipe import Data
 
 
 @pytest.fixture
@@ -27,16 +27,16 @@ def run(capsys):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A data set of pictures of three classes and many sizes: (folder, pictures, labels)."""
-    random, pictures, labels = np.random.default_rng(0), [], []
+    """A data set of images of three classes and many sizes: (folder, images, labels)."""
+    random, images, labels = np.random.default_rng(0), [], []
     for i in range(13):
-        picture = random.integers(0, 256, (5 + i, 20 - i, 3), dtype="uint8")
-        place = tmp_path / "pictures" / "test" / f"class{i % 3}"
+        image = random.integers(0, 256, (5 + i, 20 - i, 3), dtype="uint8")
+        place = tmp_path / "images" / "test" / f"class{i % 3}"
         place.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(picture if i else picture[..., 0]).save(place / f"{i:02}.png")
-        pictures.append(picture if i else np.repeat(picture[..., :1], 3, -1))
+        Image.fromarray(image if i else image[..., 0]).save(place / f"{i:02}.png")
+        images.append(image if i else np.repeat(image[..., :1], 3, -1))
         labels.append(i % 3)
-    return f"folder:{tmp_path / 'pictures'}", pictures, np.array(labels)
+    return f"folder:{tmp_path / 'images'}", images, np.array(labels)
 
 
 def test_describe(run, tmp_path):
@@ -126,13 +126,13 @@ def test_wrong_options_are_refused_before_anything_is_read(tmp_path):
         assert stopped.value.code == 2
 
 
-def test_evaluate_counts_every_picture_once(run, folder, trained_toy, tmp_path):
-    dataset, pictures, labels = folder
+def test_evaluate_counts_every_image_once(run, folder, trained_toy, tmp_path):
+    dataset, images, labels = folder
     model = trained_toy(num_classes=3, preprocessing={"image_size": 16, "resize": "shortest"})
     model.save(tmp_path / "x.keras")
     status, output, _ = run("evaluate", tmp_path / "x.keras", "--dataset", dataset, "--batch-size", 4)
-    correct = np.mean(np.argmax(model(model.preprocess(pictures)), axis=-1) == labels)
-    assert status == 0 and output.splitlines()[0].startswith(f"13 pictures of {dataset} (test), Preprocessing(")
+    correct = np.mean(np.argmax(model(model.preprocess(images)), axis=-1) == labels)
+    assert status == 0 and output.splitlines()[0].startswith(f"13 images of {dataset} (test), Preprocessing(")
     assert f"top-1 {correct:.2%}" in output and "top-5" not in output and "resize='shortest'" in output
     options = ("--resize", "squash", "--crop-fraction", 0.5)
     output = run("evaluate", tmp_path / "x.keras", "--dataset", dataset, *options)[1]
@@ -141,8 +141,8 @@ def test_evaluate_counts_every_picture_once(run, folder, trained_toy, tmp_path):
 
 def test_evaluate_prints_top_5_of_many_classes_and_chance_for_an_empty_head(run, data_dir, trained_toy, tmp_path):
     options = ("--dataset", "digits", "--data-dir", data_dir, "--split", "test[:60]")
-    batches = list(decoded_pictures(open_dataset(Data(dataset="digits", data_dir=data_dir)), "test[:60]", 60))
-    assert len(batches) == 1 and all(picture.shape == (8, 8, 3) for picture in batches[0][0])
+    batches = list(decoded_images(open_dataset(Data(dataset="digits", data_dir=data_dir)), "test[:60]", 60))
+    assert len(batches) == 1 and all(image.shape == (8, 8, 3) for image in batches[0][0])
     for i, model in enumerate((trained_toy(num_classes=10), trained_toy().with_head(10))):
         model.save(tmp_path / f"{i}.keras")
         order = np.argsort(-np.asarray(model(model.preprocess(batches[0][0]))), axis=-1, kind="stable")
@@ -159,14 +159,14 @@ def test_evaluate_refuses_what_it_cannot_count(run, data_dir, toy, tmp_path, mon
     cases = [
         (("three.keras", *digits), "'digits' has 10 classes, but the model has 3. Fine-tune it"),
         (("x.keras", *digits, "--split", "holdout"), "No split 'holdout' in digits. Splits: "),
-        (("x.keras", *digits, "--split", "test[:0]"), "The split 'test[:0]' of digits has no pictures"),
+        (("x.keras", *digits, "--split", "test[:0]"), "The split 'test[:0]' of digits has no images"),
         (("x.keras", *digits, "--crop-fraction", 2), "`crop_fraction` must be above 0 and at most 1"),
     ]
     for (file, *options), message in cases:
         status, _, errors = run("evaluate", tmp_path / file, *options)
         assert status == 1 and message in errors
-    unlabelled = [np.zeros((8, 8, 3), "uint8")], np.array([-1])  # as in the test split of ImageNet
-    monkeypatch.setattr("keras_vit.recipes.data.decoded_pictures", lambda *_: iter([unlabelled]))
+    unlabeled = [np.zeros((8, 8, 3), "uint8")], np.array([-1])  # as in the test split of ImageNet
+    monkeypatch.setattr("keras_vit.recipes.data.decoded_images", lambda *_: iter([unlabeled]))
     assert "'test' of 'digits' has no labels" in run("evaluate", tmp_path / "x.keras", *digits)[2]
 
 
@@ -176,14 +176,14 @@ def test_evaluate_takes_a_bit(run, folder, tmp_path):
     assert status == 0 and "image_size=(16, 16)" in output and "top-1" in output
 
 
-def test_pictures_of_a_folder_keep_their_sizes(folder):
-    dataset, pictures, labels = folder
-    batches = list(decoded_pictures(open_dataset(Data(dataset=dataset)), "test", 5))
+def test_images_of_a_folder_keep_their_sizes(folder):
+    dataset, images, labels = folder
+    batches = list(decoded_images(open_dataset(Data(dataset=dataset)), "test", 5))
     assert [len(batch) for batch, _ in batches] == [5, 5, 3]
     found = sorted(((p.shape, label) for batch, numbers in batches for p, label in zip(batch, numbers)), key=str)
-    assert found == sorted(((p.shape, label) for p, label in zip(pictures, labels)), key=str)
-    by_shape = {picture.shape: picture for picture in pictures}
+    assert found == sorted(((p.shape, label) for p, label in zip(images, labels)), key=str)
+    by_shape = {image.shape: image for image in images}
     for batch, _ in batches:
-        for picture in batch:
-            assert picture.dtype == np.uint8
-            np.testing.assert_array_equal(picture, by_shape[picture.shape])
+        for image in batch:
+            assert image.dtype == np.uint8
+            np.testing.assert_array_equal(image, by_shape[image.shape])

@@ -8,11 +8,11 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from keras_vit.cli.main import main
 from keras_vit.labels import imagenet_labels
-from keras_vit.recipes.data import decoded_pictures, open_dataset
+from keras_vit.recipes.data import decoded_images, open_dataset
 from keras_vit.recipes.evaluation.classification import Evaluation
 from keras_vit.recipes.recipe import Data
-from keras_vit.cli.main import main
 
 
 @pytest.fixture
@@ -43,8 +43,8 @@ def model(trained_toy, tmp_path):
 def by_hand(model, data_dir):
     dataset = open_dataset(Data(dataset="digits", data_dir=data_dir))
     evaluation = Evaluation(10)
-    for pictures, labels in decoded_pictures(dataset, "test[:45]", 45):
-        evaluation.update(model(model.preprocess(pictures)), labels)
+    for images, labels in decoded_images(dataset, "test[:45]", 45):
+        evaluation.update(model(model.preprocess(images)), labels)
     return evaluation
 
 
@@ -53,22 +53,22 @@ def test_everything_is_printed_and_written(run, digits, model, data_dir, tmp_pat
     summary, rows = expected.summary(), expected.per_class("0123456789")
     target = tmp_path / "found.json"
     status, lines, _ = run(tmp_path / "x.keras", *digits, "--per-class", "--json", target)
-    assert status == 0 and lines[0].startswith("45 pictures of digits (test[:45]), Preprocessing(")
+    assert status == 0 and lines[0].startswith("45 images of digits (test[:45]), Preprocessing(")
     assert lines[1:5] == [
         f"top-1 {summary['top1']:.2%}",
         f"top-5 {summary['top5']:.2%}",
         f"calibration error {summary['calibration_error']:.2%}",
         f"negative log-likelihood {summary['negative_log_likelihood']:.4f}",
     ]
-    assert lines[6].split() == "class pictures accuracy most often taken for".split()
+    assert lines[6].split() == "class images accuracy most often taken for".split()
     assert [line.split()[:3] for line in lines[7:]] == [
-        [row["class"], str(row["pictures"]), f"{row['accuracy']:.2%}"] for row in rows
+        [row["class"], str(row["images"]), f"{row['accuracy']:.2%}"] for row in rows
     ]
     found = json.loads(target.read_text())
     assert found["dataset"] == "digits" and found["preprocessing"]["image_size"] == [8, 8]
     assert {name: found[name] for name in summary} == pytest.approx(summary, rel=1e-4)
     assert found["classes"] == rows and len(found["reliability"]) == 15
-    assert sum(row["pictures"] for row in found["reliability"]) == 45
+    assert sum(row["images"] for row in found["reliability"]) == 45
     assert sorted(path.name for path in tmp_path.iterdir()) == ["found.json", "x.keras"]
 
 
@@ -107,21 +107,21 @@ def fail(*_, **__):
 def test_several_right_answers(run, digits, model, data_dir, tmp_path, monkeypatch):
     """As the labels of imagenet2012_real: zeros and ones."""
     random = np.random.default_rng(0)
-    pictures = [random.integers(0, 256, (8, 8, 3), dtype="uint8") for _ in range(30)]
+    images = [random.integers(0, 256, (8, 8, 3), dtype="uint8") for _ in range(30)]
     labels = (random.random((30, 10)) < 0.2).astype("float32")
-    batches = [(pictures[:20], labels[:20]), (pictures[20:], labels[20:])]
-    monkeypatch.setattr("keras_vit.recipes.data.decoded_pictures", lambda *_: iter(batches))
+    batches = [(images[:20], labels[:20]), (images[20:], labels[20:])]
+    monkeypatch.setattr("keras_vit.recipes.data.decoded_images", lambda *_: iter(batches))
     status, lines, _ = run(tmp_path / "x.keras", *digits)
     counted = labels.any(axis=1)
-    taken = np.argmax(model(model.preprocess(pictures)), axis=1)
+    taken = np.argmax(model(model.preprocess(images)), axis=1)
     top1 = np.mean(labels[counted, taken[counted]])
-    assert status == 0 and lines[0].startswith("30 pictures of")
+    assert status == 0 and lines[0].startswith("30 images of")
     assert lines[1] == f"{counted.sum()} of them have a label and count" and counted.sum() < 30
     assert lines[2] == f"top-1 {top1:.2%}"
 
 
 def test_objectnet(run, trained_toy, tmp_path):
-    """Half of the class folders overlap; the model sees pictures without their border."""
+    """Half of the class folders overlap; the model sees images without their border."""
     release = tmp_path / "objectnet-1.0"
     (release / "mappings").mkdir(parents=True)
     folders = {"banana": "Banana", "alarm_clock": "Alarm clock", "air_freshener": "Air freshener", "tape": "Tape"}
@@ -131,14 +131,14 @@ def test_objectnet(run, trained_toy, tmp_path):
     random, inner, folder_of = np.random.default_rng(0), [], []
     for folder in sorted(folders):
         for number in range(5):
-            picture = random.integers(0, 256, (20, 24, 3), dtype="uint8")
+            image = random.integers(0, 256, (20, 24, 3), dtype="uint8")
             place = release / "images" / folder
             place.mkdir(parents=True, exist_ok=True)
             border = np.tile(np.array([255, 0, 0], "uint8"), (24, 28, 1))
-            border[2:-2, 2:-2] = picture
+            border[2:-2, 2:-2] = image
             Image.fromarray(border).save(place / f"{number}.png")
             if folders[folder] in classes:
-                inner.append(picture)
+                inner.append(image)
                 folder_of.append(folder)
     model = trained_toy(num_classes=1000)
     names = [words for _, words in imagenet_labels()]
@@ -153,10 +153,10 @@ def test_objectnet(run, trained_toy, tmp_path):
     )
     right = {"banana": {names[most]}, "alarm_clock": {"analog clock", "digital clock"}}
     top1 = np.mean([names[number] in right[folder] for number, folder in zip(taken, folder_of)])
-    assert status == 0 and lines[0].startswith("10 pictures of") and 0 < top1 < 1
+    assert status == 0 and lines[0].startswith("10 images of") and 0 < top1 < 1
     assert lines[1] == f"top-1 {top1:.2%}"
     found = json.loads((tmp_path / "found.json").read_text())
-    assert {row["class"]: row["pictures"] for row in found["classes"]} == {
+    assert {row["class"]: row["images"] for row in found["classes"]} == {
         "analog clock": 5,
         "digital clock": 5,
         names[most]: 5,

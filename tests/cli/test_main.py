@@ -4,12 +4,12 @@ import sys
 
 import pytest
 
-from keras_vit.recipes import configs
 from keras_vit.cli.demo.command import Demo
 from keras_vit.cli.doctor.command import Doctor
 from keras_vit.cli.export.command import Export
 from keras_vit.cli.main import main
 from keras_vit.cli.vtab import Vtab
+from keras_vit.recipes import configs
 
 
 def test_without_tyro_only_the_doctor_works(monkeypatch, capsys):

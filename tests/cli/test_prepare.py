@@ -8,32 +8,32 @@ import pytest
 import tyro
 from scenes import scene
 
-from keras_vit.recipes.prepare import prepare
 from keras_vit.cli.prepare import Prepare
+from keras_vit.recipes.prepare import prepare
 
 
 @pytest.fixture
 def source(tmp_path):
     for split, seeds in (("train", range(3)), ("test", range(1))):
-        (tmp_path / "pictures" / split / "cat").mkdir(parents=True)
+        (tmp_path / "images" / split / "cat").mkdir(parents=True)
         for seed in seeds:
-            scene(seed).save(tmp_path / "pictures" / split / "cat" / f"{seed}.png")
-    return str(tmp_path / "pictures")
+            scene(seed).save(tmp_path / "images" / split / "cat" / f"{seed}.png")
+    return str(tmp_path / "images")
 
 
 def command(*arguments):
     return tyro.cli(Prepare, args=list(arguments))
 
 
-def test_prints_what_became_of_the_pictures(source, tmp_path, capsys):
+def test_prints_what_became_of_the_images(source, tmp_path, capsys):
     out = str(tmp_path / "out")
     command(source, out, "--against", f"folder:{source}/test", "--dry-run").run()
-    assert "train: left out: 0 unreadable, 1 copies of test pictures\n" in capsys.readouterr().out
+    assert "train: left out: 0 unreadable, 1 copies of test images\n" in capsys.readouterr().out
     command(source, out, "--against", f"folder:{source}/test", "--overwrite").run()
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
-        "test: 1 pictures in 1 files, left out: 0 unreadable, 0 copies of test pictures",
-        "train: 2 pictures in 1 files, left out: 0 unreadable, 1 copies of test pictures",
+        "test: 1 images in 1 files, left out: 0 unreadable, 0 copies of test images",
+        "train: 2 images in 1 files, left out: 0 unreadable, 1 copies of test images",
         f"Lists of what is left out: {out}/*.csv",
         f"To train on them: --data.dataset tfrecord:{out}",
     ]

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from keras_vit.cli.main import main
 from keras_vit.recipes import run as results
 from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.recipe_file import write_recipe
-from keras_vit.cli.main import main
 
 
 @pytest.fixture

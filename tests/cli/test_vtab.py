@@ -4,11 +4,11 @@ from dataclasses import replace
 import pytest
 from goldens import golden_file
 
+from keras_vit.cli.main import main
 from keras_vit.recipes import run as results
 from keras_vit.recipes.configs import RECIPES
-from keras_vit.recipes.recipe_file import write_recipe
 from keras_vit.recipes.data.vtab import GROUPS, TASKS
-from keras_vit.cli.main import main
+from keras_vit.recipes.recipe_file import write_recipe
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the pages take as given: weights, pictures, a trained run. All of it is small: their code runs in seconds."""
+"""What the pages take as given: weights, images, a trained run. All of it is small: their code runs in seconds."""
 
 import shutil
 from dataclasses import replace
@@ -28,17 +28,17 @@ def prepare(folder, weights, data_dir, monkeypatch) -> dict:
     monkeypatch.setenv("KERAS_HOME", str(folder / "home"))
     for name in ("fetch_web_runtime", "unpack_web_runtime"):  # LiteRT.js, whose own tests have it
         monkeypatch.setattr(f"keras_vit.export.web.folder.{name}", lambda *args: None)
-    _pictures(folder)
+    _images(folder)
     _weights(folder, weights, monkeypatch)
     _recipes(data_dir, monkeypatch)
     pets = _toy(num_classes=len(CLASSES))
     (folder / "runs" / "pets").mkdir(parents=True)
     pets.save(folder / "runs" / "pets" / "model.keras")
     (folder / "runs" / "pets" / "labels.txt").write_text("\n".join(CLASSES) + "\n")
-    pictures = np.random.default_rng(0).integers(0, 256, (2, 40, 50, 3), "uint8")
-    x = pets.preprocess(pictures)
+    images = np.random.default_rng(0).integers(0, 256, (2, 40, 50, 3), "uint8")
+    x = pets.preprocess(images)
     y = pets.preprocess(np.random.default_rng(1).integers(0, 256, (5, 40, 50, 3), "uint8"))
-    return {"pictures": pictures, "model": pets, "x": x, "y": y, "classes": [0, 1], "weights": pets.attention_maps(x)}
+    return {"images": images, "model": pets, "x": x, "y": y, "classes": [0, 1], "weights": pets.attention_maps(x)}
 
 
 def _toy(**arguments):
@@ -51,11 +51,11 @@ def _toy(**arguments):
     return model
 
 
-def _pictures(folder):
+def _images(folder):
     random = np.random.default_rng(1)
     for split in ("train", "validation", "test"):
         for name in CLASSES:
-            place = folder / "pictures" / split / name
+            place = folder / "images" / split / name
             place.mkdir(parents=True)
             for i in range(8):
                 Image.fromarray(random.integers(0, 256, (40, 50, 3), "uint8")).save(place / f"{i}.jpg")

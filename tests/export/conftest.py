@@ -1,4 +1,4 @@
-"""A small classifier and pictures that it knows, for all export tests."""
+"""A small classifier and images that it knows, for all export tests."""
 
 import keras
 import numpy as np
@@ -8,7 +8,7 @@ import keras_vit
 
 
 @pytest.fixture(scope="session")
-def pictures():
+def images():
     """(60, 16, 16, 3) float32 in [-1, 1] and labels: the class is the quarter that is bright."""
     random = np.random.default_rng(0)
     images = random.uniform(-1, 0, (60, 16, 16, 3)).astype("float32")
@@ -20,19 +20,19 @@ def pictures():
 
 
 @pytest.fixture(scope="session")
-def pixels(pictures):
-    """The same in [0, 255], whole numbers, float32."""
-    return np.round((pictures[0] + 1) * 127.5)
+def pixels(images):
+    """The same in [0, 255], integers, float32."""
+    return np.round((images[0] + 1) * 127.5)
 
 
 @pytest.fixture(scope="session")
-def classifier(pictures):
+def classifier(images):
     """A random encoder, and a head fitted to its features by least squares: training would take longer."""
     keras.utils.set_random_seed(0)
     model = keras_vit.VisionTransformer(
         image_size=16, patch_size=4, depth=2, width=32, mlp_dim=64, num_heads=2, num_classes=4, dropout=0.1
     )
-    random, (images, labels) = np.random.default_rng(7), pictures
+    random, (images, labels) = np.random.default_rng(7), images
     for weight in model.weights:
         scale = 1.0 if "positions" in weight.path else 0.1  # by positions it tells the quarters apart
         weight.assign(weight + scale * random.standard_normal(weight.shape))
@@ -44,7 +44,7 @@ def classifier(pictures):
 
 
 @pytest.fixture(scope="session")
-def artefacts(classifier, pixels, tmp_path_factory):
+def artifacts(classifier, pixels, tmp_path_factory):
     """Every kind of file that can be made of the classifier, by name."""
     from keras_vit.export import FORMATS, write_onnx, write_saved_model, write_tflite
 

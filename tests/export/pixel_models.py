@@ -10,7 +10,7 @@ SIZE, CLASSES = (32, 40), 10  # height and width differ, so that nobody swaps th
 
 
 def random_classifier():
-    """Its probabilities differ much from picture to picture."""
+    """Its probabilities differ much from image to image."""
     keras.utils.set_random_seed(3)
     model = keras_vit.VisionTransformer(
         image_size=SIZE, patch_size=8, depth=2, width=32, mlp_dim=64, num_heads=2, num_classes=CLASSES
@@ -30,7 +30,7 @@ def answers(model):
 
 
 def converted(model, functions, folder, calibration=None, **settings):
-    """The bytes of a .tflite file with these signatures; full int8 with uint8 at the ends where pictures are given."""
+    """The bytes of a .tflite file with these signatures; full int8 with uint8 at the ends where images are given."""
     archive = keras.export.ExportArchive()
     archive.track(model)
     for name, function in functions.items():

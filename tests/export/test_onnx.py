@@ -14,7 +14,7 @@ from keras_vit.export.onnx import write_onnx
 TOY_NAMES = ["one", "two", "three", "four", "five"]
 
 
-def randomised(model):
+def randomized(model):
     """A head of zeros would hide differences before it."""
     random = np.random.default_rng(7)
     for weight in model.weights:
@@ -59,7 +59,7 @@ def test_logits_are_keras(trained_toy, tmp_path, changes):
 @pytest.mark.parametrize("kind", [BiT, AxialResNet])
 def test_networks_of_convolutions(tmp_path, kind):
     options = {BiT: {"stages": (1,), "width_factor": 0.5}, AxialResNet: {"stages": (1,)}}[kind]
-    model = randomised(kind(image_size=32, num_classes=5, **options))
+    model = randomized(kind(image_size=32, num_classes=5, **options))
     check(model, write_onnx(model, tmp_path / "model.onnx"))
 
 
@@ -81,13 +81,13 @@ def test_mixed_precision_is_written_in_float32(trained_toy, tmp_path):
 
 
 def test_metadata_and_a_second_writing(trained_toy, tmp_path):
-    pictures = Preprocessing(16, resize="shortest", crop_fraction=0.875, mean=(0.4, 0.5, 0.6))
-    model, path = trained_toy(preprocessing=pictures, depth=1), tmp_path / "new" / "model.onnx"
+    images = Preprocessing(16, resize="shortest", crop_fraction=0.875, mean=(0.4, 0.5, 0.6))
+    model, path = trained_toy(preprocessing=images, depth=1), tmp_path / "new" / "model.onnx"
     path.parent.mkdir()
     path.write_bytes(b"what was there")
     session = check(model, write_onnx(model, str(path), TOY_NAMES))
     metadata = session.get_modelmeta().custom_metadata_map
-    assert Preprocessing(**json.loads(metadata["preprocessing"])) == pictures
+    assert Preprocessing(**json.loads(metadata["preprocessing"])) == images
     assert metadata["labels"].split("\n") == TOY_NAMES
 
 

@@ -4,9 +4,9 @@ import pytest
 from keras_vit.export import check_parity
 
 
-def test_table_of_every_artefact(artefacts, classifier, pixels, pictures):
-    rows = {row.name: row for row in check_parity(classifier, artefacts, pixels, pictures[1])}
-    assert set(rows) == set(artefacts)
+def test_table_of_every_artifact(artifacts, classifier, pixels, images):
+    rows = {row.name: row for row in check_parity(classifier, artifacts, pixels, images[1])}
+    assert set(rows) == set(artifacts)
     for name in ("keras", "saved_model", "onnx", "float32"):
         assert rows[name].accuracy == rows[name].agreement == 1
         assert rows[name].max_difference < 1e-4
@@ -14,31 +14,31 @@ def test_table_of_every_artefact(artefacts, classifier, pixels, pictures):
     for name, row in rows.items():
         assert row.median_ms > 0
         files = (
-            [artefacts[name]] if artefacts[name].is_file() else [f for f in artefacts[name].rglob("*") if f.is_file()]
+            [artifacts[name]] if artifacts[name].is_file() else [f for f in artifacts[name].rglob("*") if f.is_file()]
         )
         assert row.size_bytes >= sum(file.stat().st_size for file in files)
 
 
-def test_differences_from_a_changed_model_are_seen(artefacts, classifier, pixels, pictures):
-    labels = pictures[1]
+def test_differences_from_a_changed_model_are_seen(artifacts, classifier, pixels, images):
+    labels = images[1]
     changed = classifier.with_head(4)  # zeros: every class alike
-    (row,) = check_parity(changed, {"file": artefacts["float32"]}, pixels, labels)
+    (row,) = check_parity(changed, {"file": artifacts["float32"]}, pixels, labels)
     assert row.accuracy == 1 and row.agreement == pytest.approx(0.25)
     assert row.max_difference > 0.5
 
 
-def test_what_cannot_be_compared(artefacts, classifier, pixels, pictures, toy):
-    labels = pictures[1]
-    for wrong in (labels[:-1], labels[:, None]):  # a column would be compared with all pictures
-        with pytest.raises(ValueError, match=r"a label a picture, \(60,\). Received: \(\d+,"):
-            check_parity(classifier, artefacts, pixels, wrong)
+def test_what_cannot_be_compared(artifacts, classifier, pixels, images, toy):
+    labels = images[1]
+    for wrong in (labels[:-1], labels[:, None]):  # a column would be compared with all images
+        with pytest.raises(ValueError, match=r"a label an image, \(60,\). Received: \(\d+,"):
+            check_parity(classifier, artifacts, pixels, wrong)
     for wrong in (pixels[:0], pixels[:, :8], pixels[0]):
-        with pytest.raises(ValueError, match=r"at least 1 pictures \(n, 16, 16, 3\)"):
-            check_parity(classifier, artefacts, wrong, labels[: len(wrong)])
-    for wrong in (pictures[0], 257 * pixels, pixels + np.nan):
+        with pytest.raises(ValueError, match=r"at least 1 images \(n, 16, 16, 3\)"):
+            check_parity(classifier, artifacts, wrong, labels[: len(wrong)])
+    for wrong in (images[0], 257 * pixels, pixels + np.nan):
         with pytest.raises(ValueError, match=r"pixels in \[0, 255\], before .* Received values between"):
-            check_parity(classifier, artefacts, wrong, labels)
+            check_parity(classifier, artifacts, wrong, labels)
     with pytest.raises(ValueError, match="has no head"):
-        check_parity(toy(num_classes=0), artefacts, pixels, labels)
+        check_parity(toy(num_classes=0), artifacts, pixels, labels)
     with pytest.raises(ValueError, match="see keras_vit.load. Received: a PosixPath"):
-        check_parity(artefacts["keras"], artefacts, pixels, labels)
+        check_parity(artifacts["keras"], artifacts, pixels, labels)

@@ -53,7 +53,7 @@ def noise(model, count=3):
     return np.random.default_rng(1).uniform(-1, 1, (count, *model.image_size, 3)).astype("float32")
 
 
-def randomised(model):
+def randomized(model):
     """A head of zeros would hide differences before it."""
     random = np.random.default_rng(7)
     for weight in model.weights:
@@ -61,21 +61,21 @@ def randomised(model):
     return model
 
 
-def test_signatures_give_what_keras_gives_for_any_batch(artefacts, classifier, pictures):
-    signatures = load(artefacts["saved_model"])
+def test_signatures_give_what_keras_gives_for_any_batch(artifacts, classifier, images):
+    signatures = load(artifacts["saved_model"])
     assert set(signatures) == CLASSIFIER
     for count in (1, 5):
-        images = pictures[0][:count]
-        logits = classifier(images)
+        batch = images[0][:count]
+        logits = classifier(batch)
         for name in ("classify", "serving_default"):
-            answers = signatures[name](images)
+            answers = signatures[name](batch)
             assert set(answers) == {"probabilities"}
             np.testing.assert_allclose(answers["probabilities"], tf.nn.softmax(logits), atol=1e-5)
-        np.testing.assert_allclose(signatures["logits"](images)["logits"], logits, atol=1e-5)
-        np.testing.assert_allclose(signatures["features"](images)["features"], classifier.features(images), atol=1e-5)
-        attention = signatures["attention"](images)["attention"]
+        np.testing.assert_allclose(signatures["logits"](batch)["logits"], logits, atol=1e-5)
+        np.testing.assert_allclose(signatures["features"](batch)["features"], classifier.features(batch), atol=1e-5)
+        attention = signatures["attention"](batch)["attention"]
         assert attention.shape == (count, 16, 16) and attention.std() > 0.01
-        np.testing.assert_allclose(attention, attention_rollout(classifier, images), atol=1e-5)
+        np.testing.assert_allclose(attention, attention_rollout(classifier, batch), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -100,12 +100,12 @@ def test_every_kind_of_transformer(trained_toy, tmp_path, changes):
 @pytest.mark.parametrize("kind", [BiT, AxialResNet])
 def test_models_without_attention(tmp_path, kind):
     options = {BiT: {"stages": (1,), "width_factor": 0.5}, AxialResNet: {"stages": (1, 1)}}[kind]
-    model = randomised(kind(image_size=32, num_classes=5, **options))
+    model = randomized(kind(image_size=32, num_classes=5, **options))
     signatures, images = load(write_saved_model(model, tmp_path / "model")), noise(model)
     assert set(signatures) == CLASSIFIER - {"attention"}
     np.testing.assert_allclose(signatures["logits"](images)["logits"], model(images), rtol=1e-5, atol=1e-5)
-    picture = np.asarray(scene(1))
-    expected = tf.nn.softmax(model(model.preprocess(picture)))
+    image = np.asarray(scene(1))
+    expected = tf.nn.softmax(model(model.preprocess(image)))
     found = signatures["serve_bytes"]([encoded(scene(1), "PNG")])["probabilities"]
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
@@ -174,23 +174,23 @@ def test_mixed_precision_gives_float32(trained_toy, tmp_path):
     np.testing.assert_allclose(signatures["classify"](images)["probabilities"], expected, atol=1e-2)
 
 
-def test_keras_takes_it_as_a_layer(classifier, artefacts, pictures):
-    layer = keras.layers.TFSMLayer(str(artefacts["saved_model"]), call_endpoint="logits")
-    np.testing.assert_allclose(layer(pictures[0][:2])["logits"], classifier(pictures[0][:2]), atol=1e-5)
+def test_keras_takes_it_as_a_layer(classifier, artifacts, images):
+    layer = keras.layers.TFSMLayer(str(artifacts["saved_model"]), call_endpoint="logits")
+    np.testing.assert_allclose(layer(images[0][:2])["logits"], classifier(images[0][:2]), atol=1e-5)
 
 
-def test_assets(toy, tmp_path, artefacts):
-    pictures = Preprocessing((16, 16), resize="shortest", crop_fraction=0.875, mean=(0.4, 0.5, 0.6))
-    folder = write_saved_model(toy(preprocessing=pictures), tmp_path / "1", NAMES)
+def test_assets(toy, tmp_path, artifacts):
+    images = Preprocessing((16, 16), resize="shortest", crop_fraction=0.875, mean=(0.4, 0.5, 0.6))
+    folder = write_saved_model(toy(preprocessing=images), tmp_path / "1", NAMES)
     for place in ("assets", "assets.extra"):
-        assert Preprocessing(**json.loads((folder / place / "preprocessing.json").read_text())) == pictures
+        assert Preprocessing(**json.loads((folder / place / "preprocessing.json").read_text())) == images
     assert (folder / "assets" / "labels.txt").read_text("utf-8").splitlines() == NAMES
     moved = folder.rename(tmp_path / "2")  # assets are found where the folder is
     loaded = tf.saved_model.load(str(moved))
     assert loaded.labels.asset_path.numpy().decode() == str(moved / "assets" / "labels.txt")
     assert loaded.preprocessing.asset_path.numpy().decode() == str(moved / "assets" / "preprocessing.json")
 
-    assert not (artefacts["saved_model"] / "assets" / "labels.txt").exists()  # written without labels
+    assert not (artifacts["saved_model"] / "assets" / "labels.txt").exists()  # written without labels
 
 
 def test_labels_may_be_those_of_imagenet():

@@ -1,4 +1,4 @@
-"""Pictures of any size and kind, as signatures prepare them within the graph."""
+"""Images of any size and kind, as signatures prepare them within the graph."""
 
 import functools
 

@@ -17,10 +17,10 @@ def test_equals_loops_over_the_attention_of_hugging_face():
     attention = golden_io("hf_vit")["attentions"]  # (2, 2, 3, 17, 17) of 64 pixels in patches of 16
     for layer, head in np.ndindex(2, 3):
         total = 0.0
-        for picture in range(2):
+        for image in range(2):
             for query, key in np.ndindex(16, 16):
                 apart = 16 * np.hypot(query // 4 - key // 4, query % 4 - key % 4)
-                total += attention[picture, layer, head, 1 + query, 1 + key] * apart
+                total += attention[image, layer, head, 1 + query, 1 + key] * apart
         assert abs(mean_distance(attention, (4, 4), 16)[layer, head] - total / 32) < 1e-5
 
 
@@ -42,6 +42,6 @@ def test_what_does_not_fit_is_said():
         mean_distance(np.zeros((1, 1, 1, 4, 4)), (2, 2), 16)
 
 
-def test_no_pictures(toy):
-    with pytest.raises(ValueError, match="Expected pictures.*Received: 0 and 16"):
+def test_no_images(toy):
+    with pytest.raises(ValueError, match="Expected images.*Received: 0 and 16"):
         attention_distance(toy(), np.zeros((0, 16, 16, 3)))

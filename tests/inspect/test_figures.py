@@ -5,18 +5,18 @@ import numpy as np
 from keras_vit.inspect import figures
 
 
-def test_image_grid_shows_every_picture_once():
-    pictures = list(np.random.default_rng(0).integers(0, 255, (3, 4, 4, 3), "uint8"))
-    figure = figures.image_grid([pictures, pictures[:2]], ["above", "below"], ["a", "b", "c"])
+def test_image_grid_shows_every_image_once():
+    images = list(np.random.default_rng(0).integers(0, 255, (3, 4, 4, 3), "uint8"))
+    figure = figures.image_grid([images, images[:2]], ["above", "below"], ["a", "b", "c"])
     shown = [axis.images[0].get_array() for axis in figure.axes if axis.images]
     assert len(shown) == 5
-    np.testing.assert_array_equal(shown[1], pictures[1])
+    np.testing.assert_array_equal(shown[1], images[1])
     assert [axis.get_ylabel() for axis in figure.axes if axis.get_ylabel()] == ["above", "below"]
 
 
 def test_rows_shorter_than_the_grid_leave_no_empty_frames():
-    picture = np.zeros((2, 2, 3), "uint8")
-    figure = figures.image_grid([[picture] * 3, [picture]], ["a", "b"])
+    image = np.zeros((2, 2, 3), "uint8")
+    figure = figures.image_grid([[image] * 3, [image]], ["a", "b"])
     assert sum(axis.axison for axis in figure.axes) == 4
 
 

@@ -7,7 +7,7 @@ from keras_vit.inspect import attention_rollout, gradient_rollout
 def numeric_relevance(model, images, label, step=1e-3):
     """Gradients of a logit by central differences of each attention weight, of a model with one block."""
     block = model.encoder.blocks[0]
-    tokens = model.assemble(model.embed(images))
+    tokens = model.add_tokens(model.embed(images))
     attend = block.attention
     _, weights = block(tokens, return_attention=True)
     weights = np.asarray(weights, "float64")
@@ -37,7 +37,7 @@ def test_equals_central_differences(trained_toy):
     images = np.random.default_rng(0).uniform(-1, 1, (2, 8, 8, 3)).astype("float32")
     rows = numeric_relevance(model, images, label=3)[:, 0, 1:]
     expected = rows / rows.max(axis=-1, keepdims=True)
-    found = gradient_rollout(model, images, [3, 3])  # bilinear: the centres of 4-pixel patches are between pixels
+    found = gradient_rollout(model, images, [3, 3])  # bilinear: the centers of 4-pixel patches are between pixels
     corners = found[:, ::7, ::7].reshape(2, 4)  # (B, h*w)
     np.testing.assert_allclose(corners, expected, atol=2e-2)
 

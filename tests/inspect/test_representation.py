@@ -23,13 +23,13 @@ def test_constant_features_are_like_nothing():
     assert linear_cka(np.ones((5, 3)), RANDOM.standard_normal((5, 3))) == 0
 
 
-def test_other_pictures_are_refused():
-    with pytest.raises(ValueError, match=r"same pictures.*\(4, 3\), \(5, 3\)"):
+def test_other_images_are_refused():
+    with pytest.raises(ValueError, match=r"same images.*\(4, 3\), \(5, 3\)"):
         linear_cka(np.ones((4, 3)), np.ones((5, 3)))
 
 
 @pytest.mark.parametrize("changes", [{}, {"pooling": "gap"}, {"position_placement": "every_layer"}])
-def test_the_last_layer_is_what_the_encoder_normalises(trained_toy, images, changes):
+def test_the_last_layer_is_what_the_encoder_normalizes(trained_toy, images, changes):
     model = trained_toy(**changes)
     features = layer_features(model, images, batch_size=2)
     assert [one.shape for one in features] == [(3, 12)] * 2

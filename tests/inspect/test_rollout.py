@@ -25,7 +25,7 @@ def test_equals_loops_over_the_attention_of_hugging_face(tmp_path):
 
 
 def _by_loops(layers):
-    """Of one picture: (depth, K, N, N) to the shares of the patches."""
+    """Of one image: (depth, K, N, N) to the shares of the patches."""
     length = layers.shape[-1]
     reach = np.eye(length)  # row i: where token i's value comes from
     for heads in layers:
@@ -61,7 +61,7 @@ def test_patches_that_are_pooled_are_read_where_there_are_registers():
 @pytest.mark.parametrize(
     "changes", [{}, {"pooling": "gap", "register_tokens": 2}, {"pooling": "gap"}, {"image_size": (8, 24)}]
 )
-def test_maps_have_the_pictures_size_and_range(trained_toy, changes):
+def test_maps_have_the_images_size_and_range(trained_toy, changes):
     model = trained_toy(**changes)
     images = np.random.default_rng(0).uniform(-1, 1, (2, *model.image_size, 3)).astype("float32")
     maps = keras_vit.attention_rollout(model, images)
@@ -74,5 +74,5 @@ def test_without_class_token_no_registers_row_is_read(trained_toy, images):
     model = trained_toy(pooling="none", class_token=False, register_tokens=2)
     expected = rollout(model.attention_maps(images), prefix_tokens=2, reads_patches=True)
     found = keras_vit.attention_rollout(model, images).reshape(3, 4, 4, 4, 4).mean(axis=(2, 4))  # (B, h, w)
-    centres = keras_vit.inspect.rollout.over_pictures(expected, model).reshape(3, 4, 4, 4, 4).mean(axis=(2, 4))
-    np.testing.assert_allclose(found, centres, atol=1e-6)
+    centers = keras_vit.inspect.rollout.over_images(expected, model).reshape(3, 4, 4, 4, 4).mean(axis=(2, 4))
+    np.testing.assert_allclose(found, centers, atol=1e-6)

@@ -52,7 +52,7 @@ def test_softmax_is_float32_under_mixed_precision():
 def test_normalised_queries_and_keys_keep_logits_in_range():
     layer, large = SelfAttention(3, qk_norm=True), 1000 * TOKENS
     _, weights = layer(large, return_attention=True)
-    # |q| = |k| = sqrt(d) after normalisation, so no logit is beyond sqrt(d) = 2 and no two differ by more than 4.
+    # |q| = |k| = sqrt(d) after normalization, so no logit is beyond sqrt(d) = 2 and no two differ by more than 4.
     weights = np.asarray(weights)
     assert (weights.max(axis=-1) <= weights.min(axis=-1) * np.exp(4.001)).all()
     _, plain = SelfAttention(3)(large, return_attention=True)

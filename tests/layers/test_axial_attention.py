@@ -19,7 +19,7 @@ def random_layer(axis, **options):
 
 
 def numpy_group_norm(layer, line):
-    """One line (L, C): each of 32 groups of neighbouring channels, over the whole line."""
+    """One line (L, C): each of 32 groups of neighboring channels, over the whole line."""
     groups = np.split(line, 32, axis=-1)
     line = np.concatenate([(g - g.mean()) / np.sqrt(g.var() + 1e-4) for g in groups], axis=-1)
     gamma, beta = layer.get_weights()

@@ -63,8 +63,8 @@ def numpy_half(block, tokens, lines, prefix_tokens):
 def test_without_prefix_it_is_full_attention_under_two_masks():
     block, tokens = random_block(0)
     row, column = np.divmod(np.arange(H * W), W)
-    for picture, output in zip(tokens, np.asarray(block(tokens))):
-        after_rows, _ = numpy_encoder_block(block.row, picture, row[:, None] == row[None])
+    for image, output in zip(tokens, np.asarray(block(tokens))):
+        after_rows, _ = numpy_encoder_block(block.row, image, row[:, None] == row[None])
         expected, _ = numpy_encoder_block(block.column, after_rows, column[:, None] == column[None])
         np.testing.assert_allclose(output, expected, atol=1e-4)
 
@@ -75,8 +75,8 @@ def test_lines_one_by_one(prefix_tokens):
     numbers = prefix_tokens + np.arange(H * W).reshape(H, W)
     outputs, maps = block(tokens, return_attention=True)
     assert maps.shape == (2, K, prefix_tokens + H * W, prefix_tokens + H * W)
-    for picture, output, attention in zip(tokens, np.asarray(outputs), np.asarray(maps)):
-        after_rows, rows = numpy_half(block.row, picture, numbers, prefix_tokens)
+    for image, output, attention in zip(tokens, np.asarray(outputs), np.asarray(maps)):
+        after_rows, rows = numpy_half(block.row, image, numbers, prefix_tokens)
         expected, columns = numpy_half(block.column, after_rows, numbers.T, prefix_tokens)
         np.testing.assert_allclose(output, expected, atol=1e-4)
         np.testing.assert_allclose(attention, columns @ rows.mean(axis=0), atol=1e-5)

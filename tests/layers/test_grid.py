@@ -13,7 +13,7 @@ LAYERS = {
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("grid", [14, (2, 0), (2, 3, 4), (2.0, 3)], ids=str)
 def test_a_grid_that_is_none(name, grid):
-    with pytest.raises(ValueError, match="`grid` must be two positive whole numbers"):
+    with pytest.raises(ValueError, match="`grid` must be two positive integers"):
         LAYERS[name](grid)
 
 

@@ -5,7 +5,7 @@ import pytest
 from keras_vit.layers import ExtractPatches, PatchEmbedding
 
 
-def test_patches_are_the_pictures_pieces_row_by_row():
+def test_patches_are_the_images_pieces_row_by_row():
     images = np.arange(1 * 4 * 6 * 2).reshape(1, 4, 6, 2)
     patches = np.asarray(ExtractPatches((2, 3))(images))
     assert patches.shape == (1, 4, 12)

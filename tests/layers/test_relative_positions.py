@@ -47,7 +47,7 @@ def test_attention_with_loops(qk_norm):
         for m in range(N):
             query, key = qkv[b, n, 0, k], qkv[b, m, 1, k]
             if qk_norm:
-                query, key = (normalised(x, norm) for x, norm in zip((query, key), norms))
+                query, key = (normalized(x, norm) for x, norm in zip((query, key), norms))
             logits.append(query @ (key + table[n - m + N - 1]) / np.sqrt(D / K))
         weights = np.exp(logits) / np.exp(logits).sum()
         np.testing.assert_allclose(attention[b, k, n], weights, atol=1e-5)
@@ -56,7 +56,7 @@ def test_attention_with_loops(qk_norm):
     np.testing.assert_allclose(output, mixed @ kernel + bias, atol=1e-4)
 
 
-def normalised(x, norm):
+def normalized(x, norm):
     gamma, beta = norm.get_weights()
     return (x - x.mean()) / np.sqrt(x.var() + 1e-6) * gamma + beta
 

@@ -33,5 +33,5 @@ def test_learned_tokens_come_first_and_are_random():
 
 @pytest.mark.parametrize("count", [0, -1, 1.0, "2"])
 def test_a_number_of_tokens_is_positive_and_whole(count):
-    with pytest.raises(ValueError, match=f"positive whole number of tokens. Received: {count!r}"):
+    with pytest.raises(ValueError, match=f"positive integer of tokens. Received: {count!r}"):
         LearnedTokens(count)

@@ -138,7 +138,7 @@ def test_with_head_keeps_everything_but_the_head():
         ({"num_heads": 5}, "32 channels, num_heads=5. Use a multiple of 160"),
         ({"stages": ()}, r"such as \(3, 4, 6, 3\). Received: \(\)"),
         ({"stages": (1, 0)}, r"Received: \(1, 0\)"),
-        ({"image_size": 0}, "positive whole number of pixels"),
+        ({"image_size": 0}, "positive integer of pixels"),
     ],
 )
 def test_bad_arguments(changes, message):
@@ -146,6 +146,6 @@ def test_bad_arguments(changes, message):
         AxialResNet(**{**TOY, **changes})
 
 
-def test_pictures_of_another_size_are_refused_with_the_remedy():
+def test_images_of_another_size_are_refused_with_the_remedy():
     with pytest.raises(ValueError, match=r"\(32, 48\) pixels.*Received: \(32, 32\).*image_size=\(32, 32\)"):
         AxialResNet(**TOY)(np.zeros((1, 32, 32, 3), "float32"))

@@ -66,7 +66,7 @@ def test_new_model_has_weights_and_a_head_of_zeros(images):
     assert not np.any(model(images)) and model(images).shape == (3, 1000)
 
 
-def test_takes_pictures_of_any_size(small, images):
+def test_takes_images_of_any_size(small, images):
     model = small(image_size=16)
     assert model.image_size == (16, 16)
     assert model(images[:, :13, :15]).shape == (3, 4)
@@ -110,12 +110,12 @@ def test_mixed_precision_keeps_logits_and_variables_float32(small, images):
 
 def test_parameter_counts():
     head = 2048 * 1000 + 1000
-    # v1: the backbone and the head. The paper's form normalises before and has no normalisation in shortcuts and root.
+    # v1: the backbone and the head. The paper's form normalizes before and has no normalization in shortcuts and root.
     counts = {"v1": 23_508_032 + head, "paper": 23_500_352 + head}
     for form, count in counts.items():
         with keras.StatelessScope(initialize_variables=False):
             model = BiT(form=form)
-        keras.utils.clear_session()  # forget the variables, or the next scope would initialise them
+        keras.utils.clear_session()  # forget the variables, or the next scope would initialize them
         assert model.count_params() == count
 
 

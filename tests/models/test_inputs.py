@@ -1,4 +1,4 @@
-"""What every model says about pictures that it cannot take, and what it promises about its outputs."""
+"""What every model says about images that it cannot take, and what it promises about its outputs."""
 
 import keras
 import numpy as np
@@ -18,17 +18,17 @@ BUILDS = {
 
 
 @pytest.mark.parametrize("name", BUILDS)
-def test_what_is_no_batch_of_float_pictures_is_refused_with_the_remedy(name):
+def test_what_is_no_batch_of_float_images_is_refused_with_the_remedy(name):
     model = BUILDS[name](num_classes=5)
     for wrong, message in (
         (np.zeros((2, 16, 16, 3), "uint8"), r"Received: uint8. Use model.preprocess\(images\)"),
         (np.zeros((2, 16, 16, 3), "int64"), "Received: int64"),
         (
             np.zeros((2, 16, 16, 1)),
-            r"Expected RGB .*\(2, 16, 16, 1\). Grey ones .* numpy.repeat\(images, 3, axis=-1\)",
+            r"Expected RGB .*\(2, 16, 16, 1\). Gray ones .* numpy.repeat\(images, 3, axis=-1\)",
         ),
         (np.zeros((2, 3, 16, 16)), r"Expected RGB .*\(2, 3, 16, 16\).* by numpy.moveaxis\(images, 1, -1\)"),
-        (X[0], r"Received: the shape \(16, 16, 3\). Of one picture it is images\[None\]"),
+        (X[0], r"Received: the shape \(16, 16, 3\). Of one image it is images\[None\]"),
         ([X[0], X[1]], r"Received: list. .* of a list numpy.stack\(images\)"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -77,20 +77,20 @@ def test_in_a_functional_model_under_mixed_precision(name, classes):
 
 
 @pytest.mark.parametrize("name", BUILDS)
-def test_symbolic_pictures_are_refused_as_real_ones_are(name):
+def test_symbolic_images_are_refused_as_real_ones_are(name):
     model = BUILDS[name](num_classes=5)
     wrong = [
         (keras.Input((16, 16, 3), dtype="uint8"), "Received: uint8. Use model.preprocess"),
-        (keras.Input((16, 16, 1)), r"Received: the shape \(None, 16, 16, 1\). Grey ones"),
-        (keras.Input((16, 3)), r"Received: the shape \(None, 16, 3\). Of one picture"),
+        (keras.Input((16, 16, 1)), r"Received: the shape \(None, 16, 16, 1\). Gray ones"),
+        (keras.Input((16, 3)), r"Received: the shape \(None, 16, 3\). Of one image"),
     ]
     if name != "BiT":
         wrong += [
             (
                 keras.Input((32, 32, 3)),
-                r"pictures of \(16, 16\) pixels .*Received: \(32, 32\). Resize the",
+                r"images of \(16, 16\) pixels .*Received: \(32, 32\). Resize the",
             ),
-            (keras.Input((None, 32, 3)), r"pictures of \(16, 16\) pixels .*Received: \(None, 32\)"),
+            (keras.Input((None, 32, 3)), r"images of \(16, 16\) pixels .*Received: \(None, 32\)"),
         ]
     for inputs, message in wrong:
         with pytest.raises(ValueError, match=message):
@@ -108,20 +108,20 @@ def test_a_functional_model_may_leave_the_size_open(name, classes):
         np.testing.assert_allclose(keras.Model(inputs, outputs).predict(X, verbose=0), real, atol=1e-4)
 
 
-def test_pictures_of_unknown_rank_are_told_to_say_their_shape():
+def test_images_of_unknown_rank_are_told_to_say_their_shape():
     model = BUILDS["ViT"](num_classes=5)
     model.compile("sgd", "mse")
-    pictures = tf.data.Dataset.from_tensor_slices((X, np.zeros((2, 5), "float32")))
-    lost = pictures.map(lambda x, y: (tf.py_function(lambda x: x[None], [x], tf.float32), y[None]))
-    message = r"unknown rank, .* tf.ensure_shape\(picture, \(16, 16, 3\)\), and make batches after that"
+    images = tf.data.Dataset.from_tensor_slices((X, np.zeros((2, 5), "float32")))
+    lost = images.map(lambda x, y: (tf.py_function(lambda x: x[None], [x], tf.float32), y[None]))
+    message = r"unknown rank, .* tf.ensure_shape\(image, \(16, 16, 3\)\), and make batches after that"
     with pytest.raises(ValueError, match=message):
         model.fit(lost, verbose=0, shuffle=False)
-    kept = pictures.map(lambda x, y: (tf.ensure_shape(tf.py_function(lambda x: x, [x], tf.float32), (16, 16, 3)), y))
+    kept = images.map(lambda x, y: (tf.ensure_shape(tf.py_function(lambda x: x, [x], tf.float32), (16, 16, 3)), y))
     assert np.isfinite(model.fit(kept.batch(2), verbose=0, shuffle=False).history["loss"][0])
 
 
 @pytest.mark.parametrize("classes", [None, -1, 2.5, True])
 @pytest.mark.parametrize("name", BUILDS)
 def test_a_number_of_classes_that_is_none(name, classes):
-    with pytest.raises(ValueError, match=f"`num_classes` must be a whole number, 0 for no head. Received: {classes}"):
+    with pytest.raises(ValueError, match=f"`num_classes` must be an integer, 0 for no head. Received: {classes}"):
         BUILDS[name](num_classes=classes)

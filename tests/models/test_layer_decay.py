@@ -61,7 +61,7 @@ def test_a_decay_out_of_range_is_refused(toy, decay):
 def test_position_tables_of_an_axial_resnet_do_not_decay():
     model = keras_vit.AxialResNet(image_size=16, stages=(1,), width_factor=0.5, num_classes=2)
     optimizer = keras.optimizers.SGD(1.0, weight_decay=0.5)
-    optimizer.exclude_from_weight_decay(var_names=keras_vit.NOT_DECAYED)
+    optimizer.exclude_from_weight_decay(var_names=keras_vit.NO_WEIGHT_DECAY)
     table, kernel = model.units[0].attention_width.relative, model.units[0].conv1.kernel
     before = [np.asarray(variable) for variable in (table, kernel)]
     optimizer.apply([np.zeros(variable.shape, "float32") for variable in (table, kernel)], [table, kernel])
@@ -72,7 +72,7 @@ def test_position_tables_of_an_axial_resnet_do_not_decay():
 def test_pooling_by_attention_decays_its_kernels_only(toy):
     model = toy(pooling="map")
     optimizer = keras.optimizers.SGD(1.0, weight_decay=0.5)
-    optimizer.exclude_from_weight_decay(var_names=keras_vit.NOT_DECAYED)
+    optimizer.exclude_from_weight_decay(var_names=keras_vit.NO_WEIGHT_DECAY)
     before = {variable.path: variable.numpy() for variable in model.trainable_variables}
     optimizer.apply([np.zeros(v.shape, "float32") for v in model.trainable_variables], model.trainable_variables)
     for variable in model.trainable_variables:

@@ -95,7 +95,7 @@ def test_arguments_that_the_weights_exclude_are_errors(hidden_file):
         ({"layer_scale": 0.1}, r"4 missing, 0 unused(.|\n)*\(encoder/block_0/scale_attention/gamma\)"),
         ({"distillation": True, "representation_size": None}, "distillation_token/tokens"),
         ({"image_size": 50}, "cannot be cut into patches"),
-        ({"image_size": "big"}, "`image_size` must be a positive whole number"),
+        ({"image_size": "big"}, "`image_size` must be a positive integer"),
     ]
     for arguments, message in cases:
         with pytest.raises(ValueError, match=message):

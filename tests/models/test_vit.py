@@ -94,7 +94,7 @@ def test_with_head_keeps_everything_but_the_head(trained_toy, images):
     np.testing.assert_allclose(new.features(images), np.asarray(model.encode(model.embed(images)))[:, 0], atol=1e-6)
 
 
-def test_resized_takes_other_pictures_and_back(trained_toy, images):
+def test_resized_takes_other_images_and_back(trained_toy, images):
     model = trained_toy()
     large = model.resized((24, 16))
     assert large.grid == (6, 4)
@@ -107,7 +107,7 @@ def test_resized_takes_other_pictures_and_back(trained_toy, images):
     assert not np.allclose(bicubic.positions.table, expected)
 
 
-def test_pictures_of_another_size_are_refused_with_the_remedy(toy):
+def test_images_of_another_size_are_refused_with_the_remedy(toy):
     with pytest.raises(ValueError, match=r"Received: \(32, 16\).*model.resized\(\(32, 16\)\)"):
         toy()(np.zeros((1, 32, 16, 3), "float32"))
 
@@ -116,7 +116,7 @@ def test_pictures_of_another_size_are_refused_with_the_remedy(toy):
     "changes,message",
     [
         ({"image_size": 18}, r"\(18, 18\).*image_size=\(16, 16\) or image_size=\(20, 20\)"),
-        ({"image_size": 0}, "positive whole number of pixels.*Received: 0"),
+        ({"image_size": 0}, "positive integer of pixels.*Received: 0"),
         ({"pooling": "cls"}, "token, gap, map, none. Received: 'cls'"),
         ({"num_heads": 5}, "num_heads=5, width=12"),
         ({"pooling": "map", "num_heads": 5}, "num_heads=5, width=12"),

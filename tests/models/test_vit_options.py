@@ -13,7 +13,7 @@ D, M, L, K, C, PATCHES = 12, 24, 2, 3, 5, 16
 BLOCK = 4 * D * D + 2 * D * M + 9 * D + M
 PLAIN = (4 * 4 * 3 * D + D) + D + (PATCHES + 1) * D + L * BLOCK + 2 * D + C * (D + 1)
 NO_TABLE = PLAIN - (PATCHES + 1) * D
-# A ResNet's root, and a unit of F filters on 32 channels with a projection; each convolution is normalised.
+# A ResNet's root, and a unit of F filters on 32 channels with a projection; each convolution is normalized.
 ROOT = 7 * 7 * 3 * 64 + 2 * 64
 UNIT = (64 * 64 + 2 * 64) + (9 * 64 * 64 + 2 * 64) + (64 * 256 + 2 * 256) + (64 * 256 + 2 * 256)
 
@@ -192,7 +192,7 @@ def test_axial_model_has_axial_blocks_and_full_attention_maps(trained_toy, image
 @pytest.mark.parametrize(
     "name", ["patches have positions", "learned_2d, every layer", "sincos_2d, shared", "axial", "hybrid"]
 )
-def test_resized_takes_other_pictures_and_keeps_the_rest(trained_toy, images, name):
+def test_resized_takes_other_images_and_keeps_the_rest(trained_toy, images, name):
     model = trained_toy(**OPTIONS[name][0])
     np.testing.assert_array_equal(model.resized(16)(images), model(images))
     large = model.resized((24, 32))
@@ -241,17 +241,17 @@ def test_preprocessing_travels_with_the_model(trained_toy, images):
     given = keras_vit.Preprocessing(224, resize="shortest", crop_fraction=0.875, interpolation="bicubic", mean=[0] * 3)
     model = trained_toy(preprocessing=given)
     assert model.preprocessing == given.at(16) and model.with_head(3).preprocessing == given.at(16)
-    pictures = np.random.default_rng(0).integers(0, 256, (2, 20, 30, 3), "uint8")
-    np.testing.assert_array_equal(model.preprocess(pictures), given.at(16)(pictures))
-    default = trained_toy().preprocess(pictures)
+    photos = np.random.default_rng(0).integers(0, 256, (2, 20, 30, 3), "uint8")
+    np.testing.assert_array_equal(model.preprocess(photos), given.at(16)(photos))
+    default = trained_toy().preprocess(photos)
     assert default.shape == (2, 16, 16, 3) and np.min(default) < -0.5 and np.max(default) <= 1
 
 
 REFUSED = [
     ({"position_embedding": "learned"}, "learned_1d, learned_2d, relative, sincos_2d, none. Received: 'learned'"),
     ({"position_placement": "all"}, "stem, every_layer, shared. Received: 'all'"),
-    ({"register_tokens": -1}, "whole number, 0 for none. Received: -1"),
-    ({"register_tokens": 1.5}, "whole number, 0 for none. Received: 1.5"),
+    ({"register_tokens": -1}, "integer, 0 for none. Received: -1"),
+    ({"register_tokens": 1.5}, "integer, 0 for none. Received: 1.5"),
     ({"distillation": True, "class_token": False}, "leave class_token out"),
     ({"distillation": True, "pooling": "gap"}, "use pooling='token'"),
     ({"distillation": True, "representation_size": 6}, "leave out representation_size and norm_after_pooling"),
@@ -268,8 +268,8 @@ REFUSED = [
     ({"resnet_stages": (1,), "resnet_form": "v3"}, "Received: 'v3'"),
     ({"resnet_stages": (1,), "resnet_form": "paper"}, "v1, timm. Received: 'paper'"),
     ({"resnet_form": "v3"}, "Received: 'v3'"),
-    ({"depth": 0}, "positive whole number of blocks. Received: 0"),
-    ({"depth": -1}, "positive whole number of blocks. Received: -1"),
+    ({"depth": 0}, "positive integer of blocks. Received: 0"),
+    ({"depth": -1}, "positive integer of blocks. Received: -1"),
     ({"preprocessing": {"image_size": 8, "resize": "crop"}}, "squash, shortest. Received: 'crop'"),
 ]
 

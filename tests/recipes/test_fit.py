@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from keras_vit.recipes import fit
-from keras_vit.recipes.training.model import build_model
 from keras_vit.recipes.recipe import Architecture, Data, Distillation, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.training.model import build_model
 
 
 @pytest.fixture
@@ -127,9 +127,9 @@ def short(finetuning):
     return Supervised(architecture, data=data, optimizer=Optimizer("sgd", 0.01, warmup_steps=1), run=run, total_steps=2)
 
 
-def test_epochs_are_passes_over_the_pictures(short):
+def test_epochs_are_passes_over_the_images(short):
     model, _ = fit.train(replace(short, total_steps=None, total_epochs=1.0))
-    assert model.optimizer.iterations == 2  # of 16 pictures
+    assert model.optimizer.iterations == 2  # of 16 images
 
 
 def test_training_starts_from_the_weights_that_the_recipe_names(short, trained_toy, tmp_path):

@@ -32,7 +32,7 @@ def test_a_second_recipe_takes_the_place_of_the_first(tmp_path):
     [
         (lambda values: values.pop("kind"), "its 'kind' must be one of MaskedPatch, Supervised, Distillation"),
         (lambda values: values.pop("loss"), "another version.*missing: loss"),
-        (lambda values: values["data"].update(colour=1), "recipe.json: data was written.*Unknown fields: colour"),
+        (lambda values: values["data"].update(color=1), "recipe.json: data was written.*Unknown fields: color"),
     ],
 )
 def test_a_file_that_does_not_fit_is_explained(change, message, tmp_path):

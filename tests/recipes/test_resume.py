@@ -11,16 +11,16 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.recipes import fit
-from keras_vit.recipes.training.model import build_model
-from keras_vit.recipes.training.checkpoints import TERMINATED
 from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.training.checkpoints import TERMINATED
+from keras_vit.recipes.training.model import build_model
 
 
 @pytest.fixture
 def pretraining(data_dir, tmp_path):
     return MaskedPatch(
         architecture=Architecture("Ti/2", depth=1, width=12, mlp_dim=24, num_heads=3, dropout=0.1),
-        # 1,097 pictures: the runs below go into the second epoch of the data.
+        # 1,097 images: the runs below go into the second epoch of the data.
         data=Data(dataset="digits", data_dir=data_dir, image_size=8, batch_size=40, min_crop_area=0.5, flip=False),
         optimizer=Optimizer(name="adamw", weight_decay=0.1, learning_rate=3e-3, warmup_steps=5),
         run=Run(seed=1, folder=str(tmp_path / "run"), checkpoint_steps=8, keep_checkpoints=2, steps_per_execution=2),

@@ -3,8 +3,8 @@ from dataclasses import replace
 
 import pytest
 
-from keras_vit.recipes import sweep
 from keras_vit.recipes import run as results
+from keras_vit.recipes import sweep
 from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
 from keras_vit.recipes.recipe_file import write_recipe
 

@@ -119,7 +119,7 @@ BROKEN = {
     "NaN": (jax(cls=full(np.nan)), "cls holds NaN or infinite values; the file is damaged"),
     "infinite": (jax(cls=full(-np.inf)), "cls holds NaN or infinite values"),
     "infinite, PyTorch": (torch(**{"vit.layernorm.bias": np.full(48, np.inf)}), r"layernorm\.bias holds NaN"),
-    "whole numbers": (jax(cls=full(1, "int64")), "cls has dtype int64; weights must be floating point"),
+    "integers": (jax(cls=full(1, "int64")), "cls has dtype int64; weights must be floating point"),
     "quantized": (torch(**{"vit.layernorm.bias": np.ones(48, "int8")}), r"layernorm\.bias has dtype I8"),
     "no first block": (no_first_block, "lacks 'Transformer/encoderblock_0/.*not whole"),
     "no second norm": (jax(**{"Transformer/encoder_norm/bias": None}), "1 missing, 0 unused(.|\n)*encoder_norm/bias"),

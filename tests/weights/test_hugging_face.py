@@ -92,6 +92,6 @@ def test_config_says_what_the_arrays_do_not(tmp_path):
     (folder / "preprocessor_config.json").write_text(json.dumps(content | {"do_center_crop": True}))
     arguments = keras_vit.load(folder).arguments
     assert (arguments["gelu"], arguments["epsilon"], arguments["image_size"]) == ("tanh", 1e-6, (64, 64))
-    pictures = arguments["preprocessing"]
-    assert (pictures["mean"], pictures["std"], pictures["interpolation"]) == ((0.4,) * 3, (0.2,) * 3, "bicubic")
-    assert pictures["crop_fraction"] == 0.8 and pictures["resize"] == "squash" and pictures["antialias"]
+    images = arguments["preprocessing"]
+    assert (images["mean"], images["std"], images["interpolation"]) == ((0.4,) * 3, (0.2,) * 3, "bicubic")
+    assert images["crop_fraction"] == 0.8 and images["resize"] == "squash" and images["antialias"]

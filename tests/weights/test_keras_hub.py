@@ -73,8 +73,8 @@ def test_preset_folder_of_keras_hub(trained_toy, images, tmp_path):
     loaded = keras_vit.load(tmp_path)
     assert loaded.arguments["epsilon"] == 1e-5 and loaded.image_size == (16, 8)
     np.testing.assert_allclose(loaded(images[:, :, :8]), model(images[:, :, :8]), atol=1e-6)
-    picture = np.full((16, 8, 3), 204, "uint8")
-    np.testing.assert_allclose(loaded.preprocess(picture), 204 / 51 - 2.5, atol=1e-6)
+    image = np.full((16, 8, 3), 204, "uint8")
+    np.testing.assert_allclose(loaded.preprocess(image), 204 / 51 - 2.5, atol=1e-6)
     assert (loaded.preprocessing.resize, loaded.preprocessing.interpolation) == ("squash", "bicubic")
     (tmp_path / "task.json").write_text(json.dumps({"config": {"pooling": "gap"}}))
     with pytest.raises(ValueError, match="pooling='gap' averages the class token too"):

@@ -50,8 +50,8 @@ def test_equals_the_implementation_that_made_the_file(name, load_golden):
 def test_attention_maps_and_tokens_equal_transformers(load_golden):
     model, io = load_golden("hf_vit"), golden_io("hf_vit")
     np.testing.assert_allclose(model.attention_maps(io["images"]), io["attentions"], atol=1e-5)
-    normalised = model.encoder.norm(io["hidden"])  # theirs are before the last normalisation
-    np.testing.assert_allclose(model.encode(model.embed(io["images"])), normalised, atol=1e-4)
+    normalized = model.encoder.norm(io["hidden"])  # theirs are before the last normalization
+    np.testing.assert_allclose(model.encode(model.embed(io["images"])), normalized, atol=1e-4)
 
 
 def test_tokens_equal_timm(load_golden):

@@ -37,7 +37,7 @@ SAFETENSORS = {
     "DeiT of one head": {"register_tokens": 1},
     "DeiT without head": {"register_tokens": 1, "num_classes": 0, "representation_size": 12},
     "two classes": {"num_classes": 2},
-    "pictures": {
+    "images": {
         "preprocessing": {"image_size": 16, "crop_fraction": 0.5, "interpolation": "bicubic", "antialias": True}
     },
     "shorter side": {"preprocessing": {"image_size": 16, "resize": "shortest", "mean": (0.4,) * 3, "antialias": True}},

@@ -14,7 +14,7 @@ FORMS = {
     "headless": ({"num_classes": 0}, {"num_classes": 0}),
     "distilled": ({"distillation": True}, {}),
     "layer scale": ({"layer_scale": 0.1}, {"init_values": 0.1}),
-    "normalised queries": ({"qk_norm": True}, {"qk_norm": True}),
+    "normalized queries": ({"qk_norm": True}, {"qk_norm": True}),
     "registers": ({"register_tokens": 4}, {"reg_tokens": 4}),
     "registers without positions": (
         {"register_tokens": 4, "prefix_positions": False},
@@ -85,11 +85,11 @@ def test_names_and_shapes_suffice_where_they_can(trained_toy, tmp_path):
         assert {x for x in model.arguments if loaded.arguments[x] != model.arguments[x]} <= {"preprocessing"}
 
 
-def test_pictures_are_prepared_as_its_config_says(trained_toy, tmp_path):
+def test_images_are_prepared_as_its_config_says(trained_toy, tmp_path):
     arrays = timm_arrays(trained_toy())
-    pictures = keras_vit.load(write(tmp_path, arrays)).preprocessing
-    assert pictures.mean == (0.4,) * 3 and pictures.std == (0.3,) * 3 and pictures.crop_fraction == 0.95
-    assert (pictures.resize, pictures.interpolation, pictures.antialias) == ("shortest", "bicubic", True)
+    images = keras_vit.load(write(tmp_path, arrays)).preprocessing
+    assert images.mean == (0.4,) * 3 and images.std == (0.3,) * 3 and images.crop_fraction == 0.95
+    assert (images.resize, images.interpolation, images.antialias) == ("shortest", "bicubic", True)
     squashed = keras_vit.load(write(tmp_path, arrays, pretrained={"crop_mode": "squash"})).preprocessing
     assert squashed.resize == "squash" and squashed.image_size == (16, 16)
 
@@ -101,7 +101,7 @@ def test_the_number_of_heads_must_come_from_somewhere(trained_toy, tmp_path):
     assert keras_vit.weights.open_checkpoint(file).describe()["arguments"]["num_heads"] is None
 
 
-def test_positions_of_a_picture_that_is_not_square(tmp_path):
+def test_positions_of_a_image_that_is_not_square(tmp_path):
     # 15 patches and a class token: 16 positions, which without a size are taken for 4 x 4 patches.
     model = keras_vit.load(golden_file(tmp_path, "timm_nonsquare"), num_heads=3, weights_image_size=(48, 80))
     io = golden_io("timm_nonsquare")

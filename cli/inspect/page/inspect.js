@@ -9,8 +9,8 @@ const before = data.prefix.length;
 const N = before + h * w;
 const K = data.heads;
 
-const state = { picture: 0, layer: data.layers.length - 1, head: -1, token: before ? 0 : Math.floor(h / 2) * w + Math.floor(w / 2) };
-const decoded = new Map(); // of the pictures that were looked at
+const state = { image: 0, layer: data.layers.length - 1, head: -1, token: before ? 0 : Math.floor(h / 2) * w + Math.floor(w / 2) };
+const decoded = new Map(); // of the images that were looked at
 const positions = data.positions && bytes(data.positions.levels); // (h*w, h*w)
 
 function bytes(letters) {
@@ -19,11 +19,11 @@ function bytes(letters) {
 
 /** Attention (N) from the chosen token: of the chosen head, or the mean of all. */
 function attention() {
-  if (!decoded.has(state.picture)) {
-    const { levels, steps } = data.pictures[state.picture];
-    decoded.set(state.picture, { levels: bytes(levels), steps: new DataView(bytes(steps).buffer) });
+  if (!decoded.has(state.image)) {
+    const { levels, steps } = data.images[state.image];
+    decoded.set(state.image, { levels: bytes(levels), steps: new DataView(bytes(steps).buffer) });
   }
-  const { levels, steps } = decoded.get(state.picture);
+  const { levels, steps } = decoded.get(state.image);
   const heads = state.head < 0 ? [...Array(K).keys()] : [state.head];
   const weights = new Array(N).fill(0);
   for (const head of heads) {
@@ -76,7 +76,7 @@ function showAttention() {
   element("tokens").querySelectorAll("button").forEach((button, i) => button.setAttribute("aria-pressed", state.token === i));
 }
 
-function colour(share) {
+function color(share) {
   const at = Math.min(share * (ALIKE.length - 1), ALIKE.length - 1 - 1e-6);
   const [low, high] = [ALIKE[Math.floor(at)], ALIKE[Math.floor(at) + 1]];
   return `rgb(${low.map((value, i) => Math.round(value + (high[i] - value) * (at - Math.floor(at))))})`;
@@ -87,18 +87,18 @@ function showPositions(patch) {
   const { step, lowest } = data.positions;
   alike.forEach((cell, i) => {
     const similarity = positions[patch * h * w + i] * step + lowest;
-    cell.style.background = colour((similarity - lowest) / (1 - lowest));
+    cell.style.background = color((similarity - lowest) / (1 - lowest));
     cell.title = similarity.toFixed(3);
     cell.classList.toggle("own", i === patch);
   });
   element("similarity").setAttribute("aria-label", `Similarity of the position ${place(patch)} to all others`);
 }
 
-function showPicture() {
-  const { name, image } = data.pictures[state.picture];
-  element("picture").src = image;
-  element("picture").alt = name;
-  element("choices").querySelectorAll("button").forEach((button, i) => button.setAttribute("aria-pressed", state.picture === i));
+function showImage() {
+  const { name, image } = data.images[state.image];
+  element("image").src = image;
+  element("image").alt = name;
+  element("choices").querySelectorAll("button").forEach((button, i) => button.setAttribute("aria-pressed", state.image === i));
   showAttention();
 }
 
@@ -137,11 +137,11 @@ patches.forEach((cell, i) => {
   cell.addEventListener("focus", () => (focusable(i), showPositions(i)));
   cell.addEventListener("keydown", (event) => onKey(event, i));
 });
-data.pictures.forEach(({ name, image }, i) => {
+data.images.forEach(({ name, image }, i) => {
   const thumbnail = document.createElement("img");
   thumbnail.src = image;
   thumbnail.alt = name;
-  button(element("choices"), thumbnail, () => ((state.picture = i), showPicture()));
+  button(element("choices"), thumbnail, () => ((state.image = i), showImage()));
 });
 data.prefix.forEach((name, i) => button(element("tokens"), `From the ${name}`, () => ((state.token = i), showAttention())));
 element("tokens").hidden = !before;
@@ -153,5 +153,5 @@ element("layer").addEventListener("input", ({ target }) => ((state.layer = Numbe
 element("positions").hidden = !positions;
 if (positions) element("lowest").textContent = data.positions.lowest.toFixed(2);
 focusable(Math.max(0, state.token - before));
-showPicture();
+showImage();
 showPositions(Math.max(0, state.token - before));

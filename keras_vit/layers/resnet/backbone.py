@@ -5,6 +5,7 @@ from functools import partial
 import keras
 from keras import ops
 
+from keras_vit.integers import is_whole, plain
 from keras_vit.layers.resnet.bottleneck import (
     EXPANSION,
     GROUPS,
@@ -17,7 +18,6 @@ from keras_vit.layers.resnet.bottleneck import (
     padded,
     shrunk,
 )
-from keras_vit.integers import is_whole, plain
 
 ROOT_FILTERS = 64
 ROOT_STRIDE = 4
@@ -27,7 +27,7 @@ POOL_PADDINGS = {"zeros": "constant", "edge": "symmetric"}
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ResNetRoot(keras.layers.Layer):
-    """A 7 x 7 convolution with stride 2, in form v1 with normalisation and ReLU, and a 3 x 3 maximum with stride 2.
+    """A 7 x 7 convolution with stride 2, in form v1 with normalization and ReLU, and a 3 x 3 maximum with stride 2.
 
     Input: (B, H, W, C) float, in [-1, 1] for published weights. Output: (B, h, w, filters), a quarter of the rows and
         columns, rounded up.
@@ -116,10 +116,10 @@ class ResNetStage(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ResNetBackbone(keras.layers.Layer):
-    """Root and stages of a ResNet with standardised convolutions and group normalisation.
+    """Root and stages of a ResNet with standardized convolutions and group normalization.
 
     In a hybrid (section 3.1 of the paper; google-research/vision_transformer, models_vit.py) its map takes the place of
-    the picture. The first stage keeps the root's stride of 4, each further one halves the map.
+    the image. The first stage keeps the root's stride of 4, each further one halves the map.
 
     Input: (B, H, W, 3) float, in [-1, 1] for published weights; any size. Output: (B, h, w, C), h and w being H and W
         over `total_stride`, rounded up; C is 256 times the width factor, doubled by each stage after the first, or 64
@@ -129,16 +129,16 @@ class ResNetBackbone(keras.layers.Layer):
         stages: Number of units in each stage: (3, 4, 9) for the hybrids on R50 with stride 16, (3, 4, 6, 3) or
             (2, 2, 2, 2) with stride 32. Empty for the root only, as R + ViT-Ti/16.
         width_factor: Multiplies all channels; 64 times it must be a multiple of 32, the number of groups.
-        form: "v1", normalised after each convolution and padded as TensorFlow's "same" (hybrids; big_vision's
-            models/bit.py), "timm", the same with the epsilons of timm's hybrids, or "paper", normalised before and
-            padded alike on both sides, as the published BiT models. The paper's map still wants normalisation and ReLU,
+        form: "v1", normalized after each convolution and padded as TensorFlow's "same" (hybrids; big_vision's
+            models/bit.py), "timm", the same with the epsilons of timm's hybrids, or "paper", normalized before and
+            padded alike on both sides, as the published BiT models. The paper's map still wants normalization and ReLU,
             which `BiT` adds.
         pool_padding: What the paper's form has around the map that the root pools. "zeros" in the code of its authors
             (google-research/big_transfer); "edge" in big_vision's models/bit_paper.py, where the border wins nothing.
             Form v1 pools numbers that are not negative, for which both are the same.
 
     Attributes:
-        total_stride: Pixels between neighbouring positions of the map.
+        total_stride: Pixels between neighboring positions of the map.
 
     Raises:
         ValueError: Stages without units, a width that 32 groups do not divide, an unknown `form` or `pool_padding`.

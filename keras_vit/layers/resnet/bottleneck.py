@@ -17,7 +17,7 @@ def check_form(form):
 
 
 def group_norm(form, name, dtype, gamma="ones"):
-    """Group normalisation with 32 groups and the epsilon of each form's code; statistics are in float32."""
+    """Group normalization with 32 groups and the epsilon of each form's code; statistics are in float32."""
     epsilon = 1e-6 if form == "v1" else 1e-5  # timm's loads the weights of v1 all the same
     return keras.layers.GroupNormalization(
         GROUPS, axis=-1, epsilon=epsilon, gamma_initializer=gamma, dtype=dtype, name=name
@@ -25,7 +25,7 @@ def group_norm(form, name, dtype, gamma="ones"):
 
 
 def convolution(form, filters, size, stride, name, dtype):
-    """A standardised convolution with each form's epsilon and padding.
+    """A standardized convolution with each form's epsilon and padding.
 
     v1 and timm pad as TensorFlow's "same", which with stride 2 may put nothing before the first row. The paper's form
     pads both sides alike (`padded`); without a stride this is "same" again.
@@ -59,8 +59,8 @@ def shrunk(size, stride):
 class Bottleneck(keras.layers.Layer):
     """A unit of the ResNet in hybrids and in big_vision's BiT: relu(shortcut(x) + gn3(conv3(...))).
 
-    The branch is 1 x 1, 3 x 3 with the stride, 1 x 1 convolution, each with group normalisation, ReLU after the first
-    two. The shortcut is a strided 1 x 1 convolution with normalisation where the shape changes. The last scale starts
+    The branch is 1 x 1, 3 x 3 with the stride, 1 x 1 convolution, each with group normalization, ReLU after the first
+    two. The shortcut is a strided 1 x 1 convolution with normalization where the shape changes. The last scale starts
     at zeros, so a new unit passes its input on (google-research/vision_transformer, models_resnet.py; the same in
     big_vision, models/bit.py).
 
@@ -119,7 +119,7 @@ class Bottleneck(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PreActivationBottleneck(keras.layers.Layer):
-    """A unit of the published BiT models: shortcut(x) + conv3(relu(gn3(...))), normalised before each convolution.
+    """A unit of the published BiT models: shortcut(x) + conv3(relu(gn3(...))), normalized before each convolution.
 
     The shortcut is a strided 1 x 1 convolution of relu(gn1(x)) where the shape changes ("Big Transfer", arXiv
     1912.11370, with its code: google-research/big_transfer, bit_tf2/models.py).

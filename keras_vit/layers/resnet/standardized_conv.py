@@ -1,4 +1,4 @@
-"""Convolution with a standardised kernel. B batch, H W pixels, h w map, C channels, F filters."""
+"""Convolution with a standardized kernel. B batch, H W pixels, h w map, C channels, F filters."""
 
 import keras
 from keras import ops
@@ -13,8 +13,8 @@ class StandardizedConv2D(keras.layers.Conv2D):
     """`keras.layers.Conv2D` whose kernel has mean 0 and deviation 1 in each filter when it is used ("Micro-Batch
     Training with Batch-Channel Normalization and Weight Standardization", arXiv 1903.10520).
 
-    The variable holds the kernel as it is trained; gradients flow through the standardisation, whose statistics over
-    height, width and input channels are in float32 at least. There is no bias unless asked for: a normalisation
+    The variable holds the kernel as it is trained; gradients flow through the standardization, whose statistics over
+    height, width and input channels are in float32 at least. There is no bias unless asked for: a normalization
     follows. The kernel starts LeCun normal, as in Flax.
 
     Input: (B, H, W, C). Output: (B, h, w, F).
@@ -64,11 +64,11 @@ class StandardizedConv2D(keras.layers.Conv2D):
     def standardize(self, kernel):
         """The kernel that the convolution uses: (height, width, C, F) -> the same shape, float32 at least."""
         kernel = ops.cast(kernel, keras.backend.result_type(kernel.dtype, "float32"))
-        centred = kernel - ops.mean(kernel, axis=(0, 1, 2), keepdims=True)
-        variance = ops.mean(ops.square(centred), axis=(0, 1, 2), keepdims=True)  # (1, 1, 1, F)
+        centered = kernel - ops.mean(kernel, axis=(0, 1, 2), keepdims=True)
+        variance = ops.mean(ops.square(centered), axis=(0, 1, 2), keepdims=True)  # (1, 1, 1, F)
         if self.epsilon_on == "variance":
-            return centred / ops.sqrt(variance + self.epsilon)
-        return centred / (ops.sqrt(ops.maximum(variance, SMALLEST_VARIANCE)) + self.epsilon)
+            return centered / ops.sqrt(variance + self.epsilon)
+        return centered / (ops.sqrt(ops.maximum(variance, SMALLEST_VARIANCE)) + self.epsilon)
 
     def get_config(self):
         return {**super().get_config(), "epsilon": self.epsilon, "epsilon_on": self.epsilon_on}

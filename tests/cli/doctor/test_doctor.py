@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 import tensorflow as tf
-from tpu_on_paper import tpu_on_paper
+from simulated_tpu import simulated_tpu
 
-from keras_vit.cli.doctor import known_problems as ailments
 from keras_vit.cli.doctor import command as doctor
-from keras_vit.cli.doctor.known_problems import CHECKS, Machine
+from keras_vit.cli.doctor import known_problems as ailments
 from keras_vit.cli.doctor.command import PROBE, Doctor, ask, check_answer, chips, lock, look, report
+from keras_vit.cli.doctor.known_problems import CHECKS, Machine
 
 LAPTOP = Machine(
     versions={"keras_vit": "0.1.0", "keras": "3.15.1", "tensorflow": "2.20.0", "tensorflow-datasets": "4.9.10"},
@@ -238,7 +238,7 @@ def test_what_tensorflow_says_is_judged():
 
 def test_a_tpu_is_known_and_asked_in_a_graph_that_it_takes(monkeypatch, capsys):
     """There is none to run it, which comes after the graph is made."""
-    monkeypatch.setattr("keras_vit.recipes.distributed.strategy.choose_strategy", lambda name: tpu_on_paper())
+    monkeypatch.setattr("keras_vit.recipes.distributed.strategy.choose_strategy", lambda name: simulated_tpu())
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     with pytest.raises(tf.errors.OpError, match="TPUReplicate"):
         exec(PROBE, {})

@@ -7,11 +7,11 @@ import pytest
 from scenes import encoded, scene
 
 import keras_vit
-from keras_vit.export import read_description
-from keras_vit.recipes.data import decoded_pictures
 from keras_vit.cli.export.command import Export
 from keras_vit.cli.export.data import ExportData
 from keras_vit.cli.main import main
+from keras_vit.export import read_description
+from keras_vit.recipes.data import decoded_images
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def test_all_that_a_phone_a_server_and_a_page_need(model, tmp_path, capsys):
     arguments = ["export", model, "--output", str(tmp_path / "out"), "--dataset", "digits", "--formats", *formats]
     assert main([*arguments, *FEW, "--target", "litert2", "--license", "CC0-1.0"]) == 0
     output = capsys.readouterr().out
-    assert "40 pictures of digits (test)" in output and "litert2: all stay" in output
+    assert "40 images of digits (test)" in output and "litert2: all stay" in output
     for name in ("saved-model", "float32"):
         assert "+0.00 | 100.00% | 1.0000" in next(line for line in output.splitlines() if line.startswith(f"| {name}"))
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"saved_model", "web", "model-int8.tflite"}
@@ -81,14 +81,14 @@ def test_a_page_needs_classes(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("formats,splits", [(("float32",), ["test"]), (("float32", "int8"), ["test", "train"])])
-def test_only_the_pictures_that_are_needed_are_decoded(model, data_dir, monkeypatch, formats, splits):
+def test_only_the_images_that_are_needed_are_decoded(model, data_dir, monkeypatch, formats, splits):
     asked = []
 
     def decoded(dataset, split, batch_size, numbers=None):
         asked.append((split, numbers))
-        return decoded_pictures(dataset, split, batch_size, numbers=numbers)
+        return decoded_images(dataset, split, batch_size, numbers=numbers)
 
-    monkeypatch.setattr("keras_vit.recipes.data.decoded_pictures", decoded)
+    monkeypatch.setattr("keras_vit.recipes.data.decoded_images", decoded)
     monkeypatch.setattr("keras_vit.cli.export.data.DRAWN_FROM", 100)
     options = Export(model, None, formats, "digits", data_dir, calibration_images=20, check_images=5)
     data = ExportData.read(options, keras_vit.load(model))
@@ -112,7 +112,7 @@ def test_what_each_part_costs(model, capsys):
     "arguments,message",
     [
         ([], "--output FOLDER"),
-        (["--output", "OUT", "--formats", "int8"], "int8: ranges of integers are chosen by pictures. Give --dataset"),
+        (["--output", "OUT", "--formats", "int8"], "int8: ranges of integers are chosen by images. Give --dataset"),
         (["--output", "OUT", "--formats"], "Say what to write"),
         (["--output", "OUT", "--dataset", "digits", "--check-images", "0"], "--check-images must be at least 1"),
         (

@@ -12,15 +12,15 @@ from PIL import Image
 from scenes import scene
 
 import keras_vit
+from keras_vit.cli.image_files import Images
+from keras_vit.cli.inspect.attention_data import AttentionData
+from keras_vit.cli.main import main
 from keras_vit.inspect import attention_distance
 from keras_vit.recipes.configs.digits import FINE_TUNE, MASKED_PATCH
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel
 from keras_vit.recipes.recipe import Architecture
 from keras_vit.recipes.recipe_file import write_recipe
 from keras_vit.recipes.run import run as run_recipe
-from keras_vit.cli.inspect.attention_data import AttentionData
-from keras_vit.cli.main import main
-from keras_vit.cli.image_files import Pictures
 
 ROLLOUT, DISTANCE, POSITIONS, FILTERS, LAYERS, NEIGHBOURS, MASKED = (
     "Attention rollout",
@@ -28,7 +28,7 @@ ROLLOUT, DISTANCE, POSITIONS, FILTERS, LAYERS, NEIGHBOURS, MASKED = (
     "Similarity of positions",
     "Filters of the patch embedding",
     "Similarity of layers",
-    "Nearest neighbours",
+    "Nearest neighbors",
     "Reconstruction of masked patches",
 )
 EVERYTHING = (ROLLOUT, DISTANCE, POSITIONS, FILTERS, LAYERS, NEIGHBOURS)
@@ -63,13 +63,13 @@ class Page(HTMLParser):
 
 @pytest.fixture
 def folder(tmp_path):
-    folder = tmp_path / "pictures"
+    folder = tmp_path / "images"
     for i in range(9):
         place = folder / f"class {i % 2}" / f"{i}.{'jpg' if i % 2 else 'png'}"
         place.parent.mkdir(parents=True, exist_ok=True)
         scene(i, (30, 20 + i)).save(place)
-    (folder / "notes.txt").write_text("no picture")
-    Image.fromarray(np.arange(256, dtype="uint8").reshape(16, 16)).save(folder / "grey.png")
+    (folder / "notes.txt").write_text("no image")
+    Image.fromarray(np.arange(256, dtype="uint8").reshape(16, 16)).save(folder / "gray.png")
     return folder
 
 
@@ -90,12 +90,12 @@ def run(capsys, folder, tmp_path):
 
 def test_everything_a_classifier_has(run, trained_toy, folder):
     model = trained_toy()
-    status, page, said, _ = run(model, "--pictures", 3)
+    status, page, said, _ = run(model, "--num-shown", 3)
     assert status == 0 and page.headings[1:] == list(EVERYTHING)
-    assert "Reading 10 of 10 pictures" in said and re.search(r"Written to .*page.html, \d+\.\d MB", said)
+    assert "Reading 10 of 10 images" in said and re.search(r"Written to .*page.html, \d+\.\d MB", said)
     files = sorted(path for path in folder.rglob("*") if path.suffix in (".png", ".jpg"))
     names = [path.relative_to(folder).as_posix() for path in files]
-    assert [picture["name"] for picture in page.data["pictures"]] == [names[i] for i in (0, 4, 9)]
+    assert [image["name"] for image in page.data["images"]] == [names[i] for i in (0, 4, 9)]
     images = np.concatenate([model.preprocess(np.asarray(Image.open(path).convert("RGB"))) for path in files])
     distances = np.array(page.numbers, float).reshape(2, 3)
     np.testing.assert_allclose(distances, attention_distance(model, images), atol=0.006)
@@ -133,40 +133,40 @@ def test_everything_a_classifier_has(run, trained_toy, folder):
     ],
 )  # fmt: skip
 def test_models_without_something_show_the_rest(run, trained_toy, changes, lacking, prefix, said):
-    status, page, _, errors = run(trained_toy(**changes), "--pictures", 2, "--max-images", 4)
+    status, page, _, errors = run(trained_toy(**changes), "--num-shown", 2, "--max-images", 4)
     assert status == 0, errors
     assert page.headings[1:] == [title for title in EVERYTHING if title not in lacking]
     assert page.data["prefix"] == prefix and (page.data["positions"] is None) == (POSITIONS in lacking)
     assert said in " ".join(page.notes)
     assert ("along rows, then along columns" in page.text) == ("axial" in changes)
     tokens = len(prefix) + np.prod(page.data["grid"])
-    levels = np.frombuffer(base64.b64decode(page.data["pictures"][0]["levels"]), "uint8")
+    levels = np.frombuffer(base64.b64decode(page.data["images"][0]["levels"]), "uint8")
     assert levels.size == 2 * 3 * tokens**2
 
 
-def test_a_large_model_shows_fewer_pictures_then_fewer_layers(trained_toy):
-    model = trained_toy(depth=5)  # 17 * 17 * 3 bytes a layer, 5,780 letters of base64 a picture
+def test_a_large_model_shows_fewer_images_then_fewer_layers(trained_toy):
+    model = trained_toy(depth=5)  # 17 * 17 * 3 bytes a layer, 5,780 letters of base64 an image
     pixels = np.zeros((4, 16, 16, 3), "uint8")
-    pictures = Pictures(["a", "b", "c", "d"], pixels / np.float32(127.5) - 1, pixels)
+    images = Images(["a", "b", "c", "d"], pixels / np.float32(127.5) - 1, pixels)
     for megabytes, count, layers in (
         (0.024, 4, [1, 2, 3, 4, 5]),
         (0.0116, 2, [1, 2, 3, 4, 5]),
         (0.0036, 1, [1, 3, 5]),
         (1e-6, 1, [5]),
     ):
-        data = AttentionData(model, pictures, megabytes)
+        data = AttentionData(model, images, megabytes)
         settings = data.settings()
-        assert len(settings["pictures"]) == count == 4 - data.left_out and settings["layers"] == layers
-        assert len(settings["pictures"][0]["levels"]) == -(-17 * 17 * 3 * len(layers) // 3) * 4
+        assert len(settings["images"]) == count == 4 - data.left_out and settings["layers"] == layers
+        assert len(settings["images"][0]["levels"]) == -(-17 * 17 * 3 * len(layers) // 3) * 4
 
 
 def test_what_a_page_leaves_out_is_said(run, trained_toy):
-    status, page, said, _ = run(trained_toy(depth=5), "--pictures", 4, "--max-megabytes", 0.0036)
-    assert status == 0 and "1 of 4 pictures" in said and "3 of 5 layers" in said
+    status, page, said, _ = run(trained_toy(depth=5), "--num-shown", 4, "--max-megabytes", 0.0036)
+    assert status == 0 and "1 of 4 images" in said and "3 of 5 layers" in said
     assert "--max-megabytes makes room for more" in page.text
 
 
-def test_one_picture_has_no_neighbours(run, trained_toy):
+def test_one_image_has_no_neighbors(run, trained_toy):
     status, page, _, _ = run(trained_toy(), "--max-images", 1)
     assert status == 0 and page.headings[1:] == [ROLLOUT, DISTANCE, POSITIONS, FILTERS]
 
@@ -180,12 +180,12 @@ def test_a_folder_gets_a_page_by_a_name_of_its_own(trained_toy, folder, tmp_path
 
 
 @pytest.mark.parametrize(
-    "target,words", [("mean_color", "mean colour"), ("downsampled_color", "4 x 4"), ("pixels", "pixels")]
+    "target,words", [("mean_color", "mean color"), ("downsampled_color", "4 x 4"), ("pixels", "pixels")]
 )
 def test_reconstructions_of_a_masked_patch_model(run, trained_toy, target, words):
     model = MaskedPatchModel(trained_toy(num_classes=0), target)
     model.head.kernel.assign(np.random.default_rng(0).standard_normal(model.head.kernel.shape))
-    status, page, _, errors = run(model, "--pictures", 2, "--max-images", 3)
+    status, page, _, errors = run(model, "--num-shown", 2, "--max-images", 3)
     assert status == 0, errors
     assert page.headings[1:3] == [ROLLOUT, MASKED] and any(words in note for note in page.notes)
     assert [page.captions.count(name) for name in ("given", "predicted", "true target")] == [2, 2, 2]
@@ -227,12 +227,12 @@ def listing(folder):
 @pytest.mark.parametrize(
     "images,output,options,message",
     [
-        ("no", "page.html", (), r"There is no folder .*no\. Give --images a folder with pictures, at any depth"),
-        ("empty", "page.html", (), r"There are no pictures in .*empty\. Pictures are files that end in \.jpg, "),
-        ("pictures", "taken.html", (), r"taken\.html exists already\. Remove it or choose another --output"),
-        ("pictures", "taken.html/page", (), r"taken\.html is a file, not a folder\. Choose another --output"),
-        ("pictures", "page.html", ("--pictures", 0), r"must be at least 1.*Received: 0, 128 and 8\.0"),
-        ("pictures", "page.html", ("--max-megabytes", "nan"), r"above 0\. Received: 6, 128 and nan"),
+        ("no", "page.html", (), r"There is no folder .*no\. Give --images a folder with images, at any depth"),
+        ("empty", "page.html", (), r"There are no images in .*empty\. Images are files that end in \.jpg, "),
+        ("images", "taken.html", (), r"taken\.html exists already\. Remove it or choose another --output"),
+        ("images", "taken.html/page", (), r"taken\.html is a file, not a folder\. Choose another --output"),
+        ("images", "page.html", ("--num-shown", 0), r"must be at least 1.*Received: 0, 128 and 8\.0"),
+        ("images", "page.html", ("--max-megabytes", "nan"), r"above 0\. Received: 6, 128 and nan"),
     ],
 )
 def test_what_can_be_seen_before_a_model_is_loaded(run, tmp_path, images, output, options, message, monkeypatch):
@@ -245,12 +245,12 @@ def test_what_can_be_seen_before_a_model_is_loaded(run, tmp_path, images, output
     assert listing(tmp_path) == before
 
 
-def test_a_picture_that_cannot_be_read(run, trained_toy, folder, tmp_path, monkeypatch):
+def test_a_image_that_cannot_be_read(run, trained_toy, folder, tmp_path, monkeypatch):
     report = "keras_vit.cli.inspect.report.make_report"
     monkeypatch.setattr(report, lambda *_: pytest.fail("the model was looked into first"))
-    (folder / "a.jpg").write_text("no picture")
+    (folder / "a.jpg").write_text("no image")
     status, _, _, errors = run(trained_toy())
-    assert status == 1 and re.search(r"a\.jpg cannot be read as a picture: .*Mend the file or take it out", errors)
+    assert status == 1 and re.search(r"a\.jpg cannot be read as an image: .*Mend the file or take it out", errors)
     assert not (tmp_path / "out").exists()
 
 
@@ -262,7 +262,7 @@ def test_models_without_patches_and_no_model(run, folder, tmp_path):
     for kind, model in resnets.items():
         status, _, said, errors = run(model)
         assert status == 1 and f"is a {kind}, a ResNet: it has no tokens of patches" in errors, errors
-        assert "Expected a VisionTransformer" in errors and "nearest_neighbours" in errors and not said
+        assert "Expected a VisionTransformer" in errors and "nearest_neighbors" in errors and not said
     (tmp_path / "cut.keras").write_bytes(b"PK")
     for name, message in (("none", "There is no model file"), ("cut", "is no .keras file, or cut short")):
         status, _, _, errors = run(tmp_path / f"{name}.keras")

@@ -15,8 +15,8 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
 
 import keras_vit
-from keras_vit.inspect import position_similarity
 from keras_vit.cli.main import main
+from keras_vit.inspect import position_similarity
 
 # No name of a file may end the script or begin another.
 NAMES = ("a.png", "deep/b.png", "<!--<script>&amp;'.png")
@@ -36,7 +36,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pictures")
+    folder = tmp_path_factory.mktemp("images")
     (folder / "deep").mkdir()
     for i, name in enumerate(NAMES):
         scene(i, (48 + i, 40)).save(folder / name)
@@ -54,9 +54,9 @@ def page(model, folder, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def attention(model, folder):
-    """(3, depth, K, N, N), of the pictures in the page's order."""
-    pictures = [np.asarray(Image.open(folder / name)) for name in sorted(NAMES)]
-    return np.asarray(model.attention_maps(model.preprocess(pictures)))
+    """(3, depth, K, N, N), of the images in the page's order."""
+    images = [np.asarray(Image.open(folder / name)) for name in sorted(NAMES)]
+    return np.asarray(model.attention_maps(model.preprocess(images)))
 
 
 @pytest.fixture(scope="module")
@@ -89,9 +89,9 @@ def written(browser):
 
 def drawn(browser):
     """How opaque the orange over each patch is, (24,); 0.9 is most."""
-    colour = "return arguments[0].map((cell) => getComputedStyle(cell).backgroundColor)"
-    colours = browser.execute_script(colour, cells(browser))
-    parts = [re.findall(r"[\d.]+", colour) for colour in colours]
+    color = "return arguments[0].map((cell) => getComputedStyle(cell).backgroundColor)"
+    colors = browser.execute_script(color, cells(browser))
+    parts = [re.findall(r"[\d.]+", color) for color in colors]
     return np.array([float(part[3]) if len(part) == 4 else 1.0 for part in parts])
 
 
@@ -119,15 +119,15 @@ def check(browser, rows):
     )
 
 
-@pytest.mark.parametrize("picture,layer,head,patch", [(0, 2, None, 0), (1, 0, 1, 17), (2, 1, 2, 23)])
-def test_a_click_shows_what_the_patch_attends_to(opened, attention, picture, layer, head, patch):
-    opened.find_elements(By.CSS_SELECTOR, "#choices button")[picture].click()
+@pytest.mark.parametrize("image,layer,head,patch", [(0, 2, None, 0), (1, 0, 1, 17), (2, 1, 2, 23)])
+def test_a_click_shows_what_the_patch_attends_to(opened, attention, image, layer, head, patch):
+    opened.find_elements(By.CSS_SELECTOR, "#choices button")[image].click()
     set_layer(opened, layer)
     Select(opened.find_element(By.ID, "head")).select_by_index(0 if head is None else head + 1)
     cells(opened)[patch].click()
-    rows = attention[picture, layer, :, 2 + patch] if head is None else attention[picture, layer, [head], 2 + patch]
+    rows = attention[image, layer, :, 2 + patch] if head is None else attention[image, layer, [head], 2 + patch]
     check(opened, rows)
-    assert opened.find_element(By.ID, "picture").get_attribute("alt") == sorted(NAMES)[picture]
+    assert opened.find_element(By.ID, "image").get_attribute("alt") == sorted(NAMES)[image]
     said = opened.find_element(By.ID, "said").text
     assert f"From row {patch // 6 + 1}, column {patch % 6 + 1}, layer {layer + 1}, " in said
     assert ("mean of the heads" if head is None else f"head {head + 1}:") in said
@@ -179,7 +179,7 @@ def test_everything_has_a_name_and_fits_a_phone(opened):
     opened.execute_script("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
     for part in opened.find_elements(By.CSS_SELECTOR, "input, button, select, img, [role], #similarity"):
         if part.get_dom_attribute("role") in ("row", "status") or part.find_elements(By.XPATH, "../figcaption"):
-            continue  # they are read by their content, pictures by their caption
+            continue  # they are read by their content, images by their caption
         assert part.accessible_name, part.get_attribute("outerHTML")[:200]
     reached = opened.find_elements(By.CSS_SELECTOR, "#patches [tabindex='0']")
     assert len(reached) == 1  # Tab leaves the grid; arrow keys move within it
@@ -194,17 +194,17 @@ def test_everything_has_a_name_and_fits_a_phone(opened):
 def test_text_stands_out(opened, scheme):
     media = [{"name": "prefers-color-scheme", "value": scheme}]
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
-    colours = opened.execute_script(
+    colors = opened.execute_script(
         "const of = (s, p) => getComputedStyle(document.querySelector(s))[p];"
         "return [of('section p', 'color'), of('.note', 'color'), of('section', 'backgroundColor')]"
     )
-    text, soft, card = ([int(x) for x in re.findall(r"\d+", colour)[:3]] for colour in colours)
+    text, soft, card = ([int(x) for x in re.findall(r"\d+", color)[:3]] for color in colors)
     assert min(contrast(text, card), contrast(soft, card)) > 4.5  # WCAG 2.2, 1.4.3
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 def contrast(one, other):
-    """As WCAG 2.2 defines it, of colours in [0, 255]."""
+    """As WCAG 2.2 defines it, of colors in [0, 255]."""
     shares = (np.array([one, other]) / 255).T
     linear = np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
     dark, light = sorted(np.array([0.2126, 0.7152, 0.0722]) @ linear)

@@ -17,7 +17,7 @@ WEIGHTS = np.random.default_rng(0).normal(size=(32, 32)).astype("float32")
 
 @pytest.fixture
 def converted(tmp_path):
-    """Converts a function of one picture or vector; "int8" and "dynamic" quantize it."""
+    """Converts a function of one image or vector; "int8" and "dynamic" quantize it."""
 
     def convert(function, shape, dtype=tf.float32, quantize=None, flex=False, **settings):
         function = tf.function(function, input_signature=[tf.TensorSpec(shape, dtype)])
@@ -160,25 +160,25 @@ def test_float_islands_of_a_quantized_file(converted):
 
 
 @pytest.mark.parametrize("name", ["float32", "float16", "dynamic-int8", "int8"])
-def test_xnnpack_is_counted_as_the_interpreter_splits(artefacts, name):
-    operations = read_graph(artefacts[name])
-    interpreter = Interpreter(model_path=str(artefacts[name]))
+def test_xnnpack_is_counted_as_the_interpreter_splits(artifacts, name):
+    operations = read_graph(artifacts[name])
+    interpreter = Interpreter(model_path=str(artifacts[name]))
     interpreter.allocate_tensors()
-    split = delegation(artefacts[name], operations)
+    split = delegation(artifacts[name], operations)
     assert sorted(split.delegated + split.left) == list(range(len(operations)))
     assert split.partitions == len(interpreter._get_ops_details()) - len(operations) >= 1
     left = [operations[number] for number in split.left if operations[number].runtime_inputs]
-    assert sum(leaving(artefacts[name], "cpu-xnnpack").values()) == len(left)
+    assert sum(leaving(artifacts[name], "cpu-xnnpack").values()) == len(left)
 
 
-def test_graph_names_dtypes_shapes_and_constants(artefacts):
-    operations = read_graph(artefacts["float32"])
+def test_graph_names_dtypes_shapes_and_constants(artifacts):
+    operations = read_graph(artifacts["float32"])
     convolution = next(operation for operation in operations if operation.name == "CONV_2D")
     assert (convolution.custom, convolution.dtype, convolution.hybrid) == (False, "float32", False)
-    picture, kernel, _ = convolution.inputs
-    assert (picture.shape, picture.constant, kernel.shape) == ((1, 16, 16, 3), False, (32, 4, 4, 3))
+    image, kernel, _ = convolution.inputs
+    assert (image.shape, image.constant, kernel.shape) == ((1, 16, 16, 3), False, (32, 4, 4, 3))
     assert kernel.values().shape == (32, 4, 4, 3) and kernel.values().std() > 0
-    interpreter = Interpreter(model_path=str(artefacts["float32"]))
+    interpreter = Interpreter(model_path=str(artifacts["float32"]))
     assert [operation.name for operation in operations] == [
         details["op_name"] for details in interpreter._get_ops_details()
     ]
@@ -211,8 +211,8 @@ def test_unknown_targets(tmp_path, targets):
         audit(tmp_path / "not-read.tflite", targets)
 
 
-def test_bad_files(artefacts, tmp_path):
-    whole = artefacts["float32"].read_bytes()
+def test_bad_files(artifacts, tmp_path):
+    whole = artifacts["float32"].read_bytes()
     for content, message in (
         (b"", "is empty \\(0 bytes\\)"),
         (b"PK\3\4 a .keras file", "is not a .tflite file.*must be exported first"),
@@ -225,6 +225,6 @@ def test_bad_files(artefacts, tmp_path):
         with pytest.raises(ValueError, match=message):
             audit(path)
     with pytest.raises(ValueError, match="is a folder, not a .tflite file"):
-        audit(artefacts["saved_model"])
+        audit(artifacts["saved_model"])
     with pytest.raises(FileNotFoundError):
         audit(tmp_path / "nowhere.tflite")

@@ -10,11 +10,11 @@ import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
-from keras_vit.export.benchmark.compare import op_profile
+from keras_vit.export.benchmark import op_profile
 from keras_vit.export.benchmark.compare import as_json, benchmark, compare, table
+from keras_vit.export.benchmark.op_profile import WORKER, read_profile
 from keras_vit.export.benchmark.worker import random_inputs
 from keras_vit.export.tflite.graph import read_graph
-from keras_vit.export.benchmark.op_profile import WORKER, read_profile
 
 module = importlib.import_module("keras_vit.export.benchmark.compare")
 SUMMARY = """
@@ -36,13 +36,13 @@ Timings (microseconds): count=435 curr=2776312
 
 
 @pytest.fixture(scope="module")
-def measured(artefacts):
+def measured(artifacts):
     """Three files side by side."""
-    return compare([artefacts[name] for name in ("float32", "dynamic-int8", "int8")], threads=1, runs=12, warmup=2)
+    return compare([artifacts[name] for name in ("float32", "dynamic-int8", "int8")], threads=1, runs=12, warmup=2)
 
 
-def test_every_file_is_measured(measured, artefacts):
-    assert [result.path for result in measured] == [str(artefacts[n]) for n in ("float32", "dynamic-int8", "int8")]
+def test_every_file_is_measured(measured, artifacts):
+    assert [result.path for result in measured] == [str(artifacts[n]) for n in ("float32", "dynamic-int8", "int8")]
     for result in measured:
         assert (result.threads, result.runs, result.warmup) == (1, 12, 2)
         assert 0 < result.median_ms <= result.p90_ms and result.load_ms > 0 and result.first_ms > 0
@@ -102,18 +102,18 @@ def test_all_figures_are_of_the_first_subgraph(tmp_path):
         assert sum(products) == len([operation for operation in first if operation.name == "FULLY_CONNECTED"])
 
 
-def test_without_a_profile(artefacts):
-    result = benchmark(artefacts["float32"], threads=2, runs=1, warmup=1, profile=False)
+def test_without_a_profile(artifacts):
+    result = benchmark(artifacts["float32"], threads=2, runs=1, warmup=1, profile=False)
     assert result.profile == () and result.profile_missing == "not asked for"
     assert "no times: not asked for" in table([result])
 
 
-def test_table_and_json(measured, artefacts):
+def test_table_and_json(measured, artifacts):
     text = table(measured, top=1)
     assert all(f"model-{name}.tflite" in text for name in ("float32", "dynamic-int8", "int8"))
     assert f"{measured[0].delegated} of {measured[0].operations} in {measured[0].partitions}" in text
-    assert str(artefacts["float32"].parent) not in text  # names are enough where they differ
-    assert str(artefacts["float32"].parent) in table([measured[0], measured[0]])
+    assert str(artifacts["float32"].parent) not in text  # names are enough where they differ
+    assert str(artifacts["float32"].parent) in table([measured[0], measured[0]])
     assert text.count(" x ") == 3 and table(measured, top=2).count(" x ") == 6
     written = json.loads(as_json(measured))
     assert [item["median_ms"] for item in written] == [result.median_ms for result in measured]
@@ -132,7 +132,7 @@ def test_summary_of_the_profiler():
     assert read_profile("", 30) == ()
 
 
-def test_turns_are_interleaved(artefacts, monkeypatch):
+def test_turns_are_interleaved(artifacts, monkeypatch):
     asked = []
     answer = module._Worker.answer
 
@@ -141,32 +141,32 @@ def test_turns_are_interleaved(artefacts, monkeypatch):
         return answer(worker, *request)
 
     monkeypatch.setattr(module._Worker, "answer", watched)
-    compare([artefacts["float32"], artefacts["int8"]], runs=25, warmup=1, profile=False)
+    compare([artifacts["float32"], artifacts["int8"]], runs=25, warmup=1, profile=False)
     a, b = "model-float32.tflite", "model-int8.tflite"
     assert asked == [(a,), (b,), (a, 10), (b, 10), (a, 10), (b, 10), (a, 5), (b, 5)]
 
 
-def test_inputs_are_seeded_pixels_of_the_dtype(artefacts):
+def test_inputs_are_seeded_pixels_of_the_dtype(artifacts):
     for name, dtype, low, high in (("float32", np.float32, -1, 1), ("int8", np.uint8, 0, 255)):
-        interpreter = Interpreter(model_path=str(artefacts[name]))
+        interpreter = Interpreter(model_path=str(artifacts[name]))
         (pixels,), (again,), (other,) = (random_inputs(interpreter, seed) for seed in (0, 0, 1))
         assert pixels.dtype == dtype and pixels.shape == (1, 16, 16, 3)
         assert low <= pixels.min() < low + 0.05 * (high - low) and high - 0.05 * (high - low) < pixels.max() <= high
         assert (pixels == again).all() and (pixels != other).any()
 
 
-def test_a_crash_stays_in_its_process(artefacts, tmp_path, monkeypatch):
+def test_a_crash_stays_in_its_process(artifacts, tmp_path, monkeypatch):
     worker = tmp_path / "worker.py"
     worker.write_text("import os, sys\nprint('WARNING: no\\nout of luck', file=sys.stderr, flush=True)\nos.abort()\n")
     monkeypatch.setattr(op_profile, "WORKER", worker)
     with pytest.raises(ValueError, match="model-float32.tflite cannot run here: .* signal 6: out of luck"):
-        benchmark(artefacts["float32"], runs=1)
+        benchmark(artifacts["float32"], runs=1)
     # If only the profiler crashes, the rest counts.
     worker.write_text(
         "import os, runpy, sys\nif sys.argv[1] == 'profile': os.abort()\n"
         f"runpy.run_path({str(WORKER)!r}, run_name='__main__')"
     )
-    result = benchmark(artefacts["float32"], runs=2, warmup=1)
+    result = benchmark(artifacts["float32"], runs=2, warmup=1)
     assert result.median_ms > 0 and result.profile == () and "signal 6" in result.profile_missing
 
 
@@ -180,25 +180,25 @@ def test_what_cannot_run_says_so(tmp_path):
         benchmark(path)
 
 
-def test_bad_requests_are_refused_before_a_process_starts(artefacts, tmp_path, monkeypatch):
+def test_bad_requests_are_refused_before_a_process_starts(artifacts, tmp_path, monkeypatch):
     monkeypatch.setattr(module.subprocess, "Popen", lambda *a, **k: pytest.fail("started"))
     for name in ("threads", "runs", "warmup"):
         with pytest.raises(ValueError, match=f"`{name}` must be 1 or more. Received: 0"):
-            benchmark(artefacts["float32"], **{name: 0})
-    for paths in ([], str(artefacts["float32"]), artefacts["float32"]):
+            benchmark(artifacts["float32"], **{name: 0})
+    for paths in ([], str(artifacts["float32"]), artifacts["float32"]):
         with pytest.raises(ValueError, match="must be a list of .tflite files"):
             compare(paths)
     empty = tmp_path / "empty.tflite"
     empty.touch()
     with pytest.raises(ValueError, match="is empty"):
-        compare([artefacts["float32"], empty])
+        compare([artifacts["float32"], empty])
     with pytest.raises(FileNotFoundError):
         benchmark(tmp_path / "nowhere.tflite")
 
 
-def test_the_worker_needs_no_tensorflow(artefacts):
+def test_the_worker_needs_no_tensorflow(artifacts):
     code = (
-        f"import sys, runpy; sys.argv = ['w', 'profile', {str(artefacts['float32'])!r}, '1', '1', '0']; "
+        f"import sys, runpy; sys.argv = ['w', 'profile', {str(artifacts['float32'])!r}, '1', '1', '0']; "
         f"runpy.run_path({str(WORKER)!r}, run_name='__main__'); "
         "print('brought', {'tensorflow', 'keras', 'keras_vit'} & set(sys.modules))"
     )

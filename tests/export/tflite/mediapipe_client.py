@@ -1,7 +1,7 @@
-"""What an app does with a .tflite file: MediaPipe Tasks on pictures, results as JSON on standard output.
+"""What an app does with a .tflite file: MediaPipe Tasks on images, results as JSON on standard output.
 
-    mediapipe_client.py classify model.tflite picture.jpg ...   the five best [label, score] of each picture
-    mediapipe_client.py embed model.tflite picture.jpg ...      the embedding of each picture
+    mediapipe_client.py classify model.tflite image.jpg ...   the five best [label, score] of each image
+    mediapipe_client.py embed model.tflite image.jpg ...      the embedding of each image
     mediapipe_client.py metadata model.tflite                   what MediaPipe's reader of metadata finds
     mediapipe_client.py check                                   nothing but that MediaPipe's libraries load
 
@@ -18,20 +18,20 @@ from mediapipe.tasks.metadata import schema_py_generated as schema
 from mediapipe.tasks.python import BaseOptions, vision
 
 
-def classify(model, pictures):
+def classify(model, images):
     options = vision.ImageClassifierOptions(base_options=BaseOptions(model_asset_path=model), max_results=5)
     with vision.ImageClassifier.create_from_options(options) as classifier:
-        results = [classifier.classify(mediapipe.Image.create_from_file(picture)) for picture in pictures]
+        results = [classifier.classify(mediapipe.Image.create_from_file(image)) for image in images]
     return [
         [[category.category_name, category.score] for category in result.classifications[0].categories]
         for result in results
     ]
 
 
-def embed(model, pictures):
+def embed(model, images):
     options = vision.ImageEmbedderOptions(base_options=BaseOptions(model_asset_path=model))
     with vision.ImageEmbedder.create_from_options(options) as embedder:
-        results = [embedder.embed(mediapipe.Image.create_from_file(picture)) for picture in pictures]
+        results = [embedder.embed(mediapipe.Image.create_from_file(image)) for image in images]
     return [np.asarray(result.embeddings[0].embedding, float).tolist() for result in results]
 
 

@@ -28,8 +28,8 @@ def test_constants_have_a_range_with_zero_in_it():
     assert low == 0 and high == pytest.approx(3, rel=0.02)
 
 
-def test_ranges_of_a_model(artefacts, pixels):
-    float32 = artefacts["float32"].read_bytes()
+def test_ranges_of_a_model(artifacts, pixels):
+    float32 = artifacts["float32"].read_bytes()
     widest, narrow = (activation_ranges(float32, pixels[:20], clip=clip) for clip in (False, True))
     assert widest.keys() == narrow.keys() and len(widest) > 50
     for name in widest:
@@ -37,19 +37,19 @@ def test_ranges_of_a_model(artefacts, pixels):
         assert narrow[name]["max"].item() <= max(0.0, widest[name]["max"].item()) + 1e-6
     widths = [[ends["max"].item() - ends["min"].item() for ends in ranges.values()] for ranges in (narrow, widest)]
     assert any(cut < 0.95 * whole for cut, whole in zip(*widths))
-    pictures = next(value for name, value in widest.items() if name.endswith("images:0") or "images" in name)
-    assert (pictures["min"].item(), pictures["max"].item()) == (0, 255)
+    images = next(value for name, value in widest.items() if name.endswith("images:0") or "images" in name)
+    assert (images["min"].item(), images["max"].item()) == (0, 255)
 
 
-def test_bytes_are_pixels_however_dim_the_pictures_were(artefacts, pixels):
-    float32 = artefacts["float32"].read_bytes()
+def test_bytes_are_pixels_however_dim_the_images_were(artifacts, pixels):
+    float32 = artifacts["float32"].read_bytes()
     content = quantize(float32, "int8", activation_ranges(float32, 0.7 * pixels[:20]))
     (into,) = Interpreter(model_content=content).get_input_details()
     assert into["quantization"] == (1.0, 0)
 
 
-def test_parts_that_stay_in_float(artefacts, pixels):
-    float32 = artefacts["float32"].read_bytes()
+def test_parts_that_stay_in_float(artifacts, pixels):
+    float32 = artifacts["float32"].read_bytes()
     ranges = activation_ranges(float32, pixels[:20])
     sizes = [len(quantize(float32, "mixed-int8", ranges, keep)) for keep in ((), (".*mlp.*",), (".*",))]
     assert sizes[0] < sizes[1] < sizes[2]

@@ -35,25 +35,25 @@ def floats(tmp_path):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_probabilities_are_keras(artefacts, classifier, pictures, pixels, name):
+def test_probabilities_are_keras(artifacts, classifier, images, pixels, name):
     expected = tf.nn.softmax(classifier(pixels / 127.5 - 1)).numpy()
-    probabilities, milliseconds = run_tflite(artefacts[name], pixels)
+    probabilities, milliseconds = run_tflite(artifacts[name], pixels)
     assert np.abs(probabilities - expected).max() <= TOLERANCE[name]
-    assert (probabilities.argmax(-1) == pictures[1]).mean() >= 0.95
+    assert (probabilities.argmax(-1) == images[1]).mean() >= 0.95
     assert milliseconds.shape == (60,) and (milliseconds > 0).all()
 
 
-def test_naive_ranges_lose_more(artefacts, classifier, pixels, tmp_path):
+def test_naive_ranges_lose_more(artifacts, classifier, pixels, tmp_path):
     """Measured: 1.7 times as much."""
     expected = tf.nn.softmax(classifier(pixels / 127.5 - 1)).numpy()
     (naive,) = write_tflite(classifier, tmp_path, ["int8"], pixels, naive=True).values()
-    ours, theirs = (np.abs(run_tflite(path, pixels)[0] - expected).mean() for path in (artefacts["int8"], naive))
+    ours, theirs = (np.abs(run_tflite(path, pixels)[0] - expected).mean() for path in (artifacts["int8"], naive))
     assert ours < 0.8 * theirs
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_only_builtin_operations_and_static_shapes(artefacts, name):
-    interpreter = Interpreter(model_path=str(artefacts[name]))
+def test_only_builtin_operations_and_static_shapes(artifacts, name):
+    interpreter = Interpreter(model_path=str(artifacts[name]))
     interpreter.allocate_tensors()
     operations = {operation["op_name"] for operation in interpreter._get_ops_details()}
     assert "FULLY_CONNECTED" in operations and "CONV_2D" in operations
@@ -68,14 +68,14 @@ def test_only_builtin_operations_and_static_shapes(artefacts, name):
 @pytest.mark.parametrize(
     "name,dtype", [("float32", "float32"), ("mixed-int8", "float32"), ("int16x8", "float32"), ("int8", "int8")]
 )
-def test_normalisations_are_computed_in(artefacts, name, dtype):
-    found = [operation.dtype for operation in read_graph(artefacts[name]) if operation.name == "RSQRT"]
+def test_normalisations_are_computed_in(artifacts, name, dtype):
+    found = [operation.dtype for operation in read_graph(artifacts[name]) if operation.name == "RSQRT"]
     assert len(found) >= 5 and set(found) == {dtype}
 
 
-def test_types_at_the_ends(artefacts):
+def test_types_at_the_ends(artifacts):
     for name in FORMATS:
-        interpreter = Interpreter(model_path=str(artefacts[name]))
+        interpreter = Interpreter(model_path=str(artifacts[name]))
         (into,), (out,) = interpreter.get_input_details(), interpreter.get_output_details()
         dtype = np.uint8 if name == "int8" else np.float32
         assert (into["dtype"], out["dtype"]) == (dtype, dtype)
@@ -84,15 +84,15 @@ def test_types_at_the_ends(artefacts):
             assert into["quantization"] == (1.0, 0)
 
 
-def test_int8_computes_in_integers(artefacts):
-    interpreter = Interpreter(model_path=str(artefacts["int8"]))
+def test_int8_computes_in_integers(artifacts):
+    interpreter = Interpreter(model_path=str(artifacts["int8"]))
     interpreter.allocate_tensors()
     floats = [details["name"] for details in interpreter.get_tensor_details() if details["dtype"] == np.float32]
     assert not floats
 
 
-def test_quantization_makes_files_smaller(artefacts):
-    sizes = {name: artefacts[name].stat().st_size for name in FORMATS}
+def test_quantization_makes_files_smaller(artifacts):
+    sizes = {name: artifacts[name].stat().st_size for name in FORMATS}
     assert sizes["float16"] < 0.9 * sizes["float32"]
     assert sizes["int4-weights"] < sizes["dynamic-int8"] < sizes["float16"]
 
@@ -159,8 +159,8 @@ def test_attention_is_the_rollout(floats, options):
     assert not audit(path, ["cpu-xnnpack", "gpu", "litert2"]).findings
 
 
-def test_signatures_share_their_weights(classifier, artefacts, tmp_path):
-    one = artefacts["dynamic-int8"]
+def test_signatures_share_their_weights(classifier, artifacts, tmp_path):
+    one = artifacts["dynamic-int8"]
     three = ("classify", "embed", "attention")
     all_three = write_tflite(classifier, tmp_path / "three", ["dynamic-int8"], signatures=three)["dynamic-int8"]
     weights = 20_000  # about 17,000 of a byte each, and scales
@@ -182,7 +182,7 @@ def test_bad_requests_are_refused_before_conversion(toy, tmp_path, pixels, monke
     with pytest.raises(ValueError, match="float32, float16, dynamic-int8, .*. Received: \\['int4'\\]"):
         write_tflite(toy(), tmp_path, ["int4"])
     for calibration in (None, pixels[:3], np.zeros((50, 8, 8, 3), "float32")):
-        with pytest.raises(ValueError, match=r"at least 20 pictures \(n, 16, 16, 3\)"):
+        with pytest.raises(ValueError, match=r"at least 20 images \(n, 16, 16, 3\)"):
             write_tflite(toy(), tmp_path, ["int8"], calibration)
     for wrong in (pixels / 127.5 - 1, 257 * pixels, np.where(pixels > 0, pixels, np.nan)):  # 257: of 16 bits
         with pytest.raises(ValueError, match=r"pixels in \[0, 255\], before .* Received values between"):

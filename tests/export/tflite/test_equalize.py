@@ -6,12 +6,12 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.export import write_tflite
-from keras_vit.export.tflite.convert import equalize as fold
+from keras_vit.export.parity import logit_cosine
+from keras_vit.export.tflite import equalize as fold
 from keras_vit.export.tflite.calibration import channel_ranges
-from keras_vit.export.tflite.device_form import device_copy, device_function, normalised, normalised_tokens
+from keras_vit.export.tflite.device_form import device_copy, device_function, normalised_tokens, normalized
 from keras_vit.export.tflite.equalize import even_out, fold_norms
 from keras_vit.export.tflite.interpreter import run_tflite
-from keras_vit.export.parity import logit_cosine
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (3, 16, 16, 3)).astype("float32")
 
@@ -71,7 +71,7 @@ def test_the_file_keeps_what_was_evened_out(copy, tmp_path, monkeypatch):
     table = copy.positions.table
     table.assign(table.numpy() + 60.0 * np.eye(32)[5])  # an outlier of all tokens, as in large ViTs
     pixels = np.random.default_rng(2).integers(0, 256, (40, 16, 16, 3)).astype("float32")
-    expected = np.concatenate([copy(normalised(one[None], copy.preprocessing)) for one in pixels])
+    expected = np.concatenate([copy(normalized(one[None], copy.preprocessing)) for one in pixels])
     errors = {}
     for widest in (fold.WIDEST, np.inf):
         monkeypatch.setattr(fold, "WIDEST", widest)
@@ -81,7 +81,7 @@ def test_the_file_keeps_what_was_evened_out(copy, tmp_path, monkeypatch):
     assert errors[2.0] < 0.5 * errors[np.inf]
 
 
-def test_ranges_are_those_of_all_pictures(copy):
+def test_ranges_are_those_of_all_images(copy):
     lows, highs = channel_ranges(copy, PIXELS)
     normed = [normalised_tokens(copy, tf.constant(one[None])) for one in PIXELS]
     assert len(lows) == 4

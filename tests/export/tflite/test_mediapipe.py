@@ -40,9 +40,9 @@ def model():
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
+def images(tmp_path_factory):
     """JPEG files: four of exactly the model's size, two larger ones of other shapes."""
-    folder, (height, width) = tmp_path_factory.mktemp("pictures"), SIZE
+    folder, (height, width) = tmp_path_factory.mktemp("images"), SIZE
     sizes = [(width, height)] * 4 + [(83, 70), (120, 64)]
     files = [folder / f"{number}.jpg" for number in range(len(sizes))]
     for number, (file, size) in enumerate(zip(files, sizes)):
@@ -51,28 +51,28 @@ def pictures(tmp_path_factory):
 
 
 def stretched(file):
-    """A picture as MediaPipe fits it to the model's size, (1, H, W, 3) float32 in [0, 255].
+    """An image as MediaPipe fits it to the model's size, (1, H, W, 3) float32 in [0, 255].
 
-    Bilinear, without smoothing, corners upon corners: pixel x of the model is looked up at x * (width of the picture) /
-    (width of the model). `tf.image.resize` counts from the centres of pixels and gives others.
+    Bilinear, without smoothing, corners upon corners: pixel x of the model is looked up at x * (width of the image) /
+    (width of the model). `tf.image.resize` counts from the centers of pixels and gives others.
     """
-    picture = np.asarray(opened(file.read_bytes()), "float32")
-    rows, columns = (np.arange(size) * side / size for size, side in zip(SIZE, picture.shape))
+    image = np.asarray(opened(file.read_bytes()), "float32")
+    rows, columns = (np.arange(size) * side / size for size, side in zip(SIZE, image.shape))
     top, left = rows.astype(int), columns.astype(int)
     down, right = (rows - top)[:, None, None], (columns - left)[:, None]
-    bottom, last = np.minimum(top + 1, picture.shape[0] - 1), np.minimum(left + 1, picture.shape[1] - 1)
-    upper = picture[top][:, left] * (1 - right) + picture[top][:, last] * right
-    lower = picture[bottom][:, left] * (1 - right) + picture[bottom][:, last] * right
+    bottom, last = np.minimum(top + 1, image.shape[0] - 1), np.minimum(left + 1, image.shape[1] - 1)
+    upper = image[top][:, left] * (1 - right) + image[top][:, last] * right
+    lower = image[bottom][:, left] * (1 - right) + image[bottom][:, last] * right
     return np.round(upper * (1 - down) + lower * down)[None].astype("float32")
 
 
 @pytest.fixture(scope="module")
-def fed(model, pictures, tmp_path_factory):
+def fed(model, images, tmp_path_factory):
     """What MediaPipe gives the model for each file, (n, H, W, 3): the embedding of a model that returns its input."""
     folder = tmp_path_factory.mktemp("echo")
     content = converted(model, {"embed": lambda images: {"embedding": tf.reshape(images, (1, -1))}}, folder / "saved")
     (folder / "echo.tflite").write_bytes(with_metadata(content, Description("echo")))
-    return np.array(client("embed", folder / "echo.tflite", *pictures), "float32").reshape(-1, *SIZE, 3)
+    return np.array(client("embed", folder / "echo.tflite", *images), "float32").reshape(-1, *SIZE, 3)
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +92,8 @@ def assert_same_top_5(found, expected, tolerance):
         assert label == best[place] or abs(by_label[label] - by_label[best[place]]) < 2 * tolerance
 
 
-def test_pictures_are_stretched_to_the_models_size(pictures, fed):
-    for number, (file, pixels) in enumerate(zip(pictures, fed)):
+def test_images_are_stretched_to_the_models_size(images, fed):
+    for number, (file, pixels) in enumerate(zip(images, fed)):
         difference = np.abs(pixels - stretched(file)[0])
         assert difference.max() <= LEVELS and difference.mean() < 0.25
         if number < 4:
@@ -101,7 +101,7 @@ def test_pictures_are_stretched_to_the_models_size(pictures, fed):
 
 
 @pytest.mark.parametrize("scaling", ["in the model", "by the client"])
-def test_classifier_says_what_keras_says(model, classify, pictures, fed, tmp_path, scaling):
+def test_classifier_says_what_keras_says(model, classify, images, fed, tmp_path, scaling):
     """Pixels in [0, 255] as our files take them, or scaled by MediaPipe to [-1, 1] as the metadata asks."""
     path, inside, about, content = tmp_path / "model.tflite", answers(model)["classify"], ABOUT, classify
     if scaling == "by the client":
@@ -109,14 +109,14 @@ def test_classifier_says_what_keras_says(model, classify, pictures, fed, tmp_pat
         outside = {"classify": lambda images: {"probabilities": tf.nn.softmax(model(images, training=False))}}
         content = converted(model, outside, tmp_path / "saved_model")
     path.write_bytes(with_metadata(content, about))
-    found = client("classify", path, *pictures)
-    assert len({tuple(label for label, _ in top) for top in found}) > 3  # pictures that differ
-    for file, pixels, top in zip(pictures, fed, found):
+    found = client("classify", path, *images)
+    assert len({tuple(label for label, _ in top) for top in found}) > 3  # images that differ
+    for file, pixels, top in zip(images, fed, found):
         assert_same_top_5(top, inside(pixels[None])["probabilities"][0].numpy(), SAME_PIXELS)
         assert_same_top_5(top, inside(stretched(file))["probabilities"][0].numpy(), TOLERANCE)
 
 
-def test_uint8_classifier_says_what_litert_says(model, pictures, fed, tmp_path):
+def test_uint8_classifier_says_what_litert_says(model, images, fed, tmp_path):
     """Against the same file on the same pixels: what int8 costs is another test's matter."""
     path = tmp_path / "uint8.tflite"
     functions = {"classify": answers(model)["classify"]}
@@ -128,21 +128,21 @@ def test_uint8_classifier_says_what_litert_says(model, pictures, fed, tmp_path):
     run = Interpreter(model_path=str(path)).get_signature_runner("classify")
     assert run.get_input_details()["images"]["dtype"] == np.uint8
     scale, zero_point = run.get_output_details()["probabilities"]["quantization"]
-    for pixels, top in zip(fed, client("classify", path, *pictures)):
+    for pixels, top in zip(fed, client("classify", path, *images)):
         stored = run(images=pixels[None].astype("uint8"))["probabilities"][0]
         assert_same_top_5(top, (stored.astype("float32") - zero_point) * scale, SAME_PIXELS)
 
 
-def test_embedder_gives_the_embedding_of_keras(model, pictures, fed, tmp_path):
+def test_embedder_gives_the_embedding_of_keras(model, images, fed, tmp_path):
     path = tmp_path / "embed.tflite"
     functions = {"embed": answers(model)["embed"]}
     content = converted(model, functions, tmp_path / "saved_model")
     path.write_bytes(with_metadata(content, replace(ABOUT, labels=None)))
-    found = np.array(client("embed", path, *pictures))
+    found = np.array(client("embed", path, *images))
     expected = np.concatenate([functions["embed"](pixels[None])["embedding"].numpy() for pixels in fed])
     assert found.shape == expected.shape == (6, 32)
     assert np.abs(found - expected).max() < 1e-4 * np.abs(expected).max()
-    decoded = np.concatenate([functions["embed"](stretched(file))["embedding"].numpy() for file in pictures])
+    decoded = np.concatenate([functions["embed"](stretched(file))["embedding"].numpy() for file in images])
     cosines = found @ decoded.T / np.linalg.norm(found, axis=1)[:, None] / np.linalg.norm(decoded, axis=1)
     assert (np.diag(cosines) > 0.999).all() and (cosines.argmax(1) == np.arange(6)).all()
 
@@ -170,15 +170,15 @@ def test_reader_of_mediapipe_finds_every_field(classify, tmp_path):
     assert (labels["name"], labels["type"]) == ("labels.txt", 2)  # TENSOR_AXIS_LABELS
 
 
-def test_objections_are_mediapipes(model, classify, pictures, tmp_path):
+def test_objections_are_mediapipes(model, classify, images, tmp_path):
     """What `mediapipe_objection` warns of is refused, so the warning is needed."""
     path = tmp_path / "model.tflite"
     path.write_bytes(with_metadata(converted(model, answers(model), tmp_path / "two"), ABOUT))
-    assert "single subgraph" in client("classify", path, pictures[0], fails=True)
+    assert "single subgraph" in client("classify", path, images[0], fails=True)
     path.write_bytes(with_metadata(classify, replace(ABOUT, mean=(1, 2, 3), std=(4, 5, 6))))
-    assert "Per-channel image normalization" in client("classify", path, pictures[0], fails=True)
+    assert "Per-channel image normalization" in client("classify", path, images[0], fails=True)
     path.write_bytes(classify)
-    assert "NormalizationOptions" in client("classify", path, pictures[0], fails=True)
+    assert "NormalizationOptions" in client("classify", path, images[0], fails=True)
 
 
 def test_a_missing_environment_is_named(monkeypatch, tmp_path):

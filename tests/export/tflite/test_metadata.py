@@ -10,9 +10,9 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from pixel_models import CLASSES, SIZE, answers, converted, random_classifier
 
+from keras_vit.export.tflite.flatbuffer import unpack_model
 from keras_vit.export.tflite.metadata import Description, read_description, with_metadata
 from keras_vit.export.tflite.metadata_schema import decode_metadata
-from keras_vit.export.tflite.flatbuffer import unpack_model
 
 ABOUT = Description(
     name="ViT",
@@ -36,12 +36,12 @@ def plain(tmp_path_factory):
         maps = tf.while_loop(lambda i, x: i < times, lambda i, x: (i + 1, x * 1.5), (0, images[..., 0]))[1]
         return {"attention": maps[:, ::8, ::8]}
 
-    pictures = np.random.default_rng(0).uniform(0, 255, (20, *SIZE, 3)).astype("float32")
-    pictures[0, 0, 0], pictures[0, 0, 1] = 0, 255
+    images = np.random.default_rng(0).uniform(0, 255, (20, *SIZE, 3)).astype("float32")
+    images[0, 0, 0], images[0, 0, 1] = 0, 255
     classify = {"classify": functions["classify"]}
     return {
         "float32": converted(model, classify, folder / "float32"),
-        "uint8": converted(model, classify, folder / "uint8", calibration=pictures),
+        "uint8": converted(model, classify, folder / "uint8", calibration=images),
         "embed": converted(model, {"embed": functions["embed"]}, folder / "embed"),
         "signatures": converted(model, {**functions, "attention": attention}, folder / "signatures"),
         "outside": converted(model, classify, folder / "outside", _experimental_use_buffer_offset=True),
@@ -53,7 +53,7 @@ def about(name):
 
 
 def results(content):
-    """Of every signature, for two pictures."""
+    """Of every signature, for two images."""
     interpreter, random = Interpreter(model_content=content), np.random.default_rng(5)
     pixels = random.integers(0, 256, (2, 1, *SIZE, 3))
     found = {}

@@ -2,17 +2,17 @@ import numpy as np
 import pytest
 
 from keras_vit.export import write_tflite
-from keras_vit.export.tflite.convert import sensitivity
-from keras_vit.export.tflite.convert import convert as tflite
+from keras_vit.export.tflite import convert as tflite
+from keras_vit.export.tflite import sensitivity
 from keras_vit.export.tflite.sensitivity import part_costs
 
 
 def test_parts_have_the_ranges_of_the_file_that_is_written(toy, pixels, tmp_path, monkeypatch):
-    given, model, pictures = [], toy(depth=1), pixels[:20]
+    given, model, images = [], toy(depth=1), pixels[:20]
     for module in (tflite, sensitivity):
         monkeypatch.setattr(module, "quantize", lambda content, name, ranges, **_: given.append(ranges) or content)
-    write_tflite(model, tmp_path, ["int16x8"], pictures, seed=3)
-    costs = part_costs(model, "int16x8", pictures, pictures[:2], seed=3)
+    write_tflite(model, tmp_path, ["int16x8"], images, seed=3)
+    costs = part_costs(model, "int16x8", images, images[:2], seed=3)
     of_file, *of_parts = given
     assert len(of_parts) == len(costs) == 4 and len(of_file) > 30
     for ranges in of_parts:

@@ -22,7 +22,7 @@ def failure(browser):
 
 
 def answer(browser, path):
-    """Gives the page a picture; returns [(label, probability)] in the page's order."""
+    """Gives the page an image; returns [(label, probability)] in the page's order."""
     browser.execute_script("document.getElementById('latency').textContent = ''")
     browser.find_element(By.ID, "file").send_keys(str(path))
     return await_answer(browser)
@@ -36,7 +36,7 @@ def await_answer(browser):
 
 
 def overlay(browser):
-    """(height, width, 4) uint8, what is drawn over the picture."""
+    """(height, width, 4) uint8, what is drawn over the image."""
     drawn = browser.execute_script(
         "const c = document.getElementById('overlay');"
         "return [c.height, c.width, [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]]"

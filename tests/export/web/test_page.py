@@ -27,7 +27,7 @@ from keras_vit.export.web.runtime import PACKAGES, cache_folder
 from keras_vit.inspect.rollout import rollout
 
 LABELS = [f"label {i}" for i in range(7)]
-SIZES = ((80, 64), (50, 120), (300, 200), (48, 32))  # (width, height) of the test pictures
+SIZES = ((80, 64), (50, 120), (300, 200), (48, 32))  # (width, height) of the test images
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def model():
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """JPEG files of several shapes."""
-    folder = tmp_path_factory.mktemp("pictures")
+    folder = tmp_path_factory.mktemp("images")
     for i, size in enumerate(SIZES):
         (folder / f"{i}.jpg").write_bytes(encoded(scene(i, size), quality=95))
     return sorted(folder.iterdir())
@@ -116,9 +116,9 @@ def convert(model, folder):
     names = ["classify", "attention"]
     converter = tf.lite.TFLiteConverter.from_saved_model(str(folder), signature_keys=names)
     (folder / "float32.tflite").write_bytes(converter.convert())
-    pictures = [np.asarray(scene(i, (48, 32)), "float32")[None] for i in range(100, 120)]
+    images = [np.asarray(scene(i, (48, 32)), "float32")[None] for i in range(100, 120)]
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    converter.representative_dataset = lambda: ((name, {"images": p}) for name in names for p in pictures)
+    converter.representative_dataset = lambda: ((name, {"images": p}) for name in names for p in images)
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
     converter.inference_input_type = converter.inference_output_type = tf.uint8
     (folder / "int8.tflite").write_bytes(converter.convert())
@@ -126,8 +126,8 @@ def convert(model, folder):
 
 
 def prepared(model, path):
-    with Image.open(path) as picture:
-        return model.preprocessing(np.asarray(picture.convert("RGB")))
+    with Image.open(path) as image:
+        return model.preprocessing(np.asarray(image.convert("RGB")))
 
 
 def test_answers_and_attention_are_those_of_keras(browser, served, model, files):
@@ -157,7 +157,7 @@ def test_answers_and_attention_are_those_of_keras(browser, served, model, files)
 
 
 def test_a_model_without_attention(browser, served, site, files, tmp_path):
-    """A ResNet: the page draws nothing over the picture and has no control for it."""
+    """A ResNet: the page draws nothing over the image and has no control for it."""
     keras.utils.set_random_seed(0)
     model = keras_vit.BiT(stages=(1, 1), width_factor=1, image_size=(32, 48), num_classes=len(LABELS))
     model.head.kernel.assign(np.random.default_rng(0).standard_normal(model.head.kernel.shape))
@@ -186,9 +186,9 @@ def test_full_int8_is_that_of_the_interpreter(browser, served, models, tmp_path)
     opened(browser, f"{served}/int8/")
     runner = Interpreter(model_path=str(models / "int8.tflite")).get_signature_runner("classify")
     for seed in range(30, 33):
-        picture = scene(seed, (48, 32))  # of the model's size: nothing is resized
-        (tmp_path / f"{seed}.png").write_bytes(encoded(picture, "PNG"))
-        expected = runner(images=np.asarray(picture)[None])["probabilities"][0] / 256  # (7,)
+        image = scene(seed, (48, 32))  # of the model's size: nothing is resized
+        (tmp_path / f"{seed}.png").write_bytes(encoded(image, "PNG"))
+        expected = runner(images=np.asarray(image)[None])["probabilities"][0] / 256  # (7,)
         found = answer(browser, tmp_path / f"{seed}.png")
         assert LABELS.index(found[0][0]) == expected.argmax()
         for name, share in found:
@@ -196,12 +196,12 @@ def test_full_int8_is_that_of_the_interpreter(browser, served, models, tmp_path)
         assert len(np.unique(overlay(browser))) > 20
 
 
-def test_examples_camera_and_a_file_that_is_no_picture(browser, served, files, tmp_path):
+def test_examples_camera_and_a_file_that_is_no_image(browser, served, files, tmp_path):
     opened(browser, f"{served}/float32/")
-    (tmp_path / "notes.jpg").write_text("no picture")
+    (tmp_path / "notes.jpg").write_text("no image")
     browser.find_element(By.ID, "file").send_keys(str(tmp_path / "notes.jpg"))
     WebDriverWait(browser, SECONDS).until(lambda _: failure(browser))
-    assert failure(browser) == "This browser cannot read notes.jpg as a picture. Try a JPEG, PNG or WebP file."
+    assert failure(browser) == "This browser cannot read notes.jpg as an image. Try a JPEG, PNG or WebP file."
     expected = answer_after_failure(browser, files[1])
     example = browser.find_elements(By.CSS_SELECTOR, "#examples button")[1]
     browser.execute_script("document.getElementById('latency').textContent = ''")
@@ -254,16 +254,16 @@ def test_pixels_are_those_of_keras(browser, served, model, changes):
     """From a PNG file: a JPEG decoder has some freedom."""
     opened(browser, f"{served}/float32/")
     for seed, size in ((20, (131, 77)), (21, (30, 41))):
-        picture = scene(seed, size)
+        image = scene(seed, size)
         preprocessing = keras_vit.Preprocessing((32, 48), mean=(0, 0, 0), std=(1, 1, 1), **changes)
-        expected = keras.ops.convert_to_numpy(preprocessing(np.asarray(picture)))[0] * 255
+        expected = keras.ops.convert_to_numpy(preprocessing(np.asarray(image)))[0] * 255
         found = browser.execute_async_script(
             """const [png, preprocessing, done] = arguments;
             import("./pixels.js").then(async ({ decoded, prepared }) => {
               const canvas = await decoded(new Blob([new Uint8Array(png)], { type: "image/png" }));
               done([...prepared(canvas, preprocessing).pixels]);
             }).catch((error) => done(String(error)));""",
-            list(encoded(picture, "PNG")),
+            list(encoded(image, "PNG")),
             preprocessing.get_config(),
         )
         np.testing.assert_allclose(np.array(found).reshape(32, 48, 3), expected, atol=0.1)

@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 from goldens import golden_weights
 
-from keras_vit.layers.resnet.bottleneck import Bottleneck, PreActivationBottleneck
 from keras_vit.layers.resnet.backbone import ResNetBackbone, ResNetRoot, ResNetStage
+from keras_vit.layers.resnet.bottleneck import Bottleneck, PreActivationBottleneck
 from keras_vit.weights.resnet_names import resnet_source_name
 
 
@@ -21,21 +21,21 @@ class Reference:
 
     def conv(self, x, name, stride=1):
         kernel = self.arrays[f"{name}/kernel"].astype("float64")
-        centred = kernel - kernel.mean((0, 1, 2))
+        centered = kernel - kernel.mean((0, 1, 2))
         if self.form == "v1":
-            return tf.nn.conv2d(x, centred / (kernel.std((0, 1, 2)) + 1e-5), stride, "SAME")
+            return tf.nn.conv2d(x, centered / (kernel.std((0, 1, 2)) + 1e-5), stride, "SAME")
         if self.form == "timm":
-            return tf.nn.conv2d(x, centred / np.sqrt(kernel.var((0, 1, 2)) + 1e-8), stride, "SAME")
+            return tf.nn.conv2d(x, centered / np.sqrt(kernel.var((0, 1, 2)) + 1e-8), stride, "SAME")
         side = kernel.shape[0] // 2
         padding = [[0, 0], [side, side], [side, side], [0, 0]]
-        return tf.nn.conv2d(x, centred / np.sqrt(kernel.var((0, 1, 2)) + 1e-10), stride, padding)
+        return tf.nn.conv2d(x, centered / np.sqrt(kernel.var((0, 1, 2)) + 1e-10), stride, padding)
 
     def norm(self, x, name):
         batch, h, w, channels = x.shape
         groups = np.reshape(x, (batch, h * w, 32, channels // 32))
-        centred = groups - groups.mean((1, 3), keepdims=True)
+        centered = groups - groups.mean((1, 3), keepdims=True)
         epsilon = 1e-6 if self.form == "v1" else 1e-5
-        normal = centred / np.sqrt(groups.var((1, 3), keepdims=True) + epsilon)
+        normal = centered / np.sqrt(groups.var((1, 3), keepdims=True) + epsilon)
         return normal.reshape(x.shape) * self.arrays[f"{name}/scale"] + self.arrays[f"{name}/bias"]
 
     def root(self, x, border):
@@ -154,7 +154,7 @@ def test_parameter_counts():
         with keras.StatelessScope(initialize_variables=False):
             backbone = ResNetBackbone(stages)
             backbone.build((None, 224, 224, 3))
-        keras.utils.clear_session()  # forget the variables, or the next scope would initialise them
+        keras.utils.clear_session()  # forget the variables, or the next scope would initialize them
         assert backbone.count_params() == count
     assert sum("conv" in weight.path for weight in backbone.weights) == 1
 

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.layers import EncoderBlock, SelfAttention
-from keras_vit.layers.xla import attention as lean_attention
 from keras_vit.layers.attention import attention_weights
+from keras_vit.layers.xla import attention as lean_attention
 
 
 def normal(*shape, seed=0):

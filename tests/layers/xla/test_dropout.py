@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.layers.xla.dropout import Dropout
 from keras_vit.layers.remat import draw_seed, recompute
+from keras_vit.layers.xla.dropout import Dropout
 
 X = tf.constant(np.random.default_rng(0).uniform(1, 2, (4, 7, 16)), "float32")
 

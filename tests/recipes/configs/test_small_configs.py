@@ -21,7 +21,7 @@ def test_cifar10_gives_both_starts_the_same_budget():
     scratch, tuned = RECIPES["cifar10-scratch"], RECIPES["cifar10-finetune"]
     assert (scratch.total_steps, scratch.data, scratch.run) == (tuned.total_steps, tuned.data, tuned.run)
     assert scratch.architecture == tuned.architecture == RECIPES["cifar10-masked-patch"].architecture
-    # The 3-bit colours of 4 x 4 pixels are those of a whole patch of this size.
+    # The 3-bit colors of 4 x 4 pixels are those of a whole patch of this size.
     assert parse_variant(scratch.architecture.variant)["patch_size"] == 4
     others = {name: RECIPES[name] for name in RECIPES if name.startswith("cifar10-masked-patch")}
     assert Counter(recipe.target for recipe in others.values()) == {

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 from official.vision.ops import augment as official
 
-from keras_vit.recipes.data import image_ops as picture_ops
+from keras_vit.recipes.data import image_ops as image_ops
 from keras_vit.recipes.data.augment import ATTEMPTS, augmentation, erase
 from keras_vit.recipes.data.mixing import cutmix, mix, mixup
 from keras_vit.recipes.recipe import Augment
@@ -12,7 +12,7 @@ RECTANGULAR = ("AutoContrast", "Equalize", "Invert", "Posterize", "Solarize", "C
 
 
 @pytest.fixture
-def picture():
+def image():
     """(24, 32, 3) uint8, smooth, with some values that never come."""
     y, x = np.mgrid[:24, :32]
     waves = np.stack([np.sin(y / 5 + x / 9), np.cos(x / 7), np.sin(y / 3) * np.cos(x / 4)], axis=-1)
@@ -20,7 +20,7 @@ def picture():
 
 
 def applied(name, image, level, sign=1.0, place=(0.5, 0.5)):
-    return picture_ops.operations()[name](image, level, tf.constant(sign), tf.constant(place)).numpy().astype(int)
+    return image_ops.operations()[name](image, level, tf.constant(sign), tf.constant(place)).numpy().astype(int)
 
 
 def by_official(name, image, level):
@@ -30,10 +30,10 @@ def by_official(name, image, level):
 
 @pytest.mark.parametrize("level", [0.0, 2.0, 7.0, 10.0, 15.0, 20.0, 30.0])
 @pytest.mark.parametrize("name", [*RECTANGULAR, "Sharpness", "SolarizeAdd"])
-def test_values_change_as_in_tf_models_official(picture, name, level):
+def test_values_change_as_in_tf_models_official(image, name, level):
     # Sharpness: an exact thirteenth may be rounded down to the value below, there as here.
     tolerance = 1 + level / 5 if name == "Sharpness" else 0
-    assert np.abs(applied(name, picture, level) - by_official(name, picture, level)).max() <= tolerance
+    assert np.abs(applied(name, image, level) - by_official(name, image, level)).max() <= tolerance
 
 
 def test_flat_channels_stay():
@@ -44,10 +44,10 @@ def test_flat_channels_stay():
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.parametrize("name", ["Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY"])
-def test_geometry_is_that_of_tf_models_official_with_grey_outside(picture, name, sign, monkeypatch):
+def test_geometry_is_that_of_tf_models_official_with_gray_outside(image, name, sign, monkeypatch):
     monkeypatch.setattr(official, "_randomly_negate_tensor", lambda value: value * sign)
-    found = applied(name, picture, 6.0, sign)
-    # Its translations are in pixels; ours grow with the picture. It mirrors what is outside, unless it is filled.
+    found = applied(name, image, 6.0, sign)
+    # Its translations are in pixels; ours grow with the image. It mirrors what is outside, unless it is filled.
     function, _, (argument, _) = official._parse_policy_info(name, 1.0, 6.0, [128] * 3, 40.0, 100.0)
     if name.startswith("Translate"):
         argument = round(60 * 32 / 224) * sign
@@ -68,58 +68,58 @@ def test_geometry_is_that_of_tf_models_official_with_grey_outside(picture, name,
 
     monkeypatch.setattr(official, "transform", transform)
     monkeypatch.setattr(official, "translate", translated)
-    expected = function(picture, None, argument, [128] * 3)[0].numpy().astype(int)
+    expected = function(image, None, argument, [128] * 3)[0].numpy().astype(int)
     assert (found == 128).all(axis=-1).any()
     assert (found != expected).any(axis=-1).mean() < 0.02  # coordinates that lie between two pixels
 
 
-def test_translating_by_more_than_the_picture_leaves_grey(picture):
-    assert (applied("TranslateX", picture[:, :8], 30.0) == applied("TranslateX", picture[:, :8], 30.0, -1.0)).all()
-    moved = applied("TranslateY", picture, 10.0, 1.0)
-    np.testing.assert_array_equal(moved[:-14], picture[14:])
+def test_translating_by_more_than_the_image_leaves_gray(image):
+    assert (applied("TranslateX", image[:, :8], 30.0) == applied("TranslateX", image[:, :8], 30.0, -1.0)).all()
+    moved = applied("TranslateY", image, 10.0, 1.0)
+    np.testing.assert_array_equal(moved[:-14], image[14:])
     assert (moved[-14:] == 128).all()
 
 
-def test_cutout_is_a_square_around_its_place(picture):
+def test_cutout_is_a_square_around_its_place(image):
     half = round(40 * 32 / 224)
-    cut = applied("Cutout", picture, 10.0, place=(0.5, 0.0))
+    cut = applied("Cutout", image, 10.0, place=(0.5, 0.0))
     np.testing.assert_array_equal(cut[12 - half : 12 + half, :half], 128)
-    cut[12 - half : 12 + half, :half] = picture[12 - half : 12 + half, :half]
-    np.testing.assert_array_equal(cut, picture)
+    cut[12 - half : 12 + half, :half] = image[12 - half : 12 + half, :half]
+    np.testing.assert_array_equal(cut, image)
 
 
 @pytest.mark.parametrize("augment", [Augment(randaugment_layers=2), Augment(autoaugment=True)])
-def test_policies_depend_on_their_numbers_only(picture, augment):
+def test_policies_depend_on_their_numbers_only(image, augment):
     distort, draws = augmentation(augment)
     distort = tf.function(distort)
     numbers = np.random.default_rng(0).random((60, draws)).astype("float32")
-    first = [distort(picture, tf.constant(number)).numpy() for number in numbers]
+    first = [distort(image, tf.constant(number)).numpy() for number in numbers]
     tf.random.set_seed(77)
-    for image, number in zip(first, numbers):
-        assert image.shape == picture.shape and image.dtype == np.uint8
-        np.testing.assert_array_equal(distort(picture, tf.constant(number)), image)
-    assert len({image.tobytes() for image in first}) > 15
+    for found, number in zip(first, numbers):
+        assert found.shape == image.shape and found.dtype == np.uint8
+        np.testing.assert_array_equal(distort(image, tf.constant(number)), found)
+    assert len({found.tobytes() for found in first}) > 15
 
 
-def test_randaugment_applies_the_operations_that_are_drawn(picture):
+def test_randaugment_applies_the_operations_that_are_drawn(image):
     distort, draws = augmentation(Augment(randaugment_layers=2, randaugment_magnitude=10))
-    names = list(picture_ops.operations())
+    names = list(image_ops.operations())
     assert names == official.RandAugment().available_ops and draws == 8
     for first, second in (("Invert", "Color"), ("ShearX", "Posterize"), ("TranslateY", "Cutout")):
         numbers = [(names.index(first) + 0.5) / 17, 0.9, 0.2, 0.3, (names.index(second) + 0.5) / 17, 0.1, 0.7, 0.6]
-        expected = applied(first, picture, 10.0, 1.0, (0.2, 0.3))
+        expected = applied(first, image, 10.0, 1.0, (0.2, 0.3))
         expected = applied(second, tf.cast(expected, tf.uint8), 10.0, -1.0, (0.7, 0.6))
-        np.testing.assert_array_equal(distort(picture, tf.constant(numbers)), expected)
-    np.testing.assert_array_equal(distort(picture, tf.fill((8,), 0.99)), picture)  # the 17th is none
+        np.testing.assert_array_equal(distort(image, tf.constant(numbers)), expected)
+    np.testing.assert_array_equal(distort(image, tf.fill((8,), 0.99)), image)  # the 17th is none
 
 
-def test_autoaugment_keeps_to_the_probabilities(picture):
+def test_autoaugment_keeps_to_the_probabilities(image):
     distort, _ = augmentation(Augment(autoaugment=True))
     pair = 2.5 / 25  # Equalize with probability 0.8 at level 8, then with 0.6 at level 3
-    nothing = distort(picture, tf.constant([pair, 0.81, 0.5, 0.5, 0.5, 0.61, 0.5, 0.5, 0.5]))
-    np.testing.assert_array_equal(nothing, picture)
-    once = distort(picture, tf.constant([pair, 0.79, 0.5, 0.5, 0.5, 0.61, 0.5, 0.5, 0.5]))
-    np.testing.assert_array_equal(once, applied("Equalize", picture, 8.0))
+    nothing = distort(image, tf.constant([pair, 0.81, 0.5, 0.5, 0.5, 0.61, 0.5, 0.5, 0.5]))
+    np.testing.assert_array_equal(nothing, image)
+    once = distort(image, tf.constant([pair, 0.79, 0.5, 0.5, 0.5, 0.61, 0.5, 0.5, 0.5]))
+    np.testing.assert_array_equal(once, applied("Equalize", image, 8.0))
 
 
 def test_policies_that_cannot_be_are_refused():
@@ -155,7 +155,7 @@ def key(number):
     return tf.constant([-1, 4 * number], tf.int64)
 
 
-def test_mixup_mixes_pictures_and_labels_alike(batch):
+def test_mixup_mixes_images_and_labels_alike(batch):
     shares = []
     for number in range(200):
         images, labels = mixup(*batch, 0.8, key(number))
@@ -175,7 +175,7 @@ def test_cutmix_labels_follow_the_area(batch):
     shares = set()
     for number in range(50):
         images, labels = cutmix(*batch, 1.0, key(number))
-        taken = np.isclose(images[0, :, :, 0], 1.0)  # the second picture's values
+        taken = np.isclose(images[0, :, :, 0], 1.0)  # the second image's values
         assert np.isclose(images[0, :, :, 0][~taken], 0.0).all()
         assert float(labels[0, 1]) == pytest.approx(taken.mean(), abs=1e-6)
         np.testing.assert_allclose(tf.reduce_sum(labels, axis=1), 1.0, atol=1e-6)
@@ -190,7 +190,7 @@ def test_a_batch_is_mixed_by_either_and_by_its_key_only(batch):
         again, _ = mix(*batch, augment, key(number))
         np.testing.assert_array_equal(images, again)
         kinds.append(len(np.unique(images[0])) == 1 and 0 < float(labels[0, 0]) < 1)
-    assert 15 < sum(kinds) < 45  # a mixed picture of one value is one value again
+    assert 15 < sum(kinds) < 45  # a mixed image of one value is one value again
     alone, _ = mix(*batch, Augment(mixup_alpha=0.8), key(3))
     np.testing.assert_array_equal(alone, mixup(*batch, 0.8, key(3))[0])
 

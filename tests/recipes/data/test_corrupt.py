@@ -1,4 +1,4 @@
-"""Pictures of a folder, of any size, of which some cannot be decoded."""
+"""Images of a folder, of any size, of which some cannot be decoded."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ import tensorflow as tf
 from PIL import Image
 
 from keras_vit.recipes.data import (
-    decoded_pictures,
+    decoded_images,
     evaluation_arrays,
     evaluation_batches,
     open_dataset,
@@ -23,7 +23,7 @@ def take(dataset, count):
 
 @pytest.fixture
 def folder(tmp_path):
-    """4 training pictures of 2 classes, JPEG and PNG, and 6 to test, of which the second dog is cut off."""
+    """4 training images of 2 classes, JPEG and PNG, and 6 to test, of which the second dog is cut off."""
     random = np.random.default_rng(0)
     for split, count in (("train", 2), ("test", 3)):
         for name in ("cat", "dog"):
@@ -31,26 +31,26 @@ def folder(tmp_path):
             place.mkdir(parents=True)
             for number in range(count):
                 size = random.integers(10, 30, 2)
-                picture = Image.fromarray(random.integers(0, 256, (*size, 3), "uint8"))
-                picture.save(place / f"{number}.{'png' if number else 'jpg'}")
+                image = Image.fromarray(random.integers(0, 256, (*size, 3), "uint8"))
+                image.save(place / f"{number}.{'png' if number else 'jpg'}")
     damaged = tmp_path / "pets" / "test" / "dog" / "1.png"
     damaged.write_bytes(damaged.read_bytes()[:60])
     return tmp_path / "pets"
 
 
-def test_folder_of_pictures_of_any_size(folder):
+def test_folder_of_images_of_any_size(folder):
     data = Data(dataset=f"folder:{folder}", image_size=16, batch_size=4)
     dataset = open_dataset(data)
     images, labels = take(training_batches(data, dataset, 0), 1)[0]
     assert images.shape == (4, 16, 16, 3) and sorted(labels) == [0, 0, 1, 1]
     cached = take(training_batches(replace(data, cache=True), dataset, 0), 3)
     for (images, labels), (same, same_labels) in zip(take(training_batches(data, dataset, 0), 3), cached):
-        # Where only a window of a JPEG file is decoded, colours at its edge do not know what lies outside.
+        # Where only a window of a JPEG file is decoded, colors at its edge do not know what lies outside.
         assert np.abs(images - same).mean() < 0.01
         np.testing.assert_array_equal(labels, same_labels)
 
 
-def test_a_corrupt_picture_is_named_and_has_no_weight(folder, capfd, caplog):
+def test_a_corrupt_image_is_named_and_has_no_weight(folder, capfd, caplog):
     data = Data(dataset=f"folder:{folder}", image_size=16, batch_size=4, max_corrupt=0.2)
     dataset = open_dataset(data)
     batches = take(evaluation_batches(data, dataset, "test"), 10)
@@ -58,16 +58,16 @@ def test_a_corrupt_picture_is_named_and_has_no_weight(folder, capfd, caplog):
     images, labels = evaluation_arrays(data, dataset, "test")
     assert len(images) == 5 and sorted(labels) == [0, 0, 0, 1, 1]
     assert f"{folder}/test/dog/1.png" in (printed := capfd.readouterr().err) and "1 of" in printed
-    pictures, labels = zip(*decoded_pictures(dataset, "test", 4, 0.2))
-    assert [len(part) for part in pictures] == [4, 1] and sorted(np.concatenate(labels)) == [0, 0, 0, 1, 1]
+    images, labels = zip(*decoded_images(dataset, "test", 4, 0.2))
+    assert [len(part) for part in images] == [4, 1] and sorted(np.concatenate(labels)) == [0, 0, 0, 1, 1]
     assert "test/dog/1.png" in caplog.text
-    with pytest.raises(ValueError, match="1 pictures of 'test' of folder:.* cannot be decoded; 0.06 would be let pass"):
-        list(decoded_pictures(dataset, "test", 4))
+    with pytest.raises(ValueError, match="1 images of 'test' of folder:.* cannot be decoded; 0.06 would be let pass"):
+        list(decoded_images(dataset, "test", 4))
 
 
 @pytest.mark.parametrize("cache", [False, True])
 @pytest.mark.parametrize("crop", ["inception", "none"])
-def test_a_corrupt_picture_shifts_no_other(folder, capfd, crop, cache):
+def test_a_corrupt_image_shifts_no_other(folder, capfd, crop, cache):
     data = Data(
         dataset=f"folder:{folder}",
         train_split="test",
@@ -85,7 +85,7 @@ def test_a_corrupt_picture_shifts_no_other(folder, capfd, crop, cache):
         ((images, labels),) = take(training_batches(data, dataset, 0, start_step=start), 1)
         np.testing.assert_array_equal(images, whole[start][0])
         np.testing.assert_array_equal(labels, whole[start][1])
-    # The other pictures are those of a data set in which this one can be read.
+    # The other images are those of a data set in which this one can be read.
     good = folder / "test" / "dog" / "1.png"
     good.write_bytes((folder / "test" / "dog" / "2.png").read_bytes())
     for (images, _), (mended, _) in zip(whole, take(training_batches(data, dataset, 0), 6)):
@@ -93,12 +93,12 @@ def test_a_corrupt_picture_shifts_no_other(folder, capfd, crop, cache):
         assert same >= 2
 
 
-def test_too_many_corrupt_pictures_stop_the_run(folder):
+def test_too_many_corrupt_images_stop_the_run(folder):
     data = Data(dataset=f"folder:{folder}", image_size=16, batch_size=2, max_corrupt=0.1)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"More than 10.00% of the pictures cannot be decoded"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"More than 10.00% of the images cannot be decoded"):
         take(evaluation_batches(data, open_dataset(data), "test"), 10)
     for file in (folder / "train").glob("*/*"):
-        file.write_bytes(b"no picture")
+        file.write_bytes(b"no image")
     hopeless = replace(data, max_corrupt=1.0)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="None of the pictures of a batch can be decoded"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="None of the images of a batch can be decoded"):
         take(training_batches(hopeless, open_dataset(hopeless), 0), 1)

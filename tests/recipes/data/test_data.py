@@ -67,7 +67,7 @@ def test_order_depends_on_nothing_else(data, dataset, global_seed):
 
 @pytest.mark.parametrize("changes", [{"crop": "inception", "flip": True}, {"cache": True}, {"labels_per_class": 10}])
 def test_batches_from_a_step_on_are_those_of_the_whole_run(data, dataset, changes):
-    data = replace(data, batch_size=200, shuffle_images=50, **changes)  # 1,097 pictures: epochs end within batches
+    data = replace(data, batch_size=200, shuffle_images=50, **changes)  # 1,097 images: epochs end within batches
     whole = take(training_pixels(data, dataset, 3), 9)
     for start in (1, 5, 8):
         ((images, labels),) = take(training_pixels(data, dataset, 3, start_step=start), 1)
@@ -91,7 +91,7 @@ def test_pixels_stay_in_their_range(data, dataset, changes):
     np.testing.assert_allclose(pixels, np.clip(127.5 * (scaled + 1), 0, 255), atol=1e-3)
 
 
-def test_an_epoch_shows_every_picture_once_and_the_next_in_another_order(data, dataset):
+def test_an_epoch_shows_every_image_once_and_the_next_in_another_order(data, dataset):
     data = replace(data, batch_size=1097)
     (first, labels), (second, _) = take(training_pixels(data, dataset, 0), 2)
     assert np.bincount(labels).sum() == 1097
@@ -101,12 +101,12 @@ def test_an_epoch_shows_every_picture_once_and_the_next_in_another_order(data, d
 
 
 def test_crops_keep_at_least_their_area_and_change_every_time(data, dataset):
-    one_picture = replace(data, batch_size=16, crop="inception", train_split="train[:1]", cache=True)
-    images = take(training_pixels(one_picture, dataset, 0), 1)[0][0]
+    one_image = replace(data, batch_size=16, crop="inception", train_split="train[:1]", cache=True)
+    images = take(training_pixels(one_image, dataset, 0), 1)[0][0]
     assert len(np.unique(images.reshape(16, -1), axis=0)) > 10
 
 
-def test_flip_mirrors_half_of_the_pictures(data, dataset):
+def test_flip_mirrors_half_of_the_images(data, dataset):
     flipping = replace(data, flip=True, train_split="train[:1]", batch_size=200)
     images = take(training_pixels(flipping, dataset, 0), 1)[0][0]
     plain = take(training_pixels(replace(flipping, flip=False), dataset, 0), 1)[0][0][0]
@@ -115,7 +115,7 @@ def test_flip_mirrors_half_of_the_pictures(data, dataset):
     assert 0.4 < mirrored.mean() < 0.6
 
 
-def test_evaluation_counts_every_picture_once(data, dataset):
+def test_evaluation_counts_every_image_once(data, dataset):
     batches = take(evaluation_batches(data, dataset, "test"), 100)
     assert len(batches) == 16 and {images.shape for images, _, _ in batches} == {(32, 8, 8, 3)}
     weights = np.concatenate([weights for _, _, weights in batches])
@@ -157,10 +157,10 @@ def test_each_host_has_its_part_of_each_batch(data, dataset):
     for step, (images, labels) in enumerate(whole):
         np.testing.assert_array_equal(np.concatenate([part[step][0] for part in parts]), images)
         np.testing.assert_array_equal(np.concatenate([part[step][1] for part in parts]), labels)
-    # Of the second batch of 40 pictures, 8, the second host has none, and still a batch.
+    # Of the second batch of 40 images, 8, the second host has none, and still a batch.
     halves = [take(evaluation_batches(data, dataset, "test[:40]", host=(i, 2)), 9) for i in range(2)]
     assert [[(weights > 0).sum() for _, _, weights in half] for half in halves] == [[16, 8], [16, 0]]
-    with pytest.raises(ValueError, match="A batch of 32 pictures cannot be shared equally by 3 machines"):
+    with pytest.raises(ValueError, match="A batch of 32 images cannot be shared equally by 3 machines"):
         training_pixels(data, dataset, 0, host=(0, 3))
 
 
@@ -196,7 +196,7 @@ def test_augmented_batches_depend_on_seed_and_step_only(data, dataset):
     np.testing.assert_allclose(labels.sum(axis=1), 1.0, atol=1e-6)
 
 
-def test_a_service_prepares_every_picture_once_an_epoch(data, dataset):
+def test_a_service_prepares_every_image_once_an_epoch(data, dataset):
     service = tf.data.experimental.service
     dispatcher = service.DispatchServer(service.DispatcherConfig(port=0))
     address = dispatcher.target.partition("://")[2]
@@ -210,7 +210,7 @@ def test_a_service_prepares_every_picture_once_an_epoch(data, dataset):
 
 
 def test_errors_say_how_to_mend_them(data, dataset, tmp_path):
-    with pytest.raises(ValueError, match=r"/path/<split>/<class>/<picture>"):
+    with pytest.raises(ValueError, match=r"/path/<split>/<class>/<image>"):
         open_dataset(Data(dataset=f"folder:{tmp_path}"))
     with pytest.raises(ValueError, match="knows no data set 'no_such_data'"):
         open_dataset(Data(dataset="no_such_data", data_dir=str(tmp_path)))
@@ -218,7 +218,7 @@ def test_errors_say_how_to_mend_them(data, dataset, tmp_path):
         evaluation_batches(data, dataset, "dev")
     with pytest.raises(ValueError, match="No split 'dev'"):
         training_pixels(replace(data, train_split="dev"), dataset, 0)
-    with pytest.raises(ValueError, match=r"The split 'train\[:0\]' of digits has no pictures"):
+    with pytest.raises(ValueError, match=r"The split 'train\[:0\]' of digits has no images"):
         training_pixels(replace(data, train_split="train[:0]"), dataset, 0)
-    with pytest.raises(ValueError, match=r"The split 'test\[:0\]' of digits has no pictures"):
+    with pytest.raises(ValueError, match=r"The split 'test\[:0\]' of digits has no images"):
         evaluation_batches(data, dataset, "test[:0]")

@@ -10,7 +10,7 @@ from PIL import Image
 from keras_vit.recipes.data import (
     class_names,
     count_examples,
-    decoded_pictures,
+    decoded_images,
     evaluation_arrays,
     open_dataset,
     training_batches,
@@ -53,7 +53,7 @@ def folder(tmp_path):
             place.mkdir(parents=True)
             for number in range(count):
                 (place / f"{number}.JPG").write_bytes(jpeg(10 * number % 250))
-            (place / "notes.txt").write_text("no picture")
+            (place / "notes.txt").write_text("no image")
     (tmp_path / "empty").mkdir()
     return tmp_path
 
@@ -67,12 +67,12 @@ def test_parts_of_a_folder_are_of_all_classes_and_make_the_whole(folder):
     assert labels_of(dataset, "train") == whole  # an order that never changes
     numbers = dict(zip(names_of(dataset, "train+test"), labels_of(dataset, "train+test")))
     assert len(numbers) == 53 and numbers[f"{folder}/test/yak/0.JPG"] == 3
-    pictures, _ = next(decoded_pictures(dataset, "test", 3))
-    assert [picture.shape for picture in pictures] == [(9, 11, 3)] * 3
+    images, _ = next(decoded_images(dataset, "test", 3))
+    assert [image.shape for image in images] == [(9, 11, 3)] * 3
 
 
 def test_folders_that_are_none_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="not laid out as /path/<split>/<class>/<picture>"):
+    with pytest.raises(ValueError, match="not laid out as /path/<split>/<class>/<image>"):
         open_dataset(Data(dataset=f"folder:{tmp_path}"))
     for place in ("", tmp_path / "nowhere"):
         with pytest.raises(ValueError, match=f"There is no folder '{place}'"):
@@ -88,7 +88,7 @@ def test_places_may_be_below_the_home_folder(folder, monkeypatch):
 
 
 class Real(tfds.core.GeneratorBasedBuilder):
-    """Pictures with none, one or two right answers."""
+    """Images with none, one or two right answers."""
 
     VERSION = tfds.core.Version("1.0.0")
     pkg_dir_path = None
@@ -136,8 +136,8 @@ def test_several_right_answers(real):
 def test_a_task_makes_its_own_labels(real):
     dataset = from_builder(real, "task", lambda example: tf.size(example["real_label"]), ("none", "one", "two"), 150)
     assert labels_of(dataset, "validation") == [0, 1, 2, 1]
-    pictures, _ = next(decoded_pictures(dataset, "validation", 4))
-    assert pictures[3].max() == 150  # 255 // 150 is 1
+    images, _ = next(decoded_images(dataset, "validation", 4))
+    assert images[3].max() == 150  # 255 // 150 is 1
 
 
 def test_a_folder_that_tensorflow_datasets_wrote(real):
@@ -159,15 +159,15 @@ def number(value):
 
 
 def write_record(writer, keys, label, value=0):
-    """A picture of one value; `label` is a feature."""
-    picture = tf.train.Feature(bytes_list=tf.train.BytesList(value=[jpeg(value)]))
+    """An image of one value; `label` is a feature."""
+    image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[jpeg(value)]))
     writer.write(
-        tf.train.Example(features=tf.train.Features(feature=dict(zip(keys, (picture, label))))).SerializeToString()
+        tf.train.Example(features=tf.train.Features(feature=dict(zip(keys, (image, label))))).SerializeToString()
     )
 
 
 def write_records(folder, keys, first=0, names="a\nb\nc\n"):
-    """5 and 2 training pictures in two files, 1 to validate; returns their labels in the order of the files."""
+    """5 and 2 training images in two files, 1 to validate; returns their labels in the order of the files."""
     labels = {"train-00000-of-00002": [0, 1, 2, 0, 1], "train-00001-of-00002": [2, 2], "validation-00000-of-00001": [1]}
     for name, numbers in labels.items():
         with tf.io.TFRecordWriter(str(folder / name)) as writer:
@@ -184,15 +184,15 @@ def test_records_of_others(tmp_path, keys, pattern, caplog):
     write_records(tmp_path, keys)
     with caplog.at_level(logging.INFO):
         dataset = open_dataset(Data(dataset=f"tfrecord:{tmp_path}{pattern}"))
-    assert "Counting the pictures of 3 TFRecord files" in caplog.text
+    assert "Counting the images of 3 TFRecord files" in caplog.text
     assert dataset.splits == {"train": 7, "validation": 1} and class_names(dataset) == ["a", "b", "c"]
     assert sorted(labels_of(dataset, "train")) == [0, 0, 1, 1, 2, 2, 2]
     assert labels_of(dataset, "train") == labels_of(dataset, "train")
     assert labels_of(dataset, "train[5:]") == [2, 2] and labels_of(dataset, "train[4:6]") == [1, 2]
     assert labels_of(dataset, "train[1:3]+validation") == [1, 1, 2]  # several files at a time
     assert names_of(dataset, "train[6:]") == [f"{tmp_path}/train-00001-of-00002 number 1"]
-    pictures, labels = next(decoded_pictures(dataset, "train", 10))
-    np.testing.assert_array_equal([picture[0, 0, 0] // 40 for picture in pictures], labels)
+    images, labels = next(decoded_images(dataset, "train", 10))
+    np.testing.assert_array_equal([image[0, 0, 0] // 40 for image in images], labels)
 
 
 def test_records_that_do_not_fit_their_names_are_refused(tmp_path):
@@ -204,8 +204,8 @@ def test_records_that_do_not_fit_their_names_are_refused(tmp_path):
     write_records(tmp_path, ("image", "label"), first=1)
     with pytest.raises(ValueError, match=r'has the label 3, but .* names 3 classes.*a first line such as "background"'):
         open_dataset(Data(dataset=f"tfrecord:{tmp_path}"))
-    write_records(tmp_path, ("picture", "label"))
-    with pytest.raises(ValueError, match=r"has the features \['label', 'picture'\]. Expected image/encoded and"):
+    write_records(tmp_path, ("photo", "label"))
+    with pytest.raises(ValueError, match=r"has the features \['label', 'image'\]. Expected image/encoded and"):
         open_dataset(Data(dataset=f"tfrecord:{tmp_path}"))
 
 
@@ -223,7 +223,7 @@ def test_labels_without_a_name_are_found_in_any_file_and_when_they_are_read(tmp_
     message = "train-00008-of-00009 number 0.*has the label.*2.*a first line such as"
     for read in (
         lambda: labels_of(dataset, "train"),
-        lambda: list(decoded_pictures(dataset, "train", 3, max_corrupt=1.0)),
+        lambda: list(decoded_images(dataset, "train", 3, max_corrupt=1.0)),
         lambda: list(training_batches(data, dataset, 0).take(3)),
     ):
         with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match=message):
@@ -235,7 +235,7 @@ def test_records_that_cannot_be_read_are_refused(tmp_path):
     keys, file = ("image", "label"), str(tmp_path / "train.tfrecord")
     with tf.io.TFRecordWriter(file) as writer:
         write_record(writer, keys, tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"a"])))
-    with pytest.raises(ValueError, match="has bytes_list with 0 whole numbers as 'label'. Expected an int64_list"):
+    with pytest.raises(ValueError, match="has bytes_list with 0 integers as 'label'. Expected an int64_list"):
         open_dataset(Data(dataset=f"tfrecord:{tmp_path}"))
     with tf.io.TFRecordWriter(file, "GZIP") as writer:
         write_record(writer, keys, number(1))

@@ -7,23 +7,23 @@ import tensorflow as tf
 from PIL import Image
 
 from keras_vit import Preprocessing
-from keras_vit.recipes.data.decode import decode, decode_window, evaluation_picture, inception_window, scaled
-from keras_vit.recipes.data.training_image import check_pictures, training_picture
+from keras_vit.recipes.data.decode import decode, decode_window, evaluation_image, inception_window, scaled
+from keras_vit.recipes.data.training_image import check_images, training_image
 from keras_vit.recipes.recipe import Augment, Data
 
 HALVES = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 PIXELS = ((0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255))
 
 
-def encoded(picture, kind, **options):
+def encoded(image, kind, **options):
     file = io.BytesIO()
-    picture.save(file, kind, **options)
+    image.save(file, kind, **options)
     return file.getvalue()
 
 
 @pytest.fixture
-def picture():
-    """(48, 64) of colours in blocks that JPEG keeps nearly as they are."""
+def image():
+    """(48, 64) of colors in blocks that JPEG keeps nearly as they are."""
     blocks = np.random.default_rng(0).integers(0, 256, (3, 4, 3), "uint8")
     return Image.fromarray(np.kron(blocks, np.ones((16, 16, 1), "uint8")))
 
@@ -47,8 +47,8 @@ def picture():
         ("WEBP", "RGB", {"lossless": True}),
     ],
 )
-def test_every_kind_of_picture_has_the_colours_that_pillow_sees(picture, kind, mode, options):
-    file = encoded(picture.convert(mode), kind, **options)
+def test_every_kind_of_image_has_the_colors_that_pillow_sees(image, kind, mode, options):
+    file = encoded(image.convert(mode), kind, **options)
     expected = np.asarray(Image.open(io.BytesIO(file)).convert("RGB"), "int32")
     found = decode(tf.constant(file))
     assert found.dtype == tf.uint8 and np.abs(found - expected).max() <= (4 if kind == "JPEG" else 0)
@@ -62,19 +62,19 @@ def test_16_bits_become_8():
     np.testing.assert_array_equal(found, np.repeat((values >> 8)[..., None], 3, axis=-1))
 
 
-def test_an_animation_is_its_first_frame(picture):
-    file = encoded(picture, "GIF", save_all=True, append_images=[picture.rotate(180)])
+def test_an_animation_is_its_first_frame(image):
+    file = encoded(image, "GIF", save_all=True, append_images=[image.rotate(180)])
     np.testing.assert_array_equal(decode(tf.constant(file)), Image.open(io.BytesIO(file)).convert("RGB"))
 
 
 @pytest.mark.parametrize("kind,mode", [("TIFF", "RGB"), ("BMP", "P")])
-def test_what_tensorflow_cannot_read_is_an_error_and_not_another_picture(picture, kind, mode):
+def test_what_tensorflow_cannot_read_is_an_error_and_not_another_image(image, kind, mode):
     with pytest.raises(tf.errors.InvalidArgumentError):
-        decode(tf.constant(encoded(picture.convert(mode), kind)))
+        decode(tf.constant(encoded(image.convert(mode), kind)))
 
 
-@pytest.mark.parametrize("file", [b"", b"no picture", b"\xff\xd8\xff"])
-def test_what_is_no_picture_is_an_error(file):
+@pytest.mark.parametrize("file", [b"", b"no image", b"\xff\xd8\xff"])
+def test_what_is_no_image_is_an_error(file):
     with pytest.raises(tf.errors.InvalidArgumentError):
         decode(tf.constant(file))
     with pytest.raises(tf.errors.InvalidArgumentError):
@@ -82,8 +82,8 @@ def test_what_is_no_picture_is_an_error(file):
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
-def test_inception_windows_are_as_wide_as_they_say(picture, kind):
-    file, shapes = tf.constant(encoded(picture, kind)), set()
+def test_inception_windows_are_as_wide_as_they_say(image, kind):
+    file, shapes = tf.constant(encoded(image, kind)), set()
     for number in range(40):
         part = decode_window(file, inception_window(tf.constant([3, number]), 0.3))
         again = decode_window(file, inception_window(tf.constant([3, number]), 0.3))
@@ -103,9 +103,9 @@ def test_the_smallest_inception_windows_are_those_of_the_recipe():
 
 
 @pytest.mark.parametrize("mean,std", [HALVES, ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), PIXELS])
-def test_scaling(picture, mean, std):
-    expected = (np.asarray(picture, "float64") / 255 - mean) / std
-    np.testing.assert_allclose(scaled(tf.constant(np.asarray(picture)), mean, std), expected, rtol=1e-5, atol=2e-6)
+def test_scaling(image, mean, std):
+    expected = (np.asarray(image, "float64") / 255 - mean) / std
+    np.testing.assert_allclose(scaled(tf.constant(np.asarray(image)), mean, std), expected, rtol=1e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("size", [(48, 64), (61, 40), (30, 30), (24, 24)])
@@ -119,7 +119,7 @@ def test_scaling(picture, mean, std):
         {"evaluation_crop": 0.9, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)},
     ],
 )
-def test_evaluation_prepares_pictures_as_the_model_does(size, changes):
+def test_evaluation_prepares_images_as_the_model_does(size, changes):
     data = Data(image_size=24, **changes)
     pixels = np.random.default_rng(1).integers(0, 256, (*size, 3), "uint8")
     preprocessing = Preprocessing(
@@ -130,16 +130,16 @@ def test_evaluation_prepares_pictures_as_the_model_does(size, changes):
         mean=data.mean,
         std=data.std,
     )
-    # In a graph, sides are known only when a picture is there.
+    # In a graph, sides are known only when an image is there.
     file = tf.constant(encoded(Image.fromarray(pixels), "PNG"))
-    found = tf.function(lambda file: evaluation_picture(data, file))(file)
+    found = tf.function(lambda file: evaluation_image(data, file))(file)
     np.testing.assert_allclose(found, preprocessing(pixels)[0], atol=1e-4)
 
 
-def test_bits_resize_and_crop_takes_squares_of_the_squashed_picture(picture):
+def test_bits_resize_and_crop_takes_squares_of_the_squashed_image(image):
     data = Data(image_size=20, crop="resize", resize_size=24, flip=False)
-    file, prepare = tf.constant(encoded(picture, "PNG")), training_picture(data, 0, *PIXELS)
-    squashed = tf.image.resize(np.asarray(picture), (24, 24)).numpy()
+    file, prepare = tf.constant(encoded(image, "PNG")), training_image(data, 0, *PIXELS)
+    squashed = tf.image.resize(np.asarray(image), (24, 24)).numpy()
     squares = {(y, x): squashed[y : y + 20, x : x + 20] for y in range(5) for x in range(5)}
     places = set()
     for number in range(80):
@@ -150,9 +150,9 @@ def test_bits_resize_and_crop_takes_squares_of_the_squashed_picture(picture):
 
 @pytest.mark.parametrize("crop", ["inception", "none", "resize"])
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-def test_decoded_and_encoded_pictures_are_cropped_alike(picture, crop, interpolation):
+def test_decoded_and_encoded_images_are_cropped_alike(image, crop, interpolation):
     data = Data(image_size=16, crop=crop, resize_size=20, interpolation=interpolation)
-    prepare, file = training_picture(data, 5, *HALVES), tf.constant(encoded(picture, "PNG"))
+    prepare, file = training_image(data, 5, *HALVES), tf.constant(encoded(image, "PNG"))
     for number in tf.range(4, dtype=tf.int64):
         image = prepare(number, file)
         assert image.shape == (16, 16, 3)
@@ -162,19 +162,19 @@ def test_decoded_and_encoded_pictures_are_cropped_alike(picture, crop, interpola
 def test_pixels_of_less_than_8_bits_are_stretched():
     file = tf.constant(encoded(Image.fromarray(np.eye(8, dtype="uint8")), "PNG"))
     data = Data(image_size=8, crop="none", flip=False)
-    image = training_picture(data, 0, *PIXELS, brightest=1)(tf.constant(0, tf.int64), file)
+    image = training_image(data, 0, *PIXELS, brightest=1)(tf.constant(0, tf.int64), file)
     np.testing.assert_allclose(image[..., 0], 255 * np.eye(8), atol=1e-3)
 
 
 def test_fields_that_do_not_fit_are_refused():
     good = Data(crop="resize", resize_size=256, image_size=224)
-    check_pictures(good)
+    check_images(good)
     with pytest.raises(ValueError, match="resize_size=200 pixels has no crop of image_size=224"):
-        check_pictures(replace(good, resize_size=200))
+        check_images(replace(good, resize_size=200))
     with pytest.raises(ValueError, match="`min_crop_area` must be above 0"):
-        check_pictures(replace(good, min_crop_area=0.0))
+        check_images(replace(good, min_crop_area=0.0))
     with pytest.raises(ValueError, match="`erasing` is a probability"):
-        check_pictures(replace(good, augment=Augment(erasing=1.5)))
+        check_images(replace(good, augment=Augment(erasing=1.5)))
     for name in ("mixup_alpha", "cutmix_alpha", "randaugment_layers"):
         with pytest.raises(ValueError, match=f"`{name}` must be at least 0, .* Received: -1"):
-            check_pictures(replace(good, augment=Augment(**{name: -1})))
+            check_images(replace(good, augment=Augment(**{name: -1})))

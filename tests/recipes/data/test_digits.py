@@ -10,7 +10,7 @@ def prepared(data_dir):
     return builder
 
 
-def test_splits_hold_every_picture_once(data_dir):
+def test_splits_hold_every_image_once(data_dir):
     builder = prepared(data_dir)
     assert {name: split.num_examples for name, split in builder.info.splits.items()} == SPLITS
     assert builder.info.features["label"].names == [str(digit) for digit in range(10)]
@@ -18,8 +18,8 @@ def test_splits_hold_every_picture_once(data_dir):
         (e["image"].tobytes(), int(e["label"])) for name in SPLITS for e in builder.as_dataset(name).as_numpy_iterator()
     ]
     digits = load_digits()
-    pictures = np.round(digits.images * 255 / 16).astype("uint8")
-    assert sorted(found) == sorted((image.tobytes(), int(label)) for image, label in zip(pictures, digits.target))
+    images = np.round(digits.images * 255 / 16).astype("uint8")
+    assert sorted(found) == sorted((image.tobytes(), int(label)) for image, label in zip(images, digits.target))
 
 
 def test_splits_never_change(data_dir):

@@ -7,10 +7,10 @@ import tensorflow_datasets as tfds
 
 from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.data.datasets import class_names, count_examples, open_dataset
-from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.data.vtab import GROUPS, TASKS
+from keras_vit.recipes.recipe import Data
 
-# Data set and the number of pictures of its parts, then: how much of the training part task_adaptation trains on, in
+# Data set and the number of images of its parts, then: how much of the training part task_adaptation trains on, in
 # percent, where there is no part for validation; the part it tests on.
 CLEVR = ("clevr", {"train": 70_000, "validation": 15_000, "test": 15_000})
 DSPRITES = ("dsprites", {"train": 737_280})
@@ -46,8 +46,8 @@ NOT_FLIPPED = {"dsprites-orientation", "smallnorb-azimuth", "dsprites-location"}
 NOT_CROPPED = {"clevr-count", "clevr-distance", "dmlab", "kitti-distance", "dsprites-location"}
 
 
-def pictures(split, counts):
-    """The pictures of a split, as pairs of part and number; TensorFlow Datasets reads the notation."""
+def images(split, counts):
+    """The images of a split, as pairs of part and number; TensorFlow Datasets reads the notation."""
     splits = tfds.core.SplitDict(
         [tfds.core.SplitInfo(name=name, shard_lengths=[n], num_bytes=0) for name, n in counts.items()]
     )
@@ -62,18 +62,18 @@ def test_splits(name):
     task = TASKS[name]
     dataset, counts, percent, test = DATA[name]
     assert task.dataset.partition(":")[0] == dataset
-    # task_adaptation: 200 pictures of the validation part; if there is none, those after the share it trains on; of
+    # task_adaptation: 200 images of the validation part; if there is none, those after the share it trains on; of
     # smallNORB, the first of the test part.
     if percent:
         part, start = "train", counts["train"] * percent // 100
     else:
         part, start = ("validation" if "validation" in counts else "test"), 0
     train800, val200 = [("train", n) for n in range(800)], [(part, n) for n in range(start, start + 200)]
-    assert pictures(task.train800, counts) == train800
-    assert pictures(task.val200, counts) == val200
-    assert pictures(task.train_split, counts) == train800 + val200
-    tested = pictures(task.test_split, counts)
-    assert tested == pictures(test, counts)
+    assert images(task.train800, counts) == train800
+    assert images(task.val200, counts) == val200
+    assert images(task.train_split, counts) == train800 + val200
+    tested = images(task.test_split, counts)
+    assert tested == images(test, counts)
     assert not set(tested) & set(train800 + val200)
 
 
@@ -134,7 +134,7 @@ def test_kitti_distance_is_that_of_the_nearest_vehicle(types, distances, expecte
 @pytest.mark.parametrize(
     "name,key,values", [("location", "label_x_position", 32), ("orientation", "label_orientation", 40)]
 )
-def test_dsprites_groups_neighbouring_values(name, key, values):
+def test_dsprites_groups_neighboring_values(name, key, values):
     found = [label(f"dsprites-{name}", {key: np.int64(value)}) for value in range(values)]
     np.testing.assert_array_equal(found, np.floor_divide(np.arange(values, dtype="float32"), values / 16))
     assert set(found) == set(range(16))
@@ -158,7 +158,7 @@ def test_classes_are_those_of_the_data(name, tmp_path):
 
 
 def write_kitti(data_dir):
-    """Three pictures a split in the form of the real data set, with a car 5, 15 and 25 metres ahead."""
+    """Three images a split in the form of the real data set, with a car 5, 15 and 25 metres ahead."""
     features = tfds.builder("kitti:3.1.0", data_dir=data_dir).info.features
     zeros = {"truncated": 0.0, "occluded": 0, "alpha": 0.0, "dimensions": np.zeros(3, "float32"), "rotation_y": 0.0}
     box = tfds.features.BBox(0.0, 0.0, 1.0, 1.0)
@@ -176,14 +176,14 @@ def write_kitti(data_dir):
     )
 
 
-def test_a_task_has_pictures_with_the_classes_of_the_task(tmp_path):
+def test_a_task_has_images_with_the_classes_of_the_task(tmp_path):
     write_kitti(tmp_path)
     dataset = open_dataset(Data(dataset="vtab/kitti-distance", data_dir=str(tmp_path)))
     assert class_names(dataset) == ["up to 8 m", "8 to 20 m", "more than 20 m", "no vehicle"]
     assert count_examples(dataset, "train[:2]+validation[:1]") == 3
     read = list(dataset.read("train[:2]+validation").as_numpy_iterator())
     assert [int(answer) for _, _, answer in read] == [0, 1, 0, 1, 2]
-    assert all(tf.io.decode_image(picture).shape == (6, 8, 3) for _, picture, _ in read)
+    assert all(tf.io.decode_image(image).shape == (6, 8, 3) for _, image, _ in read)
 
 
 def test_unknown_task_is_refused():

@@ -6,17 +6,17 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from simulated_tpu import simulated_tpu
 from sklearn.datasets import load_digits
-from tpu_on_paper import tpu_on_paper
 
 import keras_vit
 from keras_vit.export import write_saved_model
-from keras_vit.recipes.training.accumulation import accumulate_gradients
 from keras_vit.recipes.distillation.model import DistillationModel, TeacherLoss, build_distillation
-from keras_vit.recipes.training.losses import Softmax
-from keras_vit.recipes.recipe import Data, Distillation
-from keras_vit.recipes.distributed.strategy import choose_strategy
 from keras_vit.recipes.distillation.teacher import Teacher, load_teacher
+from keras_vit.recipes.distributed.strategy import choose_strategy
+from keras_vit.recipes.recipe import Data, Distillation
+from keras_vit.recipes.training.accumulation import accumulate_gradients
+from keras_vit.recipes.training.losses import Softmax
 from keras_vit.weights import save
 
 DATA = Data(image_size=16)
@@ -159,8 +159,8 @@ def test_two_replicas_and_parts_of_batches_distil_as_one(trained_toy, teacher_mo
             model = DistillationModel(student, load_teacher(tmp_path / "teacher.keras", DATA), "soft")
             model.compile(keras.optimizers.SGD(0.1), Softmax(), metrics=["accuracy"], jit_compile=False)
         accumulate_gradients(model, parts)
-        pictures = np.concatenate([images, -images, images[:2] / 2])  # (8, H, W, 3)
-        batches = tf.data.Dataset.from_tensor_slices((pictures, np.arange(8) % 5)).batch(8, drop_remainder=True)
+        batch = np.concatenate([images, -images, images[:2] / 2])  # (8, H, W, 3)
+        batches = tf.data.Dataset.from_tensor_slices((batch, np.arange(8) % 5)).batch(8, drop_remainder=True)
         model.fit(batches.repeat(3), shuffle=False, verbose=0)
         results.append(student.get_weights())
     for other in results[1:]:
@@ -168,8 +168,8 @@ def test_two_replicas_and_parts_of_batches_distil_as_one(trained_toy, teacher_mo
             np.testing.assert_allclose(one, two, atol=1e-5)
 
 
-def test_pictures_are_moved_to_the_range_of_the_teacher(trained_toy, images):
-    """A teacher trained on pixels of another mean and deviation answers as it would for the same picture."""
+def test_images_are_moved_to_the_range_of_the_teacher(trained_toy, images):
+    """A teacher trained on pixels of another mean and deviation answers as it would for the same image."""
     mean, std = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
     preprocessing = keras_vit.Preprocessing(16, mean=mean, std=std)
     model = trained_toy(preprocessing=preprocessing)
@@ -190,7 +190,7 @@ def test_teachers_of_every_kind_give_logits(trained_toy, images, tmp_path):
     np.testing.assert_allclose(load_teacher(tmp_path / "folder", DATA)(images), expected, atol=1e-5)
     exported = load_teacher(tmp_path / "saved", DATA)
     assert exported.num_classes == 5 and exported.gives_probabilities
-    # Logits up to a constant of each picture, which no softmax sees.
+    # Logits up to a constant of each image, which no softmax sees.
     for answers, wanted in ((exported(images), expected), (Teacher(probable, DATA)(images), model(images))):
         np.testing.assert_allclose(softmax(np.array(answers) / 3), softmax(np.array(wanted) / 3), atol=1e-5)
 
@@ -210,7 +210,7 @@ def test_a_saved_model_teaches_two_replicas(trained_toy, images, tmp_path):
 def test_a_teacher_is_asked_in_a_graph_that_a_tpu_takes(teacher_model):
     """There is none to run it, which comes after the graph is made."""
     with (
-        tpu_on_paper().scope(),
+        simulated_tpu().scope(),
         pytest.raises(ValueError, match="does not answer.*No OpKernel .* 'TPUReplicatedInput'"),
     ):
         Teacher(teacher_model, DATA)
@@ -232,7 +232,7 @@ def test_what_does_not_fit_is_said_before_training(toy, tmp_path):
         DistillationModel(toy(), teacher)
     with pytest.raises(ValueError, match=r"share of the loss must be in \[0, 1\]"):
         DistillationModel(toy(distillation=True), teacher, share=1.5)
-    with pytest.raises(ValueError, match=r"(?s)does not answer for pictures of the shape \(2, 32, 32, 3\).*resized"):
+    with pytest.raises(ValueError, match=r"(?s)does not answer for images of the shape \(2, 32, 32, 3\).*resized"):
         Teacher(toy(), replace(DATA, image_size=32))
     with pytest.raises(ValueError, match=r"logits or probabilities, \(B, C\)"):
         Teacher(toy(num_classes=0, pooling="none"), DATA)

@@ -2,9 +2,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.recipes.distributed.seeds import draw_apart
 from keras_vit.recipes.training.checkpoints import Checkpoints
 from keras_vit.recipes.training.optimizers import SGD
-from keras_vit.recipes.distributed.seeds import draw_apart
 
 
 def made(strategy):

@@ -4,10 +4,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tpu_on_paper import tpu_on_paper
+from simulated_tpu import simulated_tpu
 
-from keras_vit.recipes.distributed.steps_per_execution import execute_statically, set_steps_per_execution
 from keras_vit.recipes.distributed.hosts import share_batches
+from keras_vit.recipes.distributed.steps_per_execution import execute_statically, set_steps_per_execution
 from keras_vit.recipes.distributed.strategy import choose_strategy
 
 PADS = "XlaSetDynamicDimensionSize"
@@ -68,7 +68,7 @@ def test_the_number_of_steps_counts_for_evaluations_too():
 
 
 def test_a_tpu_gets_batches_of_known_size():
-    strategy = tpu_on_paper()
+    strategy = simulated_tpu()
     with strategy.scope():
         model = compiled(5)
     data = share_batches(strategy, lambda host: batches().repeat(), 4)

@@ -15,14 +15,14 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
-from keras_vit.recipes.training.accumulation import accumulate_gradients
-from keras_vit.recipes.training.checkpoints import TERMINATED, Checkpoints
 from keras_vit.recipes.data import evaluation_batches, open_dataset, training_batches
 from keras_vit.recipes.distributed.hosts import share_batches
-from keras_vit.recipes.training.optimizers import build_optimizer
-from keras_vit.recipes.recipe import Data, Optimizer
 from keras_vit.recipes.distributed.strategy import choose_strategy
 from keras_vit.recipes.distributed.workers import Workers, is_chief
+from keras_vit.recipes.recipe import Data, Optimizer
+from keras_vit.recipes.training.accumulation import accumulate_gradients
+from keras_vit.recipes.training.checkpoints import TERMINATED, Checkpoints
+from keras_vit.recipes.training.optimizers import build_optimizer
 
 STEPS = 10
 
@@ -30,7 +30,7 @@ STEPS = 10
 def train(strategy, data_dir, folder=None, stop_at=None):
     """Ten steps of a toy on the digits; `stop_at`: SIGTERM for this process at that step.
 
-    Returns the weights, and the loss of 37 test pictures.
+    Returns the weights, and the loss of 37 test images.
     """
     data = Data(data_dir=data_dir, image_size=8, batch_size=16, flip=False, crop="none")
     dataset = open_dataset(data)  # prepares the data with random numbers, the first time

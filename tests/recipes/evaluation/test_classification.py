@@ -3,22 +3,22 @@ import pytest
 
 from keras_vit.recipes.evaluation.classification import BINS, Evaluation, vtab_means
 
-CLASSES, PICTURES = 8, 200
+CLASSES, IMAGES = 8, 200
 
 
 @pytest.fixture
 def logits():
-    return np.random.default_rng(0).normal(0, 2, (PICTURES, CLASSES)).astype("float32")
+    return np.random.default_rng(0).normal(0, 2, (IMAGES, CLASSES)).astype("float32")
 
 
 @pytest.fixture
 def labels(logits):
     """Right two times of three."""
     random = np.random.default_rng(1)
-    return np.where(random.random(PICTURES) < 2 / 3, logits.argmax(axis=1), random.integers(0, CLASSES, PICTURES))
+    return np.where(random.random(IMAGES) < 2 / 3, logits.argmax(axis=1), random.integers(0, CLASSES, IMAGES))
 
 
-def evaluated(logits, labels, batch=PICTURES):
+def evaluated(logits, labels, batch=IMAGES):
     evaluation = Evaluation(logits.shape[1])
     for first in range(0, len(logits), batch):
         evaluation.update(logits[first : first + batch], labels[first : first + batch])
@@ -33,12 +33,12 @@ def softmax(logits):
 def test_accuracies_and_likelihood(logits, labels):
     found = evaluated(logits, labels).summary()
     order = np.argsort(-logits, axis=1)
-    assert found["pictures"] == found["counted"] == PICTURES
+    assert found["images"] == found["counted"] == IMAGES
     assert found["top1"] == np.mean(order[:, 0] == labels)
     assert found["top5"] == np.mean((order[:, :5] == labels[:, None]).any(axis=1))
-    likelihood = np.log(softmax(logits)[np.arange(PICTURES), labels])
+    likelihood = np.log(softmax(logits)[np.arange(IMAGES), labels])
     assert found["negative_log_likelihood"] == pytest.approx(-likelihood.mean(), rel=1e-12)
-    assert "top5" not in evaluated(logits[:, :5], np.zeros(PICTURES, int)).summary()
+    assert "top5" not in evaluated(logits[:, :5], np.zeros(IMAGES, int)).summary()
 
 
 def test_calibration_error_by_definition(logits, labels):
@@ -48,7 +48,7 @@ def test_calibration_error_by_definition(logits, labels):
     error = 0.0
     for row, number in zip(evaluation.reliability(), range(BINS)):
         inside = (confidence > number / 15) & (confidence <= (number + 1) / 15)
-        assert row["pictures"] == inside.sum() and (row["above"], row["to"]) == (number / 15, (number + 1) / 15)
+        assert row["images"] == inside.sum() and (row["above"], row["to"]) == (number / 15, (number + 1) / 15)
         if inside.any():
             assert row["confidence"] == pytest.approx(confidence[inside].mean(), rel=1e-12)
             assert row["accuracy"] == pytest.approx(right[inside].mean(), rel=1e-12)
@@ -59,7 +59,7 @@ def test_calibration_error_by_definition(logits, labels):
 
 
 def test_a_calibrated_and_an_overconfident_model():
-    """Half of the pictures right with a confidence of one half, or of 1."""
+    """Half of the images right with a confidence of one half, or of 1."""
     labels = np.array([0, 1] * 10)
     for high, error in ((0.0, 0.0), (1e3, 0.5)):
         logits = np.tile([high, 0.0, -1e3], (20, 1))
@@ -75,31 +75,31 @@ def test_batches_add_up(logits, labels):
 
 
 def test_per_class(logits, labels):
-    labels[labels == 4] = 3  # a class without pictures
+    labels[labels == 4] = 3  # a class without images
     rows = evaluated(logits, labels).per_class("abcdefgh")
     assert [row["class"] for row in rows] == list("abcdfgh")
     taken = logits.argmax(axis=1)
     for row in rows:
         members = labels == "abcdefgh".index(row["class"])
-        assert row["pictures"] == members.sum()
+        assert row["images"] == members.sum()
         assert row["accuracy"] == np.mean(taken[members] == labels[members])
         counts = np.bincount(taken[members & (taken != labels)], minlength=CLASSES)
         assert row["confused"] == counts.max() > 0
         assert row["confused_with"] == "abcdefgh"[counts.argmax()]
     perfect = evaluated(np.eye(3), np.arange(3)).per_class("abc")
-    assert perfect[0] == {"class": "a", "pictures": 1, "accuracy": 1.0, "confused_with": None, "confused": 0}
+    assert perfect[0] == {"class": "a", "images": 1, "accuracy": 1.0, "confused_with": None, "confused": 0}
 
 
 def test_real_labels_as_their_authors_count(logits):
     """Their example: `pred in real_labels[i] for i, pred in enumerate(predictions) if real_labels[i]`."""
-    several = np.random.default_rng(2).random((PICTURES, CLASSES)) < 0.2
+    several = np.random.default_rng(2).random((IMAGES, CLASSES)) < 0.2
     lists = [np.flatnonzero(row).tolist() for row in several]
     found = evaluated(logits, several.astype("float32"), batch=64).summary()
     right = [taken in lists[i] for i, taken in enumerate(logits.argmax(axis=1)) if lists[i]]
-    assert found["pictures"] == PICTURES > found["counted"] == len(right)
+    assert found["images"] == IMAGES > found["counted"] == len(right)
     assert found["top1"] == np.mean(right)
     top5 = np.argsort(-logits, axis=1)[:, :5]
-    assert found["top5"] == np.mean([bool(set(top5[i]) & set(lists[i])) for i in range(PICTURES) if lists[i]])
+    assert found["top5"] == np.mean([bool(set(top5[i]) & set(lists[i])) for i in range(IMAGES) if lists[i]])
     of_right = (softmax(logits) * several).sum(axis=1)[several.any(axis=1)]
     assert found["negative_log_likelihood"] == pytest.approx(-np.log(of_right).mean(), rel=1e-12)
 
@@ -108,7 +108,7 @@ def test_several_right_classes_in_the_table(logits):
     several = np.zeros((2, 3))
     several[0, [0, 2]] = several[1, [1, 2]] = 1
     rows = evaluated(np.array([[5.0, 0, 0], [5.0, 0, 0]]), several).per_class("abc")
-    assert [(row["class"], row["pictures"], row["accuracy"]) for row in rows] == [
+    assert [(row["class"], row["images"], row["accuracy"]) for row in rows] == [
         ("a", 1, 1),
         ("b", 1, 0),
         ("c", 2, 0.5),
@@ -132,7 +132,7 @@ def test_many_classes_need_little_memory():
 
 def test_bad_input_is_refused(logits, labels):
     evaluation = Evaluation(CLASSES)
-    with pytest.raises(ValueError, match="None of the 0 pictures has a label"):
+    with pytest.raises(ValueError, match="None of the 0 images has a label"):
         evaluation.summary()
     with pytest.raises(ValueError, match=r"must have the shape \(B, 8\). Received: \(200, 5\)"):
         evaluation.update(logits[:, :5], labels)

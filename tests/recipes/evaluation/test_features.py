@@ -26,7 +26,7 @@ def model(trained_toy):
 
 @pytest.fixture
 def computed(model, monkeypatch):
-    """The number of pictures in each call of the model's features."""
+    """The number of images in each call of the model's features."""
     calls, features = [], model.features
     monkeypatch.setattr(model, "features", lambda images: (calls.append(len(images)), features(images))[1])
     return calls
@@ -34,22 +34,22 @@ def computed(model, monkeypatch):
 
 def test_features_are_the_models_in_order(model, digits):
     found, labels = features_of(model, digits, "test[:10]", batch_size=4)
-    pictures, answers = zip(*((picture, label) for picture, label in _decoded(digits, "test[:10]")))
-    np.testing.assert_allclose(found, model.features(model.preprocess(list(pictures))), atol=1e-5)
+    images, answers = zip(*((image, label) for image, label in _decoded(digits, "test[:10]")))
+    np.testing.assert_allclose(found, model.features(model.preprocess(list(images))), atol=1e-5)
     np.testing.assert_array_equal(labels, answers)
     assert found.dtype == "float32" and labels.dtype == "int64"
 
 
 def _decoded(dataset, split):
-    for _, picture, label in dataset.read(split).as_numpy_iterator():
-        yield np.repeat(tf.io.decode_image(picture).numpy(), 3, axis=-1)[..., :3], label
+    for _, image, label in dataset.read(split).as_numpy_iterator():
+        yield np.repeat(tf.io.decode_image(image).numpy(), 3, axis=-1)[..., :3], label
 
 
-def test_pictures_without_labels_are_refused(model, digits):
+def test_images_without_labels_are_refused(model, digits):
     def read(split):
-        return digits.read(split).map(lambda name, picture, label: (name, picture, -tf.ones_like(label)))
+        return digits.read(split).map(lambda name, image, label: (name, image, -tf.ones_like(label)))
 
-    with pytest.raises(ValueError, match=r"Each picture of 'test\[:10\]' of digits needs one label"):
+    with pytest.raises(ValueError, match=r"Each image of 'test\[:10\]' of digits needs one label"):
         features_of(model, replace(digits, read=read), "test[:10]")
 
 
@@ -61,7 +61,7 @@ def test_they_are_computed_once(model, digits, computed):
         np.testing.assert_array_equal(a, b)
 
 
-def test_other_pictures_and_other_weights_are_computed(model, digits, computed):
+def test_other_images_and_other_weights_are_computed(model, digits, computed):
     features_of(model, digits, "test[:10]")
     features_of(model, digits, "test[:10]", numbers=[1, 3])
     features_of(model, digits, "test[:9]")
@@ -71,14 +71,14 @@ def test_other_pictures_and_other_weights_are_computed(model, digits, computed):
     np.testing.assert_allclose(moved, model.features(model.preprocess([x for x, _ in _decoded(digits, "test[:10]")])))
 
 
-def test_a_changed_picture_of_a_folder_is_seen(model, tmp_path, computed):
+def test_a_changed_image_of_a_folder_is_seen(model, tmp_path, computed):
     from PIL import Image
 
     for name in ("cat", "dog"):
-        folder = tmp_path / "pictures" / "test" / name
+        folder = tmp_path / "images" / "test" / name
         folder.mkdir(parents=True)
         Image.new("RGB", (9, 9), "red").save(folder / "a.png")
-    dataset = open_dataset(Data(dataset=f"folder:{tmp_path / 'pictures'}"))
+    dataset = open_dataset(Data(dataset=f"folder:{tmp_path / 'images'}"))
     before, _ = features_of(model, dataset, "test")
     Image.new("RGB", (9, 9), "blue").save(folder / "a.png")
     after, labels = features_of(model, dataset, "test")
@@ -94,6 +94,6 @@ def test_a_model_that_does_not_pool(trained_toy, digits):
 
 
 @pytest.mark.parametrize("size", [0, -2])
-def test_batches_have_pictures(model, digits, size):
+def test_batches_have_images(model, digits, size):
     with pytest.raises(ValueError, match=f"`batch_size` must be at least 1. Received: {size}"):
         features_of(model, digits, "test[:3]", size)

@@ -3,12 +3,12 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import Ridge
 
+from keras_vit.cli.main import main
 from keras_vit.recipes.evaluation.few_shot import FewShot, choose_shots, few_shot, least_squares
 from keras_vit.recipes.recipe import Data
-from keras_vit.cli.main import main
 
 
-@pytest.mark.parametrize("count,width", [(40, 12), (15, 30)], ids=["more pictures", "more features"])
+@pytest.mark.parametrize("count,width", [(40, 12), (15, 30)], ids=["more images", "more features"])
 def test_least_squares_is_the_closed_form(count, width):
     random = np.random.default_rng(0)
     train, test = random.normal(2, 3, (count, width)), random.normal(2, 3, (200, width))
@@ -26,7 +26,7 @@ def test_least_squares_is_the_closed_form(count, width):
     np.testing.assert_allclose(scores, y @ dual, atol=1e-8)
 
 
-@pytest.mark.parametrize("shots", [3, 40], ids=["more features", "more pictures"])
+@pytest.mark.parametrize("shots", [3, 40], ids=["more features", "more images"])
 def test_scores_are_those_of_scikit_learns_ridge(shots):
     digits = load_digits()
     used = choose_shots(digits.target, shots, 10, seed=0).ravel()
@@ -39,7 +39,7 @@ def test_scores_are_those_of_scikit_learns_ridge(shots):
 
 
 def prepared(train, test):
-    """Standardised by the training features, with a constant of 100."""
+    """Standardized by the training features, with a constant of 100."""
     parts = ((part - train.mean(0)) / (train.std(0) + 1e-5) for part in (train, test))
     return [np.concatenate([part, np.full((len(part), 1), 100.0)], axis=1) for part in parts]
 
@@ -58,8 +58,8 @@ def test_shots_are_nested_balanced_and_drawn_by_the_seed():
 class Pixels:
     """A model whose features are the pixels."""
 
-    def preprocess(self, pictures):
-        return np.stack(pictures)[..., :1] / 255.0
+    def preprocess(self, images):
+        return np.stack(images)[..., :1] / 255.0
 
     def features(self, images):
         return images.reshape(len(images), -1)

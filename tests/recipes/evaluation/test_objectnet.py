@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_vit.labels import imagenet_labels
-from keras_vit.recipes.evaluation.objectnet import objectnet_answers, overlapping_pictures
+from keras_vit.recipes.evaluation.objectnet import objectnet_answers, overlapping_images
 
 FOLDERS = {"alarm_clock": "Alarm clock", "banana": "Banana", "air_freshener": "Air freshener", "bicycle": "Bicycle"}
 CLASSES = {
@@ -35,20 +35,20 @@ def test_folders_become_classes_of_imagenet(mapping):
     }
 
 
-def test_other_pictures_and_the_border_are_left_out(mapping):
+def test_other_images_and_the_border_are_left_out(mapping):
     answers = objectnet_answers(list(FOLDERS), mapping)
     random = np.random.default_rng(0)
     inner = [random.integers(0, 255, (4 + i, 5, 3), dtype="uint8") for i in range(7)]
-    released = [np.pad(picture, ((2, 2), (2, 2), (0, 0))) for picture in inner]
-    for picture in released:
-        picture[[0, 1, -2, -1]] = picture[:, [0, 1, -2, -1]] = (255, 0, 0)
+    released = [np.pad(image, ((2, 2), (2, 2), (0, 0))) for image in inner]
+    for image in released:
+        image[[0, 1, -2, -1]] = image[:, [0, 1, -2, -1]] = (255, 0, 0)
     folders = np.array([0, 2, 3, 2, 1, 0, 3])
     batches = [(released[:4], folders[:4]), (released[4:], folders[4:])]
-    found = list(overlapping_pictures(batches, answers, 3))
-    assert [len(pictures) for pictures, _ in found] == [3, 2]
-    kept = [picture for pictures, _ in found for picture in pictures]
-    for picture, number in zip(kept, [0, 2, 4, 5, 6], strict=True):
-        np.testing.assert_array_equal(picture, inner[number])
+    found = list(overlapping_images(batches, answers, 3))
+    assert [len(images) for images, _ in found] == [3, 2]
+    kept = [image for images, _ in found for image in images]
+    for image, number in zip(kept, [0, 2, 4, 5, 6], strict=True):
+        np.testing.assert_array_equal(image, inner[number])
     np.testing.assert_array_equal(np.concatenate([labels for _, labels in found]), answers[folders[[0, 2, 4, 5, 6]]])
 
 

@@ -4,8 +4,8 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedShuffleSplit
 
-from keras_vit.recipes.evaluation.probe import knn, linear_probe
 from keras_vit.cli.main import main
+from keras_vit.recipes.evaluation.probe import knn, linear_probe
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def votes(train, labels, test, count, temperature):
 
 
 @pytest.mark.parametrize("temperature", [0.07, 10.0])
-def test_neighbours_vote_by_their_cosines(digits, temperature):
+def test_neighbors_vote_by_their_cosines(digits, temperature):
     train, labels, test, _ = digits
     found = knn(train, labels, test[:100], 15, temperature)
     np.testing.assert_array_equal(found, votes(train, labels, test[:100], 15, temperature))
@@ -57,9 +57,9 @@ def test_the_penalty_is_the_best_on_a_tenth():
     np.testing.assert_array_equal(found, expected)
 
 
-def test_too_few_pictures(digits):
+def test_too_few_images(digits):
     train, labels, test, _ = digits
-    with pytest.raises(ValueError, match="between 1 and the 10 training pictures. Received: 11"):
+    with pytest.raises(ValueError, match="between 1 and the 10 training images. Received: 11"):
         knn(train[:10], labels[:10], test, 11)
     with pytest.raises(ValueError, match="keras-vit few-shot"):
         linear_probe(train[:30], labels[:30], test)
@@ -76,9 +76,9 @@ def test_command(trained_toy, data_dir, tmp_path, capsys):
         "--train-split",
         "train[:200]",
     ]
-    assert main([*arguments, "--test-split", "test[:50]", "--neighbours", "1", "20"]) == 0
+    assert main([*arguments, "--test-split", "test[:50]", "--neighbors", "1", "20"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-4].startswith("200 and 50 pictures of digits, ")
-    assert [line.split(":")[0] for line in lines[-3:]] == ["  1 nearest neighbours", " 20 nearest neighbours", "linear"]
-    assert main([*arguments, "--neighbours", "201"]) == 1
-    assert "between 1 and the 200 pictures of 'train[:200]'. Received: 201" in capsys.readouterr().err
+    assert lines[-4].startswith("200 and 50 images of digits, ")
+    assert [line.split(":")[0] for line in lines[-3:]] == ["  1 nearest neighbors", " 20 nearest neighbors", "linear"]
+    assert main([*arguments, "--neighbors", "201"]) == 1
+    assert "between 1 and the 200 images of 'train[:200]'. Received: 201" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from keras_vit.recipes.masked_patch.masking import MASK, draw_corruption
 @pytest.mark.parametrize(
     "patches,fraction,count", [(16, 0.5, 8), (49, 0.5, 24), (196, 0.15, 29), (4, 0.01, 1), (9, 1.0, 9)]
 )
-def test_every_picture_has_exactly_the_fraction(patches, fraction, count):
+def test_every_image_has_exactly_the_fraction(patches, fraction, count):
     drawn = draw_corruption((0, 0), 32, patches, fraction)
     assert drawn.corrupted.shape == (32, count)
     for row in drawn.corrupted.numpy():

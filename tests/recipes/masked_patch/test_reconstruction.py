@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel
+from keras_vit.recipes.masked_patch.reconstruction import reconstruct
 from keras_vit.recipes.masked_patch.targets import TARGETS
 from keras_vit.recipes.recipe import MaskedPatch
-from keras_vit.recipes.masked_patch.reconstruction import reconstruct
 
 
 @pytest.mark.parametrize("target,side", list(zip(TARGETS, (4, 16, 16))))
@@ -20,7 +20,7 @@ def test_truth_stands_wherever_nothing_was_corrupted(trained_toy, target, side):
     assert 0 < cells.sum(axis=(1, 2)).max() <= 4  # a quarter of 16 patches
 
 
-def test_pixels_target_shows_the_picture_itself(trained_toy):
+def test_pixels_target_shows_the_image_itself(trained_toy):
     pixels = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3)).astype("float32")
     drawn = reconstruct(MaskedPatchModel(trained_toy(num_classes=0), "pixels"), pixels, MaskedPatch(target="pixels"))
     assert np.abs(drawn.true.astype(int) - pixels).max() <= 1

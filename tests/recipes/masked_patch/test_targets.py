@@ -45,7 +45,7 @@ def test_downsampling_a_patch_that_four_does_not_divide():
     np.testing.assert_array_equal(patch_targets(pixels, 14, "downsampled_color"), np.full((1, 1, 16), 3 * 73))
 
 
-def test_pixels_are_the_patch_itself_not_normalised():
+def test_pixels_are_the_patch_itself_not_normalized():
     pixels = np.random.default_rng(0).uniform(0, 255, (1, 4, 4, 3)).astype("float32")
     targets = patch_targets(pixels, 2, "pixels")
     np.testing.assert_allclose(targets[0, 1], pixels[0, :2, 2:].reshape(-1) / 255, atol=1e-6)
@@ -73,5 +73,5 @@ def test_errors():
     pixels = np.zeros((1, 4, 4, 3))
     with pytest.raises(ValueError, match="at least 4 x 4 pixels. Received: patch_size=2"):
         patch_targets(pixels, 2, "downsampled_color")
-    with pytest.raises(ValueError, match="mean_color, downsampled_color, pixels. Received: 'colour'"):
-        patch_targets(pixels, 2, "colour")
+    with pytest.raises(ValueError, match="mean_color, downsampled_color, pixels. Received: 'color'"):
+        patch_targets(pixels, 2, "color")

@@ -10,14 +10,14 @@ import tensorflow as tf
 from tensorflow.compiler.xla.service import hlo_pb2
 
 import keras_vit
+from keras_vit.cli.main import main
 from keras_vit.recipes.data.digits import SPLITS
-from keras_vit.recipes.recipe import Architecture, Augment, Data, MaskedPatch, Optimizer, Run, Supervised
-from keras_vit.recipes.recipe_file import write_recipe
 from keras_vit.recipes.preflight import preflight
 from keras_vit.recipes.preflight.data_size import data_size
 from keras_vit.recipes.preflight.process import CompilerKilled
 from keras_vit.recipes.preflight.programs import RecipePrograms
-from keras_vit.cli.main import main
+from keras_vit.recipes.recipe import Architecture, Augment, Data, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.recipe_file import write_recipe
 
 ARCHITECTURE = Architecture("Ti/8", depth=1, width=128, num_heads=2, mlp_dim=256)
 RECIPE = Supervised(
@@ -31,7 +31,7 @@ RECIPE = Supervised(
 
 @pytest.fixture
 def compiler_stub(tmp_path, monkeypatch):
-    """Stands for the compiler: a step needs 1 GB, and 1 GB a picture; beyond the limit it is out of memory."""
+    """Stands for the compiler: a step needs 1 GB, and 1 GB an image; beyond the limit it is out of memory."""
 
     def compile_step(hlo, topology, replicas):
         module = hlo_pb2.HloModuleProto.FromString(hlo)
@@ -188,7 +188,7 @@ def test_what_the_whole_recipe_takes_is_of_its_own_batch(compiler_stub):
     report = preflight(recipe, "v5e:1", kinds=("evaluation",))
     assert report.updates == 4 * 320 / 64 and "whole recipe" not in str(report.notes)
     report = preflight(recipe, "v5e:2x2", 8, kinds=("evaluation",))
-    assert report.updates is None and "An update of the recipe is of 64 pictures" in str(report.notes)
+    assert report.updates is None and "An update of the recipe is of 64 images" in str(report.notes)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_what_the_whole_recipe_takes_is_of_its_own_batch(compiler_stub):
     [
         ({"kinds": "inference"}, "must be a tuple of inference here; .* Received: 'inference'"),
         ({"kinds": ("training",)}, "a model has a training step if it is compiled"),
-        ({"batch": 0}, "at least one picture in a step. Received: batch=0"),
+        ({"batch": 0}, "at least one image in a step. Received: batch=0"),
     ],
 )
 def test_steps_that_cannot_be_are_refused(changes, message):
@@ -245,7 +245,7 @@ def test_command(compiler_stub, tmp_path, capsys):
     write_recipe(RECIPE, tmp_path / "recipe.json")
     arguments = ["preflight", str(tmp_path / "recipe.json"), "--topology", "v5e:1", "--data.batch-size", "8"]
     assert main([*arguments, "--json", str(tmp_path / "report.json")]) == 0
-    assert "8 pictures a device, 8 in all" in capsys.readouterr().out
+    assert "8 images a device, 8 in all" in capsys.readouterr().out
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["ready"] and report["topology"]["name"] == "v5e:1" and len(report["steps"]) == 2
     assert main(["preflight", "imagenet1k-b16", "--topology", "v5e:2x4", "--data.batch-size", "100"]) == 1

@@ -40,7 +40,7 @@ def test_a_multiple_of_what_the_batch_is_cut_into():
 
 
 def test_a_compiler_that_saves_memory_near_the_limit():
-    """From 200 pictures on memory stays at 15.9 GB, until at more than 280 nothing helps."""
+    """From 200 images on memory stays at 15.9 GB, until at more than 280 nothing helps."""
     asked = []
 
     def measure(batch):

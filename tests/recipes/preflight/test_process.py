@@ -10,8 +10,7 @@ import tensorflow as tf
 from jax.errors import JaxRuntimeError
 from jax.experimental import topologies
 
-from keras_vit.recipes.preflight import compiler
-from keras_vit.recipes.preflight import process
+from keras_vit.recipes.preflight import compiler, process
 from keras_vit.recipes.preflight.lower import lower
 from keras_vit.recipes.preflight.steps import inference_step
 

@@ -17,15 +17,15 @@ def test_sizes_that_fill_their_tiles_need_no_note():
 def test_each_size_is_said_with_a_better_one():
     said = tiling_notes(model(width=192, mlp_dim=300, num_heads=3), 12)
     assert said == [
-        "12 pictures a device are no multiple of 8; 16 would be.",
+        "12 images a device are no multiple of 8; 16 would be.",
         "width 192 wastes 25% of its tiles of 128; 256 would not.",
         "mlp_dim 300 wastes 22% of its tiles of 128; 384 would not.",
         "Heads of width 64 leave 50% of the matrix unit idle in attention.",
     ]
-    assert tiling_notes(SimpleNamespace(), 3) == ["3 pictures a device are no multiple of 8; 8 would be."]
+    assert tiling_notes(SimpleNamespace(), 3) == ["3 images a device are no multiple of 8; 8 would be."]
 
 
-def test_near_sizes_of_pictures_have_fewer_tokens_in_vain():
+def test_near_sizes_of_images_have_fewer_tokens_in_vain():
     (said,) = tiling_notes(model(grid=(14, 14)), 8)
     assert said == "196 tokens waste 23% of the attention weights' tiles. Near sizes: 256 px: 0%, 176 px: 5%."
-    assert tiling_notes(model(grid=(14, 15)), 8) == []  # pictures that are not square
+    assert tiling_notes(model(grid=(14, 15)), 8) == []  # images that are not square

@@ -1,4 +1,4 @@
-"""Folders of pictures as TFRecords: what is kept, unchanged and in which order, with Apache Beam and without."""
+"""Folders of images as TFRecords: what is kept, unchanged and in which order, with Apache Beam and without."""
 
 import csv
 import io
@@ -12,16 +12,16 @@ from PIL import Image
 from scenes import encoded, opened, scene
 
 from keras_vit.recipes.prepare import builder, prepare
-from keras_vit.recipes.prepare.test_set_hashes import known_pictures
 from keras_vit.recipes.prepare.image_files import KEPT, UNREADABLE, examine
+from keras_vit.recipes.prepare.test_set_hashes import known_images
 
 FORMS = ("JPEG", "PNG", "BMP")
 
 
 @pytest.fixture
 def source(tmp_path):
-    """12 training pictures of three formats in two classes, 2 test pictures, 2 copies of these, 2 broken files."""
-    root = tmp_path / "pictures"
+    """12 training images of three formats in two classes, 2 test images, 2 copies of these, 2 broken files."""
+    root = tmp_path / "images"
     contents = {}
     for i in range(12):
         contents[f"train/{'cat' if i % 2 else 'dog'}/{i:02}.{FORMS[i % 3].lower()}"] = encoded(scene(i), FORMS[i % 3])
@@ -30,8 +30,8 @@ def source(tmp_path):
         copied = test.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if i else test
         contents[f"train/cat/copy{i}.jpg"] = encoded(copied, quality=75)
     contents["train/dog/cut.jpg"] = contents["train/dog/00.jpeg"][:900]
-    contents["train/dog/notes.txt"] = b"no picture"
-    contents["train/dog/.hidden"] = b"no picture"
+    contents["train/dog/notes.txt"] = b"no image"
+    contents["train/dog/.hidden"] = b"no image"
     for name, content in contents.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(content)
@@ -52,11 +52,11 @@ def everything(folder):
     return {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
-def test_pictures_are_kept_as_they_are(source, tmp_path):
+def test_images_are_kept_as_they_are(source, tmp_path):
     counts = prepare(str(source), str(tmp_path / "out"))
     assert (counts["train"].kept, counts["train"].unreadable, counts["train"].duplicates) == (14, 2, 0)
     assert (counts["test"].kept, counts["test"].shards, sorted(counts)) == (2, 1, ["test", "train"])
-    assert sorted(os.listdir(tmp_path)) == ["out", "pictures"]
+    assert sorted(os.listdir(tmp_path)) == ["out", "images"]
     builder = tfds.builder_from_directory(str(tmp_path / "out"))
     assert builder.info.features["label"].names == ["bird", "cat", "dog"]
     found = examples(tmp_path / "out", "train")
@@ -80,11 +80,11 @@ def test_what_cannot_be_read_is_listed(source, tmp_path):
     found = rows(tmp_path / "out" / "unreadable-train.csv")
     assert [name for name, _ in found] == ["cat/deeper", "cat/gone.jpg", "dog/cut.jpg", "dog/notes.txt"]
     assert "directory" in found[0][1] and "No such file" in found[1][1]
-    assert found[2][1].startswith("OSError: ") and found[3][1] == "no picture of a known format"
+    assert found[2][1].startswith("OSError: ") and found[3][1] == "no image of a known format"
     assert counts["train"].unreadable == 4 and rows(tmp_path / "out" / "unreadable-test.csv") == []
 
 
-def test_copies_of_test_pictures_are_left_out_of_the_training_set_only(source, tmp_path):
+def test_copies_of_test_images_are_left_out_of_the_training_set_only(source, tmp_path):
     counts = prepare(str(source), str(tmp_path / "out"), against=(f"folder:{source}/test",))
     assert counts["train"].duplicates == 2 and counts["train"].kept == 12 and counts["test"].kept == 2
     (first, of, bits, mirrored), second = rows(tmp_path / "out" / "duplicates-train.csv")
@@ -97,7 +97,7 @@ def test_beam_writes_the_same(source, tmp_path):
     against = (f"folder:{source}/test",)
     here, there = tmp_path / "here", tmp_path / "there"
     expected = prepare(str(source), str(here), against=against, shard_megabytes=0.02)
-    sizes = [file.stat().st_size for file in here.glob("pictures-train*")]
+    sizes = [file.stat().st_size for file in here.glob("images-train*")]
     assert 10_000 < np.mean(sizes) <= 21_000 and len(sizes) == expected["train"].shards
     counts = prepare(str(source), str(there), against=against, shard_megabytes=0.02, beam_runner="DirectRunner")
     assert expected["train"].shards > 1 and counts["train"].shards > 1
@@ -125,9 +125,9 @@ SPLITS = ("test", "train")
 def test_classes_without_splits(source, tmp_path):
     counts = prepare(str(source / "train"), str(tmp_path / "out"), train_split="pets", flat=True)
     assert counts["pets"].kept == 14 and len(examples(tmp_path / "out", "pets[:50%]")) == 7
-    with pytest.raises(ValueError, match="not laid out as .*<split>/<class>/<picture>. If cat, dog are classes, say"):
+    with pytest.raises(ValueError, match="not laid out as .*<split>/<class>/<image>. If cat, dog are classes, say"):
         prepare(str(source / "train"), str(tmp_path / "other"))
-    with pytest.raises(ValueError, match="not laid out as .*<class>/<picture>"):
+    with pytest.raises(ValueError, match="not laid out as .*<class>/<image>"):
         prepare(str(source / "train" / "cat"), str(tmp_path / "other"), flat=True)
 
 
@@ -136,7 +136,7 @@ def test_wrong_input_is_refused_before_anything_is_written(source, tmp_path):
     cases = [
         ({"source": str(tmp_path / "nowhere")}, "There is no folder .*nowhere"),
         ({"against": ("digits@test",), "train_split": "training"}, "no split 'training' .* only test, train"),
-        ({"against": (f"folder:{tmp_path}/nowhere",)}, "There are no pictures in folder:"),
+        ({"against": (f"folder:{tmp_path}/nowhere",)}, "There are no images in folder:"),
         ({"against": ("no_such_set@test",)}, "knows no data set 'no_such_set'"),
         ({"shard_megabytes": 0}, "cannot have 0 megabytes"),
         ({"threshold_bits": 200, "against": ("no_such_set@test",)}, "threshold is 200 bits"),  # before anything slow
@@ -147,7 +147,7 @@ def test_wrong_input_is_refused_before_anything_is_written(source, tmp_path):
     for changes, message in cases:
         with pytest.raises(ValueError, match=message):
             prepare(**{"source": str(source), "output": out, **changes})
-    assert os.listdir(tmp_path) == ["pictures"]
+    assert os.listdir(tmp_path) == ["images"]
 
 
 def test_older_results_are_replaced_only_on_demand_and_others_never(source, tmp_path):
@@ -162,7 +162,7 @@ def test_older_results_are_replaced_only_on_demand_and_others_never(source, tmp_
     for other in (source, tmp_path / "digits"):
         with pytest.raises(ValueError, match="holds something else"):
             prepare(str(source), str(other), overwrite=True)
-    assert sorted(os.listdir(tmp_path)) == ["digits", "out", "pictures"]
+    assert sorted(os.listdir(tmp_path)) == ["digits", "out", "images"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("disk full")])
@@ -182,31 +182,31 @@ def test_a_run_that_stops_changes_nothing(source, tmp_path, monkeypatch, error):
     assert everything(tmp_path) == before
 
 
-def test_a_split_without_pictures_is_an_error(tmp_path):
-    (tmp_path / "pictures" / "train" / "cat").mkdir(parents=True)
-    (tmp_path / "pictures" / "train" / "cat" / "1.jpg").write_text("no picture")
-    with pytest.raises(ValueError, match=r"No picture of .*train is left. Left out: 1, first cat/1.jpg \(no picture"):
-        prepare(str(tmp_path / "pictures"), str(tmp_path / "out"))
-    assert os.listdir(tmp_path) == ["pictures"]
+def test_a_split_without_images_is_an_error(tmp_path):
+    (tmp_path / "images" / "train" / "cat").mkdir(parents=True)
+    (tmp_path / "images" / "train" / "cat" / "1.jpg").write_text("no image")
+    with pytest.raises(ValueError, match=r"No image of .*train is left. Left out: 1, first cat/1.jpg \(no image"):
+        prepare(str(tmp_path / "images"), str(tmp_path / "out"))
+    assert os.listdir(tmp_path) == ["images"]
     for name, runner in (("here", None), ("there", "DirectRunner")):
-        counts = prepare(str(tmp_path / "pictures"), str(tmp_path / name), dry_run=True, beam_runner=runner)
+        counts = prepare(str(tmp_path / "images"), str(tmp_path / name), dry_run=True, beam_runner=runner)
         assert counts["train"].unreadable == 1
-        assert rows(tmp_path / name / "unreadable-train.csv") == [["cat/1.jpg", "no picture of a known format"]]
+        assert rows(tmp_path / name / "unreadable-train.csv") == [["cat/1.jpg", "no image of a known format"]]
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "CMYK", "I;16", "LA"])
-def test_kinds_of_pictures_are_kept(mode, tmp_path):
+def test_kinds_of_images_are_kept(mode, tmp_path):
     (tmp_path / "cat").mkdir()
-    grey = np.asarray(scene(0).convert("L"))
-    picture = Image.fromarray(grey.astype("uint16") * 257) if mode == "I;16" else scene(0).convert(mode)
+    gray = np.asarray(scene(0).convert("L"))
+    image = Image.fromarray(gray.astype("uint16") * 257) if mode == "I;16" else scene(0).convert(mode)
     form = "JPEG" if mode == "CMYK" else "PNG"
-    (tmp_path / "cat" / "1").write_bytes(encoded(picture, form))
+    (tmp_path / "cat" / "1").write_bytes(encoded(image, form))
     outcome, _, example = examine("cat/1", str(tmp_path))
-    assert outcome == KEPT and example["image"] == encoded(picture, form)
+    assert outcome == KEPT and example["image"] == encoded(image, form)
     if mode != "LA":
-        (tmp_path / "cat" / "1").write_bytes(encoded(picture, "TIFF"))
+        (tmp_path / "cat" / "1").write_bytes(encoded(image, "TIFF"))
         outcome, _, example = examine("cat/1", str(tmp_path))
-        same = picture.convert("RGB") if mode == "CMYK" else picture
+        same = image.convert("RGB") if mode == "CMYK" else image
         assert outcome == KEPT and opened(example["image"]).format == "PNG"
         np.testing.assert_array_equal(np.asarray(opened(example["image"])), np.asarray(same))
 
@@ -217,9 +217,9 @@ def test_more_than_8_bits_become_16_and_floats_are_refused(mode, most, tmp_path)
     values = np.random.default_rng(0).uniform(0, most, (40, 50))
     values[0, :2] = (-5, 70_000) if mode == "I" else values[0, :2]
     values = values.astype({"I": "int32", "I;16B": ">u2", "F": "float32"}[mode])
-    picture = Image.frombytes(mode, (50, 40), values.tobytes()) if mode == "I;16B" else Image.fromarray(values)
-    assert picture.mode == mode
-    (tmp_path / "cat" / "1").write_bytes(encoded(picture, "TIFF"))
+    image = Image.frombytes(mode, (50, 40), values.tobytes()) if mode == "I;16B" else Image.fromarray(values)
+    assert image.mode == mode
+    (tmp_path / "cat" / "1").write_bytes(encoded(image, "TIFF"))
     outcome, _, result = examine("cat/1", str(tmp_path))
     if mode == "F":
         assert outcome == UNREADABLE and "the pixels are floats" in result[0]
@@ -228,10 +228,10 @@ def test_more_than_8_bits_become_16_and_floats_are_refused(mode, most, tmp_path)
     np.testing.assert_array_equal(found, np.clip(values, 0, 65535))
 
 
-def test_numbers_of_known_pictures_count_corrupt_ones(tmp_path):
+def test_numbers_of_known_images_count_corrupt_ones(tmp_path):
     folder = tmp_path / "with@sign"
     contents = [encoded(scene(i), "PNG") for i in range(3)]
-    contents[1] = b"no picture"
+    contents[1] = b"no image"
     features = tfds.features.FeaturesDict(
         {"image": tfds.features.Image(encoding_format="png"), "label": tfds.features.ClassLabel(names=["cat"])}
     )
@@ -241,24 +241,24 @@ def test_numbers_of_known_pictures_count_corrupt_ones(tmp_path):
     )
     place = f"tfrecord:{folder}/scenes/1.0.0"
     for source in (place, f"{place}@test"):
-        known, unreadable = known_pictures((source,), 60)
+        known, unreadable = known_images((source,), 60)
         assert known.names == [f"{place}@test 0", f"{place}@test 2"]
         assert unreadable == [(UNREADABLE, f"{place}@test 1", ("cannot be decoded",))]
 
 
-def test_known_pictures_of_folders_and_data_sets(source, data_dir):
-    known, unreadable = known_pictures((f"folder:{source}", "digits@test[:5]"), 60, data_dir)
+def test_known_images_of_folders_and_data_sets(source, data_dir):
+    known, unreadable = known_images((f"folder:{source}", "digits@test[:5]"), 60, data_dir)
     assert [name for name in known.names if "digits" in name] == [f"digits@test[:5] {i}" for i in range(5)]
     assert len(known.names) == 16 + 5 and known.words.shape == (4, 21)
     assert [(kind, name) for kind, name, _ in unreadable] == [
         (UNREADABLE, f"{source}/train/dog/{name}") for name in ("cut.jpg", "notes.txt")
     ]
     with pytest.raises(ValueError, match="No split 'holdout'"):
-        known_pictures(("digits@holdout",), 60, data_dir)
+        known_images(("digits@holdout",), 60, data_dir)
 
 
-def test_unreadable_test_pictures_are_listed(source, tmp_path):
-    (source / "test" / "cat" / "bad.jpg").write_text("no picture")
+def test_unreadable_test_images_are_listed(source, tmp_path):
+    (source / "test" / "cat" / "bad.jpg").write_text("no image")
     prepare(str(source), str(tmp_path / "out"), against=(f"folder:{source}/test",))
     (name, _), *others = rows(tmp_path / "out" / "unreadable-against.csv")
     assert name == f"{source}/test/cat/bad.jpg" and not others

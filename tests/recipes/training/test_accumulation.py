@@ -3,15 +3,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.training.accumulation import accumulate_gradients, check_parts
 from keras_vit.recipes.masked_patch.masking import draw_corruption
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_loss
+from keras_vit.recipes.training.accumulation import accumulate_gradients, check_parts
 from keras_vit.recipes.training.optimizers import SGD
 
 BATCH = 12
 
 
-def randomised(make, **arguments):
+def randomized(make, **arguments):
     keras.utils.set_random_seed(0)
     model = make(**arguments)
     random = np.random.default_rng(7)
@@ -20,23 +20,23 @@ def randomised(make, **arguments):
     return model
 
 
-def pictures():
+def images():
     return np.random.default_rng(1).uniform(-1, 1, (BATCH, 8, 8, 3)).astype("float32")
 
 
 def vit(toy, dtype=None):
     """Positions in attention: gradients of a table, which TensorFlow keeps as slices; soft labels and weights."""
     random = np.random.default_rng(2)
-    model = randomised(toy, depth=1, image_size=8, position_embedding="relative", dtype=dtype)
+    model = randomized(toy, depth=1, image_size=8, position_embedding="relative", dtype=dtype)
     labels = random.dirichlet(np.ones(5), BATCH).astype("float32")
     weights = random.uniform(0, 2, BATCH).astype("float32")
-    return model, keras.losses.CategoricalCrossentropy(from_logits=True), (pictures(), labels, weights)
+    return model, keras.losses.CategoricalCrossentropy(from_logits=True), (images(), labels, weights)
 
 
 def masked_patches(toy):
-    model = randomised(lambda: MaskedPatchModel(toy(depth=1, image_size=8, num_classes=0)))
+    model = randomized(lambda: MaskedPatchModel(toy(depth=1, image_size=8, num_classes=0)))
     corruption = draw_corruption(tf.constant([1, 2], tf.int64), BATCH, 4, 0.5, 0.8, 0.1)
-    inputs = {"images": pictures(), **{name: np.asarray(value) for name, value in corruption._asdict().items()}}
+    inputs = {"images": images(), **{name: np.asarray(value) for name, value in corruption._asdict().items()}}
     targets = np.random.default_rng(2).integers(0, 512, (BATCH, 2))
     return model, masked_patch_loss("mean_color"), (inputs, targets)
 

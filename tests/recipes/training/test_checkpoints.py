@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_vit.recipes.recipe import MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.training.checkpoints import TERMINATED, Checkpoints
 from keras_vit.recipes.training.ema import EvaluateAverages
 from keras_vit.recipes.training.nonfinite import BadSteps
-from keras_vit.recipes.training.checkpoints import TERMINATED, Checkpoints
 from keras_vit.recipes.training.optimizers import Adam
-from keras_vit.recipes.recipe import MaskedPatch, Optimizer, Run, Supervised
 from keras_vit.recipes.training.run_folder import claim_folder, find_checkpoints
 
 

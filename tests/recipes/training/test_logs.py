@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.training.nonfinite import BadSteps
 from keras_vit.recipes.data import open_dataset
-from keras_vit.recipes.training.logs import CsvLog, Progress, make_logs
-from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches, masked_patch_loss
-from keras_vit.recipes.training.optimizers import build_optimizer
-from keras_vit.recipes.recipe import Data, MaskedPatch, Optimizer, Run, Supervised
 from keras_vit.recipes.distributed.strategy import choose_strategy
+from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches, masked_patch_loss
+from keras_vit.recipes.recipe import Data, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.training.logs import CsvLog, Progress, make_logs
+from keras_vit.recipes.training.nonfinite import BadSteps
+from keras_vit.recipes.training.optimizers import build_optimizer
 from keras_vit.recipes.training.tensorboard import reconstructions, rollouts
 
 BATCH = 4
@@ -53,15 +53,15 @@ def rows(file):
 
 
 def events(folder):
-    """All (step, tag, value) of TensorBoard's files; pictures are decoded."""
+    """All (step, tag, value) of TensorBoard's files; images are decoded."""
     found = []
     for file in sorted(tf.io.gfile.glob(f"{folder}/events*")):
         for record in tf.data.TFRecordDataset(file).as_numpy_iterator():
             event = tf.compat.v1.Event.FromString(record)
             for value in event.summary.value:
                 array = tf.make_ndarray(value.tensor)
-                is_picture = value.metadata.plugin_data.plugin_name == "images"
-                array = [tf.io.decode_png(png).numpy() for png in array[2:]] if is_picture else float(array)
+                is_image = value.metadata.plugin_data.plugin_name == "images"
+                array = [tf.io.decode_png(png).numpy() for png in array[2:]] if is_image else float(array)
                 found.append((event.step, value.tag, array))
     return found
 
@@ -83,7 +83,7 @@ def test_the_logs_have_speed_and_learning_rate(regression, clock):
     model, seen = regression(), []
     watch = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(logs))
     history = fit(model, [clock, Progress(BATCH, total_steps=12), watch], 0, 3)
-    # Two updates of 4 pictures in 2 s; the first execution of the run compiles, so it does not count.
+    # Two updates of 4 images in 2 s; the first execution of the run compiles, so it does not count.
     assert history["images_per_second"] == [4.0, 4.0, 4.0]
     schedule = model.optimizer._learning_rate
     np.testing.assert_allclose(history["learning_rate"], [float(schedule(step)) for step in (4, 8, 12)])
@@ -199,8 +199,8 @@ def test_masked_patches_are_drawn_and_change_nothing(masked_patch, toy, tmp_path
     for one, other in zip(model.variables, quiet.variables):
         np.testing.assert_array_equal(one, other)
     found = events(tmp_path / "tensorboard" / "train")
-    pictures = {step: value for step, tag, value in found if tag == "reconstructions"}
-    assert set(pictures) == {2, 4} and len(pictures[4]) == 8 and pictures[4][0].shape == (8, 24, 3)
+    images = {step: value for step, tag, value in found if tag == "reconstructions"}
+    assert set(images) == {2, 4} and len(images[4]) == 8 and images[4][0].shape == (8, 24, 3)
     scalars = {(step, tag): value for step, tag, value in found if tag != "reconstructions"}
     assert {tag for _, tag in scalars} == {"loss", "learning_rate", "images_per_second"}
     table = rows(tmp_path / "log.csv")
@@ -210,11 +210,11 @@ def test_masked_patches_are_drawn_and_change_nothing(masked_patch, toy, tmp_path
 def test_reconstructions_stand_side_by_side(masked_patch, toy):
     pixels = np.random.default_rng(0).integers(0, 256, (3, 12, 12, 3)).astype("float32")
     for target in ("mean_color", "downsampled_color", "pixels"):
-        # 4 x 4 colours of a patch of 6 x 6 pixels: they do not divide it.
+        # 4 x 4 colors of a patch of 6 x 6 pixels: they do not divide it.
         model = MaskedPatchModel(toy(image_size=12, patch_size=6, depth=1, num_classes=0), target)
         name, drawn = reconstructions(model, pixels, replace(masked_patch, target=target))
         assert name == "reconstructions" and drawn.shape == (3, 12, 36, 3) and drawn.dtype == "uint8"
-    # Of the pixels' target, the right third is the picture, and the left third is it where no patch is corrupted.
+    # Of the pixels' target, the right third is the image, and the left third is it where no patch is corrupted.
     np.testing.assert_allclose(drawn[:, :, 24:], pixels, atol=1)
 
 
@@ -225,16 +225,16 @@ def test_classifiers_are_drawn_by_their_attention(masked_patch, toy, trained_toy
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     x, y = np.zeros((4, 8, 8, 3)), np.zeros(4)
     model.fit(x, y, validation_data=(x, y), callbacks=make_logs(recipe, model, dataset, 2), verbose=0)
-    (picture,) = [value for _, tag, value in events(tmp_path / "tensorboard" / "train") if tag == "attention"]
-    assert len(picture) == 8 and picture[0].shape == (8, 16, 3) and picture[0][:, :8].max() > 200
+    (image,) = [value for _, tag, value in events(tmp_path / "tensorboard" / "train") if tag == "attention"]
+    assert len(image) == 8 and image[0].shape == (8, 16, 3) and image[0][:, :8].max() > 200
     assert [tag for _, tag, _ in events(tmp_path / "tensorboard" / "validation")] == ["loss"]
     axial = toy(image_size=8, patch_size=2, axial=True, pooling="gap")
-    assert make_logs(recipe, axial, dataset, 2)[-1].pictures is None
+    assert make_logs(recipe, axial, dataset, 2)[-1].images is None
     unvalidated = replace(recipe, data=replace(recipe.data, validation_split=None))
-    assert make_logs(unvalidated, model, dataset, 2)[-1].pictures()[1].shape == (8, 8, 16, 3)
+    assert make_logs(unvalidated, model, dataset, 2)[-1].images()[1].shape == (8, 8, 16, 3)
 
 
-def test_a_rollout_is_that_of_the_picture(masked_patch, trained_toy):
+def test_a_rollout_is_that_of_the_image(masked_patch, trained_toy):
     pixels = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3)).astype("float32")
     model = trained_toy()
     _, drawn = rollouts(model, pixels, masked_patch.data)

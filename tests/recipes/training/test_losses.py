@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 
 from keras_vit import BiT
-from keras_vit.recipes.training.losses import Sigmoid, Softmax, build_loss, set_head_bias
 from keras_vit.recipes.recipe import Supervised
+from keras_vit.recipes.training.losses import Sigmoid, Softmax, build_loss, set_head_bias
 
 CLASSES = 7
 

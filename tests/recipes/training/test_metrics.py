@@ -5,9 +5,9 @@ import tensorflow as tf
 
 from keras_vit.recipes.data import evaluation_batches, open_dataset
 from keras_vit.recipes.evaluation.classification import Evaluation
+from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.training.losses import Softmax
 from keras_vit.recipes.training.metrics import TopK, training_metrics
-from keras_vit.recipes.recipe import Data
 
 
 def test_numbers_shares_and_several_right_answers():
@@ -31,7 +31,7 @@ def test_nan_is_never_right():
         assert value(metric, np.eye(8)[[0, 3]], logits) == 0
 
 
-def test_many_pictures_against_sorting():
+def test_many_images_against_sorting():
     random = np.random.default_rng(0)
     logits = random.integers(0, 20, (500, 30)).astype("float32")  # many ties
     labels = random.integers(0, 30, 500)
@@ -60,7 +60,7 @@ def two_replicas():
 
 
 def evaluated(batches, classes, size, mirrored):
-    """A model's metrics by Keras, and its logits: the mean colour of every column decides."""
+    """A model's metrics by Keras, and its logits: the mean color of every column decides."""
     strategy = two_replicas() if mirrored else tf.distribute.get_strategy()
     with strategy.scope():
         model = keras.Sequential(
@@ -75,7 +75,7 @@ def evaluated(batches, classes, size, mirrored):
 
 
 @pytest.mark.parametrize("mirrored", [False, True], ids=["one device", "two replicas"])
-def test_every_picture_counts_once_under_a_strategy(data_dir, mirrored):
+def test_every_image_counts_once_under_a_strategy(data_dir, mirrored):
     data = Data(dataset="digits", data_dir=data_dir, image_size=8, batch_size=6, test_split="test[:43]")
     dataset = open_dataset(data)
     batches = evaluation_batches(data, dataset, "test[:43]")

@@ -3,8 +3,8 @@ import pytest
 import tensorflow as tf
 
 from keras_vit import BiT
-from keras_vit.recipes.training.model import build_model, check_size, load_model, start_from
 from keras_vit.recipes.recipe import Architecture, Data, Run
+from keras_vit.recipes.training.model import build_model, check_size, load_model, start_from
 
 TOY = Architecture("Ti/4", depth=1, width=12, mlp_dim=24, num_heads=3)
 DATA = Data(image_size=16)

@@ -3,13 +3,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.training.nonfinite import BadSteps
 from keras_vit.recipes.training.checkpoints import Checkpoints
+from keras_vit.recipes.training.nonfinite import BadSteps
 from keras_vit.recipes.training.optimizers import SGD, AdamW
 
 
 def batches(bad=(), steps=8):
-    """Batches of 4, in which one picture of the second half has a NaN."""
+    """Batches of 4, in which one image of the second half has a NaN."""
     random = np.random.default_rng(0)
     inputs, targets = random.standard_normal((steps, 4, 3)), random.standard_normal((steps, 4, 2))
     for step in bad:

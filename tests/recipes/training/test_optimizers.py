@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
-from keras_vit.recipes.training.optimizers import SGD, Adam, AdamW, build_optimizer
 from keras_vit.recipes.recipe import Optimizer
+from keras_vit.recipes.training.optimizers import SGD, Adam, AdamW, build_optimizer
 
 
 def by_hand(recipe, weights, gradients, decayed, factors):

@@ -12,9 +12,9 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
+from keras_vit.recipes.recipe import Optimizer
 from keras_vit.recipes.training.accumulation import accumulate_gradients
 from keras_vit.recipes.training.optimizers import build_optimizer
-from keras_vit.recipes.recipe import Optimizer
 
 STEPS, BATCH = 20, 16
 CLIPPED = {"decay": "constant", "global_clipnorm": 0.05}

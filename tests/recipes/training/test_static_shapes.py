@@ -2,8 +2,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.recipes.training.static_shapes import known_shapes
 from keras_vit.recipes.distributed.strategy import choose_strategy
+from keras_vit.recipes.training.static_shapes import known_shapes
 
 STARTS = []
 

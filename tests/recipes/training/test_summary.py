@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 import tensorflow as tf
-from tpu_on_paper import tpu_on_paper
+from simulated_tpu import simulated_tpu
 
-from keras_vit.recipes.training.checks import check_data, check_recipe
 from keras_vit.recipes.data import open_dataset
-from keras_vit.recipes.recipe import Architecture, Augment, Data, Distillation, MaskedPatch, Optimizer, Run, Supervised
 from keras_vit.recipes.distributed.strategy import choose_strategy
+from keras_vit.recipes.recipe import Architecture, Augment, Data, Distillation, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.training.checks import check_data, check_recipe
 from keras_vit.recipes.training.summary import describe_run
 
 
@@ -33,8 +33,8 @@ def test_a_run_describes_itself(recipe, toy, capsys):
     )
     assert lines == {
         "devices": "2 CPU, MirroredStrategy, 2 replicas",
-        "batch": "32 pictures an update, 16 a replica in 2 parts of 8",
-        "length": "100 updates, 2.917 passes over the training pictures; 4 epochs of up to 30 updates",
+        "batch": "32 images an update, 16 a replica in 2 parts of 8",
+        "length": "100 updates, 2.917 passes over the training images; 4 epochs of up to 30 updates",
         "model": f"{model.name}, {model.count_params():,} parameters, all trainable",
         "data": "digits: 1,097 in train, 200 in validation, 500 in test; 10 classes; 16 x 16 pixels",
         "precision": "float32",
@@ -79,7 +79,7 @@ def test_what_cannot_work_is_said_at_once(recipe, part, changes, message):
 
 
 def test_a_tpu_elsewhere_cannot_write_into_a_folder_of_this_machine(recipe, tmp_path, monkeypatch):
-    strategy = tpu_on_paper()
+    strategy = simulated_tpu()
     monkeypatch.setenv("TPU_NAME", "my-pod")
     with pytest.raises(ValueError, match="machines of the TPU 'my-pod' cannot write .* run.folder=gs://BUCKET/FOLDER"):
         check_recipe(recipe, strategy)
@@ -129,22 +129,22 @@ def test_splits_must_have_labels(recipe):
     dataset = open_dataset(recipe.data)
 
     def read(split):
-        unknown = dataset.read(split).map(lambda name, picture, label: (name, picture, -tf.ones_like(label)))
+        unknown = dataset.read(split).map(lambda name, image, label: (name, image, -tf.ones_like(label)))
         return unknown if split == "test" else dataset.read(split)
 
     unpublished = replace(dataset, read=read)
-    with pytest.raises(ValueError, match="pictures of 'test' of .* have no labels"):
+    with pytest.raises(ValueError, match="images of 'test' of .* have no labels"):
         check_data(recipe, unpublished, 200)
     check_data(MaskedPatch(data=recipe.data), unpublished, 20_000)
 
 
 def test_splits_must_be_there_and_large_enough(recipe):
     dataset = open_dataset(recipe.data)
-    with pytest.raises(ValueError, match="batch of 32 is more than the 30 training pictures"):
+    with pytest.raises(ValueError, match="batch of 32 is more than the 30 training images"):
         check_data(replace(recipe, data=replace(recipe.data, labels_per_class=3)), dataset, 100)
     with pytest.raises(ValueError, match="No split 'dev'"):
         check_data(replace(recipe, data=replace(recipe.data, validation_split="dev")), dataset, 100)
-    with pytest.raises(ValueError, match=r"no pictures in validation\[:0\]"):
+    with pytest.raises(ValueError, match=r"no images in validation\[:0\]"):
         check_data(replace(recipe, data=replace(recipe.data, validation_split="validation[:0]")), dataset, 100)
-    with pytest.raises(ValueError, match=r"'train\[:0\]' of digits has no pictures"):
+    with pytest.raises(ValueError, match=r"'train\[:0\]' of digits has no images"):
         check_data(replace(recipe, data=replace(recipe.data, train_split="train[:0]")), dataset, 100)
