@@ -26,6 +26,7 @@ coverage: $(CLIENT)/ready browser web-runtime ## All tests, and the lines that n
 lint: $(READY) ## Check style and format with ruff, and types with mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/typos
 	$(BIN)/mypy -p keras_vit
 
 format: $(READY) ## Mend what ruff can mend

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+PACKAGES = ("keras_vit", "recipes", "export", "cli")
 
 
 def imported(folder, leave_out=()):
@@ -45,17 +46,19 @@ def _within(name, root):
 
 
 def test_every_package_is_installed():
+    from setuptools import find_packages
+
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
-    installed = set(config["options"]["packages"].split())
-    folders = {
-        file.parent.relative_to(ROOT)
-        for top in ("keras_vit", "recipes", "export", "cli")
-        for file in (ROOT / top).rglob("*.py")
-    }
+    installed = set(find_packages(ROOT, include=config["options.packages.find"]["include"].split(", ")))
+    folders = {file.parent.relative_to(ROOT) for top in PACKAGES for file in (ROOT / top).rglob("*.py")}
     names = {".".join(folder.parts) for folder in folders}
-    places = {"cli": "keras_vit.cli"} | {name: name for name in names if name.startswith("keras_vit")}
-    assert installed == {places.get(name, f"keras_vit.{name}") for name in names}
+    assert installed == {name if name.startswith("keras_vit") else f"keras_vit.{name}" for name in names}
+
+
+@pytest.mark.parametrize("folder", ["recipes", "export", "cli"])
+def test_editors_and_type_checkers_find_the_packages_in_a_clone(folder):
+    assert (ROOT / "keras_vit" / folder).is_symlink() and (ROOT / "keras_vit" / folder).samefile(ROOT / folder)
 
 
 def test_importing_the_core_brings_nothing_that_keras_does_not():
@@ -75,7 +78,7 @@ def test_the_commands_list_without_keras_or_tensorflow():
     assert not {"keras", "tensorflow", "jax", "torch"} & set(ast.literal_eval(modules))
 
 
-@pytest.mark.parametrize("folder", ["keras_vit", "recipes", "export", "cli"])
+@pytest.mark.parametrize("folder", PACKAGES)
 def test_files_stay_short(folder):
     long = {
         str(file): lines
