@@ -17,7 +17,7 @@ import tensorflow as tf
 import tyro
 
 import keras_vit
-from keras_vit.recipes import run as results
+from keras_vit.recipes import run_recipe
 from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.evaluation import few_shot
 from keras_vit.recipes.recipe import Data
@@ -51,10 +51,10 @@ class Cifar10:
 
 
 def run(recipe) -> dict:
-    finished = Path(recipe.run.folder) / results.METRICS
+    finished = Path(recipe.run.folder) / run_recipe.METRICS
     if not finished.exists():
         print(f"\n== {recipe.run.folder}", flush=True)
-        results.run(recipe)
+        run_recipe.run(recipe)
     return json.loads(finished.read_text())
 
 
@@ -73,7 +73,7 @@ def _short(options, name):
 
 
 def finetuning(options: Cifar10, start: str, labels: int | None, seed: int):
-    weights = str(options.runs / "pretraining" / results.MODEL) if start == "pretrained" else None
+    weights = str(options.runs / "pretraining" / run_recipe.MODEL) if start == "pretrained" else None
     folder = f"labels-{labels or 'all'}/{start}-{seed}"
     recipe = options.recipe("cifar10-scratch", folder, weights=weights, total_steps=BUDGETS[labels])
     return replace(recipe, data=replace(recipe.data, labels_per_class=labels), run=replace(recipe.run, seed=seed))
@@ -83,7 +83,7 @@ def few_shot_row(options: Cifar10, recipe) -> dict:
     """Few-shot accuracies of a pre-trained model, kept beside it."""
     file = Path(recipe.run.folder) / "few_shot.json"
     if not file.exists():
-        model = keras_vit.load(str(Path(recipe.run.folder) / results.MODEL))
+        model = keras_vit.load(str(Path(recipe.run.folder) / run_recipe.MODEL))
         plan = few_shot.FewShot(Data(dataset=f"folder:{options.images}"), shots=(1, 5, 10, 25, 100), batch_size=250)
         file.write_text(json.dumps(few_shot.few_shot(model, plan)))
     return json.loads(file.read_text())
@@ -95,16 +95,16 @@ def print_tables(options: Cifar10):
         found = {}
         for start in ("scratch", "pretrained"):
             files = [
-                Path(finetuning(options, start, labels, seed).run.folder) / results.METRICS for seed in options.seeds
+                Path(finetuning(options, start, labels, seed).run.folder) / run_recipe.METRICS for seed in options.seeds
             ]
-            found[start] = [100 * json.loads(file.read_text())["accuracy"] for file in files if file.exists()]
+            found[start] = [100 * json.loads(file.read_text())["top1"] for file in files if file.exists()]
         gain = np.mean(found["pretrained"]) - np.mean(found["scratch"]) if all(found.values()) else np.nan
         cells = " | ".join(_mean(values) for values in found.values())
         print(f"| {labels or 'all 5,000'} a class | {updates:,} | {cells} | {gain:+.2f} |")
     print("\n| few-shot accuracy, % | 1 | 5 | 10 | 25 | 100 a class |\n|---|---|---|---|---|---|")
     rows = {**targets(options), "mean color, 50 %, 3,000 steps": pretraining(options)}
     for title, recipe in rows.items():
-        if (Path(recipe.run.folder) / results.MODEL).exists():
+        if (Path(recipe.run.folder) / run_recipe.MODEL).exists():
             values = few_shot_row(options, recipe).values()
             print(f"| {title} | " + " | ".join(_mean(100 * np.array(value)) for value in values) + " |")
 

@@ -41,7 +41,7 @@ def run_seed(seed: int) -> dict:
         for start, vit in starts.items():
             model, _ = train(recipe, vit)
             figures = evaluate(model, recipe.data, recipe.data.test_split)
-            accuracy[f"{labels or 'all'} labels, {start}"] = figures["accuracy"]
+            accuracy[f"{labels or 'all'} labels, {start}"] = figures["top1"]
     with tempfile.TemporaryDirectory() as folder:
         data = finetuning.data
         files = write_tflite(model, folder)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from keras_vit.cli.train import find_recipe, run_name
+from keras_vit_cli.train import find_recipe, run_name
 
 
 @dataclass(frozen=True)
@@ -23,16 +23,16 @@ class Sweep:
 
     def run(self):
         """Runs the sweep and prints its table."""
-        from keras_vit.recipes import sweep
+        from keras_vit.recipes import learning_rate_sweep
         from keras_vit.recipes.configs import SWEEPS, check_dataset
         from keras_vit.recipes.recipe import MaskedPatch
 
         recipe = find_recipe(self.name)
         if isinstance(recipe, MaskedPatch):
             raise ValueError(f"{self.name} has no labels to choose a learning rate by. Sweep a classifier's recipe.")
-        plan = sweep.Sweep(recipe, **SWEEPS.get(self.name, {}))
+        plan = learning_rate_sweep.Sweep(recipe, **SWEEPS.get(self.name, {}))
         run = replace(recipe.run, folder=f"runs/{run_name(self.name)}-sweep")
         plan = replace(plan, recipe=replace(recipe, run=run))
-        plan = tyro.cli(sweep.Sweep, default=plan, prog=f"keras-vit sweep {self.name}", args=self.changes)
+        plan = tyro.cli(learning_rate_sweep.Sweep, default=plan, prog=f"keras-vit sweep {self.name}", args=self.changes)
         check_dataset(plan.recipe)
-        print(sweep.table(sweep.sweep(plan), plan.metric))
+        print(learning_rate_sweep.table(learning_rate_sweep.sweep(plan), plan.metric))

@@ -38,9 +38,9 @@ class Train:
             recipe = replace(recipe, run=replace(recipe.run, folder=f"runs/{run_name(self.name)}"))
         recipe = tyro.cli(type(recipe), default=recipe, prog=f"keras-vit train {self.name}", args=self.changes)
         check_dataset(recipe)
-        from keras_vit.recipes import run as results
+        from keras_vit.recipes import run_recipe
 
-        for metric, value in results.run(recipe).items():
+        for metric, value in run_recipe.run(recipe).items():
             print(f"{metric}: {value:.6g}")
 
 

@@ -29,18 +29,18 @@ class Vtab:
         """Trains, and prints the table."""
         import json
 
-        from keras_vit.recipes import run as results
+        from keras_vit.recipes import run_recipe
         from keras_vit.recipes.configs import RECIPES
         from keras_vit.recipes.data.vtab import GROUPS, TASKS
         from keras_vit.recipes.evaluation.classification import vtab_means
-        from keras_vit.recipes.write_file import write_file
+        from keras_vit.recipes.remote_files import write_file
 
         if unknown := set(self.tasks) - set(TASKS):
             raise ValueError(f"No task {', '.join(sorted(unknown))} in VTAB. Tasks: {', '.join(TASKS)}")
         recipes = {name: self._recipe(RECIPES[f"vtab-{name}"], name) for name in self.tasks or TASKS}
         self._check(recipes)
         self.folder.mkdir(parents=True, exist_ok=True)
-        accuracies = {name: results.finished(recipe)["accuracy"] for name, recipe in recipes.items()}
+        accuracies = {name: run_recipe.run_unless_finished(recipe)["top1"] for name, recipe in recipes.items()}
         outcome = {"tasks": accuracies}
         if not self.tasks:
             outcome["means"] = vtab_means(accuracies, GROUPS)
@@ -58,14 +58,14 @@ class Vtab:
     def _check(self, recipes):
         """Raises ValueError or OSError for weights, data and folders that would end the last task, after hours."""
         from keras_vit.recipes.data import open_dataset
-        from keras_vit.recipes.training.run_folder import METRICS, check_same_run, find_checkpoints
+        from keras_vit.recipes.training.run_folder import METRICS, check_resumable, find_checkpoints
 
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"{self.folder.absolute()} is a file. Name a folder with --folder.")
         waiting = [name for name in recipes if not (self.folder / name / METRICS).is_file()]
         for name, recipe in recipes.items():
             if name not in waiting or find_checkpoints(recipe.run.folder):
-                check_same_run(recipe)
+                check_resumable(recipe)
         if waiting:
             _check_weights(self.weights)
         for name in waiting:

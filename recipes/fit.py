@@ -15,41 +15,41 @@ from keras_vit.recipes.data import (
     training_pixels,
 )
 from keras_vit.recipes.data.pipeline import ONE_HOST
-from keras_vit.recipes.distributed.hosts import share_batches
-from keras_vit.recipes.distributed.seeds import draw_apart
+from keras_vit.recipes.distributed.hosts import shard_batches
+from keras_vit.recipes.distributed.seeds import offset_replica_seeds
 from keras_vit.recipes.distributed.steps_per_execution import set_steps_per_execution
 from keras_vit.recipes.distributed.strategy import choose_strategy
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches
 from keras_vit.recipes.recipe import Data, MaskedPatch, Supervised
 from keras_vit.recipes.training.accumulation import accumulate_gradients
-from keras_vit.recipes.training.checkpoints import open_run
+from keras_vit.recipes.training.checkpoints import open_checkpoints
 from keras_vit.recipes.training.checks import check_data, check_labels, check_recipe, count_images
-from keras_vit.recipes.training.compiled_model import classifier_trainee, masked_patch_trainee
-from keras_vit.recipes.training.ema import EvaluateAverages, use_averages
-from keras_vit.recipes.training.logs import make_logs
+from keras_vit.recipes.training.compile import compile_classifier, compile_masked_patch
+from keras_vit.recipes.training.ema import EvaluateWithEMA, use_ema_weights
+from keras_vit.recipes.training.keras_internals import build_from_spec
+from keras_vit.recipes.training.logs import logging_callbacks
 from keras_vit.recipes.training.losses import build_loss
 from keras_vit.recipes.training.metrics import training_metrics
-from keras_vit.recipes.training.model import check_size
-from keras_vit.recipes.training.nonfinite import BadSteps
-from keras_vit.recipes.training.static_shapes import known_shapes
+from keras_vit.recipes.training.model import check_image_size
+from keras_vit.recipes.training.nonfinite import NonfiniteSteps
 from keras_vit.recipes.training.summary import describe_run
 
 
 def pretrain(recipe: MaskedPatch, callbacks=()) -> tuple[MaskedPatchModel, dict[str, list[float]]]:
     """Masked-patch pre-training. Returns the trained model (its `vit` is the result) and the history of `fit`."""
-    check_size(recipe.architecture, recipe.data)
+    check_image_size(recipe.architecture, recipe.data)
     strategy, dataset = _prepared(recipe)
     check_data(recipe, dataset, recipe.total_steps)
     with strategy.scope():
-        model = masked_patch_trainee(recipe)
+        model = compile_masked_patch(recipe)
 
     def batches(start_step, host):
         pixels = training_pixels(recipe.data, dataset, recipe.run.seed, start_step, host)
         return masked_patch_batches(pixels, model.vit.patch_size, recipe, start_step, host)
 
     history = _fit(model, recipe, recipe.total_steps, dataset, batches, callbacks)
-    use_averages(model)
+    use_ema_weights(model)
     return model, history
 
 
@@ -64,16 +64,16 @@ def train(recipe: Supervised, start=None, callbacks=()):
     if start is not None and hasattr(start, "patch_size"):
         patch_grid(recipe.data.image_size, start.patch_size)
     elif not recipe.weights:
-        check_size(recipe.architecture, recipe.data)
+        check_image_size(recipe.architecture, recipe.data)
     loss = build_loss(recipe)
     strategy, dataset = _prepared(recipe)
-    total_steps = recipe.total_steps or steps_of(recipe, dataset)
+    total_steps = recipe.total_steps or count_steps(recipe, dataset)
     check_data(recipe, dataset, total_steps)
     with strategy.scope():
-        model, student = classifier_trainee(recipe, len(class_names(dataset)), total_steps, start)
+        model, student = compile_classifier(recipe, len(class_names(dataset)), total_steps, start)
     batches = partial(training_batches, recipe.data, dataset, recipe.run.seed)
     history = _fit(model, recipe, total_steps, dataset, batches, callbacks)
-    use_averages(model)
+    use_ema_weights(model)
     if model is not student:
         with strategy.scope():
             student.compile(loss=loss, weighted_metrics=training_metrics(len(class_names(dataset))))
@@ -92,7 +92,7 @@ def evaluate(model, data: Data, split: str) -> dict[str, float]:
     return model.evaluate(batches, steps=steps, return_dict=True, verbose=0)
 
 
-def steps_of(recipe: Supervised, dataset) -> int:
+def count_steps(recipe: Supervised, dataset) -> int:
     """Updates of a recipe that says `total_epochs`."""
     images = count_images(recipe, dataset)[recipe.data.train_split]
     return round(recipe.total_epochs * images / recipe.data.batch_size)
@@ -110,7 +110,7 @@ def _prepared(recipe):
 def _fit(model, recipe, total_steps, dataset, batches, callbacks):
     """Trains a compiled model from the last checkpoint, if any, to the end.
 
-    `batches(step, host)` are those from a step on, of one host (see `share_batches`).
+    `batches(step, host)` are those from a step on, of one host (see `shard_batches`).
 
     An epoch of Keras is `run.epoch_steps` updates; the first, of a resumed run, and the last may be shorter.
 
@@ -122,23 +122,25 @@ def _fit(model, recipe, total_steps, dataset, batches, callbacks):
         # Here, not in the first step: a step that creates variables is traced twice.
         model.optimizer.build(model.trainable_variables)
     accumulate_gradients(model, recipe.optimizer.accumulation_steps)
-    checkpoints = open_run(run)
+    checkpoints = open_checkpoints(run)
     if checkpoints:
         done = checkpoints.restore(model)
-    draw_apart(model)
+    offset_replica_seeds(model)
     if not isinstance(recipe, MaskedPatch) and recipe.data.validation_split:
         found, steps = _evaluation(model, recipe.data, dataset, recipe.data.validation_split)
         validation = {"validation_data": found, "validation_steps": steps}
     callbacks = [
-        EvaluateAverages(),
-        BadSteps(run.max_bad_steps, checkpoints),
-        *make_logs(recipe, model, dataset, total_steps, workers.chief),
+        EvaluateWithEMA(),
+        NonfiniteSteps(run.max_nonfinite_steps, checkpoints),
+        *logging_callbacks(recipe, model, dataset, total_steps, workers.chief),
         *callbacks,
         *([checkpoints] if checkpoints else []),
     ]
     if workers.chief:
         print(describe_run(recipe, model.distribute_strategy, model, dataset, total_steps, done))
-    shapes = known_shapes(model, batches(done, ONE_HOST).element_spec) if model._distribute_strategy else nullcontext()
+    shapes = (
+        build_from_spec(model, batches(done, ONE_HOST).element_spec) if model._distribute_strategy else nullcontext()
+    )
     try:
         with shapes:
             return _fit_parts(model, recipe, total_steps, done, batches, validation, callbacks, workers)
@@ -173,7 +175,7 @@ def _fit_parts(model, recipe, total_steps, done, batches, validation, callbacks,
 
 
 def _shared(model, data, batches):
-    return share_batches(model.distribute_strategy, lambda host: batches(host=host), data.batch_size)
+    return shard_batches(model.distribute_strategy, lambda host: batches(host=host), data.batch_size)
 
 
 def _evaluation(model, data, dataset, split):

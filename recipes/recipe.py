@@ -15,7 +15,8 @@ class Architecture:
         variant: As for `keras_vit.ViT`, such as "B/16" or "R50+B/16", or a BiT: "BiT-R50x1".
         depth, width, mlp_dim, num_heads: Instead of the variant's.
         pooling: "token", "gap" or "map".
-        hidden_head: Put a tanh layer as wide as the model before the head, as the paper does for pre-training.
+        representation_size: Width of a hidden tanh layer before the head, as in the paper's pre-training; None for no
+            such layer.
         position_embedding: See `VisionTransformer`.
         dropout, stochastic_depth: Rates.
     """
@@ -26,7 +27,7 @@ class Architecture:
     mlp_dim: int | None = None
     num_heads: int | None = None
     pooling: Literal["token", "gap", "map"] = "token"
-    hidden_head: bool = False
+    representation_size: int | None = None
     position_embedding: Literal["learned_1d", "learned_2d", "relative", "sincos_2d", "none"] = "learned_1d"
     dropout: float = 0.0
     stochastic_depth: float = 0.0
@@ -155,7 +156,7 @@ class Run:
         checkpoint_steps: Updates between two checkpoints.
         keep_checkpoints: Number of checkpoints that stay.
         resume: Go on from the last checkpoint in the folder, if there is one.
-        max_bad_steps: A step whose gradients are not finite changes nothing; so many in a row stop the run.
+        max_nonfinite_steps: A step whose gradients are not finite changes nothing; so many in a row stop the run.
         tensorboard: Write scalars and images for TensorBoard into the folder.
     """
 
@@ -169,7 +170,7 @@ class Run:
     checkpoint_steps: int = 1_000
     keep_checkpoints: int = 3
     resume: bool = False
-    max_bad_steps: int = 10
+    max_nonfinite_steps: int = 10
     tensorboard: bool = False
 
 
@@ -181,8 +182,8 @@ class MaskedPatch:
         target: What is predicted of a corrupted patch: its mean color at 3 bits a channel, the 3-bit colors of the
             patch reduced to 4 x 4 pixels, or its pixels (L2 regression).
         corrupted_fraction: Share of the patches that are corrupted, in every image exactly.
-        masked_share: Share of the corrupted patches whose embedding becomes the learnable [mask] embedding.
-        replaced_share: Share that becomes another patch's embedding; the rest is kept.
+        masked_fraction: Share of the corrupted patches whose embedding becomes the learnable [mask] embedding.
+        replaced_fraction: Share that becomes another patch's embedding; the rest is kept.
         total_steps: Updates.
     """
 
@@ -192,8 +193,8 @@ class MaskedPatch:
     run: Run = field(default_factory=Run)
     target: Literal["mean_color", "downsampled_color", "pixels"] = "mean_color"
     corrupted_fraction: float = 0.5
-    masked_share: float = 0.8
-    replaced_share: float = 0.1
+    masked_fraction: float = 0.8
+    replaced_fraction: float = 0.1
     total_steps: int = 1_000_000
 
 
@@ -231,10 +232,10 @@ class Distillation(Supervised):
         teacher: A Keras model (.keras) or the folder of a SavedModel, from images as the student sees them to logits.
         distillation: "hard" (the teacher's choice as a label) or "soft" (its probabilities).
         temperature: Of "soft".
-        teacher_share: Weight of the teacher's part of the loss: 0.5 of "hard"; DeiT's "soft" has 0.1.
+        distillation_alpha: Weight of the teacher's part of the loss: 0.5 of "hard"; DeiT's "soft" has 0.1.
     """
 
     teacher: str | None = None
     distillation: Literal["hard", "soft"] = "hard"
     temperature: float = 3.0
-    teacher_share: float = 0.5
+    distillation_alpha: float = 0.5

@@ -7,9 +7,8 @@ from typing import get_type_hints
 
 import tensorflow as tf
 
-from keras_vit.recipes.reason import reason
 from keras_vit.recipes.recipe import Distillation, MaskedPatch, Supervised
-from keras_vit.recipes.write_file import write_file
+from keras_vit.recipes.remote_files import error_summary, write_file
 
 KINDS = {kind.__name__: kind for kind in (MaskedPatch, Supervised, Distillation)}
 
@@ -34,7 +33,7 @@ def read_recipe(file):
         with tf.io.gfile.GFile(str(file)) as content:
             found = json.load(content)
     except tf.errors.OpError as error:
-        raise OSError(f"The recipe {file} cannot be read: {reason(error)}.") from error
+        raise OSError(f"The recipe {file} cannot be read: {error_summary(error)}.") from error
     except ValueError as error:  # no JSON, or no text
         raise ValueError(f"{file} is not a recipe: {error}") from error
     kind = KINDS.get(found.pop("kind", None)) if isinstance(found, dict) else None

@@ -5,7 +5,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from keras_vit.cli.fresh_folder import check_replaceable, fresh_folder
+from keras_vit_cli.fresh_folder import check_replaceable, fresh_folder
 
 REPORT = "report.html"
 CALIBRATION_IMAGES = 200
@@ -36,7 +36,7 @@ class Demo:
         check_replaceable(self.output, REPORT)
         import tensorflow as tf
 
-        from keras_vit.cli.demo.report import write_report
+        from keras_vit_cli.demo.report import write_report
 
         # One thread an operation: tensors this small lose more to waiting for each other than they gain.
         tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -68,7 +68,7 @@ def run_demo(folder: Path, seed: int, fast: bool) -> dict:
     metrics = {
         "seed": seed,
         "fast": fast,
-        "test_accuracy": trained.pop("accuracy"),
+        "test_top1": trained.pop("accuracy"),
         "exports": [asdict(row) for row in parity],
         "parameters": model.count_params(),
         "test_images": len(labels),
@@ -102,17 +102,17 @@ def _train(pretraining, finetuning, few_labels) -> dict:
             _say(f"Fine-tuning with {labels or 'all'} labels a class, {STARTS[start]}")
             recipe = replace(finetuning, data=replace(finetuning.data, labels_per_class=labels))
             model, histories[name] = train(recipe, vit)
-            accuracy[name] = evaluate(model, recipe.data, recipe.data.test_split)["accuracy"]
+            accuracy[name] = evaluate(model, recipe.data, recipe.data.test_split)["top1"]
             print(f"Test accuracy: {accuracy[name]:.1%}")
     return {"model": model, "masked_model": masked_model, "histories": histories, "accuracy": accuracy}
 
 
 def _card(results):
-    from keras_vit.recipes.training.card import run_card
+    from keras_vit.recipes.run_recipe import run_card
 
     origin = "Pre-trained here by predicting corrupted patches of the same images, then fine-tuned."
-    accuracy = results["metrics"]["test_accuracy"]["pretrained_all"]
-    return run_card(results["model"], results["recipes"]["finetuning"], {"accuracy": accuracy}, origin)
+    accuracy = results["metrics"]["test_top1"]["pretrained_all"]
+    return run_card(results["model"], results["recipes"]["finetuning"], {"top1": accuracy}, origin)
 
 
 def _pixels(images):

@@ -9,9 +9,9 @@ from string import Template
 
 import numpy as np
 
-from keras_vit.cli.demo.command import STARTS
-from keras_vit.cli.html.inline_image import figure_tag
-from keras_vit.cli.html.versions import versions
+from keras_vit_cli.demo.command import STARTS
+from keras_vit_cli.html.inline_image import figure_tag
+from keras_vit_cli.html.versions import versions
 from keras_vit.images import denormalize
 from keras_vit.inspect import attention_rollout, figures, position_similarity
 from keras_vit.recipes.data import evaluation_batches, open_dataset
@@ -23,7 +23,7 @@ IMAGES = 10
 def write_report(path: Path, results: dict):
     """Writes the report of `run_demo`'s results."""
     metrics, model = results["metrics"], results["model"]
-    accuracy = metrics["test_accuracy"]
+    accuracy = metrics["test_top1"]
     few, labels = _few_labels(accuracy), results["labels"]
     predicted = model.predict(results["images"], verbose=0).argmax(-1)
     confusion = np.zeros((len(results["class_names"]),) * 2, int)
@@ -61,7 +61,7 @@ def write_report(path: Path, results: dict):
         "grid_after": "{} x {}".format(*model.grid),
         "threads": "2",
     }
-    template = resources.files("keras_vit.cli.demo").joinpath("report.html").read_text()
+    template = resources.files("keras_vit_cli.demo").joinpath("report.html").read_text()
     path.write_text(Template(template).substitute(parts))
 
 
@@ -108,7 +108,7 @@ def _finetuning_figure(histories, few, results):
     series = {}
     for labels, style in ((str(few), "--"), ("all", "-")):
         for start, color in zip(STARTS, (figures.MUTED, figures.ACCENT)):
-            values = histories[f"{start}_{labels}"]["val_accuracy"]
+            values = histories[f"{start}_{labels}"]["val_top1"]
             series[f"{STARTS[start]}, {labels} labels"] = (_updates(total, values), values, (style, color))
     return figures.curves(series, "validation accuracy, %", percent=True)
 

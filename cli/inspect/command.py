@@ -37,12 +37,12 @@ class Inspect:
     def run(self):
         """Looks and writes."""
         page = self._checked_page()
-        from keras_vit.cli.image_files import list_images, read_images, spread
-        from keras_vit.recipes.write_file import write_file
+        from keras_vit_cli.image_files import list_images, read_images, spread
+        from keras_vit.recipes.remote_files import write_file
 
         files = list_images(self.images)
-        from keras_vit.cli.inspect.model import open_inspected
-        from keras_vit.cli.inspect.report import make_report
+        from keras_vit_cli.inspect.model import open_inspected
+        from keras_vit_cli.inspect.report import make_report
 
         inspected = open_inspected(self.weights)
         chosen = [files[i] for i in spread(len(files), self.max_images)]

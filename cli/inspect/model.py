@@ -54,16 +54,16 @@ def open_inspected(weights: str) -> Inspected:
 
 
 def _of_run(path):
-    from keras_vit.recipes.masked_patch.checkpoint import read_masked_patch
+    from keras_vit.recipes.masked_patch.checkpoint import load_masked_patch
     from keras_vit.recipes.recipe_file import read_recipe
-    from keras_vit.recipes.run import LABELS, MODEL
+    from keras_vit.recipes.run_recipe import LABELS, MODEL
 
     recipe = read_recipe(path / RECIPE)
     if not isinstance(recipe, MaskedPatch) or not find_checkpoints(path):
         labels = path / LABELS
         names = labels.read_text().splitlines() if labels.is_file() else None
         return open_inspected(str(path / MODEL))._replace(labels=names)
-    masked = read_masked_patch(recipe, path)
+    masked = load_masked_patch(recipe, path)
     return Inspected(masked.vit, masked, recipe)
 
 

@@ -63,12 +63,12 @@ MODELS = {"ti16": _architecture("Ti/16"), "s16": _architecture("S/16"), "b16": _
 RECIPES = {
     **{f"deit-{name}": Supervised(architecture, **SETTINGS) for name, architecture in MODELS.items()},
     **{
-        f"deit-{name}-hard": Distillation(architecture, **SETTINGS, distillation="hard", teacher_share=0.5)
+        f"deit-{name}-hard": Distillation(architecture, **SETTINGS, distillation="hard", distillation_alpha=0.5)
         for name, architecture in MODELS.items()
     },
     **{
         f"deit-{name}-soft": Distillation(
-            architecture, **SETTINGS, distillation="soft", temperature=3.0, teacher_share=0.1
+            architecture, **SETTINGS, distillation="soft", temperature=3.0, distillation_alpha=0.1
         )
         for name, architecture in MODELS.items()
     },

@@ -69,7 +69,7 @@ def _sweep(kept, rates=(0.001, 0.003, 0.01, 0.03)):
     return {"learning_rates": rates, "tuning_split": f"train[:{kept}%]", "held_out_split": f"train[{kept}%:]"}
 
 
-# Fields of `keras_vit.recipes.sweep.Sweep` by recipe (Table 4 and appendix B.1.1). The table prints 0.06 for ImageNet;
+# Fields of `keras_vit.recipes.learning_rate_sweep.Sweep` by recipe (Table 4 and appendix B.1.1). The table prints 0.06 for ImageNet;
 # its text, only for ResNets and hybrids.
 _IMAGENET_SWEEP = _sweep(99, (0.003, 0.01, 0.03, 0.06))
 SWEEPS = {

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from keras_vit.recipes.configs.imagenet import RUN
 from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Supervised
+from keras_vit.variants import parse_variant
 
 # 18,291 classes, several of which may be right: the sigmoid loss. No clipping is said of JFT, and no dropout was used.
 JFT = Supervised(
@@ -53,10 +54,18 @@ TABLE_3 = (
     ("r50-l16", "R50+L/16", 7, 4e-4),
     ("r50-l16-14ep", "R50+L/16", 14, 4e-4),
 )
+
+
+def _architecture(variant):
+    """The ViTs have a hidden layer in the head, as wide as the model (section 3.1); the BiTs have none."""
+    is_bit = variant.startswith("BiT")
+    return Architecture(variant, representation_size=None if is_bit else parse_variant(variant)["width"])
+
+
 RECIPES = {
     f"jft-{name}": replace(
         JFT,
-        architecture=Architecture(variant, hidden_head=not variant.startswith("BiT")),
+        architecture=_architecture(variant),
         optimizer=Optimizer(
             name="adamw",
             learning_rate=rate,

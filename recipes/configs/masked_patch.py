@@ -25,8 +25,8 @@ MASKED_PATCH = MaskedPatch(
     run=RUN,
     target="mean_color",
     corrupted_fraction=0.5,
-    masked_share=0.8,
-    replaced_share=0.1,
+    masked_fraction=0.8,
+    replaced_fraction=0.1,
     total_steps=1_000_000,
 )
 RECIPES = {

@@ -14,7 +14,7 @@ from keras_vit.recipes.recipe import Architecture, Augment, Optimizer, Supervise
 # big_vision's weight decay of 1e-4 does not count the learning rate of 1e-3: 0.1 here, see docs/recipes.md. Its shuffle
 # buffer holds 27 GB of files. Its first moment is in bfloat16, ours in float32.
 PLAIN_S16 = Supervised(
-    architecture=Architecture("S/16", pooling="gap", hidden_head=True, position_embedding="sincos_2d"),
+    architecture=Architecture("S/16", pooling="gap", representation_size=384, position_embedding="sincos_2d"),
     data=replace(
         IMAGENET,
         batch_size=1024,

@@ -107,4 +107,4 @@ class DistillationModel(keras.Model):
 def build_distillation(student, recipe: Distillation) -> DistillationModel:
     """Opens the recipe's teacher and puts the student under it; call it inside the strategy's scope."""
     teacher = load_teacher(recipe.teacher, recipe.data)
-    return DistillationModel(student, teacher, recipe.distillation, recipe.temperature, recipe.teacher_share)
+    return DistillationModel(student, teacher, recipe.distillation, recipe.temperature, recipe.distillation_alpha)

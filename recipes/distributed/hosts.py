@@ -5,7 +5,7 @@ import tensorflow as tf
 from keras_vit.recipes.data.pipeline import ONE_HOST
 
 
-def share_batches(strategy: tf.distribute.Strategy, batches, batch_size: int):
+def shard_batches(strategy: tf.distribute.Strategy, batches, batch_size: int):
     """Data for `fit` or `evaluate` under a strategy; together the machines have the batches that one alone would have.
 
     Keras would let every machine make all batches and throw away what is not its own.

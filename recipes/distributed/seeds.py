@@ -5,7 +5,7 @@ import tensorflow as tf
 STRIDE = 1_000_003  # from replica to replica; layers' own seeds are close to each other
 
 
-def draw_apart(model):
+def offset_replica_seeds(model):
     """Gives every replica random numbers of its own for dropout and its like; with one replica, changes nothing.
 
     Keras gives all replicas one state of each random generator, so that they would draw the same masks. Call it once a

@@ -11,10 +11,10 @@ def set_steps_per_execution(model, steps: int, wanted: int):
         # Made for the former number: they would leave out batches.
         model.train_function = model.test_function = model.predict_function = None
     if wanted > 1 and model.train_function is None and isinstance(model.distribute_strategy, tf.distribute.TPUStrategy):
-        execute_statically(model)
+        use_static_step_loop(model)
 
 
-def execute_statically(model):
+def use_static_step_loop(model):
     """Gives a compiled model its own train and test functions, of `model.steps_per_execution` steps a call.
 
     Keras's ask before every step whether there is data left. Under `TPUStrategy` that makes batches of unknown size of

@@ -13,7 +13,7 @@ from keras_vit.recipes.data import count_examples, decoded_images
 from keras_vit.recipes.data.datasets import ImageDataset
 from keras_vit.recipes.data.examples import read_encoded
 from keras_vit.recipes.recipe import Data
-from keras_vit.recipes.write_file import write_file
+from keras_vit.recipes.remote_files import write_file
 from keras_vit.version import __version__
 
 

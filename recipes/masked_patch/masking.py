@@ -32,24 +32,26 @@ def corrupted_count(num_patches: int, fraction: float) -> int:
     return max(1, round(num_patches * fraction))
 
 
-def draw_corruption(seed, batch_size, num_patches, fraction=0.5, masked_share=0.8, replaced_share=0.1) -> Corruption:
+def draw_corruption(
+    seed, batch_size, num_patches, fraction=0.5, masked_fraction=0.8, replaced_fraction=0.1
+) -> Corruption:
     """Draws M = fraction * N patches of every image; each is masked, replaced or kept on its own.
 
     Args:
         seed: (2,) integers, such as (seed of the run, step): the same seed gives the same draw.
         batch_size, num_patches: B and N.
         fraction: Share of the patches that is corrupted, exactly (rounded to whole patches).
-        masked_share: Probability that a corrupted patch becomes the [mask] embedding.
-        replaced_share: Probability that it becomes another random patch's embedding of the same image; else it is
+        masked_fraction: Probability that a corrupted patch becomes the [mask] embedding.
+        replaced_fraction: Probability that it becomes another random patch's embedding of the same image; else it is
             kept.
 
     Raises:
         ValueError: A fraction or share is out of range.
     """
-    if masked_share < 0 or replaced_share < 0 or masked_share + replaced_share > 1:
+    if masked_fraction < 0 or replaced_fraction < 0 or masked_fraction + replaced_fraction > 1:
         raise ValueError(
-            "`masked_share` and `replaced_share` must not be negative and add up to 1 at most. "
-            f"Received: {masked_share} and {replaced_share}"
+            "`masked_fraction` and `replaced_fraction` must not be negative and add up to 1 at most. "
+            f"Received: {masked_fraction} and {replaced_fraction}"
         )
     if num_patches < 2:
         raise ValueError(f"Masked patches need at least two patches an image. Received: {num_patches}")
@@ -62,8 +64,8 @@ def draw_corruption(seed, batch_size, num_patches, fraction=0.5, masked_share=0.
     fate = tf.random.stateless_uniform((batch_size, count), seeds[1])
     fate = tf.pad(fate, ((0, 0), (0, num_patches - count)), constant_values=2.0)
     fate = tf.gather(fate, tf.argsort(order, axis=1), axis=1, batch_dims=1)  # (B, N)
-    masked = fate < masked_share
-    replaced = tf.logical_and(fate >= masked_share, fate < masked_share + replaced_share)
+    masked = fate < masked_fraction
+    replaced = tf.logical_and(fate >= masked_fraction, fate < masked_fraction + replaced_fraction)
 
     own = tf.range(num_patches)[None]
     step = tf.random.stateless_uniform((batch_size, num_patches), seeds[2], 1, num_patches, tf.int32)

@@ -111,7 +111,7 @@ def masked_patch_batches(
     def prepare(step, batch):
         images = batch[0]
         targets = patch_targets(images, patch_size, recipe.target)  # (B, N, ...)
-        shares = (recipe.corrupted_fraction, recipe.masked_share, recipe.replaced_share)
+        shares = (recipe.corrupted_fraction, recipe.masked_fraction, recipe.replaced_fraction)
         seed = tf.stack([tf.constant(recipe.run.seed, tf.int64), step])
         # Of the whole batch, so that several hosts together compute what one does.
         corruption = draw_corruption(seed, parts * len(images), targets.shape[1], *shares)

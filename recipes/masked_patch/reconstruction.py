@@ -33,7 +33,7 @@ def reconstruct(model: MaskedPatchModel, pixels, recipe: MaskedPatch, seed: int 
     """Corrupts images (B, H, W, 3) with pixels in [0, 255] as in training and draws what the model predicts."""
     vit = model.vit
     batch, patches = len(pixels), vit.grid[0] * vit.grid[1]
-    shares = (recipe.corrupted_fraction, recipe.masked_share, recipe.replaced_share)
+    shares = (recipe.corrupted_fraction, recipe.masked_fraction, recipe.replaced_fraction)
     corruption = draw_corruption((seed, 0), batch, patches, *shares)
     predictions = model(
         {"images": normalize(pixels, recipe.data.mean, recipe.data.std), **corruption._asdict()}, training=False

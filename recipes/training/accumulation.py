@@ -33,7 +33,7 @@ def accumulate_gradients(model, parts: int):
         model.train_step = partial(_train_step, model, parts)
 
 
-def check_parts(batch_size: int, replicas: int, parts: int):
+def check_batch_size(batch_size: int, replicas: int, parts: int):
     """Raises ValueError if a global batch cannot be cut into equal parts on every replica."""
     if batch_size % (replicas * parts):
         lower = batch_size // (replicas * parts) * replicas * parts

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.recipes.distributed.workers import Workers
-from keras_vit.recipes.reason import reason
+from keras_vit.recipes.remote_files import error_summary
 from keras_vit.recipes.training.run_folder import find_checkpoints, list_folder
 
 # What a run exits with after SIGTERM, once it has saved: "try again later" (EX_TEMPFAIL of sysexits.h).
@@ -61,7 +61,10 @@ class Checkpoints(keras.callbacks.Callback):
         A checkpoint that is damaged, by a power cut for example, is named in the log and the one before is taken.
         """
         self.workers = Workers(model.distribute_strategy)
-        states = {"model": numbered_states(model.variables), "optimizer": numbered_states(model.optimizer.variables)}
+        states = {
+            "model": numbered_variables(model.variables),
+            "optimizer": numbered_variables(model.optimizer.variables),
+        }
         try:
             if self.workers.chief:
                 tf.io.gfile.makedirs(self.folder)
@@ -73,7 +76,7 @@ class Checkpoints(keras.callbacks.Callback):
             self.latest = next((path for path in found if self._restored(path)), None)
         except tf.errors.OpError as error:
             raise OSError(
-                f"The folder {self.folder} cannot be read: {reason(error)}. Mend the access to it."
+                f"The folder {self.folder} cannot be read: {error_summary(error)}. Mend the access to it."
             ) from error
         if found and not self.latest:
             raise OSError(f"None of the {len(found)} checkpoints in {self.folder} can be read. Choose another folder.")
@@ -91,7 +94,7 @@ class Checkpoints(keras.callbacks.Callback):
         stop = self.workers.any(self.terminated)
         due = step - self.saved_step >= self.every_steps
         # A run whose gradients are NaN from now on should find checkpoints from before that.
-        if stop or (due and not int(optimizer.bad_steps_in_a_row.numpy())):
+        if stop or (due and not int(optimizer.consecutive_nonfinite_steps.numpy())):
             self._save()
         if stop:
             self.model.stop_training = True
@@ -130,7 +133,7 @@ class Checkpoints(keras.callbacks.Callback):
         except UNREACHABLE:
             raise
         except (tf.errors.OpError, IndexError) as error:  # IndexError: a file is too short
-            print(f"{path} is damaged, so the checkpoint before it is taken: {reason(error)}")
+            print(f"{path} is damaged, so the checkpoint before it is taken: {error_summary(error)}")
             return False
         except AssertionError as error:
             raise ValueError(
@@ -155,7 +158,7 @@ class Checkpoints(keras.callbacks.Callback):
             except (tf.errors.OpError, OSError) as error:
                 self._remove_unfinished()
                 raise OSError(
-                    f"The checkpoint of step {step} cannot be written to {self.folder}: {reason(error)}. Make room or "
+                    f"The checkpoint of step {step} cannot be written to {self.folder}: {error_summary(error)}. Make room or "
                     f"mend the access to it, then go on with resume=True. {last}"
                 ) from error
         self.saved_step, self.latest = step, os.path.join(self.folder, f"step-{step}")
@@ -167,12 +170,12 @@ class Checkpoints(keras.callbacks.Callback):
                 tf.io.gfile.rmtree(os.path.join(self.folder, name))
 
 
-def open_run(run) -> Checkpoints | None:
+def open_checkpoints(run) -> Checkpoints | None:
     """The checkpoints of a recipe's `run`, in its folder; None if it names none."""
     return Checkpoints(run.folder, run.checkpoint_steps, run.keep_checkpoints) if run.folder else None
 
 
-def numbered_states(variables) -> dict:
+def numbered_variables(variables) -> dict:
     """Variables of TensorFlow, random generators' states among them, by number: Keras's names hold a count of the
     models in a process.
     """

@@ -8,20 +8,20 @@ from keras_vit.recipes.data import count_examples
 from keras_vit.recipes.data.examples import count_chosen, has_labels
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.recipe import Distillation, MaskedPatch, Supervised
-from keras_vit.recipes.training.accumulation import check_parts
+from keras_vit.recipes.training.accumulation import check_batch_size
 from keras_vit.recipes.training.model import BIT
-from keras_vit.recipes.training.run_folder import claim_folder
+from keras_vit.recipes.training.run_folder import prepare_run_folder
 
 
 def check_recipe(recipe, strategy: tf.distribute.Strategy):
     """Raises ValueError for what a recipe's fields show to be wrong; reads no data and builds no model.
 
     A batch that does not go into replicas and parts, a length that is missing or given twice, a warm-up as long as the
-    run, a teacher that is not there. The run's folder is claimed here, see `claim_folder`.
+    run, a teacher that is not there. The run's folder is claimed here, see `prepare_run_folder`.
     """
     _check_kind(recipe)
     _check_counts(recipe)
-    check_parts(recipe.data.batch_size, strategy.num_replicas_in_sync, recipe.optimizer.accumulation_steps)
+    check_batch_size(recipe.data.batch_size, strategy.num_replicas_in_sync, recipe.optimizer.accumulation_steps)
     if isinstance(recipe, Supervised) and (recipe.total_steps is None) == (recipe.total_epochs is None):
         raise ValueError(
             "Say how long to train by either total_steps or total_epochs, the other being None. Received: "
@@ -33,7 +33,7 @@ def check_recipe(recipe, strategy: tf.distribute.Strategy):
         _check_teacher(recipe)
     if recipe.run.folder is not None:
         _check_reach(recipe.run.folder, strategy)
-        claim_folder(recipe, Workers(strategy).chief)
+        prepare_run_folder(recipe, Workers(strategy).chief)
     elif recipe.run.tensorboard:
         raise ValueError("TensorBoard's files need a place. Name a run.folder, or leave run.tensorboard off.")
 
@@ -90,7 +90,13 @@ def _check_reach(folder, strategy):
 
 def _check_counts(recipe):
     counts = {"data": ("batch_size", "image_size", "shuffle_images"), "optimizer": ("accumulation_steps",)}
-    counts["run"] = ("steps_per_execution", "epoch_steps", "checkpoint_steps", "keep_checkpoints", "max_bad_steps")
+    counts["run"] = (
+        "steps_per_execution",
+        "epoch_steps",
+        "checkpoint_steps",
+        "keep_checkpoints",
+        "max_nonfinite_steps",
+    )
     for part, names in counts.items():
         for name in names:
             if getattr(getattr(recipe, part), name) < 1:

@@ -3,7 +3,7 @@
 import keras
 
 
-class EvaluateAverages(keras.callbacks.Callback):
+class EvaluateWithEMA(keras.callbacks.Callback):
     """Evaluates the running means of the weights in every validation of `fit`, and in `evaluate`.
 
     They change places with the weights for that time, exactly: `keras.callbacks.SwapEMAWeights` adds and subtracts,
@@ -20,7 +20,7 @@ class EvaluateAverages(keras.callbacks.Callback):
         self.on_test_begin()
 
 
-def use_averages(model):
+def use_ema_weights(model):
     """Gives a model the running means of its weights for good; without `use_ema` in its optimizer, changes nothing.
 
     For the end of a training: checkpoints hold the weights that training goes on from.

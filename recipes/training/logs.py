@@ -8,7 +8,7 @@ import time
 import keras
 import tensorflow as tf
 
-from keras_vit.recipes.write_file import write_file
+from keras_vit.recipes.remote_files import write_file
 
 LOG = "log.csv"
 REFRESH_SECONDS = 0.5
@@ -40,7 +40,7 @@ class Progress(keras.callbacks.Callback):
         self.compiled = False
 
     def on_epoch_begin(self, epoch, logs=None):
-        self.first_step = step_of(self.model)
+        self.first_step = current_step(self.model)
         self.since = self.latest = (0, time.perf_counter())
         self.refreshed, self.shown = 0.0, {}
         if self.show and self.params.get("verbose") and (estimate := self.estimate()):
@@ -94,7 +94,7 @@ class CsvLog(keras.callbacks.Callback):
         self.file = str(file)
 
     def on_train_begin(self, logs=None):
-        done = step_of(self.model)
+        done = current_step(self.model)
         self.rows = [row for row in self._read() if int(row["step"]) <= done]
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -105,7 +105,7 @@ class CsvLog(keras.callbacks.Callback):
             self.on_epoch_end(self.epoch, logs)
 
     def on_epoch_end(self, epoch, logs=None):
-        step = step_of(self.model)
+        step = current_step(self.model)
         self.rows = [row for row in self.rows if int(row["step"]) < step]
         self.rows.append({"epoch": epoch + 1, "step": step, **logs})
         columns = list(dict.fromkeys(name for row in self.rows for name in row))
@@ -125,8 +125,8 @@ class CsvLog(keras.callbacks.Callback):
         return list(table)
 
 
-def make_logs(recipe, model, dataset, total_steps: int, chief: bool = True) -> list:
-    """The callbacks of a recipe's logs, to be named after `BadSteps` and before those that save checkpoints.
+def logging_callbacks(recipe, model, dataset, total_steps: int, chief: bool = True) -> list:
+    """The callbacks of a recipe's logs, to be named after `NonfiniteSteps` and before those that save checkpoints.
 
     Args:
         recipe: Its run's folder gets log.csv and, if it says so, tensorboard/.
@@ -147,7 +147,7 @@ def make_logs(recipe, model, dataset, total_steps: int, chief: bool = True) -> l
     return logs
 
 
-def step_of(model) -> int:
+def current_step(model) -> int:
     """Number of updates that a model has had."""
     return int(model.optimizer.iterations.numpy())
 

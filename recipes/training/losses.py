@@ -32,7 +32,7 @@ class Softmax(keras.losses.Loss):
         self.label_smoothing = label_smoothing
 
     def call(self, y_true, y_pred):
-        targets = as_shares(y_true, y_pred)
+        targets = dense_labels(y_true, y_pred)
         if self.label_smoothing:
             targets = (1.0 - self.label_smoothing) * targets + self.label_smoothing / y_pred.shape[-1]
         return -ops.sum(targets * ops.log_softmax(y_pred, axis=-1), axis=-1)  # (B,)
@@ -53,12 +53,12 @@ class Sigmoid(keras.losses.Loss):
         super().__init__(name=name, **kwargs)
 
     def call(self, y_true, y_pred):
-        targets = as_shares(y_true, y_pred)
+        targets = dense_labels(y_true, y_pred)
         # Softplus neither overflows nor cancels, and its gradient is right at 0, where a new head's logits all are.
         return ops.sum(targets * ops.softplus(-y_pred) + (1.0 - targets) * ops.softplus(y_pred), axis=-1)  # (B,)
 
 
-def as_shares(labels, logits):
+def dense_labels(labels, logits):
     """Labels (B,) or (B, C) as (B, C) of the logits' type; a number that is no class, such as -1, becomes zeros."""
     if len(labels.shape) == len(logits.shape):
         return ops.cast(labels, logits.dtype)

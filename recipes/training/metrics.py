@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.recipes.training.losses import as_shares
+from keras_vit.recipes.training.losses import dense_labels
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -25,7 +25,7 @@ class TopK(keras.metrics.Mean):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         logits = ops.cast(y_pred, "float32")  # (B, C)
-        shares = as_shares(ops.convert_to_tensor(y_true), logits)
+        shares = dense_labels(ops.convert_to_tensor(y_true), logits)
         largest = ops.max(shares, axis=-1, keepdims=True)  # (B, 1)
         right = (shares == largest) & (largest > 0)
         labeled = largest[:, 0] > 0  # (B,)
@@ -39,8 +39,8 @@ class TopK(keras.metrics.Mean):
 
 
 def training_metrics(num_classes: int) -> list[keras.metrics.Metric]:
-    """`weighted_metrics` for `compile`: "accuracy" and, of more than 5 classes, "top5"; make them in the scope."""
-    return [TopK(1, name="accuracy")] + ([TopK(5, name="top5")] if num_classes > 5 else [])
+    """`weighted_metrics` for `compile`: "top1" and, of more than 5 classes, "top5"; make them in the scope."""
+    return [TopK(1, name="top1")] + ([TopK(5, name="top5")] if num_classes > 5 else [])
 
 
 def _rank(logits, right):

@@ -34,19 +34,19 @@ def build_model(architecture: Architecture, data: Data, run: Run, num_classes: i
         **common,
         pooling=architecture.pooling,
         position_embedding=architecture.position_embedding,
-        representation_size=arguments["width"] if architecture.hidden_head and num_classes else None,
+        representation_size=architecture.representation_size if num_classes else None,
         **_of_training(architecture, run),
         name="vit",
     )
 
 
-def check_size(architecture: Architecture, data: Data):
+def check_image_size(architecture: Architecture, data: Data):
     """Raises ValueError if the variant is unknown or its patches do not divide the images; builds nothing."""
     if not architecture.variant.startswith(BIT):
         patch_grid(data.image_size, parse_variant(architecture.variant)["patch_size"])
 
 
-def start_from(model, architecture: Architecture, data: Data, run: Run, num_classes: int):
+def adapt_model(model, architecture: Architecture, data: Data, run: Run, num_classes: int):
     """A copy of a trained model for another task: a new head of zeros, positions resized, dropout of the recipe.
 
     Raises:
@@ -72,14 +72,14 @@ def start_from(model, architecture: Architecture, data: Data, run: Run, num_clas
 
 
 def load_model(weights: str, architecture: Architecture, data: Data, run: Run, num_classes: int):
-    """A checkpoint, by name or file, which may be on gs://, for another task; see `start_from`."""
+    """A checkpoint, by name or file, which may be on gs://, for another task; see `adapt_model`."""
     with tempfile.TemporaryDirectory() as folder:
         if "://" in weights:
             local = os.path.join(folder, os.path.basename(weights))
             _copy(weights, local)
             weights = local
         loaded = keras_vit.load(weights, num_classes=0)
-    return start_from(loaded, architecture, data, run, num_classes)
+    return adapt_model(loaded, architecture, data, run, num_classes)
 
 
 def _copy(remote, local):
@@ -122,7 +122,7 @@ def _bit(architecture, arguments):
         raise ValueError(f"Expected one of {known}. Received: {architecture.variant!r}")
     changed = [
         name
-        for name in (*SIZES, "pooling", "hidden_head", "position_embedding", "dropout", "stochastic_depth")
+        for name in (*SIZES, "pooling", "representation_size", "position_embedding", "dropout", "stochastic_depth")
         if getattr(architecture, name) != getattr(Architecture(), name)
     ]
     if changed:

@@ -3,8 +3,8 @@
 import keras
 
 
-class BadSteps(keras.callbacks.Callback):
-    """Adds "bad_steps", the number of steps that were skipped so far, to the logs, and stops a run of nothing else.
+class NonfiniteSteps(keras.callbacks.Callback):
+    """Adds "nonfinite_steps", the number of steps that were skipped so far, to the logs, and stops a run of nothing else.
 
     For optimizers of `keras_vit.recipes.training.optimizers`. The mean loss of an epoch with a bad step reads nan. Name it
     before `Checkpoints`, so that nothing is saved when it stops the run, and before callbacks that write logs.
@@ -24,7 +24,7 @@ class BadSteps(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         optimizer = self.model.optimizer
-        in_a_row = int(optimizer.bad_steps_in_a_row.numpy())
+        in_a_row = int(optimizer.consecutive_nonfinite_steps.numpy())
         if in_a_row < self.most_in_a_row:
             return
         last = self.checkpoints and self.checkpoints.latest
@@ -37,4 +37,4 @@ class BadSteps(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         if logs is not None:
-            logs["bad_steps"] = int(self.model.optimizer.bad_steps.numpy())
+            logs["nonfinite_steps"] = int(self.model.optimizer.nonfinite_steps.numpy())

@@ -5,23 +5,23 @@ import keras
 from keras_vit import VisionTransformer
 from keras_vit.models.layer_decay import layer_wise_factors
 from keras_vit.recipes.recipe import Optimizer
-from keras_vit.recipes.training.replicas import SameOnAnyReplicas
+from keras_vit.recipes.training.replicas import ReplicaInvariant
 from keras_vit.recipes.training.schedules import WarmupDecay
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class Adam(SameOnAnyReplicas, keras.optimizers.Adam):
-    """`keras.optimizers.Adam`, see `SameOnAnyReplicas`."""
+class Adam(ReplicaInvariant, keras.optimizers.Adam):
+    """`keras.optimizers.Adam`, see `ReplicaInvariant`."""
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AdamW(SameOnAnyReplicas, keras.optimizers.AdamW):
-    """`keras.optimizers.AdamW`, see `SameOnAnyReplicas`."""
+class AdamW(ReplicaInvariant, keras.optimizers.AdamW):
+    """`keras.optimizers.AdamW`, see `ReplicaInvariant`."""
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class SGD(SameOnAnyReplicas, keras.optimizers.SGD):
-    """`keras.optimizers.SGD`, see `SameOnAnyReplicas`; its weight decay is not part of the momentum."""
+class SGD(ReplicaInvariant, keras.optimizers.SGD):
+    """`keras.optimizers.SGD`, see `ReplicaInvariant`; its weight decay is not part of the momentum."""
 
 
 def build_optimizer(recipe: Optimizer, total_steps: int, model=None):

@@ -8,7 +8,7 @@ from keras_vit.models.layer_decay import NO_WEIGHT_DECAY
 MASK = "mask"  # the embedding of masked patches
 
 
-class SameOnAnyReplicas:
+class ReplicaInvariant:
     """Reduces gradients over replicas, checks them, clips them, and only then changes anything.
 
     For optimizers of Keras 3, whose TensorFlow side clips each replica's own gradients before the sum. The paper's code
@@ -16,8 +16,8 @@ class SameOnAnyReplicas:
     times the variable's `rate_factors`:
 
     - a step whose gradients are not finite, or whose norm is not, changes no weight, no momentum and no average. It
-      counts as an iteration, so that data and schedule stay with the step, and in `bad_steps` and, until the next
-      good step, in `bad_steps_in_a_row`;
+      counts as an iteration, so that data and schedule stay with the step, and in `nonfinite_steps` and, until the next
+      good step, in `consecutive_nonfinite_steps`;
     - p <- p - rate * update - rate * weight_decay * p, the decay of the paper's flax.optim.Adam, for all variables but
       `NO_WEIGHT_DECAY` and [mask] (other names: `exclude_from_weight_decay`);
     - average <- p after the first good step, then ema_momentum * average + (1 - ema_momentum) * p. Training leaves the
@@ -48,8 +48,8 @@ class SameOnAnyReplicas:
         super().build(variables)
         self.decayed = [bool(self.weight_decay) and self._use_weight_decay(variable) for variable in variables]
         counter = {"shape": (), "dtype": "int64", "aggregation": "only_first_replica"}
-        self.bad_steps = self.add_variable(name="bad_steps", **counter)
-        self.bad_steps_in_a_row = self.add_variable(name="bad_steps_in_a_row", **counter)
+        self.nonfinite_steps = self.add_variable(name="nonfinite_steps", **counter)
+        self.consecutive_nonfinite_steps = self.add_variable(name="consecutive_nonfinite_steps", **counter)
         if self.use_ema:  # also of a variable that never gets a gradient
             with tf.init_scope():
                 for average, variable in zip(self._model_variables_moving_average, variables):
@@ -75,7 +75,7 @@ class SameOnAnyReplicas:
         grads = [grad for grad, _ in self._all_reduce_sum_gradients(list(zip(grads, variables)))]
         good = tf.math.is_finite(tf.linalg.global_norm(grads))
         grads = super()._clip_gradients(grads)
-        first = tf.equal(tf.cast(self.iterations, "int64"), tf.cast(self.bad_steps, "int64"))
+        first = tf.equal(tf.cast(self.iterations, "int64"), tf.cast(self.nonfinite_steps, "int64"))
 
         def update(strategy, grads, *scalars):
             for variable, grad in zip(variables, grads):
@@ -85,8 +85,8 @@ class SameOnAnyReplicas:
             update, self._distribution_strategy, grads, learning_rate, good, first
         )
         bad = 1 - tf.cast(good, "int64")
-        self.bad_steps.assign_add(bad)
-        self.bad_steps_in_a_row.assign((self.bad_steps_in_a_row + 1) * bad)
+        self.nonfinite_steps.assign_add(bad)
+        self.consecutive_nonfinite_steps.assign((self.consecutive_nonfinite_steps + 1) * bad)
 
     def _update_if(self, variable, grad, learning_rate, good, first):
         """One variable's update on one device; `assign` and its like below read `_good`."""

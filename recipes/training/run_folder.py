@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 import tensorflow as tf
 
-from keras_vit.recipes.reason import reason
 from keras_vit.recipes.recipe_file import read_recipe, write_recipe
+from keras_vit.recipes.remote_files import error_summary
 
 RECIPE = "recipe.json"
 METRICS = "metrics.json"  # of a run that is finished
@@ -17,7 +17,7 @@ OF_RUN = ("seed", "precision")
 PLACES = ("data_dir", "service", "cache")
 
 
-def claim_folder(recipe, chief: bool = True):
+def prepare_run_folder(recipe, chief: bool = True):
     """Makes a recipe's folder and writes the recipe into it, unless a former run is there that this one goes on with.
 
     Args:
@@ -32,12 +32,12 @@ def claim_folder(recipe, chief: bool = True):
     try:
         _check_writable(run.folder)
         if find_checkpoints(run.folder) or tf.io.gfile.exists(os.path.join(run.folder, METRICS)):
-            check_same_run(recipe)
+            check_resumable(recipe)
         elif chief:
             write_recipe(recipe, file)
     except tf.errors.OpError as error:
         raise OSError(
-            f"The run's folder {run.folder} cannot be used: {reason(error)}. Mend the access to it, make room, or "
+            f"The run's folder {run.folder} cannot be used: {error_summary(error)}. Mend the access to it, make room, or "
             "choose another folder."
         ) from error
 
@@ -66,7 +66,7 @@ def _check_writable(folder):
     tf.io.gfile.remove(trial)
 
 
-def check_same_run(recipe):
+def check_resumable(recipe):
     """Raises ValueError unless the run in the recipe's folder is its own and it says resume; writes nothing."""
     file = os.path.join(recipe.run.folder, RECIPE)
     if not recipe.run.resume:

@@ -29,7 +29,7 @@ def describe_run(recipe, strategy, model, dataset, total_steps: int, start_step:
         "optimizer": _optimizer(recipe.optimizer),
     }
     if isinstance(recipe, Distillation):
-        lines["teacher"] = f"{recipe.teacher}, {recipe.distillation}, {recipe.teacher_share:g} of the loss"
+        lines["teacher"] = f"{recipe.teacher}, {recipe.distillation}, {recipe.distillation_alpha:g} of the loss"
     lines["folder"] = recipe.run.folder or "none: nothing is kept"
     if start_step:
         lines["folder"] += f"; goes on after update {start_step:,}"

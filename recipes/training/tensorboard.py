@@ -13,7 +13,7 @@ from keras_vit.inspect.figures import overlay
 from keras_vit.recipes.data import evaluation_batches
 from keras_vit.recipes.masked_patch.reconstruction import reconstruct
 from keras_vit.recipes.recipe import Data, MaskedPatch
-from keras_vit.recipes.training.logs import step_of
+from keras_vit.recipes.training.logs import current_step
 
 IMAGES = 8
 GREY = 128
@@ -34,7 +34,7 @@ class TensorBoardLog(keras.callbacks.Callback):
         self.writers = {}
 
     def on_epoch_end(self, epoch, logs=None):
-        step = step_of(self.model)
+        step = current_step(self.model)
         for name, value in logs.items():
             part = "validation" if name.startswith("val_") else "train"
             with self._writer(part).as_default(step):

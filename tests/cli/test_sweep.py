@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from keras_vit.cli.main import main
-from keras_vit.recipes import run as results
+from keras_vit_cli.main import main
+from keras_vit.recipes import run_recipe
 from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.recipe_file import write_recipe
 
@@ -17,10 +17,10 @@ def runs(tmp_path, monkeypatch):
     def run(recipe):
         ran.append(recipe)
         Path(recipe.run.folder).mkdir(parents=True)
-        return {"accuracy": recipe.optimizer.learning_rate}
+        return {"top1": recipe.optimizer.learning_rate}
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(results, "run", run)
+    monkeypatch.setattr(run_recipe, "run", run)
     return ran
 
 

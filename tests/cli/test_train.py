@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from keras_vit.cli.main import main
-from keras_vit.cli.train import find_recipe, run_name
+from keras_vit_cli.main import main
+from keras_vit_cli.train import find_recipe, run_name
 
 TOY = (
     "--architecture.variant Ti/4 --architecture.depth 1 --architecture.width 12 --architecture.mlp-dim 24 "
@@ -34,8 +34,8 @@ def test_a_recipe_by_name_and_again_from_its_file(data_dir, tmp_path, capsys, mo
     assert main(["train", *tuned]) == 0
     folder = tmp_path / "runs" / "digits-finetune"
     assert (folder / "labels.txt").read_text().split() == [str(digit) for digit in range(10)]
-    accuracy = json.loads((folder / "metrics.json").read_text())["accuracy"]
-    assert 0 <= accuracy <= 1 and f"| accuracy | {accuracy:.4g} |" in (folder / "model_card.md").read_text()
+    accuracy = json.loads((folder / "metrics.json").read_text())["top1"]
+    assert 0 <= accuracy <= 1 and f"| top1 | {accuracy:.4g} |" in (folder / "model_card.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 from goldens import golden_file
 
-from keras_vit.cli.main import main
-from keras_vit.recipes import run as results
+from keras_vit_cli.main import main
+from keras_vit.recipes import run_recipe
 from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.data.vtab import GROUPS, TASKS
 from keras_vit.recipes.recipe_file import write_recipe
@@ -31,9 +31,9 @@ def runs(monkeypatch, opened):
 
     def run(recipe):
         ran.append(recipe)
-        return {"accuracy": 0.5 + len(ran) / 100}
+        return {"top1": 0.5 + len(ran) / 100}
 
-    monkeypatch.setattr(results, "run", run)
+    monkeypatch.setattr(run_recipe, "run", run)
     return ran
 
 
@@ -82,7 +82,7 @@ def leave_a_run(folder, task, weights, file):
     recipe = replace(RECIPES[f"vtab-{task}"], weights=weights)
     (folder / task).mkdir(parents=True)
     write_recipe(recipe, folder / task / "recipe.json")
-    (folder / task / file).write_text('{"accuracy": 0.5}')
+    (folder / task / file).write_text('{"top1": 0.5}')
 
 
 def test_a_finished_task_needs_no_data(runs, weights, opened, tmp_path):

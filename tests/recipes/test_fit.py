@@ -41,8 +41,8 @@ def test_pretrain_then_finetune_at_a_higher_resolution(pretraining, finetuning, 
     assert masked.optimizer.iterations.numpy() == 60
     model, history = fit.train(finetuning, masked.vit)
     assert model.grid == (6, 6) and model.num_classes == 10 and model.optimizer.iterations.numpy() == 30
-    assert {"accuracy", "val_accuracy", "loss"} <= set(history)
-    assert 0.05 < fit.evaluate(model, finetuning.data, "test")["accuracy"] <= 1
+    assert {"top1", "val_top1", "loss"} <= set(history)
+    assert 0.05 < fit.evaluate(model, finetuning.data, "test")["top1"] <= 1
     assert "60/60" in capsys.readouterr().out.replace("\x1b[1m", "").replace("\x1b[0m", "")
 
 
@@ -75,7 +75,7 @@ def test_two_replicas_pretrain_and_finetune_as_one(pretraining, finetuning):
         recipe = replace(pretraining, architecture=architecture, optimizer=optimizer, run=run, total_steps=10)
         masked, _ = fit.pretrain(recipe)
         model, _ = fit.train(replace(finetuning, optimizer=optimizer, run=run, total_steps=10), masked.vit)
-        accuracy = model.evaluate(_test_batches(finetuning.data), verbose=0, return_dict=True)["accuracy"]
+        accuracy = model.evaluate(_test_batches(finetuning.data), verbose=0, return_dict=True)["top1"]
         results.append((masked.get_weights() + model.get_weights(), accuracy))
     (one, accuracy_one), (two, accuracy_two) = results
     for first, second in zip(one, two):
@@ -147,7 +147,7 @@ def test_a_distillation_trains_a_student(short, trained_toy, tmp_path):
     recipe = replace(recipe, teacher=str(tmp_path / "teacher.keras"))
     student, history = fit.train(recipe)
     assert student.arguments["distillation"] and np.isfinite(history["loss"]).all()
-    assert 0 <= fit.evaluate(student, recipe.data, "test[:20]")["accuracy"] <= 1
+    assert 0 <= fit.evaluate(student, recipe.data, "test[:20]")["top1"] <= 1
 
 
 def test_the_trained_model_is_an_ordinary_keras_model(finetuning, pretraining, tmp_path):

@@ -17,7 +17,7 @@ import pytest
 CODE = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from keras_vit.cli.main import main
+from keras_vit_cli.main import main
 sys.exit(main())
 """
 FORMATS = ("float32", "float16", "dynamic-int8", "mixed-int8", "int8")
@@ -52,7 +52,7 @@ def test_everything_is_there_and_nothing_else(demo):
 def test_metrics(demo):
     metrics = json.loads((demo[0] / "metrics.json").read_text())
     assert metrics["seed"] == 3 and metrics["fast"] is True and metrics["test_images"] == 500
-    assert set(metrics["test_accuracy"]) == {"scratch_10", "pretrained_10", "scratch_all", "pretrained_all"}
+    assert set(metrics["test_top1"]) == {"scratch_10", "pretrained_10", "scratch_all", "pretrained_all"}
     rows = {row["name"]: row for row in metrics["exports"]}
     assert list(rows) == [
         "Keras",
@@ -61,7 +61,7 @@ def test_metrics(demo):
     ]
     for name in ("Keras", "SavedModel", "TFLite float32"):
         assert rows[name]["agreement"] == 1 and rows[name]["max_difference"] < 1e-4
-        assert rows[name]["accuracy"] == pytest.approx(metrics["test_accuracy"]["pretrained_all"], abs=1e-6)
+        assert rows[name]["accuracy"] == pytest.approx(metrics["test_top1"]["pretrained_all"], abs=1e-6)
 
 
 def test_the_saved_model_classifies(demo):

@@ -82,7 +82,12 @@ def test_plain_s16_is_the_report(epochs, steps_of_99_percent):
     """arXiv 2205.01580 and big_vision, configs/vit_s16_i1k.py."""
     recipe = RECIPES[f"plain-s16-{epochs}"]
     assert recipe.architecture == Architecture(
-        "S/16", pooling="gap", hidden_head=True, position_embedding="sincos_2d", dropout=0.0, stochastic_depth=0.0
+        "S/16",
+        pooling="gap",
+        representation_size=384,
+        position_embedding="sincos_2d",
+        dropout=0.0,
+        stochastic_depth=0.0,
     )
     assert recipe.total_epochs == epochs
     assert recipe.optimizer == Optimizer(

@@ -26,7 +26,7 @@ def test_deit_is_its_paper(model, variant, kind):
     assert isinstance(recipe, Distillation) == bool(kind)
     if kind:
         shares = {"-hard": 0.5, "-soft": 0.1}
-        assert (recipe.distillation, recipe.teacher_share) == (kind[1:], shares[kind])
+        assert (recipe.distillation, recipe.distillation_alpha) == (kind[1:], shares[kind])
         assert recipe.temperature == 3.0
 
 

@@ -35,6 +35,7 @@ TABLE_3 = {
     "imagenet1k-l16": ("L/16", 300, 3e-3, "cosine", 0.3, 0.1),
     "imagenet1k-l32": ("L/32", 300, 3e-3, "cosine", 0.3, 0.1),
 }
+WIDTHS = {"B": 768, "L": 1024, "H": 1280}  # Table 1
 # Table 4: steps and learning rates; with the warm-up of vit_jax and big_vision and the held-out percents of B.1.1.
 TABLE_4 = {
     "finetune-imagenet": ("imagenet2012", 20_000, (0.003, 0.01, 0.03, 0.06), 500, 1, "validation"),
@@ -52,7 +53,10 @@ def test_pre_training_is_table_3(name):
     architecture, data, optimizer = recipe.architecture, recipe.data, recipe.optimizer
     assert (architecture.variant, architecture.dropout, architecture.stochastic_depth) == (variant, dropout, 0.0)
     assert architecture.pooling == "token" and architecture.position_embedding == "learned_1d"
-    assert architecture.hidden_head == (not variant.startswith("BiT"))  # section 3.1
+    is_bit = variant.startswith("BiT")
+    assert architecture.representation_size == (
+        None if is_bit else WIDTHS[variant.rpartition("+")[2][0]]
+    )  # section 3.1
     assert (recipe.total_epochs, recipe.total_steps, recipe.weights) == (epochs, None, None)
     assert (optimizer.name, optimizer.warmup_steps, optimizer.ema_momentum) == ("adamw", 10_000, None)
     assert (optimizer.learning_rate, optimizer.decay, optimizer.weight_decay) == (rate, decay, weight_decay)
@@ -101,7 +105,7 @@ def test_masked_patch_is_appendix_b_1_2():
     assert recipe.optimizer == Optimizer("adam", 2e-4, "cosine", warmup_steps=10_000)
     assert (recipe.data.batch_size, recipe.data.image_size, recipe.total_steps) == (4096, 224, 1_000_000)
     assert (recipe.target, recipe.corrupted_fraction) == ("mean_color", 0.5)
-    assert (recipe.masked_share, recipe.replaced_share) == (0.8, 0.1)
+    assert (recipe.masked_fraction, recipe.replaced_fraction) == (0.8, 0.1)
     assert RECIPES["masked-patch-b16-downsampled"].target == "downsampled_color"
     assert RECIPES["masked-patch-b16-pixels"].target == "pixels"
     assert RECIPES["masked-patch-b16-corrupt15"].corrupted_fraction == 0.15

@@ -125,7 +125,7 @@ def digits(tmp_path_factory):
 def test_each_head_of_a_student_of_digits_follows_its_master(toy, digits, tmp_path, distillation, precision):
     pixels, labels, file = digits
     data = Data(image_size=8)
-    recipe = Distillation(data=data, teacher=str(file), distillation=distillation, teacher_share=0.5)
+    recipe = Distillation(data=data, teacher=str(file), distillation=distillation, distillation_alpha=0.5)
     changes = {"image_size": 8, "patch_size": 2, "depth": 1, "width": 24, "num_classes": 10}
     student = toy(**changes, distillation=True, dtype=precision)
     model = build_distillation(student, recipe)

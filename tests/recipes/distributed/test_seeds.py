@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.recipes.distributed.seeds import draw_apart
+from keras_vit.recipes.distributed.seeds import offset_replica_seeds
 from keras_vit.recipes.training.checkpoints import Checkpoints
 from keras_vit.recipes.training.optimizers import SGD
 
@@ -26,7 +26,7 @@ def test_replicas_draw_apart_and_again_after_a_checkpoint(tmp_path):
     model = made(strategy)
     first, second = masks(strategy, model)
     np.testing.assert_array_equal(first, second)  # as Keras leaves it
-    draw_apart(model)
+    offset_replica_seeds(model)
     first, second = masks(strategy, model)
     assert not np.array_equal(first, second)
     checkpoints = Checkpoints(tmp_path)
@@ -37,7 +37,7 @@ def test_replicas_draw_apart_and_again_after_a_checkpoint(tmp_path):
     expected = masks(strategy, model)
     resumed = made(strategy)
     assert Checkpoints(tmp_path).restore(resumed) == 1
-    draw_apart(resumed)
+    offset_replica_seeds(resumed)
     for mask, wanted in zip(masks(strategy, resumed), expected):
         np.testing.assert_array_equal(mask, wanted)
 
@@ -45,5 +45,5 @@ def test_replicas_draw_apart_and_again_after_a_checkpoint(tmp_path):
 def test_one_replica_draws_as_before():
     model = made(tf.distribute.get_strategy())
     state = model.layers[0].seed_generator.state.numpy()
-    draw_apart(model)
+    offset_replica_seeds(model)
     np.testing.assert_array_equal(model.layers[0].seed_generator.state, state)

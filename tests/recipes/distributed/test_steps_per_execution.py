@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 from simulated_tpu import simulated_tpu
 
-from keras_vit.recipes.distributed.hosts import share_batches
-from keras_vit.recipes.distributed.steps_per_execution import execute_statically, set_steps_per_execution
+from keras_vit.recipes.distributed.hosts import shard_batches
+from keras_vit.recipes.distributed.steps_per_execution import set_steps_per_execution, use_static_step_loop
 from keras_vit.recipes.distributed.strategy import choose_strategy
 
 PADS = "XlaSetDynamicDimensionSize"
@@ -45,7 +45,7 @@ def trained(strategy, steps):
     with strategy.scope():
         model = compiled(steps)
     if steps > 1:
-        execute_statically(model)
+        use_static_step_loop(model)
     ends = []
     count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: ends.append(batch))
     fit = {"steps_per_epoch": 8, "epochs": 2, "callbacks": [count], "shuffle": False, "verbose": 0}
@@ -71,10 +71,10 @@ def test_a_tpu_gets_batches_of_known_size():
     strategy = simulated_tpu()
     with strategy.scope():
         model = compiled(5)
-    data = share_batches(strategy, lambda host: batches().repeat(), 4)
+    data = shard_batches(strategy, lambda host: batches().repeat(), 4)
     model.make_train_function()
     of_keras = inspect.getclosurevars(model.train_function).nonlocals["multi_step_on_iterator"]
-    execute_statically(model)
+    use_static_step_loop(model)
     ours = inspect.getclosurevars(model.train_function).nonlocals["training"]
     evaluation = inspect.getclosurevars(model.test_function).nonlocals["evaluation"]
     assert PADS in operations(of_keras, iter(data))

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.recipes.data import evaluation_batches, open_dataset, training_batches
-from keras_vit.recipes.distributed.hosts import share_batches
+from keras_vit.recipes.distributed.hosts import shard_batches
 from keras_vit.recipes.distributed.strategy import choose_strategy
 from keras_vit.recipes.distributed.workers import Workers, is_chief
 from keras_vit.recipes.recipe import Data, Optimizer
@@ -49,10 +49,10 @@ def train(strategy, data_dir, folder=None, stop_at=None):
         checkpoints = Checkpoints(folder, every_steps=4)
         done = checkpoints.restore(model)
         callbacks = [keras.callbacks.LambdaCallback(on_train_batch_end=stopper(model, stop_at)), checkpoints]
-    training = share_batches(strategy, lambda host: training_batches(data, dataset, 3, done, host), 16)
+    training = shard_batches(strategy, lambda host: training_batches(data, dataset, 3, done, host), 16)
     model.fit(training, steps_per_epoch=STEPS - done, shuffle=False, verbose=0, callbacks=callbacks)
     loss = model.evaluate(
-        share_batches(strategy, partial(evaluation_batches, data, dataset, "test[:37]"), 16), verbose=0
+        shard_batches(strategy, partial(evaluation_batches, data, dataset, "test[:37]"), 16), verbose=0
     )
     return [*map(np.asarray, model.get_weights()), np.asarray(loss)]
 

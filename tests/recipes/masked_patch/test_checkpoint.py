@@ -7,7 +7,7 @@ import pytest
 
 from keras_vit.recipes.configs.digits import MASKED_PATCH
 from keras_vit.recipes.fit import pretrain
-from keras_vit.recipes.masked_patch.checkpoint import read_masked_patch
+from keras_vit.recipes.masked_patch.checkpoint import load_masked_patch
 from keras_vit.recipes.recipe import Architecture
 from keras_vit.recipes.recipe_file import read_recipe
 
@@ -27,7 +27,7 @@ def recipe(data_dir, folder, **optimizer):
 def test_it_is_what_training_returned(data_dir, tmp_path, optimizer):
     trained, _ = pretrain(recipe(data_dir, tmp_path / "run", **optimizer))
     before = sorted(tmp_path.rglob("*"))
-    found = read_masked_patch(read_recipe(tmp_path / "run" / "recipe.json"), tmp_path / "run")
+    found = load_masked_patch(read_recipe(tmp_path / "run" / "recipe.json"), tmp_path / "run")
     assert sorted(tmp_path.rglob("*")) == before
     assert np.abs(found.head.kernel).max() > 0  # zeros at the start
     for ours, theirs in zip(trained.weights, found.weights):
@@ -39,7 +39,7 @@ def test_a_damaged_or_foreign_checkpoint(data_dir, tmp_path):
     pretrain(made)
     wider = replace(made, architecture=replace(made.architecture, width=24))
     with pytest.raises(ValueError, match="step-3 cannot be read into the model of the recipe beside it"):
-        read_masked_patch(wider, tmp_path / "run")
+        load_masked_patch(wider, tmp_path / "run")
     (tmp_path / "run" / "step-3.data-00000-of-00001").write_bytes(b"")
     with pytest.raises(ValueError, match="step-3 cannot be read.* it is damaged"):
-        read_masked_patch(made, tmp_path / "run")
+        load_masked_patch(made, tmp_path / "run")

@@ -27,7 +27,7 @@ def test_four_fifths_are_masked_a_tenth_replaced_a_tenth_kept():
 
 
 def test_every_patch_is_corrupted_alike_and_replaced_by_any_other():
-    drawn = draw_corruption((3, 0), 4000, 8, masked_share=0.0, replaced_share=1.0)
+    drawn = draw_corruption((3, 0), 4000, 8, masked_fraction=0.0, replaced_fraction=1.0)
     counts = np.bincount(drawn.corrupted.numpy().ravel(), minlength=8) / 4000
     np.testing.assert_allclose(counts, 0.5, atol=0.04)
     source = drawn.source.numpy()
@@ -38,9 +38,9 @@ def test_every_patch_is_corrupted_alike_and_replaced_by_any_other():
 
 
 def test_shares_of_zero_and_one():
-    everything = draw_corruption((0, 0), 4, 10, 1.0, masked_share=1.0, replaced_share=0.0)
+    everything = draw_corruption((0, 0), 4, 10, 1.0, masked_fraction=1.0, replaced_fraction=0.0)
     assert (everything.source.numpy() == MASK).all()
-    nothing = draw_corruption((0, 0), 4, 10, 1.0, masked_share=0.0, replaced_share=0.0)
+    nothing = draw_corruption((0, 0), 4, 10, 1.0, masked_fraction=0.0, replaced_fraction=0.0)
     assert (nothing.source.numpy() == np.arange(10)).all()
 
 
@@ -64,8 +64,8 @@ def test_shapes_are_static():
     [
         ({"fraction": 0.0}, "`corrupted_fraction` must be above 0 and at most 1. Received: 0.0"),
         ({"fraction": 1.5}, "Received: 1.5"),
-        ({"masked_share": 0.8, "replaced_share": 0.3}, "add up to 1 at most. Received: 0.8 and 0.3"),
-        ({"masked_share": -0.1}, "must not be negative"),
+        ({"masked_fraction": 0.8, "replaced_fraction": 0.3}, "add up to 1 at most. Received: 0.8 and 0.3"),
+        ({"masked_fraction": -0.1}, "must not be negative"),
     ],
 )
 def test_bad_shares(arguments, message):

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from keras_vit.recipes.masked_patch.masking import draw_corruption
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_loss
-from keras_vit.recipes.training.accumulation import accumulate_gradients, check_parts
+from keras_vit.recipes.training.accumulation import accumulate_gradients, check_batch_size
 from keras_vit.recipes.training.optimizers import SGD
 
 BATCH = 12
@@ -138,8 +138,8 @@ def test_batches_of_unknown_size():
 
 
 def test_recipes_are_told_before_anything_is_built():
-    check_parts(4096, 8, 4)
+    check_batch_size(4096, 8, 4)
     with pytest.raises(ValueError, match="batch of 100 does not go into 8 replicas times 2 .*Take 96 or 112"):
-        check_parts(100, 8, 2)
+        check_batch_size(100, 8, 2)
     with pytest.raises(ValueError, match="Take 16, or other"):
-        check_parts(4, 8, 2)
+        check_batch_size(4, 8, 2)

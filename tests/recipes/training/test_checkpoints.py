@@ -14,10 +14,10 @@ import tensorflow as tf
 
 from keras_vit.recipes.recipe import MaskedPatch, Optimizer, Run, Supervised
 from keras_vit.recipes.training.checkpoints import TERMINATED, Checkpoints
-from keras_vit.recipes.training.ema import EvaluateAverages
-from keras_vit.recipes.training.nonfinite import BadSteps
+from keras_vit.recipes.training.ema import EvaluateWithEMA
+from keras_vit.recipes.training.nonfinite import NonfiniteSteps
 from keras_vit.recipes.training.optimizers import Adam
-from keras_vit.recipes.training.run_folder import claim_folder, find_checkpoints
+from keras_vit.recipes.training.run_folder import find_checkpoints, prepare_run_folder
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def batches(first=0, steps=12):
 
 def fit(model, checkpoints, *callbacks, **options):
     done = checkpoints.restore(model)
-    callbacks = [*callbacks, EvaluateAverages(), BadSteps(3, checkpoints), checkpoints]
+    callbacks = [*callbacks, EvaluateWithEMA(), NonfiniteSteps(3, checkpoints), checkpoints]
     return model.fit(batches(done), shuffle=False, verbose=0, callbacks=callbacks, **options)
 
 
@@ -233,24 +233,24 @@ def test_folders_that_cannot_be(make, tmp_path, folder):
     (tmp_path / "file").write_text("")
     folder = folder.format(tmp_path)
     with pytest.raises(OSError, match=f"run's folder {folder} cannot be used: .*Mend the access"):
-        claim_folder(MaskedPatch(run=Run(folder=folder)))
+        prepare_run_folder(MaskedPatch(run=Run(folder=folder)))
     with pytest.raises(OSError, match="cannot be"):
         fit(make(), Checkpoints(folder))
 
 
 def test_whose_folder_it_is(make, tmp_path):
     recipe = Supervised(run=Run(folder=str(tmp_path)))
-    claim_folder(recipe)
+    prepare_run_folder(recipe)
     fit(make(), Checkpoints(tmp_path))
     with pytest.raises(ValueError, match="holds a former run. Go on with resume=True"):
-        claim_folder(recipe)
+        prepare_run_folder(recipe)
     # Where and how often does not matter; what is computed does.
     elsewhere = Run(folder=str(tmp_path), resume=True, strategy="mirrored", checkpoint_steps=7, tensorboard=True)
-    claim_folder(replace(recipe, run=elsewhere))
+    prepare_run_folder(replace(recipe, run=elsewhere))
     moved = replace(recipe, run=elsewhere, data=replace(recipe.data, data_dir="/elsewhere"))
-    claim_folder(moved)
+    prepare_run_folder(moved)
     other = replace(recipe, run=replace(elsewhere, seed=1), optimizer=Optimizer(learning_rate=1.0))
     with pytest.raises(ValueError, match="differs in optimizer.learning_rate, optimizer.name, .*run.seed"):
-        claim_folder(other)
+        prepare_run_folder(other)
     with pytest.raises(ValueError, match="another run, a Supervised. .* this MaskedPatch"):
-        claim_folder(MaskedPatch(run=elsewhere))
+        prepare_run_folder(MaskedPatch(run=elsewhere))

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.training.ema import EvaluateAverages, use_averages
+from keras_vit.recipes.training.ema import EvaluateWithEMA, use_ema_weights
 from keras_vit.recipes.training.optimizers import SGD
 
 
@@ -39,13 +39,13 @@ def equal(one, other):
 def test_validation_sees_averages_and_training_does_not(replicas):
     model, plain = made(replicas, use_ema=True, ema_momentum=0.9), made(replicas)
     options = {"epochs": 3, "shuffle": False, "verbose": 0, "validation_data": batches()}
-    values = model.fit(batches(), callbacks=[EvaluateAverages()], **options).history["val_loss"]
+    values = model.fit(batches(), callbacks=[EvaluateWithEMA()], **options).history["val_loss"]
     raw = plain.fit(batches(), **options).history["val_loss"]
     # `fit` leaves the weights that training goes on from, to the last bit.
     assert equal(model.get_weights(), plain.get_weights())
     means = averages(model)
     assert not equal(means, model.get_weights()) and values[-1] != raw[-1]
-    use_averages(model)
+    use_ema_weights(model)
     assert equal(model.get_weights(), means)
     np.testing.assert_allclose(model.evaluate(batches(), verbose=0), values[-1], rtol=1e-6)
 
@@ -54,9 +54,9 @@ def test_evaluate_alone_and_back():
     model = made(use_ema=True, ema_momentum=0.9)
     model.fit(batches(), epochs=2, shuffle=False, verbose=0)
     weights, means = model.get_weights(), averages(model)
-    found = model.evaluate(batches(), verbose=0, callbacks=[EvaluateAverages()])
+    found = model.evaluate(batches(), verbose=0, callbacks=[EvaluateWithEMA()])
     assert equal(model.get_weights(), weights) and equal(averages(model), means)
-    use_averages(model)
+    use_ema_weights(model)
     assert found == model.evaluate(batches(), verbose=0)
 
 
@@ -64,9 +64,7 @@ def test_two_fits_are_one():
     one, two = made(use_ema=True, ema_momentum=0.9), made(use_ema=True, ema_momentum=0.9)
     one.fit(batches(), epochs=4, shuffle=False, verbose=0)
     for _ in range(2):
-        two.fit(
-            batches(), epochs=2, shuffle=False, verbose=0, callbacks=[EvaluateAverages()], validation_data=batches()
-        )
+        two.fit(batches(), epochs=2, shuffle=False, verbose=0, callbacks=[EvaluateWithEMA()], validation_data=batches())
     assert equal(one.get_weights(), two.get_weights()) and equal(averages(one), averages(two))
 
 
@@ -83,7 +81,7 @@ def test_averages_start_from_the_first_weights():
 
 def test_nothing_happens_without_averages():
     model = made()
-    model.fit(batches(), shuffle=False, verbose=0, validation_data=batches(), callbacks=[EvaluateAverages()])
+    model.fit(batches(), shuffle=False, verbose=0, validation_data=batches(), callbacks=[EvaluateWithEMA()])
     weights = model.get_weights()
-    use_averages(model)
+    use_ema_weights(model)
     assert equal(model.get_weights(), weights)

@@ -13,8 +13,8 @@ from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.distributed.strategy import choose_strategy
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches, masked_patch_loss
 from keras_vit.recipes.recipe import Data, MaskedPatch, Optimizer, Run, Supervised
-from keras_vit.recipes.training.logs import CsvLog, Progress, make_logs
-from keras_vit.recipes.training.nonfinite import BadSteps
+from keras_vit.recipes.training.logs import CsvLog, Progress, logging_callbacks
+from keras_vit.recipes.training.nonfinite import NonfiniteSteps
 from keras_vit.recipes.training.optimizers import build_optimizer
 from keras_vit.recipes.training.tensorboard import reconstructions, rollouts
 
@@ -124,9 +124,9 @@ def test_every_epoch_is_a_row(regression, tmp_path, place):
 def test_bad_steps_are_counted(regression, tmp_path):
     x = np.array([[1.0], [np.inf], [2.0], [3.0]], "float32")
     data = tf.data.Dataset.from_tensor_slices((x, x)).batch(1)
-    callbacks = [BadSteps(), CsvLog(tmp_path / "log.csv")]
+    callbacks = [NonfiniteSteps(), CsvLog(tmp_path / "log.csv")]
     regression().fit(data, callbacks=callbacks, verbose=0, shuffle=False)
-    assert rows(tmp_path / "log.csv")[0]["bad_steps"] == "1"
+    assert rows(tmp_path / "log.csv")[0]["nonfinite_steps"] == "1"
 
 
 def test_a_run_that_ends_within_an_evaluation_has_its_row(regression, tmp_path):
@@ -186,7 +186,7 @@ def pretrained(recipe, toy, pixels, **options):
     model = MaskedPatchModel(vit, recipe.target)
     model.set_weights([np.random.default_rng(0).normal(size=w.shape, scale=0.1) for w in model.weights])
     model.compile("sgd", masked_patch_loss(recipe.target), jit_compile=False)
-    logs = make_logs(recipe, model, open_dataset(recipe.data), recipe.total_steps, **options)
+    logs = logging_callbacks(recipe, model, open_dataset(recipe.data), recipe.total_steps, **options)
     data = masked_patch_batches(tf.data.Dataset.from_tensors((pixels, 0)).repeat(), vit.patch_size, recipe)
     model.fit(data, steps_per_epoch=2, epochs=2, callbacks=logs, shuffle=False, verbose=0)
     return model
@@ -224,14 +224,14 @@ def test_classifiers_are_drawn_by_their_attention(masked_patch, toy, trained_toy
     model = trained_toy(image_size=8, patch_size=2)
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     x, y = np.zeros((4, 8, 8, 3)), np.zeros(4)
-    model.fit(x, y, validation_data=(x, y), callbacks=make_logs(recipe, model, dataset, 2), verbose=0)
+    model.fit(x, y, validation_data=(x, y), callbacks=logging_callbacks(recipe, model, dataset, 2), verbose=0)
     (image,) = [value for _, tag, value in events(tmp_path / "tensorboard" / "train") if tag == "attention"]
     assert len(image) == 8 and image[0].shape == (8, 16, 3) and image[0][:, :8].max() > 200
     assert [tag for _, tag, _ in events(tmp_path / "tensorboard" / "validation")] == ["loss"]
     axial = toy(image_size=8, patch_size=2, axial=True, pooling="gap")
-    assert make_logs(recipe, axial, dataset, 2)[-1].images is None
+    assert logging_callbacks(recipe, axial, dataset, 2)[-1].images is None
     unvalidated = replace(recipe, data=replace(recipe.data, validation_split=None))
-    assert make_logs(unvalidated, model, dataset, 2)[-1].images()[1].shape == (8, 8, 16, 3)
+    assert logging_callbacks(unvalidated, model, dataset, 2)[-1].images()[1].shape == (8, 8, 16, 3)
 
 
 def test_a_rollout_is_that_of_the_image(masked_patch, trained_toy):
@@ -245,5 +245,5 @@ def test_a_rollout_is_that_of_the_image(masked_patch, trained_toy):
 
 def test_without_a_folder_or_off_the_chief_nothing_is_written(masked_patch):
     for run, chief in ((replace(masked_patch.run, folder=None), True), (masked_patch.run, False)):
-        (only,) = make_logs(replace(masked_patch, run=run), None, None, 4, chief)
+        (only,) = logging_callbacks(replace(masked_patch, run=run), None, None, 4, chief)
         assert isinstance(only, Progress)

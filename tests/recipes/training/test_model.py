@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from keras_vit import BiT
 from keras_vit.recipes.recipe import Architecture, Data, Run
-from keras_vit.recipes.training.model import build_model, check_size, load_model, start_from
+from keras_vit.recipes.training.model import adapt_model, build_model, check_image_size, load_model
 
 TOY = Architecture("Ti/4", depth=1, width=12, mlp_dim=24, num_heads=3)
 DATA = Data(image_size=16)
@@ -18,7 +18,7 @@ def test_fields_reach_the_model():
         mlp_dim=24,
         num_heads=3,
         pooling="gap",
-        hidden_head=True,
+        representation_size=12,
         position_embedding="sincos_2d",
         dropout=0.1,
         stochastic_depth=0.2,
@@ -37,7 +37,7 @@ def test_recomputation_is_a_matter_of_the_run():
     run = Run(remat="block")
     source = build_model(TOY, DATA, run, num_classes=5)
     assert source.encoder.blocks[0].remat == "block"
-    assert start_from(source, TOY, DATA, Run(), 3).encoder.blocks[0].remat is None
+    assert adapt_model(source, TOY, DATA, Run(), 3).encoder.blocks[0].remat is None
     with pytest.raises(
         ValueError, match="A BiT has no Transformer blocks to compute again. Received: run.remat='block'"
     ):
@@ -45,7 +45,7 @@ def test_recomputation_is_a_matter_of_the_run():
 
 
 def test_a_variant_is_enough_and_without_classes_there_is_no_hidden_head():
-    model = build_model(Architecture("Ti/16", hidden_head=True), Data(image_size=32), Run())
+    model = build_model(Architecture("Ti/16", representation_size=192), Data(image_size=32), Run())
     assert model.arguments["depth"] == 12 and model.pre_logits is None and model.head is None
 
 
@@ -54,7 +54,7 @@ def test_a_trained_model_starts_another_task():
     for weight in source.weights:
         weight.assign(weight + 0.1)
     architecture = Architecture(dropout=0.3)  # its variant does not count: the weights say what the model is
-    model = start_from(source, architecture, Data(image_size=24), Run(precision="mixed_bfloat16"), 3)
+    model = adapt_model(source, architecture, Data(image_size=24), Run(precision="mixed_bfloat16"), 3)
     assert model.grid == (6, 6) and model.num_classes == 3 and model.arguments["dropout"] == 0.3
     assert model.compute_dtype == "bfloat16" and not np.any(model.head.kernel)
     np.testing.assert_array_equal(model.encoder.blocks[0].mlp.hidden.kernel, source.encoder.blocks[0].mlp.hidden.kernel)
@@ -83,13 +83,13 @@ def test_a_file_elsewhere_starts_a_task(tmp_path):
 def test_pixels_of_another_scale_are_refused():
     source = build_model(TOY, DATA, Run())
     with pytest.raises(ValueError, match=r"want pixels scaled by mean=\(0.5, 0.5, 0.5\)"):
-        start_from(source, TOY, Data(image_size=16, mean=(0.485, 0.456, 0.406)), Run(), 2)
+        adapt_model(source, TOY, Data(image_size=16, mean=(0.485, 0.456, 0.406)), Run(), 2)
 
 
 def test_a_bit_by_name():
     model = build_model(Architecture("BiT-R50x1"), Data(image_size=32), Run(), num_classes=3)
     assert isinstance(model, BiT) and model.arguments["stages"] == (3, 4, 6, 3)
-    again = start_from(model, Architecture(), Data(image_size=64), Run(), 2)
+    again = adapt_model(model, Architecture(), Data(image_size=64), Run(), 2)
     assert again.num_classes == 2 and again.image_size == (64, 64)
     np.testing.assert_array_equal(again.weights[0], model.weights[0])
 
@@ -108,7 +108,7 @@ def test_what_cannot_be_built_is_explained(architecture, message):
 
 
 def test_sizes_are_checked_without_building():
-    check_size(Architecture("B/16"), Data(image_size=224))
-    check_size(Architecture("BiT-R50x1"), Data(image_size=225))
+    check_image_size(Architecture("B/16"), Data(image_size=224))
+    check_image_size(Architecture("BiT-R50x1"), Data(image_size=225))
     with pytest.raises(ValueError, match="cannot be cut into patches"):
-        check_size(Architecture("H/14"), Data(image_size=225))
+        check_image_size(Architecture("H/14"), Data(image_size=225))

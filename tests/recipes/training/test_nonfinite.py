@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.recipes.training.checkpoints import Checkpoints
-from keras_vit.recipes.training.nonfinite import BadSteps
+from keras_vit.recipes.training.nonfinite import NonfiniteSteps
 from keras_vit.recipes.training.optimizers import SGD, AdamW
 
 
@@ -38,8 +38,8 @@ def fit(model, data, *callbacks):
 def test_bad_steps_are_as_if_they_had_not_been(replicas):
     # With two replicas, only one of them sees a NaN.
     model = made(lambda: SGD(0.1, momentum=0.9, use_ema=True, global_clipnorm=1.0), replicas)
-    history = fit(model, batches(bad=(0, 3, 4)), BadSteps(3))
-    assert history["bad_steps"] == [3] and int(model.optimizer.iterations.numpy()) == 8
+    history = fit(model, batches(bad=(0, 3, 4)), NonfiniteSteps(3))
+    assert history["nonfinite_steps"] == [3] and int(model.optimizer.iterations.numpy()) == 8
     clean = made(lambda: SGD(0.1, momentum=0.9, use_ema=True, global_clipnorm=1.0), replicas)
     inputs, targets = batches()
     good = [1, 2, 5, 6, 7]
@@ -55,7 +55,7 @@ def test_too_many_in_a_row_stop_the_run(tmp_path):
     checkpoints = Checkpoints(tmp_path, every_steps=1)
     checkpoints.restore(model)
     with pytest.raises(FloatingPointError) as stopped:
-        fit(model, batches(bad=(1, 4, 5, 6, 7)), BadSteps(3, checkpoints), checkpoints)
+        fit(model, batches(bad=(1, 4, 5, 6, 7)), NonfiniteSteps(3, checkpoints), checkpoints)
     message = str(stopped.value)
     assert "gradients of 3 steps in a row, up to step 7" in message and "Lower learning_rate" in message
     assert f"The last good checkpoint is {tmp_path}/step-4." in message
@@ -65,4 +65,4 @@ def test_too_many_in_a_row_stop_the_run(tmp_path):
 
 def test_without_checkpoints_the_message_says_so():
     with pytest.raises(FloatingPointError, match="There is no checkpoint"):
-        fit(made(lambda: SGD(0.1)), batches(bad=(0, 1)), BadSteps(2))
+        fit(made(lambda: SGD(0.1)), batches(bad=(0, 1)), NonfiniteSteps(2))

@@ -59,7 +59,11 @@ def test_updates_equal_numpy(toy, name):
     for value, average, wanted, mean in zip(model.weights, optimizer._model_variables_moving_average, *expected):
         np.testing.assert_allclose(value, wanted, atol=2e-5)
         np.testing.assert_allclose(average, mean, atol=2e-5)
-    assert (int(optimizer.iterations), int(optimizer.bad_steps), int(optimizer.bad_steps_in_a_row)) == (5, 1, 0)
+    assert (int(optimizer.iterations), int(optimizer.nonfinite_steps), int(optimizer.consecutive_nonfinite_steps)) == (
+        5,
+        1,
+        0,
+    )
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30], ids=["nan", "infinite", "norm-overflows"])
@@ -76,11 +80,15 @@ def test_a_bad_step_changes_nothing_but_the_counters(toy, bad):
     for _ in range(2):
         optimizer.apply([tf.constant(grad, "float32") for grad in after])
     for name, variable, before in zip(names, (*model.variables, *optimizer.variables), state):
-        if not name.endswith(("/iteration", "/bad_steps", "/bad_steps_in_a_row")):
+        if not name.endswith(("/iteration", "/nonfinite_steps", "/consecutive_nonfinite_steps")):
             np.testing.assert_array_equal(variable, before)
-    assert (int(optimizer.iterations), int(optimizer.bad_steps), int(optimizer.bad_steps_in_a_row)) == (3, 2, 2)
+    assert (int(optimizer.iterations), int(optimizer.nonfinite_steps), int(optimizer.consecutive_nonfinite_steps)) == (
+        3,
+        2,
+        2,
+    )
     optimizer.apply(good)
-    assert (int(optimizer.bad_steps), int(optimizer.bad_steps_in_a_row)) == (2, 0)
+    assert (int(optimizer.nonfinite_steps), int(optimizer.consecutive_nonfinite_steps)) == (2, 0)
     assert not np.array_equal(state[0], model.variables[0])
 
 

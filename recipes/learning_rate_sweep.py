@@ -9,11 +9,11 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from keras_vit.recipes import run as results
 from keras_vit.recipes.recipe import Supervised
-from keras_vit.recipes.write_file import write_file
+from keras_vit.recipes.remote_files import write_file
+from keras_vit.recipes.run_recipe import run_unless_finished
 
-Metric = Literal["accuracy", "top5"]
+Metric = Literal["top1", "top5"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Sweep:
     tuning_split: str = "train[:98%]"
     held_out_split: str = "train[98%:]"
     seeds: tuple[int, ...] = (0, 1, 2)
-    metric: Metric = "accuracy"
+    metric: Metric = "top1"
 
 
 def sweep(plan: Sweep) -> dict:
@@ -89,7 +89,7 @@ def sweep(plan: Sweep) -> dict:
     return outcome
 
 
-def table(outcome: dict, metric: str = "accuracy") -> str:
+def table(outcome: dict, metric: str = "top1") -> str:
     """The outcome of `sweep` as a table in Markdown, in percent."""
     shown = {rate: "diverged" if value is None else f"{value:.2%}" for rate, value in outcome["tried"].items()}
     rows = [f"| learning rate {rate:g}, held out | {value} |" for rate, value in shown.items()]
@@ -100,7 +100,7 @@ def table(outcome: dict, metric: str = "accuracy") -> str:
 
 
 def _figure(recipe, metric):
-    figures = results.finished(recipe)
+    figures = run_unless_finished(recipe)
     if metric not in figures:
         raise ValueError(f"The runs have no figure {metric!r}, but {', '.join(figures)}. Choose another metric.")
     return figures[metric]

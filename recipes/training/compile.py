@@ -7,11 +7,11 @@ from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_
 from keras_vit.recipes.recipe import Distillation, MaskedPatch, Supervised
 from keras_vit.recipes.training.losses import build_loss, set_head_bias
 from keras_vit.recipes.training.metrics import training_metrics
-from keras_vit.recipes.training.model import build_model, load_model, start_from
+from keras_vit.recipes.training.model import adapt_model, build_model, load_model
 from keras_vit.recipes.training.optimizers import build_optimizer
 
 
-def masked_patch_trainee(recipe: MaskedPatch) -> MaskedPatchModel:
+def compile_masked_patch(recipe: MaskedPatch) -> MaskedPatchModel:
     """Its `vit` is what comes out of the training."""
     model = MaskedPatchModel(build_model(recipe.architecture, recipe.data, recipe.run), recipe.target)
     model.compile(
@@ -23,7 +23,7 @@ def masked_patch_trainee(recipe: MaskedPatch) -> MaskedPatchModel:
     return model
 
 
-def classifier_trainee(recipe: Supervised, classes: int, total_steps: int, start=None):
+def compile_classifier(recipe: Supervised, classes: int, total_steps: int, start=None):
     """Returns what is fitted, and the classifier that comes out of it: the same, or the student of a distillation.
 
     Args:
@@ -48,7 +48,7 @@ def classifier_trainee(recipe: Supervised, classes: int, total_steps: int, start
 def _classifier(recipe, start, classes):
     fields = (recipe.architecture, recipe.data, recipe.run, classes)
     if start is not None:
-        return start_from(start, *fields)
+        return adapt_model(start, *fields)
     if recipe.weights:
         return load_model(recipe.weights, *fields)
     return build_model(*fields, **({"distillation": True} if isinstance(recipe, Distillation) else {}))

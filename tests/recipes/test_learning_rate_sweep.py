@@ -3,8 +3,8 @@ from dataclasses import replace
 
 import pytest
 
-from keras_vit.recipes import run as results
-from keras_vit.recipes import sweep
+from keras_vit.recipes import run_recipe
+from keras_vit.recipes.learning_rate_sweep import Sweep, sweep, table
 from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
 from keras_vit.recipes.recipe_file import write_recipe
 
@@ -18,11 +18,11 @@ def plan(data_dir, tmp_path):
         run=Run(folder=str(tmp_path / "sweep"), steps_per_execution=5),
         total_steps=5,
     )
-    return sweep.Sweep(recipe, (0.0, 0.01), "train[:90%]", "train[90%:]", seeds=(0, 1))
+    return Sweep(recipe, (0.0, 0.01), "train[:90%]", "train[90%:]", seeds=(0, 1))
 
 
 def test_the_best_rate_of_the_held_out_part_is_trained_on_all(plan, tmp_path):
-    outcome = sweep.sweep(replace(plan, seeds=(1,)))
+    outcome = sweep(replace(plan, seeds=(1,)))
     assert outcome["tried"][0.01] > outcome["tried"][0.0] and outcome["learning_rate"] == 0.01
     assert outcome["test"] == {1: outcome["mean"]}
     tuned, final = (
@@ -31,7 +31,7 @@ def test_the_best_rate_of_the_held_out_part_is_trained_on_all(plan, tmp_path):
     assert tuned["data"]["train_split"] == "train[:90%]" and tuned["data"]["test_split"] == "train[90%:]"
     assert final["data"]["train_split"] == "train" and final["data"]["test_split"] == "test"
     assert final["optimizer"]["learning_rate"] == 0.01 and final["run"]["seed"] == 1
-    text = sweep.table(outcome)
+    text = table(outcome)
     assert "| seed 1, test |" in text and "±" in text
     assert json.loads((tmp_path / "sweep" / "sweep.json").read_text())["learning_rate"] == 0.01
 
@@ -43,9 +43,9 @@ def test_what_is_finished_is_not_run_again(plan, tmp_path, monkeypatch):
     def run(recipe):
         name = recipe.run.folder.rpartition("/")[2]
         ran.append(name)
-        return {"accuracy": figures[name]}
+        return {"top1": figures[name]}
 
-    monkeypatch.setattr(results, "run", run)
+    monkeypatch.setattr(run_recipe, "run", run)
     finished = tmp_path / "sweep" / "rate-0.01"
     held_out = replace(plan.recipe.data, train_split="train[:90%]", validation_split="train[90%:]")
     of_rate = replace(
@@ -55,8 +55,8 @@ def test_what_is_finished_is_not_run_again(plan, tmp_path, monkeypatch):
     )
     finished.mkdir(parents=True)
     write_recipe(of_rate, finished / "recipe.json")
-    (finished / "metrics.json").write_text('{"accuracy": 0.1}')
-    outcome = sweep.sweep(plan)
+    (finished / "metrics.json").write_text('{"top1": 0.1}')
+    outcome = sweep(plan)
     assert ran == ["rate-0", "seed-0", "seed-1"] and outcome["learning_rate"] == 0.0
     assert outcome["mean"] == pytest.approx(0.7) and outcome["deviation"] == pytest.approx(0.02**0.5)
 
@@ -65,18 +65,18 @@ def test_a_rate_that_diverges_is_none_to_take(plan, tmp_path, monkeypatch):
     def run(recipe):
         if recipe.optimizer.learning_rate:
             raise FloatingPointError("NaN")
-        return {"accuracy": 0.5}
+        return {"top1": 0.5}
 
     (tmp_path / "sweep").mkdir()
-    monkeypatch.setattr(results, "run", run)
-    outcome = sweep.sweep(plan)
+    monkeypatch.setattr(run_recipe, "run", run)
+    outcome = sweep(plan)
     assert outcome["tried"] == {0.0: 0.5, 0.01: None} and outcome["learning_rate"] == 0.0
-    assert "| learning rate 0.01, held out | diverged |" in sweep.table(outcome)
+    assert "| learning rate 0.01, held out | diverged |" in table(outcome)
     assert json.loads((tmp_path / "sweep" / "sweep.json").read_text())["tried"]["0.01"] is None
     with pytest.raises(FloatingPointError, match="All learning rates diverged"):
-        sweep.sweep(replace(plan, learning_rates=(0.01,)))
-    with pytest.raises(ValueError, match="no figure 'top5', but accuracy"):
-        sweep.sweep(replace(plan, metric="top5"))
+        sweep(replace(plan, learning_rates=(0.01,)))
+    with pytest.raises(ValueError, match="no figure 'top5', but top1"):
+        sweep(replace(plan, metric="top5"))
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_a_rate_that_diverges_is_none_to_take(plan, tmp_path, monkeypatch):
     [
         (lambda plan: replace(plan, recipe=replace(plan.recipe, run=Run())), "set run.folder"),
         (lambda plan: replace(plan, learning_rates=()), "needs learning_rates and seeds"),
-        (lambda plan: replace(plan, metric="loss"), "must be one of accuracy, top5. Received: 'loss'"),
+        (lambda plan: replace(plan, metric="loss"), "must be one of top1, top5. Received: 'loss'"),
     ],
 )
 def test_a_sweep_of_nothing_is_refused(plan, change, message):
     with pytest.raises(ValueError, match=message):
-        sweep.sweep(change(plan))
+        sweep(change(plan))

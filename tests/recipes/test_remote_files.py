@@ -3,7 +3,7 @@ import os
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.write_file import write_file
+from keras_vit.recipes.remote_files import write_file
 
 
 def test_the_former_content_stays_until_the_new_one_is_whole(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from keras_vit.recipes import run as results
+from keras_vit.recipes import run_recipe
 from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run
 
 
@@ -19,24 +19,24 @@ def recipe(data_dir, tmp_path):
 
 
 def test_a_finished_run_keeps_its_figures(recipe, tmp_path):
-    figures = results.run(recipe)
+    figures = run_recipe.run(recipe)
     assert figures["loss"] > 0 and set(figures) >= {"accuracy", "learning_rate"}
-    again = results.run(recipe)  # nothing is left to train
+    again = run_recipe.run(recipe)  # nothing is left to train
     assert {name: again[name] for name in ("loss", "accuracy")} == pytest.approx(
         {name: figures[name] for name in ("loss", "accuracy")}
     )
     assert json.loads((tmp_path / "run" / "metrics.json").read_text()) == again
-    assert results.finished(recipe) == again
+    assert run_recipe.run_unless_finished(recipe) == again
 
 
 def test_figures_of_another_recipe_are_not_taken(recipe, tmp_path):
-    results.run(recipe)
+    run_recipe.run(recipe)
     for file in (tmp_path / "run").glob("step-*"):
         file.unlink()
     other = replace(recipe, optimizer=replace(recipe.optimizer, learning_rate=0.5))
-    for function in (results.finished, results.run):
+    for function in (run_recipe.run_unless_finished, run_recipe.run):
         with pytest.raises(ValueError, match="recipe of another run; it differs in optimizer.learning_rate"):
             function(other)
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["optimizer"]["learning_rate"] == 3e-3
     with pytest.raises(ValueError, match="holds a former run. Go on with resume=True"):
-        results.run(replace(recipe, run=replace(recipe.run, resume=False)))
+        run_recipe.run(replace(recipe, run=replace(recipe.run, resume=False)))

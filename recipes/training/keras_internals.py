@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def known_shapes(model, batch_spec):
+def build_from_spec(model, batch_spec):
     """While it lasts, `fit` and `evaluate` draw no batch to learn shapes, as Keras does under a strategy each time.
 
     The data would be started twice: the shuffle buffer filled again, and in a run that goes on, all skipped again.

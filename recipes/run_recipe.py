@@ -1,0 +1,107 @@
+"""Runs a recipe from start to end: trains, evaluates, and writes the model, its model card and the metrics."""
+
+import csv
+import dataclasses
+import io
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import tensorflow as tf
+
+from keras_vit.model_card import model_card
+from keras_vit.recipes.data import class_names, open_dataset
+from keras_vit.recipes.distributed.workers import Workers
+from keras_vit.recipes.fit import evaluate, pretrain, train
+from keras_vit.recipes.recipe import Distillation, MaskedPatch
+from keras_vit.recipes.remote_files import write_file
+from keras_vit.recipes.training.logs import LOG
+from keras_vit.recipes.training.run_folder import METRICS, check_resumable
+
+MODEL = "model.keras"
+LABELS = "labels.txt"
+CARD = "model_card.md"
+
+
+def run(recipe) -> dict[str, float]:
+    """Trains, evaluates a classifier on the test split, and writes the results into `recipe.run.folder`, if set.
+
+    The folder then holds checkpoints, recipe.json, log.csv, model.keras (after masked-patch pre-training: the model
+    without a head), labels.txt (one class a line), model_card.md and metrics.json.
+
+    Returns:
+        The metrics, such as "loss" and "top1"; top-1 and top-5 accuracy are in [0, 1].
+    """
+    if isinstance(recipe, MaskedPatch):
+        masked, history = pretrain(recipe)
+        model, names = masked.vit, None
+        metrics = {name: values[-1] for name, values in history.items()} or _last_logged(recipe.run.folder)
+    else:
+        model, _ = train(recipe)
+        names = class_names(open_dataset(recipe.data))
+        metrics = evaluate(model, recipe.data, recipe.data.test_split)
+    if recipe.run.folder and Workers(model.distribute_strategy).chief:
+        write_results(recipe, model, metrics, names)
+    return metrics
+
+
+def run_unless_finished(recipe) -> dict[str, float]:
+    """The metrics of a recipe: those in its folder if that run is finished, else those of `run`.
+
+    Raises:
+        ValueError: The folder holds the run of another recipe, or an interrupted run that `run.resume` does not resume.
+    """
+    file = os.path.join(recipe.run.folder, METRICS)
+    if tf.io.gfile.exists(file):
+        check_resumable(recipe)
+        with tf.io.gfile.GFile(file) as content:
+            return json.load(content)
+    print(f"\n== {recipe.run.folder}")
+    return run(recipe)
+
+
+def write_results(recipe, model, metrics: dict, names: list[str] | None = None):
+    """Writes model.keras, labels.txt if there are class names, model_card.md and metrics.json into the folder."""
+    folder = recipe.run.folder
+    tf.io.gfile.makedirs(folder)
+    with tempfile.TemporaryDirectory() as temporary:
+        local = Path(temporary) / MODEL
+        # A copy that was never compiled: without optimizer and losses, `import keras_vit` is enough to load the file.
+        model.resized(model.image_size).save(local)
+        write_file(os.path.join(folder, MODEL), local.read_bytes())
+    if names:
+        write_file(os.path.join(folder, LABELS), "".join(f"{name}\n" for name in names))
+    write_file(os.path.join(folder, CARD), run_card(model, recipe, metrics))
+    write_file(os.path.join(folder, METRICS), json.dumps(metrics, indent=2) + "\n")
+
+
+def run_card(model, recipe, metrics: dict, origin: str | None = None) -> str:
+    """The model card of a recipe's model.keras.
+
+    Args:
+        metrics: As `run` returns them.
+        origin: A sentence on how the model was made; by default from the recipe.
+    """
+    data = recipe.data
+    if isinstance(recipe, MaskedPatch):
+        measured = "Metrics are those of the last epoch of training."
+    else:
+        measured = f"Metrics are of its split `{data.test_split}`; accuracies are in [0, 1]."
+    subset = f", {data.labels_per_class} images a class" if data.labels_per_class else ""
+    text = f"`{data.dataset}`, split `{data.train_split}`{subset}. {measured}"
+    return model_card(model, MODEL, origin or _origin(recipe), text, dataclasses.asdict(recipe), metrics)
+
+
+def _origin(recipe):
+    if isinstance(recipe, MaskedPatch):
+        return "Pre-trained here by predicting corrupted patches, without labels (appendix B.1.2 of the ViT paper)."
+    start = f"Fine-tuned here from `{recipe.weights}`." if recipe.weights else "Trained here from random weights."
+    return f"{start} Its teacher was `{recipe.teacher}`." if isinstance(recipe, Distillation) else start
+
+
+def _last_logged(folder):
+    """The metrics in the last line of log.csv, for a run that had already trained all its steps."""
+    with tf.io.gfile.GFile(os.path.join(folder, LOG)) as content:
+        *_, last = csv.DictReader(io.StringIO(content.read()))
+    return {name: float(value) for name, value in last.items() if value and name not in ("epoch", "step")}
