@@ -1,8 +1,8 @@
-# Every target sets up what it needs: a virtual environment in .venv with the exact versions of constraints.txt.
+# Every target creates what it requires: a virtual environment in .venv with the versions pinned in constraints.txt.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
-# MediaPipe wants another absl-py than tf-models-official: it has an environment of its own, for the test of its clients.
+# MediaPipe requires a different absl-py than tf-models-official, so the test of its clients has a separate environment.
 CLIENT := .venv-mediapipe
 CLIENT_CHECK = $(CLIENT)/bin/python tests/export/tflite/mediapipe_client.py check
 CLIENT_LIBRARIES := libegl1 libgles2 libgl1 libglib2.0-0 libsm6 libxext6
@@ -17,32 +17,31 @@ help: ## Show this list
 demo: $(READY) ## Pre-train, fine-tune, export and check a small model; writes runs/demo/report.html
 	$(BIN)/keras-vit demo
 
-test: lint $(CLIENT)/ready browser web-runtime ## Lint, then all tests, a process a core
+test: lint $(CLIENT)/ready browser web-runtime ## Lint, then all tests, one process per CPU core
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
-coverage: $(CLIENT)/ready browser web-runtime ## All tests, and the lines that none of them runs
+coverage: $(CLIENT)/ready browser web-runtime ## All tests; lists the lines that no test runs
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --cov --cov-report=term-missing:skip-covered
 
 lint: $(READY) ## Check style and format with ruff, and types with mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/typos
-	$(BIN)/mypy -p keras_vit
+	$(BIN)/mypy -p keras_vit -p keras_vit_cli
 
-format: $(READY) ## Mend what ruff can mend
+format: $(READY) ## Auto-fix lint and format with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(READY) ## Build the guides and the reference: site/index.html
-	$(BIN)/python docs/layout_diagram.py
+docs: $(READY) ## Build the guides and the API reference: site/index.html
 	$(BIN)/python -m sphinx -EW --keep-going -q -d build/docs docs site
 	@echo "Open $(CURDIR)/site/index.html"
 
-clean: ## Remove the virtual environments, caches and site/; runs/ stays
+clean: ## Remove the virtual environments, caches and site/; keeps runs/
 	rm -rf .venv $(CLIENT) .pytest_cache .ruff_cache .mypy_cache build site *.egg-info
 
 $(READY): setup.cfg pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "keras_vit needs Python 3.11 or later: make PYTHON=python3.11")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "keras_vit requires Python 3.11 or later: make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
 	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
@@ -53,15 +52,15 @@ $(CLIENT)/ready: constraints-mediapipe.txt
 	@$(CLIENT_CHECK) >$(CLIENT)/check.log 2>&1 || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 		apt-get -qq update && apt-get -qq install -y --no-install-recommends $(CLIENT_LIBRARIES); } || true
 	@$(CLIENT_CHECK) >$(CLIENT)/check.log 2>&1 || { tail -n 1 $(CLIENT)/check.log; \
-		echo "MediaPipe does not load. As root: apt-get install $(CLIENT_LIBRARIES); then again: make test"; exit 1; }
+		echo "MediaPipe does not load. As root: apt-get install $(CLIENT_LIBRARIES). Then run make test again."; exit 1; }
 	@touch $@
 
-# For the tests of the web demo.
+# Required by the tests of the web demo.
 browser:
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { [ "$$(id -u)" = 0 ] && \
 		command -v apt-get >/dev/null && apt-get -qq update && \
 		apt-get -qq install -y --no-install-recommends chromium chromium-driver; } || { \
-		echo "There is no Chromium. As root: apt-get install chromium chromium-driver; then again: make test"; exit 1; }
+		echo "Chromium is missing. As root: apt-get install chromium chromium-driver. Then run make test again."; exit 1; }
 
 web-runtime: $(READY)
 	@$(BIN)/python -c 'from keras_vit.export.web.runtime import fetch_web_runtime; fetch_web_runtime()'

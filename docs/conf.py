@@ -1,4 +1,4 @@
-"""Sphinx: the pages of this folder, and a reference made of the docstrings. `make docs` builds site/."""
+"""Sphinx configuration: the pages of this folder and an API reference from the docstrings. `make docs` builds site/."""
 
 import inspect
 import re
@@ -11,15 +11,15 @@ author = "The keras_vit authors"
 copyright = "The keras_vit authors"
 version = release = version_of("keras_vit")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-highlight_language = "sh"  # of indented blocks, which are commands
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+highlight_language = "sh"  # indented blocks are commands
 
-# Links to headings, "page.md#heading", are checked as links to pages are.
+# Creates the targets of links to headings, "page.md#heading", so that broken ones are errors.
 myst_heading_anchors = 4
 
-# Names of Keras and TensorFlow in single backticks are code that links nowhere.
+# Names of Keras and TensorFlow in single backticks become code without a link.
 default_role = "py:obj"
-napoleon_use_param = False  # "mean, std:" is one entry of two names
+napoleon_use_param = False  # keeps "mean, std:" one entry
 autodoc_member_order = "bysource"
 autodoc_inherit_docstrings = False
 python_use_unqualified_type_names = True
@@ -33,8 +33,8 @@ html_static_path = ["_static"]
 html_css_files = ["tables.css"]
 
 
-def signature_of_constructor(app, what, name, thing, options, signature, returned):
-    """Keras makes its layers in a `__new__` of (*args, **kwargs), where Sphinx looks first."""
+def use_signature_of_init(app, what, name, thing, options, signature, returned):
+    """Sphinx reads the signature of `__new__` first, which is (*args, **kwargs) for Keras layers."""
     if what != "class" or thing.__init__ is object.__init__:
         return None
     constructor = inspect.signature(thing.__init__)
@@ -43,7 +43,7 @@ def signature_of_constructor(app, what, name, thing, options, signature, returne
 
 
 def join_hanging_lines(app, what, name, thing, options, lines):
-    """Of a paragraph such as "Input: (B, N, D), ..." later lines are indented, which would make them a list."""
+    """Removes the indentation of paragraphs such as "Input: (B, N, D), ...", which Sphinx would read as a list."""
     hanging = False
     for i, line in enumerate(lines):
         if re.match(r"[A-Z][\w ]*: \S", line):
@@ -55,5 +55,5 @@ def join_hanging_lines(app, what, name, thing, options, lines):
 
 
 def setup(app):
-    app.connect("autodoc-process-signature", signature_of_constructor)
+    app.connect("autodoc-process-signature", use_signature_of_init)
     app.connect("autodoc-process-docstring", join_hanging_lines, priority=400)  # before napoleon

@@ -1,4 +1,4 @@
-"""What the pages take as given: weights, images, a trained run. All of it is small: their code runs in seconds."""
+"""What the code of the pages assumes: weights, images, a trained run. All small, so that it runs in seconds."""
 
 import shutil
 from dataclasses import replace
@@ -17,16 +17,16 @@ CLASSES = ("cat", "dog")
 
 
 def prepare(folder, weights, data_dir, monkeypatch) -> dict:
-    """Fills the folder in which a page's code runs; returns the names that its code takes as given.
+    """Fills the working folder of a page's code; returns the variables that its code assumes.
 
     Args:
-        folder: An empty one.
-        weights: The folder of `save_weights`.
-        data_dir: Of TensorFlow Datasets.
+        folder: An empty folder.
+        weights: The folder that `save_weights` filled.
+        data_dir: The `data_dir` of TensorFlow Datasets.
     """
     monkeypatch.chdir(folder)
     monkeypatch.setenv("KERAS_HOME", str(folder / "home"))
-    for name in ("fetch_web_runtime", "unpack_web_runtime"):  # LiteRT.js, whose own tests have it
+    for name in ("fetch_web_runtime", "unpack_web_runtime"):  # LiteRT.js has its own tests
         monkeypatch.setattr(f"keras_vit.export.web.folder.{name}", lambda *args: None)
     _images(folder)
     _weights(folder, weights, monkeypatch)
@@ -63,14 +63,14 @@ def _images(folder):
 
 
 def save_weights(folder):
-    """A toy with the head of ImageNet, as a file and as the hub's folder."""
+    """Saves a toy with 1,000 classes as a file and as a folder of the Hugging Face Hub."""
     toy = _toy(num_classes=1000)
     keras_vit.weights.save(toy, folder / "toy.npz")
     keras_vit.weights.save(toy, folder / "hub")
 
 
 def _weights(folder, weights, monkeypatch):
-    """The toy under every name that the pages load: as a file, in the cache of downloads, and instead of the hub's."""
+    """Puts the toy in every place that the pages load from: a file, the download cache, the Hugging Face Hub."""
     for path in (
         folder / "B_16.npz",
         cache_path("vit/imagenet21k/ViT-B_16"),
@@ -82,7 +82,7 @@ def _weights(folder, weights, monkeypatch):
 
 
 def _recipes(data_dir, monkeypatch):
-    """The recipes that the pages run, with two updates of a toy."""
+    """Shrinks the recipes that the pages run to two steps of a toy."""
 
     def small(recipe):
         toy = replace(recipe.architecture, depth=1, width=12, mlp_dim=24, num_heads=3)
@@ -97,13 +97,13 @@ def _recipes(data_dir, monkeypatch):
         monkeypatch.setitem(configs.RECIPES, name, small(configs.RECIPES[name]))
 
 
-def former_run(folder, monkeypatch):
-    """Goes to the folder, where the recipe of a former run lies."""
+def previous_run(folder, monkeypatch):
+    """Changes to the folder and writes the recipe of a previous run there."""
     monkeypatch.chdir(folder)
     (folder / "runs" / "c10").mkdir(parents=True)
     write_recipe(configs.RECIPES["cifar10-scratch"], folder / "runs" / "c10" / "recipe.json")
 
 
-def forget():
-    """Frees what a page's code left in Keras."""
+def free_memory():
+    """Frees what the code of a page left in Keras."""
     keras.utils.clear_session()
