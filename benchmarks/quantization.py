@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 
 import keras_vit
-from keras_vit.cli.export.command import Export
-from keras_vit.cli.export.data import ExportData
+from keras_vit_cli.export.command import Export
+from keras_vit_cli.export.data import ExportData
 from keras_vit.export import FORMATS, check_parity, parity_table, write_tflite
 from keras_vit.export.tflite.quantize import STATIC
 

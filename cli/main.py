@@ -18,7 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
         import tyro
     except ModuleNotFoundError:
         if arguments[:1] == ["doctor"]:  # it finds what else is missing
-            from keras_vit.cli.doctor.command import Doctor
+            from keras_vit_cli.doctor.command import Doctor
 
             return Doctor(json="--json" in arguments).run()
         print("keras-vit needs tyro: pip install tyro. keras-vit doctor works without.", file=sys.stderr)
@@ -47,21 +47,21 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _commands():
     """Every command's class by its name; they need tyro."""
-    from keras_vit.cli.benchmark import Benchmark
-    from keras_vit.cli.convert import Convert
-    from keras_vit.cli.demo.command import Demo
-    from keras_vit.cli.describe import Describe
-    from keras_vit.cli.doctor.command import Doctor
-    from keras_vit.cli.evaluate import Evaluate
-    from keras_vit.cli.export.command import Export
-    from keras_vit.cli.few_shot import FewShot
-    from keras_vit.cli.inspect.command import Inspect
-    from keras_vit.cli.preflight import Preflight
-    from keras_vit.cli.prepare import Prepare
-    from keras_vit.cli.probe import Probe
-    from keras_vit.cli.sweep import Sweep
-    from keras_vit.cli.train import Train
-    from keras_vit.cli.vtab import Vtab
+    from keras_vit_cli.benchmark import Benchmark
+    from keras_vit_cli.convert import Convert
+    from keras_vit_cli.demo.command import Demo
+    from keras_vit_cli.describe import Describe
+    from keras_vit_cli.doctor.command import Doctor
+    from keras_vit_cli.evaluate import Evaluate
+    from keras_vit_cli.export.command import Export
+    from keras_vit_cli.few_shot import FewShot
+    from keras_vit_cli.inspect.command import Inspect
+    from keras_vit_cli.preflight import Preflight
+    from keras_vit_cli.prepare import Prepare
+    from keras_vit_cli.probe import Probe
+    from keras_vit_cli.sweep import Sweep
+    from keras_vit_cli.train import Train
+    from keras_vit_cli.vtab import Vtab
 
     return {
         "demo": Demo,

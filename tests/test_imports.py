@@ -29,11 +29,11 @@ def imported(folder, leave_out=()):
 @pytest.mark.parametrize(
     "folder,leave_out,forbidden",
     [
-        ("keras_vit", (), ("keras_vit.recipes", "keras_vit.export", "keras_vit.cli")),
+        ("keras_vit", (), ("keras_vit.recipes", "keras_vit.export", "keras_vit_cli")),
         # TensorFlow's checkpoints, XLA's barrier, the tape of gradients: imported in functions.
         ("keras_vit", ("keras_peers.py", "remat.py", "gradient_rollout.py"), ("tensorflow", "jax")),
-        ("recipes", (), ("keras_vit.export", "keras_vit.cli")),
-        ("export", (), ("keras_vit.recipes", "keras_vit.cli")),
+        ("recipes", (), ("keras_vit.export", "keras_vit_cli")),
+        ("export", (), ("keras_vit.recipes", "keras_vit_cli")),
     ],
 )
 def test_arrows_point_one_way(folder, leave_out, forbidden):
@@ -50,15 +50,22 @@ def test_every_package_is_installed():
 
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
-    installed = set(find_packages(ROOT, include=config["options.packages.find"]["include"].split(", ")))
+    installed = set(find_packages(ROOT, **{k: v.split(", ") for k, v in config["options.packages.find"].items()}))
     folders = {file.parent.relative_to(ROOT) for top in PACKAGES for file in (ROOT / top).rglob("*.py")}
     names = {".".join(folder.parts) for folder in folders}
-    assert installed == {name if name.startswith("keras_vit") else f"keras_vit.{name}" for name in names}
+    assert installed == {_installed_as(name) for name in names}
+
+
+def _installed_as(name):
+    if name.startswith("keras_vit"):
+        return name
+    return name.replace("cli", "keras_vit_cli", 1) if name.startswith("cli") else f"keras_vit.{name}"
 
 
 @pytest.mark.parametrize("folder", ["recipes", "export", "cli"])
 def test_editors_and_type_checkers_find_the_packages_in_a_clone(folder):
-    assert (ROOT / "keras_vit" / folder).is_symlink() and (ROOT / "keras_vit" / folder).samefile(ROOT / folder)
+    link = ROOT / _installed_as(folder).replace(".", "/")
+    assert link.is_symlink() and link.samefile(ROOT / folder)
 
 
 def test_importing_the_core_brings_nothing_that_keras_does_not():
@@ -71,7 +78,7 @@ def test_importing_the_core_brings_nothing_that_keras_does_not():
 
 
 def test_the_commands_list_without_keras_or_tensorflow():
-    code = "import sys; from keras_vit.cli.main import main\ntry: main(['--help'])\nfinally: print(sorted(sys.modules))"
+    code = "import sys; from keras_vit_cli.main import main\ntry: main(['--help'])\nfinally: print(sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     *help_text, modules = done.stdout.splitlines()
     assert "few-shot" in "".join(help_text)

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 BUILD = "from setuptools import build_meta as b; import sys; print(getattr(b, sys.argv[1])(sys.argv[2]))"
-PLACES = {"recipes": "keras_vit/recipes", "export": "keras_vit/export", "cli": "keras_vit/cli"}
+PLACES = {"recipes": "keras_vit/recipes", "export": "keras_vit/export", "cli": "keras_vit_cli"}
 SMOKE = """
 import sys
 import numpy as np, keras_vit
@@ -41,6 +41,9 @@ def source(tmp_path_factory):
         if (ROOT / file).is_file() and not file.startswith(("tests/", "docs/")):
             (tracked / file).parent.mkdir(parents=True, exist_ok=True)
             (tracked / file).write_bytes((ROOT / file).read_bytes())
+        elif (ROOT / file).is_symlink():
+            (tracked / file).parent.mkdir(parents=True, exist_ok=True)
+            (tracked / file).symlink_to((ROOT / file).readlink())
     run(sys.executable, "-c", BUILD, "build_sdist", folder, cwd=tracked)
     (archive,) = folder.glob("*.tar.gz")
     with tarfile.open(archive) as content:
@@ -78,6 +81,6 @@ def test_what_is_installed_works(wheel, tmp_path):
     size, file = run(sys.executable, "-c", SMOKE, tmp_path / "out", env=environment, cwd=tmp_path).split()
     assert int(size) > 10_000 and file == str(wheel / "keras_vit" / "__init__.py")
     listed = run(
-        sys.executable, "-c", "from keras_vit.cli.main import main; main(['--help'])", env=environment, cwd=tmp_path
+        sys.executable, "-c", "from keras_vit_cli.main import main; main(['--help'])", env=environment, cwd=tmp_path
     )
     assert "preflight" in listed and "export" in listed

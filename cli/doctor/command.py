@@ -18,7 +18,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from keras_vit.cli.doctor.known_problems import CHECKS, OLDER_LIBTPU, TENSORFLOWS, Finding, Machine
+from keras_vit_cli.doctor.known_problems import CHECKS, OLDER_LIBTPU, TENSORFLOWS, Finding, Machine
 
 PACKAGES = (
     *("keras_vit", "keras", *TENSORFLOWS, "libtpu", "jax", "tf-keras", "tensorflow-datasets", "tf-models-official"),

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from keras_vit.cli.fresh_folder import check_replaceable, fresh_folder
+from keras_vit_cli.fresh_folder import check_replaceable, fresh_folder
 
 Format = Literal[
     "saved-model",
@@ -82,7 +82,7 @@ class Export:
             return 0
         self._check_request()
         from keras_vit import load
-        from keras_vit.cli.export.data import ExportData
+        from keras_vit_cli.export.data import ExportData
 
         model = load(self.weights)
         if "web" in self.formats and not model.num_classes:

@@ -2,7 +2,7 @@
 
 import html
 
-from keras_vit.cli.html.inline_image import pixels_address
+from keras_vit_cli.html.inline_image import pixels_address
 
 
 def image_rows(rows) -> str:

@@ -6,8 +6,8 @@ import math
 import numpy as np
 from keras import ops
 
-from keras_vit.cli.html.inline_image import pixels_address
-from keras_vit.cli.image_files import Images, spread
+from keras_vit_cli.html.inline_image import pixels_address
+from keras_vit_cli.image_files import Images, spread
 from keras_vit.inspect import position_similarity, to_eight_bits
 
 

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit import decode_predictions
-from keras_vit.cli.html.image_rows import image_rows
+from keras_vit_cli.html.image_rows import image_rows
 from keras_vit.inspect import attention_rollout, figures, gradient_rollout
 from keras_vit.inspect.rollout import reads_patches
 

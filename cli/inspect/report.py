@@ -5,11 +5,11 @@ import json
 from importlib import resources
 from string import Template
 
-from keras_vit.cli.html.versions import versions
-from keras_vit.cli.image_files import Images, spread
-from keras_vit.cli.inspect.attention_data import AttentionData
-from keras_vit.cli.inspect.model import Inspected
-from keras_vit.cli.inspect.sections import sections
+from keras_vit_cli.html.versions import versions
+from keras_vit_cli.image_files import Images, spread
+from keras_vit_cli.inspect.attention_data import AttentionData
+from keras_vit_cli.inspect.model import Inspected
+from keras_vit_cli.inspect.sections import sections
 from keras_vit.variants import name_of
 
 
@@ -27,7 +27,7 @@ def make_report(inspected: Inspected, images: Images, shown: int, max_megabytes:
     data = AttentionData(vit, images.chosen(places), max_megabytes)
     settings = data.settings()
     remark = _remark(data, len(places), max_megabytes)
-    web = resources.files("keras_vit.cli.inspect").joinpath("page")
+    web = resources.files("keras_vit_cli.inspect").joinpath("page")
     parts = {
         "style": web.joinpath("inspect.css").read_text(),
         "script": web.joinpath("inspect.js").read_text(),

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 from keras import ops
 
-from keras_vit.cli.html.image_rows import image_rows
-from keras_vit.cli.html.inline_image import figure_tag, pixels_tag
-from keras_vit.cli.inspect.attention_images import attention_rows
+from keras_vit_cli.html.image_rows import image_rows
+from keras_vit_cli.html.inline_image import figure_tag, pixels_tag
+from keras_vit_cli.inspect.attention_images import attention_rows
 from keras_vit.inspect import (
     attention_distance,
     figures,
