@@ -1,0 +1,113 @@
+"""What TensorFlow finds on this machine. It runs in a separate process, since importing it may hang or abort."""
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+
+from keras_vit_cli.doctor.known_problems import OLDER_LIBTPU, Finding
+from keras_vit_cli.doctor.machine import Machine
+
+TIMEOUT_S = 180
+# Each stage prints its result, so that a stage that hangs is known by the results before it.
+PROBE = """
+import json, sys
+def report(**values): print("RESULT" + json.dumps(values), flush=True)
+sys.excepthook = lambda kind, error, trace: report(error=f"{kind.__name__}: {str(error)[:500]}")
+import tensorflow as tf
+report(version=tf.__version__, physical_devices=[device.name for device in tf.config.list_physical_devices()])
+from keras_vit.recipes.distributed.strategy import choose_strategy
+strategy = choose_strategy("auto")
+is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+report(strategy="TPUStrategy" if is_tpu else type(strategy).__name__.lstrip("_"),
+    replicas=strategy.num_replicas_in_sync,
+    logical_devices=[device.name for device in tf.config.list_logical_devices()])
+# Named functions: a TPU's graph does not accept the name of a lambda.
+def product(): return tf.reduce_sum(tf.ones((128, 128)) @ tf.ones((128, 128)))
+def products(): return strategy.run(product)
+sums = strategy.experimental_local_results(tf.function(products)())
+report(working_replicas=sum(float(value) == 128**3 for value in sums))
+"""
+STAGES = {
+    "version": "import tensorflow",
+    "strategy": "choose_strategy('auto')",
+    "working_replicas": "a matrix product on every replica",
+}
+
+
+def run_probe(machine: Machine, code: str = PROBE, timeout_s: float = TIMEOUT_S) -> dict:
+    """Runs the probe; returns its results.
+
+    Returns:
+        The values that `PROBE` reports, up to the stage that failed. "exit_status": None after the timeout. "stderr":
+        the last three lines, if the probe failed.
+    """
+    # With TF_CONFIG workers would wait for each other. Without chips, libtpu would query a metadata server for minutes.
+    environment = {name: value for name, value in machine.environment.items() if name != "TF_CONFIG"}
+    if not machine.tpu_chips:
+        environment["TPU_SKIP_MDS_QUERY"] = "1"
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=output, stderr=errors)
+        try:
+            status = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            process.kill()
+            process.wait()
+        output.seek(0)
+        errors.seek(0)
+        return read_results(output, errors, status)
+
+
+def read_results(output, errors, status: int | None) -> dict:
+    """The result of `run_probe` from the lines that the probe printed."""
+    results: dict = {}
+    for line in output:
+        if line.startswith("RESULT") and line.endswith("\n"):  # a killed process may leave half a line
+            results |= json.loads(line.removeprefix("RESULT"))
+    last_lines = [line.strip() for line in errors if line.strip()][-3:]
+    return results | {"exit_status": status, "stderr": last_lines if status != 0 else []}
+
+
+def check_results(machine: Machine, results: dict) -> Iterator[Finding]:
+    """Problems in the results of `run_probe`."""
+    failed_stage = next((text for name, text in STAGES.items() if name not in results), None)
+    if failed_stage:
+        yield _failure(machine, results, failed_stage)
+        return
+    if results["working_replicas"] != results["replicas"]:
+        yield Finding("failure", "A replica computes wrong products.", "Try another machine; this one is broken")
+    if machine.tpu_chips and results["strategy"] != "TPUStrategy" and not machine.tpu_lock:
+        yield Finding(
+            "failure",
+            f"Found {len(machine.tpu_chips)} TPU chips, but TensorFlow sees none of them.",
+            'Fix the issues above; then see docs/tpu.md, "What errors mean"',
+        )
+    if machine.nvidia and not any("GPU" in device for device in results["physical_devices"]):
+        yield Finding(
+            "warning",
+            "There is an NVIDIA GPU, but TensorFlow does not see it.",
+            "pip install 'tensorflow[and-cuda]>=2.20,<2.21'; check CUDA_VISIBLE_DEVICES",
+        )
+
+
+def _failure(machine, results, stage) -> Finding:
+    status = results["exit_status"]
+    message = results.get("error") or " ".join(results["stderr"][-1:])
+    message = f" Message: {message}" if message else ""
+    if status is None:
+        return Finding(
+            "failure",
+            f"`{stage}` timed out after {TIMEOUT_S} s.{message}",
+            "Does another process use the TPU, or is this one host of a slice (docs/tpu.md)? Without a TPU: unset "
+            "TPU_NAME, export TPU_SKIP_MDS_QUERY=1",
+        )
+    remedy = "Fix the issues above; see docs/tpu.md; or create a new environment with one pip install for all packages"
+    if status < 0:
+        if "tensorflow-tpu" in machine.versions:
+            remedy = OLDER_LIBTPU
+        return Finding("failure", f"`{stage}` was killed by {signal.Signals(-status).name}.{message}", remedy)
+    return Finding("failure", f"`{stage}` failed.{message}", remedy)
