@@ -1,0 +1,54 @@
+"""docs/layout.md is right: the diagram of layers against the imports, and every path that the page names."""
+
+import ast
+import re
+
+from blocks import ROOT
+
+PAGE = (ROOT / "docs" / "layout.md").read_text()
+PLACES = {"recipes": "keras_vit.recipes", "export": "keras_vit.export", "cli": "keras_vit.cli"}
+
+
+def diagram():
+    """Each package or module of the diagram with the number of its row, from the top."""
+    text = re.search(r"```text\n(.*?)```", PAGE, re.DOTALL)[1]
+    rows = [re.split(r" {2,}", line)[0].split(" | ") for line in text.splitlines()]
+    return {name: number for number, row in enumerate(rows) for name in row}
+
+
+def modules():
+    """Every file of the code with its module name."""
+    for top in ("keras_vit", *PLACES):
+        for file in (ROOT / top).rglob("*.py"):
+            folder, *parts = file.relative_to(ROOT).with_suffix("").parts
+            if parts[0] not in PLACES or folder != "keras_vit":  # keras_vit/recipes is a link to recipes
+                yield file, ".".join([PLACES.get(folder, folder), *parts]).removesuffix(".__init__")
+
+
+def imports(file):
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            # `from keras_vit import weights` imports a module, `from keras_vit import load` a name of keras_vit.
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_rows_import_only_from_rows_below():
+    rows = diagram()
+
+    def place(name):
+        matches = [key for key in rows if name == key or name.startswith(key + ".")]
+        return max(matches, key=len, default=None)
+
+    for file, module in modules():
+        here = place(module)
+        assert here, f"{module} is missing in the diagram"
+        for other in {place(name) for name in imports(file)} - {None, here}:
+            assert rows[here] < rows[other] or here == "keras_vit", f"{file} imports {other}"
+
+
+def test_every_path_exists():
+    paths = re.findall(r"`((?:keras_vit|recipes|export|cli|tests|benchmarks|docs)/[\w./]*)`", PAGE)
+    assert len(paths) > 20
+    assert not [path for path in paths if not (ROOT / path).exists()]
