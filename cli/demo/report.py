@@ -10,8 +10,7 @@ from string import Template
 import numpy as np
 
 from keras_vit_cli.demo.command import STARTS
-from keras_vit_cli.html.inline_image import figure_tag
-from keras_vit_cli.html.versions import versions
+from keras_vit_cli.html import figure_image, package_versions
 from keras_vit.images import denormalize
 from keras_vit.inspect import attention_rollout, figures, position_similarity
 from keras_vit.recipes.data import evaluation_batches, open_dataset
@@ -39,23 +38,23 @@ def write_report(path: Path, results: dict):
         "summary": html.escape(_summary(results)),
         "warning": _warning(metrics["fast"]),
         "cards": _cards(accuracy, few, metrics),
-        "reconstruction": figure_tag(_reconstruction_figure(results), "Original, masked and predicted images"),
-        "comparison": figure_tag(
+        "reconstruction": figure_image(_reconstruction_figure(results), "Original, masked and predicted images"),
+        "comparison": figure_image(
             figures.bars(groups, list(STARTS.values()), "test accuracy, %"), "Test accuracies as bars"
         ),
-        "finetuning": figure_tag(_finetuning_figure(histories, few, results), "Validation accuracy over fine-tuning"),
-        "pretraining": figure_tag(
+        "finetuning": figure_image(_finetuning_figure(histories, few, results), "Validation accuracy over fine-tuning"),
+        "pretraining": figure_image(
             figures.curves({"loss": (_updates(steps, loss), loss, ("-", figures.ACCENT))}, "cross-entropy"),
             "Loss over pre-training",
         ),
-        "confusion": figure_tag(figures.confusion_matrix(confusion, results["class_names"]), "Confusion matrix"),
-        "rollout": figure_tag(_rollout_figure(results, predicted), "Attention rollout over test images"),
-        "positions": figure_tag(
+        "confusion": figure_image(figures.confusion_matrix(confusion, results["class_names"]), "Confusion matrix"),
+        "rollout": figure_image(_rollout_figure(results, predicted), "Attention rollout over test images"),
+        "positions": figure_image(
             figures.similarity_maps(position_similarity(model)), "Similarity of position embeddings"
         ),
         "exports": _exports_table(metrics["exports"]),
         "recipes": "".join(_recipe(name, recipe) for name, recipe in results["recipes"].items()),
-        "versions": html.escape(versions("keras_vit", "keras", "tensorflow", "ai-edge-litert")),
+        "versions": html.escape(package_versions("keras_vit", "keras", "tensorflow", "ai-edge-litert")),
         "test_images": str(metrics["test_images"]),
         "grid_before": "{} x {}".format(*results["masked_model"].vit.grid),
         "grid_after": "{} x {}".format(*model.grid),
@@ -118,8 +117,8 @@ def _reconstruction_figure(results):
     batches = evaluation_batches(recipe.data, open_dataset(recipe.data), recipe.data.test_split)
     pixels = denormalize(next(iter(batches))[0][:IMAGES])
     drawn = reconstruct(results["masked_model"], pixels, recipe, seed=results["metrics"]["seed"])
-    seen = np.where(drawn.masked[..., None], figures.HIDDEN, drawn.seen)
-    rows = [np.asarray(pixels), seen, drawn.predicted, drawn.true]
+    seen = np.where(drawn.masked[..., None], figures.HIDDEN, drawn.inputs)
+    rows = [np.asarray(pixels), seen, drawn.predicted, drawn.targets]
     titles = ["image", "what the model\nis given", "mean colors,\npredicted", "mean colors,\ntrue"]
     return figures.image_grid([list(row) for row in rows], titles)
 

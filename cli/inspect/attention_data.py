@@ -1,4 +1,4 @@
-"""Attention of a few images, small enough for a page. K heads, N tokens, L layers that are kept, h w patch grid."""
+"""Attention of a few images, compressed for an HTML report. K heads, N tokens, L stored layers, h w patch grid."""
 
 import base64
 import math
@@ -6,67 +6,68 @@ import math
 import numpy as np
 from keras import ops
 
-from keras_vit_cli.html.inline_image import pixels_address
-from keras_vit_cli.image_files import Images, spread
 from keras_vit.inspect import position_similarity, to_eight_bits
+from keras_vit_cli.html import pixel_url
+from keras_vit_cli.inspect.image_files import ImageBatch, evenly_spaced
 
 
 class AttentionData:
-    """What the page's script reads: attention of images by layer and head, and similarity of positions.
+    """The data of the report's script: attention of each image, layer and head, and similarity of positions.
 
-    As many images are kept as fit; if one does not, the layers are thinned out, evenly and with the last.
+    As many images are stored as fit. If a single one does not fit, layers are omitted; the stored ones are evenly
+    spaced and include the last.
 
     Args:
         model: A `VisionTransformer`.
-        images: Those that could be shown.
-        max_megabytes: What the attention may take in the page.
+        images: Images to show.
+        max_megabytes: Size limit of the attention in the report.
     """
 
-    def __init__(self, model, images: Images, max_megabytes: float):
-        depth, heads = model.arguments["depth"], model.arguments["num_heads"]
+    def __init__(self, model, images: ImageBatch, max_megabytes: float):
+        depth, heads = model.config.depth, model.config.num_heads
         self.model = model
         layer_bytes = heads * (model.prefix_tokens + math.prod(model.grid)) ** 2
-        fitting = int(max_megabytes * 1e6 * 3 / 4) // layer_bytes  # base64 writes 3 bytes as 4 letters
-        self.layers = spread(depth, max(1, fitting))
-        self.images = images.chosen(spread(len(images.names), max(1, fitting // depth)))
-        self.left_out = len(images.names) - len(self.images.names)
+        max_layers = int(max_megabytes * 1e6 * 3 / 4) // layer_bytes  # base64: 3 bytes as 4 characters
+        self.layers = evenly_spaced(depth, max(1, max_layers))
+        self.images = images.select(evenly_spaced(len(images.names), max(1, max_layers // depth)))
+        self.num_omitted = len(images.names) - len(self.images.names)
 
-    def settings(self) -> dict:
-        """As plain values, for JSON."""
+    def as_dict(self) -> dict:
+        """The data as values for JSON."""
         model = self.model
         return {
             "grid": model.grid,
             "prefix": prefix_names(model),
-            "heads": model.arguments["num_heads"],
+            "heads": model.config.num_heads,
             "layers": [layer + 1 for layer in self.layers],
-            "depth": model.arguments["depth"],
-            "images": [self._of_image(i) for i in range(len(self.images.names))],
+            "depth": model.config.depth,
+            "images": [self._image(i) for i in range(len(self.images.names))],
             "positions": None if model.positions is None else self._positions(),
         }
 
-    def _of_image(self, i):
-        attention = self.model.attention_maps(self.images.images[i : i + 1])[0]  # (depth, K, N, N)
+    def _image(self, i) -> dict:
+        attention = self.model.attention_maps(self.images.inputs[i : i + 1])[0]  # (depth, K, N, N)
         attention = ops.convert_to_numpy(ops.cast(attention, "float32"))[self.layers]  # (L, K, N, N)
         levels, steps = to_eight_bits(attention)
-        address = pixels_address(self.images.pixels[i])
-        return {"name": self.images.names[i], "image": address, "levels": _letters(levels), "steps": _letters(steps)}
+        url = pixel_url(self.images.pixels[i])
+        return {"name": self.images.names[i], "url": url, "levels": _base64(levels), "steps": _base64(steps)}
 
-    def _positions(self):
-        """Similarities, shifted so that the lowest is 0, in 8 bits and steps of one size."""
+    def _positions(self) -> dict:
+        """Similarities in 8 bits with a common step; the lowest one is subtracted, since levels are not negative."""
         similarity = position_similarity(self.model).reshape(1, -1)  # (1, h*w*h*w)
         lowest = min(0.0, float(similarity.min()))
         levels, steps = to_eight_bits(similarity - lowest)
-        return {"levels": _letters(levels), "step": float(steps[0]), "lowest": lowest}
+        return {"levels": _base64(levels), "step": float(steps[0]), "lowest": lowest}
 
 
 def prefix_names(model) -> list[str]:
-    """The tokens before the patches, in their order."""
-    arguments = model.arguments
-    named = [name for name in ("class_token", "distillation") if arguments[name]]
-    names = [{"class_token": "class token", "distillation": "distillation token"}[name] for name in named]
-    return names + [f"register {i + 1}" for i in range(arguments["register_tokens"])]
+    """Names of the tokens before the patches, in order."""
+    config = model.config
+    tokens = [(config.class_token, "class token"), (config.distillation, "distillation token")]
+    names = [name for present, name in tokens if present]
+    return names + [f"register {i + 1}" for i in range(config.register_tokens)]
 
 
-def _letters(values: np.ndarray) -> str:
-    """Bytes, numbers of several bytes with the lowest first, in base64."""
+def _base64(values: np.ndarray) -> str:
+    """Little-endian bytes in base64."""
     return base64.b64encode(values.astype(values.dtype.newbyteorder("<")).tobytes()).decode()

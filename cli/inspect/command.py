@@ -1,4 +1,4 @@
-"""`keras-vit inspect`: what a model looks at and what it learned, as one page."""
+"""`keras-vit inspect`: an HTML report of a model's attention and of what it learned."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,25 +6,25 @@ from typing import Annotated
 
 import tyro
 
-PAGE = "inspect.html"
+REPORT = "inspect.html"
 
 
 @dataclass(frozen=True)
 class Inspect:
-    """Write a page that shows what a Vision Transformer looks at in images of yours. docs/inspect.md reads it.
+    """Write an HTML report of a Vision Transformer's attention on your images. docs/inspect.md explains it.
 
-    It is one file that needs neither network nor server: attention by layer and head from any patch that is clicked,
-    attention rollout, attention distance, similarity of positions and of layers, filters, nearest neighbors, and the
-    reconstructions of a masked-patch model.
+    The report is a single file that works offline: interactive attention maps by layer and head, attention rollout,
+    attention distance, similarity of position embeddings and of layers, patch embedding filters, nearest neighbors,
+    and reconstructions of a masked-patch model.
 
     Args:
-        weights: File, folder or name: whatever `keras_vit.load` takes; or a run's folder.
-        images: Folder with images, at any depth.
-        output: File to write, or a folder for inspect.html; the file must not exist yet.
-        num_shown: So many are shown, evenly over the folder.
-        max_images: So many are read at most, evenly over the folder, for distances, similarities and neighbors. The
-            paper took 128 for the distances.
-        max_megabytes: What attention may take in the page; with large models it is of fewer images, then layers.
+        weights: File, folder or name, as for `keras_vit.load`; or the folder of a training run.
+        images: Folder of images; subfolders are included.
+        output: HTML file to write, or a folder for inspect.html. The file must not exist.
+        num_shown: Number of images to show, evenly spaced in the sorted folder.
+        max_images: Largest number of images for distances, similarities and neighbors, evenly spaced in the sorted
+            folder. The paper used 128 for the distances.
+        max_megabytes: Size limit of the attention maps. For large models fewer images, then fewer layers are shown.
     """
 
     weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
@@ -35,35 +35,35 @@ class Inspect:
     max_megabytes: float = 8.0
 
     def run(self):
-        """Looks and writes."""
-        page = self._checked_page()
-        from keras_vit_cli.image_files import list_images, read_images, spread
+        """Reads the images, inspects the model and writes the report."""
+        path = self._check_output()
         from keras_vit.recipes.remote_files import write_file
+        from keras_vit_cli.inspect.image_files import evenly_spaced, list_images, read_images
 
         files = list_images(self.images)
-        from keras_vit_cli.inspect.model import open_inspected
+        from keras_vit_cli.inspect.model import open_model
         from keras_vit_cli.inspect.report import make_report
 
-        inspected = open_inspected(self.weights)
-        chosen = [files[i] for i in spread(len(files), self.max_images)]
-        print(f"Reading {len(chosen):,} of {len(files):,} images of {self.images}")
-        images = read_images(inspected.vit, self.images, chosen)
-        text, remark = make_report(inspected, images, self.num_shown, self.max_megabytes)
-        page.parent.mkdir(parents=True, exist_ok=True)
-        write_file(page, text)
-        print(f"{remark}\nWritten to {page.absolute()}, {page.stat().st_size / 1e6:.1f} MB")
+        inspected = open_model(self.weights)
+        selected = [files[i] for i in evenly_spaced(len(files), self.max_images)]
+        print(f"Reading {len(selected):,} of {len(files):,} images of {self.images}")
+        images = read_images(inspected.vit, self.images, selected)
+        text, attention_size = make_report(inspected, images, self.num_shown, self.max_megabytes)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, text)
+        print(f"{attention_size}\nWritten to {path.absolute()}, {path.stat().st_size / 1e6:.1f} MB")
 
-    def _checked_page(self) -> Path:
-        """The file to write; raises ValueError for what can be seen before anything is read."""
+    def _check_output(self) -> Path:
+        """The file to write; raises ValueError for invalid options before anything is read."""
         if self.num_shown < 1 or self.max_images < 1 or not self.max_megabytes > 0:
             raise ValueError(
                 "--num-shown and --max-images must be at least 1, --max-megabytes above 0. Received: "
                 f"{self.num_shown}, {self.max_images} and {self.max_megabytes}"
             )
-        page = self.output if self.output.suffix.lower() in (".html", ".htm") else self.output / PAGE
-        if page.exists():
-            raise ValueError(f"{page.absolute()} exists already. Remove it or choose another --output.")
-        for parent in page.parents:
+        path = self.output if self.output.suffix.lower() in (".html", ".htm") else self.output / REPORT
+        if path.exists():
+            raise ValueError(f"{path.absolute()} already exists. Remove it or choose another --output.")
+        for parent in path.parents:
             if parent.exists() and not parent.is_dir():
                 raise ValueError(f"{parent.absolute()} is a file, not a folder. Choose another --output.")
-        return page
+        return path

@@ -1,4 +1,4 @@
-"""What `keras-vit inspect` looks into: a Vision Transformer, with its masked-patch head where the file has it."""
+"""The model that `keras-vit inspect` inspects, with the head of masked-patch pre-training if it has one."""
 
 import json
 import zipfile
@@ -11,64 +11,64 @@ from keras_vit.recipes.recipe import MaskedPatch
 from keras_vit.recipes.training.run_folder import RECIPE, find_checkpoints
 
 
-class Inspected(NamedTuple):
-    """A model that is open for inspection.
+class InspectedModel(NamedTuple):
+    """A model and what is known about its training.
 
     Attributes:
         vit: The `VisionTransformer`.
-        masked: The `MaskedPatchModel` around it, or None.
-        recipe: The `MaskedPatch` that says how its images are corrupted, or None.
-        labels: Names of the classes, or None.
+        masked_model: The `MaskedPatchModel` around it, or None.
+        recipe: The `MaskedPatch` recipe, which specifies how images are corrupted, or None.
+        class_names: Names of the classes, or None.
     """
 
     vit: VisionTransformer
-    masked: MaskedPatchModel | None = None
+    masked_model: MaskedPatchModel | None = None
     recipe: MaskedPatch | None = None
-    labels: list[str] | None = None
+    class_names: list[str] | None = None
 
 
-def open_inspected(weights: str) -> Inspected:
-    """Opens whatever `keras_vit.load` takes, a .keras file of a `MaskedPatchModel`, or a run's folder.
+def open_model(weights: str) -> InspectedModel:
+    """Opens anything that `keras_vit.load` accepts, the .keras file of a `MaskedPatchModel`, or a run's folder.
 
-    A run of masked patches leaves its head in its checkpoints only, since model.keras is what is fine-tuned.
+    The head of a masked-patch run is only in its checkpoints: its model.keras is meant for fine-tuning.
 
     Raises:
-        ValueError: The model is a ResNet; and what `keras_vit.load` raises.
+        ValueError: The model is a ResNet; also errors of `keras_vit.load`.
     """
     path = Path(weights)
     if (path / RECIPE).is_file():
-        return _of_run(path)
+        return _open_run(path)
     if _class_name(path) == MaskedPatchModel.__name__:
         import keras
 
-        masked = keras.saving.load_model(path, compile=False)
-        return Inspected(masked.vit, masked, MaskedPatch(target=masked.target))
+        masked_model = keras.saving.load_model(path, compile=False)
+        return InspectedModel(masked_model.vit, masked_model, MaskedPatch(target=masked_model.target))
     model = load(weights)
     if not isinstance(model, VisionTransformer):
         raise ValueError(
-            f"{weights} is a {type(model).__name__}, a ResNet: it has no tokens of patches whose attention and "
-            "positions could be shown. Expected a VisionTransformer. Of a ResNet features can be compared: "
+            f"Expected a VisionTransformer. Received: {weights}, a {type(model).__name__}, which is a ResNet and has "
+            "no attention between patches. To compare features of a ResNet: "
             "keras_vit.inspect.nearest_neighbors(model.features(x), model.features(y))."
         )
-    return Inspected(model)
+    return InspectedModel(model)
 
 
-def _of_run(path):
+def _open_run(path) -> InspectedModel:
     from keras_vit.recipes.masked_patch.checkpoint import load_masked_patch
     from keras_vit.recipes.recipe_file import read_recipe
     from keras_vit.recipes.run_recipe import LABELS, MODEL
 
     recipe = read_recipe(path / RECIPE)
     if not isinstance(recipe, MaskedPatch) or not find_checkpoints(path):
-        labels = path / LABELS
-        names = labels.read_text().splitlines() if labels.is_file() else None
-        return open_inspected(str(path / MODEL))._replace(labels=names)
-    masked = load_masked_patch(recipe, path)
-    return Inspected(masked.vit, masked, recipe)
+        file = path / LABELS
+        class_names = file.read_text().splitlines() if file.is_file() else None
+        return open_model(str(path / MODEL))._replace(class_names=class_names)
+    masked_model = load_masked_patch(recipe, path)
+    return InspectedModel(masked_model.vit, masked_model, recipe)
 
 
 def _class_name(path) -> str | None:
-    """Of the model in a .keras file; None if it is none, which `keras_vit.load` says better."""
+    """Class of the model in a .keras file; None for anything else, for which `keras_vit.load` has error messages."""
     if path.suffix != ".keras" or not zipfile.is_zipfile(path):
         return None
     with zipfile.ZipFile(path) as file:

@@ -1,76 +1,72 @@
-"""The page of `keras-vit inspect`: one HTML file with images, data, style and script inside."""
+"""The report of `keras-vit inspect`: one HTML file with images, data, style and script inside."""
 
 import html
 import json
+from dataclasses import asdict
 from importlib import resources
 from string import Template
 
-from keras_vit_cli.html.versions import versions
-from keras_vit_cli.image_files import Images, spread
+from keras_vit.variants import variant_name
+from keras_vit_cli.html import package_versions
 from keras_vit_cli.inspect.attention_data import AttentionData
-from keras_vit_cli.inspect.model import Inspected
+from keras_vit_cli.inspect.image_files import ImageBatch, evenly_spaced
+from keras_vit_cli.inspect.model import InspectedModel
 from keras_vit_cli.inspect.sections import sections
-from keras_vit.variants import name_of
 
-
-def make_report(inspected: Inspected, images: Images, shown: int, max_megabytes: float) -> tuple[str, str]:
-    """The page's text, and what to say of the attention in it.
-
-    Args:
-        inspected: The model.
-        images: All that were read.
-        shown: How many of them are shown one by one.
-        max_megabytes: See `AttentionData`.
-    """
-    vit = inspected.vit
-    places = spread(len(images.names), shown)
-    data = AttentionData(vit, images.chosen(places), max_megabytes)
-    settings = data.settings()
-    remark = _remark(data, len(places), max_megabytes)
-    web = resources.files("keras_vit_cli.inspect").joinpath("page")
-    parts = {
-        "style": web.joinpath("inspect.css").read_text(),
-        "script": web.joinpath("inspect.js").read_text(),
-        # A name of a file may hold anything, also the end of the script.
-        "data": json.dumps(settings).replace("<", "\\u003c"),
-        "facts": html.escape(_facts(vit, len(images.names))),
-        "remark": html.escape(remark),
-        "axial": _AXIAL if vit.arguments["axial"] else "",
-        "ratio": f"{vit.image_size[1]} / {vit.image_size[0]}",
-        "few_pixels": "few-pixels" if max(vit.image_size) <= 96 else "",
-        "sections": "\n".join(_section(*parts) for parts in sections(inspected, images, places)),
-        "versions": html.escape(versions("keras_vit", "keras")),
-    }
-    return Template(web.joinpath("inspect.html").read_text()).substitute(parts), remark
-
-
-_AXIAL = """<p class="note">Blocks of this model attend along rows, then along columns. What is shown of a head is its
-attention along the column times the mean attention along the row: where its information comes from by way of both.</p>
+_AXIAL = """<p class="note">Blocks of this model attend along rows, then along columns. The attention of a head is
+its attention along the column times the mean attention along the row: where information comes from through both.</p>
 """
 
 
-def _remark(data, shown, max_megabytes):
-    images, layers, depth = len(data.images.names), len(data.layers), data.model.arguments["depth"]
-    text = f"Attention of {images} of {shown} images" if data.left_out else f"Attention of {_images(images)}"
-    if layers < depth:
-        text += f" and {layers} of {depth} layers"
-    less = data.left_out or layers < depth
-    return text + (f", to stay at {max_megabytes:g} MB: --max-megabytes makes room for more." if less else ".")
+def make_report(inspected: InspectedModel, images: ImageBatch, num_shown: int, max_megabytes: float) -> tuple[str, str]:
+    """The HTML, and a sentence about how many images and layers it stores attention of.
+
+    Args:
+        inspected: The model.
+        images: All images.
+        num_shown: Number of images to show.
+        max_megabytes: See `AttentionData`.
+    """
+    vit = inspected.vit
+    shown = evenly_spaced(len(images.names), num_shown)
+    data = AttentionData(vit, images.select(shown), max_megabytes)
+    attention_size = _attention_size(data, len(shown), max_megabytes)
+    page = resources.files("keras_vit_cli.inspect").joinpath("page")
+    parts = {
+        "style": page.joinpath("inspect.css").read_text(),
+        "script": page.joinpath("inspect.js").read_text(),
+        # A file name may contain anything, also "</script>".
+        "data": json.dumps(data.as_dict()).replace("<", "\\u003c"),
+        "summary": html.escape(_summary(vit, len(images.names))),
+        "attention_size": html.escape(attention_size),
+        "axial": _AXIAL if vit.config.axial else "",
+        "ratio": f"{vit.image_size[1]} / {vit.image_size[0]}",
+        "few_pixels": "few-pixels" if max(vit.image_size) <= 96 else "",
+        "sections": "\n".join(_section(*section) for section in sections(inspected, images, shown)),
+        "versions": html.escape(package_versions("keras_vit", "keras")),
+    }
+    return Template(page.joinpath("inspect.html").read_text()).substitute(parts), attention_size
 
 
-def _facts(vit, count):
-    name, (height, width), (h, w) = name_of(vit.arguments), vit.image_size, vit.grid
-    arguments = vit.arguments
+def _attention_size(data, num_shown, max_megabytes) -> str:
+    num_images, num_layers, depth = len(data.images.names), len(data.layers), data.model.config.depth
+    text = f"Attention of {num_images} of {num_shown}" if data.num_omitted else f"Attention of {num_images}"
+    text += f" image{'s' * (num_shown != 1)}"
+    if num_layers < depth:
+        text += f" and {num_layers} of {depth} layers"
+    if data.num_omitted or num_layers < depth:
+        text += f", to stay within {max_megabytes:g} MB (--max-megabytes)"
+    return text + "."
+
+
+def _summary(vit, num_images) -> str:
+    config, (height, width), (h, w) = vit.config, vit.image_size, vit.grid
     return (
-        f"{name or vit.name}: {height} x {width} pixels in {h} x {w} patches, depth {arguments['depth']}, width "
-        f"{arguments['width']}, {arguments['num_heads']} heads, {vit.count_params():,} weights. Looked at with "
-        f"{_images(count)}."
+        f"{variant_name(asdict(config)) or vit.name}: {height} x {width} pixels in {h} x {w} patches, depth "
+        f"{config.depth}, width {config.width}, {config.num_heads} heads, {vit.count_params():,} parameters. Inspected "
+        f"on {num_images:,} image{'s' * (num_images != 1)}."
     )
 
 
-def _images(count):
-    return f"{count:,} image{'s' * (count != 1)}"
-
-
-def _section(title, text, body):
+def _section(title, text, body) -> str:
     return f"<section>\n<h2>{html.escape(title)}</h2>\n<p>{html.escape(text)}</p>\n{body}\n</section>"

@@ -1,13 +1,10 @@
-"""What `keras-vit inspect` measures, as parts of its page. n images, H W pixels, K heads."""
+"""Sections of the report of `keras-vit inspect`, each a title, a text and HTML. n images, H W pixels, K heads."""
 
 from collections.abc import Iterator
 
 import numpy as np
 from keras import ops
 
-from keras_vit_cli.html.image_rows import image_rows
-from keras_vit_cli.html.inline_image import figure_tag, pixels_tag
-from keras_vit_cli.inspect.attention_images import attention_rows
 from keras_vit.inspect import (
     attention_distance,
     figures,
@@ -18,48 +15,53 @@ from keras_vit.inspect import (
     position_similarity,
 )
 from keras_vit.inspect.batches import in_batches
+from keras_vit_cli.html import figure_image, image_rows, pixel_image
+from keras_vit_cli.inspect.attention_images import rollout_section
+from keras_vit_cli.inspect.image_files import ImageBatch
+from keras_vit_cli.inspect.model import InspectedModel
 
-FILTERS = 28  # of the paper's figure 7
-NEIGHBOURS = 5
+NUM_FILTERS = 28  # as in figure 7 of the paper
+NUM_NEIGHBORS = 5
 TARGETS = {
-    "mean_color": "the mean color of a patch",
-    "downsampled_color": "4 x 4 colors of a patch",
-    "pixels": "the pixels of a patch",
+    "mean_color": "its mean color",
+    "downsampled_color": "4 x 4 colors",
+    "pixels": "its pixels",
 }
+Section = tuple[str, str, str]
 
 
-def sections(inspected, images, places) -> Iterator[tuple[str, str, str]]:
-    """Title, text and HTML of everything that the model has.
+def sections(inspected: InspectedModel, images: ImageBatch, shown: list[int]) -> Iterator[Section]:
+    """Title, text and HTML of each section that is defined for the model.
 
     Args:
-        inspected: The `Inspected` model.
-        images: All that were read.
-        places: Numbers of those that are shown one by one.
+        inspected: The model.
+        images: All images.
+        shown: Indices of the images to show.
     """
-    vit, shown = inspected.vit, images.chosen(places)
-    yield attention_rows(vit, shown, inspected.labels)
-    if inspected.masked is not None:
-        yield _reconstructions(inspected, shown)
-    yield _distances(vit, images)
+    vit, shown_images = inspected.vit, images.select(shown)
+    yield rollout_section(vit, shown_images, inspected.class_names)
+    if inspected.masked_model is not None:
+        yield _reconstructions(inspected, shown_images)
+    yield _attention_distance(vit, images)
     if vit.positions is not None:
         yield _positions(vit)
     if vit.backbone is None:
         yield _filters(vit)
     if len(images.names) > 1:
         yield _layers(vit, images)
-        yield _neighbors(vit, images, places)
+        yield _neighbors(vit, images, shown)
 
 
-def _distances(vit, images):
-    depth, heads = vit.arguments["depth"], vit.arguments["num_heads"]
-    of_image = 4 * depth * heads * (vit.prefix_tokens + vit.grid[0] * vit.grid[1]) ** 2  # bytes
-    batch_size = int(np.clip(2e8 // of_image, 1, 16))
-    distances = attention_distance(vit, images.images, batch_size)  # (depth, K)
+def _attention_distance(vit, images) -> Section:
+    depth, heads = vit.config.depth, vit.config.num_heads
+    bytes_per_image = 4 * depth * heads * (vit.prefix_tokens + vit.grid[0] * vit.grid[1]) ** 2
+    batch_size = int(np.clip(2e8 // bytes_per_image, 1, 16))
+    distances = attention_distance(vit, images.inputs, batch_size)  # (depth, K)
     text = (
-        f"How far each head looks, in pixels, on average over {len(images.names):,} images: a dot is a head. Low "
-        "layers of trained models have heads that look near and heads that look far; in high layers most look far. "
-        "Paper, figure 7, right, and appendix D.7, computed as its author's code does "
-        "(google-research/vision_transformer, issue 162): what goes to the class token counts as distance 0."
+        f"Mean distance in pixels that each head attends over, on {len(images.names):,} images; each dot is a head. In "
+        "trained models, lower layers have both local and global heads, higher layers mostly global ones. Paper, "
+        "figure 7, right, and appendix D.7; computed as in the author's code (google-research/vision_transformer, "
+        "issue 162): attention to the class token counts as distance 0."
     )
     rows = "".join(
         f'<tr><th scope="row">{i}</th>' + "".join(f"<td>{value:.2f}</td>" for value in row) + "</tr>"
@@ -67,85 +69,84 @@ def _distances(vit, images):
     )
     head = "".join(f'<th scope="col">head {i}</th>' for i in range(1, heads + 1))
     table = f'<table id="distances"><tr><th scope="col">layer</th>{head}</tr>{rows}</table>'
-    image = figure_tag(figures.head_distances(distances), "Mean attention distance of each head by layer")
-    name = "Mean attention distance, numbers"
-    table = f'<div class="wide" tabindex="0" role="region" aria-label="{name}">{table}</div>'
-    numbers = f"<details><summary>Numbers, pixels</summary>{table}</details>"
-    return "Mean attention distance", text, image + numbers
+    figure = figure_image(figures.head_distances(distances), "Mean attention distance of each head by layer")
+    label = "Table of mean attention distances"
+    table = f'<div class="scrollable" tabindex="0" role="region" aria-label="{label}">{table}</div>'
+    return "Mean attention distance", text, f"{figure}<details><summary>Table, in pixels</summary>{table}</details>"
 
 
-def _positions(vit):
+def _positions(vit) -> Section:
     text = (
-        "Each small map belongs to a patch and shows how alike its position embedding is to those of all patches "
-        "(cosine). Near patches, and those of the same row and column, become alike. Paper, figure 7, center. "
+        "Cosine similarity of position embeddings: each small map compares one patch with all others. In trained "
+        "models, nearby patches and patches of the same row or column are similar. Paper, figure 7, center. "
     )
-    if vit.arguments["position_embedding"] == "sincos_2d":
-        text += "Here positions are fixed sines and cosines: nothing was learned."
+    if vit.config.position_embedding == "sincos_2d":
+        text += "This model has fixed sine and cosine embeddings, which are not learned."
     elif vit.block_positions:
-        text += "Positions are added before every layer; these are the first ones."
-    return (
-        "Similarity of positions",
-        text,
-        figure_tag(figures.similarity_maps(position_similarity(vit)), "A map for each patch"),
-    )
+        text += "This model adds position embeddings before every block; these are those of the first."
+    figure = figures.similarity_maps(position_similarity(vit))
+    return "Similarity of position embeddings", text, figure_image(figure, "Similarity map of each patch")
 
 
-def _filters(vit):
+def _filters(vit) -> Section:
     kernel = vit.patch_embedding.projection.kernel.shape  # (P, Q, 3, D)
-    count = min(FILTERS, int(np.prod(kernel[:3])), kernel[3])
+    count = min(NUM_FILTERS, int(np.prod(kernel[:3])), kernel[3])
     components = filter_components(vit, count)  # (count, P, Q, 3)
     components /= np.abs(components).max(axis=(1, 2, 3), keepdims=True)
     tiles = np.rint(127.5 * (components + 1)).astype("uint8")
     text = (
-        f"The first {count} principal components of the filters that make patches into tokens, the one that explains "
-        "most first; gray is 0, and a sign is arbitrary. Trained filters resemble a basis of what is low in frequency "
-        "within a patch; noise means little training. Paper, figure 7, left."
+        f"The first {count} principal components of the patch embedding filters, in order of explained variance. Gray "
+        "is 0; signs are arbitrary. Trained filters resemble low-frequency basis functions; noise means little "
+        "training. Paper, figure 7, left."
     )
-    drawn = [pixels_tag(tile, f"Component {i}") for i, tile in enumerate(tiles, 1)]
-    return "Filters of the patch embedding", text, f'<div class="tiles">{"".join(drawn)}</div>'
+    images = [pixel_image(tile, f"Component {i}") for i, tile in enumerate(tiles, 1)]
+    return "Patch embedding filters", text, f'<div class="tiles">{"".join(images)}</div>'
 
 
-def _layers(vit, images):
-    similarity = layer_similarity(layer_features(vit, images.images))  # (depth, depth)
+def _layers(vit, images) -> Section:
+    similarity = layer_similarity(layer_features(vit, images.inputs))  # (depth, depth)
     text = (
-        f"How alike two layers see {len(images.names):,} images, from 0 to 1: linear CKA of the mean token after "
-        'each block ("Similarity of Neural Network Representations Revisited", arXiv 1905.00414).'
+        f"Linear CKA, from 0 to 1, between the mean tokens after each block, on {len(images.names):,} images "
+        '("Similarity of Neural Network Representations Revisited", arXiv 1905.00414).'
     )
-    return "Similarity of layers", text, figure_tag(figures.layer_matrix(similarity), "Linear CKA between layers")
+    return "Similarity of layers", text, figure_image(figures.layer_matrix(similarity), "Linear CKA between layers")
 
 
-def _neighbors(vit, images, places):
-    features = np.concatenate([ops.convert_to_numpy(vit.features(some)) for some in in_batches(images.images, 16)])
-    read = "what the head sees"
+def _neighbors(vit, images, shown) -> Section:
+    features = np.concatenate([ops.convert_to_numpy(vit.features(batch)) for batch in in_batches(images.inputs, 16)])
+    source = "the features before the head"
     if features.ndim == 3:  # unpooled
-        features, read = features[:, vit.prefix_tokens :].mean(axis=1), "the mean of the patches' tokens"
-    count = min(NEIGHBOURS, len(features) - 1)
-    order, cosines = nearest_neighbors(features[places], features, count + 1)
+        features, source = features[:, vit.prefix_tokens :].mean(axis=1), "the mean patch token"
+    count = min(NUM_NEIGHBORS, len(features) - 1)
+    indices, cosines = nearest_neighbors(features[shown], features, count + 1)
     rows = []
-    for place, near, alike in zip(places, order, cosines):
-        others = [(i, cosine) for i, cosine in zip(near, alike) if i != place][:count]
+    for query, neighbors, similarities in zip(shown, indices, cosines):
+        others = [(i, cosine) for i, cosine in zip(neighbors, similarities) if i != query][:count]
         rows.append(
-            [(images.pixels[place], images.names[place])]
+            [(images.pixels[query], images.names[query])]
             + [(images.pixels[i], f"{images.names[i]}, {cosine:.3f}") for i, cosine in others]
         )
-    text = f"Each image, then the {count} of the {len(features):,} that are most alike to the model: cosine of {read}."
+    text = (
+        f"Each image and its {count} nearest neighbors among {len(features):,} images: cosine similarity of {source}."
+    )
     return "Nearest neighbors", text, image_rows(rows)
 
 
-def _reconstructions(inspected, shown):
+def _reconstructions(inspected, shown_images) -> Section:
     from keras_vit.recipes.masked_patch.reconstruction import reconstruct
 
-    drawn = reconstruct(inspected.masked, shown.pixels, inspected.recipe)
-    seen = np.where(drawn.masked[..., None], figures.HIDDEN, drawn.seen)  # (n, H, W, 3)
-    parts = zip(shown.names, shown.pixels, seen, drawn.predicted, drawn.true)
+    result = reconstruct(inspected.masked_model, shown_images.pixels, inspected.recipe)
+    corrupted = np.where(result.masked[..., None], figures.HIDDEN, result.inputs)  # (n, H, W, 3)
     rows = [
-        [(image, name), (given, "given"), (predicted, "predicted"), (true, "true target")]
-        for name, image, given, predicted, true in parts
+        [(image, name), (given, "corrupted"), (predicted, "predicted"), (true, "target")]
+        for name, image, given, predicted, true in zip(
+            shown_images.names, shown_images.pixels, corrupted, result.predicted, result.targets
+        )
     ]
-    target = TARGETS[inspected.recipe.target]
     text = (
-        f"What the masked-patch model makes of corrupted patches; its target: {target}. Orange is "
-        "behind the [mask] embedding, and some patches are replaced by others. Where nothing is corrupted, the truth "
-        "stands under predicted too. Paper, appendix B.1.2."
+        "Predictions of the masked-patch model for corrupted patches. Orange patches are replaced by the [mask] "
+        "embedding, some others by another patch of the image. Target of each patch: "
+        f"{TARGETS[inspected.recipe.target]}. Where nothing is corrupted, the prediction shows the target. Paper, "
+        "appendix B.1.2."
     )
-    return "Reconstruction of masked patches", text, image_rows(rows)
+    return "Masked-patch reconstructions", text, image_rows(rows)

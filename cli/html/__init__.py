@@ -1,1 +1,0 @@
-"""Parts of HTML reports that several commands write."""

@@ -1,0 +1,49 @@
+import re
+from dataclasses import replace
+
+import pytest
+
+import keras_vit
+from keras_vit.recipes.configs.digits import FINE_TUNE, MASKED_PATCH
+from keras_vit.recipes.masked_patch.model import MaskedPatchModel
+from keras_vit.recipes.recipe import Architecture
+from keras_vit.recipes.recipe_file import write_recipe
+from keras_vit.recipes.run_recipe import run as run_recipe
+from keras_vit_cli.inspect.model import open_model
+
+
+def test_a_masked_patch_run_is_read_from_its_checkpoint(data_dir, tmp_path):
+    recipe = replace(
+        MASKED_PATCH,
+        architecture=Architecture("Ti/2", depth=1, width=12, mlp_dim=24, num_heads=3),
+        data=replace(MASKED_PATCH.data, data_dir=data_dir, batch_size=8),
+        run=replace(MASKED_PATCH.run, folder=str(tmp_path / "run"), steps_per_execution=1),
+        optimizer=replace(MASKED_PATCH.optimizer, warmup_steps=1),
+        total_steps=2,
+    )
+    run_recipe(recipe)
+    before = sorted(path.name for path in (tmp_path / "run").iterdir())
+    inspected = open_model(str(tmp_path / "run"))
+    assert isinstance(inspected.masked_model, MaskedPatchModel) and inspected.recipe == recipe
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == before
+
+
+def test_class_names_of_a_run(run, trained_toy, tmp_path):
+    (tmp_path / "run").mkdir()
+    write_recipe(FINE_TUNE, tmp_path / "run" / "recipe.json")
+    trained_toy().save(tmp_path / "run" / "model.keras")
+    (tmp_path / "run" / "labels.txt").write_text("ape\nbee\ncat\ndog\nelk\n")
+    status, report, _, errors = run(tmp_path / "run", "--max-images", 2)
+    assert status == 0, errors
+    predictions = [caption for caption in report.captions if caption.startswith("for ")]
+    assert len(predictions) == 2 and all(re.match("for (ape|bee|cat|dog|elk), ", caption) for caption in predictions)
+
+
+@pytest.mark.parametrize(
+    "kind,options", [("BiT", {"image_size": 16}), ("AxialResNet", {"image_size": 32, "num_heads": 2})]
+)
+def test_resnets_are_not_supported(tmp_path, kind, options):
+    model = getattr(keras_vit, kind)(stages=(1,), num_classes=3, **options)
+    model.save(tmp_path / "x.keras")
+    with pytest.raises(ValueError, match=f"Expected a VisionTransformer.*a {kind}, which is a ResNet.*nearest_neighb"):
+        open_model(str(tmp_path / "x.keras"))

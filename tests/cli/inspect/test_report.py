@@ -1,0 +1,101 @@
+import base64
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_vit.inspect import attention_distance
+from keras_vit.recipes.masked_patch.model import MaskedPatchModel
+
+ROLLOUT, DISTANCE, POSITIONS, FILTERS, LAYERS, NEIGHBORS, MASKED = (
+    "Attention rollout",
+    "Mean attention distance",
+    "Similarity of position embeddings",
+    "Patch embedding filters",
+    "Similarity of layers",
+    "Nearest neighbors",
+    "Masked-patch reconstructions",
+)
+ALL_SECTIONS = (ROLLOUT, DISTANCE, POSITIONS, FILTERS, LAYERS, NEIGHBORS)
+
+
+def test_report_of_a_classifier(run, trained_toy, folder):
+    model = trained_toy()
+    status, report, output, _ = run(model, "--num-shown", 3)
+    assert status == 0 and report.headings[1:] == list(ALL_SECTIONS)
+    assert "Reading 10 of 10 images" in output and re.search(r"Written to .*report.html, \d+\.\d MB", output)
+    files = sorted(path for path in folder.rglob("*") if path.suffix in (".png", ".jpg"))
+    names = [path.relative_to(folder).as_posix() for path in files]
+    assert [image["name"] for image in report.data["images"]] == [names[i] for i in (0, 4, 9)]
+    inputs = np.concatenate([model.preprocess(np.asarray(Image.open(path).convert("RGB"))) for path in files])
+    distances = np.array(report.cells, float).reshape(2, 3)
+    np.testing.assert_allclose(distances, attention_distance(model, inputs), atol=0.006)
+    predictions = [f"for class {label}" for label in np.argmax(model(inputs), axis=-1)[[0, 4, 9]]]
+    captions = [caption for caption in report.captions if caption.startswith("for class")]
+    assert [caption.split(",")[0] for caption in captions] == predictions
+
+    features = np.asarray(model.features(inputs))
+    features = features / np.linalg.norm(features, axis=1, keepdims=True)
+    cosines = features @ features[4]
+    cosines[4] = -2  # itself
+    neighbors = [f"{names[i]}, {cosines[i]:.3f}" for i in np.argsort(-cosines)[:5]]
+    start = report.captions.index(names[4], report.captions.index(names[4]) + 1)  # the first is in the rollout section
+    assert report.captions[start + 1 : start + 6] == neighbors
+    assert all(source.startswith("data:image/") for source in report.sources)
+    assert not re.search(r"(src|href)=\"?https?:|@import|url\(", report.text)
+
+
+@pytest.mark.parametrize(
+    "changes,omitted,prefix,text",
+    [
+        ({"pooling": "gap"}, (), [], "read from the mean of the patches"),
+        ({"pooling": "map", "class_token": True}, (), ["class token"], "read from the mean of the patches"),
+        ({"pooling": "none"}, (), ["class token"], "the model predicts for every token"),
+        ({"axial": True}, (), ["class token"], "axial attention is a product"),
+        ({"distillation": True}, (), ["class token", "distillation token"], "the model has two heads"),
+        ({"num_classes": 0, "position_embedding": "relative"}, (POSITIONS,), ["class token"], "the model has no head"),
+        ({"image_size": 32, "patch_size": 16, "resnet_stages": (1,)}, (FILTERS,), ["class token"], "evidence for it"),
+        (
+            {"prefix_positions": False, "register_tokens": 2, "position_placement": "stem"},
+            (),
+            ["class token", "register 1", "register 2"],
+            "read from the class token",
+        ),
+    ],
+)  # fmt: skip
+def test_sections_of_other_models(run, trained_toy, changes, omitted, prefix, text):
+    status, report, _, errors = run(trained_toy(**changes), "--num-shown", 1, "--max-images", 2)
+    assert status == 0, errors
+    assert report.headings[1:] == [title for title in ALL_SECTIONS if title not in omitted]
+    assert report.data["prefix"] == prefix and (report.data["positions"] is None) == (POSITIONS in omitted)
+    assert text in " ".join(report.paragraphs)
+    assert ("along rows, then along columns" in report.text) == ("axial" in changes)
+    num_tokens = len(prefix) + np.prod(report.data["grid"])
+    levels = np.frombuffer(base64.b64decode(report.data["images"][0]["levels"]), "uint8")
+    assert levels.size == 2 * 3 * num_tokens**2
+
+
+def test_omitted_images_and_layers_are_reported(run, trained_toy):
+    status, report, output, _ = run(trained_toy(depth=5), "--max-images", 4, "--max-megabytes", 0.0036)
+    assert status == 0 and "Attention of 1 of 4 images and 3 of 5 layers, to stay within" in output
+    assert "(--max-megabytes)." in report.text
+
+
+def test_one_image_has_no_neighbors(run, trained_toy):
+    status, report, output, _ = run(trained_toy(), "--max-images", 1)
+    assert status == 0 and report.headings[1:] == [ROLLOUT, DISTANCE, POSITIONS, FILTERS]
+    assert output.splitlines()[1] == "Attention of 1 image."
+
+
+@pytest.mark.parametrize(
+    "target,text",
+    [("mean_color", "its mean color"), ("downsampled_color", "4 x 4 colors"), ("pixels", "its pixels")],
+)
+def test_masked_patch_reconstructions(run, trained_toy, target, text):
+    model = MaskedPatchModel(trained_toy(num_classes=0), target)
+    model.head.kernel.assign(np.random.default_rng(0).standard_normal(model.head.kernel.shape))
+    status, report, _, errors = run(model, "--num-shown", 2, "--max-images", 3)
+    assert status == 0, errors
+    assert report.headings[1:3] == [ROLLOUT, MASKED] and any(text in paragraph for paragraph in report.paragraphs)
+    assert [report.captions.count(name) for name in ("corrupted", "predicted", "target")] == [2, 2, 2]
