@@ -6,7 +6,7 @@ import re
 from blocks import ROOT
 
 PAGE = (ROOT / "docs" / "layout.md").read_text()
-PLACES = {"recipes": "keras_vit.recipes", "export": "keras_vit.export", "cli": "keras_vit.cli"}
+PLACES = {"recipes": "keras_vit.recipes", "export": "keras_vit.export", "cli": "keras_vit_cli"}
 
 
 def diagram():
