@@ -18,6 +18,7 @@ from keras_vit.inspect.rollout import attention_rollout as attention_rollout
 from keras_vit.labels import decode_predictions as decode_predictions
 from keras_vit.models.axial_resnet import AxialResNet as AxialResNet
 from keras_vit.models.bit import BiT as BiT
+from keras_vit.models.config import ViTConfig as ViTConfig
 from keras_vit.models.layer_decay import NO_WEIGHT_DECAY as NO_WEIGHT_DECAY
 from keras_vit.models.layer_decay import layer_groups as layer_groups
 from keras_vit.models.layer_decay import layer_wise_factors as layer_wise_factors

@@ -1,6 +1,6 @@
-"""The pixel contract: what an image looks like when it enters a model, and how sizes are written.
+"""The range of pixels that models take, and image sizes.
 
-Every published ViT but DeiT takes RGB pixels in [-1, 1] (google-research/vision_transformer, input_pipeline.py).
+Every published ViT except DeiT takes RGB pixels in [-1, 1] (google-research/vision_transformer, input_pipeline.py).
 """
 
 from numbers import Integral
@@ -10,25 +10,25 @@ from keras import ops
 
 
 def normalize(images, mean=0.5, std=0.5):
-    """Maps pixels in [0, 255] to float32, (x / 255 - mean) / std: by default in [-1, 1].
+    """Scales pixels in [0, 255] to float32, (x / 255 - mean) / std: by default to [-1, 1].
 
-    Any shape; `mean` and `std` are numbers, or one a channel.
+    Any shape; `mean` and `std` are numbers or have one value per channel.
     """
     mean, std = (np.asarray(values, "float32") for values in (mean, std))
     return (ops.cast(images, "float32") / 255.0 - mean) / std
 
 
 def denormalize(images):
-    """Maps float pixels in [-1, 1] back to uint8 in [0, 255], rounding and clipping. Any shape."""
+    """Scales floats in [-1, 1] back to uint8 pixels in [0, 255], rounded and clipped. Any shape."""
     pixels = ops.round((ops.cast(images, "float32") + 1.0) * 127.5)
     return ops.cast(ops.clip(pixels, 0.0, 255.0), "uint8")
 
 
 def as_size(size, name: str = "image_size") -> tuple[int, int]:
-    """Reads a size in pixels, one number or (height, width), as (height, width).
+    """A size in pixels, one number or (height, width), as (height, width).
 
     Raises:
-        ValueError: It is neither a positive integer nor a pair of them.
+        ValueError: It is not a positive integer or a pair of them.
     """
     pair = (size, size) if isinstance(size, Integral) else size
     is_pair = isinstance(pair, (tuple, list)) and len(pair) == 2
@@ -40,10 +40,10 @@ def as_size(size, name: str = "image_size") -> tuple[int, int]:
 
 
 def patch_grid(image_size, patch_size) -> tuple[int, int]:
-    """Returns how many patches fit an image, as (rows, columns).
+    """Number of patches in an image, as (rows, columns).
 
     Raises:
-        ValueError: The patch does not divide the image; the message names the nearest sizes that fit.
+        ValueError: The patch size does not divide the image size; the message has the nearest sizes that it does.
     """
     image = as_size(image_size)
     patch = as_size(patch_size, "patch_size")

@@ -1,17 +1,17 @@
-"""Integers in arguments: Python's, and NumPy's, of which Keras and JSON take none."""
+"""Integers in arguments: Python's, and NumPy's, which neither Keras nor JSON serializes."""
 
 from numbers import Integral
 
 
-def is_whole(value, least: int = 1) -> bool:
-    """Whether this is an integer of at least `least`; True and False are none."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+def is_integer(value, minimum: int = 1) -> bool:
+    """Whether a value is an integer of at least `minimum`; True and False are not."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= minimum
 
 
-def plain(value):
-    """NumPy's integers as Python's, in tuples, lists and dicts too; all else as it is."""
+def python_integers(value):
+    """NumPy's integers as Python's, also inside tuples, lists and dicts; everything else unchanged."""
     if isinstance(value, dict):
-        return {name: plain(inner) for name, inner in value.items()}
+        return {name: python_integers(inner) for name, inner in value.items()}
     if type(value) in (tuple, list):
-        return type(value)(plain(inner) for inner in value)
+        return type(value)(python_integers(inner) for inner in value)
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value

@@ -1,8 +1,9 @@
 """What a trained or converted model is, for whoever finds its file: a page in Markdown."""
 
 import json
+from dataclasses import asdict
 
-from keras_vit.variants import name_of
+from keras_vit.variants import variant_name
 from keras_vit.version import __version__
 
 UNKNOWN = "not told"
@@ -61,7 +62,7 @@ def _head(model, license):
 
 
 def _title(model):
-    return f"{name_of(model.arguments) or type(model).__name__}, images of {_size(model)}"
+    return f"{variant_name(asdict(model.config)) or type(model).__name__}, images of {_size(model)}"
 
 
 def _size(model):
@@ -71,13 +72,13 @@ def _size(model):
 def _facts(model):
     facts = {
         "architecture": type(model).__name__,
-        "variant": name_of(model.arguments) or "none of the published",
+        "variant": variant_name(asdict(model.config)) or "none of the published",
         "weights": f"{model.count_params():,}",
         "images": _size(model),
         "classes": model.num_classes or "no head",
     }
     hidden = ("preprocessing", "image_size", "num_classes")
-    return facts | {name: value for name, value in model.arguments.items() if name not in hidden and value is not None}
+    return facts | {name: value for name, value in asdict(model.config).items() if name not in hidden and value is not None}
 
 
 def _rows(values):

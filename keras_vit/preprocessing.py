@@ -1,4 +1,4 @@
-"""From an image of any size to what a model takes: it belongs to the weights and travels with them."""
+"""From an image of any size to the input of a model. Preprocessing belongs to the weights and is saved with them."""
 
 import math
 from dataclasses import asdict, dataclass, replace
@@ -17,13 +17,14 @@ class Preprocessing:
     """How images were resized, cropped and scaled when the weights were trained or evaluated.
 
     Args:
-        image_size: (height, width) in pixels that the model takes.
-        resize: "squash" to the size whatever the aspect ratio (the paper's code when it evaluates), or "shortest": the
-            shorter side is fitted and the aspect ratio kept.
-        crop_fraction: The share of the resized side that a central crop keeps, in (0, 1]: 0.875 is 224 of 256.
+        image_size: (height, width) of the model's input in pixels.
+        resize: "squash" ignores the aspect ratio (the paper's code in evaluation); "shortest" keeps it and resizes the
+            shorter side.
+        crop_fraction: Fraction of the resized side that remains after a center crop, in (0, 1]: 0.875 is 224 of 256.
         interpolation: "nearest", "bilinear", "bicubic", "lanczos3" or "lanczos5".
         antialias: Whether images are smoothed when they shrink, as Pillow does and `tf.image.resize` does not.
-        mean, std: Of each channel of pixels in [0, 1]; 0.5 and 0.5 give [-1, 1].
+        mean, std: Mean and standard deviation of each channel, of pixels in [0, 1]; with 0.5 and 0.5 the output is in
+            [-1, 1].
 
     Raises:
         ValueError: A field has an unknown value or is out of range.
@@ -47,11 +48,12 @@ class Preprocessing:
         for name in ("mean", "std"):
             values = tuple(float(value) for value in np.ravel(getattr(self, name)))
             if len(values) != 3 or (name == "std" and min(values) <= 0):
-                raise ValueError(f"`{name}` must be three numbers, a deviation above 0. Received: {values}")
+                above = " above 0" if name == "std" else ""
+                raise ValueError(f"`{name}` must be three numbers{above}. Received: {values}")
             object.__setattr__(self, name, values)
 
     def __call__(self, images):
-        """Makes images ready for the model.
+        """Resizes, crops and scales images for the model.
 
         Args:
             images: RGB pixels in [0, 255], uint8 or float: (H, W, 3), (B, H, W, 3), or a list of (H, W, 3) of any size.
@@ -60,8 +62,8 @@ class Preprocessing:
             (B, height, width, 3) float32, B = 1 for one image.
 
         Raises:
-            ValueError: The images have another shape, or floats that seem to be in [0, 1] or [-1, 1] already (not
-                seen of symbolic tensors, as within tf.data), or, with "shortest", a size that is not known yet.
+            ValueError: The images have another shape; they are floats that seem to be in [0, 1] or [-1, 1] already (not
+                detected for symbolic tensors, as inside tf.data); or, with "shortest", their size is unknown.
         """
         images = images if isinstance(images, (list, tuple)) and images else [images]
         for image in images:
@@ -69,48 +71,47 @@ class Preprocessing:
             if len(shape) not in (3, 4) or shape[-1] != 3:
                 raise ValueError(
                     "Expected arrays of RGB images, (H, W, 3) or (B, H, W, 3), or a list of (H, W, 3). "
-                    f"Received: a {type(image).__name__} of the shape {shape}"
+                    f"Received: {type(image).__name__} of shape {shape}"
                 )
         _check_range(images)
-        ready = [self._ready(image) for image in images]
-        return ready[0] if len(ready) == 1 else ops.concatenate(ready, axis=0)
+        prepared = [self._prepared(image) for image in images]
+        return prepared[0] if len(prepared) == 1 else ops.concatenate(prepared, axis=0)
 
     @classmethod
-    def made(cls, given, image_size) -> "Preprocessing":
-        """Of a model's argument: None for the default, a `Preprocessing`, or its config; at the model's size."""
+    def from_argument(cls, given, image_size) -> "Preprocessing":
+        """From a model's argument: None for the default, a `Preprocessing` or its config; at the model's image size."""
         if given is None:
             return cls(image_size)
         return (given if isinstance(given, cls) else cls(**given)).at(image_size)
 
     def at(self, image_size) -> "Preprocessing":
-        """The same for a model of another image size."""
+        """The same for another image size."""
         return replace(self, image_size=as_size(image_size))
 
     def get_config(self) -> dict:
-        """As plain values; `Preprocessing(**config)` makes it again."""
+        """The fields by name; `Preprocessing(**config)` creates it again."""
         return asdict(self)
 
-    def _ready(self, image):
+    def _prepared(self, image):
         """One image or a batch of one size to (B, height, width, 3) float32."""
         pixels = ops.cast(image, "float32")
-        pixels = self._fitted(pixels[None] if len(image.shape) == 3 else pixels)
-        mean, deviation = (255.0 * np.array(values, "float32") for values in (self.mean, self.std))
-        return (pixels - mean) / deviation
+        pixels = self._resized(pixels[None] if len(image.shape) == 3 else pixels)
+        mean, std = (255.0 * np.array(values, "float32") for values in (self.mean, self.std))
+        return (pixels - mean) / std
 
-    def _fitted(self, pixels):
-        """Resizes (B, H, W, 3) and takes the center: (B, height, width, 3)."""
+    def _resized(self, pixels):
+        """Resizes (B, H, W, 3) and crops the center: (B, height, width, 3)."""
         size, (height, width) = self.image_size, pixels.shape[1:3]
-        # The small addend keeps 224 / 0.875 at 256 whatever the rounding.
-        target = tuple(math.floor(side / self.crop_fraction + 1e-6) for side in size)
+        target = size_before_crop(size, self.crop_fraction)
         if self.resize == "shortest":
             if None in (height, width):
                 raise ValueError(
-                    "resize='shortest' needs images whose size is known. Received: (height, width) = "
-                    f"{(height, width)}. Within tf.data take, of one image, tf.ensure_shape(tf.py_function("
-                    f"lambda x: preprocess(x)[0], [image], tf.float32), {(*size, 3)})."
+                    f"resize='shortest' requires images of a known size. Received: (height, width) = {(height, width)}. "
+                    "Inside tf.data, for one image: tf.ensure_shape(tf.py_function(lambda x: preprocess(x)[0], [image], "
+                    f"tf.float32), {(*size, 3)})."
                 )
             scale = max(target[0] / height, target[1] / width)
-            target = tuple(max(wanted, int(side * scale + 1e-6)) for side, wanted in zip((height, width), target))
+            target = tuple(max(least, int(side * scale + 1e-6)) for side, least in zip((height, width), target))
         if target != (height, width):
             pixels = ops.image.resize(
                 pixels,
@@ -119,29 +120,36 @@ class Preprocessing:
                 antialias=self.antialias,
                 data_format="channels_last",
             )
-        top, left = (round((have - want) / 2) for have, want in zip(target, size))
+        top, left = (round((resized - side) / 2) for resized, side in zip(target, size))
         return pixels[:, top : top + size[0], left : left + size[1]]  # (B, height, width, 3)
 
 
+def size_before_crop(image_size: tuple[int, int], crop_fraction: float) -> tuple[int, int]:
+    """(height, width) to resize to so that a center crop of this fraction has `image_size`."""
+    # The small addend keeps 224 / 0.875 at 256 despite rounding.
+    height, width = (math.floor(side / crop_fraction + 1e-6) for side in image_size)
+    return height, width
+
+
 def _check_range(images):
-    """Floats that are in [-1, 1] already would come out almost black, without any error."""
+    """Floats that are in [-1, 1] already would become almost black, without any error."""
     found = [array for array in map(_values, images) if array is not None and array.size]
     if not found:
         return
     low, high = min(float(array.min()) for array in found), max(float(array.max()) for array in found)
-    # All zeros are black, prepared or not.
+    # All zeros may be a black image.
     if high <= 1.0 and (low, high) != (0.0, 0.0):
         raise ValueError(
-            f"Expected pixels in [0, 255]. Received floats between {low:.3g} and {high:.3g}, which "
-            "look prepared already: give them to the model as they are, or multiply images in [0, 1] by 255."
+            f"Expected pixels in [0, 255]. Received: floats between {low:.3g} and {high:.3g}, which look preprocessed "
+            "already. Pass them to the model directly, or multiply images in [0, 1] by 255."
         )
 
 
 def _values(image):
-    """Its floats as an array; None of integers, and of a symbolic tensor, which has no values yet."""
+    """Floats as an array; None for integers, and for a symbolic tensor, which has no values yet."""
     if "float" not in getattr(image.dtype, "name", str(image.dtype)):
         return None
     try:
         return np.asarray(image)
-    except (NotImplementedError, TypeError, ValueError):  # of TensorFlow, JAX and Keras for symbolic tensors
+    except (NotImplementedError, TypeError, ValueError):  # raised by TensorFlow, JAX and Keras for symbolic tensors
         return None

@@ -98,7 +98,7 @@ BIT_SIZES = {
 }
 
 
-def name_of(arguments: dict) -> str | None:
+def variant_name(arguments: dict) -> str | None:
     """The variant, such as "B/16" or "R50x1", that a model's arguments make; None if it has no name.
 
     Axial models have the shapes of variants, but other weights: they have no name.
@@ -115,3 +115,6 @@ def name_of(arguments: dict) -> str | None:
             if all(arguments.get(key) == value for key, value in wanted.items()):
                 return name
     return None
+
+
+name_of = variant_name

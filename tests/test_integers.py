@@ -1,13 +1,14 @@
 """NumPy's integers, which loops over np.arange and sums of arrays give, are as good as Python's."""
 
 import json
+from dataclasses import asdict
 
 import keras
 import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.integers import is_whole, plain
+from keras_vit.integers import is_integer, python_integers
 from keras_vit.layers import (
     AxialBlock,
     Encoder,
@@ -32,14 +33,14 @@ BUILDS = {
 
 
 def test_what_is_whole():
-    assert all(is_whole(number) for number in (1, I(1), np.uint8(200)))
-    assert not any(is_whole(other) for other in (0, I(0), -1, True, np.True_, 1.0, np.float32(1), "1", None))
-    assert is_whole(0, least=0) and is_whole(I(0), least=0) and not is_whole(False, least=0)
+    assert all(is_integer(number) for number in (1, I(1), np.uint8(200)))
+    assert not any(is_integer(other) for other in (0, I(0), -1, True, np.True_, 1.0, np.float32(1), "1", None))
+    assert is_integer(0, minimum=0) and is_integer(I(0), minimum=0) and not is_integer(False, minimum=0)
 
 
 def test_plain_keeps_all_else():
     given = {"a": [I(1), {"b": (I(2), True, 0.5, "x", None)}], "c": np.float32(1)}
-    found = plain(given)
+    found = python_integers(given)
     assert found == given and type(found["c"]) is np.float32 and found["a"][1]["b"][1] is True
     assert type(found["a"][0]) is type(found["a"][1]["b"][0]) is int
 
@@ -50,12 +51,12 @@ def test_models_take_them_and_are_saved_with_pythons(name, tmp_path):
     images = np.random.default_rng(0).uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
     logits = model(images)
     assert logits.shape == (2, 3) and type(model.num_classes) is int
-    assert json.loads(json.dumps(model.arguments))["num_classes"] == 3
+    assert json.loads(json.dumps(asdict(model.config)))["num_classes"] == 3
     model.save(tmp_path / "x.keras")
     loaded = keras.saving.load_model(tmp_path / "x.keras")
     assert loaded.get_config() == model.get_config()
     np.testing.assert_array_equal(loaded(images), logits)
-    assert model.with_head(I(4)).arguments == model.with_head(4).arguments
+    assert model.with_head(I(4)).config == model.with_head(4).config
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_models_take_them_and_are_saved_with_pythons(name, tmp_path):
         lambda grid, one: PositionEmbedding2D(grid, one),
         lambda grid, one: SinCosPositions(grid, one),
         lambda grid, one: AxialBlock(grid, one, num_heads=I(3), mlp_dim=I(24)),
-        lambda grid, one: Encoder(I(2), I(3), I(24), seed=I(1)),
+        lambda grid, one: Encoder(I(2), num_heads=I(3), mlp_dim=I(24), seed=I(1)),
         lambda grid, one: LearnedTokens(one),
     ],
 )
@@ -85,5 +86,5 @@ def test_stages_of_a_backbone():
 
 @pytest.mark.parametrize("name", ["depth", "register_tokens", "num_classes"])
 def test_true_is_no_number(name, toy):
-    with pytest.raises(ValueError, match=f"`{name}` must be a .*integer.* Received: True"):
+    with pytest.raises(ValueError, match=f"`{name}` must be an? .*integer.* Received: True"):
         toy(**{name: True})

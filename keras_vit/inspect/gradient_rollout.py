@@ -28,9 +28,9 @@ def gradient_rollout(model, images, classes=None) -> np.ndarray:
         raise ValueError(f"Gradients need the TensorFlow backend. Received: {keras.backend.backend()!r}")
     if not model.num_classes or model.head_distillation is not None:
         raise ValueError(f"{model.name} needs one head: model.with_head(num_classes) gives it one.")
-    if model.arguments["pooling"] == "none":
+    if model.config.pooling == "none":
         raise ValueError(f"{model.name} has logits for every token (pooling='none'), not for the image: no one class.")
-    if model.arguments["axial"]:
+    if model.config.axial:
         raise ValueError(
             f"{model.name} attends along rows, then columns (axial=True): it has no attention of all tokens to take "
             "gradients of. attention_rollout takes it."

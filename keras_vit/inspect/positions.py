@@ -17,7 +17,7 @@ def position_similarity(model) -> np.ndarray:
         ValueError: The model adds no positions to its patches.
     """
     if model.positions is None:
-        kind = model.arguments["position_embedding"]
+        kind = model.config.position_embedding
         raise ValueError(f"{model.name} has no position embeddings to compare. Received: position_embedding={kind!r}")
     # The patches come last: class token and registers need not have positions.
     patches = model.grid[0] * model.grid[1]

@@ -52,7 +52,7 @@ def attention_rollout(model, images):
 
 def reads_patches(model) -> bool:
     """Whether the answer is read from the patches, and not from a class token."""
-    return model.arguments["pooling"] in ("gap", "map") or not model.arguments["class_token"]
+    return model.config.pooling in ("gap", "map") or not model.config.class_token
 
 
 def over_images(patches, model):

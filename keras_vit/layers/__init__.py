@@ -1,9 +1,14 @@
-"""The layers of a Vision Transformer, in the order in which an image passes them."""
+"""The layers of a Vision Transformer, in alphabetical order of their modules.
+
+An image passes `patches`, `tokens`, `positions`, `encoder` with its blocks (`block`: `norm`, `attention`, `mlp`), and
+`pooling`; `keras_vit.models.vit` applies them in this order.
+"""
 
 from keras_vit.layers.attention import SelfAttention as SelfAttention
 from keras_vit.layers.axial_attention import AxialAttention as AxialAttention
 from keras_vit.layers.axial_block import AxialBlock as AxialBlock
 from keras_vit.layers.block import EncoderBlock as EncoderBlock
+from keras_vit.layers.config import BlockConfig as BlockConfig
 from keras_vit.layers.encoder import Encoder as Encoder
 from keras_vit.layers.layer_scale import LayerScale as LayerScale
 from keras_vit.layers.mlp import Mlp as Mlp

@@ -3,11 +3,14 @@
 B batch, N tokens, P prefix tokens, D width, K heads, h w patch grid; L lines (h rows or w columns) of S tokens each.
 """
 
+from dataclasses import asdict
+
 import keras
 import numpy as np
 from keras import ops
 
 from keras_vit.layers.block import EncoderBlock
+from keras_vit.layers.config import BlockConfig, fields_as_keywords
 from keras_vit.layers.grid import check_grid, check_tokens
 from keras_vit.layers.heads import spec_with_attention
 
@@ -35,7 +38,8 @@ class AxialBlock(keras.layers.Layer):
     Args:
         grid: (h, w), rows and columns of patches.
         prefix_tokens: P, tokens before the patches: 1 with a class token.
-        num_heads, mlp_dim, **block: See `EncoderBlock`; both halves take the same, with different seeds.
+        config: A `BlockConfig`, or its fields as keyword arguments; both halves share it, with different seeds.
+        stochastic_depth, remat: See `EncoderBlock`.
         seed: Seed of all dropout in the block.
 
     Raises:
@@ -43,26 +47,26 @@ class AxialBlock(keras.layers.Layer):
             and what `EncoderBlock` refuses.
     """
 
+    @fields_as_keywords(BlockConfig)
     def __init__(
         self,
         grid,
         prefix_tokens=0,
         *,
-        num_heads,
-        mlp_dim,
+        config: BlockConfig,
+        stochastic_depth=0.0,
+        remat=None,
         seed=None,
-        trainable=True,
-        dtype=None,
-        name=None,
-        **block,
+        **kwargs,
     ):
-        super().__init__(trainable=trainable, dtype=dtype, name=name)
+        super().__init__(**kwargs)
+        self.config = config
         self.grid = check_grid(grid)
         self.prefix_tokens = prefix_tokens
-        block = {"num_heads": num_heads, "mlp_dim": mlp_dim, "dtype": self.dtype_policy, **block}
+        options = {"stochastic_depth": stochastic_depth, "remat": remat, "dtype": self.dtype_policy}
         column_seed = None if seed is None else seed + SEEDS_PER_DIRECTION
-        self.row = EncoderBlock(**block, seed=seed, name="row")
-        self.column = EncoderBlock(**block, seed=column_seed, name="column")
+        self.row = EncoderBlock(config=config, seed=seed, name="row", **options)
+        self.column = EncoderBlock(config=config, seed=column_seed, name="column", **options)
 
     def build(self, input_shape):
         h, w = self.grid
@@ -121,12 +125,13 @@ class AxialBlock(keras.layers.Layer):
         return input_shape
 
     def compute_output_spec(self, tokens, training=None, return_attention=False):
-        return spec_with_attention(self, tokens, (self.row.attention.num_heads,), return_attention)
+        return spec_with_attention(self, tokens, (self.config.num_heads,), return_attention)
 
     def get_config(self):
-        # What both halves were given, with the defaults of what was left out; the row's seed is the block's.
-        own = {"grid": self.grid, "prefix_tokens": self.prefix_tokens}
-        return {**super().get_config(), **own, **self.row.config}
+        row = self.row  # its seed is the block's
+        own = {"stochastic_depth": row.stochastic_depth, "remat": row.remat, "seed": row.seed}
+        grid = {"grid": self.grid, "prefix_tokens": self.prefix_tokens}
+        return {**super().get_config(), **grid, **asdict(self.config), **own}
 
 
 def line_places(grid, prefix_tokens, along_columns):

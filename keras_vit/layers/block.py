@@ -1,10 +1,12 @@
 """One block of the Transformer encoder. B batch, N tokens, D width, K heads."""
 
+from dataclasses import asdict
 from functools import partial
 
 import keras
 
 from keras_vit.layers.attention import SelfAttention
+from keras_vit.layers.config import BlockConfig, fields_as_keywords
 from keras_vit.layers.heads import spec_with_attention
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp import Mlp
@@ -21,15 +23,8 @@ class EncoderBlock(keras.layers.Layer):
     Input: (B, N, D). Output: (B, N, D), and the attention weights (B, K, N, N) if asked for.
 
     Args:
-        num_heads: Their number, K.
-        mlp_dim: Hidden width of the MLP.
-        dropout: Rate after the attention's output projection and after both Dense layers of the MLP.
-        attention_dropout: Rate on the attention weights; 0 in every published configuration.
+        config: A `BlockConfig`, or its fields as keyword arguments: `num_heads`, `mlp_dim`, `dropout`, ...
         stochastic_depth: Probability that a residual branch is dropped, each of the two on its own.
-        gelu: "tanh" or "erf", see `Mlp`.
-        epsilon: Of the layer normalizations; 1e-6 in the paper's code.
-        layer_scale: First value of the factors on both residual branches, see `LayerScale`; None for none.
-        qk_norm, relative_positions: See `SelfAttention`.
         remat: What is computed anew in the backward pass instead of kept in memory: None, "mlp" or "attention" (that
             branch with its normalization), or "block". See `recompute`.
         seed: Seed of all dropout in the block.
@@ -38,53 +33,36 @@ class EncoderBlock(keras.layers.Layer):
         ValueError: The heads do not divide the width (when built), an unknown `gelu`, a rate out of range.
     """
 
-    def __init__(
-        self,
-        num_heads,
-        mlp_dim,
-        dropout=0.0,
-        attention_dropout=0.0,
-        stochastic_depth=0.0,
-        gelu="tanh",
-        epsilon=1e-6,
-        layer_scale=None,
-        qk_norm=False,
-        relative_positions=False,
-        remat=None,
-        seed=None,
-        **kwargs,
-    ):
+    @fields_as_keywords(BlockConfig)
+    def __init__(self, *, config: BlockConfig, stochastic_depth=0.0, remat=None, seed=None, **kwargs):
         super().__init__(**kwargs)
-        self.config = {
-            "num_heads": num_heads,
-            "mlp_dim": mlp_dim,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "stochastic_depth": stochastic_depth,
-            "gelu": gelu,
-            "epsilon": epsilon,
-            "layer_scale": layer_scale,
-            "qk_norm": qk_norm,
-            "relative_positions": relative_positions,
-            "remat": remat,
-            "seed": seed,
-        }
+        self.config = config
+        self.stochastic_depth = stochastic_depth
+        self.seed = seed
         (self.remat,) = remat_of_layers([remat], 1)
         dtype = self.dtype_policy
         seeds = [None] * 5 if seed is None else [seed + i for i in range(5)]
-        self.norm_attention = LayerNorm(epsilon, dtype=dtype, name="norm_attention")
-        options = {"epsilon": epsilon, "seed": seeds[0], "dtype": dtype, "name": "attention"}
-        self.attention = SelfAttention(num_heads, attention_dropout, qk_norm, relative_positions, **options)
+        self.norm_attention = LayerNorm(config.epsilon, dtype=dtype, name="norm_attention")
+        self.attention = SelfAttention(
+            config.num_heads,
+            config.attention_dropout,
+            config.qk_norm,
+            config.relative_positions,
+            config.epsilon,
+            seed=seeds[0],
+            dtype=dtype,
+            name="attention",
+        )
         self.scale_attention = self._scale("scale_attention")
-        self.dropout = Dropout(dropout, seed=seeds[1], dtype=dtype, name="dropout")
+        self.dropout = Dropout(config.dropout, seed=seeds[1], dtype=dtype, name="dropout")
         self.drop_attention = StochasticDepth(stochastic_depth, seed=seeds[2], dtype=dtype, name="drop_attention")
-        self.norm_mlp = LayerNorm(epsilon, dtype=dtype, name="norm_mlp")
+        self.norm_mlp = LayerNorm(config.epsilon, dtype=dtype, name="norm_mlp")
         self.scale_mlp = self._scale("scale_mlp")
         self.drop_mlp = StochasticDepth(stochastic_depth, seed=seeds[3], dtype=dtype, name="drop_mlp")
-        self.mlp = Mlp(mlp_dim, dropout, gelu, seed=seeds[4], dtype=dtype, name="mlp")
+        self.mlp = Mlp(config.mlp_dim, config.dropout, config.gelu, seed=seeds[4], dtype=dtype, name="mlp")
 
     def _scale(self, name):
-        initial = self.config["layer_scale"]
+        initial = self.config.layer_scale
         return None if initial is None else LayerScale(initial, dtype=self.dtype_policy, name=name)
 
     def build(self, input_shape):
@@ -144,4 +122,5 @@ class EncoderBlock(keras.layers.Layer):
         return spec_with_attention(self, tokens, (self.attention.num_heads,), return_attention)
 
     def get_config(self):
-        return {**super().get_config(), **self.config}
+        own = {"stochastic_depth": self.stochastic_depth, "remat": self.remat, "seed": self.seed}
+        return {**super().get_config(), **asdict(self.config), **own}

@@ -1,10 +1,14 @@
 """The Transformer encoder: a stack of pre-norm blocks. B batch, N tokens, D width, K heads."""
 
+from dataclasses import asdict
+from functools import partial
+
 import keras
 from keras import ops
 
 from keras_vit.layers.axial_block import AxialBlock
 from keras_vit.layers.block import EncoderBlock
+from keras_vit.layers.config import BlockConfig, fields_as_keywords
 from keras_vit.layers.heads import spec_with_attention
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.remat import remat_of_layers
@@ -21,8 +25,7 @@ class Encoder(keras.layers.Layer):
 
     Args:
         depth: Number of blocks.
-        num_heads, mlp_dim, dropout, attention_dropout, gelu, epsilon, layer_scale, qk_norm, relative_positions: See
-            `EncoderBlock`.
+        config: A `BlockConfig`, or its fields as keyword arguments: `num_heads`, `mlp_dim`, `dropout`, ...
         stochastic_depth: Rate of the last block; it grows linearly from 0 at the first (as scenic and DeiT).
         final_norm: Whether there is a normalization at the end; without one a model normalizes what it pooled.
         axial_grid: (h, w) for blocks that attend along rows, then columns, see `AxialBlock`; None for all tokens.
@@ -31,19 +34,13 @@ class Encoder(keras.layers.Layer):
         seed: Seed of all dropout in the encoder.
     """
 
+    @fields_as_keywords(BlockConfig)
     def __init__(
         self,
         depth,
-        num_heads,
-        mlp_dim,
-        dropout=0.0,
-        attention_dropout=0.0,
+        *,
+        config: BlockConfig,
         stochastic_depth=0.0,
-        gelu="tanh",
-        epsilon=1e-6,
-        layer_scale=None,
-        qk_norm=False,
-        relative_positions=False,
         final_norm=True,
         axial_grid=None,
         prefix_tokens=0,
@@ -52,26 +49,18 @@ class Encoder(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        block = {
-            "num_heads": num_heads,
-            "mlp_dim": mlp_dim,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "gelu": gelu,
-            "epsilon": epsilon,
-            "layer_scale": layer_scale,
-            "qk_norm": qk_norm,
-            "relative_positions": relative_positions,
-        }
-        axial = {"axial_grid": axial_grid and tuple(axial_grid), "prefix_tokens": prefix_tokens}
+        self.config = config
+        self.depth = depth
+        self.stochastic_depth = stochastic_depth
+        self.axial_grid = axial_grid and tuple(axial_grid)
+        self.prefix_tokens = prefix_tokens
+        self.remat = remat
+        self.seed = seed
+        block = partial(AxialBlock, axial_grid, prefix_tokens) if axial_grid else EncoderBlock
         remat_of_block = remat_of_layers(remat, depth)
-        rest = {"stochastic_depth": stochastic_depth, "final_norm": final_norm, "remat": remat, "seed": seed}
-        self.config = {"depth": depth, **block, **axial, **rest}
-        if axial_grid:
-            block |= {"grid": axial_grid, "prefix_tokens": prefix_tokens}
         self.blocks = [
-            (AxialBlock if axial_grid else EncoderBlock)(
-                **block,
+            block(
+                config=config,
                 stochastic_depth=stochastic_depth * i / max(depth - 1, 1),
                 remat=remat_of_block[i],
                 seed=None if seed is None else seed + SEEDS_PER_BLOCK * i,
@@ -80,7 +69,7 @@ class Encoder(keras.layers.Layer):
             )
             for i in range(depth)
         ]
-        self.norm = LayerNorm(epsilon, dtype=self.dtype_policy, name="norm") if final_norm else None
+        self.norm = LayerNorm(config.epsilon, dtype=self.dtype_policy, name="norm") if final_norm else None
 
     def build(self, input_shape):
         for layer in (*self.blocks, self.norm):
@@ -115,7 +104,9 @@ class Encoder(keras.layers.Layer):
         return input_shape
 
     def compute_output_spec(self, tokens, training=None, return_attention=False, positions=()):
-        return spec_with_attention(self, tokens, (self.config["depth"], self.config["num_heads"]), return_attention)
+        return spec_with_attention(self, tokens, (self.depth, self.config.num_heads), return_attention)
 
     def get_config(self):
-        return {**super().get_config(), **self.config}
+        names = ("depth", "stochastic_depth", "axial_grid", "prefix_tokens", "remat", "seed")
+        own = {name: getattr(self, name) for name in names} | {"final_norm": self.norm is not None}
+        return {**super().get_config(), **asdict(self.config), **own}

@@ -1,14 +1,14 @@
 """The grid of patches that layers are made for. B batch, N tokens, D width, h w patch grid."""
 
-from keras_vit.integers import is_whole, plain
+from keras_vit.integers import is_integer, python_integers
 
 
 def check_grid(grid) -> tuple[int, int]:
     """Returns (h, w) as a tuple; raises ValueError unless they are two positive integers."""
     is_pair = isinstance(grid, (tuple, list)) and len(grid) == 2
-    if not is_pair or not all(map(is_whole, grid)):
+    if not is_pair or not all(map(is_integer, grid)):
         raise ValueError(f"`grid` must be two positive integers, (rows, columns) of patches. Received: {grid!r}")
-    return plain(tuple(grid))
+    return python_integers(tuple(grid))
 
 
 def check_tokens(input_shape, grid, prefix_tokens):

@@ -5,7 +5,7 @@ from functools import partial
 import keras
 from keras import ops
 
-from keras_vit.integers import plain
+from keras_vit.integers import python_integers
 from keras_vit.layers.remat import compiled_by_xla, recompute, seed_generators
 from keras_vit.layers.xla.dense import dense
 from keras_vit.layers.xla.dropout import Dropout
@@ -37,7 +37,7 @@ class Mlp(keras.layers.Layer):
         super().__init__(**kwargs)
         if gelu not in GELU_FORMS:
             raise ValueError(f"`gelu` must be 'tanh' or 'erf'. Received: {gelu!r}")
-        self.mlp_dim = plain(mlp_dim)
+        self.mlp_dim = python_integers(mlp_dim)
         self.dropout_rate = dropout
         self.gelu = gelu
         self.seed = seed

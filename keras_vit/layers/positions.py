@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_vit.layers.grid import check_grid, check_tokens
 
-METHODS = ("corners", "half_pixel", "bicubic", "bicubic_antialias")
+RESAMPLINGS = ("corners", "half_pixel", "bicubic", "bicubic_antialias")
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -47,14 +47,14 @@ class PositionEmbedding(keras.layers.Layer):
         return {**super().get_config(), "grid": self.grid, "prefix_tokens": self.prefix_tokens}
 
 
-def resample_grid(table, source, target, method="corners", prefix_tokens=0):
+def resample_grid(table, source, target, resample="corners", prefix_tokens=0):
     """Resamples a position table from one patch grid to another; the prefix rows (class token) stay as they are.
 
     Args:
         table: Array (1, prefix_tokens + h * w, D), or the same without the leading 1.
         source: (h, w) of the table.
         target: (h, w) wanted; square or not.
-        method: "corners", linear with aligned corners, as google-research/vision_transformer (scipy's `zoom` of order
+        resample: "corners", linear with aligned corners, as google-research/vision_transformer (scipy's `zoom` of order
             1); "half_pixel", linear with half-pixel centers, as `tf.image.resize`; "bicubic", half-pixel centers and
             Keys' kernel with a = -0.75, as Hugging Face and DeiT (PyTorch's `interpolate`); "bicubic_antialias", the
             same with a = -0.5, no samples beyond the border and smoothing when shrinking, as timm (and Pillow). The
@@ -65,10 +65,10 @@ def resample_grid(table, source, target, method="corners", prefix_tokens=0):
         A float32 NumPy array (1, prefix_tokens + target h * w, D), without the leading 1 if `table` has none.
 
     Raises:
-        ValueError: The method is unknown or the table does not have the rows that `source` implies.
+        ValueError: `resample` is unknown or the table does not have the rows that `source` implies.
     """
-    if method not in METHODS:
-        raise ValueError(f"`method` must be one of {', '.join(METHODS)}. Received: {method!r}")
+    if resample not in RESAMPLINGS:
+        raise ValueError(f"`resample` must be one of {', '.join(RESAMPLINGS)}. Received: {resample!r}")
     table = np.asarray(table, "float64")
     rows, expected = table.shape[-2], prefix_tokens + source[0] * source[1]
     if rows != expected:
@@ -79,21 +79,21 @@ def resample_grid(table, source, target, method="corners", prefix_tokens=0):
     prefix, patches = np.split(table, [prefix_tokens], axis=-2)
     if tuple(source) != tuple(target):
         grid = patches.reshape(*source, -1)  # (h, w, D)
-        rows, columns = (_interpolation(old, new, method) for old, new in zip(source, target))
+        rows, columns = (_interpolation(old, new, resample) for old, new in zip(source, target))
         grid = np.einsum("ih,jw,hwd->ijd", rows, columns, grid, optimize=True)  # (h', w', D)
         patches = grid.reshape(*table.shape[:-2], -1, table.shape[-1])  # ([1,] h' * w', D)
     return np.concatenate([prefix, patches], axis=-2).astype("float32")
 
 
-def _interpolation(old: int, new: int, method: str) -> np.ndarray:
+def _interpolation(old: int, new: int, resample: str) -> np.ndarray:
     """The matrix (new, old) whose product with `old` samples on a line gives `new` ones."""
-    if method == "bicubic_antialias":
+    if resample == "bicubic_antialias":
         return _antialiased(old, new)
-    if method == "corners":
+    if resample == "corners":
         centers = np.linspace(0.0, old - 1.0, new)
     else:
         centers = (np.arange(new) + 0.5) * old / new - 0.5
-    kernel, reach = (_cubic, 2) if method == "bicubic" else (_linear, 1)
+    kernel, reach = (_cubic, 2) if resample == "bicubic" else (_linear, 1)
     matrix = np.zeros((new, old))
     for offset in range(1 - reach, reach + 1):
         neighbors = np.floor(centers).astype(int) + offset

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.integers import is_whole
+from keras_vit.integers import is_integer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -47,7 +47,7 @@ class LearnedTokens(keras.layers.Layer):
 
     def __init__(self, count, **kwargs):
         super().__init__(**kwargs)
-        if not is_whole(count):
+        if not is_integer(count):
             raise ValueError(f"`count` must be a positive integer of tokens. Received: {count!r}")
         self.count = int(count)
 

@@ -1,14 +1,18 @@
 """The ResNet with axial attention. B batch, H W pixels (of a layer: its map), h w map after the stride, F filters."""
 
+from dataclasses import asdict, dataclass
+
 import keras
 from keras import ops
 
 from keras_vit.images import as_size
-from keras_vit.integers import is_whole, plain
+from keras_vit.integers import is_integer
 from keras_vit.layers.axial_attention import AxialAttention, check_channels
+from keras_vit.layers.config import fields_as_keywords, set_fields
 from keras_vit.layers.resnet.bottleneck import EXPANSION, GROUPS, shrunk
 from keras_vit.layers.resnet.standardized_conv import StandardizedConv2D
 from keras_vit.models import parts
+from keras_vit.models.config import check_num_classes
 from keras_vit.models.inputs import checked, output_spec
 from keras_vit.models.quantized import refuse_quantized
 from keras_vit.preprocessing import Preprocessing
@@ -95,6 +99,43 @@ class AxialBottleneck(keras.layers.Layer):
         return {**super().get_config(), **config}
 
 
+@dataclass(frozen=True, kw_only=True)
+class AxialResNetConfig:
+    """The keyword arguments of an `AxialResNet`.
+
+    Args:
+        image_size: Pixels, one number or (height, width).
+        num_classes: Outputs of the head, which starts at zeros; 0 for no head.
+        stages: Units of each stage. The first works on maps of 1/4 of the image's sides, each other halves them.
+        width_factor: Multiplies all channels.
+        num_heads: Of every attention.
+        preprocessing: See `VisionTransformer`.
+
+    Raises:
+        ValueError: Stages without units; channels that 32 groups or the heads do not divide; a number of classes that
+            is no integer of at least 0.
+    """
+
+    image_size: tuple[int, int] = (224, 224)
+    num_classes: int = 1000
+    stages: tuple[int, ...] = (3, 4, 6, 3)
+    width_factor: float = 1
+    num_heads: int = 8
+    preprocessing: Preprocessing = None  # type: ignore[assignment]
+
+    def __post_init__(self):
+        if not self.stages or not all(map(is_integer, self.stages)):
+            raise ValueError(
+                f"`stages` must be the number of units in each stage, such as (3, 4, 6, 3). Received: {self.stages!r}"
+            )
+        check_channels(ROOT_WIDTH * self.width_factor, self.num_heads)
+        check_num_classes(self.num_classes)
+        size = as_size(self.image_size)
+        preprocessing = Preprocessing.from_argument(self.preprocessing, size)
+        changes = {"image_size": size, "stages": tuple(self.stages), "preprocessing": preprocessing}
+        set_fields(self, **vars(self) | changes)
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AxialResNet(keras.Model):
     """AxialResNet-50 of the paper's appendix D.6: ResNet-50 with axial attention for every 3 x 3 convolution.
@@ -110,63 +151,35 @@ class AxialResNet(keras.Model):
     The weights exist as soon as the model is made. The tables of relative positions belong to the image size.
 
     Args:
-        image_size: Pixels, one number or (height, width).
-        num_classes: Outputs of the head, which starts at zeros; 0 for no head.
-        stages: Units of each stage. The first works on maps of 1/4 of the image's sides, each other halves them.
-        width_factor: Multiplies all channels.
-        num_heads: Of every attention.
-        preprocessing: See `VisionTransformer`.
+        config: An `AxialResNetConfig`, or its fields as keyword arguments; they are explained there.
 
     Raises:
         ValueError: Stages without units; channels that 32 groups or the heads do not divide. When called: what is no
             batch of float images of this size.
     """
 
-    def __init__(
-        self,
-        *,
-        image_size=224,
-        num_classes=1000,
-        stages=(3, 4, 6, 3),
-        width_factor=1,
-        num_heads=8,
-        preprocessing=None,
-        **kwargs,
-    ):
+    @fields_as_keywords(AxialResNetConfig)
+    def __init__(self, *, config: AxialResNetConfig, **kwargs):
         super().__init__(**kwargs)
-        if not stages or not all(map(is_whole, stages)):
-            raise ValueError(
-                f"`stages` must be the number of units in each stage, such as (3, 4, 6, 3). Received: {stages!r}"
-            )
-        check_channels(ROOT_WIDTH * width_factor, num_heads)
-        width = int(ROOT_WIDTH * width_factor)
-        self.image_size = as_size(image_size)
-        self.preprocessing = Preprocessing.made(preprocessing, self.image_size)
-        given = {
-            "image_size": self.image_size,
-            "num_classes": num_classes,
-            "stages": tuple(stages),
-            "width_factor": width_factor,
-            "num_heads": num_heads,
-            "preprocessing": self.preprocessing.get_config(),
-        }
-        self.arguments = plain(given)
-        self.num_classes = self.arguments["num_classes"]
-        dtype = self.dtype_policy
+        self.config = config
+        self.image_size = config.image_size
+        self.num_classes = config.num_classes
+        self.preprocessing = config.preprocessing
+        dtype, width = self.dtype_policy, int(ROOT_WIDTH * config.width_factor)
         self.conv_root = convolution(width, 7, 2, "conv_root", dtype)
         self.gn_root = group_norm("gn_root", dtype)
         self.units = [
             AxialBottleneck(
                 width * 2**stage,
                 stride=2 if stage and not unit else 1,
-                num_heads=self.arguments["num_heads"],
+                num_heads=config.num_heads,
                 dtype=dtype,
                 name=f"block{stage + 1}_unit{unit + 1}",
             )
-            for stage, count in enumerate(stages)
+            for stage, count in enumerate(config.stages)
             for unit in range(count)
         ]
-        self.head = parts.head(self.arguments, self.dtype_policy)
+        self.head = parts.head(config.num_classes, dtype)
         self.build((None, *self.image_size, 3))
 
     def build(self, input_shape):
@@ -212,6 +225,10 @@ class AxialResNet(keras.Model):
         copy_weights(self, model, skip=("head",))
         return model
 
+    @property
+    def arguments(self) -> dict:
+        return asdict(self.config)
+
     def get_config(self):
         refuse_quantized(self)
-        return {**super().get_config(), **self.arguments}
+        return {**super().get_config(), **asdict(self.config)}

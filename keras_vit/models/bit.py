@@ -1,28 +1,25 @@
 """BiT, the ResNet that the Vision Transformer is compared with. B batch, H W pixels, h w map, C channels."""
 
+from dataclasses import asdict, dataclass
+
 import keras
 from keras import ops
 
 from keras_vit.images import as_size
-from keras_vit.integers import plain
+from keras_vit.layers.config import fields_as_keywords, set_fields
 from keras_vit.layers.resnet.backbone import ResNetBackbone
 from keras_vit.layers.resnet.bottleneck import build_for, group_norm
 from keras_vit.models import parts
+from keras_vit.models.config import check_num_classes
 from keras_vit.models.inputs import checked, output_spec
 from keras_vit.models.quantized import refuse_quantized
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.transfer import copy_weights
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
-class BiT(keras.Model):
-    """ "Big Transfer" (arXiv 1912.11370), the "ResNet (BiT)" of the paper's section 4.1: see `ResNetBackbone`.
-
-    Input: (B, H, W, 3) float, RGB in [-1, 1] for published weights, of any size. Output: logits (B, num_classes),
-    float32 also under mixed precision; with `num_classes=0` the features (B, C).
-
-    The weights exist as soon as the model is made. Under a `mixed_bfloat16` policy the statistics of kernels and group
-    normalizations and the head are computed in float32.
+@dataclass(frozen=True, kw_only=True)
+class BiTConfig:
+    """The keyword arguments of a `BiT`.
 
     Args:
         stages: Units in each stage: (3, 4, 6, 3) for R50, (3, 4, 23, 3) for R101, (3, 8, 36, 3) for R152.
@@ -36,41 +33,57 @@ class BiT(keras.Model):
         pool_padding: See `ResNetBackbone`.
 
     Raises:
+        ValueError: No stages, or a number of classes that is no integer of at least 0.
+    """
+
+    stages: tuple[int, ...] = (3, 4, 6, 3)
+    width_factor: float = 1
+    num_classes: int = 1000
+    image_size: tuple[int, int] | None = None
+    preprocessing: Preprocessing = None  # type: ignore[assignment]
+    form: str = "paper"
+    pool_padding: str = "zeros"
+
+    def __post_init__(self):
+        if not self.stages:
+            raise ValueError(f"`stages` must be the number of units in one stage at least. Received: {self.stages!r}")
+        check_num_classes(self.num_classes)
+        size = None if self.image_size is None else as_size(self.image_size)
+        preprocessing = Preprocessing.from_argument(self.preprocessing, size or 224)
+        stages = tuple(self.stages) if isinstance(self.stages, list) else self.stages
+        set_fields(self, **vars(self) | {"stages": stages, "image_size": size, "preprocessing": preprocessing})
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class BiT(keras.Model):
+    """ "Big Transfer" (arXiv 1912.11370), the "ResNet (BiT)" of the paper's section 4.1: see `ResNetBackbone`.
+
+    Input: (B, H, W, 3) float, RGB in [-1, 1] for published weights, of any size. Output: logits (B, num_classes),
+    float32 also under mixed precision; with `num_classes=0` the features (B, C).
+
+    The weights exist as soon as the model is made. Under a `mixed_bfloat16` policy the statistics of kernels and group
+    normalizations and the head are computed in float32.
+
+    Args:
+        config: A `BiTConfig`, or its fields as keyword arguments; they are explained there.
+
+    Raises:
         ValueError: See `ResNetBackbone`; and no stages. When called: what is no batch of float images.
     """
 
-    def __init__(
-        self,
-        *,
-        stages=(3, 4, 6, 3),
-        width_factor=1,
-        num_classes=1000,
-        image_size=None,
-        preprocessing=None,
-        form="paper",
-        pool_padding="zeros",
-        **kwargs,
-    ):
+    @fields_as_keywords(BiTConfig)
+    def __init__(self, *, config: BiTConfig, **kwargs):
         super().__init__(**kwargs)
-        if not stages:
-            raise ValueError(f"`stages` must name the units of one stage at least. Received: {stages!r}")
-        dtype = self.dtype_policy
-        self.image_size = None if image_size is None else as_size(image_size)
-        self.preprocessing = Preprocessing.made(preprocessing, self.image_size or 224)
-        self.backbone = ResNetBackbone(stages, width_factor, form, pool_padding, dtype=dtype, name="backbone")
-        given = {
-            "stages": self.backbone.stages,
-            "width_factor": width_factor,
-            "num_classes": num_classes,
-            "image_size": self.image_size,
-            "preprocessing": self.preprocessing.get_config(),
-            "form": form,
-            "pool_padding": pool_padding,
-        }
-        self.arguments = plain(given)
-        self.num_classes = self.arguments["num_classes"]
+        self.config = config
+        self.image_size = config.image_size
+        self.num_classes = config.num_classes
+        self.preprocessing = config.preprocessing
+        dtype, form = self.dtype_policy, config.form
+        self.backbone = ResNetBackbone(
+            config.stages, config.width_factor, form, config.pool_padding, dtype=dtype, name="backbone"
+        )
         self.norm = group_norm(form, "norm", dtype) if form == "paper" else None
-        self.head = parts.head(self.arguments, self.dtype_policy)
+        self.head = parts.head(config.num_classes, dtype)
         self.build((None, *(self.image_size or (None, None)), 3))
 
     def build(self, input_shape):
@@ -120,6 +133,10 @@ class BiT(keras.Model):
     def _remade(self, **changes):
         return type(self).from_config({**self.get_config(), **changes})
 
+    @property
+    def arguments(self) -> dict:
+        return asdict(self.config)
+
     def get_config(self):
         refuse_quantized(self)
-        return {**super().get_config(), **self.arguments}
+        return {**super().get_config(), **asdict(self.config)}

@@ -1,74 +1,173 @@
-"""Which arguments of a VisionTransformer go together, and what those left out become."""
+"""The configuration of a VisionTransformer: its fields, their defaults, and which of them exclude each other."""
 
-from keras_vit.images import as_size
-from keras_vit.integers import is_whole, plain
+from dataclasses import dataclass, fields
+
+from keras_vit.images import as_size, patch_grid
+from keras_vit.integers import is_integer
+from keras_vit.layers.config import BlockConfig, set_fields
 from keras_vit.layers.pooling import POOLINGS
 from keras_vit.preprocessing import Preprocessing
 
-NAMES = {
+CHOICES = {
     "pooling": POOLINGS,
     "position_embedding": ("learned_1d", "learned_2d", "relative", "sincos_2d", "none"),
     "position_placement": ("stem", "every_layer", "shared"),
-    "resnet_form": ("v1", "timm"),  # the "paper"'s map wants a normalization that only BiT adds
+    "resnet_form": ("v1", "timm"),  # the map of form "paper" requires a normalization that only BiT adds
 }
 
 
-def complete_arguments(given: dict) -> dict:
-    """The arguments as a config: sizes are pairs, integers Python's, and what depends on the others is filled in.
+@dataclass(frozen=True, kw_only=True)
+class ViTConfig:
+    """The keyword arguments of a `VisionTransformer`, normalized: sizes are (height, width), sequences are tuples.
+
+    Args:
+        image_size: Pixels, one number or (height, width).
+        patch_size: Pixels, one number or (height, width); must divide the image. With `resnet_stages` it is still
+            measured in the image, and must be a multiple of the ResNet's stride.
+        depth, width, mlp_dim, num_heads: The shape of the encoder, see `keras_vit.variants`.
+        num_classes: Outputs of the head, whose initial weights are zeros; 0 for no head.
+        pooling: "token" (the class token), "gap" (mean of the patches), "map" (attention), or "none" (all tokens).
+        class_token: Whether there is a class token; by default only with "token" and "none".
+        distillation: Whether there are DeiT's distillation token and its head (arXiv 2012.12877): the model's output is
+            the mean of the two heads, and `both_heads` returns each.
+        register_tokens: Number of registers (arXiv 2309.16588): learnable tokens before the patches whose output is
+            not used.
+        representation_size: Width of a hidden tanh layer before the head, as in the paper's pre-training; None for
+            none.
+        position_embedding: "learned_1d", "learned_2d", "relative", "sincos_2d" or "none" (appendix D.4).
+        position_placement: "stem" (once, before the first block), "every_layer" (before each block, separate
+            embeddings) or "shared" (before each block, the same embeddings).
+        prefix_positions: Whether class, distillation and register tokens have positions too (the paper), or only
+            patches (big_vision, timm's `no_embed_class`).
+        resnet_stages: Units in each stage of a ResNet before the patches (hybrid, section 3.1), such as (3, 4, 9); ()
+            for its root only, None for none.
+        resnet_form: Form of that ResNet, see `ResNetBackbone`: "v1" or "timm".
+        axial: Whether blocks attend along rows, then columns (appendix D.6), see `AxialBlock`.
+        dropout: Rate after the positions and in the blocks, see `BlockConfig`.
+        attention_dropout: Rate on the attention weights.
+        stochastic_depth: Rate of the last block's residual branches, growing linearly from 0 at the first.
+        gelu: "tanh" (the paper's code) or "erf" (ports to PyTorch).
+        epsilon: Epsilon of the layer normalizations.
+        layer_scale: Initial value of learnable factors on the residual branches (arXiv 2103.17239); None for none.
+        qk_norm: Whether queries and keys are normalized (arXiv 2302.05442).
+        norm_after_pooling: Whether the last normalization comes after pooling (timm's `fc_norm`), not before.
+        remat: What the backward pass of a training step recomputes to save memory: None, "mlp", "attention", "block",
+            or a sequence of these, one for each block; see `EncoderBlock`. The numbers are the same.
+        preprocessing: A `Preprocessing` or its config: how `preprocess` makes images ready. By default they are
+            squashed to the model's size and scaled to [-1, 1].
+        seed: Seed of all dropout.
 
     Raises:
-        ValueError: A name that does not exist, or arguments that exclude each other.
+        ValueError: A patch that does not divide the image, an unknown choice, a number out of range, or arguments that
+            exclude each other.
     """
-    if given["class_token"] is None:
-        given = given | {"class_token": given["pooling"] in ("token", "none")}
-    check_arguments(given)
-    given = plain(given)
-    stages, size = given["resnet_stages"], as_size(given["image_size"])
-    return given | {
-        "image_size": size,
-        "patch_size": as_size(given["patch_size"], "patch_size"),
-        "resnet_stages": None if stages is None else tuple(stages),
-        "preprocessing": Preprocessing.made(given["preprocessing"], size).get_config(),
-    }
+
+    image_size: tuple[int, int]
+    patch_size: tuple[int, int]
+    depth: int
+    width: int
+    mlp_dim: int
+    num_heads: int
+    num_classes: int = 1000
+    pooling: str = "token"
+    class_token: bool = None  # type: ignore[assignment]
+    distillation: bool = False
+    register_tokens: int = 0
+    representation_size: int | None = None
+    position_embedding: str = "learned_1d"
+    position_placement: str = "stem"
+    prefix_positions: bool = True
+    resnet_stages: tuple[int, ...] | None = None
+    resnet_form: str = "v1"
+    axial: bool = False
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    stochastic_depth: float = 0.0
+    gelu: str = "tanh"
+    epsilon: float = 1e-6
+    layer_scale: float | None = None
+    qk_norm: bool = False
+    norm_after_pooling: bool = False
+    remat: str | None | tuple[str | None, ...] = None
+    preprocessing: Preprocessing = None  # type: ignore[assignment]
+    seed: int | None = None
+
+    def __post_init__(self):
+        size = as_size(self.image_size)
+        normalized = {
+            "image_size": size,
+            "patch_size": as_size(self.patch_size, "patch_size"),
+            "class_token": self.pooling in ("token", "none") if self.class_token is None else self.class_token,
+            "resnet_stages": None if self.resnet_stages is None else tuple(self.resnet_stages),
+            "remat": tuple(self.remat) if isinstance(self.remat, list) else self.remat,
+            "preprocessing": Preprocessing.from_argument(self.preprocessing, size),
+        }
+        set_fields(self, **vars(self) | normalized)
+        check_numbers_and_choices(self)
+        check_exclusions(self)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        return patch_grid(self.image_size, self.patch_size)
+
+    @property
+    def prefix_tokens(self) -> int:
+        """Number of tokens before the patches: class token, distillation token, registers."""
+        return int(self.class_token) + int(self.distillation) + self.register_tokens
+
+    @property
+    def block(self) -> BlockConfig:
+        """What all blocks of the encoder share."""
+        names = [field.name for field in fields(BlockConfig) if field.name != "relative_positions"]
+        shared = {name: getattr(self, name) for name in names}
+        return BlockConfig(**shared, relative_positions=self.position_embedding == "relative")
 
 
-def check_arguments(given: dict):
-    """Raises a ValueError for names that do not exist and for arguments that exclude each other."""
-    for name, known in NAMES.items():
-        if given[name] not in known:
-            raise ValueError(f"`{name}` must be one of {', '.join(known)}. Received: {given[name]!r}")
-    if not is_whole(given["depth"]):
-        raise ValueError(f"`depth` must be a positive integer of blocks. Received: {given['depth']!r}")
-    registers = given["register_tokens"]
-    if not is_whole(registers, least=0):
-        raise ValueError(f"`register_tokens` must be an integer, 0 for none. Received: {registers!r}")
-    kind, placement, pooling = given["position_embedding"], given["position_placement"], given["pooling"]
+def check_num_classes(num_classes):
+    """Raises a ValueError unless this is an integer of at least 0."""
+    if not is_integer(num_classes, minimum=0):
+        raise ValueError(f"`num_classes` must be an integer, 0 for no head. Received: {num_classes!r}")
+
+
+def check_numbers_and_choices(config: ViTConfig):
+    """Raises a ValueError for numbers that are no integers, and unknown choices."""
+    for name, known in CHOICES.items():
+        if getattr(config, name) not in known:
+            raise ValueError(f"`{name}` must be one of {', '.join(known)}. Received: {getattr(config, name)!r}")
+    if not is_integer(config.depth):
+        raise ValueError(f"`depth` must be a positive integer of blocks. Received: {config.depth!r}")
+    if not is_integer(config.register_tokens, minimum=0):
+        raise ValueError(f"`register_tokens` must be an integer, 0 for none. Received: {config.register_tokens!r}")
+    check_num_classes(config.num_classes)
+
+
+def check_exclusions(config: ViTConfig):
+    """Raises a ValueError for arguments that exclude each other."""
+    kind, placement, pooling = config.position_embedding, config.position_placement, config.pooling
     exclusions = (
+        (pooling == "token" and not config.class_token, "pooling='token' reads the class token: omit class_token."),
+        (config.distillation and pooling != "token", "distillation=True reads two tokens: use pooling='token'."),
         (
-            pooling == "token" and not given["class_token"],
-            "pooling='token' reads the class token: leave class_token out.",
-        ),
-        (given["distillation"] and pooling != "token", "distillation=True reads two tokens: use pooling='token'."),
-        (
-            given["distillation"] and (given["representation_size"] or given["norm_after_pooling"]),
-            "distillation=True has two linear heads: leave out representation_size and norm_after_pooling.",
+            config.distillation and (config.representation_size or config.norm_after_pooling),
+            "distillation=True has two linear heads: omit representation_size and norm_after_pooling.",
         ),
         (
-            given["norm_after_pooling"] and pooling == "none",
-            "norm_after_pooling=True needs a pooling other than 'none'.",
+            config.norm_after_pooling and pooling == "none",
+            "norm_after_pooling=True requires a pooling other than 'none'.",
         ),
         (
             kind in ("none", "relative") and placement != "stem",
-            f"position_embedding={kind!r} adds nothing to the tokens: leave position_placement at 'stem'.",
+            f"position_embedding={kind!r} adds nothing to the tokens: use position_placement='stem'.",
         ),
         (
-            placement != "stem" and not given["prefix_positions"],
-            f"position_placement={placement!r} adds positions to all tokens: leave prefix_positions at True.",
+            placement != "stem" and not config.prefix_positions,
+            f"position_placement={placement!r} adds positions to all tokens: use prefix_positions=True.",
         ),
         (
-            kind == "relative" and given["axial"],
-            "axial=True attends along rows and columns, whose positions position_embedding='relative' does not know: "
-            "use another kind.",
+            kind == "relative" and config.axial,
+            "axial=True attends along rows and columns, for which position_embedding='relative' is not defined: use "
+            "another position_embedding.",
         ),
     )
     for excluded, remedy in exclusions:

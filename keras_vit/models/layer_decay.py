@@ -2,6 +2,8 @@
 
 import re
 
+from keras_vit.models.vit import VisionTransformer
+
 # Last parts of the names of weights that are not decayed, as in big_vision (kernels only) and timm: pass them to
 # `optimizer.exclude_from_weight_decay(var_names=NO_WEIGHT_DECAY)` before the optimizer is built.
 NO_WEIGHT_DECAY = ["bias", "gamma", "beta", "table", "rows", "columns", "prefix", "token", "probe", "relative"]
@@ -17,10 +19,9 @@ def layer_groups(model) -> list[list]:
     Raises:
         ValueError: The model is no VisionTransformer.
     """
-    depth = model.arguments.get("depth")
-    if depth is None:
+    if not isinstance(model, VisionTransformer):
         raise ValueError(f"Expected a VisionTransformer. Received: {model.name}, a {type(model).__name__}")
-    groups: list[list] = [[] for _ in range(depth + 2)]
+    groups: list[list] = [[] for _ in range(model.config.depth + 2)]
     for variable in model.trainable_variables:
         name = variable.path.removeprefix(f"{model.path}/")
         block = re.match(r"encoder/block_(\d+)/|positions_(\d+)/", name)

@@ -3,13 +3,13 @@
 import inspect
 import os
 import zipfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import keras
 
 from keras_vit.images import as_size
-from keras_vit.integers import is_whole
+from keras_vit.integers import is_integer
 from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.bit import BiT
 from keras_vit.models.h5_weights import is_own, load_own
@@ -52,7 +52,7 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, *
         return _load_keras(weights, num_classes, resample, arguments)
     if str(weights).endswith(".weights.h5") and is_own(weights):
         if resample is not None or weights_image_size is not None:
-            raise ValueError(f"{weights} is loaded at its own image_size: take model.resized(size, method) then.")
+            raise ValueError(f"{weights} is loaded at its own image_size: take model.resized(size, resample) then.")
         return load_own(weights, num_classes, arguments)
     return _load_checkpoint(weights, num_classes, weights_image_size, resample, arguments)
 
@@ -143,12 +143,13 @@ def _with_arguments(model, weights, arguments):
 
     changed = type(model).from_config({**model.get_config(), **arguments})
     ours, theirs = ({name: tuple(x.shape) for name, x in named_weights(m).items()} for m in (model, changed))
-    # The number of heads leaves no trace in the shapes.
-    if ours != theirs or model.arguments.get("num_heads") != changed.arguments.get("num_heads"):
-        raise ValueError(f"The weights in {weights} exclude {arguments}. It was saved with {model.arguments}.")
+    # Shapes do not depend on the number of heads.
+    same_heads = getattr(model.config, "num_heads", None) == getattr(changed.config, "num_heads", None)
+    if ours != theirs or not same_heads:
+        raise ValueError(f"The weights in {weights} exclude {arguments}. They were saved with {asdict(model.config)}.")
     copy_weights(model, changed)
     return changed
 
 
 def _same(ours, given):
-    return ours == given or (is_whole(given) and ours == (given, given))
+    return ours == given or (is_integer(given) and ours == (given, given))

@@ -1,113 +1,105 @@
-"""The parts of a VisionTransformer, each made from the model's arguments as `complete_arguments` returns them.
-
-A part that the arguments leave out is None.
-"""
+"""The parts of a VisionTransformer, each built from the model's configuration; None for a part that it does not have."""
 
 import keras
 
-from keras_vit.images import patch_grid
-from keras_vit.integers import is_whole
 from keras_vit.layers.encoder import Encoder
+from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.patches import PatchEmbedding
 from keras_vit.layers.pooling import AttentionPooling, AveragePooling, TokenPooling
 from keras_vit.layers.positions import PositionEmbedding
 from keras_vit.layers.positions_2d import PositionEmbedding2D, SinCosPositions
 from keras_vit.layers.resnet.backbone import ResNetBackbone
 from keras_vit.layers.tokens import ClassToken, LearnedTokens
+from keras_vit.models.config import ViTConfig
 
 POSITIONS = {"learned_1d": PositionEmbedding, "learned_2d": PositionEmbedding2D, "sincos_2d": SinCosPositions}
 
 
-def prefix_tokens(arguments):
-    """Tokens before the patches: class token, distillation token, registers."""
-    return int(arguments["class_token"]) + int(arguments["distillation"]) + arguments["register_tokens"]
-
-
-def backbone(arguments, dtype):
-    stages = arguments["resnet_stages"]
+def backbone(config: ViTConfig, dtype):
+    stages = config.resnet_stages
     if stages is None:
         return None
-    return ResNetBackbone(stages, form=arguments["resnet_form"], dtype=dtype, name="backbone")
+    return ResNetBackbone(stages, form=config.resnet_form, dtype=dtype, name="backbone")
 
 
-def patch_embedding(arguments, stride, dtype):
-    """Its patches lie in the feature map of a ResNet of this stride; 1 for the image itself."""
-    side = arguments["patch_size"]
+def patch_embedding(config: ViTConfig, stride, dtype):
+    """Patches of the feature map of a ResNet with this stride; 1 for patches of the image itself."""
+    side = config.patch_size
     if any(pixels % stride for pixels in side):
         raise ValueError(
-            f"A ResNet of stages {arguments['resnet_stages']} has a stride of {stride} pixels, and `patch_size` must "
+            f"A ResNet of stages {config.resnet_stages} has a stride of {stride} pixels, and `patch_size` must "
             f"be a multiple of it. Received: patch_size={side}"
         )
     cell = tuple(pixels // stride for pixels in side)
-    return PatchEmbedding(arguments["width"], cell, dtype=dtype, name="patch_embedding")
+    return PatchEmbedding(config.width, cell, dtype=dtype, name="patch_embedding")
 
 
-def tokens(arguments, dtype):
-    """Layers of the registers, the distillation token and the class token: each is put before the others."""
-    registers = arguments["register_tokens"]
+def tokens(config: ViTConfig, dtype):
+    """Registers, distillation token and class token, in the order in which they are prepended."""
+    registers = config.register_tokens
     return (
         LearnedTokens(registers, dtype=dtype, name="register_tokens") if registers else None,
-        LearnedTokens(1, dtype=dtype, name="distillation_token") if arguments["distillation"] else None,
-        ClassToken(dtype=dtype, name="class_token") if arguments["class_token"] else None,
+        LearnedTokens(1, dtype=dtype, name="distillation_token") if config.distillation else None,
+        ClassToken(dtype=dtype, name="class_token") if config.class_token else None,
     )
 
 
-def positions(arguments, dtype, name="positions"):
-    if arguments["position_embedding"] not in POSITIONS:
+def positions(config: ViTConfig, dtype, name="positions"):
+    if config.position_embedding not in POSITIONS:
         return None
-    grid = patch_grid(arguments["image_size"], arguments["patch_size"])
-    prefix = prefix_tokens(arguments) if arguments["prefix_positions"] else 0
-    return POSITIONS[arguments["position_embedding"]](grid, prefix, dtype=dtype, name=name)
+    prefix = config.prefix_tokens if config.prefix_positions else 0
+    return POSITIONS[config.position_embedding](config.grid, prefix, dtype=dtype, name=name)
 
 
-def block_positions(arguments, first, dtype):
-    """Positions that are added again before the second block, the third, ...; `first` are those of the stem."""
-    again, placement = range(1, arguments["depth"]), arguments["position_placement"]
+def block_positions(config: ViTConfig, first, dtype):
+    """Positions added before the second block, the third, ...; `first` are those of the stem."""
+    again, placement = range(1, config.depth), config.position_placement
     if placement == "stem":
         return []
-    return [first if placement == "shared" else positions(arguments, dtype, f"positions_{i}") for i in again]
+    return [first if placement == "shared" else positions(config, dtype, f"positions_{i}") for i in again]
 
 
-def encoder(arguments, dtype):
-    shared = ("depth", "num_heads", "mlp_dim", "dropout", "attention_dropout", "stochastic_depth", "gelu", "epsilon")
-    seed = arguments["seed"]
+def encoder(config: ViTConfig, dtype):
     return Encoder(
-        **{name: arguments[name] for name in (*shared, "layer_scale", "qk_norm", "remat")},
-        relative_positions=arguments["position_embedding"] == "relative",
-        final_norm=not arguments["norm_after_pooling"],
-        axial_grid=patch_grid(arguments["image_size"], arguments["patch_size"]) if arguments["axial"] else None,
-        prefix_tokens=prefix_tokens(arguments),
-        seed=None if seed is None else seed + 1,
+        config.depth,
+        config=config.block,
+        stochastic_depth=config.stochastic_depth,
+        final_norm=not config.norm_after_pooling,
+        axial_grid=config.grid if config.axial else None,
+        prefix_tokens=config.prefix_tokens,
+        remat=config.remat,
+        seed=None if config.seed is None else config.seed + 1,
         dtype=dtype,
         name="encoder",
     )
 
 
-def pooling(arguments, dtype):
-    kind, options = arguments["pooling"], {"dtype": dtype, "name": "pooling"}
+def pooling(config: ViTConfig, dtype):
+    kind, options = config.pooling, {"dtype": dtype, "name": "pooling"}
     if kind == "token":
-        return TokenPooling(1 + int(arguments["distillation"]), **options)
+        return TokenPooling(1 + int(config.distillation), **options)
     if kind == "gap":
-        return AveragePooling(prefix_tokens(arguments), **options)
+        return AveragePooling(config.prefix_tokens, **options)
     if kind == "map":
-        names = ("num_heads", "mlp_dim", "gelu", "epsilon")
-        return AttentionPooling(*(arguments[name] for name in names), **options)
+        return AttentionPooling(config.num_heads, config.mlp_dim, config.gelu, config.epsilon, **options)
     return None
 
 
-def pre_logits(arguments, dtype):
-    units = arguments["representation_size"]
+def pooled_norm(config: ViTConfig, dtype):
+    return LayerNorm(config.epsilon, dtype=dtype, name="pooled_norm") if config.norm_after_pooling else None
+
+
+def pre_logits(config: ViTConfig, dtype):
+    units = config.representation_size
     if not units:
         return None
     options = {"kernel_initializer": "lecun_normal", "dtype": dtype, "name": "pre_logits"}
     return keras.layers.Dense(units, activation="tanh", **options)
 
 
-def head(arguments, dtype, name="head"):
-    classes = arguments["num_classes"]
-    if not is_whole(classes, least=0):
-        raise ValueError(f"`num_classes` must be an integer, 0 for no head. Received: {classes!r}")
-    if not classes:
+def head(num_classes: int, dtype, name="head"):
+    """A linear classifier in float32 at least, zeros at first: (B, D) -> (B, num_classes)."""
+    if not num_classes:
         return None
     precise = keras.backend.result_type(dtype.compute_dtype, "float32")
-    return keras.layers.Dense(classes, kernel_initializer="zeros", dtype=precise, name=name)
+    return keras.layers.Dense(num_classes, kernel_initializer="zeros", dtype=precise, name=name)

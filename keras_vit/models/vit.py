@@ -1,15 +1,16 @@
 """The Vision Transformer. B batch, H W pixels, h w patch grid, N tokens, D width, K heads."""
 
+from dataclasses import asdict
+
 import keras
 
-from keras_vit.images import as_size, patch_grid
-from keras_vit.layers.norm import LayerNorm
+from keras_vit.images import as_size
+from keras_vit.layers.config import fields_as_keywords
 from keras_vit.layers.xla.dropout import Dropout
 from keras_vit.models import parts
-from keras_vit.models.config import complete_arguments
+from keras_vit.models.config import ViTConfig
 from keras_vit.models.inputs import checked, output_spec
 from keras_vit.models.quantized import refuse_quantized
-from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.transfer import copy_weights
 
 HEADS = ("head", "head_distillation", "pre_logits")
@@ -27,110 +28,47 @@ class VisionTransformer(keras.Model):
     normalization and the head are computed in float32.
 
     Args:
-        image_size: Pixels, one number or (height, width).
-        patch_size: Pixels, one number or (height, width); must divide the image. With `resnet_stages` it is still
-            measured in the image, and must be a multiple of the ResNet's stride.
-        depth, width, mlp_dim, num_heads: The shape of the encoder, see `keras_vit.variants`.
-        num_classes: Outputs of the head, which starts at zeros; 0 for no head.
-        pooling: "token" (the class token), "gap" (mean of the patches), "map" (attention), or "none" (all tokens).
-        class_token: Whether there is one; by default only with "token" and "none".
-        distillation: Whether there are DeiT's distillation token and its head (arXiv 2012.12877): the model's output is
-            the mean of the two heads, and `both_heads` gives each.
-        register_tokens: Number of tokens without a use of their own (arXiv 2309.16588), before the patches.
-        representation_size: Width of a hidden tanh layer before the head, as in the paper's pre-training; None for
-            none.
-        position_embedding: "learned_1d", "learned_2d", "relative", "sincos_2d" or "none" (appendix D.4).
-        position_placement: "stem" (once, before the first block), "every_layer" (before each, embeddings of its own) or
-            "shared" (before each, the same).
-        prefix_positions: Whether class, distillation and register tokens have positions too (the paper), or only
-            patches (big_vision, timm's `no_embed_class`).
-        resnet_stages: Units in each stage of a ResNet before the patches (hybrid, section 3.1), such as (3, 4, 9); ()
-            for its root only, None for none.
-        resnet_form: Form of that ResNet, see `ResNetBackbone`: "v1" or "timm".
-        axial: Whether blocks attend along rows, then columns (appendix D.6), see `AxialBlock`.
-        dropout: Rate after the positions and in the blocks, see `EncoderBlock`.
-        attention_dropout: Rate on the attention weights.
-        stochastic_depth: Rate of the last block's residual branches, growing linearly from 0 at the first.
-        gelu: "tanh" (the paper's code) or "erf" (ports to PyTorch).
-        epsilon: Of the layer normalizations.
-        layer_scale: First value of learnable factors on the residual branches (arXiv 2103.17239); None for none.
-        qk_norm: Whether queries and keys are normalized (arXiv 2302.05442).
-        norm_after_pooling: Whether the last normalization comes after pooling (timm's `fc_norm`), not before.
-        remat: What the backward pass of a training step computes anew, to save memory: None, "mlp", "attention",
-            "block", or a list of these, one for each block; see `EncoderBlock`. The numbers are the same.
-        preprocessing: A `Preprocessing` or its config: how `preprocess` makes images ready. By default they are
-            squashed to the model's size and scaled to [-1, 1].
-        seed: Seed of all dropout.
+        config: A `ViTConfig`, or its fields as keyword arguments: `image_size`, `patch_size`, `depth`, `width`,
+            `mlp_dim`, `num_heads`, `num_classes`, `pooling`, ...; each is explained there.
 
     Raises:
         ValueError: A patch that does not divide the image, heads that do not divide the width, an unknown name, or
             arguments that exclude each other. When called: what is no batch of float images of this size.
     """
 
-    def __init__(
-        self,
-        *,
-        image_size,
-        patch_size,
-        depth,
-        width,
-        mlp_dim,
-        num_heads,
-        num_classes=1000,
-        pooling="token",
-        class_token=None,
-        distillation=False,
-        register_tokens=0,
-        representation_size=None,
-        position_embedding="learned_1d",
-        position_placement="stem",
-        prefix_positions=True,
-        resnet_stages=None,
-        resnet_form="v1",
-        axial=False,
-        dropout=0.0,
-        attention_dropout=0.0,
-        stochastic_depth=0.0,
-        gelu="tanh",
-        epsilon=1e-6,
-        layer_scale=None,
-        qk_norm=False,
-        norm_after_pooling=False,
-        remat=None,
-        preprocessing=None,
-        seed=None,
-        **kwargs,
-    ):
-        given = {name: value for name, value in locals().items() if name not in ("self", "kwargs", "__class__")}
+    @fields_as_keywords(ViTConfig)
+    def __init__(self, *, config: ViTConfig, **kwargs):
         super().__init__(**kwargs)
-        self.arguments = arguments = complete_arguments(given)
-        self.image_size = arguments["image_size"]
-        self.patch_size = arguments["patch_size"]
-        self.grid = patch_grid(self.image_size, self.patch_size)
-        self.num_classes = arguments["num_classes"]
-        self.prefix_tokens = parts.prefix_tokens(arguments)
-        self.preprocessing = Preprocessing(**arguments["preprocessing"])
+        self.config = config
+        self.image_size = config.image_size
+        self.patch_size = config.patch_size
+        self.grid = config.grid
+        self.num_classes = config.num_classes
+        self.prefix_tokens = config.prefix_tokens
+        self.preprocessing = config.preprocessing
 
         dtype = self.dtype_policy
-        self.backbone = parts.backbone(arguments, dtype)
+        self.backbone = parts.backbone(config, dtype)
         stride = self.backbone.total_stride if self.backbone else 1
-        self.patch_embedding = parts.patch_embedding(arguments, stride, dtype)
-        self.register_tokens, self.distillation_token, self.class_token = parts.tokens(arguments, dtype)
-        self.positions = parts.positions(arguments, dtype)
-        self.block_positions = parts.block_positions(arguments, self.positions, dtype)
-        self.dropout = Dropout(dropout, seed=arguments["seed"], dtype=dtype, name="dropout")
-        self.encoder = parts.encoder(arguments, dtype)
-        self.pooling = parts.pooling(arguments, dtype)
-        self.pooled_norm = LayerNorm(epsilon, dtype=dtype, name="pooled_norm") if norm_after_pooling else None
-        self.pre_logits = parts.pre_logits(arguments, dtype)
-        self.head = parts.head(arguments, dtype)
-        self.head_distillation = parts.head(arguments, dtype, "head_distillation") if distillation else None
+        self.patch_embedding = parts.patch_embedding(config, stride, dtype)
+        self.register_tokens, self.distillation_token, self.class_token = parts.tokens(config, dtype)
+        self.positions = parts.positions(config, dtype)
+        self.block_positions = parts.block_positions(config, self.positions, dtype)
+        self.dropout = Dropout(config.dropout, seed=config.seed, dtype=dtype, name="dropout")
+        self.encoder = parts.encoder(config, dtype)
+        self.pooling = parts.pooling(config, dtype)
+        self.pooled_norm = parts.pooled_norm(config, dtype)
+        self.pre_logits = parts.pre_logits(config, dtype)
+        self.head = parts.head(config.num_classes, dtype)
+        self.head_distillation = (
+            parts.head(config.num_classes, dtype, "head_distillation") if config.distillation else None
+        )
         self.build((None, *self.image_size, 3))
 
     def _token_layers(self):
         """From patch embeddings to the encoder's input, in the order of the forward pass."""
         tokens = (self.register_tokens, self.distillation_token, self.class_token)  # each is put before the others
-        order = (*tokens, self.positions) if self.arguments["prefix_positions"] else (self.positions, *tokens)
+        order = (*tokens, self.positions) if self.config.prefix_positions else (self.positions, *tokens)
         return [layer for layer in (*order, self.dropout) if layer is not None]
 
     def build(self, input_shape):
@@ -143,7 +81,7 @@ class VisionTransformer(keras.Model):
                     if not positions.built:  # shared ones are those of the stem
                         positions.build(shape)
         if self.head_distillation is not None:
-            self.head_distillation.build((input_shape[0], self.arguments["width"]))
+            self.head_distillation.build((input_shape[0], self.config.width))
 
     def compute_output_shape(self, input_shape):
         *_, (last, shape) = self._stages(input_shape)
@@ -227,19 +165,19 @@ class VisionTransformer(keras.Model):
         copy_weights(self, model, skip=HEADS)
         return model
 
-    def resized(self, image_size, method: str = "corners"):
-        """Returns a new model for another image size with the same weights; positions by `resample_grid(method)`.
+    def resized(self, image_size, resample: str = "corners"):
+        """Returns a new model for another image size with the same weights; positions by `resample_grid`.
 
         Raises:
             ValueError: The patches do not fit, or the model has relative positions, which belong to one size.
         """
-        if self.arguments["position_embedding"] == "relative" and as_size(image_size) != self.image_size:
+        if self.config.position_embedding == "relative" and as_size(image_size) != self.image_size:
             raise ValueError(
                 "Relative positions number the patches row by row, so they mean something else on another grid and "
                 "cannot be resampled. Train at the new size, or use another position_embedding."
             )
         model = self._remade(image_size=image_size)
-        copy_weights(self, model, method=method)
+        copy_weights(self, model, (), resample)
         return model
 
     def freeze_encoder(self):
@@ -254,6 +192,10 @@ class VisionTransformer(keras.Model):
     def _remade(self, **changes):
         return type(self).from_config({**self.get_config(), **changes})
 
+    @property
+    def arguments(self) -> dict:
+        return asdict(self.config)
+
     def get_config(self):
         refuse_quantized(self)
-        return {**super().get_config(), **self.arguments}
+        return {**super().get_config(), **asdict(self.config)}

@@ -4,10 +4,11 @@ import pytest
 from keras_vit.layers import AxialBlock, Encoder, EncoderBlock, LayerNorm
 
 X = np.random.default_rng(0).standard_normal((2, 5, 12)).astype("float32")
+SIZE = {"num_heads": 3, "mlp_dim": 24}
 
 
 def test_block_is_pre_norm_with_two_residuals():
-    block = EncoderBlock(3, 24)
+    block = EncoderBlock(**SIZE)
     output = block(X)
     after_attention = X + np.asarray(block.attention(block.norm_attention(X)))
     expected = after_attention + np.asarray(block.mlp(block.norm_mlp(after_attention)))
@@ -15,7 +16,7 @@ def test_block_is_pre_norm_with_two_residuals():
 
 
 def test_encoder_is_its_blocks_and_a_norm():
-    encoder = Encoder(3, 3, 24)
+    encoder = Encoder(3, **SIZE)
     output, attention = encoder(X, return_attention=True)
     x = X
     for number, block in enumerate(encoder.blocks):
@@ -26,14 +27,14 @@ def test_encoder_is_its_blocks_and_a_norm():
 
 
 def test_stochastic_depth_grows_linearly_from_zero():
-    encoder = Encoder(5, 3, 24, stochastic_depth=0.2)
+    encoder = Encoder(5, **SIZE, stochastic_depth=0.2)
     rates = [block.drop_mlp.rate for block in encoder.blocks]
     np.testing.assert_allclose(rates, [0, 0.05, 0.1, 0.15, 0.2])
     assert rates == [block.drop_attention.rate for block in encoder.blocks]
 
 
 def test_dropout_sites_draw_independently_and_repeat_with_a_seed():
-    first, second = (Encoder(2, 3, 24, dropout=0.3, attention_dropout=0.2, stochastic_depth=0.3, seed=5) for _ in "ab")
+    first, second = (Encoder(2, **SIZE, dropout=0.3, attention_dropout=0.2, stochastic_depth=0.3, seed=5) for _ in "ab")
     first(X), second(X)
     second.set_weights(first.get_weights())
     once = first(X, training=True)
@@ -49,30 +50,29 @@ def _seeds(block):
 
 
 def test_order_of_tokens_does_not_matter_without_positions():
-    encoder = Encoder(2, 3, 24)
+    encoder = Encoder(2, **SIZE)
     order = [3, 0, 4, 1, 2]
     np.testing.assert_allclose(np.asarray(encoder(X))[:, order], encoder(X[:, order]), atol=1e-5)
 
 
 def test_blocks_take_the_encoders_options():
-    encoder = Encoder(2, 3, 24, 0.1, 0.2, gelu="erf", epsilon=1e-3, layer_scale=0.1, qk_norm=True)
-    other = Encoder(2, 3, 24, relative_positions=True)
-    own = ("stochastic_depth", "remat", "seed")
+    encoder = Encoder(2, **SIZE, dropout=0.1, attention_dropout=0.2, gelu="erf", epsilon=1e-3, layer_scale=0.1, qk_norm=True)
+    other = Encoder(2, **SIZE, relative_positions=True)
     for block in encoder.blocks:
-        options = {name: value for name, value in encoder.config.items() if name in block.config and name not in own}
-        assert block.config | options == block.config and block.attention.query_norm.epsilon == 1e-3
-        assert len(options) == 9 and options["layer_scale"] == 0.1 and options["qk_norm"]
+        assert block.config is encoder.config and block.attention.query_norm.epsilon == 1e-3
+        assert block.scale_mlp.initial == 0.1 and block.mlp.gelu == "erf"
+        assert block.dropout.rate == block.mlp.dropout_out.rate == 0.1 and block.attention.dropout.rate == 0.2
     assert all(block.attention.relative for block in other.blocks)
 
 
 def test_without_a_norm_at_the_end():
-    encoder = Encoder(2, 3, 24, final_norm=False)
+    encoder = Encoder(2, **SIZE, final_norm=False)
     np.testing.assert_allclose(encoder(X), encoder.blocks[1](encoder.blocks[0](X)), atol=1e-6)
-    assert encoder.norm is None and isinstance(Encoder(2, 3, 24).norm, LayerNorm)
+    assert encoder.norm is None and isinstance(Encoder(2, **SIZE).norm, LayerNorm)
 
 
 def test_positions_are_added_before_all_blocks_but_the_first():
-    encoder = Encoder(3, 3, 24)
+    encoder = Encoder(3, **SIZE)
     plain = np.asarray(encoder(X))
     calls = []
 
@@ -88,7 +88,7 @@ def test_positions_are_added_before_all_blocks_but_the_first():
 
 def test_axial_encoder_is_axial_blocks_and_a_norm():
     options = {"dropout": 0.1, "attention_dropout": 0.1, "stochastic_depth": 0.2, "layer_scale": 0.1, "qk_norm": True}
-    encoder = Encoder(2, 3, 24, axial_grid=(2, 2), prefix_tokens=1, seed=5, **options)
+    encoder = Encoder(2, **SIZE, axial_grid=(2, 2), prefix_tokens=1, seed=5, **options)
     output, attention = encoder(X, return_attention=True)
     assert all(isinstance(block, AxialBlock) for block in encoder.blocks)
     assert encoder.blocks[1].prefix_tokens == 1 and encoder.blocks[1].grid == (2, 2)
@@ -102,4 +102,4 @@ def test_axial_encoder_is_axial_blocks_and_a_norm():
 
 def test_heads_that_do_not_divide_are_refused_when_built():
     with pytest.raises(ValueError, match="num_heads=5"):
-        Encoder(1, 5, 24).build((None, 5, 12))
+        Encoder(1, num_heads=5, mlp_dim=24).build((None, 5, 12))

@@ -7,9 +7,9 @@ from keras_vit.layers import AxialBlock, Encoder, EncoderBlock, SelfAttention
 TOKENS = np.random.default_rng(0).standard_normal((2, 5, 12)).astype("float32")
 LAYERS = {
     "attention": lambda: SelfAttention(3),
-    "block": lambda: EncoderBlock(3, 24),
+    "block": lambda: EncoderBlock(num_heads=3, mlp_dim=24),
     "axial block": lambda: AxialBlock((2, 2), 1, num_heads=3, mlp_dim=24),
-    "encoder": lambda: Encoder(2, 3, 24),
+    "encoder": lambda: Encoder(2, num_heads=3, mlp_dim=24),
 }
 
 

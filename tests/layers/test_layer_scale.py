@@ -14,7 +14,7 @@ def test_multiplies_each_channel_by_its_own_factor():
 
 
 def test_a_block_scales_both_branches():
-    block = EncoderBlock(3, 24, layer_scale=0.5)
+    block = EncoderBlock(num_heads=3, mlp_dim=24, layer_scale=0.5)
     block(X)
     block.scale_attention.gamma.assign(np.linspace(0, 1, 12))
     block.scale_mlp.gamma.assign(np.linspace(2, 1, 12))
@@ -24,7 +24,7 @@ def test_a_block_scales_both_branches():
 
 
 def test_a_factor_of_zero_passes_the_tokens_on():
-    block = EncoderBlock(3, 24, layer_scale=0.0)
+    block = EncoderBlock(num_heads=3, mlp_dim=24, layer_scale=0.0)
     np.testing.assert_array_equal(block(X), X)
 
 

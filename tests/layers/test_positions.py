@@ -65,11 +65,11 @@ def test_corners_on_a_known_grid_not_square():
     np.testing.assert_allclose(resized.reshape(3, 2), [[0, 10], [10, 20], [20, 30]])
 
 
-@pytest.mark.parametrize("method", ["corners", "half_pixel", "bicubic", "bicubic_antialias"])
-def test_prefix_rows_stay_and_constants_too(method):
+@pytest.mark.parametrize("resample", ["corners", "half_pixel", "bicubic", "bicubic_antialias"])
+def test_prefix_rows_stay_and_constants_too(resample):
     table = np.full((1, 2 + 6, 3), 0.25, "float32")
     table[0, :2] = [[1, 2, 3], [4, 5, 6]]
-    resized = resample_grid(table, (2, 3), (5, 4), method, prefix_tokens=2)
+    resized = resample_grid(table, (2, 3), (5, 4), resample, prefix_tokens=2)
     np.testing.assert_array_equal(resized[0, :2], table[0, :2])
     np.testing.assert_allclose(resized[0, 2:], 0.25, atol=1e-6)
 

@@ -123,7 +123,7 @@ def test_it_is_saved_and_attention_is_still_to_be_had(tmp_path):
     model = make("block")
     model.save(tmp_path / "model.keras")
     loaded = keras_vit.load(str(tmp_path / "model.keras"))
-    assert loaded.arguments["remat"] == "block" and loaded.encoder.blocks[1].remat == "block"
+    assert loaded.config.remat == "block" and loaded.encoder.blocks[1].remat == "block"
     np.testing.assert_allclose(loaded.attention_maps(IMAGES), model.attention_maps(IMAGES), atol=1e-6)
 
 

@@ -4,7 +4,7 @@ import pytest
 from goldens import golden_io, golden_weights
 
 from keras_vit.models.bit import BiT
-from keras_vit.weights.resnet_names import resnet_source_name
+from keras_vit.weights.sources.bit import BIT_PAPER, BIT_V1
 from keras_vit.weights.transfer import named_weights
 
 FORMS = {"v1": {"form": "v1"}, "paper": {"form": "paper", "pool_padding": "edge"}}
@@ -28,8 +28,9 @@ def small():
 def test_equals_big_vision(form):
     model = BiT(stages=(1, 1), num_classes=10, **FORMS[form])
     arrays, io = golden_weights(f"big_vision_bit_{form}"), golden_io(f"big_vision_bit_{form}")
+    naming = {"v1": BIT_V1, "paper": BIT_PAPER}[form].naming.resnet
     for name, variable in named_weights(model).items():
-        variable.assign(arrays.pop(resnet_source_name(name, form)).reshape(variable.shape))
+        variable.assign(arrays.pop(naming.name(name)).reshape(variable.shape))
     assert not arrays
     np.testing.assert_allclose(model(io["images"]), io["outputs"], atol=1e-4)
 

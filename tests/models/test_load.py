@@ -28,7 +28,7 @@ def keras_file(trained_toy, tmp_path):
 
 def test_head_and_hidden_layer_come_from_the_file(hidden_file):
     io, model = golden_io("vit_jax_prelogits"), keras_vit.load(str(hidden_file), name="mine")
-    assert model.num_classes == 21 and model.name == "mine" and model.arguments["representation_size"] == 32
+    assert model.num_classes == 21 and model.name == "mine" and model.config.representation_size == 32
     np.testing.assert_allclose(model(io["images"]), io["outputs"], atol=1e-4)
 
 
@@ -68,22 +68,22 @@ def test_constructors_take_files_too(hidden_file):
         keras_vit.ViT_Ti16(hidden_file)
 
 
-def test_positions_are_resampled_by_the_method_given(hidden_file):
+def test_resample_selects_how_positions_are_resampled(hidden_file):
     table = golden_weights("vit_jax_prelogits")["Transformer/posembed_input/pos_embedding"]
-    for arguments, method in (({}, "corners"), ({"resample": "bicubic"}, "bicubic")):
+    for arguments, resample in (({}, "corners"), ({"resample": "bicubic"}, "bicubic")):
         model = keras_vit.load(hidden_file, image_size=(96, 32), **arguments)
-        expected = keras_vit.layers.resample_grid(table, (4, 4), (6, 2), method, 1)
+        expected = keras_vit.layers.resample_grid(table, (4, 4), (6, 2), resample, 1)
         np.testing.assert_array_equal(model.positions.table, expected)
     assert model.preprocessing.image_size == model.image_size == (96, 32)
-    with pytest.raises(ValueError, match="`method` must be one of"):
+    with pytest.raises(ValueError, match="`resample` must be one of"):
         keras_vit.load(hidden_file, image_size=96, resample="nearest")
 
 
 def test_arguments_that_leave_no_trace_may_differ(hidden_file):
     prepare = keras_vit.Preprocessing(1, crop_fraction=0.5)
     model = keras_vit.load(hidden_file, dropout=0.2, dtype="mixed_bfloat16", preprocessing=prepare, epsilon=1e-5)
-    assert model.arguments["dropout"] == 0.2 and model.compute_dtype == "bfloat16"
-    assert model.preprocessing == prepare.at(64) and model.arguments["epsilon"] == 1e-5
+    assert model.config.dropout == 0.2 and model.compute_dtype == "bfloat16"
+    assert model.preprocessing == prepare.at(64) and model.config.epsilon == 1e-5
 
 
 def test_arguments_that_the_weights_exclude_are_errors(hidden_file):
@@ -107,7 +107,7 @@ def test_keras_files(keras_file, images):
     np.testing.assert_array_equal(keras_vit.load(file)(images), model(images))
     np.testing.assert_array_equal(keras_vit.load(str(file), num_classes=5, patch_size=4)(images), model(images))
     changed = keras_vit.load(file, dropout=0.3, name="other", dtype="mixed_bfloat16")
-    assert (changed.name, changed.arguments["dropout"], changed.compute_dtype) == ("other", 0.3, "bfloat16")
+    assert (changed.name, changed.config.dropout, changed.compute_dtype) == ("other", 0.3, "bfloat16")
     np.testing.assert_array_equal(changed.head.kernel, model.head.kernel)
     other = keras_vit.load(file, num_classes=3, image_size=(8, 24), resample="bicubic")
     expected = keras_vit.layers.resample_grid(model.positions.table, (4, 4), (2, 6), "bicubic", 1)
@@ -186,7 +186,7 @@ def test_weights_that_save_weights_wrote_tell_their_head_and_nothing_else(traine
     with pytest.raises(ValueError, match=r"load it at its own and take model.resized\(size\)"):
         keras_vit.load(file, image_size=32, **shape)
     for ignored in ({"resample": "bicubic"}, {"weights_image_size": 16}):
-        with pytest.raises(ValueError, match=r"take model.resized\(size, method\) then"):
+        with pytest.raises(ValueError, match=r"take model.resized\(size, resample\) then"):
             keras_vit.load(file, image_size=16, **ignored, **shape)
     headless = model.with_head(0)
     headless.save_weights(file)

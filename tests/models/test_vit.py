@@ -103,7 +103,7 @@ def test_resized_takes_other_images_and_back(trained_toy, images):
     np.testing.assert_array_equal(large.positions.table, expected)
     same = model.resized(16)
     np.testing.assert_array_equal(same(images), model(images))
-    bicubic = model.resized((24, 16), method="bicubic")
+    bicubic = model.resized((24, 16), resample="bicubic")
     assert not np.allclose(bicubic.positions.table, expected)
 
 

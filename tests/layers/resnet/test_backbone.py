@@ -6,7 +6,7 @@ from goldens import golden_weights
 
 from keras_vit.layers.resnet.backbone import ResNetBackbone, ResNetRoot, ResNetStage
 from keras_vit.layers.resnet.bottleneck import Bottleneck, PreActivationBottleneck
-from keras_vit.weights.resnet_names import resnet_source_name
+from keras_vit.weights.sources.bit import BIT_PAPER, BIT_V1
 
 
 def images(height, width, channels=3):
@@ -76,8 +76,9 @@ def test_equals_the_written_out_network(form, pool_padding, size):
     arrays, x = golden_weights(golden), images(*size)
     backbone = ResNetBackbone(stages, form=form, pool_padding=pool_padding, name="backbone")
     backbone.build(x.shape)
+    naming = (BIT_PAPER if form == "paper" else BIT_V1).naming.resnet
     for weight in backbone.weights:
-        weight.assign(arrays[resnet_source_name(weight.path, names)].reshape(weight.shape))
+        weight.assign(arrays[naming.name(weight.path)].reshape(weight.shape))
     reference = Reference(arrays, form)
     expected = reference.root(x.astype("float64"), 0 if pool_padding == "zeros" else -np.inf)
     for unit in units:

@@ -91,7 +91,7 @@ def test_attention_dropout_and_asked_for_weights_take_the_plain_way(monkeypatch)
 def test_a_block_of_unknown_batch(monkeypatch):
     monkeypatch.setattr(lean_attention, "MOST_QUERIES", 4)
     monkeypatch.setattr(lean_attention, "CHUNK", 4)
-    block = EncoderBlock(3, 24)
+    block = EncoderBlock(num_heads=3, mlp_dim=24)
     tokens = normal(5, 9, 12)
     expected = block(tokens)
     compiled = tf.function(block, jit_compile=True, input_signature=[tf.TensorSpec((None, 9, 12))])

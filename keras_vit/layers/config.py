@@ -1,0 +1,73 @@
+"""Configurations: frozen dataclasses whose fields are the keyword arguments of layers and models."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
+
+from keras_vit.integers import python_integers
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockConfig:
+    """What all blocks of an encoder share.
+
+    Args:
+        num_heads: Number of attention heads, K; must divide the width.
+        mlp_dim: Hidden width of the MLP.
+        dropout: Rate after the attention's output projection and after both Dense layers of the MLP.
+        attention_dropout: Rate on the attention weights; 0 in every published configuration.
+        gelu: "tanh" or "erf", see `Mlp`.
+        epsilon: Epsilon of the layer normalizations; 1e-6 in the paper's code.
+        layer_scale: Initial value of the factors on both residual branches, see `LayerScale`; None for none.
+        qk_norm, relative_positions: See `SelfAttention`.
+    """
+
+    num_heads: int
+    mlp_dim: int
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    gelu: str = "tanh"
+    epsilon: float = 1e-6
+    layer_scale: float | None = None
+    qk_norm: bool = False
+    relative_positions: bool = False
+
+    def __post_init__(self):
+        set_fields(self, **vars(self))
+
+
+def set_fields(config, **values):
+    """Sets fields of a frozen dataclass while it is initialized; NumPy's integers become Python's."""
+    for name, value in values.items():
+        object.__setattr__(config, name, python_integers(value))
+
+
+def fields_as_keywords(kind: type) -> Callable:
+    """Decorator of an `__init__` that takes a `config`: its callers may pass the fields of `kind` instead.
+
+    `EncoderBlock(num_heads=3, mlp_dim=24)` equals `EncoderBlock(config=BlockConfig(num_heads=3, mlp_dim=24))`.
+    Signatures show the fields.
+    """
+    names = [field.name for field in fields(kind)]
+
+    def decorate(init: Callable[..., None]) -> Callable[..., None]:
+        @wraps(init)
+        def init_from_fields(self, *args, config=None, **keywords):
+            given = {name: keywords.pop(name) for name in names if name in keywords}
+            if config is not None and given:
+                raise TypeError(f"Pass either `config` or its fields. Received: `config` and {', '.join(given)}")
+            init(self, *args, config=kind(**given) if config is None else config, **keywords)
+
+        own = inspect.signature(init).parameters.values()
+        of_fields = [
+            one.replace(kind=one.KEYWORD_ONLY) for one in inspect.signature(kind).parameters.values()
+        ]
+        shown = sorted(
+            [*(one for one in own if one.name != "config"), *of_fields],
+            key=lambda one: (one.kind, one.default is not one.empty),
+        )
+        init_from_fields.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+        return init_from_fields
+
+    return decorate
