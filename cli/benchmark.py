@@ -39,7 +39,7 @@ class Benchmark:
             raise ValueError("Name at least one .tflite file.")
         check_json(self.json)
         from keras_vit.export.benchmark.compare import as_json, compare, table
-        from keras_vit.export.write_file import write_file
+        from keras_vit.atomic_write import write_file
 
         results = compare(self.files, self.threads, self.runs, self.warmup, self.profile)
         print(table(results, self.top))

@@ -51,7 +51,7 @@ class Evaluate:
         from keras_vit.recipes.data import class_names, open_dataset
         from keras_vit.recipes.evaluation.classification import Evaluation
         from keras_vit.recipes.recipe import Data
-        from keras_vit.recipes.remote_files import write_file
+        from keras_vit.atomic_write import write_file
 
         model = load(self.weights)
         if tf.config.list_physical_devices("TPU"):  # Keras would compile for it, but the model is on the host

@@ -57,7 +57,7 @@ class Preflight:
         recipe = find_recipe(self.name)
         recipe = tyro.cli(type(recipe), default=recipe, prog=f"keras-vit train {self.name}", args=self.changes)
         from keras_vit.recipes.preflight import preflight
-        from keras_vit.recipes.remote_files import write_file
+        from keras_vit.atomic_write import write_file
 
         report = preflight(
             recipe,

@@ -106,9 +106,9 @@ class Preprocessing:
         if self.resize == "shortest":
             if None in (height, width):
                 raise ValueError(
-                    f"resize='shortest' requires images of a known size. Received: (height, width) = {(height, width)}. "
-                    "Inside tf.data, for one image: tf.ensure_shape(tf.py_function(lambda x: preprocess(x)[0], [image], "
-                    f"tf.float32), {(*size, 3)})."
+                    "resize='shortest' requires images of a known size. Received: (height, width) = "
+                    f"{(height, width)}. Inside tf.data, for one image: tf.ensure_shape(tf.py_function("
+                    f"lambda x: preprocess(x)[0], [image], tf.float32), {(*size, 3)})."
                 )
             scale = max(target[0] / height, target[1] / width)
             target = tuple(max(least, int(side * scale + 1e-6)) for side, least in zip((height, width), target))

@@ -1,3 +1,3 @@
-"""The version, in a file of its own so that setup.cfg reads it without importing Keras."""
+"""The version, in a separate file so that setup.cfg reads it without importing Keras."""
 
 __version__ = "0.1.0"

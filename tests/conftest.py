@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
-from keras_vit.cache_dir import home
+from keras_vit.cache_dir import cache_dir
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
@@ -23,7 +23,7 @@ TOY = {"image_size": 16, "patch_size": 4, "depth": 2, "width": 12, "mlp_dim": 24
 @pytest.fixture(scope="session", autouse=True)
 def _own_home(tmp_path_factory):
     """Caches of the tests alone. Of the user's they have LiteRT.js, which `make web-runtime` downloads before."""
-    web, folder = home() / "web", tmp_path_factory.mktemp("home")
+    web, folder = cache_dir() / "web", tmp_path_factory.mktemp("home")
     (folder / "keras_vit").mkdir()
     if web.is_dir():
         (folder / "keras_vit" / "web").symlink_to(web)

@@ -1,10 +1,10 @@
-"""Our weights in the layouts of other projects, written for tests."""
+"""Our weights in the layouts of other projects, for tests."""
 
 import numpy as np
 
 
-def heads(block) -> dict:
-    """A block's attention as `keras.layers.MultiHeadAttention` has it: (D, K, d), (K, d) and (K, d, D), (D,)."""
+def attention_arrays(block) -> dict:
+    """A block's attention as in `keras.layers.MultiHeadAttention`: (D, K, d), (K, d) and (K, d, D), (D,)."""
     kernels, biases = (np.split(np.asarray(x), 3, axis=-1) for x in block.attention.qkv.weights)
     out_kernel, out_bias = (np.asarray(x) for x in block.attention.out.weights)
     parts = {

@@ -31,7 +31,7 @@ def imported(folder, leave_out=()):
     [
         ("keras_vit", (), ("keras_vit.recipes", "keras_vit.export", "keras_vit_cli")),
         # TensorFlow's checkpoints, XLA's barrier, the tape of gradients: imported in functions.
-        ("keras_vit", ("keras_peers.py", "remat.py", "gradient_rollout.py"), ("tensorflow", "jax")),
+        ("keras_vit", ("model_garden.py", "remat.py", "gradient_rollout.py"), ("tensorflow", "jax")),
         ("recipes", (), ("keras_vit.export", "keras_vit_cli")),
         ("export", (), ("keras_vit.recipes", "keras_vit_cli")),
     ],

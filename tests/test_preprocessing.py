@@ -10,7 +10,6 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit import Preprocessing
-from keras_vit.weights import preprocessing as images
 
 RANDOM = np.random.default_rng(3)
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -152,29 +151,6 @@ def test_it_travels_with_the_model(toy, tmp_path):
     image = pixels(40, 30)
     np.testing.assert_allclose(loaded.preprocess(image), prepare.at(16)(image))
     assert toy().preprocessing == Preprocessing(16) and loaded(loaded.preprocess([image])).shape == (1, 5)
-
-
-def test_what_descriptions_of_transformers_mean():
-    cases = [
-        ({}, {}),
-        ({"size": 224, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}, {"mean": (0.5,) * 3, "std": (0.5,) * 3}),
-        ({"do_normalize": False}, {"mean": (0.0,) * 3, "std": (1.0,) * 3}),
-        ({"resample": 3, "image_mean": None, "image_std": None}, {"interpolation": "bicubic"}),
-        ({"do_center_crop": True, "size": 256, "crop_size": 224}, {"crop_fraction": 0.875}),
-        ({"image_mean": 0.5, "image_std": 0.25}, {"mean": (0.5,) * 3, "std": (0.25,) * 3}),
-        ({"size": {"shortest_edge": 8}, "crop_size": {"height": 9, "width": 6}}, {"resize": "shortest"}),
-    ]
-    for config, fields in cases:
-        assert images.from_hugging_face(config) == fields
-    with pytest.warns(
-        UserWarning, match=r"resample=4. Known: 0 \(nearest\), .*3 \(bicubic\). .* unless .*preprocessing="
-    ):
-        assert images.from_hugging_face({"resample": 4, "size": {"shortest_edge": 8}}) == {"resize": "shortest"}
-    # Without rescaling, mean and deviation are of pixels in [0, 255].
-    config = {"do_rescale": False, "image_mean": [102.0] * 3, "image_std": [51.0] * 3}
-    np.testing.assert_allclose(
-        Preprocessing(2, **images.from_hugging_face(config))(pixels(2, 2) * 0 + 153), 1, atol=1e-6
-    )
 
 
 def test_a_black_image_is_one():

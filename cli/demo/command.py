@@ -5,7 +5,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from keras_vit_cli.fresh_folder import check_replaceable, fresh_folder
+from keras_vit.atomic_write import check_replaceable, new_folder
 
 REPORT = "report.html"
 CALIBRATION_IMAGES = 200
@@ -40,7 +40,7 @@ class Demo:
 
         # One thread an operation: tensors this small lose more to waiting for each other than they gain.
         tf.config.threading.set_intra_op_parallelism_threads(1)
-        with fresh_folder(self.output, REPORT) as folder:
+        with new_folder(self.output, REPORT) as folder:
             results = run_demo(folder, self.seed, self.fast)
             metrics = results["metrics"]
             metrics["seconds"] = round(time.perf_counter() - start, 1)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from keras_vit_cli.fresh_folder import check_replaceable, fresh_folder
+from keras_vit.atomic_write import check_replaceable, new_folder
 
 Format = Literal[
     "saved-model",
@@ -90,7 +90,7 @@ class Export:
         data = ExportData.read(self, model)
         if self.debug_layers:
             return self._debug(model, data)
-        with fresh_folder(self.output) as folder:
+        with new_folder(self.output) as folder:
             failures = self._check(model, folder, self._write(model, data, folder), data)
             if failures and not self.keep_going:
                 raise ValueError("; ".join(failures) + ". Nothing was kept; --keep-going keeps it all the same.")

@@ -37,7 +37,7 @@ class Inspect:
     def run(self):
         """Reads the images, inspects the model and writes the report."""
         path = self._check_output()
-        from keras_vit.recipes.remote_files import write_file
+        from keras_vit.atomic_write import write_file
         from keras_vit_cli.inspect.image_files import evenly_spaced, list_images, read_images
 
         files = list_images(self.images)

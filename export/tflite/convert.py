@@ -18,7 +18,7 @@ from keras_vit.export.tflite.device_form import CLASSIFY, INPUT, device_function
 from keras_vit.export.tflite.equalize import even_out, folded_copy
 from keras_vit.export.tflite.metadata import with_metadata
 from keras_vit.export.tflite.quantize import CLIPPED, DYNAMIC, STATIC, quantize
-from keras_vit.export.write_file import write_file
+from keras_vit.atomic_write import write_file
 
 FORMATS = ("float32", "float16", *DYNAMIC, *STATIC)
 

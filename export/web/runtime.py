@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
-from keras_vit.cache_dir import home
-from keras_vit.export.write_file import write_file
+from keras_vit.cache_dir import cache_dir
+from keras_vit.atomic_write import write_file
 
 REGISTRY = "https://registry.npmjs.org"
 TIMEOUT_SECONDS = 60
@@ -82,7 +82,7 @@ def registry() -> str:
 
 def cache_folder() -> Path:
     """keras_vit/web in KERAS_HOME, by default in ~/.keras."""
-    return home() / "web"
+    return cache_dir() / "web"
 
 
 def fetch_web_runtime() -> list[Path]:

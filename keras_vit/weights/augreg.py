@@ -1,8 +1,8 @@
-"""The file names of "How to train your ViT?" (arXiv 2106.10270), which say how each of its 52,000 files was trained.
+"""The file names of "How to train your ViT?" (arXiv 2106.10270), which encode how each of its 52,000 files was trained.
 
-Names are as in the index of gs://vit_models/augreg (vit_jax_augreg.ipynb of google-research/vision_transformer):
-pre-training, then, after two dashes, the data set and settings of fine-tuning. The files have augmentations light0 and
-light1 where the paper's tables have light1 and light2.
+As in the index of gs://vit_models/augreg (vit_jax_augreg.ipynb of google-research/vision_transformer): the settings of
+pre-training, then, after two dashes, the data set and settings of fine-tuning. The augmentations light0 and light1 are
+the light1 and light2 of the paper's tables.
 """
 
 import difflib
@@ -10,7 +10,7 @@ import difflib
 EXAMPLE = "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0"
 EXAMPLE_TUNED = f"{EXAMPLE}--imagenet2012-steps_20k-lr_0.03-res_384"
 
-# The parts of a name, separated by dashes, with their values.
+# The parts of a name, separated by dashes, and their possible values.
 PRE_TRAINING = {
     "model": ("Ti_16", "S_32", "S_16", "B_32", "B_16", "B_8", "L_16", "R_Ti_16", "R26_S_32", "R50_L_32"),
     "data set": ("i1k", "i21k", "i21k_30"),
@@ -28,8 +28,8 @@ FINE_TUNING = {
     "resolution": ("res_224", "res_384"),
 }
 
-# The best of each model by its validation accuracy, as the README of google-research/vision_transformer (B_8: its
-# notebook) recommends, then those that timm chose; with the rates and image sizes of fine-tuning on ImageNet.
+# The best file of each model by validation accuracy, as recommended by the README of google-research/vision_transformer
+# (B_8: by its notebook), then those chosen by timm; with the learning rates and image sizes of fine-tuning on ImageNet.
 RECOMMENDED = {
     "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0": ("lr_0.03-res_224", "lr_0.03-res_384"),
     "S_32-i21k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0": ("lr_0.01-res_384",),
@@ -59,31 +59,32 @@ RECOMMENDED = {
 
 
 def recommended_names() -> tuple[str, ...]:
-    """The names of `RECOMMENDED`, each pre-trained file before its fine-tuned ones."""
+    """The names in `RECOMMENDED`, each pre-trained file before its fine-tuned ones."""
     tuned = {name: tuple(f"{name}--imagenet2012-steps_20k-{x}" for x in ends) for name, ends in RECOMMENDED.items()}
     return tuple(full for name, names in tuned.items() for full in (name, *names))
 
 
 def check_augreg_name(name: str):
-    """Raises a ValueError that shows a valid example unless every part of the name has one of its values."""
+    """Raises a ValueError with a valid example unless every part of the name has one of its possible values."""
     halves = name.split("--")
     if len(halves) > 2:
-        raise ValueError(f"{name!r} has {len(halves) - 1} double dashes, at most one was expected. {_examples()}")
+        raise ValueError(f"Expected at most one double dash. Received: {name!r}. {_examples()}")
     for half, parts in zip(halves, (PRE_TRAINING, FINE_TUNING)):
         received = half.split("-")
         if len(received) != len(parts):
             raise ValueError(
-                f"{half!r} has {len(received)} parts between its dashes, {len(parts)} were expected: "
-                f"{', '.join(parts)}. {_examples()}"
+                f"Expected {len(parts)} parts separated by dashes: {', '.join(parts)}. "
+                f"Received {len(received)}: {half!r}. {_examples()}"
             )
         for (part, values), value in zip(parts.items(), received):
             if value not in values:
                 near = difflib.get_close_matches(value, values, n=1)
-                meant = f" Did you mean {near[0]}?" if near else ""
+                suggestion = f" Did you mean {near[0]}?" if near else ""
                 raise ValueError(
-                    f"The {part} of {half!r} is {value!r}, expected one of {', '.join(values)}.{meant} {_examples()}"
+                    f"Expected the {part} of {half!r} to be one of {', '.join(values)}. "
+                    f"Received: {value!r}.{suggestion} {_examples()}"
                 )
 
 
 def _examples():
-    return f"Examples of AugReg names: augreg/{EXAMPLE}, and fine-tuned augreg/{EXAMPLE_TUNED}."
+    return f"Examples of AugReg names: augreg/{EXAMPLE} and, fine-tuned, augreg/{EXAMPLE_TUNED}."

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-BROKEN = "A download that broke off looks like this; fetch the file again."
+DAMAGED_HINT = "The file may be an incomplete download: download it again."
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-PICKLED_HINT = " Pickled files can run any code when they are opened, so they are not; save as .safetensors instead."
+PICKLED_HINT = " Pickled files can run any code when opened, so they are never opened; save as .safetensors instead."
 # What zipfile and NumPy raise for a damaged .npz file; RuntimeError is for an encrypted one.
 NPZ_ERRORS = (ValueError, OSError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile, zipfile.LargeZipFile)
 
@@ -22,8 +22,8 @@ class Tensors:
 
     Args:
         path: The file, for messages.
-        shapes: Shape of each array by its name.
-        read: Returns the array of a name as float32; raises ValueError for other than finite numbers.
+        shapes: Shape of each array, by name.
+        read: Returns the array of a name as float32; raises ValueError unless all its values are finite.
     """
 
     path: Path
@@ -34,12 +34,12 @@ class Tensors:
         return name in self.shapes
 
     def renamed(self, rename: Callable[[str], str]) -> "Tensors":
-        """The same arrays under other names; raises ValueError if two would have the same name."""
+        """The same arrays under other names; raises ValueError if two get the same name."""
         old: dict[str, str] = {}
         for name in self.shapes:
             other = old.setdefault(rename(name), name)
             if other != name:
-                raise ValueError(f"{self.path} holds both {other} and {name}, which mean the same weight.")
+                raise ValueError(f"{self.path} contains both {other} and {name}, which are the same weight.")
         shapes = {new: self.shapes[name] for new, name in old.items()}
         return Tensors(self.path, shapes, lambda name: self.read(old[name]))
 
@@ -48,26 +48,26 @@ def check_local(weights):
     """Raises a ValueError for an address, such as "gs://bucket/file"."""
     text = str(weights)
     if "://" in text:
-        remedy = f"gcloud storage cp {text} ." if text.startswith("gs://") else "then give the file's path."
-        raise ValueError(f"Weights are read from local files. Received: {text}. Copy it here first: {remedy}")
+        command = f": gcloud storage cp {text} ." if text.startswith("gs://") else " and pass its path."
+        raise ValueError(f"Expected a local file. Received: {text}. Copy it to this machine first{command}")
 
 
 def open_tensors(path) -> Tensors:
-    """Opens an .npz or .safetensors file, or the index of a .safetensors file in parts; reads only names and shapes.
+    """Opens an .npz or .safetensors file, or the index of a sharded .safetensors file; reads only names and shapes.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: It is truncated, of another kind, or holds pickled objects. Reading an array of integers raises
-            it too: training states hold such, a count of steps, beside the weights.
+        ValueError: It is truncated, of another format, or holds pickled objects. An array of integers, such as the
+            step counter of a training state, raises only when it is read.
     """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(
-            f"There is no weights file {path.absolute()}. Names are 'hf:owner/name' on the Hugging Face Hub, or one of "
-            "keras_vit.weights.published_names()."
+            f"There is no weights file {path.absolute()}. To load by name, pass 'hf:owner/name' for the Hugging Face "
+            "Hub, or one of keras_vit.weights.published_names()."
         )
     if path.name.endswith(".safetensors.index.json"):
-        return _open_parts(path)
+        return _open_shards(path)
     if path.suffix == ".safetensors":
         return _open_safetensors(path)
     if path.suffix == ".npz":
@@ -82,7 +82,7 @@ def _open_npz(path):
             members = [name for name in file.namelist() if name.endswith(".npy")]
             headers = {name.removesuffix(".npy"): _npy_header(file, name) for name in members}
     except NPZ_ERRORS as error:
-        raise ValueError(f"{path} cannot be read as an .npz file: {error}. {BROKEN}") from error
+        raise ValueError(f"{path} cannot be read as an .npz file: {error}. {DAMAGED_HINT}") from error
     for name, (_, dtype) in headers.items():
         if dtype.hasobject:
             raise ValueError(f"{path}: {name} is a pickled object, which is never opened. Expected plain arrays.")
@@ -92,7 +92,7 @@ def _open_npz(path):
             with zipfile.ZipFile(path) as file, file.open(f"{name}.npy") as stream:
                 array = np.lib.format.read_array(stream, allow_pickle=False)
         except NPZ_ERRORS as error:
-            raise ValueError(f"{path}: {name} cannot be read: {error}. {BROKEN}") from error
+            raise ValueError(f"{path}: {name} cannot be read: {error}. {DAMAGED_HINT}") from error
         return checked(path, name, array)
 
     return Tensors(path, {name: shape for name, (shape, _) in headers.items()}, read)
@@ -113,7 +113,7 @@ def _open_safetensors(path):
         try:
             return safe_open(path, framework="numpy")
         except (SafetensorError, OSError) as error:
-            raise ValueError(f"{path} cannot be read as a .safetensors file: {error}. {BROKEN}") from error
+            raise ValueError(f"{path} cannot be read as a .safetensors file: {error}. {DAMAGED_HINT}") from error
 
     with opened() as file:
         slices = {name: file.get_slice(name) for name in file.keys()}
@@ -129,43 +129,45 @@ def _open_safetensors(path):
     return Tensors(path, shapes, read)
 
 
-def _open_parts(path):
+def _open_shards(path):
     try:
         names = read_json(path)["weight_map"]
         files = {name: path.with_name(file) for name, file in names.items()}
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise ValueError(f"{path} is not the index of a .safetensors file in parts: {error!r}.") from error
-    strange = sorted(file.name for file in set(files.values()) if file.suffix != ".safetensors")
-    if strange:
-        raise ValueError(f"{path} names parts that are no .safetensors files: {', '.join(strange)}. Fetch it again.")
-    absent = sorted(file.name for file in set(files.values()) if not file.is_file())
-    if absent:
-        raise FileNotFoundError(f"{path} names parts that are not beside it: {', '.join(absent)}. Fetch them too.")
-    parts = {file: open_tensors(file) for file in sorted(set(files.values()))}
-    shapes = {name: parts[file].shapes[name] for name, file in files.items() if name in parts[file]}
-    return Tensors(path, shapes, lambda name: parts[files[name]].read(name))
+        raise ValueError(f"{path} is not the index of a sharded .safetensors file: {error!r}.") from error
+    unsupported = sorted(file.name for file in set(files.values()) if file.suffix != ".safetensors")
+    if unsupported:
+        raise ValueError(f"{path} lists shards that are not .safetensors files: {', '.join(unsupported)}.")
+    missing = sorted(file.name for file in set(files.values()) if not file.is_file())
+    if missing:
+        raise FileNotFoundError(
+            f"{path} lists shards that are missing: {', '.join(missing)}. Download them to its folder."
+        )
+    shards = {file: open_tensors(file) for file in sorted(set(files.values()))}
+    shapes = {name: shards[file].shapes[name] for name, file in files.items() if name in shards[file]}
+    return Tensors(path, shapes, lambda name: shards[files[name]].read(name))
 
 
 def read_json(file) -> dict:
-    """A description beside weights; {} if there is none. Raises ValueError if it is no JSON object."""
+    """A JSON object in a file; {} if there is no file. Raises ValueError if it holds anything else."""
     if not file.is_file():
         return {}
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{file} is not valid JSON: {error}. {BROKEN}") from error
+        raise ValueError(f"{file} is not valid JSON: {error}. {DAMAGED_HINT}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{file} must hold a JSON object. Received: a {type(content).__name__}")
     return content
 
 
 def checked(path, name, array):
-    """The array as float32; raises ValueError if it is no array of floats, or holds NaN or infinite values."""
-    if array.dtype == np.dtype("V2"):  # JAX and Keras write bfloat16 as two bytes without a type
+    """The array as float32; raises ValueError if its dtype is not floating point or a value is NaN or infinite."""
+    if array.dtype == np.dtype("V2"):  # JAX and Keras write bfloat16 as two bytes of no type
         array = (np.ascontiguousarray(array).view("uint16").astype("uint32") << 16).view("float32")
     if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
         raise ValueError(f"{path}: {name} has dtype {array.dtype}; weights must be floating point.")
     array = array.astype("float32", copy=False)
     if not np.isfinite(array).all():
-        raise ValueError(f"{path}: {name} holds NaN or infinite values; the file is damaged or its training diverged.")
+        raise ValueError(f"{path}: {name} holds NaN or infinite values: the file is damaged, or training diverged.")
     return array

@@ -1,4 +1,4 @@
-"""Published checkpoints by name: "vit/imagenet21k/ViT-B_16" is a file at a public address. One row a public folder.
+"""Names of published checkpoints, such as "vit/imagenet21k/ViT-B_16", and their addresses. One row per public folder.
 
 Sources of the names: README.md, vit_jax.ipynb and vit_jax_augreg.ipynb of google-research/vision_transformer,
 models/vit.py and configs/proj/flexivit/README.md of google-research/big_vision, README.md and colabs of
@@ -19,9 +19,9 @@ class Folder:
     """A public folder of checkpoints.
 
     Args:
-        prefix: What its names begin with.
-        path: The folder in Google Cloud Storage, without a slash at its end.
-        names: The files, without prefix and ".npz"; of AugReg's 52,000 the recommended ones.
+        prefix: Start of its names.
+        path: The folder in Google Cloud Storage, without a trailing slash.
+        names: The files, without the prefix and ".npz"; only the recommended ones of AugReg's 52,000.
     """
 
     prefix: str
@@ -44,7 +44,7 @@ FOLDERS = (
         ("ViT-B_8", "ViT-B_16", "ViT-B_32", "ViT-L_16", "ViT-L_32", "ViT-H_14")
         + ("R26+ViT-B_32", "R50+ViT-B_16", "R50+ViT-L_32"),
     ),
-    # The paper: ImageNet-21k, fine-tuned on ImageNet at 384 pixels, or at 224 where the name ends so.
+    # The paper: ImageNet-21k, fine-tuned on ImageNet at 384 pixels, or at 224 if the name ends with that.
     Folder(
         "vit/imagenet21k+imagenet2012/",
         "vit_models/imagenet21k+imagenet2012",
@@ -56,15 +56,15 @@ FOLDERS = (
         "vit_models/sam",
         ("ViT-S_16", "ViT-B_16", "ViT-B_32", "ViT-L_16", "ViT-L_32"),
     ),
-    # ImageNet with GSAM (arXiv 2203.08065) at 224 pixels: mean of the patches' tokens, no class token.
+    # ImageNet with GSAM (arXiv 2203.08065) at 224 pixels: global average pooling, no class token.
     Folder(
         "vit/gsam/",
         "vit_models/gsam",
         ("ViT-S_16", "ViT-S_32", "ViT-B_16", "ViT-B_32"),
     ),
-    # Better plain ViT-S/16 (arXiv 2205.01580), the plain models that FlexiViT is compared with (arXiv 2212.08013, 240
-    # pixels), converted DeiT-3. FlexiViT itself is left out: its files hold a kernel of 32 x 32 pixels and 7 x 7
-    # positions, to be resampled for each size of patches, which is not done here.
+    # Better plain ViT-S/16 (arXiv 2205.01580), the baselines of FlexiViT (arXiv 2212.08013, 240 pixels), converted
+    # DeiT-3. FlexiViT itself is not supported: its files hold a kernel of 32 x 32 pixels and 7 x 7 positions, which are
+    # resampled for each patch size.
     Folder(
         "big_vision/",
         "big_vision",
@@ -91,12 +91,12 @@ FIRST_FOLDERS = {folder.prefix.partition("/")[0] + "/" for folder in FOLDERS}
 
 
 def published_names() -> tuple[str, ...]:
-    """The names that are known, in the order of the table; AugReg has many more than those recommended."""
+    """All names of the table, in its order; of AugReg only the recommended files, though all can be downloaded."""
     return tuple(folder.prefix + name for folder in FOLDERS for name in folder.names)
 
 
 def find_folder(name: str) -> Folder | None:
-    """The row of the table that a name belongs to, by its prefix; None if there is no such row."""
+    """The folder of a name, by its prefix; None if there is none."""
     return next((folder for folder in FOLDERS if str(name).startswith(folder.prefix)), None)
 
 
@@ -104,14 +104,14 @@ def resolve(name: str) -> str | None:
     """The address of a published checkpoint.
 
     Args:
-        name: Such as "augreg/B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0", with or without ".npz". Look
-            for a file of that path first: a folder of yours may be called like a prefix.
+        name: Such as "augreg/B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0", with or without ".npz". Check
+            for a local file first: a folder may have the name of a prefix.
 
     Returns:
-        The https address, or None if the name begins like none of the published ones.
+        The https address, or None if no published name starts like this.
 
     Raises:
-        ValueError: It begins like a published name, and there is none of that name; the message suggests the nearest.
+        ValueError: It starts like a published name, but there is none such; the message suggests the nearest.
     """
     name = str(name).removesuffix(".npz")
     folder = find_folder(name)
@@ -124,9 +124,8 @@ def resolve(name: str) -> str | None:
     elif folder is None or stem not in folder.names:
         near = difflib.get_close_matches(name, published_names(), n=3, cutoff=0.5)
         raise ValueError(
-            f"There is no published checkpoint {name!r} in the table of keras_vit. "
-            + (f"The nearest: {', '.join(near)}. " if near else "")
-            + "keras_vit.weights.published_names() lists all. If you know its file to exist, download it yourself and "
-            "give its path."
+            f"Unknown published checkpoint {name!r}. "
+            + (f"Did you mean one of: {', '.join(near)}? " if near else "")
+            + "keras_vit.weights.published_names() lists all names. For another file, download it and pass its path."
         )
     return f"{STORAGE}/{quote(f'{folder.path}/{stem}.npz')}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_vit.cache_dir import home
+from keras_vit.cache_dir import cache_dir
 from keras_vit.recipes.data import count_examples, decoded_images
 from keras_vit.recipes.data.datasets import ImageDataset
 from keras_vit.recipes.data.examples import read_encoded
@@ -19,7 +19,7 @@ from keras_vit.version import __version__
 
 def cache_folder() -> Path:
     """keras_vit/features in KERAS_HOME, by default in ~/.keras; it may be deleted at any time."""
-    return home() / "features"
+    return cache_dir() / "features"
 
 
 def features_of(

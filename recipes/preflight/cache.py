@@ -6,14 +6,14 @@ from pathlib import Path
 
 from tensorflow.compiler.xla.service import hlo_pb2
 
-from keras_vit.cache_dir import home
+from keras_vit.cache_dir import cache_dir
 from keras_vit.recipes.preflight import compiler
 from keras_vit.recipes.write_file import write_file
 
 
 def cache_folder() -> Path:
     """keras_vit/preflight in KERAS_HOME, by default in ~/.keras."""
-    return home() / "preflight"
+    return cache_dir() / "preflight"
 
 
 def key_of(program: bytes, *circumstances) -> str:

@@ -1,4 +1,4 @@
-"""Files of other projects, loaded strictly: their outputs, or an error that lists all that does not fit."""
+"""Files of other projects: outputs equal theirs, and files that do not match raise an error with all differences."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from keras_vit.weights import load_weights, open_checkpoint, save
 from keras_vit.weights.transfer import copy_weights, named_weights
 
 SHAPE = {"patch_size": 16, "depth": 2, "width": 48, "mlp_dim": 96, "num_heads": 3}
-# What a file does not say by itself.
+# Arguments that are not in a file.
 ARGUMENTS = {
     "hf_deit": {"num_heads": 3},
     "hf_vit": {"num_heads": 3},
@@ -39,18 +39,18 @@ def build(**arguments):
 
 
 @pytest.mark.parametrize("name", GOLDENS)
-def test_equals_the_implementation_that_made_the_file(name, load_golden):
+def test_outputs_equal_the_original_implementation(name, load_golden):
     model, io = load_golden(name), golden_io(name)
     np.testing.assert_allclose(model(io["images"]), io["outputs" if "outputs" in io else "logits"], atol=1e-4)
-    if "bit" not in name:  # an epsilon shows in no output of these widths
+    if "bit" not in name:  # the effect of epsilon is below the tolerance
         source = next(source for source in SOURCES if name.startswith(source))
-        assert (model.arguments["gelu"], model.arguments["epsilon"]) == SOURCES[source]
+        assert (model.config.gelu, model.config.epsilon) == SOURCES[source]
 
 
 def test_attention_maps_and_tokens_equal_transformers(load_golden):
     model, io = load_golden("hf_vit"), golden_io("hf_vit")
     np.testing.assert_allclose(model.attention_maps(io["images"]), io["attentions"], atol=1e-5)
-    normalized = model.encoder.norm(io["hidden"])  # theirs are before the last normalization
+    normalized = model.encoder.norm(io["hidden"])  # theirs are before the final normalization
     np.testing.assert_allclose(model.encode(model.embed(io["images"])), normalized, atol=1e-4)
 
 
@@ -59,27 +59,27 @@ def test_tokens_equal_timm(load_golden):
     np.testing.assert_allclose(model.encode(model.embed(io["images"])), io["features"], atol=1e-4)
 
 
-def test_both_heads_of_a_deit(load_golden):
+def test_both_heads_of_deit(load_golden):
     model, io = load_golden("hf_deit"), golden_io("hf_deit")
     first, second = model.both_heads(io["images"])
     np.testing.assert_allclose(first, io["cls_logits"], atol=1e-4)
     np.testing.assert_allclose(second, io["distillation_logits"], atol=1e-4)
 
 
-def test_positions_are_resampled_as_the_source_does(load_golden):
+def test_positions_are_resampled_as_in_the_source(load_golden):
     io = golden_io("hf_vit_96px")
     np.testing.assert_allclose(load_golden("hf_vit", image_size=96)(io["images"]), io["logits"], atol=1e-4)
     other = np.asarray(load_golden("hf_vit", image_size=96, resample="corners")(io["images"]))
     assert np.abs(other - io["logits"]).max() > 1e-3
 
 
-def test_everything_is_loaded_and_reported(token_file):
+def test_report_of_a_full_load(token_file):
     model = build()
     report = load_weights(model, token_file)
     assert report.loaded == len(model.weights) and not report.skipped and not report.kept and report.resized is None
 
 
-def test_the_report_names_the_resized_grids(token_file):
+def test_report_of_resized_positions(token_file):
     model = build(image_size=(96, 48))
     assert load_weights(model, open_checkpoint(token_file)).resized == ((4, 4), (6, 3))
     source = golden_weights("vit_jax_token")["Transformer/posembed_input/pos_embedding"]
@@ -87,7 +87,7 @@ def test_the_report_names_the_resized_grids(token_file):
     np.testing.assert_array_equal(model.positions.table, expected)
 
 
-def test_skipped_parts_are_reported(token_file):
+def test_report_of_skipped_parts(token_file):
     model = build(num_classes=7)
     report = load_weights(model, token_file, skip=("head",))
     assert report.skipped == report.kept == ("head/bias", "head/kernel")
@@ -95,7 +95,7 @@ def test_skipped_parts_are_reported(token_file):
 
 
 @pytest.mark.parametrize("golden", ["vit_jax_token", "hf_vit", "timm_token", "big_vision_tok"])
-def test_blocks_can_be_skipped(golden, tmp_path):
+def test_skip_blocks(golden, tmp_path):
     whole = keras_vit.load(golden_file(tmp_path, golden), **ARGUMENTS.get(golden, {}))
     model = whole.from_config(whole.get_config())
     before = named_weights(model)["encoder/block_1/attention/qkv/kernel"].numpy()
@@ -111,7 +111,7 @@ def test_blocks_can_be_skipped(golden, tmp_path):
 
 
 @pytest.mark.parametrize("golden", ["big_vision_bit_v1", "big_vision_bit_paper", "vit_jax_hybrid_r50like"])
-def test_a_resnet_can_be_skipped(golden, tmp_path):
+def test_skip_backbone(golden, tmp_path):
     whole = keras_vit.load(golden_file(tmp_path, golden))
     model = whole.from_config(whole.get_config())
     load_weights(model, golden_file(tmp_path, golden), skip=("backbone",))
@@ -121,15 +121,15 @@ def test_a_resnet_can_be_skipped(golden, tmp_path):
 
 
 @pytest.mark.parametrize("skip", ["haed", ("head", "encoder/block_2"), ("encoder/",), "", "norm"])
-def test_an_unknown_part_is_refused(skip, token_file):
+def test_unknown_parts_are_refused(skip, token_file):
     model = build()
-    with pytest.raises(ValueError, match="There is no part .* to skip. Parts are backbone, .*head_distillation, and"):
+    with pytest.raises(ValueError, match="Unknown part to skip: .*Parts are backbone, .*head_distillation, and"):
         load_weights(model, token_file, skip=skip)
-    with pytest.raises(ValueError, match="There is no part .* to skip"):
+    with pytest.raises(ValueError, match="Unknown part to skip"):
         copy_weights(model, build(), skip=skip)
 
 
-def test_one_part_needs_no_tuple(token_file):
+def test_skip_may_be_a_string(token_file):
     assert load_weights(build(num_classes=7), token_file, skip="head").skipped == ("head/bias", "head/kernel")
     source, target = build(num_classes=7), build()
     source.class_token.token.assign(source.class_token.token + 1)
@@ -137,31 +137,31 @@ def test_one_part_needs_no_tuple(token_file):
     np.testing.assert_array_equal(source.class_token.token, target.class_token.token)
 
 
-def test_another_number_of_heads_than_the_description_says_is_refused(tmp_path):
+def test_num_heads_other_than_in_config_is_refused(tmp_path):
     save(build(num_heads=6, gelu="erf", epsilon=1e-12), tmp_path)
-    with pytest.raises(ValueError, match="made with num_heads=6, but mine has num_heads=3; nothing was loaded"):
+    with pytest.raises(ValueError, match="trained with num_heads=6, but mine has num_heads=3; nothing was loaded"):
         keras_vit.load(tmp_path, num_heads=3, name="mine")
     with pytest.raises(ValueError, match="Build the model with num_heads=6"):
         load_weights(build(gelu="erf", epsilon=1e-12), tmp_path)
-    assert keras_vit.load(tmp_path).arguments["num_heads"] == 6
-    (tmp_path / "config.json").unlink()  # what is only guessed leaves the choice
-    assert keras_vit.load(tmp_path, num_heads=4).arguments["num_heads"] == 4
+    assert keras_vit.load(tmp_path).config.num_heads == 6
+    (tmp_path / "config.json").unlink()  # the number of published models can be overridden
+    assert keras_vit.load(tmp_path, num_heads=4).config.num_heads == 4
 
 
-def test_a_grid_that_is_not_square_must_be_named(tmp_path):
+def test_non_square_grid_requires_weights_image_size(tmp_path):
     file = golden_file(tmp_path, "vit_jax_token_nonsquare")
     with pytest.raises(ValueError, match=r"15 positions.*weights_image_size=\(height, width\)"):
         keras_vit.load(file)
     with pytest.raises(ValueError, match="15 positions"):
-        keras_vit.load(file, image_size=(80, 48))  # as many patches, but other places
+        keras_vit.load(file, image_size=(80, 48))  # the same number of patches, but another grid
     assert keras_vit.load(file, weights_image_size=(48, 80)).grid == (3, 5)
     assert keras_vit.load(file, weights_image_size=(48, 80), image_size=64).grid == (4, 4)
     with pytest.raises(ValueError, match=r"grid of \(4, 5\) patches, but .* has 15 positions"):
         keras_vit.load(file, weights_image_size=(64, 80))
 
 
-def test_a_grid_that_could_be_two_must_be_named(token_file):
-    with pytest.raises(ValueError, match="more than one grid"):
+def test_ambiguous_grid_requires_weights_image_size(token_file):
+    with pytest.raises(ValueError, match="grid is ambiguous or not square"):
         keras_vit.load(token_file, image_size=(32, 128))
     resized = keras_vit.load(token_file, image_size=(32, 128), weights_image_size=64)
     as_is = keras_vit.load(token_file, weights_image_size=(32, 128))
@@ -169,7 +169,7 @@ def test_a_grid_that_could_be_two_must_be_named(token_file):
     assert not np.allclose(resized.positions.table, as_is.positions.table)
 
 
-def test_everything_that_does_not_fit_is_listed_and_nothing_is_loaded(tmp_path):
+def test_all_differences_are_listed_and_nothing_is_loaded(tmp_path):
     changes = {"cls": None, "stray": np.zeros(3, "float32"), "embedding/bias": np.zeros(40, "float32")}
     file = golden_file(tmp_path, "vit_jax_token", **changes, **{"head/kernel": np.zeros((48, 7), "float32")})
     model = build()
@@ -177,20 +177,20 @@ def test_everything_that_does_not_fit_is_listed_and_nothing_is_loaded(tmp_path):
     with pytest.raises(ValueError) as error:
         load_weights(model, file)
     text = str(error.value)
-    assert "1 missing, 1 unused, 2 misshapen" in text and "nothing was loaded" in text and "skip=(...)" in text
+    assert "1 missing, 1 unused, 2 of another shape" in text and "nothing was loaded" in text and "skip=(...)" in text
     assert [line.split() for line in text.splitlines() if "cls" in line] == [["cls", "stray"]]
     assert any(line.split() == ["head/kernel", "(48,", "7)", "(48,", "10)"] for line in text.splitlines())
     for value, old in zip(model.get_weights(), before):
         np.testing.assert_array_equal(value, old)
 
 
-def test_the_wrong_shape_is_an_error_that_names_the_right_one(token_file):
+def test_message_has_the_arguments_that_differ(token_file):
     cases = [
-        ({"depth": 3}, "16 missing, 0 unused, 0 misshapen", "depth=3 (the file: 2)"),
-        ({"depth": 1}, "0 missing, 16 unused, 0 misshapen", "depth=1 (the file: 2)"),
-        ({"width": 24}, "0 missing, 0 unused, 37 misshapen", "width=24 (the file: 48)"),
-        # The queries' shape (D, K, d) says how many heads there are: never reshaped silently.
-        ({"num_heads": 4}, "0 missing, 0 unused, 14 misshapen", "num_heads=4 (the file: 3)"),
+        ({"depth": 3}, "16 missing, 0 unused, 0 of another shape", "depth=3 (file: 2)"),
+        ({"depth": 1}, "0 missing, 16 unused, 0 of another shape", "depth=1 (file: 2)"),
+        ({"width": 24}, "0 missing, 0 unused, 37 of another shape", "width=24 (file: 48)"),
+        # The number of heads is in the shape of the queries, (D, K, d), which are never reshaped silently.
+        ({"num_heads": 4}, "0 missing, 0 unused, 14 of another shape", "num_heads=4 (file: 3)"),
     ]
     for arguments, count, hint in cases:
         with pytest.raises(ValueError) as error:
@@ -198,14 +198,14 @@ def test_the_wrong_shape_is_an_error_that_names_the_right_one(token_file):
         assert count in str(error.value) and hint in str(error.value)
 
 
-def test_a_class_token_on_one_side_only_is_named(tmp_path, token_file):
-    with pytest.raises(ValueError, match=r"0 missing, 1 unused, 1 misshapen(.|\n)*cls(.|\n)*\(1, 17, 48\)"):
+def test_class_token_only_in_the_file_or_only_in_the_model(tmp_path, token_file):
+    with pytest.raises(ValueError, match=r"0 missing, 1 unused, 1 of another shape(.|\n)*cls(.|\n)*\(1, 17, 48\)"):
         load_weights(build(pooling="gap"), token_file)
-    with pytest.raises(ValueError, match=r"1 missing, 0 unused, 1 misshapen(.|\n)*cls"):
+    with pytest.raises(ValueError, match=r"1 missing, 0 unused, 1 of another shape(.|\n)*cls"):
         load_weights(build(), golden_file(tmp_path, "vit_jax_gap"))
     assert keras_vit.load(token_file, pooling="gap").prefix_tokens == 1
 
 
-def test_another_gelu_than_the_files_is_said(token_file):
-    with pytest.warns(UserWarning, match="made with gelu='tanh', but .* has gelu='erf'"):
+def test_another_gelu_warns(token_file):
+    with pytest.warns(UserWarning, match="trained with gelu='tanh', but .* has gelu='erf'"):
         load_weights(build(gelu="erf"), token_file)

@@ -1,4 +1,4 @@
-"""Models written for other projects: exact where the format can say it, refused where it cannot, never half there."""
+"""Saving: exact round trips, errors for what a format cannot store, never partial files."""
 
 import json
 import re
@@ -45,7 +45,7 @@ SAFETENSORS = {
 
 
 def assert_same(loaded, model, ignored=()):
-    differing = {name for name, value in model.arguments.items() if loaded.arguments[name] != value}
+    differing = {name for name, value in vars(model.config).items() if getattr(loaded.config, name) != value}
     assert differing <= {"seed", "preprocessing", *ignored}
     for ours, theirs in zip(model.weights, loaded.weights, strict=True):
         assert ours.path.partition("/")[2] == theirs.path.partition("/")[2]
@@ -76,18 +76,18 @@ def test_keras_round_trip(build, toy, tmp_path):
     assert_same(keras_vit.load(tmp_path / "x.keras"), model)
 
 
-def unlisted(name):
-    """The numbers of before linen, which published files have."""
+def pre_linen_name(name):
+    """As in published files."""
     name = re.sub("MultiHeadDotProductAttention_0", "MultiHeadDotProductAttention_1", name)
     return name.replace("LayerNorm_1", "LayerNorm_2").replace("MlpBlock_0", "MlpBlock_3")
 
 
 @pytest.mark.parametrize("golden", ["vit_jax_prelogits", "vit_jax_hybrid_r50like", "big_vision_map", "big_vision_tok"])
-def test_jax_files_come_back_as_they_were(golden, tmp_path):
+def test_jax_files_round_trip(golden, tmp_path):
     save(keras_vit.load(golden_file(tmp_path, golden)), tmp_path / "x.npz")
     saved, arrays = np.load(tmp_path / "x.npz"), golden_weights(golden)
     if golden.startswith("vit_jax"):
-        arrays = {unlisted(name): array for name, array in arrays.items()}
+        arrays = {pre_linen_name(name): array for name, array in arrays.items()}
     assert sorted(saved.files) == sorted(arrays)
     for name, array in arrays.items():
         assert saved[name].dtype == np.float32
@@ -95,7 +95,7 @@ def test_jax_files_come_back_as_they_were(golden, tmp_path):
 
 
 @pytest.mark.parametrize("golden", ["hf_vit", "hf_deit"])
-def test_files_of_transformers_come_back_under_the_names_that_all_versions_read(golden, tmp_path):
+def test_transformers_files_have_names_that_all_versions_read(golden, tmp_path):
     save(keras_vit.load(golden_file(tmp_path, golden), num_heads=3), tmp_path / "out")
     arrays, kind = golden_weights(golden), golden.partition("_")[2]
     with safe_open(tmp_path / "out" / "model.safetensors", "numpy") as file:
@@ -117,25 +117,25 @@ def test_files_of_transformers_come_back_under_the_names_that_all_versions_read(
     assert config["num_attention_heads"] == 3 and len(config["id2label"]) == 10 and config["patch_size"] == 16
 
 
-def test_what_a_format_cannot_say_is_refused(toy, tmp_path):
+def test_models_that_a_format_cannot_store_are_refused(toy, tmp_path):
     cases = [
-        ("x.npz", {"gelu": "erf"}, "An .npz file cannot say gelu='erf', only 'tanh'. Save the model as .keras"),
-        ("x.npz", {"epsilon": 1e-12}, "cannot say epsilon=1e-12, only 1e-06"),
-        ("x.npz", {"register_tokens": 2}, "cannot say register_tokens=2"),
-        ("x.npz", {"pooling": "gap", "class_token": True}, "pooling='gap' cannot say class_token=True"),
-        ("x.npz", {"pooling": "none"}, "with a head cannot say pooling='none'"),
+        ("x.npz", {"gelu": "erf"}, "An .npz file cannot store gelu='erf', only 'tanh'. Save the model as .keras"),
+        ("x.npz", {"epsilon": 1e-12}, "cannot store epsilon=1e-12, only 1e-06"),
+        ("x.npz", {"register_tokens": 2}, "cannot store register_tokens=2"),
+        ("x.npz", {"pooling": "gap", "class_token": True}, "pooling='gap' cannot store class_token=True"),
+        ("x.npz", {"pooling": "none"}, "with a head cannot store pooling='none'"),
         ("x.npz", {"layer_scale": 0.1}, "no place for encoder/block_0/scale_attention/gamma"),
         ("x.npz", {"distillation": True}, "no place for distillation_token/tokens, head_distillation"),
         ("x.npz", {"norm_after_pooling": True}, "no place for pooled_norm"),
         ("x.npz", {"image_size": (8, 32)}, r"16 positions are a grid of \(2, 8\)"),
-        ("x.npz", {"position_embedding": "sincos_2d"}, "cannot say prefix_positions=True"),
-        ("x.npz", {"position_embedding": "learned_2d"}, "cannot say position_embedding='learned_2d'"),
-        ("x.npz", {"position_placement": "shared"}, "cannot say position_placement='shared'"),
-        ("folder", {"pooling": "gap"}, "A file of transformers cannot say pooling='gap'"),
-        ("folder", {"representation_size": 7}, "with a head cannot say representation_size=7"),
+        ("x.npz", {"position_embedding": "sincos_2d"}, "cannot store prefix_positions=True"),
+        ("x.npz", {"position_embedding": "learned_2d"}, "cannot store position_embedding='learned_2d'"),
+        ("x.npz", {"position_placement": "shared"}, "cannot store position_placement='shared'"),
+        ("folder", {"pooling": "gap"}, "A file of transformers cannot store pooling='gap'"),
+        ("folder", {"representation_size": 7}, "with a head cannot store representation_size=7"),
         ("folder", {"qk_norm": True}, "no place for encoder/block_0/attention/query_norm"),
-        ("folder", {"resnet_stages": (), "patch_size": 8}, r"cannot say resnet_stages=\(\)"),
-        ("folder", {"patch_size": (4, 8)}, r"cannot say patch_size=\(4, 8\), only square patches"),
+        ("folder", {"resnet_stages": (), "patch_size": 8}, r"cannot store resnet_stages=\(\)"),
+        ("folder", {"patch_size": (4, 8)}, r"cannot store patch_size=\(4, 8\), only square patches"),
         ("x.bin", {}, r"Expected a name that ends in .npz, .safetensors or .keras, or a folder. Received: .*x\.bin"),
     ]
     for name, arguments, message in cases:
@@ -150,7 +150,7 @@ def test_what_a_format_cannot_say_is_refused(toy, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_files_that_are_there_stay_unless_allowed(toy, tmp_path):
+def test_existing_files_are_not_overwritten_by_default(toy, tmp_path):
     (tmp_path / "config.json").write_text("mine")
     with pytest.raises(FileExistsError, match=r"config\.json exists already"):
         save(toy(), tmp_path)
@@ -160,7 +160,7 @@ def test_files_that_are_there_stay_unless_allowed(toy, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["x.npz", "x.keras", "model.safetensors"])
-def test_an_error_leaves_nothing_half_written(name, toy, tmp_path, monkeypatch):
+def test_errors_leave_no_partial_files(name, toy, tmp_path, monkeypatch):
     model = toy()
     for file in save(model, tmp_path / name):
         file.write_bytes(b"old")
@@ -177,8 +177,8 @@ def test_an_error_leaves_nothing_half_written(name, toy, tmp_path, monkeypatch):
     assert sorted(tmp_path.iterdir()) == before and {file.read_bytes() for file in before} == {b"old"}
 
 
-def test_an_interpolation_that_transformers_lacks_is_refused(toy, tmp_path):
+def test_interpolations_that_transformers_lacks_are_refused(toy, tmp_path):
     model = toy(preprocessing={"image_size": 16, "interpolation": "lanczos5"})
-    with pytest.raises(ValueError, match="cannot say interpolation='lanczos5', only nearest, lanczos3"):
+    with pytest.raises(ValueError, match="cannot store interpolation='lanczos5', only nearest, lanczos3"):
         save(model, tmp_path / "folder")
     assert not (tmp_path / "folder").exists()

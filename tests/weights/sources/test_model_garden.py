@@ -1,11 +1,11 @@
-"""Checkpoints and objects of tf-models-official, written here under its names from a model of ours."""
+"""Checkpoints and models of tf-models-official, created here under its names from a model of keras_vit."""
 
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from peers import heads
+from peers import attention_arrays
 
 import keras_vit
 
@@ -18,7 +18,7 @@ def garden(model) -> dict:
 
     dense, norm, blocks = ("kernel", "bias"), ("gamma", "beta"), []
     for block in model.encoder.blocks:
-        attention = {f"_{name}_dense": pair(arrays, *dense) for name, arrays in heads(block).items()}
+        attention = {f"_{name}_dense": pair(arrays, *dense) for name, arrays in attention_arrays(block).items()}
         layers = {"_attention_layer_norm": pair(block.norm_attention, *norm), "_attention_layer": attention}
         layers |= {"_output_layer_norm": pair(block.norm_mlp, *norm)}
         layers |= {"_intermediate_dense": pair(block.mlp.hidden, *dense), "_output_dense": pair(block.mlp.out, *dense)}
@@ -39,18 +39,18 @@ def tracked(node):
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_checkpoint_of_model_garden(nested, trained_toy, images, tmp_path):
+def test_checkpoint(nested, trained_toy, images, tmp_path):
     pooling = "gap" if nested else "token"
     model = trained_toy(depth=3, pooling=pooling, representation_size=7, layer_scale=0.1)
     backbone, head = garden(model)
     tree = {"model": {"layer_with_weights-0": backbone, "layer_with_weights-1": head}}
-    if not nested:  # as the trainer saves
+    if not nested:  # as its trainer saves
         tree = {"backbone": backbone, "model": {"layer_with_weights-1": head}, "global_step": tf.Variable(3)}
         tree["optimizer"] = {"_variables": [tf.Variable([1.0])]}
     prefix = tracked(tree).save(str(tmp_path / "ckpt"))
     for path in (prefix, f"{prefix}.index"):
         loaded = keras_vit.load(path)
-        assert (loaded.arguments["gelu"], loaded.arguments["pooling"]) == ("tanh", pooling)
+        assert (loaded.config.gelu, loaded.config.pooling) == ("tanh", pooling)
         np.testing.assert_allclose(loaded(images), model(images), atol=1e-6)
     assert loaded.preprocessing.mean == (0.485, 0.456, 0.406)
 
@@ -64,7 +64,7 @@ def garden_variables(model):
     yield "dense_1/", model.head.weights, ("kernel", "bias")
     for i, layer in enumerate(model.encoder.blocks):
         path = block.format(f"_{i}" if i else "")
-        for name, arrays in heads(layer).items():
+        for name, arrays in attention_arrays(layer).items():
             name = "attention_output" if name == "output" else name
             yield f"{path}self_attention/{name}/", arrays, ("kernel", "bias")
         yield f"{path}self_attention_layer_norm/", layer.norm_attention.weights, ("gamma", "beta")
@@ -73,7 +73,7 @@ def garden_variables(model):
         yield f"{path}output/", layer.mlp.out.weights, ("kernel", "bias")
 
 
-def test_object_of_model_garden(trained_toy, images):
+def test_model_in_memory(trained_toy, images):
     model = trained_toy()
     found = [(path + leaf, x) for path, arrays, leaves in garden_variables(model) for leaf, x in zip(leaves, arrays)]
     peer = SimpleNamespace(name="classification_model", weights=[tf.Variable(x, name=name) for name, x in found])

@@ -1,4 +1,4 @@
-"""Folders of transformers: old and new names, parts, pooler, DeiT, and what the descriptions beside say."""
+"""Folders of transformers: old and new names, shards, pooler, DeiT, config.json and preprocessor_config.json."""
 
 import json
 import re
@@ -8,6 +8,7 @@ import pytest
 from goldens import golden_io, golden_weights, write_arrays
 
 import keras_vit
+from keras_vit.weights.sources.hugging_face import preprocessing_fields
 
 OLD_SPELLINGS = {
     r"\.layers\.(\d+)\.attention\.o_proj\.": r".encoder.layer.\1.attention.output.dense.",
@@ -46,17 +47,17 @@ def test_old_names_and_names_without_prefix(golden, tmp_path):
         np.testing.assert_allclose(model(io["images"]), io["logits"], atol=1e-4)
 
 
-def test_a_file_in_parts(tmp_path):
+def test_sharded_file(tmp_path):
     arrays = golden_weights("hf_vit")
-    parts = {name: f"model-0000{i % 3 + 1}-of-00003.safetensors" for i, name in enumerate(arrays)}
-    for part in set(parts.values()):
-        write_arrays(tmp_path / part, {name: x for name, x in arrays.items() if parts[name] == part})
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": parts}))
+    shards = {name: f"model-0000{i % 3 + 1}-of-00003.safetensors" for i, name in enumerate(arrays)}
+    for shard in set(shards.values()):
+        write_arrays(tmp_path / shard, {name: x for name, x in arrays.items() if shards[name] == shard})
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": shards}))
     io = golden_io("hf_vit")
     np.testing.assert_allclose(keras_vit.load(tmp_path, num_heads=3)(io["images"]), io["logits"], atol=1e-4)
 
 
-def test_the_pooler_is_the_papers_hidden_layer(tmp_path):
+def test_pooler_becomes_the_hidden_layer(tmp_path):
     arrays, io = golden_weights("hf_vit"), golden_io("hf_vit")
     kernel, bias = np.random.default_rng(0).standard_normal((48, 48)).astype("float32") / 7, np.ones(48, "float32")
     whole = keras_vit.load(hugging_face(tmp_path / "whole", arrays))
@@ -66,32 +67,53 @@ def test_the_pooler_is_the_papers_hidden_layer(tmp_path):
     np.testing.assert_allclose(keras_vit.load(folder)(io["images"]), expected, atol=1e-5)
 
 
-def test_a_deit_of_one_head_keeps_its_token_as_a_register(tmp_path):
+def test_deit_with_one_head_has_a_register(tmp_path):
     arrays = {n.replace("cls_", "") if "classifier" in n else n: x for n, x in golden_weights("hf_deit").items()}
     one_head = {name: x for name, x in arrays.items() if "distillation_classifier" not in name}
     model, io = keras_vit.load(hugging_face(tmp_path, one_head)), golden_io("hf_deit")
-    assert model.arguments["register_tokens"] == 1 and not model.arguments["distillation"]
+    assert model.config.register_tokens == 1 and not model.config.distillation
     np.testing.assert_allclose(model(io["images"]), io["cls_logits"], atol=1e-4)
 
 
-def test_a_filter_that_there_is_not_keeps_no_one_from_the_weights(tmp_path):
+def test_unknown_interpolation_warns(tmp_path):
     folder, io = hugging_face(tmp_path, golden_weights("hf_vit")), golden_io("hf_vit")
     (folder / "preprocessor_config.json").write_text(json.dumps({"resample": 4, "image_mean": [0.4] * 3}))
     given = keras_vit.Preprocessing((32, 32), interpolation="lanczos3")
     for arguments, interpolation in (({}, "bilinear"), ({"preprocessing": given}, "lanczos3")):
-        with pytest.warns(UserWarning, match="resample=4. .*resized bilinearly unless you say preprocessing="):
+        with pytest.warns(UserWarning, match="resample=4. .*resized bilinearly; .*pass preprocessing="):
             model = keras_vit.load(folder, **arguments)
         np.testing.assert_allclose(model(io["images"]), io["logits"], atol=1e-4)
         assert model.preprocessing.interpolation == interpolation
 
 
-def test_config_says_what_the_arrays_do_not(tmp_path):
+def test_arguments_and_preprocessing_from_config(tmp_path):
     config = {"hidden_act": "gelu_new", "layer_norm_eps": 1e-6, "image_size": [64, 64]}
     folder = hugging_face(tmp_path, golden_weights("hf_vit"), config)
     content = {"image_mean": [0.4] * 3, "image_std": [0.2] * 3, "resample": 3, "size": 80, "crop_size": 64}
     (folder / "preprocessor_config.json").write_text(json.dumps(content | {"do_center_crop": True}))
-    arguments = keras_vit.load(folder).arguments
-    assert (arguments["gelu"], arguments["epsilon"], arguments["image_size"]) == ("tanh", 1e-6, (64, 64))
-    images = arguments["preprocessing"]
-    assert (images["mean"], images["std"], images["interpolation"]) == ((0.4,) * 3, (0.2,) * 3, "bicubic")
-    assert images["crop_fraction"] == 0.8 and images["resize"] == "squash" and images["antialias"]
+    found = keras_vit.load(folder).config
+    assert (found.gelu, found.epsilon, found.image_size) == ("tanh", 1e-6, (64, 64))
+    images = found.preprocessing
+    assert (images.mean, images.std, images.interpolation) == ((0.4,) * 3, (0.2,) * 3, "bicubic")
+    assert images.crop_fraction == 0.8 and images.resize == "squash" and images.antialias
+
+
+def test_fields_of_preprocessor_config():
+    cases = [
+        ({}, {}),
+        ({"size": 224, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}, {"mean": (0.5,) * 3, "std": (0.5,) * 3}),
+        ({"do_normalize": False}, {"mean": (0.0,) * 3, "std": (1.0,) * 3}),
+        ({"resample": 3, "image_mean": None, "image_std": None}, {"interpolation": "bicubic"}),
+        ({"do_center_crop": True, "size": 256, "crop_size": 224}, {"crop_fraction": 0.875}),
+        ({"image_mean": 0.5, "image_std": 0.25}, {"mean": (0.5,) * 3, "std": (0.25,) * 3}),
+        ({"size": {"shortest_edge": 8}, "crop_size": {"height": 9, "width": 6}}, {"resize": "shortest"}),
+    ]
+    for config, fields in cases:
+        assert preprocessing_fields(config) == fields
+    with pytest.warns(UserWarning, match=r"resample=4. Supported: 0 \(nearest\), .*3 \(bicubic\). .*preprocessing="):
+        assert preprocessing_fields({"resample": 4, "size": {"shortest_edge": 8}}) == {"resize": "shortest"}
+    # Without rescaling, mean and standard deviation are of pixels in [0, 255].
+    config = {"do_rescale": False, "image_mean": [102.0] * 3, "image_std": [51.0] * 3}
+    np.testing.assert_allclose(
+        keras_vit.Preprocessing(2, **preprocessing_fields(config))(np.full((2, 2, 3), 153, "uint8")), 1, atol=1e-6
+    )

@@ -1,4 +1,4 @@
-"""KerasHub's files and objects, written here under its names from a model of ours."""
+"""Files and models of KerasHub, created here under its names from a model of keras_vit."""
 
 import json
 from types import SimpleNamespace
@@ -7,18 +7,18 @@ import h5py
 import ml_dtypes
 import numpy as np
 import pytest
-from peers import heads
+from peers import attention_arrays
 
 import keras_vit
 from keras_vit.weights import open_checkpoint
-from keras_vit.weights.keras_peers import from_keras_hub
+from keras_vit.weights.sources.keras_hub import KERAS_HUB, read_files
 
 CONVERTER = {"scale": [1 / 51] * 3, "offset": -2.5, "crop_to_aspect_ratio": False, "interpolation": "bicubic"}
 NAMES = {"layers/dense": "pre_logits", "layers/dense_1": "predictions"}
 
 
 def hub_groups(model, kind) -> dict:
-    """Path of a group in a file of KerasHub to its arrays, numbered in order."""
+    """Path of a group in a file of KerasHub to its arrays, in the order of their numbers."""
     start = f"layers/{kind}_backbone/"
     patches = [x.numpy() for x in model.patch_embedding.projection.weights]
     token, table = model.class_token.token.numpy(), model.positions.table.numpy()
@@ -35,7 +35,7 @@ def hub_groups(model, kind) -> dict:
         path = f"{start}layers/{kind}_encoder/encoder_layers/{kind}_encoder_block{f'_{i}' if i else ''}"
         groups |= {f"{path}/layer_norm_1": block.norm_attention.weights, f"{path}/layer_norm_2": block.norm_mlp.weights}
         groups |= {f"{path}/{hidden}": block.mlp.hidden.weights, f"{path}/{out}": block.mlp.out.weights}
-        groups |= {f"{path}/mha/{name}_dense": arrays for name, arrays in heads(block).items()}
+        groups |= {f"{path}/mha/{name}_dense": arrays for name, arrays in attention_arrays(block).items()}
     groups["layers/dense_1" if model.pre_logits else "layers/dense"] = model.head.weights
     if model.pre_logits:
         groups["layers/dense"] = model.pre_logits.weights
@@ -53,15 +53,15 @@ def write_h5(path, groups, names=None):
 
 
 @pytest.mark.parametrize("kind,changes", [("vi_t", {"representation_size": 7}), ("dei_t", {"register_tokens": 1})])
-def test_weights_file_of_keras_hub(kind, changes, trained_toy, images, tmp_path):
+def test_weights_file(kind, changes, trained_toy, images, tmp_path):
     model = trained_toy(gelu="erf", depth=3, **changes)
     file = write_h5(tmp_path / "x.weights.h5", hub_groups(model, kind), NAMES if kind == "vi_t" else None)
     loaded = keras_vit.load(file)
-    assert open_checkpoint(file).source == "keras_hub" and loaded.arguments["gelu"] == "erf"
+    assert open_checkpoint(file).source is KERAS_HUB and loaded.config.gelu == "erf"
     np.testing.assert_allclose(loaded(images), model(images), atol=1e-6)
 
 
-def test_preset_folder_of_keras_hub(trained_toy, images, tmp_path):
+def test_preset_folder(trained_toy, images, tmp_path):
     model = trained_toy(gelu="erf", image_size=(16, 8), epsilon=1e-5)
     groups = hub_groups(model, "vi_t")
     body = {name.removeprefix("layers/vi_t_backbone/"): x for name, x in groups.items() if "backbone" in name}
@@ -71,18 +71,18 @@ def test_preset_folder_of_keras_hub(trained_toy, images, tmp_path):
     for name, content in {"config": config, "task": {"pooling": "token"}, "image_converter": CONVERTER}.items():
         (tmp_path / f"{name}.json").write_text(json.dumps({"config": content}))
     loaded = keras_vit.load(tmp_path)
-    assert loaded.arguments["epsilon"] == 1e-5 and loaded.image_size == (16, 8)
+    assert loaded.config.epsilon == 1e-5 and loaded.image_size == (16, 8)
     np.testing.assert_allclose(loaded(images[:, :, :8]), model(images[:, :, :8]), atol=1e-6)
     image = np.full((16, 8, 3), 204, "uint8")
     np.testing.assert_allclose(loaded.preprocess(image), 204 / 51 - 2.5, atol=1e-6)
     assert (loaded.preprocessing.resize, loaded.preprocessing.interpolation) == ("squash", "bicubic")
     (tmp_path / "task.json").write_text(json.dumps({"config": {"pooling": "gap"}}))
-    with pytest.raises(ValueError, match="pooling='gap' averages the class token too"):
+    with pytest.raises(ValueError, match="pooling='gap' also averages the class token"):
         keras_vit.load(tmp_path)
 
 
 def hub_variables(model):
-    """Weights of an object of KerasHub, each with its path."""
+    """Weights of a model of KerasHub, each with its path."""
     for group, arrays in hub_groups(model, "vi_t").items():
         path = group.replace("layers/vi_t_backbone/layers/vi_t_", "vit_").replace("layer_norm_", "ln_")
         path = path.replace("layer_norm", "ln").replace("output_dense", "attention_output").replace("_dense", "")
@@ -98,7 +98,7 @@ def hub_variables(model):
             yield f"{path}/{leaf}", np.asarray(array)
 
 
-def test_object_of_keras_hub(trained_toy, images):
+def test_model_in_memory(trained_toy, images):
     class Weight(SimpleNamespace):
         def __array__(self, dtype=None, copy=None):
             return self.value
@@ -109,28 +109,28 @@ def test_object_of_keras_hub(trained_toy, images):
     peer = SimpleNamespace(name="vit", weights=weights, pooling="token")
     peer.backbone = SimpleNamespace(get_config=lambda: {"image_shape": (16, 16, 3), "layer_norm_epsilon": 1e-5})
     loaded = keras_vit.load(peer)
-    assert loaded.arguments["epsilon"] == 1e-5
+    assert loaded.config.epsilon == 1e-5
     np.testing.assert_allclose(loaded(images), model(images), atol=1e-6)
 
 
-def test_a_preset_without_weights(tmp_path):
+def test_preset_without_weights(tmp_path):
     (tmp_path / "config.json").write_text('{"class_name": "ViTImageClassifier"}')
     with pytest.raises(FileNotFoundError, match="has no model.weights.h5"):
-        from_keras_hub(tmp_path)
+        read_files(tmp_path)
 
 
-def test_what_is_no_vision_transformer(toy, tmp_path):
+def test_other_models_are_refused(toy, tmp_path):
     toy().save_weights(tmp_path / "ours.weights.h5")
-    with pytest.raises(ValueError, match=r"no Vision Transformer of KerasHub.*model.load_weights\(file\)"):
+    with pytest.raises(ValueError, match=r"not a Vision Transformer of KerasHub.*model.load_weights\(file\)"):
         open_checkpoint(tmp_path / "ours.weights.h5")
     names = {"layers/dense": [np.zeros((2, 2)), np.zeros(2)], "layers/dense_1": [np.zeros((2, 2)), np.zeros(2)]}
-    with pytest.raises(ValueError, match="holds both layers/dense/vars/0 and layers/dense_1/vars/0"):
+    with pytest.raises(ValueError, match="contains both layers/dense/vars/0 and layers/dense_1/vars/0"):
         keras_vit.load(write_h5(tmp_path / "two.weights.h5", names))
-    with pytest.raises(ValueError, match="no Vision Transformer of KerasHub or tf-models-official"):
+    with pytest.raises(ValueError, match="not a Vision Transformer of KerasHub or tf-models-official"):
         keras_vit.load(toy())
 
 
-def test_preprocessing_of_an_object(trained_toy):
+def test_preprocessing_of_a_model_in_memory(trained_toy):
     weights = [SimpleNamespace(path=path, shape=x.shape, name=path) for path, x in hub_variables(trained_toy())]
     peer = SimpleNamespace(name="vit", weights=weights, pooling="token")
     peer.backbone = SimpleNamespace(get_config=lambda: {"image_shape": (16, 16, 3)})
@@ -142,7 +142,7 @@ def test_preprocessing_of_an_object(trained_toy):
     assert "mean" not in open_checkpoint(peer).preprocessing
 
 
-def test_half_precision_and_whole_numbers(trained_toy, images, tmp_path):
+def test_half_precision_is_exact_and_integers_are_refused(trained_toy, images, tmp_path):
     groups = hub_groups(trained_toy(gelu="erf"), "vi_t")
     half = {name: [np.asarray(x).astype(ml_dtypes.bfloat16) for x in arrays] for name, arrays in groups.items()}
     exact = {name: [x.astype("float32") for x in arrays] for name, arrays in half.items()}
@@ -155,7 +155,7 @@ def test_half_precision_and_whole_numbers(trained_toy, images, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["external", "virtual"])
-def test_numbers_in_other_files_are_not_read(kind, trained_toy, tmp_path):
+def test_external_storage_is_never_opened(kind, trained_toy, tmp_path):
     groups = hub_groups(trained_toy(), "vi_t")
     head = np.asarray(groups["layers/dense"][0], "float32")
     file = write_h5(tmp_path / "x.weights.h5", groups)
@@ -171,5 +171,5 @@ def test_numbers_in_other_files_are_not_read(kind, trained_toy, tmp_path):
             layout = h5py.VirtualLayout(head.shape, "float32")
             layout[...] = h5py.VirtualSource(str(tmp_path / "secret.h5"), "a", head.shape)
             opened.create_virtual_dataset("layers/dense/vars/0", layout)
-    with pytest.raises(ValueError, match="layers/dense/vars/0 keeps its numbers in another file.*not followed"):
+    with pytest.raises(ValueError, match="layers/dense/vars/0 is stored in another file.*never opened"):
         keras_vit.load(file)

@@ -1,4 +1,4 @@
-"""timm's forms: what its names and config.json say, against a model whose weights are written under its names here."""
+"""Models of timm, by names and config.json, created here from a model of keras_vit."""
 
 import json
 
@@ -8,8 +8,8 @@ from goldens import golden_file, golden_io, write_arrays
 
 import keras_vit
 
-# Arguments of ours, then those that timm's config.json holds beside num_heads.
-FORMS = {
+# Arguments of keras_vit, then those of config.json beside num_heads.
+VARIANTS = {
     "plain": ({}, {}),
     "headless": ({"num_classes": 0}, {"num_classes": 0}),
     "distilled": ({"distillation": True}, {}),
@@ -67,25 +67,27 @@ def write(folder, arrays, architecture="vit_toy_patch4_16", pretrained=None, **o
     return folder
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_forms(form, trained_toy, tmp_path):
-    ours, theirs = FORMS[form]
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variants(variant, trained_toy, tmp_path):
+    ours, theirs = VARIANTS[variant]
     model = trained_toy(**{"gelu": "erf", **ours})
     loaded = keras_vit.load(write(tmp_path, timm_arrays(model), **theirs))
-    differing = {name for name, value in model.arguments.items() if loaded.arguments[name] != value}
-    assert differing <= {"preprocessing", "layer_scale"}  # its first value leaves no trace
+    differing = {name for name, value in vars(model.config).items() if getattr(loaded.config, name) != value}
+    assert differing <= {"preprocessing", "layer_scale"}  # the initial value leaves no trace
     random = np.random.default_rng(0).uniform(-1, 1, (2, *model.image_size, 3)).astype("float32")
     np.testing.assert_allclose(loaded(random), model(random), atol=1e-6)
 
 
-def test_names_and_shapes_suffice_where_they_can(trained_toy, tmp_path):
-    for form in ("distilled", "registers", "registers without positions", "class token without position", "fc_norm"):
-        model = trained_toy(gelu="erf", **FORMS[form][0])
-        loaded = keras_vit.load(write_arrays(tmp_path / f"{form}.safetensors", timm_arrays(model)), num_heads=3)
-        assert {x for x in model.arguments if loaded.arguments[x] != model.arguments[x]} <= {"preprocessing"}
+def test_load_without_config(trained_toy, tmp_path):
+    for variant in ("distilled", "registers", "registers without positions", "class token without position", "fc_norm"):
+        model = trained_toy(gelu="erf", **VARIANTS[variant][0])
+        loaded = keras_vit.load(write_arrays(tmp_path / f"{variant}.safetensors", timm_arrays(model)), num_heads=3)
+        assert {name for name, value in vars(model.config).items() if getattr(loaded.config, name) != value} <= {
+            "preprocessing"
+        }
 
 
-def test_images_are_prepared_as_its_config_says(trained_toy, tmp_path):
+def test_preprocessing_from_config(trained_toy, tmp_path):
     arrays = timm_arrays(trained_toy())
     images = keras_vit.load(write(tmp_path, arrays)).preprocessing
     assert images.mean == (0.4,) * 3 and images.std == (0.3,) * 3 and images.crop_fraction == 0.95
@@ -94,30 +96,30 @@ def test_images_are_prepared_as_its_config_says(trained_toy, tmp_path):
     assert squashed.resize == "squash" and squashed.image_size == (16, 16)
 
 
-def test_the_number_of_heads_must_come_from_somewhere(trained_toy, tmp_path):
+def test_unknown_number_of_heads_is_an_error(trained_toy, tmp_path):
     file = write_arrays(tmp_path / "x.safetensors", timm_arrays(trained_toy()))
     with pytest.raises(ValueError, match=r"does not hold the number of attention heads.*width of 12.*num_heads="):
         keras_vit.load(file)
     assert keras_vit.weights.open_checkpoint(file).describe()["arguments"]["num_heads"] is None
 
 
-def test_positions_of_a_image_that_is_not_square(tmp_path):
-    # 15 patches and a class token: 16 positions, which without a size are taken for 4 x 4 patches.
+def test_positions_of_a_non_square_image(tmp_path):
+    # 15 patches and a class token: 16 positions, which without a size count as 4 x 4 patches.
     model = keras_vit.load(golden_file(tmp_path, "timm_nonsquare"), num_heads=3, weights_image_size=(48, 80))
     io = golden_io("timm_nonsquare")
-    assert model.arguments["prefix_positions"]
+    assert model.config.prefix_positions
     np.testing.assert_allclose(model(io["images"]), io["logits"], atol=1e-4)
 
 
-def test_variants_without_a_counterpart_are_refused(trained_toy, tmp_path):
+def test_unsupported_variants_are_refused(trained_toy, tmp_path):
     arrays = timm_arrays(trained_toy())
     extra = np.zeros(12, "float32")
     cases = [
-        ({**arrays, "attn_pool.latent": extra}, {}, "no counterpart here: it has 'attn_pool.latent'"),
-        ({**arrays, "norm_pre.weight": extra}, {}, "no counterpart here: it has 'norm_pre.weight'"),
+        ({**arrays, "attn_pool.latent": extra}, {}, "not supported: it has 'attn_pool.latent'"),
+        ({**arrays, "norm_pre.weight": extra}, {}, "not supported: it has 'norm_pre.weight'"),
         (arrays, {"architecture": "vit_base_patch16_clip_quickgelu_224"}, "it has 'clip'"),
-        (arrays, {"act_layer": "quick_gelu"}, "act_layer is 'quick_gelu' in config.json. Known: gelu, gelu_tanh"),
-        (arrays, {"global_pool": "avgmax"}, "global_pool is 'avgmax' in config.json. Known: avg, token"),
+        (arrays, {"act_layer": "quick_gelu"}, "act_layer is 'quick_gelu' in config.json. Supported: gelu, gelu_tanh"),
+        (arrays, {"global_pool": "avgmax"}, "global_pool is 'avgmax' in config.json. Supported: avg, token"),
         ({n: x for n, x in arrays.items() if "qkv.bias" not in n}, {}, "2 missing(.|\n)*blocks.1.attn.qkv.bias"),
         ({n: x for n, x in arrays.items() if n != "pos_embed"}, {}, "lacks 'pos_embed'"),
     ]
@@ -126,9 +128,9 @@ def test_variants_without_a_counterpart_are_refused(trained_toy, tmp_path):
             keras_vit.load(write(tmp_path, changed, **options))
 
 
-def test_the_published_number_of_heads_is_only_a_guess(trained_toy, tmp_path):
+def test_num_heads_of_published_models_can_be_overridden(trained_toy, tmp_path):
     file = write_arrays(tmp_path / "x.safetensors", timm_arrays(trained_toy(width=192, num_heads=6)))
     checkpoint = keras_vit.weights.open_checkpoint(file)
-    assert checkpoint.describe()["arguments"]["num_heads"] == keras_vit.load(file).arguments["num_heads"] == 3
+    assert checkpoint.describe()["arguments"]["num_heads"] == keras_vit.load(file).config.num_heads == 3
     assert checkpoint.arguments["num_heads"] is None
-    assert keras_vit.load(file, num_heads=6).arguments["num_heads"] == 6
+    assert keras_vit.load(file, num_heads=6).config.num_heads == 6

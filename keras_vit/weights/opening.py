@@ -1,0 +1,79 @@
+"""From a file, a folder, a name or a model in memory to the `Checkpoint` that it is."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from keras_vit.images import as_size
+from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.downloads import download, download_hugging_face
+from keras_vit.weights.files import PICKLED, PICKLED_HINT, Tensors, check_local, open_tensors
+from keras_vit.weights.published import resolve
+from keras_vit.weights.sources import bit, hugging_face, jax, keras_hub, model_garden, timm
+
+# Sources of .npz and .safetensors files, in the order in which they are tried.
+ARRAY_SOURCES = (hugging_face, timm, jax, bit)
+SOURCES = (
+    *(jax.VIT_JAX, jax.BIG_VISION, bit.BIT_V1, bit.BIT_PAPER, bit.BIT_MODELS),
+    *(hugging_face.HUGGING_FACE, timm.TIMM, keras_hub.KERAS_HUB, model_garden.MODEL_GARDEN),
+)
+FOLDER_FILES = ("model.safetensors", "model.safetensors.index.json")
+
+
+def open_checkpoint(weights, image_size=None) -> Checkpoint:
+    """Finds and recognizes a checkpoint; reads only the names and shapes of its arrays.
+
+    Args:
+        weights: A file (.npz, .safetensors), a folder with model.safetensors and config.json, "hf:owner/name" on the
+            Hugging Face Hub, the name of a published checkpoint such as "augreg/Ti_16-i21k-300ep-...", a preset folder
+            or .weights.h5 file of KerasHub, a checkpoint of tf-models-official, or a model of either in memory.
+        image_size: Image size that it was trained at, where the file does not specify it, or only by the number of its
+            positions.
+
+    Raises:
+        FileNotFoundError, ValueError, OSError: There is no such checkpoint, it could not be downloaded, or its source
+            is unknown.
+    """
+    if hasattr(weights, "weights"):
+        checkpoint = (keras_hub if keras_hub.recognizes_model(weights) else model_garden).read_model(weights)
+    else:
+        path = locate(weights)
+        if path.is_dir() or path.name.endswith(".weights.h5"):
+            checkpoint = keras_hub.read_files(path)
+        elif model_garden.is_checkpoint(path):
+            checkpoint = model_garden.read_checkpoint(path)
+        else:
+            checkpoint = _read_arrays(open_tensors(path), image_size)
+    source, arguments = checkpoint.source, checkpoint.arguments
+    if not checkpoint.is_bit:
+        arguments = {"gelu": source.gelu, "epsilon": source.epsilon, **arguments}
+        if image_size is not None:
+            arguments["image_size"] = as_size(image_size)
+    preprocessing = {**source.preprocessing, **checkpoint.preprocessing}
+    return replace(checkpoint, arguments=arguments, preprocessing=preprocessing)
+
+
+def _read_arrays(tensors: Tensors, image_size) -> Checkpoint:
+    for source in ARRAY_SOURCES:
+        if source.recognizes(tensors):
+            return source.read(tensors, image_size)
+    some = ", ".join(sorted(tensors.shapes)[:3]) or "no arrays"
+    raise ValueError(
+        f"{tensors.path} is not a Vision Transformer of a supported source: it holds {some}, ... Supported: "
+        f"{', '.join(source.title for source in SOURCES)}."
+    )
+
+
+def locate(weights) -> Path:
+    """The local file or folder of `weights`, downloaded if it is a name."""
+    text = str(weights)
+    check_local(text)
+    path = Path(weights) if not text.startswith("hf:") else download_hugging_face(text)
+    if path.is_dir() and not (path / "model.weights.h5").is_file():
+        found = next((path / name for name in FOLDER_FILES if (path / name).is_file()), None)
+        if found is None:
+            hint = PICKLED_HINT if any(file.suffix in PICKLED for file in path.iterdir()) else ""
+            raise FileNotFoundError(f"The folder {path} has none of {', '.join(FOLDER_FILES)}, model.weights.h5.{hint}")
+        return found
+    if not path.exists() and not model_garden.is_checkpoint(path) and resolve(text):
+        return download(text)
+    return path

@@ -1,0 +1,1 @@
+"""The projects whose checkpoints are read, one module each: naming, recognition, model arguments, preprocessing."""

@@ -1,0 +1,145 @@
+"""ViT and DeiT of Hugging Face transformers: .safetensors files with config.json and preprocessor_config.json."""
+
+import re
+import warnings
+
+from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.files import Tensors, read_json
+from keras_vit.weights.naming import Naming
+from keras_vit.weights.sources.shapes import kernel_shape, num_blocks, read_arguments, square_image_size
+from keras_vit.weights.sources.source import Source
+
+OURS, THEIRS = "encoder/block_{i}", "encoder.layer.{i}"
+PATCHES = "embeddings.patch_embeddings.projection.weight"
+TORCH_LEAVES = {"gamma": "weight", "beta": "bias", "kernel": "weight", "bias": "bias"}
+# models/vit and models/deit as versions 4 and 5 save them, without the leading "vit." or "deit.".
+HUGGING_FACE = Source(
+    "hugging_face",
+    "Hugging Face transformers",
+    Naming(
+        {
+            "patch_embedding/projection": ("embeddings.patch_embeddings.projection.",),
+            f"{OURS}/norm_attention": (f"{THEIRS}.layernorm_before.",),
+            f"{OURS}/attention/qkv": tuple(f"{THEIRS}.attention.attention.{x}." for x in ("query", "key", "value")),
+            f"{OURS}/attention/out": (f"{THEIRS}.attention.output.dense.",),
+            f"{OURS}/norm_mlp": (f"{THEIRS}.layernorm_after.",),
+            f"{OURS}/mlp/hidden": (f"{THEIRS}.intermediate.dense.",),
+            f"{OURS}/mlp/out": (f"{THEIRS}.output.dense.",),
+            "encoder/norm": ("layernorm.",),
+            "pre_logits": ("pooler.dense.",),
+            "head": ("classifier.",),
+            "head_distillation": ("distillation_classifier.",),
+        },
+        TORCH_LEAVES,
+        {
+            "positions/table": "embeddings.position_embeddings",
+            "class_token/token": "embeddings.cls_token",
+            "distillation_token/tokens": "embeddings.distillation_token",
+            # A DeiT with one head was trained with the token but does not read it: a register.
+            "register_tokens/tokens": "embeddings.distillation_token",
+        },
+        "torch",
+    ),
+    gelu="erf",
+    epsilon=1e-12,
+    resample="bicubic",
+    preprocessing={"antialias": True},
+)
+# Names of other versions to those of the table.
+SPELLINGS = (
+    (r"^(vit|deit)\.", ""),
+    (r"^layers\.(\d+)\.attention\.q_proj\.", r"encoder.layer.\1.attention.attention.query."),
+    (r"^layers\.(\d+)\.attention\.k_proj\.", r"encoder.layer.\1.attention.attention.key."),
+    (r"^layers\.(\d+)\.attention\.v_proj\.", r"encoder.layer.\1.attention.attention.value."),
+    (r"^layers\.(\d+)\.attention\.o_proj\.", r"encoder.layer.\1.attention.output.dense."),
+    (r"^layers\.(\d+)\.mlp\.fc1\.", r"encoder.layer.\1.intermediate.dense."),
+    (r"^layers\.(\d+)\.mlp\.fc2\.", r"encoder.layer.\1.output.dense."),
+    (r"^layers\.", "encoder.layer."),
+    (r"^cls_classifier\.", "classifier."),
+)
+GELUS = {"gelu": "erf", "gelu_python": "erf"} | dict.fromkeys(("gelu_new", "gelu_pytorch_tanh", "gelu_fast"), "tanh")
+PILLOW_FILTERS = {0: "nearest", 1: "lanczos3", 2: "bilinear", 3: "bicubic"}
+
+
+def recognizes(tensors: Tensors) -> bool:
+    """Whether a file holds a ViT or DeiT of transformers."""
+    return any(name.endswith(PATCHES) for name in tensors.shapes)
+
+
+def read(tensors: Tensors, image_size=None) -> Checkpoint:
+    """What a file and the descriptions beside it hold; `image_size` is not needed."""
+    tensors = tensors.renamed(_table_name)
+    preprocessor = read_json(tensors.path.with_name("preprocessor_config.json"))
+    arguments = read_arguments(_arguments, tensors, read_json(tensors.path.with_name("config.json")))
+    return Checkpoint(tensors, HUGGING_FACE, arguments, preprocessing_fields(preprocessor))
+
+
+def _table_name(name):
+    for pattern, replacement in SPELLINGS:
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
+def _arguments(tensors, config):
+    shapes = tensors.shapes
+    width, _, height, width_px = kernel_shape(tensors, PATCHES)
+    if not config.get("qkv_bias", True):
+        raise ValueError(f"{tensors.path}: qkv_bias is false in config.json; queries, keys and values need biases.")
+    activation = config.get("hidden_act", "gelu")
+    if activation not in GELUS:
+        raise ValueError(f"{tensors.path}: hidden_act is {activation!r} in config.json. Supported: {', '.join(GELUS)}")
+    if "pooler.dense.bias" in shapes and config.get("pooler_act", "tanh") != "tanh":
+        raise ValueError(f"{tensors.path}: pooler_act is {config['pooler_act']!r} in config.json. Supported: tanh")
+    has_two_heads = "distillation_classifier.weight" in shapes
+    has_second_token = "embeddings.distillation_token" in shapes
+    positions = shapes["embeddings.position_embeddings"][1]
+    image_size, patch_size = config.get("image_size"), (height, width_px)
+    if image_size is None:
+        image_size = square_image_size(positions - 1 - has_second_token, patch_size)
+    return {
+        "image_size": tuple(image_size) if isinstance(image_size, list) else image_size,
+        "patch_size": patch_size,
+        "depth": num_blocks(shapes, r"encoder\.layer\.(\d+)\."),
+        "width": width,
+        "mlp_dim": shapes["encoder.layer.0.intermediate.dense.bias"][0],
+        "num_heads": config.get("num_attention_heads"),
+        "num_classes": shapes.get("classifier.bias", (0,))[0],
+        "distillation": has_two_heads,
+        "register_tokens": int(has_second_token and not has_two_heads),
+        "representation_size": shapes.get("pooler.dense.bias", (None,))[0],
+        "gelu": GELUS[activation],
+        "epsilon": config.get("layer_norm_eps", 1e-12),
+    }
+
+
+def preprocessing_fields(config: dict) -> dict:
+    """Fields of `Preprocessing` of a preprocessor_config.json. Warns of an unknown filter, which is omitted."""
+    fields: dict = {}
+    # Theirs is (pixels * factor - mean) / std, ours (pixels / 255 - mean) / std.
+    factor = 255.0 * (config.get("rescale_factor") or 1 / 255) if config.get("do_rescale", True) else 255.0
+    mean, std = config.get("image_mean"), config.get("image_std")
+    if not config.get("do_normalize", True):
+        mean, std = (0.0,) * 3, (1.0,) * 3
+    if mean is not None and std is not None:
+        channels = {name: (x,) * 3 if isinstance(x, int | float) else x for name, x in (("mean", mean), ("std", std))}
+        fields |= {name: tuple(x / factor for x in values) for name, values in channels.items()}
+    if config.get("resample") is not None:
+        if config["resample"] in PILLOW_FILTERS:
+            fields["interpolation"] = PILLOW_FILTERS[config["resample"]]
+        else:  # no reason to refuse the weights
+            known = ", ".join(f"{number} ({name})" for number, name in PILLOW_FILTERS.items())
+            warnings.warn(
+                f"preprocessor_config.json has resample={config['resample']!r}. Supported: {known}. Images are resized "
+                "bilinearly; for another interpolation pass preprocessing=keras_vit.Preprocessing(...).",
+                stacklevel=2,
+            )
+    size, crop = _side(config.get("size")), _side(config.get("crop_size"))
+    if config.get("do_center_crop") and size and crop:
+        fields["crop_fraction"] = min(crop / size, 1.0)
+    if isinstance(config.get("size"), dict) and "shortest_edge" in config["size"]:
+        fields["resize"] = "shortest"
+    return fields
+
+
+def _side(size):
+    return min(filter(None, size.values()), default=None) if isinstance(size, dict) else size

@@ -1,0 +1,176 @@
+"""Vision Transformers of google-research/vision_transformer and big_vision: .npz files of JAX arrays."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.files import Tensors
+from keras_vit.weights.naming import Naming
+from keras_vit.weights.resnet_naming import ResNetNaming
+from keras_vit.weights.sources.flax_arrays import linen_arrays, pre_linen_name
+from keras_vit.weights.sources.shapes import (
+    kernel_shape,
+    num_blocks,
+    read_arguments,
+    resnet_stages,
+    resnet_stride,
+    square_image_size,
+)
+from keras_vit.weights.sources.source import Source
+from keras_vit.weights.sources.writing import check_values, named_arrays
+
+OURS = "encoder/block_{i}"
+THEIRS = "Transformer/encoderblock_{i}"
+ATTENTION = f"{THEIRS}/MultiHeadDotProductAttention_0"
+MAP_HEAD = "MAPHead_0"
+POSITIONS = "Transformer/posembed_input/pos_embedding"
+LAYERS = {
+    "patch_embedding/projection": ("embedding/",),
+    f"{OURS}/norm_attention": (f"{THEIRS}/LayerNorm_0/",),
+    f"{OURS}/attention/qkv": tuple(f"{ATTENTION}/{kind}/" for kind in ("query", "key", "value")),
+    f"{OURS}/attention/out": (f"{ATTENTION}/out/",),
+    f"{OURS}/norm_mlp": (f"{THEIRS}/LayerNorm_1/",),
+    f"{OURS}/mlp/hidden": (f"{THEIRS}/MlpBlock_0/Dense_0/",),
+    f"{OURS}/mlp/out": (f"{THEIRS}/MlpBlock_0/Dense_1/",),
+    "encoder/norm": ("Transformer/encoder_norm/",),
+    "pre_logits": ("pre_logits/",),
+    "head": ("head/",),
+}
+MAP_LAYERS = {
+    **{
+        f"pooling/{kind}": (f"{MAP_HEAD}/MultiHeadDotProductAttention_0/{kind}/",)
+        for kind in ("query", "key", "value", "out")
+    },
+    "pooling/norm": (f"{MAP_HEAD}/LayerNorm_0/",),
+    "pooling/mlp/hidden": (f"{MAP_HEAD}/MlpBlock_0/Dense_0/",),
+    "pooling/mlp/out": (f"{MAP_HEAD}/MlpBlock_0/Dense_1/",),
+}
+LEAVES = {"gamma": "scale", "beta": "bias", "kernel": "kernel", "bias": "bias"}
+UNIT_LAYERS = {layer: layer for layer in ("conv1", "gn1", "conv2", "gn2", "conv3", "gn3", "conv_proj")}
+# The ResNet of hybrids, and of BiT in big_vision's models/bit.py.
+RESNET = ResNetNaming(
+    {"root/conv_root": "conv_root", "root/gn_root": "gn_root", "head": "head"},
+    {**UNIT_LAYERS, "gn_proj": "gn_proj"},
+    "block{block}/unit{unit}/{layer}",
+    leaves=LEAVES,
+)
+
+# vit_jax/models_vit.py.
+VIT_JAX = Source(
+    "vit_jax",
+    "google-research/vision_transformer",
+    Naming(LAYERS, LEAVES, {"positions/table": POSITIONS, "class_token/token": "cls"}, "heads", RESNET),
+    gelu="tanh",
+    epsilon=1e-6,
+)
+# Its "area" resize smooths when it shrinks, as antialias does.
+BIG_VISION_PREPROCESSING = {"resize": "shortest", "crop_fraction": 0.875, "antialias": True}
+# models/vit.py: positions of patches only, attention pooling.
+BIG_VISION = Source(
+    "big_vision",
+    "google-research/big_vision",
+    Naming(
+        {**LAYERS, **MAP_LAYERS},
+        LEAVES,
+        {"positions/table": "pos_embedding", "class_token/token": "cls", "pooling/probe": f"{MAP_HEAD}/probe"},
+        "heads",
+    ),
+    gelu="tanh",
+    epsilon=1e-6,
+    preprocessing=BIG_VISION_PREPROCESSING,
+)
+
+
+def recognizes(tensors: Tensors) -> bool:
+    """Whether a file holds a Vision Transformer of either project."""
+    return "embedding/kernel" in linen_arrays(tensors)
+
+
+def read(tensors: Tensors, image_size=None) -> Checkpoint:
+    """What a file holds; `image_size` is not needed."""
+    tensors = linen_arrays(tensors)
+    source = VIT_JAX if POSITIONS in tensors else BIG_VISION
+    return Checkpoint(tensors, source, read_arguments(_arguments, tensors), {})
+
+
+def _arguments(tensors):
+    shapes = tensors.shapes
+    height, width_px, _, width = kernel_shape(tensors, "embedding/kernel")
+    depth = num_blocks(shapes, r"Transformer/encoderblock_(\d+)/")
+    block = THEIRS.format(i=0)
+    heads = shapes[f"{block}/MultiHeadDotProductAttention_0/query/bias"][0]
+    has_token, has_map = "cls" in shapes, any(name.startswith(f"{MAP_HEAD}/") for name in shapes)
+    stages = resnet_stages(shapes)
+    stride = resnet_stride(stages)
+    positions = shapes.get(POSITIONS, shapes.get("pos_embedding"))
+    patch_size = (height * stride, width_px * stride)
+    size = None
+    if positions is not None:
+        size = square_image_size(positions[1] - (has_token and POSITIONS in shapes), patch_size)
+    return {
+        "image_size": size,
+        "patch_size": patch_size,
+        "depth": depth,
+        "width": width,
+        "mlp_dim": shapes[f"{block}/MlpBlock_0/Dense_0/bias"][0],
+        "num_heads": heads,
+        "num_classes": shapes.get("head/bias", (0,))[0],
+        "pooling": "map" if has_map else "token" if has_token else "gap",
+        "class_token": has_token,
+        "representation_size": shapes.get("pre_logits/bias", (None,))[0],
+        "position_embedding": "sincos_2d" if positions is None else "learned_1d",
+        "prefix_positions": POSITIONS in shapes,
+        "resnet_stages": stages,
+    }
+
+
+def writers(model, path: Path) -> dict[Path, Callable[[Path], object]]:
+    """The .npz file of a VisionTransformer, with the function that writes it.
+
+    It is a file of vision_transformer, or of big_vision where only that can store the model.
+
+    Raises:
+        ValueError: Neither can.
+    """
+    config = model.config
+    file = "An .npz file"
+    check_values(
+        model,
+        file,
+        position_embedding=("learned_1d", "sincos_2d"),
+        position_placement=("stem",),
+        axial=(False,),
+        register_tokens=(0,),
+        gelu=("tanh",),
+        epsilon=(1e-6,),
+    )
+    if config.num_classes:
+        check_values(model, f"{file} with a head", pooling=("token", "gap", "map"))
+    _check_grid(model)
+    if config.pooling in ("gap", "map"):
+        check_values(model, f"{file} with pooling={config.pooling!r}", class_token=(False,))
+    if config.resnet_stages is not None:
+        check_values(model, file, resnet_form=("v1",))
+    only_big_vision = config.pooling == "map" or config.position_embedding == "sincos_2d"
+    only_big_vision |= not config.prefix_positions
+    if only_big_vision:
+        if config.class_token:
+            check_values(model, f"{file} of big_vision", prefix_positions=(False,))
+        arrays = named_arrays(model, BIG_VISION.naming)
+    else:  # published files have the names from before linen, and readers such as timm's know no others
+        arrays = named_arrays(model, VIT_JAX.naming, pre_linen_name)
+    return {path: lambda target: np.savez(target, **arrays)}
+
+
+def _check_grid(model):
+    """Raises a ValueError if readers would take the grid of positions for a square."""
+    patches = model.grid[0] * model.grid[1]
+    learned = model.config.position_embedding == "learned_1d"
+    if learned and model.grid[0] != model.grid[1] and math.isqrt(patches) ** 2 == patches:
+        raise ValueError(
+            f"An .npz file cannot store that {patches} positions are a grid of {model.grid}: readers would take it for "
+            "a square. Save the model as .keras."
+        )

@@ -1,0 +1,161 @@
+"""ViT and DeiT of KerasHub: preset folders, .weights.h5 files and models in memory."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.files import DAMAGED_HINT, Tensors, checked, read_json
+from keras_vit.weights.sources.keras_attention import (
+    NAMING,
+    by_table_name,
+    model_arguments,
+    model_tensors,
+    table_name,
+    table_shape,
+    variable_path,
+)
+from keras_vit.weights.sources.source import Source
+
+KERAS_HUB = Source(
+    "keras_hub",
+    "KerasHub",
+    NAMING,
+    gelu="erf",
+    epsilon=1e-6,
+    resample="bicubic",
+    preprocessing={"resize": "shortest"},
+)
+# Names of the layers in a .weights.h5 file; the arrays of a layer are numbered.
+FILE_SPELLING = (
+    (r"(^|/)layers/", r"\1"),
+    (r"^(vi_t|dei_t)_backbone/", ""),
+    (r"^(vi_t_patching_and_embedding|dei_t_embeddings)/", ""),
+    (r"^(?:vi|dei)_t_encoder/encoder_layers/(?:vi|dei)_t_encoder_block(?:_(\d+))?/", lambda m: f"block{m[1] or 0}/"),
+    (r"^(vi|dei)_t_encoder/layer_norm/", "norm/"),
+    (r"/(query|key|value|output)_dense/", r"/\1/"),
+    (r"/mlp/dense/", "/mlp/dense_1/"),
+    (r"/output_layer/dense/", "/mlp/dense_2/"),
+    (r"vars/(\d+)$", r"\1"),
+)
+TOKENS = {"0": "class_token", "1": "distillation_token", "2": "positions", "position_embedding/0": "positions"}
+# Paths of the variables of a model in memory.
+MODEL_SPELLING = (
+    (r"^.*?((?:vi|dei)t_(?:patching_and_embedding|encoder)/|pre_logits/|predictions/)", r"\1"),
+    (r"^(vit|deit)_patching_and_embedding/", ""),
+    (r"^position_embedding(/embeddings)?$", "positions"),
+    (r"^(?:vit|deit)_encoder/transformer_block_(\d+)/", lambda m: f"block{int(m[1]) - 1}/"),
+    (r"^(vit|deit)_encoder/ln/", "norm/"),
+    (r"/ln_(\d)/", r"/layer_norm_\1/"),
+    (r"/attention_output/", "/output/"),
+    (r"/mlp/dense/", "/mlp/dense_1/"),
+    (r"/output_layer/output/", "/mlp/dense_2/"),
+    (r"^predictions/", "head/"),
+)
+
+
+def read_files(path: Path) -> Checkpoint:
+    """What a preset folder or a .weights.h5 file holds, with the descriptions beside it.
+
+    Raises:
+        FileNotFoundError: The folder has no weights.
+        ValueError: A file is damaged, or not of a Vision Transformer.
+    """
+    files = [path] if path.is_file() else [path / name for name in ("model.weights.h5", "task.weights.h5")]
+    files = [file for file in files if file.is_file()]
+    if not files:
+        raise FileNotFoundError(f"The folder {path} has no model.weights.h5.")
+    found: dict[str, tuple[Path, str, tuple[int, ...]]] = {}
+    folder = files[0].parent
+    for file in files:
+        found |= _h5_arrays(file)
+    config = {
+        name: read_json(folder / f"{name}.json").get("config", {}) for name in ("config", "image_converter", "task")
+    }
+
+    def read(name):
+        import h5py
+
+        file, key, shape = found[name]
+        with h5py.File(file) as opened:
+            return checked(file, key, opened[key][()]).reshape(shape)
+
+    return _checkpoint(Tensors(files[0], {name: shape for name, (_, _, shape) in found.items()}, read), config)
+
+
+def _h5_arrays(path) -> dict:
+    """The table's name of each array to its file, key and shape."""
+    import h5py
+
+    names: list[tuple[str, str]] = []
+    shapes = {}
+    try:
+        with h5py.File(path) as file:
+            keys: list[str] = []
+            file.visititems(lambda key, item: keys.append(key) if isinstance(item, h5py.Dataset) else None)
+            for key in keys:
+                if not key.startswith("optimizer"):
+                    _check_storage(path, key, file[key])
+                    layer_name = file[key.rpartition("/")[0]].attrs.get("name", "")
+                    names.append((_file_table_name(key, layer_name), key))
+                    shapes[key] = table_shape(key, file[key].shape)
+    except (OSError, RuntimeError) as error:
+        raise ValueError(f"{path} cannot be read as an HDF5 file: {error}. {DAMAGED_HINT}") from error
+    return {name: (path, key, shapes[key]) for name, key in by_table_name(path, names).items()}
+
+
+def _check_storage(path, key, dataset):
+    """A file from elsewhere could name any file of this machine, whose bytes would become weights."""
+    if dataset.external or dataset.is_virtual:
+        raise ValueError(
+            f"{path}: {key} is stored in another file (external or virtual HDF5 storage), which is never opened. Save "
+            "the weights again with Keras, in one file."
+        )
+
+
+def _file_table_name(key, layer_name):
+    name = table_name(key, FILE_SPELLING)
+    if name in TOKENS:
+        return TOKENS[name]
+    layer, _, index = name.rpartition("/")
+    if re.fullmatch(r"dense(_\d+)?", layer):
+        layer = "pre_logits" if layer_name == "pre_logits" else "head"
+    leaves = ("gamma", "beta") if "norm" in layer else ("kernel", "bias")
+    return f"{layer}/{leaves[int(index)]}" if index in ("0", "1") else name
+
+
+def recognizes_model(model) -> bool:
+    """Whether a model in memory is of KerasHub, which numbers the blocks from 1."""
+    return any("transformer_block_1/" in variable_path(weight) for weight in model.weights)
+
+
+def read_model(model) -> Checkpoint:
+    """What a model in memory holds; raises ValueError if it is not a Vision Transformer."""
+    config = {"config": getattr(model, "backbone", model).get_config()}
+    if getattr(model, "pooling", None) is not None:
+        config["task"] = {"pooling": model.pooling}
+    converter = getattr(getattr(model, "preprocessor", None), "image_converter", None)
+    if converter is not None:
+        config["image_converter"] = converter.get_config()
+    return _checkpoint(model_tensors(model, MODEL_SPELLING), config)
+
+
+def _checkpoint(tensors, config):
+    fields = _preprocessing_fields(config.get("image_converter", {}))
+    return Checkpoint(tensors, KERAS_HUB, model_arguments(tensors, config), fields)
+
+
+def _preprocessing_fields(config):
+    """Fields of `Preprocessing` of an image converter: pixels in [0, 255] * scale + offset."""
+    fields: dict = {}
+    if config.get("scale") is not None:
+        std = 1.0 / (255.0 * np.broadcast_to(np.asarray(config["scale"], "float64"), 3))
+        mean = -np.broadcast_to(np.asarray(config.get("offset") or 0.0, "float64"), 3) * std
+        fields |= {"mean": tuple(mean.tolist()), "std": tuple(std.tolist())}
+    if "crop_to_aspect_ratio" in config:
+        fields["resize"] = "shortest" if config["crop_to_aspect_ratio"] else "squash"
+    for name in ("interpolation", "antialias"):
+        if name in config:
+            fields[name] = config[name]
+    return fields

@@ -1,0 +1,46 @@
+"""Our weights under the names of a source, and what a source's format cannot store."""
+
+from collections.abc import Callable
+
+import numpy as np
+from keras import ops
+
+from keras_vit.weights.naming import Naming
+from keras_vit.weights.transfer import named_weights
+
+
+def named_arrays(model, naming: Naming, rename: Callable[[str], str] = lambda name: name) -> dict[str, np.ndarray]:
+    """All weights of a model as float32 arrays under `rename` of the source's names.
+
+    Raises:
+        ValueError: The source has no name for a weight.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    unnamed = []
+    for name, variable in named_weights(model).items():
+        targets = naming.source_arrays(name, variable.shape, getattr(model.config, "num_heads", None))
+        if not targets[0].is_known:
+            unnamed.append(name)
+            continue
+        values = naming.to_source(ops.convert_to_numpy(variable).astype("float32"), targets)
+        arrays |= {rename(target.name): value for target, value in zip(targets, values)}
+    if unnamed:
+        raise ValueError(f"The format has no place for {', '.join(unnamed[:5])}{', ...' if unnamed[5:] else ''}.")
+    return arrays
+
+
+def check_values(model, format_name: str, **allowed: tuple):
+    """Raises a ValueError if an argument that leaves no trace in the weights has a value that the format cannot store.
+
+    Args:
+        model: A VisionTransformer.
+        format_name: Start of the message.
+        **allowed: The values that the format implies, by the argument's name.
+    """
+    for name, values in allowed.items():
+        if getattr(model.config, name) not in values:
+            raise ValueError(
+                f"{format_name} cannot store {name}={getattr(model.config, name)!r}, only "
+                f"{' or '.join(map(repr, values))}. Save the model as .keras, or load it with {name}={values[0]!r} if "
+                "the weights were trained that way."
+            )
