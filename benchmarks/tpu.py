@@ -37,8 +37,8 @@ def keras_program(build, shape, patch, size, batch):
     import keras
     import tensorflow as tf
 
-    from keras_vit.recipes.preflight import steps
-    from keras_vit.recipes.preflight.lower import lower
+    from keras_vit.recipes.preflight import step_functions
+    from keras_vit.recipes.preflight.lowering import lower_to_hlo
     from keras_vit.recipes.recipe import Optimizer
     from keras_vit.recipes.training.optimizers import build_optimizer
 
@@ -48,7 +48,7 @@ def keras_program(build, shape, patch, size, batch):
     model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     optimizer.build(model.trainable_variables)
     specs = tf.TensorSpec((batch, size, size, 3)), tf.TensorSpec((batch,), tf.int32)
-    program = lower(steps.training_step(model), specs)
+    program = lower_to_hlo(step_functions.training_step(model), specs)
     if program.problems:
         raise RuntimeError("; ".join(program.problems))
     return program.hlo
@@ -114,7 +114,7 @@ def official_program(shape, patch, size, batch):
     import tf_keras
     from official.vision.modeling.backbones.vit import VisionTransformer
 
-    from keras_vit.recipes.preflight.lower import lower
+    from keras_vit.recipes.preflight.lowering import lower_to_hlo
 
     tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
     depth, width, heads, mlp_dim = shape
@@ -141,7 +141,7 @@ def official_program(shape, patch, size, batch):
         optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
         return loss
 
-    program = lower(step, (tf.TensorSpec((batch, size, size, 3)), tf.TensorSpec((batch,), tf.int32)))
+    program = lower_to_hlo(step, (tf.TensorSpec((batch, size, size, 3)), tf.TensorSpec((batch,), tf.int32)))
     if program.problems:
         raise RuntimeError("; ".join(program.problems))
     return program.hlo
@@ -157,11 +157,11 @@ PROGRAMS = {
 
 def measure(library, row):
     """Prints one answer as JSON; runs in a process of its own."""
-    from keras_vit.recipes.preflight.process import compile_elsewhere
+    from keras_vit.recipes.preflight.compiler_process import compile_in_subprocess
 
     variant, size, batch, topology = ROWS[row]
     hlo = PROGRAMS[library](SHAPES[variant[0]], int(variant[2:]), size, batch)
-    answer = compile_elsewhere(hlo, topology, 1)
+    answer = compile_in_subprocess(hlo, topology, 1)
     if "error" in answer:
         needs = re.search(r"HLO temporaries \(([\d.]+)G\)|Used ([\d.]+)G of", answer["error"])
         print(json.dumps({"temp": float(needs[1] or needs[2]) * 2**30 if needs else None, "error": answer["error"]}))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from keras_vit.cli.json_file import check_json
+from keras_vit_cli.json_file import check_json
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,16 @@ class Preflight:
             return _print_chips()
         if not self.name:
             raise ValueError(
-                "Pass the name of a recipe: keras-vit train lists them. --list shows chips and topologies."
+                "Pass the name of a recipe; keras-vit train lists them. --list lists chips and topologies."
             )
         check_json(self.json)
         parse_topology(self.topology)
-        from keras_vit.cli.train import find_recipe
+        from keras_vit_cli.train import find_recipe
 
         recipe = find_recipe(self.name)
         recipe = tyro.cli(type(recipe), default=recipe, prog=f"keras-vit train {self.name}", args=self.changes)
-        from keras_vit.recipes.preflight import preflight
         from keras_vit.atomic_write import write_file
+        from keras_vit.recipes.preflight import preflight
 
         report = preflight(
             recipe,

@@ -1,4 +1,4 @@
-"""Answers of the compiler, kept on disk by a hash of all that they depend on."""
+"""Compiler results on disk, keyed by a hash of everything that determines them."""
 
 import hashlib
 import json
@@ -8,22 +8,25 @@ from tensorflow.compiler.xla.service import hlo_pb2
 
 from keras_vit.cache_dir import cache_dir
 from keras_vit.recipes.preflight import compiler
-from keras_vit.recipes.write_file import write_file
+from keras_vit.recipes.remote_files import write_file
 
 
 def cache_folder() -> Path:
-    """keras_vit/preflight in KERAS_HOME, by default in ~/.keras."""
+    """keras_vit/preflight in KERAS_HOME, which defaults to ~/.keras."""
     return cache_dir() / "preflight"
 
 
-def key_of(program: bytes, *circumstances) -> str:
-    """A hash of a program, a HloModuleProto, without names, of topology, versions and so on, and of `compiler.py`.
+def cache_key(hlo: bytes, *conditions) -> str:
+    """Hash of a program without its names, of the conditions (topology, versions, ...), and of `compiler.py`.
 
-    Names and numbers count the models and functions that were made before. Layers that an answer names may therefore
-    be those of another model with an equal program.
+    Names contain counters of the models and functions created before, so they are removed. Layers named in a stored
+    result may therefore be those of another model with an equal program.
+
+    Args:
+        hlo: A serialized HloModuleProto.
+        conditions: JSON-serializable values.
     """
-    circumstances = [Path(compiler.__file__).read_text(), *circumstances]
-    module = hlo_pb2.HloModuleProto.FromString(program)
+    module = hlo_pb2.HloModuleProto.FromString(hlo)
     for computation in module.computations:
         computation.name = ""
         for instruction in computation.instructions:
@@ -31,18 +34,19 @@ def key_of(program: bytes, *circumstances) -> str:
             instruction.ClearField("metadata")
     module.name = module.entry_computation_name = ""
     module.ClearField("id")
-    return hashlib.sha256(module.SerializeToString(deterministic=True) + json.dumps(circumstances).encode()).hexdigest()
+    rest = json.dumps([Path(compiler.__file__).read_text(), *conditions])
+    return hashlib.sha256(module.SerializeToString(deterministic=True) + rest.encode()).hexdigest()
 
 
 def read(key: str) -> dict | None:
-    """What was kept under a key, or None."""
+    """The result stored under a key, or None if there is none or it is damaged."""
     try:
         return json.loads((cache_folder() / f"{key}.json").read_text())
     except (OSError, json.JSONDecodeError):
         return None
 
 
-def write(key: str, answer: dict):
-    """Keeps an answer, aside and then renamed."""
+def write(key: str, result: dict):
+    """Stores a result atomically."""
     cache_folder().mkdir(parents=True, exist_ok=True)
-    write_file(cache_folder() / f"{key}.json", json.dumps(answer))
+    write_file(cache_folder() / f"{key}.json", json.dumps(result))

@@ -1,11 +1,12 @@
-"""TPU chips, and the slices that can be compiled for.
+"""TPU chips and slices to compile for.
 
-Memory, peak and bandwidth of a chip are Google's, https://cloud.google.com/tpu/docs/v6e and its neighbors (v2 and v3:
-the table of https://cloud.google.com/tpu/docs/system-architecture-tpu-vm, v2's bandwidth from "A domain-specific
-supercomputer for training deep neural networks", doi 10.1145/3360307). A chip of v2 and v3 has two cores, each a device
-with half of everything; the cores of a later chip are one device.
+Memory, peak and bandwidth are Google's figures: https://cloud.google.com/tpu/docs/v6e and its sibling pages (v2 and v3:
+the table in https://cloud.google.com/tpu/docs/system-architecture-tpu-vm; bandwidth of v2: "A domain-specific
+supercomputer for training deep neural networks", doi 10.1145/3360307). Each of the two cores of a v2 or v3 chip is a
+device with half of the chip's resources; a later chip is one device.
 """
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -15,21 +16,21 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Chip:
-    """One device of a TPU, which has a replica of the model: a chip, or one of its cores.
+    """A TPU chip. Figures are per device; a device holds one replica of the model and is a chip or one of its cores.
 
     Args:
-        name: "v5e".
-        devices: Devices a chip.
-        memory: Bytes a device.
-        peak: bfloat16 operations a second and device.
-        bandwidth: Bytes a second and device between memory and compute units.
-        slices: Some topologies, as arguments of a preflight.
+        name: Such as "v5e".
+        devices: Devices per chip.
+        memory: HBM in bytes.
+        peak_flops: Peak bfloat16 FLOP/s.
+        bandwidth: HBM bandwidth in bytes/s.
+        slices: Some topologies that can be compiled for.
     """
 
     name: str
     devices: int
     memory: float
-    peak: float
+    peak_flops: float
     bandwidth: float
     slices: tuple[str, ...]
 
@@ -52,34 +53,32 @@ class Topology:
     """A slice of a TPU, such as "v5e:2x4".
 
     Attributes:
-        name: As given.
-        chip: Its kind.
-        chips: Their number.
-        replicas: Devices, each of which has its part of a batch.
+        name: As passed.
+        chip: Type of the chips.
+        num_chips: Number of chips.
+        replicas: Number of devices. Each processes its part of a global batch.
     """
 
     name: str
     chip: Chip
-    chips: int
+    num_chips: int
 
     @property
     def replicas(self) -> int:
-        return self.chips * self.chip.devices
+        return self.num_chips * self.chip.devices
 
 
 def parse_topology(name: str) -> Topology:
-    """Reads "v5e:2x4": the kind of chip, and their numbers along each side of the slice; "v3:1" is one chip of v3.
+    """Parses "v5e:2x4": the chip, and the number of chips along each side of the slice. "v3:1" is a single v3 chip.
 
     Raises:
-        ValueError: Not of this form, or an unknown chip.
+        ValueError: The name does not have this form, or the chip is unknown.
     """
     match = re.fullmatch(r"(v\w+):(\d+(?:x\d+){0,2})", name)
     if not match or match[1] not in CHIPS:
         examples = ", ".join(slice for chip in CHIPS.values() for slice in chip.slices[:2])
-        raise ValueError(f"A topology is a chip and the sides of a slice, such as {examples}. Received: {name!r}")
-    chips = 1
-    for side in match[2].split("x"):
-        chips *= int(side)
-    if not chips:
-        raise ValueError(f"A slice has at least one chip. Received: {name!r}")
-    return Topology(name, CHIPS[match[1]], chips)
+        raise ValueError(f"Expected a topology (chip and sides of the slice) such as {examples}. Received: {name!r}")
+    num_chips = math.prod(int(side) for side in match[2].split("x"))
+    if not num_chips:
+        raise ValueError(f"A slice must have at least one chip. Received: {name!r}")
+    return Topology(name, CHIPS[match[1]], num_chips)

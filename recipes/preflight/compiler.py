@@ -1,7 +1,7 @@
-"""The TPU's compiler, called without a TPU: every private name of jax and libtpu that we use is in this file.
+"""The TPU's compiler, called without a TPU. All private names of jax and libtpu that are used are in this file.
 
-`jax.experimental.topologies` describes a slice that is not there; its devices' client compiles for it. `process.py`
-runs this file as a program, in an environment that would do harm to one that uses TensorFlow or a TPU.
+`jax.experimental.topologies` describes a slice that is not attached; the client of its devices compiles for it.
+`compiler_process.py` runs this file as a program, because its environment would harm TensorFlow or an attached TPU.
 """
 
 import importlib.metadata
@@ -15,25 +15,25 @@ from pathlib import Path
 
 import numpy as np
 
-WRITTEN_FOR = {"jax": "0.10", "jaxlib": "0.10", "libtpu": "0.0"}
+TESTED_VERSIONS = {"jax": "0.10", "jaxlib": "0.10", "libtpu": "0.0"}
 
 
 def check_versions() -> dict[str, str]:
-    """Versions of the packages that compile.
+    """Returns the versions of jax, jaxlib and libtpu.
 
     Raises:
-        ImportError: One is missing, or another than this file was written for.
+        ImportError: A package is missing or has an untested version.
     """
     versions = {}
-    for package, wanted in WRITTEN_FOR.items():
+    for package, tested in TESTED_VERSIONS.items():
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError as error:
-            raise ImportError(f"Preflight needs {package}: pip install 'keras_vit[preflight]'") from error
-        if not f"{versions[package]}.".startswith(f"{wanted}."):
+            raise ImportError(f"Preflight requires {package}: pip install 'keras_vit[preflight]'") from error
+        if not f"{versions[package]}.".startswith(f"{tested}."):
             raise ImportError(
-                f"Preflight calls functions of {package} that are not public and was written for {wanted}. Found: "
-                f"{versions[package]}. In an environment of its own: pip install 'keras_vit[preflight]'"
+                f"Preflight calls private functions of {package} and was tested with {tested}. Found: "
+                f"{versions[package]}. In a separate environment: pip install 'keras_vit[preflight]'"
             )
     return versions
 
@@ -42,16 +42,16 @@ def compile_program(hlo: bytes, topology: str, replicas: int) -> dict:
     """Compiles a program for a slice of a TPU.
 
     Args:
-        hlo: A serialized HloModuleProto, as TensorFlow's `experimental_get_compiler_ir` gives it.
+        hlo: A serialized HloModuleProto, as returned by TensorFlow's `experimental_get_compiler_ir`.
         topology: Such as "v5e:2x4".
-        replicas: Devices that run the program together; all of the slice, or 1.
+        replicas: Number of devices that run the program together: all devices of the slice, or 1.
 
     Returns:
-        "memory": bytes by kind; "flops", "bytes": of a step on a device, as the compiler counts them; "schedule": the
-        compiled program as text, in the order in which it runs. Or "error": the compiler's reason.
+        "memory": bytes by kind; "flops" and "bytes" (accessed): per step and device, as counted by the compiler;
+        "schedule": the compiled program as text, in order of execution. Or "error": the compiler's message.
 
     Raises:
-        ValueError: The topology is not one of libtpu's.
+        ValueError: libtpu does not know the topology.
     """
     from jax._src.interpreters import mlir as jax_mlir
     from jaxlib import _jax, xla_client
@@ -63,7 +63,7 @@ def compile_program(hlo: bytes, topology: str, replicas: int) -> dict:
     options.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id] for device in devices]))
     with jax_mlir.make_ir_context():
         module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo))
-        _as_lowered_for_tpus(module.operation)
+        _adapt_to_tpu(module.operation)
         try:
             compiled = devices[0].client.compile(module, xla_client.DeviceList(tuple(devices)), options)
         except _jax.JaxRuntimeError as error:
@@ -82,43 +82,43 @@ def _devices(topology):
     from jax.errors import JaxRuntimeError
     from jax.experimental import topologies
 
-    # One chip: a slice of a host, of which one is used.
+    # A single chip: the slice of one host, of which one chip is used.
     name, sides = topology.split(":")
-    whole = {"1": "2x2x1" if name in ("v4", "v5p") else "2x2"}.get(sides, sides)
+    sides = {"1": "2x2x1" if name in ("v4", "v5p") else "2x2"}.get(sides, sides)
     try:
-        return topologies.get_topology_desc(f"{name}:{whole}", "tpu").devices
+        return topologies.get_topology_desc(f"{name}:{sides}", "tpu").devices
     except JaxRuntimeError as error:
         if "INVALID_ARGUMENT" not in str(error):
             raise
         raise ValueError(f"libtpu has no topology {topology!r}: {str(error).splitlines()[0]}") from error
 
 
-def _as_lowered_for_tpus(operation):
-    """Undoes what TensorFlow's bridge does for CPUs only.
+def _adapt_to_tpu(operation):
+    """Undoes two things that TensorFlow's bridge does when lowering for CPUs.
 
-    It leaves `mhlo.copy`, which changes nothing and which the TPU's compiler does not take. And it draws random numbers
-    by Philox, a long computation, where it lets a TPU choose: that has an instruction for them.
+    It leaves `mhlo.copy`, a no-op that the TPU's compiler rejects. And it expands random numbers to Philox, a long
+    computation, where for a TPU it uses the device's default algorithm, a single instruction.
     """
     for region in operation.regions:
         for block in region.blocks:
             for inner in list(block.operations):
-                _as_lowered_for_tpus(inner.operation)
+                _adapt_to_tpu(inner.operation)
                 if inner.operation.name == "mhlo.copy":
                     inner.operation.results[0].replace_all_uses_with(inner.operation.operands[0])
                     inner.operation.erase()
                 elif inner.operation.name == "stablehlo.rng_bit_generator":
-                    _draw_as_the_device_does(inner.operation)
+                    _use_default_rng(inner.operation)
 
 
-def _draw_as_the_device_does(philox):
-    """The same draw by the device's own algorithm, from the seed itself instead of what Philox starts with."""
+def _use_default_rng(philox):
+    """Replaces a Philox draw by the device's default algorithm, seeded with the seed itself, not Philox's state."""
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import stablehlo
 
     state, bits = philox.results
     with ir.InsertionPoint(philox), philox.location:
         short, rest = (stablehlo.slice(philox.operands[0], [i], [j], [1]) for i, j in ((0, 2), (2, 3)))
-        key = _key(philox.operands[0])
+        key = _seed(philox.operands[0])
         if key is not None:
             key = stablehlo.reshape(rest.type, key)
             zero = stablehlo.constant(ir.DenseElementsAttr.get(np.zeros(1, np.uint64), type=rest.type.element_type))
@@ -131,10 +131,11 @@ def _draw_as_the_device_does(philox):
     philox.erase()
 
 
-def _key(state):
-    """The seed's two halves as one number, of which TensorFlow makes a state of Philox; None if it is not there.
+def _seed(state):
+    """The 64-bit seed from which TensorFlow computes the Philox state; None if it is not found.
 
-    The halves are signed, the rest is not; the first `or` of unsigned numbers joins them.
+    The two halves of the seed are signed, everything computed from them is unsigned. The first `or` of unsigned values
+    joins the halves.
     """
     seen, left = set(), [state]
     while left:
@@ -152,13 +153,13 @@ def _key(state):
 
 
 def _peak_memory():
-    """Bytes of this process; `resource.getrusage` would count those of the one that started it."""
+    """Peak resident memory of this process in bytes. `resource.getrusage` would include the parent's."""
     status = Path("/proc/self/status").read_text()
     return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status)[1])
 
 
-def _end_with_parent():
-    """Ends this process when the one that started it is gone, however that ended."""
+def _exit_with_parent():
+    """Exits when the parent process is gone, even if it was killed."""
     parent = os.getppid()
     while os.getppid() == parent:
         time.sleep(1)
@@ -166,14 +167,14 @@ def _end_with_parent():
 
 
 def main(folder: str):
-    """Compiles folder/program.hlo as folder/job.json says, into folder/result.json and folder/schedule.txt."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    folder = Path(folder)
-    job = json.loads((folder / "job.json").read_text())
-    result = compile_program((folder / "program.hlo").read_bytes(), job["topology"], job["replicas"])
-    (folder / "schedule.txt").write_text(result.pop("schedule", ""))
+    """Compiles program.hlo for the topology in job.json; writes result.json and schedule.txt into the same folder."""
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    place = Path(folder)
+    job = json.loads((place / "job.json").read_text())
+    result = compile_program((place / "program.hlo").read_bytes(), job["topology"], job["replicas"])
+    (place / "schedule.txt").write_text(result.pop("schedule", ""))
     result["peak_memory"] = _peak_memory()
-    (folder / "result.json").write_text(json.dumps(result))
+    (place / "result.json").write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -1,55 +1,56 @@
-"""How much of a TPU's work is spent on padding: the compiler fills tensors up to tiles of 8 x 128."""
+"""Notes about padding: a TPU's compiler pads the two minor dimensions of a tensor to tiles of 8 x 128."""
 
 import math
 
 LANES, SUBLANES = 128, 8
-WORTH_SAYING = 0.1
+MIN_REPORTED = 0.1  # fraction of padding
 
 
-def tiling_notes(model, batch: int) -> list[str]:
-    """Sentences about sizes of a `VisionTransformer` that waste a tenth or more of their tiles, with better ones.
+def tiling_notes(model, batch_size: int) -> list[str]:
+    """Notes about sizes of a `VisionTransformer` that are padded by a tenth or more, with better sizes.
 
     Args:
-        model: Others than ours have no notes.
-        batch: Images a device.
+        model: For a model of another class, only the batch size is checked.
+        batch_size: Images per device.
     """
     arguments = getattr(model, "arguments", {})
     notes = []
-    if batch % SUBLANES:
-        better = max(SUBLANES, round(batch / SUBLANES) * SUBLANES)
-        notes.append(f"{batch} images a device are no multiple of {SUBLANES}; {better} would be.")
+    if batch_size % SUBLANES:
+        better = max(SUBLANES, round(batch_size / SUBLANES) * SUBLANES)
+        notes.append(f"{batch_size} images per device is not a multiple of {SUBLANES}; use {better}.")
     if "width" not in arguments:
         return notes
     for name in ("width", "mlp_dim"):
         size = arguments[name]
-        if waste(size) >= WORTH_SAYING:
-            notes.append(f"{name} {size} wastes {waste(size):.0%} of its tiles of {LANES}; {filled(size)} would not.")
-    notes += _tokens(model)
+        if padding_fraction(size) >= MIN_REPORTED:
+            notes.append(f"{name} {size} wastes {padding_fraction(size):.0%} on padding; use {padded(size)}.")
+    notes += _token_notes(model)
     head = arguments["width"] // arguments["num_heads"]
-    if waste(head) >= WORTH_SAYING:
-        notes.append(f"Heads of width {head} leave {waste(head):.0%} of the matrix unit idle in attention.")
+    if padding_fraction(head) >= MIN_REPORTED:
+        notes.append(f"Heads of width {head} leave {padding_fraction(head):.0%} of the matrix unit idle in attention.")
     return notes
 
 
-def waste(size: int) -> float:
-    """Share of the tiles' lanes that a dimension of this size leaves empty."""
-    return 1.0 - size / filled(size)
+def padding_fraction(size: int) -> float:
+    """Fraction of the padded dimension that is padding."""
+    return 1.0 - size / padded(size)
 
 
-def filled(size: int) -> int:
+def padded(size: int) -> int:
     """The next multiple of 128."""
     return -(-size // LANES) * LANES
 
 
-def _tokens(model):
-    """A square image's number of tokens is the last dimension of the attention weights."""
+def _token_notes(model):
+    """The number of tokens is the minor dimension of the attention weights. Only square images are checked."""
     tokens = model.prefix_tokens + math.prod(model.grid)
-    if waste(tokens) < WORTH_SAYING or model.grid[0] != model.grid[1]:
+    wasted = padding_fraction(tokens)
+    if wasted < MIN_REPORTED or model.grid[0] != model.grid[1]:
         return []
     patch, grid = model.patch_size[0], model.grid[0]
     near = range(max(1, grid - max(2, grid // 4)), grid + max(2, grid // 4) + 1)
-    found = {side * patch: waste(model.prefix_tokens + side * side) for side in near}
-    better = sorted(found, key=lambda pixels: (found[pixels] > WORTH_SAYING, abs(pixels - grid * patch)))[:2]
-    better = [f"{pixels} px: {found[pixels]:.0%}" for pixels in better if found[pixels] < waste(tokens)]
-    ending = f" Near sizes: {', '.join(better)}." if better else ""
-    return [f"{tokens} tokens waste {waste(tokens):.0%} of the attention weights' tiles.{ending}"]
+    found = {side * patch: padding_fraction(model.prefix_tokens + side * side) for side in near}
+    best = sorted(found, key=lambda pixels: (found[pixels] > MIN_REPORTED, abs(pixels - grid * patch)))[:2]
+    better = [f"{pixels} px: {found[pixels]:.0%}" for pixels in best if found[pixels] < wasted]
+    ending = f" Nearby image sizes: {', '.join(better)}." if better else ""
+    return [f"{tokens} tokens waste {wasted:.0%} of the attention weights on padding.{ending}"]

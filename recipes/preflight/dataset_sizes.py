@@ -1,12 +1,12 @@
-"""Classes and training images of data sets that need not be here for a preflight."""
+"""Number of classes and of training images of data sets that need not be present for a preflight."""
 
 from keras_vit.recipes.data import class_names, count_examples, open_dataset
 from keras_vit.recipes.data.digits import SPLITS
 from keras_vit.recipes.data.vtab import TASKS
 from keras_vit.recipes.recipe import Data
 
-# Section 4.1 of the paper; ImageNet-21k's classes are those of the published checkpoints.
-KNOWN = {
+# Section 4.1 of the paper; the classes of ImageNet-21k are those of the published checkpoints.
+KNOWN_SIZES = {
     "imagenet2012": (1_000, 1_281_167),
     "imagenet2012_real": (1_000, 1_281_167),
     "tfrecord:gs://your-bucket/imagenet21k": (21_843, 14_197_122),
@@ -19,22 +19,22 @@ KNOWN = {
 }
 
 
-def data_size(data: Data) -> tuple[int, int]:
-    """Number of classes and of training images; nothing is downloaded.
+def dataset_size(data: Data) -> tuple[int, int]:
+    """Number of classes and of training images. Nothing is downloaded.
 
-    Of known data sets a part such as "train[:98%]" counts as all of it.
+    For the known data sets, a part such as "train[:98%]" counts as the whole training split.
 
     Raises:
-        ValueError: The data set is neither known nor a folder or TFRecords that can be read here.
+        ValueError: The data set is neither known nor a local or remote folder or TFRecords.
     """
-    if data.dataset in KNOWN:
-        return KNOWN[data.dataset]
+    if data.dataset in KNOWN_SIZES:
+        return KNOWN_SIZES[data.dataset]
     if data.dataset.startswith("vtab/") and (task := TASKS.get(data.dataset.removeprefix("vtab/"))):
         return task.num_classes, 1_000
     if data.dataset.startswith(("folder:", "tfrecord:")):
         dataset = open_dataset(data)
         return len(class_names(dataset)), count_examples(dataset, data.train_split)
     raise ValueError(
-        f"The classes of {data.dataset!r} are not known here. Say --classes, and --images for the cost of the "
-        f"recipe; known are {', '.join(name for name in KNOWN if ':' not in name)} and vtab/<task>."
+        f"The size of the data set {data.dataset!r} is unknown. Pass --num-classes, and --num-train-images for the "
+        f"cost of the whole recipe. Known: {', '.join(name for name in KNOWN_SIZES if ':' not in name)}, vtab/<task>."
     )

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.preflight.lower import layer_path, lower
-from keras_vit.recipes.preflight.steps import inference_step
+from keras_vit.recipes.preflight.lowering import layer_path, lower_to_hlo
+from keras_vit.recipes.preflight.step_functions import inference_step
 
 IMAGES = tf.TensorSpec((4, 8, 8, 3), tf.float32)
 
 
-class Spoiled(keras.layers.Layer):
-    """A layer that does something a TPU cannot."""
+class Unsupported(keras.layers.Layer):
+    """A layer with an operation that a TPU does not support."""
 
     def __init__(self, what, **kwargs):
         super().__init__(**kwargs)
@@ -45,32 +45,32 @@ def looped(x):
 @pytest.mark.parametrize(
     "what,message",
     [
-        (host, r"EagerPyFunc|PyFunc.* in .*spoiled calls back to the host in every step"),
-        (dynamic, r"Where in .*spoiled.* gives a tensor whose shape depends on values"),
-        (double, r"in .*spoiled computes in float64, which TPUs do not have"),
-        (strings, r"AsString in .*spoiled makes strings"),
+        (host, r"EagerPyFunc|PyFunc.* in .*unsupported calls back to the host in every step"),
+        (dynamic, r"Where in .*unsupported.* has a data-dependent output shape"),
+        (double, r"in .*unsupported computes in float64, which a TPU does not support"),
+        (strings, r"AsString in .*unsupported outputs strings"),
         (looped, r"PyFunc.* calls back to the host"),
     ],
 )
-def test_what_a_tpu_cannot_do_is_said_with_its_layer(what, message):
-    model = keras.Sequential([Spoiled(what, name="spoiled")], name="toy")
-    program = lower(inference_step(model), (IMAGES,))
+def test_unsupported_operations_are_reported_with_their_layer(what, message):
+    model = keras.Sequential([Unsupported(what, name="unsupported")], name="toy")
+    program = lower_to_hlo(inference_step(model), (IMAGES,))
     assert program.hlo == b""
     assert any(re.search(message, problem) for problem in program.problems), program.problems
 
 
-def test_a_sound_step_becomes_a_program():
+def test_supported_step_is_lowered():
     model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Conv2D(4, 3)], name="toy")
-    program = lower(inference_step(model), (IMAGES,))
+    program = lower_to_hlo(inference_step(model), (IMAGES,))
     assert program.problems == () and len(program.hlo) > 100
 
 
-def test_a_batch_needs_a_size():
+def test_batch_size_must_be_static():
     model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten()])
-    with pytest.raises(ValueError, match=r"one shape. Received a batch of \(None, 8, 8, 3\)"):
-        lower(inference_step(model), (tf.TensorSpec((None, 8, 8, 3)),))
+    with pytest.raises(ValueError, match=r"static shapes. Received: \(None, 8, 8, 3\)"):
+        lower_to_hlo(inference_step(model), (tf.TensorSpec((None, 8, 8, 3)),))
 
 
-def test_paths_are_those_of_layers():
+def test_layer_path():
     assert layer_path("gradient_tape/vit_1/encoder_1/block_3_1/mlp_1/Add") == "vit/encoder/block_3/mlp"
     assert layer_path("Add") == "the step itself"

@@ -1,4 +1,4 @@
-"""What `remat` saves, by the TPU's compiler: a recomputation that XLA merges away again would be silent."""
+"""Memory saved by `remat`, according to the TPU's compiler: XLA could silently merge the recomputation away."""
 
 import functools
 
@@ -10,7 +10,7 @@ from keras_vit.recipes.preflight import preflight
 
 @functools.cache
 def temporaries(remat=None, dropout=0.0, depth=3):
-    """Bytes, of a training step whose activations are larger than a chip's fast memory."""
+    """Bytes of temporaries of a training step whose activations exceed a chip's fast memory."""
     model = keras_vit.VisionTransformer(
         image_size=112,
         patch_size=8,
@@ -29,17 +29,17 @@ def temporaries(remat=None, dropout=0.0, depth=3):
     return step.memory["temp"]
 
 
-def test_recomputation_saves_memory_on_a_tpu():
-    """Measured: 0.59; 1 if nothing were recomputed."""
+def test_remat_saves_memory_on_a_tpu():
+    """Measured ratio: 0.59; it would be 1 without recomputation."""
     assert temporaries("block", 0.1) < 0.7 * temporaries(dropout=0.1)
 
 
-def test_dropout_keeps_no_masks():
-    """Measured: 1.28, of which the random bits of one layer are most; 1.58 if masks were kept."""
+def test_dropout_masks_are_not_stored():
+    """Measured ratio: 1.28, mostly the random bits of one layer; 1.58 if masks were stored."""
     assert temporaries(dropout=0.1) < 1.4 * temporaries()
 
 
-def test_another_recomputed_block_costs_no_more_than_its_input():
-    """Its weights' gradients are not put off, which would keep hidden tokens; XLA has the freedom to. Measured: 1.1."""
+def test_each_recomputed_block_stores_only_its_input():
+    """XLA could delay the weights' gradients, which would store hidden tokens. Measured ratio: 1.1."""
     tokens = 2 * 512 * 197 * 128
     assert temporaries("block", 0.1) - temporaries("block", 0.1, depth=1) < 1.4 * 2 * tokens

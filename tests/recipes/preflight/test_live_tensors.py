@@ -1,7 +1,7 @@
-from keras_vit.recipes.preflight.live_memory import fullest_moment, layer_of
+from keras_vit.recipes.preflight.live_tensors import layer_name, peak_live_tensors
 
-# Two layers' tensors live at once at the sum; b's is filled up to tiles of (8, 128), c's lies in the small fast memory,
-# the donated result is no temporary.
+# At `c` the tensors of two layers are live. `b` is padded to tiles of (8, 128), `c` is in the small fast memory, and
+# the donated result is not a temporary.
 SCHEDULE = """HloModule step, is_scheduled=true
 
 ENTRY %main (p: f32[8,128]) -> (f32[8,128]) {
@@ -17,14 +17,14 @@ ENTRY %main (p: f32[8,128]) -> (f32[8,128]) {
 """
 
 
-def test_the_fullest_moment_is_counted_with_padding():
-    most, layers = fullest_moment(SCHEDULE)
-    assert most == 16 * 128 * 2 + 8 * 128 * 4
+def test_peak_includes_padding():
+    peak, layers = peak_live_tensors(SCHEDULE)
+    assert peak == 16 * 128 * 2 + 8 * 128 * 4
     assert layers == [("vit/encoder/block_0/mlp", 4096.0), ("vit/encoder/block_1/attention", 4096.0)]
-    assert len(fullest_moment(SCHEDULE, count=1)[1]) == 1
+    assert len(peak_live_tensors(SCHEDULE, count=1)[1]) == 1
 
 
-def test_names_of_layers_are_those_of_keras():
-    assert layer_of("gradient_tape/vit_1/encoder_1/block_11_1/mlp_1/dense_1/MatMul") == "vit/encoder/block_11/mlp"
-    assert layer_of("compile_loss/softmax/Sum") == "compile_loss/softmax"
-    assert layer_of("Cast") == "Cast"
+def test_layer_name():
+    assert layer_name("gradient_tape/vit_1/encoder_1/block_11_1/mlp_1/dense_1/MatMul") == "vit/encoder/block_11/mlp"
+    assert layer_name("compile_loss/softmax/Sum") == "compile_loss/softmax"
+    assert layer_name("Cast") == "Cast"

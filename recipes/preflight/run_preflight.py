@@ -1,0 +1,131 @@
+"""`preflight`: compiles the steps of a recipe or a model for a TPU that is not attached."""
+
+import math
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from keras_vit.recipes.preflight import compiler
+from keras_vit.recipes.preflight.chips import parse_topology
+from keras_vit.recipes.preflight.compile_steps import compile_steps
+from keras_vit.recipes.preflight.dataset_sizes import dataset_size
+from keras_vit.recipes.preflight.largest_batch import GRANULARITY, largest_batch
+from keras_vit.recipes.preflight.report import Report
+from keras_vit.recipes.preflight.step_programs import ModelPrograms, RecipePrograms, StepPrograms
+from keras_vit.recipes.preflight.tiling import tiling_notes
+from keras_vit.recipes.recipe import Distillation, MaskedPatch, Supervised
+from keras_vit.recipes.training.accumulation import check_batch_size
+
+UNKNOWN_TOTAL_STEPS = 1_000_000  # any number: the schedule does not change the cost of a step
+
+
+def preflight(
+    subject: MaskedPatch | Supervised | Distillation | keras.Model,
+    topology: str = "v5e:2x4",
+    device_batch_size: int | None = None,
+    *,
+    kinds: tuple[str, ...] | None = None,
+    num_classes: int | None = None,
+    num_train_images: int | None = None,
+    label_spec: tf.TensorSpec | None = None,
+    find_largest_batch: bool = False,
+    log: Callable[[str], object] = lambda text: None,
+) -> Report:
+    """Compiles the actual steps with the actual compiler, in a separate process. Results are stored on disk.
+
+    Args:
+        subject: A recipe, or a built `keras.Model`, whose training step is included if it is compiled.
+        topology: A slice, such as "v5e:2x4", or a single chip: "v5e:1".
+        device_batch_size: Images per device. Defaults to the recipe's global batch size divided by the number of
+            devices. The cost of the whole recipe is only computed for its own global batch size.
+        kinds: Steps to compile: "training", "evaluation" (recipes), "inference" (models). Defaults to all of them.
+        num_classes, num_train_images: Of the recipe's data set, if it is neither known nor present.
+        label_spec: Labels that a model trains on, see `ModelPrograms`.
+        find_largest_batch: Also search for the largest per-device batch of each kind.
+        log: Called with progress messages.
+
+    Returns:
+        The report. For a step that does not compile it contains the reason.
+
+    Raises:
+        ValueError: The topology or a kind is unknown, the batch size is below 1 or not divisible by the number of
+            devices, or the size of the data set is unknown.
+        ImportError: jax or libtpu is missing or has an untested version.
+        ChildProcessError: The compiler crashed.
+    """
+    compiler.check_versions()
+    tpu_slice = parse_topology(topology)
+    batch_size, is_recipes_batch = _batch_size(subject, device_batch_size, tpu_slice.replicas)
+    total_steps = None
+    programs: StepPrograms
+    if isinstance(subject, keras.Model):
+        programs = ModelPrograms(subject, label_spec, tpu_slice.replicas)
+        name, precision = subject.name, subject.dtype_policy.name
+    else:
+        num_classes, total_steps = _sizes(subject, num_classes, num_train_images)
+        log("building the model")
+        programs = RecipePrograms(subject, num_classes, total_steps or UNKNOWN_TOTAL_STEPS, tpu_slice.replicas)
+        name, precision = f"{type(subject).__name__} {subject.architecture.variant}", subject.run.precision
+    kinds = _kinds(kinds, programs)
+    steps = compile_steps(programs, kinds, batch_size, tpu_slice, log)
+    notes = tiling_notes(getattr(programs.model, "vit", programs.model), batch_size)
+    granularity = math.lcm(GRANULARITY, programs.accumulation_steps)
+
+    def largest(kind):
+        return largest_batch(lambda batch: compile_steps(programs, (kind,), batch, tpu_slice, log)[0], granularity)
+
+    return Report(
+        name=name,
+        topology=tpu_slice,
+        precision=precision,
+        num_parameters=programs.model.count_params(),
+        steps=steps,
+        total_steps=total_steps if is_recipes_batch else None,
+        notes=(*notes, *_cost_notes(subject, is_recipes_batch)),
+        largest_batch={kind: largest(kind) for kind in kinds} if find_largest_batch else {},
+    )
+
+
+def _batch_size(subject, device_batch_size, replicas) -> tuple[int, bool]:
+    """Images per device, and whether all devices together process a recipe's global batch."""
+    if device_batch_size is not None and device_batch_size < 1:
+        raise ValueError(f"`device_batch_size` must be at least 1. Received: {device_batch_size}")
+    if isinstance(subject, keras.Model):
+        if device_batch_size is None:
+            raise ValueError("Pass `device_batch_size`, the number of images per device in a step.")
+        return device_batch_size, False
+    if device_batch_size is None:
+        check_batch_size(subject.data.batch_size, replicas, subject.optimizer.accumulation_steps)
+        return subject.data.batch_size // replicas, True
+    return device_batch_size, device_batch_size * replicas == subject.data.batch_size
+
+
+def _kinds(kinds, programs) -> tuple[str, ...]:
+    if not kinds:
+        return programs.kinds
+    if isinstance(kinds, str) or not set(kinds) <= set(programs.kinds):
+        raise ValueError(
+            f"`kinds` must be a tuple of {', '.join(programs.kinds)}; a model has a training step if it is compiled. "
+            f"Received: {kinds!r}"
+        )
+    return tuple(kinds)
+
+
+def _cost_notes(subject, is_recipes_batch):
+    if not is_recipes_batch and not isinstance(subject, keras.Model):
+        yield (
+            f"The recipe's global batch size is {subject.data.batch_size:,}, these steps have another: the cost of the "
+            "whole recipe is unknown."
+        )
+
+
+def _sizes(recipe, num_classes, num_images):
+    """Number of classes, and total steps of the recipe (None if it depends on an unknown number of images)."""
+    found = (num_classes, num_images) if num_classes else dataset_size(recipe.data)
+    num_classes, num_images = num_classes or found[0], num_images or found[1]
+    if recipe.data.labels_per_class:
+        num_images = recipe.data.labels_per_class * num_classes
+    if isinstance(recipe, MaskedPatch) or recipe.total_steps:
+        return num_classes, recipe.total_steps
+    return num_classes, num_images and round(recipe.total_epochs * num_images / recipe.data.batch_size)

@@ -1,0 +1,127 @@
+"""The steps of a recipe or a model, lowered to HLO. B images per device, C classes."""
+
+from dataclasses import replace
+from typing import Protocol
+
+import keras
+import tensorflow as tf
+
+from keras_vit.recipes.masked_patch.model import masked_patch_batches
+from keras_vit.recipes.preflight import step_functions
+from keras_vit.recipes.preflight.lowering import HloProgram, lower_to_hlo
+from keras_vit.recipes.recipe import MaskedPatch
+from keras_vit.recipes.training.accumulation import accumulate_gradients
+from keras_vit.recipes.training.compile import compile_classifier, compile_masked_patch
+
+
+class StepPrograms(Protocol):
+    """What `RecipePrograms` and `ModelPrograms` have in common.
+
+    Attributes:
+        model: The model whose steps are lowered.
+        kinds: Names of the steps.
+        accumulation_steps: B must be a multiple of it.
+    """
+
+    model: keras.Model
+    kinds: tuple[str, ...]
+    accumulation_steps: int
+
+    def lower(self, kind: str, batch_size: int) -> HloProgram:
+        """The program of a step with B images per device."""
+
+
+class RecipePrograms:
+    """The training and evaluation step of a recipe.
+
+    Initial weights do not change the cost of a step: they are not loaded, and the model has the recipe's architecture.
+
+    Args:
+        recipe: The recipe.
+        num_classes: C.
+        total_steps: Steps of the whole recipe, for the schedule.
+        replicas: Number of devices that train together.
+    """
+
+    def __init__(self, recipe, num_classes: int, total_steps: int, replicas: int):
+        self.recipe, self.num_classes, self.replicas = recipe, num_classes, replicas
+        self.kinds: tuple[str, ...]
+        if isinstance(recipe, MaskedPatch):
+            self.model = compile_masked_patch(recipe)
+            self.kinds = ("training",)
+        else:
+            self.model, _ = compile_classifier(replace(recipe, weights=None), num_classes, total_steps)
+            self.kinds = ("training", "evaluation")
+        self.model.optimizer.build(self.model.trainable_variables)
+        self.accumulation_steps = recipe.optimizer.accumulation_steps
+        accumulate_gradients(self.model, self.accumulation_steps)
+
+    def lower(self, kind: str, batch_size: int) -> HloProgram:
+        """The program of a step with B images per device."""
+        if kind == "evaluation":
+            specs = self._specs(batch_size, mixed=False) + (_floats(batch_size),)
+            return lower_to_hlo(step_functions.evaluation_step(self.model), specs)
+        with step_functions.cross_replica_sums(self.replicas):
+            return lower_to_hlo(step_functions.training_step(self.model), self._specs(batch_size, mixed=True))
+
+    def _specs(self, batch_size, mixed):
+        data = self.recipe.data
+        images = _floats(batch_size, data.image_size, data.image_size, 3)
+        labels = tf.TensorSpec((batch_size,), tf.int64)
+        if isinstance(self.recipe, MaskedPatch):
+            shapes = tf.data.Dataset.range(1).map(lambda _: (tf.zeros(images.shape), tf.zeros(batch_size, tf.int64)))
+            return masked_patch_batches(shapes, self.model.vit.patch_size, self.recipe).element_spec
+        if mixed and (data.augment.mixup_alpha or data.augment.cutmix_alpha):
+            labels = _floats(batch_size, self.num_classes)
+        return images, labels
+
+
+class ModelPrograms:
+    """The inference step of any `keras.Model`, and its training step if it is compiled.
+
+    Args:
+        model: A built model.
+        label_spec: tf.TensorSpec of the label of one image. Defaults to a scalar int32 for a loss with "sparse" or
+            "softmax" in its name, else to float32 of the shape of the model's outputs.
+        replicas: Number of devices that train together.
+    """
+
+    def __init__(self, model: keras.Model, label_spec: tf.TensorSpec | None = None, replicas: int = 1):
+        if not model.built:
+            raise ValueError(f"{model.name} has no weights yet. Build it, or call it on a batch, before a preflight.")
+        self.model, self.label_spec, self.replicas, self.accumulation_steps = model, label_spec, replicas, 1
+        self.kinds: tuple[str, ...] = ("inference",)
+        if getattr(model, "optimizer", None):
+            model.optimizer.build(model.trainable_variables)
+            self.kinds = ("training", "inference")
+
+    def lower(self, kind: str, batch_size: int) -> HloProgram:
+        """The program of a step with B images per device."""
+        inputs = _floats(batch_size, *self._input_shape())
+        if kind == "inference":
+            return lower_to_hlo(step_functions.inference_step(self.model), (inputs,))
+        with step_functions.cross_replica_sums(self.replicas):
+            return lower_to_hlo(step_functions.training_step(self.model), (inputs, self._labels(batch_size)))
+
+    def _input_shape(self):
+        size = getattr(self.model, "image_size", None)
+        shape = (*size, 3) if size else self.model.input_shape[1:]
+        if None in shape:
+            raise ValueError(
+                f"A TPU program requires static shapes. {self.model.name} takes inputs of shape {shape}: build it for "
+                "one size."
+            )
+        return shape
+
+    def _labels(self, batch_size):
+        if self.label_spec is not None:
+            return tf.TensorSpec((batch_size, *self.label_spec.shape), self.label_spec.dtype)
+        loss = self.model.loss
+        name = loss if isinstance(loss, str) else getattr(loss, "name", type(loss).__name__)
+        if "sparse" in name.lower() or "softmax" in name.lower():
+            return tf.TensorSpec((batch_size,), tf.int32)
+        return _floats(batch_size, *self.model.compute_output_shape((batch_size, *self._input_shape()))[1:])
+
+
+def _floats(*shape):
+    return tf.TensorSpec(shape, tf.float32)

@@ -1,0 +1,22 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit.recipes.data.digits import SPLITS
+from keras_vit.recipes.preflight.dataset_sizes import dataset_size
+from keras_vit.recipes.recipe import Data
+
+
+def test_known_data_sets():
+    assert dataset_size(Data(dataset="imagenet2012")) == (1_000, 1_281_167)
+    assert dataset_size(Data(dataset="vtab/cifar100")) == (100, 1_000)
+    assert dataset_size(Data(dataset="digits")) == (10, SPLITS["train"])
+    with pytest.raises(ValueError, match="'food101' is unknown. Pass --num-classes"):
+        dataset_size(Data(dataset="food101"))
+
+
+def test_folder(tmp_path):
+    for name in ("train/cats", "train/dogs"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "1.png").write_bytes(tf.io.encode_png(np.zeros((8, 8, 3), "uint8")).numpy())
+    assert dataset_size(Data(dataset=f"folder:{tmp_path}")) == (2, 2)

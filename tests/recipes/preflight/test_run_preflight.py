@@ -1,0 +1,98 @@
+import json
+import sys
+from dataclasses import replace
+
+import keras
+import pytest
+
+import keras_vit
+from keras_vit.recipes.preflight import preflight
+from keras_vit.recipes.preflight.step_programs import ModelPrograms
+from keras_vit.recipes.recipe import Optimizer
+from keras_vit.recipes.recipe_file import write_recipe
+from keras_vit_cli.main import main
+
+
+def test_recipe_on_a_slice_of_several_chips(recipe):
+    report = preflight(recipe, "v5e:2x2")
+    training, evaluation = report.steps
+    assert report.ready and (training.kind, evaluation.kind) == ("training", "evaluation")
+    assert training.batch_size == 16 and report.total_steps == 1_000
+    # Weights, two moments and their moving average, in float32.
+    assert training.memory["argument"] > 4 * 4 * report.num_parameters
+    forward = 2 * 16 * 17 * (4 * 128 * 128 + 2 * 128 * 256) + 2 * 16 * 16 * 192 * 128
+    assert 2.5 * forward < training.flops < 6 * forward
+    assert training.min_seconds == max(training.flops / 197e12, training.bytes / 819e9)
+    assert report.min_chip_hours == pytest.approx(1_000 * training.min_seconds * 4 / 3600)
+    assert "images/s, utilization (MFU)" in str(report) and str(report).endswith("Ready.")
+    assert json.loads(json.dumps(report.as_dict()))["steps"][0]["fits"] is True
+    again = preflight(recipe, "v5e:2x2")  # from the cache
+    assert [step.flops for step in again.steps] == [step.flops for step in report.steps]
+    assert all(step.compile_seconds == 0 for step in again.steps)
+    assert all(step.compile_seconds > 0 for step in report.steps)
+
+
+def test_model():
+    model = keras_vit.VisionTransformer(
+        image_size=16, patch_size=4, depth=1, width=16, mlp_dim=32, num_heads=2, num_classes=5
+    )
+    assert ModelPrograms(model).kinds == ("inference",)
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    report = preflight(model, "v3:1", 4, kinds=("training",))
+    assert report.ready and report.steps[0].memory_limit == 16 * 2**30 and report.topology.replicas == 2
+    assert any("17 tokens waste 87%" in note for note in report.notes)
+    with pytest.raises(ValueError, match="Pass `device_batch_size`"):
+        preflight(model, "v5e:1")
+
+
+def test_total_cost_is_only_for_the_recipes_batch_size(stub_compiler, recipe):
+    data = replace(recipe.data, labels_per_class=32)
+    recipe = replace(recipe, data=data, total_steps=None, total_epochs=4)
+    report = preflight(recipe, "v5e:1", kinds=("evaluation",))
+    assert report.total_steps == 4 * 320 / 64 and "whole recipe" not in str(report.notes)
+    report = preflight(recipe, "v5e:2x2", 8, kinds=("evaluation",))
+    assert report.total_steps is None and "global batch size is 64, these steps have another" in str(report.notes)
+
+
+@pytest.mark.parametrize(
+    "changes,message",
+    [
+        ({"kinds": "inference"}, "must be a tuple of inference; .* Received: 'inference'"),
+        ({"kinds": ("training",)}, "a model has a training step if it is compiled"),
+        ({"device_batch_size": 0}, "`device_batch_size` must be at least 1. Received: 0"),
+    ],
+)
+def test_invalid_arguments(changes, message):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    with pytest.raises(ValueError, match=message):
+        preflight(model, "v5e:1", **{"device_batch_size": 8, **changes})
+
+
+def test_largest_batch_is_divisible_by_the_accumulation_steps(stub_compiler, recipe, monkeypatch):
+    monkeypatch.setattr(
+        sys.modules[preflight.__module__], "largest_batch", lambda compile_step, granularity: granularity
+    )
+    recipe = replace(recipe, optimizer=Optimizer("sgd", accumulation_steps=3, warmup_steps=10))
+    report = preflight(recipe, "v5e:1", 3, kinds=("evaluation",), find_largest_batch=True)
+    assert report.largest_batch == {"evaluation": 24}
+
+
+def test_largest_batch_by_kind(stub_compiler):
+    model = keras.Sequential([keras.Input((32, 32, 3)), keras.layers.GlobalAveragePooling2D()])
+    report = preflight(model, "v5e:1", 8, find_largest_batch=True)
+    assert report.largest_batch == {"inference": 8} and report.steps[0].required_memory == 9e9
+    assert "largest inference batch per device: 8" in str(report)
+    assert report.as_dict()["largest_batch"] == {"inference": 8}
+
+
+def test_command(stub_compiler, recipe, tmp_path, capsys):
+    write_recipe(recipe, tmp_path / "recipe.json")
+    arguments = ["preflight", str(tmp_path / "recipe.json"), "--topology", "v5e:1", "--data.batch-size", "8"]
+    assert main([*arguments, "--json", str(tmp_path / "report.json")]) == 0
+    assert "8 images per device, 8 in total" in capsys.readouterr().out
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["ready"] and report["topology"]["name"] == "v5e:1" and len(report["steps"]) == 2
+    assert main(["preflight", "imagenet1k-b16", "--topology", "v5e:2x4", "--data.batch-size", "100"]) == 1
+    assert "8 replicas" in capsys.readouterr().err
+    assert main(["preflight", "--list"]) == 0
+    assert "v6e" in capsys.readouterr().out
