@@ -1,8 +1,10 @@
-"""Recipes by name: one small file a group, each opening with its command, hardware, time and expected accuracy.
+"""Recipes by name, one file per group. Each file starts with command, hardware, hours and expected accuracy.
 
-`RECIPES` holds all of them; `SWEEPS`, the learning rates that the paper tried for some, and the images that it held
-out to choose among them. Nothing here imports TensorFlow.
+`RECIPES` contains all of them; `SWEEPS` contains, for some, the learning rates that the paper tried and the images that
+it held out to choose among them. Nothing here imports TensorFlow.
 """
+
+from collections.abc import Iterable, Mapping
 
 from keras_vit.recipes.configs import (
     augreg,
@@ -19,31 +21,32 @@ from keras_vit.recipes.configs import (
 )
 from keras_vit.recipes.recipe import Distillation, MaskedPatch, Supervised
 
+Recipe = MaskedPatch | Supervised | Distillation
 GROUPS = (imagenet, jft, augreg, plain_s16, masked_patch, finetune, vtab, deit, bit, cifar10, digits)
 
-# In the data sets that everybody keeps in another place: ImageNet-21k and JFT.
+# In the paths of the data sets that have no public location: ImageNet-21k and JFT.
 PLACEHOLDER = "gs://your-bucket/"
 
 
-def join(parts) -> dict:
-    """One dictionary of several; raises ValueError if a name is in two of them."""
-    joined = {}
+def join(parts: Iterable[Mapping[str, Recipe]]) -> dict[str, Recipe]:
+    """Merges dictionaries; raises ValueError if a name is in two of them."""
+    joined: dict[str, Recipe] = {}
     for part in parts:
         if twice := sorted(joined.keys() & part.keys()):
             raise ValueError(f"Two recipes are called {', '.join(twice)}. Rename one.")
-        joined |= part
+        joined.update(part)
     return joined
 
 
-RECIPES: dict[str, MaskedPatch | Supervised | Distillation] = join(group.RECIPES for group in GROUPS)
+RECIPES: dict[str, Recipe] = join(group.RECIPES for group in GROUPS)
 SWEEPS: dict[str, dict] = finetune.SWEEPS
 
 
-def check_dataset(recipe: MaskedPatch | Supervised | Distillation):
-    """Raises ValueError if the recipe's data set is one that everybody keeps in another place, and is not given yet."""
+def check_dataset(recipe: Recipe):
+    """Raises ValueError if the recipe's data set is still the placeholder of one without a public location."""
     if PLACEHOLDER in recipe.data.dataset:
         raise ValueError(
-            f"This recipe trains on a data set of yours: {recipe.data.dataset!r} stands for it. Give its place with "
+            f"This recipe requires your own data set; {recipe.data.dataset!r} is a placeholder. Pass its path with "
             "--data.dataset, such as 'folder:/path' or 'tfrecord:gs://bucket/path', and its splits with "
             "--data.train-split, --data.validation-split and --data.test-split. `keras-vit prepare` writes TFRecords."
         )

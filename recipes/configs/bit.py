@@ -1,4 +1,4 @@
-"""The ResNet that the paper compares with, fine-tuned by BiT-HyperRule: "Big Transfer" (arXiv 1912.11370), section 3.3.
+"""The paper's ResNet baseline, fine-tuned by BiT-HyperRule: "Big Transfer" (arXiv 1912.11370), section 3.3.
 
 Command:   keras-vit train bit-cifar10 --run.folder runs/bit-cifar10
            keras-vit train bit-pets --weights bit/BiT-M-R152x4 --data.resize-size 512 --data.image-size 480
@@ -12,15 +12,16 @@ from dataclasses import replace
 
 from keras_vit.recipes.recipe import Architecture, Augment, Data, Optimizer, Run, Supervised
 
-SMALL, LARGE = 20_000, 500_000  # images
+SMALL, LARGE = 20_000, 500_000  # training images
 
 
 def bit_hyperrule(num_examples: int, image_area: int) -> Supervised:
-    """BiT-HyperRule: the recipe of a data set, by its number of training images and their area in pixels.
+    """BiT-HyperRule: the recipe for a data set, by its number of training images and their area in pixels.
 
-    Rate 0.003 a batch of 512, tenths of it after 30, 60 and 90 % of the steps, mixup 0.1 unless the data is small, no
-    weight decay (section 3.3). The warm-up is that of the code (bit_hyperrule.py), which decays small data after 40, 60
-    and 80 %, and takes 480 pixels of 512 for large images. R152x4 has these sizes in the paper, others 384 of 448.
+    Learning rate 0.003 at batch size 512, divided by 10 after 30, 60 and 90 % of the steps; mixup 0.1 unless the data
+    set is small; no weight decay (section 3.3). The warmup is that of the code (bit_hyperrule.py), which decays small
+    data sets after 40, 60 and 80 % and crops 480 pixels from 512 for large images. In the paper only R152x4 has these
+    sizes; the others crop 384 from 448.
     """
     small_data, small_images = num_examples < SMALL, image_area < 96 * 96
     steps = 500 if small_data else 10_000 if num_examples < LARGE else 20_000
@@ -55,7 +56,7 @@ def _recipe(dataset, num_examples, image_area, test="test"):
     return replace(recipe, data=replace(recipe.data, dataset=dataset, **splits))
 
 
-# All training images, as in finetune.py. Those of Pets and Flowers are larger than 96 x 96 pixels.
+# All training images, as in finetune.py. Images of Pets and Flowers are larger than 96 x 96 pixels.
 RECIPES = {
     "bit-imagenet": _recipe("imagenet2012", 1_281_167, 224 * 224, test="validation"),
     "bit-cifar10": _recipe("cifar10", 50_000, 32 * 32),

@@ -5,9 +5,9 @@ Command:   keras-vit train cifar10-scratch --run.folder runs/cifar10-scratch
            keras-vit train cifar10-finetune --weights runs/cifar10-masked-patch/model.keras --data.labels-per-class 500
            keras-vit train cifar10-scratch --data.dataset folder:/images/cifar10      # .../train/<class>/<image>
 Hardware:  2 CPU cores (280 images/s).
-Hours:     Computed from that: pre-training 1.2, each fine-tuning and each run from scratch 0.3.
-Accuracy:  50.6 from scratch (seed 0, after 5 times all images). Pre-training was not measured with this budget; with
-           shorter ones it gains 7 to 10 points (docs/results.md).
+Hours:     Computed from this speed: pre-training 1.2, each fine-tuning and each run from scratch 0.3.
+Accuracy:  50.6 from scratch (seed 0, 5 epochs). Pre-training was not measured with this budget; with shorter ones it
+           gains 7 to 10 points (docs/results.md).
 """
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ from dataclasses import replace
 from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run, Supervised
 
 ARCHITECTURE = Architecture("Ti/4", depth=6, pooling="gap")  # width 192, 2.7 million parameters
-# All training images are trained on, as in the paper's final runs; nothing is chosen by the curve of the test part.
+# All training images, as in the paper's final runs. Nothing is chosen by the curve on the test split.
 DATA = Data(
     dataset="cifar10",
     train_split="train",
@@ -34,7 +34,7 @@ MASKED_PATCH = MaskedPatch(
     data=DATA,
     optimizer=Optimizer(name="adamw", learning_rate=1e-3, warmup_steps=500, weight_decay=0.05),
     run=RUN,
-    total_steps=4_600,  # 24 times all images
+    total_steps=4_600,  # 24 epochs
 )
 SCRATCH = Supervised(
     architecture=ARCHITECTURE,

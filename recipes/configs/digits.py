@@ -5,20 +5,20 @@ Command:   keras-vit demo
            keras-vit train digits-finetune --data.labels-per-class 10
 Hardware:  2 CPU cores.
 Hours:     0.02; see docs/results.md.
-Accuracy:  97.7 with all labels, 91.3 with 10 a class; 91.7 and 81.8 from scratch (docs/results.md:
-           measured before the data pipeline was rewritten).
+Accuracy:  97.7 with all labels, 91.3 with 10 per class; 91.7 and 81.8 from scratch (docs/results.md; measured before
+           the data pipeline was rewritten).
 """
 
 from dataclasses import replace
 
 from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run, Supervised
 
-FEW_LABELS = 10  # a class
+FEW_LABELS = 10  # per class
 
 ARCHITECTURE = Architecture("Ti/2", depth=4, width=64, mlp_dim=256, num_heads=4)
 RUN = Run(steps_per_execution=25, epoch_steps=100)
 
-# Crops down to half the area teach the model several sizes of pen stroke, which the finer grid of fine-tuning needs.
+# Crops down to half the area vary the width of the strokes, which the finer grid of fine-tuning requires.
 MASKED_PATCH = MaskedPatch(
     architecture=ARCHITECTURE,
     data=Data(

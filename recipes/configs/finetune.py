@@ -1,23 +1,23 @@
 """Fine-tuning on ImageNet, CIFAR-10, CIFAR-100, Pets and Flowers at 384 pixels: the paper's Table 4.
 
 Command:   keras-vit train finetune-cifar10 --run.folder runs/cifar10
-           keras-vit sweep finetune-cifar10 --recipe.run.folder runs/cifar10-sweep   # rates of Table 4, then 3 seeds
+           keras-vit sweep finetune-cifar10 --recipe.run.folder runs/cifar10-sweep  # rates of Table 4, then 3 seeds
            keras-vit train finetune-pets --weights augreg/B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0
 Hardware:  TPU v3-8, or one GPU with --optimizer.accumulation-steps 8.
-Hours:     B/16: ImageNet 6.5 and CIFAR 2.2 on an A100 host, as its authors ran it (README of
-           google-research/vision_transformer). Pets and Flowers: a twentieth of CIFAR. L/16 at 512 and H/14 at 518
-           on ImageNet: 9.7 and 27 core-days of TPU v3, computed as in imagenet.py.
+Hours:     B/16: ImageNet 6.5 and CIFAR 2.2 on the authors' A100 host (README of google-research/vision_transformer).
+           Pets and Flowers: a twentieth of CIFAR. L/16 at 512 and H/14 at 518 on ImageNet: 9.7 and 27 core-days of TPU
+           v3, computed as in imagenet.py.
 Accuracy:  From the default weights: ImageNet 83.97, CIFAR-10 98.95, CIFAR-100 91.67, Pets 94.43, Flowers 99.38 (paper,
            Table 5); ImageNet 84.53, CIFAR-10 99.02, CIFAR-100 92.06 (README above). L/16 at 512: 85.30 (Table 2).
-           H/14 at 518: 88.55 from JFT's weights (Table 2), which are not published; from ImageNet-21k's, at 384 and
-           without averaging, 85.13 (Table 5). Not yet measured here.
+           H/14 at 518: 88.55 from the unpublished JFT weights (Table 2); 85.13 from ImageNet-21k weights, at 384 and
+           without EMA (Table 5). Not yet measured here.
 """
 
 from dataclasses import replace
 
 from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
 
-# Squashed to 448 x 448, cropped to 384 x 384, flipped; evaluated on squashed images (appendix B.1.1, as BiT).
+# Squash to 448 x 448, crop 384 x 384, flip; evaluate on squashed images (appendix B.1.1, as BiT).
 DATA = Data(image_size=384, batch_size=512, crop="resize", resize_size=448, evaluation_resize="squash")
 SGD = Optimizer(name="sgd", decay="cosine", weight_decay=0.0, global_clipnorm=1.0)
 LONG = Run(precision="mixed_bfloat16", steps_per_execution=50, epoch_steps=2_500)
@@ -27,18 +27,18 @@ SHORT = Run(precision="mixed_bfloat16", steps_per_execution=25, epoch_steps=250,
 def _finetune(dataset, steps, rate, warmup_steps, run, test="test"):
     return Supervised(
         weights="vit/imagenet21k/ViT-B_16",
-        # All training images, as the paper's final runs. The curve of the validation split is that of the test
-        # images: rates are chosen on the parts that SWEEPS names.
+        # All training images, as in the paper's final runs. The validation curve is therefore on the test images;
+        # learning rates are chosen on the splits in SWEEPS.
         data=replace(DATA, dataset=dataset, train_split="train", validation_split=test, test_split=test),
-        # The paper names no warm-up; these are those of the authors' code (vit_jax and big_vision, configs/).
+        # The paper does not report the warmup; it is that of the authors' code (vit_jax and big_vision, configs/).
         optimizer=replace(SGD, learning_rate=rate, warmup_steps=warmup_steps),
         run=run,
         total_steps=steps,
     )
 
 
-# The first rates are those of vit_jax, and, of Pets and Flowers, of big_vision's configs/transfer.py. As there, Flowers
-# means the official training part of 1,020 images; "train+validation" has 2,040.
+# Default learning rates: vit_jax; for Pets and Flowers, big_vision's configs/transfer.py. As there, Flowers trains on
+# the official training split of 1,020 images; "train+validation" has 2,040.
 IMAGENET = _finetune("imagenet2012", 20_000, 0.03, 500, LONG, test="validation")
 RECIPES = {
     "finetune-imagenet": IMAGENET,
@@ -46,8 +46,8 @@ RECIPES = {
     "finetune-cifar100": _finetune("cifar100", 10_000, 0.03, 500, LONG),
     "finetune-pets": _finetune("oxford_iiit_pet", 500, 0.003, 100, SHORT),
     "finetune-flowers": _finetune("oxford_flowers102", 500, 0.003, 100, SHORT),
-    # Table 2: a higher resolution and the mean of the weights over time (section 4.1). Dropout is that of vit_jax for
-    # these models. The squashed size keeps the 7 : 6 of 448 to 384.
+    # Table 2: higher resolution and exponential moving average of the weights (section 4.1). Dropout is that of vit_jax
+    # for these models. Sizes before and after the crop keep the ratio of 448 to 384.
     "finetune-imagenet-l16-512": replace(
         IMAGENET,
         architecture=Architecture("L/16", dropout=0.1),
@@ -65,12 +65,13 @@ RECIPES = {
 }
 
 
-def _sweep(kept, rates=(0.001, 0.003, 0.01, 0.03)):
-    return {"learning_rates": rates, "tuning_split": f"train[:{kept}%]", "held_out_split": f"train[{kept}%:]"}
+def _sweep(percent, rates=(0.001, 0.003, 0.01, 0.03)):
+    """Trains on this percentage of the training images and holds out the rest."""
+    return {"learning_rates": rates, "tuning_split": f"train[:{percent}%]", "held_out_split": f"train[{percent}%:]"}
 
 
-# Fields of `keras_vit.recipes.learning_rate_sweep.Sweep` by recipe (Table 4 and appendix B.1.1). The table prints 0.06 for ImageNet;
-# its text, only for ResNets and hybrids.
+# Fields of `keras_vit.recipes.learning_rate_sweep.Sweep` by recipe (Table 4 and appendix B.1.1). Table 4 lists 0.06 for
+# ImageNet; the text lists it for ResNets and hybrids only.
 _IMAGENET_SWEEP = _sweep(99, (0.003, 0.01, 0.03, 0.06))
 SWEEPS = {
     "finetune-imagenet": _IMAGENET_SWEEP,

@@ -1,15 +1,15 @@
-"""Supervised pre-training on ImageNet and ImageNet-21k: the paper's Table 3, without those of JFT.
+"""Supervised pre-training on ImageNet and ImageNet-21k: the rows of the paper's Table 3 without JFT.
 
 Command:   keras-vit train imagenet1k-b16 --run.folder gs://my-bucket/runs/b16
            keras-vit train imagenet21k-b16 --data.dataset tfrecord:gs://my-bucket/imagenet21k --run.folder ...
-Hardware:  B/16 and L/16 fit v3:2x2, v5e:2x4 and v6e:2x2 with --run.remat block (docs/preflight.md); 4,096 images an
-           update want more cores for H, or accumulation_steps.
-Hours:     Core-days of TPU v3. The paper gives 230 for L/16 on ImageNet-21k (Table 2). The others are computed from
-           the multiply-adds, at the rate of the paper's L/16 (2.3 exaFLOPs a core-day): ImageNet, 300 epochs: B/32 4,
-           B/16 18, L/32 15, L/16 62; ImageNet-21k, 90 epochs: B/32 15, B/16 58, L/32 51, H/14 560.
+Hardware:  B/16 and L/16 fit v3:2x2, v5e:2x4 and v6e:2x2 with --run.remat block (docs/preflight.md); a batch of
+           4,096 requires more cores for H, or accumulation_steps.
+Hours:     Core-days of TPU v3. The paper reports 230 for L/16 on ImageNet-21k (Table 2). The others are computed from
+           the multiply-adds, at the speed of the paper's L/16 (2.3 exaFLOPs per core-day): ImageNet, 300 epochs: B/32
+           4, B/16 18, L/32 15, L/16 62; ImageNet-21k, 90 epochs: B/32 15, B/16 58, L/32 51, H/14 560.
 Accuracy:  Validation top-1 at 224 pixels. ImageNet: B/32 69.19, B/16 74.79, L/32 66.90, L/16 72.59 (authors,
            google-research/vision_transformer issue 62). ImageNet-21k: B/32 44.04, B/16 47.88, L/32 45.42, L/16 49.90,
-           H/14 49.06 (the same). After fine-tuning at 384: see finetune.py. Not yet measured here.
+           H/14 49.06 (same source). After fine-tuning at 384: see finetune.py. Not yet measured here.
 """
 
 from dataclasses import replace
@@ -25,8 +25,8 @@ def _architecture(variant):
     return Architecture(variant, representation_size=parse_variant(variant)["width"], dropout=0.1)
 
 
-# The authors keep the last percent of the training images for choices (appendix B.1.1), as big_vision does. Images
-# to evaluate: shorter side 256, central crop of 224 (big_vision, configs/vit_i1k.py).
+# The authors hold out the last percent of the training images (appendix B.1.1), as does big_vision. Evaluation: shorter
+# side 256, central crop 224 (big_vision, configs/vit_i1k.py).
 IMAGENET = Data(
     dataset="imagenet2012",
     train_split="train[:99%]",
@@ -37,8 +37,8 @@ IMAGENET = Data(
     evaluation_resize="shortest",
     evaluation_crop=224 / 256,
 )
-# Clipping is said for ImageNet alone (appendix B.1). The loss, and the head's first bias of -10, are told of
-# ImageNet-21k (issues 2 and 34 of the authors' code); a user who got ImageNet right has them too (issue 89).
+# Clipping is reported for ImageNet only (appendix B.1). The loss and the head's initial bias of -10 are reported for
+# ImageNet-21k (issues 2 and 34 of the authors' code); a user who reproduced ImageNet used them too (issue 89).
 IMAGENET1K = Supervised(
     data=IMAGENET,
     optimizer=Optimizer(
@@ -65,8 +65,8 @@ IMAGENET21K = replace(
     total_epochs=90,
 )
 
-# Table 3 has L for 30 or 90 epochs; it has no row for H/14 on ImageNet-21k, whose published weights saw 90 (issue 34):
-# the settings of L are taken.
+# Table 3 has L with 30 and 90 epochs, but no H/14 on ImageNet-21k, whose published weights had 90 (issue 34). It uses
+# the settings of L.
 RECIPES = {
     **{
         f"imagenet1k-{variant.lower().replace('/', '')}": replace(IMAGENET1K, architecture=_architecture(variant))

@@ -1,14 +1,14 @@
-"""Supervised pre-training on JFT-300M, or on a large data set of yours: those rows of the paper's Table 3.
+"""Supervised pre-training on JFT-300M, or on your own large data set: the JFT rows of the paper's Table 3.
 
 Command:   keras-vit train jft-l16 --data.dataset tfrecord:gs://my-bucket/images --run.folder gs://my-bucket/runs/l16
 Hardware:  TPU v3 pods: the paper's largest took 2,500 core-days.
 Hours:     Core-days of TPU v3: H/14 2,500, L/16 with 14 epochs 680 (Table 2). The others are computed from the
-           exaFLOPs of Table 6 at the rate of that L/16 (2.3 a core-day): B/32 24, B/16 97, L/32 85, L/16 340,
+           exaFLOPs of Table 6 at the speed of that L/16 (2.3 per core-day): B/32 24, B/16 97, L/32 85, L/16 340,
            R50x1 22, R50x2 86, R101x1 42, R152x1 61, R152x2 244, R50+B/32 46, R50+B/16 119, R50+L/32 107,
            R50+L/16 363 (14 epochs: 725).
 Accuracy:  Fine-tuned on ImageNet at 384 (Table 6): B/32 80.73, B/16 84.15, L/32 84.37, L/16 86.30 (14 epochs: 87.12),
            H/14 88.08, R50x1 77.54, R50x2 82.12, R101x1 80.67, R152x1 81.88, R152x2 84.97, R50+B/32 84.90,
-           R50+B/16 85.58, R50+L/32 85.68, R50+L/16 86.60 (14 epochs: 87.12). Of a data set of yours: not yet measured.
+           R50+B/16 85.58, R50+L/32 85.68, R50+L/16 86.60 (14 epochs: 87.12). On your own data: not measured.
 """
 
 from dataclasses import replace
@@ -17,7 +17,7 @@ from keras_vit.recipes.configs.imagenet import RUN
 from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Supervised
 from keras_vit.variants import parse_variant
 
-# 18,291 classes, several of which may be right: the sigmoid loss. No clipping is said of JFT, and no dropout was used.
+# 18,291 classes, several of which may be correct: sigmoid loss. No clipping is reported for JFT; dropout was not used.
 JFT = Supervised(
     data=Data(
         dataset="tfrecord:gs://your-bucket/jft",
@@ -35,7 +35,7 @@ JFT = Supervised(
     total_steps=None,
 )
 
-# Name, variant, epochs, peak learning rate. R200x3, and R152x2 for 14 epochs, stand in Table 6 without a row here.
+# Name, variant, epochs, peak learning rate. Not included: R200x3, and R152x2 with 14 epochs, of Table 6.
 TABLE_3 = (
     ("b32", "B/32", 7, 8e-4),
     ("b16", "B/16", 7, 8e-4),

@@ -4,10 +4,10 @@ Command:   keras-vit train masked-patch-b16 --data.dataset tfrecord:gs://my-buck
            keras-vit train finetune-imagenet --weights gs://.../masked/model.keras
 Hardware:  TPU v3-8 and up: fits v3:2x2, v5e:2x4 and v6e:2x2 (docs/preflight.md).
 Hours:     Core-days of TPU v3, computed as in imagenet.py: 1,000,000 steps 188, 100,000 steps 19. The paper saw little
-           gain after 100,000: --total-steps 100000.
-Accuracy:  79.9 on ImageNet after fine-tuning: 2 points more than from scratch, 4 less than with labels (the paper; how
-           it fine-tuned is not told). Of the targets, mean colors did best in few-shot evaluation, pixels slightly
-           worse, as did 15 % of corrupted patches. Not yet measured here; on CIFAR-10: see cifar10.py.
+           gain beyond 100,000: --total-steps 100000.
+Accuracy:  79.9 on ImageNet after fine-tuning: 2 points more than from scratch, 4 less than with labels (the paper; its
+           fine-tuning settings are not reported). Mean colors were the best target in few-shot evaluation; pixels were
+           slightly worse, as were 15 % of corrupted patches. Not yet measured here; on CIFAR-10: see cifar10.py.
 """
 
 from dataclasses import replace
@@ -16,8 +16,8 @@ from keras_vit.recipes.configs.imagenet import IMAGENET, RUN
 from keras_vit.recipes.configs.jft import JFT
 from keras_vit.recipes.recipe import Architecture, MaskedPatch, Optimizer
 
-# The paper tells neither weight decay nor dropout nor clipping of these runs: here are none of the first two, and the
-# clipping of its ImageNet runs. Flips and Inception crops as with labels (issue 103 of the authors' code).
+# The paper reports no weight decay, dropout or clipping for these runs. We use neither weight decay nor dropout, and
+# the clipping of its ImageNet runs. Flips and Inception crops as with labels (issue 103 of the authors' code).
 MASKED_PATCH = MaskedPatch(
     architecture=Architecture("B/16"),
     data=JFT.data,
@@ -34,6 +34,6 @@ RECIPES = {
     "masked-patch-b16-downsampled": replace(MASKED_PATCH, target="downsampled_color"),
     "masked-patch-b16-pixels": replace(MASKED_PATCH, target="pixels"),
     "masked-patch-b16-corrupt15": replace(MASKED_PATCH, corrupted_fraction=0.15),
-    # The paper found similar gains on ImageNet; for how long it trained there is not told.
+    # The paper found similar gains on ImageNet; the number of steps is not reported.
     "masked-patch-imagenet-b16": replace(MASKED_PATCH, data=IMAGENET, total_steps=100_000),
 }

@@ -2,7 +2,7 @@
 
 Command:   keras-vit train plain-s16-90 --run.folder gs://my-bucket/runs/s16
 Hardware:  TPU v3-8.
-Hours:     6.5 for 90 epochs (the paper); so 11 for 150 and 22 for 300.
+Hours:     6.5 for 90 epochs (the paper); computed from that, 11 for 150 and 22 for 300.
 Accuracy:  76.5, 78.5, 80.0 for 90, 150, 300 epochs (the paper). Not yet measured here.
 """
 
@@ -11,8 +11,8 @@ from dataclasses import replace
 from keras_vit.recipes.configs.imagenet import IMAGENET, RUN
 from keras_vit.recipes.recipe import Architecture, Augment, Optimizer, Supervised
 
-# big_vision's weight decay of 1e-4 does not count the learning rate of 1e-3: 0.1 here, see docs/recipes.md. Its shuffle
-# buffer holds 27 GB of files. Its first moment is in bfloat16, ours in float32.
+# big_vision's weight decay of 1e-4 is not multiplied by the learning rate of 1e-3: 0.1 here, see docs/recipes.md. Its
+# shuffle buffer holds 27 GB of encoded images. Its first moment is in bfloat16, ours in float32.
 PLAIN_S16 = Supervised(
     architecture=Architecture("S/16", pooling="gap", representation_size=384, position_embedding="sincos_2d"),
     data=replace(

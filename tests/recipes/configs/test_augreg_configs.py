@@ -27,7 +27,7 @@ AUGREG_MODELS = {
     "r26-s32": "R26+S/32",
     "r50-l32": "R50+L/32",
 }
-# Names of the files that README of google-research/vision_transformer recommends. Its "light1" is the paper's light2.
+# Files recommended in the README of google-research/vision_transformer. Its "light1" is the paper's light2.
 RECOMMENDED = {
     "l16": "L_16-i21k-300ep-lr_0.001-aug_strong1-wd_0.1-do_0.0-sd_0.0",
     "b16": "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0",
@@ -42,7 +42,7 @@ RECOMMENDED = {
 
 
 @pytest.mark.parametrize("data,head_bias", [("i1k", -6.9), ("i21k", -10.0)])
-def test_augreg_is_the_grid_of_its_paper(data, head_bias):
+def test_augreg_matches_the_grid_of_the_paper(data, head_bias):
     for model, variant in AUGREG_MODELS.items():
         for regime, (layers, magnitude, mixup) in REGIMES.items():
             recipe = RECIPES[f"augreg-{data}-{model}-{regime}"]
@@ -55,7 +55,7 @@ def test_augreg_is_the_grid_of_its_paper(data, head_bias):
             assert (recipe.loss, recipe.head_bias) == ("sigmoid", head_bias)
 
 
-def test_augreg_defaults_are_those_of_big_vision():
+def test_augreg_defaults_match_big_vision():
     vit_i1k = {"ti16": "light1", "s32": "medium1", "s16": "medium2", "b32": "medium2", "b16": "medium2"}
     vit_i21k = {"ti16": "none", "s32": "none", "s16": "light1", "b32": "light2", "b16": "light2"}
     for data, regimes in (("i1k", vit_i1k), ("i21k", vit_i21k)):
@@ -64,7 +64,7 @@ def test_augreg_defaults_are_those_of_big_vision():
 
 
 @pytest.mark.parametrize("model", RECOMMENDED)
-def test_augreg_best_is_what_the_recommended_file_says(model):
+def test_augreg_best_matches_the_recommended_file(model):
     parts = dict(
         part.split("_") for part in RECOMMENDED[model].split("-") if part.startswith(("aug", "wd", "do", "sd"))
     )
@@ -78,7 +78,7 @@ def test_augreg_best_is_what_the_recommended_file_says(model):
 
 
 @pytest.mark.parametrize("epochs,steps_of_99_percent", [(90, 111_477), (150, 185_794), (300, 371_589)])
-def test_plain_s16_is_the_report(epochs, steps_of_99_percent):
+def test_plain_s16_matches_the_report(epochs, steps_of_99_percent):
     """arXiv 2205.01580 and big_vision, configs/vit_s16_i1k.py."""
     recipe = RECIPES[f"plain-s16-{epochs}"]
     assert recipe.architecture == Architecture(

@@ -1,4 +1,4 @@
-"""BiT-HyperRule against its paper and its code."""
+"""BiT-HyperRule compared with its paper and code."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from keras_vit.recipes.configs.bit import bit_hyperrule
     ],
 )
 def test_bit_hyperrule(num_examples, side, steps, warmup_steps, sizes, mixup):
-    """Section 3.3 of arXiv 1912.11370; bounds and warm-up of google-research/big_transfer, bit_hyperrule.py."""
+    """Section 3.3 of arXiv 1912.11370; thresholds and warmup of google-research/big_transfer, bit_hyperrule.py."""
     recipe = bit_hyperrule(num_examples, side * side)
     data, optimizer = recipe.data, recipe.optimizer
     assert (recipe.total_steps, optimizer.warmup_steps, data.augment.mixup_alpha) == (steps, warmup_steps, mixup)
@@ -27,7 +27,7 @@ def test_bit_hyperrule(num_examples, side, steps, warmup_steps, sizes, mixup):
     assert (optimizer.decay, optimizer.staircase) == ("staircase", (0.3, 0.6, 0.9))
 
 
-def test_bit_data_sets_get_the_rule_of_their_size():
+def test_bit_recipes_follow_the_size_of_their_data():
     found = {name: (RECIPES[name].total_steps, RECIPES[name].data.image_size) for name in RECIPES if name[:4] == "bit-"}
     assert found == {
         "bit-imagenet": (20_000, 384),

@@ -1,4 +1,4 @@
-"""Recipes of DeiT against its paper and its code."""
+"""DeiT recipes compared with the paper and its code."""
 
 import math
 
@@ -10,7 +10,7 @@ from keras_vit.recipes.recipe import Architecture, Augment, Distillation
 
 @pytest.mark.parametrize("model,variant", [("ti16", "Ti/16"), ("s16", "S/16"), ("b16", "B/16")])
 @pytest.mark.parametrize("kind", ["", "-hard", "-soft"])
-def test_deit_is_its_paper(model, variant, kind):
+def test_deit_matches_the_paper(model, variant, kind):
     """arXiv 2012.12877, table 9 and section 5, and its code (main.py)."""
     recipe = RECIPES[f"deit-{model}{kind}"]
     assert recipe.architecture == Architecture(variant, dropout=0.0, stochastic_depth=0.1)
@@ -25,12 +25,12 @@ def test_deit_is_its_paper(model, variant, kind):
     assert (recipe.total_epochs, recipe.label_smoothing, recipe.loss) == (300, 0.1, "softmax")
     assert isinstance(recipe, Distillation) == bool(kind)
     if kind:
-        shares = {"-hard": 0.5, "-soft": 0.1}
-        assert (recipe.distillation, recipe.distillation_alpha) == (kind[1:], shares[kind])
+        alphas = {"-hard": 0.5, "-soft": 0.1}
+        assert (recipe.distillation, recipe.distillation_alpha) == (kind[1:], alphas[kind])
         assert recipe.temperature == 3.0
 
 
-def test_deit_at_384_is_the_command_of_its_readme():
+def test_deit_at_384_matches_the_command_in_its_readme():
     recipe = RECIPES["deit-b16-384"]
     assert (recipe.data.image_size, recipe.data.batch_size, recipe.total_epochs) == (384, 512, 30)
     assert (recipe.optimizer.learning_rate, recipe.optimizer.decay) == (5e-6, "constant")

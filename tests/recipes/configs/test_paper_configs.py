@@ -1,12 +1,12 @@
-"""Recipes of the paper against its tables, written down here once more."""
+"""Recipes compared with the tables of the paper, which are repeated here."""
 
 import pytest
 
 from keras_vit.recipes.configs import RECIPES, SWEEPS
 from keras_vit.recipes.recipe import Architecture, Augment, Optimizer
 
-# Table 3 of arXiv 2010.11929: variant, epochs, learning rate, decay, weight decay, dropout. All: Adam, batch 4096,
-# 10,000 steps of warm-up, 224 pixels.
+# Table 3 of arXiv 2010.11929: variant, epochs, learning rate, decay, weight decay, dropout. All: Adam, batch size 4096,
+# 10,000 warmup steps, 224 pixels.
 TABLE_3 = {
     "jft-b32": ("B/32", 7, 8e-4, "linear", 0.1, 0.0),
     "jft-b16": ("B/16", 7, 8e-4, "linear", 0.1, 0.0),
@@ -36,7 +36,7 @@ TABLE_3 = {
     "imagenet1k-l32": ("L/32", 300, 3e-3, "cosine", 0.3, 0.1),
 }
 WIDTHS = {"B": 768, "L": 1024, "H": 1280}  # Table 1
-# Table 4: steps and learning rates; with the warm-up of vit_jax and big_vision and the held-out percents of B.1.1.
+# Table 4: steps and learning rates; warmup of vit_jax and big_vision; held-out percentage of appendix B.1.1.
 TABLE_4 = {
     "finetune-imagenet": ("imagenet2012", 20_000, (0.003, 0.01, 0.03, 0.06), 500, 1, "validation"),
     "finetune-cifar100": ("cifar100", 10_000, (0.001, 0.003, 0.01, 0.03), 500, 2, "test"),
@@ -47,7 +47,7 @@ TABLE_4 = {
 
 
 @pytest.mark.parametrize("name", TABLE_3)
-def test_pre_training_is_table_3(name):
+def test_pretraining_matches_table_3(name):
     variant, epochs, rate, decay, weight_decay, dropout = TABLE_3[name]
     recipe = RECIPES[name]
     architecture, data, optimizer = recipe.architecture, recipe.data, recipe.optimizer
@@ -66,14 +66,14 @@ def test_pre_training_is_table_3(name):
     assert (recipe.loss, recipe.label_smoothing, recipe.head_bias) == ("sigmoid", 0.0, -10.0)
 
 
-def test_table_3_has_a_recipe_for_every_row_and_no_other_but_one():
+def test_recipes_are_the_rows_of_table_3_and_h14():
     names = {name for name in RECIPES if name.startswith(("jft-", "imagenet1k-", "imagenet21k-"))}
     assert names == TABLE_3.keys() | {"imagenet21k-h14"}
     assert RECIPES["imagenet21k-h14"].total_epochs == 90
 
 
 @pytest.mark.parametrize("name", TABLE_4)
-def test_fine_tuning_is_table_4(name):
+def test_fine_tuning_matches_table_4(name):
     dataset, steps, rates, warmup_steps, held_out, test_split = TABLE_4[name]
     recipe = RECIPES[name]
     data, optimizer = recipe.data, recipe.optimizer
@@ -90,7 +90,7 @@ def test_fine_tuning_is_table_4(name):
 
 
 @pytest.mark.parametrize("name,variant,size", [("l16-512", "L/16", 512), ("h14-518", "H/14", 518)])
-def test_fine_tuning_of_table_2_averages_weights_at_a_higher_resolution(name, variant, size):
+def test_fine_tuning_of_table_2_has_ema_and_a_higher_resolution(name, variant, size):
     recipe, common = RECIPES[f"finetune-imagenet-{name}"], RECIPES["finetune-imagenet"]
     assert (recipe.architecture.variant, recipe.data.image_size) == (variant, size)
     assert recipe.optimizer.ema_momentum == 0.9999
@@ -99,7 +99,7 @@ def test_fine_tuning_of_table_2_averages_weights_at_a_higher_resolution(name, va
     assert SWEEPS[f"finetune-imagenet-{name}"] == SWEEPS["finetune-imagenet"]
 
 
-def test_masked_patch_is_appendix_b_1_2():
+def test_masked_patch_matches_appendix_b_1_2():
     recipe = RECIPES["masked-patch-b16"]
     assert recipe.architecture == Architecture("B/16")
     assert recipe.optimizer == Optimizer("adam", 2e-4, "cosine", warmup_steps=10_000)

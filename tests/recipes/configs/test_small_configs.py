@@ -1,4 +1,4 @@
-"""Recipes that finish on a laptop."""
+"""Recipes small enough for a laptop."""
 
 from collections import Counter
 
@@ -7,7 +7,7 @@ from keras_vit.recipes.recipe import Architecture, Data, Optimizer
 from keras_vit.variants import parse_variant
 
 
-def test_digits_keep_the_settings_of_their_published_results():
+def test_digits_have_the_settings_of_the_documented_results():
     masked, tuned = digits.MASKED_PATCH, digits.FINE_TUNE
     assert masked.architecture == tuned.architecture == Architecture("Ti/2", 4, 64, 256, 4)
     assert masked.data == Data(image_size=8, batch_size=64, min_crop_area=0.5, flip=False, cache=True)
@@ -17,11 +17,11 @@ def test_digits_keep_the_settings_of_their_published_results():
     assert (masked.total_steps, tuned.total_steps, tuned.weights) == (4_000, 600, None)
 
 
-def test_cifar10_gives_both_starts_the_same_budget():
+def test_cifar10_budget_does_not_depend_on_the_initial_weights():
     scratch, tuned = RECIPES["cifar10-scratch"], RECIPES["cifar10-finetune"]
     assert (scratch.total_steps, scratch.data, scratch.run) == (tuned.total_steps, tuned.data, tuned.run)
     assert scratch.architecture == tuned.architecture == RECIPES["cifar10-masked-patch"].architecture
-    # The 3-bit colors of 4 x 4 pixels are those of a whole patch of this size.
+    # A patch has 4 x 4 pixels, so "downsampled_color" does not reduce it.
     assert parse_variant(scratch.architecture.variant)["patch_size"] == 4
     others = {name: RECIPES[name] for name in RECIPES if name.startswith("cifar10-masked-patch")}
     assert Counter(recipe.target for recipe in others.values()) == {
