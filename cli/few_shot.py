@@ -1,4 +1,4 @@
-"""`keras-vit few-shot`: how good frozen features are, without training."""
+"""`keras-vit few-shot`: few-shot accuracy of frozen features, without training."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -8,19 +8,19 @@ import tyro
 
 @dataclass(frozen=True)
 class FewShot:
-    """Print the accuracy of a linear model on frozen features of a few images a class, in closed form.
+    """Print the accuracy of a linear classifier on frozen features of a few images per class, in closed form.
 
-    Features are computed once and kept in ~/.keras/keras_vit/features.
+    Features are computed once and cached in ~/.keras/keras_vit/features.
 
     Args:
         weights: File, folder or name: whatever `keras_vit.load` takes.
         dataset: "digits", a name of TensorFlow Datasets, or "folder:/path" with /path/<split>/<class>/<image>.
         train_split: In TensorFlow Datasets' notation, such as "train[:10%]".
         test_split: In TensorFlow Datasets' notation.
-        data_dir: Where prepared data sets are kept; by default TensorFlow Datasets' own place.
-        shots: Images a class.
-        seeds: Of the choice of images.
-        l2: Penalty on the weights.
+        data_dir: Where prepared data sets are kept; by default TensorFlow Datasets' own folder.
+        shots: Numbers of training images per class.
+        seeds: Seeds of the choice of images.
+        l2: L2 penalty on the weights.
     """
 
     weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
@@ -46,5 +46,5 @@ class FewShot:
         recipe = few_shot.FewShot(data, self.shots, self.seeds, self.l2)
         accuracies = few_shot.few_shot(load(self.weights), recipe, verbose=True)
         for shots, values in accuracies.items():
-            spread = f" ± {np.std(values, ddof=1):.2%}" if len(values) > 1 else ""
-            print(f"{shots:>3} a class: {np.mean(values):.2%}{spread}")
+            std = f" ± {np.std(values, ddof=1):.2%}" if len(values) > 1 else ""
+            print(f"{shots:>3} per class: {np.mean(values):.2%}{std}")

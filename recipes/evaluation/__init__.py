@@ -1,1 +1,1 @@
-"""Accuracy of classifiers and quality of frozen features."""
+"""Evaluation of classifiers (`classification`, `vtab`) and of frozen features (`few_shot`, `probe`)."""

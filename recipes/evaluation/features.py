@@ -1,4 +1,4 @@
-"""Frozen features of a split's images, kept on disk. n images, D width."""
+"""Frozen features of the images of a split, cached on disk. n images, D width."""
 
 import hashlib
 import io
@@ -9,41 +9,39 @@ import keras
 import numpy as np
 
 from keras_vit.cache_dir import cache_dir
-from keras_vit.recipes.data import count_examples, decoded_images
-from keras_vit.recipes.data.datasets import ImageDataset
-from keras_vit.recipes.data.examples import read_encoded
+from keras_vit.recipes.data import ImageDataset, count_examples, decoded_images, read_encoded
 from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.version import __version__
 
 
 def cache_folder() -> Path:
-    """keras_vit/features in KERAS_HOME, by default in ~/.keras; it may be deleted at any time."""
+    """keras_vit/features in KERAS_HOME, which defaults to ~/.keras. It may be deleted at any time."""
     return cache_dir() / "features"
 
 
-def features_of(
+def extract_features(
     model,
     dataset: ImageDataset,
     split: str,
     batch_size: int = 64,
-    numbers=None,
+    indices=None,
     max_corrupt: float = Data.max_corrupt,
     verbose: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What the model's head would see of each image, with its label, in the split's order.
+    """The inputs of the model's head for each image, and the labels, in the order of the split.
 
-    Features of a `keras.Model` are computed once: they are kept under a hash of the model's configuration and weights
-    and of the images and labels themselves, so that neither a changed weight nor a changed image goes unnoticed.
+    Features of a `keras.Model` are computed once and cached by a hash of the model's configuration and weights and of
+    the images and labels themselves, so a changed weight or image is never missed.
 
     Args:
-        model: Anything with `features` and `preprocess`, as all models of keras_vit.
+        model: Any object with `features` and `preprocess`, such as the models of keras_vit.
         dataset: From `open_dataset`.
         split: Such as "test" or "train[:10%]".
-        batch_size: Images at a time.
-        numbers: Of the images that are wanted, an array from 0; all of them without.
-        max_corrupt: Largest share of corrupt images, which are left out.
-        verbose: Show progress.
+        batch_size: Number of images at a time.
+        indices: Array of the positions in the split of the images to use, from 0; None for all.
+        max_corrupt: Largest allowed fraction of corrupt images, which are skipped.
+        verbose: Show a progress bar.
 
     Returns:
         (n, D) float32 and (n,) int64.
@@ -54,44 +52,45 @@ def features_of(
     """
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")
-    kept = None
+    cached = None
     if isinstance(model, keras.Model):
-        kept = cache_folder() / f"{_key(model, dataset, split, numbers, max_corrupt)}.npz"
-        if kept.exists():
-            with np.load(kept, allow_pickle=False) as arrays:
+        cached = cache_folder() / f"{_cache_key(model, dataset, split, indices, max_corrupt)}.npz"
+        if cached.exists():
+            with np.load(cached, allow_pickle=False) as arrays:
                 return arrays["features"], arrays["labels"]
-    batches = decoded_images(dataset, split, batch_size, max_corrupt, numbers)
-    total = count_examples(dataset, split) if numbers is None else len(numbers)
+    total = count_examples(dataset, split) if indices is None else len(indices)
     progress = keras.utils.Progbar(-(-total // batch_size), unit_name="batch", verbose=int(verbose))
-    features, labels = [], []
-    for images, answers in batches:
-        if answers.ndim != 1 or answers.min() < 0:
-            raise ValueError(f"Each image of {split!r} of {dataset.name} needs one label. Choose other data.")
-        features.append(np.asarray(model.features(model.preprocess(images)), "float32"))  # (B, D)
-        labels.append(answers)
-        if features[-1].ndim != 2:
-            raise ValueError(f"Features must be (B, D), of a model that pools. Received: {features[-1].shape}")
+    feature_batches, label_batches = [], []
+    for images, labels in decoded_images(dataset, split, batch_size, max_corrupt, indices):
+        if labels.ndim != 1 or labels.min() < 0:
+            raise ValueError(f"Each image of {split!r} of {dataset.name} must have one label. Choose other data.")
+        features = np.asarray(model.features(model.preprocess(images)), "float32")  # (B, D)
+        if features.ndim != 2:
+            raise ValueError(f"Features must be (B, D): the model must pool. Received: {features.shape}")
+        feature_batches.append(features)
+        label_batches.append(labels)
         progress.add(1)
-    features, labels = np.concatenate(features), np.concatenate(labels)
-    if kept:
-        _keep(kept, features, labels)
+    features, labels = np.concatenate(feature_batches), np.concatenate(label_batches)
+    if cached:
+        _write(cached, features, labels)
     return features, labels
 
 
-def _key(model, dataset, split, numbers, max_corrupt):
-    config = {name: value for name, value in model.get_config().items() if name != "name"}  # names count models
+def _cache_key(model, dataset, split, indices, max_corrupt):
+    # The name counts the models created before.
+    config = {name: value for name, value in model.get_config().items() if name != "name"}
     key = hashlib.sha256(json.dumps([__version__, max_corrupt, config], sort_keys=True).encode())
     for weight in model.weights:
         key.update(np.ascontiguousarray(keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32"))))
-    wanted = None if numbers is None else set(np.asarray(numbers).tolist())
+    selected = None if indices is None else set(np.asarray(indices).tolist())
     for number, (image, label) in enumerate(read_encoded(dataset, split)):
-        if wanted is None or number in wanted:
+        if selected is None or number in selected:
             key.update(hashlib.sha256(image).digest())
             key.update(np.asarray(label).tobytes())
     return key.hexdigest()
 
 
-def _keep(file, features, labels):
+def _write(file, features, labels):
     content = io.BytesIO()
     np.savez(content, features=features, labels=labels)
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -4,26 +4,25 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from keras_vit.recipes.data import class_names, open_dataset
-from keras_vit.recipes.data.examples import read_labels
-from keras_vit.recipes.evaluation.features import features_of
+from keras_vit.recipes.data import class_names, open_dataset, read_labels
+from keras_vit.recipes.evaluation.features import extract_features
 from keras_vit.recipes.recipe import Data
 
-# big_vision, evaluators/fewshot_lsr.py: a constant feature so large that the penalty hardly holds the bias.
+# big_vision, evaluators/fewshot_lsr.py: a constant feature so large that the penalty hardly affects the bias.
 BIAS = 100.0
 
 
 @dataclass(frozen=True)
 class FewShot:
-    """Regularized least squares from features of a few images a class to targets in {-1, 1}.
+    """Regularized least squares from the features of a few images per class to targets in {-1, 1}.
 
     Args:
-        data: `dataset`, `data_dir`, `train_split` and `test_split` are used; images are prepared as the
-            weights want them.
-        shots: Images a class.
-        seeds: Of the choice of images; the accuracies of all are kept.
-        l2: Penalty on the weights, 1024 in big_vision. The paper does not name its own.
-        batch_size: Images at a time.
+        data: `dataset`, `data_dir`, `train_split` and `test_split` are used. Images are prepared by the model's own
+            preprocessing.
+        shots: Numbers of training images per class.
+        seeds: Seeds of the choice of images; each gives an accuracy.
+        l2: L2 penalty on the weights. 1024 is big_vision's; the paper does not report one.
+        batch_size: Number of images at a time.
     """
 
     data: Data = field(default_factory=Data)
@@ -34,75 +33,75 @@ class FewShot:
 
 
 def few_shot(model, recipe: FewShot, verbose: bool = False) -> dict[int, list[float]]:
-    """Accuracy in [0, 1] by number of shots, one for each seed.
+    """Top-1 accuracies in [0, 1] by number of shots, one for each seed.
 
     Args:
-        model: Anything with `features` and `preprocess`, as all models of keras_vit.
-        recipe: What to evaluate on.
-        verbose: Show progress.
+        model: Any object with `features` and `preprocess`, such as the models of keras_vit.
+        recipe: Data and settings.
+        verbose: Show a progress bar.
 
     Raises:
-        ValueError: There are no shots or seeds, a class has fewer images than the most shots, a split is missing, or
-            a chosen image is corrupt.
+        ValueError: There are no shots or seeds, a class has fewer images than the largest number of shots, a split is
+            unknown, or a chosen image is corrupt.
     """
     if not recipe.seeds or not recipe.shots or min(recipe.shots) < 1 or recipe.l2 <= 0:
         raise ValueError(
-            "Few-shot evaluation needs seeds, shots of at least 1, and an l2 above 0. Received: "
+            "Few-shot evaluation requires seeds, shots of at least 1, and an l2 above 0. Received: "
             f"seeds={recipe.seeds}, shots={recipe.shots}, l2={recipe.l2}"
         )
-    builder = open_dataset(recipe.data)
-    classes = len(class_names(builder))
-    labels = read_labels(builder, recipe.data.train_split)
-    chosen = {seed: choose_shots(labels, max(recipe.shots), classes, seed) for seed in recipe.seeds}
-    needed = np.unique(np.concatenate([number.ravel() for number in chosen.values()]))
-    common = {"batch_size": recipe.batch_size, "verbose": verbose}
-    # None may be corrupt: the others would get each other's labels.
-    train, _ = features_of(model, builder, recipe.data.train_split, numbers=needed, max_corrupt=0, **common)
-    test, answers = features_of(model, builder, recipe.data.test_split, **common)
-    place = {number: i for i, number in enumerate(needed)}
-    accuracies = {}
+    dataset, data, batch_size = open_dataset(recipe.data), recipe.data, recipe.batch_size
+    num_classes = len(class_names(dataset))
+    labels = read_labels(dataset, data.train_split)
+    chosen = {seed: choose_shots(labels, max(recipe.shots), num_classes, seed) for seed in recipe.seeds}
+    used = np.unique(np.concatenate([indices.ravel() for indices in chosen.values()]))
+    # No corrupt images are allowed: skipping one would shift the labels of the others.
+    train, _ = extract_features(model, dataset, data.train_split, batch_size, used, max_corrupt=0, verbose=verbose)
+    test, test_labels = extract_features(model, dataset, data.test_split, batch_size, verbose=verbose)
+    row_of = {index: row for row, index in enumerate(used)}
+    accuracies: dict[int, list[float]] = {}
     for shots in recipe.shots:
         accuracies[shots] = []
-        for numbers in chosen.values():
-            used = numbers[:, :shots].ravel()
-            of_used = train[[place[number] for number in used]]
-            scores = least_squares(of_used, labels[used], test, classes, recipe.l2)
-            accuracies[shots].append(float(np.mean(scores.argmax(axis=1) == answers)))
+        for indices in chosen.values():
+            shot_indices = indices[:, :shots].ravel()
+            features = train[[row_of[index] for index in shot_indices]]
+            scores = least_squares(features, labels[shot_indices], test, num_classes, recipe.l2)
+            accuracies[shots].append(float(np.mean(scores.argmax(axis=1) == test_labels)))
     return accuracies
 
 
-def choose_shots(labels, shots: int, classes: int, seed: int) -> np.ndarray:
-    """Numbers of the images chosen of each class, (C, shots); fewer shots are the first columns."""
+def choose_shots(labels, shots: int, num_classes: int, seed: int) -> np.ndarray:
+    """Indices of the images chosen for each class, (C, shots). The first columns are those of fewer shots."""
     random, chosen = np.random.default_rng(seed), []
-    for number in range(classes):
+    for number in range(num_classes):
         members = np.flatnonzero(labels == number)
         if len(members) < shots:
-            raise ValueError(f"{shots} shots, but class number {number} has {len(members)} images. Take fewer shots.")
+            raise ValueError(f"{shots} shots, but class number {number} has {len(members)} images. Use fewer shots.")
         chosen.append(random.choice(members, shots, replace=False))
     return np.stack(chosen)
 
 
-def least_squares(train, labels, test, classes: int, l2: float) -> np.ndarray:
+def least_squares(train, labels, test, num_classes: int, l2: float) -> np.ndarray:
     """Scores of the classes for the test features, by ridge regression from the training features to {-1, 1}.
 
-    Each dimension is standardized by mean and deviation of the training features, (x - mean) / (deviation + 1e-5), and
-    a constant feature of 100 is added, as in big_vision. Then, in closed form, weights = (X^T X + l2 I)^-1 X^T Y, or
-    X^T (X X^T + l2 I)^-1 Y where there are fewer images than dimensions: the same with a smaller matrix.
+    As in big_vision, each dimension is standardized by mean and standard deviation of the training features,
+    (x - mean) / (std + 1e-5), and a constant feature of 100 is appended. Then, in closed form, weights =
+    (X^T X + l2 I)^-1 X^T Y, or, with fewer images than dimensions, the equal X^T (X X^T + l2 I)^-1 Y with its smaller
+    matrix.
 
     Args:
         train: (n, D).
         labels: (n,) in [0, C).
         test: (m, D).
-        classes: Their number, C.
+        num_classes: C.
         l2: Penalty, above 0.
 
     Returns:
-        (m, C); the largest is the prediction.
+        (m, C); the largest score is the prediction.
     """
     train, test = (np.asarray(x, "float64") for x in (train, test))
-    mean, deviation = train.mean(axis=0), train.std(axis=0) + 1e-5
-    train, test = (np.pad((x - mean) / deviation, ((0, 0), (0, 1)), constant_values=BIAS) for x in (train, test))
-    targets = 2.0 * np.eye(classes)[labels] - 1.0  # (n, C)
+    mean, std = train.mean(axis=0), train.std(axis=0) + 1e-5
+    train, test = (np.pad((x - mean) / std, ((0, 0), (0, 1)), constant_values=BIAS) for x in (train, test))
+    targets = 2.0 * np.eye(num_classes)[labels] - 1.0  # (n, C)
     images, width = train.shape
     if images < width:
         return test @ (train.T @ np.linalg.solve(train @ train.T + l2 * np.eye(images), targets))

@@ -8,7 +8,7 @@ from goldens import golden_file, golden_io
 from PIL import Image
 
 import keras_vit
-from keras_vit.cli.main import main
+from keras_vit_cli.main import main
 from keras_vit.models.bit import BiT
 from keras_vit.recipes.data import decoded_images, open_dataset
 from keras_vit.recipes.recipe import Data
@@ -166,7 +166,7 @@ def test_evaluate_refuses_what_it_cannot_count(run, data_dir, toy, tmp_path, mon
         status, _, errors = run("evaluate", tmp_path / file, *options)
         assert status == 1 and message in errors
     unlabeled = [np.zeros((8, 8, 3), "uint8")], np.array([-1])  # as in the test split of ImageNet
-    monkeypatch.setattr("keras_vit.recipes.data.decoded_images", lambda *_: iter([unlabeled]))
+    monkeypatch.setattr("keras_vit.recipes.evaluation.classification.decoded_images", lambda *_: iter([unlabeled]))
     assert "'test' of 'digits' has no labels" in run("evaluate", tmp_path / "x.keras", *digits)[2]
 
 

@@ -1,166 +1,108 @@
+import json
+
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+from PIL import Image
 
-from keras_vit.recipes.evaluation.classification import BINS, Evaluation, vtab_means
-
-CLASSES, IMAGES = 8, 200
+from keras_vit.labels import imagenet_labels
+from keras_vit.recipes.data import decoded_images, open_dataset
+from keras_vit.recipes.evaluation.classification import evaluate_classifier
+from keras_vit.recipes.evaluation.classification_metrics import ClassificationMetrics
+from keras_vit.recipes.recipe import Data
 
 
 @pytest.fixture
-def logits():
-    return np.random.default_rng(0).normal(0, 2, (IMAGES, CLASSES)).astype("float32")
+def digits(data_dir):
+    return open_dataset(Data(dataset="digits", data_dir=data_dir))
 
 
 @pytest.fixture
-def labels(logits):
-    """Right two times of three."""
-    random = np.random.default_rng(1)
-    return np.where(random.random(IMAGES) < 2 / 3, logits.argmax(axis=1), random.integers(0, CLASSES, IMAGES))
+def model(trained_toy):
+    return trained_toy(image_size=8, patch_size=2, num_classes=10)
 
 
-def evaluated(logits, labels, batch=IMAGES):
-    evaluation = Evaluation(logits.shape[1])
-    for first in range(0, len(logits), batch):
-        evaluation.update(logits[first : first + batch], labels[first : first + batch])
-    return evaluation
+def test_metrics_of_all_images(model, digits):
+    expected = ClassificationMetrics(10)
+    for images, labels in decoded_images(digits, "test[:45]", 45):
+        expected.update(model(model.preprocess(images)), labels)
+    report = evaluate_classifier(model, digits, "test[:45]", batch_size=20)
+    assert report.summary == pytest.approx(expected.summary(), rel=1e-4)
+    assert report.per_class == expected.per_class("0123456789")
+    assert sum(row["images"] for row in report.reliability) == 45
+    assert report.preprocessing == model.preprocessing
 
 
-def softmax(logits):
-    exponentials = np.exp(logits.astype("float64"))
-    return exponentials / exponentials.sum(axis=1, keepdims=True)
+def test_preprocessing_can_be_overridden(model, digits):
+    report = evaluate_classifier(model, digits, "test[:5]", resize="shortest", crop_fraction=0.5)
+    assert (report.preprocessing.resize, report.preprocessing.crop_fraction) == ("shortest", 0.5)
+    assert model.preprocessing.crop_fraction == 1.0
 
 
-def test_accuracies_and_likelihood(logits, labels):
-    found = evaluated(logits, labels).summary()
-    order = np.argsort(-logits, axis=1)
-    assert found["images"] == found["counted"] == IMAGES
-    assert found["top1"] == np.mean(order[:, 0] == labels)
-    assert found["top5"] == np.mean((order[:, :5] == labels[:, None]).any(axis=1))
-    likelihood = np.log(softmax(logits)[np.arange(IMAGES), labels])
-    assert found["negative_log_likelihood"] == pytest.approx(-likelihood.mean(), rel=1e-12)
-    assert "top5" not in evaluated(logits[:, :5], np.zeros(IMAGES, int)).summary()
+def test_model_on_a_tpu_host_is_not_compiled_for_the_tpu(model, digits, monkeypatch):
+    compiled, predict = [], keras.Model.predict_on_batch
+
+    def predict_on_batch(self, x):
+        compiled.append(self.jit_compile)
+        self.jit_compile = False
+        return predict(self, x)
+
+    chip = tf.config.PhysicalDevice("/physical_device:TPU:0", "TPU")
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: [chip] if kind in (None, "TPU") else [])
+    monkeypatch.setattr(keras.Model, "predict_on_batch", predict_on_batch)
+    evaluate_classifier(model, digits, "test[:45]", batch_size=20)
+    assert compiled == [False] * 3
 
 
-def test_calibration_error_by_definition(logits, labels):
-    logits[:20] *= 20  # confidences of 1
-    evaluation = evaluated(logits, labels)
-    confidence, right = softmax(logits).max(axis=1), logits.argmax(axis=1) == labels
-    error = 0.0
-    for row, number in zip(evaluation.reliability(), range(BINS)):
-        inside = (confidence > number / 15) & (confidence <= (number + 1) / 15)
-        assert row["images"] == inside.sum() and (row["above"], row["to"]) == (number / 15, (number + 1) / 15)
-        if inside.any():
-            assert row["confidence"] == pytest.approx(confidence[inside].mean(), rel=1e-12)
-            assert row["accuracy"] == pytest.approx(right[inside].mean(), rel=1e-12)
-            error += inside.mean() * abs(confidence[inside].mean() - right[inside].mean())
-        else:
-            assert row["confidence"] is None and row["accuracy"] is None
-    assert evaluation.summary()["calibration_error"] == pytest.approx(error, rel=1e-12)
+def test_several_correct_classes(model, digits, monkeypatch):
+    """Multi-hot labels, as those of imagenet2012_real."""
+    random = np.random.default_rng(0)
+    images = [random.integers(0, 256, (8, 8, 3), dtype="uint8") for _ in range(30)]
+    labels = (random.random((30, 10)) < 0.2).astype("float32")
+    batches = [(images[:20], labels[:20]), (images[20:], labels[20:])]
+    monkeypatch.setattr("keras_vit.recipes.evaluation.classification.decoded_images", lambda *_: iter(batches))
+    summary = evaluate_classifier(model, digits).summary
+    counted = labels.any(axis=1)
+    predicted = np.argmax(model(model.preprocess(images)), axis=1)
+    assert summary["images"] == 30 > summary["counted"] == counted.sum()
+    assert summary["top1"] == pytest.approx(np.mean(labels[counted, predicted[counted]]))
 
 
-def test_a_calibrated_and_an_overconfident_model():
-    """Half of the images right with a confidence of one half, or of 1."""
-    labels = np.array([0, 1] * 10)
-    for high, error in ((0.0, 0.0), (1e3, 0.5)):
-        logits = np.tile([high, 0.0, -1e3], (20, 1))
-        assert evaluated(logits, labels).summary()["calibration_error"] == pytest.approx(error, abs=1e-12)
-    assert np.isfinite(evaluated(logits, labels).summary()["negative_log_likelihood"])
-
-
-def test_batches_add_up(logits, labels):
-    whole, parts = evaluated(logits, labels), evaluated(logits, labels, batch=7)
-    assert whole.summary() == pytest.approx(parts.summary(), rel=1e-12)
-    names = [f"class {number}" for number in range(CLASSES)]
-    assert whole.per_class(names) == parts.per_class(names)
-
-
-def test_per_class(logits, labels):
-    labels[labels == 4] = 3  # a class without images
-    rows = evaluated(logits, labels).per_class("abcdefgh")
-    assert [row["class"] for row in rows] == list("abcdfgh")
-    taken = logits.argmax(axis=1)
-    for row in rows:
-        members = labels == "abcdefgh".index(row["class"])
-        assert row["images"] == members.sum()
-        assert row["accuracy"] == np.mean(taken[members] == labels[members])
-        counts = np.bincount(taken[members & (taken != labels)], minlength=CLASSES)
-        assert row["confused"] == counts.max() > 0
-        assert row["confused_with"] == "abcdefgh"[counts.argmax()]
-    perfect = evaluated(np.eye(3), np.arange(3)).per_class("abc")
-    assert perfect[0] == {"class": "a", "images": 1, "accuracy": 1.0, "confused_with": None, "confused": 0}
-
-
-def test_real_labels_as_their_authors_count(logits):
-    """Their example: `pred in real_labels[i] for i, pred in enumerate(predictions) if real_labels[i]`."""
-    several = np.random.default_rng(2).random((IMAGES, CLASSES)) < 0.2
-    lists = [np.flatnonzero(row).tolist() for row in several]
-    found = evaluated(logits, several.astype("float32"), batch=64).summary()
-    right = [taken in lists[i] for i, taken in enumerate(logits.argmax(axis=1)) if lists[i]]
-    assert found["images"] == IMAGES > found["counted"] == len(right)
-    assert found["top1"] == np.mean(right)
-    top5 = np.argsort(-logits, axis=1)[:, :5]
-    assert found["top5"] == np.mean([bool(set(top5[i]) & set(lists[i])) for i in range(IMAGES) if lists[i]])
-    of_right = (softmax(logits) * several).sum(axis=1)[several.any(axis=1)]
-    assert found["negative_log_likelihood"] == pytest.approx(-np.log(of_right).mean(), rel=1e-12)
-
-
-def test_several_right_classes_in_the_table(logits):
-    several = np.zeros((2, 3))
-    several[0, [0, 2]] = several[1, [1, 2]] = 1
-    rows = evaluated(np.array([[5.0, 0, 0], [5.0, 0, 0]]), several).per_class("abc")
-    assert [(row["class"], row["images"], row["accuracy"]) for row in rows] == [
-        ("a", 1, 1),
-        ("b", 1, 0),
-        ("c", 2, 0.5),
-    ]
-    assert [row["confused_with"] for row in rows] == [None, "a", "a"]
-
-
-def test_of_equal_logits_the_first_class_wins():
-    found = evaluated(np.zeros((10, 10)), np.arange(10)).summary()
-    assert (found["top1"], found["top5"]) == (0.1, 0.5)
-
-
-def test_many_classes_need_little_memory():
-    evaluation = Evaluation(21_843)
-    evaluation.update(np.zeros((3, 21_843), "float32"), np.array([0, 4, 21_842]))
-    found = evaluation.summary()
-    assert (found["top1"], found["top5"]) == (1 / 3, 2 / 3)
-    assert found["negative_log_likelihood"] == pytest.approx(np.log(21_843))
-    assert evaluation.class_counts.nbytes < 400_000 and len(evaluation.confusions) == 2
-
-
-def test_bad_input_is_refused(logits, labels):
-    evaluation = Evaluation(CLASSES)
-    with pytest.raises(ValueError, match="None of the 0 images has a label"):
-        evaluation.summary()
-    with pytest.raises(ValueError, match=r"must have the shape \(B, 8\). Received: \(200, 5\)"):
-        evaluation.update(logits[:, :5], labels)
-    with pytest.raises(ValueError, match=r"Labels must be in \[0, 8\). Received: -1 to "):
-        evaluation.update(logits, np.where(labels == 0, -1, labels))
-    with pytest.raises(ValueError, match=r"must be integers \(200,\) or numbers \(200, 8\). Received: float64"):
-        evaluation.update(logits, labels.astype("float64"))
-    logits[3, 2] = np.nan
-    with pytest.raises(ValueError, match="hold NaN or infinite values"):
-        evaluation.update(logits, labels)
-
-
-# Table 9 of the paper, ViT-L/16 pre-trained on ImageNet-21k; groups of arXiv 1910.04867.
-NATURAL = {"caltech": 90.8, "cifar": 84.1, "dtd": 74.1, "flowers": 99.3, "pets": 92.7, "sun": 61.0, "svhn": 80.9}
-SPECIALIZED = {"camelyon": 82.5, "eurosat": 95.6, "resisc": 85.2, "retinopathy": 75.3}
-STRUCTURED = {"count": 70.3, "distance": 56.1, "dmlab": 41.9, "location": 74.7, "orientation": 64.9, "kitti": 79.9}
-STRUCTURED |= {"azimuth": 30.5, "elevation": 41.7}
-
-
-def test_vtab_means_are_the_papers():
-    accuracies = {**NATURAL, **SPECIALIZED, **STRUCTURED}
-    groups = dict.fromkeys(NATURAL, "natural") | dict.fromkeys(SPECIALIZED, "specialized")
-    groups |= dict.fromkeys(STRUCTURED, "structured")
-    means = vtab_means(accuracies, groups)
-    assert list(means) == ["natural", "specialized", "structured", "all"]
-    assert round(means["all"], 1) == 72.7
-    assert means["natural"] == pytest.approx(np.mean(list(NATURAL.values())))
-    assert means["structured"] == pytest.approx(np.mean(list(STRUCTURED.values())))
-    del accuracies["pets"]
-    with pytest.raises(ValueError, match="Missing: pets. Unknown: cats"):
-        vtab_means({**accuracies, "cats": 1.0}, groups)
+def test_objectnet(trained_toy, tmp_path):
+    """Half of the class folders overlap with ImageNet; the model sees the images without their border."""
+    mappings, images = tmp_path / "mappings", tmp_path / "images"
+    folders = {"banana": "Banana", "alarm_clock": "Alarm clock", "air_freshener": "Air freshener", "tape": "Tape"}
+    classes = {"Banana": "banana", "Alarm clock": "analog clock; digital clock"}
+    random, inner, folder_of = np.random.default_rng(0), [], []
+    for folder in sorted(folders):
+        (images / folder).mkdir(parents=True)
+        for number in range(5):
+            image = random.integers(0, 256, (20, 24, 3), dtype="uint8")
+            border = np.tile(np.array([255, 0, 0], "uint8"), (24, 28, 1))
+            border[2:-2, 2:-2] = image
+            Image.fromarray(border).save(images / folder / f"{number}.png")
+            if folders[folder] in classes:
+                inner.append(image)
+                folder_of.append(folder)
+    model = trained_toy(num_classes=1000)
+    names = [words for _, words in imagenet_labels()]
+    predicted = np.argmax(model(model.preprocess(inner)), axis=1)
+    most = np.bincount(predicted).argmax()  # map one folder to the toy's most frequent prediction
+    classes["Banana"] = names[most]
+    mappings.mkdir()
+    (mappings / "folder_to_objectnet_label.json").write_text(json.dumps(folders))
+    (mappings / "objectnet_to_imagenet_1k.json").write_text(json.dumps(classes))
+    dataset = open_dataset(Data(dataset=f"folder:{tmp_path}"))
+    report = evaluate_classifier(model, dataset, "images", batch_size=4, objectnet_mapping=mappings)
+    correct = {"banana": {names[most]}, "alarm_clock": {"analog clock", "digital clock"}}
+    top1 = np.mean([names[number] in correct[folder] for number, folder in zip(predicted, folder_of)])
+    assert report.summary["images"] == 10 and 0 < top1 < 1
+    assert report.summary["top1"] == pytest.approx(top1)
+    assert {row["class"]: row["images"] for row in report.per_class} == {
+        "analog clock": 5,
+        "digital clock": 5,
+        names[most]: 5,
+    }
+    with pytest.raises(ValueError, match="has 1000 classes, but the model has 4"):
+        evaluate_classifier(trained_toy(num_classes=4), dataset, "images", objectnet_mapping=mappings)

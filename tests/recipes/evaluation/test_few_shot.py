@@ -3,17 +3,17 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import Ridge
 
-from keras_vit.cli.main import main
 from keras_vit.recipes.evaluation.few_shot import FewShot, choose_shots, few_shot, least_squares
 from keras_vit.recipes.recipe import Data
+from keras_vit_cli.main import main
 
 
 @pytest.mark.parametrize("count,width", [(40, 12), (15, 30)], ids=["more images", "more features"])
-def test_least_squares_is_the_closed_form(count, width):
+def test_least_squares_matches_the_closed_form(count, width):
     random = np.random.default_rng(0)
     train, test = random.normal(2, 3, (count, width)), random.normal(2, 3, (200, width))
     labels = random.integers(0, 5, count)
-    x, y = prepared(train, test)
+    x, y = standardize(train, test)
     targets = np.where(labels[:, None] == np.arange(5), 1.0, -1.0)
     scores = least_squares(train, labels, test, 5, 7.0)
     assert scores.shape == (200, 5)
@@ -27,31 +27,31 @@ def test_least_squares_is_the_closed_form(count, width):
 
 
 @pytest.mark.parametrize("shots", [3, 40], ids=["more features", "more images"])
-def test_scores_are_those_of_scikit_learns_ridge(shots):
+def test_scores_match_ridge_of_scikit_learn(shots):
     digits = load_digits()
     used = choose_shots(digits.target, shots, 10, seed=0).ravel()
     train, test = digits.data[used], np.delete(digits.data, used, axis=0)
-    x, y = prepared(train, test)
+    x, y = standardize(train, test)
     ridge = Ridge(2.0**10, fit_intercept=False, solver="svd").fit(x, 2.0 * np.eye(10)[digits.target[used]] - 1.0)
     scores = least_squares(train, digits.target[used], test, 10, 2.0**10)
     np.testing.assert_allclose(scores, ridge.predict(y), atol=1e-4)
     assert np.mean(scores.argmax(axis=1) == np.delete(digits.target, used)) > 0.7
 
 
-def prepared(train, test):
-    """Standardized by the training features, with a constant of 100."""
+def standardize(train, test):
+    """By the training features; appends a constant of 100."""
     parts = ((part - train.mean(0)) / (train.std(0) + 1e-5) for part in (train, test))
     return [np.concatenate([part, np.full((len(part), 1), 100.0)], axis=1) for part in parts]
 
 
-def test_shots_are_nested_balanced_and_drawn_by_the_seed():
+def test_shots_are_balanced_and_determined_by_the_seed():
     labels = np.random.default_rng(0).integers(0, 4, 100)
     chosen = choose_shots(labels, 6, 4, seed=1)
     assert chosen.shape == (4, 6) and len(np.unique(chosen)) == 24
     assert (labels[chosen] == np.arange(4)[:, None]).all()
     np.testing.assert_array_equal(chosen, choose_shots(labels, 6, 4, seed=1))
     assert not np.array_equal(chosen, choose_shots(labels, 6, 4, seed=2))
-    with pytest.raises(ValueError, match="90 shots, but class number 0 has .* Take fewer shots"):
+    with pytest.raises(ValueError, match="90 shots, but class number 0 has .* Use fewer shots"):
         choose_shots(labels, 90, 4, seed=1)
 
 
@@ -65,8 +65,10 @@ class Pixels:
         return images.reshape(len(images), -1)
 
 
-def test_more_shots_tell_more_digits_apart(data_dir):
-    recipe = FewShot(Data(dataset="digits", data_dir=data_dir), shots=(1, 10, 50), seeds=(0, 1), l2=1.0)
+def test_accuracy_grows_with_shots(data_dir):
+    recipe = FewShot(
+        Data(dataset="digits", data_dir=data_dir, test_split="test[:200]"), shots=(1, 10, 50), seeds=(0, 1), l2=1.0
+    )
     accuracies = few_shot(Pixels(), recipe)
     assert [len(values) for values in accuracies.values()] == [2, 2, 2]
     one, ten, fifty = (np.mean(values) for values in accuracies.values())
@@ -75,8 +77,8 @@ def test_more_shots_tell_more_digits_apart(data_dir):
 
 
 @pytest.mark.parametrize("change", [{"shots": ()}, {"shots": (0, 5)}, {"seeds": ()}, {"l2": 0.0}])
-def test_what_cannot_be_evaluated_is_said_at_once(change):
-    with pytest.raises(ValueError, match="needs seeds, shots of at least 1, and an l2 above 0"):
+def test_invalid_settings(change):
+    with pytest.raises(ValueError, match="requires seeds, shots of at least 1, and an l2 above 0"):
         few_shot(Pixels(), FewShot(**change))
 
 
@@ -86,4 +88,4 @@ def test_command(trained_toy, data_dir, tmp_path, capsys):
     options = ["digits", "--data-dir", data_dir, "--test-split", "test[:50]", "--shots", "1", "2"]
     assert main(["few-shot", str(tmp_path / "model.keras"), *options, "--seeds", "0", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-2].startswith("  1 a class: ") and lines[-1].startswith("  2 a class: ") and "±" in lines[-1]
+    assert lines[-2].startswith("  1 per class: ") and lines[-1].startswith("  2 per class: ") and "±" in lines[-1]

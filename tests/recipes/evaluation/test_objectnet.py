@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_vit.labels import imagenet_labels
-from keras_vit.recipes.evaluation.objectnet import objectnet_answers, overlapping_images
+from keras_vit.recipes.evaluation.objectnet import map_to_imagenet, overlapping_images
 
 FOLDERS = {"alarm_clock": "Alarm clock", "banana": "Banana", "air_freshener": "Air freshener", "bicycle": "Bicycle"}
 CLASSES = {
@@ -16,18 +16,18 @@ CLASSES = {
 
 @pytest.fixture
 def mapping(tmp_path):
-    """As in the release, of four classes."""
+    """As in the release, but four classes."""
     (tmp_path / "folder_to_objectnet_label.json").write_text(json.dumps(FOLDERS))
     (tmp_path / "objectnet_to_imagenet_1k.json").write_text(json.dumps(CLASSES))
     return tmp_path
 
 
-def test_folders_become_classes_of_imagenet(mapping):
+def test_map_to_imagenet(mapping):
     folders = sorted(FOLDERS)
-    answers = objectnet_answers(folders, mapping)
-    assert answers.shape == (4, 1000)
-    right = [[imagenet_labels()[number][0] for number in np.flatnonzero(row)] for row in answers]
-    assert dict(zip(folders, right)) == {
+    targets = map_to_imagenet(folders, mapping)
+    assert targets.shape == (4, 1000)
+    names = [[imagenet_labels()[number][0] for number in np.flatnonzero(row)] for row in targets]
+    assert dict(zip(folders, names)) == {
         "air_freshener": [],
         "alarm_clock": ["n02708093", "n03196217"],
         "banana": ["n07753592"],
@@ -35,8 +35,8 @@ def test_folders_become_classes_of_imagenet(mapping):
     }
 
 
-def test_other_images_and_the_border_are_left_out(mapping):
-    answers = objectnet_answers(list(FOLDERS), mapping)
+def test_other_images_and_the_border_are_removed(mapping):
+    targets = map_to_imagenet(list(FOLDERS), mapping)
     random = np.random.default_rng(0)
     inner = [random.integers(0, 255, (4 + i, 5, 3), dtype="uint8") for i in range(7)]
     released = [np.pad(image, ((2, 2), (2, 2), (0, 0))) for image in inner]
@@ -44,24 +44,24 @@ def test_other_images_and_the_border_are_left_out(mapping):
         image[[0, 1, -2, -1]] = image[:, [0, 1, -2, -1]] = (255, 0, 0)
     folders = np.array([0, 2, 3, 2, 1, 0, 3])
     batches = [(released[:4], folders[:4]), (released[4:], folders[4:])]
-    found = list(overlapping_images(batches, answers, 3))
+    found = list(overlapping_images(batches, targets, 3))
     assert [len(images) for images, _ in found] == [3, 2]
-    kept = [image for images, _ in found for image in images]
-    for image, number in zip(kept, [0, 2, 4, 5, 6], strict=True):
+    found_images = [image for images, _ in found for image in images]
+    for image, number in zip(found_images, [0, 2, 4, 5, 6], strict=True):
         np.testing.assert_array_equal(image, inner[number])
-    np.testing.assert_array_equal(np.concatenate([labels for _, labels in found]), answers[folders[[0, 2, 4, 5, 6]]])
+    np.testing.assert_array_equal(np.concatenate([labels for _, labels in found]), targets[folders[[0, 2, 4, 5, 6]]])
 
 
-def test_errors_name_the_remedy(mapping):
+def test_invalid_mappings(mapping):
     with pytest.raises(ValueError, match="1 of the 2 class folders are not ObjectNet's: n01440764. Expected the names"):
-        objectnet_answers(["banana", "n01440764"], mapping)
+        map_to_imagenet(["banana", "n01440764"], mapping)
     with pytest.raises(ValueError, match="None of the class folders overlaps"):
-        objectnet_answers(["air_freshener"], mapping)
+        map_to_imagenet(["air_freshener"], mapping)
     (mapping / "objectnet_to_imagenet_1k.json").write_text(json.dumps({"Banana": "crane"}))
-    with pytest.raises(ValueError, match="has 'crane', which is the name of 2 classes"):
-        objectnet_answers(["banana"], mapping)
+    with pytest.raises(ValueError, match="contains 'crane', the name of 2 classes"):
+        map_to_imagenet(["banana"], mapping)
     (mapping / "objectnet_to_imagenet_1k.json").write_text("<html>")
-    with pytest.raises(ValueError, match="objectnet_to_imagenet_1k.json is not a JSON file"):
-        objectnet_answers(["banana"], mapping)
+    with pytest.raises(ValueError, match="objectnet_to_imagenet_1k.json is not valid JSON"):
+        map_to_imagenet(["banana"], mapping)
     with pytest.raises(FileNotFoundError, match="folder_to_objectnet_label.json"):
-        objectnet_answers(["banana"], mapping / "elsewhere")
+        map_to_imagenet(["banana"], mapping / "elsewhere")

@@ -4,8 +4,8 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedShuffleSplit
 
-from keras_vit.cli.main import main
 from keras_vit.recipes.evaluation.probe import knn, linear_probe
+from keras_vit_cli.main import main
 
 
 @pytest.fixture(scope="module")
@@ -14,8 +14,7 @@ def digits():
     return pixels[:800], labels[:800], pixels[800:1200], labels[800:1200]
 
 
-def votes(train, labels, test, count, temperature):
-    """By loops: the classes with most votes."""
+def knn_by_loops(train, labels, test, count, temperature):
     found = []
     for one in test:
         cosines = train @ one / np.linalg.norm(train, axis=1) / np.linalg.norm(one)
@@ -27,20 +26,20 @@ def votes(train, labels, test, count, temperature):
 
 
 @pytest.mark.parametrize("temperature", [0.07, 10.0])
-def test_neighbors_vote_by_their_cosines(digits, temperature):
+def test_knn_votes_by_cosine_similarity(digits, temperature):
     train, labels, test, _ = digits
     found = knn(train, labels, test[:100], 15, temperature)
-    np.testing.assert_array_equal(found, votes(train, labels, test[:100], 15, temperature))
+    np.testing.assert_array_equal(found, knn_by_loops(train, labels, test[:100], 15, temperature))
 
 
-def test_digits_are_told_apart(digits):
+def test_accuracy_on_digits(digits):
     train, labels, test, answers = digits
     assert np.mean(knn(train, labels, test) == answers) > 0.93
     found, strength = linear_probe(train, labels, test)
     assert np.mean(found == answers) > 0.9 and 1e-4 <= strength <= 1e4
 
 
-def test_the_penalty_is_the_best_on_a_tenth():
+def test_penalty_is_the_best_on_a_held_out_tenth():
     random = np.random.default_rng(0)
     labels = random.integers(0, 2, 400)
     features = random.normal(0, 3, (400, 60))
@@ -78,7 +77,7 @@ def test_command(trained_toy, data_dir, tmp_path, capsys):
     ]
     assert main([*arguments, "--test-split", "test[:50]", "--neighbors", "1", "20"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-4].startswith("200 and 50 images of digits, ")
+    assert lines[-4].startswith("200 training and 50 test images of digits, ")
     assert [line.split(":")[0] for line in lines[-3:]] == ["  1 nearest neighbors", " 20 nearest neighbors", "linear"]
     assert main([*arguments, "--neighbors", "201"]) == 1
     assert "between 1 and the 200 images of 'train[:200]'. Received: 201" in capsys.readouterr().err

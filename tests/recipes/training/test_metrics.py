@@ -4,27 +4,27 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.recipes.data import evaluation_batches, open_dataset
-from keras_vit.recipes.evaluation.classification import Evaluation
+from keras_vit.recipes.evaluation.classification_metrics import ClassificationMetrics
 from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.training.losses import Softmax
 from keras_vit.recipes.training.metrics import TopK, training_metrics
 
 
-def test_numbers_shares_and_several_right_answers():
+def test_integer_mixed_and_multi_label_targets():
     logits = np.array([[3.0, 2, 1], [1, 2, 3], [2, 3, 1], [0, 0, 0]], "float32")
     numbers = np.array([0, 2, 0, 0])
-    assert value(TopK(1), numbers, logits) == 0.75  # of equal logits the first wins
+    assert value(TopK(1), numbers, logits) == 0.75  # of equal logits, the first class wins
     assert value(TopK(2), numbers, logits) == 1.0
     assert value(TopK(1), np.eye(3)[numbers], logits) == 0.75
     mixed = np.array([[0.6, 0.4, 0], [0.7, 0, 0.3], [0, 1, 0], [0, 0.5, 0.5]])
-    assert value(TopK(1), mixed, logits) == 0.5  # the larger share counts, either of equal ones
+    assert value(TopK(1), mixed, logits) == 0.5  # the larger fraction counts, or either of equal ones
     several = np.array([[1, 1, 0], [1, 1, 0], [1, 1, 0], [0, 0, 0]])
     assert value(TopK(1), several, logits) == pytest.approx(2 / 3)  # the last has no label
     assert value(TopK(1), several, logits, np.array([1, 1, 0, 1])) == 0.5
     assert value(TopK(1), np.array([0, -1, 0, -1]), logits) == 0.5  # the same
 
 
-def test_nan_is_never_right():
+def test_nan_is_never_correct():
     logits = np.full((2, 8), np.nan, "float32")
     for metric in training_metrics(8):
         assert value(metric, np.array([0, 3]), logits) == 0
@@ -47,7 +47,7 @@ def value(metric, *batch):
     return float(metric.result())
 
 
-def test_which_metrics():
+def test_training_metrics():
     assert [(metric.name, metric.k) for metric in training_metrics(6)] == [("top1", 1), ("top5", 5)]
     assert [metric.name for metric in training_metrics(5)] == ["top1"]
     copy = keras.metrics.deserialize(keras.metrics.serialize(TopK(5, name="top5")))
@@ -60,7 +60,7 @@ def two_replicas():
 
 
 def evaluated(batches, classes, size, mirrored):
-    """A model's metrics by Keras, and its logits: the mean color of every column decides."""
+    """Metrics of a random linear classifier by Keras, and the model."""
     strategy = two_replicas() if mirrored else tf.distribute.get_strategy()
     with strategy.scope():
         model = keras.Sequential(
@@ -82,7 +82,7 @@ def test_every_image_counts_once_under_a_strategy(data_dir, mirrored):
     found, model = evaluated(batches, 10, 8, mirrored)
     images, labels, weights = (np.concatenate(parts) for parts in zip(*batches.as_numpy_iterator()))
     assert len(images) == 48 and (weights > 0).sum() == 43
-    real = Evaluation(10)
+    real = ClassificationMetrics(10)
     real.update(model.predict(images, verbose=0)[weights > 0], labels[weights > 0])
     summary = real.summary()
     assert summary["counted"] == 43 and 0 < summary["top1"] < summary["top5"] < 1
@@ -92,7 +92,7 @@ def test_every_image_counts_once_under_a_strategy(data_dir, mirrored):
 
 
 @pytest.mark.parametrize("mirrored", [False, True], ids=["one device", "two replicas"])
-def test_several_right_answers_count_once_under_a_strategy(mirrored):
+def test_multi_label_images_count_once_under_a_strategy(mirrored):
     random = np.random.default_rng(0)
     images = random.normal(0, 1, (23, 4, 4, 3)).astype("float32")
     labels = (random.random((23, 12)) < 0.15).astype("float32")
@@ -101,7 +101,7 @@ def test_several_right_answers_count_once_under_a_strategy(mirrored):
     weights = np.repeat([1.0, 0.0], [23, 5]).astype("float32")
     batches = tf.data.Dataset.from_tensor_slices((*padded, weights)).batch(4, drop_remainder=True)
     found, model = evaluated(batches, 12, 4, mirrored)
-    real = Evaluation(12)
+    real = ClassificationMetrics(12)
     real.update(model.predict(images, verbose=0), labels)
     summary = real.summary()
     assert summary["counted"] == labels.any(axis=1).sum() < 23

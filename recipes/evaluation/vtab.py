@@ -1,0 +1,113 @@
+"""VTAB-1k: fine-tunes a checkpoint on its 19 tasks by the paper's recipe, and averages the accuracies."""
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from keras_vit.recipes import run_recipe
+from keras_vit.recipes.configs.vtab import RECIPES
+from keras_vit.recipes.data import open_dataset
+from keras_vit.recipes.data.vtab import GROUPS, TASKS
+from keras_vit.recipes.recipe import Supervised
+from keras_vit.recipes.remote_files import write_file
+from keras_vit.recipes.training.run_folder import METRICS, check_resumable, find_checkpoints
+from keras_vit.weights import open_checkpoint
+
+
+@dataclass(frozen=True)
+class VtabResult:
+    """Top-1 accuracies in [0, 1].
+
+    Attributes:
+        tasks: By task.
+        means: By group, and of all tasks as "all"; empty if only some tasks were run.
+    """
+
+    tasks: dict[str, float]
+    means: dict[str, float] = field(default_factory=dict)
+
+
+def run_vtab(
+    weights: str, folder: str | Path, *, data_dir: str | None = None, tasks: tuple[str, ...] = ()
+) -> VtabResult:
+    """Fine-tunes a checkpoint on VTAB-1k, one run per task in folder/<task>, and writes folder/vtab.json.
+
+    Finished tasks are not run again, interrupted ones are resumed.
+
+    Args:
+        weights: Whatever `keras_vit.load` takes.
+        folder: Local folder of the runs.
+        data_dir: Where TensorFlow Datasets keeps prepared data sets; None for its default.
+        tasks: Names of some of `keras_vit.recipes.data.vtab.TASKS`; all by default.
+
+    Raises:
+        ValueError: A task is unknown, `folder` is a file, or it contains runs of other weights.
+        OSError: The weights or a data set cannot be found. This and the above are checked before the first run.
+    """
+    if unknown := set(tasks) - set(TASKS):
+        raise ValueError(f"No task {', '.join(sorted(unknown))} in VTAB. Tasks: {', '.join(TASKS)}")
+    folder = Path(folder)
+    recipes = {task: _recipe(task, weights, folder / task, data_dir) for task in tasks or TASKS}
+    _check(recipes, weights, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    top1 = {task: run_recipe.run_unless_finished(recipe)["top1"] for task, recipe in recipes.items()}
+    result = VtabResult(top1) if tasks else VtabResult(top1, vtab_means(top1, GROUPS))
+    content = {"tasks": result.tasks} | ({"means": result.means} if result.means else {})
+    write_file(folder / "vtab.json", json.dumps(content, indent=2) + "\n")
+    return result
+
+
+def vtab_means(top1: dict[str, float], groups: dict[str, str]) -> dict[str, float]:
+    """VTAB's scores: the mean accuracy of each group of tasks, and of all tasks as "all" (arXiv 1910.04867).
+
+    "all" is the mean over the tasks, not over the groups, which have 7, 4 and 8 of the 19 tasks.
+
+    Args:
+        top1: Accuracy by task.
+        groups: Group by task: "natural", "specialized" or "structured".
+
+    Raises:
+        ValueError: The tasks differ; a mean over some of them would not be comparable.
+    """
+    if top1.keys() != groups.keys():
+        missing, unknown = sorted(groups.keys() - top1.keys()), sorted(top1.keys() - groups.keys())
+        raise ValueError(
+            f"The mean requires the accuracy of every task. Missing: {', '.join(missing) or 'none'}. Unknown: "
+            f"{', '.join(unknown) or 'none'}."
+        )
+    names = dict.fromkeys(groups.values())
+    means = {name: float(np.mean([top1[task] for task in groups if groups[task] == name])) for name in names}
+    return {**means, "all": float(np.mean(list(top1.values())))}
+
+
+def _recipe(task, weights, folder, data_dir) -> Supervised:
+    recipe = RECIPES[f"vtab-{task}"]
+    run = replace(recipe.run, folder=str(folder), resume=True)
+    return replace(recipe, weights=weights, data=replace(recipe.data, data_dir=data_dir), run=run)
+
+
+def _check(recipes, weights, folder):
+    """Raises the errors that would otherwise end the last task, hours later."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder.absolute()} is a file. Choose another folder.")
+    unfinished = [task for task in recipes if not (folder / task / METRICS).is_file()]
+    for task, recipe in recipes.items():
+        if task not in unfinished or find_checkpoints(recipe.run.folder):
+            check_resumable(recipe)
+    if unfinished:
+        _check_weights(weights)
+    for task in unfinished:
+        open_dataset(recipes[task].data)
+
+
+def _check_weights(weights):
+    """Raises ValueError or OSError if there are none. Reads names and shapes only."""
+    if "://" in weights:  # downloaded when the first task starts
+        return
+    if weights.endswith(".keras"):
+        if not Path(weights).is_file():
+            raise FileNotFoundError(f"There is no model file {Path(weights).absolute()}.")
+    elif not (Path(weights) / "model.keras").is_file():
+        open_checkpoint(weights)

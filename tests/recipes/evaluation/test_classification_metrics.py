@@ -1,0 +1,145 @@
+import numpy as np
+import pytest
+
+from keras_vit.recipes.evaluation.classification_metrics import BINS, ClassificationMetrics
+
+CLASSES, IMAGES = 8, 200
+
+
+@pytest.fixture
+def logits():
+    return np.random.default_rng(0).normal(0, 2, (IMAGES, CLASSES)).astype("float32")
+
+
+@pytest.fixture
+def labels(logits):
+    """Correct for two thirds of the images."""
+    random = np.random.default_rng(1)
+    return np.where(random.random(IMAGES) < 2 / 3, logits.argmax(axis=1), random.integers(0, CLASSES, IMAGES))
+
+
+def evaluate(logits, labels, batch=IMAGES):
+    metrics = ClassificationMetrics(logits.shape[1])
+    for first in range(0, len(logits), batch):
+        metrics.update(logits[first : first + batch], labels[first : first + batch])
+    return metrics
+
+
+def softmax(logits):
+    exponentials = np.exp(logits.astype("float64"))
+    return exponentials / exponentials.sum(axis=1, keepdims=True)
+
+
+def test_accuracy_and_likelihood(logits, labels):
+    found = evaluate(logits, labels).summary()
+    order = np.argsort(-logits, axis=1)
+    assert found["images"] == found["counted"] == IMAGES
+    assert found["top1"] == np.mean(order[:, 0] == labels)
+    assert found["top5"] == np.mean((order[:, :5] == labels[:, None]).any(axis=1))
+    likelihood = np.log(softmax(logits)[np.arange(IMAGES), labels])
+    assert found["negative_log_likelihood"] == pytest.approx(-likelihood.mean(), rel=1e-12)
+    assert "top5" not in evaluate(logits[:, :5], np.zeros(IMAGES, int)).summary()
+
+
+def test_calibration_error_matches_its_definition(logits, labels):
+    logits[:20] *= 20  # confidences of 1
+    metrics = evaluate(logits, labels)
+    confidence, right = softmax(logits).max(axis=1), logits.argmax(axis=1) == labels
+    error = 0.0
+    for row, number in zip(metrics.reliability(), range(BINS)):
+        inside = (confidence > number / 15) & (confidence <= (number + 1) / 15)
+        assert row["images"] == inside.sum() and (row["above"], row["to"]) == (number / 15, (number + 1) / 15)
+        if inside.any():
+            assert row["confidence"] == pytest.approx(confidence[inside].mean(), rel=1e-12)
+            assert row["accuracy"] == pytest.approx(right[inside].mean(), rel=1e-12)
+            error += inside.mean() * abs(confidence[inside].mean() - right[inside].mean())
+        else:
+            assert row["confidence"] is None and row["accuracy"] is None
+    assert metrics.summary()["calibration_error"] == pytest.approx(error, rel=1e-12)
+
+
+def test_calibration_error_of_calibrated_and_overconfident_models():
+    """Half of the predictions are correct, with a confidence of 0.5 or 1."""
+    labels = np.array([0, 1] * 10)
+    for high, error in ((0.0, 0.0), (1e3, 0.5)):
+        logits = np.tile([high, 0.0, -1e3], (20, 1))
+        assert evaluate(logits, labels).summary()["calibration_error"] == pytest.approx(error, abs=1e-12)
+    assert np.isfinite(evaluate(logits, labels).summary()["negative_log_likelihood"])
+
+
+def test_metrics_do_not_depend_on_the_batch_size(logits, labels):
+    whole, parts = evaluate(logits, labels), evaluate(logits, labels, batch=7)
+    assert whole.summary() == pytest.approx(parts.summary(), rel=1e-12)
+    names = [f"class {number}" for number in range(CLASSES)]
+    assert whole.per_class(names) == parts.per_class(names)
+
+
+def test_per_class(logits, labels):
+    labels[labels == 4] = 3  # a class without images
+    rows = evaluate(logits, labels).per_class("abcdefgh")
+    assert [row["class"] for row in rows] == list("abcdfgh")
+    taken = logits.argmax(axis=1)
+    for row in rows:
+        members = labels == "abcdefgh".index(row["class"])
+        assert row["images"] == members.sum()
+        assert row["accuracy"] == np.mean(taken[members] == labels[members])
+        counts = np.bincount(taken[members & (taken != labels)], minlength=CLASSES)
+        assert row["confused"] == counts.max() > 0
+        assert row["confused_with"] == "abcdefgh"[counts.argmax()]
+    perfect = evaluate(np.eye(3), np.arange(3)).per_class("abc")
+    assert perfect[0] == {"class": "a", "images": 1, "accuracy": 1.0, "confused_with": None, "confused": 0}
+
+
+def test_real_labels_match_the_authors_code(logits):
+    """Their example: `pred in real_labels[i] for i, pred in enumerate(predictions) if real_labels[i]`."""
+    several = np.random.default_rng(2).random((IMAGES, CLASSES)) < 0.2
+    lists = [np.flatnonzero(row).tolist() for row in several]
+    found = evaluate(logits, several.astype("float32"), batch=64).summary()
+    right = [taken in lists[i] for i, taken in enumerate(logits.argmax(axis=1)) if lists[i]]
+    assert found["images"] == IMAGES > found["counted"] == len(right)
+    assert found["top1"] == np.mean(right)
+    top5 = np.argsort(-logits, axis=1)[:, :5]
+    assert found["top5"] == np.mean([bool(set(top5[i]) & set(lists[i])) for i in range(IMAGES) if lists[i]])
+    of_right = (softmax(logits) * several).sum(axis=1)[several.any(axis=1)]
+    assert found["negative_log_likelihood"] == pytest.approx(-np.log(of_right).mean(), rel=1e-12)
+
+
+def test_per_class_with_several_correct_classes(logits):
+    several = np.zeros((2, 3))
+    several[0, [0, 2]] = several[1, [1, 2]] = 1
+    rows = evaluate(np.array([[5.0, 0, 0], [5.0, 0, 0]]), several).per_class("abc")
+    assert [(row["class"], row["images"], row["accuracy"]) for row in rows] == [
+        ("a", 1, 1),
+        ("b", 1, 0),
+        ("c", 2, 0.5),
+    ]
+    assert [row["confused_with"] for row in rows] == [None, "a", "a"]
+
+
+def test_first_class_wins_ties():
+    found = evaluate(np.zeros((10, 10)), np.arange(10)).summary()
+    assert (found["top1"], found["top5"]) == (0.1, 0.5)
+
+
+def test_memory_is_linear_in_the_number_of_classes():
+    metrics = ClassificationMetrics(21_843)
+    metrics.update(np.zeros((3, 21_843), "float32"), np.array([0, 4, 21_842]))
+    found = metrics.summary()
+    assert (found["top1"], found["top5"]) == (1 / 3, 2 / 3)
+    assert found["negative_log_likelihood"] == pytest.approx(np.log(21_843))
+    assert metrics.class_counts.nbytes < 400_000 and len(metrics.confusions) == 2
+
+
+def test_invalid_inputs(logits, labels):
+    metrics = ClassificationMetrics(CLASSES)
+    with pytest.raises(ValueError, match="None of the 0 images has a label"):
+        metrics.summary()
+    with pytest.raises(ValueError, match=r"must have the shape \(B, 8\). Received: \(200, 5\)"):
+        metrics.update(logits[:, :5], labels)
+    with pytest.raises(ValueError, match=r"Labels must be in \[0, 8\). Received: -1 to "):
+        metrics.update(logits, np.where(labels == 0, -1, labels))
+    with pytest.raises(ValueError, match=r"must be integers \(200,\) or numbers \(200, 8\). Received: float64"):
+        metrics.update(logits, labels.astype("float64"))
+    logits[3, 2] = np.nan
+    with pytest.raises(ValueError, match="contain NaN or infinity"):
+        metrics.update(logits, labels)
