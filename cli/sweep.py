@@ -1,4 +1,4 @@
-"""`keras-vit sweep`: the paper's choice of a learning rate, and its three runs."""
+"""`keras-vit sweep`: the paper's learning-rate sweep, followed by three final runs."""
 
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -10,12 +10,12 @@ from keras_vit_cli.train import find_recipe, run_name
 
 @dataclass(frozen=True)
 class Sweep:
-    """Choose a recipe's learning rate on held-out images, then train on all with three seeds, as the paper did.
+    """Choose a recipe's learning rate on held-out images, then train on all images with three seeds, as in the paper.
 
-    `keras-vit sweep NAME --help` lists the fields, those of the recipe under --recipe.
+    `keras-vit sweep NAME --help` lists the options; fields of the recipe start with --recipe.
 
     Args:
-        name: Of a recipe for a classifier, or a file.
+        name: Name of a classifier's recipe, or a file recipe.json.
     """
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
@@ -29,10 +29,12 @@ class Sweep:
 
         recipe = find_recipe(self.name)
         if isinstance(recipe, MaskedPatch):
-            raise ValueError(f"{self.name} has no labels to choose a learning rate by. Sweep a classifier's recipe.")
+            raise ValueError(
+                f"{self.name} trains without labels, so there is no accuracy to maximize. Sweep a classifier's recipe."
+            )
         plan = learning_rate_sweep.Sweep(recipe, **SWEEPS.get(self.name, {}))
         run = replace(recipe.run, folder=f"runs/{run_name(self.name)}-sweep")
         plan = replace(plan, recipe=replace(recipe, run=run))
         plan = tyro.cli(learning_rate_sweep.Sweep, default=plan, prog=f"keras-vit sweep {self.name}", args=self.changes)
         check_dataset(plan.recipe)
-        print(learning_rate_sweep.table(learning_rate_sweep.sweep(plan), plan.metric))
+        print(learning_rate_sweep.markdown_table(learning_rate_sweep.sweep(plan), plan.metric))

@@ -3,15 +3,15 @@ from pathlib import Path
 
 import pytest
 
-from keras_vit_cli.main import main
 from keras_vit.recipes import run_recipe
 from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.recipe_file import write_recipe
+from keras_vit_cli.main import main
 
 
 @pytest.fixture
 def runs(tmp_path, monkeypatch):
-    """Stands for the trainings: remembers their recipes; the larger the learning rate, the better."""
+    """Replaces training; returns the recipes that were run. The larger the learning rate, the better."""
     ran = []
 
     def run(recipe):
@@ -24,7 +24,7 @@ def runs(tmp_path, monkeypatch):
     return ran
 
 
-def test_rates_then_seeds_and_a_table(runs, tmp_path, capsys):
+def test_learning_rates_then_seeds_then_a_table(runs, tmp_path, capsys):
     changes = ["--recipe.total-steps", "7", "--learning-rates", "0.1", "0.2", "--seeds", "3", "4"]
     assert main(["sweep", "digits-finetune", *changes]) == 0
     folder = "runs/digits-finetune-sweep"
@@ -37,13 +37,13 @@ def test_rates_then_seeds_and_a_table(runs, tmp_path, capsys):
     assert json.loads((tmp_path / folder / "sweep.json").read_text())["learning_rate"] == 0.2
 
 
-@pytest.mark.parametrize("name,message", [("digits-masked-patch", "has no labels"), ("jft-b16", "--data.dataset")])
-def test_what_cannot_be_swept_is_said(runs, name, message, capsys):
+@pytest.mark.parametrize("name,message", [("digits-masked-patch", "without labels"), ("jft-b16", "--data.dataset")])
+def test_recipes_that_cannot_be_swept(runs, name, message, capsys):
     assert main(["sweep", name]) == 1
     assert message in capsys.readouterr().err and not runs
 
 
-def test_a_sweep_of_a_recipes_file_is_named_after_its_folder(runs, tmp_path):
+def test_sweep_of_a_recipe_file_is_named_after_its_folder(runs, tmp_path):
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     write_recipe(RECIPES["digits-finetune"], tmp_path / "runs" / "mine" / "recipe.json")
     assert main(["sweep", "runs/mine/recipe.json", "--learning-rates", "0.1", "--seeds", "3"]) == 0

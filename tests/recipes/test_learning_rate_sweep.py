@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from keras_vit.recipes import run_recipe
-from keras_vit.recipes.learning_rate_sweep import Sweep, sweep, table
+from keras_vit.recipes.learning_rate_sweep import Sweep, markdown_table, sweep
 from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
 from keras_vit.recipes.recipe_file import write_recipe
 
@@ -21,47 +21,47 @@ def plan(data_dir, tmp_path):
     return Sweep(recipe, (0.0, 0.01), "train[:90%]", "train[90%:]", seeds=(0, 1))
 
 
-def test_the_best_rate_of_the_held_out_part_is_trained_on_all(plan, tmp_path):
-    outcome = sweep(replace(plan, seeds=(1,)))
-    assert outcome["tried"][0.01] > outcome["tried"][0.0] and outcome["learning_rate"] == 0.01
-    assert outcome["test"] == {1: outcome["mean"]}
+def test_best_learning_rate_is_trained_on_all_images(plan, tmp_path):
+    result = sweep(replace(plan, seeds=(1,)))
+    assert result["held_out"][0.01] > result["held_out"][0.0] and result["learning_rate"] == 0.01
+    assert result["test"] == {1: result["mean"]}
     tuned, final = (
         json.loads((tmp_path / "sweep" / name / "recipe.json").read_text()) for name in ("rate-0.01", "seed-1")
     )
     assert tuned["data"]["train_split"] == "train[:90%]" and tuned["data"]["test_split"] == "train[90%:]"
     assert final["data"]["train_split"] == "train" and final["data"]["test_split"] == "test"
     assert final["optimizer"]["learning_rate"] == 0.01 and final["run"]["seed"] == 1
-    text = table(outcome)
+    text = markdown_table(result)
     assert "| seed 1, test |" in text and "±" in text
     assert json.loads((tmp_path / "sweep" / "sweep.json").read_text())["learning_rate"] == 0.01
 
 
-def test_what_is_finished_is_not_run_again(plan, tmp_path, monkeypatch):
-    figures = {"rate-0": 0.2, "rate-0.01": 0.5, "seed-0": 0.6, "seed-1": 0.8}
+def test_finished_runs_are_not_repeated(plan, tmp_path, monkeypatch):
+    metrics_of = {"rate-0": 0.2, "rate-0.01": 0.5, "seed-0": 0.6, "seed-1": 0.8}
     ran = []
 
     def run(recipe):
         name = recipe.run.folder.rpartition("/")[2]
         ran.append(name)
-        return {"top1": figures[name]}
+        return {"top1": metrics_of[name]}
 
     monkeypatch.setattr(run_recipe, "run", run)
     finished = tmp_path / "sweep" / "rate-0.01"
     held_out = replace(plan.recipe.data, train_split="train[:90%]", validation_split="train[90%:]")
-    of_rate = replace(
+    recipe = replace(
         plan.recipe,
         data=replace(held_out, test_split="train[90%:]"),
         optimizer=replace(plan.recipe.optimizer, learning_rate=0.01),
     )
     finished.mkdir(parents=True)
-    write_recipe(of_rate, finished / "recipe.json")
+    write_recipe(recipe, finished / "recipe.json")
     (finished / "metrics.json").write_text('{"top1": 0.1}')
-    outcome = sweep(plan)
-    assert ran == ["rate-0", "seed-0", "seed-1"] and outcome["learning_rate"] == 0.0
-    assert outcome["mean"] == pytest.approx(0.7) and outcome["deviation"] == pytest.approx(0.02**0.5)
+    result = sweep(plan)
+    assert ran == ["rate-0", "seed-0", "seed-1"] and result["learning_rate"] == 0.0
+    assert result["mean"] == pytest.approx(0.7) and result["std"] == pytest.approx(0.02**0.5)
 
 
-def test_a_rate_that_diverges_is_none_to_take(plan, tmp_path, monkeypatch):
+def test_diverged_learning_rates_are_not_chosen(plan, tmp_path, monkeypatch):
     def run(recipe):
         if recipe.optimizer.learning_rate:
             raise FloatingPointError("NaN")
@@ -69,13 +69,13 @@ def test_a_rate_that_diverges_is_none_to_take(plan, tmp_path, monkeypatch):
 
     (tmp_path / "sweep").mkdir()
     monkeypatch.setattr(run_recipe, "run", run)
-    outcome = sweep(plan)
-    assert outcome["tried"] == {0.0: 0.5, 0.01: None} and outcome["learning_rate"] == 0.0
-    assert "| learning rate 0.01, held out | diverged |" in table(outcome)
-    assert json.loads((tmp_path / "sweep" / "sweep.json").read_text())["tried"]["0.01"] is None
+    result = sweep(plan)
+    assert result["held_out"] == {0.0: 0.5, 0.01: None} and result["learning_rate"] == 0.0
+    assert "| learning rate 0.01, held out | diverged |" in markdown_table(result)
+    assert json.loads((tmp_path / "sweep" / "sweep.json").read_text())["held_out"]["0.01"] is None
     with pytest.raises(FloatingPointError, match="All learning rates diverged"):
         sweep(replace(plan, learning_rates=(0.01,)))
-    with pytest.raises(ValueError, match="no figure 'top5', but top1"):
+    with pytest.raises(ValueError, match="no metric 'top5', only top1"):
         sweep(replace(plan, metric="top5"))
 
 
@@ -83,10 +83,10 @@ def test_a_rate_that_diverges_is_none_to_take(plan, tmp_path, monkeypatch):
     "change,message",
     [
         (lambda plan: replace(plan, recipe=replace(plan.recipe, run=Run())), "set run.folder"),
-        (lambda plan: replace(plan, learning_rates=()), "needs learning_rates and seeds"),
+        (lambda plan: replace(plan, learning_rates=()), "requires learning_rates and seeds"),
         (lambda plan: replace(plan, metric="loss"), "must be one of top1, top5. Received: 'loss'"),
     ],
 )
-def test_a_sweep_of_nothing_is_refused(plan, change, message):
+def test_invalid_plans(plan, change, message):
     with pytest.raises(ValueError, match=message):
         sweep(change(plan))
