@@ -1,9 +1,9 @@
-"""How many copies `keras-vit prepare --against` finds and how many other images it takes for copies.
+"""Recall and false positives of `keras-vit prepare --against`, and its cost.
 
 Command: python benchmarks/duplicates.py imagenet_samples.zip --train cifar10_train.zip --test cifar10_test.zip
-Detection: each JPEG image of the first archive and a changed version of it. False alarms: pairs of different images
-of the first archive, and pairs of a training and a test image, as they are and mirrored. CIFAR-10 holds real copies,
-so its number is an upper bound; mirrored copies are rare there, so mirrored pairs come nearer to the truth.
+Recall: each JPEG image of the first archive and a modified version of it. False positives: pairs of different images of
+the first archive, and pairs of a training and a test image, mirrored or not. CIFAR-10 has real copies, so its number is
+an upper bound; mirrored copies are rare there, so mirrored pairs are a better estimate.
 Cost: images a second on one core, and microseconds for one image against 100,000.
 """
 
@@ -15,7 +15,7 @@ import zipfile
 import numpy as np
 from PIL import Image, ImageOps
 
-from keras_vit.recipes.prepare.duplicates import KnownImages, fingerprint
+from keras_vit.recipes.prepare.duplicates import HashIndex, fingerprint
 
 THRESHOLDS = (10, 40, 50, 60, 64, 70)
 
@@ -37,9 +37,9 @@ def encoded(image, quality):
     return opened(buffer.getvalue())
 
 
-def without_border(image, share):
+def crop_border(image, fraction):
     width, height = image.size
-    x, y = max(1, round(width * share / 2)), max(1, round(height * share / 2))
+    x, y = max(1, round(width * fraction / 2)), max(1, round(height * fraction / 2))
     return image.crop((x, y, width - x, height - y))
 
 
@@ -50,14 +50,14 @@ CHANGES = {
     "mirrored, JPEG 75": lambda image: encoded(ImageOps.mirror(image), 75),
     "30 % brighter": lambda image: image.convert("RGB").point(lambda value: min(255, int(value * 1.3))),
     "gray": lambda image: image.convert("L"),
-    "5 % of the sides cut off": lambda image: without_border(image, 0.05),
-    "10 % of the sides cut off": lambda image: without_border(image, 0.10),
+    "sides cropped by 5 %": lambda image: crop_border(image, 0.05),
+    "sides cropped by 10 %": lambda image: crop_border(image, 0.10),
 }
 
 
-def distances(hashes, known):
-    """(P, Q) bits that differ: for +-1 vectors that is (256 - dot product) / 2, which is quicker for many pairs."""
-    signs = [np.unpackbits(h.view("uint8"), axis=-1).astype("float32") * 2 - 1 for h in (hashes, known)]
+def distances(hashes, others):
+    """(P, Q) numbers of different bits: for +-1 vectors (256 - dot product) / 2, which is faster for many pairs."""
+    signs = [np.unpackbits(h.view("uint8"), axis=-1).astype("float32") * 2 - 1 for h in (hashes, others)]
     return ((256 - signs[0] @ signs[1].T) / 2).astype("int16")
 
 
@@ -65,40 +65,40 @@ def row(name, values, form):
     print(f"| {name} | " + " | ".join(form.format(value) for value in values) + " |", flush=True)
 
 
-def detection(archive):
+def recall(archive):
     originals = list(files(archive))
     start = time.perf_counter()
     hashes = np.stack([fingerprint(opened(file)) for file in originals])  # (P, 2, W)
     seconds = time.perf_counter() - start
     print(f"{len(originals) / seconds:,.0f} images/s decoded and hashed, one core\n")
-    row(f"found, of {len(originals)} images; at most so many bits differ", THRESHOLDS, "{}")
+    row(f"recall, of {len(originals)} images, by threshold in bits", THRESHOLDS, "{}")
     print("|---" * (len(THRESHOLDS) + 1) + "|")
     for name, change in CHANGES.items():
         changed = np.stack([fingerprint(change(opened(file))) for file in originals])
-        differ = np.bitwise_count(changed ^ hashes[:, :1]).sum(-1).min(1)  # the nearer of plain and mirrored
+        differ = np.bitwise_count(changed ^ hashes[:, :1]).sum(-1).min(1)  # the smaller of plain and mirrored
         row(name, [(differ <= threshold).mean() for threshold in THRESHOLDS], "{:.1%}")
     different = ~np.eye(len(originals), dtype=bool)
     pairs = np.concatenate([distances(hashes[:, i], hashes[:, 0])[different] for i in (0, 1)])
-    print(f"\n{len(pairs):,} pairs of different images: the nearest differ in {pairs.min()} bits\n")
+    print(f"\n{len(pairs):,} pairs of different images: the most similar differ in {pairs.min()} bits\n")
 
 
-def false_alarms(train, test):
-    known = np.stack([fingerprint(opened(file))[0] for file in files(test)])
-    count, found, total = 0, np.zeros((2, len(THRESHOLDS)), int), 0
+def false_positives(train, test):
+    test_hashes = np.stack([fingerprint(opened(file))[0] for file in files(test)])
+    num_copies, num_train = np.zeros((2, len(THRESHOLDS)), int), 0
     copied = set()
     for block in blocks(files(train), 1000):
         hashes = np.stack([fingerprint(opened(file)) for file in block])
-        total += len(block)
+        num_train += len(block)
         for i in (0, 1):
-            differ = distances(hashes[:, i], known)
-            found[i] += [np.count_nonzero(differ <= threshold) for threshold in THRESHOLDS]
+            differ = distances(hashes[:, i], test_hashes)
+            num_copies[i] += [np.count_nonzero(differ <= threshold) for threshold in THRESHOLDS]
             copied |= set(np.nonzero(differ <= 60)[1])
-    count = total * len(known)
-    row(f"pairs called copies, of {count:.0e}", THRESHOLDS, "{}")
+    num_pairs = num_train * len(test_hashes)
+    row(f"pairs called copies, of {num_pairs:.0e}, by threshold in bits", THRESHOLDS, "{}")
     print("|---" * (len(THRESHOLDS) + 1) + "|")
-    row("as they are", found[0], "{:,}")
-    row("mirrored", found[1], "{:,}")
-    print(f"\n{len(copied):,} of {len(known):,} test images have a copy in the training set, at 60 bits\n")
+    row("not mirrored", num_copies[0], "{:,}")
+    row("mirrored", num_copies[1], "{:,}")
+    print(f"\n{len(copied):,} of {len(test_hashes):,} test images have a copy in the training set, at 60 bits\n")
 
 
 def blocks(items, size):
@@ -114,11 +114,11 @@ def blocks(items, size):
 
 def cost():
     random = np.random.default_rng(0)
-    known = KnownImages(map(str, range(100_000)), random.integers(0, 2**63, (100_000, 4), "uint64"))
+    index = HashIndex(map(str, range(100_000)), random.integers(0, 2**63, (100_000, 4), "uint64"))
     query = random.integers(0, 2**63, (2, 4), "uint64")
     start = time.perf_counter()
     for _ in range(100):
-        known.nearest(query)
+        index.nearest(query)
     print(f"{(time.perf_counter() - start) * 1e4:,.0f} microseconds for one image against 100,000, one core")
 
 
@@ -128,9 +128,9 @@ def main():
     parser.add_argument("--train")
     parser.add_argument("--test")
     arguments = parser.parse_args()
-    detection(arguments.images)
+    recall(arguments.images)
     if arguments.train and arguments.test:
-        false_alarms(arguments.train, arguments.test)
+        false_positives(arguments.train, arguments.test)
     cost()
 
 

@@ -1,8 +1,8 @@
-"""Images a second from JPEG files in memory to training batches, beside tf-models-official and bare decoding.
+"""Images a second from JPEG files in memory to training batches, compared with tf-models-official and bare decoding.
 
 Command: python benchmarks/input_pipeline.py --images imagenet_samples.zip
-Each measurement takes 1,000 images; rounds are interleaved and ratios are medians of rounds, since other programs may
-run. A core's figure divides by processor time, all threads together, which other programs change least.
+Each measurement takes 1,000 images; rounds are interleaved and ratios are medians over rounds, since other programs may
+run. Images a second per core are computed from the CPU time of all threads, which other programs affect least.
 """
 
 import argparse
@@ -18,37 +18,36 @@ import tensorflow as tf
 from official.vision.configs import common
 from official.vision.dataloaders.classification_input import Parser
 
-from keras_vit.recipes.data import training_batches
-from keras_vit.recipes.data.datasets import ImageDataset
-from keras_vit.recipes.data.decode import inception_window
+from keras_vit.recipes.data import ImageDataset, training_batches
+from keras_vit.recipes.data.transforms import inception_window
 from keras_vit.recipes.recipe import Augment, Data
 
 IMAGES, SIZE, BATCH = 1_000, 224, 100
 JPEG = (".jpg", ".jpeg")
 
 
-def read_images(place):
-    """JPEG files of a folder or a zip file."""
-    if Path(place).is_dir():
-        return [file.read_bytes() for file in sorted(Path(place).rglob("*")) if file.suffix.lower() in JPEG]
-    with zipfile.ZipFile(place) as archive:
+def read_files(source):
+    """Contents of the JPEG files in a folder or a zip file."""
+    if Path(source).is_dir():
+        return [file.read_bytes() for file in sorted(Path(source).rglob("*")) if file.suffix.lower() in JPEG]
+    with zipfile.ZipFile(source) as archive:
         return [archive.read(name) for name in sorted(archive.namelist()) if name.lower().endswith(JPEG)]
 
 
-def bare(images):
+def decode_only(images):
     """Draws an Inception crop and decodes it, nothing else."""
 
-    def decode(number, image):
-        window = inception_window(tf.stack([tf.zeros((), tf.int64), number]), 0.05)
+    def decode(index, image):
+        window = inception_window(tf.stack([tf.zeros((), tf.int64), index]), 0.05)
         image = tf.io.decode_and_crop_jpeg(image, window(tf.io.extract_jpeg_shape(image)), channels=3)
-        return tf.size(image)  # images of any size make no batch, and one by one Python would slow them down
+        return tf.size(image)  # crops of any size cannot be batched, and one by one Python would slow them down
 
     batches = images.repeat().enumerate().map(decode, tf.data.AUTOTUNE).batch(BATCH)
     return batches.prefetch(tf.data.AUTOTUNE)
 
 
 def official(images, augmentation=None):
-    """What tf-models-official trains its classifiers on: crop, flip, resize, policy, scaling by mean and deviation."""
+    """The training pipeline of tf-models-official: crop, flip, resize, augmentation, normalization."""
     parser = Parser([SIZE, SIZE], num_classes=10, aug_type=augmentation)
 
     def parse(image):
@@ -68,38 +67,39 @@ def ours(images, augment):
 
 
 def measure(iterator):
-    """(seconds, processor seconds) of IMAGES images."""
+    """(seconds, seconds of CPU time) for IMAGES images."""
     start, before = time.perf_counter(), sum(os.times()[:2])
     for _ in range(IMAGES // BATCH):
         next(iterator)
     return time.perf_counter() - start, sum(os.times()[:2]) - before
 
 
-def main(place, rounds):
-    images = tf.data.Dataset.from_tensor_slices(read_images(place)).cache()
+def main(source, rounds):
+    images = tf.data.Dataset.from_tensor_slices(read_files(source)).cache()
     policy = common.Augmentation(type="randaug", randaug=common.RandAugment(num_layers=2, magnitude=10))
     pipelines = {
-        "bare tf.io.decode_and_crop_jpeg": lambda: bare(images),
+        "bare tf.io.decode_and_crop_jpeg": lambda: decode_only(images),
         "tf-models-official": lambda: official(images),
         "keras_vit": lambda: ours(images, Augment()),
         "tf-models-official, RandAugment(2, 10)": lambda: official(images, policy),
         "keras_vit, RandAugment(2, 10)": lambda: ours(images, Augment(randaugment_layers=2)),
     }
-    found = {name: [] for name in pipelines}
-    for number in range(rounds + 1):
-        for name, make in pipelines.items():
-            iterator = iter(make())
-            next(iterator)  # starting does not count
+    times = {name: [] for name in pipelines}
+    for round_ in range(rounds + 1):
+        for name, build in pipelines.items():
+            iterator = iter(build())
+            next(iterator)  # the start does not count
             seconds = measure(iterator)
             del iterator
-            if number:
-                found[name].append(seconds)
-    reference = next(iter(found.values()))
-    print("| pipeline | images/s | images/s a core | of bare, time | of bare, processor time |\n|---|---|---|---|---|")
-    for name, seconds in found.items():
-        speeds = [IMAGES / statistics.median(part) for part in zip(*seconds)]
+            if round_:  # the first is a warm-up
+                times[name].append(seconds)
+    reference = next(iter(times.values()))
+    print("| pipeline | images/s | images/s per core | speed / bare decoding | the same, CPU time |")
+    print("|---|---|---|---|---|")
+    for name, seconds in times.items():
+        speeds = [IMAGES / statistics.median(values) for values in zip(*seconds)]
         pairs = zip(zip(*reference), zip(*seconds))
-        ratios = [statistics.median(one / other for one, other in zip(*parts)) for parts in pairs]
+        ratios = [statistics.median(a / b for a, b in zip(*values)) for values in pairs]
         print(f"| {name} | {speeds[0]:,.0f} | {speeds[1]:,.0f} | {ratios[0]:.2f} | {ratios[1]:.2f} |")
 
 

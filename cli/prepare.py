@@ -1,4 +1,4 @@
-"""`keras-vit prepare`: folders of images to TFRecord shards, without copies of test images."""
+"""`keras-vit prepare`: writes a folder of images as TFRecord shards, without copies of test images."""
 
 from dataclasses import asdict, dataclass
 from typing import Annotated
@@ -8,27 +8,28 @@ import tyro
 
 @dataclass(frozen=True)
 class Prepare:
-    """Write folders of images as TFRecords for "tfrecord:OUTPUT"; leave copies of test images out.
+    """Write a folder of images as TFRecords for "tfrecord:OUTPUT", without copies of test images.
 
-    JPEG and PNG files are kept as they are, others become PNG. Images that cannot be read are left out. Both kinds
-    are listed in OUTPUT: unreadable-<split>.csv, duplicates-<split>.csv. OUTPUT appears when it is complete.
+    JPEG and PNG files are stored unchanged, other formats as PNG. Images that cannot be read and copies of test images
+    are skipped and listed in OUTPUT: unreadable-<split>.csv, duplicates-<split>.csv. OUTPUT appears when it is
+    complete.
 
     Args:
         source: Folder with <split>/<class>/<image>, local or on gs://.
         output: Folder to write, local or on gs://.
-        train_split: The split that is compared with `against`, and the name of the only one with `flat`.
+        train_split: The split that is compared with `against`; with `flat`, the name of the only split.
         flat: The source has <class>/<image>.
-        against: Test sets: "folder:/path" (all images below it), or a data set and its split, "cifar10@test". A
-            training image that is a copy of one of theirs, or a mirrored copy, is left out.
-        threshold_bits: Two images are copies if at most so many of the 256 bits of their hashes differ; docs/data.md
-            says what each number finds.
-        data_dir: Where the data sets of `against` are kept; by default TensorFlow Datasets' own place.
+        against: Test sets: "folder:/path" (all images in it, at any depth), or a data set and its split,
+            "cifar10@test". Training images that are copies of theirs, mirrored or not, are skipped.
+        threshold_bits: Largest number of different bits, of 256, in the hashes of two images that count as copies;
+            docs/data.md has measurements.
+        data_dir: Folder of prepared data sets, for `against`; by default that of TensorFlow Datasets.
         dry_run: Write the lists only.
-        shard_megabytes: About the size of a file.
-        beam_runner: An Apache Beam runner, such as DirectRunner, DataflowRunner or FlinkRunner, which then does the
-            work and shuffles the images in its memory; by default threads of this process do, and shuffle on disk.
-        beam_options: For the runner, without dashes, such as project=p region=r temp_location=gs://bucket/tmp.
-        overwrite: Replace an older output when the new one is complete.
+        shard_megabytes: Approximate size of a file.
+        beam_runner: Apache Beam runner, such as DirectRunner, DataflowRunner or FlinkRunner, which shuffles images in
+            memory; by default threads of this process do the work and shuffle on disk.
+        beam_options: Options of the runner, without dashes: project=p region=r temp_location=gs://bucket/tmp.
+        overwrite: Replace a previous output when the new one is complete.
     """
 
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
@@ -45,13 +46,13 @@ class Prepare:
     overwrite: bool = False
 
     def run(self):
-        """Prepares, and prints what became of the images."""
+        """Prepares the images, and prints how many were stored and skipped."""
         from keras_vit.recipes.prepare import prepare
 
         for split, counts in prepare(**asdict(self)).items():
-            kept = f"{counts.kept:,} images in {counts.shards:,} files, " if counts.kept is not None else ""
-            left_out = f"{counts.unreadable:,} unreadable, {counts.duplicates:,} copies of test images"
-            print(f"{split}: {kept}left out: {left_out}")
-        print(f"Lists of what is left out: {self.output}/*.csv")
+            stored = f"{counts.stored:,} images in {counts.shards:,} files; " if counts.stored is not None else ""
+            skipped = f"{counts.unreadable:,} unreadable, {counts.duplicates:,} copies of test images"
+            print(f"{split}: {stored}skipped: {skipped}")
+        print(f"Skipped images are listed in {self.output}/*.csv")
         if not self.dry_run:
-            print(f"To train on them: --data.dataset tfrecord:{self.output}")
+            print(f"Train on the others with --data.dataset tfrecord:{self.output}")

@@ -58,7 +58,7 @@ def _images(dataset, split, count, preprocessing, numbers=None):
     from keras_vit.recipes.data import decoded_images
 
     images, answers = [], []
-    for some, labels in decoded_images(dataset, split, max(1, min(64, count)), numbers=numbers):
+    for some, labels in decoded_images(dataset, split, max(1, min(64, count)), indices=numbers):
         images += [*_prepared(some, preprocessing)]
         answers += [*labels]
         if len(images) >= count:

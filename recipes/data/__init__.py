@@ -1,8 +1,13 @@
-"""Data sets as batches for `fit`: what is read, how an image is decoded and changed, and in which order they come."""
+"""Data sets and input pipelines: `open_dataset` opens one by name, `training_batches` and others read it.
 
-from keras_vit.recipes.data.datasets import class_names, count_examples, open_dataset
-from keras_vit.recipes.data.decoded_images import decoded_images
+From a name to batches: datasets.py, pipeline.py, transforms.py.
+"""
+
+from keras_vit.recipes.data.arrays import decoded_images, has_labels, read_encoded, read_labels
+from keras_vit.recipes.data.datasets import open_dataset
+from keras_vit.recipes.data.image_dataset import ImageDataset, class_names, count_examples
 from keras_vit.recipes.data.pipeline import (
+    count_training_images,
     evaluation_arrays,
     evaluation_batches,
     training_batches,
@@ -10,12 +15,17 @@ from keras_vit.recipes.data.pipeline import (
 )
 
 __all__ = [
+    "ImageDataset",
     "class_names",
     "count_examples",
+    "count_training_images",
     "decoded_images",
     "evaluation_arrays",
     "evaluation_batches",
+    "has_labels",
     "open_dataset",
+    "read_encoded",
+    "read_labels",
     "training_batches",
     "training_pixels",
 ]

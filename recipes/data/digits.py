@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow_datasets as tfds
 
-# Of the 1,797 images, the test split is large enough that one image is 0.2 points.
+# The test split is so large that one image is 0.2 percentage points of accuracy.
 SPLITS = {"train": 1097, "validation": 200, "test": 500}
 
 
@@ -29,8 +29,8 @@ class Digits(tfds.core.GeneratorBasedBuilder):
         )
 
     def _split_generators(self, dl_manager):
-        # The file's order follows its writers, so the splits are drawn, once and for all: RandomState never changes,
-        # and 2 is its first seed that leaves 100 training images of every class.
+        # The file is sorted by writer, so splits are drawn at random. RandomState never changes, and 2 is its first
+        # seed with at least 100 training images of every class.
         order = np.random.RandomState(2).permutation(sum(SPLITS.values()))
         bounds = np.cumsum(list(SPLITS.values()))[:-1]
         return {name: self._generate_examples(part) for name, part in zip(SPLITS, np.split(order, bounds))}

@@ -1,51 +1,87 @@
-"""Folders of images, /path/<split>/<class>/<image>, local or wherever `tf.io.gfile` reads, such as gs://."""
+"""Folders of images, /path/<split>/<class>/<image>, local or on gs://: opens one as a data set, and lists its files."""
+
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.recipes.data.folders import files, folders
-from keras_vit.recipes.data.splits import parts
+from keras_vit.recipes.data.image_dataset import ImageDataset, split_ranges
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
 
 
-def open_folder(path: str) -> tuple:
+def open_folder(path: str, name: str) -> ImageDataset:
     """Lists the images of a folder.
 
-    The order of a split's images is drawn once and for all, so that a part such as "train[:98%]" is not of the first
-    classes only.
+    The order of a split's images is a fixed permutation, so that a part such as "train[:98%]" has images of all
+    classes. Classes are numbered in the order of their names, over all splits.
 
-    Returns:
-        Class names (of all splits, sorted), splits and `read` of a `ImageDataset` of files.
+    Args:
+        path: The folder.
+        name: Of the data set, as in the recipe.
 
     Raises:
-        ValueError: There is no such folder, or it is not laid out as /path/<split>/<class>/<image>.
+        ValueError: The folder is missing, or not laid out as <split>/<class>/<image>.
     """
-    if not path or not tf.io.gfile.isdir(path):
-        raise ValueError(f"There is no folder {path!r}. Give one with /path/<split>/<class>/<image>.")
-    found = {split: _images(tf.io.gfile.join(path, split)) for split in folders(path)}
-    found = {split: images for split, images in found.items() if images}
-    if not found:
+    check_folder(path)
+    files = {split: _class_files(tf.io.gfile.join(path, split)) for split in list_folders(path)}
+    files = {split: pairs for split, pairs in files.items() if pairs}
+    if not files:
         raise ValueError(
             f"{path} is not laid out as /path/<split>/<class>/<image>, for example train/cat/1.jpg and "
-            f"test/cat/2.jpg. Images are files that end in {', '.join(ENDINGS)}."
+            f"test/cat/2.jpg. Images are files that end in {', '.join(EXTENSIONS)}."
         )
-    class_names = tuple(sorted({name for images in found.values() for name, _ in images}))
-    numbers = {name: number for number, name in enumerate(class_names)}
-    splits = {split: len(images) for split, images in found.items()}
+    class_names = tuple(sorted({class_name for pairs in files.values() for class_name, _ in pairs}))
+    labels = {class_name: label for label, class_name in enumerate(class_names)}
+    splits = {split: len(pairs) for split, pairs in files.items()}
 
     def read(split):
-        chosen = []
-        for name, first, end in parts(splits, split, f"folder:{path}"):
-            order = np.random.RandomState(0).permutation(splits[name])[first:end]  # RandomState never changes
-            chosen += [(tf.io.gfile.join(path, name, found[name][i][1]), numbers[found[name][i][0]]) for i in order]
-        names, labels = zip(*chosen) if chosen else ((), ())
-        names = tf.constant(names, tf.string)
-        return tf.data.Dataset.from_tensor_slices((names, names, np.array(labels, "int64")))
+        examples = []
+        for part, start, end in split_ranges(splits, split, name):
+            order = np.random.RandomState(0).permutation(splits[part])[start:end]  # RandomState never changes
+            for class_name, file in (files[part][i] for i in order):
+                examples.append((tf.io.gfile.join(path, part, file), labels[class_name]))
+        paths, targets = zip(*examples) if examples else ((), ())
+        paths = tf.constant(paths, tf.string)
+        return tf.data.Dataset.from_tensor_slices((paths, paths, np.array(targets, "int64")))
 
-    return class_names, splits, read
+    return ImageDataset(name, class_names, splits, read, stores_paths=True)
 
 
-def _images(path):
-    """(class, class/image) of a split's folder, sorted."""
-    return [(name, file) for name in folders(path) for file in files(name, path) if file.lower().endswith(ENDINGS)]
+def check_folder(path: str, layout: str = "<split>/<class>/<image>"):
+    """Raises ValueError if there is no such folder."""
+    if not path or not tf.io.gfile.isdir(path):
+        raise ValueError(f"There is no folder {path!r}. Expected a folder with {layout}.")
+
+
+def list_folders(path: str) -> list[str]:
+    """Sorted names of the folders in a folder, without hidden ones."""
+    names = tf.io.gfile.listdir(path)
+    remote = "://" in path  # object stores mark folders by "/", and a request for each name takes long
+    folders = [n for n in names if n.endswith("/") or (not remote and tf.io.gfile.isdir(tf.io.gfile.join(path, n)))]
+    return sorted(name.rstrip("/") for name in folders if not name.startswith("."))
+
+
+def list_files(class_name: str, path: str) -> list[str]:
+    """Sorted "<class>/<file>" of everything in a folder of `path`, without hidden files."""
+    names = tf.io.gfile.listdir(tf.io.gfile.join(path, class_name))
+    return sorted(f"{class_name}/{name}" for name in names if name.strip("/") and name[0] != ".")
+
+
+def walk_files(path: str) -> Iterator[str]:
+    """Yields all files below a folder, at any depth: paths relative to `path`, in a fixed order, no hidden files."""
+    for folder, _, names in tf.io.gfile.walk(path):
+        parent = folder[len(path) :].strip("/")
+        for name in sorted(names):
+            if not name.startswith("."):
+                yield f"{parent}/{name}" if parent else name
+
+
+def _class_files(path):
+    """Sorted (class, "<class>/<image>") of a split's folder."""
+    return [
+        (class_name, file)
+        for class_name in list_folders(path)
+        for file in list_files(class_name, path)
+        if file.lower().endswith(EXTENSIONS)
+    ]

@@ -1,25 +1,19 @@
-"""Batches of images and labels of a data set. B batch, H W pixels, C classes.
+"""The input pipeline: a data set's training and evaluation batches. B batch, H W pixels, C classes.
 
-All randomness comes from (seed, number of the image in the run), so a run can be repeated, and batch i is the same
-whether earlier ones were drawn or `start_step` skips them.
+Training: select, cache, shuffle, transform each image (transforms.py), batch (corrupt_images.py), mixup. All randomness
+comes from (seed, index of the image in the run), so a run can be repeated, and batch i is the same whether earlier ones
+were drawn or `start_step` skips them.
 """
 
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.recipes.data.batches import corrupt_replaced, corrupt_weightless, prepared_batches
-from keras_vit.recipes.data.datasets import ImageDataset
-from keras_vit.recipes.data.decode import evaluation_image
-from keras_vit.recipes.data.examples import (
-    count_chosen,
-    count_some,
-    decoded_once,
-    pixels,
-    read_examples,
-    shuffled_forever,
-)
-from keras_vit.recipes.data.mixing import mix
-from keras_vit.recipes.data.training_image import check_images, training_image
+from keras_vit.recipes.data.arrays import read_labels
+from keras_vit.recipes.data.corrupt_images import batch_valid_images, give_corrupt_no_weight, replace_corrupt
+from keras_vit.recipes.data.decode import decode_examples, decode_stored
+from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty
+from keras_vit.recipes.data.mixup import mixup_or_cutmix
+from keras_vit.recipes.data.transforms import check_images, evaluation_transform, training_transform
 from keras_vit.recipes.recipe import Data
 
 ONE_HOST = (0, 1)
@@ -29,44 +23,45 @@ PIXELS = {"mean": (0.0, 0.0, 0.0), "std": (1 / 255, 1 / 255, 1 / 255)}
 def training_pixels(
     data: Data, dataset: ImageDataset, seed: int, start_step: int = 0, host: tuple[int, int] = ONE_HOST
 ) -> tf.data.Dataset:
-    """Endless training batches ((B, H, W, 3) float32 in [0, 255], labels), shuffled, cropped, flipped, augmented.
+    """Endless training batches ((B, H, W, 3) float32 in [0, 255], labels), shuffled, cropped, flipped and augmented.
 
-    Labels are (B,) int64, or (B, C) float32 of a data set with several right answers.
+    Labels are (B,) int64, or (B, C) float32 of a multi-label data set.
 
     Args:
         data: The recipe's.
         dataset: From `open_dataset`.
-        seed: Of the order and of all that is random.
-        start_step: Number of the first batch.
-        host: (i, n): the i-th of n equal parts of each batch, for a machine of several: only that part is decoded.
+        seed: Determines the order and all that is random.
+        start_step: Index of the first batch.
+        host: (i, n): the i-th of n equal parts of each batch, for one of n machines; only that part is decoded.
 
     Raises:
-        ValueError: Fields of `data` that do not fit each other, or an unknown or empty split.
+        ValueError: Fields of `data` do not fit each other, or the split is unknown or empty.
     """
-    batches = _training(data, dataset, seed, start_step, host, **PIXELS)
-    # Bicubic values and the noise of erasing may lie outside.
+    batches = _training_batches(data, dataset, seed, start_step, host, **PIXELS)
+    # Bicubic values and the noise of erasing may be outside.
     batches = batches.map(lambda images, labels: (tf.clip_by_value(images, 0.0, 255.0), labels), tf.data.AUTOTUNE)
-    return _delivered(data, batches)
+    return _prefetch(data, batches)
 
 
 def training_batches(
     data: Data, dataset: ImageDataset, seed: int, start_step: int = 0, host: tuple[int, int] = ONE_HOST
 ) -> tf.data.Dataset:
-    """As `training_pixels`, with images scaled by `data.mean` and `data.std`.
+    """Like `training_pixels`, with images normalized by `data.mean` and `data.std`, and with mixup and CutMix.
 
-    With mixup or CutMix labels are (B, C) float32: images are mixed within the host's part of the batch.
+    With either, labels are (B, C) float32; images are mixed within the host's part of the batch.
     """
-    batches = _training(data, dataset, seed, start_step, host, data.mean, data.std)
+    batches = _training_batches(data, dataset, seed, start_step, host, data.mean, data.std)
     if data.augment.mixup_alpha or data.augment.cutmix_alpha:
 
-        def mixed(step, batch):
+        def mix(step, batch):
             images, labels = batch
-            labels = labels if dataset.several_answers else tf.one_hot(labels, len(dataset.class_names))  # (B, C)
-            # -1 - seed: keys of batches are none of those of images.
-            return mix(images, labels, data.augment, tf.stack([tf.constant(-1 - seed, tf.int64), 4 * step]))
+            labels = labels if dataset.multi_label else tf.one_hot(labels, len(dataset.class_names))  # (B, C)
+            # -1 - seed: keys of batches differ from those of images.
+            key = tf.stack([tf.constant(-1 - seed, tf.int64), 4 * step])
+            return mixup_or_cutmix(images, labels, data.augment, key)
 
-        batches = batches.enumerate(start_step).map(mixed, tf.data.AUTOTUNE)
-    return _delivered(data, batches)
+        batches = batches.enumerate(start_step).map(mix, tf.data.AUTOTUNE)
+    return _prefetch(data, batches)
 
 
 def evaluation_batches(
@@ -74,69 +69,110 @@ def evaluation_batches(
 ) -> tf.data.Dataset:
     """Every image once, in order: ((B, H, W, 3) float32, labels, (B,) float32 weights).
 
-    Images are what `keras_vit.Preprocessing` of the recipe's fields makes of them. The last batch is filled up with
-    images of weight 0, so that shapes are static and every image counts once; a corrupt image has weight 0 too.
-    The weight of all others makes Keras's mean loss that of the images if none is corrupt, see `corrupt_weightless`.
+    Images are prepared as `keras_vit.Preprocessing` of the recipe's fields does. The last batch is padded with images
+    of weight 0, so that shapes are static and every image counts once; a corrupt image has weight 0 too. The weight of
+    all others makes Keras's mean loss that of the images if none is corrupt, see `give_corrupt_no_weight`.
     """
-    total = count_some(dataset, split)
+    total = count_nonempty(dataset, split)
+    transform = evaluation_transform(data)
 
-    def prepare(number, image):
-        return evaluation_image(data, pixels(dataset, image))
+    def prepare(index, stored):
+        return transform(decode_stored(dataset, stored))
 
-    size = _part(data, host)
-    batches = prepared_batches(dataset.read(split).enumerate(), data.batch_size, prepare, host[0], size)
-    batches = corrupt_weightless(batches, size, data.batch_size, total, data.max_corrupt)
-    # Keras warns of data that ends without having said when.
+    size = _host_batch_size(data, host)
+    batches = batch_valid_images(dataset.read(split).enumerate(), data.batch_size, prepare, host[0], size)
+    batches = give_corrupt_no_weight(batches, size, data.batch_size, total, data.max_corrupt)
+    # Without a cardinality Keras warns at the end of the data.
     batches = batches.apply(tf.data.experimental.assert_cardinality(-(-total // data.batch_size)))
-    return _distributable(batches.prefetch(tf.data.AUTOTUNE))
+    return _shard_by_data(batches.prefetch(tf.data.AUTOTUNE))
 
 
 def evaluation_arrays(data: Data, dataset: ImageDataset, split: str) -> tuple[np.ndarray, np.ndarray]:
-    """A whole split in memory: (n, H, W, 3) float32 and labels (n,) or (n, C), for small data."""
+    """A whole split in memory: images (n, H, W, 3) float32 and labels (n,) or (n, C), for small data."""
     batches = list(evaluation_batches(data, dataset, split).as_numpy_iterator())
-    images, labels, weights = (np.concatenate(parts) for parts in zip(*batches))
+    images, labels, weights = (np.concatenate(arrays) for arrays in zip(*batches))
     return images[weights > 0], labels[weights > 0]
 
 
-def _training(data, dataset, seed, start_step, host, mean, std):
+def count_training_images(data: Data, dataset: ImageDataset, split: str) -> int:
+    """Number of images of a split that training uses; raises ValueError if it has none, see `labels_per_class`."""
+    total = count_nonempty(dataset, split)
+    return data.labels_per_class * len(dataset.class_names) if data.labels_per_class else total
+
+
+def _training_batches(data, dataset, seed, start_step, host, mean, std):
     check_images(data)
-    size = _part(data, host)
-    total = count_chosen(data, dataset, data.train_split)
-    examples = read_examples(data, dataset, data.train_split, seed)
+    size = _host_batch_size(data, host)
+    total = count_training_images(data, dataset, data.train_split)
+    examples = dataset.read(data.train_split)
+    if data.labels_per_class:
+        selected = tf.constant(_select_per_class(dataset, data.train_split, data.labels_per_class, seed))
+        examples = examples.enumerate().filter(lambda i, _: selected[i]).map(lambda _, example: example)
     if data.cache:
-        examples = decoded_once(dataset, examples).cache()
+        examples = decode_examples(dataset, examples).cache()
     first = start_step * data.batch_size
-    epoch, within = divmod(first, total)
-    examples = shuffled_forever(examples, data.shuffle_images, seed, epoch).skip(within).enumerate(first)
-    finish = training_image(data, seed, mean, std, dataset.brightest)
+    epoch, skipped = divmod(first, total)
+    examples = _shuffle_and_repeat(examples, data.shuffle_images, seed, epoch).skip(skipped).enumerate(first)
+    transform = training_transform(data, seed, mean, std, dataset.max_value)
 
-    def prepare(number, image):
-        return finish(number, tf.io.read_file(image) if dataset.are_files and not data.cache else image)
+    def prepare(index, image):
+        return transform(index, tf.io.read_file(image) if dataset.stores_paths and not data.cache else image)
 
-    batches = prepared_batches(examples, data.batch_size, prepare, host[0], size)
-    return corrupt_replaced(batches, size, total, data.max_corrupt)
+    batches = batch_valid_images(examples, data.batch_size, prepare, host[0], size)
+    return replace_corrupt(batches, size, total, data.max_corrupt)
 
 
-def _part(data, host):
+def _select_per_class(dataset, split, labels_per_class, seed) -> np.ndarray:
+    """(n,) booleans: whether each image of the split is one of `labels_per_class` chosen ones of its class."""
+    if dataset.multi_label:
+        raise ValueError(f"{dataset.name} has several labels per image: `labels_per_class` must be None.")
+    labels = read_labels(dataset, split)
+    selected = np.zeros(len(labels), bool)
+    random = np.random.default_rng(seed)
+    for label, name in enumerate(dataset.class_names):
+        members = np.flatnonzero(labels == label)
+        if len(members) < labels_per_class:
+            raise ValueError(
+                f"labels_per_class={labels_per_class}, but class {name!r} has {len(members)} images in {split!r}."
+            )
+        selected[random.choice(members, labels_per_class, replace=False)] = True
+    return selected
+
+
+def _shuffle_and_repeat(examples, buffer_images, seed, first_epoch):
+    """Epoch after epoch, each in an order drawn from (seed, epoch).
+
+    `shuffle().repeat()` would also depend on how many iterators were made before.
+    """
+
+    def epoch(index):
+        tf.random.set_seed(1)  # of this graph only: `shuffle` combines its seed with the program's global one
+        return examples.shuffle(buffer_images, seed=seed * 1_000_003 + index, reshuffle_each_iteration=False)
+
+    # Unlike a counter, a range can be split among the workers of a tf.data service.
+    return tf.data.Dataset.range(first_epoch, np.iinfo("int64").max).flat_map(epoch)
+
+
+def _host_batch_size(data, host):
     if data.batch_size % host[1]:
-        raise ValueError(f"A batch of {data.batch_size} images cannot be shared equally by {host[1]} machines.")
+        raise ValueError(f"batch_size={data.batch_size} must be divisible by the number of machines, {host[1]}.")
     return data.batch_size // host[1]
 
 
-def _delivered(data, batches):
-    """Prepared here or by a tf.data service, and ahead of the model.
+def _prefetch(data, batches):
+    """Prepares batches ahead of the model, here or by a tf.data service.
 
-    A service hands epochs out to its workers, so each image comes once an epoch, but the order of the batches is that
-    in which they are ready: such a run cannot be repeated to the bit.
+    A service distributes epochs among its workers: each image comes once an epoch, but batches come in the order in
+    which they are ready, so that such a run cannot be repeated exactly.
     """
     if data.service:
         policy = tf.data.experimental.service.ShardingPolicy.DYNAMIC
         batches = batches.apply(tf.data.experimental.service.distribute(policy, data.service))
-    return _distributable(batches.prefetch(tf.data.AUTOTUNE))
+    return _shard_by_data(batches.prefetch(tf.data.AUTOTUNE))
 
 
-def _distributable(batches):
-    """Each worker takes every n-th batch's part; data sets of few files cannot be split by file."""
+def _shard_by_data(batches):
+    """Each worker takes every n-th batch's part; data sets of few files cannot be sharded by file."""
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     options.deterministic = True

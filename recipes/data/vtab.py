@@ -1,11 +1,12 @@
-"""VTAB-1k: 19 tasks of 1,000 training images each (arXiv 1910.04867), as the paper's Table 9 has them.
+"""The 19 tasks of VTAB-1k, with 1,000 training images each (arXiv 1910.04867), as in the paper's Table 9.
 
 Data sets, splits and labels are those of google-research/task_adaptation (task_adaptation/data), in TensorFlow
-Datasets' notation: 800 images of the training part and 200 of the validation part, which for data without one is
-what follows the first 60 to 90 % of the training part. Where its version of a data set has gone from TensorFlow
-Datasets (Pets 3), the present one is taken.
+Datasets' notation: 800 images of the training split and 200 of the validation split; for data without one, those after
+the first 60 to 90 % of the training split. Where its version of a data set is no longer in TensorFlow Datasets
+(Pets 3), the current one is used.
 
-Crops and flips that would change the answer are left out (BiT, arXiv 1912.11370, supplement F).
+Tasks whose labels depend on position or orientation are not cropped or not flipped (BiT, arXiv 1912.11370,
+supplement F).
 """
 
 from collections.abc import Callable
@@ -17,16 +18,17 @@ class Task:
     """One of the 19 tasks.
 
     Args:
-        name: On the command line, after "vtab/" or "vtab-".
-        title: In the paper's Table 9.
+        name: The name after "vtab/" (data sets) and "vtab-" (recipes).
+        title: The name in the paper's Table 9.
         group: "natural", "specialized" or "structured".
-        dataset: In TensorFlow Datasets.
-        num_classes: Number of answers.
-        val200, test_split: In TensorFlow Datasets' notation, as `train800` and `train_split`, which are 1,000 images.
-        label: From an example's features to its class; without it, that is the feature "label".
-        class_names: Of a label that is no feature.
-        brightest: The largest value of a pixel.
-        crop, flip: Whether training images may be.
+        dataset: The name in TensorFlow Datasets.
+        num_classes: Number of classes.
+        val200: 200 images in TensorFlow Datasets' notation. `train800` are another 800, `train_split` both.
+        test_split: Likewise, for the test.
+        label: From an example's features to its label, scalar int64; None for the feature "label".
+        class_names: Required with `label`.
+        max_value: Largest value of a pixel.
+        crop, flip: Whether training images may be cropped and flipped.
     """
 
     name: str
@@ -38,7 +40,7 @@ class Task:
     test_split: str = "test"
     label: Callable | None = None
     class_names: tuple[str, ...] = ()
-    brightest: int = 255
+    max_value: int = 255
     crop: bool = True
     flip: bool = True
 
@@ -49,7 +51,7 @@ class Task:
         return f"{self.train800}+{self.val200}"
 
 
-def count_of_objects(features):
+def count_objects(features):
     """Clevr: 3 to 10 objects are classes 0 to 7."""
     import tensorflow as tf
 
@@ -57,27 +59,27 @@ def count_of_objects(features):
 
 
 def distance_of_nearest_object(features):
-    """Clevr: the least of the third pixel coordinates, which is the depth, in 6 parts."""
+    """Clevr: the smallest depth, which is the third pixel coordinate, in 6 intervals."""
     import tensorflow as tf
 
-    return _part(tf.reduce_min(features["objects"]["pixel_coords"][:, 2]), (8.0, 8.5, 9.0, 9.5, 10.0))
+    return _interval(tf.reduce_min(features["objects"]["pixel_coords"][:, 2]), (8.0, 8.5, 9.0, 9.5, 10.0))
 
 
 def distance_of_nearest_vehicle(features):
-    """KITTI: metres ahead of the camera to the nearest car, van or truck (types 0, 1, 2), in 3 parts; 3 is none."""
+    """KITTI: meters ahead of the camera to the nearest car, van or truck (types 0, 1, 2), in 3 intervals; 3 is none."""
     import tensorflow as tf
 
     ahead = tf.boolean_mask(features["objects"]["location"][:, 2], features["objects"]["type"] < 3)
-    return _part(tf.reduce_min(tf.concat([ahead, [1000.0]], axis=0)), (8.0, 20.0, 999.0))
+    return _interval(tf.reduce_min(tf.concat([ahead, [1000.0]], axis=0)), (8.0, 20.0, 999.0))
 
 
-def sixteenths(feature: str, values: int) -> Callable:
-    """dSprites: a class of so many values, in 16 groups of neighbors."""
-    return lambda features: features[feature] * 16 // values
+def sixteenths(feature: str, num_values: int) -> Callable:
+    """dSprites: a feature with `num_values` values, in 16 groups of consecutive ones."""
+    return lambda features: features[feature] * 16 // num_values
 
 
-def _part(value, edges):
-    """How many edges lie below the value."""
+def _interval(value, edges):
+    """Number of edges below the value."""
     import tensorflow as tf
 
     return tf.math.count_nonzero(value > tf.constant(edges))
@@ -87,31 +89,21 @@ def _feature(name):
     return lambda features: features[name]
 
 
+COUNTS = tuple(f"{count} objects" for count in range(3, 11))
 DEPTHS = ("up to 8.0", "8.0 to 8.5", "8.5 to 9.0", "9.0 to 9.5", "9.5 to 10.0", "more than 10.0")
 VEHICLES = ("up to 8 m", "8 to 20 m", "more than 20 m", "no vehicle")
 SIXTEENTHS = tuple(f"{number} of 16" for number in range(16))
 ELEVATIONS = tuple(f"{degrees} degrees" for degrees in range(30, 75, 5))
 AZIMUTHS = tuple(f"{degrees} degrees" for degrees in range(0, 360, 20))
 
-CLEVR = {"group": "structured", "dataset": "clevr:3.*.*", "val200": "train[63000:63200]", "test_split": "validation"}
-DSPRITES = {
-    "group": "structured",
-    "dataset": "dsprites:2.*.*",
-    "num_classes": 16,
-    "val200": "train[589824:590024]",
-    "test_split": "train[663552:]",
-    "class_names": SIXTEENTHS,
-    "brightest": 1,
-    "flip": False,
-}
-SMALLNORB = {
-    "group": "structured",
-    "dataset": "smallnorb:2.*.*",
-    "val200": "test[:200]",
-    "test_split": "test[50%:]",
-}
 VALIDATION = "validation[:200]"
+CLEVR = ("structured", "clevr:3.*.*")
+CLEVR_SPLITS = ("train[63000:63200]", "validation")
+DSPRITES = ("structured", "dsprites:2.*.*", 16, "train[589824:590024]", "train[663552:]")
+SMALLNORB = ("structured", "smallnorb:2.*.*")
+SMALLNORB_SPLITS = ("test[:200]", "test[50%:]")
 
+# fmt: off
 _ROWS = (
     Task("caltech101", "Caltech101", "natural", "caltech101:3.*.*", 102, "train[2753:2953]"),
     Task("cifar100", "CIFAR-100", "natural", "cifar100:3.*.*", 100, "train[45000:45200]"),
@@ -123,58 +115,22 @@ _ROWS = (
     Task("camelyon", "Camelyon", "specialized", "patch_camelyon:2.*.*", 2, VALIDATION),
     Task("eurosat", "EuroSAT", "specialized", "eurosat/rgb:2.*.*", 10, "train[16200:16400]", "train[21600:]"),
     Task("resisc45", "Resisc45", "specialized", "resisc45:3.*.*", 45, "train[18900:19100]", "train[25200:]"),
-    Task(
-        "retinopathy", "Retinopathy", "specialized", "diabetic_retinopathy_detection/btgraham-300:3.*.*", 5, VALIDATION
-    ),
-    Task(
-        "clevr-count",
-        "Clevr-Count",
-        num_classes=8,
-        label=count_of_objects,
-        class_names=tuple(f"{number} objects" for number in range(3, 11)),
-        crop=False,
-        **CLEVR,
-    ),
-    Task(
-        "clevr-distance",
-        "Clevr-Dist",
-        num_classes=6,
-        label=distance_of_nearest_object,
-        class_names=DEPTHS,
-        crop=False,
-        **CLEVR,
-    ),
+    Task("retinopathy", "Retinopathy", "specialized", "diabetic_retinopathy_detection/btgraham-300:3.*.*", 5,
+         VALIDATION),
+    Task("clevr-count", "Clevr-Count", *CLEVR, 8, *CLEVR_SPLITS, count_objects, COUNTS, crop=False),
+    Task("clevr-distance", "Clevr-Dist", *CLEVR, 6, *CLEVR_SPLITS, distance_of_nearest_object, DEPTHS, crop=False),
     Task("dmlab", "DMLab", "structured", "dmlab:2.0.1", 6, VALIDATION, crop=False),
-    Task("dsprites-location", "dSpr-Loc", label=sixteenths("label_x_position", 32), crop=False, **DSPRITES),
-    Task("dsprites-orientation", "dSpr-Ori", label=sixteenths("label_orientation", 40), **DSPRITES),
-    Task(
-        "kitti-distance",
-        "KITTI-Dist",
-        "structured",
-        "kitti:3.1.0",
-        4,
-        VALIDATION,
-        label=distance_of_nearest_vehicle,
-        class_names=VEHICLES,
-        crop=False,
-    ),
-    Task(
-        "smallnorb-azimuth",
-        "sNORB-Azim",
-        num_classes=18,
-        label=_feature("label_azimuth"),
-        class_names=AZIMUTHS,
-        flip=False,
-        **SMALLNORB,
-    ),
-    Task(
-        "smallnorb-elevation",
-        "sNORB-Elev",
-        num_classes=9,
-        label=_feature("label_elevation"),
-        class_names=ELEVATIONS,
-        **SMALLNORB,
-    ),
+    Task("dsprites-location", "dSpr-Loc", *DSPRITES, sixteenths("label_x_position", 32), SIXTEENTHS, max_value=1,
+         crop=False, flip=False),
+    Task("dsprites-orientation", "dSpr-Ori", *DSPRITES, sixteenths("label_orientation", 40), SIXTEENTHS, max_value=1,
+         flip=False),
+    Task("kitti-distance", "KITTI-Dist", "structured", "kitti:3.1.0", 4, VALIDATION, "test",
+         distance_of_nearest_vehicle, VEHICLES, crop=False),
+    Task("smallnorb-azimuth", "sNORB-Azim", *SMALLNORB, 18, *SMALLNORB_SPLITS, _feature("label_azimuth"), AZIMUTHS,
+         flip=False),
+    Task("smallnorb-elevation", "sNORB-Elev", *SMALLNORB, 9, *SMALLNORB_SPLITS, _feature("label_elevation"),
+         ELEVATIONS),
 )
+# fmt: on
 TASKS = {task.name: task for task in _ROWS}
 GROUPS = {task.name: task.group for task in _ROWS}

@@ -2,59 +2,61 @@
 
 from etils import epath
 
-from keras_vit.recipes.data.folders import files
-from keras_vit.recipes.prepare.duplicates import KnownImages
-from keras_vit.recipes.prepare.image_files import KEPT, examine
-from keras_vit.recipes.prepare.image_tree import ImageTree
-from keras_vit.recipes.prepare.skipped import write_left_out
+from keras_vit.recipes.data.image_folder import list_files
+from keras_vit.recipes.prepare.duplicates import HashIndex
+from keras_vit.recipes.prepare.outcomes import STORED, examine
+from keras_vit.recipes.prepare.skipped import write_skipped
+from keras_vit.recipes.prepare.source_folder import SourceFolder
 
 try:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 except ModuleNotFoundError as error:
     raise ImportError(
-        "A Beam runner is named, but Apache Beam is missing: pip install 'keras_vit[prepare]', or leave --beam-runner "
-        "out to work in this process."
+        "--beam-runner requires Apache Beam: pip install 'keras_vit[prepare]', or omit --beam-runner to use threads "
+        "of this process."
     ) from error
 
 
-class KeptImages(beam.PTransform):
-    """From nothing to (name, example) of the images that are kept; writes the reports of the others.
+class StoredImages(beam.PTransform):
+    """From nothing to (name, example) of the images to store; writes the reports of the others.
 
-    Only names of classes are listed beforehand. The hashes of the test images are a side input.
+    Only class names are listed beforehand. The hashes of the test images are a side input.
     """
 
-    def __init__(self, tree: ImageTree, split: str, known: KnownImages | None, folder: epath.Path):
+    def __init__(self, source: SourceFolder, split: str, test_images: HashIndex | None, folder: epath.Path):
         super().__init__()
-        self._path, self._classes, self._split = tree.split_path(split), tree.classes[split], split
-        self._known, self._folder = known, folder
+        self._path, self._classes, self._split = source.split_path(split), source.classes[split], split
+        self._test_images, self._folder = test_images, folder
 
     def expand(self, pipeline):
-        known = beam.pvalue.AsSingleton(pipeline | "Known" >> beam.Create([self._known]))
-        examined = (
+        test_images = beam.pvalue.AsSingleton(pipeline | "Test images" >> beam.Create([self._test_images]))
+        outcomes = (
             pipeline
             | "Classes" >> beam.Create(self._classes)
-            | "List" >> beam.FlatMap(files, self._path)
-            | "Spread" >> beam.Reshuffle()  # else one worker would read all images of a class
-            | "Examine" >> beam.Map(examine, self._path, known)
+            | "List" >> beam.FlatMap(list_files, self._path)
+            | "Spread" >> beam.Reshuffle()  # otherwise one worker reads all images of a class
+            | "Examine" >> beam.Map(examine, self._path, test_images)
         )
         _ = (
-            examined
-            | "Left out" >> beam.Filter(lambda found: found[0] != KEPT)
+            outcomes
+            | "Skipped" >> beam.Filter(lambda outcome: outcome[0] != STORED)
             | "Gather" >> beam.combiners.ToList()
-            | "Report" >> beam.Map(write_left_out, self._split, self._folder)
+            | "Report" >> beam.Map(write_skipped, self._split, self._folder)
         )
-        kept = examined | "Kept" >> beam.Filter(lambda found: found[0] == KEPT)
-        return kept | "Examples" >> beam.Map(lambda found: (found[1], found[2]))
+        stored = outcomes | "Stored" >> beam.Filter(lambda outcome: outcome[0] == STORED)
+        return stored | "Examples" >> beam.Map(lambda outcome: (outcome[1], outcome[2]))
 
 
-def report_with_beam(tree: ImageTree, known: dict, folder: epath.Path, runner: str, options: PipelineOptions):
+def write_reports_with_beam(
+    source: SourceFolder, test_images: dict, folder: epath.Path, runner: str, options: PipelineOptions
+):
     """Writes the reports of every split, and nothing else."""
     with beam.Pipeline(runner=runner, options=options) as pipeline:
-        for split in tree.classes:
-            _ = pipeline | split >> KeptImages(tree, split, known.get(split), folder)
+        for split in source.classes:
+            _ = pipeline | split >> StoredImages(source, split, test_images.get(split), folder)
 
 
 def pipeline_options(options: tuple[str, ...]) -> PipelineOptions:
-    """Beam's options from "name=value" or "name", with or without the dashes in front."""
+    """Beam's options from "name=value" or "name", with or without leading dashes."""
     return PipelineOptions([f"--{option.lstrip('-')}" for option in options])

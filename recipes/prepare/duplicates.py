@@ -1,15 +1,13 @@
-"""Finding copies of test images: a perceptual hash of 256 bits and the number of bits in which two of them differ.
+"""Finds copies of test images by a perceptual hash of 256 bits. P images, W words of 64 bits a hash.
 
-The hash is "pHash" (N. Krawetz, "Looks Like It", hackerfactor.com, 2011) with 16 x 16 coefficients instead of 8 x 8:
-the image in gray and 32 x 32 pixels, its cosine transform, and for each of the lowest coefficients whether it is
-above their median. A mirrored image has the same coefficients, those of odd horizontal frequency negated, so both
-hashes cost one transform, and every search finds mirrored copies too.
+The hash is "pHash" (N. Krawetz, "Looks Like It", hackerfactor.com, 2011) with 16 x 16 coefficients in place of 8 x 8:
+the gray image at 32 x 32 pixels, its cosine transform, and for each of the lowest coefficients whether it is above
+their median. A mirrored image has the same coefficients, with those of odd horizontal frequency negated: both hashes
+cost one transform, and every search finds mirrored copies too.
 
-What the threshold means was measured with benchmarks/duplicates.py, see docs/data.md: at 60 of 256 bits, all copies
-that were re-encoded or made smaller are found and 99 % of those that lost 5 % of their sides, and of 1e9 pairs of
-different photographs about one is taken for copies; the usual 64 bits would take thousands.
-
-P images, W words of 64 bits a hash.
+The threshold was measured with benchmarks/duplicates.py, see docs/data.md: at 60 of 256 bits, all re-encoded or
+downsized copies are found and 99 % of those cropped by 5 %, and about one of 1e9 pairs of different photographs is a
+false positive; with the usual hash of 64 bits it would be thousands.
 """
 
 from collections.abc import Iterable
@@ -18,29 +16,27 @@ import numpy as np
 from PIL import Image
 from scipy.fft import dctn
 
+from keras_vit.recipes.data.decode import reduce_to_8_bits
+
 THRESHOLD_BITS = 60
-# Hashes of photographs have about 128 bits set. Flat or symmetric images fix few coefficients: all of them would be
-# near each other.
-LEAST_BITS_SET = 96
+# Hashes of photographs have about 128 bits set. Flat or symmetric images determine few coefficients: their hashes are
+# all near each other.
+MIN_BITS_SET = 96
 PIXELS, FREQUENCIES = 32, 16
 SIGNS_OF_MIRRORED = np.where(np.arange(FREQUENCIES) % 2, -1.0, 1.0)
 
 
 def fingerprint(image: Image.Image) -> np.ndarray:
-    """Hashes of an image and of its mirror image, (2, W) uint64.
+    """Hashes an image and its mirror image: (2, W) uint64.
 
-    A JPEG file that has only been opened is decoded at a fraction of its size, which is twice as fast.
+    A JPEG file that is opened but not loaded is decoded at a fraction of its size, which is twice as fast.
 
     Raises:
-        OSError, ValueError, SyntaxError and others of Pillow's: The file is damaged.
-        ValueError: Its pixels are floats, whose black and white nobody says.
+        OSError, ValueError, SyntaxError and other errors of Pillow: The file is damaged.
+        ValueError: The pixels are floats, whose range is unknown.
     """
-    if image.mode == "F":
-        raise ValueError("the pixels are floats, of unknown range; save it with 8 or 16 bits")
     image.draft("L", (4 * PIXELS, 4 * PIXELS))
-    if image.mode.startswith("I"):  # 16 bits: `convert` would clip at 255
-        image = Image.fromarray(np.clip(np.asarray(image, "float64") / 257, 0, 255).astype("uint8"))
-    gray = image.convert("L").resize((PIXELS, PIXELS), Image.Resampling.LANCZOS)
+    gray = reduce_to_8_bits(image).convert("L").resize((PIXELS, PIXELS), Image.Resampling.LANCZOS)
     lowest = np.round(dctn(np.asarray(gray, "float64"))[:FREQUENCIES, :FREQUENCIES], 6)
     both = np.stack([lowest, lowest * SIGNS_OF_MIRRORED]).reshape(2, -1)  # (2, 256)
     bits = both > np.median(both, axis=-1, keepdims=True)
@@ -48,24 +44,24 @@ def fingerprint(image: Image.Image) -> np.ndarray:
 
 
 def check_threshold(bits: int):
-    """Raises ValueError for a number of different bits that tells no copies from others."""
+    """Raises ValueError for a number of different bits that does not separate copies from other images."""
     if not 0 <= bits <= 128:
         raise ValueError(
-            f"The threshold is {bits} bits, but must be in [0, 128]: hashes have 256 bits, and those of any two "
-            f"images differ in about 128. {THRESHOLD_BITS} is the measured choice."
+            "`threshold_bits` must be in [0, 128]: hashes have 256 bits, and those of any two images differ in about "
+            f"128. The measured default is {THRESHOLD_BITS}. Received: {bits}"
         )
 
 
-class KnownImages:
-    """Images that others are compared with, by brute force: exact, and cheaper than decoding the image in question.
+class HashIndex:
+    """Hashes of images, searched by brute force: exact, and cheaper than decoding the query image.
 
-    Against 100,000 images a comparison takes about a millisecond, and a worker keeps 3 MB and the names.
+    With 100,000 images a search takes about a millisecond, and the index 3 MB and the names.
 
     Args:
         names: P names, for the report.
-        hashes: (P, W) uint64, of the images as they are (`fingerprint(...)[0]`).
-        threshold_bits: Two images are copies if at most so many of 256 bits differ. Those with little structure
-            (one color, symmetric, a few bits set) are copies only if none does.
+        hashes: (P, W) uint64, of the images themselves (`fingerprint(...)[0]`).
+        threshold_bits: Largest number of different bits, of 256, for two images to be copies. Images with little
+            structure (one color, symmetric, few bits set) are copies only if no bit differs.
 
     Raises:
         ValueError: `threshold_bits` is outside [0, 128].
@@ -78,25 +74,26 @@ class KnownImages:
         self.threshold_bits = threshold_bits
 
     def nearest(self, hashes: np.ndarray) -> tuple[str, int, bool] | None:
-        """The image that an image is a copy of, with the distance in bits and whether it is mirrored.
+        """Searches for the image that a query image is a copy of.
 
         Args:
-            hashes: (2, W) uint64, see `fingerprint`.
+            hashes: (2, W) uint64 of the query, see `fingerprint`.
 
         Returns:
-            The nearest one's name, or None if all are further than the threshold.
+            (name, different bits, whether the copy is mirrored) of the nearest image, or None if none is within the
+            threshold.
         """
         if not self.names:
             return None
-        limit = self.threshold_bits if int(np.bitwise_count(hashes[0]).sum()) >= LEAST_BITS_SET else 0
+        limit = self.threshold_bits if int(np.bitwise_count(hashes[0]).sum()) >= MIN_BITS_SET else 0
         distances = np.stack([self._distances(words) for words in hashes])  # (2, P)
-        mirrored, place = np.unravel_index(np.argmin(distances), distances.shape)
-        if distances[mirrored, place] > limit:
+        mirrored, index = np.unravel_index(np.argmin(distances), distances.shape)
+        if distances[mirrored, index] > limit:
             return None
-        return self.names[place], int(distances[mirrored, place]), bool(mirrored)
+        return self.names[index], int(distances[mirrored, index]), bool(mirrored)
 
     def _distances(self, words):
-        total = np.zeros(len(self.names), "uint16")  # up to 256: too much for a byte
-        for known, word in zip(self.words, words):
-            total += np.bitwise_count(known ^ word)
+        total = np.zeros(len(self.names), "uint16")  # up to 256: too large for uint8
+        for stored, word in zip(self.words, words):
+            total += np.bitwise_count(stored ^ word)
         return total  # (P,)

@@ -1,8 +1,8 @@
-"""Folders of images become TFRecord shards that TensorFlow Datasets reads, without copies of test images.
+"""`prepare`: writes a folder of images as TFRecord shards for TensorFlow Datasets, without copies of test images.
 
-The work is one function of a file's name, `image_files.examine`. TensorFlow Datasets runs it, shuffles the images
-by a hash of their names and writes them: with Apache Beam where a runner is named, on as many machines as it has, else
-in threads of this process, where images on their way to a shard wait in files. Both give the same order.
+The work is one function of a file's name, `outcomes.examine`. TensorFlow Datasets runs it, shuffles the images by a
+hash of their names and writes them: with Apache Beam if a runner is specified, on as many machines as it has; otherwise
+in threads of this process, with a buffer on disk. Both give the same order.
 """
 
 import os
@@ -13,14 +13,14 @@ from dataclasses import replace
 import tensorflow_datasets as tfds
 from etils import epath
 
-from keras_vit.recipes.prepare.builder import Images, report_here, write
+from keras_vit.recipes.prepare.builder import Images, write_reports, write_shards
 from keras_vit.recipes.prepare.duplicates import THRESHOLD_BITS, check_threshold
-from keras_vit.recipes.prepare.image_tree import open_tree
-from keras_vit.recipes.prepare.skipped import Counts, count_left_out, write_left_out
-from keras_vit.recipes.prepare.test_set_hashes import known_images
+from keras_vit.recipes.prepare.hashed_test_sets import hash_test_sets
+from keras_vit.recipes.prepare.skipped import Counts, count_skipped, write_skipped
+from keras_vit.recipes.prepare.source_folder import open_source
 
-# Always written: its presence says that a folder was made here and may be replaced.
-MARK = "unreadable-*.csv"
+# Always written: a folder that has one was written by `prepare` and may be replaced.
+MARKER = "unreadable-*.csv"
 
 
 def prepare(
@@ -37,59 +37,62 @@ def prepare(
     beam_options: tuple[str, ...] = (),
     overwrite: bool = False,
 ) -> dict[str, Counts]:
-    """Writes a folder of images as TFRecords, and reports of what was left out; arguments as of `keras-vit prepare`.
+    """Writes a folder of images as TFRecords, with reports of the skipped ones; arguments as for `keras-vit prepare`.
 
     Returns:
-        What became of each split's images.
+        Numbers of stored and skipped images of each split.
 
     Raises:
-        ValueError: An argument is out of range, the source is not laid out as expected, a test set is unknown, the
-            output exists, or no image is left (after a dry run the lists say so).
-        ImportError: A runner is named and Apache Beam is missing.
+        ValueError: An argument is out of range, the source has another layout, a test set is unknown, the output
+            exists, or no image of a split remains (a dry run only reports that).
+        ImportError: A runner is specified and Apache Beam is not installed.
     """
     _check_arguments(threshold_bits, shard_megabytes, beam_runner, beam_options)
-    tree = open_tree(_absolute(source), train_split if flat else None)
-    if against and train_split not in tree.classes:
+    folder = open_source(_absolute(source), train_split if flat else None)
+    if against and train_split not in folder.classes:
         raise ValueError(
-            f"There is no split {train_split!r} in {source} to compare with {', '.join(against)}, only "
-            f"{', '.join(tree.classes)}. Name one with --train-split."
+            f"There is no split {train_split!r} in {source} to compare with {', '.join(against)}. Set --train-split "
+            f"to one of {', '.join(folder.classes)}."
         )
     target = epath.Path(_absolute(output))
     _check_replaceable(target, overwrite)
+    options = None
     if beam_runner:
-        from keras_vit.recipes.prepare.beam import pipeline_options, report_with_beam
+        from keras_vit.recipes.prepare.beam import pipeline_options, write_reports_with_beam
 
-        beam_options = pipeline_options(beam_options)
-    known, unreadable = {}, []
+        options = pipeline_options(beam_options)
+    test_images, unreadable = {}, []
     if against:
-        known[train_split], unreadable = known_images(against, threshold_bits, data_dir)
-    with _fresh(target) as folder:
+        test_images[train_split], unreadable = hash_test_sets(against, threshold_bits, data_dir)
+    with _replace_when_complete(target) as new:
         if not dry_run:
-            write(Images(tree, known, folder, bool(beam_runner)), shard_megabytes, beam_runner, beam_options)
+            write_shards(Images(folder, test_images, new, bool(beam_runner)), shard_megabytes, beam_runner, options)
         elif beam_runner:
-            report_with_beam(tree, known, folder, beam_runner, beam_options)
+            write_reports_with_beam(folder, test_images, new, beam_runner, options)
         else:
-            report_here(tree, known, folder)
+            write_reports(folder, test_images, new)
         if unreadable:
-            write_left_out(unreadable, "against", folder)
-    counts = {split: count_left_out(split, target) for split in tree.classes}
+            write_skipped(unreadable, "against", new)
+    counts = {split: count_skipped(split, target) for split in folder.classes}
     if dry_run:
         return counts
     splits = tfds.builder_from_directory(os.fspath(target)).info.splits
     return {
-        name: replace(found, kept=splits[name].num_examples, shards=splits[name].num_shards)
-        for name, found in counts.items()
+        split: replace(skipped, stored=splits[split].num_examples, shards=splits[split].num_shards)
+        for split, skipped in counts.items()
     }
 
 
 def _check_arguments(threshold_bits, shard_megabytes, beam_runner, beam_options):
     check_threshold(threshold_bits)
     if shard_megabytes <= 0:
-        raise ValueError(f"A shard cannot have {shard_megabytes} megabytes; 100 to 500 suit most storage.")
+        raise ValueError(
+            f"--shard-megabytes must be above 0; 100 to 500 suit most storage. Received: {shard_megabytes}"
+        )
     if beam_options and not beam_runner:
         raise ValueError(
-            f"Options of Beam ({' '.join(beam_options)}) without a runner: name one with --beam-runner, or leave them "
-            "out to work in this process."
+            f"--beam-options requires --beam-runner: set it, or omit the options to use threads of this process. "
+            f"Received: {' '.join(beam_options)}"
         )
 
 
@@ -101,26 +104,26 @@ def _check_replaceable(folder, overwrite):
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not overwrite:
-        raise ValueError(f"{folder} exists already. Choose another output, or --overwrite it.")
-    if not any(folder.glob(MARK)):
-        raise ValueError(f"{folder} holds something else than prepared images and is left alone. Choose another one.")
+        raise ValueError(f"{folder} already exists. Choose another output, or set --overwrite.")
+    if not any(folder.glob(MARKER)):
+        raise ValueError(f"{folder} was not written by keras-vit prepare and is not replaced. Choose another output.")
 
 
 @contextmanager
-def _fresh(target):
-    """Gives the name of a folder beside the target, which takes its place when the block ends well."""
-    aside, old = (target.parent / f"{target.name}.{word}-{uuid.uuid4().hex[:8]}" for word in ("incomplete", "old"))
+def _replace_when_complete(target):
+    """Yields the path of a new folder beside the target, which replaces it if the block ends without an error."""
+    new, old = (target.parent / f"{target.name}.{word}-{uuid.uuid4().hex[:8]}" for word in ("incomplete", "old"))
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        yield aside
+        yield new
         if target.exists():
             target.rename(old)
-        aside.rename(target)
+        new.rename(target)
     finally:
         if old.exists():
             if not target.exists():
                 old.rename(target)
             else:
                 old.rmtree()
-        if aside.exists():
-            aside.rmtree()
+        if new.exists():
+            new.rmtree()

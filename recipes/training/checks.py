@@ -4,8 +4,7 @@ import os
 
 import tensorflow as tf
 
-from keras_vit.recipes.data import count_examples
-from keras_vit.recipes.data.examples import count_chosen, has_labels
+from keras_vit.recipes.data import count_examples, count_training_images, has_labels
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.recipe import Distillation, MaskedPatch, Supervised
 from keras_vit.recipes.training.accumulation import check_batch_size
@@ -66,7 +65,7 @@ def count_images(recipe, dataset) -> dict[str, int]:
     if not isinstance(recipe, MaskedPatch):
         splits += [data.validation_split, data.test_split] if data.validation_split else [data.test_split]
     counts = {split: count_examples(dataset, split) for split in splits}
-    return {**counts, data.train_split: count_chosen(data, dataset, data.train_split)}
+    return {**counts, data.train_split: count_training_images(data, dataset, data.train_split)}
 
 
 def check_labels(dataset, split):

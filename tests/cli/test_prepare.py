@@ -1,4 +1,4 @@
-"""`keras-vit prepare`: options reach the recipe, and what is printed."""
+"""`keras-vit prepare`: its options and its output."""
 
 import inspect
 import sys
@@ -8,7 +8,7 @@ import pytest
 import tyro
 from scenes import scene
 
-from keras_vit.cli.prepare import Prepare
+from keras_vit_cli.prepare import Prepare
 from keras_vit.recipes.prepare import prepare
 
 
@@ -25,33 +25,33 @@ def command(*arguments):
     return tyro.cli(Prepare, args=list(arguments))
 
 
-def test_prints_what_became_of_the_images(source, tmp_path, capsys):
+def test_numbers_of_images_are_printed(source, tmp_path, capsys):
     out = str(tmp_path / "out")
     command(source, out, "--against", f"folder:{source}/test", "--dry-run").run()
-    assert "train: left out: 0 unreadable, 1 copies of test images\n" in capsys.readouterr().out
+    assert "train: skipped: 0 unreadable, 1 copies of test images\n" in capsys.readouterr().out
     command(source, out, "--against", f"folder:{source}/test", "--overwrite").run()
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
-        "test: 1 images in 1 files, left out: 0 unreadable, 0 copies of test images",
-        "train: 2 images in 1 files, left out: 0 unreadable, 1 copies of test images",
-        f"Lists of what is left out: {out}/*.csv",
-        f"To train on them: --data.dataset tfrecord:{out}",
+        "test: 1 images in 1 files; skipped: 0 unreadable, 0 copies of test images",
+        "train: 2 images in 1 files; skipped: 0 unreadable, 1 copies of test images",
+        f"Skipped images are listed in {out}/*.csv",
+        f"Train on the others with --data.dataset tfrecord:{out}",
     ]
 
 
-def test_options_are_those_of_the_recipe():
+def test_options_are_the_parameters_of_prepare():
     parameters = inspect.signature(prepare).parameters
     assert [field.name for field in fields(Prepare)] == list(parameters)
-    given = command("a", "b", "--beam-runner", "FlinkRunner", "--beam-options", "parallelism=4", "flink_master=local")
-    assert given.beam_options == ("parallelism=4", "flink_master=local")
+    options = command("a", "b", "--beam-runner", "FlinkRunner", "--beam-options", "parallelism=4", "flink_master=local")
+    assert options.beam_options == ("parallelism=4", "flink_master=local")
     defaults = command("a", "b")
     for name, parameter in list(parameters.items())[2:]:
         assert getattr(defaults, name) == parameter.default
 
 
-def test_says_how_to_get_beam(source, tmp_path, monkeypatch):
+def test_missing_beam_is_reported_with_the_remedy(source, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     monkeypatch.delitem(sys.modules, "keras_vit.recipes.prepare.beam", raising=False)
-    with pytest.raises(ImportError, match=r"pip install 'keras_vit\[prepare\]', or leave --beam-runner out"):
+    with pytest.raises(ImportError, match=r"pip install 'keras_vit\[prepare\]', or omit --beam-runner"):
         command(source, str(tmp_path / "out"), "--beam-runner", "DirectRunner").run()
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""The 19 tasks against google-research/task_adaptation (task_adaptation/data), written down here once more in NumPy."""
+"""The 19 tasks against google-research/task_adaptation (task_adaptation/data), of which this is a copy in NumPy."""
 
 import numpy as np
 import pytest
@@ -6,12 +6,12 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from keras_vit.recipes.configs import RECIPES
-from keras_vit.recipes.data.datasets import class_names, count_examples, open_dataset
+from keras_vit.recipes.data import class_names, count_examples, open_dataset
 from keras_vit.recipes.data.vtab import GROUPS, TASKS
 from keras_vit.recipes.recipe import Data
 
-# Data set and the number of images of its parts, then: how much of the training part task_adaptation trains on, in
-# percent, where there is no part for validation; the part it tests on.
+# Data set and number of images of its splits; the percentage of the training split that task_adaptation trains on, if
+# there is no validation split; the split it tests on.
 CLEVR = ("clevr", {"train": 70_000, "validation": 15_000, "test": 15_000})
 DSPRITES = ("dsprites", {"train": 737_280})
 SMALLNORB = ("smallnorb", {"train": 24_300, "test": 24_300})
@@ -46,15 +46,15 @@ NOT_FLIPPED = {"dsprites-orientation", "smallnorb-azimuth", "dsprites-location"}
 NOT_CROPPED = {"clevr-count", "clevr-distance", "dmlab", "kitti-distance", "dsprites-location"}
 
 
-def images(split, counts):
-    """The images of a split, as pairs of part and number; TensorFlow Datasets reads the notation."""
+def image_indices(split, counts):
+    """(split name, index) of each image of a split in TensorFlow Datasets' notation."""
     splits = tfds.core.SplitDict(
         [tfds.core.SplitInfo(name=name, shard_lengths=[n], num_bytes=0) for name, n in counts.items()]
     )
-    found = []
+    images = []
     for part in tfds.core.ReadInstruction.from_spec(split).to_absolute(splits):
-        found += [(part.splitname, number) for number in range(part.from_ or 0, part.to or counts[part.splitname])]
-    return found
+        images += [(part.splitname, index) for index in range(part.from_ or 0, part.to or counts[part.splitname])]
+    return images
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -62,22 +62,22 @@ def test_splits(name):
     task = TASKS[name]
     dataset, counts, percent, test = DATA[name]
     assert task.dataset.partition(":")[0] == dataset
-    # task_adaptation: 200 images of the validation part; if there is none, those after the share it trains on; of
-    # smallNORB, the first of the test part.
+    # task_adaptation: 200 images of the validation split; if there is none, those after the part it trains on; of
+    # smallNORB, the first of the test split.
     if percent:
         part, start = "train", counts["train"] * percent // 100
     else:
         part, start = ("validation" if "validation" in counts else "test"), 0
     train800, val200 = [("train", n) for n in range(800)], [(part, n) for n in range(start, start + 200)]
-    assert images(task.train800, counts) == train800
-    assert images(task.val200, counts) == val200
-    assert images(task.train_split, counts) == train800 + val200
-    tested = images(task.test_split, counts)
-    assert tested == images(test, counts)
+    assert image_indices(task.train800, counts) == train800
+    assert image_indices(task.val200, counts) == val200
+    assert image_indices(task.train_split, counts) == train800 + val200
+    tested = image_indices(task.test_split, counts)
+    assert tested == image_indices(test, counts)
     assert not set(tested) & set(train800 + val200)
 
 
-def test_tasks_are_those_of_the_benchmark():
+def test_tasks_match_the_benchmark():
     assert TASKS.keys() == DATA.keys() and len(TASKS) == 19
     groups = [*GROUPS.values()]
     assert [groups.count(group) for group in ("natural", "specialized", "structured")] == [7, 4, 8]
@@ -87,7 +87,7 @@ def test_tasks_are_those_of_the_benchmark():
 
 
 def label(name, features):
-    """The class that a task gives to an example, computed in a graph as in tf.data."""
+    """A task's label of an example, computed in a graph as in tf.data."""
     dataset = tf.data.Dataset.from_tensors(features).map(TASKS[name].label)
     assert dataset.element_spec.shape == () and dataset.element_spec.dtype == tf.int64
     return int(next(iter(dataset)))
@@ -98,7 +98,7 @@ def test_clevr_counts_objects(count):
     assert label("clevr-count", {"objects": {"size": np.zeros(count, np.int64)}}) == count - 3
 
 
-def test_clevr_distance_is_that_of_the_nearest_object():
+def test_clevr_distance_is_of_the_nearest_object():
     thresholds = np.array([0.0, 8.0, 8.5, 9.0, 9.5, 10.0, 100.0])
     random = np.random.default_rng(0)
     for nearest in (0.5, 8.0, 8.01, 8.5, 8.9, 9.0, 9.4, 9.99, 10.0, 10.1, 50.0):
@@ -111,7 +111,7 @@ def test_clevr_distance_is_that_of_the_nearest_object():
 @pytest.mark.parametrize(
     "types,distances,expected",
     [
-        ([3, 0, 7], [1.0, 7.9, 2.0], 0),  # the pedestrian is no vehicle
+        ([3, 0, 7], [1.0, 7.9, 2.0], 0),  # pedestrians are not vehicles
         ([0], [8.0], 0),
         ([1, 2], [8.1, 30.0], 1),
         ([0, 1], [20.1, 20.0], 1),
@@ -120,11 +120,11 @@ def test_clevr_distance_is_that_of_the_nearest_object():
         ([], [], 3),
     ],
 )
-def test_kitti_distance_is_that_of_the_nearest_vehicle(types, distances, expected):
+def test_kitti_distance_is_of_the_nearest_vehicle(types, distances, expected):
     location = np.zeros((len(types), 3), "float32")
     location[:, 2] = distances
     objects = {"type": np.array(types, np.int64), "location": location}
-    # task_adaptation's thresholds; 1,000 m stands for no vehicle.
+    # task_adaptation's thresholds; 1,000 m means no vehicle.
     thresholds = np.array([-100.0, 8.0, 20.0, 999.0])
     vehicles = [d for t, d in zip(types, distances) if t < 3]
     assert expected == np.max(np.where(thresholds - min([*vehicles, 1000.0]) < 0))
@@ -134,13 +134,13 @@ def test_kitti_distance_is_that_of_the_nearest_vehicle(types, distances, expecte
 @pytest.mark.parametrize(
     "name,key,values", [("location", "label_x_position", 32), ("orientation", "label_orientation", 40)]
 )
-def test_dsprites_groups_neighboring_values(name, key, values):
-    found = [label(f"dsprites-{name}", {key: np.int64(value)}) for value in range(values)]
-    np.testing.assert_array_equal(found, np.floor_divide(np.arange(values, dtype="float32"), values / 16))
-    assert set(found) == set(range(16))
+def test_dsprites_groups_consecutive_values(name, key, values):
+    labels = [label(f"dsprites-{name}", {key: np.int64(value)}) for value in range(values)]
+    np.testing.assert_array_equal(labels, np.floor_divide(np.arange(values, dtype="float32"), values / 16))
+    assert set(labels) == set(range(16))
 
 
-def test_labels_of_the_others_are_features():
+def test_other_labels_are_features():
     features = {"label_azimuth": np.int64(11), "label_elevation": np.int64(3)}
     assert (label("smallnorb-azimuth", features), label("smallnorb-elevation", features)) == (11, 3)
     others = {name for name, task in TASKS.items() if task.label is None}
@@ -148,7 +148,7 @@ def test_labels_of_the_others_are_features():
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_classes_are_those_of_the_data(name, tmp_path):
+def test_classes_match_the_data_set(name, tmp_path):
     task = TASKS[name]
     features = tfds.builder(task.dataset, data_dir=tmp_path).info.features
     if task.label is None:
@@ -158,41 +158,41 @@ def test_classes_are_those_of_the_data(name, tmp_path):
 
 
 def write_kitti(data_dir):
-    """Three images a split in the form of the real data set, with a car 5, 15 and 25 metres ahead."""
+    """Writes three images per split in the format of the real data set, with a car 5, 15 and 25 meters ahead."""
     features = tfds.builder("kitti:3.1.0", data_dir=data_dir).info.features
     zeros = {"truncated": 0.0, "occluded": 0, "alpha": 0.0, "dimensions": np.zeros(3, "float32"), "rotation_y": 0.0}
     box = tfds.features.BBox(0.0, 0.0, 1.0, 1.0)
     random = np.random.default_rng(0)
 
-    def example(number):
-        location = np.array([0, 0, 5 + 10 * number], "float32")
+    def example(index):
+        location = np.array([0, 0, 5 + 10 * index], "float32")
         objects = [{"type": 0, "bbox": box, "location": location, **zeros}]
         image = random.integers(0, 256, (6, 8, 3), "uint8")
-        return number, {"image": image, "image/file_name": f"{number}.png", "objects": objects}
+        return index, {"image": image, "image/file_name": f"{index}.png", "objects": objects}
 
-    splits = {split: [example(number) for number in range(3)] for split in ("train", "validation", "test")}
+    splits = {split: [example(index) for index in range(3)] for split in ("train", "validation", "test")}
     tfds.dataset_builders.store_as_tfds_dataset(
         "kitti", "3.1.0", features, splits, data_dir=data_dir, disable_shuffling=True
     )
 
 
-def test_a_task_has_images_with_the_classes_of_the_task(tmp_path):
+def test_open_dataset_returns_the_labels_of_the_task(tmp_path):
     write_kitti(tmp_path)
     dataset = open_dataset(Data(dataset="vtab/kitti-distance", data_dir=str(tmp_path)))
     assert class_names(dataset) == ["up to 8 m", "8 to 20 m", "more than 20 m", "no vehicle"]
     assert count_examples(dataset, "train[:2]+validation[:1]") == 3
     read = list(dataset.read("train[:2]+validation").as_numpy_iterator())
-    assert [int(answer) for _, _, answer in read] == [0, 1, 0, 1, 2]
+    assert [int(label) for _, _, label in read] == [0, 1, 0, 1, 2]
     assert all(tf.io.decode_image(image).shape == (6, 8, 3) for _, image, _ in read)
 
 
 def test_unknown_task_is_refused():
-    with pytest.raises(ValueError, match="VTAB has no task 'vtab/cifar10'. Tasks: vtab/caltech101"):
+    with pytest.raises(ValueError, match="Unknown VTAB task 'vtab/cifar10'. Tasks: vtab/caltech101"):
         open_dataset(Data(dataset="vtab/cifar10"))
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_recipe_is_that_of_table_4(name):
+def test_recipe_matches_table_4(name):
     recipe, task = RECIPES[f"vtab-{name}"], TASKS[name]
     data, optimizer = recipe.data, recipe.optimizer
     assert (recipe.total_steps, optimizer.learning_rate, data.image_size, data.batch_size) == (2_500, 0.01, 384, 512)

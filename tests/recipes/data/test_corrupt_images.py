@@ -1,4 +1,4 @@
-"""Images of a folder, of any size, of which some cannot be decoded."""
+"""Folders of images of any size, some of which cannot be decoded."""
 
 from dataclasses import replace
 
@@ -23,50 +23,52 @@ def take(dataset, count):
 
 @pytest.fixture
 def folder(tmp_path):
-    """4 training images of 2 classes, JPEG and PNG, and 6 to test, of which the second dog is cut off."""
+    """4 training images in 2 classes, JPEG and PNG, and 6 test images, of which test/dog/1.png is truncated."""
     random = np.random.default_rng(0)
     for split, count in (("train", 2), ("test", 3)):
-        for name in ("cat", "dog"):
-            place = tmp_path / "pets" / split / name
-            place.mkdir(parents=True)
-            for number in range(count):
+        for class_name in ("cat", "dog"):
+            path = tmp_path / "pets" / split / class_name
+            path.mkdir(parents=True)
+            for i in range(count):
                 size = random.integers(10, 30, 2)
                 image = Image.fromarray(random.integers(0, 256, (*size, 3), "uint8"))
-                image.save(place / f"{number}.{'png' if number else 'jpg'}")
-    damaged = tmp_path / "pets" / "test" / "dog" / "1.png"
-    damaged.write_bytes(damaged.read_bytes()[:60])
+                image.save(path / f"{i}.{'png' if i else 'jpg'}")
+    corrupt = tmp_path / "pets" / "test" / "dog" / "1.png"
+    corrupt.write_bytes(corrupt.read_bytes()[:60])
     return tmp_path / "pets"
 
 
-def test_folder_of_images_of_any_size(folder):
+def test_images_of_any_size(folder):
     data = Data(dataset=f"folder:{folder}", image_size=16, batch_size=4)
     dataset = open_dataset(data)
-    images, labels = take(training_batches(data, dataset, 0), 1)[0]
+    batches = take(training_batches(data, dataset, 0), 3)
+    images, labels = batches[0]
     assert images.shape == (4, 16, 16, 3) and sorted(labels) == [0, 0, 1, 1]
     cached = take(training_batches(replace(data, cache=True), dataset, 0), 3)
-    for (images, labels), (same, same_labels) in zip(take(training_batches(data, dataset, 0), 3), cached):
-        # Where only a window of a JPEG file is decoded, colors at its edge do not know what lies outside.
+    for (images, labels), (same, same_labels) in zip(batches, cached):
+        # Colors at the edge of a window differ where only this window of a JPEG file is decoded.
         assert np.abs(images - same).mean() < 0.01
         np.testing.assert_array_equal(labels, same_labels)
 
 
-def test_a_corrupt_image_is_named_and_has_no_weight(folder, capfd, caplog):
+def test_a_corrupt_image_is_named_and_has_weight_0(folder, capfd, caplog):
     data = Data(dataset=f"folder:{folder}", image_size=16, batch_size=4, max_corrupt=0.2)
     dataset = open_dataset(data)
     batches = take(evaluation_batches(data, dataset, "test"), 10)
     assert [images.shape for images, _, _ in batches] == [(4, 16, 16, 3)] * 2
     images, labels = evaluation_arrays(data, dataset, "test")
     assert len(images) == 5 and sorted(labels) == [0, 0, 0, 1, 1]
-    assert f"{folder}/test/dog/1.png" in (printed := capfd.readouterr().err) and "1 of" in printed
+    printed = capfd.readouterr().err
+    assert f'Skipping undecodable images: ["{folder}/test/dog/1.png"] - 1 of' in printed
     images, labels = zip(*decoded_images(dataset, "test", 4, 0.2))
-    assert [len(part) for part in images] == [4, 1] and sorted(np.concatenate(labels)) == [0, 0, 0, 1, 1]
-    assert "test/dog/1.png" in caplog.text
-    with pytest.raises(ValueError, match="1 images of 'test' of folder:.* cannot be decoded; 0.06 would be let pass"):
+    assert [len(batch) for batch in images] == [4, 1] and sorted(np.concatenate(labels)) == [0, 0, 0, 1, 1]
+    assert f"Skipping undecodable images: {folder}/test/dog/1.png" in caplog.text
+    message = r"1 images of 'test' of folder:.* cannot be decoded; 0 are allowed \(max_corrupt=0.01\). Fix or remove"
+    with pytest.raises(ValueError, match=message):
         list(decoded_images(dataset, "test", 4))
 
 
-@pytest.mark.parametrize("cache", [False, True])
-@pytest.mark.parametrize("crop", ["inception", "none"])
+@pytest.mark.parametrize("crop,cache", [("inception", False), ("none", True)])
 def test_a_corrupt_image_shifts_no_other(folder, capfd, crop, cache):
     data = Data(
         dataset=f"folder:{folder}",
@@ -85,20 +87,20 @@ def test_a_corrupt_image_shifts_no_other(folder, capfd, crop, cache):
         ((images, labels),) = take(training_batches(data, dataset, 0, start_step=start), 1)
         np.testing.assert_array_equal(images, whole[start][0])
         np.testing.assert_array_equal(labels, whole[start][1])
-    # The other images are those of a data set in which this one can be read.
-    good = folder / "test" / "dog" / "1.png"
-    good.write_bytes((folder / "test" / "dog" / "2.png").read_bytes())
-    for (images, _), (mended, _) in zip(whole, take(training_batches(data, dataset, 0), 6)):
-        same = sum((image == mended).all(axis=(1, 2, 3)).any() for image in images)
+    # The other images equal those of the same data without a corrupt image.
+    valid = folder / "test" / "dog" / "1.png"
+    valid.write_bytes((folder / "test" / "dog" / "2.png").read_bytes())
+    for (images, _), (fixed, _) in zip(whole, take(training_batches(data, dataset, 0), 6)):
+        same = sum((image == fixed).all(axis=(1, 2, 3)).any() for image in images)
         assert same >= 2
 
 
-def test_too_many_corrupt_images_stop_the_run(folder):
+def test_too_many_corrupt_images_are_an_error(folder):
     data = Data(dataset=f"folder:{folder}", image_size=16, batch_size=2, max_corrupt=0.1)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"More than 10.00% of the images cannot be decoded"):
         take(evaluation_batches(data, open_dataset(data), "test"), 10)
     for file in (folder / "train").glob("*/*"):
         file.write_bytes(b"no image")
-    hopeless = replace(data, max_corrupt=1.0)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="None of the images of a batch can be decoded"):
-        take(training_batches(hopeless, open_dataset(hopeless), 0), 1)
+    all_corrupt = replace(data, max_corrupt=1.0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="No image of a batch can be decoded"):
+        take(training_batches(all_corrupt, open_dataset(all_corrupt), 0), 1)

@@ -1,0 +1,110 @@
+"""Images and labels of a split as NumPy arrays, in order: for evaluation, features and export. H W pixels."""
+
+import logging
+from contextlib import contextmanager
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.recipes.data.decode import decode_stored
+from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty
+from keras_vit.recipes.recipe import Data
+from keras_vit.recipes.remote_files import error_summary
+
+
+def decoded_images(
+    dataset: ImageDataset, split: str, batch_size: int, max_corrupt: float = Data.max_corrupt, indices=None
+):
+    """Yields lists of up to `batch_size` images, (H, W, 3) uint8 of any size, and their labels; each once, in order.
+
+    Corrupt images are skipped and named in the log.
+
+    Args:
+        dataset: From `open_dataset`.
+        split: Such as "test" or "train[:10%]".
+        batch_size: Number of images at a time.
+        max_corrupt: Largest allowed fraction of corrupt images.
+        indices: Array of the positions in the split of the images to read, from 0; None for all.
+
+    Raises:
+        ValueError: `batch_size` is below 1, the split has no images, more than `max_corrupt` of them are corrupt, or
+            a file of the data set is damaged.
+    """
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")
+    total = count_nonempty(dataset, split)
+    selected = np.ones(total, bool) if indices is None else np.isin(np.arange(total), indices)
+    images, labels, valid = [], [], ~selected
+    for index, image, label in _iterate_decoded(dataset, split, selected):
+        valid[index] = True
+        images.append(image)
+        labels.append(label)
+        if len(images) == batch_size:
+            yield images, np.array(labels)
+            images, labels = [], []
+    if images:
+        yield images, np.array(labels)
+    if not valid.all():
+        _report_corrupt(dataset, split, valid, max_corrupt, selected.sum())
+
+
+def read_encoded(dataset: ImageDataset, split: str):
+    """Yields each image of a split as it is stored, bytes, and its label."""
+    with report_damaged_files(dataset, split):
+        for _, stored, label in dataset.read(split).as_numpy_iterator():
+            yield tf.io.gfile.GFile(stored, "rb").read() if dataset.stores_paths else stored, label
+
+
+def read_labels(dataset: ImageDataset, split: str) -> np.ndarray:
+    """(n,) int64 labels of all images of a split; decodes none."""
+    labels = dataset.read(split).map(lambda name, stored, label: label).as_numpy_iterator()
+    with report_damaged_files(dataset, split):
+        return np.fromiter(labels, "int64")
+
+
+def has_labels(dataset: ImageDataset, split: str) -> bool:
+    """Whether the first image of a split has a label; TensorFlow Datasets has -1 for unpublished labels."""
+    return all((np.asarray(label) >= 0).all() for *_, label in dataset.read(split).take(1).as_numpy_iterator())
+
+
+@contextmanager
+def report_damaged_files(dataset: ImageDataset, split: str):
+    """Turns TensorFlow's error about a file that cannot be read into a ValueError that names the split."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise ValueError(
+            f"The split {split!r} of {dataset.name} cannot be read: {error_summary(error)}. Prepare or copy damaged "
+            "files again."
+        ) from error
+
+
+def _iterate_decoded(dataset, split, selected):
+    """Yields index, pixels and label of each selected image that can be decoded."""
+
+    def decode_or_skip(index, example):
+        # Ignores errors of this image only: an error of a file that holds many would come back forever.
+        image = tf.data.Dataset.from_tensors(example[1]).map(lambda stored: decode_stored(dataset, stored))
+        return image.ignore_errors(log_warning=True).map(lambda pixels: (index, pixels, example[2]))
+
+    examples, end = dataset.read(split), 1 + max(np.flatnonzero(selected), default=-1)
+    if end < len(selected):  # the filter alone would read to the end of the split
+        examples = examples.take(end)
+    examples = examples.enumerate().filter(lambda index, _: tf.constant(selected)[index])
+    examples = examples.interleave(
+        decode_or_skip, cycle_length=16, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+    )
+    with report_damaged_files(dataset, split):
+        yield from examples.as_numpy_iterator()
+
+
+def _report_corrupt(dataset, split, valid, max_corrupt, num_selected):
+    names = dataset.read(split).map(lambda name, stored, label: name).as_numpy_iterator()
+    names = [name.decode() for name, is_valid in zip(names, valid) if not is_valid]
+    logging.getLogger(__name__).warning("Skipping undecodable images: %s", ", ".join(names))
+    allowed = max_corrupt * num_selected
+    if len(names) > allowed:
+        raise ValueError(
+            f"{len(names)} images of {split!r} of {dataset.name} cannot be decoded; {int(allowed)} are allowed "
+            f"(max_corrupt={max_corrupt}). Fix or remove them: {', '.join(names[:5])}"
+        )

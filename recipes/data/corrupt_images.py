@@ -1,0 +1,132 @@
+"""Batches of the images that can be decoded: corrupt ones are named, counted, and replaced or weighted 0. B batch.
+
+A corrupt image is dropped from its batch by `ignore_errors` of a data set that holds only this batch, so that no other
+batch is affected: indices do not shift, and valid images cost nothing more. All of it, messages too, is TensorFlow
+operations: a Python function would not run on the workers of a tf.data service, and its lock would block all threads.
+"""
+
+import sys
+
+import tensorflow as tf
+
+# More than a machine has cores: calls wait for a thread and take no memory meanwhile.
+PARALLEL_IMAGES = 64
+PARALLEL_BATCHES = 2
+
+
+def batch_valid_images(examples, batch_size: int, prepare, part: int = 0, part_size: int | None = None):
+    """Batches the images that can be prepared.
+
+    Args:
+        examples: Data set of (index, (name, image, label)).
+        batch_size: Examples in a batch; the last one may have fewer.
+        prepare: From (index, image) to a float image of static shape; if it raises an error, the image is corrupt.
+        part, part_size: Index and size of the part of each batch to prepare; by default the whole batch.
+
+    Returns:
+        Batches ((n,) names of all images, (k,) positions of the valid ones, (k, H, W, 3) images, (k, ...) labels).
+    """
+    part_size = part_size or batch_size
+
+    def batch(indices, example):
+        names, images, labels = example
+        members = tf.data.Dataset.zip((indices, images, labels)).skip(part * part_size).take(part_size)
+        valid = members.enumerate().map(
+            lambda position, member: (position, prepare(member[0], member[1]), member[2]),
+            PARALLEL_IMAGES,
+            deterministic=True,
+        )
+        names = names.skip(part * part_size)
+        valid = valid.ignore_errors(log_warning=True)
+        return tf.data.Dataset.zip((_single_batch(names, part_size), _single_batch(valid, part_size)))
+
+    batches = examples.window(batch_size).interleave(
+        batch, cycle_length=PARALLEL_BATCHES, num_parallel_calls=PARALLEL_BATCHES, deterministic=True
+    )
+    return batches.map(lambda names, valid: (names, *valid))
+
+
+def replace_corrupt(batches, size: int, total: int, max_corrupt: float):
+    """Full batches (images, labels): other images of the same batch take the places of corrupt ones.
+
+    Args:
+        batches: From `batch_valid_images`.
+        size: Images of a full batch.
+        total: Images of the split.
+        max_corrupt: Largest allowed fraction of corrupt images, of the split or of all read so far, whichever is
+            more images; beyond it an error is raised.
+    """
+
+    def repeat(num_valid, *values):
+        indices = tf.range(size) % tf.maximum(num_valid, 1)
+        return tuple(tf.gather(value, indices) for value in values)
+
+    def fill(names, positions, images, labels):
+        check = tf.debugging.Assert(tf.size(positions) > 0, ["No image of a batch can be decoded."])
+        with tf.control_dependencies([check]):
+            return _fill_if_short(size, repeat, positions, images, labels)
+
+    return _count_corrupt(batches, total, max_corrupt).map(fill, tf.data.AUTOTUNE)
+
+
+def give_corrupt_no_weight(batches, size: int, batch_size: int, total: int, max_corrupt: float):
+    """Full batches (images, labels, (size,) float32 weights), padded with zeros of weight 0; see `replace_corrupt`.
+
+    All other images have the same weight, slightly above 1: Keras divides the weighted losses of a batch by its size,
+    and so its mean is that of the images. Corrupt images are not known beforehand: with some, the mean is too low by
+    their fraction. (Weighted metrics divide by the weights: they are right in any case.)
+    """
+    weight = -(-total // batch_size) * batch_size / total
+
+    def pad(num_valid, *values):
+        return tuple(tf.pad(value, [[0, size - num_valid]] + [[0, 0]] * (len(value.shape) - 1)) for value in values)
+
+    def fill(names, positions, images, labels):
+        weights = weight * tf.sequence_mask(tf.shape(positions)[0], size, tf.float32)
+        return *_fill_if_short(size, pad, positions, images, labels), weights
+
+    return _count_corrupt(batches, total, max_corrupt).map(fill, tf.data.AUTOTUNE)
+
+
+def _single_batch(examples, size):
+    """One batch of up to `size` examples; an empty one if there are none."""
+    batches = examples.batch(size)
+    empty = tf.nest.map_structure(lambda spec: tf.zeros([0, *spec.shape[1:]], spec.dtype), batches.element_spec)
+    return batches.concatenate(tf.data.Dataset.from_tensors(empty)).take(1)
+
+
+def _fill_if_short(size, fill, positions, *values):
+    num_valid = tf.shape(positions)[0]
+    values = tf.cond(num_valid < size, lambda: fill(num_valid, *values), lambda: values)
+    return tuple(tf.ensure_shape(value, (size, *value.shape[1:])) for value in values)
+
+
+def _count_corrupt(batches, total, max_corrupt):
+    """Returns the batches; prints the names of corrupt images to stderr, and raises an error if there are too many."""
+
+    def report(names, positions, num_read, num_corrupt):
+        valid = tf.scatter_nd(positions[:, None], tf.ones_like(positions), tf.shape(names, tf.int64))
+        printed = tf.print(
+            "Skipping undecodable images:", tf.boolean_mask(names, valid == 0), "-", num_corrupt, "of", num_read,
+            "images so far", output_stream=sys.stderr, summarize=-1,
+        )  # fmt: skip
+        allowed = max_corrupt * tf.cast(tf.maximum(num_read, total), tf.float64)
+        message = f"More than {max_corrupt:.2%} of the images cannot be decoded (max_corrupt={max_corrupt}). So far:"
+        with tf.control_dependencies([printed]):
+            check = tf.debugging.Assert(
+                tf.cast(num_corrupt, tf.float64) <= allowed, [message, num_corrupt, "of", num_read]
+            )
+        with tf.control_dependencies([check]):
+            return tf.identity(num_corrupt)
+
+    def count(state, batch):
+        names, positions = batch[:2]
+        num_read = state[0] + tf.size(names, tf.int64)
+        num_corrupt = state[1] + tf.size(names, tf.int64) - tf.size(positions, tf.int64)
+        num_corrupt = tf.cond(
+            num_corrupt > state[1], lambda: report(names, positions, num_read, num_corrupt), lambda: num_corrupt
+        )
+        return (num_read, num_corrupt), batch
+
+    zero = tf.zeros((), tf.int64)
+    return batches.scan((zero, zero), count)

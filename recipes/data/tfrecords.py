@@ -1,0 +1,154 @@
+"""Opens TFRecord files that TensorFlow Datasets did not write: a tf.train.Example for each image."""
+
+import logging
+import re
+import struct
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+
+from keras_vit.recipes.data.image_dataset import ImageDataset, name_by_index, split_ranges
+
+# Features of the image and its label: those of the usual ImageNet files, or short ones.
+FEATURE_KEYS = (("image/encoded", "image/class/label"), ("image", "label"))
+CLASS_FILES = ("labels.txt", "classes.txt")
+PARALLEL_FILES = 16
+CHECKED_RECORDS, CHECKED_FILES = 2_000, 8
+
+
+def open_tfrecords(pattern: str, name: str) -> ImageDataset:
+    """Finds the files and counts their images, once: of a local file, 12 bytes a record are read; on gs://, all.
+
+    A file's split is the word before the number of the shard: "train" of train-00000-of-01024 and of
+    imagenet2012-train.tfrecord-00000-of-01024. The same folder has labels.txt or classes.txt with a class name in each
+    line, from label 0 on. (The usual ImageNet files count from 1: their first line is "background".)
+
+    Args:
+        pattern: A folder or a glob, local or on gs://.
+        name: Of the data set, as in the recipe.
+
+    Raises:
+        ValueError: There are no files, they are compressed or damaged, or class names, known features or names of some
+            labels are missing. What this check does not see is an error when it is read.
+    """
+    if tf.io.gfile.isdir(pattern):
+        pattern = tf.io.gfile.join(pattern, "*")
+    files = sorted(file for file in tf.io.gfile.glob(pattern) if re.search(r"tfrecord|-of-\d+$", file.rsplit("/")[-1]))
+    if not files:
+        raise ValueError(f"There are no TFRecord files at {pattern}, such as train-00000-of-00010 or train.tfrecord.")
+    class_names = _read_class_names(files[0].rpartition("/")[0])
+    checked = np.linspace(0, len(files) - 1, min(len(files), CHECKED_FILES)).astype(int)  # may be sorted by class
+    keys = _check_files([files[i] for i in checked], len(class_names))
+    logging.getLogger(__name__).info("Counting the images of %d TFRecord files", len(files))
+    with ThreadPoolExecutor(PARALLEL_FILES) as pool:
+        counts = dict(zip(files, pool.map(_count_records, files)))
+    shards: dict[str, list[str]] = {}
+    for file in files:
+        shards.setdefault(_split_name(file), []).append(file)
+    splits = {split: sum(counts[file] for file in split_files) for split, split_files in shards.items()}
+
+    def read(split):
+        ranges = []
+        for part, start, end in split_ranges(splits, split, name):
+            for file in shards[part]:
+                if max(start, 0) < min(end, counts[file]):
+                    ranges.append((file, max(start, 0), min(end, counts[file])))
+                start, end = start - counts[file], end - counts[file]
+        return _read_ranges(ranges, keys, len(class_names))
+
+    return ImageDataset(name, class_names, splits, read)
+
+
+def _read_ranges(ranges, keys, num_classes):
+    """Reads (file, start, end) of records, several files at a time, in a fixed order."""
+    image_key, label_key = keys
+    features = {image_key: tf.io.FixedLenFeature((), tf.string), label_key: tf.io.FixedLenFeature((), tf.int64)}
+
+    def read_records(file, start, end):
+        records = tf.data.TFRecordDataset(file).enumerate().skip(start).take(end - start)
+        return records.map(lambda index, record: (tf.strings.join([file, name_by_index("", index)]), record))
+
+    def to_example(name, record):
+        parsed = tf.io.parse_single_example(record, features)
+        label = parsed[label_key]
+        is_named = (0 <= label) & (label < num_classes)
+        message = [name, "has the label", label, _unnamed_label(num_classes)]
+        with tf.control_dependencies([tf.debugging.Assert(is_named, message)]):
+            return name, parsed[image_key], tf.identity(label)
+
+    files, starts, ends = zip(*ranges) if ranges else ((), (), ())
+    ranges = tf.data.Dataset.from_tensor_slices(
+        (tf.constant(files, tf.string), tf.constant(starts, tf.int64), tf.constant(ends, tf.int64))
+    )
+    return ranges.interleave(
+        read_records, cycle_length=PARALLEL_FILES, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+    ).map(to_example, tf.data.AUTOTUNE)
+
+
+def _read_class_names(folder):
+    for name in CLASS_FILES:
+        file = tf.io.gfile.join(folder, name)
+        if tf.io.gfile.exists(file):
+            with tf.io.gfile.GFile(file) as lines:
+                return tuple(line.strip() for line in lines if line.strip())
+    raise ValueError(f"{folder} has no {' or '.join(CLASS_FILES)}. Create one with a class name in each line.")
+
+
+def _check_files(files, num_classes):
+    """Checks the first images of some files; returns the keys of the image and of the label."""
+    keys = None
+    for file in files:
+        for features in _read_features(file, CHECKED_RECORDS // len(files)):
+            keys = keys or next((pair for pair in FEATURE_KEYS if set(pair) <= set(features)), None)
+            if keys is None or not set(keys) <= set(features):
+                expected = " or ".join(" and ".join(pair) for pair in FEATURE_KEYS)
+                raise ValueError(f"{file}: expected the features {expected}. Received: {sorted(features)}")
+            labels = features[keys[1]].int64_list.value
+            if len(labels) != 1:
+                raise ValueError(
+                    f"{file}: {keys[1]!r} must be an int64_list with one integer, the label. Received: "
+                    f"{features[keys[1]].WhichOneof('kind')} with {len(labels)} integers"
+                )
+            if not 0 <= labels[0] < num_classes:
+                raise ValueError(f"{file} has the label {labels[0]}, {_unnamed_label(num_classes)}")
+    if keys is None:
+        raise ValueError(f"{', '.join(files)} have no images.")
+    return keys
+
+
+def _unnamed_label(num_classes):
+    return (
+        f"but {' or '.join(CLASS_FILES)} names {num_classes} classes, from 0 on. Add the missing names; where labels "
+        'count from 1, a first line such as "background".'
+    )
+
+
+def _read_features(file, count):
+    """Yields the features, by name, of the first images of a file."""
+    try:
+        for record in tf.data.TFRecordDataset(file).take(count).as_numpy_iterator():
+            yield tf.train.Example.FromString(record).features.feature
+    except (tf.errors.DataLossError, DecodeError) as error:
+        raise ValueError(
+            f"{file} cannot be read as TFRecords: it is damaged or compressed. Write it again, uncompressed ({error})."
+        ) from error
+
+
+def _split_name(file):
+    name = re.sub(r"(-\d+-of-\d+)$", "", file.rpartition("/")[2])
+    name = re.sub(r"[.]tfrecords?(-\d+-of-\d+)?$", "", name)
+    return name.rpartition("-")[2]
+
+
+def _count_records(file):
+    """Number of records in a file. A record: its length (8 bytes), a checksum (4), the data, another checksum (4)."""
+    # Unbuffered Python files read only the requested bytes of local files.
+    with tf.io.gfile.GFile(file, "rb") if "://" in file else open(file, "rb", buffering=0) as records:
+        count = position = 0
+        while len(header := records.read(12)) == 12:
+            position += 16 + struct.unpack("<Q", header[:8])[0]
+            records.seek(position)
+            count += 1
+    return count

@@ -1,0 +1,150 @@
+"""Transforms of one image to the model's input, for training and for evaluation. H W pixels.
+
+Training: decode, crop, flip, resize, augment, normalize. Evaluation: decode, resize, central crop, normalize.
+"""
+
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.recipes.data.augment import ERASING_ATTEMPTS, augmentation, erase
+from keras_vit.recipes.data.decode import decode, decode_window
+from keras_vit.recipes.recipe import Data
+
+
+def check_images(data: Data):
+    """Raises ValueError for fields that are out of range or do not fit each other."""
+    if data.crop == "resize" and data.resize_size < data.image_size:
+        raise ValueError(
+            f"A crop of image_size={data.image_size} does not fit into an image of resize_size={data.resize_size} "
+            "pixels."
+        )
+    if not 0.0 < data.min_crop_area <= 1.0:
+        raise ValueError(f"`min_crop_area` must be above 0 and at most 1. Received: {data.min_crop_area}")
+    augment = data.augment
+    if not 0.0 <= augment.erasing <= 1.0:
+        raise ValueError(f"`erasing` must be a probability, in [0, 1]. Received: {augment.erasing}")
+    for name in ("randaugment_layers", "mixup_alpha", "cutmix_alpha"):
+        if getattr(augment, name) < 0:
+            raise ValueError(f"`{name}` must be at least 0, which turns it off. Received: {getattr(augment, name)}")
+
+
+def training_transform(data: Data, seed: int, mean, std, max_value: int = 255):
+    """Returns the function from (index, image) to an image (size, size, 3) float32, (x / 255 - mean) / std.
+
+    Args:
+        data: The recipe's.
+        seed: With the index of the image in the run, a scalar int64, it determines all that is random.
+        mean, std: Three numbers each.
+        max_value: Largest value of a pixel of an encoded image; decoded ones are in [0, 255].
+    """
+    distort, num_distort_draws = augmentation(data.augment)
+    num_crop_draws, num_erase_draws = 2, 1 + 4 * ERASING_ATTEMPTS if data.augment.erasing else 0
+    size, in_uint8 = data.image_size, num_distort_draws > 0
+    scale = ((0.0,) * 3, (1 / 255,) * 3) if in_uint8 else (mean, std)
+
+    # Mean 0 and standard deviation 1 where the recipe's mean and std normalize the images.
+    noise = np.subtract(data.mean, mean) / np.array(std), np.divide(data.std, std)
+
+    def transform(index, encoded):
+        def key(i):
+            return tf.stack([tf.constant(seed, tf.int64), 4 * index + i])
+
+        sizes = [1, num_crop_draws, num_distort_draws, num_erase_draws]
+        flip_draw, crop_draws, distort_draws, erase_draws = tf.split(
+            tf.random.stateless_uniform((sum(sizes),), key(1)), sizes
+        )
+        if data.crop == "inception":
+            image = decode_window(encoded, inception_window(key(0), data.min_crop_area))
+        else:
+            image = decode(encoded)
+        if max_value < 255 and encoded.dtype == tf.string:
+            image *= tf.constant(255 // max_value, tf.uint8)
+        if data.flip:
+            image = tf.cond(flip_draw[0] < 0.5, lambda image=image: tf.reverse(image, [1]), lambda image=image: image)
+        image = normalize(image, *scale)
+        if data.crop == "resize":
+            image = _random_crop(resize(image, (data.resize_size,) * 2, data.interpolation), size, crop_draws)
+        else:
+            image = resize(image, (size, size), data.interpolation)
+        image = tf.ensure_shape(image, (size, size, 3))
+        if in_uint8:
+            # Bicubic values may be outside of [0, 255].
+            image = image if data.interpolation == "bilinear" else tf.clip_by_value(image, 0.0, 255.0)
+            image = normalize(distort(tf.cast(image + 0.5, tf.uint8), distort_draws), mean, std)
+        if data.augment.erasing:
+            image = erase(image, data.augment.erasing, erase_draws, key(2), *noise)
+        return image
+
+    return transform
+
+
+def evaluation_transform(data: Data):
+    """Returns the function from an encoded image to (size, size, 3) float32, as `keras_vit.Preprocessing`."""
+    size = data.image_size
+    target = math.floor(size / data.evaluation_crop + 1e-6)
+
+    def transform(encoded):
+        image = normalize(decode(encoded), data.mean, data.std)
+        if data.evaluation_resize == "squash":
+            shape = [target, target]
+        else:
+            sides = tf.cast(tf.shape(image)[:2], tf.float64)
+            scale = target / tf.reduce_min(sides)
+            shape = tf.maximum(target, tf.cast(sides * scale + 1e-6, tf.int32))
+        image = resize(image, shape, data.interpolation)
+        top, left = (tf.cast(tf.round((side - size) / 2), tf.int32) for side in tf.unstack(tf.convert_to_tensor(shape)))
+        return tf.ensure_shape(image[top : top + size, left : left + size], (size, size, 3))
+
+    return transform
+
+
+def inception_window(key, min_area: float):
+    """Returns a function that draws a window, as `decode_window` takes it: random area, aspect ratio 3/4 to 4/3.
+
+    As in the paper's code.
+
+    Args:
+        key: (2,) seed.
+        min_area: Smallest fraction of the image, in (0, 1]. If no window fits, it is the whole image.
+    """
+
+    def window(shape):
+        begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+            tf.concat([shape[:2], [3]], 0),
+            tf.zeros((1, 0, 4)),
+            key,
+            min_object_covered=0.0,  # otherwise the area is at least 0.1 of the image
+            area_range=(min_area, 1.0),
+            use_image_if_no_bounding_boxes=True,
+        )
+        return tf.concat([begin[:2], size[:2]], 0)
+
+    return window
+
+
+def normalize(image, mean, std):
+    """(x / 255 - mean) / std of uint8 pixels (..., 3), in float32.
+
+    Normalizing before a resize is equivalent to normalizing after it, and here takes one pass over a quarter of the
+    memory. Equal means and deviations of all channels have a faster operation.
+    """
+    if len(set(mean)) == len(set(std)) == 1:
+        low, high = -mean[0] / std[0], (1.0 - mean[0]) / std[0]
+        return tf.raw_ops.Dequantize(
+            input=tf.bitcast(image, tf.quint8), min_range=low, max_range=high, mode="MIN_COMBINED"
+        )
+    mean, std = (255.0 * np.array(values, "float32") for values in (mean, std))
+    return tf.cast(image, tf.float32) * (1.0 / std) - mean / std
+
+
+def resize(image, size, interpolation: str):
+    """Resizes (H, W, 3) to (*size, 3) float32 as the paper's code does, without antialiasing."""
+    return tf.image.resize(image, size, method=interpolation)
+
+
+def _random_crop(image, size, draws):
+    """A random square of a larger one; `draws` are two random numbers in [0, 1)."""
+    top, left = tf.unstack(tf.cast(draws * (image.shape[0] - size + 1), tf.int32))
+    return image[top : top + size, left : left + size]

@@ -1,0 +1,98 @@
+"""Reads one image file and determines its outcome: stored, unreadable, or a duplicate of a test image.
+
+Everything here can be sent to other machines.
+"""
+
+import io
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image, UnidentifiedImageError
+
+from keras_vit.recipes.prepare.duplicates import HashIndex, fingerprint
+
+STORED, UNREADABLE, DUPLICATE = "stored", "unreadable", "duplicate"
+PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
+# Errors that persist; others, such as a lost connection, are raised.
+NO_FILE = (tf.errors.FailedPreconditionError, tf.errors.NotFoundError, tf.errors.PermissionDeniedError)
+
+
+def examine(name: str, path: str, test_images: HashIndex | None = None):
+    """Reads and decodes one image of the source.
+
+    Args:
+        name: "<class>/<file>".
+        path: The folder of the classes.
+        test_images: Images whose copies are duplicates.
+
+    Returns:
+        (STORED, name, example), (UNREADABLE, name, (error,)), or (DUPLICATE, name, (test image, different bits,
+        whether it is mirrored)). The example has "image", "file_name" and "label", the class. Its image is the file
+        itself if that is a JPEG or PNG file, otherwise the (first) image in it as PNG, with 16 bits if it has more
+        than 8.
+    """
+
+    def outcome():
+        content = _read(name, path)
+        hashes = _fingerprint(content)
+        duplicate = test_images.nearest(hashes) if test_images else None
+        if duplicate:
+            return DUPLICATE, name, duplicate
+        return STORED, name, {"image": _encode(content), "file_name": name, "label": name.split("/")[0]}
+
+    return _or_unreadable(name, outcome)
+
+
+def hash_file(name: str, path: str):
+    """Hashes a test image: (STORED, name, hash (W,) uint64) or (UNREADABLE, name, (error,))."""
+    return _or_unreadable(name, lambda: (STORED, name, _fingerprint(_read(name, path))[0]))
+
+
+def map_in_threads(function, items: Iterable, *arguments, num_threads: int = 8, block: int = 64) -> Iterator:
+    """Yields function(item, *arguments) of each item, in order; at most `block` results are in memory."""
+    items = iter(items)
+    with ThreadPoolExecutor(num_threads) as pool:
+        while names := list(islice(items, block)):
+            yield from pool.map(lambda item: function(item, *arguments), names)
+
+
+def _or_unreadable(name, outcome):
+    try:
+        return outcome()
+    except NO_FILE as error:
+        return UNREADABLE, name, (error.message,)
+    except UnidentifiedImageError:
+        return UNREADABLE, name, ("unknown image format",)
+    except (MemoryError, tf.errors.OpError):
+        raise
+    except Exception as error:  # damaged files make Pillow raise nearly anything
+        return UNREADABLE, name, (f"{type(error).__name__}: {error}",)
+
+
+def _read(name, path):
+    with tf.io.gfile.GFile(tf.io.gfile.join(path, name), "rb") as file:
+        return file.read()
+
+
+def _fingerprint(content):
+    with Image.open(io.BytesIO(content)) as image:
+        return fingerprint(image)
+
+
+def _encode(content):
+    with Image.open(io.BytesIO(content)) as image:
+        if image.format in ("JPEG", "MPO", "PNG"):  # MPO: a JPEG file followed by a second image
+            return content
+        if image.mode not in PNG_MODES:
+            # `convert` would clip integers of more than 8 bits at 255.
+            image = _to_16_bits(image) if image.mode.startswith("I") else image.convert("RGB")
+        png = io.BytesIO()
+        image.save(png, "PNG")
+        return png.getvalue()
+
+
+def _to_16_bits(image):
+    return Image.fromarray(np.clip(np.asarray(image), 0, 65535).astype("uint16"))

@@ -1,0 +1,122 @@
+"""Crops, resizing and normalization of one image, for training and for evaluation."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+from scenes import encoded
+
+from keras_vit import Preprocessing
+from keras_vit.recipes.data.decode import decode, decode_window
+from keras_vit.recipes.data.transforms import (
+    check_images,
+    evaluation_transform,
+    inception_window,
+    normalize,
+    training_transform,
+)
+from keras_vit.recipes.recipe import Augment, Data
+
+HALVES = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+PIXELS = ((0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_inception_windows_depend_on_the_key_and_keep_to_their_range(color_blocks, kind):
+    file, shapes = tf.constant(encoded(color_blocks, kind)), set()
+    for index in range(40):
+        image = decode_window(file, inception_window(tf.constant([3, index]), 0.3))
+        same = decode_window(file, inception_window(tf.constant([3, index]), 0.3))
+        np.testing.assert_array_equal(image, same)
+        height, width, _ = image.shape
+        assert height * width >= 0.28 * 48 * 64 and 0.7 < width / height < 1.4  # sides are integers
+        shapes.add((height, width))
+    assert len(shapes) > 30
+
+
+def test_inception_windows_are_as_small_as_min_area():
+    fractions = []
+    for index in range(200):
+        *_, height, width = inception_window(tf.constant([0, index]), 0.05)(tf.constant([480, 640, 3]))
+        fractions.append(int(height) * int(width) / (480 * 640))
+    assert 0.049 < min(fractions) < 0.07 and sum(fraction < 0.1 for fraction in fractions) > 3
+
+
+@pytest.mark.parametrize("mean,std", [HALVES, ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), PIXELS])
+def test_normalize(color_blocks, mean, std):
+    pixels = np.asarray(color_blocks)
+    expected = (pixels.astype("float64") / 255 - mean) / std
+    np.testing.assert_allclose(normalize(tf.constant(pixels), mean, std), expected, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("size", [(48, 64), (61, 40), (30, 30), (24, 24)])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"interpolation": "bicubic"},
+        {"evaluation_resize": "shortest", "evaluation_crop": 0.875},
+        {"evaluation_resize": "shortest", "interpolation": "bicubic"},
+        {"evaluation_crop": 0.9, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)},
+    ],
+)
+def test_evaluation_transform_matches_preprocessing(size, changes):
+    data = Data(image_size=24, **changes)
+    pixels = np.random.default_rng(1).integers(0, 256, (*size, 3), "uint8")
+    preprocessing = Preprocessing(
+        24,
+        resize=data.evaluation_resize,
+        crop_fraction=data.evaluation_crop,
+        interpolation=data.interpolation,
+        mean=data.mean,
+        std=data.std,
+    )
+    # In a graph, where the sides of an image are unknown.
+    image = tf.function(evaluation_transform(data))(tf.constant(encoded(Image.fromarray(pixels), "PNG")))
+    np.testing.assert_allclose(image, preprocessing(pixels)[0], atol=1e-4)
+
+
+def test_resize_crops_squares_of_the_squashed_image(color_blocks):
+    data = Data(image_size=20, crop="resize", resize_size=24, flip=False)
+    file, transform = tf.constant(encoded(color_blocks, "PNG")), tf.function(training_transform(data, 0, *PIXELS))
+    squashed = tf.image.resize(np.asarray(color_blocks), (24, 24)).numpy()
+    squares = {(y, x): squashed[y : y + 20, x : x + 20] for y in range(5) for x in range(5)}
+    corners = set()
+    for index in tf.range(80, dtype=tf.int64):
+        image = transform(index, file).numpy()
+        corners.add(next(corner for corner, square in squares.items() if np.allclose(square, image, atol=1e-3)))
+    assert len(corners) > 20
+
+
+@pytest.mark.parametrize("crop", ["inception", "none", "resize"])
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_decoded_and_encoded_images_give_the_same_crops(color_blocks, crop, interpolation):
+    data = Data(image_size=16, crop=crop, resize_size=20, interpolation=interpolation)
+    transform, file = training_transform(data, 5, *HALVES), tf.constant(encoded(color_blocks, "PNG"))
+    for index in tf.range(4, dtype=tf.int64):
+        image = transform(index, file)
+        assert image.shape == (16, 16, 3)
+        np.testing.assert_array_equal(image, transform(index, decode(file)))
+
+
+def test_pixels_below_8_bits_are_scaled_to_255():
+    file = tf.constant(encoded(Image.fromarray(np.eye(8, dtype="uint8")), "PNG"))
+    data = Data(image_size=8, crop="none", flip=False)
+    image = training_transform(data, 0, *PIXELS, max_value=1)(tf.constant(0, tf.int64), file)
+    np.testing.assert_allclose(image[..., 0], 255 * np.eye(8), atol=1e-3)
+
+
+def test_invalid_fields_are_refused():
+    valid = Data(crop="resize", resize_size=256, image_size=224)
+    check_images(valid)
+    with pytest.raises(ValueError, match="crop of image_size=224 does not fit into an image of resize_size=200"):
+        check_images(replace(valid, resize_size=200))
+    with pytest.raises(ValueError, match="`min_crop_area` must be above 0"):
+        check_images(replace(valid, min_crop_area=0.0))
+    with pytest.raises(ValueError, match="`erasing` must be a probability"):
+        check_images(replace(valid, augment=Augment(erasing=1.5)))
+    for name in ("mixup_alpha", "cutmix_alpha", "randaugment_layers"):
+        with pytest.raises(ValueError, match=f"`{name}` must be at least 0, .* Received: -1"):
+            check_images(replace(valid, augment=Augment(**{name: -1})))

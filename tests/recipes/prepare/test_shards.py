@@ -1,0 +1,187 @@
+"""Folders of images as TFRecords: which images are stored, unchanged and in which order, with and without Beam."""
+
+import csv
+import io
+import os
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+from PIL import Image
+from scenes import opened
+
+from keras_vit.recipes.prepare import builder, prepare
+from keras_vit.recipes.prepare.outcomes import examine
+
+
+def examples(folder, split):
+    skip = {"image": tfds.decode.SkipDecoding()}
+    dataset = tfds.builder_from_directory(str(folder)).as_dataset(split, decoders=skip)
+    return [(e["file_name"].decode(), e["image"], int(e["label"])) for e in dataset.as_numpy_iterator()]
+
+
+def rows(file):
+    return list(csv.reader(io.StringIO(file.read_text())))[1:]
+
+
+def all_files(folder):
+    return {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_images_are_stored_unchanged(source, tmp_path):
+    counts = prepare(str(source), str(tmp_path / "out"))
+    assert (counts["train"].stored, counts["train"].unreadable, counts["train"].duplicates) == (14, 2, 0)
+    assert (counts["test"].stored, counts["test"].shards, sorted(counts)) == (2, 1, ["test", "train"])
+    assert sorted(os.listdir(tmp_path)) == ["images", "out"]
+    builder = tfds.builder_from_directory(str(tmp_path / "out"))
+    assert builder.info.features["label"].names == ["bird", "cat", "dog"]
+    stored = examples(tmp_path / "out", "train")
+    assert len({name for name, _, _ in stored}) == 14
+    for name, image, label in stored:
+        file = source / "train" / name
+        assert label == ["bird", "cat", "dog"].index(file.parent.name)
+        if file.suffix == ".bmp":
+            assert opened(image).format == "PNG"
+            np.testing.assert_array_equal(np.asarray(opened(image)), np.asarray(Image.open(file)))
+        else:
+            assert image == file.read_bytes()
+    names = [name for name, _, _ in stored]
+    assert names == sorted(names, key=tfds.core.hashing.Hasher("train").hash_key) != sorted(names)
+
+
+def test_unreadable_files_are_listed(source, tmp_path):
+    (source / "train" / "cat" / "deeper").mkdir()
+    (source / "train" / "cat" / "gone.jpg").symlink_to(source / "nowhere.jpg")
+    counts = prepare(str(source), str(tmp_path / "out"))
+    names, errors = zip(*rows(tmp_path / "out" / "unreadable-train.csv"))
+    assert names == ("cat/deeper", "cat/gone.jpg", "dog/cut.jpg", "dog/notes.txt")
+    assert "directory" in errors[0] and "No such file" in errors[1]
+    assert errors[2].startswith("OSError: ") and errors[3] == "unknown image format"
+    assert counts["train"].unreadable == 4 and rows(tmp_path / "out" / "unreadable-test.csv") == []
+
+
+def test_copies_of_test_images_are_removed_only_from_the_training_split(source, tmp_path):
+    counts = prepare(str(source), str(tmp_path / "out"), against=(f"folder:{source}/test",))
+    assert counts["train"].duplicates == 2 and counts["train"].stored == 12 and counts["test"].stored == 2
+    (first, copy_of, bits, mirrored), second = rows(tmp_path / "out" / "duplicates-train.csv")
+    assert (first, copy_of, mirrored) == ("cat/copy0.jpg", f"{source}/test/bird/0.png", "False") and 0 <= int(
+        bits
+    ) <= 60
+    assert (second[0], second[1], second[3]) == ("cat/copy1.jpg", f"{source}/test/cat/1.png", "True")
+    assert not [name for name, _, _ in examples(tmp_path / "out", "train") if "copy" in name]
+
+
+def test_beam_writes_the_same(source, tmp_path):
+    against = (f"folder:{source}/test",)
+    threads, beam = tmp_path / "threads", tmp_path / "beam"
+    expected = prepare(str(source), str(threads), against=against, shard_megabytes=0.02)
+    sizes = [file.stat().st_size for file in threads.glob("images-train*")]
+    assert 10_000 < np.mean(sizes) <= 21_000 and len(sizes) == expected["train"].shards
+    counts = prepare(str(source), str(beam), against=against, shard_megabytes=0.02, beam_runner="DirectRunner")
+    assert expected["train"].shards > 1 and counts["train"].shards > 1
+    for split in ("train", "test"):
+        assert examples(beam, split) == examples(threads, split)
+        assert (counts[split].stored, counts[split].duplicates) == (expected[split].stored, expected[split].duplicates)
+    for file in threads.glob("*.csv"):
+        assert (beam / file.name).read_text() == file.read_text()
+
+
+def test_dry_run_writes_only_the_lists(source, tmp_path):
+    arguments = {"source": str(source), "against": (f"folder:{source}/test",), "dry_run": True}
+    counts = prepare(output=str(tmp_path / "threads"), **arguments)
+    options = ("direct_num_workers=1", "--no_auth")
+    prepare(output=str(tmp_path / "beam"), beam_runner="DirectRunner", beam_options=options, **arguments)
+    assert (counts["train"].stored, counts["train"].duplicates, counts["train"].unreadable) == (None, 2, 2)
+    files = all_files(tmp_path / "threads")
+    kinds, splits = ("duplicates", "unreadable"), ("test", "train")
+    assert sorted(map(str, files)) == [f"{kind}-{split}.csv" for kind in kinds for split in splits]
+    assert all_files(tmp_path / "beam") == files
+
+
+def test_flat_source(source, tmp_path):
+    counts = prepare(str(source / "train"), str(tmp_path / "out"), train_split="pets", flat=True)
+    assert counts["pets"].stored == 14 and len(examples(tmp_path / "out", "pets[:50%]")) == 7
+    with pytest.raises(
+        ValueError, match="not laid out as .*<split>/<class>/<image>. If cat, dog are classes, set --flat"
+    ):
+        prepare(str(source / "train"), str(tmp_path / "other"))
+    with pytest.raises(ValueError, match="not laid out as .*<class>/<image>"):
+        prepare(str(source / "train" / "cat"), str(tmp_path / "other"), flat=True)
+
+
+def test_invalid_arguments_are_refused_before_anything_is_written(source, tmp_path):
+    train, out = source / "train", str(tmp_path / "out")
+    cases = [
+        ({"source": str(tmp_path / "nowhere")}, "There is no folder .*nowhere"),
+        (
+            {"against": ("digits@test",), "train_split": "training"},
+            "no split 'training' .* Set --train-split to one of test, train",
+        ),
+        ({"against": (f"folder:{tmp_path}/nowhere",)}, "There are no images in folder:"),
+        ({"against": ("no_such_set@test",)}, "Unknown data set 'no_such_set'"),
+        ({"shard_megabytes": 0}, "--shard-megabytes must be above 0; .* Received: 0"),
+        (
+            {"threshold_bits": 200, "against": ("no_such_set@test",)},
+            "`threshold_bits` must be in .* Received: 200",
+        ),  # before anything slow
+        ({"beam_options": ("no_auth",)}, "--beam-options requires --beam-runner.* Received: no_auth"),
+        ({"source": str(train), "flat": True, "train_split": "all"}, "'all' .* needs another name"),
+        ({"source": str(train), "flat": True, "train_split": "train-1"}, "'train-1' .* needs another name"),
+    ]
+    for changes, message in cases:
+        with pytest.raises(ValueError, match=message):
+            prepare(**{"source": str(source), "output": out, **changes})
+    assert os.listdir(tmp_path) == ["images"]
+
+
+def test_only_previous_outputs_are_replaced_and_only_with_overwrite(source, tmp_path):
+    out = tmp_path / "out"
+    prepare(str(source), str(out), dry_run=True)
+    with pytest.raises(ValueError, match="out already exists"):
+        prepare(str(source), str(out))
+    prepare(str(source), str(out), overwrite=True)
+    assert len(examples(out, "train")) == 14
+    (tmp_path / "digits").mkdir()
+    (tmp_path / "digits" / "dataset_info.json").write_text("{}")  # not written by prepare
+    for other in (source, tmp_path / "digits"):
+        with pytest.raises(ValueError, match="was not written by keras-vit prepare"):
+            prepare(str(source), str(other), overwrite=True)
+    assert sorted(os.listdir(tmp_path)) == ["digits", "images", "out"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("disk full")])
+def test_an_interrupted_run_changes_nothing(source, tmp_path, monkeypatch, error):
+    prepare(str(source), str(tmp_path / "out"))
+    before = all_files(tmp_path)
+
+    def interrupt(name, *arguments):
+        if name.endswith("03.jpeg"):
+            raise error
+        return examine(name, *arguments)
+
+    monkeypatch.setattr(builder, "examine", interrupt)
+    for output in ("out", "new"):
+        with pytest.raises((KeyboardInterrupt, OSError)):
+            prepare(str(source), str(tmp_path / output), overwrite=True)
+    assert all_files(tmp_path) == before
+
+
+def test_a_split_without_stored_images_is_an_error(tmp_path):
+    (tmp_path / "images" / "train" / "cat").mkdir(parents=True)
+    (tmp_path / "images" / "train" / "cat" / "1.jpg").write_text("no image")
+    with pytest.raises(
+        ValueError, match=r"No image of .*train remains. Skipped: 1, the first cat/1.jpg \(unknown image"
+    ):
+        prepare(str(tmp_path / "images"), str(tmp_path / "out"))
+    assert os.listdir(tmp_path) == ["images"]
+    for name, runner in (("threads", None), ("beam", "DirectRunner")):
+        counts = prepare(str(tmp_path / "images"), str(tmp_path / name), dry_run=True, beam_runner=runner)
+        assert counts["train"].unreadable == 1
+        assert rows(tmp_path / name / "unreadable-train.csv") == [["cat/1.jpg", "unknown image format"]]
+
+
+def test_unreadable_test_images_are_listed(source, tmp_path):
+    (source / "test" / "cat" / "bad.jpg").write_text("no image")
+    prepare(str(source), str(tmp_path / "out"), against=(f"folder:{source}/test",))
+    (name, _), *others = rows(tmp_path / "out" / "unreadable-against.csv")
+    assert name == f"{source}/test/cat/bad.jpg" and not others
