@@ -9,7 +9,6 @@ from PIL import Image
 
 import keras_vit
 from keras_vit.recipes import configs
-from keras_vit.recipes.configs import digits
 from keras_vit.recipes.recipe_file import write_recipe
 from keras_vit.weights.downloads import cache_path
 
@@ -27,7 +26,7 @@ def prepare(folder, weights, data_dir, monkeypatch) -> dict:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("KERAS_HOME", str(folder / "home"))
     for name in ("fetch_web_runtime", "unpack_web_runtime"):  # LiteRT.js has its own tests
-        monkeypatch.setattr(f"keras_vit.export.web.folder.{name}", lambda *args: None)
+        monkeypatch.setattr(f"keras_vit.export.web.page.{name}", lambda *args: None)
     _images(folder)
     _weights(folder, weights, monkeypatch)
     _recipes(data_dir, monkeypatch)
@@ -91,8 +90,6 @@ def _recipes(data_dir, monkeypatch):
         optimizer = replace(recipe.optimizer, warmup_steps=1)
         return replace(recipe, architecture=toy, data=data, run=run, optimizer=optimizer, total_steps=2)
 
-    for name in ("MASKED_PATCH", "FINE_TUNE"):
-        monkeypatch.setattr(digits, name, small(getattr(digits, name)))
     for name in ("digits-masked-patch", "digits-finetune", "cifar10-scratch", "cifar10-masked-patch"):
         monkeypatch.setitem(configs.RECIPES, name, small(configs.RECIPES[name]))
 
