@@ -1,52 +1,71 @@
-"""`keras-vit <command>`: the sub-commands are typed dataclasses; tyro makes their options and help texts."""
+"""`keras-vit <command>`: each command is a dataclass; tyro derives its options and help from the fields."""
 
 import sys
 from dataclasses import replace
+from typing import Any
 
-# Of the commands that train for hours; the others begin anew.
-GOES_ON = {
-    "train": " The same command with --run.resume goes on from the last checkpoint, if there is one.",
-    "sweep": " The same command goes on from the last checkpoint.",
-    "vtab": " The same command goes on from the last checkpoint.",
+# After Ctrl-C, for commands that write checkpoints.
+RESUME_HINTS = {
+    "train": " The same command with --run.resume resumes from the last checkpoint.",
+    "sweep": " The same command resumes from the last checkpoint.",
+    "vtab": " The same command resumes from the last checkpoint.",
 }
+# Commands whose options are the fields of a recipe, and what precedes these fields.
+FLAG_PREFIXES = {"train": "", "preflight": "", "sweep": "recipe."}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a command and returns its exit status: 0, 1 for an error of the user's, 130 after Ctrl-C."""
+    """Runs a command. Returns its exit status: 1 after an error, 130 after Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        import tyro
+        import tyro  # noqa: F401
     except ModuleNotFoundError:
-        if arguments[:1] == ["doctor"]:  # it finds what else is missing
+        if arguments[:1] == ["doctor"]:  # reports other missing packages
             from keras_vit_cli.doctor.command import Doctor
 
             return Doctor(json="--json" in arguments).run()
-        print("keras-vit needs tyro: pip install tyro. keras-vit doctor works without.", file=sys.stderr)
+        print("keras-vit requires tyro: pip install tyro. Only `keras-vit doctor` works without it.", file=sys.stderr)
         return 1
-    commands, command = _commands(), None
-    if len(arguments) > 1 and arguments[0] in ("train", "sweep") and not arguments[1].startswith("-"):
-        # What can be changed depends on the recipe, so that these two read the rest themselves.
-        command = commands[arguments[0]](arguments[1], tuple(arguments[2:]))
     try:
-        if arguments[:1] == ["preflight"]:
-            prog = "keras-vit preflight"
-            command, changes = tyro.cli(commands["preflight"], prog=prog, args=arguments[1:], return_unknown_args=True)
-            command = replace(command, changes=tuple(changes))
-        command = command or tyro.extras.subcommand_cli_from_dict(
-            commands, prog="keras-vit", description="The Vision Transformer for Keras.", args=arguments
-        )
-        status = command.run()
+        return _parse(arguments).run() or 0
     except KeyboardInterrupt:
-        print(f"\nStopped.{GOES_ON.get(''.join(arguments[:1]), '')}", file=sys.stderr)
+        print(f"\nInterrupted.{RESUME_HINTS.get(''.join(arguments[:1]), '')}", file=sys.stderr)
         return 130
     except (ValueError, OSError, ImportError, FloatingPointError) as error:
-        print(f"keras-vit: {error}", file=sys.stderr)
+        print(f"keras-vit: {_message(error, arguments)}", file=sys.stderr)
         return 1
-    return status or 0
 
 
-def _commands():
-    """Every command's class by its name; they need tyro."""
+def _message(error: Exception, arguments: list[str]) -> str:
+    """An error's message; in commands with recipe options, with flags instead of the recipe's fields."""
+    prefix = FLAG_PREFIXES.get("".join(arguments[:1]))
+    if prefix is None:
+        return str(error)
+    from keras_vit_cli.flags import fields_to_flags
+
+    return fields_to_flags(str(error), prefix)
+
+
+def _parse(arguments: list[str]) -> Any:
+    """The command, with its options set."""
+    import tyro
+
+    commands = _commands()
+    command, name = [*arguments, "", ""][:2]
+    if command in ("train", "sweep") and name and not name.startswith("-"):
+        # Options depend on the recipe: these commands parse the remaining arguments themselves.
+        return commands[command](name, tuple(arguments[2:]))
+    if command == "preflight":
+        options = {"prog": "keras-vit preflight", "args": arguments[1:]}
+        preflight, changes = tyro.cli(commands[command], **options, return_unknown_args=True)
+        return replace(preflight, changes=tuple(changes))
+    return tyro.extras.subcommand_cli_from_dict(
+        commands, prog="keras-vit", description="The Vision Transformer for Keras.", args=arguments
+    )
+
+
+def _commands() -> dict[str, Any]:
+    """The commands by name. Imported late, since most of them require tyro."""
     from keras_vit_cli.benchmark import Benchmark
     from keras_vit_cli.convert import Convert
     from keras_vit_cli.demo.command import Demo

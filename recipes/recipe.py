@@ -1,6 +1,6 @@
-"""What a training run is: typed dataclasses, from which the command line is made. Nothing here imports TensorFlow.
+"""Typed dataclasses that define a training run; the command line is generated from them. No TensorFlow import here.
 
-A duration or a size carries its unit in its name; steps are optimizer updates, batches are global (over all replicas).
+Names of durations and sizes contain their unit. A step is one optimizer step; batch sizes are global (all replicas).
 """
 
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ class Architecture:
     """The model, see `keras_vit.VisionTransformer`; the image size comes from the data.
 
     Args:
-        variant: As for `keras_vit.ViT`, such as "B/16" or "R50+B/16", or a BiT: "BiT-R50x1".
-        depth, width, mlp_dim, num_heads: Instead of the variant's.
+        variant: As for `keras_vit.ViT`, such as "B/16" or "R50+B/16"; or a BiT, such as "BiT-R50x1".
+        depth, width, mlp_dim, num_heads: Override those of the variant.
         pooling: "token", "gap" or "map".
         representation_size: Width of a hidden tanh layer before the head, as in the paper's pre-training; None for no
             such layer.
@@ -35,15 +35,16 @@ class Architecture:
 
 @dataclass(frozen=True)
 class Augment:
-    """Changes of training images beyond crop and flip; all are off by default.
+    """Data augmentation beyond crop and flip; all off by default.
 
     Args:
-        randaugment_layers, randaugment_magnitude: RandAugment (arXiv 1909.13719): so many operations an image, of
-            this strength in [0, 30]; 0 layers for none.
+        randaugment_layers: Operations per image of RandAugment (arXiv 1909.13719); 0 for no RandAugment.
+        randaugment_magnitude: Strength of these operations, in [0, 30].
         autoaugment: AutoAugment's policy for ImageNet (arXiv 1805.09501).
-        erasing: Probability that a rectangle of an image is erased (arXiv 1708.04896).
-        mixup_alpha: Of the Beta distribution that mixes two images (arXiv 1710.09412); 0 for no mixup.
-        cutmix_alpha: The same for CutMix (arXiv 1905.04899). With both, either is drawn for each batch.
+        erasing: Probability of erasing a rectangle of an image (arXiv 1708.04896).
+        mixup_alpha: Parameter of the Beta distribution of mixup (arXiv 1710.09412); 0 for no mixup.
+        cutmix_alpha: Parameter of the Beta distribution of CutMix (arXiv 1905.04899); 0 for no CutMix. With both, one
+            of them is drawn for each batch.
     """
 
     randaugment_layers: int = 0
@@ -56,32 +57,34 @@ class Augment:
 
 @dataclass(frozen=True)
 class Data:
-    """The images and how they reach the model.
+    """The data set, its splits, and the preprocessing of images.
 
     Args:
         dataset: "digits" (scikit-learn's, 8 x 8 pixels); any name of TensorFlow Datasets; "vtab/<task>", see
             `keras_vit.recipes.data.vtab`; "folder:/path" with /path/<split>/<class>/<image>; "tfrecord:/path", a folder
-            that `keras-vit prepare` wrote or a glob of other TFRecords, local or on gs://; see docs/data.md.
-        train_split, validation_split, test_split: In TensorFlow Datasets' notation, such as "train[:99%]". No
-            validation_split means no evaluation during training.
-        data_dir: Where prepared data sets are kept; None for TensorFlow Datasets' own place.
-        image_size: Side of the square image that the model sees, in pixels.
-        batch_size: Images an update, over all replicas.
-        labels_per_class: Train on so many images of each class only, chosen by the seed; None for all.
-        crop: Of training images: "inception" (random area and aspect, the paper's pre-training), "resize" (squash to
-            `resize_size`, then a random square of `image_size`: BiT's, and the paper's fine-tuning) or "none" (squash).
-        min_crop_area: Smallest share of the image that an "inception" crop keeps.
-        resize_size: Pixels, of "resize".
-        flip: Mirror half of the training images.
-        augment: Further changes of training images.
-        interpolation: Of every resize.
-        mean, std: Of each channel of pixels in [0, 1]; the paper's are 0.5 and 0.5, which gives [-1, 1].
-        evaluation_resize, evaluation_crop: Images to evaluate on, see `keras_vit.Preprocessing`: squashed, or the
-            shorter side fitted; the share of the side that a central crop keeps.
-        shuffle_images: Size of the shuffle buffer.
-        cache: Keep decoded images in memory.
-        service: Address of a tf.data service, "grpc://host:port", whose workers prepare the images; None for here.
-        max_corrupt: Largest share of images that cannot be decoded and are left out; more stop the run.
+            written by `keras-vit prepare` or a glob of other TFRecords, local or on gs://; see docs/data.md.
+        train_split, validation_split, test_split: In the notation of TensorFlow Datasets, such as "train[:99%]".
+            Without a validation_split, there is no evaluation during training.
+        data_dir: Folder of the prepared data sets; None for the default of TensorFlow Datasets.
+        image_size: Side of the model's square input image, in pixels.
+        batch_size: Global batch size: images per step, over all replicas.
+        labels_per_class: Train on this number of images of each class only, chosen by the seed; None for all.
+        crop: Crop of training images: "inception" (random area and aspect ratio, the paper's pre-training), "resize"
+            (squash to `resize_size`, then a random square of `image_size`: BiT, and the paper's fine-tuning) or "none"
+            (squash).
+        min_crop_area: Smallest fraction of the image's area in an "inception" crop.
+        resize_size: Size in pixels before the random crop of "resize".
+        flip: Flip half of the training images horizontally.
+        augment: Further data augmentation.
+        interpolation: Interpolation of every resize.
+        mean, std: Per channel, of pixels in [0, 1]. The paper's are 0.5 and 0.5, which scale pixels to [-1, 1].
+        evaluation_resize, evaluation_crop: Evaluation images, see `keras_vit.Preprocessing`: squash, or fit the shorter
+            side; fraction of the side that the central crop keeps.
+        shuffle_images: Size of the shuffle buffer, in images.
+        cache: Cache decoded images in memory.
+        service: Address of a tf.data service, "grpc://host:port", whose workers decode and augment the images; None to
+            do so in this process.
+        max_corrupt: Largest allowed fraction of undecodable images, which are skipped; more stop the run.
     """
 
     dataset: str = "digits"
@@ -110,21 +113,22 @@ class Data:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """How weights change: linear warm-up from 0, then decay; gradients are summed over replicas, then clipped.
+    """Optimizer and learning-rate schedule: linear warm-up from 0, then decay. Gradients are all-reduced, then clipped.
 
     Args:
         name: "sgd" has momentum 0.9 (the paper's fine-tuning); "adam" and "adamw" have beta 0.9 and 0.999.
-        learning_rate: Peak.
-        decay: "cosine" to 0; "linear" to 1e-5, as the paper's code; "constant"; or "staircase": a tenth at each share
-            of the run that `staircase` names (BiT).
-        staircase: Shares of `total_steps`, of "staircase".
-        warmup_steps: Updates over which the rate grows.
-        weight_decay: Decoupled, times the rate, on kernels only; of "adamw" and "sgd". See docs/recipes.md.
-        global_clipnorm: Largest norm of all gradients together; None for no clipping.
-        accumulation_steps: Cut each replica's batch into so many parts, one after the other in memory, and update once.
-        ema_momentum: Of the running mean of the weights (Polyak), which evaluations and results then use; None for
-            none. The paper's ImageNet runs have 0.9999.
-        layer_decay: Factor on the rate from layer to layer, from the head down; None for none. 0.65 to 0.75 is usual.
+        learning_rate: Peak learning rate.
+        decay: "cosine" to 0; "linear" to 1e-5, as in the paper's code; "constant"; or "staircase": divided by 10 at
+            each fraction of the run in `staircase` (BiT).
+        staircase: Fractions of `total_steps`, used by decay "staircase".
+        warmup_steps: Steps of linear warm-up.
+        weight_decay: Decoupled, times the learning rate, on kernels only; for "adamw" and "sgd". See docs/recipes.md.
+        global_clipnorm: Largest allowed norm of all gradients together; None for no clipping.
+        accumulation_steps: Gradient accumulation: number of parts of each replica's batch, one in memory at a time.
+        ema_momentum: Momentum of an exponential moving average (EMA) of the weights, used by evaluations and results;
+            None for no EMA. The paper's ImageNet runs have 0.9999.
+        layer_decay: Layer-wise learning-rate decay: factor from layer to layer, from the head down; None for none.
+            0.65 to 0.75 are common.
     """
 
     name: Literal["adam", "adamw", "sgd"] = "adam"
@@ -141,22 +145,22 @@ class Optimizer:
 
 @dataclass(frozen=True)
 class Run:
-    """Where and how exactly a run is computed.
+    """Devices, precision, checkpoints and logs of a run.
 
     Args:
-        strategy: "auto" takes a TPU if there is one, else the workers of TF_CONFIG, else all GPUs, else the processor.
-        precision: Of the model: variables stay float32 in "mixed_bfloat16".
-        remat: Part of each Transformer block that the backward pass computes again instead of keeping it: less memory,
-            more arithmetic, the same numbers. See `keras_vit.layers.EncoderBlock` and docs/tpu_memory.md.
-        seed: Of initial weights, data order, crops, masks and dropout.
-        steps_per_execution: Updates between two visits to Python; more is faster for small models and on TPUs.
-        epoch_steps: Updates between two evaluations, lines of the progress bar and points of the curves.
-        folder: Where checkpoints, the recipe, logs and the trained model are kept, local or "gs://..."; None for
-            nowhere.
-        checkpoint_steps: Updates between two checkpoints.
-        keep_checkpoints: Number of checkpoints that stay.
-        resume: Go on from the last checkpoint in the folder, if there is one.
-        max_nonfinite_steps: A step whose gradients are not finite changes nothing; so many in a row stop the run.
+        strategy: "auto" uses a TPU if there is one, else the workers of TF_CONFIG, else all GPUs, else the CPU.
+        precision: Dtype policy of the model. In "mixed_bfloat16", variables stay float32.
+        remat: Part of each Transformer block that the backward pass recomputes instead of storing it: less memory, more
+            computation, the same numbers. See `keras_vit.layers.EncoderBlock` and docs/tpu_memory.md.
+        seed: Seed of initial weights, data order, crops, masks and dropout.
+        steps_per_execution: Steps per call of the compiled training function. More is faster for small models and on
+            TPUs.
+        epoch_steps: Steps per epoch of Keras: between two validations, lines of log.csv and points of the curves.
+        folder: Folder of checkpoints, recipe, logs and trained model, local or "gs://..."; None to save nothing.
+        checkpoint_steps: Steps between two checkpoints.
+        keep_checkpoints: Number of checkpoints to keep.
+        resume: Resume from the last checkpoint in the folder, if there is one.
+        max_nonfinite_steps: A step with nonfinite gradients changes no weight; this number in a row stops the run.
         tensorboard: Write scalars and images for TensorBoard into the folder.
     """
 
@@ -176,15 +180,15 @@ class Run:
 
 @dataclass(frozen=True)
 class MaskedPatch:
-    """Masked-patch pre-training, the paper's appendix B.1.2: its optimizer and schedule are the defaults.
+    """Masked-patch pre-training; the defaults are the optimizer and schedule of the paper's appendix B.1.2.
 
     Args:
-        target: What is predicted of a corrupted patch: its mean color at 3 bits a channel, the 3-bit colors of the
+        target: Prediction target of a corrupted patch: its mean color at 3 bits a channel, the 3-bit colors of the
             patch reduced to 4 x 4 pixels, or its pixels (L2 regression).
-        corrupted_fraction: Share of the patches that are corrupted, in every image exactly.
-        masked_fraction: Share of the corrupted patches whose embedding becomes the learnable [mask] embedding.
-        replaced_fraction: Share that becomes another patch's embedding; the rest is kept.
-        total_steps: Updates.
+        corrupted_fraction: Fraction of the patches that is corrupted, exact in every image.
+        masked_fraction: Fraction of the corrupted patches whose embedding becomes the learnable [mask] embedding.
+        replaced_fraction: Fraction that gets another patch's embedding; the rest is unchanged.
+        total_steps: Length of the training.
     """
 
     architecture: Architecture = field(default_factory=Architecture)
@@ -203,13 +207,13 @@ class Supervised:
     """Training of a classifier, from scratch or from weights; the defaults are the paper's fine-tuning (Table 4).
 
     Args:
-        weights: What `keras_vit.load` takes; None to start from random weights. Weights say what the model is: of the
-            architecture only dropout and stochastic depth count then. Positions are resized, the head starts at zeros.
+        weights: As for `keras_vit.load`; None for random weights. Weights determine the model: of the architecture,
+            only dropout and stochastic depth apply then. Positions are resampled, the head starts at zeros.
         loss: "softmax", or "sigmoid" (the paper's pre-training: summed over classes).
-        label_smoothing: In [0, 1), of "softmax".
-        head_bias: First value of the head's biases; the authors' code has -10 with "sigmoid".
-        total_steps: Updates; or
-        total_epochs: passes over the training images. One of both is None.
+        label_smoothing: In [0, 1), for "softmax".
+        head_bias: Initial bias of the head; the authors' code uses -10 with "sigmoid".
+        total_steps: Length of the training in steps, or
+        total_epochs: in epochs of the training images. Exactly one of the two is set.
     """
 
     architecture: Architecture = field(default_factory=Architecture)
@@ -226,13 +230,13 @@ class Supervised:
 
 @dataclass(frozen=True)
 class Distillation(Supervised):
-    """Training of a classifier with a distillation token that listens to a teacher (DeiT, arXiv 2012.12877).
+    """Training of a classifier with a distillation token that learns from a teacher (DeiT, arXiv 2012.12877).
 
     Args:
-        teacher: A Keras model (.keras) or the folder of a SavedModel, from images as the student sees them to logits.
-        distillation: "hard" (the teacher's choice as a label) or "soft" (its probabilities).
-        temperature: Of "soft".
-        distillation_alpha: Weight of the teacher's part of the loss: 0.5 of "hard"; DeiT's "soft" has 0.1.
+        teacher: A Keras model (.keras) or the folder of a SavedModel that maps the student's images to logits.
+        distillation: "hard" (the teacher's class as a label) or "soft" (its probabilities).
+        temperature: Temperature of "soft".
+        distillation_alpha: Weight of the teacher's part of the loss. DeiT uses 0.5 for "hard" and 0.1 for "soft".
     """
 
     teacher: str | None = None

@@ -1,4 +1,4 @@
-"""A `TPUStrategy` without a TPU, for what comes before a TPU computes: scopes, variables, data, traced programs."""
+"""A `TPUStrategy` without a TPU, to test scopes, variables, data and traced functions."""
 
 import collections
 
@@ -10,10 +10,10 @@ Machine = collections.namedtuple("Machine", "num_cores num_hosts num_of_cores_pe
 
 
 class Resolver:
-    """What `TPUStrategy` asks of a cluster resolver: one host with two cores."""
+    """The part of a cluster resolver that `TPUStrategy` needs: one host with two cores."""
 
     def get_tpu_system_metadata(self):
-        cores = [Device(f"/job:localhost/replica:0/task:0/device:TPU:{number}") for number in range(2)]
+        cores = [Device(f"/job:localhost/replica:0/task:0/device:TPU:{index}") for index in range(2)]
         return Machine(2, 1, 2, None, cores)
 
     def cluster_spec(self):
@@ -21,9 +21,9 @@ class Resolver:
 
 
 def simulated_tpu():
-    """TensorFlow's own strategy, whose cores are two logical CPUs; `run` can be traced there, not executed."""
+    """TensorFlow's strategy on two logical CPUs instead of cores; functions can be traced, not executed."""
     strategy = tf.distribute.TPUStrategy(Resolver())
-    host, *_ = cores = [f"/job:localhost/replica:0/task:0/device:CPU:{number}" for number in range(2)]
+    host, *_ = cores = [f"/job:localhost/replica:0/task:0/device:CPU:{index}" for index in range(2)]
     extended = strategy.extended
     extended._tpu_devices = np.array([[core] for core in cores], dtype=object)
     extended._host_device = host

@@ -1,4 +1,4 @@
-"""DeiT's distillation (arXiv 2012.12877, section 4): a token and a head learn from a teacher. B batch, C classes."""
+"""Distillation through a token and a head (DeiT, arXiv 2012.12877, section 4). B batch, C classes."""
 
 import keras
 from keras import ops
@@ -9,18 +9,18 @@ from keras_vit.recipes.recipe import Distillation
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TeacherLoss(keras.losses.Loss):
-    """How far a student's answers are from the teacher's, both logits (B, C); one value an image, then the mean.
+    """Loss of a student's logits (B, C) against a teacher's logits (B, C); one value per image, then the mean.
 
-    "hard": cross-entropy with the teacher's choice, argmax z_t (equation 3). "soft": T^2 KL(softmax(z_t / T) ||
-    softmax(z_s / T)), summed over the classes (equation 2); the authors' code divides it by C besides
-    (facebookresearch/deit, losses.py).
+    "hard": cross-entropy with the teacher's class, argmax z_t (equation 3). "soft": T^2 KL(softmax(z_t / T) ||
+    softmax(z_s / T)), summed over the classes (equation 2); the authors' code also divides by C (facebookresearch/deit,
+    losses.py).
 
     Args:
         distillation: "hard" or "soft".
-        temperature: T, of "soft".
+        temperature: T of "soft", above 0.
 
     Raises:
-        ValueError: An unknown kind, or a temperature that is not above 0.
+        ValueError: An unknown kind, or a temperature of 0 or less.
     """
 
     def __init__(self, distillation="hard", temperature=3.0, name="teacher", **kwargs):
@@ -44,46 +44,45 @@ class TeacherLoss(keras.losses.Loss):
 
 
 class DistillationModel(keras.Model):
-    """Trains both heads of a student: (1 - share) loss(class head, label) + share TeacherLoss(distillation head).
+    """Trains both heads of a student: (1 - alpha) loss(class head, label) + alpha TeacherLoss(distillation head).
 
-    The loss of labels is the one of `compile`, with its label smoothing, for labels (B,) or (B, C). The teacher sees
-    the images that the student sees, after augmentation. Metrics, evaluations and predictions are of the mean of both
-    heads, which is what the student itself gives. The result is `student`; save that.
+    The loss of labels is that of `compile`, including label smoothing, for labels (B,) or (B, C). The teacher gets the
+    student's images, after augmentation. Metrics, evaluations and predictions use the mean of both heads, which is the
+    student's own output. The result of the training is `student`; save that.
 
-    Input: (B, H, W, 3) float. Output: logits (B, C), in training a pair of them, of the class and distillation heads.
+    Input: (B, H, W, 3) float. Output: logits (B, C); in training, a pair of them from class and distillation head.
 
     Args:
         student: A `VisionTransformer` with distillation=True and a head.
         teacher: See `load_teacher`.
         distillation, temperature: See `TeacherLoss`.
-        share: Of the teacher in the loss, in [0, 1]. DeiT has 0.5 for "hard" and 0.1 for "soft".
+        alpha: Weight of the teacher's loss, in [0, 1]. DeiT uses 0.5 for "hard" and 0.1 for "soft".
 
     Raises:
-        ValueError: The student has no two heads, the teacher knows another number of classes, or a value is out of
-            range.
+        ValueError: The student lacks a head, the teacher has another number of classes, or a value is out of range.
     """
 
-    def __init__(self, student, teacher: Teacher, distillation="hard", temperature=3.0, share=0.5, **kwargs):
+    def __init__(self, student, teacher: Teacher, distillation="hard", temperature=3.0, alpha=0.5, **kwargs):
         super().__init__(dtype=student.dtype_policy, **kwargs)
         if getattr(student, "head_distillation", None) is None:
             raise ValueError(
-                f"{student.name} has no distillation head. Make the student with distillation=True and num_classes."
+                f"{student.name} has no distillation head. Create the student with distillation=True and num_classes."
             )
         if teacher.num_classes != student.num_classes:
             raise ValueError(
-                f"The teacher knows {teacher.num_classes} classes, the student {student.num_classes}. Take a teacher "
-                "that was trained on the same classes."
+                f"The teacher has {teacher.num_classes} classes, the student {student.num_classes}. Use a teacher "
+                "trained on the same classes."
             )
-        if not 0.0 <= share <= 1.0:
-            raise ValueError(f"The teacher's share of the loss must be in [0, 1]. Received: {share}")
+        if not 0.0 <= alpha <= 1.0:
+            raise ValueError(f"`alpha` (distillation_alpha of a recipe) must be in [0, 1]. Received: {alpha}")
         self.student = student
         self.teacher = teacher
         self.teacher_loss = TeacherLoss(distillation, temperature)
-        self.share = share
+        self.alpha = alpha
         self.build()
 
     def build(self, input_shape=None):
-        """The student has its weights already."""
+        """Nothing to build: the student has its weights."""
 
     def call(self, images, training=None):
         return self.student.both_heads(images, training=True) if training else self.student(images, training=False)
@@ -94,17 +93,17 @@ class DistillationModel(keras.Model):
         classes, distilled = y_pred
         labels_loss = super().compute_loss(x, y, classes, sample_weight, training)
         teacher_loss = self.teacher_loss(self.teacher(x), distilled, sample_weight)
-        return (1.0 - self.share) * labels_loss + self.share * teacher_loss
+        return (1.0 - self.alpha) * labels_loss + self.alpha * teacher_loss
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         mean = (y_pred[0] + y_pred[1]) / 2 if isinstance(y_pred, tuple) else y_pred
         return super().compute_metrics(x, y, mean, sample_weight)
 
     def get_config(self):
-        raise NotImplementedError("A teacher is not saved with its student. Save the student: model.student.save(...).")
+        raise NotImplementedError("The teacher is not saved. Save the student: model.student.save(...).")
 
 
 def build_distillation(student, recipe: Distillation) -> DistillationModel:
-    """Opens the recipe's teacher and puts the student under it; call it inside the strategy's scope."""
+    """Loads the recipe's teacher and builds the model that trains the student. Call it in the strategy's scope."""
     teacher = load_teacher(recipe.teacher, recipe.data)
     return DistillationModel(student, teacher, recipe.distillation, recipe.temperature, recipe.distillation_alpha)

@@ -1,22 +1,24 @@
-"""Random numbers of replicas."""
+"""Random seeds of replicas."""
 
 import tensorflow as tf
 
-STRIDE = 1_000_003  # from replica to replica; layers' own seeds are close to each other
+from keras_vit.recipes.training.keras_internals import seed_states
+
+STRIDE = 1_000_003  # between replicas; the seeds of layers are close to each other
 
 
 def offset_replica_seeds(model):
-    """Gives every replica random numbers of its own for dropout and its like; with one replica, changes nothing.
+    """Gives every replica its own random numbers for dropout and stochastic depth; does nothing with one replica.
 
-    Keras gives all replicas one state of each random generator, so that they would draw the same masks. Call it once a
-    run, after a checkpoint is restored: checkpoints hold the states of the first replica, which stay as they are.
+    Keras starts each random generator in the same state on all replicas, so they would draw the same masks. Call it
+    once per run, after a checkpoint is restored: checkpoints hold the states of the first replica, which do not change.
     """
-    states = [variable for variable in model.variables if variable.name == "seed_generator_state"]
+    states = seed_states(model)
 
-    def shift():
+    def offset():
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         for state in states:
             state.assign(state + tf.cast([STRIDE * replica, 0], state.dtype))
 
     if states and model.distribute_strategy.num_replicas_in_sync > 1:
-        model.distribute_strategy.run(tf.function(shift))
+        model.distribute_strategy.run(tf.function(offset))

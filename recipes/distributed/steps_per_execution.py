@@ -1,35 +1,38 @@
-"""Several steps in one call."""
+"""Several training steps per call of a compiled function."""
 
 import tensorflow as tf
 
+from keras_vit.recipes.training.keras_internals import has_train_function, reset_step_functions, set_step_functions
 
-def set_steps_per_execution(model, steps: int, wanted: int):
-    """Sets how many steps of a `fit` of `steps` are one call: `wanted` if that divides them, else 1."""
-    wanted = wanted if steps % wanted == 0 else 1
-    if model.steps_per_execution != wanted:
-        model.steps_per_execution = wanted
-        # Made for the former number: they would leave out batches.
-        model.train_function = model.test_function = model.predict_function = None
-    if wanted > 1 and model.train_function is None and isinstance(model.distribute_strategy, tf.distribute.TPUStrategy):
+
+def set_steps_per_execution(model, steps: int, steps_per_execution: int):
+    """Sets how many of the steps of a `fit` are one call: `steps_per_execution` if it divides `steps`, else 1."""
+    if steps % steps_per_execution:
+        steps_per_execution = 1
+    if model.steps_per_execution != steps_per_execution:
+        model.steps_per_execution = steps_per_execution
+        reset_step_functions(model)
+    on_tpu = isinstance(model.distribute_strategy, tf.distribute.TPUStrategy)
+    if steps_per_execution > 1 and on_tpu and not has_train_function(model):
         use_static_step_loop(model)
 
 
 def use_static_step_loop(model):
-    """Gives a compiled model its own train and test functions, of `model.steps_per_execution` steps a call.
+    """Replaces the train and test functions of a compiled model: `model.steps_per_execution` steps per call, unchecked.
 
-    Keras's ask before every step whether there is data left. Under `TPUStrategy` that makes batches of unknown size of
-    it, which the compiler pads, and sends every batch through one device. Training data never ends; an evaluation asks
-    from the host. Call it after whatever changes `steps_per_execution`, before `fit`.
+    Keras's functions check before every step whether data is left. Under `TPUStrategy`, that makes the batch size
+    dynamic, so the compiler pads batches, and every batch passes through one device. Training data is endless; an
+    evaluation checks on the host. Call it after a change of `steps_per_execution`, before `fit`.
     """
     strategy, steps = model.distribute_strategy, model.steps_per_execution
 
     @tf.function(autograph=False)
     def training(iterator):
-        def step(number):
+        def step(index):
             strategy.run(model.train_step, args=(next(iterator),))
-            return (number + 1,)
+            return (index + 1,)
 
-        tf.while_loop(lambda number: number < steps, step, (tf.constant(0),))
+        tf.while_loop(lambda index: index < steps, step, (tf.constant(0),))
 
     @tf.function(autograph=False)
     def evaluation(batch):
@@ -40,13 +43,13 @@ def use_static_step_loop(model):
         return model.get_metrics_result()
 
     def test(iterator):
-        for number in range(steps):
-            batch = next(iterator, None)  # not in the graph, where counts of a batch that is not there are added
-            if batch is None and number == 0:
+        for index in range(steps):
+            batch = next(iterator, None)  # not in the graph, where metrics of a missing batch would be added
+            if batch is None and index == 0:
                 raise StopIteration
             if batch is None:
                 break
             evaluation(batch)
         return model.get_metrics_result()
 
-    model.train_function, model.test_function = train, test
+    set_step_functions(model, train, test)

@@ -1,4 +1,4 @@
-"""The tf.distribute strategy of a run. The only file that knows about TPUs."""
+"""The tf.distribute strategy of a run: one device, all GPUs, several workers, or a TPU."""
 
 import functools
 import json
@@ -8,20 +8,20 @@ import tensorflow as tf
 
 
 def choose_strategy(name: str) -> tf.distribute.Strategy:
-    """Returns the strategy that a recipe's field names; create model, optimizer and metrics in its `scope()`.
+    """Returns the strategy of that name; create model, optimizer and metrics in its `scope()`.
 
-    Call it before anything else: several workers can join only before TensorFlow has computed something.
+    Call it before anything else: workers can join only before TensorFlow has executed an operation.
 
     Args:
-        name: "auto": the TPU that TensorFlow sees or TPU_NAME names, else the workers that TF_CONFIG names, else all
-            GPUs, else the processor; "tpu"; "mirrored" (all GPUs of this machine, without one all logical CPUs);
-            "multi-worker"; or "one-device" (the first GPU, else the processor).
+        name: "auto" (the TPU that TensorFlow finds or TPU_NAME names, else the workers of TF_CONFIG, else all GPUs,
+            else the CPU), "tpu", "mirrored" (all GPUs of this machine, or all logical CPUs if it has none),
+            "multi-worker", or "one-device" (the first GPU, else the CPU).
 
     Raises:
-        ValueError: An unknown name, or the hardware that it needs is not there or does not answer.
+        ValueError: An unknown name, or its hardware is missing or does not respond.
     """
     if name == "auto":
-        name = _found()
+        name = _detect()
     if name == "tpu":
         return _tpu_strategy(_tpu_name())
     if name == "mirrored":
@@ -30,10 +30,10 @@ def choose_strategy(name: str) -> tf.distribute.Strategy:
         return _multi_worker_strategy(os.environ.get("TF_CONFIG"))
     if name == "one-device":
         return tf.distribute.get_strategy()
-    raise ValueError(f"`strategy` must be one of auto, tpu, mirrored, multi-worker, one-device. Received: {name!r}")
+    raise ValueError(f"run.strategy must be one of auto, tpu, mirrored, multi-worker, one-device. Received: {name!r}")
 
 
-def _found():
+def _detect():
     if os.environ.get("TPU_NAME") or tf.config.list_physical_devices("TPU"):
         return "tpu"
     if os.environ.get("TF_CONFIG"):
@@ -42,34 +42,34 @@ def _found():
 
 
 def _tpu_name():
-    """What TensorFlow's resolver takes: a TPU's name, "grpc://address:8470", or "local" for chips of this machine."""
+    """The argument of TensorFlow's resolver: a TPU's name, "grpc://address:8470", or "local" for this machine's TPU."""
     if name := os.environ.get("TPU_NAME"):
         return name
     if tf.config.list_physical_devices("TPU"):
         return "local"
     raise ValueError(
-        "strategy='tpu', but TensorFlow sees no TPU. On a TPU VM install keras_vit[tpu] (tensorflow-tpu, not "
-        "tensorflow) and ask `keras-vit doctor`; elsewhere use strategy='auto'. Devices seen: "
+        "run.strategy='tpu', but TensorFlow finds no TPU. On a TPU VM, install keras_vit[tpu] (tensorflow-tpu, not "
+        "tensorflow) and run `keras-vit doctor`; elsewhere, use run.strategy='auto'. Devices found: "
         f"{[device.name for device in tf.config.list_physical_devices()]}"
     )
 
 
-@functools.cache  # a second initialization would erase what the models of the first keep on the TPU
+@functools.cache  # a second initialization would erase the variables on the TPU
 def _tpu_strategy(name):
     try:
         return tf.distribute.TPUStrategy(tf.distribute.cluster_resolver.TPUClusterResolver.connect(name))
     except (tf.errors.OpError, OSError, RuntimeError, ValueError) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise ValueError(
-            f"The TPU {name!r} does not answer. `keras-vit doctor` looks for the cause; where there is no TPU, unset "
-            f"TPU_NAME. TensorFlow says: {reason}"
+            f"The TPU {name!r} does not respond. Run `keras-vit doctor` to find the cause; if there is no TPU, unset "
+            f"TPU_NAME. TensorFlow reports: {reason}"
         ) from error
 
 
 def _mirrored_strategy():
     gpus = tf.config.list_logical_devices("GPU")
     devices = [device.name for device in gpus or tf.config.list_logical_devices("CPU")]
-    # NCCL and its fall-backs want GPUs.
+    # NCCL and its alternatives require GPUs.
     reduce = None if gpus else tf.distribute.ReductionToOneDevice()
     return tf.distribute.MirroredStrategy(devices, cross_device_ops=reduce)
 
@@ -81,16 +81,16 @@ def _multi_worker_strategy(tf_config):
         return MultiWorkerStrategy()
     except RuntimeError as error:
         raise ValueError(
-            "strategy='multi-worker' came too late: TensorFlow has already computed something in this process. Call "
-            "choose_strategy, or start the recipe, before models, tensors and data sets are made."
+            "run.strategy='multi-worker' must be set up before TensorFlow executes an operation. Call choose_strategy, "
+            "or start the recipe, before creating models, tensors and data sets."
         ) from error
 
 
 class MultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):
-    """TensorFlow's, such that Keras 3 can `fit` (keras-team/keras issue 20585).
+    """TensorFlow's strategy with a `reduce` that works for `fit` of Keras 3 (keras-team/keras issue 20585).
 
-    Keras reduces a batch, a structure of values, to learn its shapes, for which the part of this worker does; and the
-    figures of a step, scalars, along an axis that they do not have.
+    Keras reduces a batch, a nested structure, to learn its shapes, for which this worker's part is enough; and it
+    reduces the metrics of a step, scalars, along an axis that they do not have.
     """
 
     def reduce(self, reduce_op, value, axis):
@@ -101,14 +101,14 @@ class MultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):
 
 
 def _check_workers(tf_config):
-    """TensorFlow itself would train alone, without a word, where TF_CONFIG lacks a part."""
+    """Raises ValueError for an incomplete TF_CONFIG, with which TensorFlow would silently train on one worker."""
     try:
         config = json.loads(tf_config or "{}")
         cluster, task = config["cluster"], config["task"]
         cluster[task["type"]][int(task["index"])]
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise ValueError(
-            "strategy='multi-worker' needs the environment variable TF_CONFIG on every worker, such as "
+            "run.strategy='multi-worker' requires the environment variable TF_CONFIG on every worker, such as "
             '\'{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "task": {"type": "worker", "index": 0}}\', '
-            f"the index being the worker's own. Received: {tf_config!r}"
+            f"with the index of that worker. Received: {tf_config!r}"
         ) from error

@@ -1,36 +1,40 @@
-"""What the processes of one run must agree on: who writes, whether to stop, where to go on from."""
+"""The worker processes of a run: which one writes, and what all of them must agree on."""
 
 import tensorflow as tf
 
 
 class Workers:
-    """The processes of a strategy; of any but `MultiWorkerMirroredStrategy`, this one alone.
+    """The processes of a strategy: several under `MultiWorkerMirroredStrategy`, else only this one.
 
-    Every worker must call `any` and `check_equal` at the same places, as for every collective operation.
+    All workers must call `any` and `check_equal` at the same points, as these are collective operations.
 
     Args:
         strategy: The strategy of the run.
+
+    Attributes:
+        several: Whether there may be more than one worker.
+        chief: Whether this process is the one that writes files.
     """
 
-    def __init__(self, strategy):
+    def __init__(self, strategy: tf.distribute.Strategy):
         self.strategy = strategy
         self.several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
         self.chief = not self.several or is_chief(strategy.cluster_resolver)
 
     def any(self, value: bool) -> bool:
         """Whether the value is true on any worker."""
-        return any(self._all(int(value)))
+        return any(self._gather(int(value)))
 
     def check_equal(self, step: int, folder: str):
-        """Raises ValueError if the workers would go on from different steps."""
-        steps = self._all(step)
+        """Raises ValueError if the workers would resume from different steps."""
+        steps = self._gather(step)
         if len(set(steps)) > 1:
             raise ValueError(
-                f"The workers found checkpoints of different steps in {folder}: {sorted(set(steps))}. All of them must "
-                "see the same folder: put it on a shared disk or in a bucket."
+                f"The workers found checkpoints of different steps in {folder}: {sorted(set(steps))}. All workers need "
+                "the same folder: use a shared disk or a bucket."
             )
 
-    def _all(self, value: int) -> list[int]:
+    def _gather(self, value: int) -> list[int]:
         """The value of each replica of each worker."""
         if not self.several:
             return [value]
@@ -39,7 +43,7 @@ class Workers:
 
 
 def is_chief(resolver) -> bool:
-    """Whether a cluster resolver, such as `TFConfigClusterResolver`, names this process the one that writes."""
+    """Whether this process is the chief according to a cluster resolver, such as `TFConfigClusterResolver`."""
     jobs = resolver.cluster_spec().jobs
     first = next((job for job in ("chief", "master") if job in jobs), "worker")
     return not jobs or (resolver.task_type == first and not resolver.task_id)

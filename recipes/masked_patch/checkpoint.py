@@ -1,37 +1,36 @@
-"""The masked-patch model that a run left, with the head that its model.keras goes without."""
+"""Loads a masked-patch model with its head from a checkpoint; model.keras does not contain the head."""
 
 import tensorflow as tf
 
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel
 from keras_vit.recipes.recipe import MaskedPatch
-from keras_vit.recipes.training.checkpoints import numbered_variables
+from keras_vit.recipes.training.checkpoints import training_state
 from keras_vit.recipes.training.compile import compile_masked_patch
 from keras_vit.recipes.training.ema import use_ema_weights
 from keras_vit.recipes.training.run_folder import find_checkpoints
 
 
 def load_masked_patch(recipe: MaskedPatch, folder) -> MaskedPatchModel:
-    """The model of the newest checkpoint in a run's folder, with the averages of its weights if the run kept them.
+    """Loads the newest checkpoint in a run's folder, with the EMA of the weights if the run has one.
 
-    Only reads, so that a run that is still going on may be looked into.
+    Nothing is written, so the run may still be training.
 
     Args:
-        recipe: The run's, of its recipe.json.
-        folder: The run's; it has a checkpoint.
+        recipe: The recipe of the run, from its recipe.json.
+        folder: The folder of the run, with at least one checkpoint.
 
     Raises:
-        ValueError: The checkpoint is damaged, or of another version of keras_vit or of the recipe.
+        ValueError: The checkpoint is damaged, or does not match the recipe or this version of keras_vit.
     """
     model = compile_masked_patch(recipe)
     model.optimizer.build(model.trainable_variables)
     newest = find_checkpoints(folder)[0]
-    states = {"model": numbered_variables(model.variables), "optimizer": numbered_variables(model.optimizer.variables)}
     try:
-        # Partial: the number of saves, which the manager of a run counts, is left out.
-        tf.train.Checkpoint(**states).restore(newest).expect_partial().assert_existing_objects_matched()
+        # Partial: the checkpoint also holds the save counter of CheckpointManager.
+        tf.train.Checkpoint(**training_state(model)).restore(newest).expect_partial().assert_existing_objects_matched()
     except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:  # IndexError: a file is too short
         raise ValueError(
-            f"{newest} cannot be read into the model of the recipe beside it: it is damaged, or of another version of "
+            f"{newest} does not match the model of recipe.json: it is damaged, or was written by another version of "
             f"keras_vit. {str(error).splitlines()[0]}"
         ) from error
     use_ema_weights(model)

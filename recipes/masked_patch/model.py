@@ -1,7 +1,7 @@
 """Masked-patch prediction, the paper's appendix B.1.2. B batch, N patches, M corrupted patches, D width.
 
-Masks and targets are made in tf.data from (seed, step), so the model's step is pure, its shapes are static and training
-is plain `model.fit`.
+Masks and targets are computed in tf.data from (seed, step): the training step has no randomness of its own, its shapes
+are static, and training is plain `model.fit`.
 """
 
 import math
@@ -18,9 +18,9 @@ from keras_vit.recipes.recipe import MaskedPatch
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MaskedPatchModel(keras.Model):
-    """A VisionTransformer that predicts corrupted patches from their own output representation.
+    """A VisionTransformer that predicts corrupted patches from their output tokens.
 
-    Patch embeddings are corrupted before class token and positions are added. The head starts at zeros.
+    Patch embeddings are corrupted before class token and position embeddings are added. The head starts at zeros.
 
     Input: {"images": (B, H, W, 3) float, scaled by the recipe's mean and std, "corrupted": (B, M) int32,
     "source": (B, N) int32}, see `Corruption`.
@@ -33,14 +33,14 @@ class MaskedPatchModel(keras.Model):
         target: "mean_color", "downsampled_color" or "pixels".
 
     Raises:
-        ValueError: The model has a head, which would not learn.
+        ValueError: The model has a head, which would not be trained.
     """
 
     def __init__(self, vit, target="mean_color", **kwargs):
         super().__init__(dtype=vit.dtype_policy, **kwargs)
         if vit.head or vit.pre_logits:
             raise ValueError(
-                f"Masked patches train a model without a head, but {vit.name} has one. Pass vit.with_head(0)."
+                f"Expected a model without a head, but {vit.name} has one. Pass vit.with_head(0)."
             )
         self.vit = vit
         self.target = target
@@ -54,7 +54,7 @@ class MaskedPatchModel(keras.Model):
         self.build()
 
     def build(self, input_shape=None):
-        width = self.vit.arguments["width"]
+        width = self.vit.config.width
         self.mask = self.add_weight(
             shape=(1, 1, width), initializer=keras.initializers.RandomNormal(stddev=0.02), name="mask"
         )
@@ -68,7 +68,7 @@ class MaskedPatchModel(keras.Model):
         return ops.reshape(predictions, (-1, chosen.shape[1], *self.patch_shape))
 
     def corrupt(self, embeddings, source):
-        """Patch embeddings (B, N, D) with those of other patches and the [mask] embedding in their places."""
+        """Replaces patch embeddings (B, N, D) by those of `source` (B, N), see `Corruption`."""
         moved = _take(embeddings, source)  # (B, N, D)
         return ops.where(source[..., None] == MASK, ops.cast(self.mask, moved.dtype), moved)
 
@@ -83,16 +83,16 @@ class MaskedPatchModel(keras.Model):
 
 
 def _take(tokens, index):
-    """Tokens (B, N, D) at places (B, M): (B, M, D). A place of -1 gives zeros.
+    """Tokens (B, N, D) at indices (B, M): (B, M, D). An index of -1 gives zeros.
 
-    As a product, since a TPU gathers number by number, and scatters as slowly in the backward pass.
+    A matrix product, since gather on a TPU, and scatter in its backward pass, are slow.
     """
     chosen = ops.one_hot(index, ops.shape(tokens)[1], dtype=tokens.dtype)  # (B, M, N)
     return ops.einsum("bmn,bnd->bmd", chosen, tokens)
 
 
 def masked_patch_loss(target: str):
-    """Cross-entropy over color classes, or mean squared error of pixels; the model's outputs are corrupted patches."""
+    """The loss on corrupted patches: cross-entropy over color classes, or mean squared error of pixels."""
     if target == "pixels":
         return keras.losses.MeanSquaredError()
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -101,20 +101,20 @@ def masked_patch_loss(target: str):
 def masked_patch_batches(
     pixels: tf.data.Dataset, patch_size: int, recipe: MaskedPatch, start_step: int = 0, host: tuple[int, int] = (0, 1)
 ) -> tf.data.Dataset:
-    """Batches of pixels ((B, H, W, 3) in [0, 255], labels) to batches of (inputs, targets) for `MaskedPatchModel.fit`.
+    """Maps batches ((B, H, W, 3) in [0, 255], labels) to batches (inputs, targets) for `MaskedPatchModel.fit`.
 
-    The corruption of batch number i is drawn from (recipe.run.seed, i); the first one here is `start_step`. `host` says
-    which part of each batch `pixels` has, as of `training_pixels`.
+    The corruption of batch i is drawn from (recipe.run.seed, i); the first batch here is `start_step`. `host` is the
+    part of each batch that `pixels` contains, as for `training_pixels`.
     """
     part, parts = host
 
     def prepare(step, batch):
         images = batch[0]
         targets = patch_targets(images, patch_size, recipe.target)  # (B, N, ...)
-        shares = (recipe.corrupted_fraction, recipe.masked_fraction, recipe.replaced_fraction)
+        fractions = (recipe.corrupted_fraction, recipe.masked_fraction, recipe.replaced_fraction)
         seed = tf.stack([tf.constant(recipe.run.seed, tf.int64), step])
-        # Of the whole batch, so that several hosts together compute what one does.
-        corruption = draw_corruption(seed, parts * len(images), targets.shape[1], *shares)
+        # Drawn for the global batch, so that the result does not depend on the number of hosts.
+        corruption = draw_corruption(seed, parts * len(images), targets.shape[1], *fractions)
         own = {name: value[part * len(images) :][: len(images)] for name, value in corruption._asdict().items()}
         inputs = {"images": normalize(images, recipe.data.mean, recipe.data.std), **own}
         return inputs, tf.gather(targets, own["corrupted"], axis=1, batch_dims=1)

@@ -1,4 +1,4 @@
-"""What a masked-patch model makes of images. B batch, H W pixels, h w patch grid, N patches, s side of a target."""
+"""Predictions of a masked-patch model as images. B batch, H W pixels, h w patch grid, N patches, s side of a target."""
 
 from typing import NamedTuple
 
@@ -17,24 +17,24 @@ class Reconstruction(NamedTuple):
     """Images of a masked-patch prediction, uint8.
 
     Attributes:
-        seen: (B, H, W, 3), the image with replaced patches in place.
-        masked: (B, H, W) bool, the pixels behind the [mask] embedding.
-        predicted: (B, h * s, w * s, 3), the model's prediction where patches are corrupted, the truth elsewhere.
-        true: (B, h * s, w * s, 3), the target of every patch.
+        inputs: (B, H, W, 3), the images with replaced patches.
+        masked: (B, H, W) bool, the pixels of patches with the [mask] embedding.
+        predicted: (B, h * s, w * s, 3), predictions of the corrupted patches, targets elsewhere.
+        targets: (B, h * s, w * s, 3), the target of every patch.
     """
 
-    seen: np.ndarray
+    inputs: np.ndarray
     masked: np.ndarray
     predicted: np.ndarray
-    true: np.ndarray
+    targets: np.ndarray
 
 
 def reconstruct(model: MaskedPatchModel, pixels, recipe: MaskedPatch, seed: int = 0) -> Reconstruction:
-    """Corrupts images (B, H, W, 3) with pixels in [0, 255] as in training and draws what the model predicts."""
+    """Corrupts images (B, H, W, 3) with pixels in [0, 255] as in training, and renders the model's predictions."""
     vit = model.vit
     batch, patches = len(pixels), vit.grid[0] * vit.grid[1]
-    shares = (recipe.corrupted_fraction, recipe.masked_fraction, recipe.replaced_fraction)
-    corruption = draw_corruption((seed, 0), batch, patches, *shares)
+    fractions = (recipe.corrupted_fraction, recipe.masked_fraction, recipe.replaced_fraction)
+    corruption = draw_corruption((seed, 0), batch, patches, *fractions)
     predictions = model(
         {"images": normalize(pixels, recipe.data.mean, recipe.data.std), **corruption._asdict()}, training=False
     )
@@ -44,14 +44,14 @@ def reconstruct(model: MaskedPatchModel, pixels, recipe: MaskedPatch, seed: int 
     true = _colors(targets, recipe.target)  # (B, N, s*s, 3)
     predicted = true.copy()
     np.put_along_axis(predicted, corruption.corrupted.numpy()[..., None, None], _colors(values, recipe.target), axis=1)
-    cut = ExtractPatches(vit.patch_size, dtype="float32")(tf.cast(pixels, tf.float32))  # (B, N, P*P*3)
-    seen = tf.gather(cut, tf.maximum(corruption.source, 0), axis=1, batch_dims=1).numpy()
-    masked = np.repeat(corruption.source.numpy()[..., None] == MASK, seen.shape[-1], axis=-1)  # (B, N, P*P*3)
+    extracted = ExtractPatches(vit.patch_size, dtype="float32")(tf.cast(pixels, tf.float32))  # (B, N, P*P*3)
+    inputs = tf.gather(extracted, tf.maximum(corruption.source, 0), axis=1, batch_dims=1).numpy()
+    masked = np.repeat(corruption.source.numpy()[..., None] == MASK, inputs.shape[-1], axis=-1)  # (B, N, P*P*3)
     return Reconstruction(
-        seen=_assembled(seen, vit.grid, vit.patch_size).astype("uint8"),
+        inputs=_assembled(inputs, vit.grid, vit.patch_size).astype("uint8"),
         masked=_assembled(masked, vit.grid, vit.patch_size)[..., 0],
         predicted=_assembled(predicted, vit.grid, _side(predicted, vit.patch_size)),
-        true=_assembled(true, vit.grid, _side(true, vit.patch_size)),
+        targets=_assembled(true, vit.grid, _side(true, vit.patch_size)),
     )
 
 
@@ -65,7 +65,7 @@ def _colors(values, target):
 
 
 def _side(colors, patch_size):
-    """Height and width of a patch's target: one color, 4 x 4 cells or the patch's pixels."""
+    """Height and width of a patch's target: 1 x 1, 4 x 4 or the size of the patch."""
     cells = colors.shape[2]
     return {1: (1, 1), patch_size[0] * patch_size[1]: patch_size}.get(cells, (4, 4))
 

@@ -1,13 +1,13 @@
-"""What is predicted of a corrupted patch, from pixels: appendix B.1.2. B batch, H W pixels, N patches, P patch side."""
+"""Prediction targets of patches, from pixels: appendix B.1.2. B batch, H W pixels, N patches, P patch side."""
 
 import tensorflow as tf
 
 from keras_vit.images import as_size
 from keras_vit.layers import ExtractPatches
 
-COLORS = 512  # three channels of 3 bits
+COLORS = 512  # classes: three channels at 3 bits
 BINS = 8
-REDUCED = 4  # side of the patch that "downsampled_color" predicts
+REDUCED = 4  # side of the reduced patch of "downsampled_color", in cells
 TARGETS = ("mean_color", "downsampled_color", "pixels")
 
 
@@ -21,8 +21,8 @@ def patch_targets(pixels, patch_size, target: str):
 
     Returns:
         "mean_color": (B, N) int32 in [0, 512), the mean color at 3 bits a channel: red * 64 + green * 8 + blue. The
-        paper does not say where the 8 bins are cut; here they are equal, 32 levels each.
-        "downsampled_color": (B, N, 16) int32, the same of each of 4 x 4 cells, row by row.
+        paper does not specify the 8 bins; here they are equal, 32 levels each.
+        "downsampled_color": (B, N, 16) int32, the same for each of 4 x 4 cells, row by row.
         "pixels": (B, N, P * P * 3) float32 in [0, 1], in the order of `ExtractPatches`.
 
     Raises:
@@ -38,7 +38,7 @@ def patch_targets(pixels, patch_size, target: str):
     if target == "downsampled_color":
         if min(height, width) < REDUCED:
             raise ValueError(
-                f"target='downsampled_color' needs patches of at least {REDUCED} x {REDUCED} pixels. "
+                f"target='downsampled_color' requires patches of at least {REDUCED} x {REDUCED} pixels. "
                 f"Received: patch_size={patch_size}. Use target='mean_color' or larger patches."
             )
         cells = tf.reshape(patches, (-1, height, width, 3))  # (B*N, P, P, 3)
@@ -54,7 +54,7 @@ def quantize(colors):
 
 
 def color_of(classes):
-    """The middle of each class's bins: (...,) integers in [0, 512) to (..., 3) uint8, for images of predictions."""
+    """The center of each class's bins: (...,) integers in [0, 512) to (..., 3) uint8."""
     classes = tf.cast(classes, tf.int32)
     bins = tf.stack([classes // (BINS * BINS), classes // BINS % BINS, classes % BINS], axis=-1)
     return tf.cast(bins * (256 // BINS) + 128 // BINS, tf.uint8)

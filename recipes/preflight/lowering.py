@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import tensorflow as tf
 from keras import tree
 
+from keras_vit.recipes.training.keras_internals import function_graph
+
 HOST_CALLS = {"PyFunc", "PyFuncStateless", "EagerPyFunc", "HostComputeMlir", "PrintV2", "Print"}
 DATA_DEPENDENT_SHAPES = {
     "Where",
@@ -88,9 +90,8 @@ def _problems(graph):
                 )
         for value in operation.op_def.attr:
             inner = operation.get_attr(value.name) if value.type == "func" else None
-            found = inner and graph._get_function(inner.name)
-            if found is not None and hasattr(found, "graph"):
-                yield from _problems(found.graph)
+            if inner and (inner_graph := function_graph(graph, inner.name)):
+                yield from _problems(inner_graph)
 
 
 def layer_path(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Checkpoints by step, and what becomes of a run when the machine is taken away."""
+"""Checkpoints: saved every few steps, on SIGTERM and at the end, and restored bit for bit."""
 
 import os
 import re
@@ -13,9 +13,9 @@ from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.remote_files import error_summary
 from keras_vit.recipes.training.run_folder import find_checkpoints, list_folder
 
-# What a run exits with after SIGTERM, once it has saved: "try again later" (EX_TEMPFAIL of sysexits.h).
+# Exit status after SIGTERM and a saved checkpoint: EX_TEMPFAIL of sysexits.h, "try again later".
 TERMINATED = 75
-# Not the fault of a file: those behind it would not be found either.
+# Errors that are not the fault of one file: older checkpoints could not be read either.
 UNREACHABLE = (
     tf.errors.UnavailableError,
     tf.errors.DeadlineExceededError,
@@ -26,22 +26,22 @@ UNREACHABLE = (
 
 
 class Checkpoints(keras.callbacks.Callback):
-    """Saves weights, optimizer and the states of random generators, and restores them, bit for bit.
+    """Saves and restores weights, optimizer state and random-generator states, bit for bit.
 
-    The optimizer holds the running means of the weights and the step, which is the position in the data too. TensorFlow
-    writes a checkpoint aside and names it when it is whole; older ones go only then. Of several workers the chief alone
-    writes (all variables are equal on all of them) and all restore, from a folder that all of them see.
+    The optimizer state includes the EMA of the weights and the step, which is also the position in the data. A
+    checkpoint is written under a temporary name and renamed when complete; older ones are deleted only then. Of several
+    workers, only the chief writes (variables are equal on all of them); all restore, from the same folder.
 
-    After SIGTERM the run saves at the end of the steps at hand (of an execution, or of a part of an evaluation, whose
-    figures are dropped) and exits with the status `TERMINATED`; several workers do so together, whichever was told.
+    After SIGTERM, the run saves at the end of the current execution of steps (or part of an evaluation, whose metrics
+    are discarded) and exits with status `TERMINATED`. A SIGTERM to one worker stops all of them.
 
     Args:
-        folder: Where to, local or "gs://...".
-        every_steps: Updates between two checkpoints; one is always written at the end.
-        keep: Number of checkpoints that stay.
+        folder: Folder of the checkpoints, local or "gs://...".
+        every_steps: Steps between two checkpoints; the last step is always saved.
+        keep: Number of checkpoints to keep.
 
     Raises:
-        OSError: A checkpoint cannot be written or none can be read; those that are there stay.
+        OSError: A checkpoint cannot be written, or none can be read. Existing checkpoints are unchanged.
         FloatingPointError: The weights are NaN or infinite, so they are not saved.
     """
 
@@ -52,31 +52,30 @@ class Checkpoints(keras.callbacks.Callback):
         self.keep = keep
         self.terminated = False
         self.saved_step = 0
-        self.latest = None  # path of the last checkpoint that was written or restored
-        self.former_handler = None
+        self.latest: str | None = None  # path of the last checkpoint that was written or restored
+        self.previous_handler = None
 
     def restore(self, model) -> int:
-        """Makes the model, compiled and its optimizer built, what it was at the last checkpoint; returns its step.
+        """Restores the newest checkpoint, if any, into a compiled model with a built optimizer; returns its step.
 
-        A checkpoint that is damaged, by a power cut for example, is named in the log and the one before is taken.
+        If a checkpoint is damaged, for example by a power failure, this is printed and the one before it is used.
         """
         self.workers = Workers(model.distribute_strategy)
-        states = {
-            "model": numbered_variables(model.variables),
-            "optimizer": numbered_variables(model.optimizer.variables),
-        }
         try:
             if self.workers.chief:
                 tf.io.gfile.makedirs(self.folder)
                 self._remove_unfinished()
             self.manager = tf.train.CheckpointManager(
-                tf.train.Checkpoint(**states), self.folder, max_to_keep=self.keep, checkpoint_name="step"
+                tf.train.Checkpoint(**training_state(model)),
+                self.folder,
+                max_to_keep=self.keep,
+                checkpoint_name="step",
             )
             found = find_checkpoints(self.folder)
             self.latest = next((path for path in found if self._restored(path)), None)
         except tf.errors.OpError as error:
             raise OSError(
-                f"The folder {self.folder} cannot be read: {error_summary(error)}. Mend the access to it."
+                f"The folder {self.folder} cannot be read: {error_summary(error)}. Check the permissions."
             ) from error
         if found and not self.latest:
             raise OSError(f"None of the {len(found)} checkpoints in {self.folder} can be read. Choose another folder.")
@@ -85,15 +84,15 @@ class Checkpoints(keras.callbacks.Callback):
         return self.saved_step
 
     def on_train_begin(self, logs=None):
-        if threading.current_thread() is threading.main_thread():  # others cannot
-            self.former_handler = signal.signal(signal.SIGTERM, self._terminate)
+        if threading.current_thread() is threading.main_thread():  # only there can handlers be set
+            self.previous_handler = signal.signal(signal.SIGTERM, self._terminate)
 
     def on_train_batch_end(self, batch, logs=None):
         optimizer = self.model.optimizer
         step = int(optimizer.iterations.numpy())
         stop = self.workers.any(self.terminated)
         due = step - self.saved_step >= self.every_steps
-        # A run whose gradients are NaN from now on should find checkpoints from before that.
+        # If gradients stay NaN from now on, the remaining checkpoints are from before that.
         if stop or (due and not int(optimizer.consecutive_nonfinite_steps.numpy())):
             self._save()
         if stop:
@@ -104,27 +103,30 @@ class Checkpoints(keras.callbacks.Callback):
             self.model.stop_evaluating = True
 
     def on_test_end(self, logs=None):
-        self._leave_if_terminated()  # before anyone sees the figures of half an evaluation
+        self._exit_if_terminated()  # before other callbacks get the metrics of a partial evaluation
 
     def on_train_end(self, logs=None):
         self._save()
-        self._leave_if_terminated()
+        self._exit_if_terminated()
         self.release()
 
     def release(self):
-        """Gives SIGTERM back its former meaning; call it when a training ends with an exception."""
-        if self.former_handler is not None:
-            signal.signal(signal.SIGTERM, self.former_handler)
-            self.former_handler = None
+        """Restores the previous handler of SIGTERM; call it when a training ends with an exception."""
+        if self.previous_handler is not None:
+            signal.signal(signal.SIGTERM, self.previous_handler)
+            self.previous_handler = None
 
     def _terminate(self, *_):
         self.terminated = True
 
-    def _leave_if_terminated(self):
+    def _exit_if_terminated(self):
         if self.workers.any(self.terminated):
             self._save()
             self.release()
-            print(f"\nTerminated. Everything up to step {self.saved_step} is in {self.folder}; go on with resume=True.")
+            print(
+                f"\nTerminated. Saved step {self.saved_step} in {self.folder}; resume with run.resume=True (on the "
+                "command line, --run.resume)."
+            )
             raise SystemExit(TERMINATED)
 
     def _restored(self, path) -> bool:
@@ -133,12 +135,12 @@ class Checkpoints(keras.callbacks.Callback):
         except UNREACHABLE:
             raise
         except (tf.errors.OpError, IndexError) as error:  # IndexError: a file is too short
-            print(f"{path} is damaged, so the checkpoint before it is taken: {error_summary(error)}")
+            print(f"{path} is damaged, using the checkpoint before it: {error_summary(error)}")
             return False
         except AssertionError as error:
             raise ValueError(
-                f"{path} holds other variables than this model and optimizer. It was written by another version of "
-                "keras_vit or of its recipe: use that one, or choose another folder."
+                f"The variables in {path} do not match this model and optimizer. It was written by another version of "
+                "keras_vit or for another recipe: use that one, or choose another folder."
             ) from error
         return True
 
@@ -146,11 +148,11 @@ class Checkpoints(keras.callbacks.Callback):
         step = int(self.model.optimizer.iterations.numpy())
         if step <= self.saved_step:
             return
-        last = f"The last good checkpoint is {self.latest}." if self.latest else "There is no checkpoint yet."
+        last = f"Last checkpoint: {self.latest}." if self.latest else "No checkpoint has been saved."
         if not all(np.isfinite(weight.numpy()).all() for weight in self.model.trainable_variables):
             raise FloatingPointError(
-                f"At step {step} there are weights that are NaN or infinite, so they are not saved. Lower "
-                f"learning_rate or lengthen warmup_steps. {last}"
+                f"At step {step}, weights are NaN or infinite, so they are not saved. Lower optimizer.learning_rate or "
+                f"increase optimizer.warmup_steps. {last}"
             )
         if self.workers.chief:
             try:
@@ -158,25 +160,30 @@ class Checkpoints(keras.callbacks.Callback):
             except (tf.errors.OpError, OSError) as error:
                 self._remove_unfinished()
                 raise OSError(
-                    f"The checkpoint of step {step} cannot be written to {self.folder}: {error_summary(error)}. Make room or "
-                    f"mend the access to it, then go on with resume=True. {last}"
+                    f"The checkpoint of step {step} cannot be written to {self.folder}: {error_summary(error)}. Check "
+                    f"the free space and the permissions, then resume with run.resume=True. {last}"
                 ) from error
         self.saved_step, self.latest = step, os.path.join(self.folder, f"step-{step}")
 
     def _remove_unfinished(self):
-        """Removes what TensorFlow had not renamed yet, of a run that was killed or of a disk that is full."""
+        """Removes incomplete checkpoints of a run that was killed or whose disk is full."""
         for name in list_folder(self.folder):
             if re.match(r"step-\d+_temp", name):
                 tf.io.gfile.rmtree(os.path.join(self.folder, name))
 
 
 def open_checkpoints(run) -> Checkpoints | None:
-    """The checkpoints of a recipe's `run`, in its folder; None if it names none."""
+    """The checkpoints in the folder of a recipe's `run`; None without a folder."""
     return Checkpoints(run.folder, run.checkpoint_steps, run.keep_checkpoints) if run.folder else None
 
 
-def numbered_variables(variables) -> dict:
-    """Variables of TensorFlow, random generators' states among them, by number: Keras's names hold a count of the
-    models in a process.
+def training_state(model) -> dict[str, dict]:
+    """What a checkpoint holds: TensorFlow variables of model and optimizer, among them random-generator states.
+
+    Keys are numbers, since Keras's names contain a count of the models in the process.
     """
+    return {"model": _numbered(model.variables), "optimizer": _numbered(model.optimizer.variables)}
+
+
+def _numbered(variables):
     return {f"{i:05d}": variable.value for i, variable in enumerate(variables)}

@@ -1,4 +1,7 @@
-"""What cannot work in a run, said before anything slow."""
+"""Checks of a recipe before anything slow starts. Messages name fields as Python does: `optimizer.warmup_steps`.
+
+`keras-vit` prints these names as the flags of its command line, see cli/flags.py.
+"""
 
 import os
 
@@ -8,39 +11,48 @@ from keras_vit.recipes.data import count_examples, count_training_images, has_la
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.recipe import Distillation, MaskedPatch, Supervised
 from keras_vit.recipes.training.accumulation import check_batch_size
+from keras_vit.recipes.training.losses import build_loss
 from keras_vit.recipes.training.model import BIT
 from keras_vit.recipes.training.run_folder import prepare_run_folder
 
 
 def check_recipe(recipe, strategy: tf.distribute.Strategy):
-    """Raises ValueError for what a recipe's fields show to be wrong; reads no data and builds no model.
+    """Checks a recipe's fields, without reading data or building a model, and prepares the run's folder.
 
-    A batch that does not go into replicas and parts, a length that is missing or given twice, a warm-up as long as the
-    run, a teacher that is not there. The run's folder is claimed here, see `prepare_run_folder`.
+    Raises:
+        ValueError: Fields that exclude each other or the strategy, such as a batch size that is not divisible by the
+            replicas or a warm-up as long as the run; a missing teacher; see also `prepare_run_folder`.
+        OSError: The folder cannot be read or written.
     """
     _check_kind(recipe)
     _check_counts(recipe)
     check_batch_size(recipe.data.batch_size, strategy.num_replicas_in_sync, recipe.optimizer.accumulation_steps)
-    if isinstance(recipe, Supervised) and (recipe.total_steps is None) == (recipe.total_epochs is None):
-        raise ValueError(
-            "Say how long to train by either total_steps or total_epochs, the other being None. Received: "
-            f"total_steps={recipe.total_steps}, total_epochs={recipe.total_epochs}"
-        )
+    if isinstance(recipe, Supervised):
+        build_loss(recipe)
+        if (recipe.total_steps is None) == (recipe.total_epochs is None):
+            raise ValueError(
+                "Set either total_steps or total_epochs, and the other to None. Received: "
+                f"total_steps={recipe.total_steps}, total_epochs={recipe.total_epochs}"
+            )
     if recipe.total_steps is not None:
         _check_length(recipe, recipe.total_steps)
     if isinstance(recipe, Distillation):
         _check_teacher(recipe)
     if recipe.run.folder is not None:
-        _check_reach(recipe.run.folder, strategy)
+        _check_reachable(recipe.run.folder, strategy)
         prepare_run_folder(recipe, Workers(strategy).chief)
     elif recipe.run.tensorboard:
-        raise ValueError("TensorBoard's files need a place. Name a run.folder, or leave run.tensorboard off.")
+        raise ValueError("run.tensorboard=True requires a folder: set run.folder.")
 
 
 def check_data(recipe, dataset, total_steps: int):
-    """Raises ValueError if a split is missing, has too few images or no labels; `total_steps` are the run's updates.
+    """Checks splits, labels and number of images against the recipe; `total_steps` is the length of the run.
 
-    A batch holds an image once, so there must be as many training images. Splits to evaluate on may be smaller.
+    An image is at most once in a batch, so there must be at least `batch_size` training images. Evaluation splits may
+    be smaller.
+
+    Raises:
+        ValueError: A split is missing, has no labels or too few images.
     """
     _check_length(recipe, total_steps)
     counts = count_images(recipe, dataset)
@@ -53,13 +65,13 @@ def check_data(recipe, dataset, total_steps: int):
     count = counts[recipe.data.train_split]
     if count < recipe.data.batch_size:
         raise ValueError(
-            f"A batch of {recipe.data.batch_size} is more than the {count:,} training images of "
-            f"{recipe.data.dataset!r}. Take a batch_size of at most {count}."
+            f"data.batch_size={recipe.data.batch_size} is more than the {count:,} training images of "
+            f"{recipe.data.dataset!r}. Use at most data.batch_size={count}."
         )
 
 
 def count_images(recipe, dataset) -> dict[str, int]:
-    """Images of each split that a recipe uses, with training on `labels_per_class` only if it says so."""
+    """Number of images in each split of a recipe; in the training split, those that `labels_per_class` selects."""
     data = recipe.data
     splits = [data.train_split]
     if not isinstance(recipe, MaskedPatch):
@@ -68,8 +80,8 @@ def count_images(recipe, dataset) -> dict[str, int]:
     return {**counts, data.train_split: count_training_images(data, dataset, data.train_split)}
 
 
-def check_labels(dataset, split):
-    """Raises ValueError if a split is one whose labels were never published, as the test split of ImageNet."""
+def check_labels(dataset, split: str):
+    """Raises ValueError for a split whose labels are not public, such as the test split of ImageNet."""
     if not has_labels(dataset, split):
         raise ValueError(
             f"The images of {split!r} of {dataset.name} have no labels to train or evaluate on. Choose another "
@@ -77,64 +89,63 @@ def check_labels(dataset, split):
         )
 
 
-def _check_reach(folder, strategy):
-    """The machine that has the TPU writes checkpoints itself, with its own disk where a folder is local."""
+def _check_reachable(folder, strategy):
+    """A remote TPU's own machine writes the checkpoints, so a local folder would be on the disk of that machine."""
     name = os.environ.get("TPU_NAME", "")
     if isinstance(strategy, tf.distribute.TPUStrategy) and name not in ("", "local") and "://" not in folder:
         raise ValueError(
-            f"The machines of the TPU {name!r} cannot write checkpoints into the folder {folder!r} of this one. Name a "
-            "bucket: run.folder=gs://BUCKET/FOLDER, or on the TPU's own machine set TPU_NAME=local."
+            f"The machines of the TPU {name!r} cannot write checkpoints to the local folder {folder!r}. Use a bucket, "
+            "run.folder='gs://BUCKET/FOLDER'; on the TPU's own machine, set the environment variable TPU_NAME=local."
         )
 
 
 def _check_counts(recipe):
-    counts = {"data": ("batch_size", "image_size", "shuffle_images"), "optimizer": ("accumulation_steps",)}
-    counts["run"] = (
-        "steps_per_execution",
-        "epoch_steps",
-        "checkpoint_steps",
-        "keep_checkpoints",
-        "max_nonfinite_steps",
-    )
-    for part, names in counts.items():
-        for name in names:
-            if getattr(getattr(recipe, part), name) < 1:
-                raise ValueError(f"{part}.{name} must be at least 1. Received: {getattr(getattr(recipe, part), name)}")
-    if recipe.data.labels_per_class is not None and recipe.data.labels_per_class < 1:
-        raise ValueError(f"data.labels_per_class must be at least 1. Received: {recipe.data.labels_per_class}")
+    names = ["data.batch_size", "data.image_size", "data.shuffle_images", "data.labels_per_class"]
+    names += ["optimizer.accumulation_steps", "run.steps_per_execution", "run.epoch_steps", "run.checkpoint_steps"]
+    names += ["run.keep_checkpoints", "run.max_nonfinite_steps"]
+    for name in names:
+        section, _, field = name.partition(".")
+        value = getattr(getattr(recipe, section), field)
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1. Received: {value}")
     epoch, execution = recipe.run.epoch_steps, recipe.run.steps_per_execution
     if epoch > execution and epoch % execution:
         raise ValueError(
-            f"run.epoch_steps={epoch} is no multiple of run.steps_per_execution={execution}: every epoch would be "
-            f"compiled twice. Take epoch_steps={epoch // execution * execution}."
+            f"run.epoch_steps={epoch} is not a multiple of run.steps_per_execution={execution}, so every epoch would "
+            f"compile twice. Use run.epoch_steps={epoch // execution * execution}."
         )
 
 
 def _check_length(recipe, total_steps):
-    if total_steps < 1 or recipe.optimizer.warmup_steps >= total_steps:
+    warmup = recipe.optimizer.warmup_steps
+    if total_steps < 1 or warmup >= total_steps:
         raise ValueError(
-            f"A warm-up of {recipe.optimizer.warmup_steps:,} updates leaves nothing of a run of {total_steps:,}. "
-            "Shorten optimizer.warmup_steps or train for longer."
+            "optimizer.warmup_steps must be less than total_steps, which must be at least 1. Received: "
+            f"optimizer.warmup_steps={warmup} for a run of {total_steps} steps"
         )
 
 
 def _check_kind(recipe):
-    """What this kind of recipe cannot do."""
+    """Raises ValueError for combinations that this kind of recipe does not support."""
     is_bit = recipe.architecture.variant.startswith(BIT) and not getattr(recipe, "weights", None)
     if is_bit and isinstance(recipe, MaskedPatch | Distillation):
         raise ValueError(
-            f"A {type(recipe).__name__} needs a Vision Transformer: a BiT has no patches to mask and no distillation "
-            f"token. Received: architecture.variant={recipe.architecture.variant!r}"
+            f"A {type(recipe).__name__} recipe requires a Vision Transformer: a BiT has no patches to mask and no "
+            f"distillation token. Received: architecture.variant={recipe.architecture.variant!r}"
         )
     augment = recipe.data.augment
     if isinstance(recipe, MaskedPatch) and (augment.mixup_alpha or augment.cutmix_alpha):
-        raise ValueError("Masked patches have no labels to mix. Leave augment.mixup_alpha and cutmix_alpha at 0.")
+        raise ValueError(
+            "Masked-patch pre-training has no labels to mix. Set data.augment.mixup_alpha=0.0 and "
+            "data.augment.cutmix_alpha=0.0."
+        )
 
 
 def _check_teacher(recipe):
-    # Other names, as "vit/imagenet21k/ViT-B_16" or "hf:owner/name", are not of a place.
+    # Checkpoint names such as "vit/imagenet21k/ViT-B_16" or "hf:owner/name" are not paths.
     is_path = recipe.teacher and (recipe.teacher.endswith(".keras") or os.path.isabs(recipe.teacher))
     if not recipe.teacher or (is_path and not tf.io.gfile.exists(recipe.teacher)):
         raise ValueError(
-            f"Distillation needs a teacher, a .keras file or the folder of a SavedModel. Received: {recipe.teacher!r}"
+            "Distillation requires a teacher: an existing .keras file or the folder of a SavedModel. "
+            f"Received: teacher={recipe.teacher!r}"
         )

@@ -1,4 +1,4 @@
-"""What a recipe trains: a model, compiled. Call these inside the strategy's scope."""
+"""Compiled models of recipes. Call these inside the strategy's scope."""
 
 import keras
 
@@ -12,7 +12,7 @@ from keras_vit.recipes.training.optimizers import build_optimizer
 
 
 def compile_masked_patch(recipe: MaskedPatch) -> MaskedPatchModel:
-    """Its `vit` is what comes out of the training."""
+    """The compiled model of masked-patch pre-training; its `vit` is the result of the training."""
     model = MaskedPatchModel(build_model(recipe.architecture, recipe.data, recipe.run), recipe.target)
     model.compile(
         optimizer=build_optimizer(recipe.optimizer, recipe.total_steps, model),
@@ -23,30 +23,37 @@ def compile_masked_patch(recipe: MaskedPatch) -> MaskedPatchModel:
     return model
 
 
-def compile_classifier(recipe: Supervised, classes: int, total_steps: int, start=None):
-    """Returns what is fitted, and the classifier that comes out of it: the same, or the student of a distillation.
+def compile_classifier(recipe: Supervised, num_classes: int, total_steps: int, start=None):
+    """Returns the compiled model to fit, and the classifier in it: the same model, or the student of a distillation.
 
     Args:
-        recipe: What to train.
-        classes: Of the data set.
-        total_steps: Updates, of the schedule.
+        num_classes: Number of classes of the data set.
+        total_steps: Steps of the run, for the schedule.
         start: A model to start from instead of the recipe's weights.
     """
-    student = _classifier(recipe, start, classes)
+    student = _classifier(recipe, start, num_classes)
     set_head_bias(student, recipe.head_bias)
     model = build_distillation(student, recipe) if isinstance(recipe, Distillation) else student
     model.compile(
         optimizer=build_optimizer(recipe.optimizer, total_steps, student),
-        loss=build_loss(recipe),
-        # Weighted, so that the images that fill up the last batch of an evaluation do not count.
-        weighted_metrics=training_metrics(classes),
+        **_loss_and_metrics(recipe, num_classes),
         steps_per_execution=recipe.run.steps_per_execution,
     )
     return model, student
 
 
-def _classifier(recipe, start, classes):
-    fields = (recipe.architecture, recipe.data, recipe.run, classes)
+def compile_for_evaluation(classifier, recipe: Supervised, num_classes: int):
+    """Compiles a classifier for `evaluate`, without an optimizer."""
+    classifier.compile(**_loss_and_metrics(recipe, num_classes))
+
+
+def _loss_and_metrics(recipe, num_classes):
+    # Weighted, so that the images that pad the last batch of an evaluation do not count.
+    return {"loss": build_loss(recipe), "weighted_metrics": training_metrics(num_classes)}
+
+
+def _classifier(recipe, start, num_classes):
+    fields = (recipe.architecture, recipe.data, recipe.run, num_classes)
     if start is not None:
         return adapt_model(start, *fields)
     if recipe.weights:

@@ -1,15 +1,17 @@
-"""Running means of weights (Polyak): training keeps them in the optimizer, evaluation and results use them."""
+"""Exponential moving average (EMA) of the weights: the optimizer updates it, evaluations and results use it."""
 
 import keras
 
+from keras_vit.recipes.training.keras_internals import ema_pairs
+
 
 class EvaluateWithEMA(keras.callbacks.Callback):
-    """Evaluates the running means of the weights in every validation of `fit`, and in `evaluate`.
+    """Evaluates with the EMA of the weights, in every validation of `fit` and in `evaluate`.
 
-    They change places with the weights for that time, exactly: `keras.callbacks.SwapEMAWeights` adds and subtracts,
-    which rounds the weights that training goes on from. Does nothing for an optimizer without `use_ema`.
+    Weights and EMA are swapped for the evaluation, exactly: `keras.callbacks.SwapEMAWeights` adds and subtracts, which
+    rounds the weights that training continues with. Does nothing without `use_ema` in the optimizer.
 
-    Name it before callbacks that save or read weights at the end of an evaluation.
+    Place it before callbacks that save or read weights at the end of an evaluation.
     """
 
     def on_test_begin(self, logs=None):
@@ -21,26 +23,26 @@ class EvaluateWithEMA(keras.callbacks.Callback):
 
 
 def use_ema_weights(model):
-    """Gives a model the running means of its weights for good; without `use_ema` in its optimizer, changes nothing.
+    """Replaces a model's weights by their EMA, for the end of a training; does nothing without `use_ema`.
 
-    For the end of a training: checkpoints hold the weights that training goes on from.
+    Checkpoints hold the weights themselves, which a resumed run continues with.
     """
     for strategy, variable, average in _pairs(model):
         strategy.extended.update(variable, lambda value, mean: value.assign(mean), args=(average,))
 
 
 def _pairs(model):
-    """The strategy, a trained variable and its running mean, both of TensorFlow."""
+    """Yields the strategy, a trainable variable and its EMA, both as TensorFlow variables."""
     optimizer = model.optimizer
     if not (getattr(optimizer, "use_ema", False) and optimizer.built):
         return
     strategy = model.distribute_strategy
     with strategy.scope():
-        for variable, average in zip(optimizer._trainable_variables, optimizer._model_variables_moving_average):
+        for variable, average in ema_pairs(optimizer):
             yield strategy, variable.value, average.value
 
 
 def _swap(value, mean):
-    former = value.read_value()
+    previous = value.read_value()
     value.assign(mean)
-    mean.assign(former)
+    mean.assign(previous)

@@ -1,22 +1,131 @@
-"""What Keras would learn from a batch that it then throws away."""
+"""Private and undocumented parts of Keras and TensorFlow that recipes use; no other file of recipes/ does.
 
+Tested with Keras 3.15.1 and TensorFlow 2.20.0. When a newer version moves one of them,
+tests/recipes/training/test_keras_internals.py names it.
+"""
+
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+import keras
+import tensorflow as tf
 
 
 @contextmanager
-def build_from_spec(model, batch_spec):
-    """While it lasts, `fit` and `evaluate` draw no batch to learn shapes, as Keras does under a strategy each time.
+def build_from_spec(model, batch_spec: Callable):
+    """In this context, `fit` and `evaluate` do not draw a batch to learn shapes, as Keras does under a strategy.
 
-    The data would be started twice: the shuffle buffer filled again, and in a run that goes on, all skipped again.
+    Each such batch would start the data again: the shuffle buffer is refilled, and a resumed run skips its first steps
+    once more.
 
     Args:
-        model: Compiled, and made under a strategy.
-        batch_spec: tf.TensorSpec of what `fit` gets, (inputs, labels) and perhaps weights.
+        model: Compiled.
+        batch_spec: Function that returns the tf.TensorSpecs of what `fit` gets: (inputs, labels), perhaps weights. It
+            is called only for a model that was created under a strategy.
     """
+    if model._distribute_strategy is None:
+        yield
+        return
     with model.distribute_strategy.scope():
-        model._symbolic_build(data_batch=batch_spec)
+        model._symbolic_build(data_batch=batch_spec())
     model._maybe_symbolic_build = lambda **_: None
     try:
         yield
     finally:
         del model._maybe_symbolic_build
+
+
+def update_loss_metric(model, loss, num_images):
+    """Adds a mean loss to the metric "loss", as `keras.Model.train_step` does."""
+    model._loss_tracker.update_state(loss, sample_weight=num_images)
+
+
+def reset_step_functions(model):
+    """Makes Keras build the functions of `fit`, `evaluate` and `predict` again.
+
+    It builds them once, for the `steps_per_execution` of that time, and would omit batches after a change.
+    """
+    model.train_function = model.test_function = model.predict_function = None
+
+
+def set_step_functions(model, train: Callable, test: Callable):
+    """Replaces the functions from an iterator to logs that `fit` and `evaluate` call; `compile` discards them."""
+    model.train_function, model.test_function = train, test
+
+
+def has_train_function(model) -> bool:
+    """Whether a train function has been built or set since the last reset."""
+    return model.train_function is not None
+
+
+def seed_states(model) -> list:
+    """States of the random generators of a model's layers, (2,) each."""
+    return [variable for variable in model.variables if variable.name == "seed_generator_state"]
+
+
+def is_default_strategy(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this is the strategy of a program that has chosen none; it does not know its devices."""
+    return type(strategy).__name__.startswith("_Default")
+
+
+def function_graph(graph: tf.Graph, name: str) -> tf.Graph | None:
+    """The graph of a function that a graph calls, if TensorFlow keeps it."""
+    return getattr(graph._get_function(name), "graph", None)
+
+
+def ema_pairs(optimizer) -> Iterator[tuple]:
+    """Each trainable variable and its moving average, of an optimizer that was built with `use_ema`."""
+    return zip(optimizer._trainable_variables, optimizer._model_variables_moving_average)
+
+
+class CustomUpdate(keras.optimizers.Optimizer):
+    """For Keras optimizers: replaces their update by `replica_update`.
+
+    Keras's own clipping, weight decay and moving averages are turned off; `replica_update` calls what it needs.
+    """
+
+    def replica_update(self, gradients: list, variables: list, learning_rate):
+        """In replica context: a replica's gradients and the TensorFlow variables to update."""
+        raise NotImplementedError
+
+    def clip(self, gradients: list) -> list:
+        """Applies clipnorm, global_clipnorm or clipvalue, whichever is set."""
+        return super()._clip_gradients(gradients)
+
+    def update_each(self, function: Callable, variables: list, gradients: list, *scalars):
+        """Calls function(variable, gradient, *scalars) for each variable, on each device that has a copy of it."""
+
+        def merged(strategy, gradients, *scalars):
+            for variable, gradient in zip(variables, gradients):
+                strategy.extended.update(variable, function, args=(gradient, *scalars), group=False)
+
+        tf.__internal__.distribute.interim.maybe_merge_call(merged, self._distribution_strategy, gradients, *scalars)
+
+    def index_of(self, variable) -> int:
+        """Position of a variable in `build`."""
+        return self._get_variable_index(variable)
+
+    def is_decayed(self, variable) -> bool:
+        """Whether a variable has weight decay; see `exclude_from_weight_decay`."""
+        return bool(self.weight_decay) and self._use_weight_decay(variable)
+
+    @property
+    def averages(self) -> list:
+        """The moving averages, in the order of `build`; only with `use_ema`."""
+        return self._model_variables_moving_average
+
+    def finalize_variable_values(self, var_list):
+        """Leaves the weights as they are: a run may be resumed. Keras would overwrite them with the averages."""
+
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        variables = [getattr(variable, "value", variable) for variable in trainable_variables]
+        self.replica_update(grads, variables, learning_rate)
+
+    def _clip_gradients(self, grads):
+        return grads
+
+    def _apply_weight_decay(self, variables):
+        pass
+
+    def _update_model_variables_moving_average(self, trainable_variables):
+        pass

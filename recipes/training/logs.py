@@ -1,8 +1,7 @@
-"""What a run says while it trains: more on Keras's progress bar, a CSV file, TensorBoard."""
+"""Logs of a running training: speed, learning rate and ETA on the console, metrics of every epoch in log.csv."""
 
 import csv
 import io
-import os
 import time
 
 import keras
@@ -15,19 +14,19 @@ REFRESH_SECONDS = 0.5
 
 
 class Progress(keras.callbacks.Callback):
-    """Adds "images_per_second" and "learning_rate" to the logs, and says at each epoch when the run will end.
+    """Adds "images_per_second" and "learning_rate" to the logs, and prints the ETA at the start of each epoch.
 
-    Keras's progress bar, the history and later callbacks show them: name this one first. The speed is that of training
-    within an epoch, without the first execution, which compiles; the estimate also counts evaluations and checkpoints.
-    The learning rate, which lives on the device, is asked for twice a second at most.
+    Place it first: Keras's progress bar, the history and later callbacks then include them. The speed is that of
+    training within an epoch, without the first execution, which compiles; the ETA includes evaluations and checkpoints.
+    The learning rate is read from the device at most twice a second.
 
     Args:
-        batch_size: Images an update, over all replicas.
-        total_steps: Updates of the whole run.
-        show: Whether to print the estimate, if `fit` prints at all.
+        batch_size: Global batch size.
+        total_steps: Steps of the whole run.
+        show: Whether to print the ETA, if `fit` prints at all.
     """
 
-    async_safe = True  # Keras may call it beside the training
+    async_safe = True  # Keras may call it in another thread than the training
 
     def __init__(self, batch_size: int, total_steps: int, show: bool = True):
         super().__init__()
@@ -53,38 +52,39 @@ class Progress(keras.callbacks.Callback):
             self.compiled, self.since = True, self.latest
             self.pace_since = self.pace_since or (self.first_step + batch + 1, now)
         if now - self.refreshed >= REFRESH_SECONDS:
-            self.refreshed, self.shown = now, self._figures()
+            self.refreshed, self.shown = now, self._values()
         logs.update(self.shown)
 
     def on_epoch_end(self, epoch, logs=None):
-        logs.update(self._figures())
+        logs.update(self._values())
 
     def estimate(self) -> str:
-        """When the run will end, or "" if nothing is known yet."""
+        """The current step, the remaining time and the time of day at the end; "" before the speed is known."""
         if self.pace_since is None or self.first_step <= self.pace_since[0]:
             return ""
         pace = (time.perf_counter() - self.pace_since[1]) / (self.first_step - self.pace_since[0])
-        left = pace * (self.total_steps - self.first_step)
-        end = time.strftime("%a %H:%M" if left > 3600 else "%H:%M:%S", time.localtime(time.time() + left))
-        return f"Update {self.first_step:,} of {self.total_steps:,}; {_duration(left)} left, until {end}"
+        remaining = pace * (self.total_steps - self.first_step)
+        end = time.strftime("%a %H:%M" if remaining > 3600 else "%H:%M:%S", time.localtime(time.time() + remaining))
+        return f"Step {self.first_step:,}/{self.total_steps:,}, ETA {_duration(remaining)} ({end})"
 
-    def _figures(self):
-        figures = {"learning_rate": float(self.model.optimizer.learning_rate)}
+    def _values(self):
+        values = {"learning_rate": float(self.model.optimizer.learning_rate)}
         steps, seconds = (last - first for last, first in zip(self.latest, self.since))
         if steps > 0 and seconds > 0:
-            figures["images_per_second"] = steps * self.batch_size / seconds
-        return figures
+            values["images_per_second"] = steps * self.batch_size / seconds
+        return values
 
 
 class CsvLog(keras.callbacks.Callback):
-    """Keeps a table of all epochs of a run: epoch (from 1), step, then the logs of the updates since the row before.
+    """Writes a table with a row per epoch: epoch (from 1), step, then the logs of the steps since the previous row.
 
-    The file, local or on gs://, is written anew for every row, aside and then renamed, so it never ends in half a line.
-    When a run goes on from a checkpoint, rows of steps after it go: these epochs come again. A row is written before
-    the epoch's evaluation too, without its figures, for a run that ends there and goes on with the next epoch.
+    The file, local or on gs://, is rewritten for every row under a temporary name and renamed, so it is always
+    complete. When a run resumes from a checkpoint, rows of later steps are removed: these epochs are trained again. A
+    row is also written before the epoch's evaluation, without its metrics, in case the run is interrupted there and
+    resumes with the next epoch.
 
     Raises:
-        ValueError: The file is there and no such table.
+        ValueError: The file exists and is not such a table.
     """
 
     async_safe = True
@@ -121,34 +121,12 @@ class CsvLog(keras.callbacks.Callback):
         with tf.io.gfile.GFile(self.file) as content:
             table = csv.DictReader(io.StringIO(content.read()))
         if "step" not in (table.fieldnames or ()):
-            raise ValueError(f"{self.file} is not the log of a run: it has no column 'step'. Move it away.")
+            raise ValueError(f"{self.file} is not the log of a run: it has no column 'step'. Move or delete it.")
         return list(table)
 
 
-def logging_callbacks(recipe, model, dataset, total_steps: int, chief: bool = True) -> list:
-    """The callbacks of a recipe's logs, to be named after `NonfiniteSteps` and before those that save checkpoints.
-
-    Args:
-        recipe: Its run's folder gets log.csv and, if it says so, tensorboard/.
-        model: What is trained: a `MaskedPatchModel`, a classifier, a `DistillationModel`.
-        dataset: As `open_dataset` gives it; a few of its images are shown in TensorBoard.
-        total_steps: Updates of the whole run.
-        chief: Whether this process is the one that writes and prints.
-    """
-    logs = [Progress(recipe.data.batch_size, total_steps, show=chief)]
-    if not chief or recipe.run.folder is None:
-        return logs
-    logs.append(CsvLog(os.path.join(recipe.run.folder, LOG)))
-    if recipe.run.tensorboard:
-        from keras_vit.recipes.training.tensorboard import TensorBoardLog, image_maker  # these draw, so load more
-
-        folder = os.path.join(recipe.run.folder, "tensorboard")
-        logs.append(TensorBoardLog(folder, image_maker(recipe, model, dataset)))
-    return logs
-
-
 def current_step(model) -> int:
-    """Number of updates that a model has had."""
+    """Number of optimizer steps of a model so far."""
     return int(model.optimizer.iterations.numpy())
 
 

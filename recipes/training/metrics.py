@@ -1,4 +1,4 @@
-"""What `fit` and `evaluate` report of a classifier. B batch, C classes."""
+"""Metrics of classifiers in `fit` and `evaluate`. B batch, C classes."""
 
 import keras
 from keras import ops
@@ -8,11 +8,11 @@ from keras_vit.recipes.training.losses import dense_labels
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TopK(keras.metrics.Mean):
-    """Share of the images that have a right class among the k likeliest, weighted.
+    """Weighted top-k accuracy, in [0, 1]: the fraction of images with a correct class among the k largest logits.
 
-    Right are an image's classes of the largest label: its number's, of (B,) labels; the one that has the larger share
-    after mixup, or each of several, of (B, C) labels. An image without a label, all zeros as some of ReaL or a number
-    below 0, does not count. Of equal logits the first class wins, and NaN is never right. Pass it as one of
+    Correct are the classes with an image's largest label: the label itself for (B,) integers; for (B, C) floats, the
+    class with the larger fraction after mixup, or each of several. Images without a label (all zeros, as some of ReaL,
+    or an integer below 0) do not count. Of equal logits, the first class wins; NaN is never correct. Pass it in
     `weighted_metrics`, so that images of weight 0 do not count.
 
     Args:
@@ -25,11 +25,11 @@ class TopK(keras.metrics.Mean):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         logits = ops.cast(y_pred, "float32")  # (B, C)
-        shares = dense_labels(ops.convert_to_tensor(y_true), logits)
-        largest = ops.max(shares, axis=-1, keepdims=True)  # (B, 1)
-        right = (shares == largest) & (largest > 0)
+        targets = dense_labels(ops.convert_to_tensor(y_true), logits)
+        largest = ops.max(targets, axis=-1, keepdims=True)  # (B, 1)
+        correct = (targets == largest) & (largest > 0)
         labeled = largest[:, 0] > 0  # (B,)
-        found = ops.cast((_rank(logits, right) < self.k) & labeled, self.dtype)  # (B,)
+        found = ops.cast((_rank(logits, correct) < self.k) & labeled, self.dtype)  # (B,)
         counts = ops.cast(labeled, self.dtype)  # (B,)
         sample_weight = counts if sample_weight is None else counts * ops.cast(sample_weight, self.dtype)
         return super().update_state(found, sample_weight)
@@ -39,14 +39,14 @@ class TopK(keras.metrics.Mean):
 
 
 def training_metrics(num_classes: int) -> list[keras.metrics.Metric]:
-    """`weighted_metrics` for `compile`: "top1" and, of more than 5 classes, "top5"; make them in the scope."""
+    """`weighted_metrics` for `compile`: "top1" and, with more than 5 classes, "top5". Call it in the scope."""
     return [TopK(1, name="top1")] + ([TopK(5, name="top5")] if num_classes > 5 else [])
 
 
-def _rank(logits, right):
-    """How many classes come before the likeliest right one, (B,): 0 where it is the likeliest of all."""
-    best = ops.argmax(ops.where(right, logits, -float("inf")), axis=-1)[:, None]  # (B, 1)
+def _rank(logits, correct):
+    """Number of classes before the correct class with the largest logit, (B,): 0 if that is the largest of all."""
+    best = ops.argmax(ops.where(correct, logits, -float("inf")), axis=-1)[:, None]  # (B, 1)
     value = ops.take_along_axis(logits, best, axis=-1)  # (B, 1)
     earlier = ops.arange(logits.shape[-1]) < ops.cast(best, "int32")  # (B, C)
-    before = ops.logical_not(logits <= value) | ((logits == value) & earlier)  # all, of NaN
+    before = ops.logical_not(logits <= value) | ((logits == value) & earlier)  # all classes, for NaN
     return ops.sum(ops.cast(before, "int32"), axis=-1)

@@ -1,4 +1,4 @@
-"""From a recipe's fields to a model; call these inside the strategy's scope."""
+"""Builds and loads the models of recipes. Call these inside the strategy's scope."""
 
 import os
 import tempfile
@@ -10,6 +10,7 @@ from keras_vit import BiT, Preprocessing, VisionTransformer
 from keras_vit.images import patch_grid
 from keras_vit.models.vit import HEADS
 from keras_vit.recipes.recipe import Architecture, Data, Run
+from keras_vit.recipes.remote_files import error_summary
 from keras_vit.variants import BIT_SIZES, parse_variant
 from keras_vit.weights.transfer import copy_weights
 
@@ -18,10 +19,10 @@ SIZES = ("depth", "width", "mlp_dim", "num_heads")
 
 
 def build_model(architecture: Architecture, data: Data, run: Run, num_classes: int = 0, **more):
-    """The recipe's model with random weights; `more` are arguments of `VisionTransformer`.
+    """Builds the recipe's model with random weights; `more` are arguments of `VisionTransformer`.
 
     Raises:
-        ValueError: The variant is unknown, a BiT is asked for what it does not have, or sizes do not fit each other.
+        ValueError: An unknown variant, fields that a BiT does not have, or sizes that are not divisible.
     """
     common = {"num_classes": num_classes, **_common(data, run), **more}
     if architecture.variant.startswith(BIT):
@@ -35,28 +36,29 @@ def build_model(architecture: Architecture, data: Data, run: Run, num_classes: i
         pooling=architecture.pooling,
         position_embedding=architecture.position_embedding,
         representation_size=architecture.representation_size if num_classes else None,
-        **_of_training(architecture, run),
+        **_training_arguments(architecture, run),
         name="vit",
     )
 
 
 def check_image_size(architecture: Architecture, data: Data):
-    """Raises ValueError if the variant is unknown or its patches do not divide the images; builds nothing."""
+    """Raises ValueError if the variant is unknown or the image is not divisible into its patches; builds nothing."""
     if not architecture.variant.startswith(BIT):
         patch_grid(data.image_size, parse_variant(architecture.variant)["patch_size"])
 
 
 def adapt_model(model, architecture: Architecture, data: Data, run: Run, num_classes: int):
-    """A copy of a trained model for another task: a new head of zeros, positions resized, dropout of the recipe.
+    """A copy of a trained model for another task: a new head of zeros, resampled positions, the recipe's dropout.
 
     Raises:
-        ValueError: The weights were trained on pixels of another scale than the recipe's, or the image does not fit.
+        ValueError: Mean and standard deviation of the pixels differ from the recipe's, or the image size is not
+            divisible into patches.
     """
-    wanted = model.preprocessing
-    if (wanted.mean, wanted.std) != (data.mean, data.std):
+    trained = model.preprocessing
+    if (trained.mean, trained.std) != (data.mean, data.std):
         raise ValueError(
-            f"These weights want pixels scaled by mean={wanted.mean} and std={wanted.std}, but the recipe has "
-            f"mean={data.mean} and std={data.std}. Give the recipe's data those of the weights."
+            f"These weights were trained on pixels scaled by mean={trained.mean} and std={trained.std}. Received: "
+            f"data.mean={data.mean}, data.std={data.std}. Set those of the weights."
         )
     changes = {"num_classes": num_classes, **_common(data, run)}
     if isinstance(model, BiT):
@@ -65,28 +67,30 @@ def adapt_model(model, architecture: Architecture, data: Data, run: Run, num_cla
     else:
         if model.image_size != (data.image_size, data.image_size):
             model = model.resized(data.image_size)
-        changes |= _of_training(architecture, run) | {"representation_size": None}
-    made = type(model).from_config({**model.get_config(), **changes})
-    copy_weights(model, made, skip=("head",) if isinstance(model, BiT) else HEADS)
-    return made
+        changes |= _training_arguments(architecture, run) | {"representation_size": None}
+    adapted = type(model).from_config({**model.get_config(), **changes})
+    copy_weights(model, adapted, skip=("head",) if isinstance(model, BiT) else HEADS)
+    return adapted
 
 
 def load_model(weights: str, architecture: Architecture, data: Data, run: Run, num_classes: int):
-    """A checkpoint, by name or file, which may be on gs://, for another task; see `adapt_model`."""
+    """Loads a checkpoint, by name or from a file (local or on gs://), for another task; see `adapt_model`."""
     with tempfile.TemporaryDirectory() as folder:
         if "://" in weights:
             local = os.path.join(folder, os.path.basename(weights))
-            _copy(weights, local)
+            _download(weights, local)
             weights = local
         loaded = keras_vit.load(weights, num_classes=0)
     return adapt_model(loaded, architecture, data, run, num_classes)
 
 
-def _copy(remote, local):
+def _download(remote, local):
     try:
         tf.io.gfile.copy(remote, local)
     except tf.errors.OpError as error:
-        raise OSError(f"The weights {remote} cannot be read: {error.message}. They must be one file.") from error
+        raise OSError(
+            f"The weights {remote} cannot be read: {error_summary(error)}. Expected a single file."
+        ) from error
 
 
 def _common(data, run):
@@ -101,7 +105,7 @@ def _common(data, run):
     return {"image_size": data.image_size, "preprocessing": preprocessing.get_config(), "dtype": run.precision}
 
 
-def _of_training(architecture, run):
+def _training_arguments(architecture, run):
     return {
         "dropout": architecture.dropout,
         "stochastic_depth": architecture.stochastic_depth,
@@ -112,7 +116,7 @@ def _of_training(architecture, run):
 
 def _check_no_remat(run):
     if run.remat:
-        raise ValueError(f"A BiT has no Transformer blocks to compute again. Received: run.remat={run.remat!r}")
+        raise ValueError(f"A BiT has no Transformer blocks to recompute. Received: run.remat={run.remat!r}")
 
 
 def _bit(architecture, arguments):
@@ -121,11 +125,11 @@ def _bit(architecture, arguments):
         known = ", ".join(BIT + name for name in BIT_SIZES)
         raise ValueError(f"Expected one of {known}. Received: {architecture.variant!r}")
     changed = [
-        name
+        f"architecture.{name}"
         for name in (*SIZES, "pooling", "representation_size", "position_embedding", "dropout", "stochastic_depth")
         if getattr(architecture, name) != getattr(Architecture(), name)
     ]
     if changed:
-        raise ValueError(f"A BiT has no {', '.join(changed)}. Leave these fields of the architecture as they are.")
+        raise ValueError(f"A BiT does not support {', '.join(changed)}. Remove these fields.")
     stages, width_factor = BIT_SIZES[size]
     return BiT(stages=stages, width_factor=width_factor, name="bit", **arguments)

@@ -1,38 +1,38 @@
-"""Steps whose gradients are NaN or infinite: skipped by the optimizer, counted, and the end of a run if they stay."""
+"""Steps with NaN or infinite gradients: the optimizer skips them, a callback counts them and stops the run."""
 
 import keras
 
 
 class NonfiniteSteps(keras.callbacks.Callback):
-    """Adds "nonfinite_steps", the number of steps that were skipped so far, to the logs, and stops a run of nothing else.
+    """Adds "nonfinite_steps", the number of steps skipped so far, to the logs; stops a run with too many in a row.
 
-    For optimizers of `keras_vit.recipes.training.optimizers`. The mean loss of an epoch with a bad step reads nan. Name it
-    before `Checkpoints`, so that nothing is saved when it stops the run, and before callbacks that write logs.
+    For the optimizers of `keras_vit.recipes.training.optimizers`. The mean loss of an epoch with such a step is nan.
+    Place it before `Checkpoints`, so that nothing is saved when it stops the run, and before callbacks that write logs.
 
     Args:
-        most_in_a_row: So many bad steps in a row stop the run, looked at after each execution of steps.
+        max_consecutive: This number of nonfinite steps in a row stops the run; checked after each execution of steps.
         checkpoints: The run's `Checkpoints`, if any, for the message.
 
     Raises:
-        FloatingPointError: The gradients of so many steps in a row were not finite.
+        FloatingPointError: The gradients of `max_consecutive` steps in a row were not finite.
     """
 
-    def __init__(self, most_in_a_row: int = 10, checkpoints=None):
+    def __init__(self, max_consecutive: int = 10, checkpoints=None):
         super().__init__()
-        self.most_in_a_row = most_in_a_row
+        self.max_consecutive = max_consecutive
         self.checkpoints = checkpoints
 
     def on_train_batch_end(self, batch, logs=None):
         optimizer = self.model.optimizer
-        in_a_row = int(optimizer.consecutive_nonfinite_steps.numpy())
-        if in_a_row < self.most_in_a_row:
+        consecutive = int(optimizer.consecutive_nonfinite_steps.numpy())
+        if consecutive < self.max_consecutive:
             return
         last = self.checkpoints and self.checkpoints.latest
         raise FloatingPointError(
-            f"The gradients of {in_a_row} steps in a row, up to step {int(optimizer.iterations.numpy())}, were NaN or "
-            "infinite; the weights were left as they were before. Lower learning_rate, lengthen warmup_steps, set "
-            "global_clipnorm, or look for images with NaN. "
-            + (f"The last good checkpoint is {last}." if last else "There is no checkpoint.")
+            f"The gradients of {consecutive} steps in a row, up to step {int(optimizer.iterations.numpy())}, were NaN "
+            "or infinite; these steps changed no weights. Lower optimizer.learning_rate, increase "
+            "optimizer.warmup_steps, set optimizer.global_clipnorm, or check the images for NaN. "
+            + (f"Last checkpoint: {last}." if last else "No checkpoint has been saved.")
         )
 
     def on_epoch_end(self, epoch, logs=None):

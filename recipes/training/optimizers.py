@@ -1,4 +1,6 @@
-"""Optimizers that compute the same on any number of replicas."""
+"""Keras optimizers whose step is the same on any number of replicas."""
+
+from typing import Any
 
 import keras
 
@@ -21,25 +23,26 @@ class AdamW(ReplicaInvariant, keras.optimizers.AdamW):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class SGD(ReplicaInvariant, keras.optimizers.SGD):
-    """`keras.optimizers.SGD`, see `ReplicaInvariant`; its weight decay is not part of the momentum."""
+    """`keras.optimizers.SGD`, see `ReplicaInvariant`; its weight decay does not enter the momentum."""
 
 
-def build_optimizer(recipe: Optimizer, total_steps: int, model=None):
-    """Makes the Keras optimizer of a recipe. Adam's epsilon is 1e-8, as in the paper's code (Keras: 1e-7).
+def build_optimizer(recipe: Optimizer, total_steps: int, model=None) -> keras.optimizers.Optimizer:
+    """Builds the Keras optimizer of a recipe. Adam's epsilon is 1e-8, as in the paper's code (Keras: 1e-7).
 
     Args:
-        total_steps: Updates of the run, for the schedule.
-        model: The `VisionTransformer` to train, with what is frozen frozen; needed for `layer_decay` only.
+        total_steps: Steps of the run, for the schedule.
+        model: The `VisionTransformer` to train, after freezing layers; needed for `layer_decay` only.
 
     Raises:
-        ValueError: Weight decay for Adam, which has none here; layer decay for a model without layer groups; see also
+        ValueError: Weight decay with "adam", layer decay for a model without layer groups, or an invalid schedule, see
             `WarmupDecay`.
     """
     if recipe.weight_decay and recipe.name == "adam":
         raise ValueError(
-            f"weight_decay={recipe.weight_decay} needs name='adamw' or 'sgd'. Received: name={recipe.name!r}"
+            f"optimizer.weight_decay={recipe.weight_decay} requires optimizer.name='adamw' or 'sgd'. "
+            f"Received: optimizer.name={recipe.name!r}"
         )
-    common = {
+    common: dict[str, Any] = {
         "learning_rate": WarmupDecay(
             recipe.learning_rate, recipe.decay, recipe.warmup_steps, total_steps, recipe.staircase
         ),
@@ -55,14 +58,14 @@ def build_optimizer(recipe: Optimizer, total_steps: int, model=None):
         return Adam(epsilon=1e-8, **common)
     if recipe.name == "adamw":
         return AdamW(weight_decay=recipe.weight_decay, epsilon=1e-8, **common)
-    raise ValueError(f"The optimizer's name must be adam, adamw or sgd. Received: {recipe.name!r}")
+    raise ValueError(f"optimizer.name must be 'adam', 'adamw' or 'sgd'. Received: {recipe.name!r}")
 
 
 def _rate_factors(layer_decay, model):
     if not isinstance(model, VisionTransformer):
         raise ValueError(
-            f"layer_decay={layer_decay} needs the layers of a VisionTransformer. Received: {type(model).__name__}. "
-            "Leave layer_decay at None for other models."
+            f"optimizer.layer_decay={layer_decay} requires the layers of a VisionTransformer. Received: "
+            f"{type(model).__name__}. Set optimizer.layer_decay=None."
         )
     factors = layer_wise_factors(model, layer_decay)
     return [factors[variable.path] for variable in model.trainable_variables]

@@ -1,4 +1,4 @@
-"""A run's folder: whose it is, and what is in it."""
+"""A run's folder: which recipe it belongs to, and its checkpoints."""
 
 import os
 import re
@@ -11,20 +11,21 @@ from keras_vit.recipes.recipe_file import read_recipe, write_recipe
 from keras_vit.recipes.remote_files import error_summary
 
 RECIPE = "recipe.json"
-METRICS = "metrics.json"  # of a run that is finished
-# Fields of `run`, and of `data`, that decide what is computed; the others may change when a run is resumed.
-OF_RUN = ("seed", "precision")
-PLACES = ("data_dir", "service", "cache")
+METRICS = "metrics.json"  # written when a run is finished
+# Fields of `run` that determine what is computed, and fields of `data` that do not: a resumed run may change the latter
+# and all others of `run`.
+RUN_IDENTITY = ("seed", "precision")
+DATA_LOCATIONS = ("data_dir", "service", "cache")
 
 
 def prepare_run_folder(recipe, chief: bool = True):
-    """Makes a recipe's folder and writes the recipe into it, unless a former run is there that this one goes on with.
+    """Creates a recipe's folder and writes recipe.json, or checks that the run in it is resumed by this recipe.
 
     Args:
-        chief: Whether this process is the one of the run that writes.
+        chief: Whether this process is the worker that writes.
 
     Raises:
-        ValueError: A former run is there and the recipe does not say resume, or it is another recipe's.
+        ValueError: The folder contains a run, and `run.resume` is False or the run is of another recipe.
         OSError: The folder cannot be read or written.
     """
     run = recipe.run
@@ -37,22 +38,44 @@ def prepare_run_folder(recipe, chief: bool = True):
             write_recipe(recipe, file)
     except tf.errors.OpError as error:
         raise OSError(
-            f"The run's folder {run.folder} cannot be used: {error_summary(error)}. Mend the access to it, make room, or "
-            "choose another folder."
+            f"The run's folder {run.folder} cannot be used: {error_summary(error)}. Check the permissions and the free "
+            "space, or choose another folder."
         ) from error
 
 
+def check_resumable(recipe):
+    """Raises ValueError unless the run in the recipe's folder is of this recipe and `run.resume` is set."""
+    file = os.path.join(recipe.run.folder, RECIPE)
+    if not recipe.run.resume:
+        raise ValueError(
+            f"{recipe.run.folder} already contains a run. Resume it with run.resume=True, or choose another folder."
+        )
+    previous = read_recipe(file)
+    if type(previous) is not type(recipe):
+        raise ValueError(
+            f"{file} is of another run: its kind is {type(previous).__name__}, this recipe's is "
+            f"{type(recipe).__name__}. Choose another folder."
+        )
+    fields, previous_fields = _identity(recipe), _identity(previous)
+    differing = sorted(name for name in fields if fields[name] != previous_fields[name])
+    if differing:
+        raise ValueError(
+            f"{file} is of another run: it differs in {', '.join(differing)}. Resume with the same recipe, or choose "
+            "another folder."
+        )
+
+
 def find_checkpoints(folder) -> list[str]:
-    """Paths of the checkpoints in a folder, without ".index", the newest first."""
+    """Paths of the checkpoints in a folder, without ".index", newest first."""
     found = [re.fullmatch(r"step-(\d+)\.index", name) for name in list_folder(folder)]
     steps = sorted((int(match[1]) for match in found if match), reverse=True)
     return [os.path.join(folder, f"step-{step}") for step in steps]
 
 
 def list_folder(folder) -> list[str]:
-    """Names in a folder, which may be on gs:// or not there."""
+    """Names in a folder, local or on gs://; none if it does not exist."""
     try:
-        tf.io.gfile.stat(folder)  # `exists` and `isdir` also say no where a bucket does not answer
+        tf.io.gfile.stat(folder)  # `exists` and `isdir` also return False if a bucket does not answer
     except tf.errors.NotFoundError:
         return []
     return [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
@@ -66,35 +89,15 @@ def _check_writable(folder):
     tf.io.gfile.remove(trial)
 
 
-def check_resumable(recipe):
-    """Raises ValueError unless the run in the recipe's folder is its own and it says resume; writes nothing."""
-    file = os.path.join(recipe.run.folder, RECIPE)
-    if not recipe.run.resume:
-        raise ValueError(f"{recipe.run.folder} holds a former run. Go on with resume=True, or choose another folder.")
-    former = read_recipe(file)
-    if type(former) is not type(recipe):
-        raise ValueError(
-            f"{file} is the recipe of another run, a {type(former).__name__}. Choose another folder than for this "
-            f"{type(recipe).__name__}."
-        )
-    wanted, found = _decisive(recipe), _decisive(former)
-    differing = sorted(name for name in wanted if wanted[name] != found[name])
-    if differing:
-        raise ValueError(
-            f"{file} is the recipe of another run; it differs in {', '.join(differing)}. Resume with the same "
-            "recipe, or choose another folder."
-        )
-
-
-def _decisive(recipe) -> dict:
-    """The fields that decide what is computed, by names such as "optimizer.learning_rate"."""
-    fields = {}
+def _identity(recipe) -> dict[str, object]:
+    """The fields that determine what is computed, by names such as "optimizer.learning_rate"."""
+    fields: dict[str, object] = {}
     for name, value in asdict(recipe).items():
         inner = value if isinstance(value, dict) else {"": value}
         fields |= {f"{name}.{field}".strip("."): value for field, value in inner.items()}
     return {
         name: value
         for name, value in fields.items()
-        if not (name.startswith("run.") and name.removeprefix("run.") not in OF_RUN)
-        and name not in {f"data.{place}" for place in PLACES}
+        if not (name.startswith("run.") and name.removeprefix("run.") not in RUN_IDENTITY)
+        and name not in {f"data.{location}" for location in DATA_LOCATIONS}
     }

@@ -1,4 +1,4 @@
-"""The learning rate from step to step: the paper's schedules and BiT's."""
+"""Learning-rate schedules of the paper and of BiT."""
 
 import math
 
@@ -12,33 +12,43 @@ DECAYS = ("cosine", "linear", "constant", "staircase")
 class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up from 0, then decay, as google-research/vision_transformer (utils.py).
 
-    The first update is step 0. With p the share of the steps after the warm-up that is done: "cosine",
-    rate * (1 + cos(pi p)) / 2; "linear", end + (rate - end) * (1 - p) with end 1e-5; times min(1, step / warmup_steps).
-    "staircase" divides the rate by 10 at each share of `total_steps`, as BiT-HyperRule (google-research/big_transfer,
-    bit_hyperrule.py: steps 3,000, 6,000 and 9,000 of 10,000).
+    Steps start at 0. With p the completed fraction of the steps after warm-up: "cosine" is rate * (1 + cos(pi p)) / 2;
+    "linear" is end + (rate - end) * (1 - p) with end 1e-5; both times min(1, step / warmup_steps). "staircase" divides
+    the rate by 10 at each fraction of `total_steps`, as BiT-HyperRule (google-research/big_transfer, bit_hyperrule.py:
+    steps 3,000, 6,000 and 9,000 of 10,000).
 
     Args:
         learning_rate: Peak.
         decay: "cosine", "linear", "constant" or "staircase".
-        warmup_steps, total_steps: Updates.
-        staircase: Shares of `total_steps` in (0, 1), rising; of "staircase" only.
+        warmup_steps, total_steps: Lengths in steps.
+        staircase: Fractions of `total_steps` in (0, 1), increasing; for "staircase" only.
 
     Raises:
-        ValueError: An unknown decay, a warm-up that leaves no step, or shares that are out of range or order.
+        ValueError: An unknown decay, a warm-up as long as the run, or fractions out of range or order.
     """
 
     LINEAR_END = 1e-5
 
-    def __init__(self, learning_rate, decay, warmup_steps, total_steps, staircase=(0.3, 0.6, 0.9)):
+    def __init__(
+        self,
+        learning_rate: float,
+        decay: str,
+        warmup_steps: int,
+        total_steps: int,
+        staircase: tuple[float, ...] = (0.3, 0.6, 0.9),
+    ):
         if decay not in DECAYS:
             raise ValueError(f"`decay` must be one of {', '.join(DECAYS)}. Received: {decay!r}")
         if not 0 <= warmup_steps < total_steps:
             raise ValueError(
-                f"A warm-up of {warmup_steps} steps leaves nothing of a run of {total_steps}. Shorten warmup_steps."
+                "warmup_steps must be at least 0 and less than total_steps. Received: "
+                f"warmup_steps={warmup_steps}, total_steps={total_steps}"
             )
         stairs = tuple(staircase)
         if decay == "staircase" and (not stairs or [0, *stairs, 1] != sorted({0, *stairs, 1})):
-            raise ValueError(f"`staircase` must be rising shares between 0 and 1, as (0.3, 0.6). Received: {staircase}")
+            raise ValueError(
+                f"`staircase` must be increasing fractions in (0, 1), such as (0.3, 0.6). Received: {staircase}"
+            )
         self.config = {
             "learning_rate": learning_rate,
             "decay": decay,
@@ -50,16 +60,16 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     def __call__(self, step):
         rate, decay, warmup, total, stairs = self.config.values()
         step = ops.cast(step, "float32")
-        # 1 - p, and below (1 + cos(pi p)) / 2 = sin(pi (1 - p) / 2)^2, in float32 without cancellation at the end.
-        left = ops.clip((total - step) / (total - warmup), 0.0, 1.0)
+        # 1 - p; cosine as sin(pi (1 - p) / 2)^2, which does not cancel in float32 near the end.
+        remaining = ops.clip((total - step) / (total - warmup), 0.0, 1.0)
         if decay == "cosine":
-            value = rate * ops.square(ops.sin(0.5 * math.pi * left))
+            value = rate * ops.square(ops.sin(0.5 * math.pi * remaining))
         elif decay == "linear":
-            value = self.LINEAR_END + (rate - self.LINEAR_END) * left
+            value = self.LINEAR_END + (rate - self.LINEAR_END) * remaining
         elif decay == "staircase":
             value = ops.full_like(step, rate)
-            for number, share in enumerate(stairs, 1):
-                value = ops.where(step >= round(share * total), rate / 10**number, value)
+            for number, fraction in enumerate(stairs, 1):
+                value = ops.where(step >= round(fraction * total), rate / 10**number, value)
         else:
             value = ops.full_like(step, rate)
         return value * ops.minimum(1.0, step / warmup) if warmup else value

@@ -1,4 +1,4 @@
-"""What a run will be, said at its start."""
+"""The summary of a run that is printed at its start."""
 
 import math
 from collections import Counter
@@ -8,16 +8,17 @@ import tensorflow as tf
 from keras_vit.recipes.data import class_names
 from keras_vit.recipes.recipe import Distillation, MaskedPatch
 from keras_vit.recipes.training.checks import count_images
+from keras_vit.recipes.training.keras_internals import is_default_strategy
 
 
 def describe_run(recipe, strategy, model, dataset, total_steps: int, start_step: int = 0) -> str:
-    """What is about to run, a line a topic.
+    """A run's devices, batch size, length, model, data and optimizer, one line each.
 
     Args:
-        model: The one to train, built.
-        dataset: As `open_dataset` gives it.
-        total_steps: Updates of the whole run.
-        start_step: Those that a former process did.
+        model: The model to train, built.
+        dataset: As returned by `open_dataset`.
+        total_steps: Steps of the whole run.
+        start_step: Step that a resumed run starts from.
     """
     lines = {
         "devices": _devices(strategy),
@@ -30,22 +31,21 @@ def describe_run(recipe, strategy, model, dataset, total_steps: int, start_step:
     }
     if isinstance(recipe, Distillation):
         lines["teacher"] = f"{recipe.teacher}, {recipe.distillation}, {recipe.distillation_alpha:g} of the loss"
-    lines["folder"] = recipe.run.folder or "none: nothing is kept"
+    lines["folder"] = recipe.run.folder or "none, outputs are not saved"
     if start_step:
-        lines["folder"] += f"; goes on after update {start_step:,}"
+        lines["folder"] += f", resuming from step {start_step:,}"
     return "\n".join(f"{topic:<10} {line}" for topic, line in lines.items())
 
 
 def _devices(strategy):
     replicas = strategy.num_replicas_in_sync
-    name = type(strategy).__name__
-    if name.startswith("_Default"):  # whose devices TensorFlow does not tell
+    if is_default_strategy(strategy):
         kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
         return f"1 {kind}{_gpu_names(kind)}, no strategy"
     devices = Counter(device.rpartition("/device:")[2].partition(":")[0] for device in strategy.extended.worker_devices)
-    here = ", ".join(f"{count} {kind}{_gpu_names(kind)}" for kind, count in devices.items())
+    local = ", ".join(f"{count} {kind}{_gpu_names(kind)}" for kind, count in devices.items())
     workers = replicas // max(1, sum(devices.values()))
-    return f"{f'{workers} workers of ' if workers > 1 else ''}{here}, {name}, {replicas} replicas"
+    return f"{f'{workers} workers of ' if workers > 1 else ''}{local}, {type(strategy).__name__}, {replicas} replicas"
 
 
 def _gpu_names(kind):
@@ -58,17 +58,15 @@ def _gpu_names(kind):
 
 def _batch(recipe, replicas):
     batch, parts = recipe.data.batch_size, recipe.optimizer.accumulation_steps
-    line = f"{batch:,} images an update, {batch // replicas:,} a replica"
-    return line + (f" in {parts} parts of {batch // replicas // parts:,}" if parts > 1 else "")
+    line = f"{batch:,} images, {batch // replicas:,} per replica"
+    return line + (f" in {parts} accumulation steps of {batch // replicas // parts:,}" if parts > 1 else "")
 
 
-def _length(recipe, count, total_steps):
-    passes = total_steps * recipe.data.batch_size / count
-    epochs = -(-total_steps // recipe.run.epoch_steps)
-    return (
-        f"{total_steps:,} updates, {passes:.4g} passes over the training images; {epochs:,} epochs of up to "
-        f"{recipe.run.epoch_steps:,} updates"
-    )
+def _length(recipe, num_images, total_steps):
+    epochs = total_steps * recipe.data.batch_size / num_images
+    validates = not isinstance(recipe, MaskedPatch) and recipe.data.validation_split
+    every = f"{'validation' if validates else 'logs'} every {recipe.run.epoch_steps:,} steps"
+    return f"{total_steps:,} steps, {epochs:.4g} epochs; {every}"
 
 
 def _model(model):
@@ -85,14 +83,14 @@ def _data(recipe, dataset):
 
 
 def _optimizer(optimizer):
-    line = f"{optimizer.name}, rate {optimizer.learning_rate:g}"
+    line = f"{optimizer.name}, learning rate {optimizer.learning_rate:g}"
     if optimizer.warmup_steps:
-        line += f" after a warm-up of {optimizer.warmup_steps:,} updates"
+        line += f" after {optimizer.warmup_steps:,} warm-up steps"
     line += f", {optimizer.decay}"
-    more = {
+    options = {
         "weight decay": optimizer.weight_decay or None,
-        "clipped at": optimizer.global_clipnorm,
-        "averages": optimizer.ema_momentum,
+        "gradient norm clipped at": optimizer.global_clipnorm,
+        "EMA": optimizer.ema_momentum,
         "layer decay": optimizer.layer_decay,
     }
-    return line + "".join(f", {name} {value:g}" for name, value in more.items() if value is not None)
+    return line + "".join(f", {name} {value:g}" for name, value in options.items() if value is not None)

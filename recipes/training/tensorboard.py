@@ -16,21 +16,22 @@ from keras_vit.recipes.recipe import Data, MaskedPatch
 from keras_vit.recipes.training.logs import current_step
 
 IMAGES = 8
-GREY = 128
+GRAY = 128
 
 
 class TensorBoardLog(keras.callbacks.Callback):
     """Writes the logs of every epoch as scalars at its last step, under folder/train and folder/validation.
 
     Args:
-        folder: Where to, local or on gs://.
-        images: Function without arguments to a name and (n, H, W, 3) uint8, drawn once an epoch; None for none.
+        folder: Folder of the event files, local or on gs://.
+        draw_images: Function without arguments that returns a name and (n, H, W, 3) uint8, called once an epoch; None
+            for no images.
     """
 
-    def __init__(self, folder, images=None):
+    def __init__(self, folder, draw_images=None):
         super().__init__()
         self.folder = str(folder)
-        self.images = images
+        self.draw_images = draw_images
         self.writers = {}
 
     def on_epoch_end(self, epoch, logs=None):
@@ -39,8 +40,8 @@ class TensorBoardLog(keras.callbacks.Callback):
             part = "validation" if name.startswith("val_") else "train"
             with self._writer(part).as_default(step):
                 tf.summary.scalar(name.removeprefix("val_"), value)
-        if self.images:
-            name, images = self.images()
+        if self.draw_images:
+            name, images = self.draw_images()
             with self._writer("train").as_default(step):
                 tf.summary.image(name, images, max_outputs=len(images))
         for writer in self.writers.values():
@@ -57,43 +58,45 @@ class TensorBoardLog(keras.callbacks.Callback):
         return self.writers[part]
 
 
-def image_maker(recipe, model, dataset):
-    """What `TensorBoardLog` draws of a model: reconstructions of masked patches, or where a classifier looks.
+def image_function(recipe, model, dataset):
+    """The function that draws a model's images for `TensorBoardLog`: reconstructed patches, or attention rollout.
 
-    None for models without attention maps: a BiT, an axial ViT.
+    None for classifiers without attention maps: a BiT, an axial ViT.
     """
     if isinstance(recipe, MaskedPatch):
         pixels = _pixels(recipe.data, dataset, recipe.data.train_split)
         return partial(reconstructions, model, pixels, recipe)
     vit = getattr(model, "student", model)
-    if not isinstance(vit, VisionTransformer) or vit.arguments["axial"]:
+    if not isinstance(vit, VisionTransformer) or vit.config.axial:
         return None
     split = recipe.data.validation_split or recipe.data.train_split
     return partial(rollouts, vit, _pixels(recipe.data, dataset, split), recipe.data)
 
 
 def reconstructions(model, pixels, recipe: MaskedPatch):
-    """Images (n, H, W, 3) in [0, 255] as seen, with masked patches gray; as predicted; and the targets: side by side.
+    """Input images (n, H, W, 3) in [0, 255] with masked patches in gray, predictions and targets, side by side.
 
     Returns:
         "reconstructions" and (n, H, 3 W, 3) uint8.
     """
     drawn = reconstruct(model, pixels, recipe, seed=recipe.run.seed)
-    seen = np.where(drawn.masked[..., None], np.uint8(GREY), drawn.seen)
-    predicted, true = (_enlarged(part, pixels.shape[1:3]) for part in (drawn.predicted, drawn.true))
-    return "reconstructions", np.concatenate([seen, predicted, true], axis=2)  # (n, H, 3 W, 3)
+    inputs = np.where(drawn.masked[..., None], np.uint8(GRAY), drawn.inputs)
+    predicted, targets = (_enlarged(part, pixels.shape[1:3]) for part in (drawn.predicted, drawn.targets))
+    return "reconstructions", np.concatenate([inputs, predicted, targets], axis=2)  # (n, H, 3 W, 3)
 
 
 def rollouts(vit, pixels, data: Data):
-    """Images (n, H, W, 3) in [0, 255], and the same under their attention rollout: side by side.
+    """Images (n, H, W, 3) in [0, 255] without and with their attention rollout as an overlay, side by side.
 
     Returns:
         "attention" and (n, H, 2 W, 3) uint8.
     """
     mean, std = (255 * np.array(values, "float32") for values in (data.mean, data.std))
     maps = attention_rollout(vit, (pixels - mean) / std)  # (n, H, W)
-    seen = pixels.astype("uint8")
-    return "attention", np.concatenate([seen, [overlay(*pair) for pair in zip(seen, maps)]], axis=2)  # (n, H, 2 W, 3)
+    images = pixels.astype("uint8")
+    return "attention", np.concatenate(
+        [images, [overlay(*pair) for pair in zip(images, maps)]], axis=2
+    )  # (n, H, 2 W, 3)
 
 
 def _pixels(data, dataset, split):
@@ -105,6 +108,6 @@ def _pixels(data, dataset, split):
 
 
 def _enlarged(images, size):
-    """Nearest pixels: a target of 4 x 4 cells a patch need not divide the patch."""
+    """Nearest-neighbor resize; the 4 x 4 cells of a target need not divide the patch."""
     rows, columns = (np.arange(wide) * small // wide for wide, small in zip(size, images.shape[1:3]))
     return images[:, rows][:, :, columns]

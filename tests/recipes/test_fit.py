@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from keras_vit.recipes import fit
+from keras_vit.recipes.data import evaluation_batches, open_dataset
 from keras_vit.recipes.recipe import Architecture, Data, Distillation, MaskedPatch, Optimizer, Run, Supervised
 from keras_vit.recipes.training.model import build_model
 
@@ -35,7 +36,7 @@ def finetuning(data):
     )
 
 
-def test_pretrain_then_finetune_at_a_higher_resolution(pretraining, finetuning, capsys):
+def test_pretrain_then_fine_tune_at_a_higher_resolution(pretraining, finetuning, capsys):
     masked, history = fit.pretrain(pretraining)
     assert history["loss"][-1] < 5.5 and masked.vit.grid == (4, 4)
     assert masked.optimizer.iterations.numpy() == 60
@@ -46,7 +47,7 @@ def test_pretrain_then_finetune_at_a_higher_resolution(pretraining, finetuning, 
     assert "60/60" in capsys.readouterr().out.replace("\x1b[1m", "").replace("\x1b[0m", "")
 
 
-def test_finetuning_starts_from_the_pretrained_weights(pretraining, finetuning):
+def test_fine_tuning_starts_from_the_pretrained_weights(pretraining, finetuning):
     vit = build_model(pretraining.architecture, pretraining.data, pretraining.run)
     still = replace(finetuning, optimizer=Optimizer(name="sgd", learning_rate=0.0), total_steps=5)
     model, _ = fit.train(still, vit)
@@ -66,7 +67,7 @@ def test_the_same_recipe_gives_the_same_weights(pretraining):
     assert any(not np.allclose(one, different) for one, different in zip(first, other))
 
 
-def test_two_replicas_pretrain_and_finetune_as_one(pretraining, finetuning):
+def test_two_replicas_equal_one(pretraining, finetuning):
     architecture = replace(pretraining.architecture, dropout=0.0)
     optimizer = Optimizer(name="sgd", learning_rate=0.1, warmup_steps=2, global_clipnorm=0.2)
     results = []
@@ -75,19 +76,19 @@ def test_two_replicas_pretrain_and_finetune_as_one(pretraining, finetuning):
         recipe = replace(pretraining, architecture=architecture, optimizer=optimizer, run=run, total_steps=10)
         masked, _ = fit.pretrain(recipe)
         model, _ = fit.train(replace(finetuning, optimizer=optimizer, run=run, total_steps=10), masked.vit)
-        accuracy = model.evaluate(_test_batches(finetuning.data), verbose=0, return_dict=True)["top1"]
-        results.append((masked.get_weights() + model.get_weights(), accuracy))
-    (one, accuracy_one), (two, accuracy_two) = results
+        top1 = model.evaluate(_test_batches(finetuning.data), verbose=0, return_dict=True)["top1"]
+        results.append((masked.get_weights() + model.get_weights(), top1))
+    (one, top1_one), (two, top1_two) = results
     for first, second in zip(one, two):
         np.testing.assert_allclose(first, second, atol=1e-5)
-    assert accuracy_one == pytest.approx(accuracy_two, abs=1e-6)
+    assert top1_one == pytest.approx(top1_two, abs=1e-6)
 
 
 def _test_batches(data):
-    return fit.evaluation_batches(data, fit.open_dataset(data), "test")
+    return evaluation_batches(data, open_dataset(data), "test")
 
 
-def test_bad_sizes_are_refused_before_data_is_read(pretraining, finetuning, monkeypatch):
+def test_invalid_image_size_is_refused_before_data_is_opened(pretraining, finetuning, monkeypatch):
     monkeypatch.setattr(fit, "open_dataset", lambda data: pytest.fail("data was opened first"))
     with pytest.raises(ValueError, match="cannot be cut into patches"):
         fit.pretrain(replace(pretraining, data=replace(pretraining.data, image_size=9)))
@@ -96,19 +97,19 @@ def test_bad_sizes_are_refused_before_data_is_read(pretraining, finetuning, monk
         fit.train(replace(finetuning, data=replace(finetuning.data, image_size=13)), vit)
 
 
-def test_an_epoch_has_the_steps_that_the_recipe_says(pretraining):
+def test_epoch_steps(pretraining):
     run = replace(pretraining.run, epoch_steps=10, steps_per_execution=5)
     model, history = fit.pretrain(replace(pretraining, run=run, total_steps=25))
     assert len(history["loss"]) == 3 and model.optimizer.iterations == 25
 
 
-def test_the_end_of_a_run_that_is_no_whole_execution_goes_one_by_one(pretraining):
+def test_total_steps_not_divisible_by_steps_per_execution(pretraining):
     run = replace(pretraining.run, steps_per_execution=5)
     model, _ = fit.pretrain(replace(pretraining, run=run, total_steps=7))
     assert model.optimizer.iterations == 7
 
 
-def test_a_callback_may_end_a_run(pretraining):
+def test_callback_can_stop_a_run(pretraining):
     class Enough(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             self.model.stop_training = epoch == 1
@@ -120,19 +121,19 @@ def test_a_callback_may_end_a_run(pretraining):
 
 @pytest.fixture
 def short(finetuning):
-    """Two updates, from scratch."""
+    """Two steps, from scratch."""
     architecture = Architecture("Ti/4", depth=1, width=12, mlp_dim=24, num_heads=3)
     data = replace(finetuning.data, image_size=8, train_split="train[:32]", validation_split=None)
     run = Run(seed=1, steps_per_execution=1)
     return Supervised(architecture, data=data, optimizer=Optimizer("sgd", 0.01, warmup_steps=1), run=run, total_steps=2)
 
 
-def test_epochs_are_passes_over_the_images(short):
+def test_total_epochs(short):
     model, _ = fit.train(replace(short, total_steps=None, total_epochs=1.0))
     assert model.optimizer.iterations == 2  # of 16 images
 
 
-def test_training_starts_from_the_weights_that_the_recipe_names(short, trained_toy, tmp_path):
+def test_training_starts_from_the_weights_of_the_recipe(short, trained_toy, tmp_path):
     weights = trained_toy(image_size=8, depth=1)
     weights.save(tmp_path / "model.keras")
     still = replace(short.optimizer, learning_rate=0.0)
@@ -141,16 +142,16 @@ def test_training_starts_from_the_weights_that_the_recipe_names(short, trained_t
     assert model.num_classes == 10 and model.optimizer.iterations == 2
 
 
-def test_a_distillation_trains_a_student(short, trained_toy, tmp_path):
+def test_distillation(short, trained_toy, tmp_path):
     trained_toy(image_size=8, depth=1, num_classes=10).save(tmp_path / "teacher.keras")
     recipe = Distillation(**{field.name: getattr(short, field.name) for field in fields(short)})
     recipe = replace(recipe, teacher=str(tmp_path / "teacher.keras"))
     student, history = fit.train(recipe)
-    assert student.arguments["distillation"] and np.isfinite(history["loss"]).all()
+    assert student.config.distillation and np.isfinite(history["loss"]).all()
     assert 0 <= fit.evaluate(student, recipe.data, "test[:20]")["top1"] <= 1
 
 
-def test_the_trained_model_is_an_ordinary_keras_model(finetuning, pretraining, tmp_path):
+def test_trained_model_is_saved_and_loaded_by_keras(finetuning, pretraining, tmp_path):
     vit = build_model(pretraining.architecture, pretraining.data, pretraining.run)
     model, _ = fit.train(replace(finetuning, total_steps=10), vit)
     model.save(tmp_path / "model.keras")

@@ -1,4 +1,4 @@
-"""A run that is killed at any step, in a process of its own, and resumed in another ends as one that was not killed."""
+"""A run that is killed (SIGKILL) and resumed in another process ends with the weights of an uninterrupted one."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ STEPS = 30
 
 
 def main(data_dir, folder, out, kill_at):
-    """Trains the toy, goes on if there is something to go on from; kills itself after step `kill_at`."""
+    """Trains a toy model, from the last checkpoint if there is one; kills its process after step `kill_at`."""
     import keras
 
     from keras_vit.recipes import fit
@@ -45,11 +45,11 @@ def finish(process):
     return process.returncode, output
 
 
-def test_killed_and_resumed_is_the_unbroken_run_bit_for_bit(tmp_path, data_dir):
+def test_killed_and_resumed_run_gives_identical_weights(tmp_path, data_dir):
     from keras_vit.recipes.data import open_dataset
     from keras_vit.recipes.recipe import Data
 
-    open_dataset(Data(data_dir=data_dir))  # once, before two processes would
+    open_dataset(Data(data_dir=data_dir))  # prepares the data once, before two processes would
     step = int(np.random.default_rng(5).integers(5, STEPS))
     folder = tmp_path / "killed"
     whole = start(data_dir, tmp_path / "whole", tmp_path / "whole.npz", 0)

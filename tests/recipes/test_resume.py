@@ -1,4 +1,4 @@
-"""A run that was broken off and resumed ends with the same weights, bit for bit, as one that was not."""
+"""An interrupted and resumed run ends with the same weights, bit for bit, as an uninterrupted one."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from keras_vit.recipes.training.model import build_model
 def pretraining(data_dir, tmp_path):
     return MaskedPatch(
         architecture=Architecture("Ti/2", depth=1, width=12, mlp_dim=24, num_heads=3, dropout=0.1),
-        # 1,097 images: the runs below go into the second epoch of the data.
+        # 1,097 images: the runs below reach the second epoch.
         data=Data(dataset="digits", data_dir=data_dir, image_size=8, batch_size=40, min_crop_area=0.5, flip=False),
         optimizer=Optimizer(name="adamw", weight_decay=0.1, learning_rate=3e-3, warmup_steps=5),
         run=Run(seed=1, folder=str(tmp_path / "run"), checkpoint_steps=8, keep_checkpoints=2, steps_per_execution=2),
@@ -29,7 +29,7 @@ def pretraining(data_dir, tmp_path):
 
 
 class Interruption(keras.callbacks.Callback):
-    """Does something at a step, as a power cut or a preempted machine would."""
+    """Calls `action` after a step, such as a power failure or a preemption."""
 
     def __init__(self, step, action):
         super().__init__()
@@ -40,7 +40,7 @@ class Interruption(keras.callbacks.Callback):
             self.action()
 
 
-def power_cut():
+def power_failure():
     raise ConnectionAbortedError
 
 
@@ -56,11 +56,11 @@ def everything(model):
     return [np.asarray(variable) for variable in (*model.variables, *model.optimizer.variables)]
 
 
-def test_pretraining_after_a_power_cut(pretraining, tmp_path):
+def test_pre_training_after_a_power_failure(pretraining, tmp_path):
     whole = replace(pretraining, run=replace(pretraining.run, folder=None))
     expected = everything(fit.pretrain(whole)[0])
     with pytest.raises(ConnectionAbortedError):
-        fit.pretrain(pretraining, [Interruption(30, power_cut)])
+        fit.pretrain(pretraining, [Interruption(30, power_failure)])
     latest = tf.train.latest_checkpoint(pretraining.run.folder)
     assert latest == str(tmp_path / "run" / "step-24")
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["total_steps"] == 36
@@ -72,7 +72,7 @@ def test_pretraining_after_a_power_cut(pretraining, tmp_path):
     assert kept == {"step-32.index", "step-36.index"}
 
 
-def test_finetuning_after_sigterm(pretraining, tmp_path, capsys):
+def test_fine_tuning_after_sigterm(pretraining, tmp_path, capsys):
     recipe = Supervised(
         data=replace(pretraining.data, image_size=12, labels_per_class=10),
         optimizer=Optimizer(name="sgd", learning_rate=0.05, warmup_steps=5),
@@ -85,7 +85,7 @@ def test_finetuning_after_sigterm(pretraining, tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         fit.train(recipe, vit, [Interruption(12, terminate)])
     assert stopped.value.code == TERMINATED and signal.getsignal(signal.SIGTERM) is handler
-    assert "Everything up to step 12" in capsys.readouterr().out
+    assert "Saved step 12 in" in capsys.readouterr().out
     model, history = fit.train(resumed(recipe), vit)
     assert model.optimizer.iterations == 20 and "val_top1" in history
     for value, wanted in zip(everything(model), expected):

@@ -18,25 +18,25 @@ def recipe(data_dir, tmp_path):
     )
 
 
-def test_a_finished_run_keeps_its_figures(recipe, tmp_path):
-    figures = run_recipe.run(recipe)
-    assert figures["loss"] > 0 and set(figures) >= {"accuracy", "learning_rate"}
-    again = run_recipe.run(recipe)  # nothing is left to train
+def test_finished_run_is_not_trained_again(recipe, tmp_path):
+    metrics = run_recipe.run(recipe)
+    assert metrics["loss"] > 0 and set(metrics) >= {"accuracy", "learning_rate"}
+    again = run_recipe.run(recipe)  # no steps remain
     assert {name: again[name] for name in ("loss", "accuracy")} == pytest.approx(
-        {name: figures[name] for name in ("loss", "accuracy")}
+        {name: metrics[name] for name in ("loss", "accuracy")}
     )
     assert json.loads((tmp_path / "run" / "metrics.json").read_text()) == again
     assert run_recipe.run_unless_finished(recipe) == again
 
 
-def test_figures_of_another_recipe_are_not_taken(recipe, tmp_path):
+def test_metrics_of_another_recipe_are_refused(recipe, tmp_path):
     run_recipe.run(recipe)
     for file in (tmp_path / "run").glob("step-*"):
         file.unlink()
     other = replace(recipe, optimizer=replace(recipe.optimizer, learning_rate=0.5))
     for function in (run_recipe.run_unless_finished, run_recipe.run):
-        with pytest.raises(ValueError, match="recipe of another run; it differs in optimizer.learning_rate"):
+        with pytest.raises(ValueError, match="of another run: it differs in optimizer.learning_rate"):
             function(other)
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["optimizer"]["learning_rate"] == 3e-3
-    with pytest.raises(ValueError, match="holds a former run. Go on with resume=True"):
+    with pytest.raises(ValueError, match="already contains a run. Resume it with run.resume=True"):
         run_recipe.run(replace(recipe, run=replace(recipe.run, resume=False)))

@@ -1,4 +1,4 @@
-"""DeiT's distillation against its formulas, and students that learn from teachers of every kind."""
+"""DeiT's distillation against its formulas, and training with teachers of every kind."""
 
 from dataclasses import replace
 
@@ -33,8 +33,8 @@ def teacher_model(trained_toy):
 
 
 def softmax(x):
-    shares = np.exp(x - x.max(axis=-1, keepdims=True))
-    return shares / shares.sum(axis=-1, keepdims=True)
+    exponentials = np.exp(x - x.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
 def cross_entropy(labels, x, smoothing=0.0):
@@ -42,7 +42,7 @@ def cross_entropy(labels, x, smoothing=0.0):
     return -(targets * np.log(softmax(x))).sum(axis=-1).mean()
 
 
-def test_the_losses_are_those_of_the_paper(logits):
+def test_teacher_loss_equals_the_paper(logits):
     teacher, student = logits
     hard = cross_entropy(teacher.argmax(axis=-1), student)
     np.testing.assert_allclose(TeacherLoss("hard")(teacher, student), hard, rtol=1e-5)
@@ -56,11 +56,11 @@ def test_the_losses_are_those_of_the_paper(logits):
         TeacherLoss("soft", 0.0)
 
 
-@pytest.mark.parametrize("kind,share", [("hard", 0.5), ("soft", 0.1)])
+@pytest.mark.parametrize("kind,alpha", [("hard", 0.5), ("soft", 0.1)])
 @pytest.mark.parametrize("mixed_labels", [False, True])
-def test_both_heads_are_trained_as_one_formula(trained_toy, teacher_model, images, kind, share, mixed_labels):
+def test_training_loss_equals_the_formula(trained_toy, teacher_model, images, kind, alpha, mixed_labels):
     student = trained_toy(distillation=True)
-    model = DistillationModel(student, Teacher(teacher_model, DATA), kind, 3.0, share)
+    model = DistillationModel(student, Teacher(teacher_model, DATA), kind, 3.0, alpha)
     model.compile("sgd", Softmax(0.1), jit_compile=False)
     labels = np.array([4, 0, 2])
     given = np.eye(5, dtype="float32")[labels] if mixed_labels else labels
@@ -72,15 +72,15 @@ def test_both_heads_are_trained_as_one_formula(trained_toy, teacher_model, image
     else:
         p, q = softmax(wanted / 3), softmax(distilled / 3)
         from_teacher = 9 * (p * np.log(p / q)).sum(axis=-1).mean()
-    expected = (1 - share) * cross_entropy(labels, classes, 0.1) + share * from_teacher
+    expected = (1 - alpha) * cross_entropy(labels, classes, 0.1) + alpha * from_teacher
     np.testing.assert_allclose(loss, expected, rtol=1e-4)
-    # Evaluated as the student is by itself: the mean of both heads.
+    # Evaluations use the mean of both heads, as the student does.
     np.testing.assert_allclose(model(images), (classes + distilled) / 2, atol=1e-5)
     mean = model.evaluate(images, labels, verbose=0)
     np.testing.assert_allclose(mean, cross_entropy(labels, (classes + distilled) / 2, 0.1), rtol=1e-4)
 
 
-def test_a_teacher_is_neither_trained_nor_counted_nor_saved(trained_toy, teacher_model, images):
+def test_teacher_is_neither_trained_nor_counted_nor_saved(trained_toy, teacher_model, images):
     student = trained_toy(distillation=True)
     model = DistillationModel(student, Teacher(teacher_model, DATA))
     assert [v.path for v in model.variables] == [v.path for v in student.variables]
@@ -97,18 +97,18 @@ def test_a_teacher_is_neither_trained_nor_counted_nor_saved(trained_toy, teacher
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_teacher_is_asked_in_inference_mode(images):
+def test_teacher_runs_in_inference_mode(images):
     teacher = keras.Sequential([keras.Input((16, 16, 3)), keras.layers.Flatten(), keras.layers.Dropout(0.9)])
     teacher.add(keras.layers.BatchNormalization())
     teacher.add(keras.layers.Dense(5))
-    asked = Teacher(teacher, DATA)
-    np.testing.assert_allclose(asked(images), teacher(images, training=False), atol=1e-6)
+    wrapped = Teacher(teacher, DATA)
+    np.testing.assert_allclose(wrapped(images), teacher(images, training=False), atol=1e-6)
     assert not np.any(teacher.layers[2].moving_mean)
 
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
-    """Digits (400, 8, 8, 3) in [-1, 1], labels, and a teacher's file: it calls the digit c what labels call c + 1."""
+    """Digits (400, 8, 8, 3) in [-1, 1], labels, and the file of a teacher that predicts (label - 1) % 10."""
     bunch = load_digits()
     pixels = np.repeat(bunch.images[:400, ..., None] / 8 - 1, 3, axis=-1).astype("float32")  # (400, 8, 8, 3)
     features = np.append(pixels.reshape(400, -1), np.ones((400, 1)), axis=1)
@@ -122,7 +122,7 @@ def digits(tmp_path_factory):
 
 
 @pytest.mark.parametrize("distillation,precision", [("hard", "float32"), ("soft", "mixed_bfloat16")])
-def test_each_head_of_a_student_of_digits_follows_its_master(toy, digits, tmp_path, distillation, precision):
+def test_class_head_learns_labels_and_distillation_head_the_teacher(toy, digits, tmp_path, distillation, precision):
     pixels, labels, file = digits
     data = Data(image_size=8)
     recipe = Distillation(data=data, teacher=str(file), distillation=distillation, distillation_alpha=0.5)
@@ -149,7 +149,7 @@ def test_each_head_of_a_student_of_digits_follows_its_master(toy, digits, tmp_pa
     assert mean == pytest.approx((np.argmax(student(pixels), axis=-1) == labels).mean())
 
 
-def test_two_replicas_and_parts_of_batches_distil_as_one(trained_toy, teacher_model, images, tmp_path):
+def test_replicas_and_accumulation_equal_one_device(trained_toy, teacher_model, images, tmp_path):
     teacher_model.save(tmp_path / "teacher.keras")
     start, results = trained_toy(distillation=True, depth=1).get_weights(), []
     for strategy, parts in (("one-device", 1), ("mirrored", 1), ("mirrored", 2)):
@@ -168,8 +168,8 @@ def test_two_replicas_and_parts_of_batches_distil_as_one(trained_toy, teacher_mo
             np.testing.assert_allclose(one, two, atol=1e-5)
 
 
-def test_images_are_moved_to_the_range_of_the_teacher(trained_toy, images):
-    """A teacher trained on pixels of another mean and deviation answers as it would for the same image."""
+def test_images_are_scaled_to_the_range_of_the_teacher(trained_toy, images):
+    """A teacher trained with another mean and std gets the images in its own range."""
     mean, std = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
     preprocessing = keras_vit.Preprocessing(16, mean=mean, std=std)
     model = trained_toy(preprocessing=preprocessing)
@@ -179,7 +179,7 @@ def test_images_are_moved_to_the_range_of_the_teacher(trained_toy, images):
     np.testing.assert_allclose(Teacher(model, other)((pixels - mean) / std), model((pixels - mean) / std), atol=1e-5)
 
 
-def test_teachers_of_every_kind_give_logits(trained_toy, images, tmp_path):
+def test_teachers_of_every_kind_return_logits(trained_toy, images, tmp_path):
     model = trained_toy(preprocessing=keras_vit.Preprocessing(16, mean=(0.4,) * 3, std=(0.2,) * 3))
     expected = np.array(Teacher(model, DATA)(images))
     model.save(tmp_path / "teacher.keras")
@@ -189,13 +189,13 @@ def test_teachers_of_every_kind_give_logits(trained_toy, images, tmp_path):
     np.testing.assert_allclose(load_teacher(tmp_path / "teacher.keras", DATA)(images), expected, atol=1e-5)
     np.testing.assert_allclose(load_teacher(tmp_path / "folder", DATA)(images), expected, atol=1e-5)
     exported = load_teacher(tmp_path / "saved", DATA)
-    assert exported.num_classes == 5 and exported.gives_probabilities
-    # Logits up to a constant of each image, which no softmax sees.
-    for answers, wanted in ((exported(images), expected), (Teacher(probable, DATA)(images), model(images))):
-        np.testing.assert_allclose(softmax(np.array(answers) / 3), softmax(np.array(wanted) / 3), atol=1e-5)
+    assert exported.num_classes == 5 and exported.returns_probabilities
+    # Logits are equal up to a constant per image, which softmax cancels.
+    for outputs, wanted in ((exported(images), expected), (Teacher(probable, DATA)(images), model(images))):
+        np.testing.assert_allclose(softmax(np.array(outputs) / 3), softmax(np.array(wanted) / 3), atol=1e-5)
 
 
-def test_a_saved_model_teaches_two_replicas(trained_toy, images, tmp_path):
+def test_saved_model_as_teacher_of_two_replicas(trained_toy, images, tmp_path):
     model = trained_toy()
     write_saved_model(model, tmp_path / "saved")
     strategy = choose_strategy("mirrored")
@@ -207,36 +207,36 @@ def test_a_saved_model_teaches_two_replicas(trained_toy, images, tmp_path):
     assert np.all(np.isfinite(history["loss"])) and history["loss"][1] < history["loss"][0]
 
 
-def test_a_teacher_is_asked_in_a_graph_that_a_tpu_takes(teacher_model):
-    """There is none to run it, which comes after the graph is made."""
+def test_teacher_can_be_traced_for_a_tpu(teacher_model):
+    """Without a TPU, running the traced graph fails."""
     with (
         simulated_tpu().scope(),
-        pytest.raises(ValueError, match="does not answer.*No OpKernel .* 'TPUReplicatedInput'"),
+        pytest.raises(ValueError, match="fails on the student's images.*No OpKernel .* 'TPUReplicatedInput'"),
     ):
         Teacher(teacher_model, DATA)
 
 
-def test_the_loss_is_made_again_from_its_config():
+def test_teacher_loss_serialization():
     loss = TeacherLoss("soft", 2.0)
     again = keras.losses.deserialize(keras.losses.serialize(loss))
     assert (again.distillation, again.temperature) == ("soft", 2.0)
 
 
-def test_what_does_not_fit_is_said_before_training(toy, tmp_path):
+def test_incompatible_teachers_and_students_raise(toy, tmp_path):
     teacher = Teacher(toy(), DATA)
-    with pytest.raises(ValueError, match=r"answers with logits or probabilities, \(B, C\). Received: \(2, 17, 5\)"):
+    with pytest.raises(ValueError, match=r"must return logits or probabilities, \(B, C\). Received: \(2, 17, 5\)"):
         Teacher(toy(pooling="none"), DATA)
-    with pytest.raises(ValueError, match="The teacher knows 5 classes, the student 7"):
+    with pytest.raises(ValueError, match="The teacher has 5 classes, the student 7"):
         DistillationModel(toy(num_classes=7, distillation=True), teacher)
     with pytest.raises(ValueError, match="no distillation head"):
         DistillationModel(toy(), teacher)
-    with pytest.raises(ValueError, match=r"share of the loss must be in \[0, 1\]"):
-        DistillationModel(toy(distillation=True), teacher, share=1.5)
-    with pytest.raises(ValueError, match=r"(?s)does not answer for images of the shape \(2, 32, 32, 3\).*resized"):
+    with pytest.raises(ValueError, match=r"`alpha` .* must be in \[0, 1\]"):
+        DistillationModel(toy(distillation=True), teacher, alpha=1.5)
+    with pytest.raises(ValueError, match=r"(?s)fails on the student's images, of the shape \(2, 32, 32, 3\).*resized"):
         Teacher(toy(), replace(DATA, image_size=32))
     with pytest.raises(ValueError, match=r"logits or probabilities, \(B, C\)"):
         Teacher(toy(num_classes=0, pooling="none"), DATA)
-    with pytest.raises(FileNotFoundError, match="no teacher .*gone.keras"):
+    with pytest.raises(FileNotFoundError, match="teacher .*gone.keras does not exist"):
         load_teacher(tmp_path / "gone.keras", DATA)
     tf.saved_model.save(tf.Module(), str(tmp_path / "empty"))
     with pytest.raises(ValueError, match="has the signatures none"):

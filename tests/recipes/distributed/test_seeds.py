@@ -20,12 +20,12 @@ def masks(strategy, model):
     return [value.numpy() for value in strategy.experimental_local_results(drawn)]
 
 
-def test_replicas_draw_apart_and_again_after_a_checkpoint(tmp_path):
+def test_replicas_draw_different_masks_also_after_a_checkpoint(tmp_path):
     reduce = tf.distribute.ReductionToOneDevice()
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=reduce)
     model = made(strategy)
     first, second = masks(strategy, model)
-    np.testing.assert_array_equal(first, second)  # as Keras leaves it
+    np.testing.assert_array_equal(first, second)  # as in Keras
     offset_replica_seeds(model)
     first, second = masks(strategy, model)
     assert not np.array_equal(first, second)
@@ -42,7 +42,7 @@ def test_replicas_draw_apart_and_again_after_a_checkpoint(tmp_path):
         np.testing.assert_array_equal(mask, wanted)
 
 
-def test_one_replica_draws_as_before():
+def test_one_replica_is_unchanged():
     model = made(tf.distribute.get_strategy())
     state = model.layers[0].seed_generator.state.numpy()
     offset_replica_seeds(model)

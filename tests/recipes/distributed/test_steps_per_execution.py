@@ -28,7 +28,7 @@ def batches(host=None):
 
 
 @pytest.mark.parametrize("name", ["one-device", "mirrored"])
-def test_as_one_step_after_the_other(name):
+def test_static_step_loop_equals_single_steps(name):
     strategy = choose_strategy(name)
     weights, history, evaluated, ends = trained(strategy, 1)
     ours, our_history, our_evaluated, our_ends = trained(strategy, 4)
@@ -55,8 +55,8 @@ def trained(strategy, steps):
     return model.get_weights(), history, evaluated, ends
 
 
-def test_the_number_of_steps_counts_for_evaluations_too():
-    """Keras keeps the loop that it made for the former number, and evaluated a part of the batches."""
+def test_steps_per_execution_applies_to_evaluations():
+    """Without `reset_step_functions`, Keras keeps the loop of the previous value and evaluates only some batches."""
     model = compiled(1)
     for steps in (3, 8):
         set_steps_per_execution(model, steps, 4)
@@ -67,7 +67,7 @@ def test_the_number_of_steps_counts_for_evaluations_too():
         assert model.steps_per_execution == (1 if steps == 3 else 4)
 
 
-def test_a_tpu_gets_batches_of_known_size():
+def test_batch_size_is_static_on_a_tpu():
     strategy = simulated_tpu()
     with strategy.scope():
         model = compiled(5)

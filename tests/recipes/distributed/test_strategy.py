@@ -18,7 +18,7 @@ def _plain_machine(monkeypatch):
 
 
 def workers(count, index):
-    """TF_CONFIG of one of so many workers on this machine, on ports that are free."""
+    """TF_CONFIG of one of `count` workers on free ports of this machine."""
     sockets = [socket.create_server(("localhost", 0)) for _ in range(count)]
     places = [f"localhost:{place.getsockname()[1]}" for place in sockets]
     for place in sockets:
@@ -26,7 +26,7 @@ def workers(count, index):
     return {"cluster": {"worker": places}, "task": {"type": "worker", "index": index}}
 
 
-def test_auto_takes_the_processor_where_there_is_nothing_else():
+def test_auto_uses_the_cpu_if_there_is_nothing_else():
     assert choose_strategy("auto") is tf.distribute.get_strategy()
     assert choose_strategy("one-device").num_replicas_in_sync == 1
 
@@ -38,9 +38,13 @@ def test_mirrored_uses_all_logical_cpus_without_a_gpu():
 
 @pytest.mark.parametrize(
     "name,message",
-    [("tpu", "TensorFlow sees no TPU.*strategy='auto'"), ("multi-worker", "TF_CONFIG"), ("gpu", "Received: 'gpu'")],
+    [
+        ("tpu", "TensorFlow finds no TPU.*run.strategy='auto'"),
+        ("multi-worker", "TF_CONFIG"),
+        ("gpu", "Received: 'gpu'"),
+    ],
 )
-def test_what_is_not_there_is_said(name, message):
+def test_missing_hardware_is_reported(name, message):
     with pytest.raises(ValueError, match=message):
         choose_strategy(name)
 
@@ -56,30 +60,30 @@ def test_what_is_not_there_is_said(name, message):
         '{"cluster": {"worker": ["a:1"]}, "task": {"type": "chief", "index": 0}}',
     ],
 )
-def test_a_broken_tf_config_does_not_train_alone(name, config, monkeypatch):
+def test_invalid_tf_config_raises(name, config, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", config)
     with pytest.raises(ValueError, match="TF_CONFIG on every worker.*Received"):
         choose_strategy(name)
 
 
-def test_workers_that_come_too_late_are_told(monkeypatch):
+def test_multi_worker_after_an_operation_raises(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", json.dumps(workers(2, 0)))
     tf.constant(1.0) + 1.0
-    with pytest.raises(ValueError, match="came too late"):
+    with pytest.raises(ValueError, match="before TensorFlow executes an operation"):
         choose_strategy("multi-worker")
 
 
-def test_a_tpu_that_does_not_answer_is_told(monkeypatch):
+def test_tpu_that_does_not_respond_is_reported(monkeypatch):
     def connect(name):
         raise tf.errors.NotFoundError(None, None, f"no device of {name}\nand a long trace")
 
     monkeypatch.setenv("TPU_NAME", "far")
     monkeypatch.setattr(tf.distribute.cluster_resolver.TPUClusterResolver, "connect", connect)
-    with pytest.raises(ValueError, match="The TPU 'far' does not answer.*NotFoundError: no device of far and a long"):
+    with pytest.raises(ValueError, match="The TPU 'far' does not respond.*NotFoundError: no device of far and a long"):
         choose_strategy("auto")
 
 
-def test_a_tpu_is_initialised_once(monkeypatch):
+def test_tpu_is_initialized_once(monkeypatch):
     connected = []
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: ["TPU:0"] if kind == "TPU" else [])
     monkeypatch.setattr(tf.distribute.cluster_resolver.TPUClusterResolver, "connect", connected.append)

@@ -1,4 +1,4 @@
-"""Two processes on this machine, as two machines would, with accumulation: together they compute what one does."""
+"""Two worker processes on this machine, with gradient accumulation, equal one process."""
 
 import json
 import os
@@ -28,7 +28,7 @@ STEPS = 10
 
 
 def train(strategy, data_dir, folder=None, stop_at=None):
-    """Ten steps of a toy on the digits; `stop_at`: SIGTERM for this process at that step.
+    """Trains a toy model on the digits for ten steps; this process gets SIGTERM at step `stop_at`.
 
     Returns the weights, and the loss of 37 test images.
     """
@@ -66,14 +66,14 @@ def stopper(model, step):
 
 
 def main(data_dir, folder, out, stop_at):
-    """One worker: TF_CONFIG says which."""
+    """One worker, whose index is in TF_CONFIG."""
     strategy = choose_strategy("auto")
     assert choose_strategy("multi-worker") is strategy and strategy.num_replicas_in_sync == 2
     np.savez(out, *train(strategy, data_dir, folder, int(stop_at)))
 
 
 def start_workers(tmp_path, *arguments):
-    """Starts two workers; the second has `arguments` other than the first."""
+    """Starts two workers, each with its own arguments; returns their output and exit status."""
     with socket.socket() as one, socket.socket() as other:
         one.bind(("localhost", 0))
         other.bind(("localhost", 0))
@@ -89,13 +89,13 @@ def start_workers(tmp_path, *arguments):
     return [(worker.communicate(timeout=300)[0], worker.returncode) for worker in workers]
 
 
-def test_two_workers_are_stopped_resumed_and_end_as_one_process(tmp_path, data_dir):
+def test_two_workers_stopped_and_resumed_equal_one_process(tmp_path, data_dir):
     expected = train(tf.distribute.get_strategy(), data_dir)
     folder, files = tmp_path / "run", [tmp_path / "0.npz", tmp_path / "1.npz"]
-    # The second worker alone is told to stop, at step 6.
+    # Only the second worker gets SIGTERM, at step 6.
     outcomes = start_workers(tmp_path, (data_dir, folder, files[0], 99), (data_dir, folder, files[1], 6))
     for output, status in outcomes:
-        assert status == TERMINATED and "Everything up to step 6" in output, output
+        assert status == TERMINATED and "Saved step 6 in" in output, output
     assert {file.name for file in folder.glob("*.index")} == {"step-4.index", "step-6.index"}
     outcomes = start_workers(tmp_path, (data_dir, folder, files[0], 99), (data_dir, folder, files[1], 99))
     for output, status in outcomes:
@@ -123,20 +123,20 @@ def resolver(jobs, task_type, task_id):
         (["chief", "worker"], "chief", 0, True),
     ],
 )
-def test_who_is_chief(jobs, task_type, task_id, chief):
+def test_is_chief(jobs, task_type, task_id, chief):
     assert is_chief(resolver(jobs, task_type, task_id)) is chief
 
 
-def test_one_process_is_its_own_chief():
+def test_single_process_is_the_chief():
     workers = Workers(tf.distribute.get_strategy())
     assert workers.chief and workers.any(True) and not workers.any(False)
     workers.check_equal(3, "folder")
 
 
-def test_workers_that_see_different_folders_are_told(monkeypatch):
+def test_workers_with_different_folders_raise(monkeypatch):
     workers = Workers(tf.distribute.get_strategy())
-    monkeypatch.setattr(workers, "_all", lambda value: [value, 0])
-    with pytest.raises(ValueError, match=r"different steps in /local: \[0, 8\].*shared disk or in a bucket"):
+    monkeypatch.setattr(workers, "_gather", lambda value: [value, 0])
+    with pytest.raises(ValueError, match=r"different steps in /local: \[0, 8\].*shared disk or a bucket"):
         workers.check_equal(8, "/local")
 
 

@@ -1,4 +1,4 @@
-"""The whole model of a masked-patch run, from the checkpoints in its folder."""
+"""The model and head of a masked-patch run, from the checkpoints in its folder."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def recipe(data_dir, folder, **optimizer):
 
 
 @pytest.mark.parametrize("optimizer", [{}, {"ema_momentum": 0.9, "accumulation_steps": 2}])
-def test_it_is_what_training_returned(data_dir, tmp_path, optimizer):
+def test_loaded_model_equals_the_trained_one(data_dir, tmp_path, optimizer):
     trained, _ = pretrain(recipe(data_dir, tmp_path / "run", **optimizer))
     before = sorted(tmp_path.rglob("*"))
     found = load_masked_patch(read_recipe(tmp_path / "run" / "recipe.json"), tmp_path / "run")
@@ -34,12 +34,12 @@ def test_it_is_what_training_returned(data_dir, tmp_path, optimizer):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_a_damaged_or_foreign_checkpoint(data_dir, tmp_path):
+def test_damaged_or_foreign_checkpoint_raises(data_dir, tmp_path):
     made = recipe(data_dir, tmp_path / "run")
     pretrain(made)
     wider = replace(made, architecture=replace(made.architecture, width=24))
-    with pytest.raises(ValueError, match="step-3 cannot be read into the model of the recipe beside it"):
+    with pytest.raises(ValueError, match="step-3 does not match the model of recipe.json"):
         load_masked_patch(wider, tmp_path / "run")
     (tmp_path / "run" / "step-3.data-00000-of-00001").write_bytes(b"")
-    with pytest.raises(ValueError, match="step-3 cannot be read.* it is damaged"):
+    with pytest.raises(ValueError, match="step-3 does not match.* it is damaged"):
         load_masked_patch(made, tmp_path / "run")

@@ -8,25 +8,25 @@ from keras_vit.recipes.masked_patch.masking import MASK, draw_corruption
 @pytest.mark.parametrize(
     "patches,fraction,count", [(16, 0.5, 8), (49, 0.5, 24), (196, 0.15, 29), (4, 0.01, 1), (9, 1.0, 9)]
 )
-def test_every_image_has_exactly_the_fraction(patches, fraction, count):
+def test_corrupted_fraction_is_exact(patches, fraction, count):
     drawn = draw_corruption((0, 0), 32, patches, fraction)
     assert drawn.corrupted.shape == (32, count)
     for row in drawn.corrupted.numpy():
         assert len(set(row)) == count and 0 <= min(row) and max(row) < patches
 
 
-def test_four_fifths_are_masked_a_tenth_replaced_a_tenth_kept():
+def test_masked_and_replaced_fractions():
     drawn = draw_corruption((1, 2), 500, 100)
     masked = drawn.source.numpy() == MASK
     moved = (drawn.source.numpy() != np.arange(100)) & ~masked
     corrupted = np.zeros((500, 100), bool)
     np.put_along_axis(corrupted, drawn.corrupted.numpy(), True, axis=1)
     assert not (masked & ~corrupted).any() and not (moved & ~corrupted).any()
-    shares = masked.sum() / corrupted.sum(), moved.sum() / corrupted.sum()
-    np.testing.assert_allclose(shares, (0.8, 0.1), atol=0.01)
+    fractions = masked.sum() / corrupted.sum(), moved.sum() / corrupted.sum()
+    np.testing.assert_allclose(fractions, (0.8, 0.1), atol=0.01)
 
 
-def test_every_patch_is_corrupted_alike_and_replaced_by_any_other():
+def test_patches_are_chosen_uniformly():
     drawn = draw_corruption((3, 0), 4000, 8, masked_fraction=0.0, replaced_fraction=1.0)
     counts = np.bincount(drawn.corrupted.numpy().ravel(), minlength=8) / 4000
     np.testing.assert_allclose(counts, 0.5, atol=0.04)
@@ -37,14 +37,14 @@ def test_every_patch_is_corrupted_alike_and_replaced_by_any_other():
     np.testing.assert_allclose(sources_of_first[1:], 1 / 7, atol=0.03)
 
 
-def test_shares_of_zero_and_one():
+def test_fractions_of_zero_and_one():
     everything = draw_corruption((0, 0), 4, 10, 1.0, masked_fraction=1.0, replaced_fraction=0.0)
     assert (everything.source.numpy() == MASK).all()
     nothing = draw_corruption((0, 0), 4, 10, 1.0, masked_fraction=0.0, replaced_fraction=0.0)
     assert (nothing.source.numpy() == np.arange(10)).all()
 
 
-def test_the_draw_depends_on_the_seed_only_eagerly_and_in_graphs():
+def test_draw_depends_on_the_seed_only():
     draw = lambda step: draw_corruption((7, step), 8, 20)  # noqa: E731
     compiled = tf.function(lambda step: draw_corruption(tf.stack([7, step]), 8, 20))
     for first, again, graph, other in zip(draw(5), draw(5), compiled(tf.constant(5)), draw(6)):
@@ -62,17 +62,17 @@ def test_shapes_are_static():
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        ({"fraction": 0.0}, "`corrupted_fraction` must be above 0 and at most 1. Received: 0.0"),
-        ({"fraction": 1.5}, "Received: 1.5"),
-        ({"masked_fraction": 0.8, "replaced_fraction": 0.3}, "add up to 1 at most. Received: 0.8 and 0.3"),
-        ({"masked_fraction": -0.1}, "must not be negative"),
+        ({"corrupted_fraction": 0.0}, r"`corrupted_fraction` must be in \(0, 1\]. Received: 0.0"),
+        ({"corrupted_fraction": 1.5}, "Received: 1.5"),
+        ({"masked_fraction": 0.8, "replaced_fraction": 0.3}, "their sum at most 1. Received: 0.8 and 0.3"),
+        ({"masked_fraction": -0.1}, "must be at least 0"),
     ],
 )
-def test_bad_shares(arguments, message):
+def test_invalid_fractions(arguments, message):
     with pytest.raises(ValueError, match=message):
         draw_corruption((0, 0), 2, 8, **arguments)
 
 
-def test_one_patch_cannot_be_replaced_by_another():
+def test_single_patch_raises():
     with pytest.raises(ValueError, match="at least two patches"):
         draw_corruption((0, 0), 2, 1)

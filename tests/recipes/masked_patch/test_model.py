@@ -24,7 +24,7 @@ def batches(pixels):
     return lambda target="mean_color": masked_patch_batches(dataset, 4, replace(RECIPE, target=target))
 
 
-def test_pixels_are_scaled_as_the_recipe_says(pixels):
+def test_pixels_are_scaled_by_the_recipe(pixels):
     data = Data(mean=(0.5, 0.25, 0.0), std=(1.0, 0.5, 0.25))
     dataset = tf.data.Dataset.from_tensors((pixels, np.zeros(6)))
     inputs, _ = next(masked_patch_batches(dataset, 4, replace(RECIPE, data=data)).as_numpy_iterator())
@@ -32,7 +32,7 @@ def test_pixels_are_scaled_as_the_recipe_says(pixels):
     np.testing.assert_allclose(inputs["images"], expected, atol=1e-5)
 
 
-def test_each_host_has_its_part_of_the_batchs_corruption(pixels):
+def test_hosts_share_the_corruption_of_the_global_batch(pixels):
     def first_batch(pixels, host):
         dataset = tf.data.Dataset.from_tensors((pixels, np.zeros(len(pixels))))
         return next(masked_patch_batches(dataset, 4, RECIPE, 5, host).as_numpy_iterator())
@@ -43,7 +43,7 @@ def test_each_host_has_its_part_of_the_batchs_corruption(pixels):
     np.testing.assert_array_equal(np.concatenate([part[1] for part in parts]), targets)
 
 
-def test_embeddings_are_masked_replaced_or_kept_before_positions(trained_toy):
+def test_corrupt_masks_replaces_or_keeps_embeddings(trained_toy):
     model = MaskedPatchModel(trained_toy(num_classes=0))
     embeddings = np.random.default_rng(0).standard_normal((2, 4, 12)).astype("float32")
     source = np.array([[MASK, 3, 2, 3], [1, 1, 2, MASK]], "int32")
@@ -56,7 +56,7 @@ def test_embeddings_are_masked_replaced_or_kept_before_positions(trained_toy):
 
 
 @pytest.mark.parametrize("pooling", ["token", "gap"])
-def test_predictions_come_from_the_corrupted_patches_own_outputs(trained_toy, batches, pooling):
+def test_predictions_use_the_output_tokens_of_corrupted_patches(trained_toy, batches, pooling):
     model = MaskedPatchModel(trained_toy(pooling=pooling, num_classes=0))
     model.head.kernel.assign(np.random.default_rng(0).standard_normal(model.head.kernel.shape))
     inputs, _ = next(iter(batches()))
@@ -67,8 +67,8 @@ def test_predictions_come_from_the_corrupted_patches_own_outputs(trained_toy, ba
     np.testing.assert_allclose(model(inputs), expected, atol=1e-4)
 
 
-def test_a_step_gathers_and_scatters_nothing(trained_toy, batches):
-    """A TPU would do it number by number."""
+def test_step_has_no_gather_or_scatter(trained_toy, batches):
+    """They are slow on a TPU."""
     model = MaskedPatchModel(trained_toy(num_classes=0))
     inputs, targets = next(iter(batches()))
 
@@ -81,12 +81,12 @@ def test_a_step_gathers_and_scatters_nothing(trained_toy, batches):
     assert not [kind for kind in kinds if "Gather" in kind or "Scatter" in kind]
 
 
-def test_hidden_patches_cannot_be_seen(trained_toy, batches, pixels):
-    """The output does not change when the pixels of masked patches do: the answer does not leak."""
+def test_masked_pixels_do_not_change_the_output(trained_toy, batches, pixels):
+    """The targets do not leak."""
     model = MaskedPatchModel(trained_toy(num_classes=0))
     model.head.kernel.assign(np.random.default_rng(0).standard_normal(model.head.kernel.shape))
     inputs, _ = next(iter(batches()))
-    # Masked patches whose embedding is not shown elsewhere either.
+    # Patches whose embedding is used nowhere.
     hidden = np.array([[number not in row for number in range(16)] for row in inputs["source"].numpy()])
     assert hidden.sum() > 20
     cells = np.kron(hidden.reshape(6, 4, 4), np.ones((1, 4, 4), bool)).astype(bool)
@@ -96,7 +96,7 @@ def test_hidden_patches_cannot_be_seen(trained_toy, batches, pixels):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_targets_are_those_of_the_corrupted_patches_from_raw_pixels(batches, pixels, target):
+def test_targets_are_of_the_corrupted_patches_from_raw_pixels(batches, pixels, target):
     inputs, targets = next(iter(batches(target)))
     everything = patch_targets(pixels, 4, target).numpy()
     for row in range(6):
@@ -120,16 +120,16 @@ def test_shapes_are_static(batches):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_plain_fit_learns(toy, batches, target):
+def test_fit_reduces_the_loss(toy, batches, target):
     model = MaskedPatchModel(toy(num_classes=0), target)
     model.compile(keras.optimizers.Adam(3e-3), masked_patch_loss(target))
     losses = model.fit(batches(target), steps_per_epoch=20, epochs=3, shuffle=False, verbose=0).history["loss"]
     assert losses[-1] < 0.9 * losses[0]
     if target == "mean_color":
-        assert losses[0] < np.log(512) * 1.05  # the head starts at zeros: no worse than knowing nothing
+        assert losses[0] < np.log(512) * 1.05  # the head starts at zeros, so at log 512
 
 
-def test_every_weight_of_the_encoder_learns(toy, batches):
+def test_every_weight_has_a_gradient(toy, batches):
     model = MaskedPatchModel(toy(num_classes=0))
     model.head.kernel.assign(np.random.default_rng(0).standard_normal(model.head.kernel.shape))
     inputs, targets = next(iter(batches()))
@@ -139,7 +139,7 @@ def test_every_weight_of_the_encoder_learns(toy, batches):
         assert gradient is not None and np.abs(gradient).max() > 0, weight.path
 
 
-def test_a_head_is_refused_with_the_remedy(toy):
+def test_model_with_a_head_is_refused(toy):
     with pytest.raises(ValueError, match=r"vit.with_head\(0\)"):
         MaskedPatchModel(toy())
 

@@ -6,13 +6,13 @@ import tensorflow as tf
 from keras_vit.recipes.masked_patch.targets import color_of, output_shape, patch_targets, quantize
 
 
-def test_bins_are_32_levels_each_channel_after_channel():
+def test_quantize_to_bins_of_32_levels():
     colors = [[0, 0, 0], [31.9, 32, 255], [255, 0, 0], [0, 64, 96], [256, -1, 128]]
     np.testing.assert_array_equal(quantize(tf.constant(colors, tf.float32)), [0, 15, 448, 19, 452])
 
 
 @pytest.mark.parametrize("target", ["mean_color", "pixels"])
-def test_targets_do_not_depend_on_the_precision_of_models(target):
+def test_targets_do_not_depend_on_the_dtype_policy(target):
     pixels = np.random.default_rng(0).uniform(0, 255, (4, 16, 16, 3)).astype("float32")
     expected = patch_targets(pixels, 4, target)
     keras.config.set_dtype_policy("mixed_bfloat16")
@@ -40,18 +40,18 @@ def test_downsampled_colors_are_means_of_cells_row_by_row():
         np.testing.assert_array_equal(classes[1, column], quantize(tf.constant(cells)))
 
 
-def test_downsampling_a_patch_that_four_does_not_divide():
+def test_downsampling_a_patch_not_divisible_by_four():
     pixels = np.full((1, 14, 14, 3), 100.0, "float32")
     np.testing.assert_array_equal(patch_targets(pixels, 14, "downsampled_color"), np.full((1, 1, 16), 3 * 73))
 
 
-def test_pixels_are_the_patch_itself_not_normalized():
+def test_pixels_are_not_normalized():
     pixels = np.random.default_rng(0).uniform(0, 255, (1, 4, 4, 3)).astype("float32")
     targets = patch_targets(pixels, 2, "pixels")
     np.testing.assert_allclose(targets[0, 1], pixels[0, :2, 2:].reshape(-1) / 255, atol=1e-6)
 
 
-def test_uint8_and_float_pixels_give_the_same():
+def test_uint8_and_float_pixels_give_equal_targets():
     pixels = np.random.default_rng(0).integers(0, 256, (2, 8, 8, 3), "uint8")
     for target in ("mean_color", "downsampled_color", "pixels"):
         np.testing.assert_array_equal(
@@ -59,17 +59,17 @@ def test_uint8_and_float_pixels_give_the_same():
         )
 
 
-def test_color_of_a_class_lies_in_its_bins():
+def test_color_of_a_class_is_in_its_bins():
     classes = np.arange(512)
     np.testing.assert_array_equal(quantize(tf.cast(color_of(classes), tf.float32)), classes)
 
 
 @pytest.mark.parametrize("target,shape", [("mean_color", (512,)), ("downsampled_color", (16, 512)), ("pixels", (96,))])
-def test_shape_of_predictions(target, shape):
+def test_output_shape(target, shape):
     assert output_shape((4, 8), target) == shape
 
 
-def test_errors():
+def test_invalid_arguments():
     pixels = np.zeros((1, 4, 4, 3))
     with pytest.raises(ValueError, match="at least 4 x 4 pixels. Received: patch_size=2"):
         patch_targets(pixels, 2, "downsampled_color")

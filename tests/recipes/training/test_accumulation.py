@@ -25,7 +25,7 @@ def images():
 
 
 def vit(toy, dtype=None):
-    """Positions in attention: gradients of a table, which TensorFlow keeps as slices; soft labels and weights."""
+    """Relative positions, whose gradients are tf.IndexedSlices; soft labels and weights."""
     random = np.random.default_rng(2)
     model = randomized(toy, depth=1, image_size=8, position_embedding="relative", dtype=dtype)
     labels = random.dirichlet(np.ones(5), BATCH).astype("float32")
@@ -42,7 +42,7 @@ def masked_patches(toy):
 
 
 def trained(made, parts, **options):
-    """The weights and logs after two updates on one batch."""
+    """Weights and logs after two steps on one batch."""
     model, loss, data = made
     model.compile(SGD(0.1, momentum=0.9, global_clipnorm=0.5), loss, jit_compile=False, **options)
     accumulate_gradients(model, parts)
@@ -52,7 +52,7 @@ def trained(made, parts, **options):
 
 
 @pytest.mark.parametrize("make", [vit, masked_patches])
-def test_parts_equal_the_whole(toy, make):
+def test_parts_equal_the_whole_batch(toy, make):
     metrics = {"weighted_metrics": ["accuracy"]}
     whole, logs = trained(make(toy), 1, **metrics)
     cut, logs_of_cut = trained(make(toy), 3, **metrics)
@@ -63,7 +63,7 @@ def test_parts_equal_the_whole(toy, make):
 
 
 def test_mixed_precision_compiled_by_xla(toy):
-    # The whole in float32: bfloat16 has 8 bits.
+    # Compared to float32, since bfloat16 has 8 bits.
     made = vit(toy, "mixed_bfloat16")
     whole, _ = trained(vit(toy), 1)
     made[0].compile(SGD(0.1, momentum=0.9, global_clipnorm=0.5), made[1], jit_compile=True)
@@ -74,7 +74,7 @@ def test_mixed_precision_compiled_by_xla(toy):
         np.testing.assert_allclose(one - start, other - start, atol=0.1 * np.abs(one - start).max() + 1e-4)
 
 
-def test_dropout_draws_anew_in_every_part():
+def test_dropout_differs_between_parts():
     dropout = keras.layers.Dropout(0.5, seed=3)
     drawn = []
     inputs = keras.Input((50,))
@@ -87,7 +87,7 @@ def test_dropout_draws_anew_in_every_part():
     assert all(0 < np.mean(np.asarray(value) == 0) < 1 for value in drawn)
 
 
-def test_a_weight_without_gradient_is_left_alone_as_by_keras():
+def test_weight_without_gradient_is_unchanged_as_in_keras():
     class Half(keras.Model):
         def build(self, shape):
             self.used = self.add_weight(shape=(3, 1), initializer="ones", name="kernel")
@@ -107,7 +107,7 @@ def test_a_weight_without_gradient_is_left_alone_as_by_keras():
     assert np.all(np.asarray(model.spare) == 1) and np.all(np.asarray(model.used) != 1)
 
 
-def test_batches_that_cannot_be_cut():
+def test_indivisible_batches_raise():
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
     model.compile(SGD(0.1), "mse", jit_compile=False)
     with pytest.raises(ValueError, match="at least 1. Received: 0"):
@@ -115,16 +115,16 @@ def test_batches_that_cannot_be_cut():
     model.optimizer.build(model.trainable_variables)
     accumulate_gradients(model, 4)
     before = model.get_weights()
-    with pytest.raises(ValueError, match="cannot be cut into 4 equal parts: it has 6"):
+    with pytest.raises(ValueError, match="divisible into 4 equal parts. Received: 6 images"):
         model.fit(np.ones((6, 3), "float32"), np.ones((6, 1)), batch_size=6, shuffle=False, verbose=0)
     dataset = tf.data.Dataset.from_tensor_slices((np.ones((6, 3), "float32"), np.ones((6, 1)))).batch(8)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="cannot be cut into 4 equal parts: it has"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="divisible into 4 equal parts. Received"):
         model.fit(dataset, shuffle=False, verbose=0)
     for one, other in zip(before, model.get_weights()):
         np.testing.assert_array_equal(one, other)
 
 
-def test_batches_of_unknown_size():
+def test_dynamic_batch_size():
     weights = []
     for parts in (1, 4):
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, kernel_initializer="ones")])
@@ -137,9 +137,9 @@ def test_batches_of_unknown_size():
         np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
-def test_recipes_are_told_before_anything_is_built():
+def test_check_batch_size():
     check_batch_size(4096, 8, 4)
-    with pytest.raises(ValueError, match="batch of 100 does not go into 8 replicas times 2 .*Take 96 or 112"):
+    with pytest.raises(ValueError, match="data.batch_size=100 is not divisible by 8 replicas times 2 .*Use 96 or 112"):
         check_batch_size(100, 8, 2)
-    with pytest.raises(ValueError, match="Take 16, or other"):
+    with pytest.raises(ValueError, match="Use 16, or change optimizer.accumulation_steps"):
         check_batch_size(4, 8, 2)

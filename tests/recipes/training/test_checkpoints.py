@@ -1,4 +1,4 @@
-"""What is left of a run when something goes wrong, on a model of eight numbers."""
+"""Checkpoints after crashes, signals, full disks and damaged files, on a model of eight weights."""
 
 import os
 import resource
@@ -22,7 +22,7 @@ from keras_vit.recipes.training.run_folder import find_checkpoints, prepare_run_
 
 @pytest.fixture
 def make():
-    """A model with dropout, compiled, with running means."""
+    """A compiled model with dropout and an EMA of its weights."""
 
     def build(units=2, steps_per_execution=1):
         dense = keras.layers.Dense(units, kernel_initializer="ones")
@@ -48,7 +48,7 @@ def fit(model, checkpoints, *callbacks, **options):
 
 
 def at(step, action, event="on_train_batch_begin"):
-    """A callback that acts once, in the first such event of at least `step` updates."""
+    """A callback that calls `action` once, in the first such event after at least `step` steps."""
 
     def act(*_, **__):
         if not acted and int(callback.model.optimizer.iterations) >= step:
@@ -76,17 +76,17 @@ def assert_equal(one, other):
 
 @contextmanager
 def no_space(limit=100):
-    """Files cannot grow beyond so many bytes, in this process; a real error of the system in the middle of a write."""
-    former = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, former[1]))
+    """Limits the size of files that this process writes: a real system error in the middle of a write."""
+    previous = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, previous[1]))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, former)
+        resource.setrlimit(resource.RLIMIT_FSIZE, previous)
 
 
 @pytest.mark.parametrize("steps_per_execution", [1, 3])
-def test_a_resumed_run_is_the_unbroken_one(make, tmp_path, steps_per_execution):
+def test_resume_gives_identical_weights(make, tmp_path, steps_per_execution):
     whole = make()
     whole.fit(batches(), shuffle=False, verbose=0)
 
@@ -103,16 +103,16 @@ def test_a_resumed_run_is_the_unbroken_one(make, tmp_path, steps_per_execution):
     assert [path.rpartition("/")[2] for path in find_checkpoints(tmp_path)] == ["step-12", "step-9"]
 
 
-def test_sigterm_within_an_execution_of_steps_saves_at_its_end(make, tmp_path, capsys):
+def test_sigterm_saves_at_the_end_of_the_execution(make, tmp_path, capsys):
     handler = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as stopped:
         fit(make(steps_per_execution=4), Checkpoints(tmp_path), at(4, terminate))
     assert stopped.value.code == TERMINATED and signal.getsignal(signal.SIGTERM) is handler
-    assert "Everything up to step 8" in capsys.readouterr().out
+    assert "Saved step 8 in" in capsys.readouterr().out
     assert [path.rpartition("/")[2] for path in find_checkpoints(tmp_path)] == ["step-8"]
 
 
-def test_sigterm_within_an_evaluation_saves_the_weights_of_training_and_drops_its_figures(make, tmp_path):
+def test_sigterm_in_an_evaluation_saves_the_training_weights_and_discards_its_metrics(make, tmp_path):
     seen = []
     log = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(logs))
     callbacks = at(0, terminate, "on_test_batch_begin"), log
@@ -125,7 +125,7 @@ def test_sigterm_within_an_evaluation_saves_the_weights_of_training_and_drops_it
     assert_equal(resumed, whole)
 
 
-def test_more_than_one_sigterm_does_not_keep_a_run_from_saving(make, tmp_path):
+def test_repeated_sigterm_still_saves(make, tmp_path):
     def often():
         for _ in range(3):
             terminate()
@@ -135,25 +135,25 @@ def test_more_than_one_sigterm_does_not_keep_a_run_from_saving(make, tmp_path):
     assert stopped.value.code == TERMINATED and Checkpoints(tmp_path).restore(make()) == 3
 
 
-def test_training_in_a_thread_leaves_signals_alone(make, tmp_path):
+def test_training_in_a_thread_sets_no_signal_handler(make, tmp_path):
     thread = threading.Thread(target=fit, args=(make(), Checkpoints(tmp_path)))
     thread.start()
     thread.join()
     assert len(find_checkpoints(tmp_path)) == 1
 
 
-def test_a_full_disk_is_told_and_the_last_checkpoint_stays(make, tmp_path):
+def test_full_disk_is_reported_and_the_last_checkpoint_remains(make, tmp_path):
     space = no_space()
     checkpoints = Checkpoints(tmp_path, every_steps=4)
     try:
-        with pytest.raises(OSError) as told:
+        with pytest.raises(OSError) as raised:
             fit(make(), checkpoints, at(5, space.__enter__))
     finally:
         space.__exit__(None, None, None)
     checkpoints.release()
-    message = str(told.value)
+    message = str(raised.value)
     assert f"checkpoint of step 8 cannot be written to {tmp_path}" in message and "File too large" in message
-    assert "Make room" in message and f"The last good checkpoint is {tmp_path}/step-4." in message
+    assert "Check the free space" in message and f"Last checkpoint: {tmp_path}/step-4." in message
     assert not list(tmp_path.glob("*temp*"))
     whole, resumed = make(), make()
     whole.fit(batches(), shuffle=False, verbose=0)
@@ -177,74 +177,74 @@ def empty(path):
 
 @pytest.mark.parametrize("damage", [cut, flip, empty, os.remove])
 @pytest.mark.parametrize("file", ["step-12.data-00000-of-00001", "step-12.index"])
-def test_a_damaged_checkpoint_is_told_and_the_one_before_taken(make, tmp_path, capsys, damage, file):
+def test_damaged_checkpoint_is_reported_and_the_previous_one_used(make, tmp_path, capsys, damage, file):
     whole = make()
     fit(whole, Checkpoints(tmp_path, every_steps=4))
     damage(tmp_path / file)
     resumed, checkpoints = make(), Checkpoints(tmp_path, every_steps=4)
     assert checkpoints.restore(resumed) == 8 and checkpoints.latest == f"{tmp_path}/step-8"
-    assert "step-12 is damaged, so the checkpoint before" in capsys.readouterr().out or damage is os.remove
+    assert "step-12 is damaged, using the checkpoint before it" in capsys.readouterr().out or damage is os.remove
     fit(resumed, checkpoints)
     assert_equal(resumed, whole)
     assert Checkpoints(tmp_path).restore(make()) == 12
 
 
-def test_only_damaged_checkpoints_are_no_new_start(make, tmp_path):
+def test_only_damaged_checkpoints_raise(make, tmp_path):
     fit(make(), Checkpoints(tmp_path))
     cut(tmp_path / "step-12.data-00000-of-00001")
     with pytest.raises(OSError, match="None of the 1 checkpoints in .* can be read"):
         Checkpoints(tmp_path).restore(make())
 
 
-def test_tensorflows_list_of_checkpoints_is_not_needed(make, tmp_path):
+def test_damaged_checkpoint_list_of_tensorflow_is_ignored(make, tmp_path):
     fit(make(), Checkpoints(tmp_path))
     (tmp_path / "checkpoint").write_text("half wri")
     assert Checkpoints(tmp_path).restore(make()) == 12
 
 
-def test_what_a_killed_run_left_half_written_is_removed(make, tmp_path):
+def test_incomplete_checkpoint_of_a_killed_run_is_removed(make, tmp_path):
     (tmp_path / "step-8_temp").mkdir()
     (tmp_path / "step-8_temp" / "part-00000-of-00001.data-00000-of-00001").write_bytes(b"half")
     assert Checkpoints(tmp_path).restore(make()) == 0
     assert not list(tmp_path.glob("*temp*"))
 
 
-def test_weights_that_are_not_finite_are_not_saved(make, tmp_path):
+def test_nonfinite_weights_are_not_saved(make, tmp_path):
     model = make()
     spoil = at(6, lambda: model.layers[-1].kernel.assign(np.full((3, 2), np.inf)), "on_train_batch_end")
     checkpoints = Checkpoints(tmp_path, every_steps=3)
-    with pytest.raises(FloatingPointError, match=r"At step 6 .*The last good checkpoint is .*/step-3\."):
+    with pytest.raises(FloatingPointError, match=r"At step 6, .*Last checkpoint: .*/step-3\."):
         fit(model, checkpoints, spoil)
     checkpoints.release()
 
 
-def test_checkpoints_of_another_model_are_told(make, tmp_path):
+def test_checkpoint_of_another_model_raises(make, tmp_path):
     fit(make(), Checkpoints(tmp_path))
     with pytest.raises(ValueError):
         Checkpoints(tmp_path).restore(make(units=3))
     other = make()
     other.compile("sgd", "mse")
-    with pytest.raises(ValueError, match="step-12 holds other variables.*another version"):
+    with pytest.raises(ValueError, match="step-12 do not match this model.*another version"):
         Checkpoints(tmp_path).restore(other)
 
 
 @pytest.mark.parametrize("folder", ["nowhere://bucket/run", "{}/file/run"])
-def test_folders_that_cannot_be(make, tmp_path, folder):
+def test_unusable_folder_raises(make, tmp_path, folder):
     (tmp_path / "file").write_text("")
     folder = folder.format(tmp_path)
-    with pytest.raises(OSError, match=f"run's folder {folder} cannot be used: .*Mend the access"):
+    with pytest.raises(OSError, match=f"run's folder {folder} cannot be used: .*Check the permissions"):
         prepare_run_folder(MaskedPatch(run=Run(folder=folder)))
     with pytest.raises(OSError, match="cannot be"):
         fit(make(), Checkpoints(folder))
 
 
-def test_whose_folder_it_is(make, tmp_path):
+def test_folder_of_another_recipe_is_refused(make, tmp_path):
     recipe = Supervised(run=Run(folder=str(tmp_path)))
     prepare_run_folder(recipe)
     fit(make(), Checkpoints(tmp_path))
-    with pytest.raises(ValueError, match="holds a former run. Go on with resume=True"):
+    with pytest.raises(ValueError, match="already contains a run. Resume it with run.resume=True"):
         prepare_run_folder(recipe)
-    # Where and how often does not matter; what is computed does.
+    # Devices, folders and intervals may change; what is computed may not.
     elsewhere = Run(folder=str(tmp_path), resume=True, strategy="mirrored", checkpoint_steps=7, tensorboard=True)
     prepare_run_folder(replace(recipe, run=elsewhere))
     moved = replace(recipe, run=elsewhere, data=replace(recipe.data, data_dir="/elsewhere"))
@@ -252,5 +252,5 @@ def test_whose_folder_it_is(make, tmp_path):
     other = replace(recipe, run=replace(elsewhere, seed=1), optimizer=Optimizer(learning_rate=1.0))
     with pytest.raises(ValueError, match="differs in optimizer.learning_rate, optimizer.name, .*run.seed"):
         prepare_run_folder(other)
-    with pytest.raises(ValueError, match="another run, a Supervised. .* this MaskedPatch"):
+    with pytest.raises(ValueError, match="its kind is Supervised, this recipe's is MaskedPatch"):
         prepare_run_folder(MaskedPatch(run=elsewhere))

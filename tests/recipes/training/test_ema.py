@@ -28,7 +28,7 @@ def made(replicas=1, **ema):
 
 
 def averages(model):
-    return [average.numpy() for average in model.optimizer._model_variables_moving_average]
+    return [average.numpy() for average in model.optimizer.averages]
 
 
 def equal(one, other):
@@ -36,12 +36,12 @@ def equal(one, other):
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_validation_sees_averages_and_training_does_not(replicas):
+def test_validation_uses_the_ema_and_training_does_not(replicas):
     model, plain = made(replicas, use_ema=True, ema_momentum=0.9), made(replicas)
     options = {"epochs": 3, "shuffle": False, "verbose": 0, "validation_data": batches()}
     values = model.fit(batches(), callbacks=[EvaluateWithEMA()], **options).history["val_loss"]
     raw = plain.fit(batches(), **options).history["val_loss"]
-    # `fit` leaves the weights that training goes on from, to the last bit.
+    # The weights that training continues with are unchanged, bit for bit.
     assert equal(model.get_weights(), plain.get_weights())
     means = averages(model)
     assert not equal(means, model.get_weights()) and values[-1] != raw[-1]
@@ -50,7 +50,7 @@ def test_validation_sees_averages_and_training_does_not(replicas):
     np.testing.assert_allclose(model.evaluate(batches(), verbose=0), values[-1], rtol=1e-6)
 
 
-def test_evaluate_alone_and_back():
+def test_evaluate_swaps_and_restores():
     model = made(use_ema=True, ema_momentum=0.9)
     model.fit(batches(), epochs=2, shuffle=False, verbose=0)
     weights, means = model.get_weights(), averages(model)
@@ -60,7 +60,7 @@ def test_evaluate_alone_and_back():
     assert found == model.evaluate(batches(), verbose=0)
 
 
-def test_two_fits_are_one():
+def test_two_fits_equal_one():
     one, two = made(use_ema=True, ema_momentum=0.9), made(use_ema=True, ema_momentum=0.9)
     one.fit(batches(), epochs=4, shuffle=False, verbose=0)
     for _ in range(2):
@@ -68,18 +68,18 @@ def test_two_fits_are_one():
     assert equal(one.get_weights(), two.get_weights()) and equal(averages(one), averages(two))
 
 
-def test_averages_start_from_the_first_weights():
+def test_ema_starts_from_the_first_weights():
     model = made(use_ema=True, ema_momentum=0.9)
     model.optimizer.apply([np.full((3, 2), np.nan, "float32"), np.zeros(2, "float32")])  # not a first step
     kept = [np.array(weight) for weight in model.get_weights()]
     assert equal(averages(model), kept)
-    model.set_weights([weight + 1 for weight in kept])  # such as a checkpoint, after the optimizer was built
+    model.set_weights([weight + 1 for weight in kept])  # as a checkpoint restored after the optimizer was built
     model.optimizer.apply([np.zeros((3, 2), "float32"), np.zeros(2, "float32")])
     for average, weight in zip(averages(model), kept):
         np.testing.assert_allclose(average, weight + 1)
 
 
-def test_nothing_happens_without_averages():
+def test_nothing_happens_without_ema():
     model = made()
     model.fit(batches(), shuffle=False, verbose=0, validation_data=batches(), callbacks=[EvaluateWithEMA()])
     weights = model.get_weights()

@@ -1,8 +1,16 @@
+"""Private APIs of Keras and TensorFlow: all in one file, and all still there."""
+
+import ast
+import re
+from pathlib import Path
+
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_vit import recipes
 from keras_vit.recipes.distributed.strategy import choose_strategy
+from keras_vit.recipes.training import keras_internals
 from keras_vit.recipes.training.keras_internals import build_from_spec
 
 STARTS = []
@@ -14,7 +22,7 @@ def started(count):
 
 
 def data():
-    """4 endless batches a time, each start of which is counted."""
+    """Batches of 4 images; counts how often they are started."""
     x = tf.data.Dataset.from_tensors(np.zeros((4, 3), "float32")).repeat(4)
     head = tf.data.Dataset.range(1).map(lambda zero: tf.numpy_function(started, [zero], tf.int64))
     return head.flat_map(lambda _: x.map(lambda x: (x, tf.reduce_sum(x, axis=1, keepdims=True))))
@@ -28,7 +36,7 @@ def compiled():
 
 
 def starts(model):
-    """How often training data was started by a `fit` of two epochs, each with a validation on other data."""
+    """How often a `fit` of two epochs with validation starts the training data."""
     del STARTS[:]
     x = np.zeros((4, 3), "float32")
     fit = {"steps_per_epoch": 2, "epochs": 2, "validation_data": (x, x[:, :1]), "verbose": 0, "shuffle": False}
@@ -37,10 +45,43 @@ def starts(model):
     return len(STARTS)
 
 
-def test_data_is_started_once():
+def test_data_is_started_once_with_build_from_spec():
     model = compiled()
     assert starts(model) == 2  # Keras
     model = compiled()
-    with build_from_spec(model, data().element_spec):
+    with build_from_spec(model, lambda: data().element_spec):
         assert starts(model) == 1
     assert starts(model) == 2
+
+
+def test_private_names_exist():
+    """Names what a newer version of Keras or TensorFlow has moved, renamed or removed."""
+    optimizer = keras.optimizers.SGD(0.1, use_ema=True)
+    with choose_strategy("mirrored").scope():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dropout(0.5), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    optimizer.build(model.trainable_variables)
+    used = {
+        *re.findall(r"\b(?:model|optimizer|self|super\(\))\.(_[a-z]\w+)", Path(keras_internals.__file__).read_text()),
+        *(name for name in vars(keras_internals.CustomUpdate) if name.startswith("_") and not name.startswith("__")),
+        *("train_function", "test_function", "predict_function"),
+    }
+    used -= {"_abc_impl", "_keras_api_export_path", "_keras_api_symbol_id"}
+    gone = [name for name in used if not hasattr(model, name) and not hasattr(optimizer, name)]
+    assert not gone and len(used) > 10
+    assert keras_internals.seed_states(model)
+    assert callable(tf.Graph()._get_function) and callable(tf.__internal__.distribute.interim.maybe_merge_call)
+    assert keras_internals.is_default_strategy(tf.distribute.get_strategy())
+    assert not keras_internals.is_default_strategy(model.distribute_strategy)
+
+
+def test_private_names_of_keras_are_used_in_one_file():
+    """Attributes that begin with "_", of anything but `self` and `cls`, in all files of recipes."""
+    found = []
+    for file in Path(recipes.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Attribute) and re.match("_[a-z]", node.attr):
+                owner = getattr(node.value, "id", "")
+                if owner not in ("self", "cls", "os") and node.attr != "_asdict":
+                    found.append(f"{file.name}:{node.lineno}: {node.attr}")
+    assert {name.partition(":")[0] for name in found} == {"keras_internals.py"}, found

@@ -1,8 +1,9 @@
-"""What a run says, and what stays of it: the table, TensorBoard's files, the estimate; also after a crash."""
+"""Logs of a run: log.csv, TensorBoard's files and the ETA; also after a crash."""
 
 import csv
 import io
 from dataclasses import replace
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -13,7 +14,8 @@ from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.distributed.strategy import choose_strategy
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches, masked_patch_loss
 from keras_vit.recipes.recipe import Data, MaskedPatch, Optimizer, Run, Supervised
-from keras_vit.recipes.training.logs import CsvLog, Progress, logging_callbacks
+from keras_vit.recipes.training.callbacks import training_callbacks
+from keras_vit.recipes.training.logs import CsvLog, Progress
 from keras_vit.recipes.training.nonfinite import NonfiniteSteps
 from keras_vit.recipes.training.optimizers import build_optimizer
 from keras_vit.recipes.training.tensorboard import reconstructions, rollouts
@@ -68,7 +70,7 @@ def events(folder):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A callback that alone moves the clock: 2 s an execution of two updates, 60 s the first, which compiles."""
+    """A callback that alone advances the clock: 2 s per execution of two steps, 60 s for the first, which compiles."""
     now = [0.0]
 
     class Clock(keras.callbacks.Callback):
@@ -79,31 +81,31 @@ def clock(monkeypatch):
     return Clock()
 
 
-def test_the_logs_have_speed_and_learning_rate(regression, clock):
+def test_logs_contain_speed_and_learning_rate(regression, clock):
     model, seen = regression(), []
     watch = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(logs))
     history = fit(model, [clock, Progress(BATCH, total_steps=12), watch], 0, 3)
-    # Two updates of 4 images in 2 s; the first execution of the run compiles, so it does not count.
+    # Two steps of 4 images in 2 s; the first execution of the run compiles, so it does not count.
     assert history["images_per_second"] == [4.0, 4.0, 4.0]
     schedule = model.optimizer._learning_rate
     np.testing.assert_allclose(history["learning_rate"], [float(schedule(step)) for step in (4, 8, 12)])
     assert all("learning_rate" in logs for logs in seen) and len(seen) == 6
 
 
-def test_the_end_of_the_run_is_estimated(regression, capsys, clock):
+def test_eta_is_printed(regression, capsys, clock):
     fit(regression(), [clock, Progress(BATCH, total_steps=1000)], 0, 3, verbose=2)
     printed = capsys.readouterr().out
-    # One second an update.
-    assert "Update 4 of 1,000; 17 min left, until " in printed
-    assert "Update 8 of 1,000; 17 min left, until " in printed
+    # One second per step.
+    assert "Step 4/1,000, ETA 17 min (" in printed
+    assert "Step 8/1,000, ETA 17 min (" in printed
     assert printed.count("learning_rate") == 3 and printed.count("images_per_second: 4.0") == 3
     fit(regression(), [Progress(BATCH, total_steps=1000, show=False)], 0, 3, verbose=2)
     fit(regression(), [Progress(BATCH, total_steps=1000)], 0, 3, verbose=0)
-    assert "Update" not in capsys.readouterr().out
+    assert "ETA" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("place", ["disk", "ram"])
-def test_every_epoch_is_a_row(regression, tmp_path, place):
+def test_csv_has_a_row_per_epoch(regression, tmp_path, place):
     file = tmp_path / "log.csv" if place == "disk" else f"ram://{tmp_path.name}/log.csv"
     if place == "ram":
         tf.io.gfile.makedirs(f"ram://{tmp_path.name}")
@@ -121,7 +123,7 @@ def test_every_epoch_is_a_row(regression, tmp_path, place):
     assert [float(row["val_loss"]) for row in table[:2]] == history["val_loss"]
 
 
-def test_bad_steps_are_counted(regression, tmp_path):
+def test_csv_counts_nonfinite_steps(regression, tmp_path):
     x = np.array([[1.0], [np.inf], [2.0], [3.0]], "float32")
     data = tf.data.Dataset.from_tensor_slices((x, x)).batch(1)
     callbacks = [NonfiniteSteps(), CsvLog(tmp_path / "log.csv")]
@@ -129,8 +131,8 @@ def test_bad_steps_are_counted(regression, tmp_path):
     assert rows(tmp_path / "log.csv")[0]["nonfinite_steps"] == "1"
 
 
-def test_a_run_that_ends_within_an_evaluation_has_its_row(regression, tmp_path):
-    """The checkpoint of an epoch's last update is there then, so the epoch does not come again."""
+def test_csv_row_is_written_before_the_evaluation(regression, tmp_path):
+    """The checkpoint of the epoch's last step exists by then, so the epoch is not trained again."""
     file = tmp_path / "log.csv"
     stop = keras.callbacks.LambdaCallback(on_test_begin=lambda logs: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -142,12 +144,12 @@ def test_a_run_that_ends_within_an_evaluation_has_its_row(regression, tmp_path):
     assert table[0]["loss"] == row["loss"] and [bool(row["val_loss"]) for row in table] == [False, True, True]
 
 
-# The last checkpoint before the power cut: none; within the second epoch; at its end; that of the third, unfinished.
+# Last checkpoint before the interruption: none; in the second epoch; at its end; in the third.
 @pytest.mark.parametrize("saved,expected", [(0, [4, 8, 12]), (6, [4, 8, 12]), (8, [4, 8, 12]), (10, [4, 8, 10, 12])])
-def test_a_resumed_run_neither_repeats_nor_loses_rows(regression, tmp_path, saved, expected):
+def test_resumed_run_neither_repeats_nor_loses_rows(regression, tmp_path, saved, expected):
     file = tmp_path / "log.csv"
     fit(regression(), [CsvLog(file)], 0, 2)
-    if saved > 8:  # terminated within the third epoch, which Keras ends then
+    if saved > 8:  # terminated in the third epoch, which Keras then ends
         fit(regression(8), [CsvLog(file)], 2, 3, steps=2)
     epoch, within = divmod(saved, 4)
     model = regression(saved)
@@ -160,7 +162,7 @@ def test_a_resumed_run_neither_repeats_nor_loses_rows(regression, tmp_path, save
     assert [int(row["epoch"]) for row in table] == [-(-step // 4) for step in expected]
 
 
-def test_a_table_that_cannot_be_written_stays_whole(regression, tmp_path, monkeypatch):
+def test_csv_that_cannot_be_written_is_unchanged(regression, tmp_path, monkeypatch):
     file = tmp_path / "log.csv"
     model = regression()
     fit(model, [CsvLog(file)], 0, 1)
@@ -181,21 +183,26 @@ def masked_patch(data_dir, tmp_path):
     return MaskedPatch(data=data, run=run, target="downsampled_color", total_steps=4)
 
 
-def pretrained(recipe, toy, pixels, **options):
+def logging_callbacks(recipe, model, dataset, total_steps):
+    """Those of `training_callbacks` that log: without EMA and nonfinite steps, which require our optimizers."""
+    return training_callbacks(recipe, model, dataset, total_steps)[2:]
+
+
+def pretrained(recipe, toy, pixels):
     vit = toy(image_size=8, depth=1, num_classes=0, dropout=0.1, seed=1)  # patches of 4 x 4
     model = MaskedPatchModel(vit, recipe.target)
     model.set_weights([np.random.default_rng(0).normal(size=w.shape, scale=0.1) for w in model.weights])
     model.compile("sgd", masked_patch_loss(recipe.target), jit_compile=False)
-    logs = logging_callbacks(recipe, model, open_dataset(recipe.data), recipe.total_steps, **options)
+    logs = logging_callbacks(recipe, model, open_dataset(recipe.data), recipe.total_steps)
     data = masked_patch_batches(tf.data.Dataset.from_tensors((pixels, 0)).repeat(), vit.patch_size, recipe)
     model.fit(data, steps_per_epoch=2, epochs=2, callbacks=logs, shuffle=False, verbose=0)
     return model
 
 
-def test_masked_patches_are_drawn_and_change_nothing(masked_patch, toy, tmp_path):
+def test_tensorboard_reconstructions_do_not_change_training(masked_patch, toy, tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3)).astype("float32")
     model = pretrained(masked_patch, toy, pixels)
-    quiet = pretrained(masked_patch, toy, pixels, chief=False)
+    quiet = pretrained(replace(masked_patch, run=Run(seed=1)), toy, pixels)
     for one, other in zip(model.variables, quiet.variables):
         np.testing.assert_array_equal(one, other)
     found = events(tmp_path / "tensorboard" / "train")
@@ -207,18 +214,18 @@ def test_masked_patches_are_drawn_and_change_nothing(masked_patch, toy, tmp_path
     np.testing.assert_allclose([scalars[2, "loss"], scalars[4, "loss"]], [float(r["loss"]) for r in table], rtol=1e-6)
 
 
-def test_reconstructions_stand_side_by_side(masked_patch, toy):
+def test_reconstructions_are_side_by_side(masked_patch, toy):
     pixels = np.random.default_rng(0).integers(0, 256, (3, 12, 12, 3)).astype("float32")
     for target in ("mean_color", "downsampled_color", "pixels"):
         # 4 x 4 colors of a patch of 6 x 6 pixels: they do not divide it.
         model = MaskedPatchModel(toy(image_size=12, patch_size=6, depth=1, num_classes=0), target)
         name, drawn = reconstructions(model, pixels, replace(masked_patch, target=target))
         assert name == "reconstructions" and drawn.shape == (3, 12, 36, 3) and drawn.dtype == "uint8"
-    # Of the pixels' target, the right third is the image, and the left third is it where no patch is corrupted.
+    # For target "pixels", the right third is the image itself.
     np.testing.assert_allclose(drawn[:, :, 24:], pixels, atol=1)
 
 
-def test_classifiers_are_drawn_by_their_attention(masked_patch, toy, trained_toy, tmp_path):
+def test_tensorboard_shows_attention_of_classifiers(masked_patch, toy, trained_toy, tmp_path):
     recipe = Supervised(data=masked_patch.data, run=masked_patch.run, total_steps=2)
     dataset = open_dataset(recipe.data)
     model = trained_toy(image_size=8, patch_size=2)
@@ -229,12 +236,12 @@ def test_classifiers_are_drawn_by_their_attention(masked_patch, toy, trained_toy
     assert len(image) == 8 and image[0].shape == (8, 16, 3) and image[0][:, :8].max() > 200
     assert [tag for _, tag, _ in events(tmp_path / "tensorboard" / "validation")] == ["loss"]
     axial = toy(image_size=8, patch_size=2, axial=True, pooling="gap")
-    assert logging_callbacks(recipe, axial, dataset, 2)[-1].images is None
+    assert logging_callbacks(recipe, axial, dataset, 2)[-1].draw_images is None
     unvalidated = replace(recipe, data=replace(recipe.data, validation_split=None))
-    assert logging_callbacks(unvalidated, model, dataset, 2)[-1].images()[1].shape == (8, 8, 16, 3)
+    assert logging_callbacks(unvalidated, model, dataset, 2)[-1].draw_images()[1].shape == (8, 8, 16, 3)
 
 
-def test_a_rollout_is_that_of_the_image(masked_patch, trained_toy):
+def test_rollout_uses_the_pixel_range_of_the_model(masked_patch, trained_toy):
     pixels = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3)).astype("float32")
     model = trained_toy()
     _, drawn = rollouts(model, pixels, masked_patch.data)
@@ -243,7 +250,9 @@ def test_a_rollout_is_that_of_the_image(masked_patch, trained_toy):
     assert np.any(moved[:, :, 16:] != drawn[:, :, 16:])  # the model sees pixels in its own range
 
 
-def test_without_a_folder_or_off_the_chief_nothing_is_written(masked_patch):
-    for run, chief in ((replace(masked_patch.run, folder=None), True), (masked_patch.run, False)):
-        (only,) = logging_callbacks(replace(masked_patch, run=run), None, None, 4, chief)
-        assert isinstance(only, Progress)
+@pytest.mark.parametrize("folder,chief", [(None, True), ("run", False)])
+def test_nothing_is_written_without_a_folder_or_by_other_workers(masked_patch, regression, monkeypatch, folder, chief):
+    monkeypatch.setattr("keras_vit.recipes.training.callbacks.Workers", lambda strategy: SimpleNamespace(chief=chief))
+    recipe = replace(masked_patch, run=replace(masked_patch.run, folder=folder))
+    (only,) = logging_callbacks(recipe, regression(), None, 4)
+    assert isinstance(only, Progress) and only.show is chief

@@ -24,17 +24,17 @@ def one_hot(labels):
     return np.eye(CLASSES, dtype="float32")[labels]
 
 
-def softmax_by_hand(logits, shares, smoothing):
+def softmax_by_hand(logits, labels, smoothing):
     logits = logits.astype("float64")
     exponentials = np.exp(logits)
     probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
-    targets = (1 - smoothing) * shares + smoothing / CLASSES
+    targets = (1 - smoothing) * labels + smoothing / CLASSES
     return -(targets * np.log(probabilities)).sum(axis=1)
 
 
-def sigmoid_by_hand(logits, shares):
+def sigmoid_by_hand(logits, labels):
     probabilities = 1 / (1 + np.exp(-logits.astype("float64")))
-    return -(shares * np.log(probabilities) + (1 - shares) * np.log(1 - probabilities)).sum(axis=1)
+    return -(labels * np.log(probabilities) + (1 - labels) * np.log(1 - probabilities)).sum(axis=1)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -54,10 +54,10 @@ def test_sigmoid_is_summed_over_classes(logits, labels):
     expected = sigmoid_by_hand(logits, one_hot(labels)).mean()
     assert float(Sigmoid()(labels, logits)) == pytest.approx(expected, rel=1e-6)
     several = np.maximum(one_hot(labels), one_hot(labels[::-1]))
-    for shares in (several, 0.2 * one_hot(labels) + 0.8 * one_hot(labels[::-1])):
-        expected = sigmoid_by_hand(logits, shares).mean()
-        assert float(Sigmoid()(shares, logits)) == pytest.approx(expected, rel=1e-6)
-    by_keras = keras.losses.BinaryCrossentropy(from_logits=True)(several, logits)  # has the mean over classes
+    for targets in (several, 0.2 * one_hot(labels) + 0.8 * one_hot(labels[::-1])):
+        expected = sigmoid_by_hand(logits, targets).mean()
+        assert float(Sigmoid()(targets, logits)) == pytest.approx(expected, rel=1e-6)
+    by_keras = keras.losses.BinaryCrossentropy(from_logits=True)(several, logits)  # the mean over classes
     assert float(Sigmoid()(several, logits)) == pytest.approx(CLASSES * float(by_keras), rel=1e-6)
 
 
@@ -75,13 +75,13 @@ def test_weights_micro_batches_and_extremes(loss, logits, labels):
 
 
 def test_gradients(logits, labels):
-    """Also at 0, where a new head's logits all are: the usual form max(x, 0) - x y + ... has none there."""
-    shares = one_hot(labels)
+    """Also at 0, where all logits of a new head are: the common form max(x, 0) - x y + ... has no gradient there."""
+    targets = one_hot(labels)
     for values in (logits, np.zeros_like(logits)):
         exponentials = np.exp(values)
         expected = {
-            Softmax(): exponentials / exponentials.sum(axis=1, keepdims=True) - shares,
-            Sigmoid(): 1 / (1 + np.exp(-values)) - shares,
+            Softmax(): exponentials / exponentials.sum(axis=1, keepdims=True) - targets,
+            Sigmoid(): 1 / (1 + np.exp(-values)) - targets,
         }
         for loss, gradient in expected.items():
             variable = tf.Variable(values)
@@ -90,7 +90,7 @@ def test_gradients(logits, labels):
             np.testing.assert_allclose(tape.gradient(value, variable), gradient / 6, atol=1e-6)
 
 
-def test_classes_of_imagenet_21k_keep_their_numbers():
+def test_labels_of_imagenet_21k():
     labels, logits = np.array([21842, 16777]), np.zeros((2, 21843), "float32")
     logits[[0, 1], labels] = 30.0
     assert float(Softmax()(labels, logits)) == pytest.approx(0.0, abs=1e-6)
@@ -104,7 +104,7 @@ def test_bfloat16_logits_are_summed_in_float32(logits, labels):
 
 
 @pytest.mark.parametrize("loss", [Softmax(0.1), Sigmoid()], ids=["softmax", "sigmoid"])
-def test_a_saved_model_keeps_its_loss(loss, logits, labels, tmp_path):
+def test_serialization(loss, logits, labels, tmp_path):
     copy = keras.losses.deserialize(keras.losses.serialize(loss))
     assert type(copy) is type(loss) and copy.get_config() == loss.get_config()
     assert float(copy(labels, logits)) == float(loss(labels, logits))
@@ -114,7 +114,7 @@ def test_a_saved_model_keeps_its_loss(loss, logits, labels, tmp_path):
     assert keras.saving.load_model(tmp_path / "x.keras").loss.get_config() == loss.get_config()
 
 
-def test_two_replicas_have_the_gradients_of_one():
+def test_two_replicas_equal_one():
     random = np.random.default_rng(1)
     images, labels = random.normal(0, 1, (16, 5)).astype("float32"), random.integers(0, CLASSES, 16)
     devices = [device.name for device in tf.config.list_logical_devices("CPU")]
@@ -136,11 +136,11 @@ def test_two_replicas_have_the_gradients_of_one():
 def test_build_loss():
     assert build_loss(Supervised(label_smoothing=0.2)).get_config()["label_smoothing"] == 0.2
     assert isinstance(build_loss(Supervised(loss="sigmoid")), Sigmoid)
-    with pytest.raises(ValueError, match="label_smoothing=0.1 belongs to loss='softmax'"):
+    with pytest.raises(ValueError, match="label_smoothing=0.1 requires loss='softmax'"):
         build_loss(Supervised(loss="sigmoid", label_smoothing=0.1))
     with pytest.raises(ValueError, match="must be 'softmax' or 'sigmoid'. Received: 'hinge'"):
         build_loss(Supervised(loss="hinge"))
-    with pytest.raises(ValueError, match="must be at least 0 and below 1. Received: 1.0"):
+    with pytest.raises(ValueError, match=r"must be in \[0, 1\). Received: 1.0"):
         Softmax(1.0)
 
 
@@ -151,8 +151,8 @@ def test_head_bias(toy, images):
     deit = toy(distillation=True)
     set_head_bias(deit, -10.0)
     np.testing.assert_array_equal(deit.head_distillation.bias, np.full(5, -10.0))
-    # log(1 + e^-10) a class, and 10 for the right one: far from the 5 log 2 of a bias of 0.
+    # log(1 + e^-10) per class, and 10 for the correct one, instead of the 5 log 2 of a bias of 0.
     labels = np.array([0, 1, 2])
     assert float(Sigmoid()(labels, deit(images))) == pytest.approx(10 + 5 * np.log1p(np.exp(-10)), rel=1e-5)
-    with pytest.raises(ValueError, match="has no head to give a bias"):
+    with pytest.raises(ValueError, match="has no head to set the bias of"):
         set_head_bias(toy(num_classes=0), -10.0)

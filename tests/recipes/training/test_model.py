@@ -10,7 +10,7 @@ TOY = Architecture("Ti/4", depth=1, width=12, mlp_dim=24, num_heads=3)
 DATA = Data(image_size=16)
 
 
-def test_fields_reach_the_model():
+def test_recipe_fields_are_passed_to_the_model():
     architecture = Architecture(
         "Ti/4",
         depth=2,
@@ -27,41 +27,39 @@ def test_fields_reach_the_model():
     model = build_model(architecture, data, Run(precision="mixed_bfloat16"), num_classes=7)
     wanted = {"depth": 2, "width": 12, "mlp_dim": 24, "num_heads": 3, "pooling": "gap", "representation_size": 12}
     wanted |= {"position_embedding": "sincos_2d", "dropout": 0.1, "stochastic_depth": 0.2, "num_classes": 7}
-    assert {name: model.arguments[name] for name in wanted} == wanted
+    assert {name: getattr(model.config, name) for name in wanted} == wanted
     assert model.dtype_policy.name == "mixed_bfloat16" and model.image_size == (16, 16)
     prepared = model.preprocessing
     assert (prepared.resize, prepared.crop_fraction, prepared.interpolation) == ("shortest", 0.875, "bicubic")
 
 
-def test_recomputation_is_a_matter_of_the_run():
+def test_remat_is_set_by_the_run():
     run = Run(remat="block")
     source = build_model(TOY, DATA, run, num_classes=5)
     assert source.encoder.blocks[0].remat == "block"
     assert adapt_model(source, TOY, DATA, Run(), 3).encoder.blocks[0].remat is None
-    with pytest.raises(
-        ValueError, match="A BiT has no Transformer blocks to compute again. Received: run.remat='block'"
-    ):
+    with pytest.raises(ValueError, match="no Transformer blocks to recompute. Received: run.remat='block'"):
         build_model(Architecture("BiT-R50x1"), DATA, run)
 
 
-def test_a_variant_is_enough_and_without_classes_there_is_no_hidden_head():
+def test_variant_sets_the_sizes_and_a_model_without_classes_has_no_hidden_layer():
     model = build_model(Architecture("Ti/16", representation_size=192), Data(image_size=32), Run())
-    assert model.arguments["depth"] == 12 and model.pre_logits is None and model.head is None
+    assert model.config.depth == 12 and model.pre_logits is None and model.head is None
 
 
-def test_a_trained_model_starts_another_task():
+def test_adapt_model():
     source = build_model(TOY, DATA, Run(), num_classes=5)
     for weight in source.weights:
         weight.assign(weight + 0.1)
-    architecture = Architecture(dropout=0.3)  # its variant does not count: the weights say what the model is
+    architecture = Architecture(dropout=0.3)  # its variant is not used: the weights determine the model
     model = adapt_model(source, architecture, Data(image_size=24), Run(precision="mixed_bfloat16"), 3)
-    assert model.grid == (6, 6) and model.num_classes == 3 and model.arguments["dropout"] == 0.3
+    assert model.grid == (6, 6) and model.num_classes == 3 and model.config.dropout == 0.3
     assert model.compute_dtype == "bfloat16" and not np.any(model.head.kernel)
     np.testing.assert_array_equal(model.encoder.blocks[0].mlp.hidden.kernel, source.encoder.blocks[0].mlp.hidden.kernel)
     np.testing.assert_allclose(model.positions.table, source.resized(24).positions.table)
 
 
-def test_a_file_starts_a_task(tmp_path):
+def test_load_model_from_a_file(tmp_path):
     source = build_model(TOY, DATA, Run(), num_classes=5)
     source.save(tmp_path / "model.keras")
     model = load_model(str(tmp_path / "model.keras"), TOY, DATA, Run(), 2)
@@ -69,7 +67,7 @@ def test_a_file_starts_a_task(tmp_path):
     assert model.num_classes == 2
 
 
-def test_a_file_elsewhere_starts_a_task(tmp_path):
+def test_load_model_from_a_bucket(tmp_path):
     source = build_model(TOY, DATA, Run(), num_classes=5)
     source.save(tmp_path / "model.keras")
     tf.io.gfile.makedirs("ram://bucket")
@@ -80,15 +78,15 @@ def test_a_file_elsewhere_starts_a_task(tmp_path):
         load_model("ram://bucket/other.keras", TOY, DATA, Run(), 2)
 
 
-def test_pixels_of_another_scale_are_refused():
+def test_weights_of_another_pixel_range_are_refused():
     source = build_model(TOY, DATA, Run())
-    with pytest.raises(ValueError, match=r"want pixels scaled by mean=\(0.5, 0.5, 0.5\)"):
+    with pytest.raises(ValueError, match=r"trained on pixels scaled by mean=\(0.5, 0.5, 0.5\)"):
         adapt_model(source, TOY, Data(image_size=16, mean=(0.485, 0.456, 0.406)), Run(), 2)
 
 
-def test_a_bit_by_name():
+def test_bit():
     model = build_model(Architecture("BiT-R50x1"), Data(image_size=32), Run(), num_classes=3)
-    assert isinstance(model, BiT) and model.arguments["stages"] == (3, 4, 6, 3)
+    assert isinstance(model, BiT) and model.config.stages == (3, 4, 6, 3)
     again = adapt_model(model, Architecture(), Data(image_size=64), Run(), 2)
     assert again.num_classes == 2 and again.image_size == (64, 64)
     np.testing.assert_array_equal(again.weights[0], model.weights[0])
@@ -98,16 +96,19 @@ def test_a_bit_by_name():
     "architecture,message",
     [
         (Architecture("BiT-R51x1"), "Expected one of BiT-R50x1"),
-        (Architecture("BiT-R50x1", dropout=0.1, pooling="gap"), "A BiT has no pooling, dropout"),
+        (
+            Architecture("BiT-R50x1", dropout=0.1, pooling="gap"),
+            "does not support architecture.pooling, architecture.dropout",
+        ),
         (Architecture("Q/16"), "Expected a variant such as 'B/16'"),
     ],
 )
-def test_what_cannot_be_built_is_explained(architecture, message):
+def test_invalid_architectures(architecture, message):
     with pytest.raises(ValueError, match=message):
         build_model(architecture, DATA, Run())
 
 
-def test_sizes_are_checked_without_building():
+def test_check_image_size():
     check_image_size(Architecture("B/16"), Data(image_size=224))
     check_image_size(Architecture("BiT-R50x1"), Data(image_size=225))
     with pytest.raises(ValueError, match="cannot be cut into patches"):

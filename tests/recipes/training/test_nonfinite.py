@@ -9,7 +9,7 @@ from keras_vit.recipes.training.optimizers import SGD, AdamW
 
 
 def batches(bad=(), steps=8):
-    """Batches of 4, in which one image of the second half has a NaN."""
+    """Batches of 4 images; in the steps `bad`, one image of the second half has a NaN."""
     random = np.random.default_rng(0)
     inputs, targets = random.standard_normal((steps, 4, 3)), random.standard_normal((steps, 4, 2))
     for step in bad:
@@ -35,8 +35,8 @@ def fit(model, data, *callbacks):
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_bad_steps_are_as_if_they_had_not_been(replicas):
-    # With two replicas, only one of them sees a NaN.
+def test_nonfinite_steps_change_nothing(replicas):
+    # With two replicas, only one of them has a NaN.
     model = made(lambda: SGD(0.1, momentum=0.9, use_ema=True, global_clipnorm=1.0), replicas)
     history = fit(model, batches(bad=(0, 3, 4)), NonfiniteSteps(3))
     assert history["nonfinite_steps"] == [3] and int(model.optimizer.iterations.numpy()) == 8
@@ -50,19 +50,19 @@ def test_bad_steps_are_as_if_they_had_not_been(replicas):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
-def test_too_many_in_a_row_stop_the_run(tmp_path):
+def test_too_many_nonfinite_steps_in_a_row_stop_the_run(tmp_path):
     model = made(lambda: AdamW(0.1, global_clipnorm=1.0))
     checkpoints = Checkpoints(tmp_path, every_steps=1)
     checkpoints.restore(model)
     with pytest.raises(FloatingPointError) as stopped:
         fit(model, batches(bad=(1, 4, 5, 6, 7)), NonfiniteSteps(3, checkpoints), checkpoints)
     message = str(stopped.value)
-    assert "gradients of 3 steps in a row, up to step 7" in message and "Lower learning_rate" in message
-    assert f"The last good checkpoint is {tmp_path}/step-4." in message
+    assert "gradients of 3 steps in a row, up to step 7" in message and "Lower optimizer.learning_rate" in message
+    assert f"Last checkpoint: {tmp_path}/step-4." in message
     assert {file.name for file in tmp_path.glob("*.index")} == {"step-1.index", "step-3.index", "step-4.index"}
     checkpoints.release()
 
 
-def test_without_checkpoints_the_message_says_so():
-    with pytest.raises(FloatingPointError, match="There is no checkpoint"):
+def test_message_without_checkpoints():
+    with pytest.raises(FloatingPointError, match="No checkpoint has been saved"):
         fit(made(lambda: SGD(0.1)), batches(bad=(0, 1)), NonfiniteSteps(2))

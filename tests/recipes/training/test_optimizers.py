@@ -9,7 +9,7 @@ from keras_vit.recipes.training.optimizers import SGD, Adam, AdamW, build_optimi
 
 
 def by_hand(recipe, weights, gradients, decayed, factors):
-    """Updates of flax's paper-era optimizers in float64: p - rate * (update + weight_decay * p), and Polyak's mean."""
+    """The optimizers of flax at the time of the paper, p - rate * (update + weight_decay * p), and the EMA; float64."""
     weights = [np.float64(weight) for weight in weights]
     slots = [(np.zeros(weight.shape), np.zeros(weight.shape)) for weight in weights]
     means = None
@@ -25,15 +25,20 @@ def by_hand(recipe, weights, gradients, decayed, factors):
             else:
                 first = 0.9 * first + 0.1 * scale * grad
                 second = 0.999 * second + 0.001 * (scale * grad) ** 2
-                # Keras's place for epsilon, section 2 of arXiv 1412.6980.
+                # Epsilon as in Keras, section 2 of arXiv 1412.6980.
                 corrected = np.sqrt(1 - 0.999 ** (step + 1)) / (1 - 0.9 ** (step + 1))
                 update = recipe.learning_rate * factors[i] * corrected * first / (np.sqrt(second) + 1e-8)
             slots[i] = first, second
             decay = recipe.learning_rate * factors[i] * recipe.weight_decay * decayed[i]
             weights[i] = weights[i] - update - decay * weights[i]
-        shares = 1 if means is None else 1 - (recipe.ema_momentum or 0)
-        means = [(1 - shares) * mean + shares * weight for mean, weight in zip(means or weights, weights)]
+        fraction = 1 if means is None else 1 - (recipe.ema_momentum or 0)
+        means = [(1 - fraction) * mean + fraction * weight for mean, weight in zip(means or weights, weights)]
     return weights, means
+
+
+def counters(optimizer):
+    counts = (optimizer.iterations, optimizer.nonfinite_steps, optimizer.consecutive_nonfinite_steps)
+    return tuple(int(count) for count in counts)
 
 
 def gradients_of(model, steps):
@@ -42,7 +47,7 @@ def gradients_of(model, steps):
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
-def test_updates_equal_numpy(toy, name):
+def test_steps_equal_numpy(toy, name):
     model = toy(depth=1)
     decay = {"weight_decay": 0.3, "global_clipnorm": 2.0, "ema_momentum": 0.7, "layer_decay": 0.5}
     recipe = Optimizer(name, 0.05, "constant", **decay)
@@ -56,18 +61,14 @@ def test_updates_equal_numpy(toy, name):
     expected = by_hand(recipe, model.get_weights(), gradients, decayed, [factors[path] for path in paths])
     for grads in gradients:
         optimizer.apply([tf.constant(grad, "float32") for grad in grads])
-    for value, average, wanted, mean in zip(model.weights, optimizer._model_variables_moving_average, *expected):
+    for value, average, wanted, mean in zip(model.weights, optimizer.averages, *expected):
         np.testing.assert_allclose(value, wanted, atol=2e-5)
         np.testing.assert_allclose(average, mean, atol=2e-5)
-    assert (int(optimizer.iterations), int(optimizer.nonfinite_steps), int(optimizer.consecutive_nonfinite_steps)) == (
-        5,
-        1,
-        0,
-    )
+    assert counters(optimizer) == (5, 1, 0)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30], ids=["nan", "infinite", "norm-overflows"])
-def test_a_bad_step_changes_nothing_but_the_counters(toy, bad):
+def test_nonfinite_step_changes_only_the_counters(toy, bad):
     model = toy(depth=1)
     recipe = Optimizer("adamw", 0.05, "constant", weight_decay=0.3, ema_momentum=0.7, layer_decay=0.5)
     optimizer = build_optimizer(recipe, 10, model)
@@ -82,17 +83,13 @@ def test_a_bad_step_changes_nothing_but_the_counters(toy, bad):
     for name, variable, before in zip(names, (*model.variables, *optimizer.variables), state):
         if not name.endswith(("/iteration", "/nonfinite_steps", "/consecutive_nonfinite_steps")):
             np.testing.assert_array_equal(variable, before)
-    assert (int(optimizer.iterations), int(optimizer.nonfinite_steps), int(optimizer.consecutive_nonfinite_steps)) == (
-        3,
-        2,
-        2,
-    )
+    assert counters(optimizer) == (3, 2, 2)
     optimizer.apply(good)
-    assert (int(optimizer.nonfinite_steps), int(optimizer.consecutive_nonfinite_steps)) == (2, 0)
+    assert counters(optimizer) == (4, 2, 0)
     assert not np.array_equal(state[0], model.variables[0])
 
 
-def test_recipe_to_optimizer():
+def test_build_optimizer():
     sgd = build_optimizer(Optimizer(name="sgd", global_clipnorm=None), 10)
     assert isinstance(sgd, SGD) and sgd.momentum == 0.9 and sgd.global_clipnorm is None and not sgd.use_ema
     adam = build_optimizer(Optimizer(ema_momentum=0.9999), 10)
@@ -105,23 +102,26 @@ def test_recipe_to_optimizer():
 @pytest.mark.parametrize(
     "recipe,message",
     [
-        (Optimizer(name="adam", weight_decay=0.1), "needs name='adamw' or 'sgd'. Received: name='adam'"),
-        (Optimizer(name="lamb"), "must be adam, adamw or sgd. Received: 'lamb'"),
-        (Optimizer(layer_decay=0.7), "needs the layers of a VisionTransformer. Received: NoneType"),
+        (
+            Optimizer(name="adam", weight_decay=0.1),
+            "requires optimizer.name='adamw' or 'sgd'. Received: optimizer.name='adam'",
+        ),
+        (Optimizer(name="lamb"), "must be 'adam', 'adamw' or 'sgd'. Received: 'lamb'"),
+        (Optimizer(layer_decay=0.7), "requires the layers of a VisionTransformer. Received: NoneType"),
     ],
 )
-def test_recipes_that_cannot_be(recipe, message):
+def test_invalid_recipes(recipe, message):
     with pytest.raises(ValueError, match=message):
         build_optimizer(recipe, 10)
 
 
-def test_layer_decay_wants_a_vision_transformer_and_its_variables(toy):
+def test_layer_decay_requires_a_vision_transformer_and_its_variables(toy):
     bit = keras_vit.BiT(stages=(1,), num_classes=2)
-    with pytest.raises(ValueError, match="needs the layers of a VisionTransformer. Received: BiT"):
+    with pytest.raises(ValueError, match="requires the layers of a VisionTransformer. Received: BiT"):
         build_optimizer(Optimizer(layer_decay=0.7), 10, bit)
     model = toy()
     optimizer = build_optimizer(Optimizer(layer_decay=0.7), 10, model)
-    with pytest.raises(ValueError, match="factors on the learning rate for 3 trainable variables"):
+    with pytest.raises(ValueError, match="one learning-rate factor for each of the 3 trainable variables"):
         optimizer.build(model.trainable_variables[:3])
 
 
@@ -154,12 +154,12 @@ def test_only_kernels_are_decayed(toy, name):
     [SGD(0.1, global_clipnorm=0.5), Adam(0.1, use_ema=True), AdamW(0.1, clipvalue=0.2, rate_factors=(0.5, 1))],
     ids=["sgd", "adam", "adamw"],
 )
-def test_optimizers_are_saved_by_keras(optimizer):
+def test_serialization(optimizer):
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert type(copy) is type(optimizer) and copy.get_config() == optimizer.get_config()
 
 
-def test_training_goes_on_from_a_keras_file(toy, images, tmp_path):
+def test_training_resumes_from_a_keras_file(toy, images, tmp_path):
     model = toy(depth=1)
     recipe = Optimizer("adamw", 0.05, "linear", weight_decay=0.3, ema_momentum=0.7, layer_decay=0.5)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -174,8 +174,8 @@ def test_training_goes_on_from_a_keras_file(toy, images, tmp_path):
 
 
 @pytest.mark.parametrize("option", [{"ema_overwrite_frequency": 2}, {"gradient_accumulation_steps": 2}])
-def test_options_of_keras_that_have_a_better_place_are_refused(option):
-    with pytest.raises(ValueError, match=r"recipes\.averaging and keras_vit\.recipes\.accumulation"):
+def test_unsupported_options_of_keras_are_refused(option):
+    with pytest.raises(ValueError, match=r"recipes\.training\.ema and keras_vit\.recipes\.training\.accumulation"):
         SGD(0.1, use_ema=True, **option)
 
 

@@ -1,4 +1,4 @@
-"""N replicas with batch b compute what one does with batch N * b, in float64: only the order of sums differs."""
+"""N replicas with batch b equal one with batch N * b, in float64: only the order of sums differs."""
 
 import functools
 import os
@@ -40,7 +40,7 @@ def strategy_of(replicas):
 
 @functools.lru_cache
 def train(replicas, parts, recipe, keras_alone=False):
-    """Twenty updates; the halves of each batch differ in scale and labels, so that clipping each alone would show.
+    """Twenty steps; the halves of each batch differ in scale and labels, so clipping each alone changes the result.
 
     Returns all variables of the model and its optimizer, and the logs.
     """
@@ -88,20 +88,20 @@ def test_replicas_and_parts_equal_one_batch_with_clipping_active(name, replicas,
 
 
 def test_four_replicas_equal_one():
-    # In a process of its own: logical devices are made once, and the other tests have two.
+    # In a separate process: logical devices are created once, and the other tests have two.
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
     found = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=300)
     assert found.returncode == 0, found.stderr
     assert float(found.stdout.split()[-1]) < 1e-10
 
 
-def test_clipping_is_active_in_that_comparison_and_keras_alone_would_fail_it():
+def test_clipping_is_active_and_the_optimizer_of_keras_differs():
     recipe = replace(RECIPES["sgd"], weight_decay=0.0)
     clipped, _ = train(1, 1, recipe)
     free, _ = train(1, 1, replace(recipe, global_clipnorm=None))
     assert largest_difference(clipped, free) > 1e-2
     theirs, _ = train(2, 1, recipe, keras_alone=True)
-    # The model's variables come first, and are as many.
+    # The model's variables come first and are equally many.
     assert max(np.abs(a - b).max() for a, b in zip(clipped[:10], theirs[:10])) > 1e-3
 
 

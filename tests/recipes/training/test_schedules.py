@@ -7,21 +7,21 @@ from keras_vit.recipes.training.schedules import WarmupDecay
 
 
 def by_hand(step, rate, decay, warmup, total, stairs=(0.3, 0.6, 0.9)):
-    """vit_jax's formula (utils.py, create_learning_rate_schedule) and BiT-HyperRule's stairs, in float64."""
+    """The formulas of vit_jax (utils.py, create_learning_rate_schedule) and BiT-HyperRule in float64."""
     progress = min(1.0, max(0.0, (step - warmup) / (total - warmup)))
     if decay == "linear":
         rate = 1e-5 + (rate - 1e-5) * (1.0 - progress)
     elif decay == "cosine":
         rate = rate * 0.5 * (1.0 + math.cos(math.pi * progress))
     elif decay == "staircase":
-        for share in stairs:
-            rate /= 10 if step >= share * total else 1
+        for fraction in stairs:
+            rate /= 10 if step >= fraction * total else 1
     return rate * min(1.0, step / warmup) if warmup else rate
 
 
 @pytest.mark.parametrize("decay", ["cosine", "linear", "constant", "staircase"])
 @pytest.mark.parametrize("warmup,total", [(10_000, 312_000), (500, 20_000), (0, 1_000)])
-def test_schedule_equals_the_formula_at_its_corners(decay, warmup, total):
+def test_schedule_equals_the_formula(decay, warmup, total):
     schedule = WarmupDecay(3e-3, decay, warmup, total)
     middle = (warmup + total) // 2
     for step in (0, 1, warmup // 2, max(warmup - 1, 0), warmup, warmup + 1, middle, total - 1, total, total + 7):
@@ -31,20 +31,20 @@ def test_schedule_equals_the_formula_at_its_corners(decay, warmup, total):
 @pytest.mark.parametrize(
     "decay,values",
     [
-        # Steps 0, half of the warm-up, its end, middle of the decay, last, beyond.
+        # Steps: 0, half of the warm-up, its end, half of the decay, last, beyond.
         ("cosine", (0.0, 0.05, 0.1, 0.05, 0.0, 0.0)),
         ("linear", (0.0, 0.05, 0.1, (0.1 + 1e-5) / 2, 1e-5, 1e-5)),
         ("constant", (0.0, 0.05, 0.1, 0.1, 0.1, 0.1)),
         ("staircase", (0.0, 0.05, 0.1, 0.01, 0.0001, 0.0001)),
     ],
 )
-def test_schedule_in_numbers(decay, values):
+def test_schedule_values(decay, values):
     schedule = WarmupDecay(0.1, decay, warmup_steps=10, total_steps=110)
     np.testing.assert_allclose([schedule(step) for step in (0, 5, 10, 60, 110, 200)], values, atol=1e-8)
 
 
-def test_stairs_of_bit_hyperrule():
-    # bit_hyperrule.py for 20,000 to 500,000 examples: warm-up to 500, a tenth at 3,000, 6,000 and 9,000 of 10,000.
+def test_staircase_equals_bit_hyperrule():
+    # bit_hyperrule.py for 20,000 to 500,000 examples: warm-up to 500, decay at 3,000, 6,000 and 9,000 of 10,000.
     schedule = WarmupDecay(0.003, "staircase", 500, 10_000)
     steps = (250, 500, 2_999, 3_000, 5_999, 6_000, 8_999, 9_000, 9_999)
     wanted = (0.0015, 0.003, 0.003, 0.0003, 0.0003, 0.00003, 0.00003, 0.000003, 0.000003)
@@ -62,14 +62,14 @@ def test_schedule_without_warmup_and_its_config(decay):
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        ((0.1, "cosine", 100, 100), "warm-up of 100 steps leaves nothing of a run of 100"),
-        ((0.1, "cosine", -1, 100), "warm-up of -1 steps"),
+        ((0.1, "cosine", 100, 100), "less than total_steps. Received: warmup_steps=100, total_steps=100"),
+        ((0.1, "cosine", -1, 100), "Received: warmup_steps=-1"),
         ((0.1, "exponential", 0, 100), "one of cosine, linear.*Received: 'exponential'"),
-        ((0.1, "staircase", 0, 100, ()), "rising shares"),
+        ((0.1, "staircase", 0, 100, ()), "increasing fractions"),
         ((0.1, "staircase", 0, 100, (0.6, 0.3)), r"Received: \(0.6, 0.3\)"),
-        ((0.1, "staircase", 0, 100, (30, 60)), "shares between 0 and 1"),
+        ((0.1, "staircase", 0, 100, (30, 60)), r"fractions in \(0, 1\)"),
     ],
 )
-def test_what_cannot_be_is_said(arguments, message):
+def test_invalid_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         WarmupDecay(*arguments)

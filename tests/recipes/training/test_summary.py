@@ -1,4 +1,4 @@
-"""What a run says at its start, and what it refuses before any data is read."""
+"""The summary at the start of a run, and the checks before it."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ def recipe(data_dir, tmp_path):
     )
 
 
-def test_a_run_describes_itself(recipe, toy, capsys):
+def test_summary_of_a_run(recipe, toy, capsys):
     strategy, dataset = choose_strategy("mirrored"), open_dataset(recipe.data)
     check_recipe(recipe, strategy)
     check_data(recipe, dataset, 100)
@@ -33,18 +33,18 @@ def test_a_run_describes_itself(recipe, toy, capsys):
     )
     assert lines == {
         "devices": "2 CPU, MirroredStrategy, 2 replicas",
-        "batch": "32 images an update, 16 a replica in 2 parts of 8",
-        "length": "100 updates, 2.917 passes over the training images; 4 epochs of up to 30 updates",
+        "batch": "32 images, 16 per replica in 2 accumulation steps of 8",
+        "length": "100 steps, 2.917 epochs; validation every 30 steps",
         "model": f"{model.name}, {model.count_params():,} parameters, all trainable",
         "data": "digits: 1,097 in train, 200 in validation, 500 in test; 10 classes; 16 x 16 pixels",
         "precision": "float32",
-        "optimizer": "adamw, rate 0.001 after a warm-up of 10 updates, cosine, weight decay 0.1, clipped at 1, "
-        "averages 0.99",
-        "folder": f"{recipe.run.folder}; goes on after update 60",
+        "optimizer": "adamw, learning rate 0.001 after 10 warm-up steps, cosine, weight decay 0.1, "
+        "gradient norm clipped at 1, EMA 0.99",
+        "folder": f"{recipe.run.folder}, resuming from step 60",
     }
 
 
-def test_other_runs_describe_themselves(recipe, toy):
+def test_summary_of_other_runs(recipe, toy):
     one = tf.distribute.get_strategy()
     data, dataset = replace(recipe.data, labels_per_class=4), open_dataset(recipe.data)
     model = toy(num_classes=10)
@@ -54,9 +54,10 @@ def test_other_runs_describe_themselves(recipe, toy):
     text = describe_run(Distillation(**fields, teacher="teacher.keras"), one, model, dataset, 10)
     assert "1 CPU, no strategy" in text and "digits: 40 in train" in text
     assert f"parameters, {sum(w.shape.num_elements() for w in map(_tensor, model.trainable_weights))} train" in text
-    assert "sgd, rate 0.001, constant\n" in text and "teacher.keras, hard, 0.5 of the loss" in text
-    assert "none: nothing is kept" in text and "parts" not in text
-    assert "digits: 40 in train; 16 x 16" in describe_run(MaskedPatch(**fields), one, model, dataset, 10)
+    assert "sgd, learning rate 0.001, constant\n" in text and "teacher.keras, hard, 0.5 of the loss" in text
+    assert "none, outputs are not saved" in text and "accumulation" not in text
+    text = describe_run(MaskedPatch(**fields), one, model, dataset, 10)
+    assert "digits: 40 in train; 16 x 16" in text and "logs every 1,000 steps" in text
 
 
 def _tensor(weight):
@@ -66,59 +67,61 @@ def _tensor(weight):
 @pytest.mark.parametrize(
     "part,changes,message",
     [
-        ("data", {"batch_size": 30}, "30 does not go into 2 replicas times 2 .* Take 28 or 32"),
-        ("optimizer", {"warmup_steps": 100}, "warm-up of 100 updates leaves nothing of a run of 100"),
-        ("run", {"folder": None, "tensorboard": True}, "Name a run.folder"),
-        ("run", {"epoch_steps": 125, "steps_per_execution": 50}, "no multiple of .*=50: .* Take epoch_steps=100"),
-        ("data", {"labels_per_class": 0}, "labels_per_class must be at least 1. Received: 0"),
+        ("data", {"batch_size": 30}, "data.batch_size=30 is not divisible by 2 replicas times 2 .* Use 28 or 32"),
+        ("optimizer", {"warmup_steps": 100}, "Received: optimizer.warmup_steps=100 for a run of 100 steps"),
+        ("run", {"folder": None, "tensorboard": True}, "requires a folder: set run.folder"),
+        ("run", {"epoch_steps": 125, "steps_per_execution": 50}, "not a multiple of .*=50, .* Use run.epoch_steps=100"),
+        ("data", {"labels_per_class": 0}, "data.labels_per_class must be at least 1. Received: 0"),
     ],
 )
-def test_what_cannot_work_is_said_at_once(recipe, part, changes, message):
+def test_invalid_fields_are_refused(recipe, part, changes, message):
     with pytest.raises(ValueError, match=message):
         check_recipe(replace(recipe, **{part: replace(getattr(recipe, part), **changes)}), choose_strategy("mirrored"))
 
 
-def test_a_tpu_elsewhere_cannot_write_into_a_folder_of_this_machine(recipe, tmp_path, monkeypatch):
+def test_remote_tpu_cannot_use_a_local_folder(recipe, tmp_path, monkeypatch):
     strategy = simulated_tpu()
     monkeypatch.setenv("TPU_NAME", "my-pod")
-    with pytest.raises(ValueError, match="machines of the TPU 'my-pod' cannot write .* run.folder=gs://BUCKET/FOLDER"):
+    with pytest.raises(
+        ValueError, match="machines of the TPU 'my-pod' cannot write .* run.folder='gs://BUCKET/FOLDER'"
+    ):
         check_recipe(recipe, strategy)
     assert not (tmp_path / "run").exists()
     monkeypatch.setenv("TPU_NAME", "local")
     check_recipe(recipe, strategy)
 
 
-def test_a_length_is_given_once(recipe):
+def test_length_is_set_once(recipe):
     for changes in ({"total_epochs": 3.0}, {"total_steps": None}):
         with pytest.raises(ValueError, match="either total_steps or total_epochs"):
             check_recipe(replace(recipe, **changes), tf.distribute.get_strategy())
     by_epochs = replace(recipe, total_steps=None, total_epochs=0.2)
     check_recipe(by_epochs, tf.distribute.get_strategy())
-    with pytest.raises(ValueError, match="leaves nothing of a run of 6"):
+    with pytest.raises(ValueError, match="optimizer.warmup_steps=10 for a run of 6 steps"):
         check_data(by_epochs, open_dataset(recipe.data), 6)
 
 
-def test_a_folder_that_cannot_be_written_is_refused(recipe, tmp_path):
+def test_unwritable_folder_is_refused(recipe, tmp_path):
     (tmp_path / "file").write_text("")
     blocked = replace(recipe, run=Run(folder=str(tmp_path / "file" / "run")))
     with pytest.raises(OSError, match="file/run cannot be used: .*choose another folder"):
         check_recipe(blocked, tf.distribute.get_strategy())
     check_recipe(recipe, tf.distribute.get_strategy())
-    assert [file.name for file in (tmp_path / "run").iterdir()] == ["recipe.json"]  # the trial is gone
+    assert [file.name for file in (tmp_path / "run").iterdir()] == ["recipe.json"]  # no trial file remains
 
 
-def test_a_teacher_must_be_there(recipe, tmp_path):
+def test_teacher_must_exist(recipe, tmp_path):
     fields = {"data": recipe.data, "run": Run(), "total_steps": 1000}
     for teacher in (None, "", str(tmp_path / "gone"), "gone.keras"):
-        with pytest.raises(ValueError, match="needs a teacher"):
+        with pytest.raises(ValueError, match="requires a teacher"):
             check_recipe(Distillation(**fields, teacher=teacher), tf.distribute.get_strategy())
     check_recipe(Distillation(**fields, teacher=str(tmp_path)), tf.distribute.get_strategy())
 
 
-def test_what_a_kind_of_recipe_cannot_do(recipe):
+def test_fields_that_a_kind_of_recipe_does_not_support(recipe):
     bit = {"architecture": Architecture("BiT-R50x1"), "total_steps": 1000}
     for made in (MaskedPatch(**bit, data=recipe.data), Distillation(**bit, data=recipe.data, teacher="hf:a/b")):
-        with pytest.raises(ValueError, match="needs a Vision Transformer: .*BiT-R50x1"):
+        with pytest.raises(ValueError, match="requires a Vision Transformer: .*BiT-R50x1"):
             check_recipe(made, tf.distribute.get_strategy())
     mixed = replace(recipe.data, augment=Augment(cutmix_alpha=1.0))
     with pytest.raises(ValueError, match="no labels to mix"):
@@ -138,9 +141,9 @@ def test_splits_must_have_labels(recipe):
     check_data(MaskedPatch(data=recipe.data), unpublished, 20_000)
 
 
-def test_splits_must_be_there_and_large_enough(recipe):
+def test_splits_must_exist_and_have_enough_images(recipe):
     dataset = open_dataset(recipe.data)
-    with pytest.raises(ValueError, match="batch of 32 is more than the 30 training images"):
+    with pytest.raises(ValueError, match="data.batch_size=32 is more than the 30 training images"):
         check_data(replace(recipe, data=replace(recipe.data, labels_per_class=3)), dataset, 100)
     with pytest.raises(ValueError, match="No split 'dev'"):
         check_data(replace(recipe, data=replace(recipe.data, validation_split="dev")), dataset, 100)

@@ -1,0 +1,47 @@
+"""The callbacks of a run, in the order in which Keras calls them."""
+
+import os
+
+from keras_vit.recipes.distributed.workers import Workers
+from keras_vit.recipes.training.checkpoints import Checkpoints
+from keras_vit.recipes.training.ema import EvaluateWithEMA
+from keras_vit.recipes.training.logs import LOG, CsvLog, Progress
+from keras_vit.recipes.training.nonfinite import NonfiniteSteps
+
+
+def training_callbacks(
+    recipe, model, dataset, total_steps: int, checkpoints: Checkpoints | None = None, more: tuple = ()
+) -> list:
+    """Builds the callbacks of a run.
+
+    Args:
+        recipe: With `run.folder`, log.csv is written into it, and with `run.tensorboard` also tensorboard/.
+        model: What is trained: a `MaskedPatchModel`, a classifier, a `DistillationModel`.
+        dataset: As returned by `open_dataset`; some of its images are shown in TensorBoard.
+        total_steps: Steps of the whole run.
+        checkpoints: The run's, if it has a folder.
+        more: The user's callbacks.
+    """
+    # Weights are swapped back before any other callback sees the end of an evaluation; a run is stopped before its
+    # checkpoint is saved; logs are complete before they are written, and written before the checkpoint.
+    return [
+        EvaluateWithEMA(),
+        NonfiniteSteps(recipe.run.max_nonfinite_steps, checkpoints),
+        *_logs(recipe, model, dataset, total_steps),
+        *more,
+        *([checkpoints] if checkpoints else []),
+    ]
+
+
+def _logs(recipe, model, dataset, total_steps):
+    chief = Workers(model.distribute_strategy).chief
+    logs = [Progress(recipe.data.batch_size, total_steps, show=chief)]
+    if not chief or recipe.run.folder is None:
+        return logs
+    logs.append(CsvLog(os.path.join(recipe.run.folder, LOG)))
+    if recipe.run.tensorboard:
+        from keras_vit.recipes.training.tensorboard import TensorBoardLog, image_function  # imports drawing libraries
+
+        folder = os.path.join(recipe.run.folder, "tensorboard")
+        logs.append(TensorBoardLog(folder, image_function(recipe, model, dataset)))
+    return logs

@@ -1,0 +1,105 @@
+"""The training loop: `model.fit` from the last checkpoint to the last step."""
+
+from collections.abc import Callable
+from functools import partial
+
+from keras_vit.recipes.data.pipeline import ONE_HOST
+from keras_vit.recipes.distributed.hosts import shard_batches, shard_evaluation
+from keras_vit.recipes.distributed.seeds import offset_replica_seeds
+from keras_vit.recipes.distributed.steps_per_execution import set_steps_per_execution
+from keras_vit.recipes.distributed.workers import Workers
+from keras_vit.recipes.recipe import MaskedPatch, Run
+from keras_vit.recipes.training.accumulation import accumulate_gradients
+from keras_vit.recipes.training.callbacks import training_callbacks
+from keras_vit.recipes.training.checkpoints import open_checkpoints
+from keras_vit.recipes.training.ema import use_ema_weights
+from keras_vit.recipes.training.keras_internals import build_from_spec
+from keras_vit.recipes.training.summary import describe_run
+
+History = dict[str, list[float]]
+
+
+def fit(model, recipe, total_steps: int, dataset, batches: Callable, callbacks=()) -> History:
+    """Trains a compiled model, from the last checkpoint if `run.resume` is set; leaves the EMA in its weights, if any.
+
+    An epoch of Keras is `run.epoch_steps` steps. The first epoch after a resume, and the last, may be shorter.
+
+    Args:
+        total_steps: Steps of the whole run.
+        dataset: As returned by `open_dataset`.
+        batches: Function (start_step, host) -> tf.data.Dataset of one host's part of the batches from that step on,
+            see `shard_batches`.
+        callbacks: More callbacks of Keras.
+
+    Returns:
+        The history of all epochs trained by this call, as `keras.callbacks.History`.
+    """
+    start_step = 0
+    workers = Workers(model.distribute_strategy)
+    with model.distribute_strategy.scope():
+        # Here, not in the first step: a step that creates variables is traced twice.
+        model.optimizer.build(model.trainable_variables)
+    accumulate_gradients(model, recipe.optimizer.accumulation_steps)
+    checkpoints = open_checkpoints(recipe.run)
+    if checkpoints:
+        start_step = checkpoints.restore(model)
+    offset_replica_seeds(model)
+    validation = _validation(model, recipe, dataset)
+    callbacks = training_callbacks(recipe, model, dataset, total_steps, checkpoints, callbacks)
+    if workers.chief:
+        print(describe_run(recipe, model.distribute_strategy, model, dataset, total_steps, start_step))
+    try:
+        with build_from_spec(model, lambda: batches(start_step, ONE_HOST).element_spec):
+            history = _fit_parts(model, recipe, total_steps, start_step, batches, validation, callbacks)
+    finally:
+        if checkpoints:
+            checkpoints.release()
+    use_ema_weights(model)
+    return history
+
+
+def _validation(model, recipe, dataset):
+    """Arguments of `fit` for the validation split, if there is one."""
+    if isinstance(recipe, MaskedPatch) or not recipe.data.validation_split:
+        return {}
+    batches, steps = shard_evaluation(model.distribute_strategy, recipe.data, dataset, recipe.data.validation_split)
+    return {"validation_data": batches, "validation_steps": steps}
+
+
+def _fit_parts(model, recipe, total_steps, step, batches, validation, callbacks):
+    """Calls `model.fit` until all steps are done; returns the histories of all calls, joined."""
+    run, history = recipe.run, {}
+    workers = Workers(model.distribute_strategy)
+    while step < total_steps:
+        epoch_steps, epochs = _next_part(step, total_steps, run)
+        end = step + epoch_steps * epochs
+        # TensorFlow 2.20 fails with several workers and more than one step per execution.
+        set_steps_per_execution(model, epoch_steps, 1 if workers.several else run.steps_per_execution)
+        part = model.fit(
+            shard_batches(model.distribute_strategy, partial(batches, step), recipe.data.batch_size),
+            initial_epoch=step // run.epoch_steps,
+            epochs=step // run.epoch_steps + epochs,
+            steps_per_epoch=epoch_steps,
+            **({} if end % run.epoch_steps and end < total_steps else validation),
+            shuffle=False,  # the batches are shuffled already, by the seed
+            callbacks=callbacks,
+            verbose="auto" if workers.chief else 0,
+        ).history
+        history = {name: history.get(name, []) + values for name, values in part.items()}
+        if model.stop_training:  # set by a callback
+            break
+        step = end
+    return history
+
+
+def _next_part(step: int, total_steps: int, run: Run) -> tuple[int, int]:
+    """Steps per epoch and number of epochs of the next call of `model.fit`: all complete epochs, or a part of one.
+
+    A part that is not a multiple of the steps per execution is cut in two; Keras would run past its end otherwise.
+    """
+    step_in_epoch = step % run.epoch_steps
+    complete = (total_steps - step) // run.epoch_steps
+    if not step_in_epoch and complete and run.epoch_steps % run.steps_per_execution == 0:
+        return run.epoch_steps, complete
+    steps = min(run.epoch_steps - step_in_epoch, total_steps - step)
+    return steps - steps % run.steps_per_execution or steps, 1
