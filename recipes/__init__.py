@@ -1,4 +1,4 @@
-"""Training of models: recipes, data, optimizers, strategies, checkpoints, evaluation.
+"""Training of models: recipes, data, optimizers, strategies, checkpoints, evaluation. Example::
 
     from keras_vit.recipes import RECIPES, run
 
