@@ -67,7 +67,7 @@ def prepare(
     with _replace_when_complete(target) as new:
         if not dry_run:
             write_shards(Images(folder, test_images, new, bool(beam_runner)), shard_megabytes, beam_runner, options)
-        elif beam_runner:
+        elif beam_runner and options is not None:
             write_reports_with_beam(folder, test_images, new, beam_runner, options)
         else:
             write_reports(folder, test_images, new)
