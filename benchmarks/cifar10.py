@@ -1,10 +1,9 @@
-"""What masked-patch pre-training brings on CIFAR-10, and which target and share of corrupted patches is best.
+"""Gain of masked-patch pre-training on CIFAR-10, by target and fraction of corrupted patches.
 
 Command: python benchmarks/cifar10.py --images FOLDER          (FOLDER/train/<class>/<image>, FOLDER/test/...)
          python benchmarks/cifar10.py --images FOLDER --only targets     one part: two processes can share the work
 
-A job that was finished is not run again, one that was broken off goes on: everything is in --runs. `--only table`
-prints what is there.
+Finished runs in --runs are not repeated, interrupted ones are resumed. `--only table` prints the results so far.
 """
 
 import json
@@ -28,10 +27,10 @@ TARGETS = {
     "pixels (L2), 50 %": "cifar10-masked-patch-pixels",
     "mean color, 15 %": "cifar10-masked-patch-corrupt15",
 }
-# Shorter than the recipes, so that everything trains within four hours of two processor cores.
-PRETRAINING_STEPS, PRETRAINING_WARMUP = 3_000, 300  # of 256 images: 15 times all of them
-SHORT_STEPS, SHORT_WARMUP = 400, 100  # of each target: twice all images
-# Labels a class (None: all, 5,000) and updates of 128 images, the same from scratch and pre-trained.
+# Shorter than the recipes, so that everything trains within four hours on two CPU cores.
+PRETRAINING_STEPS, PRETRAINING_WARMUP = 3_000, 300  # batch size 256: 15 epochs
+SHORT_STEPS, SHORT_WARMUP = 400, 100  # for each target: 2 epochs
+# Labels per class (None: all 5,000), and steps at batch size 128, the same from scratch and pre-trained.
 BUDGETS = {50: 400, 500: 800, None: 2_400}
 
 
@@ -41,10 +40,10 @@ class Cifar10:
     runs: Path = Path("runs/cifar10")
     seeds: tuple[int, ...] = (0,)
     only: Literal["all", "pretraining", "targets", "scratch", "pretrained", "table"] = "all"
-    threads: int = 1
+    num_threads: int = 1
 
     def recipe(self, name: str, folder: str, **fields):
-        """A recipe of the configs on these images, resumable in a folder of its own."""
+        """A recipe of the configs on these images, resumable, in a separate folder."""
         recipe = replace(RECIPES[name], **fields)
         data = replace(recipe.data, dataset=f"folder:{self.images}")
         return replace(recipe, data=data, run=replace(recipe.run, folder=str(self.runs / folder), resume=True))
@@ -80,7 +79,7 @@ def finetuning(options: Cifar10, start: str, labels: int | None, seed: int):
 
 
 def few_shot_row(options: Cifar10, recipe) -> dict:
-    """Few-shot accuracies of a pre-trained model, kept beside it."""
+    """Few-shot accuracies of a pre-trained model, stored in its folder."""
     file = Path(recipe.run.folder) / "few_shot.json"
     if not file.exists():
         model = keras_vit.load(str(Path(recipe.run.folder) / run_recipe.MODEL))
@@ -90,8 +89,8 @@ def few_shot_row(options: Cifar10, recipe) -> dict:
 
 
 def print_tables(options: Cifar10):
-    print("\n| labels | updates | from scratch | pre-trained | gain, points |\n|---|---|---|---|---|")
-    for labels, updates in BUDGETS.items():
+    print("\n| labels | steps | from scratch | pre-trained | gain, points |\n|---|---|---|---|---|")
+    for labels, steps in BUDGETS.items():
         found = {}
         for start in ("scratch", "pretrained"):
             files = [
@@ -100,8 +99,8 @@ def print_tables(options: Cifar10):
             found[start] = [100 * json.loads(file.read_text())["top1"] for file in files if file.exists()]
         gain = np.mean(found["pretrained"]) - np.mean(found["scratch"]) if all(found.values()) else np.nan
         cells = " | ".join(_mean(values) for values in found.values())
-        print(f"| {labels or 'all 5,000'} a class | {updates:,} | {cells} | {gain:+.2f} |")
-    print("\n| few-shot accuracy, % | 1 | 5 | 10 | 25 | 100 a class |\n|---|---|---|---|---|---|")
+        print(f"| {labels or 'all 5,000'} per class | {steps:,} | {cells} | {gain:+.2f} |")
+    print("\n| few-shot accuracy, % | 1 | 5 | 10 | 25 | 100 per class |\n|---|---|---|---|---|---|")
     rows = {**targets(options), "mean color, 50 %, 3,000 steps": pretraining(options)}
     for title, recipe in rows.items():
         if (Path(recipe.run.folder) / run_recipe.MODEL).exists():
@@ -116,8 +115,8 @@ def _mean(values):
 
 
 def main(options: Cifar10):
-    tf.config.threading.set_intra_op_parallelism_threads(options.threads)
-    tf.config.threading.set_inter_op_parallelism_threads(options.threads)
+    tf.config.threading.set_intra_op_parallelism_threads(options.num_threads)
+    tf.config.threading.set_inter_op_parallelism_threads(options.num_threads)
     if options.only in ("all", "pretraining"):
         run(pretraining(options))
     if options.only in ("all", "targets"):

@@ -1,4 +1,4 @@
-"""Layer normalization, ours beside Keras's: time of a forward and a backward pass on this machine, and error.
+"""LayerNorm of keras_vit compared with Keras's: time of a forward and backward pass on this machine, and error.
 
 Command: python benchmarks/layer_norm.py
 """
@@ -38,7 +38,7 @@ def milliseconds(step):
 
 
 def largest_error(layer, shape):
-    """On rows whose mean is 1,000 times their deviation, against float64."""
+    """Compared with float64, on rows whose mean is 1,000 times their standard deviation."""
     x = (1000 + np.random.default_rng(1).standard_normal(shape)).astype("float32")
     exact = x.astype("float64") - x.astype("float64").mean(-1, keepdims=True)
     exact /= np.sqrt((exact**2).mean(-1, keepdims=True) + 1e-6)
@@ -53,7 +53,7 @@ def main():
         for layer in layers:
             layer.build(shape)
         steps = [compiled_step(layer, x) for layer in layers]
-        # In turn, so that whatever else the machine does falls on both.
+        # Alternating, so that other load on the machine affects both.
         pairs = [[milliseconds(step) for step in steps] for _ in range(ROUNDS)]
         theirs, ours = (statistics.median(times) for times in zip(*pairs))
         ratio = statistics.median(mine / other for other, mine in pairs)

@@ -1,8 +1,8 @@
-"""How long a published .npz takes to become a model, how much memory, and how long the import takes.
+"""Time and memory of loading a published .npz, and the time of the import.
 
 Command: python benchmarks/load.py
-Random weights of the published sizes, float32, written to a temporary file; each measurement in a process of its own.
-Memory is the largest resident size while loading less that of the model alone, as a share of the weights' size.
+Random float32 weights of the published sizes in a temporary file; each measurement in a separate process. Memory is the
+peak resident size while loading minus that of building the model, as a fraction of the size of the weights.
 """
 
 import argparse
@@ -25,7 +25,7 @@ def write(variant, file):
 def load(variant, file):
     import keras_vit
 
-    keras_vit.ViT("Ti/16", image_size=32)  # TensorFlow's own start does not count
+    keras_vit.ViT("Ti/16", image_size=32)  # initialize TensorFlow first
     start = time.perf_counter()
     model = keras_vit.ViT(variant, str(file))
     seconds = time.perf_counter() - start

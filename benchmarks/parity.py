@@ -1,9 +1,10 @@
-"""Logits of full-size models, ours beside the peers' own code, with the same random weights.
+"""Logits of full-size models compared with other libraries' code, with the same random weights.
 
-Needs, besides keras_vit[all]: pip install torch transformers timm keras-hub tf-models-official
+Requires keras_vit[all] and: pip install torch transformers timm keras-hub tf-models-official
 Command: python benchmarks/parity.py
-Each peer saves its weights in its own format, `keras_vit.load` reads them; for formats that keras_vit writes, the peer
-reads them back. The difference is the largest over 4 images, divided by the standard deviation of the peer's logits.
+Each library saves its weights in its own format, and `keras_vit.load` reads them; formats that keras_vit writes are
+read back by the library. The difference is the largest over 4 images, divided by the standard deviation of the
+library's logits.
 """
 
 import gc
@@ -12,7 +13,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-import timm  # before TensorFlow: the other way round two copies of LLVM collide
+import timm  # before TensorFlow: in the other order two copies of LLVM collide
 
 import tensorflow as tf  # isort: skip
 
@@ -28,8 +29,8 @@ def images(size=224):
     return np.clip(0.8 * blocks + 0.3 * random.standard_normal(blocks.shape), -1, 1).astype("float32")
 
 
-def drawn(random, name, shape, fan_in):
-    """No weight at zero or one: a head of zeros would hide every difference."""
+def random_weight(random, name, shape, fan_in):
+    """No constant zeros or ones: a zero head would hide every difference."""
     if fan_in:
         return (1.2 * fan_in**-0.5 * random.standard_normal(shape)).astype("float32")
     is_scale = name.endswith(("gamma", "gamma:0")) or ("norm" in name and name.endswith("weight"))
@@ -45,7 +46,7 @@ def fill_torch(model):
         for name, weight in sorted(model.named_parameters()):
             is_kernel = weight.ndim in (2, 4) and "pos" not in name
             fan_in = int(np.prod(weight.shape[1:])) if is_kernel else 0
-            weight.copy_(torch.from_numpy(drawn(random, name, tuple(weight.shape), fan_in)))
+            weight.copy_(torch.from_numpy(random_weight(random, name, tuple(weight.shape), fan_in)))
     return model.eval()
 
 
@@ -55,7 +56,7 @@ def fill_keras(weights):
         name, shape = getattr(weight, "path", weight.name), tuple(weight.shape)
         per_head = len(shape) == 3 and "attention_output" not in name
         fan_in = (shape[0] if per_head else int(np.prod(shape[:-1]))) if "kernel" in name.rpartition("/")[2] else 0
-        weight.assign(drawn(random, name, shape, fan_in))
+        weight.assign(random_weight(random, name, shape, fan_in))
 
 
 def torch_logits(model):
@@ -90,7 +91,7 @@ def timm_models(folder):
         model = fill_torch(timm.create_model(name))
         save_for_hf(model, folder / name, safe_serialization=True)
         yield f"timm {name}", torch_logits(model), keras_vit.load(folder / name)
-    # timm reads .npz too; tanh GELU as its arrays mean.
+    # timm also reads .npz; their weights are for tanh GELU.
     ours = keras_vit.ViT_S16(num_classes=CLASSES)
     fill_keras(ours.weights)
     save(ours, folder / "ours.npz")
@@ -126,7 +127,7 @@ def model_garden_models(folder):
 
 
 def main():
-    print("| peer | largest difference / deviation | time, s |\n|---|---|---|")
+    print("| library | largest difference / std | time, s |\n|---|---|---|")
     for peer in (transformers_models, timm_models, keras_hub_models, model_garden_models):
         start = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:

@@ -1,10 +1,10 @@
-"""Replicas, workers and accumulated parts beside one replica with the whole batch: largest difference of a weight.
+"""Replicas, workers and gradient accumulation compared with one replica and the whole batch: largest weight difference.
 
 Command: python benchmarks/replicas.py
-A toy ViT with batches of 16 for 20 updates on logical CPUs; gradients are clipped in every update, and the halves of a
-batch differ in scale and labels. Then two processes under `MultiWorkerMirroredStrategy`, and the memory of
-accumulation. Attention does not depend on the biases of keys (they add the same to every logit of a query), so their
-gradients are rounding, which Adam divides by its own size: in float32 they stand apart.
+A toy ViT, batch size 16, 20 steps on logical CPUs; gradients are clipped in every step, and the halves of a batch
+differ in scale and labels. Then two processes under `MultiWorkerMirroredStrategy`, and the memory of accumulation.
+Attention does not depend on the key biases (they add the same to every logit of a query), so their gradients are
+rounding errors, which Adam normalizes: in float32 they are listed separately.
 """
 
 import json
@@ -33,11 +33,9 @@ RECIPES = {
     "SGD, momentum 0.9": Optimizer("sgd", 0.1, **CLIPPED),
     "Adam": Optimizer("adam", 1e-3, **CLIPPED),
     "AdamW, decay 0.1": Optimizer("adamw", 1e-3, weight_decay=0.1, **CLIPPED),
-    "AdamW, averages, layer decay": Optimizer(
-        "adamw", 1e-3, weight_decay=0.1, ema_momentum=0.9, layer_decay=0.7, **CLIPPED
-    ),
+    "AdamW, EMA, layer decay": Optimizer("adamw", 1e-3, weight_decay=0.1, ema_momentum=0.9, layer_decay=0.7, **CLIPPED),
 }
-SPLITS = [(1, 4), (2, 1), (2, 2), (4, 1), (4, 2)]  # replicas, parts
+SPLITS = [(1, 4), (2, 1), (2, 2), (4, 1), (4, 2)]  # replicas, accumulation steps
 PRECISIONS = ("float32", "float64")
 MEMORY = ("S/16", 224, 32)  # variant, pixels, batch
 
@@ -50,7 +48,7 @@ def strategy_of(replicas):
 
 
 def train(strategy, recipe, parts=1, dtype="float32", make_optimizer=build_optimizer):
-    """The weights after the updates, and their running means if there are any."""
+    """The trained weights, with their moving averages if there are any, and the key biases."""
     keras.config.set_floatx(dtype)
     random = np.random.default_rng(0)
     images = random.uniform(-1, 1, (BATCH * STEPS, 8, 8, 3)).astype(dtype)
@@ -74,9 +72,9 @@ def train(strategy, recipe, parts=1, dtype="float32", make_optimizer=build_optim
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     dataset = dataset.with_options(options)
     model.fit(dataset, shuffle=False, verbose=0)
-    averages = getattr(model.optimizer, "_model_variables_moving_average", [])
+    ema = getattr(model.optimizer, "_model_variables_moving_average", [])
     keys, others = [], []
-    for variable in (*model.weights, *averages):
+    for variable in (*model.weights, *ema):
         value = variable.numpy()
         if "qkv" in variable.path and value.ndim == 1:
             query, key, value = np.split(value, 3)
@@ -87,7 +85,7 @@ def train(strategy, recipe, parts=1, dtype="float32", make_optimizer=build_optim
 
 
 def largest_difference(one, other):
-    """Of all weights but the biases of keys, and of these."""
+    """Of all weights but the key biases, and of the key biases."""
     return [max(np.abs(a - b).max() for a, b in zip(*pair, strict=True)) for pair in zip(one, other, strict=True)]
 
 
@@ -95,7 +93,7 @@ def equalities():
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
     )
-    print("| optimizer | replicas | parts of a batch | float32 | float32, biases of keys | float64, all |")
+    print("| optimizer | replicas | accumulation steps | float32 | float32, key biases | float64, all |")
     print("|---|---|---|---|---|---|")
     for name, recipe in RECIPES.items():
         whole = {dtype: train(strategy_of(1), recipe, 1, dtype) for dtype in PRECISIONS}
@@ -111,7 +109,7 @@ def equalities():
     unclipped = train(strategy_of(1), replace(sgd, global_clipnorm=None))
     print(f"| SGD without clipping, for comparison | 1 | 1 | {max(largest_difference(whole, unclipped)):.1e} | | |")
     difference = max(largest_difference(whole, train(strategy_of(2), sgd, make_optimizer=keras_sgd)))
-    print(f"| Keras's own SGD, clipping each replica, for comparison | 2 | 1 | {difference:.1e} | | |")
+    print(f"| Keras's own SGD, which clips each replica, for comparison | 2 | 1 | {difference:.1e} | | |")
 
 
 def keras_sgd(recipe, *_):
@@ -120,16 +118,14 @@ def keras_sgd(recipe, *_):
 
 def worker(file, dtype):
     strategy = choose_strategy("multi-worker")
-    others, keys = train(strategy, RECIPES["AdamW, averages, layer decay"], 2, dtype)
+    others, keys = train(strategy, RECIPES["AdamW, EMA, layer decay"], 2, dtype)
     np.savez(file, *others, keys=np.stack(keys))
 
 
 def workers():
-    print(
-        "\n| two processes, AdamW, averages, layer decay, 2 parts | float32 | float32, biases of keys | float64, all |"
-    )
+    print("\n| two processes, AdamW, EMA, layer decay, 2 parts | float32 | float32, key biases | float64, all |")
     print("|---|---|---|---|")
-    against, apart = [], []
+    to_single, to_each_other = [], []
     for dtype in PRECISIONS:
         with tempfile.TemporaryDirectory() as folder:
             files = [f"{folder}/{index}.npz" for index in range(2)]
@@ -142,16 +138,16 @@ def workers():
                 while None in (codes := [process.poll() for process in started]) and not any(codes):
                     time.sleep(1)
             finally:
-                for process in started:  # one whose partner died would wait for ever
+                for process in started:  # a worker whose partner died would wait forever
                     process.kill()
             for process in started:
                 finish(process)
             first, second = (read(np.load(file)) for file in files)
-        whole = train(strategy_of(1), RECIPES["AdamW, averages, layer decay"], 1, dtype)
-        against.append(largest_difference(whole, first))
-        apart.append(largest_difference(first, second))
-    for name, ((single, keys), double) in (("one process", against), ("each other", apart)):
-        print(f"| against {name} | {single:.1e} | {keys:.1e} | {max(double):.1e} |", flush=True)
+        whole = train(strategy_of(1), RECIPES["AdamW, EMA, layer decay"], 1, dtype)
+        to_single.append(largest_difference(whole, first))
+        to_each_other.append(largest_difference(first, second))
+    for name, ((single, keys), double) in (("one process", to_single), ("each other", to_each_other)):
+        print(f"| compared with {name} | {single:.1e} | {keys:.1e} | {max(double):.1e} |", flush=True)
 
 
 def read(file):
@@ -182,13 +178,13 @@ def memory_of(parts):
 
 def memory():
     variant, size, batch = MEMORY
-    print(f"\n| parts of a batch of {batch}, ViT-{variant}, {size} px | memory of an update, GB |\n|---|---|")
+    print(f"\n| accumulation steps of a batch of {batch}, ViT-{variant}, {size} px | memory of a step, GB |\n|---|---|")
     for parts in (1, 2, 4, 8):
         print(f"| {parts} | {float(finish(run('memory_of', parts)).split()[-1]):.2f} |", flush=True)
 
 
 def run(task, *arguments, **variables):
-    """Starts a function of this file in a process of its own."""
+    """Starts a function of this file in a separate process."""
     command = [sys.executable, __file__, task, *map(str, arguments)]
     return subprocess.Popen(command, env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True)
 

@@ -1,7 +1,7 @@
-"""Masked-patch pre-training that is killed (SIGKILL) after a random step and resumed, beside one that is not.
+"""Masked-patch pre-training killed (SIGKILL) after a random step and resumed, compared with an uninterrupted run.
 
 Command: python benchmarks/resume.py
-Each run is a process of its own, with dropout, running means, accumulation and a checkpoint every 4 of 30 steps.
+Each run is a separate process, with dropout, EMA, gradient accumulation and a checkpoint every 4 of 30 steps.
 """
 
 import os
@@ -43,17 +43,17 @@ def train(data_dir, folder, out, kill_at):
 
 
 def run(*arguments):
-    """The status of a process that trains."""
+    """Exit status of a training process."""
     command = [sys.executable, __file__, *map(str, arguments)]
     return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
 
 
 def main():
-    print("| killed after step | resumed from step | numbers compared | of them different |\n|---|---|---|---|")
+    print("| killed after step | resumed from step | values compared | values that differ |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         if run(folder / "data", folder / "whole", folder / "whole.npz", 0):
-            raise SystemExit("The unbroken run failed.")
+            raise SystemExit("The uninterrupted run failed.")
         whole = np.load(folder / "whole.npz")
         for step in sorted(np.random.default_rng(0).choice(np.arange(1, STEPS), KILLED, replace=False)):
             killed = folder / f"killed-{step}"

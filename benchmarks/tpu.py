@@ -1,12 +1,12 @@
-"""What a training step of ViT costs on a TPU core: ours beside KerasHub's, Flax's and tf-models-official's.
+"""Cost of a ViT training step on a TPU core: keras_vit compared with KerasHub, Flax and tf-models-official.
 
-Needs, besides keras_vit[tensorflow,recipes,preflight]: pip install keras-hub flax optax, and in PYTHONPATH the folder
-of a checkout of github.com/google-research/vision_transformer; what is not installed is left out.
+Requires keras_vit[tensorflow,recipes,preflight] and the other libraries: pip install keras-hub flax optax, and a
+checkout of github.com/google-research/vision_transformer in PYTHONPATH. Libraries that are not installed are skipped.
 Command: python benchmarks/tpu.py            the first two rows, about 10 minutes on two cores
          python benchmarks/tpu.py --rows all
-A step is the forward pass, the backward pass and AdamW in mixed bfloat16, without dropout, compiled by the TPU's own
-compiler; no TPU is needed. Temporaries are what a step needs besides weights and optimizer; what is moved, and the
-operations, are as the compiler counts them. Of Flax the parameters are cast to bfloat16 and the blocks compute in it.
+A step is forward pass, backward pass and AdamW in mixed bfloat16, without dropout, compiled by the TPU's own compiler;
+no TPU is needed. Temporaries are the memory of a step besides weights and optimizer state. Bytes accessed and
+operations are as counted by the compiler. For Flax, the parameters are cast to bfloat16 and the blocks compute in it.
 """
 
 import argparse
@@ -29,11 +29,16 @@ ROWS = {  # variant, image size, batch, topology
     "H/14 518 v5e": ("H/14", 518, 4, "v5e:1"),
 }
 DEFAULT = tuple(ROWS)[:2]
-NEEDS = {"keras_vit": (), "KerasHub": ("keras_hub",), "Flax": ("flax", "optax", "vit_jax"), "official": ("official",)}
+REQUIRES = {
+    "keras_vit": (),
+    "KerasHub": ("keras_hub",),
+    "Flax": ("flax", "optax", "vit_jax"),
+    "official": ("official",),
+}
 
 
 def keras_program(build, shape, patch, size, batch):
-    """HLO of a step of a Keras model with the recipes' AdamW."""
+    """HLO of a training step of a Keras model with the recipes' AdamW."""
     import keras
     import tensorflow as tf
 
@@ -73,7 +78,7 @@ def hub_model(shape, patch, size):
 
 
 def flax_program(shape, patch, size, batch):
-    """HLO of a step of google-research/vision_transformer with optax's AdamW."""
+    """HLO of a training step of google-research/vision_transformer with optax's AdamW."""
     import jax
     import jax.numpy as jnp
     import optax
@@ -109,7 +114,7 @@ def flax_program(shape, patch, size, batch):
 
 
 def official_program(shape, patch, size, batch):
-    """HLO of a step of tf-models-official's backbone with tf_keras's AdamW."""
+    """HLO of a training step of tf-models-official's backbone with tf_keras's AdamW."""
     import tensorflow as tf
     import tf_keras
     from official.vision.modeling.backbones.vit import VisionTransformer
@@ -156,20 +161,21 @@ PROGRAMS = {
 
 
 def measure(library, row):
-    """Prints one answer as JSON; runs in a process of its own."""
+    """Prints one result as JSON. Runs in a separate process."""
     from keras_vit.recipes.preflight.compiler_process import compile_in_subprocess
 
     variant, size, batch, topology = ROWS[row]
     hlo = PROGRAMS[library](SHAPES[variant[0]], int(variant[2:]), size, batch)
-    answer = compile_in_subprocess(hlo, topology, 1)
-    if "error" in answer:
-        needs = re.search(r"HLO temporaries \(([\d.]+)G\)|Used ([\d.]+)G of", answer["error"])
-        print(json.dumps({"temp": float(needs[1] or needs[2]) * 2**30 if needs else None, "error": answer["error"]}))
+    result = compile_in_subprocess(hlo, topology, 1)
+    if "error" in result:
+        required = re.search(r"HLO temporaries \(([\d.]+)G\)|Used ([\d.]+)G of", result["error"])
+        temp = float(required[1] or required[2]) * 2**30 if required else None
+        print(json.dumps({"temp": temp, "error": result["error"]}))
     else:
-        print(json.dumps({"temp": answer["memory"]["temp"], "bytes": answer["bytes"], "flops": answer["flops"]}))
+        print(json.dumps({"temp": result["memory"]["temp"], "bytes": result["bytes"], "flops": result["flops"]}))
 
 
-def ask(library, row):
+def measure_in_subprocess(library, row):
     command = [sys.executable, __file__, "--one", library, row]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -179,28 +185,28 @@ def ask(library, row):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", nargs="+", default=DEFAULT, help=f"all, or of {', '.join(ROWS)}")
-    parser.add_argument("--libraries", nargs="+", default=list(NEEDS), choices=NEEDS)
+    parser.add_argument("--rows", nargs="+", default=DEFAULT, help=f"all, or some of {', '.join(ROWS)}")
+    parser.add_argument("--libraries", nargs="+", default=list(REQUIRES), choices=REQUIRES)
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
         return measure(*arguments.one)
     rows = ROWS if arguments.rows == ["all"] else arguments.rows
-    # Ours first: the others are compared with it.
-    libraries = [n for n in NEEDS if n in arguments.libraries and all(map(importlib.util.find_spec, NEEDS[n]))]
-    print("| job | batch | library | temporaries, GB | moved, GB | TFLOP | temporaries / ours | moved / ours |")
+    # keras_vit first: the others are compared with it.
+    libraries = [n for n in REQUIRES if n in arguments.libraries and all(map(importlib.util.find_spec, REQUIRES[n]))]
+    print("| job | batch | library | temporaries, GB | accessed, GB | TFLOP | temporaries / ours | accessed / ours |")
     print("|---" * 8 + "|")
     for row in rows:
         ours = None
         for library in libraries:
-            found = ask(library, row)
+            found = measure_in_subprocess(library, row)
             if library == "keras_vit":
                 ours = found
             print("| " + " | ".join([row, str(ROWS[row][2]), library, *cells(found, ours or {})]) + " |", flush=True)
 
 
 def cells(found, ours):
-    """Of the table: "-" for what is not known of a step that does not fit."""
+    """Cells of the table; "-" for unknown figures of a step that does not fit."""
     for key, unit, digits in (("temp", 1e9, 2), ("bytes", 1e9, 1), ("flops", 1e12, 2)):
         yield f"{found[key] / unit:.{digits}f}" if found.get(key) else "-"
     for key in ("temp", "bytes"):

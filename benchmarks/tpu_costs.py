@@ -1,13 +1,13 @@
-"""The paper's figure 12 from a laptop: largest batches and speed of ViT and BiT on a TPUv3 core, by image size.
+"""The paper's figure 12 without a TPU: largest batch size and speed of ViT and BiT on a TPUv3 core, by image size.
 
-Needs keras_vit[tensorflow,recipes,preflight]. A cell takes half a minute to ten minutes; answers are kept, so a run
-that was broken off goes on where it was.
-Command: python benchmarks/tpu_costs.py            all of it, some hours on two cores
+Requires keras_vit[tensorflow,recipes,preflight]. A cell takes between half a minute and ten minutes; results are
+stored, so an interrupted run is resumed.
+Command: python benchmarks/tpu_costs.py            all cells, some hours on two cores
          python benchmarks/tpu_costs.py --models B/16 --sizes 224
-Steps are compiled by the TPU's own compiler at a small batch, at four times that, and then where the line through what
-was compiled meets a core's memory, until a batch fits that leaves less than a tenth of the memory free. "< 8" where 8
-images do not fit. Images a second are the bound of arithmetic and traffic at that batch: real steps take longer.
-Mixed bfloat16, 1,000 classes; training is with AdamW.
+Steps are compiled by the TPU's own compiler at a small batch, at four times that, and then where linear extrapolation
+reaches a core's memory, until a batch fits that leaves less than a tenth of the memory free. "< 8": 8 images do not
+fit. Images per second are the upper bound by compute and memory bandwidth at that batch size: real steps take longer.
+Mixed bfloat16, 1,000 classes; training uses AdamW.
 """
 
 import argparse
@@ -21,8 +21,8 @@ BITS = ("R50x1", "R50x2", "R152x4")
 SIZES = (64, 128, 224, 384, 512)
 KINDS = ("training", "inference")
 TOPOLOGY = "v3:1"
-AIM = 0.94  # of a core's memory; the compiler keeps some for itself
-MOST_COMPILATIONS = 7
+TARGET = 0.94  # fraction of a core's memory; the compiler reserves some
+MAX_COMPILATIONS = 7
 
 
 def build(name, size, kind):
@@ -48,43 +48,43 @@ def build(name, size, kind):
 
 
 def measure(name, size, kind):
-    """Prints the largest batch and the bound of images a second as JSON; runs in a process of its own."""
+    """Prints the largest batch size and the bound on images per second as JSON. Runs in a separate process."""
     from keras_vit.recipes.preflight import preflight
 
     model = build(name, size, kind)
     small = max(8, round(2 * (224 / size) ** 2) * 8)
-    needed, best = {}, None  # bytes of each batch that was compiled; the largest step that fits
+    required, best = {}, None  # bytes by batch size; the largest step that fits
     batch = small
-    for _ in range(MOST_COMPILATIONS):
+    for _ in range(MAX_COMPILATIONS):
         (step,) = preflight(model, TOPOLOGY, batch, kinds=(kind,)).steps
-        needed[batch] = step.needed if step.memory else _asked(step)
-        if step.fits and (best is None or batch > best.batch):
+        required[batch] = step.required_memory if step.memory else _required(step)
+        if step.fits and (best is None or batch > best.batch_size):
             best = step
-        batch = _next(needed, best, small, step.limit)
-        if batch in needed or batch < 8:
+        batch = _next(required, best, small, step.memory_limit)
+        if batch in required or batch < 8:
             break
-    print(json.dumps({"batch": best.batch, "rate": best.batch / best.floor} if best else {}))
+    print(json.dumps({"batch": best.batch_size, "rate": best.batch_size / best.min_seconds} if best else {}))
 
 
-def _asked(step):
-    """Bytes that a step wanted that does not fit; the compiler says them."""
+def _required(step):
+    """Bytes required by a step that does not fit, from the compiler's message."""
     found = re.search(r"\(([\d.]+)([GM])\) exceeds available HBM", step.problems[0])
     if not found:
         raise RuntimeError(step.problems[0])
     return float(found[1]) * 2 ** {"G": 30, "M": 20}[found[2]]
 
 
-def _next(needed, best, small, limit):
-    """The next batch to compile, one of `needed` if the search is over."""
-    if len(needed) == 1:
+def _next(required, best, small, limit):
+    """The next batch size to compile; one of `required` ends the search."""
+    if len(required) == 1:
         return 4 * small if best else small // 16 * 8
-    if best and needed[best.batch] > 0.9 * limit:
-        return best.batch
-    under = [batch for batch in sorted(needed) if best and batch <= best.batch]
-    over = [batch for batch in sorted(needed) if batch not in under]
+    if best and required[best.batch_size] > 0.9 * limit:
+        return best.batch_size
+    under = [batch for batch in sorted(required) if best and batch <= best.batch_size]
+    over = [batch for batch in sorted(required) if batch not in under]
     a, b = (under[-1], over[0]) if under and over else under[-2:] or over[:2]
-    slope = (needed[b] - needed[a]) / (b - a)
-    return int(a + (AIM * limit - needed[a]) / slope) // 8 * 8
+    slope = (required[b] - required[a]) / (b - a)
+    return int(a + (TARGET * limit - required[a]) / slope) // 8 * 8
 
 
 def main():
@@ -97,7 +97,7 @@ def main():
         name, size, kind = arguments.one
         return measure(name, int(size), kind)
     for kind in KINDS:
-        print(f"\n{kind}: largest batch a core, and at most images/s a core\n")
+        print(f"\n{kind}: largest batch per core; upper bound on images/s per core\n")
         print("| model | " + " | ".join(f"{size} px" for size in arguments.sizes) + " |")
         print("|---" * (1 + len(arguments.sizes)) + "|")
         for name in arguments.models:
