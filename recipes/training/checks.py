@@ -7,7 +7,8 @@ import os
 
 import tensorflow as tf
 
-from keras_vit.recipes.data import count_examples, count_training_images, has_labels
+from keras_vit.recipes.data import count_training_images, has_labels
+from keras_vit.recipes.data.image_dataset import count_nonempty
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.recipe import Distillation, MaskedPatch, Supervised
 from keras_vit.recipes.training.accumulation import check_batch_size
@@ -56,9 +57,6 @@ def check_data(recipe, dataset, total_steps: int):
     """
     _check_length(recipe, total_steps)
     counts = count_images(recipe, dataset)
-    empty = [split for split, count in counts.items() if not count]
-    if empty:
-        raise ValueError(f"There are no images in {', '.join(empty)} of {recipe.data.dataset!r}.")
     if not isinstance(recipe, MaskedPatch):
         for split in counts:
             check_labels(dataset, split)
@@ -76,7 +74,7 @@ def count_images(recipe, dataset) -> dict[str, int]:
     splits = [data.train_split]
     if not isinstance(recipe, MaskedPatch):
         splits += [data.validation_split, data.test_split] if data.validation_split else [data.test_split]
-    counts = {split: count_examples(dataset, split) for split in splits}
+    counts = {split: count_nonempty(dataset, split) for split in splits}
     return {**counts, data.train_split: count_training_images(data, dataset, data.train_split)}
 
 

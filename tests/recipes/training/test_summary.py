@@ -147,7 +147,7 @@ def test_splits_must_exist_and_have_enough_images(recipe):
         check_data(replace(recipe, data=replace(recipe.data, labels_per_class=3)), dataset, 100)
     with pytest.raises(ValueError, match="No split 'dev'"):
         check_data(replace(recipe, data=replace(recipe.data, validation_split="dev")), dataset, 100)
-    with pytest.raises(ValueError, match=r"no images in validation\[:0\]"):
+    with pytest.raises(ValueError, match=r"'validation\[:0\]' of digits has no images"):
         check_data(replace(recipe, data=replace(recipe.data, validation_split="validation[:0]")), dataset, 100)
     with pytest.raises(ValueError, match=r"'train\[:0\]' of digits has no images"):
         check_data(replace(recipe, data=replace(recipe.data, train_split="train[:0]")), dataset, 100)
