@@ -1,1 +1,1 @@
-"""The command line, `keras-vit`. It stands above the library, recipes and export and may use all of them."""
+"""The command-line interface, `keras-vit`. It may import all other packages; none of them imports it."""

@@ -1,7 +1,7 @@
-"""`keras-vit describe`: what a checkpoint is."""
+"""`keras-vit describe`: the configuration of a checkpoint."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -13,16 +13,16 @@ class Describe:
     """Print a checkpoint's architecture, resolution, classes, source, GELU, epsilon and preprocessing.
 
     Args:
-        weights: File, folder or name: whatever `keras_vit.load` takes.
-        json: Print JSON for programs.
+        weights: File, folder or name, as for `keras_vit.load`.
+        json: Print JSON.
     """
 
     weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
     json: bool = False
 
     def run(self):
-        """Reads names and shapes, of a .keras file the whole model, and prints what they say."""
-        description = _described(self.weights)
+        """Prints the configuration. Reads names and shapes of arrays only, or the whole model of a .keras file."""
+        description = _describe(self.weights)
         if self.json:
             print(json.dumps(description, indent=2))
             return
@@ -35,7 +35,7 @@ class Describe:
                 print(f"  {name:<20}{value}")
 
 
-def _described(weights) -> dict:
+def _describe(weights) -> dict:
     if not weights.endswith(".keras") and not (Path(weights) / "model.keras").is_file():
         from keras_vit.weights import open_checkpoint
 
@@ -44,5 +44,5 @@ def _described(weights) -> dict:
     from keras_vit.weights.checkpoint import description
 
     model = load(weights)
-    images = model.preprocessing.get_config()
-    return description("keras_vit", type(model).__name__, model.arguments, images, model.count_params())
+    preprocessing = model.preprocessing.get_config()
+    return description("keras_vit", type(model).__name__, asdict(model.config), preprocessing, model.count_params())

@@ -1,4 +1,4 @@
-"""`keras-vit train`: runs a recipe; its options are the fields of the recipe's dataclasses."""
+"""`keras-vit train`: trains a recipe; its options are the fields of the recipe."""
 
 import difflib
 from dataclasses import dataclass, replace
@@ -10,31 +10,30 @@ import tyro
 
 @dataclass(frozen=True)
 class Train:
-    """Run a recipe by name, or again from a run's recipe.json, with any field changed.
+    """Train a recipe, or the recipe.json of a previous run; any field can be overridden.
 
-    `keras-vit train` lists the names; `keras-vit train NAME --help` lists the fields. NAME comes first, then its
-    fields, such as --optimizer.learning-rate 1e-3. Checkpoints and results go to runs/NAME unless --run.folder says
-    where else.
+    `keras-vit train` lists the recipes; `keras-vit train NAME --help` lists the fields. Options follow NAME, such as
+    --optimizer.learning-rate 1e-3. Checkpoints and results are written to runs/NAME, or to --run.folder.
 
     Args:
-        name: Of a recipe, or a file.
+        name: Name of a recipe, or a file recipe.json.
     """
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = ""
     changes: tyro.conf.Suppress[tuple[str, ...]] = ()
 
     def run(self):
-        """Trains, or lists the recipes if there is no name."""
+        """Trains, or lists the recipes if no name is given."""
         if not self.name:
             from keras_vit.recipes.configs import RECIPES
 
-            print("Recipes, for keras-vit train NAME; docs/recipes.md says what each is:\n")
+            print("Recipes for keras-vit train NAME, described in docs/recipes.md:\n")
             print("\n".join(RECIPES))
             return
         from keras_vit.recipes.configs import check_dataset
 
         recipe = find_recipe(self.name)
-        if recipe.run.folder is None:  # what is trained for hours should not be lost
+        if recipe.run.folder is None:  # always write checkpoints
             recipe = replace(recipe, run=replace(recipe.run, folder=f"runs/{run_name(self.name)}"))
         recipe = tyro.cli(type(recipe), default=recipe, prog=f"keras-vit train {self.name}", args=self.changes)
         check_dataset(recipe)
@@ -45,15 +44,15 @@ class Train:
 
 
 def run_name(name: str) -> str:
-    """What a recipe's runs are called: its name, or that of the folder in which its file lies."""
+    """Default name of a recipe's runs: its name, or that of the folder of its recipe.json."""
     return Path(name).absolute().parent.name if name.endswith(".json") else name
 
 
 def find_recipe(name: str):
-    """A recipe by name, or from a file that a run left.
+    """A recipe by name, or from the recipe.json of a previous run.
 
     Raises:
-        ValueError: There is no such recipe; the message names those of similar names.
+        ValueError: The recipe does not exist; the message suggests similar names. The file cannot be read.
     """
     from keras_vit.recipes.configs import RECIPES
 
@@ -63,8 +62,6 @@ def find_recipe(name: str):
         from keras_vit.recipes.recipe_file import read_recipe
 
         return read_recipe(name)
-    near = difflib.get_close_matches(name, RECIPES, n=5, cutoff=0.5)
-    raise ValueError(
-        f"No recipe {name!r}. {'Near: ' + ', '.join(near) + '. ' if near else ''}keras-vit train lists all names; a "
-        "file ends in .json."
-    )
+    similar = difflib.get_close_matches(name, RECIPES, n=5, cutoff=0.5)
+    hint = f"Did you mean one of: {', '.join(similar)}? " if similar else ""
+    raise ValueError(f"No recipe {name!r}. {hint}keras-vit train lists all recipes; a recipe file ends in .json.")

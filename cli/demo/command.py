@@ -1,4 +1,4 @@
-"""`keras-vit demo`: the whole job in small, from unlabeled images to checked TFLite files and a report."""
+"""`keras-vit demo`: pre-training, fine-tuning, export and parity check on a small data set, with a report."""
 
 import json
 import time
@@ -8,22 +8,23 @@ from pathlib import Path
 from keras_vit.atomic_write import check_replaceable, new_folder
 
 REPORT = "report.html"
-CALIBRATION_IMAGES = 200
+NUM_CALIBRATION_IMAGES = 200
 STARTS = {"scratch": "from scratch", "pretrained": "pre-trained"}
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Pre-train, fine-tune, export, check and report, on scikit-learn's digits: a few minutes on a laptop.
+    """Pre-train, fine-tune, export and check a small ViT on scikit-learn's digits: a few minutes on a laptop.
 
-    A small ViT learns from unlabeled images with masked patches and is fine-tuned at a higher resolution with 10
-    labels a class and with all of them; the same from scratch for comparison. The best is exported and checked.
+    The model is pre-trained on unlabeled images by masked-patch prediction, then fine-tuned at a higher resolution
+    with 10 labels per class and with all labels; also from scratch, for comparison. The model pre-trained and
+    fine-tuned with all labels is exported.
 
     Args:
-        output: Folder for report.html, model.keras, model_card.md, saved_model/, the .tflite files and metrics.json.
-            Replaced at the end if it holds a former report.html.
-        seed: Of everything that is random.
-        fast: A smoke run of a few updates of a shallow model; its accuracies mean nothing.
+        output: Folder for report.html, model.keras, model_card.md, saved_model/, .tflite files and metrics.json. A
+            folder with the report.html of a previous run is replaced.
+        seed: Random seed.
+        fast: Smoke test: a few steps of a shallow model, with meaningless accuracies.
     """
 
     output: Path = Path("runs/demo")
@@ -31,14 +32,14 @@ class Demo:
     fast: bool = False
 
     def run(self):
-        """Does the job; prints where the report is."""
+        """Runs the demo and prints the path of the report."""
         start = time.perf_counter()
         check_replaceable(self.output, REPORT)
         import tensorflow as tf
 
         from keras_vit_cli.demo.report import write_report
 
-        # One thread an operation: tensors this small lose more to waiting for each other than they gain.
+        # Tensors this small lose more to synchronization than they gain from several threads.
         tf.config.threading.set_intra_op_parallelism_threads(1)
         with new_folder(self.output, REPORT) as folder:
             results = run_demo(folder, self.seed, self.fast)
@@ -51,68 +52,69 @@ class Demo:
 
 
 def run_demo(folder: Path, seed: int, fast: bool) -> dict:
-    """Trains, exports and checks; returns everything that the report shows."""
+    """Trains, exports and checks; returns the contents of the report."""
     from keras_vit.recipes.configs import digits
     from keras_vit.recipes.data import class_names, evaluation_arrays, open_dataset
 
-    pretraining, finetuning = (_seeded(recipe, seed, fast) for recipe in (digits.MASKED_PATCH, digits.FINE_TUNE))
-    if fast:  # most of a short run's time goes into building graphs, block by block
+    pretraining, finetuning = (_configure(recipe, seed, fast) for recipe in (digits.MASKED_PATCH, digits.FINE_TUNE))
+    if fast:  # building graphs dominates the time of a short run
         pretraining = replace(pretraining, architecture=replace(pretraining.architecture, depth=1))
     trained = _train(pretraining, finetuning, digits.FEW_LABELS)
     data, model = finetuning.data, trained["model"]
-    builder = open_dataset(data)
-    images, labels = evaluation_arrays(data, builder, data.test_split)
-    calibration = evaluation_arrays(data, builder, data.train_split)[0][:CALIBRATION_IMAGES]
-    names = class_names(builder)
+    dataset = open_dataset(data)
+    names = class_names(dataset)
+    images, labels = evaluation_arrays(data, dataset, data.test_split)
+    calibration = evaluation_arrays(data, dataset, data.train_split)[0][:NUM_CALIBRATION_IMAGES]
     parity = _export(folder, model, _pixels(calibration), _pixels(images), labels, names)
     metrics = {
         "seed": seed,
         "fast": fast,
-        "test_top1": trained.pop("accuracy"),
+        "test_top1": trained.pop("test_top1"),
         "exports": [asdict(row) for row in parity],
-        "parameters": model.count_params(),
-        "test_images": len(labels),
+        "num_parameters": model.count_params(),
+        "num_test_images": len(labels),
     }
     recipes = {"pretraining": pretraining, "finetuning": finetuning}
-    images = {"images": images, "labels": labels, "class_names": names}
-    return {"metrics": metrics, "recipes": recipes, **trained, **images}
+    test_data = {"images": images, "labels": labels, "class_names": names}
+    return {"metrics": metrics, "recipes": recipes, **trained, **test_data}
 
 
-def _seeded(recipe, seed, fast):
+def _configure(recipe, seed, fast):
     run = replace(recipe.run, seed=seed)
     if not fast:
         return replace(recipe, run=run)
-    # One step an execution: a loop around the step pays only when there are many.
+    # A loop of several steps takes longer to build than it saves in a short run.
     run = replace(run, steps_per_execution=1)
     return replace(recipe, total_steps=20, run=run, optimizer=replace(recipe.optimizer, warmup_steps=2))
 
 
 def _train(pretraining, finetuning, few_labels) -> dict:
-    """Pre-trains once and fine-tunes four times; the model is the pre-trained one that saw all labels."""
+    """Pre-trains once and fine-tunes four times; "model" is the pre-trained one fine-tuned with all labels."""
     from keras_vit.recipes.fit import evaluate, pretrain, train
     from keras_vit.recipes.training.model import build_model
 
-    _say("Masked-patch pre-training on unlabeled images")
+    _print_stage("Masked-patch pre-training on unlabeled images")
     masked_model, history = pretrain(pretraining)
     scratch = build_model(pretraining.architecture, finetuning.data, finetuning.run)
-    histories, accuracy = {"pretraining": history}, {}
+    histories, test_top1 = {"pretraining": history}, {}
     for labels in (few_labels, None):
         for start, vit in (("scratch", scratch), ("pretrained", masked_model.vit)):
             name = f"{start}_{labels or 'all'}"
-            _say(f"Fine-tuning with {labels or 'all'} labels a class, {STARTS[start]}")
+            amount = f"{labels} labels per class" if labels else "all labels"
+            _print_stage(f"Fine-tuning with {amount}, {STARTS[start]}")
             recipe = replace(finetuning, data=replace(finetuning.data, labels_per_class=labels))
             model, histories[name] = train(recipe, vit)
-            accuracy[name] = evaluate(model, recipe.data, recipe.data.test_split)["top1"]
-            print(f"Test accuracy: {accuracy[name]:.1%}")
-    return {"model": model, "masked_model": masked_model, "histories": histories, "accuracy": accuracy}
+            test_top1[name] = evaluate(model, recipe.data, recipe.data.test_split)["top1"]
+            print(f"Test accuracy: {test_top1[name]:.1%}")
+    return {"model": model, "masked_model": masked_model, "histories": histories, "test_top1": test_top1}
 
 
-def _card(results):
+def _card(results) -> str:
     from keras_vit.recipes.run_recipe import run_card
 
     origin = "Pre-trained here by predicting corrupted patches of the same images, then fine-tuned."
-    accuracy = results["metrics"]["test_top1"]["pretrained_all"]
-    return run_card(results["model"], results["recipes"]["finetuning"], {"top1": accuracy}, origin)
+    top1 = results["metrics"]["test_top1"]["pretrained_all"]
+    return run_card(results["model"], results["recipes"]["finetuning"], {"top1": top1}, origin)
 
 
 def _pixels(images):
@@ -120,19 +122,19 @@ def _pixels(images):
 
 
 def _export(folder, model, calibration, pixels, labels, names):
-    """Writes every kind of file and compares each with the model."""
+    """Exports to all formats and compares each with the Keras model."""
     from keras_vit.export import check_parity, write_saved_model, write_tflite
 
-    _say("Export")
+    _print_stage("Export")
     files = {"Keras": folder / "model.keras", "SavedModel": folder / "saved_model"}
-    # A copy that was never compiled: without the optimizer, `import keras_vit` is all that loading it takes.
+    # A copy that was never compiled: without an optimizer, `import keras_vit` is enough to load the file.
     model.resized(model.image_size).save(files["Keras"])
-    write_saved_model(model, files["SavedModel"], labels=names)
+    write_saved_model(model, files["SavedModel"], class_names=names)
     formats = ("float32", "float16", "dynamic-int8", "mixed-int8", "int8")
-    written = write_tflite(model, folder, formats, calibration, labels=names)
-    _say("Check of the exported models on the test images")
+    written = write_tflite(model, folder, formats, calibration, class_names=names)
+    _print_stage("Parity check on the test images")
     return check_parity(model, files | {f"TFLite {name}": file for name, file in written.items()}, pixels, labels)
 
 
-def _say(what: str):
-    print(f"\n== {what}")
+def _print_stage(text: str):
+    print(f"\n== {text}")

@@ -55,7 +55,7 @@ def description(source: str, architecture: str, arguments: dict, preprocessing: 
         "variant": variant_name(arguments) or "custom",
         "image_size": arguments.get("image_size") or no_size,
         "num_classes": arguments["num_classes"],
-        "gelu": arguments.get("gelu", "none"),
+        "gelu": arguments.get("gelu", "n/a"),
         "epsilon": arguments.get("epsilon", "n/a"),
         "preprocessing": preprocessing,
         "weights": num_weights,

@@ -1,11 +1,13 @@
-"""Output of `keras-vit evaluate`. Metrics: tests/recipes/evaluation; other errors: test_describe_convert.py."""
+"""Output and errors of `keras-vit evaluate`. Metrics: tests/recipes/evaluation."""
 
 import json
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from keras_vit.recipes.data import open_dataset
+from keras_vit import BiT
+from keras_vit.recipes.data import decoded_images, open_dataset
 from keras_vit.recipes.evaluation.classification import evaluate_classifier
 from keras_vit.recipes.recipe import Data
 from keras_vit_cli.main import main
@@ -34,6 +36,20 @@ def model(trained_toy, tmp_path):
     model = trained_toy(image_size=8, patch_size=2, num_classes=10)
     model.save(tmp_path / "x.keras")
     return model
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """13 images of three classes and many sizes: (data set, images, labels)."""
+    random, images, labels = np.random.default_rng(0), [], []
+    for i in range(13):
+        image = random.integers(0, 256, (5 + i, 20 - i, 3), dtype="uint8")
+        class_folder = tmp_path / "images" / "test" / f"class{i % 3}"
+        class_folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image if i else image[..., 0]).save(class_folder / f"{i:02}.png")
+        images.append(image if i else np.repeat(image[..., :1], 3, -1))
+        labels.append(i % 3)
+    return f"folder:{tmp_path / 'images'}", images, np.array(labels)
 
 
 def test_everything_is_printed_and_written(run, digits, model, data_dir, tmp_path):
@@ -80,7 +96,7 @@ def test_json_file_that_cannot_be_written(run, digits, model, tmp_path, monkeypa
     monkeypatch.undo()
     target = tmp_path / "found.json"
     target.write_text("old")
-    monkeypatch.setattr("tensorflow.io.gfile.rename", fail)
+    monkeypatch.setattr("os.replace", fail)
     status, _, errors = run(tmp_path / "x.keras", *digits, "--json", target)
     assert status == 1 and "disk is full" in errors
     assert target.read_text() == "old" and sorted(path.name for path in tmp_path.iterdir()) == ["found.json", "x.keras"]
@@ -88,3 +104,62 @@ def test_json_file_that_cannot_be_written(run, digits, model, tmp_path, monkeypa
 
 def fail(*_, **__):
     raise OSError("the disk is full")
+
+
+def test_images_of_many_sizes_are_counted_once(run, folder, trained_toy, tmp_path):
+    dataset, images, labels = folder
+    model = trained_toy(num_classes=3, preprocessing={"image_size": 16, "resize": "shortest"})
+    model.save(tmp_path / "x.keras")
+    status, lines, _ = run(tmp_path / "x.keras", "--dataset", dataset, "--batch-size", 4)
+    top1 = np.mean(np.argmax(model(model.preprocess(images)), axis=-1) == labels)
+    assert status == 0 and lines[0].startswith(f"13 images of {dataset} (test), Preprocessing(")
+    assert "resize='shortest'" in lines[0] and lines[1] == f"top-1 {top1:.2%}" and not lines[2].startswith("top-5")
+    options = ("--resize", "squash", "--crop-fraction", 0.5)
+    lines = run(tmp_path / "x.keras", "--dataset", dataset, *options)[1]
+    assert "resize='squash', crop_fraction=0.5" in lines[0]
+
+
+def test_equal_logits_are_not_correct(run, data_dir, toy, tmp_path):
+    toy().with_head(10).save(tmp_path / "x.keras")  # a head of zeros
+    status, lines, _ = run(tmp_path / "x.keras", "--dataset", "digits", "--data-dir", data_dir, "--split", "test[:60]")
+    (batch,) = decoded_images(open_dataset(Data(dataset="digits", data_dir=data_dir)), "test[:60]", 60)
+    top1, top5 = np.mean(batch[1] == 0), np.mean(batch[1] < 5)
+    assert status == 0 and lines[1:3] == [f"top-1 {top1:.2%}", f"top-5 {top5:.2%}"] and top1 < 0.3
+
+
+def test_bit(run, folder, tmp_path):
+    BiT(stages=(1,), width_factor=0.5, num_classes=3, image_size=16).save(tmp_path / "bit.keras")
+    status, lines, _ = run(tmp_path / "bit.keras", "--dataset", folder[0])
+    assert status == 0 and "image_size=(16, 16)" in lines[0] and lines[1].startswith("top-1")
+
+
+@pytest.mark.parametrize(
+    "options,message",
+    [
+        (["--split", "holdout"], "No split 'holdout' in digits. Splits: "),
+        (["--split", "test[:0]"], "The split 'test[:0]' of digits has no images"),
+        (["--crop-fraction", 2], "`crop_fraction` must be above 0 and at most 1"),
+    ],
+)
+def test_wrong_options(run, model, data_dir, tmp_path, options, message):
+    status, _, errors = run(tmp_path / "x.keras", "--dataset", "digits", "--data-dir", data_dir, *options)
+    assert status == 1 and message in errors
+
+
+def test_data_that_does_not_fit_the_model(run, digits, toy, tmp_path):
+    toy(num_classes=3).save(tmp_path / "x.keras")
+    assert "'digits' has 10 classes, but the model has 3. Fine-tune it" in run(tmp_path / "x.keras", *digits)[2]
+    assert "is not laid out as" in run(tmp_path / "x.keras", "--dataset", f"folder:{tmp_path}")[2]
+    assert "Unknown data set 'no_such_set'" in run(tmp_path / "x.keras", "--dataset", "no_such_set")[2]
+
+
+def test_split_without_labels(run, digits, model, tmp_path, monkeypatch):
+    unlabeled = [np.zeros((8, 8, 3), "uint8")], np.array([-1])  # as in the test split of ImageNet
+    monkeypatch.setattr("keras_vit.recipes.evaluation.classification.decoded_images", lambda *_: iter([unlabeled]))
+    assert "of 'digits' has no labels" in run(tmp_path / "x.keras", *digits)[2]
+
+
+def test_unknown_value_of_an_option():
+    with pytest.raises(SystemExit) as stopped:
+        main(["evaluate", "x.npz", "--dataset", "d", "--resize", "crop"])
+    assert stopped.value.code == 2

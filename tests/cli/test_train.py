@@ -12,18 +12,18 @@ TOY = (
 ).split()
 
 
-def test_names_are_listed(capsys):
+def test_recipes_are_listed(capsys):
     assert main(["train"]) == 0
     assert "finetune-cifar10" in capsys.readouterr().out
 
 
-def test_a_recipe_by_name_and_again_from_its_file(data_dir, tmp_path, capsys, monkeypatch):
+def test_recipe_by_name_and_from_its_file(data_dir, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arguments = ["digits-masked-patch", "--data.data-dir", data_dir, *TOY]
     assert main(["train", *arguments]) == 0
     first = tmp_path / "runs" / "digits-masked-patch"
     assert {"model.keras", "metrics.json", "recipe.json", "log.csv"} <= {file.name for file in first.iterdir()}
-    assert "4 updates" in capsys.readouterr().out
+    assert "4 steps" in capsys.readouterr().out
     again = ["--run.folder", "again", "--run.checkpoint-steps", "2"]
     assert main(["train", str(first / "recipe.json"), *again]) == 0
     one, two = (json.loads((folder / "metrics.json").read_text()) for folder in (first, tmp_path / "again"))
@@ -34,29 +34,29 @@ def test_a_recipe_by_name_and_again_from_its_file(data_dir, tmp_path, capsys, mo
     assert main(["train", *tuned]) == 0
     folder = tmp_path / "runs" / "digits-finetune"
     assert (folder / "labels.txt").read_text().split() == [str(digit) for digit in range(10)]
-    accuracy = json.loads((folder / "metrics.json").read_text())["top1"]
-    assert 0 <= accuracy <= 1 and f"| top1 | {accuracy:.4g} |" in (folder / "model_card.md").read_text()
+    top1 = json.loads((folder / "metrics.json").read_text())["top1"]
+    assert 0 <= top1 <= 1 and f"| top1 | {top1:.4g} |" in (folder / "model_card.md").read_text()
 
 
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        (["cifar10-scrach"], "Near: cifar10-scratch"),
+        (["cifar10-scrach"], "Did you mean one of: cifar10-scratch, "),
         (["nothing.json"], "nothing.json"),
         (["jft-b16"], "--data.dataset"),
         (["digits-masked-patch", "--data.batch-size", "0"], "batch"),
     ],
 )
-def test_what_cannot_run_is_said(arguments, message, capsys, tmp_path, monkeypatch):
+def test_errors(arguments, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["train", *arguments]) == 1
     assert message in capsys.readouterr().err
 
 
-def test_the_recipe_of_a_name():
+def test_find_recipe():
     assert find_recipe("plain-s16-90").data.image_size == 224
 
 
 @pytest.mark.parametrize("name", ["digits-finetune", "runs/digits-finetune/recipe.json"])
-def test_runs_of_a_file_are_called_after_its_folder(name):
+def test_run_name(name):
     assert run_name(name) == "digits-finetune"

@@ -1,4 +1,4 @@
-"""`keras-vit demo --fast` as a user runs it, in a process of its own, and what it writes."""
+"""`keras-vit demo --fast` in a separate process, as a user runs it, and the files it writes."""
 
 import json
 import os
@@ -13,7 +13,9 @@ import keras
 import numpy as np
 import pytest
 
-# As the console script does; a shell that runs the tests in the background would have SIGINT ignored.
+from keras_vit_cli.main import main
+
+# The console script; a shell that runs the tests in the background makes processes ignore SIGINT.
 CODE = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -39,19 +41,19 @@ def demo(tmp_path_factory, environment):
     return folder, done.stdout
 
 
-def test_everything_is_there_and_nothing_else(demo):
+def test_output_files(demo):
     folder, output = demo
     names = {file.name for file in folder.iterdir()}
     files = {f"model-{name}.tflite" for name in FORMATS}
-    beside = {"saved_model", "metrics.json", "preprocessing.json", "model_card.md"}
-    assert names == {"report.html", "model.keras"} | beside | files
+    others = {"saved_model", "metrics.json", "preprocessing.json", "model_card.md"}
+    assert names == {"report.html", "model.keras"} | others | files
     assert {file.name for file in folder.parent.iterdir()} == {"run"}
     assert str(folder / "report.html") in output
 
 
 def test_metrics(demo):
     metrics = json.loads((demo[0] / "metrics.json").read_text())
-    assert metrics["seed"] == 3 and metrics["fast"] is True and metrics["test_images"] == 500
+    assert metrics["seed"] == 3 and metrics["fast"] is True and metrics["num_test_images"] == 500
     assert set(metrics["test_top1"]) == {"scratch_10", "pretrained_10", "scratch_all", "pretrained_all"}
     rows = {row["name"]: row for row in metrics["exports"]}
     assert list(rows) == [
@@ -61,15 +63,15 @@ def test_metrics(demo):
     ]
     for name in ("Keras", "SavedModel", "TFLite float32"):
         assert rows[name]["agreement"] == 1 and rows[name]["max_difference"] < 1e-4
-        assert rows[name]["accuracy"] == pytest.approx(metrics["test_top1"]["pretrained_all"], abs=1e-6)
+        assert rows[name]["top1"] == pytest.approx(metrics["test_top1"]["pretrained_all"], abs=1e-6)
 
 
-def test_the_saved_model_classifies(demo):
+def test_the_model_can_be_loaded(demo):
     model = keras.saving.load_model(demo[0] / "model.keras")
     assert model.image_size == (14, 14) and model(np.zeros((1, 14, 14, 3), "float32")).shape == (1, 10)
 
 
-class Page(HTMLParser):
+class Report(HTMLParser):
     def __init__(self):
         super().__init__()
         self.images, self.links, self.open = [], [], []
@@ -86,19 +88,19 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_report_is_whole_and_needs_no_network(demo):
+def test_report_is_valid_and_self_contained(demo):
     text = (demo[0] / "report.html").read_text()
-    page = Page()
-    page.feed(text)
-    assert not page.open and len(page.images) == 7
-    for image in page.images:
+    report = Report()
+    report.feed(text)
+    assert not report.open and len(report.images) == 7
+    for image in report.images:
         assert image["alt"] and image["src"].startswith("data:image/png;base64,") and len(image["src"]) > 5000
-    assert all(link.startswith("data:") for link in page.links) and "http" not in re.sub(r"base64,[^\"]*", "", text)
+    assert all(link.startswith("data:") for link in report.links) and "http" not in re.sub(r"base64,[^\"]*", "", text)
     assert "$" not in re.sub(r"base64,[^\"]*", "", text)
-    assert "smoke run" in text
+    assert "smoke test" in text
 
 
-def test_ctrl_c_leaves_nothing_behind(tmp_path, environment):
+def test_interrupted_demo_leaves_no_files(tmp_path, environment):
     process = subprocess.Popen(
         [*COMMAND, "--output", str(tmp_path / "run")],
         env={**environment, "PYTHONUNBUFFERED": "1"},
@@ -112,17 +114,20 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path, environment):
     time.sleep(2)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130 and "Stopped." in errors, errors[-2000:]
+    assert process.returncode == 130 and "Interrupted." in errors, errors[-2000:]
     assert not list(tmp_path.iterdir())
 
 
-def test_a_wrong_folder_is_refused_at_once(tmp_path, environment):
+def test_folder_of_other_files_is_not_replaced(tmp_path, capsys):
     (tmp_path / "thesis.tex").write_text("x")
-    done = subprocess.run([*COMMAND, "--output", str(tmp_path)], env=environment, capture_output=True, text=True)
-    assert done.returncode == 1 and "holds no report.html of a former run" in done.stderr and "==" not in done.stdout
+    assert main(["demo", "--fast", "--output", str(tmp_path)]) == 1
+    output, errors = capsys.readouterr()
+    assert "contains no report.html of a previous run" in errors and "==" not in output
 
 
-def test_help_names_every_option(environment):
-    done = subprocess.run([*COMMAND, "--help"], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0
-    assert all(option in done.stdout for option in ("--output", "--seed", "--fast"))
+def test_help(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["demo", "--help"])
+    assert stopped.value.code == 0
+    output = capsys.readouterr().out
+    assert all(option in output for option in ("--output", "--seed", "--fast"))
