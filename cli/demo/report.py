@@ -1,4 +1,4 @@
-"""The demo's report: one HTML file with its images inside, which opens offline."""
+"""The report of `keras-vit demo`: one HTML file with its images inside, which works offline."""
 
 import html
 import json
@@ -9,137 +9,143 @@ from string import Template
 
 import numpy as np
 
-from keras_vit_cli.demo.command import STARTS
-from keras_vit_cli.html import figure_image, package_versions
 from keras_vit.images import denormalize
 from keras_vit.inspect import attention_rollout, figures, position_similarity
 from keras_vit.recipes.data import evaluation_batches, open_dataset
 from keras_vit.recipes.masked_patch.reconstruction import reconstruct
+from keras_vit_cli.demo.command import STARTS
+from keras_vit_cli.html import figure_image, package_versions
 
-IMAGES = 10
+NUM_IMAGES = 10
 
 
 def write_report(path: Path, results: dict):
-    """Writes the report of `run_demo`'s results."""
-    metrics, model = results["metrics"], results["model"]
-    accuracy = metrics["test_top1"]
-    few, labels = _few_labels(accuracy), results["labels"]
+    """Writes the report of the results of `run_demo`."""
+    metrics, model, masked_model = results["metrics"], results["model"], results["masked_model"]
     predicted = model.predict(results["images"], verbose=0).argmax(-1)
-    confusion = np.zeros((len(results["class_names"]),) * 2, int)
-    np.add.at(confusion, (labels, predicted), 1)
-    groups = {
-        f"{few} labels a class": [accuracy[f"{start}_{few}"] * 100 for start in STARTS],
-        "all labels": [accuracy[f"{start}_all"] * 100 for start in STARTS],
-    }
-    histories = results["histories"]
-    steps = results["recipes"]["pretraining"].total_steps
-    loss = histories["pretraining"]["loss"]
     parts = {
         "summary": html.escape(_summary(results)),
         "warning": _warning(metrics["fast"]),
-        "cards": _cards(accuracy, few, metrics),
-        "reconstruction": figure_image(_reconstruction_figure(results), "Original, masked and predicted images"),
-        "comparison": figure_image(
-            figures.bars(groups, list(STARTS.values()), "test accuracy, %"), "Test accuracies as bars"
-        ),
-        "finetuning": figure_image(_finetuning_figure(histories, few, results), "Validation accuracy over fine-tuning"),
-        "pretraining": figure_image(
-            figures.curves({"loss": (_updates(steps, loss), loss, ("-", figures.ACCENT))}, "cross-entropy"),
-            "Loss over pre-training",
-        ),
-        "confusion": figure_image(figures.confusion_matrix(confusion, results["class_names"]), "Confusion matrix"),
-        "rollout": figure_image(_rollout_figure(results, predicted), "Attention rollout over test images"),
+        "cards": _cards(metrics),
+        "reconstruction": figure_image(_reconstruction_figure(results), "Images, corrupted, predicted and target"),
+        "comparison": figure_image(_comparison_figure(metrics["test_top1"]), "Test accuracy as a bar chart"),
+        "finetuning": figure_image(_finetuning_figure(results), "Validation accuracy during fine-tuning"),
+        "pretraining": figure_image(_pretraining_figure(results), "Loss during pre-training"),
+        "confusion": figure_image(_confusion_figure(results, predicted), "Confusion matrix"),
+        "rollout": figure_image(_rollout_figure(results, predicted), "Attention rollout on test images"),
         "positions": figure_image(
             figures.similarity_maps(position_similarity(model)), "Similarity of position embeddings"
         ),
         "exports": _exports_table(metrics["exports"]),
         "recipes": "".join(_recipe(name, recipe) for name, recipe in results["recipes"].items()),
         "versions": html.escape(package_versions("keras_vit", "keras", "tensorflow", "ai-edge-litert")),
-        "test_images": str(metrics["test_images"]),
-        "grid_before": "{} x {}".format(*results["masked_model"].vit.grid),
-        "grid_after": "{} x {}".format(*model.grid),
-        "threads": "2",
+        "num_test_images": str(metrics["num_test_images"]),
+        "pretraining_grid": "{} x {}".format(*masked_model.vit.grid),
+        "finetuning_grid": "{} x {}".format(*model.grid),
     }
     template = resources.files("keras_vit_cli.demo").joinpath("report.html").read_text()
     path.write_text(Template(template).substitute(parts))
 
 
-def _few_labels(accuracy):
-    return next(int(name.rpartition("_")[2]) for name in accuracy if not name.endswith("_all"))
+def _few_labels(test_top1) -> int:
+    return next(int(name.rpartition("_")[2]) for name in test_top1 if not name.endswith("_all"))
 
 
-def _summary(results):
+def _summary(results) -> str:
     metrics, recipes = results["metrics"], results["recipes"]
     pretraining, finetuning = recipes["pretraining"], recipes["finetuning"]
     small, large = (f"{recipe.data.image_size} x {recipe.data.image_size}" for recipe in (pretraining, finetuning))
     return (
-        f"A ViT of {metrics['parameters']:,} weights learned from scikit-learn's digits with masked patches "
-        f"at {small} pixels ({pretraining.total_steps:,} updates), was fine-tuned at {large} pixels "
-        f"({finetuning.total_steps:,} updates) and exported. Seed {metrics['seed']}."
+        f"A ViT with {metrics['num_parameters']:,} parameters, pre-trained on scikit-learn's digits by masked-patch "
+        f"prediction at {small} pixels ({pretraining.total_steps:,} steps), fine-tuned at {large} pixels "
+        f"({finetuning.total_steps:,} steps) and exported. Seed {metrics['seed']}."
     )
 
 
-def _warning(fast):
-    text = "This was a smoke run (--fast): far too few updates to learn anything. Its figures mean nothing."
+def _warning(fast) -> str:
+    text = "This was a smoke test (--fast): too few steps to learn anything. The numbers are meaningless."
     return f'<section class="warning">{text}</section>' if fast else ""
 
 
-def _cards(accuracy, few, metrics):
+def _cards(metrics) -> str:
+    top1 = metrics["test_top1"]
+    few = _few_labels(top1)
     int8 = next(row for row in metrics["exports"] if row["name"] == "TFLite int8")
     values = {
-        f"test accuracy, all labels, pre-trained (from scratch {accuracy['scratch_all']:.1%})": accuracy[
-            "pretrained_all"
-        ],
-        f"with {few} labels a class, pre-trained (from scratch {accuracy[f'scratch_{few}']:.1%})": accuracy[
+        f"test accuracy, all labels, pre-trained (from scratch: {top1['scratch_all']:.1%})": top1["pretrained_all"],
+        f"test accuracy, {few} labels per class, pre-trained (from scratch: {top1[f'scratch_{few}']:.1%})": top1[
             f"pretrained_{few}"
         ],
-        f"of the full-int8 TFLite file, {int8['size_bytes'] / 1e3:.0f} kB": int8["accuracy"],
+        f"test accuracy of the int8 TFLite file, {int8['size_bytes'] / 1e3:.0f} kB": int8["top1"],
     }
     return "".join(f'<div class="card"><b>{value:.1%}</b>{html.escape(text)}</div>' for text, value in values.items())
 
 
-def _updates(total, values):
-    return (np.arange(len(values)) + 1) * total / len(values)
-
-
-def _finetuning_figure(histories, few, results):
-    total = results["recipes"]["finetuning"].total_steps
-    series = {}
-    for labels, style in ((str(few), "--"), ("all", "-")):
-        for start, color in zip(STARTS, (figures.MUTED, figures.ACCENT)):
-            values = histories[f"{start}_{labels}"]["val_top1"]
-            series[f"{STARTS[start]}, {labels} labels"] = (_updates(total, values), values, (style, color))
-    return figures.curves(series, "validation accuracy, %", percent=True)
+def _steps(total_steps, values):
+    """The step at which each of the values was measured."""
+    return (np.arange(len(values)) + 1) * total_steps / len(values)
 
 
 def _reconstruction_figure(results):
     recipe = results["recipes"]["pretraining"]
     batches = evaluation_batches(recipe.data, open_dataset(recipe.data), recipe.data.test_split)
-    pixels = denormalize(next(iter(batches))[0][:IMAGES])
-    drawn = reconstruct(results["masked_model"], pixels, recipe, seed=results["metrics"]["seed"])
-    seen = np.where(drawn.masked[..., None], figures.HIDDEN, drawn.inputs)
-    rows = [np.asarray(pixels), seen, drawn.predicted, drawn.targets]
-    titles = ["image", "what the model\nis given", "mean colors,\npredicted", "mean colors,\ntrue"]
+    pixels = denormalize(next(iter(batches))[0][:NUM_IMAGES])
+    result = reconstruct(results["masked_model"], pixels, recipe, seed=results["metrics"]["seed"])
+    inputs = np.where(result.masked[..., None], figures.MASK_COLOR, result.inputs)
+    rows = [np.asarray(pixels), inputs, result.predicted, result.targets]
+    titles = ["image", "corrupted", "mean colors,\npredicted", "mean colors,\ntarget"]
     return figures.image_grid([list(row) for row in rows], titles)
 
 
+def _comparison_figure(test_top1):
+    few = _few_labels(test_top1)
+    groups = {
+        f"{few} labels per class": [test_top1[f"{start}_{few}"] * 100 for start in STARTS],
+        "all labels": [test_top1[f"{start}_all"] * 100 for start in STARTS],
+    }
+    return figures.bars(groups, list(STARTS.values()), "test accuracy, %")
+
+
+def _finetuning_figure(results):
+    few = _few_labels(results["metrics"]["test_top1"])
+    total_steps = results["recipes"]["finetuning"].total_steps
+    series = {}
+    for labels, amount, style in ((few, f"{few} labels per class", "--"), ("all", "all labels", "-")):
+        for start, color in zip(STARTS, (figures.MUTED, figures.ACCENT)):
+            values = results["histories"][f"{start}_{labels}"]["val_top1"]
+            series[f"{STARTS[start]}, {amount}"] = (_steps(total_steps, values), values, (style, color))
+    return figures.curves(series, "validation accuracy, %", percent=True)
+
+
+def _pretraining_figure(results):
+    loss = results["histories"]["pretraining"]["loss"]
+    steps = _steps(results["recipes"]["pretraining"].total_steps, loss)
+    return figures.curves({"loss": (steps, loss, ("-", figures.ACCENT))}, "cross-entropy")
+
+
+def _confusion_figure(results, predicted):
+    names = results["class_names"]
+    confusion = np.zeros((len(names), len(names)), int)
+    np.add.at(confusion, (results["labels"], predicted), 1)
+    return figures.confusion_matrix(confusion, names)
+
+
 def _rollout_figure(results, predicted):
-    # One image of each class, in order, as far as there is room.
-    chosen = [int(np.flatnonzero(results["labels"] == i)[0]) for i in np.unique(results["labels"])[:IMAGES]]
-    images = results["images"][chosen]
+    labels, names = results["labels"], results["class_names"]
+    first_of_class = [int(np.flatnonzero(labels == label)[0]) for label in np.unique(labels)[:NUM_IMAGES]]
+    images = results["images"][first_of_class]
     pixels = np.asarray(denormalize(images))
-    heat = attention_rollout(results["model"], images)
-    overlays = [figures.overlay(image, share) for image, share in zip(pixels, heat)]
-    names = [f"says {results['class_names'][predicted[i]]}" for i in chosen]
-    return figures.image_grid([list(pixels), overlays], ["image", "attention"], names)
+    overlays = [figures.overlay(*pair) for pair in zip(pixels, attention_rollout(results["model"], images))]
+    titles = [f"predicted: {names[predicted[i]]}" for i in first_of_class]
+    return figures.image_grid([list(pixels), overlays], ["image", "attention"], titles)
 
 
-def _exports_table(rows):
-    head = ("model", "accuracy", "agreement", "max difference", "mean difference", "size, kB", "median, ms")
+def _exports_table(rows) -> str:
+    head = ("model", "top-1", "agreement", "max difference", "mean difference", "size, kB", "median latency, ms")
     lines = [
         (
             row["name"],
-            f"{row['accuracy']:.1%}",
+            f"{row['top1']:.1%}",
             f"{row['agreement']:.1%}",
             f"{row['max_difference']:.2g}",
             f"{row['mean_difference']:.2g}",
@@ -152,6 +158,6 @@ def _exports_table(rows):
     return "<table><tr>" + "".join(f"<th>{cell}</th>" for cell in head) + f"</tr>{body}</table>"
 
 
-def _recipe(name, recipe):
+def _recipe(name, recipe) -> str:
     fields = html.escape(json.dumps(asdict(recipe), indent=2))
-    return f"<details><summary>Recipe of {name}, every field</summary><pre>{fields}</pre></details>"
+    return f"<details><summary>Recipe of {name}</summary><pre>{fields}</pre></details>"

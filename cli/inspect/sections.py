@@ -136,11 +136,11 @@ def _reconstructions(inspected, shown_images) -> Section:
     from keras_vit.recipes.masked_patch.reconstruction import reconstruct
 
     result = reconstruct(inspected.masked_model, shown_images.pixels, inspected.recipe)
-    corrupted = np.where(result.masked[..., None], figures.HIDDEN, result.inputs)  # (n, H, W, 3)
+    inputs = np.where(result.masked[..., None], figures.MASK_COLOR, result.inputs)  # (n, H, W, 3)
     rows = [
-        [(image, name), (given, "corrupted"), (predicted, "predicted"), (true, "target")]
-        for name, image, given, predicted, true in zip(
-            shown_images.names, shown_images.pixels, corrupted, result.predicted, result.targets
+        [(image, name), (corrupted, "corrupted"), (predicted, "predicted"), (target, "target")]
+        for name, image, corrupted, predicted, target in zip(
+            shown_images.names, shown_images.pixels, inputs, result.predicted, result.targets
         )
     ]
     text = (

@@ -59,6 +59,6 @@ def test_full_disk(run, trained_toy, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError("the disk is full")
 
-    monkeypatch.setattr("tensorflow.io.gfile.rename", fail)
+    monkeypatch.setattr("os.replace", fail)
     status, _, _, errors = run(trained_toy(), "--max-images", 2)
     assert status == 1 and "disk is full" in errors and not list((tmp_path / "out").iterdir())
