@@ -5,6 +5,7 @@ image). Only the chosen operations are computed; augment_ops.py defines them.
 """
 
 import math
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -19,8 +20,8 @@ ERASING_ASPECT = 0.3
 ERASING_ATTEMPTS = 10
 
 
-def augmentation(augment: Augment):
-    """The RandAugment or AutoAugment of a recipe, applied before an image is normalized.
+def augmentation(augment: Augment) -> tuple[Callable, int]:
+    """Returns the RandAugment or AutoAugment of a recipe, which is applied before an image is normalized.
 
     Returns:
         (function, num_draws): the function from an image, (H, W, 3) uint8 of static shape, and (num_draws,) random
@@ -31,11 +32,13 @@ def augmentation(augment: Augment):
     """
     if augment.autoaugment and augment.randaugment_layers:
         raise ValueError(
-            "RandAugment and AutoAugment exclude each other: set randaugment_layers or autoaugment. Received: "
-            f"randaugment_layers={augment.randaugment_layers}, autoaugment=True"
+            "RandAugment and AutoAugment exclude each other. Received: "
+            f"data.augment.randaugment_layers={augment.randaugment_layers} and data.augment.autoaugment=True"
         )
     if not 0 <= augment.randaugment_magnitude <= 30:
-        raise ValueError(f"`randaugment_magnitude` must be in [0, 30]. Received: {augment.randaugment_magnitude}")
+        raise ValueError(
+            f"data.augment.randaugment_magnitude must be in [0, 30]. Received: {augment.randaugment_magnitude}"
+        )
     if augment.autoaugment:
         return _autoaugment()
     return _randaugment(augment.randaugment_layers, augment.randaugment_magnitude)

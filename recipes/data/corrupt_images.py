@@ -111,7 +111,9 @@ def _count_corrupt(batches, total, max_corrupt):
             "images so far", output_stream=sys.stderr, summarize=-1,
         )  # fmt: skip
         allowed = max_corrupt * tf.cast(tf.maximum(num_read, total), tf.float64)
-        message = f"More than {max_corrupt:.2%} of the images cannot be decoded (max_corrupt={max_corrupt}). So far:"
+        message = (
+            f"More than {max_corrupt:.2%} of the images cannot be decoded (data.max_corrupt={max_corrupt}). So far:"
+        )
         with tf.control_dependencies([printed]):
             check = tf.debugging.Assert(
                 tf.cast(num_corrupt, tf.float64) <= allowed, [message, num_corrupt, "of", num_read]

@@ -125,7 +125,7 @@ def _training_batches(data, dataset, seed, start_step, host, mean, std):
 def _select_per_class(dataset, split, labels_per_class, seed) -> np.ndarray:
     """(n,) booleans: whether each image of the split is one of `labels_per_class` chosen ones of its class."""
     if dataset.multi_label:
-        raise ValueError(f"{dataset.name} has several labels per image: `labels_per_class` must be None.")
+        raise ValueError(f"{dataset.name} has several labels per image: data.labels_per_class must be None.")
     labels = read_labels(dataset, split)
     selected = np.zeros(len(labels), bool)
     random = np.random.default_rng(seed)
@@ -133,7 +133,7 @@ def _select_per_class(dataset, split, labels_per_class, seed) -> np.ndarray:
         members = np.flatnonzero(labels == label)
         if len(members) < labels_per_class:
             raise ValueError(
-                f"labels_per_class={labels_per_class}, but class {name!r} has {len(members)} images in {split!r}."
+                f"data.labels_per_class={labels_per_class}, but class {name!r} has {len(members)} images in {split!r}."
             )
         selected[random.choice(members, labels_per_class, replace=False)] = True
     return selected
@@ -155,7 +155,7 @@ def _shuffle_and_repeat(examples, buffer_images, seed, first_epoch):
 
 def _host_batch_size(data, host):
     if data.batch_size % host[1]:
-        raise ValueError(f"batch_size={data.batch_size} must be divisible by the number of machines, {host[1]}.")
+        raise ValueError(f"data.batch_size={data.batch_size} must be divisible by the number of machines, {host[1]}.")
     return data.batch_size // host[1]
 
 

@@ -17,17 +17,19 @@ def check_images(data: Data):
     """Raises ValueError for fields that are out of range or do not fit each other."""
     if data.crop == "resize" and data.resize_size < data.image_size:
         raise ValueError(
-            f"A crop of image_size={data.image_size} does not fit into an image of resize_size={data.resize_size} "
-            "pixels."
+            f"data.image_size={data.image_size} must not exceed data.resize_size={data.resize_size}, the size that is "
+            "cropped."
         )
     if not 0.0 < data.min_crop_area <= 1.0:
-        raise ValueError(f"`min_crop_area` must be above 0 and at most 1. Received: {data.min_crop_area}")
+        raise ValueError(f"data.min_crop_area must be above 0 and at most 1. Received: {data.min_crop_area}")
     augment = data.augment
     if not 0.0 <= augment.erasing <= 1.0:
-        raise ValueError(f"`erasing` must be a probability, in [0, 1]. Received: {augment.erasing}")
+        raise ValueError(f"data.augment.erasing must be a probability, in [0, 1]. Received: {augment.erasing}")
     for name in ("randaugment_layers", "mixup_alpha", "cutmix_alpha"):
         if getattr(augment, name) < 0:
-            raise ValueError(f"`{name}` must be at least 0, which turns it off. Received: {getattr(augment, name)}")
+            raise ValueError(
+                f"data.augment.{name} must be at least 0, which turns it off. Received: {getattr(augment, name)}"
+            )
 
 
 def training_transform(data: Data, seed: int, mean, std, max_value: int = 255):

@@ -51,7 +51,7 @@ def test_autoaugment_applies_operations_by_their_probabilities(smooth_image):
 def test_invalid_policies_are_refused():
     with pytest.raises(ValueError, match="RandAugment and AutoAugment exclude each other"):
         augmentation(Augment(randaugment_layers=2, autoaugment=True))
-    with pytest.raises(ValueError, match=r"`randaugment_magnitude` must be in \[0, 30\]. Received: 31"):
+    with pytest.raises(ValueError, match=r"data.augment.randaugment_magnitude must be in \[0, 30\]. Received: 31"):
         augmentation(Augment(randaugment_layers=2, randaugment_magnitude=31))
 
 

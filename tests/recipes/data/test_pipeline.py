@@ -144,7 +144,7 @@ def test_labels_per_class(data, dataset):
     assert sorted_images(first) != sorted_images(other)
     counts = [(weights > 0).sum() for *_, weights in take(evaluation_batches(few, dataset, data.train_split), 40)]
     assert sum(counts) == 250  # evaluation uses all images
-    with pytest.raises(ValueError, match="labels_per_class=500, but class '0' has"):
+    with pytest.raises(ValueError, match="data.labels_per_class=500, but class '0' has"):
         training_pixels(replace(data, labels_per_class=500), dataset, seed=0)
 
 
@@ -157,7 +157,7 @@ def test_each_host_has_its_part_of_each_batch(data, dataset):
     # The second batch of 40 images has 8: the second host has none of them, and still a batch.
     halves = [take(evaluation_batches(data, dataset, "test[:40]", host=(i, 2)), 9) for i in range(2)]
     assert [[(weights > 0).sum() for _, _, weights in half] for half in halves] == [[16, 8], [16, 0]]
-    with pytest.raises(ValueError, match="batch_size=32 must be divisible by the number of machines, 3"):
+    with pytest.raises(ValueError, match="data.batch_size=32 must be divisible by the number of machines, 3"):
         training_pixels(data, dataset, 0, host=(0, 3))
 
 

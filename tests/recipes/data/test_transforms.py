@@ -111,12 +111,12 @@ def test_pixels_below_8_bits_are_scaled_to_255():
 def test_invalid_fields_are_refused():
     valid = Data(crop="resize", resize_size=256, image_size=224)
     check_images(valid)
-    with pytest.raises(ValueError, match="crop of image_size=224 does not fit into an image of resize_size=200"):
+    with pytest.raises(ValueError, match="data.image_size=224 must not exceed data.resize_size=200"):
         check_images(replace(valid, resize_size=200))
-    with pytest.raises(ValueError, match="`min_crop_area` must be above 0"):
+    with pytest.raises(ValueError, match="data.min_crop_area must be above 0"):
         check_images(replace(valid, min_crop_area=0.0))
-    with pytest.raises(ValueError, match="`erasing` must be a probability"):
+    with pytest.raises(ValueError, match="data.augment.erasing must be a probability"):
         check_images(replace(valid, augment=Augment(erasing=1.5)))
     for name in ("mixup_alpha", "cutmix_alpha", "randaugment_layers"):
-        with pytest.raises(ValueError, match=f"`{name}` must be at least 0, .* Received: -1"):
+        with pytest.raises(ValueError, match=f"data.augment.{name} must be at least 0, .* Received: -1"):
             check_images(replace(valid, augment=Augment(**{name: -1})))
