@@ -1,4 +1,4 @@
-"""`keras-vit benchmark`: .tflite files side by side on this machine's CPU."""
+"""`keras-vit benchmark`: compares .tflite files on this machine's CPU."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,24 +11,24 @@ from keras_vit_cli.json_file import check_json
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Time .tflite files side by side with LiteRT and XNNPACK: milliseconds, memory, and the operations that take them.
+    """Measure latency, memory and per-operation times of .tflite files with LiteRT and XNNPACK.
 
-    Each file runs in a process of its own, in turns with the others. It is this machine's CPU, not a phone.
+    Each file runs in a separate process, in turns with the others. Results are for this machine's CPU, not for a phone.
 
     Args:
-        files: Of `keras-vit export`, or any others.
-        threads: Of the interpreter.
-        runs: Timed calls of each file.
-        warmup: Calls before them.
-        top: Kinds of operations to print for each file.
-        profile: Take times by operation.
-        json: Write all figures into this file.
+        files: Files of `keras-vit export`, or any others.
+        num_threads: Threads of the interpreter.
+        num_runs: Timed calls of each file.
+        warmup_runs: Calls before them.
+        top: Number of kinds of operations to print for each file.
+        profile: Measure times by operation.
+        json: File to write all results to.
     """
 
     files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILES")]
-    threads: int = 2
-    runs: int = 50
-    warmup: int = 5
+    num_threads: int = 2
+    num_runs: int = 50
+    warmup_runs: int = 5
     top: int = 5
     profile: bool = True
     json: Path | None = None
@@ -36,12 +36,12 @@ class Benchmark:
     def run(self):
         """Measures, prints a table, and writes the JSON."""
         if not self.files:
-            raise ValueError("Name at least one .tflite file.")
+            raise ValueError("No files. Pass at least one .tflite file.")
         check_json(self.json)
-        from keras_vit.export.benchmark.compare import as_json, compare, table
         from keras_vit.atomic_write import write_file
+        from keras_vit.export.benchmark import as_json, compare, table
 
-        results = compare(self.files, self.threads, self.runs, self.warmup, self.profile)
+        results = compare(self.files, self.num_threads, self.num_runs, self.warmup_runs, self.profile)
         print(table(results, self.top))
         if self.json:
             write_file(self.json, as_json(results).encode())

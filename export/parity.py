@@ -1,4 +1,4 @@
-"""Runs exported models beside the Keras model on the same images. n images, H W pixels."""
+"""Compares exported models with the Keras model on the same images. n images, H W pixels."""
 
 import time
 from dataclasses import dataclass
@@ -8,30 +8,31 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.export.exportable import check_classifier, check_exportable, checked_pixels
+from keras_vit.export.checks import check_classifier, check_exportable, checked_images, float32_copy
+from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS
 from keras_vit.export.onnx import onnx_session
-from keras_vit.export.tflite.device_form import CLASSIFY, INPUT, OUTPUTS, float32_copy, normalized
+from keras_vit.export.tflite.graph_rewrite import normalize
 from keras_vit.export.tflite.interpreter import run_tflite
 
 
 @dataclass(frozen=True)
 class Parity:
-    """How an exported model compares with the Keras model.
+    """Agreement of an exported model with the Keras model.
 
     Args:
-        name: Of the artifact.
-        accuracy: Top-1, in [0, 1].
-        lost: Accuracy of Keras less that, in [-1, 1].
-        agreement: Share of the images with the same top-1 as Keras, in [0, 1].
-        cosine: Mean cosine of the logarithms of the probabilities, each less its mean, with those of Keras, in [-1, 1].
-        max_difference, mean_difference: Of the probabilities, absolute.
-        size_bytes: On disk.
-        median_ms: Median time of an image alone, milliseconds.
+        name: Name of the artifact.
+        top1: Top-1 accuracy of the artifact, in [0, 1].
+        accuracy_drop: Top-1 accuracy of Keras minus `top1`, in [-1, 1]; positive is worse than Keras.
+        agreement: Fraction of the images with the same top-1 class as Keras, in [0, 1].
+        cosine: Mean cosine similarity of the logits with those of Keras, in [-1, 1], see `logit_cosine`.
+        max_difference, mean_difference: Absolute differences of the probabilities.
+        size_bytes: Size on disk.
+        median_ms: Median latency of a single image, milliseconds.
     """
 
     name: str
-    accuracy: float
-    lost: float
+    top1: float
+    accuracy_drop: float
     agreement: float
     cosine: float
     max_difference: float
@@ -40,44 +41,45 @@ class Parity:
     median_ms: float
 
 
-def check_parity(model, artifacts: dict[str, Path], pixels, labels, num_threads: int = 2) -> list[Parity]:
-    """Compares artifacts with the model they were made from, in float32, image by image.
+def check_parity(model, artifacts: dict[str, Path], images, labels, num_threads: int = 2) -> list[Parity]:
+    """Compares artifacts with the Keras model in float32, one image at a time.
 
     Args:
-        model: With a head.
-        artifacts: Name to file or folder: .keras, .tflite, .onnx of `write_onnx`, or a SavedModel of
+        model: A model with a head.
+        artifacts: Name -> file or folder: .keras, .tflite of `write_tflite`, .onnx of `write_onnx`, or a SavedModel of
             `write_saved_model`.
-        pixels: (n, H, W, 3) images of the model's size, pixels in [0, 255].
+        images: (n, H, W, 3) images of the model's size, pixels in [0, 255].
         labels: (n,) integers.
-        num_threads: Of the interpreter.
+        num_threads: Threads of LiteRT's interpreter.
 
     Returns:
-        One row for each artifact, in their order.
+        One row per artifact, in their order.
 
     Raises:
-        ValueError: The model has no head, no image size, or weights of LoRA; there is no image, or images of
-            another size, or not pixels in [0, 255]; labels are not as many as images.
-        ImportError: onnxruntime, which a .onnx file needs, is not installed.
+        ValueError: The model has no head, no image size, or LoRA weights. There are no images, or they have another
+            size or values outside [0, 255]. The number of labels differs from the number of images.
+        ImportError: A .onnx file requires onnxruntime, which is not installed.
     """
-    check_exportable(model, "What parity compares")
+    check_exportable(model, "A parity check")
     if not model.num_classes:
-        raise ValueError(f"Parity compares probabilities, but {model.name} has no head.")
+        raise ValueError(f"A parity check compares probabilities, but {model.name} has no head.")
     check_classifier(model)
-    pixels, labels = checked_pixels(pixels, model, "Parity needs"), np.asarray(labels)
-    if labels.shape != pixels.shape[:1]:
-        raise ValueError(f"Parity needs a label an image, {pixels.shape[:1]}. Received: {labels.shape}")
-    images = normalized(pixels, model.preprocessing).numpy()
-    expected = keras.ops.convert_to_numpy(keras.ops.softmax(float32_copy(model).predict(images, verbose=0)))
-    right = lambda probabilities: probabilities.argmax(-1) == labels  # noqa: E731
+    images, labels = checked_images(images, model, "A parity check requires"), np.asarray(labels)
+    if labels.shape != images.shape[:1]:
+        raise ValueError(f"Expected one label per image, {images.shape[:1]}. Received: {labels.shape}")
+    inputs = normalize(images, model.preprocessing).numpy()
+    expected = keras.ops.convert_to_numpy(keras.ops.softmax(float32_copy(model).predict(inputs, verbose=0)))
+    expected_top1 = (expected.argmax(-1) == labels).mean()
     rows = []
     for name, path in artifacts.items():
-        probabilities, milliseconds = _run(Path(path), pixels, images, num_threads)
+        probabilities, milliseconds = _run(Path(path), images, inputs, num_threads)
         difference = np.abs(probabilities - expected)
+        top1 = (probabilities.argmax(-1) == labels).mean()
         rows.append(
             Parity(
                 name=name,
-                accuracy=float(right(probabilities).mean()),
-                lost=float(right(expected).mean() - right(probabilities).mean()),
+                top1=float(top1),
+                accuracy_drop=float(expected_top1 - top1),
                 agreement=float((probabilities.argmax(-1) == expected.argmax(-1)).mean()),
                 cosine=float(logit_cosine(probabilities, expected).mean()),
                 max_difference=float(difference.max()),
@@ -90,28 +92,29 @@ def check_parity(model, artifacts: dict[str, Path], pixels, labels, num_threads:
 
 
 def parity_table(rows: list[Parity]) -> str:
-    """Rows as a table in Markdown, in the units that people compare."""
-    lines = ["| | top-1 | lost, points | agreement | logit cosine | size | median |", "|---|---|---|---|---|---|---|"]
+    """The rows as a Markdown table; the accuracy drop is in percentage points."""
+    lines = ["| | top-1 | accuracy drop | agreement | logit cosine | size | median |", "|---|---|---|---|---|---|---|"]
     for row in rows:
-        figures = f"{row.accuracy:.2%} | {100 * row.lost:+.2f} | {row.agreement:.2%} | {row.cosine:.4f}"
-        lines.append(f"| {row.name} | {figures} | {row.size_bytes / 1e6:.2f} MB | {row.median_ms:.1f} ms |")
+        values = f"{row.top1:.2%} | {100 * row.accuracy_drop:+.2f} | {row.agreement:.2%} | {row.cosine:.4f}"
+        lines.append(f"| {row.name} | {values} | {row.size_bytes / 1e6:.2f} MB | {row.median_ms:.1f} ms |")
     return "\n".join(lines)
 
 
-def _run(path: Path, pixels, images, num_threads):
+def _run(path: Path, images, inputs, num_threads):
+    """Probabilities (n, num_classes) and milliseconds (n,); `inputs` are the images after preprocessing."""
     if path.suffix == ".tflite":
-        return run_tflite(path, pixels, num_threads=num_threads)
+        return run_tflite(path, images, num_threads=num_threads)
     if path.suffix == ".keras":
         model = keras.saving.load_model(path, compile=False)
-        call = tf.function(lambda images: tf.nn.softmax(tf.cast(model(images, training=False), tf.float32)))
+        call = tf.function(lambda batch: tf.nn.softmax(tf.cast(model(batch, training=False), tf.float32)))
     elif path.suffix == ".onnx":
         session = onnx_session(path)
-        call = lambda images: tf.nn.softmax(session.run(None, {INPUT: images.numpy()})[0])  # noqa: E731
+        call = lambda batch: tf.nn.softmax(session.run(None, {INPUT: batch.numpy()})[0])  # noqa: E731
     else:
-        loaded = tf.saved_model.load(str(path))  # its variables live as long as it does
-        call = lambda images: loaded.signatures[CLASSIFY](**{INPUT: images})[OUTPUTS[CLASSIFY]]  # noqa: E731
+        loaded = tf.saved_model.load(str(path))  # its variables live only as long as this object
+        call = lambda batch: loaded.signatures[CLASSIFY](**{INPUT: batch})[OUTPUTS[CLASSIFY]]  # noqa: E731
     probabilities, milliseconds = [], []
-    for image in images:
+    for image in inputs:
         start = time.perf_counter()
         probabilities.append(call(tf.constant(image[None])).numpy()[0])
         milliseconds.append((time.perf_counter() - start) * 1e3)
@@ -119,9 +122,9 @@ def _run(path: Path, pixels, images, num_threads):
 
 
 def logit_cosine(probabilities, expected) -> np.ndarray:
-    """The cosine (n,) of two models' logits, as far as probabilities (n, num_classes) tell them.
+    """Cosine similarity (n,) of two models' centered logits, recovered from probabilities (n, num_classes).
 
-    Logarithms less their mean; probabilities below 0.001 count as that, as uint8 does not have smaller ones.
+    Logarithms minus their mean. Probabilities are clipped to at least 0.001, because uint8 has no smaller ones.
     """
     one, other = (np.log(np.maximum(x.astype("float64"), 1e-3)) for x in (probabilities, expected))
     one, other = (x - x.mean(axis=-1, keepdims=True) for x in (one, other))

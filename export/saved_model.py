@@ -1,85 +1,78 @@
-"""SavedModel with named signatures: images as files, as pixels, or ready for the model."""
+"""Writes a SavedModel with named signatures: encoded images, uint8 pixels, or preprocessed images."""
 
 import json
-import os
-import shutil
 import tempfile
 from pathlib import Path
 
 import tensorflow as tf
 
-from keras_vit.export.exportable import check_classifier, check_exportable
-from keras_vit.export.labels import LABELS, class_names
+from keras_vit.atomic_write import new_folder
+from keras_vit.export.checks import check_classifier, check_exportable, checked_class_names
+from keras_vit.export.names import CLASS_NAMES_FILE, PREPROCESSING_FILE
 from keras_vit.export.serving import serving_functions
 
-PREPROCESSING = "preprocessing.json"
 
-
-def write_saved_model(model, folder, labels=None) -> Path:
+def write_saved_model(model, folder, class_names=None) -> Path:
     """Writes a SavedModel that TensorFlow Serving, or TensorFlow alone, loads and runs.
 
-    Signatures, each for batches of any size, all with float32 outputs; C classes, D width of the features:
+    Signatures, each for any batch size, all with float32 outputs; C classes, D width of the features:
 
-    - "serving_default", also "classify": `images` (B, H, W, 3) float32 in the model's range -> {"probabilities": (B, C)
-      of a softmax}.
-    - "logits": the same -> {"logits": (B, C)}, for sigmoids and temperatures of your own.
+    - "serving_default", also "classify": `images` (B, H, W, 3) float32 after `model.preprocess` -> {"probabilities":
+      (B, C), the softmax}.
+    - "logits": the same -> {"logits": (B, C)}, for a sigmoid or another temperature.
     - "features": the same -> {"features": (B, D)}, or (B, N, D) with pooling="none".
-    - "attention": the same -> {"attention": (B, H, W) in [0, 1]}, as `keras_vit.attention_rollout`.
-    - "serve_bytes": `image_bytes` (B,) strings, JPEG, PNG, BMP, WebP or GIF (its first frame) files of any sizes; they
-      are decoded and prepared as `model.preprocess` does -> {"probabilities": (B, C), "top_probabilities": (B, 5),
-      "top_classes": (B, 5) int32, "top_labels": (B, 5) strings if there are labels}, best first; fewer than 5 if C is.
+    - "attention": the same -> {"attention": (B, H, W) in [0, 1]}, see `keras_vit.attention_rollout`.
+    - "serve_bytes": `image_bytes` (B,) strings, JPEG, PNG, BMP, WebP or GIF (its first frame) files of any sizes,
+      decoded and preprocessed in the graph -> {"probabilities": (B, C), "top_probabilities": (B, 5), "top_classes":
+      (B, 5) int32, "top_class_names": (B, 5) strings if there are class names}, most likely first; fewer than 5 if C
+      is.
     - "serve_uint8": `images` (B, any height, any width, 3) uint8 RGB -> the same as "serve_bytes".
 
-    Without a head, "serving_default", "serve_bytes" and "serve_uint8" give the features, and "classify" and "logits"
-    are left out; models without attention leave out "attention".
+    Without a head, "serving_default", "serve_bytes" and "serve_uint8" return the features, and there is no "classify"
+    and no "logits". Models without attention have no "attention".
 
-    assets/preprocessing.json (also in assets.extra) holds the fields of `keras_vit.Preprocessing`, assets/labels.txt
-    the labels, one a line. The folder appears when it is complete.
+    assets/preprocessing.json (also in assets.extra) has the fields of `keras_vit.Preprocessing`, assets/labels.txt the
+    class names, one per line. The folder appears once it is complete.
 
     Args:
         model: A `VisionTransformer`, `BiT` or `AxialResNet`.
-        folder: Where to; must not exist. TensorFlow Serving wants a number as its name: models/vit/1.
-        labels: The name of each class in the order of the outputs, or (WordNet id, words) pairs; None for none.
+        folder: Folder to write; must not exist. TensorFlow Serving requires a version number: models/vit/1.
+        class_names: One name per class in the order of the outputs, or (WordNet id, name) pairs; None for none.
 
     Returns:
         The folder.
 
     Raises:
-        ValueError: The model is none of keras_vit, has no image size, or a head on unpooled tokens; labels are not as
-            many as classes; the folder exists; Keras has another backend than TensorFlow.
+        ValueError: The model is not of keras_vit, has no image size, or has a head on unpooled tokens. The number of
+            class names differs from the number of classes. The folder exists. Keras's backend is not TensorFlow.
     """
     check_exportable(model, "A SavedModel")
     check_classifier(model)
-    names = None if labels is None else class_names(labels, model.num_classes)
+    names = None if class_names is None else checked_class_names(class_names, model.num_classes)
     folder = Path(folder)
     if folder.exists():
-        raise ValueError(f"{folder.absolute()} exists already. Remove it or choose another place.")
+        raise ValueError(f"{folder.absolute()} already exists. Remove it or choose another folder.")
     functions = serving_functions(model, names)
-    fields = json.dumps(model.preprocessing.get_config(), indent=2) + "\n"
-    texts = {PREPROCESSING: fields} | ({LABELS: "\n".join(names) + "\n"} if names else {})
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        _save(aside, functions, texts)
-        extra = aside / "assets.extra"  # where tools of ours look, whoever wrote the graph
+    preprocessing = json.dumps(model.preprocessing.get_config(), indent=2) + "\n"
+    assets = {"preprocessing": (PREPROCESSING_FILE, preprocessing)}
+    if names:
+        assets["class_names"] = (CLASS_NAMES_FILE, "\n".join(names) + "\n")
+    with new_folder(folder) as temporary:
+        _save(temporary, functions, assets)
+        extra = temporary / "assets.extra"  # a fixed place for keras_vit, whatever wrote the graph
         extra.mkdir()
-        (extra / PREPROCESSING).write_text(fields, "utf-8")
-        os.chmod(aside, 0o755)
-        os.replace(aside, folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        (extra / PREPROCESSING_FILE).write_text(preprocessing, "utf-8")
     return folder
 
 
-def _save(folder, functions, texts):
-    root = tf.Module()  # TensorFlow saves what hangs on it
+def _save(folder, functions, assets):
+    """`assets`: attribute of the loaded object -> (file name, text)."""
+    root = tf.Module()  # TensorFlow saves what is an attribute of it
     concrete = {name: function.get_concrete_function() for name, function in functions.items()}
     root.weights = list({id(weight): weight for one in concrete.values() for weight in one.variables}.values())
     with tempfile.TemporaryDirectory() as scratch:
-        assets = {}
-        for name, text in texts.items():
+        for attribute, (name, text) in assets.items():
             path = Path(scratch) / name
             path.write_text(text, "utf-8")
-            assets[path.stem] = tf.saved_model.Asset(str(path))
-        root.preprocessing, root.labels = assets["preprocessing"], assets.get("labels")
+            setattr(root, attribute, tf.saved_model.Asset(str(path)))
         tf.saved_model.save(root, str(folder), signatures=concrete)

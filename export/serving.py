@@ -1,4 +1,4 @@
-"""What a SavedModel answers, as functions of TensorFlow.
+"""The signatures of a SavedModel as TensorFlow functions.
 
 B batch, H W pixels of the model, h w pixels of an image, N tokens, K heads, C classes, D width of the features.
 """
@@ -9,80 +9,80 @@ import tensorflow as tf
 from keras import ops
 
 from keras_vit import Preprocessing
-from keras_vit.export.tflite.device_form import CLASSIFY, INPUT, OUTPUTS
+from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS
 from keras_vit.inspect.rollout import reads_patches
 
 OUTPUT = OUTPUTS[CLASSIFY]
 TOP = 5
 
 
-def serving_functions(model, labels: list[str] | None = None) -> dict:
-    """Every signature of a model by its name, see `write_saved_model`; each a `tf.function` for batches of any size."""
+def serving_functions(model, class_names: list[str] | None = None) -> dict:
+    """Signature name -> `tf.function` for any batch size, see `write_saved_model`."""
     spec = tf.TensorSpec((None, *model.image_size, 3), tf.float32, name=INPUT)
     preprocessing = model.preprocessing
     features = _function(lambda images: {"features": tf.cast(model.features(images), tf.float32)}, spec)
-    found, answer = {"serving_default": features}, features
+    functions, predict = {"serving_default": features}, features
     if model.num_classes:
         logits = _function(lambda images: {"logits": tf.cast(model(images, training=False), tf.float32)}, spec)
         classify = _function(lambda images: {OUTPUT: tf.nn.softmax(logits(images)["logits"])}, spec)
-        found = {"serving_default": classify, CLASSIFY: classify, "logits": logits}
-        answer = lambda images: with_top(classify(images)[OUTPUT], labels)  # noqa: E731
-    found["features"] = features
-    found["serve_bytes"] = _function(
-        lambda image_bytes: answer(decoded(image_bytes, preprocessing)),
+        functions = {"serving_default": classify, CLASSIFY: classify, "logits": logits}
+        predict = lambda images: with_top_classes(classify(images)[OUTPUT], class_names)  # noqa: E731
+    functions["features"] = features
+    functions["serve_bytes"] = _function(
+        lambda image_bytes: predict(decode_images(image_bytes, preprocessing)),
         tf.TensorSpec((None,), tf.string, name="image_bytes"),
     )
-    found["serve_uint8"] = _function(
-        lambda images: answer(prepared(images, preprocessing)),
+    functions["serve_uint8"] = _function(
+        lambda images: predict(preprocess_images(images, preprocessing)),
         tf.TensorSpec((None, None, None, 3), tf.uint8, name=INPUT),
     )
     if hasattr(model, "attention_maps"):
-        found["attention"] = _function(lambda images: {"attention": attention_map(model, images)}, spec)
-    return found
+        functions["attention"] = _function(lambda images: {"attention": attention_map(model, images)}, spec)
+    return functions
 
 
-def _function(answer, spec):
-    return tf.function(answer, input_signature=[spec], autograph=False)
+def _function(function, spec):
+    return tf.function(function, input_signature=[spec], autograph=False)
 
 
-def with_top(probabilities, labels: list[str] | None = None) -> dict:
-    """Probabilities (B, C) with the most likely classes, best first: their probabilities, numbers and names."""
+def with_top_classes(probabilities, class_names: list[str] | None = None) -> dict:
+    """Probabilities (B, C) with the most likely classes, best first: probabilities, class indices and names."""
     values, indices = tf.math.top_k(probabilities, min(TOP, probabilities.shape[-1]))
-    found = {OUTPUT: probabilities, "top_probabilities": values, "top_classes": indices}
-    return found | ({"top_labels": tf.gather(tf.constant(labels), indices)} if labels else {})
+    outputs = {OUTPUT: probabilities, "top_probabilities": values, "top_classes": indices}
+    return outputs | ({"top_class_names": tf.gather(tf.constant(class_names), indices)} if class_names else {})
 
 
-def decoded(image_bytes, preprocessing: Preprocessing):
-    """Encoded images (B,), of any sizes, to what the model takes: (B, H, W, 3) float32."""
+def decode_images(image_bytes, preprocessing: Preprocessing):
+    """Decodes and preprocesses encoded images (B,) of any sizes: (B, H, W, 3) float32."""
 
     def decode(content):
         image = tf.io.decode_image(content, channels=3, expand_animations=False)
-        return prepared(tf.ensure_shape(image, (None, None, 3))[None], preprocessing)[0]
+        return preprocess_images(tf.ensure_shape(image, (None, None, 3))[None], preprocessing)[0]
 
     shape = tf.TensorSpec((*preprocessing.image_size, 3), tf.float32)
     return tf.map_fn(decode, image_bytes, fn_output_signature=shape)  # (B, H, W, 3)
 
 
-def prepared(pixels, preprocessing: Preprocessing):
-    """`preprocessing(pixels)` for a size that is known when the graph runs: (B, h, w, 3) uint8 -> (B, H, W, 3)."""
+def preprocess_images(images, preprocessing: Preprocessing):
+    """`preprocessing(images)` for a size known only when the graph runs: (B, h, w, 3) uint8 -> (B, H, W, 3) float32."""
     if preprocessing.resize == "shortest":
-        pixels = _fitted(pixels, preprocessing)
+        images = _resize_and_crop(images, preprocessing)
         preprocessing = replace(preprocessing, resize="squash", crop_fraction=1.0)
-    return preprocessing(pixels)
+    return preprocessing(images)
 
 
-def _fitted(pixels, preprocessing):
-    """The arithmetic of `Preprocessing` with resize="shortest" on tensors; float64 gives Python's own numbers."""
+def _resize_and_crop(images, preprocessing):
+    """`Preprocessing` with resize="shortest" on tensors; float64 rounds as Python's floats do."""
     size = preprocessing.image_size
     target = [int(side / preprocessing.crop_fraction + 1e-6) for side in size]
-    sides = tf.cast(tf.shape(pixels)[1:3], tf.float64)
+    sides = tf.cast(tf.shape(images)[1:3], tf.float64)
     scale = tf.reduce_max(tf.constant(target, tf.float64) / sides)
-    between = tf.maximum(target, tf.cast(sides * scale + 1e-6, tf.int32))
+    resized = tf.maximum(target, tf.cast(sides * scale + 1e-6, tf.int32))
     method, antialias = preprocessing.interpolation, preprocessing.antialias
-    pixels = tf.image.resize(tf.cast(pixels, tf.float32), between, method, antialias=antialias)
-    top, left = tf.unstack(tf.cast(tf.round((between - size) / 2), tf.int32))
-    pixels = pixels[:, top : top + size[0], left : left + size[1]]
-    return tf.ensure_shape(pixels, (None, *size, 3))  # (B, H, W, 3)
+    images = tf.image.resize(tf.cast(images, tf.float32), resized, method, antialias=antialias)
+    top, left = tf.unstack(tf.cast(tf.round((resized - size) / 2), tf.int32))
+    images = images[:, top : top + size[0], left : left + size[1]]
+    return tf.ensure_shape(images, (None, *size, 3))  # (B, H, W, 3)
 
 
 def attention_map(model, images):
@@ -95,6 +95,6 @@ def attention_map(model, images):
         joint = ops.matmul(attention[:, layer], joint)  # (B, N, N)
     prefix = model.prefix_tokens
     rows = ops.mean(joint[:, prefix:], axis=1) if reads_patches(model) else joint[:, 0]  # (B, N)
-    shares = rows[:, prefix:] / ops.max(rows[:, prefix:], axis=-1, keepdims=True)
-    grid = ops.reshape(shares, (-1, *model.grid, 1))
+    patches = rows[:, prefix:] / ops.max(rows[:, prefix:], axis=-1, keepdims=True)
+    grid = ops.reshape(patches, (-1, *model.grid, 1))
     return ops.image.resize(grid, model.image_size, data_format="channels_last")[..., 0]  # (B, H, W)

@@ -1,1 +1,1 @@
-"""keras-vit export."""
+"""The command `keras-vit export`."""

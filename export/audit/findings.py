@@ -1,4 +1,4 @@
-"""Which operations of a .tflite file would leave an accelerator, and why, before anybody tries it on a phone."""
+"""Lists the operations of a .tflite file that an accelerator does not support, without a device."""
 
 import json
 from collections.abc import Sequence
@@ -6,23 +6,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from keras_vit.export.audit import targets as tables
-from keras_vit.export.tflite.delegation import delegation
 from keras_vit.export.tflite.graph import read_graph
+from keras_vit.export.tflite.interpreter import read_delegation
 
 TARGETS = ("cpu-xnnpack", "gpu", "nnapi-npu", "edgetpu", "litert2")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Operations of one kind that leave an accelerator for one reason.
+    """Operations of one kind that an accelerator does not support for one reason.
 
     Args:
-        target: Of `TARGETS`.
-        operation: Its name in TFLite's schema; a custom operation's own, such as "FlexErf".
-        dtype: Of its first input that is no constant; "float32 x int8" with dynamic-range weights.
-        count: How many there are.
-        location: Of the first: its number in the file and the name of its output.
-        reason: Why, and what to use instead where something is known.
+        target: One of `TARGETS`.
+        operation: Name in TFLite's schema, or of a custom operation, such as "FlexErf".
+        dtype: Dtype of its first input that is not a constant; "float32 x int8" with dynamic-range weights.
+        count: Number of these operations.
+        location: Index of the first one in the file, and the name of its output.
+        reason: Why, and a replacement where one is known.
     """
 
     target: str
@@ -35,17 +35,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class Audit:
-    """What `audit` found; its text is a report.
+    """Result of `audit`; `print` shows a report.
 
     Args:
         path: The file.
-        operations: How many it has.
-        targets: That were asked for.
+        num_operations: Number of operations in the file.
+        targets: The requested targets.
         findings: In the order of the targets, then of the file.
     """
 
     path: str
-    operations: int
+    num_operations: int
     targets: tuple[str, ...]
     findings: tuple[Finding, ...]
 
@@ -53,30 +53,30 @@ class Audit:
         """The findings of a target.
 
         Raises:
-            ValueError: It was not audited.
+            ValueError: The target was not audited.
         """
         if target not in self.targets:
-            raise ValueError(f"This audit is of {', '.join(self.targets)}. Received: {target!r}")
+            raise ValueError(f"Expected an audited target: {', '.join(self.targets)}. Received: {target!r}")
         return [finding for finding in self.findings if finding.target == target]
 
     def fails(self, target: str) -> bool:
-        """Whether any operation leaves the target.
+        """Whether the target does not support some operation.
 
         Raises:
-            ValueError: It was not audited.
+            ValueError: The target was not audited.
         """
         return bool(self.of(target))
 
     def as_json(self) -> str:
-        """All of it, for programs."""
+        """All fields as JSON."""
         return json.dumps(asdict(self), indent=2) + "\n"
 
     def __str__(self):
-        lines = [f"{self.path}: {self.operations} operations"]
+        lines = [f"{self.path}: {self.num_operations} operations"]
         for target in self.targets:
             findings = self.of(target)
-            left = sum(finding.count for finding in findings)
-            lines.append(f"{target}: " + (f"{left} leave it" if left else "all stay"))
+            count = sum(finding.count for finding in findings)
+            lines.append(f"{target}: " + (f"{count} not delegated" if count else "fully delegated"))
             for (reason, dtype), group in _grouped(findings, lambda found: (found.reason, found.dtype)).items():
                 names = ", ".join(dict.fromkeys(found.operation for found in group))
                 lines.append(f"  {sum(found.count for found in group):>4} {names} ({dtype}): {reason}")
@@ -85,71 +85,70 @@ class Audit:
 
 
 def audit(path, targets: Sequence[str] = TARGETS) -> Audit:
-    """Says which operations of a .tflite file accelerators would leave to the CPU, or refuse the file for.
+    """Lists the operations of a .tflite file that accelerators leave to the CPU, or for which they refuse the file.
 
-    "cpu-xnnpack" is asked of LiteRT's interpreter, with the delegate it applies by default, on this machine, about the
-    first subgraph: what it leaves runs in plainer kernels. The others are tables made from the delegates' code and
-    manuals, with their addresses in `audit_targets.py`: "gpu" is TFLite's GPU delegate, "litert2" the GPU accelerator
-    of LiteRT 2's `CompiledModel`, "nnapi-npu" Android's NNAPI from API level 31 on, "edgetpu" Coral's. A table knows
-    dtypes, shapes and options; it does not know a phone's driver, memory, the runtime's version, or whether the numbers
-    come out right. No finding means that nothing documented is against it, a finding that the maker's own code or
-    manual is.
+    "cpu-xnnpack" is read from LiteRT's interpreter on this machine, with its default delegate, for the first subgraph;
+    operations that are not delegated run in slower kernels. The other targets are tables from the source code and
+    manuals of the delegates, cited in audit/targets.py: "gpu" is TFLite's GPU delegate, "litert2" the GPU accelerator
+    of LiteRT 2's `CompiledModel`, "nnapi-npu" Android's NNAPI from API level 31 on, "edgetpu" Coral's Edge TPU. The
+    tables check dtypes, shapes and options. They do not know a device's driver, memory and runtime version, nor whether
+    the results are correct there. No finding means that no documented limit is violated.
 
     Args:
         path: The file.
-        targets: Of `TARGETS`.
+        targets: Some of `TARGETS`.
 
     Raises:
-        ValueError: An unknown target, or the file is empty, something else, or broken.
-        OSError: There is no such file.
+        ValueError: A target is unknown, or the file is empty, of another format, or damaged.
+        OSError: The file does not exist.
     """
     unknown = [name for name in targets if name not in TARGETS]
     if unknown or not targets or isinstance(targets, str):
         raise ValueError(f"`targets` must be some of {', '.join(TARGETS)}. Received: {targets!r}")
     operations = read_graph(path)
-    # An operation on constants alone (the DEQUANTIZE of float16 weights) is computed once, when the file is loaded.
+    # An operation on constants alone (the DEQUANTIZE of float16 weights) runs once, when the file is loaded.
     running = [operation for operation in operations if operation.runtime_inputs]
     quantized = any(
         operation.name in ("FULLY_CONNECTED", "CONV_2D") and operation.dtype in ("int8", "uint8")
         for operation in running
     )
-    why = {"gpu": tables.gpu, "edgetpu": tables.edgetpu, "litert2": tables.litert2}
-    why["nnapi-npu"] = lambda operation: tables.nnapi(operation, quantized)
+    checks = {"gpu": tables.gpu, "edgetpu": tables.edgetpu, "litert2": tables.litert2}
+    checks["nnapi-npu"] = lambda operation: tables.nnapi(operation, quantized)
     findings = []
     for target in dict.fromkeys(targets):
         if target == "cpu-xnnpack":
-            leaving = _left_by_xnnpack(path, operations)
+            unsupported = _not_delegated_to_xnnpack(path, operations)
         else:
-            reasons = ((operation, why[target](operation)) for operation in running)
-            leaving = [(operation, reason) for operation, reason in reasons if reason]
-        findings += _counted(target, leaving)
+            reasons = ((operation, checks[target](operation)) for operation in running)
+            unsupported = [(operation, reason) for operation, reason in reasons if reason]
+        findings += _counted(target, unsupported)
     return Audit(str(Path(path)), len(operations), tuple(dict.fromkeys(targets)), tuple(findings))
 
 
-def _left_by_xnnpack(path, operations):
+def _not_delegated_to_xnnpack(path, operations):
     running = [operation for operation in operations if operation.runtime_inputs]
     try:
-        left = delegation(path, operations).left
+        indices = read_delegation(path, operations).not_delegated
     except RuntimeError as error:  # Flex and custom operations: the interpreter cannot run the file at all
         custom = [operation for operation in running if operation.custom]
         reason = f"the interpreter cannot run it: {str(error).strip().splitlines()[0]}"
         return [(operation, reason) for operation in custom or running[:1]]
-    return [(one, _why_xnnpack(one)) for one in running if one.subgraph == 0 and one.index in left]
+    return [(one, _xnnpack_reason(one)) for one in running if one.subgraph == 0 and one.index in indices]
 
 
-def _why_xnnpack(operation):
+def _xnnpack_reason(operation):
     if operation.name == "STRIDED_SLICE" and operation.options.shrinkAxisMask:
         return tables.DROPS_AXIS
-    # Not of constants: the biases of 16-bit products are int64.
+    # Constants are excluded: the biases of 16-bit products are int64.
     wide = {tensor.dtype for tensor in (*operation.runtime_inputs, *operation.outputs)} & {"int64", "float64"}
     if wide:
-        return f"{' and '.join(sorted(wide))} numbers; use int32 or float32"
+        return f"{' and '.join(sorted(wide))} is not supported; use int32 or float32"
     table = tables.XNNPACK | (tables.XNNPACK_INT8 if operation.dtype in ("int8", "uint8") else {})
-    return table.get(operation.name, "the delegate of this LiteRT does not take it with these dtypes or options")
+    return table.get(operation.name, "the delegate does not support it with these dtypes or options")
 
 
-def _counted(target, leaving):
-    groups = _grouped(leaving, lambda pair: (pair[0].name, pair[0].dtype, pair[1]))
+def _counted(target, unsupported):
+    groups = _grouped(unsupported, lambda pair: (pair[0].name, pair[0].dtype, pair[1]))
     return [
         Finding(target, name, dtype, len(group), group[0][0].location, reason)
         for (name, dtype, reason), group in groups.items()

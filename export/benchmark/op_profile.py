@@ -1,4 +1,4 @@
-"""What the kinds of operations of a .tflite file take, from LiteRT's own profiler in a process of its own."""
+"""Times of the operations of a .tflite file by kind, from LiteRT's profiler in a separate process."""
 
 import re
 import subprocess
@@ -8,71 +8,73 @@ from dataclasses import dataclass
 from pathlib import Path
 
 WORKER = Path(__file__).with_name("worker.py")
-# The profiler's tables. "Summary by node type" has LiteRT's operations: name, count, ms of one on average. It takes
-# XNNPACK's kernels of different pieces for one; "Delegate Statistics" has them right: name, calls, ..., us in all.
+# The tables of the profiler's summary. "Summary by node type" has LiteRT's own operations: name, count, average ms. It
+# merges XNNPACK's kernels of different partitions; "Delegate Statistics" does not: name, calls, ..., total us.
 _NODE = re.compile(r"^ *(\S.*?) +(\d+) +([\d.]+) +[\d.]+% +[\d.]+% ", re.M)
 _KERNEL = re.compile(r"^Delegate/(.+?) +(\d+) +[\d.]+ +\d+ +\d+ +(\d+)$", re.M)
 
 
 @dataclass(frozen=True)
 class OperationTime:
-    """What the operations of one kind take.
+    """Time of all operations of one kind.
 
     Args:
-        operation: XNNPACK's name of its kernel, "Fully Connected (NC, F32) GEMM"; TFLite's, "STRIDED_SLICE", for what
-            XNNPACK left.
-        count: Operations of this kind in the file.
-        milliseconds: Of all of them, in one call.
-        share: Of the sum over all kinds, in [0, 1].
+        operation: XNNPACK's kernel, such as "Fully Connected (NC, F32) GEMM", or TFLite's name, such as
+            "STRIDED_SLICE", for what XNNPACK does not run.
+        count: Number of operations of this kind in the file.
+        milliseconds: Time of all of them in one call.
+        fraction: Fraction of the sum over all kinds, in [0, 1].
         delegated: Whether XNNPACK runs it.
     """
 
     operation: str
     count: int
     milliseconds: float
-    share: float
+    fraction: float
     delegated: bool
 
 
 def worker_command(mode: str, path, *numbers: int) -> list[str]:
-    """What starts benchmark_worker.py, which says what its numbers are."""
+    """The command that starts worker.py, whose docstring lists the numbers."""
     return [sys.executable, "-P", str(WORKER), mode, str(path), *map(str, numbers)]
 
 
-def profile_operations(path, threads: int, runs: int, seed: int) -> tuple[tuple[OperationTime, ...], str]:
+def profile_operations(path, num_threads: int, num_runs: int, seed: int) -> tuple[tuple[OperationTime, ...], str]:
     """Profiles a file with LiteRT 2's compiled model on the CPU.
 
     Args:
         path: The file.
-        threads: Of XNNPACK.
-        runs: Profiled calls, after two that are not.
-        seed: Of the random pixels.
+        num_threads: Threads of XNNPACK.
+        num_runs: Profiled calls, after two that are not.
+        seed: Seed of the random pixels.
 
     Returns:
-        The times, longest first, and ""; or nothing, and why.
+        The times, longest first, and ""; or no times and the reason.
     """
     with tempfile.TemporaryFile("w+") as errors:
-        command = worker_command("profile", path, threads, runs, seed)
+        command = worker_command("profile", path, num_threads, num_runs, seed)
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         if done.returncode:
-            return (), last_words(done.returncode, errors)
-    times = read_profile(done.stdout, runs)
-    return times, "" if times else "the profiler's tables could not be read"
+            return (), error_summary(done.returncode, errors)
+    times = read_profile(done.stdout, num_runs)
+    return times, "" if times else "the profiler's tables could not be parsed"
 
 
-def read_profile(text: str, runs: int) -> tuple[OperationTime, ...]:
-    """Reads the summary of LiteRT's profiler, longest first.
+def read_profile(text: str, num_runs: int) -> tuple[OperationTime, ...]:
+    """Parses the summary of LiteRT's profiler, longest first.
 
     Args:
-        text: Of `LiteRtGetProfileSummary`.
-        runs: Calls that were profiled.
+        text: Output of `LiteRtGetProfileSummary`.
+        num_runs: Number of profiled calls.
     """
-    nodes = text.partition("Summary by node type")[2].partition("Delegate Statistics")
-    found = [(name, int(calls) // runs, int(us) / runs / 1000, True) for name, calls, us in _KERNEL.findall(nodes[2])]
-    for name, count, average in _NODE.findall(nodes[0]):
+    nodes, _, kernels = text.partition("Summary by node type")[2].partition("Delegate Statistics")
+    found = [
+        (name, int(calls) // num_runs, int(us) / num_runs / 1000, True) for name, calls, us in _KERNEL.findall(kernels)
+    ]
+    for name, count, average in _NODE.findall(nodes):
         if not name.startswith("Delegate/"):
             found.append((name, int(count), int(count) * float(average), False))
-    total = sum(item[2] for item in found) or 1.0  # a toy may take no whole microsecond
+    total = sum(item[2] for item in found) or 1.0  # a toy model may take less than a microsecond
     found.sort(key=lambda item: -item[2])
     return tuple(
         OperationTime(name, count, milliseconds, milliseconds / total, delegated)
@@ -80,7 +82,7 @@ def read_profile(text: str, runs: int) -> tuple[OperationTime, ...]:
     )
 
 
-def last_words(status: int, errors) -> str:
+def error_summary(status: int, errors) -> str:
     """How a process ended, with the last line of its standard error, an open file."""
     errors.seek(0)
     lines = [line.strip() for line in errors if line.strip() and not line.startswith(("INFO", "WARNING"))]

@@ -1,1 +1,1 @@
-"""TFLite files: conversion, quantization, metadata, and reading them back."""
+"""TFLite export: graph rewrite, conversion, quantization and metadata; and reading .tflite files."""

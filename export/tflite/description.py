@@ -1,30 +1,32 @@
-"""What a .tflite file says of its model, and how that is printed."""
+"""The description of a model in the metadata of its .tflite file: fields, checks and printed form."""
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from keras_vit.export.labels import one_line_each
+from keras_vit.export.checks import checked_lines
 from keras_vit.export.tflite.flatbuffer import Signature
 
 
 @dataclass(frozen=True)
 class Description:
-    """What a file says of its model.
+    """Metadata of a model.
 
     Args:
-        name, description, version, author, license: Of the model, in words; "" leaves one out.
-        labels: The class of each output, in their order; None for a model without classes.
-        mean, std: What a phone does with pixels in [0, 255] before the model: (pixel - mean) / std. One number or one
-            of each channel; 0 and 1 when the model takes pixels as they are. MediaPipe refuses channels that differ.
-        preprocessing: The fields of `keras_vit.Preprocessing`, or anything else that JSON can hold.
+        name, description, version, author, license: Texts; "" omits the field.
+        class_names: The class of each output, in their order; None for a model without classes.
+        mean, std: Scaling that an app applies to pixels in [0, 255] before the model: (pixel - mean) / std. One number
+            or one per channel; 0 and 1 if the model takes pixels as they are. MediaPipe refuses different values per
+            channel.
+        preprocessing: The fields of `keras_vit.Preprocessing`, or other values that JSON can represent.
 
     Raises:
-        ValueError: A label is empty or has several lines; means or deviations are not 1 or 3 finite
-            numbers, a deviation not above 0; `preprocessing` is nothing that JSON can hold.
+        ValueError: A class name is empty or has several lines; `mean` or `std` are not 1 or 3 finite numbers, or a
+            standard deviation is not positive; JSON cannot represent `preprocessing`.
     """
 
     name: str
@@ -32,56 +34,57 @@ class Description:
     version: str = ""
     author: str = ""
     license: str = ""
-    labels: tuple[str, ...] | None = None
+    class_names: Sequence[str] | None = None
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     preprocessing: dict = field(default_factory=dict)
 
     def __post_init__(self):
-        if self.labels is not None:
-            object.__setattr__(self, "labels", tuple(one_line_each(self.labels)))
+        if self.class_names is not None:
+            object.__setattr__(self, "class_names", tuple(checked_lines(self.class_names)))
         for name in ("mean", "std"):
             values = tuple(np.ravel(getattr(self, name)).astype("float32").tolist())
             if len(values) not in (1, 3) or not all(map(math.isfinite, values)) or (name == "std" and min(values) <= 0):
-                raise ValueError(f"`{name}` must be one number or three, a deviation above 0. Received: {values}")
+                raise ValueError(f"`{name}` must be one or three finite numbers, `std` positive. Received: {values}")
             object.__setattr__(self, name, values)
         if len(self.mean) != len(self.std):
-            raise ValueError(f"`mean` and `std` must be as long as each other. Received: {self.mean}, {self.std}")
+            raise ValueError(f"`mean` and `std` must have the same length. Received: {self.mean}, {self.std}")
         try:
-            # What a reader will get: lists for tuples, strings for keys.
+            # As it will be read back: lists for tuples, strings for keys.
             object.__setattr__(self, "preprocessing", json.loads(json.dumps(self.preprocessing)))
         except TypeError as error:
-            raise ValueError(f"`preprocessing` must be plain values, as JSON has them: {error}") from error
+            raise ValueError(f"`preprocessing` must have values that JSON can represent: {error}") from error
 
 
 @dataclass(frozen=True)
 class DescribedFile:
-    """What `read_description` found; `print` shows it.
+    """Result of `read_description`; `print` shows it.
 
     Args:
-        path: Of the file.
-        size_bytes: On disk.
-        signatures: Of each name, the one that runs by default first.
-        subgraphs: Their number: one for each signature, and those that operations call.
-        description: Of the metadata.
+        path: The file.
+        size_bytes: Size on disk.
+        signatures: Name -> signature, the one that runs by default first.
+        num_subgraphs: Number of subgraphs: one per signature, and those that control flow calls.
+        description: The metadata.
     """
 
     path: Path
     size_bytes: int
     signatures: dict[str, Signature]
-    subgraphs: int
+    num_subgraphs: int
     description: Description
 
     @property
-    def mediapipe_objection(self) -> str | None:
-        """Why MediaPipe's ImageClassifier (1.2.2) refuses the file; None when it does not."""
+    def mediapipe_problem(self) -> str | None:
+        """Why MediaPipe's ImageClassifier (1.2.2) refuses the file; None if it does not."""
         inputs = next(iter(self.signatures.values())).inputs
-        if self.subgraphs > 1:
-            return f"it wants one subgraph, this file has {self.subgraphs}; export that signature alone"
+        if self.num_subgraphs > 1:
+            return f"it supports one subgraph, this file has {self.num_subgraphs}; export that signature alone"
         if [len(tensor.shape) for tensor in inputs] != [4] or inputs[0].dtype not in ("float32", "uint8"):
-            return f"it wants one image, float32 or uint8, this file {', '.join(map(str, inputs)) or 'nothing'}"
+            received = ", ".join(map(str, inputs)) or "no input"
+            return f"it requires one input image, float32 or uint8; this file has {received}"
         if inputs[0].dtype == "float32" and max(len(set(self.description.mean)), len(set(self.description.std))) > 1:
-            return "it scales all channels alike; put the scaling into the model"
+            return "it scales all channels alike; move the scaling into the model"
         return None
 
     def __str__(self):
@@ -90,17 +93,18 @@ class DescribedFile:
         for name in ("name", "description", "version", "author", "license"):
             lines += [f"  {name:<14} {getattr(about, name)}"] if getattr(about, name) else []
         for key, signature in self.signatures.items():
-            lines.append(f"  signature      {key or '(without a name)'}")
-            lines += [f"    in           {tensor}" for tensor in signature.inputs]
-            lines += [f"    out          {tensor}" for tensor in signature.outputs]
+            lines.append(f"  signature      {key or '(unnamed)'}")
+            lines += [f"    input        {tensor}" for tensor in signature.inputs]
+            lines += [f"    output       {tensor}" for tensor in signature.outputs]
         mean, std = (", ".join(f"{value:.6g}" for value in values) for values in (about.mean, about.std))
-        lines.append(f"  pixels         RGB in [0, 255]; the model is given (pixel - [{mean}]) / [{std}]")
-        if about.labels is None:
-            lines.append("  labels         none")
+        lines.append(f"  pixels         RGB in [0, 255]; the app feeds (pixel - [{mean}]) / [{std}]")
+        if about.class_names is None:
+            lines.append("  class names    none")
         else:
-            shown = "; ".join(about.labels[:5]) + ("; ..." if len(about.labels) > 5 else "")
-            lines.append(f"  labels         {len(about.labels)}: {shown}")
-        objection = self.mediapipe_objection
-        lines.append(f"  MediaPipe      {'takes it' if objection is None else f'no ImageClassifier: {objection}'}")
+            shown = "; ".join(about.class_names[:5]) + ("; ..." if len(about.class_names) > 5 else "")
+            lines.append(f"  class names    {len(about.class_names)}: {shown}")
+        problem = self.mediapipe_problem
+        support = "supported by ImageClassifier" if problem is None else f"not supported by ImageClassifier: {problem}"
+        lines.append(f"  MediaPipe      {support}")
         lines += [f"  preprocessing  {key}: {value}" for key, value in about.preprocessing.items()]
         return "\n".join(lines)

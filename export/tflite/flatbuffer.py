@@ -1,6 +1,7 @@
-"""The flatbuffer of a .tflite file: what goes in and out, and writing it again with every weight where it must lie."""
+"""Reads and writes the flatbuffer of a .tflite file: integrity checks, signatures, and aligned weights."""
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -8,21 +9,23 @@ from pathlib import Path
 import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter
+
+from keras_vit.export.private_apis import AlignedBuilder
 
 IDENTIFIER = b"TFL3"  # bytes 4 to 8 of every file
-ALIGNMENT = 16  # bytes, that the schema asks for weights
-# What the flatbuffers library and the generated schema raise when offsets point out of the bytes.
+# Raised by the flatbuffers library and the generated schema when offsets point outside the file.
 DAMAGE = (ValueError, TypeError, IndexError, AttributeError, OverflowError, struct.error)
 DTYPES = {number: name.lower() for name, number in vars(schema.TensorType).items() if isinstance(number, int)}
 
 
 @dataclass(frozen=True)
 class SignatureTensor:
-    """What a signature takes or returns.
+    """An input or output of a signature.
 
     Args:
-        name: In the signature.
-        shape: With the batch.
+        name: Name in the signature.
+        shape: Shape with the batch axis.
         dtype: Such as "float32" or "uint8".
         quantization: (scale, zero_point): the value is scale * (stored - zero_point); None for floats.
     """
@@ -46,7 +49,7 @@ class Signature:
     outputs: tuple[SignatureTensor, ...]
 
 
-def check_no_folder(path) -> Path:
+def check_not_folder(path) -> Path:
     """Returns the path; raises ValueError if it is a folder."""
     path = Path(path)
     if path.is_dir():
@@ -54,30 +57,56 @@ def check_no_folder(path) -> Path:
     return path
 
 
+def check_tflite(path) -> Path:
+    """Returns the path of a complete .tflite file.
+
+    Raises:
+        ValueError: The file is a folder, empty, of another format, or damaged.
+        OSError: The file does not exist.
+    """
+    path = check_not_folder(path)
+    with open(path, "rb") as file:
+        head = file.read(8)
+    if not head:
+        raise ValueError(f"{path} is empty (0 bytes). Export it again.")
+    if head[4:] != IDENTIFIER:
+        raise ValueError(
+            f"{path} is not a .tflite file. Expected: {IDENTIFIER!r} in bytes 4 to 8. Received: {head[4:]!r}. "
+            "A .keras file or a SavedModel must be exported first."
+        )
+    try:
+        # Runs the flatbuffer's verifier: Python readers would read past the end of a truncated file.
+        Interpreter(model_path=str(path))
+    except ValueError as error:
+        reason = str(error).strip()
+        raise ValueError(f"{path} is damaged, perhaps truncated ({reason}). Export or copy it again.") from None
+    return path
+
+
 def unpack_model(content) -> schema.ModelT:
     """The model as objects whose weights are views into `content` (bytes, or a uint8 array).
 
     Raises:
-        ValueError: `content` is empty, is no TFLite model, or was cut short.
+        ValueError: `content` is empty, not a TFLite model, or truncated.
     """
     if not len(content):
         raise ValueError("it has zero bytes")
     if bytes(content[4:8]) != IDENTIFIER:
-        raise ValueError(f"it is no TFLite model: bytes 4 to 8 are {bytes(content[4:8])!r} instead of {IDENTIFIER!r}")
+        raise ValueError(f"it is not a TFLite model: bytes 4 to 8 are {bytes(content[4:8])!r}, not {IDENTIFIER!r}")
     try:
         model = schema.ModelT.InitFromPackedBuf(content)
         subgraphs, buffers = len(model.subgraphs), len(model.buffers)
         tensors = [tensor for subgraph in model.subgraphs for tensor in subgraph.tensors]
     except DAMAGE as error:
-        raise ValueError(f"it is damaged or was cut short at {len(content)} bytes") from error
-    ends = [getattr(holder, offset) + getattr(holder, size) for holder, offset, size in _kept_outside(model)]
+        raise ValueError(f"it is damaged or truncated at {len(content)} bytes") from error
+    ends = [getattr(holder, offset) + getattr(holder, size) for holder, offset, size in _external_data(model)]
     if not subgraphs or any(tensor.buffer >= buffers for tensor in tensors) or max(ends, default=0) > len(content):
-        raise ValueError(f"it is damaged or was cut short at {len(content)} bytes")
+        raise ValueError(f"it is damaged or truncated at {len(content)} bytes")
     return model
 
 
-def signatures(model: schema.ModelT) -> dict[str, Signature]:
-    """Of each name; a model without signatures has one, "", with the names of its tensors."""
+def read_signatures(model: schema.ModelT) -> dict[str, Signature]:
+    """Name -> signature; a model without signatures has one, "", with the names of its tensors."""
     if not model.signatureDefs:
         return {"": _signature(model, 0, {})}
     found = {}
@@ -87,14 +116,16 @@ def signatures(model: schema.ModelT) -> dict[str, Signature]:
     return found
 
 
-def put_first(model: schema.ModelT, name: str):
-    """Makes a signature and its subgraph the first: what runs a file without names (MediaPipe, `Interpreter.run` of
-    Android) takes that one, and the converter orders them by the alphabet. Nothing is done without such a signature.
+def move_to_front(model: schema.ModelT, name: str):
+    """Makes a signature and its subgraph the first, if there is such a signature.
+
+    Runtimes that use no names (MediaPipe, `Interpreter.run` of Android) run the first subgraph; the converter sorts
+    signatures alphabetically.
     """
     found = [item for item in model.signatureDefs or () if item.signatureKey == name.encode()]
     if not found:
         return
-    # Operations call subgraphs by number too (IF, WHILE), but none that is a signature's.
+    # IF and WHILE refer to subgraphs by number too, but never to one of a signature.
     old, graphs = found[0].subgraphIndex, model.subgraphs
     graphs[0], graphs[old] = graphs[old], graphs[0]
     moved = {0: old, old: 0}
@@ -104,26 +135,26 @@ def put_first(model: schema.ModelT, name: str):
 
 
 def pack_model(model: schema.ModelT, content) -> bytes:
-    """The bytes of a model that `unpack_model` made of `content`.
+    """The bytes of a model that `unpack_model` read from `content`.
 
-    Weights that lie behind the flatbuffer (models of 2 GB and more) are written behind the new one.
+    Weights stored after the flatbuffer (models of 2 GB and more) are written after the new one.
 
     Raises:
-        ValueError: The flatbuffer would pass 2 GB, the most that its offsets reach.
+        ValueError: The flatbuffer would exceed 2 GB, the reach of its offsets.
     """
-    outside = []
-    for holder, offset, size in _kept_outside(model):
+    external = []
+    for holder, offset, size in _external_data(model):
         start = getattr(holder, offset)
-        outside.append((holder, offset, bytes(content[start : start + getattr(holder, size)])))
+        external.append((holder, offset, bytes(content[start : start + getattr(holder, size)])))
     parts = [_pack(model)]
-    if not outside:
+    if not external:
         return parts[0]
-    at = len(parts[0])  # other offsets of 64 bits do not change it
-    for holder, offset, data in outside:
-        gap = -at % ALIGNMENT
+    position = len(parts[0])  # the second packing has the same length: offsets are 64-bit
+    for holder, offset, data in external:
+        gap = -position % AlignedBuilder.ALIGNMENT
         parts += [bytes(gap), data]
-        setattr(holder, offset, at + gap)
-        at += gap + len(data)
+        setattr(holder, offset, position + gap)
+        position += gap + len(data)
     parts[0] = _pack(model)
     return b"".join(parts)
 
@@ -145,8 +176,8 @@ def _tensor(tensor: schema.TensorT, name: str | None) -> SignatureTensor:
     return SignatureTensor(name or (tensor.name or b"").decode(), shape, DTYPES[tensor.type], quantization)
 
 
-def _kept_outside(model):
-    """What is named by a place in the file: its object, and the fields of place and size. Places 0 and 1 mean none."""
+def _external_data(model) -> Iterator[tuple]:
+    """(object, name of its offset field, name of its size field) of data after the flatbuffer. 0 and 1 mean none."""
     for buffer in model.buffers:
         if buffer.offset > 1:
             yield buffer, "offset", "size"
@@ -155,22 +186,14 @@ def _kept_outside(model):
             yield operator, "largeCustomOptionsOffset", "largeCustomOptionsSize"
 
 
-class _Builder(flatbuffers.Builder):
-    """The schema's `force_align: 16` of weights, which generated Python code leaves out."""
-
-    def CreateNumpyVector(self, x):
-        self.Prep(ALIGNMENT, x.nbytes)
-        return super().CreateNumpyVector(x)
-
-
 def _pack(model) -> bytes:
     weights = sum(np.size(buffer.data) + 64 for buffer in model.buffers if buffer.data is not None)
     try:
-        builder = _Builder(weights + 2**20)  # growing would copy them several times
+        builder = AlignedBuilder(weights + 2**20)  # large enough: growing would copy the weights several times
         builder.Finish(model.Pack(builder), IDENTIFIER)
     except flatbuffers.builder.BuilderSizeError as error:
         raise ValueError(
-            f"A TFLite file keeps at most 2 GB of weights in its flatbuffer; these have {weights / 1e9:.2f} GB. "
-            "Quantize the model, or convert it with weights behind the flatbuffer."
+            f"The flatbuffer of a TFLite file has at most 2 GB. Received: {weights / 1e9:.2f} GB of weights. Quantize "
+            "the model, or convert it with weights after the flatbuffer."
         ) from error
     return bytes(builder.Output())

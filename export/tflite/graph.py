@@ -1,20 +1,18 @@
-"""The operations of a .tflite file, read from its flatbuffer; nothing is run."""
+"""Reads the operations of a .tflite file from its flatbuffer, without running it."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
-from ai_edge_litert.interpreter import Interpreter
 
-from keras_vit.export.tflite.flatbuffer import DTYPES, IDENTIFIER, check_no_folder, unpack_model
+from keras_vit.export.tflite.flatbuffer import DTYPES, check_tflite, unpack_model
 
 _NAMES = {number: name for name, number in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
 
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A tensor: `dtype` such as "float32", `shape` with -1 where it is open, `data` the bytes of a constant."""
+    """A tensor: `dtype` such as "float32", `shape` with -1 for open axes, `data` the bytes of a constant."""
 
     index: int
     name: str
@@ -28,13 +26,19 @@ class Tensor:
         return self.data is not None
 
     def values(self) -> np.ndarray:
-        """The values of a constant, in the file's own numbers (not dequantized)."""
+        """The values of a constant as stored, not dequantized.
+
+        Raises:
+            ValueError: The tensor is not a constant.
+        """
+        if self.data is None:
+            raise ValueError(f"{self.name} is not a constant.")
         return np.frombuffer(self.data.tobytes(), self.dtype).reshape(self.shape)
 
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """An operation: `name` is the schema's, or a custom operation's own; optional inputs may be absent."""
+    """An operation: `name` is from TFLite's schema, or a custom operation's own; optional inputs may be missing."""
 
     index: int
     subgraph: int
@@ -51,9 +55,9 @@ class Operation:
 
     @property
     def location(self) -> str:
-        """Where it is, for people."""
+        """Number of the operation and name of its output, for reports."""
         place = f"operation {self.index}" + (f" of subgraph {self.subgraph}" if self.subgraph else "")
-        # What the converter fused into one operation has all their names, with semicolons.
+        # A fused operation has all names, separated by semicolons.
         return f"{place}, {self.outputs[0].name.partition(';')[0]}" if self.outputs else place
 
     @property
@@ -67,43 +71,17 @@ class Operation:
 
     @property
     def dtype(self) -> str:
-        """Of its first runtime input; "float32 x int8" for a hybrid operation."""
+        """The dtype of its first runtime input; "float32 x int8" for a hybrid operation."""
         tensor = (self.runtime_inputs or self.inputs or self.outputs)[0]
         return f"{tensor.dtype} x {self.inputs[1].dtype}" if self.hybrid else tensor.dtype
-
-
-def check_tflite(path) -> Path:
-    """Returns the path of a whole .tflite file.
-
-    Raises:
-        ValueError: The file is a folder, empty, something else, or broken.
-        OSError: There is no such file.
-    """
-    path = check_no_folder(path)
-    with open(path, "rb") as file:
-        head = file.read(8)
-    if not head:
-        raise ValueError(f"{path} is empty (0 bytes). Export it again.")
-    if head[4:] != IDENTIFIER:
-        raise ValueError(
-            f"{path} is not a .tflite file: bytes 4 to 8 should be {IDENTIFIER!r}. Received: {head[4:]!r}. "
-            "A .keras file or a SavedModel must be exported first."
-        )
-    try:
-        # Runs the flatbuffer's verifier: readers in Python would read on past the end of a file that was cut off.
-        Interpreter(model_path=str(path))
-    except ValueError as error:
-        reason = str(error).strip()
-        raise ValueError(f"{path} is broken, perhaps cut off ({reason}). Export or copy it again.") from None
-    return path
 
 
 def read_graph(path) -> list[Operation]:
     """Reads the operations of all subgraphs, in order.
 
     Raises:
-        ValueError: The file is a folder, empty, something else, or broken.
-        OSError: There is no such file.
+        ValueError: The file is a folder, empty, of another format, or damaged.
+        OSError: The file does not exist.
     """
     content = check_tflite(path).read_bytes()
     model = unpack_model(content)
@@ -115,8 +93,8 @@ def read_graph(path) -> list[Operation]:
         for index, operator in enumerate(graph.operators or ()):
             name, custom = codes[operator.opcodeIndex]
             inputs, outputs = (
-                tuple(tensors[i] for i in (ids if ids is not None else ()) if i >= 0)
-                for ids in (operator.inputs, operator.outputs)
+                tuple(tensors[i] for i in (indices if indices is not None else ()) if i >= 0)
+                for indices in (operator.inputs, operator.outputs)
             )
             operations.append(Operation(index, number, name, custom, inputs, outputs, operator.builtinOptions))
     return operations
@@ -130,7 +108,7 @@ def _code(code):
 
 
 def _constant(buffer, content):
-    if buffer.offset > 1:  # files of 2 GB and more keep their weights behind the flatbuffer
+    if buffer.offset > 1:  # files of 2 GB and more have their weights after the flatbuffer
         return np.frombuffer(content, "uint8", buffer.size, buffer.offset)
     return buffer.data if buffer.data is not None and len(buffer.data) else None
 

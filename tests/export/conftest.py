@@ -1,4 +1,4 @@
-"""A small classifier and images that it knows, for all export tests."""
+"""A small classifier, images that it classifies correctly, and its exported files."""
 
 import keras
 import numpy as np
@@ -8,8 +8,8 @@ import keras_vit
 
 
 @pytest.fixture(scope="session")
-def images():
-    """(60, 16, 16, 3) float32 in [-1, 1] and labels: the class is the quarter that is bright."""
+def inputs():
+    """(60, 16, 16, 3) float32 in [-1, 1] and labels: the class is the quadrant that is bright."""
     random = np.random.default_rng(0)
     images = random.uniform(-1, 0, (60, 16, 16, 3)).astype("float32")
     labels = np.arange(60) % 4
@@ -20,21 +20,21 @@ def images():
 
 
 @pytest.fixture(scope="session")
-def pixels(images):
-    """The same in [0, 255], integers, float32."""
-    return np.round((images[0] + 1) * 127.5)
+def images(inputs):
+    """The same rounded to [0, 255], float32."""
+    return np.round((inputs[0] + 1) * 127.5)
 
 
 @pytest.fixture(scope="session")
-def classifier(images):
-    """A random encoder, and a head fitted to its features by least squares: training would take longer."""
+def classifier(inputs):
+    """A random encoder, and a head fitted to its features by least squares, which is faster than training."""
     keras.utils.set_random_seed(0)
     model = keras_vit.VisionTransformer(
         image_size=16, patch_size=4, depth=2, width=32, mlp_dim=64, num_heads=2, num_classes=4, dropout=0.1
     )
-    random, (images, labels) = np.random.default_rng(7), images
+    random, (images, labels) = np.random.default_rng(7), inputs
     for weight in model.weights:
-        scale = 1.0 if "positions" in weight.path else 0.1  # by positions it tells the quarters apart
+        scale = 1.0 if "positions" in weight.path else 0.1  # positions distinguish the quadrants
         weight.assign(weight + scale * random.standard_normal(weight.shape))
     features = np.pad(model.features(images), ((0, 0), (0, 1)), constant_values=1)
     solution, *_ = np.linalg.lstsq(features, 8 * np.eye(4)[labels] - 4, rcond=1e-2)
@@ -44,12 +44,12 @@ def classifier(images):
 
 
 @pytest.fixture(scope="session")
-def artifacts(classifier, pixels, tmp_path_factory):
-    """Every kind of file that can be made of the classifier, by name."""
+def artifacts(classifier, images, tmp_path_factory):
+    """Format -> file, in every format."""
     from keras_vit.export import FORMATS, write_onnx, write_saved_model, write_tflite
 
     folder = tmp_path_factory.mktemp("exports")
-    files = write_tflite(classifier, folder / "tflite", FORMATS, pixels, labels=["one", "two", "three", "four"])
+    files = write_tflite(classifier, folder / "tflite", FORMATS, images, class_names=["one", "two", "three", "four"])
     classifier.save(folder / "model.keras")
     return {
         **files,

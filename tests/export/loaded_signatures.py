@@ -1,17 +1,17 @@
-"""Signatures of a SavedModel, to be called on arrays."""
+"""Calls the signatures of a SavedModel on arrays."""
 
 import tensorflow as tf
 
 
 def load(folder):
-    """The signatures; what is loaded lives as long as they do."""
+    """Name -> signature."""
     loaded = tf.saved_model.load(str(folder))
     return {name: Signature(loaded, name) for name in loaded.signatures}
 
 
 class Signature:
     def __init__(self, loaded, name):
-        self.loaded, self.name = loaded, name
+        self.loaded, self.name = loaded, name  # the variables live only as long as `loaded`
 
     def __call__(self, value):
         function = self.loaded.signatures[self.name]

@@ -1,4 +1,4 @@
-"""A classifier of random weights that takes pixels in [0, 255], as .tflite files of TensorFlow's converter."""
+"""A classifier with random weights, and .tflite files of it by TensorFlow's converter, without keras_vit's export."""
 
 import keras
 import numpy as np
@@ -6,11 +6,11 @@ import tensorflow as tf
 
 import keras_vit
 
-SIZE, CLASSES = (32, 40), 10  # height and width differ, so that nobody swaps them unseen
+SIZE, CLASSES = (32, 40), 10  # height and width differ, so that swapping them fails
 
 
 def random_classifier():
-    """Its probabilities differ much from image to image."""
+    """Its probabilities differ clearly between images."""
     keras.utils.set_random_seed(3)
     model = keras_vit.VisionTransformer(
         image_size=SIZE, patch_size=8, depth=2, width=32, mlp_dim=64, num_heads=2, num_classes=CLASSES
@@ -21,8 +21,8 @@ def random_classifier():
     return model
 
 
-def answers(model):
-    """Signature names to functions of `images`, (1, H, W, 3) float32 pixels in [0, 255]."""
+def signature_functions(model):
+    """Signature -> function of `images`, (1, H, W, 3) float32 in [0, 255]."""
     return {
         "classify": lambda images: {"probabilities": tf.nn.softmax(model(images / 127.5 - 1.0, training=False))},
         "embed": lambda images: {"embedding": model.features(images / 127.5 - 1.0)},
@@ -30,7 +30,7 @@ def answers(model):
 
 
 def converted(model, functions, folder, calibration=None, **settings):
-    """The bytes of a .tflite file with these signatures; full int8 with uint8 at the ends where images are given."""
+    """The bytes of a .tflite file with these signatures; with calibration images, full int8 with uint8 interfaces."""
     archive = keras.export.ExportArchive()
     archive.track(model)
     for name, function in functions.items():

@@ -1,4 +1,4 @@
-"""Real files in onnxruntime."""
+"""ONNX files in onnxruntime compute what Keras computes."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ TOY_NAMES = ["one", "two", "three", "four", "five"]
 
 
 def randomized(model):
-    """A head of zeros would hide differences before it."""
+    """Random weights: a zero head would hide differences before it."""
     random = np.random.default_rng(7)
     for weight in model.weights:
         weight.assign(weight + 0.1 * random.standard_normal(weight.shape))
@@ -28,8 +28,8 @@ def noise(model, count):
 
 def check(model, path, output="logits", tolerance=1e-4):
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    [into], [out] = session.get_inputs(), session.get_outputs()
-    assert (into.name, into.type, into.shape) == ("images", "tensor(float)", ["batch", *model.image_size, 3])
+    [image], [out] = session.get_inputs(), session.get_outputs()
+    assert (image.name, image.type, image.shape) == ("images", "tensor(float)", ["batch", *model.image_size, 3])
     assert (out.name, out.type, out.shape[0]) == (output, "tensor(float)", "batch")
     for count in (1, 5):
         images = noise(model, count)
@@ -49,7 +49,7 @@ def check(model, path, output="logits", tolerance=1e-4):
         {"pooling": "map", "axial": True, "image_size": 32, "patch_size": 16, "resnet_stages": (1,), "depth": 1},
     ],
 )
-def test_logits_are_keras(trained_toy, tmp_path, changes):
+def test_logits_equal_keras(trained_toy, tmp_path, changes):
     model = trained_toy(**changes)
     assert write_onnx(model, tmp_path / "model.onnx") == tmp_path / "model.onnx"
     check(model, tmp_path / "model.onnx")
@@ -57,19 +57,19 @@ def test_logits_are_keras(trained_toy, tmp_path, changes):
 
 
 @pytest.mark.parametrize("kind", [BiT, AxialResNet])
-def test_networks_of_convolutions(tmp_path, kind):
+def test_convolutional_models(tmp_path, kind):
     options = {BiT: {"stages": (1,), "width_factor": 0.5}, AxialResNet: {"stages": (1,)}}[kind]
     model = randomized(kind(image_size=32, num_classes=5, **options))
     check(model, write_onnx(model, tmp_path / "model.onnx"))
 
 
 @pytest.mark.parametrize("pooling", ["token", "none"])
-def test_models_without_a_head_give_features(trained_toy, tmp_path, pooling):
+def test_models_without_a_head_return_features(trained_toy, tmp_path, pooling):
     model = trained_toy(num_classes=0, pooling=pooling, depth=1)
     check(model, write_onnx(model, tmp_path / "model.onnx"), "features")
 
 
-def test_mixed_precision_is_written_in_float32(trained_toy, tmp_path):
+def test_mixed_precision_is_exported_in_float32(trained_toy, tmp_path):
     model = trained_toy(dtype="mixed_bfloat16", depth=1)
     session = check(model, write_onnx(model, tmp_path / "model.onnx"), tolerance=0.05)
     precise = trained_toy(depth=1)
@@ -80,37 +80,37 @@ def test_mixed_precision_is_written_in_float32(trained_toy, tmp_path):
     assert model.compute_dtype != "float32"
 
 
-def test_metadata_and_a_second_writing(trained_toy, tmp_path):
+def test_metadata_and_overwriting(trained_toy, tmp_path):
     images = Preprocessing(16, resize="shortest", crop_fraction=0.875, mean=(0.4, 0.5, 0.6))
     model, path = trained_toy(preprocessing=images, depth=1), tmp_path / "new" / "model.onnx"
     path.parent.mkdir()
-    path.write_bytes(b"what was there")
+    path.write_bytes(b"an older file")
     session = check(model, write_onnx(model, str(path), TOY_NAMES))
     metadata = session.get_modelmeta().custom_metadata_map
     assert Preprocessing(**json.loads(metadata["preprocessing"])) == images
-    assert metadata["labels"].split("\n") == TOY_NAMES
+    assert metadata["class_names"].split("\n") == TOY_NAMES
 
 
-def test_operations_that_onnx_lacks_are_refused(trained_toy, tmp_path, monkeypatch):
+def test_unsupported_operations_are_refused(trained_toy, tmp_path, monkeypatch):
     import tensorflow as tf
 
     model = trained_toy(depth=1)
     monkeypatch.setattr(model, "call", lambda images: tf.math.lbeta(tf.abs(model.features(images))[..., None]))
     (tmp_path / "model.onnx").write_text("precious")
-    with pytest.raises(ValueError, match="holds something that ONNX lacks.*Lgamma"):
+    with pytest.raises(ValueError, match="an operation that ONNX does not support.*Lgamma"):
         write_onnx(model, tmp_path / "model.onnx")
     assert (tmp_path / "model.onnx").read_text() == "precious"
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
 
 
-def test_bad_requests_are_refused_before_any_work(toy, tmp_path, monkeypatch):
+def test_invalid_arguments_are_refused_before_any_work(toy, tmp_path, monkeypatch):
     monkeypatch.setattr(keras.Model, "export", lambda *a, **k: pytest.fail("exported"))
     model, path = toy(), tmp_path / "new" / "model.onnx"
     with pytest.raises(ValueError, match="ends in .onnx. Received: .*model"):
         write_onnx(model, tmp_path / "model")
-    with pytest.raises(ValueError, match="each of the model's 5 classes. Received: 2 labels"):
+    with pytest.raises(ValueError, match="each of the 5 classes. Received: 2 names"):
         write_onnx(model, path, ["a", "b"])
-    with pytest.raises(ValueError, match="A classifier gives"):
+    with pytest.raises(ValueError, match=r"Expected a classifier that returns \(batch, classes\)"):
         write_onnx(toy(pooling="none"), path)
     with pytest.raises(ValueError, match="see keras_vit.load. Received: a Sequential"):
         write_onnx(keras.Sequential(), path, ["a"])
@@ -119,13 +119,16 @@ def test_bad_requests_are_refused_before_any_work(toy, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(ValueError, match="2.35 GiB of float32 weights"):
         patch.setattr(type(model), "count_params", lambda self: 632_045_800)
         write_onnx(model, path)
-    with monkeypatch.context() as patch, pytest.raises(ValueError, match="but this is torch"):
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(ValueError, match="requires Keras's TensorFlow backend. Received: torch"),
+    ):
         patch.setattr(keras.backend, "backend", lambda: "torch")
         write_onnx(model, path)
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_not_installed_is_named(toy, tmp_path, monkeypatch):
+def test_missing_packages_are_named(toy, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     with pytest.raises(ImportError, match=r"pip install 'keras_vit\[onnx\]' \(import of tf2onnx"):
         write_onnx(toy(), tmp_path / "new" / "model.onnx")

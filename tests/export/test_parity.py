@@ -1,14 +1,16 @@
+"""Parity rows and table of every format."""
+
 import numpy as np
 import pytest
 
-from keras_vit.export import check_parity
+from keras_vit.export import Parity, check_parity, parity_table
 
 
-def test_table_of_every_artifact(artifacts, classifier, pixels, images):
-    rows = {row.name: row for row in check_parity(classifier, artifacts, pixels, images[1])}
+def test_rows_of_every_format(artifacts, classifier, images, inputs):
+    rows = {row.name: row for row in check_parity(classifier, artifacts, images, inputs[1])}
     assert set(rows) == set(artifacts)
     for name in ("keras", "saved_model", "onnx", "float32"):
-        assert rows[name].accuracy == rows[name].agreement == 1
+        assert rows[name].top1 == rows[name].agreement == 1 and rows[name].accuracy_drop == 0
         assert rows[name].max_difference < 1e-4
     assert rows["dynamic-int8"].max_difference >= rows["dynamic-int8"].mean_difference > rows["float32"].mean_difference
     for name, row in rows.items():
@@ -19,26 +21,35 @@ def test_table_of_every_artifact(artifacts, classifier, pixels, images):
         assert row.size_bytes >= sum(file.stat().st_size for file in files)
 
 
-def test_differences_from_a_changed_model_are_seen(artifacts, classifier, pixels, images):
-    labels = images[1]
-    changed = classifier.with_head(4)  # zeros: every class alike
-    (row,) = check_parity(changed, {"file": artifacts["float32"]}, pixels, labels)
-    assert row.accuracy == 1 and row.agreement == pytest.approx(0.25)
+def test_another_model_has_differences(artifacts, classifier, images, inputs):
+    labels = inputs[1]
+    changed = classifier.with_head(4)  # zero weights: equal probabilities
+    (row,) = check_parity(changed, {"file": artifacts["float32"]}, images, labels)
+    assert row.top1 == 1 and row.agreement == pytest.approx(0.25) and row.accuracy_drop == pytest.approx(-0.75)
     assert row.max_difference > 0.5
 
 
-def test_what_cannot_be_compared(artifacts, classifier, pixels, images, toy):
-    labels = images[1]
-    for wrong in (labels[:-1], labels[:, None]):  # a column would be compared with all images
-        with pytest.raises(ValueError, match=r"a label an image, \(60,\). Received: \(\d+,"):
-            check_parity(classifier, artifacts, pixels, wrong)
-    for wrong in (pixels[:0], pixels[:, :8], pixels[0]):
+def test_table_is_in_percentage_points():
+    row = Parity("int8", 0.5, 0.0125, 0.9, 0.99, 0.1, 0.01, 2_000_000, 3.21)
+    assert parity_table([row]).splitlines() == [
+        "| | top-1 | accuracy drop | agreement | logit cosine | size | median |",
+        "|---|---|---|---|---|---|---|",
+        "| int8 | 50.00% | +1.25 | 90.00% | 0.9900 | 2.00 MB | 3.2 ms |",
+    ]
+
+
+def test_invalid_arguments(artifacts, classifier, images, inputs, toy):
+    labels = inputs[1]
+    for wrong in (labels[:-1], labels[:, None]):  # a column would broadcast
+        with pytest.raises(ValueError, match=r"one label per image, \(60,\). Received: \(\d+,"):
+            check_parity(classifier, artifacts, images, wrong)
+    for wrong in (images[:0], images[:, :8], images[0]):
         with pytest.raises(ValueError, match=r"at least 1 images \(n, 16, 16, 3\)"):
             check_parity(classifier, artifacts, wrong, labels[: len(wrong)])
-    for wrong in (images[0], 257 * pixels, pixels + np.nan):
-        with pytest.raises(ValueError, match=r"pixels in \[0, 255\], before .* Received values between"):
+    for wrong in (inputs[0], 257 * images, images + np.nan):
+        with pytest.raises(ValueError, match=r"pixels in \[0, 255\], not yet scaled.* Received: values between"):
             check_parity(classifier, artifacts, wrong, labels)
     with pytest.raises(ValueError, match="has no head"):
-        check_parity(toy(num_classes=0), artifacts, pixels, labels)
+        check_parity(toy(num_classes=0), artifacts, images, labels)
     with pytest.raises(ValueError, match="see keras_vit.load. Received: a PosixPath"):
-        check_parity(artifacts["keras"], artifacts, pixels, labels)
+        check_parity(artifacts["keras"], artifacts, images, labels)

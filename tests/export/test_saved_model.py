@@ -1,3 +1,5 @@
+"""SavedModels compute what Keras computes, in TensorFlow alone too."""
+
 import json
 import os
 import subprocess
@@ -13,16 +15,15 @@ from scenes import encoded, scene
 
 from keras_vit import AxialResNet, BiT, Preprocessing, VisionTransformer, attention_rollout
 from keras_vit.export import write_saved_model
-from keras_vit.export.labels import class_names
-from keras_vit.labels import imagenet_labels
+from keras_vit.export.checks import checked_class_names
 
 NAMES = ["tench", "great white shark", "crane", "crane", "jay, Pica"]
 CLASSIFIER = {"classify", "serving_default", "logits", "features", "attention", "serve_bytes", "serve_uint8"}
-# Without anything but TensorFlow: writes what every signature answers.
-BARE = """
+# Runs every signature in a process that can import neither keras_vit nor Keras.
+TENSORFLOW_ONLY = """
     import importlib.util, sys
 
-    class Without:
+    class Hide:
         def __init__(self, finder):
             self.finder = finder
 
@@ -30,7 +31,7 @@ BARE = """
             hidden = name.partition(".")[0] in ("keras_vit", "keras", "keras_hub", "tf_keras")
             return None if hidden else self.finder.find_spec(name, path, target)
 
-    sys.meta_path[:] = map(Without, sys.meta_path)
+    sys.meta_path[:] = map(Hide, sys.meta_path)
     assert not importlib.util.find_spec("keras") and not importlib.util.find_spec("keras_vit")
     import numpy as np
     import tensorflow as tf
@@ -45,7 +46,7 @@ BARE = """
         for output, tensor in signature(**{argument: tf.constant(value)}).items():
             answers[f"{name}/{output}"] = tensor.numpy().astype("S" if tensor.dtype == tf.string else None)
     assert not {"keras_vit", "keras"} & {name.partition(".")[0] for name in sys.modules}
-    np.savez(found, labels=tf.io.read_file(loaded.labels.asset_path).numpy().decode().splitlines(), **answers)
+    np.savez(found, class_names=tf.io.read_file(loaded.class_names.asset_path).numpy().decode().splitlines(), **answers)
 """
 
 
@@ -54,18 +55,18 @@ def noise(model, count=3):
 
 
 def randomized(model):
-    """A head of zeros would hide differences before it."""
+    """Random weights: a zero head would hide differences before it."""
     random = np.random.default_rng(7)
     for weight in model.weights:
         weight.assign(weight + 0.1 * random.standard_normal(weight.shape))
     return model
 
 
-def test_signatures_give_what_keras_gives_for_any_batch(artifacts, classifier, images):
+def test_signatures_equal_keras_for_any_batch_size(artifacts, classifier, inputs):
     signatures = load(artifacts["saved_model"])
     assert set(signatures) == CLASSIFIER
     for count in (1, 5):
-        batch = images[0][:count]
+        batch = inputs[0][:count]
         logits = classifier(batch)
         for name in ("classify", "serving_default"):
             answers = signatures[name](batch)
@@ -86,36 +87,36 @@ def test_signatures_give_what_keras_gives_for_any_batch(artifacts, classifier, i
         {"pooling": "map", "axial": True, "image_size": 32, "patch_size": 16, "resnet_stages": (1,), "depth": 1},
     ],
 )
-def test_every_kind_of_transformer(trained_toy, tmp_path, changes):
+def test_vit_options(trained_toy, tmp_path, changes):
     model = trained_toy(**changes)
-    signatures, images = load(write_saved_model(model, tmp_path / "model")), noise(model)
+    signatures, inputs = load(write_saved_model(model, tmp_path / "model")), noise(model)
     assert set(signatures) == CLASSIFIER
-    np.testing.assert_allclose(signatures["logits"](images)["logits"], model(images), rtol=1e-5, atol=1e-5)
-    features = signatures["features"](images)["features"]
-    np.testing.assert_allclose(features, model.features(images), rtol=1e-5, atol=1e-5)
-    attention = signatures["attention"](images)["attention"]
-    np.testing.assert_allclose(attention, attention_rollout(model, images), atol=1e-5)
+    np.testing.assert_allclose(signatures["logits"](inputs)["logits"], model(inputs), rtol=1e-5, atol=1e-5)
+    features = signatures["features"](inputs)["features"]
+    np.testing.assert_allclose(features, model.features(inputs), rtol=1e-5, atol=1e-5)
+    attention = signatures["attention"](inputs)["attention"]
+    np.testing.assert_allclose(attention, attention_rollout(model, inputs), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [BiT, AxialResNet])
 def test_models_without_attention(tmp_path, kind):
     options = {BiT: {"stages": (1,), "width_factor": 0.5}, AxialResNet: {"stages": (1, 1)}}[kind]
     model = randomized(kind(image_size=32, num_classes=5, **options))
-    signatures, images = load(write_saved_model(model, tmp_path / "model")), noise(model)
+    signatures, inputs = load(write_saved_model(model, tmp_path / "model")), noise(model)
     assert set(signatures) == CLASSIFIER - {"attention"}
-    np.testing.assert_allclose(signatures["logits"](images)["logits"], model(images), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(signatures["logits"](inputs)["logits"], model(inputs), rtol=1e-5, atol=1e-5)
     image = np.asarray(scene(1))
     expected = tf.nn.softmax(model(model.preprocess(image)))
     found = signatures["serve_bytes"]([encoded(scene(1), "PNG")])["probabilities"]
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_models_without_a_head_give_features(trained_toy, tmp_path):
+def test_models_without_a_head_return_features(trained_toy, tmp_path):
     model = trained_toy(num_classes=0)
-    signatures, images = load(write_saved_model(model, tmp_path / "pooled")), noise(model)
+    signatures, inputs = load(write_saved_model(model, tmp_path / "pooled")), noise(model)
     assert set(signatures) == CLASSIFIER - {"classify", "logits"}
     for name in ("serving_default", "features"):
-        np.testing.assert_allclose(signatures[name](images)["features"], model.features(images), atol=1e-5)
+        np.testing.assert_allclose(signatures[name](inputs)["features"], model.features(inputs), atol=1e-5)
     pixels = np.asarray(scene(2))[None]
     expected = model.features(model.preprocess(pixels))
     for name, value in (("serve_uint8", pixels), ("serve_bytes", [encoded(scene(2), "PNG")])):
@@ -124,124 +125,131 @@ def test_models_without_a_head_give_features(trained_toy, tmp_path):
         np.testing.assert_allclose(answers["features"], expected, atol=1e-5)
 
     model = trained_toy(num_classes=0, pooling="none")
-    tokens = load(write_saved_model(model, tmp_path / "tokens"))["serving_default"](images)["features"]
+    tokens = load(write_saved_model(model, tmp_path / "tokens"))["serving_default"](inputs)["features"]
     assert tokens.shape == (3, 17, 12)
-    np.testing.assert_allclose(tokens, model(images), atol=1e-5)
+    np.testing.assert_allclose(tokens, model(inputs), atol=1e-5)
 
 
-def test_tensorflow_alone_loads_and_runs_it(trained_toy, tmp_path):
+def test_runs_with_tensorflow_alone(trained_toy, tmp_path):
     model = trained_toy(dropout=0.1, preprocessing=Preprocessing(16, resize="shortest", crop_fraction=0.9))
     folder = write_saved_model(model, tmp_path / "model", NAMES)
-    images, pixels = noise(model), np.stack([np.asarray(scene(seed, (30, 20))) for seed in (0, 1)])
+    inputs, pixels = noise(model), np.stack([np.asarray(scene(seed, (30, 20))) for seed in (0, 1)])
     file = np.frombuffer(encoded(scene(4), "PNG"), "uint8")
-    np.savez(tmp_path / "given.npz", images=images, pixels=pixels, image_bytes=file)
-    command = [sys.executable, "-c", textwrap.dedent(BARE), folder, tmp_path / "given.npz", tmp_path / "found.npz"]
+    np.savez(tmp_path / "given.npz", images=inputs, pixels=pixels, image_bytes=file)
+    command = [
+        sys.executable,
+        "-c",
+        textwrap.dedent(TENSORFLOW_ONLY),
+        folder,
+        tmp_path / "given.npz",
+        tmp_path / "found.npz",
+    ]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
 
     with np.load(tmp_path / "found.npz") as found:
-        assert list(found["labels"]) == NAMES
-        classify = tf.nn.softmax(model(images))
+        assert list(found["class_names"]) == NAMES
+        classify = tf.nn.softmax(model(inputs))
         served = {"serve_uint8": model.preprocess(pixels), "serve_bytes": model.preprocess(np.asarray(scene(4)))}
         expected = {
             "classify/probabilities": classify,
             "serving_default/probabilities": classify,
-            "logits/logits": model(images),
-            "features/features": model.features(images),
-            "attention/attention": attention_rollout(model, images),
+            "logits/logits": model(inputs),
+            "features/features": model.features(inputs),
+            "attention/attention": attention_rollout(model, inputs),
         }
         for name, ready in served.items():
             probabilities = tf.nn.softmax(model(ready))
             best, order = tf.math.top_k(probabilities, 5)
             expected |= {f"{name}/probabilities": probabilities, f"{name}/top_probabilities": best}
             np.testing.assert_array_equal(found[f"{name}/top_classes"], order)
-            assert found[f"{name}/top_labels"].astype(str).tolist() == np.array(NAMES)[order].tolist()
+            assert found[f"{name}/top_class_names"].astype(str).tolist() == np.array(NAMES)[order].tolist()
         for name, values in expected.items():
             np.testing.assert_allclose(found[name], values, atol=1e-5, err_msg=name)
-        ours = {f"{name}/top_{kind}" for name in served for kind in ("classes", "labels")}
-        assert set(found) == set(expected) | ours | {"labels"}
+        top = {f"{name}/top_{kind}" for name in served for kind in ("classes", "class_names")}
+        assert set(found) == set(expected) | top | {"class_names"}
 
 
-def test_mixed_precision_gives_float32(trained_toy, tmp_path):
+def test_mixed_precision_returns_float32(trained_toy, tmp_path):
     model = trained_toy(dtype="mixed_bfloat16", depth=1)
-    signatures, images = load(write_saved_model(model, tmp_path / "model")), noise(model)
+    signatures, inputs = load(write_saved_model(model, tmp_path / "model")), noise(model)
     assert set(signatures) == CLASSIFIER
     for name in CLASSIFIER - {"serve_bytes"}:
-        answers = signatures[name](np.asarray(scene(0))[None] if name == "serve_uint8" else images)
+        answers = signatures[name](np.asarray(scene(0))[None] if name == "serve_uint8" else inputs)
         assert all(values.dtype == np.float32 for key, values in answers.items() if key != "top_classes"), name
-    expected = tf.nn.softmax(tf.cast(model(images), tf.float32))
-    np.testing.assert_allclose(signatures["classify"](images)["probabilities"], expected, atol=1e-2)
+    expected = tf.nn.softmax(tf.cast(model(inputs), tf.float32))
+    np.testing.assert_allclose(signatures["classify"](inputs)["probabilities"], expected, atol=1e-2)
 
 
-def test_keras_takes_it_as_a_layer(classifier, artifacts, images):
+def test_loads_as_a_keras_layer(classifier, artifacts, inputs):
     layer = keras.layers.TFSMLayer(str(artifacts["saved_model"]), call_endpoint="logits")
-    np.testing.assert_allclose(layer(images[0][:2])["logits"], classifier(images[0][:2]), atol=1e-5)
+    np.testing.assert_allclose(layer(inputs[0][:2])["logits"], classifier(inputs[0][:2]), atol=1e-5)
 
 
 def test_assets(toy, tmp_path, artifacts):
-    images = Preprocessing((16, 16), resize="shortest", crop_fraction=0.875, mean=(0.4, 0.5, 0.6))
-    folder = write_saved_model(toy(preprocessing=images), tmp_path / "1", NAMES)
+    preprocessing = Preprocessing((16, 16), resize="shortest", crop_fraction=0.875, mean=(0.4, 0.5, 0.6))
+    folder = write_saved_model(toy(preprocessing=preprocessing), tmp_path / "1", NAMES)
     for place in ("assets", "assets.extra"):
-        assert Preprocessing(**json.loads((folder / place / "preprocessing.json").read_text())) == images
+        assert Preprocessing(**json.loads((folder / place / "preprocessing.json").read_text())) == preprocessing
     assert (folder / "assets" / "labels.txt").read_text("utf-8").splitlines() == NAMES
-    moved = folder.rename(tmp_path / "2")  # assets are found where the folder is
+    moved = folder.rename(tmp_path / "2")  # assets are found in the new place
     loaded = tf.saved_model.load(str(moved))
-    assert loaded.labels.asset_path.numpy().decode() == str(moved / "assets" / "labels.txt")
+    assert loaded.class_names.asset_path.numpy().decode() == str(moved / "assets" / "labels.txt")
     assert loaded.preprocessing.asset_path.numpy().decode() == str(moved / "assets" / "preprocessing.json")
 
-    assert not (artifacts["saved_model"] / "assets" / "labels.txt").exists()  # written without labels
+    assert not (artifacts["saved_model"] / "assets" / "labels.txt").exists()  # written without class names
 
 
-def test_labels_may_be_those_of_imagenet():
-    assert class_names(imagenet_labels(1000), 1000) == [words for _, words in imagenet_labels(1000)]
+def test_wordnet_ids_are_dropped():
+    assert checked_class_names([("n01440764", "tench"), ("n01443537", "goldfish")], 2) == ["tench", "goldfish"]
 
 
 @pytest.mark.parametrize(
-    "labels,message",
+    "class_names,message",
     [
-        (NAMES[:4], "each of the model's 5 classes. Received: 4 labels"),
-        ([*NAMES, "more"], "5 classes. Received: 6 labels"),
-        ("abcde", "Received: the text 'abcde'"),
-        ([*NAMES[:4], "two\nlines"], r"that of class 4 is 'two\\nlines'"),
-        ([" ", *NAMES[:4]], "one line of text, but that of class 0 is ' '"),
-        ([0, 1, 2, 3, 4], "class 0 is 0"),
+        (NAMES[:4], "each of the 5 classes. Received: 4 names"),
+        ([*NAMES, "more"], "5 classes. Received: 6 names"),
+        ("abcde", "Received: a str, 'abcde'"),
+        ([*NAMES[:4], "two\nlines"], r"Received: 'two\\nlines' for class 4"),
+        ([" ", *NAMES[:4]], "one line of text. Received: ' ' for class 0"),
+        ([0, 1, 2, 3, 4], "Received: 0 for class 0"),
     ],
 )
-def test_wrong_labels_are_refused_at_once(toy, tmp_path, monkeypatch, labels, message):
+def test_invalid_class_names_are_refused_before_tracing(toy, tmp_path, monkeypatch, class_names, message):
     monkeypatch.setattr(VisionTransformer, "call", lambda *a, **k: pytest.fail("traced"))
     with pytest.raises(ValueError, match=message):
-        write_saved_model(toy(), tmp_path / "model", labels)
+        write_saved_model(toy(), tmp_path / "model", class_names)
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_there_is_not_overwritten(toy, tmp_path):
+def test_existing_folder_is_not_overwritten(toy, tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "precious").write_text("x")
-    with pytest.raises(ValueError, match="exists already"):
+    with pytest.raises(ValueError, match="already exists"):
         write_saved_model(toy(), tmp_path / "model")
     assert (tmp_path / "model" / "precious").read_text() == "x"
 
 
-def test_a_failed_export_leaves_nothing(toy, tmp_path, monkeypatch):
+def test_failed_export_leaves_nothing(toy, tmp_path, monkeypatch):
     monkeypatch.setattr(tf.saved_model, "save", lambda *args, **kwargs: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         write_saved_model(toy(), tmp_path / "model")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_bit_of_any_size_must_say_one(tmp_path):
+def test_bit_without_image_size_is_refused(tmp_path):
     model = BiT(stages=(1,), width_factor=0.5, num_classes=5)
     with pytest.raises(ValueError, match=r"model.resized\(224\)"):
         write_saved_model(model, tmp_path / "model")
 
 
-def test_a_head_on_tokens_is_refused(toy, tmp_path):
-    with pytest.raises(ValueError, match=r"gives \(\w+, 17, 5\).*model.with_head\(0\)"):
+def test_head_on_tokens_is_refused(toy, tmp_path):
+    with pytest.raises(ValueError, match=r"returns \(\w+, 17, 5\).*model.with_head\(0\)"):
         write_saved_model(toy(pooling="none"), tmp_path / "model")
 
 
-def test_another_backend_is_refused(toy, tmp_path, monkeypatch):
+def test_other_backends_are_refused(toy, tmp_path, monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    with pytest.raises(ValueError, match="but this is jax.*KERAS_BACKEND=tensorflow"):
+    with pytest.raises(ValueError, match="Received: jax.*KERAS_BACKEND=tensorflow"):
         write_saved_model(toy(), tmp_path / "model")

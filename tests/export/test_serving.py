@@ -1,4 +1,4 @@
-"""Images of any size and kind, as signatures prepare them within the graph."""
+"""The signatures preprocess images of any size and format as `Preprocessing` does."""
 
 import functools
 
@@ -10,7 +10,7 @@ from scenes import encoded, scene
 
 from keras_vit import Preprocessing
 from keras_vit.export import write_saved_model
-from keras_vit.export.serving import prepared
+from keras_vit.export.serving import preprocess_images
 
 NAMES = ["tench", "great white shark", "crane", "crane", "jay, Pica"]
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -22,7 +22,7 @@ PREPARATIONS = {
 
 
 @pytest.mark.parametrize("name", PREPARATIONS)
-def test_files_and_pixels_are_prepared_as_keras_vit_does(trained_toy, tmp_path, name):
+def test_encoded_and_uint8_images(trained_toy, tmp_path, name):
     model = trained_toy(depth=1, preprocessing=Preprocessing(16, **PREPARATIONS[name]))
     signatures = load(write_saved_model(model, tmp_path / "model", NAMES))
     scenes = [scene(seed, size) for seed, size in enumerate([(80, 64), (16, 16), (21, 90), (7, 5), (18, 18)])]
@@ -40,26 +40,28 @@ def test_files_and_pixels_are_prepared_as_keras_vit_does(trained_toy, tmp_path, 
     order = np.argsort(-found["probabilities"], axis=1, kind="stable")[:, :5]
     np.testing.assert_array_equal(found["top_classes"], order)
     np.testing.assert_array_equal(found["top_probabilities"], np.take_along_axis(found["probabilities"], order, 1))
-    assert [[word.decode() for word in row] for row in found["top_labels"]] == [[NAMES[i] for i in r] for r in order]
+    assert [[name.decode() for name in row] for row in found["top_class_names"]] == [
+        [NAMES[i] for i in r] for r in order
+    ]
     for array in arrays:
         batch = np.stack([array, array[::-1]])
         answers = signatures["serve_uint8"](batch)
         np.testing.assert_allclose(answers["probabilities"], tf.nn.softmax(model(model.preprocess(batch))), atol=1e-5)
 
 
-def test_sizes_round_as_in_keras_vit():
+def test_sizes_round_as_preprocessing_does():
     random = np.random.default_rng(0)
     for share in (1.0, 0.95, 0.9, 0.875):
         prepare = Preprocessing((14, 9), resize="shortest", crop_fraction=share, interpolation="nearest")
         signature = [tf.TensorSpec((None, None, None, 3), tf.uint8)]
-        function = tf.function(functools.partial(prepared, preprocessing=prepare), signature)
+        function = tf.function(functools.partial(preprocess_images, preprocessing=prepare), signature)
         for height, width in random.integers(1, 60, (40, 2)):
             pixels = random.integers(0, 256, (1, height, width, 3), dtype="uint8")
             # A graph divides by a constant as it multiplies; another pixel would be 1/128 off.
             np.testing.assert_allclose(function(pixels), prepare(pixels), atol=1e-6, err_msg=f"{height} x {width}")
 
 
-def test_other_files(trained_toy, tmp_path):
+def test_other_file_formats(trained_toy, tmp_path):
     model = trained_toy(depth=1)
     serve = load(write_saved_model(model, tmp_path / "model"))["serve_bytes"]
     palette = scene(2).quantize(16)

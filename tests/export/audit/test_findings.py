@@ -1,4 +1,4 @@
-"""Audits of real .tflite files, each with an operation that some accelerator leaves."""
+"""Audits of .tflite files with operations that some accelerators do not support."""
 
 import json
 from collections import Counter
@@ -8,16 +8,16 @@ import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
-from keras_vit.export.audit.findings import TARGETS, audit
-from keras_vit.export.tflite.delegation import delegation
+from keras_vit.export.audit import TARGETS, audit
 from keras_vit.export.tflite.graph import read_graph
+from keras_vit.export.tflite.interpreter import read_delegation
 
 WEIGHTS = np.random.default_rng(0).normal(size=(32, 32)).astype("float32")
 
 
 @pytest.fixture
 def converted(tmp_path):
-    """Converts a function of one image or vector; "int8" and "dynamic" quantize it."""
+    """Converts a function of one tensor; `quantize` is "int8" or "dynamic"."""
 
     def convert(function, shape, dtype=tf.float32, quantize=None, flex=False, **settings):
         function = tf.function(function, input_signature=[tf.TensorSpec(shape, dtype)])
@@ -34,35 +34,35 @@ def converted(tmp_path):
             samples = [random.normal(size=shape).astype("float32") for _ in range(20)]
             converter.representative_dataset = lambda: ([sample] for sample in samples)
             converter.target_spec.supported_ops.append(tf.lite.OpsSet.TFLITE_BUILTINS_INT8)
-        path = tmp_path / "made.tflite"
+        path = tmp_path / "converted.tflite"
         path.write_bytes(converter.convert())
         return path
 
     return convert
 
 
-def leaving(path, target):
-    """The operations that leave a target, with their counts."""
+def unsupported(path, target):
+    """Operations that a target does not support, with their counts."""
     counts = Counter()
     for finding in audit(path, [target]).findings:
         counts[finding.operation] += finding.count
     return counts
 
 
-def test_first_token_is_a_slice_that_drops_an_axis(converted):
+def test_index_drops_an_axis(converted):
     path = converted(lambda x: x[:, 0], (1, 4, 8))
     for target in ("cpu-xnnpack", "gpu", "litert2"):
         (finding,) = audit(path, [target]).findings
         assert (finding.operation, finding.dtype, finding.count) == ("STRIDED_SLICE", "float32", 1)
         assert "x[:, :1]" in finding.reason and finding.location.startswith("operation 0")
-    kept = converted(lambda x: tf.reshape(x[:, :1], (1, 8)), (1, 4, 8))
-    assert not audit(kept, ["cpu-xnnpack", "gpu", "litert2", "nnapi-npu"]).findings
+    slice_and_reshape = converted(lambda x: tf.reshape(x[:, :1], (1, 8)), (1, 4, 8))
+    assert not audit(slice_and_reshape, ["cpu-xnnpack", "gpu", "litert2", "nnapi-npu"]).findings
 
 
 def test_five_axes(converted):
     path = converted(lambda x: tf.transpose(tf.reshape(x, (1, 4, 3, 2, 4)), (2, 0, 3, 1, 4)) * 2.0, (1, 4, 24))
     for target in ("gpu", "litert2", "nnapi-npu"):
-        assert leaving(path, target) == {"RESHAPE": 1, "MUL": 1, "TRANSPOSE": 1}
+        assert unsupported(path, target) == {"RESHAPE": 1, "MUL": 1, "TRANSPOSE": 1}
         assert "has 5 axes" in audit(path, [target]).findings[0].reason
     # 3 x 1 x 2 x 4 x 4: more than three axes are longer than 1.
     assert "three innermost" in audit(path, ["edgetpu"]).findings[0].reason
@@ -72,7 +72,7 @@ def test_open_batch(converted):
     path = converted(lambda x: tf.nn.relu(x @ WEIGHTS), (None, 32))
     assert not audit(path, ["cpu-xnnpack"]).findings
     for target in ("gpu", "nnapi-npu"):
-        assert "[-1, 32] is open; export with a fixed batch" == audit(path, [target]).findings[0].reason
+        assert "[-1, 32] has an open axis; export with a fixed batch" == audit(path, [target]).findings[0].reason
 
 
 @pytest.mark.parametrize(
@@ -109,18 +109,18 @@ def test_open_batch(converted):
         ),
     ],
 )
-def test_who_leaves_what(converted, function, shape, dtype, operation, targets):
+def test_targets_without_support(converted, function, shape, dtype, operation, targets):
     path = converted(function, shape, dtype)
     found = audit(path)
-    left = {finding.target for finding in found.findings if finding.operation == operation}
-    assert left - {"edgetpu"} == targets - {"edgetpu"}
+    failing = {finding.target for finding in found.findings if finding.operation == operation}
+    assert failing - {"edgetpu"} == targets - {"edgetpu"}
     assert found.fails("edgetpu")  # nothing here is int8
 
 
-def test_flex_cannot_run_at_all(converted):
+def test_flex_operations(converted):
     path = converted(tf.math.erf, (1, 8), flex=True)
     for target in TARGETS:
-        assert leaving(path, target) == {"FlexErf": 1}
+        assert unsupported(path, target) == {"FlexErf": 1}
     assert "Flex library" in audit(path, ["gpu"]).findings[0].reason
 
 
@@ -133,26 +133,26 @@ def test_dynamic_range_weights(converted):
 
 def test_int8_products_of_activations(converted):
     path = converted(lambda x: tf.nn.softmax(tf.matmul(x, 2 * x, transpose_b=True)), (1, 2, 4, 8), quantize="int8")
-    assert leaving(path, "cpu-xnnpack").items() >= {("BATCH_MATMUL", 1), ("SOFTMAX", 1)}
-    assert "XNNPACK's SOFTMAX is float only" in str(audit(path, ["cpu-xnnpack"]))
-    assert leaving(path, "edgetpu").items() >= {("BATCH_MATMUL", 1), ("SOFTMAX", 1)}
+    assert unsupported(path, "cpu-xnnpack").items() >= {("BATCH_MATMUL", 1), ("SOFTMAX", 1)}
+    assert "XNNPACK's SOFTMAX supports float only" in str(audit(path, ["cpu-xnnpack"]))
+    assert unsupported(path, "edgetpu").items() >= {("BATCH_MATMUL", 1), ("SOFTMAX", 1)}
 
 
-def test_edge_tpu_takes_a_small_int8_network(converted):
+def test_edge_tpu_supports_a_small_int8_network(converted):
     kernel = np.random.default_rng(0).normal(size=(3, 3, 3, 8)).astype("float32")
     network = lambda x: tf.nn.relu(tf.nn.conv2d(x, kernel, 2, "SAME"))  # noqa: E731
     path = converted(network, (1, 8, 8, 3), quantize="int8")
-    assert leaving(path, "edgetpu") == {"DEQUANTIZE": 1}  # the converter's float end
-    assert leaving(converted(network, (1, 8, 8, 3)), "edgetpu") == {"CONV_2D": 1}
+    assert unsupported(path, "edgetpu") == {"DEQUANTIZE": 1}  # the float output
+    assert unsupported(converted(network, (1, 8, 8, 3)), "edgetpu") == {"CONV_2D": 1}
     rows = converted(lambda x: x @ WEIGHTS, (4, 32), quantize="int8")
-    assert leaving(rows, "edgetpu") == {"FULLY_CONNECTED": 1, "DEQUANTIZE": 1}
+    assert unsupported(rows, "edgetpu") == {"FULLY_CONNECTED": 1, "DEQUANTIZE": 1}
     row = converted(lambda x: x @ WEIGHTS, (1, 32), quantize="int8")
-    assert leaving(row, "edgetpu") == {"DEQUANTIZE": 1}
+    assert unsupported(row, "edgetpu") == {"DEQUANTIZE": 1}
 
 
-def test_float_islands_of_a_quantized_file(converted):
+def test_float_operations_in_a_quantized_file(converted):
     def network(x):
-        return tf.math.sin(x @ WEIGHTS) @ WEIGHTS  # there is no int8 sine
+        return tf.math.sin(x @ WEIGHTS) @ WEIGHTS  # TFLite has no int8 sine
 
     (finding,) = audit(converted(network, (4, 32), quantize="int8"), ["nnapi-npu"]).findings
     assert (finding.operation, finding.dtype) == ("SIN", "float32") and "quantized file" in finding.reason
@@ -160,18 +160,18 @@ def test_float_islands_of_a_quantized_file(converted):
 
 
 @pytest.mark.parametrize("name", ["float32", "float16", "dynamic-int8", "int8"])
-def test_xnnpack_is_counted_as_the_interpreter_splits(artifacts, name):
+def test_delegation_is_that_of_the_interpreter(artifacts, name):
     operations = read_graph(artifacts[name])
     interpreter = Interpreter(model_path=str(artifacts[name]))
     interpreter.allocate_tensors()
-    split = delegation(artifacts[name], operations)
-    assert sorted(split.delegated + split.left) == list(range(len(operations)))
-    assert split.partitions == len(interpreter._get_ops_details()) - len(operations) >= 1
-    left = [operations[number] for number in split.left if operations[number].runtime_inputs]
-    assert sum(leaving(artifacts[name], "cpu-xnnpack").values()) == len(left)
+    delegation = read_delegation(artifacts[name], operations)
+    assert sorted(delegation.delegated + delegation.not_delegated) == list(range(len(operations)))
+    assert delegation.num_partitions == len(interpreter._get_ops_details()) - len(operations) >= 1
+    running = [index for index in delegation.not_delegated if operations[index].runtime_inputs]
+    assert sum(unsupported(artifacts[name], "cpu-xnnpack").values()) == len(running)
 
 
-def test_graph_names_dtypes_shapes_and_constants(artifacts):
+def test_read_graph(artifacts):
     operations = read_graph(artifacts["float32"])
     convolution = next(operation for operation in operations if operation.name == "CONV_2D")
     assert (convolution.custom, convolution.dtype, convolution.hybrid) == (False, "float32", False)
@@ -184,41 +184,41 @@ def test_graph_names_dtypes_shapes_and_constants(artifacts):
     ]
 
 
-def test_weights_behind_the_flatbuffer(converted):
-    """Where files of 2 GB and more have them."""
+def test_weights_after_the_flatbuffer(converted):
+    """As in files of 2 GB and more."""
     path = converted(lambda x: tf.reduce_mean(x @ WEIGHTS, (1, 2)), (1, 4, 32), _experimental_use_buffer_offset=True)
     axes = next(operation.inputs[1] for operation in read_graph(path) if operation.name == "MEAN")
     assert axes.constant and axes.values().tolist() == [1, 2]
-    assert "MEAN" in leaving(path, "edgetpu")
+    assert "MEAN" in unsupported(path, "edgetpu")
 
 
 def test_report_and_json(converted):
     found = audit(converted(lambda x: tf.nn.gelu(x, True)[:, 0], (1, 4, 8)))
     assert found.fails("gpu") and found.of("gpu")[0].operation == "STRIDED_SLICE" and found.fails("nnapi-npu")
-    assert "gpu: 1 leave it\n     1 STRIDED_SLICE (float32): it drops an axis" in str(found)
-    assert "cpu-xnnpack: 1 leave it" in str(found) and "operation 1" in str(found)
+    assert "gpu: 1 not delegated\n     1 STRIDED_SLICE (float32): it removes an axis" in str(found)
+    assert "cpu-xnnpack: 1 not delegated" in str(found) and "operation 1" in str(found)
     written = json.loads(found.as_json())
-    assert written["operations"] == 2 and written["findings"][0]["target"] == "cpu-xnnpack"
+    assert written["num_operations"] == 2 and written["findings"][0]["target"] == "cpu-xnnpack"
     clean = audit(converted(lambda x: 2 * x, (1, 8)), ["gpu"])
-    assert not clean.fails("gpu") and str(clean).endswith("gpu: all stay")
-    with pytest.raises(ValueError, match="This audit is of gpu. Received: 'edgetpu'"):
+    assert not clean.fails("gpu") and str(clean).endswith("gpu: fully delegated")
+    with pytest.raises(ValueError, match="Expected an audited target: gpu. Received: 'edgetpu'"):
         clean.fails("edgetpu")
 
 
 @pytest.mark.parametrize("targets", [["npu"], ["gpu", "tpu"], [], "gpu"])
 def test_unknown_targets(tmp_path, targets):
     with pytest.raises(ValueError, match="some of cpu-xnnpack, gpu, nnapi-npu, edgetpu, litert2. Received"):
-        audit(tmp_path / "not-read.tflite", targets)
+        audit(tmp_path / "missing.tflite", targets)
 
 
-def test_bad_files(artifacts, tmp_path):
+def test_invalid_files(artifacts, tmp_path):
     whole = artifacts["float32"].read_bytes()
     for content, message in (
         (b"", "is empty \\(0 bytes\\)"),
         (b"PK\3\4 a .keras file", "is not a .tflite file.*must be exported first"),
         (b"TF", "is not a .tflite file"),
-        (whole[: len(whole) // 2], "is broken, perhaps cut off"),
-        (b"\x1c\0\0\0TFL3" + bytes(100), "is broken"),
+        (whole[: len(whole) // 2], "is damaged, perhaps truncated"),
+        (b"\x1c\0\0\0TFL3" + bytes(100), "is damaged"),
     ):
         path = tmp_path / "bad.tflite"
         path.write_bytes(content)

@@ -1,11 +1,11 @@
-"""What an app does with a .tflite file: MediaPipe Tasks on images, results as JSON on standard output.
+"""Runs MediaPipe Tasks on a .tflite file and images as an app does; prints the results as JSON.
 
-    mediapipe_client.py classify model.tflite image.jpg ...   the five best [label, score] of each image
+    mediapipe_client.py classify model.tflite image.jpg ...   the five best [name, score] of each image
     mediapipe_client.py embed model.tflite image.jpg ...      the embedding of each image
-    mediapipe_client.py metadata model.tflite                   what MediaPipe's reader of metadata finds
-    mediapipe_client.py check                                   nothing but that MediaPipe's libraries load
+    mediapipe_client.py metadata model.tflite                   the metadata as MediaPipe reads it
+    mediapipe_client.py check                                   checks that MediaPipe's libraries load
 
-Runs in .venv-mediapipe, which has MediaPipe and nothing of this project.
+Runs in .venv-mediapipe, which has MediaPipe but not keras_vit.
 """
 
 import json
@@ -44,7 +44,7 @@ def metadata(model):
 
 
 def plain(value):
-    """Generated objects as what JSON can hold, without what is not set."""
+    """Generated objects as JSON values, without unset fields."""
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, np.ndarray | list):

@@ -1,4 +1,4 @@
-"""Real files in LiteRT's own interpreter."""
+"""TFLite files in LiteRT's interpreter compute what Keras computes."""
 
 import keras
 import numpy as np
@@ -8,7 +8,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 import keras_vit
 from keras_vit.export import FORMATS, read_description, write_tflite
-from keras_vit.export.audit.findings import audit
+from keras_vit.export.audit import audit
 from keras_vit.export.tflite.graph import read_graph
 from keras_vit.export.tflite.interpreter import run_tflite
 from keras_vit.inspect.rollout import rollout
@@ -20,35 +20,35 @@ SMALL = {"image_size": 16, "patch_size": 4, "depth": 2, "width": 32, "mlp_dim": 
 
 @pytest.fixture
 def floats(tmp_path):
-    """Writes float32 files of a model with weights that are not those of a new one, runs them on some pixels."""
+    """Randomizes a model, writes its float32 file and runs it; returns inputs, outputs and path."""
 
     def run(model, *signatures):
         random = np.random.default_rng(0)
         for weight in model.trainable_weights:
             weight.assign(weight + 0.1 * random.standard_normal(weight.shape))
-        pixels = random.integers(0, 256, (2, *model.image_size, 3)).astype("float32")
+        images = random.integers(0, 256, (2, *model.image_size, 3)).astype("float32")
         (path,) = write_tflite(model, tmp_path, ["float32"], signatures=signatures).values()
-        images = model.preprocessing(pixels)
-        return images, [run_tflite(path, pixels, signature)[0] for signature in signatures], path
+        inputs = model.preprocessing(images)
+        return inputs, [run_tflite(path, images, signature)[0] for signature in signatures], path
 
     return run
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_probabilities_are_keras(artifacts, classifier, images, pixels, name):
-    expected = tf.nn.softmax(classifier(pixels / 127.5 - 1)).numpy()
-    probabilities, milliseconds = run_tflite(artifacts[name], pixels)
+def test_probabilities_equal_keras(artifacts, classifier, inputs, images, name):
+    expected = tf.nn.softmax(classifier(images / 127.5 - 1)).numpy()
+    probabilities, milliseconds = run_tflite(artifacts[name], images)
     assert np.abs(probabilities - expected).max() <= TOLERANCE[name]
-    assert (probabilities.argmax(-1) == images[1]).mean() >= 0.95
+    assert (probabilities.argmax(-1) == inputs[1]).mean() >= 0.95
     assert milliseconds.shape == (60,) and (milliseconds > 0).all()
 
 
-def test_naive_ranges_lose_more(artifacts, classifier, pixels, tmp_path):
-    """Measured: 1.7 times as much."""
-    expected = tf.nn.softmax(classifier(pixels / 127.5 - 1)).numpy()
-    (naive,) = write_tflite(classifier, tmp_path, ["int8"], pixels, naive=True).values()
-    ours, theirs = (np.abs(run_tflite(path, pixels)[0] - expected).mean() for path in (artifacts["int8"], naive))
-    assert ours < 0.8 * theirs
+def test_equalization_reduces_the_error(artifacts, classifier, images, tmp_path):
+    """Measured: by a factor of 1.7."""
+    expected = tf.nn.softmax(classifier(images / 127.5 - 1)).numpy()
+    (min_max,) = write_tflite(classifier, tmp_path, ["int8"], images, equalize=False).values()
+    errors = [np.abs(run_tflite(path, images)[0] - expected).mean() for path in (artifacts["int8"], min_max)]
+    assert errors[0] < 0.8 * errors[1]
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -58,9 +58,9 @@ def test_only_builtin_operations_and_static_shapes(artifacts, name):
     operations = {operation["op_name"] for operation in interpreter._get_ops_details()}
     assert "FULLY_CONNECTED" in operations and "CONV_2D" in operations
     assert not [operation for operation in operations if operation.startswith("Flex") or operation == "CUSTOM"]
-    # What an open batch would leave in the graph, and what phones' accelerators refuse.
-    refused = {"SHAPE", "BROADCAST_TO", "PACK", "EINSUM", "GATHER", "STRIDED_SLICE"}
-    assert not operations & refused
+    # An open batch would leave these in the graph, and accelerators do not support them.
+    unsupported = {"SHAPE", "BROADCAST_TO", "PACK", "EINSUM", "GATHER", "STRIDED_SLICE"}
+    assert not operations & unsupported
     for details in interpreter.get_tensor_details():
         assert (details["shape_signature"] > 0).all() and len(details["shape"]) <= 4
 
@@ -68,30 +68,30 @@ def test_only_builtin_operations_and_static_shapes(artifacts, name):
 @pytest.mark.parametrize(
     "name,dtype", [("float32", "float32"), ("mixed-int8", "float32"), ("int16x8", "float32"), ("int8", "int8")]
 )
-def test_normalisations_are_computed_in(artifacts, name, dtype):
+def test_dtype_of_normalizations(artifacts, name, dtype):
     found = [operation.dtype for operation in read_graph(artifacts[name]) if operation.name == "RSQRT"]
     assert len(found) >= 5 and set(found) == {dtype}
 
 
-def test_types_at_the_ends(artifacts):
+def test_dtypes_of_input_and_output(artifacts):
     for name in FORMATS:
         interpreter = Interpreter(model_path=str(artifacts[name]))
-        (into,), (out,) = interpreter.get_input_details(), interpreter.get_output_details()
+        (image,), (out,) = interpreter.get_input_details(), interpreter.get_output_details()
         dtype = np.uint8 if name == "int8" else np.float32
-        assert (into["dtype"], out["dtype"]) == (dtype, dtype)
+        assert (image["dtype"], out["dtype"]) == (dtype, dtype)
         assert interpreter.get_signature_list() == {"classify": {"inputs": ["images"], "outputs": ["probabilities"]}}
-        if name == "int8":  # pixels as they are: MediaPipe gives them unscaled
-            assert into["quantization"] == (1.0, 0)
+        if name == "int8":  # MediaPipe feeds unscaled pixels
+            assert image["quantization"] == (1.0, 0)
 
 
-def test_int8_computes_in_integers(artifacts):
+def test_int8_has_no_float_tensors(artifacts):
     interpreter = Interpreter(model_path=str(artifacts["int8"]))
     interpreter.allocate_tensors()
     floats = [details["name"] for details in interpreter.get_tensor_details() if details["dtype"] == np.float32]
     assert not floats
 
 
-def test_quantization_makes_files_smaller(artifacts):
+def test_file_sizes_by_format(artifacts):
     sizes = {name: artifacts[name].stat().st_size for name in FORMATS}
     assert sizes["float16"] < 0.9 * sizes["float32"]
     assert sizes["int4-weights"] < sizes["dynamic-int8"] < sizes["float16"]
@@ -113,93 +113,93 @@ def test_quantization_makes_files_smaller(artifacts):
     ],
     ids=str,
 )
-def test_every_kind_of_model(floats, options):
-    """With the numbers of Keras, and without an operation that a processor's or a GPU's delegate leaves."""
+def test_vit_options(floats, options):
+    """Outputs equal Keras, and XNNPACK and GPU delegates support every operation."""
     model = keras_vit.VisionTransformer(**{**SMALL, **options})
-    images, (probabilities, embedding), path = floats(model, "classify", "embed")
+    inputs, (probabilities, embedding), path = floats(model, "classify", "embed")
     tolerance = 2e-2 if "dtype" in options else 1e-5
-    np.testing.assert_allclose(probabilities, tf.nn.softmax(tf.cast(model(images), "float32")), atol=tolerance)
+    np.testing.assert_allclose(probabilities, tf.nn.softmax(tf.cast(model(inputs), "float32")), atol=tolerance)
     scale = np.abs(embedding).max()
-    np.testing.assert_allclose(embedding, tf.cast(model.features(images), "float32"), atol=tolerance * scale)
+    np.testing.assert_allclose(embedding, tf.cast(model.features(inputs), "float32"), atol=tolerance * scale)
     assert list(Interpreter(model_path=str(path)).get_signature_list()) == ["classify", "embed"]
     if "axial" not in options and "position_embedding" not in options:
         assert not audit(path, ["cpu-xnnpack", "gpu", "litert2"]).findings
 
 
-def test_a_bit(floats):
+def test_bit(floats):
     model = keras_vit.BiT(stages=(1, 1), image_size=32, num_classes=3)
-    images, (probabilities,), _ = floats(model, "classify")
-    np.testing.assert_allclose(probabilities, tf.nn.softmax(model(images)), atol=1e-5)
+    inputs, (probabilities,), _ = floats(model, "classify")
+    np.testing.assert_allclose(probabilities, tf.nn.softmax(model(inputs)), atol=1e-5)
 
 
 @pytest.mark.parametrize("name,error", [("mixed-int8", 0.05), ("int16x8", 0.03)])
-def test_a_bit_in_integers(name, error, tmp_path):
+def test_bit_in_integers(name, error, tmp_path):
     model = keras_vit.BiT(stages=(1,), width_factor=0.5, image_size=32, num_classes=3)
     model.head.kernel.assign(np.random.default_rng(0).standard_normal(model.head.kernel.shape))
-    pixels = np.random.default_rng(1).integers(0, 256, (20, 32, 32, 3)).astype("float32")
-    (path,) = write_tflite(model, tmp_path, [name], pixels).values()
-    np.testing.assert_allclose(run_tflite(path, pixels)[0], tf.nn.softmax(model(pixels / 127.5 - 1)), atol=error)
+    images = np.random.default_rng(1).integers(0, 256, (20, 32, 32, 3)).astype("float32")
+    (path,) = write_tflite(model, tmp_path, [name], images).values()
+    np.testing.assert_allclose(run_tflite(path, images)[0], tf.nn.softmax(model(images / 127.5 - 1)), atol=error)
 
 
-def test_a_hybrid_in_sixteen_bits(tmp_path):
+def test_hybrid_in_16_bits(tmp_path):
     model = keras_vit.VisionTransformer(**{**SMALL, "patch_size": 16, "resnet_stages": (1,), "image_size": 64})
     model.head.kernel.assign(0.3 * np.random.default_rng(0).standard_normal(model.head.kernel.shape))
-    pixels = np.random.default_rng(1).integers(0, 256, (20, 64, 64, 3)).astype("float32")
-    (path,) = write_tflite(model, tmp_path, ["int16x8"], pixels).values()
-    np.testing.assert_allclose(run_tflite(path, pixels)[0], tf.nn.softmax(model(pixels / 127.5 - 1)), atol=0.02)
+    images = np.random.default_rng(1).integers(0, 256, (20, 64, 64, 3)).astype("float32")
+    (path,) = write_tflite(model, tmp_path, ["int16x8"], images).values()
+    np.testing.assert_allclose(run_tflite(path, images)[0], tf.nn.softmax(model(images / 127.5 - 1)), atol=0.02)
 
 
 @pytest.mark.parametrize("options", [{}, {"pooling": "gap"}], ids=str)
-def test_attention_is_the_rollout(floats, options):
+def test_attention_map_is_the_rollout(floats, options):
     model = keras_vit.VisionTransformer(**{**SMALL, **options})
-    images, (maps,), path = floats(model, "attention")
-    expected = rollout(model.attention_maps(images), model.prefix_tokens, model.arguments["pooling"] == "gap")
-    np.testing.assert_allclose(maps, expected.reshape(2, 4, 4), atol=1e-5)
+    inputs, (maps,), path = floats(model, "attention")
+    expected = rollout(model.attention_maps(inputs), model.prefix_tokens, model.config.pooling == "gap")
+    np.testing.assert_allclose(maps, np.reshape(expected, (2, 4, 4)), atol=1e-5)
     assert path.name == "attention-float32.tflite"
     assert not audit(path, ["cpu-xnnpack", "gpu", "litert2"]).findings
 
 
-def test_signatures_share_their_weights(classifier, artifacts, tmp_path):
+def test_signatures_share_weights(classifier, artifacts, tmp_path):
     one = artifacts["dynamic-int8"]
     three = ("classify", "embed", "attention")
     all_three = write_tflite(classifier, tmp_path / "three", ["dynamic-int8"], signatures=three)["dynamic-int8"]
-    weights = 20_000  # about 17,000 of a byte each, and scales
+    weights = 20_000  # about 17,000 bytes, and scales
     assert all_three.stat().st_size < 3 * one.stat().st_size - weights
     assert set(Interpreter(model_path=str(all_three)).get_signature_list()) == set(three)
 
 
 @pytest.mark.parametrize("signatures", [("embed", "attention"), ("embed", "classify")])
-def test_the_first_signature_is_what_runs_without_a_name(classifier, tmp_path, signatures):
-    (path,) = write_tflite(classifier, tmp_path, ["float32"], signatures=signatures, labels=list("abcd")).values()
+def test_first_signature_is_the_default(classifier, tmp_path, signatures):
+    (path,) = write_tflite(classifier, tmp_path, ["float32"], signatures=signatures, class_names=list("abcd")).values()
     found = read_description(path)
-    assert next(iter(found.signatures)) == "embed" and found.description.labels is None
+    assert next(iter(found.signatures)) == "embed" and found.description.class_names is None
     (out,) = Interpreter(model_path=str(path)).get_output_details()
     assert path.name == "embed-float32.tflite" and tuple(out["shape"]) == (1, 32)
 
 
-def test_bad_requests_are_refused_before_conversion(toy, tmp_path, pixels, monkeypatch):
+def test_invalid_arguments_are_refused_before_conversion(toy, tmp_path, images, monkeypatch):
     monkeypatch.setattr(tf.lite.TFLiteConverter, "from_saved_model", lambda *a, **k: pytest.fail("converted"))
     with pytest.raises(ValueError, match="float32, float16, dynamic-int8, .*. Received: \\['int4'\\]"):
         write_tflite(toy(), tmp_path, ["int4"])
-    for calibration in (None, pixels[:3], np.zeros((50, 8, 8, 3), "float32")):
+    for calibration in (None, images[:3], np.zeros((50, 8, 8, 3), "float32")):
         with pytest.raises(ValueError, match=r"at least 20 images \(n, 16, 16, 3\)"):
             write_tflite(toy(), tmp_path, ["int8"], calibration)
-    for wrong in (pixels / 127.5 - 1, 257 * pixels, np.where(pixels > 0, pixels, np.nan)):  # 257: of 16 bits
-        with pytest.raises(ValueError, match=r"pixels in \[0, 255\], before .* Received values between"):
+    for wrong in (images / 127.5 - 1, 257 * images, np.where(images > 0, images, np.nan)):  # 257: 16-bit pixels
+        with pytest.raises(ValueError, match=r"pixels in \[0, 255\], not yet scaled.* Received: values between"):
             write_tflite(toy(), tmp_path, ["mixed-int8"], wrong)
-    with pytest.raises(ValueError, match="has no head to classify with. Say signatures=.'embed',"):
+    with pytest.raises(ValueError, match="has no head to classify with. Pass signatures=.'embed',"):
         write_tflite(toy(num_classes=0), tmp_path)
-    with pytest.raises(ValueError, match="one signature a file"):
-        write_tflite(toy(), tmp_path, ["int8"], pixels, signatures=("classify", "embed"))
-    with pytest.raises(ValueError, match="each of the model's 5 classes. Received: 2 labels"):
-        write_tflite(toy(), tmp_path, ["float32"], labels=["a", "b"])
+    with pytest.raises(ValueError, match="one signature per file"):
+        write_tflite(toy(), tmp_path, ["int8"], images, signatures=("classify", "embed"))
+    with pytest.raises(ValueError, match="each of the 5 classes. Received: 2 names"):
+        write_tflite(toy(), tmp_path, ["float32"], class_names=["a", "b"])
     with pytest.raises(ValueError, match="pooling='token'"):
         write_tflite(toy(pooling="none", num_classes=0), tmp_path, ["float32"], signatures=["embed"])
-    with pytest.raises(ValueError, match="each of the model's 0 classes. Received: 1 labels"):
-        write_tflite(toy(num_classes=0), tmp_path, ["float32"], signatures=["embed"], labels=["a"])
+    with pytest.raises(ValueError, match="each of the 0 classes. Received: 1 names"):
+        write_tflite(toy(num_classes=0), tmp_path, ["float32"], signatures=["embed"], class_names=["a"])
     for formats in (["float32"], ["int8"]):
         with pytest.raises(ValueError, match=r"model.resized\(224\)"):
-            write_tflite(keras_vit.BiT(stages=(1,), width_factor=0.5, num_classes=5), tmp_path / "new", formats, pixels)
+            write_tflite(keras_vit.BiT(stages=(1,), width_factor=0.5, num_classes=5), tmp_path / "new", formats, images)
     for model, name in (("runs/model.keras", "str"), (keras.Sequential(), "Sequential")):
         with pytest.raises(ValueError, match=f"see keras_vit.load. Received: a {name}"):
             write_tflite(model, tmp_path / "new", ["float32"])

@@ -1,4 +1,4 @@
-"""The real MediaPipe Tasks on files of with_metadata, beside Keras on the same JPEG files."""
+"""MediaPipe Tasks on files of `with_metadata`, compared with Keras on the same JPEG files."""
 
 import json
 import subprocess
@@ -9,22 +9,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
-from pixel_models import CLASSES, SIZE, answers, converted, random_classifier
+from pixel_models import CLASSES, SIZE, converted, random_classifier, signature_functions
 from scenes import encoded, opened, scene
 
 from keras_vit.export.tflite.metadata import Description, with_metadata
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PYTHON = ROOT / ".venv-mediapipe" / "bin" / "python"
 CLIENT = Path(__file__).with_name("mediapipe_client.py")
-ABOUT = Description("ViT", "Ten things.", "1.0", "Somebody", "Apache-2.0", tuple(f"thing {i}" for i in range(CLASSES)))
-# MediaPipe and Pillow decode a JPEG file, and interpolate, with up to some of 255 levels between them. So much may come
-# of it in a probability; on the very pixels that MediaPipe gave the model, Keras agrees to SAME_PIXELS.
+NAMES = tuple(f"object {i}" for i in range(CLASSES))
+ABOUT = Description("ViT", "Ten objects.", "1.0", "An author", "Apache-2.0", NAMES)
+# MediaPipe and Pillow differ by up to LEVELS of 255 when they decode and resize a JPEG file, which changes
+# probabilities by up to TOLERANCE. On the pixels that MediaPipe fed the model, Keras agrees to SAME_PIXELS.
 LEVELS, TOLERANCE, SAME_PIXELS = 4, 0.01, 1e-4
 
 
 def client(*arguments, fails=False):
-    """What the client prints; the end of its messages where it is to fail."""
+    """Output of the client; with `fails`, the last line of its standard error."""
     if not PYTHON.exists():
         pytest.fail(f"{PYTHON} is missing. make test sets it up: make .venv-mediapipe/ready", pytrace=False)
     done = subprocess.run([PYTHON, CLIENT, *map(str, arguments)], capture_output=True, text=True, timeout=300)
@@ -41,7 +42,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
-    """JPEG files: four of exactly the model's size, two larger ones of other shapes."""
+    """JPEG files: four of the model's size, two larger ones with other aspect ratios."""
     folder, (height, width) = tmp_path_factory.mktemp("images"), SIZE
     sizes = [(width, height)] * 4 + [(83, 70), (120, 64)]
     files = [folder / f"{number}.jpg" for number in range(len(sizes))]
@@ -50,11 +51,11 @@ def images(tmp_path_factory):
     return files
 
 
-def stretched(file):
-    """An image as MediaPipe fits it to the model's size, (1, H, W, 3) float32 in [0, 255].
+def resized(file):
+    """An image resized as MediaPipe does, (1, H, W, 3) float32 in [0, 255].
 
-    Bilinear, without smoothing, corners upon corners: pixel x of the model is looked up at x * (width of the image) /
-    (width of the model). `tf.image.resize` counts from the centers of pixels and gives others.
+    Bilinear without antialiasing, with aligned corners: pixel x of the model is sampled at x * (width of the image) /
+    (width of the model). `tf.image.resize` aligns the centers of pixels instead.
     """
     image = np.asarray(opened(file.read_bytes()), "float32")
     rows, columns = (np.arange(size) * side / size for size, side in zip(SIZE, image.shape))
@@ -68,7 +69,7 @@ def stretched(file):
 
 @pytest.fixture(scope="module")
 def fed(model, images, tmp_path_factory):
-    """What MediaPipe gives the model for each file, (n, H, W, 3): the embedding of a model that returns its input."""
+    """Pixels that MediaPipe feeds for each file, (n, H, W, 3): the embedding of a model that returns its input."""
     folder = tmp_path_factory.mktemp("echo")
     content = converted(model, {"embed": lambda images: {"embedding": tf.reshape(images, (1, -1))}}, folder / "saved")
     (folder / "echo.tflite").write_bytes(with_metadata(content, Description("echo")))
@@ -77,49 +78,54 @@ def fed(model, images, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def classify(model, tmp_path_factory):
-    """Content of a float32 file with "classify" only, without metadata."""
-    return converted(model, {"classify": answers(model)["classify"]}, tmp_path_factory.mktemp("classify"))
+    """A float32 file with "classify" only, without metadata."""
+    return converted(model, {"classify": signature_functions(model)["classify"]}, tmp_path_factory.mktemp("classify"))
 
 
 def assert_same_top_5(found, expected, tolerance):
-    """`found`: [label, score] pairs, best first; `expected`: (num_classes,) probabilities in the labels' order."""
-    by_label = dict(zip(ABOUT.labels, expected.tolist()))
+    """`found`: [name, score] pairs, best first; `expected`: (num_classes,) probabilities."""
+    by_name = dict(zip(NAMES, expected.tolist()))
     assert len(found) == 5
-    best = sorted(by_label, key=by_label.get, reverse=True)
-    for place, (label, score) in enumerate(found):
-        assert score == pytest.approx(by_label[label], abs=tolerance)
-        # Another label than Keras's in this place only if Keras itself can hardly tell them apart.
-        assert label == best[place] or abs(by_label[label] - by_label[best[place]]) < 2 * tolerance
+    best = sorted(by_name, key=by_name.get, reverse=True)
+    for rank, (name, score) in enumerate(found):
+        assert score == pytest.approx(by_name[name], abs=tolerance)
+        # Another class at this rank only if its probability is nearly the same.
+        assert name == best[rank] or abs(by_name[name] - by_name[best[rank]]) < 2 * tolerance
 
 
-def test_images_are_stretched_to_the_models_size(images, fed):
+def test_mediapipe_resizes_without_cropping(images, fed):
     for number, (file, pixels) in enumerate(zip(images, fed)):
-        difference = np.abs(pixels - stretched(file)[0])
+        difference = np.abs(pixels - resized(file)[0])
         assert difference.max() <= LEVELS and difference.mean() < 0.25
         if number < 4:
-            assert np.array_equal(stretched(file)[0], np.asarray(opened(file.read_bytes())))
+            assert np.array_equal(resized(file)[0], np.asarray(opened(file.read_bytes())))
 
 
-@pytest.mark.parametrize("scaling", ["in the model", "by the client"])
-def test_classifier_says_what_keras_says(model, classify, images, fed, tmp_path, scaling):
-    """Pixels in [0, 255] as our files take them, or scaled by MediaPipe to [-1, 1] as the metadata asks."""
-    path, inside, about, content = tmp_path / "model.tflite", answers(model)["classify"], ABOUT, classify
-    if scaling == "by the client":
+@pytest.mark.parametrize("scaling", ["in the model", "by MediaPipe"])
+def test_classifier_equals_keras(model, classify, images, fed, tmp_path, scaling):
+    """Pixels in [0, 255] as in files of `write_tflite`, or scaled by MediaPipe to [-1, 1] as the metadata specifies."""
+    path, classify_pixels, about, content = (
+        tmp_path / "model.tflite",
+        signature_functions(model)["classify"],
+        ABOUT,
+        classify,
+    )
+    if scaling == "by MediaPipe":
         about = replace(ABOUT, mean=127.5, std=127.5)
-        outside = {"classify": lambda images: {"probabilities": tf.nn.softmax(model(images, training=False))}}
-        content = converted(model, outside, tmp_path / "saved_model")
+        scaled = {"classify": lambda images: {"probabilities": tf.nn.softmax(model(images, training=False))}}
+        content = converted(model, scaled, tmp_path / "saved_model")
     path.write_bytes(with_metadata(content, about))
     found = client("classify", path, *images)
-    assert len({tuple(label for label, _ in top) for top in found}) > 3  # images that differ
+    assert len({tuple(name for name, _ in top) for top in found}) > 3  # the images differ
     for file, pixels, top in zip(images, fed, found):
-        assert_same_top_5(top, inside(pixels[None])["probabilities"][0].numpy(), SAME_PIXELS)
-        assert_same_top_5(top, inside(stretched(file))["probabilities"][0].numpy(), TOLERANCE)
+        assert_same_top_5(top, classify_pixels(pixels[None])["probabilities"][0].numpy(), SAME_PIXELS)
+        assert_same_top_5(top, classify_pixels(resized(file))["probabilities"][0].numpy(), TOLERANCE)
 
 
-def test_uint8_classifier_says_what_litert_says(model, images, fed, tmp_path):
-    """Against the same file on the same pixels: what int8 costs is another test's matter."""
+def test_uint8_classifier_equals_litert(model, images, fed, tmp_path):
+    """The same file on the same pixels."""
     path = tmp_path / "uint8.tflite"
-    functions = {"classify": answers(model)["classify"]}
+    functions = {"classify": signature_functions(model)["classify"]}
     random = np.random.default_rng(0)
     calibration = np.concatenate([fed] * 4 + [random.integers(0, 256, (4, *SIZE, 3))]).astype("float32")
     calibration[0, 0, 0], calibration[0, 0, 1] = 0, 255
@@ -133,25 +139,25 @@ def test_uint8_classifier_says_what_litert_says(model, images, fed, tmp_path):
         assert_same_top_5(top, (stored.astype("float32") - zero_point) * scale, SAME_PIXELS)
 
 
-def test_embedder_gives_the_embedding_of_keras(model, images, fed, tmp_path):
+def test_embedder_equals_keras(model, images, fed, tmp_path):
     path = tmp_path / "embed.tflite"
-    functions = {"embed": answers(model)["embed"]}
+    functions = {"embed": signature_functions(model)["embed"]}
     content = converted(model, functions, tmp_path / "saved_model")
-    path.write_bytes(with_metadata(content, replace(ABOUT, labels=None)))
+    path.write_bytes(with_metadata(content, replace(ABOUT, class_names=None)))
     found = np.array(client("embed", path, *images))
     expected = np.concatenate([functions["embed"](pixels[None])["embedding"].numpy() for pixels in fed])
     assert found.shape == expected.shape == (6, 32)
     assert np.abs(found - expected).max() < 1e-4 * np.abs(expected).max()
-    decoded = np.concatenate([functions["embed"](stretched(file))["embedding"].numpy() for file in images])
+    decoded = np.concatenate([functions["embed"](resized(file))["embedding"].numpy() for file in images])
     cosines = found @ decoded.T / np.linalg.norm(found, axis=1)[:, None] / np.linalg.norm(decoded, axis=1)
     assert (np.diag(cosines) > 0.999).all() and (cosines.argmax(1) == np.arange(6)).all()
 
 
-def test_reader_of_mediapipe_finds_every_field(classify, tmp_path):
+def test_mediapipe_reads_every_field(classify, tmp_path):
     path = tmp_path / "model.tflite"
     path.write_bytes(with_metadata(classify, replace(ABOUT, mean=(1, 2, 3), std=(4, 5, 6))))
     found = client("metadata", path)
-    texts = {"name": "ViT", "description": "Ten things.", "version": "1.0", "author": "Somebody"}
+    texts = {"name": "ViT", "description": "Ten objects.", "version": "1.0", "author": "An author"}
     assert found.items() >= {**texts, "license": "Apache-2.0", "minParserVersion": "1.0.0"}.items()
     assert [file["name"] for file in found["associatedFiles"]] == ["preprocessing.json"]
     (subgraph,) = found["subgraphMetadata"]
@@ -166,14 +172,14 @@ def test_reader_of_mediapipe_finds_every_field(classify, tmp_path):
     assert image["stats"]["max"] == pytest.approx([254 / 4, 253 / 5, 252 / 6])
     assert result["stats"] == {"min": [0], "max": [1]}
     assert result["content"]["contentPropertiesType"] == 1  # FeatureProperties
-    (labels,) = result["associatedFiles"]
-    assert (labels["name"], labels["type"]) == ("labels.txt", 2)  # TENSOR_AXIS_LABELS
+    (file,) = result["associatedFiles"]
+    assert (file["name"], file["type"]) == ("labels.txt", 2)  # TENSOR_AXIS_LABELS
 
 
-def test_objections_are_mediapipes(model, classify, images, tmp_path):
-    """What `mediapipe_objection` warns of is refused, so the warning is needed."""
+def test_mediapipe_problem_is_real(model, classify, images, tmp_path):
+    """MediaPipe refuses the files for which `mediapipe_problem` warns."""
     path = tmp_path / "model.tflite"
-    path.write_bytes(with_metadata(converted(model, answers(model), tmp_path / "two"), ABOUT))
+    path.write_bytes(with_metadata(converted(model, signature_functions(model), tmp_path / "two"), ABOUT))
     assert "single subgraph" in client("classify", path, images[0], fails=True)
     path.write_bytes(with_metadata(classify, replace(ABOUT, mean=(1, 2, 3), std=(4, 5, 6))))
     assert "Per-channel image normalization" in client("classify", path, images[0], fails=True)
@@ -181,7 +187,7 @@ def test_objections_are_mediapipes(model, classify, images, tmp_path):
     assert "NormalizationOptions" in client("classify", path, images[0], fails=True)
 
 
-def test_a_missing_environment_is_named(monkeypatch, tmp_path):
-    monkeypatch.setattr("test_mediapipe.PYTHON", tmp_path / "python")
+def test_missing_environment_is_named(monkeypatch, tmp_path):
+    monkeypatch.setitem(globals(), "PYTHON", tmp_path / "python")
     with pytest.raises(pytest.fail.Exception, match="make test sets it up"):
         client("check")

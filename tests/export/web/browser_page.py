@@ -1,4 +1,4 @@
-"""A page of the web demo in a browser, as its tests use it."""
+"""Controls the web page in a browser."""
 
 import numpy as np
 from selenium.webdriver.common.by import By
@@ -7,36 +7,38 @@ from selenium.webdriver.support.wait import WebDriverWait
 SECONDS = 60
 
 
-def opened(browser, address):
+def open_page(browser, url):
     browser.get_log("browser")
     browser.get_log("performance")
-    browser.get(address)
+    browser.get(url)
     WebDriverWait(browser, SECONDS).until(
-        lambda _: browser.find_element(By.ID, "file").is_enabled() or failure(browser)
+        lambda _: browser.find_element(By.ID, "file").is_enabled() or error_message(browser)
     )
-    assert not failure(browser)
+    assert not error_message(browser)
 
 
-def failure(browser):
+def error_message(browser):
     return browser.find_element(By.ID, "error").text
 
 
-def answer(browser, path):
-    """Gives the page an image; returns [(label, probability)] in the page's order."""
+def classify(browser, path):
+    """Chooses an image file; returns [(class name, probability)] in the order of the page."""
     browser.execute_script("document.getElementById('latency').textContent = ''")
     browser.find_element(By.ID, "file").send_keys(str(path))
-    return await_answer(browser)
+    return await_predictions(browser)
 
 
-def await_answer(browser):
-    WebDriverWait(browser, SECONDS).until(lambda _: browser.find_element(By.ID, "latency").text or failure(browser))
-    assert not failure(browser)
-    rows = [row.text.splitlines() for row in browser.find_elements(By.CSS_SELECTOR, "#classes li")]
-    return [(name, float(share.removesuffix(" %")) / 100) for name, share in rows]
+def await_predictions(browser):
+    WebDriverWait(browser, SECONDS).until(
+        lambda _: browser.find_element(By.ID, "latency").text or error_message(browser)
+    )
+    assert not error_message(browser)
+    rows = [row.text.splitlines() for row in browser.find_elements(By.CSS_SELECTOR, "#predictions li")]
+    return [(name, float(percent.removesuffix(" %")) / 100) for name, percent in rows]
 
 
 def overlay(browser):
-    """(height, width, 4) uint8, what is drawn over the image."""
+    """The attention map over the image, (height, width, 4) uint8 RGBA."""
     drawn = browser.execute_script(
         "const c = document.getElementById('overlay');"
         "return [c.height, c.width, [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]]"

@@ -1,4 +1,4 @@
-"""Against a registry on this machine."""
+"""Downloads from a local npm registry."""
 
 import base64
 import functools
@@ -11,15 +11,15 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from keras_vit.export.web import runtime as web_runtime
+from keras_vit.export.web import runtime
 from keras_vit.export.web.runtime import PACKAGES, Package, fetch_web_runtime, registry, unpack_web_runtime
 
 FILES = {"dist/index.js": b"export {}", "wasm/a.wasm": b"\0asm", "../outside": b"x", "dist/other.js": b"y"}
 
 
 @pytest.fixture
-def asked(tmp_path, monkeypatch):
-    """A registry with one small package; the list of the addresses that it was asked for."""
+def requests(tmp_path, monkeypatch):
+    """A registry with one small package; the list of requested paths."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         for name, content in FILES.items():
@@ -32,28 +32,28 @@ def asked(tmp_path, monkeypatch):
     served.write_bytes(content)
     sha512 = base64.b64encode(hashlib.sha512(content).digest()).decode()
     package = Package("@scope/name", "1.0.0", sha512, ("dist/index.js", "wasm/a.wasm"))
-    monkeypatch.setattr(web_runtime, "PACKAGES", (package,))
+    monkeypatch.setattr(runtime, "PACKAGES", (package,))
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
-    addresses = []
+    paths = []
 
     class Handler(SimpleHTTPRequestHandler):
         def log_message(self, *arguments):
-            addresses.append(self.path)
+            paths.append(self.path)
 
     handler = functools.partial(Handler, directory=tmp_path / "registry")
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         monkeypatch.setenv("npm_config_registry", f"http://127.0.0.1:{server.server_port}/")
-        yield addresses
+        yield paths
         server.shutdown()
         thread.join()
 
 
-def test_fetched_once_and_unpacked_by_name(asked, tmp_path):
+def test_downloaded_once_and_unpacked_by_name(requests, tmp_path):
     (path,) = fetch_web_runtime()
     assert path == tmp_path / "home/keras_vit/web/scope-name-1.0.0.tgz"
-    assert fetch_web_runtime() == [path] and len(asked) == 1
+    assert fetch_web_runtime() == [path] and len(requests) == 1
     assert list(path.parent.iterdir()) == [path]
     unpack_web_runtime(tmp_path / "page")
     found = {str(file.relative_to(tmp_path / "page")) for file in (tmp_path / "page").rglob("*") if file.is_file()}
@@ -61,7 +61,7 @@ def test_fetched_once_and_unpacked_by_name(asked, tmp_path):
     assert (tmp_path / "page/name/wasm/a.wasm").read_bytes() == b"\0asm"
 
 
-def test_another_file_than_the_pinned_one_is_refused(asked, tmp_path):
+def test_wrong_checksum_is_refused(requests, tmp_path):
     served = tmp_path / "registry/@scope/name/-/name-1.0.0.tgz"
     content = served.read_bytes()
     served.write_bytes(content + b" ")
@@ -78,9 +78,9 @@ def test_another_file_than_the_pinned_one_is_refused(asked, tmp_path):
         unpack_web_runtime(tmp_path / "page")
 
 
-def test_without_network_it_says_which_file_to_put_where(asked, tmp_path, monkeypatch):
+def test_message_without_network(requests, tmp_path, monkeypatch):
     (tmp_path / "registry/@scope/name/-/name-1.0.0.tgz").unlink()
-    with pytest.raises(ConnectionError, match=r"answered 404 .*download http://.*name-1.0.0.tgz by other means"):
+    with pytest.raises(ConnectionError, match=r"returned 404 .*download http://.*name-1.0.0.tgz by other means"):
         fetch_web_runtime()
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -89,7 +89,7 @@ def test_without_network_it_says_which_file_to_put_where(asked, tmp_path, monkey
             fetch_web_runtime()
 
 
-def test_the_registry_is_that_of_npm(tmp_path, monkeypatch):
+def test_registry_of_npm_settings(tmp_path, monkeypatch):
     monkeypatch.delenv("npm_config_registry", raising=False)
     monkeypatch.delenv("NPM_CONFIG_REGISTRY", raising=False)
     npm = tmp_path / "npm"
@@ -100,4 +100,4 @@ def test_the_registry_is_that_of_npm(tmp_path, monkeypatch):
     npm.unlink()
     assert registry() == "https://registry.npmjs.org"
     monkeypatch.setenv("NPM_CONFIG_REGISTRY", "https://other.example")
-    assert PACKAGES[0].address == "https://other.example/@litertjs/core/-/core-2.5.3.tgz"
+    assert PACKAGES[0].url == "https://other.example/@litertjs/core/-/core-2.5.3.tgz"

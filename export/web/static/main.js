@@ -1,62 +1,62 @@
-// The page: an image comes in by drop, file, paste, camera or example; the answer goes out.
+// The page: classifies images from drop, file, paste, camera or examples.
 
 import { Camera } from "./camera.js";
 import { openModel } from "./model.js";
 import { drawAttention } from "./overlay.js";
-import { decoded, prepared } from "./pixels.js";
+import { decodeImage, preprocess } from "./pixels.js";
 
 const TOP = 5;
-const LONGEST_SHOWN = 1120; // twice what the page shows, for sharp screens
+const MAX_CANVAS_SIDE = 1120; // twice the size in CSS pixels, for high-density screens
 const element = (id) => document.getElementById(id);
 
 const camera = new Camera(element, () => Boolean(shown));
 
 let settings, bytes, model, shown;
-let work = Promise.resolve(); // one thing after the other
+let work = Promise.resolve(); // one job at a time
 
-/** Runs a job after those before it; what goes wrong is said on the page. */
+/** Runs a job after the previous ones; errors are shown on the page. */
 function queue(job) {
   work = work.then(job).catch((error) => {
     element("error").textContent = error.message || String(error);
     element("error").hidden = false;
-    say("");
+    setStatus("");
   });
 }
 
-function say(text) {
+function setStatus(text) {
   element("status").textContent = text;
 }
 
 async function show(blob) {
   element("error").hidden = true;
-  say("Looking …");
-  const canvas = await decoded(blob);
+  setStatus("Classifying …");
+  const canvas = await decodeImage(blob);
   shown = canvas;
-  await answer(canvas);
+  await classify(canvas);
 }
 
-async function answer(canvas) {
-  const { pixels, region } = prepared(canvas, settings.preprocessing);
-  await new Promise((resolve) => setTimeout(resolve)); // the page says what it does before the model blocks it
+async function classify(canvas) {
+  const { pixels, region } = preprocess(canvas, settings.preprocessing);
+  await new Promise((resolve) => setTimeout(resolve)); // shows the status before the model blocks the page
   const start = performance.now();
   const probabilities = await model.classify(pixels);
   const milliseconds = performance.now() - start;
   const map = await model.attention(pixels);
   draw(canvas, map, region);
   const best = [...probabilities.keys()].sort((a, b) => probabilities[b] - probabilities[a]).slice(0, TOP);
-  list(best, probabilities);
+  listPredictions(best, probabilities);
   element("latency").textContent = `${milliseconds.toFixed(milliseconds < 10 ? 1 : 0)} ms`;
-  element("facts").hidden = false;
-  say(`${settings.labels[best[0]]}, ${percent(probabilities[best[0]])}`);
+  element("details").hidden = false;
+  setStatus(`${settings.class_names[best[0]]}, ${percent(probabilities[best[0]])}`);
 }
 
-function list(best, probabilities) {
-  element("classes").replaceChildren(
+function listPredictions(best, probabilities) {
+  element("predictions").replaceChildren(
     ...best.map((index) => {
       const item = document.createElement("li");
-      item.innerHTML = '<span class="name"></span><span class="share"></span><span class="bar" aria-hidden="true"><i></i></span>';
-      item.querySelector(".name").textContent = settings.labels[index];
-      item.querySelector(".share").textContent = percent(probabilities[index]);
+      item.innerHTML = '<span class="name"></span><span class="probability"></span><span class="bar" aria-hidden="true"><i></i></span>';
+      item.querySelector(".name").textContent = settings.class_names[index];
+      item.querySelector(".probability").textContent = percent(probabilities[index]);
       item.querySelector("i").style.width = `${100 * probabilities[index]}%`;
       return item;
     }),
@@ -68,8 +68,8 @@ function percent(probability) {
 }
 
 function draw(canvas, map, region) {
-  const shrink = Math.min(1, LONGEST_SHOWN / Math.max(canvas.width, canvas.height));
-  // Small images are shown larger: an integer of times, so that their pixels stay even.
+  const shrink = Math.min(1, MAX_CANVAS_SIDE / Math.max(canvas.width, canvas.height));
+  // Small images are enlarged by an integer factor, so that all pixels have the same size.
   const grow = Math.max(1, Math.floor(320 / Math.max(canvas.width, canvas.height)));
   for (const id of ["image", "overlay"]) {
     element(id).width = Math.max(1, Math.round(canvas.width * shrink * grow));
@@ -85,29 +85,29 @@ function draw(canvas, map, region) {
     const [x, y, w, h] = [region.x * across, region.y * down, region.width * across, region.height * down];
     drawAttention(element("overlay"), map, settings.signatures.attention.output.shape.slice(1), { x, y, width: w, height: h });
   }
-  element("stage").hidden = false;
+  element("viewer").hidden = false;
   element("hint").hidden = true;
   element("drop").classList.add("full");
 }
 
 async function open(accelerator) {
-  say(`Loading the model (${(settings.size_bytes / 1e6).toFixed(1)} MB) …`);
+  setStatus(`Loading the model (${(settings.size_bytes / 1e6).toFixed(1)} MB) …`);
   try {
     model = await openModel(settings, bytes, accelerator);
     element("note").hidden = true;
   } catch (error) {
     if (accelerator === "wasm") throw error;
-    element("note").textContent = `${error.message} It runs on the CPU.`;
+    element("note").textContent = `${error.message} The model runs on the CPU.`;
     element("note").hidden = false;
     element("accelerator").value = "wasm";
     model = await openModel(settings, bytes, "wasm");
   }
-  say("Ready. Give it an image.");
+  setStatus("Ready. Choose an image.");
 }
 
-async function fetched(name) {
+async function fetchFile(name) {
   const response = await fetch(new URL(name, import.meta.url));
-  if (!response.ok) throw new Error(`${name} is missing beside this page (${response.status}). Copy the whole folder.`);
+  if (!response.ok) throw new Error(`${name} is missing (${response.status}). Copy the whole folder of this page.`);
   return response;
 }
 
@@ -121,23 +121,23 @@ function listen() {
   });
   for (const type of ["dragover", "dragleave", "drop"]) {
     document.addEventListener(type, (event) => {
-      event.preventDefault(); // anywhere on the page: the browser would open the image instead
+      event.preventDefault(); // on the whole page: otherwise the browser opens the image
       element("drop").classList.toggle("over", type === "dragover");
       if (type === "drop") take(event.dataTransfer.files[0]);
     });
   }
   document.addEventListener("paste", (event) => take(event.clipboardData.files[0]));
   element("camera").addEventListener("click", () => queue(() => (camera.stream ? camera.stop() : camera.start())));
-  element("shoot").addEventListener("click", () => queue(async () => show(await camera.shoot())));
+  element("capture").addEventListener("click", () => queue(async () => show(await camera.capture())));
   element("accelerator").addEventListener("change", ({ target }) =>
     queue(async () => {
       await open(target.value);
-      if (shown) await answer(shown);
+      if (shown) await classify(shown);
     }),
   );
-  const strength = () => (element("overlay").style.opacity = element("strength").value / 100);
-  element("strength").addEventListener("input", strength);
-  strength();
+  const setOpacity = () => (element("overlay").style.opacity = element("opacity").value / 100);
+  element("opacity").addEventListener("input", setOpacity);
+  setOpacity();
 }
 
 function offerExamples() {
@@ -148,15 +148,15 @@ function offerExamples() {
     image.src = file;
     image.alt = `Example: ${name}`;
     button.append(image);
-    button.addEventListener("click", () => queue(async () => (camera.stop(), show(await (await fetched(file)).blob()))));
+    button.addEventListener("click", () => queue(async () => (camera.stop(), show(await (await fetchFile(file)).blob()))));
     element("examples").append(button);
   }
   element("examples").hidden = !settings.examples.length;
 }
 
 queue(async () => {
-  settings = await (await fetched("demo.json")).json();
-  bytes = new Uint8Array(await (await fetched("model.tflite")).arrayBuffer());
+  settings = await (await fetchFile("settings.json")).json();
+  bytes = new Uint8Array(await (await fetchFile("model.tflite")).arrayBuffer());
   element("model").textContent = `${settings.name}, ${(settings.size_bytes / 1e6).toFixed(1)} MB`;
   element("runtime").textContent = settings.runtime;
   element("cpu").hidden = Boolean(await navigator.gpu?.requestAdapter());

@@ -1,3 +1,5 @@
+"""`keras-vit export` on small models."""
+
 import errno
 import json
 import re
@@ -7,16 +9,16 @@ import pytest
 from scenes import encoded, scene
 
 import keras_vit
-from keras_vit.cli.export.command import Export
-from keras_vit.cli.export.data import ExportData
-from keras_vit.cli.main import main
 from keras_vit.export import read_description
 from keras_vit.recipes.data import decoded_images
+from keras_vit_cli.export.command import Export
+from keras_vit_cli.export.data import ExportData
+from keras_vit_cli.main import main
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A file of a model for digits that knows nothing."""
+    """File of an untrained model for digits."""
     path = tmp_path_factory.mktemp("model") / "digits.keras"
     sizes = {"image_size": 8, "patch_size": 2, "depth": 1, "width": 32, "mlp_dim": 64, "num_heads": 2}
     model = keras_vit.VisionTransformer(**sizes, num_classes=10)
@@ -25,83 +27,83 @@ def model(tmp_path_factory):
     return str(path)
 
 
-FEW = ["--check-images", "40", "--calibration-images", "20", "--max-loss", "100"]
+FEW_IMAGES = ["--check-images", "40", "--calibration-images", "20", "--max-accuracy-drop", "100"]
 
 
-def test_all_that_a_phone_a_server_and_a_page_need(model, tmp_path, capsys):
+def test_saved_model_web_and_tflite(model, tmp_path, capsys):
     formats = ["saved-model", "web", "float32", "int8"]
     arguments = ["export", model, "--output", str(tmp_path / "out"), "--dataset", "digits", "--formats", *formats]
-    assert main([*arguments, *FEW, "--target", "litert2", "--license", "CC0-1.0"]) == 0
+    assert main([*arguments, *FEW_IMAGES, "--target", "litert2", "--license", "CC0-1.0"]) == 0
     output = capsys.readouterr().out
-    assert "40 images of digits (test)" in output and "litert2: all stay" in output
+    assert "40 images of digits (test)" in output and "litert2: fully delegated" in output
     for name in ("saved-model", "float32"):
         assert "+0.00 | 100.00% | 1.0000" in next(line for line in output.splitlines() if line.startswith(f"| {name}"))
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"saved_model", "web", "model-int8.tflite"}
     assert main(["export", str(tmp_path / "out" / "model-int8.tflite"), "--describe"]) == 0
     described = capsys.readouterr().out
     assert "classify" in described and "uint8" in described
-    assert "\n| web |" in output and "\nweb_model/model-dynamic-int8.tflite: " in output  # compared and audited too
+    assert "\n| web |" in output and "\nweb_model/model-dynamic-int8.tflite: " in output  # compared and audited, too
     described = read_description(tmp_path / "out" / "web_model" / "model-dynamic-int8.tflite")
     assert described.description.license == "CC0-1.0"
-    page = json.loads((tmp_path / "out" / "web" / "demo.json").read_text())
-    assert page["labels"] == [str(digit) for digit in range(10)]
+    page = json.loads((tmp_path / "out" / "web" / "settings.json").read_text())
+    assert page["class_names"] == [str(digit) for digit in range(10)]
 
 
-def test_a_file_that_loses_too_much_is_not_kept(model, tmp_path, capsys):
+def test_accuracy_drop_above_the_limit_is_not_saved(model, tmp_path, capsys):
     arguments = ["export", model, "--output", str(tmp_path / "out"), "--dataset", "digits", "--formats", "float32"]
-    assert main([*arguments, *FEW, "--max-loss", "-1"]) == 1
-    assert "float32 loses 0.00 points, more than -1.0. Nothing was kept" in capsys.readouterr().err
+    assert main([*arguments, *FEW_IMAGES, "--max-accuracy-drop", "-1"]) == 1
+    assert "float32 has an accuracy drop of 0.00 points, above -1.0. Nothing was saved" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
-    assert main([*arguments, *FEW, "--max-loss", "-1", "--keep-going"]) == 1
+    assert main([*arguments, *FEW_IMAGES, "--max-accuracy-drop", "-1", "--keep-going"]) == 1
     assert (tmp_path / "out" / "model-float32.tflite").is_file()
 
 
-def test_an_accelerator_that_does_not_take_it(model, tmp_path, capsys):
+def test_unsupported_target_is_not_saved(model, tmp_path, capsys):
     arguments = ["export", model, "--output", str(tmp_path / "out"), "--formats", "float32", "--target", "edgetpu"]
     assert main(arguments) == 1
     captured = capsys.readouterr()
-    assert "float32 would leave edgetpu. Nothing was kept" in captured.err and "Not compared" in captured.out
+    assert "edgetpu does not support float32. Nothing was saved" in captured.err and "Not compared" in captured.out
     assert not list(tmp_path.iterdir())
 
 
-def test_a_model_without_a_head_has_no_names_of_a_data_sets_classes(tmp_path, capsys):
+def test_model_without_a_head_gets_no_class_names(tmp_path, capsys):
     sizes = {"image_size": 8, "patch_size": 4, "depth": 1, "width": 12, "mlp_dim": 12, "num_heads": 2}
     keras_vit.VisionTransformer(**sizes, num_classes=0).save(tmp_path / "model.keras")
     arguments = ["export", str(tmp_path / "model.keras"), "--output", str(tmp_path / "out"), "--dataset", "digits"]
     assert main([*arguments, "--formats", "saved-model", "--check-images", "1"]) == 0
-    assert "Not compared with Keras: that needs --dataset, a model with a head" in capsys.readouterr().out
+    assert "Not compared with Keras: requires --dataset, a model with a head" in capsys.readouterr().out
 
 
-def test_a_page_needs_classes(tmp_path, capsys):
+def test_web_page_requires_a_head(tmp_path, capsys):
     sizes = {"image_size": 8, "patch_size": 4, "depth": 1, "width": 12, "mlp_dim": 12, "num_heads": 2}
     keras_vit.VisionTransformer(**sizes, num_classes=0).save(tmp_path / "model.keras")
     arguments = ["export", str(tmp_path / "model.keras"), "--output", str(tmp_path / "out"), "--formats", "web"]
     assert main(arguments) == 1
-    assert "A web page shows classes, and the model has no head: leave out web." in capsys.readouterr().err
+    assert "A web page shows classes, but the model has no head. Omit the format web." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("formats,splits", [(("float32",), ["test"]), (("float32", "int8"), ["test", "train"])])
-def test_only_the_images_that_are_needed_are_decoded(model, data_dir, monkeypatch, formats, splits):
-    asked = []
+def test_only_required_images_are_decoded(model, data_dir, monkeypatch, formats, splits):
+    requests = []
 
-    def decoded(dataset, split, batch_size, numbers=None):
-        asked.append((split, numbers))
-        return decoded_images(dataset, split, batch_size, numbers=numbers)
+    def decoded(dataset, split, batch_size, indices=None):
+        requests.append((split, indices))
+        return decoded_images(dataset, split, batch_size, indices=indices)
 
     monkeypatch.setattr("keras_vit.recipes.data.decoded_images", decoded)
-    monkeypatch.setattr("keras_vit.cli.export.data.DRAWN_FROM", 100)
+    monkeypatch.setattr("keras_vit_cli.export.data.CALIBRATION_POOL", 100)
     options = Export(model, None, formats, "digits", data_dir, calibration_images=20, check_images=5)
     data = ExportData.read(options, keras_vit.load(model))
-    assert [split for split, _ in asked] == splits and len(data.pixels) == 5
+    assert [split for split, _ in requests] == splits and len(data.images) == 5
     if "int8" in formats:
-        numbers = asked[1][1]
-        assert len(set(numbers)) == 20 and max(numbers) < 100 and data.calibration.shape == (20, 8, 8, 3)
+        indices = requests[1][1]
+        assert len(set(indices)) == 20 and max(indices) < 100 and data.calibration.shape == (20, 8, 8, 3)
     else:
         assert data.calibration is None
 
 
-def test_what_each_part_costs(model, capsys):
-    assert main(["export", model, "--dataset", "digits", "--formats", "int8", "--debug-layers", *FEW]) == 0
+def test_sensitivity(model, capsys):
+    assert main(["export", model, "--dataset", "digits", "--formats", "int8", "--sensitivity", *FEW_IMAGES]) == 0
     lines = [line.split("|")[1:3] for line in capsys.readouterr().out.splitlines() if line.startswith("| ")][1:]
     assert {name.strip() for name, _ in lines} == {"block_0/attention", "block_0/mlp", "head", "all else"}
     cosines = [float(cosine) for _, cosine in lines]
@@ -112,8 +114,8 @@ def test_what_each_part_costs(model, capsys):
     "arguments,message",
     [
         ([], "--output FOLDER"),
-        (["--output", "OUT", "--formats", "int8"], "int8: ranges of integers are chosen by images. Give --dataset"),
-        (["--output", "OUT", "--formats"], "Say what to write"),
+        (["--output", "OUT", "--formats", "int8"], "int8: calibration requires images. Pass --dataset"),
+        (["--output", "OUT", "--formats"], "No formats. Pass --formats"),
         (["--output", "OUT", "--dataset", "digits", "--check-images", "0"], "--check-images must be at least 1"),
         (
             ["--output", "OUT", "--dataset", "digits", "--formats", "int8", "--calibration-images", "5"],
@@ -122,16 +124,16 @@ def test_what_each_part_costs(model, capsys):
         (["--output", "OUT", "--dataset", "digits", "--split", "nope"], "No split 'nope'"),
         (["--output", "OUT", "--dataset", "folder:TWO"], "has 2 classes, but the model has 10"),
         (["--output", "OUT", "--dataset", "folder:EMPTIED"], "cannot be decoded"),
-        (["--output", "OUT", "--labels", "BINARY"], "is no text in UTF-8"),
-        (["--output", "OUT", "--labels", "THREE"], "each of the model's 10 classes. Received: 3 labels"),
-        (["--output", "OUT", "--labels", "EMPTY"], "is empty. Expected a class name a line"),
-        (["--output", "OUT", "--labels", "NONE"], "No such file"),
+        (["--output", "OUT", "--class-names", "BINARY"], "is not UTF-8 text"),
+        (["--output", "OUT", "--class-names", "THREE"], "each of the 10 classes. Received: 3 names"),
+        (["--output", "OUT", "--class-names", "EMPTY"], "is empty. Expected one class name per line"),
+        (["--output", "OUT", "--class-names", "NONE"], "No such file"),
         (["--output", "FULL"], "is not empty"),
         (["--output", "OUT", "--dataset", "folder:/nowhere"], "nowhere"),
-        (["--debug-layers"], "--debug-layers needs --dataset"),
+        (["--sensitivity"], "--sensitivity requires --dataset"),
     ],
 )
-def test_requests_that_cannot_be_met(model, tmp_path, capsys, arguments, message):
+def test_invalid_arguments(model, tmp_path, capsys, arguments, message):
     (tmp_path / "THREE").write_text("a\nb\nc\n")
     (tmp_path / "EMPTY").touch()
     (tmp_path / "BINARY").write_bytes(b"\xff\xfe")
@@ -149,7 +151,7 @@ def test_requests_that_cannot_be_met(model, tmp_path, capsys, arguments, message
     assert not (tmp_path / "OUT").exists() and not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-def test_a_full_disk_leaves_nothing(model, tmp_path, capsys, monkeypatch):
+def test_full_disk_leaves_nothing(model, tmp_path, capsys, monkeypatch):
     def full(path, content):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
@@ -159,17 +161,17 @@ def test_a_full_disk_leaves_nothing(model, tmp_path, capsys, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_onnx_with_labels(model, tmp_path):
+def test_onnx_with_class_names(model, tmp_path):
     import onnx
 
     (tmp_path / "labels.txt").write_text("\n".join(f"number {i}" for i in range(10)))
-    labels = ["--labels", str(tmp_path / "labels.txt")]
-    assert main(["export", model, "--output", str(tmp_path / "out"), "--formats", "onnx", *labels]) == 0
+    names = ["--class-names", str(tmp_path / "labels.txt")]
+    assert main(["export", model, "--output", str(tmp_path / "out"), "--formats", "onnx", *names]) == 0
     properties = {entry.key: entry.value for entry in onnx.load(tmp_path / "out" / "model.onnx").metadata_props}
-    assert properties["labels"].splitlines() == [f"number {i}" for i in range(10)]
+    assert properties["class_names"].splitlines() == [f"number {i}" for i in range(10)]
 
 
-def test_describe_wants_a_tflite_file(tmp_path, capsys):
+def test_describe_requires_a_tflite_file(tmp_path, capsys):
     (tmp_path / "empty.tflite").touch()
     assert main(["export", str(tmp_path / "empty.tflite"), "--describe"]) == 1
     assert "zero bytes" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The page in a real browser, on files that Keras classifies too."""
+"""The page in Chromium classifies as Keras does."""
 
 import functools
 import json
@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from browser import chromium
-from browser_page import SECONDS, answer, await_answer, failure, opened, overlay
+from browser_page import SECONDS, await_predictions, classify, error_message, open_page, overlay
 from PIL import Image
 from scenes import encoded, scene
 from selenium.webdriver.common.by import By
@@ -22,20 +22,20 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 import keras_vit
 from keras_vit.export import write_tflite
-from keras_vit.export.web.folder import write_web_demo
+from keras_vit.export.web.page import write_web_page
 from keras_vit.export.web.runtime import PACKAGES, cache_folder
 from keras_vit.inspect.rollout import rollout
 
-LABELS = [f"label {i}" for i in range(7)]
+NAMES = [f"class {i}" for i in range(7)]
 SIZES = ((80, 64), (50, 120), (300, 200), (48, 32))  # (width, height) of the test images
 
 
 @pytest.fixture(scope="module")
 def model():
-    """Random weights, large enough that the answers differ."""
+    """Random weights, large enough that predictions differ."""
     keras.utils.set_random_seed(0)
     model = keras_vit.VisionTransformer(
-        image_size=(32, 48), patch_size=8, depth=2, width=32, mlp_dim=64, num_heads=2, num_classes=len(LABELS)
+        image_size=(32, 48), patch_size=8, depth=2, width=32, mlp_dim=64, num_heads=2, num_classes=len(NAMES)
     )
     random = np.random.default_rng(5)
     for weight in model.weights:
@@ -61,24 +61,24 @@ def models(model, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def site(models, files, tmp_path_factory):
-    """A folder with a demo of each kind of file."""
+    """A folder with a page for each format."""
     missing = [package.tarball for package in PACKAGES if not (cache_folder() / package.tarball).is_file()]
     if missing:
         pytest.fail(f"{cache_folder()} lacks {', '.join(missing)}: run `make web-runtime`.")
     folder = tmp_path_factory.mktemp("site")
     for name in ("float32", "int8"):
-        write_web_demo(models / f"{name}.tflite", folder / "demos" / name, LABELS, files[:2])
+        write_web_page(models / f"{name}.tflite", folder / "pages" / name, NAMES, files[:2])
     return folder
 
 
 @pytest.fixture(scope="module")
 def served(site):
-    """The address of a web server."""
+    """URL of a web server."""
     handler = functools.partial(QuietHandler, directory=site)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/demos"
+        yield f"http://127.0.0.1:{server.server_port}/pages"
         server.shutdown()
         thread.join()
 
@@ -125,27 +125,27 @@ def convert(model, folder):
     (folder / "preprocessing.json").write_text(json.dumps(model.preprocessing.get_config()))
 
 
-def prepared(model, path):
+def preprocessed(model, path):
     with Image.open(path) as image:
         return model.preprocessing(np.asarray(image.convert("RGB")))
 
 
-def test_answers_and_attention_are_those_of_keras(browser, served, model, files):
-    opened(browser, f"{served}/float32/")
+def test_predictions_and_attention_equal_keras(browser, served, model, files):
+    open_page(browser, f"{served}/float32/")
     best, maps = set(), []
     for path in files:
-        images = prepared(model, path)
+        images = preprocessed(model, path)
         expected = keras.ops.convert_to_numpy(keras.ops.softmax(model(images)))[0]
         order = expected.argsort()[::-1][:5]
-        found = answer(browser, path)
-        assert [name for name, _ in found] == [LABELS[i] for i in order]
-        np.testing.assert_allclose([share for _, share in found], expected[order], atol=0.02)
+        found = classify(browser, path)
+        assert [name for name, _ in found] == [NAMES[i] for i in order]
+        np.testing.assert_allclose([probability for _, probability in found], expected[order], atol=0.02)
         best.add(order[0])
         assert re.fullmatch(r"\d+(\.\d)? ms", browser.find_element(By.ID, "latency").text)
         assert found[0][0] in browser.find_element(By.ID, "status").text
 
         attention = keras.ops.convert_to_numpy(model.attention_maps(images))
-        patches = rollout(attention).reshape(4, 6)
+        patches = np.reshape(rollout(attention), (4, 6))
         drawn = overlay(browser)
         height, width = drawn.shape[:2]
         rows, columns = ((np.arange(n) * 2 + 1) * side // (2 * n) for n, side in ((4, height), (6, width)))
@@ -153,94 +153,94 @@ def test_answers_and_attention_are_those_of_keras(browser, served, model, files)
         assert np.corrcoef(brightness.ravel(), patches.ravel())[0, 1] > 0.9
         maps.append(brightness)
     assert len(best) > 2 and not np.array_equal(maps[0], maps[1])
-    assert "Attention of the model, most of it at" in browser.find_element(By.ID, "overlay").accessible_name
+    assert "Attention map, highest at the" in browser.find_element(By.ID, "overlay").accessible_name
 
 
-def test_a_model_without_attention(browser, served, site, files, tmp_path):
-    """A ResNet: the page draws nothing over the image and has no control for it."""
+def test_model_without_attention(browser, served, site, files, tmp_path):
+    """A ResNet: the page has no attention map and no control for it."""
     keras.utils.set_random_seed(0)
-    model = keras_vit.BiT(stages=(1, 1), width_factor=1, image_size=(32, 48), num_classes=len(LABELS))
+    model = keras_vit.BiT(stages=(1, 1), width_factor=1, image_size=(32, 48), num_classes=len(NAMES))
     model.head.kernel.assign(np.random.default_rng(0).standard_normal(model.head.kernel.shape))
     (file,) = write_tflite(model, tmp_path, ["float32"]).values()
-    write_web_demo(file, site / "demos" / "plain", LABELS, files[:1])
-    opened(browser, f"{served}/plain/")
-    found = answer(browser, files[0])
-    expected = keras.ops.convert_to_numpy(keras.ops.softmax(model(prepared(model, files[0]))))[0]
-    assert [name for name, _ in found] == [LABELS[i] for i in expected.argsort()[::-1][:5]]
-    assert not browser.find_element(By.ID, "strength").is_displayed() and not overlay(browser).any()
-    assert not browser.find_element(By.ID, "overlay").is_displayed()  # nothing to tell who cannot see it either
+    write_web_page(file, site / "pages" / "plain", NAMES, files[:1])
+    open_page(browser, f"{served}/plain/")
+    found = classify(browser, files[0])
+    expected = keras.ops.convert_to_numpy(keras.ops.softmax(model(preprocessed(model, files[0]))))[0]
+    assert [name for name, _ in found] == [NAMES[i] for i in expected.argsort()[::-1][:5]]
+    assert not browser.find_element(By.ID, "opacity").is_displayed() and not overlay(browser).any()
+    assert not browser.find_element(By.ID, "overlay").is_displayed()  # nor for screen readers
 
 
-def test_nothing_leaves_the_page_and_nothing_is_amiss(browser, served, files):
-    opened(browser, f"{served}/float32/")
-    answer(browser, files[0])
+def test_no_requests_to_other_origins_and_no_console_errors(browser, served, files):
+    open_page(browser, f"{served}/float32/")
+    classify(browser, files[0])
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    addresses = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
-    assert any(address.endswith(".wasm") for address in addresses)
-    assert not [a for a in addresses if not a.startswith((f"{served}/float32/", "data:", "blob:"))]
+    urls = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+    assert any(url.endswith(".wasm") for url in urls)
+    assert not [url for url in urls if not url.startswith((f"{served}/float32/", "data:", "blob:"))]
     assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
 
 
-def test_full_int8_is_that_of_the_interpreter(browser, served, models, tmp_path):
-    """Within what LiteRT's own int8 kernels differ by, delegated or not: they round at other places."""
-    opened(browser, f"{served}/int8/")
+def test_int8_equals_the_interpreter(browser, served, models, tmp_path):
+    """Up to the difference between LiteRT's int8 kernels with and without delegate, which round differently."""
+    open_page(browser, f"{served}/int8/")
     runner = Interpreter(model_path=str(models / "int8.tflite")).get_signature_runner("classify")
     for seed in range(30, 33):
-        image = scene(seed, (48, 32))  # of the model's size: nothing is resized
+        image = scene(seed, (48, 32))  # of the model's size, without resizing
         (tmp_path / f"{seed}.png").write_bytes(encoded(image, "PNG"))
         expected = runner(images=np.asarray(image)[None])["probabilities"][0] / 256  # (7,)
-        found = answer(browser, tmp_path / f"{seed}.png")
-        assert LABELS.index(found[0][0]) == expected.argmax()
-        for name, share in found:
-            assert share == pytest.approx(expected[LABELS.index(name)], abs=0.12)
+        found = classify(browser, tmp_path / f"{seed}.png")
+        assert NAMES.index(found[0][0]) == expected.argmax()
+        for name, probability in found:
+            assert probability == pytest.approx(expected[NAMES.index(name)], abs=0.12)
         assert len(np.unique(overlay(browser))) > 20
 
 
-def test_examples_camera_and_a_file_that_is_no_image(browser, served, files, tmp_path):
-    opened(browser, f"{served}/float32/")
+def test_examples_camera_and_invalid_file(browser, served, files, tmp_path):
+    open_page(browser, f"{served}/float32/")
     (tmp_path / "notes.jpg").write_text("no image")
     browser.find_element(By.ID, "file").send_keys(str(tmp_path / "notes.jpg"))
-    WebDriverWait(browser, SECONDS).until(lambda _: failure(browser))
-    assert failure(browser) == "This browser cannot read notes.jpg as an image. Try a JPEG, PNG or WebP file."
-    expected = answer_after_failure(browser, files[1])
+    WebDriverWait(browser, SECONDS).until(lambda _: error_message(browser))
+    assert error_message(browser) == "This browser cannot read notes.jpg as an image. Try a JPEG, PNG or WebP file."
+    expected = classify_after_error(browser, files[1])
     example = browser.find_elements(By.CSS_SELECTOR, "#examples button")[1]
     browser.execute_script("document.getElementById('latency').textContent = ''")
-    example.send_keys(Keys.ENTER)  # as the keyboard does
-    assert await_answer(browser) == expected and not failure(browser)
+    example.send_keys(Keys.ENTER)  # by keyboard
+    assert await_predictions(browser) == expected and not error_message(browser)
 
     browser.execute_script("document.getElementById('latency').textContent = ''")
     browser.find_element(By.ID, "camera").click()
-    WebDriverWait(browser, SECONDS).until(lambda _: browser.find_element(By.ID, "shoot").is_displayed())
-    browser.find_element(By.ID, "shoot").send_keys(Keys.ENTER)
-    assert await_answer(browser) != expected
+    WebDriverWait(browser, SECONDS).until(lambda _: browser.find_element(By.ID, "capture").is_displayed())
+    browser.find_element(By.ID, "capture").send_keys(Keys.ENTER)
+    assert await_predictions(browser) != expected
     assert not browser.find_element(By.ID, "video").is_displayed()
     assert browser.switch_to.active_element.get_attribute("id") == "camera"
 
 
-def test_a_camera_that_cannot_be_shown_is_off(browser, served):
-    opened(browser, f"{served}/float32/")
+def test_camera_is_off_after_an_error(browser, served):
+    open_page(browser, f"{served}/float32/")
     browser.execute_script("HTMLVideoElement.prototype.play = () => Promise.reject(new Error('no power'))")
     browser.find_element(By.ID, "camera").click()
-    WebDriverWait(browser, SECONDS).until(lambda _: failure(browser))
-    assert failure(browser) == "The camera cannot be used: no power."
+    WebDriverWait(browser, SECONDS).until(lambda _: error_message(browser))
+    assert error_message(browser) == "The camera is not available: no power."
     tracks = "return document.getElementById('video').srcObject.getTracks().map((track) => track.readyState)"
     assert browser.execute_script(tracks) == ["ended"]
-    assert browser.find_element(By.ID, "camera").text == "Use the camera"
+    assert browser.find_element(By.ID, "camera").text == "Use camera"
 
 
-def answer_after_failure(browser, path):
+def classify_after_error(browser, path):
     browser.execute_script("document.getElementById('error').textContent = ''")
-    return answer(browser, path)
+    return classify(browser, path)
 
 
-def test_gpu_is_used_where_it_computes_what_the_cpu_does(browser, served, files):
-    for name, note in (("float32", ""), ("int8", "The GPU computes something else than the CPU with this file.")):
-        opened(browser, f"{served}/{name}/")
-        expected = answer(browser, files[0])
+def test_gpu_is_used_if_it_equals_the_cpu(browser, served, files):
+    for name, note in (("float32", ""), ("int8", "The GPU and the CPU return different results for this file.")):
+        open_page(browser, f"{served}/{name}/")
+        expected = classify(browser, files[0])
         browser.execute_script("document.getElementById('latency').textContent = ''")
         browser.find_element(By.CSS_SELECTOR, "option[value=webgpu]").click()
-        found = await_answer(browser)
-        assert [label for label, _ in found] == [label for label, _ in expected]
+        found = await_predictions(browser)
+        assert [name for name, _ in found] == [name for name, _ in expected]
         assert browser.find_element(By.ID, "note").text.startswith(note)
         assert browser.find_element(By.ID, "accelerator").get_attribute("value") == ("wasm" if note else "webgpu")
 
@@ -250,18 +250,18 @@ def test_gpu_is_used_where_it_computes_what_the_cpu_does(browser, served, files)
     {"interpolation": "bicubic", "antialias": True, "resize": "shortest"}, {"interpolation": "bicubic"},
     {"interpolation": "lanczos3", "crop_fraction": 0.9}, {"interpolation": "lanczos5", "antialias": True},
 ])  # fmt: skip
-def test_pixels_are_those_of_keras(browser, served, model, changes):
-    """From a PNG file: a JPEG decoder has some freedom."""
-    opened(browser, f"{served}/float32/")
+def test_preprocessing_equals_keras(browser, served, model, changes):
+    """From a PNG file: JPEG decoders differ."""
+    open_page(browser, f"{served}/float32/")
     for seed, size in ((20, (131, 77)), (21, (30, 41))):
         image = scene(seed, size)
         preprocessing = keras_vit.Preprocessing((32, 48), mean=(0, 0, 0), std=(1, 1, 1), **changes)
         expected = keras.ops.convert_to_numpy(preprocessing(np.asarray(image)))[0] * 255
         found = browser.execute_async_script(
             """const [png, preprocessing, done] = arguments;
-            import("./pixels.js").then(async ({ decoded, prepared }) => {
-              const canvas = await decoded(new Blob([new Uint8Array(png)], { type: "image/png" }));
-              done([...prepared(canvas, preprocessing).pixels]);
+            import("./pixels.js").then(async ({ decodeImage, preprocess }) => {
+              const canvas = await decodeImage(new Blob([new Uint8Array(png)], { type: "image/png" }));
+              done([...preprocess(canvas, preprocessing).pixels]);
             }).catch((error) => done(String(error)));""",
             list(encoded(image, "PNG")),
             preprocessing.get_config(),
@@ -269,9 +269,9 @@ def test_pixels_are_those_of_keras(browser, served, model, changes):
         np.testing.assert_allclose(np.array(found).reshape(32, 48, 3), expected, atol=0.1)
 
 
-def test_controls_have_names_and_a_phone_shows_the_whole_width(browser, served, files):
-    opened(browser, f"{served}/float32/")
-    answer(browser, files[0])
+def test_accessible_names_and_page_width_on_a_phone(browser, served, files):
+    open_page(browser, f"{served}/float32/")
+    classify(browser, files[0])
     for control in browser.find_elements(By.CSS_SELECTOR, "input, button, select"):
         assert not control.is_displayed() or control.accessible_name, control.get_attribute("outerHTML")
     for width in (390, 1100):
@@ -281,16 +281,16 @@ def test_controls_have_names_and_a_phone_shows_the_whole_width(browser, served, 
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def test_opened_as_a_file_it_says_what_to_do(browser, served, site):
-    browser.get((site / "demos" / "float32" / "index.html").as_uri())
+def test_opened_as_a_file(browser, served, site):
+    browser.get((site / "pages" / "float32" / "index.html").as_uri())
     assert "python3 -m http.server" in browser.find_element(By.ID, "opened-as-file").text
-    opened(browser, f"{served}/float32/")
+    open_page(browser, f"{served}/float32/")
     assert not browser.find_element(By.ID, "opened-as-file").is_displayed()
 
 
-def test_a_broken_copy_of_the_folder_says_what_is_missing(browser, served, site):
-    shutil.copytree(site / "demos" / "float32", site / "demos" / "broken")
-    (site / "demos" / "broken" / "model.tflite").unlink()
+def test_missing_file_is_named(browser, served, site):
+    shutil.copytree(site / "pages" / "float32", site / "pages" / "broken")
+    (site / "pages" / "broken" / "model.tflite").unlink()
     browser.get(f"{served}/broken/")
-    WebDriverWait(browser, SECONDS).until(lambda _: failure(browser))
-    assert failure(browser) == "model.tflite is missing beside this page (404). Copy the whole folder."
+    WebDriverWait(browser, SECONDS).until(lambda _: error_message(browser))
+    assert error_message(browser) == "model.tflite is missing (404). Copy the whole folder of this page."

@@ -1,30 +1,30 @@
-// The camera: shows what it sees, and takes one image.
+// Shows the camera's video and captures one image.
 
 export class Camera {
   stream = null;
 
-  /** `element` finds a part of the page by its id; `hasImage` says whether one is shown when the camera is off. */
+  /** `element` returns the element with an id; `hasImage` tells whether an image is shown when the camera is off. */
   constructor(element, hasImage) {
     this.element = element;
     this.hasImage = hasImage;
   }
 
   async start() {
-    if (!navigator.mediaDevices) throw new Error("Browsers give the camera only to pages of https:// or localhost.");
+    if (!navigator.mediaDevices) throw new Error("Browsers allow the camera only on pages of https:// or localhost.");
     try {
       this.stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
       this.element("video").srcObject = this.stream;
       await this.element("video").play();
     } catch (error) {
       this.stop();
-      throw new Error(`The camera cannot be used: ${error.message}.`);
+      throw new Error(`The camera is not available: ${error.message}.`);
     }
     this.toggle(true);
-    this.element("shoot").focus();
+    this.element("capture").focus();
   }
 
-  /** Takes the image, as a Blob, and stops. */
-  async shoot() {
+  /** Captures an image as a Blob, and stops. */
+  async capture() {
     const video = this.element("video");
     const canvas = document.createElement("canvas");
     [canvas.width, canvas.height] = [video.videoWidth, video.videoHeight];
@@ -41,11 +41,11 @@ export class Camera {
   }
 
   toggle(on) {
-    // A button that is hidden loses the keyboard's focus to nowhere.
-    if (!on && document.activeElement === this.element("shoot")) this.element("camera").focus();
-    this.element("video").hidden = this.element("shoot").hidden = !on;
-    this.element("stage").hidden = on || !this.hasImage();
+    // Hiding the focused button would lose the keyboard focus.
+    if (!on && document.activeElement === this.element("capture")) this.element("camera").focus();
+    this.element("video").hidden = this.element("capture").hidden = !on;
+    this.element("viewer").hidden = on || !this.hasImage();
     this.element("hint").hidden = on || this.hasImage();
-    this.element("camera").textContent = on ? "Stop the camera" : "Use the camera";
+    this.element("camera").textContent = on ? "Stop camera" : "Use camera";
   }
 }

@@ -1,5 +1,5 @@
-// From an image of any size to the pixels that the model takes, as preprocessing.json says. A canvas scales in a way of
-// each browser's own; this scales as TensorFlow does, so that the answers are those of Keras.
+// Preprocesses images of any size as preprocessing.json specifies. Canvas scaling differs between browsers; this resizes
+// as TensorFlow does, so that the results equal those of Keras.
 
 const KERNELS = {
   bilinear: { radius: 1, weight: (x) => 1 - x },
@@ -8,10 +8,10 @@ const KERNELS = {
   lanczos5: { radius: 5, weight: (x) => lanczos(x, 5) },
 };
 // Larger canvases stay empty in Safari on phones.
-const MOST_PIXELS = 16e6;
+const MAX_PIXELS = 16e6;
 
-/** Decodes an image, upright, onto a canvas; throws what the user should read if it is none. */
-export async function decoded(blob) {
+/** Decodes an image onto a canvas, rotated upright; throws an error for the user if that fails. */
+export async function decodeImage(blob) {
   let bitmap;
   try {
     // Training ignores color profiles.
@@ -19,12 +19,12 @@ export async function decoded(blob) {
   } catch {
     throw new Error(`This browser cannot read ${blob.name || "this file"} as an image. Try a JPEG, PNG or WebP file.`);
   }
-  const shrink = Math.min(1, Math.sqrt(MOST_PIXELS / (bitmap.width * bitmap.height)));
+  const shrink = Math.min(1, Math.sqrt(MAX_PIXELS / (bitmap.width * bitmap.height)));
   const canvas = document.createElement("canvas");
   canvas.width = Math.max(1, Math.floor(bitmap.width * shrink));
   canvas.height = Math.max(1, Math.floor(bitmap.height * shrink));
   const context = canvas.getContext("2d", { willReadFrequently: true });
-  context.fillStyle = "white"; // behind what is transparent
+  context.fillStyle = "white"; // behind transparent pixels
   context.fillRect(0, 0, canvas.width, canvas.height);
   context.imageSmoothingQuality = "high";
   context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
@@ -33,11 +33,11 @@ export async function decoded(blob) {
 }
 
 /**
- * Resizes and crops a canvas as `preprocessing` says.
+ * Resizes and crops a canvas as `preprocessing` specifies.
  * Returns pixels, a Float32Array of (H, W, 3) in [0, 255], and region, the part of the image that the model sees, in
- * the image's pixels.
+ * pixels of the image.
  */
-export function prepared(canvas, preprocessing) {
+export function preprocess(canvas, preprocessing) {
   const { width, height } = canvas;
   const [cropHeight, cropWidth] = preprocessing.image_size;
   let [tall, wide] = preprocessing.image_size.map((side) => Math.floor(side / preprocessing.crop_fraction + 1e-6));
@@ -57,10 +57,10 @@ export function prepared(canvas, preprocessing) {
     width: (cropWidth * width) / wide,
     height: (cropHeight * height) / tall,
   };
-  return { pixels: scaled(source, width, rows, columns), region };
+  return { pixels: resample(source, width, rows, columns), region };
 }
 
-function scaled(source, width, rows, columns) {
+function resample(source, width, rows, columns) {
   const pixels = new Float32Array(rows.length * columns.length * 3);
   const line = new Float32Array(width * 4);
   let at = 0;
@@ -81,7 +81,7 @@ function scaled(source, width, rows, columns) {
   return pixels; // (H, W, 3)
 }
 
-/** For each of `count` outputs from `start` on, of a side scaled from `from` to `to`: the first input and the weights. */
+/** First input and weights for each of `count` outputs from `start` on, of a side resized from `from` to `to`. */
 function taps(from, to, start, count, { interpolation, antialias }) {
   return Array.from({ length: count }, (_, i) => {
     const center = ((start + i + 0.5) * from) / to;
@@ -105,7 +105,7 @@ function lanczos(x, radius) {
   return (radius * Math.sin(Math.PI * x) * Math.sin((Math.PI * x) / radius)) / (Math.PI * Math.PI * x * x);
 }
 
-/** Rounds as Python does: halves to the even neighbor. */
+/** Rounds as Python does: halves to the nearest even integer. */
 function halfEven(value) {
   const floor = Math.floor(value);
   return value - floor === 0.5 ? floor + (floor % 2) : Math.round(value);

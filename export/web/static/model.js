@@ -1,28 +1,28 @@
-// The .tflite file in LiteRT.js: pixels in, probabilities and attention out.
+// Runs the .tflite file with LiteRT.js: pixels to probabilities and attention map.
 
 import { getWebGpuDevice, loadAndCompile, loadLiteRt, supportsFeature, Tensor, unloadLiteRt } from "@litertjs/core";
 
-// A GPU computes in other steps than a CPU; more than this is a mistake of its own, not rounding.
+// Largest difference of probabilities between GPU and CPU; more is an error, not rounding.
 const GPU_TOLERANCE = 0.05;
 
 /** Loads the runtime and compiles the model. `accelerator` is "wasm" (the CPU) or "webgpu". */
 export async function openModel(settings, bytes, accelerator) {
   unloadLiteRt();
-  // The runtime tells everything on stderr, which would make errors of its news.
+  // The runtime logs everything to stderr, which the console would show as errors.
   globalThis.Module = { printErr: (line) => (/\bERROR\b/.test(line) ? console.error(line) : console.debug(line)) };
-  // Lets a model run in part on the GPU. Operations that no GPU takes run on the CPU then.
+  // Lets a model run partly on the GPU, with unsupported operations on the CPU.
   const jspi = accelerator === "webgpu" && (await supportsFeature("jspi"));
   await loadLiteRt(new URL("litert/core/wasm/", import.meta.url).href, { jspi });
   const model = new Model(settings.signatures, await loadAndCompile(bytes, { accelerator: "wasm" }));
   const probe = Float32Array.from({ length: model.size }, (_, i) => (i * 7919) % 256);
   const expected = await model.classify(probe); // also a warm-up: the first call is slower
   if (accelerator === "wasm") return model;
-  if (!getWebGpuDevice()) throw new Error("This browser has no GPU that WebGPU can use.");
+  if (!getWebGpuDevice()) throw new Error("This browser has no GPU with WebGPU support.");
   const onGpu = new Model(settings.signatures, await loadAndCompile(bytes, { accelerator }));
   const probabilities = await onGpu.classify(probe);
-  // WebGPU lets wrong programs run on: files in full int8 give noise, without an error that could be caught.
+  // WebGPU reports no error for results that are wrong: full int8 files return noise.
   if (!probabilities.every((value, i) => Math.abs(value - expected[i]) < GPU_TOLERANCE)) {
-    throw new Error("The GPU computes something else than the CPU with this file.");
+    throw new Error("The GPU and the CPU return different results for this file.");
   }
   model.compiled.delete();
   return onGpu;
@@ -40,7 +40,7 @@ class Model {
     return this.run("classify", pixels);
   }
 
-  /** Pixels (H, W, 3) in [0, 255] to the attention (h, w) on each patch, or null if the file does not tell. */
+  /** Pixels (H, W, 3) in [0, 255] to the attention (h, w) on each patch, or null without that signature. */
   attention(pixels) {
     return this.signatures.attention ? this.run("attention", pixels) : null;
   }
@@ -63,7 +63,7 @@ class Model {
 function quantized(values, { dtype, scale, zero_point }) {
   if (dtype === "float32") return values;
   const clamped = Uint8ClampedArray.from(values, (value) => Math.round(value / scale) + zero_point);
-  return new Uint8Array(clamped.buffer); // LiteRT.js knows no clamped arrays
+  return new Uint8Array(clamped.buffer); // LiteRT.js does not support clamped arrays
 }
 
 function dequantized(values, { dtype, scale, zero_point }) {

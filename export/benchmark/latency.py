@@ -1,0 +1,225 @@
+"""Measures latency and memory of .tflite files with LiteRT and XNNPACK, each file in a separate process."""
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from keras_vit.export.benchmark.op_profile import OperationTime, error_summary, profile_operations, worker_command
+from keras_vit.export.tflite.graph import read_graph
+from keras_vit.export.tflite.interpreter import read_delegation
+
+RUNS_PER_TURN = 10  # consecutive calls of one file before the next file's turn
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Result of `benchmark`.
+
+    Args:
+        path: The file.
+        size_bytes: Size on disk.
+        num_threads, num_runs, warmup_runs: The arguments of `compare`.
+        load_ms: Time to read the file and prepare its kernels.
+        first_ms: Latency of the first call.
+        median_ms, p90_ms: Median and 90th percentile of the timed calls, milliseconds.
+        peak_memory_bytes: Peak resident memory of the process, with the mapped pages of the file.
+        base_memory_bytes: The same before the file was opened: Python, NumPy, LiteRT.
+        num_operations: Operations of the first subgraph.
+        num_delegated: Operations of these that XNNPACK runs.
+        num_partitions: Partitions that XNNPACK runs; more than one means transfers in between.
+        profile: Times by kind of operation, longest first; empty if there are none.
+        profile_error: Why there is no profile, or "".
+    """
+
+    path: str
+    size_bytes: int
+    num_threads: int
+    num_runs: int
+    warmup_runs: int
+    load_ms: float
+    first_ms: float
+    median_ms: float
+    p90_ms: float
+    peak_memory_bytes: int
+    base_memory_bytes: int
+    num_operations: int
+    num_delegated: int
+    num_partitions: int
+    profile: tuple[OperationTime, ...]
+    profile_error: str
+
+
+def benchmark(
+    path, num_threads: int = 2, num_runs: int = 50, warmup_runs: int = 5, profile: bool = True, seed: int = 0
+) -> Benchmark:
+    """Measures a .tflite file as `compare` does.
+
+    Args:
+        path: The file.
+        num_threads, num_runs, warmup_runs, profile, seed: See `compare`.
+
+    Raises:
+        ValueError: A number is below 1, or the file is empty, of another format, damaged, or cannot run on this
+            machine.
+        OSError: The file does not exist.
+    """
+    return compare([path], num_threads, num_runs, warmup_runs, profile, seed)[0]
+
+
+def compare(
+    paths: Sequence,
+    num_threads: int = 2,
+    num_runs: int = 50,
+    warmup_runs: int = 5,
+    profile: bool = True,
+    seed: int = 0,
+) -> list[Benchmark]:
+    """Measures .tflite files side by side in turns of ten calls (A B A B), so that load on the machine affects all.
+
+    Each file runs in a separate process with LiteRT alone: its peak memory is the file's, and a crash affects no other
+    file. Only the call is timed, not copying the image in and the result out. Inputs are random pixels of the file's
+    dtype. Of a file with several signatures, the one of its first subgraph runs.
+
+    The times by operation come from LiteRT's profiler, in one more process with LiteRT 2's compiled model on the same
+    CPU kernels. They are rounded to microseconds, so that very short operations count as 0, and their sum differs from
+    the median: it includes the cost of measuring and excludes the time between operations. Compare their fractions.
+
+    Args:
+        paths: The files.
+        num_threads: Threads of the interpreter.
+        num_runs: Timed calls of each file.
+        warmup_runs: Calls before them, at least one.
+        profile: Whether to measure times by operation, in a fifth of `num_runs`, at least ten.
+        seed: Seed of the pixels.
+
+    Returns:
+        One result per file, in their order.
+
+    Raises:
+        ValueError: A number is below 1, or a file is empty, of another format, damaged, or cannot run on this machine.
+        OSError: A file does not exist.
+    """
+    for name, value in (("num_threads", num_threads), ("num_runs", num_runs), ("warmup_runs", warmup_runs)):
+        if value < 1:
+            raise ValueError(f"`{name}` must be 1 or more. Received: {value}")
+    if isinstance(paths, (str, Path)) or not paths:
+        raise ValueError(f"`paths` must be a list of .tflite files. Received: {paths!r}")
+    delegations = [_delegation(path) for path in paths]
+    timings = _time(paths, num_threads, num_runs, warmup_runs, seed)
+    results = []
+    for path, delegation, (milliseconds, measured) in zip(paths, delegations, timings):
+        times: tuple[OperationTime, ...] = ()
+        error = "not requested"
+        if profile:
+            times, error = profile_operations(path, num_threads, max(10, num_runs // 5), seed)
+        results.append(
+            Benchmark(
+                path=str(path),
+                size_bytes=Path(path).stat().st_size,
+                num_threads=num_threads,
+                num_runs=num_runs,
+                warmup_runs=warmup_runs,
+                median_ms=float(np.median(milliseconds)),
+                p90_ms=float(np.percentile(milliseconds, 90)),
+                num_operations=len(delegation.delegated) + len(delegation.not_delegated),
+                num_delegated=len(delegation.delegated),
+                num_partitions=delegation.num_partitions,
+                profile=times,
+                profile_error=error,
+                **measured,
+            )
+        )
+    return results
+
+
+def table(benchmarks: Sequence[Benchmark], top: int = 5) -> str:
+    """A table of the results, and the `top` kinds of operations of each file that take longest."""
+    names = [Path(result.path).name for result in benchmarks]
+    if len(set(names)) < len(names):
+        names = [result.path for result in benchmarks]
+    width = max(map(len, names), default=0)
+    lines = [f"{'file':<{width}}  median ms   p90 ms  first ms  size MB  memory MB  XNNPACK"]
+    for name, result in zip(names, benchmarks):
+        lines.append(
+            f"{name:<{width}}  {result.median_ms:>9.2f}  {result.p90_ms:>7.2f}  {result.first_ms:>8.2f}"
+            f"  {result.size_bytes / 1e6:>7.1f}  {result.peak_memory_bytes / 1e6:>9.1f}"
+            f"  {result.num_delegated} of {result.num_operations} in {result.num_partitions}"
+        )
+    lines.append("memory: peak of the process. XNNPACK: delegated operations and number of partitions.")
+    for name, result in zip(names, benchmarks):
+        lines.append(f"\n{name}, by kind of operation:")
+        if result.profile_error:
+            lines.append(f"  no profile: {result.profile_error}")
+        for item in result.profile[:top]:
+            line = f"  {item.fraction:>6.1%}  {item.milliseconds:>8.3f} ms  {item.count:>4} x {item.operation}"
+            lines.append(line if item.delegated else line + "  (not XNNPACK)")
+    return "\n".join(lines)
+
+
+def as_json(benchmarks: Sequence[Benchmark]) -> str:
+    """All fields as JSON: a list with one object per file."""
+    return json.dumps([asdict(result) for result in benchmarks], indent=2) + "\n"
+
+
+def _delegation(path):
+    operations = read_graph(path)
+    try:
+        return read_delegation(path, operations)
+    except RuntimeError as error:
+        raise ValueError(f"{path} cannot run on this machine: {str(error).strip()}") from None
+
+
+def _time(paths, num_threads, num_runs, warmup_runs, seed):
+    """Per file, the milliseconds of its calls, and the fields of `Benchmark` that its worker measured."""
+    with ExitStack() as stack:
+        workers = [stack.enter_context(_Worker("time", path, num_threads, warmup_runs, seed)) for path in paths]
+        # One after the other, so that no file loads while another warms up.
+        measured = [worker.request() for worker in workers]
+        milliseconds: list[list[float]] = [[] for _ in paths]
+        for start in range(0, num_runs, RUNS_PER_TURN):
+            for index, worker in enumerate(workers):
+                reply = worker.request(min(RUNS_PER_TURN, num_runs - start))
+                milliseconds[index] += reply["milliseconds"]
+                measured[index]["peak_memory_bytes"] = reply["peak_memory_bytes"]
+    return list(zip(milliseconds, measured))
+
+
+class _Worker:
+    """A process of worker.py, started at the first request."""
+
+    def __init__(self, mode, path, *numbers):
+        self.path = path
+        self.errors = tempfile.TemporaryFile("w+")
+        self.command = worker_command(mode, path, *numbers)
+        self.process = None
+
+    def request(self, *numbers):
+        """Sends numbers, or starts the process, and returns its reply."""
+        if self.process is None:
+            pipe = subprocess.PIPE
+            self.process = subprocess.Popen(self.command, stdin=pipe, stdout=pipe, stderr=self.errors, text=True)
+        try:
+            for number in numbers:
+                print(number, file=self.process.stdin, flush=True)
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            summary = error_summary(self.process.wait(), self.errors)
+            raise ValueError(f"{self.path} cannot run on this machine: {summary}")
+        return json.loads(line)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        if self.process is not None:
+            self.process.kill()
+            self.process.communicate()
+        self.errors.close()

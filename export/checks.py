@@ -1,0 +1,106 @@
+"""Checks of what an export takes (model, images, class names), and the model's float32 copy. n images, H W pixels."""
+
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+
+from keras_vit.weights.transfer import copy_weights
+
+
+def check_exportable(model, what: str):
+    """Raises ValueError if the model cannot be traced with a fixed image size; `what` begins the message."""
+    if not hasattr(model, "preprocessing"):
+        raise ValueError(f"Expected a model of keras_vit, see keras_vit.load. Received: a {type(model).__name__}")
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            f"{what} requires Keras's TensorFlow backend. Received: {keras.backend.backend()}. Save the model as "
+            ".keras and export it with the environment variable KERAS_BACKEND=tensorflow."
+        )
+    if model.image_size is None:
+        raise ValueError(f"{model.name} takes images of any size. Choose one with model.resized(224).")
+
+
+def check_classifier(model):
+    """Raises ValueError if a model with a head returns more than one vector per image."""
+    shape = model.compute_output_shape((None, *model.image_size, 3))
+    if model.num_classes and len(shape) != 2:
+        raise ValueError(
+            f"Expected a classifier that returns (batch, classes). Received: {model.name}, which returns {shape}. "
+            "Build it with a pooling, or export its tokens: model.with_head(0)."
+        )
+
+
+def check_pooled(model):
+    """Raises ValueError if a model, with or without a head, returns more than one vector per image."""
+    shape = model.compute_output_shape((1, *model.image_size, 3))
+    if len(shape) != 2:
+        raise ValueError(
+            f"{model.name} returns {shape}, one vector per token. Build it with pooling='token', 'gap' or 'map'."
+        )
+
+
+def checked_images(images, model, what: str, min_images: int = 1) -> np.ndarray:
+    """Images of the model's size, (n, H, W, 3) float32 in [0, 255].
+
+    Raises:
+        ValueError: Too few images, another shape, or values outside [0, 255]; `what` begins the message.
+    """
+    shape = (*model.image_size, 3)
+    if images is None or np.ndim(images) != 4 or len(images) < min_images or np.shape(images)[1:] != shape:
+        raise ValueError(
+            f"{what} at least {min_images} images (n, {', '.join(map(str, shape))}), pixels in [0, 255]. "
+            f"Received: {'none' if images is None else np.shape(images)}"
+        )
+    images = np.asarray(images, "float32")
+    low, high = images.min(), images.max()
+    if not (low >= 0 and 1 < high <= 255):  # also refuses NaN
+        raise ValueError(
+            f"{what} pixels in [0, 255], not yet scaled by `model.preprocess`; clip the overshoot of bicubic "
+            f"resizing. Received: values between {low:.7g} and {high:.7g}."
+        )
+    return images
+
+
+def checked_class_names(class_names: Sequence, num_classes: int) -> list[str]:
+    """The names of a model's classes.
+
+    Args:
+        class_names: One name per class in the order of the outputs, or (WordNet id, name) pairs, whose ids are dropped.
+            Names may repeat, as ImageNet's do.
+        num_classes: Outputs of the model.
+
+    Raises:
+        ValueError: The number of names differs from the number of classes, or a name is empty or has several lines.
+    """
+    if isinstance(class_names, str):
+        raise ValueError(f"`class_names` must name each of the {num_classes} classes. Received: a str, {class_names!r}")
+    names = [name[1] if isinstance(name, (tuple, list)) and len(name) == 2 else name for name in class_names]
+    if len(names) != num_classes:
+        raise ValueError(f"`class_names` must name each of the {num_classes} classes. Received: {len(names)} names")
+    return checked_lines(names)
+
+
+def checked_lines(names: Sequence) -> list[str]:
+    """Names that can be written one per line.
+
+    Raises:
+        ValueError: A name is empty, has several lines or is not a string.
+    """
+    if isinstance(names, str):
+        raise ValueError(f"`class_names` must be a list of strings, one per output. Received: {names!r}")
+    for index, name in enumerate(names):
+        if not isinstance(name, str) or not name.strip() or name.splitlines() != [name]:
+            raise ValueError(f"A class name must be one line of text. Received: {name!r} for class {index}")
+    return list(names)
+
+
+def float32_copy(model):
+    """The same model with the same weights that computes in float32, whatever precision it was trained in.
+
+    Raises:
+        ValueError: The model has weights that a new one lacks, such as those of LoRA.
+    """
+    copy = type(model).from_config({**model.get_config(), "dtype": "float32"})
+    copy_weights(model, copy)
+    return copy

@@ -1,0 +1,162 @@
+"""The forward pass rewritten for TFLite converters, quantizers and delegates. N tokens, D width, K heads.
+
+One image, static shapes, at most four axes, and only operations that XNNPACK, GPU delegates and quantizers support. The
+results equal the model's up to rounding.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.export.checks import float32_copy
+from keras_vit.layers import EncoderBlock
+from keras_vit.layers.pooling import AttentionPooling, TokenPooling
+
+
+def export_copy(model):
+    """A float32 copy whose weights may be changed: the factor 1 / sqrt(d) of attention is folded into its queries.
+
+    Args:
+        model: A model with an image size and a pooling, see `checks`.
+
+    Raises:
+        ValueError: See `float32_copy`.
+    """
+    copy = float32_copy(model)
+    for block in encoder_blocks(copy):
+        _scale_queries(block.attention)
+    return copy
+
+
+def encoder_blocks(model) -> list:
+    """The `EncoderBlock`s of a model; empty for a BiT or an axial model."""
+    blocks = getattr(getattr(model, "encoder", None), "blocks", [])
+    return [block for block in blocks if isinstance(block, EncoderBlock)]
+
+
+def _scale_queries(attention):
+    width = attention.out.kernel.shape[0]
+    factor = (width // attention.num_heads) ** -0.5
+    if attention.query_norm is not None:
+        weights = (attention.query_norm.gamma, attention.query_norm.beta)
+        for weight in weights:
+            weight.assign(weight * factor)
+    else:
+        for weight in (attention.qkv.kernel, attention.qkv.bias):
+            query, rest = np.split(weight.numpy(), [width], axis=-1)
+            weight.assign(np.concatenate([query * factor, rest], axis=-1))
+
+
+def normalize(images, preprocessing):
+    """(pixel / 255 - mean) / std, as `keras_vit.Preprocessing`; by scalars if all channels have the same."""
+    mean, std = (tf.constant(values, "float32") for values in (preprocessing.mean, preprocessing.std))
+    if len(set(preprocessing.mean)) == len(set(preprocessing.std)) == 1:
+        mean, std = mean[0], std[0]
+    # In this order: TFLite's 16-bit subtraction fails where the range of the tensor is twice the constant or more.
+    return (images - 255 * mean) * (1 / (255 * std))
+
+
+def encode(model, images, norm_outputs=None):
+    """Runs embedding and encoder blocks.
+
+    Args:
+        model: An `export_copy`.
+        images: (1, H, W, 3) after `normalize`.
+        norm_outputs: List to which the outputs of the blocks' layer normalizations are appended, (1, N, D) each.
+
+    Returns:
+        Tokens of the last block before the final normalization, (1, N, D), and the attention weights of all blocks,
+        (1, K, N, N) each.
+    """
+    norm_outputs = [] if norm_outputs is None else norm_outputs
+    weights = []
+
+    def apply(block, tokens):
+        with tf.name_scope(block.name):  # converters name the operations after it
+            return _block(block, tokens, weights, norm_outputs) if isinstance(block, EncoderBlock) else block(tokens)
+
+    return model.apply_blocks(model.add_tokens(model.embed(images)), apply), weights
+
+
+def layer_norm_outputs(model, images):
+    """Outputs of the plain blocks' layer normalizations for images in [0, 255]: two per block, (1, N, D) each."""
+    outputs = []
+    if encoder_blocks(model):
+        encode(model, normalize(images, model.preprocessing), outputs)
+    return outputs
+
+
+def _block(block, tokens, weights, norm_outputs):
+    with tf.name_scope("attention"):
+        norm_outputs.append(_layer_norm(block.norm_attention, tokens))
+        branch = _self_attention(block.attention, norm_outputs[-1], weights)
+        tokens = tokens + (branch if block.scale_attention is None else block.scale_attention(branch))
+    with tf.name_scope("mlp"):
+        norm_outputs.append(_layer_norm(block.norm_mlp, tokens))
+        branch = block.mlp(norm_outputs[-1])
+        return tokens + (branch if block.scale_mlp is None else block.scale_mlp(branch))
+
+
+def _layer_norm(norm, tokens):
+    """`LayerNorm` that multiplies by gamma before it divides by the standard deviation.
+
+    The converter folds a gamma at the end into the next kernel, which would undo `equalize`.
+    """
+    with tf.init_scope():  # reads the value of gamma while a graph is traced
+        unscaled = np.all(norm.gamma.numpy() == 1)
+    with tf.name_scope(norm.name):  # `quantize` recognizes normalizations by this name
+        centered = tokens - tf.reduce_mean(tokens, axis=-1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
+        scaled = centered if unscaled else centered * norm.gamma
+        return scaled * tf.math.rsqrt(variance + norm.epsilon) + norm.beta
+
+
+def _self_attention(layer, tokens, weights):
+    """`SelfAttention` with one reshape and one transpose for queries, keys and values together."""
+    length, width = tokens.shape[1:]
+    heads, head = layer.num_heads, width // layer.num_heads
+    joined = tf.reshape(layer.qkv(tokens), (1, length, 3 * heads, head))
+    query, key, value = tf.split(tf.transpose(joined, (0, 2, 1, 3)), 3, axis=1)  # (1, K, N, d)
+    if layer.query_norm is not None:
+        query, key = layer.query_norm(query), layer.key_norm(key)
+    logits = tf.matmul(query, key, transpose_b=True)  # (1, K, N, N), scaled by `export_copy`
+    if layer.relative is not None:
+        logits = logits + layer.relative(query)
+    weights.append(tf.nn.softmax(logits))
+    mixed = tf.transpose(tf.matmul(weights[-1], value), (0, 2, 1, 3))  # (1, N, K, d)
+    # The converter drops an axis of the Dense layer itself, and GPU delegates add tensors of equal rank only.
+    return tf.matmul(tf.reshape(mixed, (1, length, width)), layer.out.kernel) + layer.out.bias
+
+
+def pool(model, tokens):
+    """Normalizes and pools the tokens of the last block as the model does: (1, N, D) -> (1, D)."""
+    norm = model.encoder.norm or (lambda x: x)
+    if isinstance(model.pooling, TokenPooling):
+        # Only the tokens that are read are normalized. Delegates support a slice, but not indexing.
+        read = norm(token_slice(tokens, 0, model.pooling.count))  # (1, count, D)
+        return tf.reshape(read, (1, -1)) if model.pooling.count == 1 else tf.reduce_mean(read, axis=1)
+    if isinstance(model.pooling, AttentionPooling):
+        return _attention_pooling(model.pooling, norm(tokens))
+    return model.pooling(norm(tokens))
+
+
+def _attention_pooling(pooling, tokens):
+    """`AttentionPooling` with its constant query multiplied into the kernel of the keys.
+
+    The keys' bias adds the same to the logits of all tokens, which the softmax cancels.
+    """
+    length, width = tokens.shape[1:]
+    heads, head = pooling.num_heads, width // pooling.num_heads
+    with tf.init_scope():  # computed once, outside the graph
+        query = tf.reshape(pooling.query(pooling.probe), (heads, head)) / head**0.5
+        kernel = tf.reduce_sum(tf.reshape(pooling.key.kernel, (width, heads, head)) * query, axis=-1)  # (D, K)
+    logits = tf.transpose(tf.matmul(tokens, kernel.numpy()), (0, 2, 1))  # (1, K, N)
+    weights = tf.reshape(tf.nn.softmax(logits), (1, heads, 1, length))
+    value = tf.transpose(tf.reshape(pooling.value(tokens), (1, length, heads, head)), (0, 2, 1, 3))  # (1, K, N, d)
+    mixed = tf.reshape(tf.matmul(weights, value), (1, 1, width))
+    pooled = pooling.out(mixed)
+    return tf.reshape(pooled + pooling.mlp(pooling.norm(pooled)), (1, width))
+
+
+def token_slice(tokens, start, count):
+    """`count` tokens from `start` on: (1, N, D) -> (1, count, D)."""
+    return tf.slice(tokens, (0, start, 0), (1, count, tokens.shape[-1]))

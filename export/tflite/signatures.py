@@ -1,0 +1,66 @@
+"""The signatures of a TFLite file as functions of pixels. D width, N tokens, h w patch grid."""
+
+import tensorflow as tf
+
+from keras_vit.export.names import ATTENTION, CLASSIFY, EMBED, OUTPUTS
+from keras_vit.export.tflite.graph_rewrite import encode, encoder_blocks, normalize, pool, token_slice
+from keras_vit.inspect.rollout import reads_patches
+
+
+def available_signatures(model) -> tuple[str, ...]:
+    """Signatures that a model can have: "classify" requires a head, "attention" plain encoder blocks."""
+    return (CLASSIFY,) * bool(model.num_classes) + (EMBED,) + (ATTENTION,) * bool(encoder_blocks(model))
+
+
+def signature_function(model, signature: str):
+    """A function of `images`, (1, H, W, 3) float32 in [0, 255], that computes one of the `available_signatures`.
+
+    "classify" returns probabilities (1, num_classes), "embed" the features before the head, (1, D), "attention" the
+    map of `keras_vit.inspect.rollout`, (1, h, w) in [0, 1].
+
+    Args:
+        model: An `export_copy`.
+        signature: Name of the signature.
+    """
+    function = {CLASSIFY: _classify, EMBED: _embed, ATTENTION: _attention_map}[signature]
+
+    def run(images):
+        return {OUTPUTS[signature]: function(model, normalize(images, model.preprocessing))}
+
+    return run
+
+
+def _classify(model, images):
+    if getattr(model, "head_distillation", None) is not None:
+        tokens, _ = encode(model, images)
+        first, second = (tf.reshape(model.encoder.norm(token_slice(tokens, i, 1)), (1, -1)) for i in (0, 1))
+        logits = (model.head(first) + model.head_distillation(second)) / 2
+    else:
+        logits = model.head(_embed(model, images))
+    return tf.nn.softmax(logits)
+
+
+def _embed(model, images):
+    if not hasattr(model, "encoder"):
+        return model.features(images)
+    tokens, _ = encode(model, images)
+    pooled = pool(model, tokens)
+    for layer in (model.pooled_norm, model.pre_logits):
+        pooled = pooled if layer is None else layer(pooled)
+    return pooled  # (1, D)
+
+
+def _attention_map(model, images):
+    """Attention rollout of one row: a product of vectors with matrices, from the last layer to the first."""
+    _, weights = encode(model, images)
+    prefix, length = model.prefix_tokens, weights[0].shape[-1]
+    start, count = (prefix, length - prefix) if reads_patches(model) else (0, 1)
+    row = tf.constant([[[float(start <= i < start + count) / count for i in range(length)]]])  # (1, 1, N)
+    *before, last = [tf.reduce_mean(one, axis=1) for one in weights]  # (1, N, N) each
+    # A mean of rows, not a product with the constant row: GPU delegates take no constant first factor.
+    row = (row + tf.reduce_mean(token_slice(last, start, count), axis=1, keepdims=True)) / 2
+    for one in reversed(before):
+        row = (row + tf.matmul(row, one)) / 2  # (1, 1, N)
+    patches = tf.slice(row, (0, 0, prefix), (1, 1, length - prefix))
+    patches = patches / tf.reduce_max(patches, axis=-1, keepdims=True)
+    return tf.reshape(patches, (1, *model.grid))  # (1, h, w)

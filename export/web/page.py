@@ -1,0 +1,126 @@
+"""Writes a folder of static files in which a .tflite file classifies images in the browser, with LiteRT.js."""
+
+import json
+import shutil
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from pathlib import Path
+
+from ai_edge_litert.interpreter import Interpreter
+
+from keras_vit.atomic_write import new_folder
+from keras_vit.export.checks import checked_class_names
+from keras_vit.export.names import ATTENTION, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE
+from keras_vit.export.web.runtime import PACKAGES, fetch_web_runtime, unpack_web_runtime
+from keras_vit.preprocessing import Preprocessing
+
+MODEL_FILE, SETTINGS_FILE = "model.tflite", "settings.json"  # main.js fetches them by these names
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")  # formats that every browser decodes
+
+
+def write_web_page(tflite_path, folder, class_names: Sequence, examples: Iterable = ()) -> Path:
+    """Writes a web page that classifies images in the browser and shows attention maps, without network access.
+
+    The folder has the page, the model, its preprocessing (from preprocessing.json next to the model) and LiteRT.js, 29
+    MB of which a visitor loads a third. Any static web server can serve it under any URL, for example `python3 -m
+    http.server --directory <folder>`. Opened as a file, the page asks for a server.
+
+    Args:
+        tflite_path: A file with the signature "classify": `images` (1, H, W, 3), pixels in [0, 255] as float32 or
+            quantized uint8, to `probabilities` (1, num_classes). The map of a signature "attention", from the same
+            `images` to `attention` (1, h, w) on the patch grid, is drawn over the image.
+        folder: Folder to write; must not exist.
+        class_names: One name per class, or (WordNet id, name) pairs.
+        examples: Paths of example images, .jpg, .png or .webp.
+
+    Returns:
+        The folder, which appears once it is complete; index.html is the page.
+
+    Raises:
+        ValueError: The folder exists, the number of class names differs from the number of classes, an example is not
+            an image, or the page cannot run the model.
+        FileNotFoundError: The model, its preprocessing.json or an example does not exist.
+        ConnectionError: LiteRT.js is not cached and could not be downloaded; see `fetch_web_runtime`.
+    """
+    tflite_path, folder = Path(tflite_path), Path(folder)
+    if folder.exists():
+        raise ValueError(f"{folder.absolute()} already exists. Remove it or choose another folder.")
+    preprocessing = _preprocessing(tflite_path)
+    signatures = _signatures(tflite_path, preprocessing.image_size)
+    names = checked_class_names(class_names, signatures[CLASSIFY]["output"]["shape"][-1])
+    example_files = _checked_examples(examples)
+    fetch_web_runtime()
+    settings = {
+        "name": tflite_path.name,
+        "size_bytes": tflite_path.stat().st_size,
+        "runtime": f"LiteRT.js {PACKAGES[0].version}",
+        "preprocessing": preprocessing.get_config(),
+        "signatures": signatures,
+        "examples": [{"file": file, "name": path.stem} for file, path in example_files.items()],
+        "class_names": names,
+    }
+    with new_folder(folder) as temporary:
+        for resource in (resources.files("keras_vit.export.web") / "static").iterdir():
+            (temporary / resource.name).write_bytes(resource.read_bytes())
+        unpack_web_runtime(temporary / "litert")
+        shutil.copyfile(tflite_path, temporary / MODEL_FILE)
+        (temporary / SETTINGS_FILE).write_text(json.dumps(settings, indent=1) + "\n")
+        for file, path in example_files.items():
+            (temporary / file).parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, temporary / file)
+    return folder
+
+
+def _preprocessing(tflite_path) -> Preprocessing:
+    file = tflite_path.with_name(PREPROCESSING_FILE)
+    for path in (tflite_path, file):
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} does not exist. A web page requires the .tflite file and {file.name}.")
+    try:
+        return Preprocessing(**json.loads(file.read_text()))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{file} is not a file that `write_tflite` writes: {error}") from error
+
+
+def _signatures(tflite_path, image_size) -> dict:
+    """Tensors of each signature as the page needs them; LiteRT.js reports neither scale nor zero point."""
+    try:
+        interpreter = Interpreter(model_path=str(tflite_path))
+    except ValueError as error:
+        raise ValueError(f"{tflite_path} is not a .tflite file that LiteRT can read: {error}") from error
+    available = interpreter.get_signature_list()
+    if CLASSIFY not in available:
+        raise ValueError(f"{tflite_path} has no signature {CLASSIFY!r}. Received: {', '.join(available) or 'none'}")
+    signatures = {}
+    for key, output in ((key, OUTPUTS[key]) for key in (CLASSIFY, ATTENTION) if key in available):
+        if available[key] != {"inputs": [INPUT], "outputs": [output]}:
+            raise ValueError(f"Signature {key!r} must take {INPUT!r} and return {output!r}. Received: {available[key]}")
+        runner = interpreter.get_signature_runner(key)
+        input_details, output_details = runner.get_input_details()[INPUT], runner.get_output_details()[output]
+        if tuple(input_details["shape"]) != (1, *image_size, 3):
+            raise ValueError(
+                f"{tflite_path} takes images of the shape {tuple(map(int, input_details['shape']))}, but "
+                f"{PREPROCESSING_FILE} next to it produces {(1, *image_size, 3)}. Export them together."
+            )
+        signatures[key] = {"input": _tensor(INPUT, input_details), "output": _tensor(output, output_details)}
+    return signatures
+
+
+def _tensor(name, details) -> dict:
+    dtype = details["dtype"].__name__
+    if dtype not in ("float32", "uint8"):  # and int32, which keras_vit does not export
+        raise ValueError(f"LiteRT.js supports float32 and uint8, but {name!r} is {dtype}. Export another format.")
+    scale, zero_point = details["quantization"]
+    shape = [int(side) for side in details["shape"]]
+    return {"name": name, "dtype": dtype, "shape": shape, "scale": float(scale), "zero_point": int(zero_point)}
+
+
+def _checked_examples(examples) -> dict[str, Path]:
+    """File in the folder -> path. Files are numbered, which makes them unique and valid in URLs."""
+    paths = [Path(path) for path in examples]
+    for path in paths:
+        if path.suffix.lower() not in IMAGE_SUFFIXES:
+            raise ValueError(f"An example must be an image ({', '.join(IMAGE_SUFFIXES)}). Received: {path}")
+        if not path.is_file():
+            raise FileNotFoundError(f"Example {path} does not exist.")
+    return {f"examples/{i}{path.suffix.lower()}": path for i, path in enumerate(paths, 1)}
