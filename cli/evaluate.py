@@ -22,7 +22,7 @@ class Evaluate:
         weights: File, folder or name: whatever `keras_vit.load` takes.
         dataset: "digits", a name of TensorFlow Datasets, or "folder:/path" with /path/<split>/<class>/<image>.
         split: In TensorFlow Datasets' notation, such as "test" or "validation[:10%]".
-        data_dir: Where prepared data sets are kept; by default TensorFlow Datasets' own folder.
+        data_dir: Folder of prepared data sets; by default that of TensorFlow Datasets.
         batch_size: Number of images at a time.
         resize: Override the weights' own resizing: "squash" or "shortest" side, see `Preprocessing`.
         crop_fraction: Override the weights' own fraction of the central crop.

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.labels import imagenet_labels
+from keras_vit.class_names import imagenet_class_names
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recipes.data import ImageDataset, class_names, decoded_images
 from keras_vit.recipes.evaluation.classification_metrics import ClassificationMetrics
@@ -69,7 +69,7 @@ def evaluate_classifier(
     if objectnet_mapping:
         targets = map_to_imagenet(class_names(dataset), objectnet_mapping)
         batches = overlapping_images(batches, targets, batch_size)
-        names = [words for _, words in imagenet_labels()]
+        names = [words for _, words in imagenet_class_names()]
     else:
         names = class_names(dataset)
     if model.num_classes != len(names):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.labels import imagenet_labels
+from keras_vit.class_names import imagenet_class_names
 
 # "crops out 2 pixel red border on ObjectNet images", README of the authors' template.
 BORDER = 2
@@ -76,7 +76,7 @@ def overlapping_images(batches, targets, batch_size: int):
 
 
 def _class_index(name):
-    indices = [index for index, (_, words) in enumerate(imagenet_labels()) if words == name]
+    indices = [index for index, (_, words) in enumerate(imagenet_class_names()) if words == name]
     if len(indices) != 1:  # "crane" is two classes
         raise ValueError(f"{CLASSES_FILE} contains {name!r}, the name of {len(indices)} classes of ImageNet-1k.")
     return indices[0]

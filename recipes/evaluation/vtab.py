@@ -39,7 +39,7 @@ def run_vtab(
     Args:
         weights: Whatever `keras_vit.load` takes.
         folder: Local folder of the runs.
-        data_dir: Where TensorFlow Datasets keeps prepared data sets; None for its default.
+        data_dir: Folder of prepared data sets; None for the default of TensorFlow Datasets.
         tasks: Names of some of `keras_vit.recipes.data.vtab.TASKS`; all by default.
 
     Raises:

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from keras_vit.labels import imagenet_labels
+from keras_vit.class_names import imagenet_class_names
 from keras_vit.recipes.data import decoded_images, open_dataset
 from keras_vit.recipes.evaluation.classification import evaluate_classifier
 from keras_vit.recipes.evaluation.classification_metrics import ClassificationMetrics
@@ -86,7 +86,7 @@ def test_objectnet(trained_toy, tmp_path):
                 inner.append(image)
                 folder_of.append(folder)
     model = trained_toy(num_classes=1000)
-    names = [words for _, words in imagenet_labels()]
+    names = [words for _, words in imagenet_class_names()]
     predicted = np.argmax(model(model.preprocess(inner)), axis=1)
     most = np.bincount(predicted).argmax()  # map one folder to the toy's most frequent prediction
     classes["Banana"] = names[most]

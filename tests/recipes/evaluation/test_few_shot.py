@@ -5,7 +5,6 @@ from sklearn.linear_model import Ridge
 
 from keras_vit.recipes.evaluation.few_shot import FewShot, choose_shots, few_shot, least_squares
 from keras_vit.recipes.recipe import Data
-from keras_vit_cli.main import main
 
 
 @pytest.mark.parametrize("count,width", [(40, 12), (15, 30)], ids=["more images", "more features"])
@@ -80,12 +79,3 @@ def test_accuracy_grows_with_shots(data_dir):
 def test_invalid_settings(change):
     with pytest.raises(ValueError, match="requires seeds, shots of at least 1, and an l2 above 0"):
         few_shot(Pixels(), FewShot(**change))
-
-
-def test_command(trained_toy, data_dir, tmp_path, capsys):
-    model = trained_toy(image_size=8, patch_size=2, num_classes=10)
-    model.save(tmp_path / "model.keras")
-    options = ["digits", "--data-dir", data_dir, "--test-split", "test[:50]", "--shots", "1", "2"]
-    assert main(["few-shot", str(tmp_path / "model.keras"), *options, "--seeds", "0", "1"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-2].startswith("  1 per class: ") and lines[-1].startswith("  2 per class: ") and "±" in lines[-1]

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from keras_vit.labels import imagenet_labels
+from keras_vit.class_names import imagenet_class_names
 from keras_vit.recipes.evaluation.objectnet import map_to_imagenet, overlapping_images
 
 FOLDERS = {"alarm_clock": "Alarm clock", "banana": "Banana", "air_freshener": "Air freshener", "bicycle": "Bicycle"}
@@ -26,7 +26,7 @@ def test_map_to_imagenet(mapping):
     folders = sorted(FOLDERS)
     targets = map_to_imagenet(folders, mapping)
     assert targets.shape == (4, 1000)
-    names = [[imagenet_labels()[number][0] for number in np.flatnonzero(row)] for row in targets]
+    names = [[imagenet_class_names()[number][0] for number in np.flatnonzero(row)] for row in targets]
     assert dict(zip(folders, names)) == {
         "air_freshener": [],
         "alarm_clock": ["n02708093", "n03196217"],

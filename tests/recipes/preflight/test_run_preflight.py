@@ -9,8 +9,6 @@ import keras_vit
 from keras_vit.recipes.preflight import preflight
 from keras_vit.recipes.preflight.step_programs import ModelPrograms
 from keras_vit.recipes.recipe import Optimizer
-from keras_vit.recipes.recipe_file import write_recipe
-from keras_vit_cli.main import main
 
 
 def test_recipe_on_a_slice_of_several_chips(recipe):
@@ -54,6 +52,11 @@ def test_total_cost_is_only_for_the_recipes_batch_size(stub_compiler, recipe):
     assert report.total_steps is None and "global batch size is 64, these steps have another" in str(report.notes)
 
 
+def test_batch_size_must_be_divisible_by_the_replicas(recipe):
+    with pytest.raises(ValueError, match="100 is not divisible by 8 replicas"):
+        preflight(replace(recipe, data=replace(recipe.data, batch_size=100)), "v5e:2x4")
+
+
 @pytest.mark.parametrize(
     "changes,message",
     [
@@ -83,16 +86,3 @@ def test_largest_batch_by_kind(stub_compiler):
     assert report.largest_batch == {"inference": 8} and report.steps[0].required_memory == 9e9
     assert "largest inference batch per device: 8" in str(report)
     assert report.as_dict()["largest_batch"] == {"inference": 8}
-
-
-def test_command(stub_compiler, recipe, tmp_path, capsys):
-    write_recipe(recipe, tmp_path / "recipe.json")
-    arguments = ["preflight", str(tmp_path / "recipe.json"), "--topology", "v5e:1", "--data.batch-size", "8"]
-    assert main([*arguments, "--json", str(tmp_path / "report.json")]) == 0
-    assert "8 images per device, 8 in total" in capsys.readouterr().out
-    report = json.loads((tmp_path / "report.json").read_text())
-    assert report["ready"] and report["topology"]["name"] == "v5e:1" and len(report["steps"]) == 2
-    assert main(["preflight", "imagenet1k-b16", "--topology", "v5e:2x4", "--data.batch-size", "100"]) == 1
-    assert "8 replicas" in capsys.readouterr().err
-    assert main(["preflight", "--list"]) == 0
-    assert "v6e" in capsys.readouterr().out

@@ -1,0 +1,13 @@
+from keras_vit_cli.main import main
+
+
+def test_accuracy_by_method(trained_toy, data_dir, tmp_path, capsys):
+    trained_toy(image_size=8, patch_size=2, num_classes=10).save(tmp_path / "model.keras")
+    arguments = ["probe", str(tmp_path / "model.keras"), "digits", "--data-dir", data_dir]
+    arguments += ["--train-split", "train[:200]"]
+    assert main([*arguments, "--test-split", "test[:50]", "--neighbors", "1", "20"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-4].startswith("200 training and 50 test images of digits, ")
+    assert [line.split(":")[0] for line in lines[-3:]] == ["  1 nearest neighbors", " 20 nearest neighbors", "linear"]
+    assert main([*arguments, "--neighbors", "201"]) == 1
+    assert "between 1 and the 200 images of 'train[:200]'. Received: 201" in capsys.readouterr().err
