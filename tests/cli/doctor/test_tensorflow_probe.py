@@ -36,7 +36,7 @@ def test_failures_of_the_probe(code, timeout_s, problem, remedy):
 
 
 def test_a_timeout_names_the_stage_that_hangs():
-    output = ["a log line\n", 'RESULT{"version": "2.20.0"}\n', 'RESULT{"strat']
+    output = ["a log line\n", 'RESULT{"version": "2.20.0"}\n', 'RESULT{"rep']
     results = read_results(output, ["\n", "I started\n"], None)
     assert results == {"version": "2.20.0", "exit_status": None, "stderr": ["I started"]}
     (finding,) = check_results(LAPTOP, results)
