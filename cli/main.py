@@ -56,8 +56,9 @@ def _parse(arguments: list[str]) -> Any:
         # Options depend on the recipe: these commands parse the remaining arguments themselves.
         return commands[command](name, tuple(arguments[2:]))
     if command == "preflight":
-        options = {"prog": "keras-vit preflight", "args": arguments[1:]}
-        preflight, changes = tyro.cli(commands[command], **options, return_unknown_args=True)
+        preflight, changes = tyro.cli(
+            commands[command], prog="keras-vit preflight", args=arguments[1:], return_unknown_args=True
+        )
         return replace(preflight, changes=tuple(changes))
     return tyro.extras.subcommand_cli_from_dict(
         commands, prog="keras-vit", description="The Vision Transformer for Keras.", args=arguments
