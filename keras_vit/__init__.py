@@ -8,14 +8,14 @@ except ModuleNotFoundError as error:
         "set the environment variable KERAS_BACKEND=jax."
     ) from error
 
+from keras_vit import class_names as class_names
 from keras_vit import images as images
 from keras_vit import inspect as inspect
-from keras_vit import labels as labels
 from keras_vit import layers as layers
 from keras_vit import variants as variants
 from keras_vit import weights as weights
+from keras_vit.class_names import decode_predictions as decode_predictions
 from keras_vit.inspect.rollout import attention_rollout as attention_rollout
-from keras_vit.labels import decode_predictions as decode_predictions
 from keras_vit.models.axial_resnet import AxialResNet as AxialResNet
 from keras_vit.models.bit import BiT as BiT
 from keras_vit.models.config import ViTConfig as ViTConfig

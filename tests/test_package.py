@@ -20,7 +20,7 @@ from keras_vit.recipes.configs import digits
 size = {"image_size": 32, "patch_size": 16, "depth": 1, "width": 16, "mlp_dim": 32, "num_heads": 2}
 model = keras_vit.VisionTransformer(num_classes=3, **size)
 assert model(np.zeros((2, 32, 32, 3), "float32")).shape == (2, 3)
-assert len(keras_vit.labels.imagenet_labels(1000)) == 1000
+assert len(keras_vit.class_names.imagenet_class_names(1000)) == 1000
 print(write_tflite(model, sys.argv[1], ["float32"])["float32"].stat().st_size, keras_vit.__file__)
 """
 

@@ -13,7 +13,7 @@ MODULES = (
     "keras_vit",
     "keras_vit.images",
     "keras_vit.inspect",
-    "keras_vit.labels",
+    "keras_vit.class_names",
     "keras_vit.layers",
     "keras_vit.model_card",
     "keras_vit.variants",

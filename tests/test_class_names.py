@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.labels import decode_predictions, imagenet_labels
+from keras_vit.class_names import decode_predictions, imagenet_class_names
 
 
 @pytest.mark.parametrize(
-    "classes,index,wordnet_id,words",
+    "num_classes,index,wordnet_id,name",
     [
         (1000, 0, "n01440764", "tench, Tinca tinca"),
         (1000, 1, "n01443537", "goldfish, Carassius auratus"),
@@ -20,19 +20,19 @@ from keras_vit.labels import decode_predictions, imagenet_labels
         (21841, 21840, "n15102894", "knothole"),
     ],
 )
-def test_known_classes(classes, index, wordnet_id, words):
-    assert imagenet_labels(classes)[index] == (wordnet_id, words)
+def test_known_classes(num_classes, index, wordnet_id, name):
+    assert imagenet_class_names(num_classes)[index] == (wordnet_id, name)
 
 
-@pytest.mark.parametrize("classes", [1000, 21841, 21843])
-def test_classes_are_sorted_by_wordnet_id(classes):
-    ids, words = zip(*imagenet_labels(classes))
-    assert len(ids) == len(set(ids)) == classes and list(ids) == sorted(ids)
-    assert all(len(x) == 9 and x[0] == "n" and x[1:].isdigit() for x in ids) and all(words)
+@pytest.mark.parametrize("num_classes", [1000, 21841, 21843])
+def test_classes_are_sorted_by_wordnet_id(num_classes):
+    ids, names = zip(*imagenet_class_names(num_classes))
+    assert len(ids) == len(set(ids)) == num_classes and list(ids) == sorted(ids)
+    assert all(len(x) == 9 and x[0] == "n" and x[1:].isdigit() for x in ids) and all(names)
 
 
-def test_the_lists_agree():
-    small, large, fall = (dict(imagenet_labels(classes)) for classes in (1000, 21843, 21841))
+def test_lists_are_consistent():
+    small, large, fall = (dict(imagenet_class_names(number)) for number in (1000, 21843, 21841))
     assert set(small) - set(large) == {"n04399382"}  # teddy, renumbered
     assert all(large[x] == small[x] for x in set(small) & set(large))
     assert set(large) - set(fall) == {"n03931044", "n09859684"}
@@ -48,7 +48,7 @@ def test_logits_become_probabilities_in_order():
     np.testing.assert_allclose([[x[2] for x in row] for row in decoded], -np.sort(-expected)[:, :4], rtol=1e-6)
 
 
-def test_21k_logits_go_through_a_sigmoid():
+def test_21k_logits_become_sigmoids():
     logits = np.full((1, 21843), -10.0)
     logits[0, [0, 21842]] = 3, 50
     (best, second, third) = decode_predictions(logits, top=3)[0]
@@ -58,43 +58,43 @@ def test_21k_logits_go_through_a_sigmoid():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_distributions_are_taken_as_they_are(dtype):
+def test_distributions_are_unchanged(dtype):
     probabilities = tf.cast(tf.nn.softmax(np.random.default_rng(0).standard_normal((2, 1000))), dtype)
     for row, decoded in zip(tf.cast(probabilities, "float32").numpy(), decode_predictions(probabilities)):
         np.testing.assert_array_equal([x[2] for x in decoded], -np.sort(-row)[:5])
 
 
-def test_activations_can_be_chosen():
-    labels, scores = ["cat", "dog"], [[0.5, 2.0]]
-    assert decode_predictions(scores, 2, labels, activation=None) == [[(None, "dog", 2.0), (None, "cat", 0.5)]]
-    (dog, cat) = decode_predictions(scores, 2, labels, activation="sigmoid")[0]
+def test_activations():
+    names, scores = ["cat", "dog"], [[0.5, 2.0]]
+    assert decode_predictions(scores, 2, names, activation=None) == [[(None, "dog", 2.0), (None, "cat", 0.5)]]
+    (dog, cat) = decode_predictions(scores, 2, names, activation="sigmoid")[0]
     np.testing.assert_allclose([dog[2], cat[2]], 1 / (1 + np.exp([-2.0, -0.5])))
-    (dog, cat) = decode_predictions(scores, 2, labels)[0]
+    (dog, cat) = decode_predictions(scores, 2, names)[0]
     assert dog[2] + cat[2] == pytest.approx(1) and dog[2] / cat[2] == pytest.approx(np.exp(1.5))
 
 
-def test_labels_may_carry_ids_and_extreme_logits_stay_finite():
-    labels = imagenet_labels(1000)[:2]
-    assert decode_predictions([[-1e4, 1e4]], 2, labels)[0] == [(*labels[1], 1.0), (*labels[0], 0.0)]
-    assert decode_predictions([[-1e4, 1e4]], 2, labels, "sigmoid")[0] == [(*labels[1], 1.0), (*labels[0], 0.0)]
+def test_names_with_ids_and_extreme_logits():
+    names = imagenet_class_names(1000)[:2]
+    assert decode_predictions([[-1e4, 1e4]], 2, names)[0] == [(*names[1], 1.0), (*names[0], 0.0)]
+    assert decode_predictions([[-1e4, 1e4]], 2, names, "sigmoid")[0] == [(*names[1], 1.0), (*names[0], 0.0)]
 
 
 @pytest.mark.parametrize(
     "outputs,arguments,message",
     [
         (np.zeros(1000), {}, r"shape \(batch, classes\). Received: \(1000,\)"),
-        (np.zeros((1, 1001)), {}, "1000, 21841 and 21843 outputs. Received: 1001. .*labels="),
-        (np.zeros((1, 3)), {"labels": ["a", "b"], "top": 1}, "must name the 3 classes .* Received: 2"),
+        (np.zeros((1, 1001)), {}, "1000, 21841 or 21843 classes. Received: 1001. .*class_names="),
+        (np.zeros((1, 3)), {"class_names": ["a", "b"], "top": 1}, "each of 3 classes. Received: 2"),
         (np.zeros((1, 1000)), {"top": 0}, "`top` must be .* 1000. Received: 0"),
-        (np.zeros((1, 3)), {"labels": "abc"}, "`top` must be .* 3. Received: 5"),
+        (np.zeros((1, 3)), {"class_names": "abc"}, "`top` must be .* 3. Received: 5"),
         (np.zeros((1, 1000)), {"activation": "tanh"}, "`activation` must be one of .* Received: 'tanh'"),
         (np.full((1, 1000), np.nan), {}, "NaN"),
     ],
 )
-def test_bad_input_is_explained(outputs, arguments, message):
+def test_invalid_input_is_refused(outputs, arguments, message):
     with pytest.raises(ValueError, match=message):
         decode_predictions(outputs, **arguments)
 
 
-def test_lists_are_read_once():
-    assert imagenet_labels(1000) is imagenet_labels(1000)
+def test_lists_are_cached():
+    assert imagenet_class_names(1000) is imagenet_class_names(1000)
