@@ -10,7 +10,8 @@ from keras import ops
 
 from keras_vit import Preprocessing
 from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS
-from keras_vit.inspect.rollout import reads_patches
+from keras_vit.inspect.rollout import pools_patches, resize_to_images, rollout
+from keras_vit.preprocessing import size_before_crop
 
 OUTPUT = OUTPUTS[CLASSIFY]
 TOP = 5
@@ -74,7 +75,7 @@ def preprocess_images(images, preprocessing: Preprocessing):
 def _resize_and_crop(images, preprocessing):
     """`Preprocessing` with resize="shortest" on tensors; float64 rounds as Python's floats do."""
     size = preprocessing.image_size
-    target = [int(side / preprocessing.crop_fraction + 1e-6) for side in size]
+    target = size_before_crop(size, preprocessing.crop_fraction)
     sides = tf.cast(tf.shape(images)[1:3], tf.float64)
     scale = tf.reduce_max(tf.constant(target, tf.float64) / sides)
     resized = tf.maximum(target, tf.cast(sides * scale + 1e-6, tf.int32))
@@ -87,14 +88,5 @@ def _resize_and_crop(images, preprocessing):
 
 def attention_map(model, images):
     """`keras_vit.attention_rollout` in float32 on tensors: (B, H, W, 3) -> (B, H, W) in [0, 1]."""
-    attention = ops.mean(ops.cast(model.attention_maps(images), "float32"), axis=2)  # (B, depth, N, N)
-    attention += ops.eye(attention.shape[-1])
-    attention /= ops.sum(attention, axis=-1, keepdims=True)
-    joint = attention[:, 0]  # (B, N, N)
-    for layer in range(1, attention.shape[1]):
-        joint = ops.matmul(attention[:, layer], joint)  # (B, N, N)
-    prefix = model.prefix_tokens
-    rows = ops.mean(joint[:, prefix:], axis=1) if reads_patches(model) else joint[:, 0]  # (B, N)
-    patches = rows[:, prefix:] / ops.max(rows[:, prefix:], axis=-1, keepdims=True)
-    grid = ops.reshape(patches, (-1, *model.grid, 1))
-    return ops.image.resize(grid, model.image_size, data_format="channels_last")[..., 0]  # (B, H, W)
+    attention = ops.cast(model.attention_maps(images), "float32")  # (B, depth, K, N, N)
+    return resize_to_images(rollout(attention, model.prefix_tokens, pools_patches(model)), model)

@@ -6,7 +6,7 @@ import math
 import numpy as np
 from keras import ops
 
-from keras_vit.inspect import position_similarity, to_eight_bits
+from keras_vit.inspect import position_similarity, quantize_rows
 from keras_vit_cli.html import pixel_url
 from keras_vit_cli.inspect.image_files import ImageBatch, evenly_spaced
 
@@ -48,7 +48,7 @@ class AttentionData:
     def _image(self, i) -> dict:
         attention = self.model.attention_maps(self.images.inputs[i : i + 1])[0]  # (depth, K, N, N)
         attention = ops.convert_to_numpy(ops.cast(attention, "float32"))[self.layers]  # (L, K, N, N)
-        levels, steps = to_eight_bits(attention)
+        levels, steps = quantize_rows(attention)
         url = pixel_url(self.images.pixels[i])
         return {"name": self.images.names[i], "url": url, "levels": _base64(levels), "steps": _base64(steps)}
 
@@ -56,7 +56,7 @@ class AttentionData:
         """Similarities in 8 bits with a common step; the lowest one is subtracted, since levels are not negative."""
         similarity = position_similarity(self.model).reshape(1, -1)  # (1, h*w*h*w)
         lowest = min(0.0, float(similarity.min()))
-        levels, steps = to_eight_bits(similarity - lowest)
+        levels, steps = quantize_rows(similarity - lowest)
         return {"levels": _base64(levels), "step": float(steps[0]), "lowest": lowest}
 
 

@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_vit import decode_predictions
 from keras_vit.inspect import attention_rollout, figures, gradient_rollout
-from keras_vit.inspect.rollout import reads_patches
+from keras_vit.inspect.rollout import pools_patches
 from keras_vit_cli.html import image_rows
 from keras_vit_cli.inspect.image_files import ImageBatch
 
@@ -21,7 +21,7 @@ def rollout_section(vit, shown: ImageBatch, class_names=None) -> tuple[str, str,
             overlay = figures.overlay(pixels, gradient_rollout(vit, image)[0])
             row.append((overlay, f"for {_prediction(vit, image, class_names)}"))
         rows.append(row)
-    source = "the mean of the patches" if reads_patches(vit) else "the class token"
+    source = "the mean of the patches" if pools_patches(vit) else "the class token"
     text = (
         f"Attention multiplied through the layers, read from {source}: the patches that can influence the prediction. "
         "Paper, figure 6 and appendix D.8; arXiv 2005.00928. "

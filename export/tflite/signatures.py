@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from keras_vit.export.names import ATTENTION, CLASSIFY, EMBED, OUTPUTS
 from keras_vit.export.tflite.graph_rewrite import encode, encoder_blocks, normalize, pool, token_slice
-from keras_vit.inspect.rollout import reads_patches
+from keras_vit.inspect.rollout import pools_patches
 
 
 def available_signatures(model) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def _attention_map(model, images):
     """Attention rollout of one row: a product of vectors with matrices, from the last layer to the first."""
     _, weights = encode(model, images)
     prefix, length = model.prefix_tokens, weights[0].shape[-1]
-    start, count = (prefix, length - prefix) if reads_patches(model) else (0, 1)
+    start, count = (prefix, length - prefix) if pools_patches(model) else (0, 1)
     row = tf.constant([[[float(start <= i < start + count) / count for i in range(length)]]])  # (1, 1, N)
     *before, last = [tf.reduce_mean(one, axis=1) for one in weights]  # (1, N, N) each
     # A mean of rows, not a product with the constant row: GPU delegates take no constant first factor.

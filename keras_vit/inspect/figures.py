@@ -1,20 +1,20 @@
-"""Images of what the other files measure: arrays in, matplotlib figures out. h w patch grid, H W pixels."""
+"""Matplotlib figures of what the other modules compute. h w patch grid, H W pixels."""
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 INK, ACCENT, MUTED = "#1f2933", "#c2410c", "#9aa5b1"
-HIDDEN = np.array([253, 186, 116], "uint8")  # what stands for a masked patch
+MASK_COLOR = np.array([253, 186, 116], "uint8")  # of masked patches
 
 
 def image_grid(rows, row_titles, column_titles=(), size=0.95) -> Figure:
-    """Rows of small images with a title each, such as originals above what a model makes of them.
+    """Rows of small images, each with a title, such as images above their reconstructions.
 
     Args:
         rows: Lists of arrays (H, W, 3) uint8 or (H, W, 4) float in [0, 1].
-        row_titles: One a row.
-        column_titles: One a column, or none.
+        row_titles: One per row.
+        column_titles: One per column, or none.
         size: Side of an image in inches.
     """
     columns = max(map(len, rows))
@@ -34,7 +34,7 @@ def image_grid(rows, row_titles, column_titles=(), size=0.95) -> Figure:
 
 
 def overlay(image, heat) -> np.ndarray:
-    """An image (H, W, 3) uint8 with a map (H, W) in [0, 1] over it: dim gray where it is 0, orange where it is 1."""
+    """An image (H, W, 3) uint8 with a heat map (H, W) in [0, 1] over it: dim gray at 0, orange at 1."""
     gray = np.asarray(image, "float32").mean(axis=-1, keepdims=True) / 255
     color = np.array([1.0, 0.45, 0.1])
     heat = np.asarray(heat)[..., None]
@@ -42,16 +42,17 @@ def overlay(image, heat) -> np.ndarray:
     return (np.clip(mixed, 0, 1) * 255).astype("uint8")
 
 
-def curves(series, ylabel, xlabel="update", percent=False) -> Figure:
-    """Lines over training.
+def curves(series, ylabel, xlabel="step", percent=False) -> Figure:
+    """Training curves.
 
     Args:
-        series: Label to (x, y, (line style, color)), in matplotlib's terms.
+        series: (x, y, (line style, color)) of each curve by its label; style and color as in matplotlib.
+        percent: Whether y are fractions to be shown in percent.
     """
     figure = Figure(figsize=(4.6, 3.0), layout="constrained")
     axis = figure.subplots()
     for label, (x, y, (style, color)) in series.items():
-        marker = "o" if len(y) == 1 else None  # a line of one point would not show
+        marker = "o" if len(y) == 1 else None  # a line of one point would be invisible
         axis.plot(
             x, np.asarray(y) * (100 if percent else 1), style, color=color, label=label, linewidth=1.8, marker=marker
         )
@@ -63,20 +64,20 @@ def curves(series, ylabel, xlabel="update", percent=False) -> Figure:
     return figure
 
 
-def bars(groups, labels, ylabel) -> Figure:
+def bars(groups, bar_names, ylabel) -> Figure:
     """Groups of two bars with their values on top.
 
     Args:
-        groups: Name of a group to its two values in percent.
-        labels: Names of the first and the second bar.
+        groups: The two values in percent of each group by its name.
+        bar_names: Names of the first and the second bar.
     """
     figure = Figure(figsize=(4.6, 3.0), layout="constrained")
     axis = figure.subplots()
-    places = np.arange(len(groups))
-    for offset, label, color, values in zip((-0.2, 0.2), labels, (MUTED, ACCENT), zip(*groups.values())):
-        drawn = axis.bar(places + offset, values, 0.38, label=label, color=color)
+    positions = np.arange(len(groups))
+    for offset, label, color, values in zip((-0.2, 0.2), bar_names, (MUTED, ACCENT), zip(*groups.values())):
+        drawn = axis.bar(positions + offset, values, 0.38, label=label, color=color)
         axis.bar_label(drawn, fmt="%.1f", fontsize=9, padding=2)
-    axis.set(xticks=places, ylabel=ylabel, ylim=(0, 112), yticks=range(0, 101, 20))
+    axis.set(xticks=positions, ylabel=ylabel, ylim=(0, 112), yticks=range(0, 101, 20))
     axis.set_xticklabels(list(groups))
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(fontsize=8, frameon=False, loc="upper left", ncols=2)
@@ -84,16 +85,16 @@ def bars(groups, labels, ylabel) -> Figure:
 
 
 def similarity_maps(similarity) -> Figure:
-    """The paper's figure 7, center: for each patch the similarity of its position embedding to all, (h, w, h, w)."""
+    """The paper's figure 7, center, from (h, w, h, w): for each patch, its similarity to all patches."""
     h, w = similarity.shape[:2]
-    high, wide = -(-12 // h), -(-12 // w)  # pixels of a number, so that the gaps of one pixel are thin
+    high, wide = -(-12 // h), -(-12 // w)  # pixels per value, so that gaps of one pixel are thin
     maps = np.repeat(np.repeat(similarity, high, 2), wide, 3)
     maps = np.pad(maps, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=np.nan)
     maps = maps.transpose(0, 2, 1, 3).reshape(h * (h * high + 1), w * (w * wide + 1))[:-1, :-1]
     figure = Figure(figsize=(5.6, 0.6 + 4.2 * h / w), layout="constrained")
     axis = figure.subplots()
     lowest = min(0.0, similarity.min())
-    # One image of all maps: axes of their own take seconds for the 576 of a 384-pixel model.
+    # One image for all maps: separate axes take seconds for the 576 maps of a 384-pixel model.
     drawn = axis.imshow(maps, vmin=lowest, vmax=1, cmap="viridis", aspect="auto", extent=(0.5, w + 0.5, h + 0.5, 0.5))
     for side in (axis.xaxis, axis.yaxis):
         side.set_major_locator(MaxNLocator(integer=True))
@@ -104,7 +105,7 @@ def similarity_maps(similarity) -> Figure:
 
 
 def head_distances(distances) -> Figure:
-    """The paper's figure 7, right: mean attention distance in pixels of each head, a dot, by layer; (depth, K)."""
+    """The paper's figure 7, right, from (depth, K): mean attention distance of each head in pixels, by layer."""
     figure = Figure(figsize=(5.0, 3.4), layout="constrained")
     axis = figure.subplots()
     layers = np.arange(1, len(distances) + 1)
@@ -117,7 +118,7 @@ def head_distances(distances) -> Figure:
 
 
 def layer_matrix(similarity) -> Figure:
-    """Similarity of layers in [0, 1], such as of `layer_similarity`, (depth, depth): the first layer lower left."""
+    """A matrix of `layer_similarity` in [0, 1], (depth, depth), with the first layer at the lower left."""
     figure = Figure(figsize=(4.2, 3.4), layout="constrained")
     axis = figure.subplots()
     ends = (0.5, len(similarity) + 0.5)
@@ -129,15 +130,16 @@ def layer_matrix(similarity) -> Figure:
     return figure
 
 
-def confusion_matrix(counts, names) -> Figure:
-    """How often an image of class i (row) was called class j (column); (classes, classes) integers."""
+def confusion_matrix(counts, class_names) -> Figure:
+    """Number of images of class i (row) that were predicted as class j (column); (classes, classes) integers."""
     figure = Figure(figsize=(4.6, 4.4), layout="constrained")
     axis = figure.subplots()
     axis.imshow(np.log1p(counts), cmap="Oranges")
     for i, j in np.argwhere(counts):
         axis.text(j, i, counts[i, j], ha="center", va="center", fontsize=8, color="white" if i == j else INK)
-    axis.set(xticks=range(len(names)), yticks=range(len(names)), xlabel="the model says", ylabel="it is")
-    axis.set_xticklabels(names)
-    axis.set_yticklabels(names)
+    ticks = range(len(class_names))
+    axis.set(xticks=ticks, yticks=ticks, xlabel="predicted class", ylabel="true class")
+    axis.set_xticklabels(class_names)
+    axis.set_yticklabels(class_names)
     axis.spines[:].set_visible(False)
     return figure

@@ -3,11 +3,10 @@
 Training: decode, crop, flip, resize, augment, normalize. Evaluation: decode, resize, central crop, normalize.
 """
 
-import math
-
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.preprocessing import size_before_crop
 from keras_vit.recipes.data.augment import ERASING_ATTEMPTS, augmentation, erase
 from keras_vit.recipes.data.decode import decode, decode_window
 from keras_vit.recipes.recipe import Data
@@ -85,7 +84,7 @@ def training_transform(data: Data, seed: int, mean, std, max_value: int = 255):
 def evaluation_transform(data: Data):
     """Returns the function from an encoded image to (size, size, 3) float32, as `keras_vit.Preprocessing`."""
     size = data.image_size
-    target = math.floor(size / data.evaluation_crop + 1e-6)
+    target, _ = size_before_crop((size, size), data.evaluation_crop)
 
     def transform(encoded):
         image = normalize(decode(encoded), data.mean, data.std)

@@ -2,18 +2,18 @@ import numpy as np
 import pytest
 from goldens import golden_io
 
-from keras_vit.inspect import attention_distance, mean_distance
+from keras_vit.inspect import attention_distance, mean_attention_distance
 
 
-def test_by_hand():
+def test_manual_example():
     # A class token and a row of three patches, 10 pixels wide and 4 high.
     weights = np.zeros((1, 1, 1, 4, 4))
     weights[0, 0, 0] = [[1, 0, 0, 0], [0, 1, 0, 0], [0.5, 0, 0.25, 0.25], [0, 1, 0, 0]]
     expected = (0 + 0.25 * 10 + 20) / 3  # half of the second patch's attention goes to the class token
-    np.testing.assert_allclose(mean_distance(weights, (1, 3), (4, 10)), [[expected]])
+    np.testing.assert_allclose(mean_attention_distance(weights, (1, 3), (4, 10)), [[expected]])
 
 
-def test_equals_loops_over_the_attention_of_hugging_face():
+def test_equals_loops_over_attention_of_hugging_face():
     attention = golden_io("hf_vit")["attentions"]  # (2, 2, 3, 17, 17) of 64 pixels in patches of 16
     for layer, head in np.ndindex(2, 3):
         total = 0.0
@@ -21,27 +21,27 @@ def test_equals_loops_over_the_attention_of_hugging_face():
             for query, key in np.ndindex(16, 16):
                 apart = 16 * np.hypot(query // 4 - key // 4, query % 4 - key % 4)
                 total += attention[image, layer, head, 1 + query, 1 + key] * apart
-        assert abs(mean_distance(attention, (4, 4), 16)[layer, head] - total / 32) < 1e-5
+        assert abs(mean_attention_distance(attention, (4, 4), 16)[layer, head] - total / 32) < 1e-5
 
 
 @pytest.mark.parametrize(
     "changes", [{}, {"pooling": "gap"}, {"register_tokens": 2}, {"image_size": (8, 24)}, {"patch_size": 8}]
 )
-def test_batches_of_a_model_change_nothing(trained_toy, changes):
+def test_batches_do_not_change_the_result(trained_toy, changes):
     model = trained_toy(**changes)
     images = np.random.default_rng(0).uniform(-1, 1, (5, *model.image_size, 3)).astype("float32")
     attention = np.asarray(model.attention_maps(images))
     side = model.image_size[0] / model.grid[0]
-    expected = mean_distance(attention, model.grid, side, model.prefix_tokens)
+    expected = mean_attention_distance(attention, model.grid, side, model.prefix_tokens)
     np.testing.assert_allclose(attention_distance(model, images, batch_size=2), expected, rtol=1e-5)
     assert expected.shape == (2, 3) and expected.min() > 0
 
 
-def test_what_does_not_fit_is_said():
+def test_wrong_shapes_are_refused():
     with pytest.raises(ValueError, match=r"N = 1 \+ 2 \* 2. Received: \(1, 1, 1, 4, 4\)"):
-        mean_distance(np.zeros((1, 1, 1, 4, 4)), (2, 2), 16)
+        mean_attention_distance(np.zeros((1, 1, 1, 4, 4)), (2, 2), 16)
 
 
 def test_no_images(toy):
-    with pytest.raises(ValueError, match="Expected images.*Received: 0 and 16"):
+    with pytest.raises(ValueError, match="Expected images.*Received: 0 images, batch_size=16"):
         attention_distance(toy(), np.zeros((0, 16, 16, 3)))

@@ -14,13 +14,13 @@ def test_image_grid_shows_every_image_once():
     assert [axis.get_ylabel() for axis in figure.axes if axis.get_ylabel()] == ["above", "below"]
 
 
-def test_rows_shorter_than_the_grid_leave_no_empty_frames():
+def test_short_rows_have_no_empty_frames():
     image = np.zeros((2, 2, 3), "uint8")
     figure = figures.image_grid([[image] * 3, [image]], ["a", "b"])
     assert sum(axis.axison for axis in figure.axes) == 4
 
 
-def test_overlay_is_brighter_where_attention_is():
+def test_overlay_is_brighter_with_attention():
     image = np.full((2, 2, 3), 128, "uint8")
     mixed = figures.overlay(image, np.array([[0.0, 0.5], [0.75, 1.0]]))
     assert mixed.dtype == np.uint8

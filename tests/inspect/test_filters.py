@@ -23,12 +23,12 @@ def test_they_explain_most_of_the_filters(toy):
     assert all(one.flat[np.abs(one).argmax()] > 0 for one in found)
 
 
-def test_more_than_there_are(toy):
+def test_too_many_components(toy):
     with pytest.raises(ValueError, match="between 1 and 12. Received: 28"):
         filter_components(toy())
 
 
-def test_a_hybrid_has_no_patches_of_pixels(toy):
+def test_hybrids_are_refused(toy):
     model = toy(image_size=64, patch_size=16, resnet_stages=(1, 1, 1))
     with pytest.raises(ValueError, match="is a hybrid"):
         filter_components(model, 3)

@@ -5,7 +5,7 @@ from keras_vit.inspect import attention_rollout, gradient_rollout
 
 
 def numeric_relevance(model, images, label, step=1e-3):
-    """Gradients of a logit by central differences of each attention weight, of a model with one block."""
+    """Relevance by central differences of a logit with respect to each attention weight; for a model with one block."""
     block = model.encoder.blocks[0]
     tokens = model.add_tokens(model.embed(images))
     attend = block.attention
@@ -43,7 +43,7 @@ def test_equals_central_differences(trained_toy):
 
 
 @pytest.mark.parametrize("changes", [{}, {"pooling": "gap"}, {"pooling": "map"}, {"position_placement": "every_layer"}])
-def test_maps_are_of_the_class(trained_toy, images, changes):
+def test_maps_depend_on_the_class(trained_toy, images, changes):
     model = trained_toy(**changes)
     likeliest = np.argmax(model(images), axis=-1)
     found = gradient_rollout(model, images)
@@ -54,7 +54,7 @@ def test_maps_are_of_the_class(trained_toy, images, changes):
     assert np.abs(found - attention_rollout(model, images)).max() > 0.05
 
 
-def test_a_frozen_model_is_no_different(trained_toy, images):
+def test_frozen_models_give_the_same_maps(trained_toy, images):
     model = trained_toy()
     before = gradient_rollout(model, images)
     model.trainable = False
@@ -62,21 +62,21 @@ def test_a_frozen_model_is_no_different(trained_toy, images):
 
 
 @pytest.mark.parametrize("classes", [[1], [0, 1, 5], [0.0, 1.0, 2.0], [-1, 0, 0]])
-def test_classes_that_are_not_there(trained_toy, images, classes):
+def test_invalid_classes_are_refused(trained_toy, images, classes):
     with pytest.raises(ValueError, match="3 integers from 0 to 4"):
         gradient_rollout(trained_toy(), images, classes)
 
 
-def test_a_model_without_head(toy, images):
-    with pytest.raises(ValueError, match="needs one head"):
+def test_models_without_head_are_refused(toy, images):
+    with pytest.raises(ValueError, match="Expected a model with one head"):
         gradient_rollout(toy(num_classes=0), images)
 
 
-def test_a_model_that_does_not_pool(toy, images):
+def test_models_without_pooling_are_refused(toy, images):
     with pytest.raises(ValueError, match="logits for every token"):
         gradient_rollout(toy(pooling="none"), images)
 
 
-def test_axial_blocks(toy, images):
-    with pytest.raises(ValueError, match="has no attention of all tokens to take gradients of"):
+def test_axial_blocks_are_refused(toy, images):
+    with pytest.raises(ValueError, match="has no attention between all tokens"):
         gradient_rollout(toy(axial=True), images)

@@ -15,7 +15,7 @@ def test_similarity_is_a_cosine_on_the_grid(toy):
 
 
 @pytest.mark.parametrize("kind", ["learned_1d", "learned_2d", "sincos_2d"])
-def test_tokens_without_positions_before_the_patches(toy, kind):
+def test_prefix_tokens_without_positions(toy, kind):
     model = toy(position_embedding=kind, prefix_positions=False, register_tokens=2)
     rows = np.asarray(model.positions.table)[0]
     assert rows.shape[0] == 16
@@ -24,6 +24,6 @@ def test_tokens_without_positions_before_the_patches(toy, kind):
 
 
 @pytest.mark.parametrize("kind", ["none", "relative"])
-def test_no_positions(toy, kind):
-    with pytest.raises(ValueError, match=f"no position embeddings.*Received: position_embedding='{kind}'"):
+def test_models_without_position_embeddings_are_refused(toy, kind):
+    with pytest.raises(ValueError, match=f"adds no position embeddings.*: position_embedding='{kind}'"):
         position_similarity(toy(position_embedding=kind))

@@ -3,10 +3,10 @@ import pytest
 from goldens import golden_file, golden_io
 
 import keras_vit
-from keras_vit.inspect.rollout import rollout
+from keras_vit.inspect.rollout import resize_to_images, rollout
 
 
-def test_rollout_by_hand():
+def test_manual_example():
     # Two layers, one head, a class token and two patches.
     a = np.array([[0.2, 0.8, 0.0], [0.0, 1.0, 0.0], [0.5, 0.0, 0.5]])
     b = np.array([[0.0, 0.5, 0.5], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
@@ -15,8 +15,8 @@ def test_rollout_by_hand():
     np.testing.assert_allclose(rollout(np.stack([a, b])[None, :, None]), expected[None] / expected.max())
 
 
-def test_equals_loops_over_the_attention_of_hugging_face(tmp_path):
-    """Its attention weights, and ours from its checkpoint, of 64 pixels in patches of 16."""
+def test_equals_loops_over_attention_of_hugging_face(tmp_path):
+    """From its attention weights, and from ours for its checkpoint; 64 pixels, patches of 16."""
     io = golden_io("hf_vit")
     expected = np.stack([_by_loops(layers) for layers in io["attentions"]])  # (2, 16)
     np.testing.assert_allclose(rollout(io["attentions"]), expected, atol=1e-5)
@@ -25,9 +25,9 @@ def test_equals_loops_over_the_attention_of_hugging_face(tmp_path):
 
 
 def _by_loops(layers):
-    """Of one image: (depth, K, N, N) to the shares of the patches."""
+    """The contributions of the patches of one image, from (depth, K, N, N)."""
     length = layers.shape[-1]
-    reach = np.eye(length)  # row i: where token i's value comes from
+    reach = np.eye(length)  # row i: contributions to token i
     for heads in layers:
         step = np.zeros((length, length))
         for i in range(length):
@@ -45,23 +45,23 @@ def test_heads_are_averaged():
     np.testing.assert_allclose(rollout(heads), rollout(heads.mean(axis=2, keepdims=True)))
 
 
-def test_without_class_token_all_rows_count():
+def test_without_class_token_all_rows_are_averaged():
     attention = np.random.default_rng(0).dirichlet(np.ones(4), (1, 1, 1, 4))
     expected = ((attention[0, 0, 0] + np.eye(4)) / 2).mean(axis=0)
     np.testing.assert_allclose(rollout(attention, prefix_tokens=0)[0], expected / expected.max())
 
 
-def test_patches_that_are_pooled_are_read_where_there_are_registers():
+def test_registers_are_ignored_if_patches_are_pooled():
     attention = np.random.default_rng(0).dirichlet(np.ones(6), (1, 1, 1, 6))
     expected = ((attention[0, 0, 0] + np.eye(6)) / 2)[2:].mean(axis=0)[2:]
-    found = rollout(attention, prefix_tokens=2, reads_patches=True)[0]
+    found = rollout(attention, prefix_tokens=2, pools_patches=True)[0]
     np.testing.assert_allclose(found, expected / expected.max())
 
 
 @pytest.mark.parametrize(
     "changes", [{}, {"pooling": "gap", "register_tokens": 2}, {"pooling": "gap"}, {"image_size": (8, 24)}]
 )
-def test_maps_have_the_images_size_and_range(trained_toy, changes):
+def test_maps_have_the_size_of_the_images_and_are_in_range(trained_toy, changes):
     model = trained_toy(**changes)
     images = np.random.default_rng(0).uniform(-1, 1, (2, *model.image_size, 3)).astype("float32")
     maps = keras_vit.attention_rollout(model, images)
@@ -70,9 +70,7 @@ def test_maps_have_the_images_size_and_range(trained_toy, changes):
     assert maps.std() > 0.01
 
 
-def test_without_class_token_no_registers_row_is_read(trained_toy, images):
+def test_without_class_token_registers_are_ignored(trained_toy, images):
     model = trained_toy(pooling="none", class_token=False, register_tokens=2)
-    expected = rollout(model.attention_maps(images), prefix_tokens=2, reads_patches=True)
-    found = keras_vit.attention_rollout(model, images).reshape(3, 4, 4, 4, 4).mean(axis=(2, 4))  # (B, h, w)
-    centers = keras_vit.inspect.rollout.over_images(expected, model).reshape(3, 4, 4, 4, 4).mean(axis=(2, 4))
-    np.testing.assert_allclose(found, centers, atol=1e-6)
+    expected = rollout(model.attention_maps(images), prefix_tokens=2, pools_patches=True)
+    np.testing.assert_allclose(keras_vit.attention_rollout(model, images), resize_to_images(expected, model), atol=1e-6)
