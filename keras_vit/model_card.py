@@ -1,4 +1,4 @@
-"""What a trained or converted model is, for whoever finds its file: a page in Markdown."""
+"""Model cards: Markdown that describes the file of a trained or converted model."""
 
 import json
 from dataclasses import asdict
@@ -6,11 +6,12 @@ from dataclasses import asdict
 from keras_vit.variants import variant_name
 from keras_vit.version import __version__
 
-UNKNOWN = "not told"
-LIMITS = (
-    "- It knows the classes and the kind of images it was trained on. Of others, too, it says something, as sure.\n"
-    "- Its figures are those under Metrics, of that data. Biases of the data are in it, and were not examined.\n"
-    "- Images must be prepared as said under Preprocessing: `model.preprocess` does it."
+UNKNOWN = "Not specified"
+LIMITATIONS = (
+    "- The model knows only the classes and the kind of images it was trained on. It is also confident on "
+    "out-of-distribution images.\n"
+    "- The metrics hold for the dataset they were measured on. Biases of the training data were not examined.\n"
+    "- Images must be preprocessed as described above: `model.preprocess` does this."
 )
 
 
@@ -23,16 +24,16 @@ def model_card(
     metrics: dict | None = None,
     license: str | None = None,
 ) -> str:
-    """A card with the head that the Hugging Face Hub reads.
+    """A model card with the metadata that the Hugging Face Hub reads.
 
     Args:
-        model: Of keras_vit.
-        file: The model's file, beside which the card is put.
-        origin: Where the weights are from, a sentence.
-        data: What it was trained on.
-        recipe: All fields of the training, as `recipe.json` has them.
-        metrics: Figures by name; those of classes in [0, 1].
-        license: Of the weights. Without it the card says that it is not told.
+        model: A model of keras_vit.
+        file: Path of the model's file from the folder of the card.
+        origin: Sentence about where the weights are from.
+        data: Training data.
+        recipe: The fields of `recipe.json`.
+        metrics: Metrics by name; accuracies in [0, 1].
+        license: License of the weights.
 
     Returns:
         Markdown.
@@ -43,19 +44,20 @@ def model_card(
         "Model": _rows(_facts(model)),
         "Preprocessing": _rows(model.preprocessing.get_config()),
         "Origin": origin,
-        "Data": data or UNKNOWN,
+        "Training data": data or UNKNOWN,
         "Metrics": _rows(metrics) if metrics else UNKNOWN,
-        "Limits": LIMITS,
-        "License": license or f"Of the weights: {UNKNOWN}. Whoever made the first of them, and the data, decides.",
+        "Limitations": LIMITATIONS,
+        "License": license
+        or f"{UNKNOWN}. It depends on the licenses of the original weights and of the training data.",
     }
     if recipe:
         fields = json.dumps(recipe, indent=2, sort_keys=True)
-        sections["Training"] = f"With keras_vit {__version__}:\n\n```json\n{fields}\n```"
+        sections["Training recipe"] = f"keras_vit {__version__}:\n\n```json\n{fields}\n```"
     body = "\n\n".join(f"## {title}\n\n{text}" for title, text in sections.items())
-    return f"{_head(model, license)}\n# {_title(model)}\n\n{body}\n"
+    return f"{_metadata(model, license)}\n# {_title(model)}\n\n{body}\n"
 
 
-def _head(model, license):
+def _metadata(model, license):
     task = "image-classification" if model.num_classes else "image-feature-extraction"
     lines = ["---", "library_name: keras", f"pipeline_tag: {task}", "tags:", "- vision", "- keras_vit"]
     return "\n".join([*lines, *([f"license: {json.dumps(license)}"] if license else []), "---", ""])
@@ -72,13 +74,13 @@ def _size(model):
 def _facts(model):
     facts = {
         "architecture": type(model).__name__,
-        "variant": variant_name(asdict(model.config)) or "none of the published",
+        "variant": variant_name(asdict(model.config)) or "custom",
         "weights": f"{model.count_params():,}",
         "images": _size(model),
         "classes": model.num_classes or "no head",
     }
-    hidden = ("preprocessing", "image_size", "num_classes")
-    return facts | {name: value for name, value in asdict(model.config).items() if name not in hidden and value is not None}
+    config = {name: value for name, value in asdict(model.config).items() if value is not None}
+    return facts | {name: config[name] for name in config if name not in ("preprocessing", "image_size", "num_classes")}
 
 
 def _rows(values):

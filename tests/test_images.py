@@ -10,7 +10,7 @@ PIXELS = np.arange(256, dtype="uint8").reshape(1, 16, 16, 1)
 @pytest.mark.parametrize(
     "run", [lambda op, x: op(x), lambda op, x: next(iter(tf.data.Dataset.from_tensors(x).map(op)))]
 )
-def test_pixels_map_to_minus_one_to_one_and_back_eagerly_and_in_pipelines(run):
+def test_normalize_and_denormalize(run):
     values = np.asarray(run(normalize, PIXELS))
     assert values.dtype == np.float32
     np.testing.assert_allclose(values, (PIXELS.astype("float32") - 127.5) / 127.5, atol=1e-6)
@@ -18,7 +18,7 @@ def test_pixels_map_to_minus_one_to_one_and_back_eagerly_and_in_pipelines(run):
     np.testing.assert_array_equal(run(denormalize, values), PIXELS)
 
 
-def test_values_out_of_range_are_clipped():
+def test_denormalize_clips():
     np.testing.assert_array_equal(denormalize(np.array([-2.0, -1.0, 0.0, 1.0, 3.0])), [0, 0, 128, 255, 255])
 
 
@@ -32,11 +32,11 @@ def test_sizes():
 @pytest.mark.parametrize(
     "size", [0, -1, 1.5, "224", None, (1, 2, 3), (16, 0), (16.0, 16), True, (16, True), np.float32(16)]
 )
-def test_bad_sizes(size):
+def test_invalid_sizes(size):
     with pytest.raises(ValueError, match="`image_size` must be a positive integer"):
         as_size(size)
 
 
-def test_a_image_smaller_than_a_patch_gets_one_remedy():
+def test_image_smaller_than_a_patch():
     with pytest.raises(ValueError, match=r"patches of \(16, 16\). Use image_size=\(16, 16\), or another patch_size"):
         patch_grid(8, 16)

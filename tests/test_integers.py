@@ -1,4 +1,4 @@
-"""NumPy's integers, which loops over np.arange and sums of arrays give, are as good as Python's."""
+"""Arguments may be NumPy's integers, such as elements of np.arange."""
 
 import json
 from dataclasses import asdict
@@ -32,13 +32,13 @@ BUILDS = {
 }
 
 
-def test_what_is_whole():
+def test_is_integer():
     assert all(is_integer(number) for number in (1, I(1), np.uint8(200)))
     assert not any(is_integer(other) for other in (0, I(0), -1, True, np.True_, 1.0, np.float32(1), "1", None))
     assert is_integer(0, minimum=0) and is_integer(I(0), minimum=0) and not is_integer(False, minimum=0)
 
 
-def test_plain_keeps_all_else():
+def test_python_integers():
     given = {"a": [I(1), {"b": (I(2), True, 0.5, "x", None)}], "c": np.float32(1)}
     found = python_integers(given)
     assert found == given and type(found["c"]) is np.float32 and found["a"][1]["b"][1] is True
@@ -46,7 +46,7 @@ def test_plain_keeps_all_else():
 
 
 @pytest.mark.parametrize("name", BUILDS)
-def test_models_take_them_and_are_saved_with_pythons(name, tmp_path):
+def test_models_accept_numpy_integers_and_save_python_integers(name, tmp_path):
     model = BUILDS[name]()
     images = np.random.default_rng(0).uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
     logits = model(images)
@@ -70,7 +70,7 @@ def test_models_take_them_and_are_saved_with_pythons(name, tmp_path):
         lambda grid, one: LearnedTokens(one),
     ],
 )
-def test_layers_take_them(layer):
+def test_layers_accept_numpy_integers(layer):
     inputs = keras.Input((7, 12))
     model = keras.Model(inputs, layer((I(2), I(3)), I(1))(inputs))
     copy = keras.models.model_from_json(model.to_json())
@@ -85,6 +85,6 @@ def test_stages_of_a_backbone():
 
 
 @pytest.mark.parametrize("name", ["depth", "register_tokens", "num_classes"])
-def test_true_is_no_number(name, toy):
+def test_true_is_not_an_integer(name, toy):
     with pytest.raises(ValueError, match=f"`{name}` must be an? .*integer.* Received: True"):
         toy(**{name: True})

@@ -1,6 +1,5 @@
-"""How images are made ready, against computations of NumPy and tf.image."""
+"""Preprocessing equals computations in NumPy and tf.image."""
 
-import math
 import re
 
 import keras
@@ -10,6 +9,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit import Preprocessing
+from keras_vit.preprocessing import size_before_crop
 
 RANDOM = np.random.default_rng(3)
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -20,7 +20,7 @@ def pixels(*shape):
 
 
 def bilinear_matrix(old, new):
-    """(new, old): linear interpolation between the centers of half-open cells, as tf.image.resize without smoothing."""
+    """(new, old): linear interpolation between pixel centers, as tf.image.resize without antialias."""
     matrix = np.zeros((new, old))
     for i in range(new):
         center = min(max((i + 0.5) * old / new - 0.5, 0), old - 1)
@@ -30,7 +30,7 @@ def bilinear_matrix(old, new):
     return matrix
 
 
-def test_the_default_squashes_bilinearly_to_the_range_of_the_paper():
+def test_default_is_bilinear_squash_to_minus_one_to_one():
     image = pixels(20, 9)
     expected = np.einsum("ih,jw,hwc->ijc", bilinear_matrix(20, 8), bilinear_matrix(9, 12), image / 127.5 - 1)
     ready = Preprocessing((8, 12))(image)
@@ -49,7 +49,7 @@ def test_images_of_the_right_size_are_only_scaled():
 
 
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic", "lanczos3", "lanczos5"])
-def test_every_interpolation_with_and_without_smoothing(interpolation):
+def test_interpolation_and_antialias(interpolation):
     image = pixels(40, 30)
     for antialias in (False, True):
         expected = tf.image.resize(tf.cast(image, "float32"), (10, 16), interpolation, antialias=antialias) / 127.5 - 1
@@ -57,7 +57,7 @@ def test_every_interpolation_with_and_without_smoothing(interpolation):
         np.testing.assert_allclose(ready, expected, atol=1e-5)
 
 
-# (height, width) given, size wanted, share kept, (height, width) between resizing and cropping.
+# Size of the image, of the model, crop fraction, size between resizing and cropping; sizes are (height, width).
 SHORTEST = [
     ((300, 400), (224, 224), 0.875, (256, 341)),
     ((400, 300), (224, 224), 0.875, (341, 256)),
@@ -68,33 +68,33 @@ SHORTEST = [
 ]
 
 
-@pytest.mark.parametrize("given,size,share,between", SHORTEST)
-def test_the_shorter_side_is_fitted_and_the_centre_kept(given, size, share, between):
-    image = pixels(*given)
+@pytest.mark.parametrize("image_size,size,fraction,between", SHORTEST)
+def test_shorter_side_is_resized_and_center_cropped(image_size, size, fraction, between):
+    image = pixels(*image_size)
     resized = tf.image.resize(image, between).numpy() / 127.5 - 1
-    top, left = ((have - want) / 2 for have, want in zip(between, size))
+    top, left = ((resized_side - side) / 2 for resized_side, side in zip(between, size))
     expected = resized[round(top) : round(top) + size[0], round(left) : round(left) + size[1]]
-    ready = Preprocessing(size, resize="shortest", crop_fraction=share)(image)[0]
+    ready = Preprocessing(size, resize="shortest", crop_fraction=fraction)(image)[0]
     assert ready.shape == (*size, 3)
     np.testing.assert_allclose(ready, expected, atol=1e-5)
 
 
-def test_a_squashed_image_is_cropped_too():
+def test_squash_with_center_crop():
     image = pixels(30, 50)
     expected = tf.image.resize(image, (16, 20)).numpy()[2:14, 2:17] / 127.5 - 1
     np.testing.assert_allclose(Preprocessing((12, 15), crop_fraction=0.75)(image)[0], expected, atol=1e-5)
 
 
-def test_any_size_yields_the_size_of_the_model():
+def test_any_image_size():
     for resize in ("squash", "shortest"):
-        for share in (1.0, 0.95, 0.875, 0.5):
-            prepare = Preprocessing((6, 7), resize=resize, crop_fraction=share)
+        for fraction in (1.0, 0.95, 0.875, 0.5):
+            prepare = Preprocessing((6, 7), resize=resize, crop_fraction=fraction)
             for height, width in [(1, 1), (5, 100), (100, 5), (6, 7), (7, 6), (13, 11)]:
                 assert prepare(pixels(height, width)).shape == (1, 6, 7, 3)
-    assert math.floor(224 / 0.875) == 256
+    assert size_before_crop((224, 112), 0.875) == (256, 128)
 
 
-def test_a_list_may_mix_sizes():
+def test_list_of_images_of_different_sizes():
     batch = [pixels(5, 9), pixels(8, 8), pixels(20, 3)]
     prepare = Preprocessing(8)
     ready = prepare(batch)
@@ -106,24 +106,27 @@ def test_a_list_may_mix_sizes():
 @pytest.mark.parametrize(
     "images,message",
     [
-        (np.zeros((8, 8)), r"\(H, W, 3\).*Received: a ndarray of the shape \(8, 8\)"),
+        (np.zeros((8, 8)), r"\(H, W, 3\).*Received: ndarray of shape \(8, 8\)"),
         (np.zeros((8, 8, 4), "uint8"), r"shape \(8, 8, 4\)"),
         (np.zeros((2, 3, 8, 8), "uint8"), r"shape \(2, 3, 8, 8\)"),
-        ("cat.jpg", r"Received: a str of the shape \(\)"),
-        ([], r"Received: a list of the shape \(\)"),
-        ([[1, 2], [3, 4]], r"Received: a list of the shape \(\)"),
-        (np.full((8, 8, 3), 0.5, "float32"), "floats between 0.5 and 0.5, which look prepared already"),
+        ("cat.jpg", r"Received: str of shape \(\)"),
+        ([], r"Received: list of shape \(\)"),
+        ([[1, 2], [3, 4]], r"Received: list of shape \(\)"),
+        (np.full((8, 8, 3), 0.5, "float32"), "floats between 0.5 and 0.5, which look preprocessed already"),
         ([np.linspace(-1, 1, 48).reshape(4, 4, 3)], "floats between -1 and 1.*multiply images in .0, 1. by 255"),
-        (tf.fill((8, 8, 3), 0.5), "floats between 0.5 and 0.5, which look prepared already"),
-        (tf.fill((8, 8, 3), tf.constant(0.5, tf.bfloat16)), "floats between 0.5 and 0.5, which look prepared already"),
+        (tf.fill((8, 8, 3), 0.5), "floats between 0.5 and 0.5, which look preprocessed already"),
+        (
+            tf.fill((8, 8, 3), tf.constant(0.5, tf.bfloat16)),
+            "floats between 0.5 and 0.5, which look preprocessed already",
+        ),
     ],
 )
-def test_other_than_images_is_refused(images, message):
+def test_invalid_images_are_refused(images, message):
     with pytest.raises(ValueError, match=message):
         Preprocessing(8)(images)
 
 
-def test_values_out_of_range_are_refused():
+def test_invalid_fields_are_refused():
     cases = [
         ({"image_size": 0}, "`image_size` must be a positive integer"),
         ({"resize": "crop"}, "`resize` must be one of squash, shortest. Received: 'crop'"),
@@ -131,14 +134,14 @@ def test_values_out_of_range_are_refused():
         ({"crop_fraction": 0.0}, "`crop_fraction` must be above 0 and at most 1. Received: 0.0"),
         ({"crop_fraction": 1.1}, "at most 1. Received: 1.1"),
         ({"mean": 0.5}, r"`mean` must be three numbers.*Received: \(0.5,\)"),
-        ({"std": (1, 0, 1)}, r"`std` must be three numbers, a deviation above 0. Received: \(1.0, 0.0, 1.0\)"),
+        ({"std": (1, 0, 1)}, r"`std` must be three numbers above 0. Received: \(1.0, 0.0, 1.0\)"),
     ]
     for fields, message in cases:
         with pytest.raises(ValueError, match=message):
             Preprocessing(**{"image_size": 8, **fields})
 
 
-def test_it_travels_with_the_model(toy, tmp_path):
+def test_preprocessing_is_saved_with_the_model(toy, tmp_path):
     prepare = Preprocessing(
         99, resize="shortest", crop_fraction=0.5, interpolation="bicubic", antialias=True, **IMAGENET
     )
@@ -153,7 +156,7 @@ def test_it_travels_with_the_model(toy, tmp_path):
     assert toy().preprocessing == Preprocessing(16) and loaded(loaded.preprocess([image])).shape == (1, 5)
 
 
-def test_a_black_image_is_one():
+def test_black_float_images():
     black, gray = np.zeros((4, 4, 3), "float32"), np.full((4, 4, 3), 102.0, "float32")
     ready = np.asarray(Preprocessing(4)([black, gray]))
     np.testing.assert_allclose(ready, np.stack([np.full((4, 4, 3), x) for x in (-1, -0.2)]), atol=1e-6)
@@ -162,12 +165,12 @@ def test_a_black_image_is_one():
         Preprocessing(4)([black, black + 0.5])
 
 
-def test_sizes_that_are_not_known_within_tf_data(trained_toy):
+def test_unknown_sizes_in_tf_data(trained_toy):
     images = [pixels(*size) for size in ((5, 100), (6, 7), (13, 11))]
     spec = tf.TensorSpec((None, None, 3), "uint8")
     dataset = tf.data.Dataset.from_generator(lambda: iter(images), output_signature=spec)
     squash, shortest = (Preprocessing((6, 7), resize=resize, crop_fraction=0.5) for resize in ("squash", "shortest"))
-    with pytest.raises(ValueError, match=r"needs images whose size is known.*\(None, None\)\.") as refused:
+    with pytest.raises(ValueError, match=r"requires images of a known size.*\(None, None\)\.") as refused:
         dataset.map(shortest)
     for prepare, mapped in (
         (squash, dataset.map(squash)),
@@ -175,7 +178,7 @@ def test_sizes_that_are_not_known_within_tf_data(trained_toy):
     ):
         for ready, image in zip(mapped, images, strict=True):
             np.testing.assert_allclose(ready, prepare(image), atol=1e-6)
-    # What the message says leads to batches that a model takes.
+    # The code in the message produces batches for a model.
     advice = re.search(r"tf.ensure_shape\(.*\)", str(refused.value))[0]
     names = {"tf": tf, "preprocess": shortest}
     batches = dataset.map(lambda image: eval(advice, {**names, "image": image})).batch(2)

@@ -1,0 +1,19 @@
+import json
+import re
+from dataclasses import replace
+
+from keras_vit.recipes.configs import digits
+from keras_vit.recipes.recipe import Distillation
+from keras_vit.recipes.run_recipe import run_card
+
+
+def test_card_of_a_run(toy):
+    tuning = replace(digits.FINE_TUNE, weights="B_16.npz")
+    card = run_card(toy(num_classes=10), tuning, {"top1": 0.5})
+    recipe = json.loads(re.search("```json\n(.*?)```", card, re.DOTALL)[1])
+    assert recipe["data"]["dataset"] == "digits" and recipe["total_steps"] == tuning.total_steps
+    assert "`digits`, split `train`. Metrics are of its split `test`" in card and "from `B_16.npz`" in card
+    masked = run_card(toy(), digits.MASKED_PATCH, {"loss": 2.0})
+    assert "predicting corrupted patches" in masked and "of the last epoch" in masked
+    taught = run_card(toy(num_classes=10), Distillation(teacher="big.keras"), {"top1": 0.5})
+    assert "from random weights. Its teacher was `big.keras`." in taught
