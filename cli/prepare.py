@@ -22,7 +22,7 @@ class Prepare:
         against: Test sets: "folder:/path" (all images in it, at any depth), or a data set and its split,
             "cifar10@test". Training images that are copies of theirs, mirrored or not, are skipped.
         threshold_bits: Largest number of different bits, of 256, in the hashes of two images that count as copies;
-            docs/data.md has measurements.
+            docs/results.md has measurements.
         data_dir: Folder of prepared data sets, for `against`; by default that of TensorFlow Datasets.
         dry_run: Write the lists only.
         shard_megabytes: Approximate size of a file.
