@@ -123,7 +123,9 @@ def worker(file, dtype):
 
 
 def workers():
-    print("\n| two processes, AdamW, EMA, layer decay, 2 parts | float32 | float32, key biases | float64, all |")
+    print(
+        "\n| two processes, AdamW, EMA, layer decay, 2 accumulation steps | float32 | float32, key biases | float64, all |"
+    )
     print("|---|---|---|---|")
     to_single, to_each_other = [], []
     for dtype in PRECISIONS:

@@ -194,7 +194,7 @@ def main():
     rows = ROWS if arguments.rows == ["all"] else arguments.rows
     # keras_vit first: the others are compared with it.
     libraries = [n for n in REQUIRES if n in arguments.libraries and all(map(importlib.util.find_spec, REQUIRES[n]))]
-    print("| job | batch | library | temporaries, GB | accessed, GB | TFLOP | temporaries / ours | accessed / ours |")
+    print("| job | batch | library | temporary memory, GB | traffic, GB | TFLOP | memory / ours | traffic / ours |")
     print("|---" * 8 + "|")
     for row in rows:
         ours = None
