@@ -49,8 +49,7 @@ def preflight(
         The report. For a step that does not compile it contains the reason.
 
     Raises:
-        ValueError: The topology or a kind is unknown, the batch size is below 1 or not divisible by the number of
-            devices, or the size of the data set is unknown.
+        ValueError: The topology, a kind or the data set's size is unknown, or the batch size is below 1 or indivisible.
         ImportError: jax or libtpu is missing or has an untested version.
         ChildProcessError: The compiler crashed.
     """
@@ -60,21 +59,17 @@ def preflight(
     total_steps = None
     programs: StepPrograms
     if isinstance(subject, keras.Model):
-        programs = ModelPrograms(subject, label_spec, tpu_slice.replicas)
         name, precision = subject.name, subject.dtype_policy.name
+        programs = ModelPrograms(subject, label_spec, tpu_slice.replicas)
     else:
+        name, precision = f"{type(subject).__name__} {subject.architecture.variant}", subject.run.precision
         num_classes, total_steps = _sizes(subject, num_classes, num_train_images)
         log("building the model")
         programs = RecipePrograms(subject, num_classes, total_steps or UNKNOWN_TOTAL_STEPS, tpu_slice.replicas)
-        name, precision = f"{type(subject).__name__} {subject.architecture.variant}", subject.run.precision
     kinds = _kinds(kinds, programs)
     steps = compile_steps(programs, kinds, batch_size, tpu_slice, log)
     notes = tiling_notes(getattr(programs.model, "vit", programs.model), batch_size)
-    granularity = math.lcm(GRANULARITY, programs.accumulation_steps)
-
-    def largest(kind):
-        return largest_batch(lambda batch: compile_steps(programs, (kind,), batch, tpu_slice, log)[0], granularity)
-
+    searched = kinds if find_largest_batch else ()
     return Report(
         name=name,
         topology=tpu_slice,
@@ -83,8 +78,13 @@ def preflight(
         steps=steps,
         total_steps=total_steps if is_recipes_batch else None,
         notes=(*notes, *_cost_notes(subject, is_recipes_batch)),
-        largest_batch={kind: largest(kind) for kind in kinds} if find_largest_batch else {},
+        largest_batch={kind: _largest_batch(programs, kind, tpu_slice, log) for kind in searched},
     )
+
+
+def _largest_batch(programs, kind, tpu_slice, log) -> int:
+    granularity = math.lcm(GRANULARITY, programs.accumulation_steps)
+    return largest_batch(lambda batch: compile_steps(programs, (kind,), batch, tpu_slice, log)[0], granularity)
 
 
 def _batch_size(subject, device_batch_size, replicas) -> tuple[int, bool]:

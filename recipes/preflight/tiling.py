@@ -13,19 +13,19 @@ def tiling_notes(model, batch_size: int) -> list[str]:
         model: For a model of another class, only the batch size is checked.
         batch_size: Images per device.
     """
-    arguments = getattr(model, "arguments", {})
+    config = getattr(model, "config", None)
     notes = []
     if batch_size % SUBLANES:
         better = max(SUBLANES, round(batch_size / SUBLANES) * SUBLANES)
         notes.append(f"{batch_size} images per device is not a multiple of {SUBLANES}; use {better}.")
-    if "width" not in arguments:
+    if config is None or not hasattr(config, "mlp_dim"):
         return notes
     for name in ("width", "mlp_dim"):
-        size = arguments[name]
+        size = getattr(config, name)
         if padding_fraction(size) >= MIN_REPORTED:
             notes.append(f"{name} {size} wastes {padding_fraction(size):.0%} on padding; use {padded(size)}.")
     notes += _token_notes(model)
-    head = arguments["width"] // arguments["num_heads"]
+    head = config.width // config.num_heads
     if padding_fraction(head) >= MIN_REPORTED:
         notes.append(f"Heads of width {head} leave {padding_fraction(head):.0%} of the matrix unit idle in attention.")
     return notes

@@ -3,10 +3,10 @@ from types import SimpleNamespace
 from keras_vit.recipes.preflight.tiling import tiling_notes
 
 
-def model(grid=(16, 16), **arguments):
+def model(grid=(16, 16), **changes):
     """Stands for a model: the attributes that the notes read. 256 tokens, no class token."""
-    arguments = {"width": 256, "mlp_dim": 512, "num_heads": 2, **arguments}
-    return SimpleNamespace(arguments=arguments, grid=grid, patch_size=(16, 16), prefix_tokens=0)
+    config = SimpleNamespace(**{"width": 256, "mlp_dim": 512, "num_heads": 2, **changes})
+    return SimpleNamespace(config=config, grid=grid, patch_size=(16, 16), prefix_tokens=0)
 
 
 def test_sizes_without_padding_have_no_notes():
