@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 import signal
 import threading
 from contextlib import contextmanager
@@ -20,19 +21,27 @@ from keras_vit.recipes.training.optimizers import Adam
 from keras_vit.recipes.training.run_folder import find_checkpoints, prepare_run_folder
 
 
+def build(units=2, steps_per_execution=1):
+    """A compiled model with dropout and an EMA of its weights."""
+    dense = keras.layers.Dense(units, kernel_initializer="ones")
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dropout(0.5, seed=1), dense])
+    optimizer = Adam(0.1, use_ema=True, ema_momentum=0.9)
+    model.compile(optimizer, "mse", jit_compile=False, steps_per_execution=steps_per_execution)
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
 @pytest.fixture
 def make():
-    """A compiled model with dropout and an EMA of its weights."""
-
-    def build(units=2, steps_per_execution=1):
-        dense = keras.layers.Dense(units, kernel_initializer="ones")
-        model = keras.Sequential([keras.Input((3,)), keras.layers.Dropout(0.5, seed=1), dense])
-        optimizer = Adam(0.1, use_ema=True, ema_momentum=0.9)
-        model.compile(optimizer, "mse", jit_compile=False, steps_per_execution=steps_per_execution)
-        model.optimizer.build(model.trainable_variables)
-        return model
-
     return build
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a finished run with checkpoints of steps 4, 8 and 12, and its variables."""
+    folder, model = tmp_path_factory.mktemp("finished"), build()
+    fit(model, Checkpoints(folder, every_steps=4))
+    return folder, everything(model)
 
 
 def batches(first=0, steps=12):
@@ -70,7 +79,11 @@ def everything(model):
 
 
 def assert_equal(one, other):
-    for value, wanted in zip(everything(one), everything(other), strict=True):
+    assert_variables(one, everything(other))
+
+
+def assert_variables(model, expected):
+    for value, wanted in zip(everything(model), expected, strict=True):
         np.testing.assert_array_equal(value, wanted)
 
 
@@ -177,27 +190,28 @@ def empty(path):
 
 @pytest.mark.parametrize("damage", [cut, flip, empty, os.remove])
 @pytest.mark.parametrize("file", ["step-12.data-00000-of-00001", "step-12.index"])
-def test_damaged_checkpoint_is_reported_and_the_previous_one_used(make, tmp_path, capsys, damage, file):
-    whole = make()
-    fit(whole, Checkpoints(tmp_path, every_steps=4))
+def test_damaged_checkpoint_is_reported_and_the_previous_one_used(make, finished, tmp_path, capsys, damage, file):
+    folder, expected = finished
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     damage(tmp_path / file)
     resumed, checkpoints = make(), Checkpoints(tmp_path, every_steps=4)
     assert checkpoints.restore(resumed) == 8 and checkpoints.latest == f"{tmp_path}/step-8"
     assert "step-12 is damaged, using the checkpoint before it" in capsys.readouterr().out or damage is os.remove
     fit(resumed, checkpoints)
-    assert_equal(resumed, whole)
+    assert_variables(resumed, expected)
     assert Checkpoints(tmp_path).restore(make()) == 12
 
 
-def test_only_damaged_checkpoints_raise(make, tmp_path):
-    fit(make(), Checkpoints(tmp_path))
-    cut(tmp_path / "step-12.data-00000-of-00001")
-    with pytest.raises(OSError, match="None of the 1 checkpoints in .* can be read"):
+def test_only_damaged_checkpoints_raise(make, finished, tmp_path):
+    shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)
+    for file in tmp_path.glob("*.data-00000-of-00001"):
+        cut(file)
+    with pytest.raises(OSError, match="None of the 3 checkpoints in .* can be read"):
         Checkpoints(tmp_path).restore(make())
 
 
-def test_damaged_checkpoint_list_of_tensorflow_is_ignored(make, tmp_path):
-    fit(make(), Checkpoints(tmp_path))
+def test_damaged_checkpoint_list_of_tensorflow_is_ignored(make, finished, tmp_path):
+    shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)
     (tmp_path / "checkpoint").write_text("half wri")
     assert Checkpoints(tmp_path).restore(make()) == 12
 
@@ -218,8 +232,8 @@ def test_nonfinite_weights_are_not_saved(make, tmp_path):
     checkpoints.release()
 
 
-def test_checkpoint_of_another_model_raises(make, tmp_path):
-    fit(make(), Checkpoints(tmp_path))
+def test_checkpoint_of_another_model_raises(make, finished, tmp_path):
+    shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)
     with pytest.raises(ValueError):
         Checkpoints(tmp_path).restore(make(units=3))
     other = make()
@@ -238,10 +252,10 @@ def test_unusable_folder_raises(make, tmp_path, folder):
         fit(make(), Checkpoints(folder))
 
 
-def test_folder_of_another_recipe_is_refused(make, tmp_path):
+def test_folder_of_another_recipe_is_refused(finished, tmp_path):
     recipe = Supervised(run=Run(folder=str(tmp_path)))
     prepare_run_folder(recipe)
-    fit(make(), Checkpoints(tmp_path))
+    shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)
     with pytest.raises(ValueError, match="already contains a run. Resume it with run.resume=True"):
         prepare_run_folder(recipe)
     # Devices, folders and intervals may change; what is computed may not.
