@@ -1,11 +1,11 @@
-"""The same .tflite files on Arm64, as phones have it: LiteRT's aarch64 build under qemu, beside this machine's LiteRT.
+"""Compares .tflite files on Arm64, LiteRT's aarch64 build under qemu, with LiteRT on this machine.
 
-Needs keras_vit[tensorflow,export], Debian's qemu-user-static, and apt that knows the architecture (as root):
+Requires keras_vit[tensorflow,export], Debian's qemu-user-static, and the arm64 architecture in apt (as root):
     dpkg --add-architecture arm64 && apt-get update && apt-get install qemu-user-static
 Command: python benchmarks/arm64.py exported/model-*.tflite --images FOLDER     # FOLDER/.../*.jpg
-Python, its libraries, NumPy and LiteRT for Arm64 are fetched once into --root. Its times mean nothing: what is
-compared is top-1 and the largest difference of probabilities. LiteRT 2.3 for Arm64 crashes under qemu 7.2 as it opens
-a file; 1.4 runs there.
+Python, its libraries, NumPy and LiteRT for Arm64 are downloaded once into --root. Top-1 classes and the largest
+difference of probabilities are compared; latency under emulation is meaningless. LiteRT 2.3 for Arm64 crashes under
+qemu 7.2 when it opens a file; 1.4 works.
 """
 
 import argparse
@@ -38,28 +38,28 @@ for path in sys.argv[2:]:
 
 
 def set_up(root: Path):
-    """Fetches Python and LiteRT for Arm64 into a folder, once."""
+    """Downloads Python and LiteRT for Arm64 into a folder, once."""
     if (root / "ready").exists():
         return
     system, site = root / "system", root / "site"
-    for folder in (system, site, root / "fetched"):
+    for folder in (system, site, root / "downloads"):
         folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(
-        ["apt-get", "-qq", "download", *[f"{name}:arm64" for name in DEBIAN]], cwd=root / "fetched", check=True
+        ["apt-get", "-qq", "download", *[f"{name}:arm64" for name in DEBIAN]], cwd=root / "downloads", check=True
     )
-    for package in (root / "fetched").glob("*.deb"):
+    for package in (root / "downloads").glob("*.deb"):
         subprocess.run(["dpkg", "-x", package, system], check=True)
     wheels = [LITERT, *(f"{name}=={version(name)}" for name in WHEELS)]
     fetch = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "--python-version=3.11"]
-    subprocess.run([*fetch, *PLATFORMS, "-d", str(root / "fetched"), *wheels], check=True)
-    for wheel in (root / "fetched").glob("*.whl"):
+    subprocess.run([*fetch, *PLATFORMS, "-d", str(root / "downloads"), *wheels], check=True)
+    for wheel in (root / "downloads").glob("*.whl"):
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(site)
     (root / "ready").touch()
 
 
-def images(folder: Path, size: int, count: int) -> np.ndarray:
-    """(n, size, size, 3) uint8, squashed: the same pixels go into both."""
+def load_images(folder: Path, size: int, count: int) -> np.ndarray:
+    """(n, size, size, 3) uint8, resized without keeping the aspect ratio: the same pixels for both machines."""
     from PIL import Image
 
     files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png"))
@@ -91,18 +91,18 @@ def main():
     print("| file | images | same top-1 | largest difference |\n|---|---|---|---|")
     for path in arguments.files:
         size = read_description(path).signatures["classify"].inputs[0].shape[1]
-        pixels = images(arguments.images, size, arguments.count)
+        pixels = load_images(arguments.images, size, arguments.count)
         results = []
         for python in ([sys.executable], [*emulator, arguments.root / "system" / "usr" / "bin" / "python3.11"]):
             with tempfile.TemporaryDirectory() as folder:
-                copy, given = Path(folder) / path.name, Path(folder) / "pixels.npy"
+                copy, inputs = Path(folder) / path.name, Path(folder) / "pixels.npy"
                 copy.write_bytes(path.read_bytes())
-                np.save(given, pixels)
-                subprocess.run([*python, "-c", PROGRAM, given, copy], check=True, stderr=subprocess.DEVNULL)
+                np.save(inputs, pixels)
+                subprocess.run([*python, "-c", PROGRAM, inputs, copy], check=True, stderr=subprocess.DEVNULL)
                 results.append(np.load(f"{copy}.linux.npy"))
-        here, there = results
-        same = (here.argmax(-1) == there.argmax(-1)).mean()
-        print(f"| {path.name} | {len(pixels)} | {same:.1%} | {np.abs(here - there).max():.1e} |", flush=True)
+        native, arm64 = results
+        same = (native.argmax(-1) == arm64.argmax(-1)).mean()
+        print(f"| {path.name} | {len(pixels)} | {same:.1%} | {np.abs(native - arm64).max():.1e} |", flush=True)
 
 
 if __name__ == "__main__":

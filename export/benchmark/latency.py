@@ -181,7 +181,7 @@ def _time(paths, num_threads, num_runs, warmup_runs, seed):
         workers = [stack.enter_context(_Worker("time", path, num_threads, warmup_runs, seed)) for path in paths]
         # One after the other, so that no file loads while another warms up.
         measured = [worker.request() for worker in workers]
-        milliseconds: list[list[float]] = [[] for _ in paths]
+        milliseconds = [[] for _ in paths]
         for start in range(0, num_runs, RUNS_PER_TURN):
             for index, worker in enumerate(workers):
                 reply = worker.request(min(RUNS_PER_TURN, num_runs - start))

@@ -105,9 +105,10 @@ def _contents(copy, formats, signatures, calibration, equalize, seed, log) -> It
         float32 = float32 or convert(copy, signatures)
         yield name, float32 if name == "float32" else quantize(float32, name)
     static = [name for name in STATIC if name in formats]
-    if static:
-        log("Calibrating the ranges of activations")
-        float32, ranges = calibrate(copy, static, calibration, signatures, equalize, seed)
+    if not static:
+        return
+    log("Calibrating the ranges of activations")
+    float32, ranges = calibrate(copy, static, calibration, signatures, equalize, seed)
     for name in static:
         log(f"Converting to {name}")
         yield name, quantize(float32, name, ranges[name])
