@@ -160,4 +160,5 @@ def _exports_table(rows) -> str:
 
 def _recipe(name, recipe) -> str:
     fields = html.escape(json.dumps(asdict(recipe), indent=2))
-    return f"<details><summary>Recipe of {name}</summary><pre>{fields}</pre></details>"
+    title = {"pretraining": "Pre-training", "finetuning": "Fine-tuning"}[name]
+    return f"<details><summary>{title}</summary><pre>{fields}</pre></details>"
