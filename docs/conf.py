@@ -28,6 +28,7 @@ python_maximum_signature_line_length = 100
 html_theme = "furo"
 html_title = f"keras_vit {version}"
 html_show_sourcelink = False
+html_use_index = False  # the search finds every name
 html_copy_source = False
 html_static_path = ["_static"]
 html_css_files = ["tables.css"]
