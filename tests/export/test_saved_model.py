@@ -38,15 +38,15 @@ TENSORFLOW_ONLY = """
 
     folder, given, found = sys.argv[1:]
     loaded, inputs = tf.saved_model.load(folder), np.load(given)
-    answers = {}
+    outputs = {}
     for name, signature in loaded.signatures.items():
         kind = {"serve_bytes": "image_bytes", "serve_uint8": "pixels"}.get(name, "images")
         value = [inputs["image_bytes"].tobytes()] if kind == "image_bytes" else inputs[kind]
         (argument,) = signature.structured_input_signature[1]
         for output, tensor in signature(**{argument: tf.constant(value)}).items():
-            answers[f"{name}/{output}"] = tensor.numpy().astype("S" if tensor.dtype == tf.string else None)
+            outputs[f"{name}/{output}"] = tensor.numpy().astype("S" if tensor.dtype == tf.string else None)
     assert not {"keras_vit", "keras"} & {name.partition(".")[0] for name in sys.modules}
-    np.savez(found, class_names=tf.io.read_file(loaded.class_names.asset_path).numpy().decode().splitlines(), **answers)
+    np.savez(found, class_names=tf.io.read_file(loaded.class_names.asset_path).numpy().decode().splitlines(), **outputs)
 """
 
 
@@ -69,9 +69,9 @@ def test_signatures_equal_keras_for_any_batch_size(artifacts, classifier, inputs
         batch = inputs[0][:count]
         logits = classifier(batch)
         for name in ("classify", "serving_default"):
-            answers = signatures[name](batch)
-            assert set(answers) == {"probabilities"}
-            np.testing.assert_allclose(answers["probabilities"], tf.nn.softmax(logits), atol=1e-5)
+            outputs = signatures[name](batch)
+            assert set(outputs) == {"probabilities"}
+            np.testing.assert_allclose(outputs["probabilities"], tf.nn.softmax(logits), atol=1e-5)
         np.testing.assert_allclose(signatures["logits"](batch)["logits"], logits, atol=1e-5)
         np.testing.assert_allclose(signatures["features"](batch)["features"], classifier.features(batch), atol=1e-5)
         attention = signatures["attention"](batch)["attention"]
@@ -82,7 +82,7 @@ def test_signatures_equal_keras_for_any_batch_size(artifacts, classifier, inputs
 @pytest.mark.parametrize(
     "changes",
     [
-        {"pooling": "gap", "register_tokens": 2, "image_size": (8, 16), "gelu": "erf"},
+        {"pooling": "gap", "register_tokens": 2, "image_size": (8, 16), "gelu": "erf", "depth": 1},
         {"distillation": True, "position_embedding": "relative", "depth": 1},
         {"pooling": "map", "axial": True, "image_size": 32, "patch_size": 16, "resnet_stages": (1,), "depth": 1},
     ],
@@ -112,7 +112,7 @@ def test_models_without_attention(tmp_path, kind):
 
 
 def test_models_without_a_head_return_features(trained_toy, tmp_path):
-    model = trained_toy(num_classes=0)
+    model = trained_toy(num_classes=0, depth=1)
     signatures, inputs = load(write_saved_model(model, tmp_path / "pooled")), noise(model)
     assert set(signatures) == CLASSIFIER - {"classify", "logits"}
     for name in ("serving_default", "features"):
@@ -120,18 +120,18 @@ def test_models_without_a_head_return_features(trained_toy, tmp_path):
     pixels = np.asarray(scene(2))[None]
     expected = model.features(model.preprocess(pixels))
     for name, value in (("serve_uint8", pixels), ("serve_bytes", [encoded(scene(2), "PNG")])):
-        answers = signatures[name](value)
-        assert set(answers) == {"features"}
-        np.testing.assert_allclose(answers["features"], expected, atol=1e-5)
+        outputs = signatures[name](value)
+        assert set(outputs) == {"features"}
+        np.testing.assert_allclose(outputs["features"], expected, atol=1e-5)
 
-    model = trained_toy(num_classes=0, pooling="none")
+    model = trained_toy(num_classes=0, pooling="none", depth=1)
     tokens = load(write_saved_model(model, tmp_path / "tokens"))["serving_default"](inputs)["features"]
     assert tokens.shape == (3, 17, 12)
     np.testing.assert_allclose(tokens, model(inputs), atol=1e-5)
 
 
 def test_runs_with_tensorflow_alone(trained_toy, tmp_path):
-    model = trained_toy(dropout=0.1, preprocessing=Preprocessing(16, resize="shortest", crop_fraction=0.9))
+    model = trained_toy(depth=1, dropout=0.1, preprocessing=Preprocessing(16, resize="shortest", crop_fraction=0.9))
     folder = write_saved_model(model, tmp_path / "model", NAMES)
     inputs, pixels = noise(model), np.stack([np.asarray(scene(seed, (30, 20))) for seed in (0, 1)])
     file = np.frombuffer(encoded(scene(4), "PNG"), "uint8")
@@ -176,8 +176,8 @@ def test_mixed_precision_returns_float32(trained_toy, tmp_path):
     signatures, inputs = load(write_saved_model(model, tmp_path / "model")), noise(model)
     assert set(signatures) == CLASSIFIER
     for name in CLASSIFIER - {"serve_bytes"}:
-        answers = signatures[name](np.asarray(scene(0))[None] if name == "serve_uint8" else inputs)
-        assert all(values.dtype == np.float32 for key, values in answers.items() if key != "top_classes"), name
+        outputs = signatures[name](np.asarray(scene(0))[None] if name == "serve_uint8" else inputs)
+        assert all(values.dtype == np.float32 for key, values in outputs.items() if key != "top_classes"), name
     expected = tf.nn.softmax(tf.cast(model(inputs), tf.float32))
     np.testing.assert_allclose(signatures["classify"](inputs)["probabilities"], expected, atol=1e-2)
 
@@ -189,7 +189,7 @@ def test_loads_as_a_keras_layer(classifier, artifacts, inputs):
 
 def test_assets(toy, tmp_path, artifacts):
     preprocessing = Preprocessing((16, 16), resize="shortest", crop_fraction=0.875, mean=(0.4, 0.5, 0.6))
-    folder = write_saved_model(toy(preprocessing=preprocessing), tmp_path / "1", NAMES)
+    folder = write_saved_model(toy(preprocessing=preprocessing, depth=1), tmp_path / "1", NAMES)
     for place in ("assets", "assets.extra"):
         assert Preprocessing(**json.loads((folder / place / "preprocessing.json").read_text())) == preprocessing
     assert (folder / "assets" / "labels.txt").read_text("utf-8").splitlines() == NAMES

@@ -45,14 +45,14 @@ def test_encoded_and_uint8_images(trained_toy, tmp_path, name):
     ]
     for array in arrays:
         batch = np.stack([array, array[::-1]])
-        answers = signatures["serve_uint8"](batch)
-        np.testing.assert_allclose(answers["probabilities"], tf.nn.softmax(model(model.preprocess(batch))), atol=1e-5)
+        outputs = signatures["serve_uint8"](batch)
+        np.testing.assert_allclose(outputs["probabilities"], tf.nn.softmax(model(model.preprocess(batch))), atol=1e-5)
 
 
 def test_sizes_round_as_preprocessing_does():
     random = np.random.default_rng(0)
-    for share in (1.0, 0.95, 0.9, 0.875):
-        prepare = Preprocessing((14, 9), resize="shortest", crop_fraction=share, interpolation="nearest")
+    for fraction in (1.0, 0.95, 0.9, 0.875):
+        prepare = Preprocessing((14, 9), resize="shortest", crop_fraction=fraction, interpolation="nearest")
         signature = [tf.TensorSpec((None, None, None, 3), tf.uint8)]
         function = tf.function(functools.partial(preprocess_images, preprocessing=prepare), signature)
         for height, width in random.integers(1, 60, (40, 2)):
