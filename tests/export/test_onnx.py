@@ -44,14 +44,7 @@ def check(model, path, output="logits", tolerance=1e-4):
     "changes",
     [
         {"dropout": 0.1, "depth": 2},
-        {
-            "pooling": "gap",
-            "register_tokens": 2,
-            "image_size": (8, 16),
-            "layer_scale": 0.1,
-            "qk_norm": True,
-            "depth": 1,
-        },
+        {"pooling": "gap", "register_tokens": 2, "image_size": (8, 16), "layer_scale": 0.1, "qk_norm": True},
         {"distillation": True, "position_embedding": "relative", "gelu": "erf"},
         {"pooling": "map", "axial": True, "image_size": 32, "patch_size": 16, "resnet_stages": (1,)},
     ],
