@@ -1,6 +1,6 @@
 """The published sizes of the Vision Transformer, and the parser of names such as "B/16".
 
-A variant is a row of a table, not a function body. Ti, S: "How to train your ViT?" (arXiv 2106.10270), Table 1. B, L,
+Ti, S: "How to train your ViT?" (arXiv 2106.10270), Table 1. B, L,
 H: "An Image is Worth 16x16 Words" (arXiv 2010.11929), Table 1. g, G: "Scaling Vision Transformers" (arXiv 2106.04560),
 Table 2.
 """
@@ -39,33 +39,17 @@ SIZES = {
     "G": Size(depth=48, width=1664, mlp_dim=8192, num_heads=16),
 }
 
-# Size and patch, in pixels, as their authors released or reported them.
-PUBLISHED = (
-    "Ti/16",
-    "S/32",
-    "S/16",
-    "B/32",
-    "B/16",
-    "B/8",
-    "L/32",
-    "L/16",
-    "L/14",
-    "H/16",
-    "H/14",
-    "g/14",
-    "G/14",
-)
 HYBRIDS = ("R+Ti/16", "R26+S/32", "R26+B/32", "R50+B/16", "R50+B/32", "R50+L/16", "R50+L/32")
 
 
 def parse_variant(name: str) -> dict:
-    """Returns the arguments of `VisionTransformer` that a name such as "B/16" or "R50+B/16" stands for.
+    """The arguments of `VisionTransformer` for a name such as "B/16" or "R50+B/16".
 
     Any patch size is accepted for a plain model, published or not: "S/8" is a small model with patches of 8 x 8 pixels.
 
     Raises:
-        ValueError: The name is not a known size, a slash and a positive integer, with a known ResNet before it or
-            without.
+        ValueError: The name is not a known size, a slash and a positive integer, optionally after a known ResNet and
+            a plus.
     """
     resnet, plus, plain = name.rpartition("+")
     letter, slash, patch = plain.partition("/")
@@ -99,9 +83,9 @@ BIT_SIZES = {
 
 
 def variant_name(arguments: dict) -> str | None:
-    """The variant, such as "B/16" or "R50x1", that a model's arguments make; None if it has no name.
+    """The name of the variant with these arguments, such as "B/16" or "R50x1"; None if it has no name.
 
-    Axial models have the shapes of variants, but other weights: they have no name.
+    Axial models have no name, although they have the sizes of variants.
     """
     if arguments.get("axial") or {"stages", "num_heads"} <= arguments.keys():
         return None

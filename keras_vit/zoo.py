@@ -1,4 +1,4 @@
-"""The constructors that people import: `ViT_B16()` and its relatives, one line a variant."""
+"""Constructors of the published models, such as `ViT_B16()`: one line per variant."""
 
 from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.bit import BiT
@@ -13,13 +13,13 @@ def ViT(variant: str, weights=None, *, num_classes: int | None = None, **argumen
     Args:
         variant: Such as "B/16" or "R50+B/16", see `keras_vit.variants`; any patch size for a plain model.
         weights: A file, folder or published name, see `keras_vit.load`, or None for random weights.
-        num_classes: By default those of the file, 1000 without one; see `keras_vit.load`.
-        **arguments: Of `VisionTransformer` (image_size, pooling, dropout, dtype, ...) and, with weights, of
-            `keras_vit.load`. `image_size` is by default that of the file, 224 without one.
+        num_classes: By default those of the weights, 1000 without weights; see `keras_vit.load`.
+        **arguments: Arguments of `VisionTransformer` (image_size, pooling, dropout, dtype, ...) and, with weights, of
+            `keras_vit.load`. `image_size` is by default that of the weights, 224 without weights.
 
     Raises:
-        FileNotFoundError, ValueError: The variant is unknown, the arguments do not fit each other, or the file does not
-            fit the model.
+        FileNotFoundError, ValueError: The variant is unknown, arguments exclude each other, or the weights do not fit
+            the model.
     """
     arguments = {"name": _name(variant), **parse_variant(variant), **arguments}
     if weights is not None:
@@ -34,10 +34,12 @@ def _name(variant, kind="ViT"):
 
 
 def _loaded(kind, weights, **arguments):
-    """The file's model; raises a ValueError if it is of another kind whose arguments have the same names."""
+    """The model of a checkpoint; raises a ValueError if it is of another kind whose arguments have the same names."""
     model = load(weights, **arguments)
     if not isinstance(model, kind):
-        raise ValueError(f"{weights} is a file of {type(model).__name__}. Wanted: {kind.__name__}; give a file of one.")
+        raise ValueError(
+            f"{weights} is a checkpoint of {type(model).__name__}. Expected a checkpoint of {kind.__name__}."
+        )
     return model
 
 
@@ -49,7 +51,7 @@ def _vit(variant: str, kind: str = "ViT", **defaults):
 
     build.__name__ = build.__qualname__ = name
     also = "".join(f", {key}={value!r}" for key, value in defaults.items())
-    build.__doc__ = f"{name}: `keras_vit.ViT({variant!r}, weights{also}, **arguments)`, see there."
+    build.__doc__ = f"{name}: see `keras_vit.ViT({variant!r}, weights{also}, **arguments)`."
     return build
 
 
@@ -61,14 +63,14 @@ def _bit(size: str):
         return BiT(**arguments) if weights is None else _loaded(BiT, weights, **arguments)
 
     build.__name__ = build.__qualname__ = f"BiT_{size}"
-    build.__doc__ = f"BiT-{size}: `keras_vit.BiT` of its stages and width; `weights` as in `keras_vit.load`."
+    build.__doc__ = f"BiT-{size}: `keras_vit.BiT` with its stages and width factor; for `weights` see `keras_vit.load`."
     return build
 
 
 def AxialResNet50(weights=None, **arguments) -> AxialResNet:
-    """AxialResNet-50 of appendix D.6: `keras_vit.AxialResNet`, where the arguments are explained.
+    """AxialResNet-50 of appendix D.6; for the arguments see `keras_vit.AxialResNet`.
 
-    `weights` is a .keras file of one, see `keras_vit.load`, or None for random weights.
+    `weights` is a .keras file, see `keras_vit.load`, or None for random weights.
     """
     arguments = {"name": "AxialResNet50", "stages": BIT_SIZES["R50x1"][0], **arguments}
     return AxialResNet(**arguments) if weights is None else _loaded(AxialResNet, weights, **arguments)
@@ -96,12 +98,12 @@ R50_ViT_B32 = _vit("R50+B/32")
 R50_ViT_L16 = _vit("R50+L/16")
 R50_ViT_L32 = _vit("R50+L/32")
 
-# Distilled, arXiv 2012.12877: exact GELU, as its code.
+# Distilled, arXiv 2012.12877; exact GELU as in its code.
 DeiT_Ti16 = _vit("Ti/16", "DeiT", distillation=True, gelu="erf")
 DeiT_S16 = _vit("S/16", "DeiT", distillation=True, gelu="erf")
 DeiT_B16 = _vit("B/16", "DeiT", distillation=True, gelu="erf")
 
-# Figure 13: the class token's part in axial attention is not in the paper, so the patches are averaged.
+# Figure 13. The paper does not specify the class token in axial attention, so the patches are averaged.
 AxialViT_B32 = _vit("B/32", "AxialViT", axial=True, pooling="gap")
 AxialViT_B16 = _vit("B/16", "AxialViT", axial=True, pooling="gap")
 

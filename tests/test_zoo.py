@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import variants, zoo
+from keras_vit import ViTConfig, variants, zoo
+from keras_vit.models.bit import BiTConfig
 
 # With 1000 classes; with hidden tanh layer and 21,843.
 COUNTS = {
@@ -62,7 +63,7 @@ BIT_COUNTS = {
 
 @pytest.fixture
 def count():
-    """Counts the weights of `build()` without allocating them: variables made in this scope hold no values."""
+    """Counts the weights of `build()` without allocating them: variables created in this scope hold no values."""
 
     def count_parameters(build):
         with keras.StatelessScope(initialize_variables=False):
@@ -73,13 +74,64 @@ def count():
     return count_parameters
 
 
+@pytest.fixture
+def configs(monkeypatch):
+    """Constructors return their ViTConfig instead of a model."""
+    monkeypatch.setattr(zoo, "VisionTransformer", lambda name, **fields: ViTConfig(**fields))
+
+
+def vit_count(config):
+    """The number of weights of a VisionTransformer, from its configuration."""
+    d, m, (rows, columns) = config.width, config.mlp_dim, config.grid
+    pixels, channels = config.patch_size[0] * config.patch_size[1], 3
+    total = 0
+    if config.resnet_stages is not None:
+        stages = config.resnet_stages
+        pixels //= (4 * 2 ** max(len(stages) - 1, 0)) ** 2
+        channels = 256 * 2 ** (len(stages) - 1) if stages else 64
+        total += resnet_count(stages)
+    total += (pixels * channels + 1) * d + config.prefix_tokens * d
+    if config.position_embedding == "learned_1d":
+        total += (rows * columns + config.prefix_tokens) * d
+    block = 4 * d * d + 2 * d * m + 9 * d + m
+    total += config.depth * block * (2 if config.axial else 1) + 2 * d
+    hidden = config.representation_size or 0
+    total += hidden * (d + 1)
+    return total + (1 + config.distillation) * config.num_classes * ((hidden or d) + 1)
+
+
+def resnet_count(stages):
+    """The ResNet of hybrids: root and units, a group normalization after each convolution."""
+    total, channels = (7 * 7 * 3 + 2) * 64, 64
+    for stage, units in enumerate(stages):
+        filters = 64 * 2**stage
+        for unit in range(units):
+            total += (channels + 2) * filters + (9 * filters + 2) * filters + (filters + 2) * 4 * filters
+            total += (unit == 0) * (channels + 2) * 4 * filters
+            channels = 4 * filters
+    return total
+
+
+def bit_count(stages, factor, classes=1000):
+    """BiT of form "paper": a root, units that normalize before each convolution, one more normalization, the head."""
+    total = 7 * 7 * 3 * 64 * factor
+    channels = 64 * factor
+    for stage, units in enumerate(stages):
+        filters = 64 * factor * 2**stage
+        for unit in range(units):
+            convolutions = channels * filters + 9 * filters**2 + 4 * filters**2
+            total += convolutions + 2 * (channels + 2 * filters) + (unit == 0) * channels * 4 * filters
+            channels = 4 * filters
+    return total + 2 * channels + classes * (channels + 1)
+
+
 def constructor(variant):
     letters = variant.replace("/", "")
     return getattr(keras_vit, letters.replace("+", "_ViT_") if "+" in letters else f"ViT_{letters}")
 
 
 def test_every_variant_is_in_the_table_and_has_a_constructor():
-    assert set(COUNTS) == set(variants.PUBLISHED) and set(HYBRID_COUNTS) == set(variants.HYBRIDS)
+    assert set(HYBRID_COUNTS) == set(variants.HYBRIDS)
     for variant in (*COUNTS, *HYBRID_COUNTS):
         assert constructor(variant).__name__ in vars(zoo)
     plain = {name for name in vars(zoo) if name.startswith("ViT_")}
@@ -91,69 +143,76 @@ def test_every_variant_is_in_the_table_and_has_a_constructor():
     assert {size for size in variants.SIZES} == {variant.partition("/")[0] for variant in COUNTS}
 
 
+# One model of each kind; the closed forms of all options are compared in tests/models/test_vit_options.py, too.
+BUILT = {
+    "ViT_Ti16": {"representation_size": 192, "num_classes": 21843},
+    "ViT_S32": {"pooling": "gap", "position_embedding": "sincos_2d"},
+    "R_ViT_Ti16": {"image_size": 384},
+    "R26_ViT_S32": {"depth": 1},
+    "DeiT_Ti16": {"depth": 2},
+    "AxialViT_B32": {"depth": 2},
+}
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_closed_form_counts_the_weights_of_real_models(name, count, monkeypatch):
+    build, options = getattr(keras_vit, name), BUILT[name]
+    found = count(lambda: build(**options))
+    monkeypatch.setattr(zoo, "VisionTransformer", lambda name, **fields: ViTConfig(**fields))
+    assert found == vit_count(build(**options))
+
+
 @pytest.mark.parametrize("variant", COUNTS)
-def test_parameter_counts(variant, count):
+def test_parameter_counts(variant, configs):
     build, width = constructor(variant), variants.parse_variant(variant)["width"]
-    large = count(lambda: build(representation_size=width, num_classes=21843))
-    assert (count(build), large) == COUNTS[variant]
+    large = vit_count(build(representation_size=width, num_classes=21843))
+    assert (vit_count(build()), large) == COUNTS[variant]
 
 
 @pytest.mark.parametrize("variant", MORE_COUNTS)
-def test_parameter_counts_with_other_heads(variant, count):
+def test_parameter_counts_with_other_heads(variant, configs):
     build, width = constructor(variant), variants.parse_variant(variant)["width"]
-    headless, hidden = count(lambda: build(num_classes=0)), count(lambda: build(representation_size=width))
-    assert (headless, hidden, count(lambda: build(pooling="gap"))) == MORE_COUNTS[variant]
+    options = ({"num_classes": 0}, {"representation_size": width}, {"pooling": "gap"})
+    assert tuple(vit_count(build(**changes)) for changes in options) == MORE_COUNTS[variant]
 
 
-@pytest.mark.parametrize("variant,image_size", COUNTS_AT)
-def test_parameter_counts_at_higher_resolution(variant, image_size, count):
-    assert count(lambda: constructor(variant)(image_size=image_size)) == COUNTS_AT[variant, image_size]
+def test_parameter_counts_at_higher_resolution(configs):
+    for (variant, image_size), expected in (COUNTS_AT | HYBRID_COUNTS_AT).items():
+        assert vit_count(constructor(variant)(image_size=image_size)) == expected
 
 
 @pytest.mark.parametrize("variant", HYBRID_COUNTS)
-def test_parameter_counts_of_hybrids(variant, count):
-    assert count(constructor(variant)) == HYBRID_COUNTS[variant]
+def test_parameter_counts_of_hybrids(variant, configs):
+    assert vit_count(constructor(variant)()) == HYBRID_COUNTS[variant]
 
 
-@pytest.mark.parametrize("variant,image_size", HYBRID_COUNTS_AT)
-def test_parameter_counts_of_hybrids_at_higher_resolution(variant, image_size, count):
-    assert count(lambda: constructor(variant)(image_size=image_size)) == HYBRID_COUNTS_AT[variant, image_size]
-
-
-def test_parameter_counts_with_two_heads_and_with_sines_and_cosines(count):
+def test_parameter_counts_with_two_heads_and_with_sines_and_cosines(configs):
     for letters, expected in DEIT_COUNTS.items():
-        assert count(getattr(keras_vit, f"DeiT_{letters}")) == expected
+        assert vit_count(getattr(keras_vit, f"DeiT_{letters}")()) == expected
     options = {"pooling": "gap", "position_embedding": "sincos_2d"}
-    assert count(lambda: keras_vit.ViT_S16(**options)) == 21_974_632
-    assert count(lambda: keras_vit.ViT_S16(**options, representation_size=384)) == 22_122_472
+    assert vit_count(keras_vit.ViT_S16(**options)) == 21_974_632
+    assert vit_count(keras_vit.ViT_S16(**options, representation_size=384)) == 22_122_472
 
 
-def bit_count(stages, factor, classes=1000):
-    """Of the paper's form: a root, units that normalize before each convolution, one more normalization, the head."""
-    total = 7 * 7 * 3 * 64 * factor
-    before = 64 * factor
-    for stage, units in enumerate(stages):
-        filters = 64 * factor * 2**stage
-        for unit in range(units):
-            convolutions = before * filters + 9 * filters**2 + 4 * filters**2
-            total += convolutions + 2 * (before + 2 * filters) + (unit == 0) * before * 4 * filters
-            before = 4 * filters
-    return total + 2 * before + classes * (before + 1)
+def test_closed_form_counts_the_weights_of_a_real_resnet(count):
+    assert count(keras_vit.BiT_R50x1) == bit_count(*variants.BIT_SIZES["R50x1"])
 
 
 @pytest.mark.parametrize("size", variants.BIT_SIZES)
-def test_parameter_counts_of_resnets(size, count):
-    build, expected = getattr(keras_vit, f"BiT_{size}"), bit_count(*variants.BIT_SIZES[size])
-    assert count(build) == expected == BIT_COUNTS.get(size, expected)
+def test_parameter_counts_of_resnets(size, monkeypatch):
+    monkeypatch.setattr(zoo, "BiT", lambda name, **fields: BiTConfig(**fields))
+    build = getattr(keras_vit, f"BiT_{size}")
+    config = build()
+    found = bit_count(config.stages, config.width_factor, config.num_classes)
+    assert found == BIT_COUNTS.get(size, found) and config.form == "paper"
+    assert (config.stages, config.width_factor) == variants.BIT_SIZES[size]
     assert build.__name__ == f"BiT_{size}" and f"BiT-{size}" in build.__doc__
 
 
 @pytest.mark.parametrize("patch", [16, 32])
-def test_parameter_counts_of_axial_models(patch, count):
-    d, m, patches = 768, 3072, (224 // patch) ** 2
-    block = 4 * d * d + 2 * d * m + 9 * d + m
-    expected = (patch * patch * 3 * d + d) + patches * d + 12 * 2 * block + 2 * d + 1000 * (d + 1)
-    assert count(getattr(keras_vit, f"AxialViT_B{patch}")) == expected
+def test_axial_models_have_two_blocks_in_place_of_one(patch, configs):
+    config = getattr(keras_vit, f"AxialViT_B{patch}")()
+    assert config == ViTConfig(image_size=224, **variants.parse_variant(f"B/{patch}"), axial=True, pooling="gap")
 
 
 def test_a_constructor_builds_a_model_that_runs():
@@ -163,12 +222,12 @@ def test_a_constructor_builds_a_model_that_runs():
     assert keras_vit.ViT_Ti16.__name__ == "ViT_Ti16" and "keras_vit.ViT('Ti/16'" in keras_vit.ViT_Ti16.__doc__
 
 
-def test_the_familys_constructors_take_arguments_and_give_names():
+def test_constructors_take_arguments_and_set_names():
     hybrid = keras_vit.R_ViT_Ti16(image_size=(32, 64), num_classes=3)
     assert hybrid.name == "R_ViT_Ti16" and hybrid.grid == (1, 2) and hybrid.patch_embedding.patch_size == (8, 8)
     assert hybrid(np.zeros((1, 32, 64, 3), "float32")).shape == (1, 3)
     distilled = keras_vit.DeiT_Ti16(image_size=32, num_classes=3)
-    assert distilled.name == "DeiT_Ti16" and distilled.arguments["gelu"] == "erf"
+    assert distilled.name == "DeiT_Ti16" and distilled.config.gelu == "erf"
     assert [logits.shape for logits in distilled.both_heads(np.zeros((1, 32, 32, 3), "float32"))] == [(1, 3)] * 2
     assert keras_vit.DeiT_Ti16.__name__ == "DeiT_Ti16" and "distillation=True" in keras_vit.DeiT_Ti16.__doc__
     for build, changes in (
@@ -182,17 +241,17 @@ def test_the_familys_constructors_take_arguments_and_give_names():
         keras.utils.clear_session(free_memory=False)
 
 
-def test_models_know_their_variant():
-    for name in (*variants.PUBLISHED, *variants.HYBRIDS):
+def test_names_of_variants():
+    for name in (*COUNTS, *variants.HYBRIDS):
         arguments = {"resnet_stages": None, **variants.parse_variant(name)}
-        assert variants.name_of({**arguments, "patch_size": (arguments["patch_size"],) * 2}) == name
-    assert variants.name_of({**arguments, "patch_size": (32, 32), "depth": 23}) is None
+        assert variants.variant_name({**arguments, "patch_size": (arguments["patch_size"],) * 2}) == name
+    assert variants.variant_name({**arguments, "patch_size": (32, 32), "depth": 23}) is None
     for name, (stages, width_factor) in variants.BIT_SIZES.items():
-        assert variants.name_of({"stages": list(stages), "width_factor": width_factor}) == name
-    assert variants.name_of({"stages": (1, 1), "width_factor": 1}) is None
+        assert variants.variant_name({"stages": list(stages), "width_factor": width_factor}) == name
+    assert variants.variant_name({"stages": (1, 1), "width_factor": 1}) is None
     # Of the shapes of B/16 and R50x1, but with other weights.
-    assert variants.name_of({**variants.parse_variant("B/16"), "patch_size": (16, 16), "axial": True}) is None
-    assert variants.name_of({"stages": (3, 4, 6, 3), "width_factor": 1, "num_heads": 8}) is None
+    assert variants.variant_name({**variants.parse_variant("B/16"), "patch_size": (16, 16), "axial": True}) is None
+    assert variants.variant_name({"stages": (3, 4, 6, 3), "width_factor": 1, "num_heads": 8}) is None
 
 
 def test_any_patch_size_can_be_named():
@@ -216,9 +275,10 @@ def test_unknown_hybrids_are_refused(name):
         keras_vit.ViT(name)
 
 
-def test_a_file_of_another_kind_is_named(toy, tmp_path):
-    axial = keras_vit.AxialResNet(image_size=32, num_classes=2, stages=(3, 4, 6, 3), width_factor=0.5, num_heads=1)
-    bit = keras_vit.BiT(stages=(3, 4, 6, 3), width_factor=0.5, num_classes=2)
+def test_checkpoints_of_another_kind(toy, tmp_path):
+    small = {"stages": (1,), "width_factor": 0.5}
+    axial = keras_vit.AxialResNet(image_size=32, num_classes=2, num_heads=1, **small)
+    bit = keras_vit.BiT(num_classes=2, **small)
     for name, model in {"vit.npz": toy(), "vit.keras": toy(), "bit.keras": bit, "axial.keras": axial}.items():
         keras_vit.weights.save(model, tmp_path / name)
     cases = [
@@ -226,17 +286,32 @@ def test_a_file_of_another_kind_is_named(toy, tmp_path):
             keras_vit.BiT_R50x1,
             "vit.npz",
             {},
-            "vit.npz is a file of VisionTransformer, which has no argument stages, w",
+            "vit.npz is a checkpoint of VisionTransformer, which has no argument stages, w",
         ),
-        (keras_vit.BiT_R50x1, "vit.keras", {}, "is a file of VisionTransformer.* Wanted: BiT; give a file of one"),
-        (keras_vit.ViT_B16, "bit.keras", {}, "bit.keras is a file of BiT, which has no .* Wanted: VisionTransformer"),
-        (keras_vit.BiT_R50x1, "axial.keras", {"width_factor": 0.5}, "is a file of AxialResNet. Wanted: BiT"),
-        (keras_vit.AxialResNet50, "bit.keras", {"width_factor": 0.5}, "is a file of BiT. Wanted: AxialResNet"),
+        (keras_vit.BiT_R50x1, "vit.keras", {}, "is a checkpoint of VisionTransformer.* Expected a checkpoint of BiT"),
+        (
+            keras_vit.ViT_B16,
+            "bit.keras",
+            {},
+            "bit.keras is a checkpoint of BiT, which has no .* Expected a checkpoint of VisionTransformer",
+        ),
+        (
+            keras_vit.BiT_R50x1,
+            "axial.keras",
+            {"width_factor": 0.5},
+            "is a checkpoint of AxialResNet. Expected a checkpoint of BiT",
+        ),
+        (
+            keras_vit.AxialResNet50,
+            "bit.keras",
+            {"width_factor": 0.5},
+            "is a checkpoint of BiT. Expected a checkpoint of AxialResNet",
+        ),
         (keras_vit.load, "vit.npz", {"droput": 0.1}, "has no argument droput. Known: image_size, patch_size, .*dtype"),
     ]
     for build, file, arguments, message in cases:
         with pytest.raises(ValueError, match=message):
             build(weights=tmp_path / file, **arguments)
-    found = keras_vit.AxialResNet50(weights=tmp_path / "axial.keras", width_factor=0.5, num_heads=1)
+    found = keras_vit.AxialResNet50(weights=tmp_path / "axial.keras", num_heads=1, **small)
     assert found.name == "AxialResNet50" and found.image_size == (32, 32)
     np.testing.assert_array_equal(found.conv_root.kernel, axial.conv_root.kernel)

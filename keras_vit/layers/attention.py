@@ -6,16 +6,15 @@ from keras import ops
 from keras_vit.layers.heads import check_heads, merge_heads, spec_with_attention, split_heads
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.relative_positions import RelativePositions
-from keras_vit.layers.remat import compiled_by_xla
-from keras_vit.layers.xla.attention import attend, project_heads, projected
+from keras_vit.layers.xla.attention import attend_without_weights, can_omit_weights
 from keras_vit.layers.xla.dropout import Dropout
 
 
 def attention_weights(query, key, position_logits=None):
     """softmax(q k^T / sqrt(d)) of the paper's equation 6: (B, K, Nq, d), (B, K, Nk, d) -> (B, K, Nq, Nk).
 
-    The softmax is computed in float32 at least, whatever the inputs are, and cast back. `position_logits` maps the
-    scaled queries to logits (B, K, Nq, Nk) that are added before it.
+    The softmax is computed in float32 at least and cast back to the inputs' dtype. `position_logits` maps the scaled
+    queries to logits (B, K, Nq, Nk) that are added before the softmax.
     """
     query = query * (query.shape[-1] ** -0.5)
     logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # (B, K, Nq, Nk)
@@ -29,19 +28,19 @@ def attention_weights(query, key, position_logits=None):
 class SelfAttention(keras.layers.Layer):
     """Multi-head self-attention, the MSA of the paper's equation 2 and appendix A, with biases.
 
-    One Dense layer makes queries, keys and values, in this order along its outputs. Kernels are Xavier uniform, biases
-    zeros, as in the paper's code.
+    One Dense layer computes queries, keys and values, concatenated in this order. Initial kernels are Xavier uniform
+    and biases zeros, as in the paper's code.
 
-    Input: (B, N, D). Output: (B, N, D), and the attention weights (B, K, N, N) if asked for; row i says where token i
-        looks.
+    Input: (B, N, D). Output: (B, N, D), and the attention weights (B, K, N, N) with `return_attention=True`: row i
+        holds the weights of all tokens for token i, and sums to 1.
 
     Args:
-        num_heads: Their number, K.
+        num_heads: Number of heads, K; must divide D.
         dropout: Rate of dropout on the attention weights.
-        qk_norm: Whether queries and keys are normalized, each head on its own ("Scaling Vision Transformers to 22
+        qk_norm: Whether queries and keys are normalized, each head separately ("Scaling Vision Transformers to 22
             Billion Parameters", arXiv 2302.05442, section 2.1).
-        relative_positions: Whether logits by the tokens' distance are added, see `RelativePositions`.
-        epsilon: Of the normalizations of queries and keys.
+        relative_positions: Whether logits that depend on the distance of tokens are added, see `RelativePositions`.
+        epsilon: Epsilon of the normalizations of queries and keys.
         seed: Seed of the dropout.
 
     Raises:
@@ -59,15 +58,10 @@ class SelfAttention(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.config = {
-            "num_heads": num_heads,
-            "dropout": dropout,
-            "qk_norm": qk_norm,
-            "relative_positions": relative_positions,
-            "epsilon": epsilon,
-            "seed": seed,
-        }
         self.num_heads = num_heads
+        self.qk_norm = qk_norm
+        self.epsilon = epsilon
+        self.seed = seed
         dtype = self.dtype_policy
         self.query_norm = LayerNorm(epsilon, dtype=dtype, name="query_norm") if qk_norm else None
         self.key_norm = LayerNorm(epsilon, dtype=dtype, name="key_norm") if qk_norm else None
@@ -77,7 +71,7 @@ class SelfAttention(keras.layers.Layer):
     def build(self, input_shape):
         width = input_shape[-1]
         check_heads(width, self.num_heads)
-        # Xavier's limit for one (D, D) kernel, sqrt(6 / (D + D)), is this one's; glorot_uniform would see (D, 3D).
+        # The limit is Xavier's for one (D, D) kernel, sqrt(6 / (D + D)); glorot_uniform would use (D, 3D).
         xavier = keras.initializers.VarianceScaling(1.0, "fan_in", "uniform")
         self.qkv = keras.layers.Dense(3 * width, kernel_initializer=xavier, dtype=self.dtype_policy, name="qkv")
         self.qkv.build(input_shape)
@@ -89,23 +83,18 @@ class SelfAttention(keras.layers.Layer):
                 layer.build(heads_shape)
 
     def call(self, tokens, training=None, return_attention=False):
-        lean = compiled_by_xla() and not return_attention and self._keeps_no_weights(training)
-        if lean:
-            query, key, value = project_heads(tokens, self.qkv.kernel, self.qkv.bias, self.num_heads)
-        else:
-            query, key, value = (split_heads(x, self.num_heads) for x in ops.split(self.qkv(tokens), 3, axis=-1))
-        if self.query_norm is not None:
-            query, key = self.query_norm(query), self.key_norm(key)  # (B, K, N, d)
-        if lean:
-            return projected(self.out, attend(query, key, value))  # (B, N, D)
+        if not return_attention and can_omit_weights(self, training):
+            return attend_without_weights(self, tokens)  # the same output; weights are recomputed, not stored
+        query, key, value = (split_heads(x, self.num_heads) for x in ops.split(self.qkv(tokens), 3, axis=-1))
+        query, key = self.normalize(query, key)  # (B, K, N, d)
         weights = attention_weights(query, key, self.relative)  # (B, K, N, N)
         mixed = ops.matmul(self.dropout(weights, training=training), value)  # (B, K, N, d)
         output = self.out(merge_heads(mixed))  # (B, N, D)
         return (output, weights) if return_attention else output
 
-    def _keeps_no_weights(self, training):
-        quantized = self.qkv.quantization_mode or self.out.quantization_mode
-        return self.relative is None and not quantized and not (training and self.dropout.rate)
+    def normalize(self, query, key):
+        """Queries and keys, (B, K, N, d), normalized if `qk_norm`."""
+        return (query, key) if self.query_norm is None else (self.query_norm(query), self.key_norm(key))
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -114,4 +103,12 @@ class SelfAttention(keras.layers.Layer):
         return spec_with_attention(self, tokens, (self.num_heads,), return_attention)
 
     def get_config(self):
-        return {**super().get_config(), **self.config}
+        config = {
+            "num_heads": self.num_heads,
+            "dropout": self.dropout.rate,
+            "qk_norm": self.qk_norm,
+            "relative_positions": self.relative is not None,
+            "epsilon": self.epsilon,
+            "seed": self.seed,
+        }
+        return {**super().get_config(), **config}

@@ -1,6 +1,6 @@
 """Self-attention along one axis of a feature map. B batch, H W map, C channels, L length of the axis, K heads, d C / K.
 
-n counts lines: the columns of all maps of a batch for attention along the height, their rows along the width.
+n lines: all columns of a batch for attention along the height, all rows along the width.
 """
 
 import keras
@@ -21,22 +21,22 @@ class AxialAttention(keras.layers.Layer):
     Queries and keys are half as wide as values; the embeddings r of the 2 L - 1 distances are learnable, one table for
     all heads. There are no biases and no factor 1 / sqrt(d): normalization keeps the logits in range.
 
-    Normalized as scenic's axial_resnet.py, which suits a TPU: group normalization, 32 groups, epsilon 1e-4, statistics
-    of one line each, of queries, keys and values together and of the output. (csrhddlam/axial-deeplab, PyTorch, has
-    batch normalization there, of the three logits, and of the output's two terms.) Scenic reads k_o in the third logit;
-    here it is k_p, as in the equation and in axial-deeplab. First values as scenic's: normal with standard deviations
-    1 / C (kernel) and 1 / d (embeddings). Under mixed precision softmax and statistics are computed in float32.
+    Normalization as in scenic's axial_resnet.py, which suits a TPU: group normalization with 32 groups, epsilon 1e-4
+    and statistics per line, of queries, keys and values together and of the output. (csrhddlam/axial-deeplab, PyTorch,
+    has batch normalization instead, of the three logits and of the output's two terms.) Scenic uses k_o in the third
+    logit; here it is k_p, as in the equation and in axial-deeplab. Initial values as in scenic: normal with standard
+    deviations 1 / C (kernel) and 1 / d (embeddings). Under mixed precision softmax and statistics are in float32.
 
     Input: (B, H, W, C). Output: the same shape.
 
     Args:
         axis: "height" (each column attends within itself) or "width" (each row).
-        num_heads: Their number, K.
-        epsilon: Of the group normalizations.
+        num_heads: Number of heads, K.
+        epsilon: Epsilon of the group normalizations.
 
     Raises:
-        ValueError: An unknown axis; channels that 32 groups or heads of an even width do not divide, or a map of
-            unknown height or width (when built).
+        ValueError: Unknown axis; channels that are not a multiple of 32 and of 2 * num_heads, or a map of unknown
+            height or width (when built).
     """
 
     def __init__(self, axis, num_heads=8, epsilon=1e-4, **kwargs):
@@ -55,8 +55,8 @@ class AxialAttention(keras.layers.Layer):
         check_channels(channels, self.num_heads)
         if None in input_shape[1:3]:
             raise ValueError(
-                "Axial attention has a table of relative positions along one side of the map and goes line by line "
-                f"along the other: both must be known when it is built. Received input shape: {tuple(input_shape)}"
+                "Axial attention has relative positions along one side of the map and lines along the other: both must "
+                f"be known when it is built. Received input shape: {tuple(input_shape)}"
             )
         kernel = keras.initializers.RandomNormal(stddev=1 / channels)
         dense = {"use_bias": False, "kernel_initializer": kernel, "dtype": self.dtype_policy}
@@ -75,12 +75,12 @@ class AxialAttention(keras.layers.Layer):
         lines = ops.transpose(maps, (0, 2, 1, 3)) if self.axis == "height" else maps  # (B, W, H, C) or (B, H, W, C)
         outer, length, channels = lines.shape[1:]
         lines = ops.reshape(lines, (-1, length, channels))  # (n, L, C)
-        lines = self.norm_out(self._attend(self.norm_qkv(self.qkv(lines))))  # (n, L, C)
+        lines = self.norm_out(self._attend_along_lines(self.norm_qkv(self.qkv(lines))))  # (n, L, C)
         lines = ops.reshape(lines, (-1, outer, length, channels))
         return ops.transpose(lines, (0, 2, 1, 3)) if self.axis == "height" else lines  # (B, H, W, C)
 
-    def _attend(self, qkv):
-        """Queries, keys and values (n, L, 2 C), each head's side by side, to the attention's output (n, L, C)."""
+    def _attend_along_lines(self, qkv):
+        """Equation 4: from queries, keys and values (n, L, 2 C), concatenated per head, to the output (n, L, C)."""
         length, head_width = qkv.shape[1], qkv.shape[2] // (2 * self.num_heads)
         parts = (head_width // 2, head_width)
         qkv = ops.reshape(qkv, (-1, length, self.num_heads, 2 * head_width))  # (n, L, K, 2*d)
@@ -107,10 +107,10 @@ class AxialAttention(keras.layers.Layer):
 
 
 def by_distance(table):
-    """The embedding of each pair of places: (2 L - 1, c) -> (L, L, c), at (o, p) the row p - o + L - 1.
+    """The embedding of each pair of positions: (2 L - 1, c) -> (L, L, c), at (o, p) the row p - o + L - 1.
 
-    A gather would do, but its gradient is sparse, which optimizers treat apart and a TPU adds up slowly. So the table,
-    with an idle row at its end, is repeated: read in steps of one row less, each line starts one row earlier.
+    A gather's gradient is sparse, which optimizers treat separately and a TPU sums slowly. Instead, the table with an
+    unused row at its end is repeated and read with a period that is one row shorter: each line starts one row earlier.
     """
     length, width = (table.shape[0] + 1) // 2, table.shape[1]
     repeated = ops.tile(ops.pad(table, ((0, 1), (0, 0))), (length, 1))  # (L * 2*L, c)
@@ -120,10 +120,10 @@ def by_distance(table):
 
 
 def check_channels(channels, num_heads):
-    """Raises ValueError unless 32 groups and `num_heads` heads of an even width divide the channels."""
+    """Raises a ValueError unless 32 groups and `num_heads` heads of an even width divide the channels."""
     if num_heads < 1 or channels % GROUPS or channels % (2 * num_heads):
         step = int(np.lcm(GROUPS, 2 * max(num_heads, 1)))
         raise ValueError(
-            f"Axial attention needs channels that are a multiple of {GROUPS} (groups of the normalization) and of "
+            f"Axial attention requires channels that are a multiple of {GROUPS} (groups of the normalization) and of "
             f"2 * num_heads. Received: {channels:g} channels, num_heads={num_heads}. Use a multiple of {step} channels."
         )

@@ -14,7 +14,7 @@ from keras_vit.layers.config import BlockConfig, fields_as_keywords
 from keras_vit.layers.grid import check_grid, check_tokens
 from keras_vit.layers.heads import spec_with_attention
 
-# The row's block draws its seeds from the first ones, the column's from the next.
+# Distance between the seeds of the row's and the column's block.
 SEEDS_PER_DIRECTION = 8
 
 
@@ -22,29 +22,28 @@ SEEDS_PER_DIRECTION = 8
 class AxialBlock(keras.layers.Layer):
     """The block of Axial-ViT (the paper's appendix D.6): row self-attention and MLP, column self-attention and MLP.
 
-    Both halves are an `EncoderBlock` with weights of its own, `row` and `column`, whose sequences are the lines of the
-    patch grid. It is dearer than one `EncoderBlock`, by a second MLP and second projections, until the grid has about
-    6 D patches.
+    Each half, `row` and `column`, is an `EncoderBlock` whose sequences are the lines of the patch grid. With a second
+    MLP and second projections it costs more than one `EncoderBlock` until the grid has about 6 D patches.
 
-    The paper does not say what becomes of the class token. Here a prefix token joins every row as one more token of
-    its sequence, and the mean of what the rows make of it goes on; so for the columns. With stochastic depth, each row
-    and each column of an image draws on its own.
+    The paper does not specify the class token. Here a prefix token is added to the sequence of every row, and the mean
+    of its outputs over the rows goes to the columns, where the same is done. With stochastic depth, branches are drawn
+    independently for each row and each column of an image.
 
-    Input: (B, P + h * w, D), patches row by row. Output: (B, P + h * w, D), and attention weights (B, K, N, N) if asked
-    for: for each head of the column, its attention times the mean over heads of the row's, which is where a token gets
-    its information by way of both. Rows sum to 1. The columns read tokens in which the row's heads are already mixed,
-    hence the mean; and a prefix token's row is the mean of its rows on all lines.
+    Input: (B, P + h * w, D), patches row by row. Output: (B, P + h * w, D), and with `return_attention=True` attention
+    weights (B, K, N, N) through both halves: for each head of the column, its attention times the row's attention
+    averaged over heads, because the columns read tokens in which the row's heads are already mixed. Rows sum to 1. The
+    row of a prefix token is the mean of its rows over all lines.
 
     Args:
         grid: (h, w), rows and columns of patches.
-        prefix_tokens: P, tokens before the patches: 1 with a class token.
+        prefix_tokens: Number of tokens before the patches, P: 1 with a class token.
         config: A `BlockConfig`, or its fields as keyword arguments; both halves share it, with different seeds.
         stochastic_depth, remat: See `EncoderBlock`.
         seed: Seed of all dropout in the block.
 
     Raises:
-        ValueError: A grid that is not two positive integers; an input with another number of tokens (when built);
-            and what `EncoderBlock` refuses.
+        ValueError: `grid` is not two positive integers; the input has another number of tokens (when built); see also
+            `EncoderBlock`.
     """
 
     @fields_as_keywords(BlockConfig)
@@ -75,7 +74,7 @@ class AxialBlock(keras.layers.Layer):
         self.column.build((None, self.prefix_tokens + h, input_shape[2]))
 
     def call(self, tokens, training=None, return_attention=False):
-        if not return_attention:  # so that the halves may recompute, and need not hold weights
+        if not return_attention:  # so that the halves may recompute and omit the attention weights
             for half, along_columns in ((self.row, False), (self.column, True)):
                 lines = half(self._split(tokens, along_columns), training=training)  # (B*L, S, D)
                 tokens = self._join(lines, along_columns)  # (B, N, D)
@@ -85,11 +84,11 @@ class AxialBlock(keras.layers.Layer):
         tokens = self._join(lines, along_columns=False)  # (B, N, D)
         lines, columns = self.column(self._split(tokens, along_columns=True), **options)  # (B*w, P + h, D)
         tokens = self._join(lines, along_columns=True)  # (B, N, D)
-        rows = ops.mean(self._full(rows, along_columns=False), axis=1, keepdims=True)  # (B, 1, N, N)
-        return tokens, ops.matmul(self._full(columns, along_columns=True), rows)  # (B, K, N, N)
+        rows = ops.mean(self._over_all_tokens(rows, along_columns=False), axis=1, keepdims=True)  # (B, 1, N, N)
+        return tokens, ops.matmul(self._over_all_tokens(columns, along_columns=True), rows)  # (B, K, N, N)
 
     def _split(self, tokens, along_columns):
-        """(B, N, D) -> (B * L, S, D), one sequence a line, the prefix tokens at the front of each."""
+        """(B, N, D) -> (B * L, S, D): one sequence per line, with the prefix tokens at its front."""
         prefix, patches = tokens[:, : self.prefix_tokens], tokens[:, self.prefix_tokens :]
         lines = ops.reshape(patches, (-1, *self.grid, tokens.shape[2]))  # (B, h, w, D)
         if along_columns:
@@ -100,7 +99,7 @@ class AxialBlock(keras.layers.Layer):
         return ops.reshape(lines, (-1, *lines.shape[2:]))  # (B*L, S, D)
 
     def _join(self, lines, along_columns):
-        """The way back: (B * L, S, D) -> (B, N, D), the prefix tokens averaged over the lines."""
+        """The inverse of `_split`: (B * L, S, D) -> (B, N, D), prefix tokens averaged over the lines."""
         count = self.grid[1] if along_columns else self.grid[0]
         lines = ops.reshape(lines, (-1, count, *lines.shape[1:]))  # (B, L, S, D)
         prefix, patches = lines[:, :, : self.prefix_tokens], lines[:, :, self.prefix_tokens :]
@@ -111,15 +110,15 @@ class AxialBlock(keras.layers.Layer):
             tokens = ops.concatenate([ops.mean(prefix, axis=1), tokens], axis=1)  # (B, N, D)
         return tokens
 
-    def _full(self, weights, along_columns):
+    def _over_all_tokens(self, weights, along_columns):
         """Attention on the lines (B * L, K, S, S) as a sparse matrix over all tokens, (B, K, N, N)."""
         places = line_places(self.grid, self.prefix_tokens, along_columns)  # (L, S, N)
         lines, length, tokens = places.shape
-        shares = (places / places.sum(axis=(0, 1))).reshape(lines * length, tokens).T  # (N, L*S)
+        fractions = (places / places.sum(axis=(0, 1))).reshape(lines * length, tokens).T  # (N, L*S)
         weights = ops.reshape(weights, (-1, lines, *weights.shape[1:]))  # (B, L, K, S, S)
         spread = ops.einsum("blkij,ljn->bklin", weights, ops.cast(places, weights.dtype))  # (B, K, L, S, N)
         spread = ops.reshape(spread, (-1, weights.shape[2], lines * length, tokens))  # (B, K, L*S, N)
-        return ops.matmul(ops.cast(shares, weights.dtype), spread)  # (B, K, N, N)
+        return ops.matmul(ops.cast(fractions, weights.dtype), spread)  # (B, K, N, N)
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -135,7 +134,7 @@ class AxialBlock(keras.layers.Layer):
 
 
 def line_places(grid, prefix_tokens, along_columns):
-    """Which token stands where: (L, S, N) float32, 1 where place s of line l holds token n, else 0."""
+    """Which token is where: (L, S, N) float32, 1 where position s of line l is token n, else 0."""
     h, w = grid
     patches = prefix_tokens + np.arange(h * w).reshape(h, w)  # (h, w)
     patches = patches.T if along_columns else patches  # (L, S - P)

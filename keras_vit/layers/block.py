@@ -6,27 +6,27 @@ from functools import partial
 import keras
 
 from keras_vit.layers.attention import SelfAttention
-from keras_vit.layers.config import BlockConfig, fields_as_keywords
+from keras_vit.layers.config import BlockConfig, fields_as_keywords, remat_of_blocks
 from keras_vit.layers.heads import spec_with_attention
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp import Mlp
 from keras_vit.layers.norm import LayerNorm
-from keras_vit.layers.remat import recompute, remat_of_layers, seed_generators
 from keras_vit.layers.stochastic_depth import StochasticDepth
 from keras_vit.layers.xla.dropout import Dropout
+from keras_vit.layers.xla.recompute import recompute
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class EncoderBlock(keras.layers.Layer):
     """One block, equations 2 and 3 of the paper: z' = MSA(LN(z)) + z; z = MLP(LN(z')) + z'.
 
-    Input: (B, N, D). Output: (B, N, D), and the attention weights (B, K, N, N) if asked for.
+    Input: (B, N, D). Output: (B, N, D), and the attention weights (B, K, N, N) with `return_attention=True`.
 
     Args:
         config: A `BlockConfig`, or its fields as keyword arguments: `num_heads`, `mlp_dim`, `dropout`, ...
-        stochastic_depth: Probability that a residual branch is dropped, each of the two on its own.
-        remat: What is computed anew in the backward pass instead of kept in memory: None, "mlp" or "attention" (that
-            branch with its normalization), or "block". See `recompute`.
+        stochastic_depth: Probability that a residual branch is dropped; the two branches are drawn independently.
+        remat: What the backward pass recomputes instead of storing it: None, "mlp" or "attention" (that branch with its
+            normalization), or "block".
         seed: Seed of all dropout in the block.
 
     Raises:
@@ -39,7 +39,7 @@ class EncoderBlock(keras.layers.Layer):
         self.config = config
         self.stochastic_depth = stochastic_depth
         self.seed = seed
-        (self.remat,) = remat_of_layers([remat], 1)
+        (self.remat,) = remat_of_blocks([remat], 1)
         dtype = self.dtype_policy
         seeds = [None] * 5 if seed is None else [seed + i for i in range(5)]
         self.norm_attention = LayerNorm(config.epsilon, dtype=dtype, name="norm_attention")
@@ -72,48 +72,46 @@ class EncoderBlock(keras.layers.Layer):
                 layer.build(input_shape)
 
     def call(self, tokens, training=None, return_attention=False):
-        remat = self.remat if training and not return_attention else None
-        if remat == "block":
-            random = (*self._random_in_attention(), self.drop_attention, *self._random_in_mlp(), self.drop_mlp)
-            return recompute(lambda x: self._branches(x, None, True)[0], tokens, seed_generators(random))
-        tokens, weights = self._branches(tokens, remat, training, return_attention)
-        return (tokens, weights) if return_attention else tokens
+        if return_attention:
+            return self._apply_branches(tokens, training, return_attention=True)
+        return self._run("block", self._apply_branches, tokens, training)
 
-    def _branches(self, tokens, remat, training, return_attention=False):
-        attend, mlp_branch = partial(self._attend, training=training), partial(self._mlp_branch, training=training)
+    def _apply_branches(self, tokens, training=None, return_attention=False):
+        """z' = MSA(LN(z)) + z; z = MLP(LN(z')) + z': (B, N, D) -> (B, N, D), with attention weights if requested."""
         weights = None
         if return_attention:
-            branch, weights = attend(tokens, return_attention=True)
-        elif remat == "attention":
-            branch = recompute(attend, tokens, seed_generators(self._random_in_attention()))
+            branch, weights = self._attention_branch(tokens, training, return_attention=True)
         else:
-            branch = attend(tokens)
+            branch = self._run("attention", self._attention_branch, tokens, training)
         tokens = tokens + self.drop_attention(branch, training=training)  # (B, N, D)
-        if remat == "mlp":
-            branch = recompute(mlp_branch, tokens, seed_generators(self._random_in_mlp()))
-        else:
-            branch = mlp_branch(tokens)
-        return tokens + self.drop_mlp(branch, training=training), weights  # (B, N, D)
+        branch = self._run("mlp", self._mlp_branch, tokens, training)
+        tokens = tokens + self.drop_mlp(branch, training=training)  # (B, N, D)
+        return (tokens, weights) if return_attention else tokens
 
-    def _attend(self, tokens, training, return_attention=False):
-        # Said to the norms, too: where a block is recomputed, Keras no longer knows that it is for training.
+    def _attention_branch(self, tokens, training=None, return_attention=False):
+        """MSA(LN(z)) with dropout and `LayerScale`: (B, N, D) -> (B, N, D), with attention weights if requested."""
+        # The norms get `training` explicitly: within a recomputation Keras does not pass it on.
         normed = self.norm_attention(tokens, training=training)  # (B, N, D)
-        found = self.attention(normed, training=training, return_attention=return_attention)
-        branch, weights = found if return_attention else (found, None)
+        output = self.attention(normed, training=training, return_attention=return_attention)
+        branch, weights = output if return_attention else (output, None)
         branch = self.dropout(branch, training=training)
         if self.scale_attention is not None:
             branch = self.scale_attention(branch)
         return (branch, weights) if return_attention else branch
 
-    def _mlp_branch(self, tokens, training):
+    def _mlp_branch(self, tokens, training=None):
+        """MLP(LN(z')) with `LayerScale`: (B, N, D) -> (B, N, D)."""
         branch = self.mlp(self.norm_mlp(tokens, training=training), training=training)
         return branch if self.scale_mlp is None else self.scale_mlp(branch)
 
-    def _random_in_attention(self):
-        return self.attention.dropout, self.dropout
-
-    def _random_in_mlp(self):
-        return self.mlp.dropout_hidden, self.mlp.dropout_out
+    def _run(self, part, function, tokens, training):
+        """function(tokens, training); the backward pass recomputes it if `remat` is this part."""
+        function = partial(function, training=training)
+        if not training or self.remat != part:
+            return function(tokens)
+        attention, mlp = (self.attention.dropout, self.dropout), (self.mlp.dropout_hidden, self.mlp.dropout_out)
+        block = (*attention, self.drop_attention, *mlp, self.drop_mlp)
+        return recompute(function, tokens, {"attention": attention, "mlp": mlp, "block": block}[part])
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -7,6 +7,8 @@ from functools import wraps
 
 from keras_vit.integers import python_integers
 
+REMAT = (None, "mlp", "attention", "block")
+
 
 @dataclass(frozen=True, kw_only=True)
 class BlockConfig:
@@ -37,6 +39,21 @@ class BlockConfig:
         set_fields(self, **vars(self))
 
 
+def remat_of_blocks(remat, depth: int) -> list:
+    """What each of `depth` blocks recomputes: `remat` for all of them, or one entry per block.
+
+    Raises:
+        ValueError: An unknown name, or a list of another length.
+    """
+    each = list(remat) if isinstance(remat, (list, tuple)) else [remat] * depth
+    if len(each) != depth or any(one not in REMAT for one in each):
+        raise ValueError(
+            f"`remat` must be None, 'mlp', 'attention' or 'block', or a list of these for the {depth} blocks. "
+            f"Received: {remat!r}"
+        )
+    return each
+
+
 def set_fields(config, **values):
     """Sets fields of a frozen dataclass while it is initialized; NumPy's integers become Python's."""
     for name, value in values.items():
@@ -60,9 +77,7 @@ def fields_as_keywords(kind: type) -> Callable:
             init(self, *args, config=kind(**given) if config is None else config, **keywords)
 
         own = inspect.signature(init).parameters.values()
-        of_fields = [
-            one.replace(kind=one.KEYWORD_ONLY) for one in inspect.signature(kind).parameters.values()
-        ]
+        of_fields = [one.replace(kind=one.KEYWORD_ONLY) for one in inspect.signature(kind).parameters.values()]
         shown = sorted(
             [*(one for one in own if one.name != "config"), *of_fields],
             key=lambda one: (one.kind, one.default is not one.empty),

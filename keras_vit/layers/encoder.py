@@ -8,12 +8,11 @@ from keras import ops
 
 from keras_vit.layers.axial_block import AxialBlock
 from keras_vit.layers.block import EncoderBlock
-from keras_vit.layers.config import BlockConfig, fields_as_keywords
+from keras_vit.layers.config import BlockConfig, fields_as_keywords, remat_of_blocks
 from keras_vit.layers.heads import spec_with_attention
 from keras_vit.layers.norm import LayerNorm
-from keras_vit.layers.remat import remat_of_layers
 
-# Seeds that each block draws from the encoder's: the blocks' masks are independent, and a seed fixes them all.
+# Distance between the seeds of neighboring blocks: masks are independent, and the encoder's seed determines them all.
 SEEDS_PER_BLOCK = 16
 
 
@@ -21,16 +20,16 @@ SEEDS_PER_BLOCK = 16
 class Encoder(keras.layers.Layer):
     """`depth` blocks and the final layer normalization.
 
-    Input: (B, N, D). Output: (B, N, D), and all attention weights (B, depth, K, N, N) if asked for.
+    Input: (B, N, D). Output: (B, N, D), and all attention weights (B, depth, K, N, N) with `return_attention=True`.
 
     Args:
         depth: Number of blocks.
         config: A `BlockConfig`, or its fields as keyword arguments: `num_heads`, `mlp_dim`, `dropout`, ...
         stochastic_depth: Rate of the last block; it grows linearly from 0 at the first (as scenic and DeiT).
-        final_norm: Whether there is a normalization at the end; without one a model normalizes what it pooled.
+        final_norm: Whether there is a normalization at the end; without, a model normalizes after pooling.
         axial_grid: (h, w) for blocks that attend along rows, then columns, see `AxialBlock`; None for all tokens.
-        prefix_tokens: Tokens before the patches, for axial blocks.
-        remat: See `EncoderBlock`; one for all blocks, or a list of one for each.
+        prefix_tokens: Number of tokens before the patches, for axial blocks.
+        remat: See `EncoderBlock`; one value for all blocks, or a list with one per block.
         seed: Seed of all dropout in the encoder.
     """
 
@@ -57,7 +56,7 @@ class Encoder(keras.layers.Layer):
         self.remat = remat
         self.seed = seed
         block = partial(AxialBlock, axial_grid, prefix_tokens) if axial_grid else EncoderBlock
-        remat_of_block = remat_of_layers(remat, depth)
+        remat_of_block = remat_of_blocks(remat, depth)
         self.blocks = [
             block(
                 config=config,
@@ -77,7 +76,7 @@ class Encoder(keras.layers.Layer):
                 layer.build(input_shape)
 
     def call(self, tokens, training=None, return_attention=False, positions=()):
-        """Encodes tokens; `positions` are layers that add positions again before the second block, the third, ..."""
+        """Encodes tokens; `positions` are layers that add positions before the second block, the third, ..."""
         attention = []
 
         def run(block, tokens):
@@ -93,7 +92,7 @@ class Encoder(keras.layers.Layer):
         return (tokens, ops.stack(attention, axis=1)) if return_attention else tokens
 
     def apply_blocks(self, tokens, run, positions=()):
-        """Tokens after the last block, not normalized; `run(block, tokens)` applies a block in its own way."""
+        """Tokens after the last block, not normalized; `run(block, tokens)` applies each block."""
         for i, block in enumerate(self.blocks):
             if i and positions:
                 tokens = positions[i - 1](tokens)  # (B, N, D)

@@ -1,11 +1,11 @@
-"""Heads of attention, split and merged. B batch, N tokens, D width, K heads, d head width (D / K)."""
+"""Splitting and merging attention heads. B batch, N tokens, D width, K heads, d head width (D / K)."""
 
 import keras
 from keras import ops
 
 
 def check_heads(width, num_heads):
-    """Raises ValueError unless the heads divide the width; the message names numbers of heads that do."""
+    """Raises a ValueError unless the heads divide the width; the message lists numbers of heads that do."""
     if num_heads < 1 or width % num_heads:
         fitting = [heads for heads in range(1, min(width, 64) + 1) if width % heads == 0]
         raise ValueError(
@@ -27,9 +27,9 @@ def merge_heads(x):
 
 
 def spec_with_attention(layer, tokens, heads, return_attention):
-    """What a layer gives for symbolic tokens (B, N, D): the same shape, and weights (B, *heads, N, N) if asked for."""
-    same = keras.KerasTensor(tokens.shape, layer.compute_dtype)
+    """A layer's output for symbolic tokens (B, N, D): the same shape, and weights (B, *heads, N, N) if requested."""
+    output = keras.KerasTensor(tokens.shape, layer.compute_dtype)
     if not return_attention:
-        return same
+        return output
     batch, length, _ = tokens.shape
-    return same, keras.KerasTensor((batch, *heads, length, length), layer.compute_dtype)
+    return output, keras.KerasTensor((batch, *heads, length, length), layer.compute_dtype)

@@ -1,4 +1,4 @@
-"""A learnable factor for each channel of a residual branch. D width."""
+"""A learnable factor per channel of a residual branch. D width."""
 
 import keras
 from keras import ops
@@ -6,13 +6,13 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LayerScale(keras.layers.Layer):
-    """Multiplies a residual branch by a learnable vector that starts small ("Going deeper with Image Transformers",
-    arXiv 2103.17239, equation 4).
+    """Multiplies a residual branch by a learnable vector with small initial values ("Going deeper with Image
+    Transformers", arXiv 2103.17239, equation 4).
 
     Input: (..., D). Output: the same shape.
 
     Args:
-        initial: First value of every factor; 0.1 to 1e-6, smaller for deeper models.
+        initial: Initial value of every factor; 0.1 to 1e-6, smaller for deeper models.
     """
 
     def __init__(self, initial, **kwargs):

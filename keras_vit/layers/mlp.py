@@ -1,4 +1,4 @@
-"""The two-layer network of a block. B batch, N tokens, D width, M mlp_dim."""
+"""The MLP of a block. B batch, N tokens, D width, M mlp_dim."""
 
 from functools import partial
 
@@ -6,10 +6,10 @@ import keras
 from keras import ops
 
 from keras_vit.integers import python_integers
-from keras_vit.layers.remat import compiled_by_xla, recompute, seed_generators
-from keras_vit.layers.xla.dense import dense
+from keras_vit.layers.xla.dense import apply_dense
 from keras_vit.layers.xla.dropout import Dropout
-from keras_vit.layers.xla.gelu import trained_gelu
+from keras_vit.layers.xla.gelu import gelu_for_training
+from keras_vit.layers.xla.recompute import recompute_dropout
 
 GELU_FORMS = ("tanh", "erf")
 
@@ -18,19 +18,19 @@ GELU_FORMS = ("tanh", "erf")
 class Mlp(keras.layers.Layer):
     """Dense, GELU, dropout, Dense, dropout: the MLP of the paper's equation 3.
 
-    Kernels are Xavier uniform and biases normal with standard deviation 1e-6, as in the paper's code.
+    Initial kernels are Xavier uniform and biases normal with standard deviation 1e-6, as in the paper's code.
 
     Input: (..., D). Output: (..., D).
 
     Args:
         mlp_dim: M, the hidden width.
         dropout: Rate of dropout after each Dense layer.
-        gelu: "tanh", the approximation that the paper's code and so its weights use, or "erf", the exact form, for
-            weights from PyTorch. They differ by at most 4.8e-4.
+        gelu: "tanh", the approximation in the paper's code, for its weights; or "erf", the exact form, for weights from
+            PyTorch. They differ by at most 4.8e-4.
         seed: Seed of the dropout.
 
     Raises:
-        ValueError: `gelu` is neither of the two.
+        ValueError: Unknown `gelu`.
     """
 
     def __init__(self, mlp_dim, dropout=0.0, gelu="tanh", seed=None, **kwargs):
@@ -57,22 +57,20 @@ class Mlp(keras.layers.Layer):
         self.out.build((*input_shape[:-1], self.mlp_dim))
 
     def call(self, tokens, training=None):
-        hidden = dense(self.hidden, tokens)  # (B, N, M)
-        finish = partial(self._finish, training=training)
-        if training and self.dropout_rate and compiled_by_xla():
-            # Or else the random bits of all hidden tokens would be kept.
-            output = recompute(finish, hidden, seed_generators([self.dropout_hidden]))
-        else:
-            output = finish(hidden)
+        hidden = apply_dense(self.hidden, tokens)  # (B, N, M)
+        second_half = partial(self._activate_and_project, training=training)
+        output = recompute_dropout(second_half, hidden, [self.dropout_hidden], training)  # (B, N, D)
         return self.dropout_out(output, training=training)  # (B, N, D)
 
-    def _finish(self, hidden, training):
-        hidden = self.dropout_hidden(self._activation(hidden, training), training=training)
-        return dense(self.out, hidden)
+    def _activate_and_project(self, hidden, training=None):
+        """GELU, dropout, Dense: (B, N, M) -> (B, N, D)."""
+        hidden = self.dropout_hidden(self._activate(hidden, training), training=training)  # (B, N, M)
+        return apply_dense(self.out, hidden)  # (B, N, D)
 
-    def _activation(self, hidden, training):
+    def _activate(self, hidden, training=None):
+        """GELU: (B, N, M) -> (B, N, M)."""
         if training and self.gelu == "tanh":
-            return trained_gelu(hidden)
+            return gelu_for_training(hidden)
         return ops.gelu(hidden, approximate=self.gelu == "tanh")
 
     def compute_output_shape(self, input_shape):

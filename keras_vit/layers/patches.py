@@ -10,10 +10,10 @@ from keras_vit.images import as_size, patch_grid
 class ExtractPatches(keras.layers.Layer):
     """Cuts images into flattened patches, the x_p of the paper's equation 1.
 
-    Patches come row by row; within a patch the order is row, column, channel, so that a Dense layer whose kernel is the
+    Patches are ordered row by row, values within a patch by row, column and channel, so that a Dense layer with the
     reshaped convolution kernel computes the same embeddings as `PatchEmbedding`.
 
-    Input: (B, H, W, C). Output: (B, N, P * P * C); floats in the layer's dtype (float32), integers as they are.
+    Input: (B, H, W, C). Output: (B, N, P * P * C); floats in the layer's compute dtype, integers unchanged.
 
     Args:
         patch_size: Side of a patch in pixels, or (height, width).
@@ -49,12 +49,13 @@ class ExtractPatches(keras.layers.Layer):
 class PatchEmbedding(keras.layers.Layer):
     """Extracts patches and projects each to the model's width: x_p E of the paper's equation 1, as one convolution.
 
-    Kernel and stride equal the patch, no padding, with bias, initialized as in the paper's code (LeCun normal, zeros).
+    Kernel size and stride equal the patch size. Initial kernels are LeCun normal and biases zeros, as in the paper's
+    code.
 
     Input: (B, H, W, C) float, in [-1, 1] for published weights. Output: (B, N, D).
 
     Args:
-        width: D, the width of a token.
+        width: Width of a token, D.
         patch_size: Side of a patch in pixels, or (height, width).
 
     Raises:

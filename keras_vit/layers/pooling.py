@@ -1,4 +1,4 @@
-"""From the encoder's tokens to one vector an image. B batch, N tokens, D width."""
+"""Pooling: from tokens to one vector per image. B batch, N tokens, D width."""
 
 import keras
 from keras import ops
@@ -13,10 +13,10 @@ POOLINGS = ("token", "gap", "map", "none")
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TokenPooling(keras.layers.Layer):
-    """The class token, number 0: the paper's equation 4. (B, N, D) -> (B, D).
+    """The class token, at index 0: the paper's equation 4. (B, N, D) -> (B, D).
 
     Args:
-        count: Number of tokens that are read and averaged: 2 with DeiT's distillation token.
+        count: Number of first tokens to average: 2 with DeiT's distillation token.
     """
 
     def __init__(self, count=1, **kwargs):
@@ -35,10 +35,10 @@ class TokenPooling(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AveragePooling(keras.layers.Layer):
-    """Mean of the patches' tokens (global average pooling, the paper's appendix D.3). (B, N, D) -> (B, D).
+    """Mean of the patch tokens (global average pooling, the paper's appendix D.3). (B, N, D) -> (B, D).
 
     Args:
-        prefix_tokens: Tokens before the patches, which are left out: 1 with a class token, else 0.
+        prefix_tokens: Number of tokens before the patches, which are skipped: 1 with a class token, else 0.
     """
 
     def __init__(self, prefix_tokens=0, **kwargs):
@@ -62,7 +62,7 @@ class AttentionPooling(keras.layers.Layer):
     "Scaling Vision Transformers" (arXiv 2106.04560), section 3.2; code: big_vision, models/vit.py, `MAPHead`.
 
     Args:
-        num_heads, mlp_dim, gelu, epsilon: See `EncoderBlock`.
+        num_heads, mlp_dim, gelu, epsilon: See `BlockConfig`.
 
     Raises:
         ValueError: The heads do not divide the width (when built).
@@ -70,8 +70,8 @@ class AttentionPooling(keras.layers.Layer):
 
     def __init__(self, num_heads, mlp_dim, gelu="tanh", epsilon=1e-6, **kwargs):
         super().__init__(**kwargs)
-        self.config = {"num_heads": num_heads, "mlp_dim": mlp_dim, "gelu": gelu, "epsilon": epsilon}
         self.num_heads = num_heads
+        self.epsilon = epsilon
         self.norm = LayerNorm(epsilon, dtype=self.dtype_policy, name="norm")
         self.mlp = Mlp(mlp_dim, gelu=gelu, dtype=self.dtype_policy, name="mlp")
 
@@ -98,4 +98,10 @@ class AttentionPooling(keras.layers.Layer):
         return (input_shape[0], input_shape[2])
 
     def get_config(self):
-        return {**super().get_config(), **self.config}
+        config = {
+            "num_heads": self.num_heads,
+            "mlp_dim": self.mlp.mlp_dim,
+            "gelu": self.mlp.gelu,
+            "epsilon": self.epsilon,
+        }
+        return {**super().get_config(), **config}

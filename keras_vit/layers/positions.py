@@ -1,4 +1,4 @@
-"""Where a token came from: the position table and its resampling. h w patch grid, N tokens, D width."""
+"""Learnable 1-D positions, and their resampling to another patch grid. h w patch grid, N tokens, D width."""
 
 import keras
 import numpy as np
@@ -11,17 +11,18 @@ RESAMPLINGS = ("corners", "half_pixel", "bicubic", "bicubic_antialias")
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PositionEmbedding(keras.layers.Layer):
-    """Adds a learnable 1-D position table, E_pos of the paper's equation 1; normal with standard deviation 0.02 at
-    first.
+    """Adds a learnable 1-D position table, E_pos of the paper's equation 1.
+
+    Initial values are normal with standard deviation 0.02.
 
     Input: (B, prefix_tokens + h * w, D). Output: the same shape.
 
     Args:
         grid: (h, w), rows and columns of patches.
-        prefix_tokens: Tokens before the patches that have a row of their own: 1 with a class token, else 0.
+        prefix_tokens: Number of tokens before the patches, each with its own row: 1 with a class token, else 0.
 
     Raises:
-        ValueError: A grid that is not two positive integers; an input with another number of tokens (when built).
+        ValueError: `grid` is not two positive integers; the input has another number of tokens (when built).
     """
 
     def __init__(self, grid, prefix_tokens=0, **kwargs):
@@ -48,18 +49,18 @@ class PositionEmbedding(keras.layers.Layer):
 
 
 def resample_grid(table, source, target, resample="corners", prefix_tokens=0):
-    """Resamples a position table from one patch grid to another; the prefix rows (class token) stay as they are.
+    """Resamples a position table from one patch grid to another; the prefix rows (class token) are unchanged.
 
     Args:
         table: Array (1, prefix_tokens + h * w, D), or the same without the leading 1.
         source: (h, w) of the table.
-        target: (h, w) wanted; square or not.
+        target: (h, w) of the result; need not be square.
         resample: "corners", linear with aligned corners, as google-research/vision_transformer (scipy's `zoom` of order
             1); "half_pixel", linear with half-pixel centers, as `tf.image.resize`; "bicubic", half-pixel centers and
             Keys' kernel with a = -0.75, as Hugging Face and DeiT (PyTorch's `interpolate`); "bicubic_antialias", the
             same with a = -0.5, no samples beyond the border and smoothing when shrinking, as timm (and Pillow). The
             others do not smooth.
-        prefix_tokens: Rows before the grid.
+        prefix_tokens: Number of rows before the grid.
 
     Returns:
         A float32 NumPy array (1, prefix_tokens + target h * w, D), without the leading 1 if `table` has none.
@@ -86,7 +87,7 @@ def resample_grid(table, source, target, resample="corners", prefix_tokens=0):
 
 
 def _interpolation(old: int, new: int, resample: str) -> np.ndarray:
-    """The matrix (new, old) whose product with `old` samples on a line gives `new` ones."""
+    """The matrix (new, old) that maps `old` samples on a line to `new` ones."""
     if resample == "bicubic_antialias":
         return _antialiased(old, new)
     if resample == "corners":
@@ -103,7 +104,7 @@ def _interpolation(old: int, new: int, resample: str) -> np.ndarray:
 
 
 def _antialiased(old, new):
-    """As `_interpolation`: the kernel as wide as the samples are apart, each row's weights scaled to sum to 1."""
+    """Like `_interpolation`, with a kernel as wide as the new samples are apart and rows that sum to 1."""
     scale = old / new
     places = (np.arange(old) + 0.5 - (np.arange(new)[:, None] + 0.5) * scale) / max(scale, 1.0)  # (new, old)
     matrix = _cubic(np.abs(places), a=-0.5)

@@ -1,4 +1,4 @@
-"""Positions by row and column: learned, and fixed sines and cosines. h w patch grid, N tokens, D width."""
+"""2-D positions, by row and column: learnable, and fixed sines and cosines. h w patch grid, N tokens, D width."""
 
 import keras
 import numpy as np
@@ -8,28 +8,29 @@ from keras_vit.layers.grid import check_grid, check_tokens
 
 
 def check_width(width, divisor, kind):
-    """Raises a ValueError unless the width can be shared out among rows and columns."""
+    """Raises a ValueError unless the divisor divides the width."""
     if width % divisor:
         raise ValueError(
-            f"{kind} positions need a width that is a multiple of {divisor}. Received: width={width}. "
-            f"Use {width // divisor * divisor + divisor} or another kind of positions."
+            f"{kind} positions require a width that is a multiple of {divisor}. Received: width={width}. "
+            f"Use {width // divisor * divisor + divisor} or another position embedding."
         )
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PositionEmbedding2D(keras.layers.Layer):
-    """Adds learnable embeddings of a patch's column and row, D / 2 numbers each, side by side (appendix D.4).
+    """Adds learnable embeddings of a patch's column and row, D / 2 numbers each, concatenated (appendix D.4).
 
-    Tokens before the patches have rows of full width of their own. All start normal with standard deviation 0.02.
+    Each token before the patches has its own row of full width. Initial values are normal with standard deviation 0.02.
 
     Input: (B, prefix_tokens + h * w, D). Output: the same shape.
 
     Args:
         grid: (h, w), rows and columns of patches.
-        prefix_tokens: Tokens before the patches.
+        prefix_tokens: Number of tokens before the patches.
 
     Raises:
-        ValueError: A grid that is not two positive integers; an odd width, another number of tokens (when built).
+        ValueError: `grid` is not two positive integers; the width is odd, or the input has another number of tokens
+            (when built).
     """
 
     def __init__(self, grid, prefix_tokens=0, **kwargs):
@@ -49,7 +50,7 @@ class PositionEmbedding2D(keras.layers.Layer):
 
     @property
     def table(self):
-        """What is added: (1, N, D)."""
+        """The positions that are added: (1, N, D)."""
         (h, w), half = self.grid, self.rows.shape[-1]
         columns = ops.broadcast_to(ops.convert_to_tensor(self.columns)[None], (h, w, half))  # (h, w, D / 2)
         rows = ops.broadcast_to(ops.convert_to_tensor(self.rows)[:, None], (h, w, half))  # (h, w, D / 2)
@@ -70,20 +71,20 @@ class PositionEmbedding2D(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class SinCosPositions(keras.layers.Layer):
-    """Adds fixed sines and cosines of a patch's column and row; nothing is learned, any grid has its own.
+    """Adds fixed sines and cosines of a patch's column and row; nothing is learned.
 
     "Better plain ViT baselines for ImageNet-1k" (arXiv 2205.01580) and big_vision, models/vit.py: sin x, cos x, sin y,
-    cos y, D / 4 numbers each, frequencies temperature ** (-i / (D / 4 - 1)). Prefix tokens get nothing.
+    cos y, D / 4 numbers each, frequencies temperature ** (-i / (D / 4 - 1)). Nothing is added to prefix tokens.
 
     Input: (B, prefix_tokens + h * w, D). Output: the same shape.
 
     Args:
         grid: (h, w), rows and columns of patches.
-        prefix_tokens: Tokens before the patches.
+        prefix_tokens: Number of tokens before the patches.
 
     Raises:
-        ValueError: A grid that is not two positive integers; a width that 4 does not divide, another number of
-            tokens (when built).
+        ValueError: `grid` is not two positive integers; 4 does not divide the width, or the input has another number
+            of tokens (when built).
     """
 
     TEMPERATURE = 10_000.0

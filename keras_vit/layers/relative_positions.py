@@ -1,4 +1,4 @@
-"""Attention by distance in the sequence. B batch, K heads, N tokens, d head width."""
+"""Relative positions in attention. B batch, K heads, N tokens, d head width."""
 
 import keras
 from keras import ops
@@ -8,10 +8,10 @@ from keras_vit.layers.axial_attention import by_distance
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class RelativePositions(keras.layers.Layer):
-    """1-D relative attention of the paper's appendix D.4: logits q_n . e_(n - m), to be added to those of the content.
+    """1-D relative attention of the paper's appendix D.4: logits q_n . e_(n - m), to be added to q_n . k_m.
 
     The embeddings e of all distances between -(N - 1) and N - 1 act as keys; the heads share them ("Self-Attention with
-    Relative Position Representations", arXiv 1803.02155). The class token, where there is one, is number 0 of the
+    Relative Position Representations", arXiv 1803.02155). A class token has index 0 in the
     sequence. Patches are numbered row by row, so a table belongs to one image size.
 
     Input: queries (B, K, N, d), scaled by 1 / sqrt(d). Output: logits (B, K, N, N).
@@ -33,5 +33,5 @@ class RelativePositions(keras.layers.Layer):
         return (*input_shape[:-1], input_shape[-2])
 
     def get_config(self):
-        # Said although there is nothing to add: Keras's own would refuse a `dtype` that is a policy.
+        # Keras's automatic config would refuse a `dtype` that is a policy.
         return super().get_config()

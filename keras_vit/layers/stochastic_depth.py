@@ -10,11 +10,11 @@ class StochasticDepth(keras.layers.Layer):
 
     "Deep Networks with Stochastic Depth" (arXiv 1603.09382); not in the ViT paper, used by AugReg and DeiT.
 
-    Input: (B, ...), the branch before it is added. Output: the same shape; nothing happens outside training.
+    Input: (B, ...), the branch before it is added. Output: the same shape; the identity outside training.
 
     Args:
         rate: Probability that an example's branch is dropped, in [0, 1).
-        seed: Seed of the draw.
+        seed: Seed of the random draws.
 
     Raises:
         ValueError: The rate is outside [0, 1).
@@ -26,7 +26,7 @@ class StochasticDepth(keras.layers.Layer):
             raise ValueError(f"`rate` must be at least 0 and below 1. Received: {rate}")
         self.rate = rate
         self.seed = seed
-        # As keras.layers.Dropout: no random state for a layer that never draws.
+        # Like keras.layers.Dropout: no random state for a layer that never draws.
         self.seed_generator = keras.random.SeedGenerator(seed) if rate else None
         self.built = True  # has no weights; `model.quantize` refuses layers that are not built
 

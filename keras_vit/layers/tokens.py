@@ -8,9 +8,9 @@ from keras_vit.integers import is_integer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ClassToken(keras.layers.Layer):
-    """Prepends one learnable token to a sequence: x_class of the paper's equation 1, zeros at first as in its code.
+    """Prepends one learnable token to a sequence: x_class of the paper's equation 1, initially zeros as in its code.
 
-    Input: (B, N, D). Output: (B, N + 1, D); the class token is number 0.
+    Input: (B, N, D). Output: (B, N + 1, D); the class token has index 0.
     """
 
     def build(self, input_shape):
@@ -25,13 +25,13 @@ class ClassToken(keras.layers.Layer):
         return (input_shape[0], input_shape[1] + 1, input_shape[2])
 
     def get_config(self):
-        # Said although there is nothing to add: Keras's own would refuse a `dtype` that is a policy.
+        # Keras's automatic config would refuse a `dtype` that is a policy.
         return super().get_config()
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LearnedTokens(keras.layers.Layer):
-    """Prepends learnable tokens that are normal with standard deviation 0.02 at first.
+    """Prepends learnable tokens; initial values are normal with standard deviation 0.02.
 
     One is DeiT's distillation token (arXiv 2012.12877, section 3); several are registers ("Vision Transformers Need
     Registers", arXiv 2309.16588).

@@ -1,4 +1,4 @@
-"""The ResNet with axial attention. B batch, H W pixels (of a layer: its map), h w map after the stride, F filters."""
+"""The ResNet with axial attention. B batch, H W pixels or feature map, h w feature map after the stride, F filters."""
 
 from dataclasses import asdict, dataclass
 
@@ -13,18 +13,17 @@ from keras_vit.layers.resnet.bottleneck import EXPANSION, GROUPS, shrunk
 from keras_vit.layers.resnet.standardized_conv import StandardizedConv2D
 from keras_vit.models import parts
 from keras_vit.models.config import check_num_classes
-from keras_vit.models.inputs import checked, output_spec
-from keras_vit.models.quantized import refuse_quantized
+from keras_vit.models.inputs import check_not_quantized, checked_images, output_spec
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.transfer import copy_weights
 
 ROOT_WIDTH = 64
 EPSILON = 1e-4
-REMEDY = "make a model with image_size={size}: its positions are relative"
+REMEDY = "build a model with image_size={size}: its positions are relative"
 
 
 def convolution(filters, size, stride, name, dtype):
-    """A convolution standardized as in BiT, padded as TensorFlow's "same"."""
+    """A convolution standardized as in BiT, with TensorFlow's padding "same"."""
     options = {"strides": stride, "padding": "same", "dtype": dtype, "name": name}
     return StandardizedConv2D(filters, size, 1e-10, "variance", **options)
 
@@ -39,13 +38,13 @@ class AxialBottleneck(keras.layers.Layer):
     """A ResNet bottleneck whose 3 x 3 convolution is `AxialAttention` along the height, then along the width.
 
     relu(shortcut(x) + gn3(conv3(relu(pool(attention(relu(gn1(conv1(x))))))))), where pool averages 2 x 2 if the stride
-    is 2. The shortcut is a strided 1 x 1 convolution with normalization where the shape changes. The last scale starts
-    at zeros, so a new unit passes its input on.
+    is 2. The shortcut is a strided 1 x 1 convolution with normalization where the shape changes. The last scale is
+    initially zero, so a new unit is relu of its shortcut.
 
     Input: (B, H, W, C). Output: (B, h, w, 4 F), not negative.
 
     Args:
-        filters: F, channels that the attention sees.
+        filters: Channels of the attention, F.
         stride: 1 or 2.
         num_heads: See `AxialAttention`.
     """
@@ -105,11 +104,11 @@ class AxialResNetConfig:
 
     Args:
         image_size: Pixels, one number or (height, width).
-        num_classes: Outputs of the head, which starts at zeros; 0 for no head.
+        num_classes: Outputs of the head, whose initial weights are zeros; 0 for no head.
         stages: Units of each stage. The first works on maps of 1/4 of the image's sides, each other halves them.
         width_factor: Multiplies all channels.
-        num_heads: Of every attention.
-        preprocessing: See `VisionTransformer`.
+        num_heads: Number of heads of every attention layer.
+        preprocessing: See `ViTConfig`.
 
     Raises:
         ValueError: Stages without units; channels that 32 groups or the heads do not divide; a number of classes that
@@ -141,14 +140,14 @@ class AxialResNet(keras.Model):
     """AxialResNet-50 of the paper's appendix D.6: ResNet-50 with axial attention for every 3 x 3 convolution.
 
     "Axial-DeepLab" (arXiv 2003.07853) in the form of scenic's axial_resnet.py: standardized convolutions, group
-    normalization, average pooling for the stride; `AxialAttention` names the one difference. 19,373,640 weights at 224
-    pixels with 1000 classes, as scenic's. Lines of 56 places in the first stage make it slow for its size, as the paper
-    found.
+    normalization, average pooling for the stride; for the one difference see `AxialAttention`. 19,373,640 weights at
+    224 pixels with 1000 classes, as in scenic. The lines of 56 positions in the first stage make it slow for its size,
+    as the paper found.
 
     Input: (B, H, W, 3) float, RGB in [-1, 1]. Output: logits (B, num_classes), float32 also under mixed precision; with
     `num_classes=0` the features (B, 2048 * width_factor).
 
-    The weights exist as soon as the model is made. The tables of relative positions belong to the image size.
+    The model is built, with weights, when it is constructed. The shapes of relative positions depend on the image size.
 
     Args:
         config: An `AxialResNetConfig`, or its fields as keyword arguments; they are explained there.
@@ -207,8 +206,8 @@ class AxialResNet(keras.Model):
         return self.head(features) if self.head else features
 
     def features(self, images, training=False):
-        """What the head sees, the mean of the last map: (B, H, W, 3) -> (B, 2048 * width_factor)."""
-        images = checked(images, self.image_size, REMEDY)
+        """The head's input, the mean of the last feature map: (B, H, W, 3) -> (B, 2048 * width_factor)."""
+        images = checked_images(images, self.image_size, REMEDY)
         maps = ops.relu(self.gn_root(self.conv_root(images)))
         maps = ops.max_pool(maps, 3, strides=2, padding="same", data_format="channels_last")
         for unit in self.units:
@@ -216,7 +215,7 @@ class AxialResNet(keras.Model):
         return ops.mean(maps, axis=(1, 2))  # (B, 4F)
 
     def preprocess(self, images):
-        """Images of any size, pixels in [0, 255], to what the model takes; see `Preprocessing`."""
+        """Images of any size, pixels in [0, 255], to the model's input; see `Preprocessing`."""
         return self.preprocessing(images)
 
     def with_head(self, num_classes: int):
@@ -230,5 +229,5 @@ class AxialResNet(keras.Model):
         return asdict(self.config)
 
     def get_config(self):
-        refuse_quantized(self)
+        check_not_quantized(self)
         return {**super().get_config(), **asdict(self.config)}

@@ -1,4 +1,4 @@
-"""BiT, the ResNet that the Vision Transformer is compared with. B batch, H W pixels, h w map, C channels."""
+"""BiT, the ResNet that the paper compares the Vision Transformer with. B batch, H W pixels, h w map, C channels."""
 
 from dataclasses import asdict, dataclass
 
@@ -11,8 +11,7 @@ from keras_vit.layers.resnet.backbone import ResNetBackbone
 from keras_vit.layers.resnet.bottleneck import build_for, group_norm
 from keras_vit.models import parts
 from keras_vit.models.config import check_num_classes
-from keras_vit.models.inputs import checked, output_spec
-from keras_vit.models.quantized import refuse_quantized
+from keras_vit.models.inputs import check_not_quantized, checked_images, output_spec
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.transfer import copy_weights
 
@@ -24,12 +23,12 @@ class BiTConfig:
     Args:
         stages: Units in each stage: (3, 4, 6, 3) for R50, (3, 4, 23, 3) for R101, (3, 8, 36, 3) for R152.
         width_factor: 1, 2, 3 or 4 in published models: the x1 of R50x1.
-        num_classes: Outputs of the head, which starts at zeros; 0 for no head.
-        image_size: Pixels, one number or (height, width), for what needs a size, such as an export; images of other
-            sizes are taken all the same. None where none is needed.
-        preprocessing: See `VisionTransformer`; at 224 pixels if there is no `image_size`.
-        form: "paper", the published models, which normalize the map once more before it is averaged, or "v1", the
-            ResNet of hybrids and of big_vision's models/bit.py.
+        num_classes: Outputs of the head, whose initial weights are zeros; 0 for no head.
+        image_size: Pixels, one number or (height, width), for uses that require a size, such as an export; the model
+            still takes images of any size. None for none.
+        preprocessing: See `ViTConfig`; at 224 pixels without an `image_size`.
+        form: "paper", the published models, with one more normalization before pooling, or "v1", the ResNet of hybrids
+            and of big_vision's models/bit.py.
         pool_padding: See `ResNetBackbone`.
 
     Raises:
@@ -61,14 +60,14 @@ class BiT(keras.Model):
     Input: (B, H, W, 3) float, RGB in [-1, 1] for published weights, of any size. Output: logits (B, num_classes),
     float32 also under mixed precision; with `num_classes=0` the features (B, C).
 
-    The weights exist as soon as the model is made. Under a `mixed_bfloat16` policy the statistics of kernels and group
-    normalizations and the head are computed in float32.
+    The model is built, with weights, when it is constructed. Under a `mixed_bfloat16` policy the statistics of kernels
+    and group normalizations and the head are computed in float32.
 
     Args:
         config: A `BiTConfig`, or its fields as keyword arguments; they are explained there.
 
     Raises:
-        ValueError: See `ResNetBackbone`; and no stages. When called: what is no batch of float images.
+        ValueError: See `BiTConfig` and `ResNetBackbone`. When called: the input is not a batch of float images.
     """
 
     @fields_as_keywords(BiTConfig)
@@ -106,31 +105,31 @@ class BiT(keras.Model):
         return self.head(features) if self.head else features
 
     def features(self, images, training=False):
-        """What the head sees: (B, H, W, 3) -> (B, C)."""
+        """The head's input: (B, H, W, 3) -> (B, C)."""
         return ops.mean(self.feature_map(images, training=training), axis=(1, 2))  # (B, C)
 
     def feature_map(self, images, training=False):
-        """The map before it is averaged, not negative: (B, H, W, 3) -> (B, h, w, C)."""
-        maps = self.backbone(checked(images), training=training)
+        """The feature map before global average pooling, not negative: (B, H, W, 3) -> (B, h, w, C)."""
+        maps = self.backbone(checked_images(images), training=training)
         return ops.relu(self.norm(maps)) if self.norm else maps  # (B, h, w, C)
 
     def preprocess(self, images):
-        """Images of any size, pixels in [0, 255], to what the model takes; see `Preprocessing`."""
+        """Images of any size, pixels in [0, 255], to the model's input; see `Preprocessing`."""
         return self.preprocessing(images)
 
     def with_head(self, num_classes: int):
         """Returns a new model with the same weights and a new head of zeros; 0 for no head."""
-        model = self._remade(num_classes=num_classes)
+        model = self._rebuilt(num_classes=num_classes)
         copy_weights(self, model, skip=("head",))
         return model
 
     def resized(self, image_size):
         """Returns a new model with the same weights and another `image_size`."""
-        model = self._remade(image_size=image_size)
+        model = self._rebuilt(image_size=image_size)
         copy_weights(self, model)
         return model
 
-    def _remade(self, **changes):
+    def _rebuilt(self, **changes):
         return type(self).from_config({**self.get_config(), **changes})
 
     @property
@@ -138,5 +137,5 @@ class BiT(keras.Model):
         return asdict(self.config)
 
     def get_config(self):
-        refuse_quantized(self)
+        check_not_quantized(self)
         return {**super().get_config(), **asdict(self.config)}

@@ -88,7 +88,7 @@ class ViTConfig:
     layer_scale: float | None = None
     qk_norm: bool = False
     norm_after_pooling: bool = False
-    remat: str | None | tuple[str | None, ...] = None
+    remat: str | tuple[str | None, ...] | None = None
     preprocessing: Preprocessing = None  # type: ignore[assignment]
     seed: int | None = None
 

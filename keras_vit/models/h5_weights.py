@@ -1,4 +1,4 @@
-"""Files that `save_weights` of our models wrote: numbers in an order, without the model that they are of."""
+"""Loads .weights.h5 files of `model.save_weights`: arrays in an order, without the configuration of their model."""
 
 import inspect
 
@@ -6,54 +6,54 @@ from keras_vit.models.bit import BiT
 from keras_vit.models.vit import VisionTransformer
 
 
-def is_own(path) -> bool:
-    """Whether `save_weights` of a model of ours wrote the file, and not KerasHub."""
+def is_h5_of_our_models(path) -> bool:
+    """Whether `save_weights` of a model of keras_vit wrote the file, not one of KerasHub."""
     import h5py
 
     try:
         with h5py.File(path) as file:
             return any(part in file for part in ("encoder/blocks", "backbone/blocks"))
-    except OSError:  # not there or damaged: said where all files are opened
+    except OSError:  # missing or damaged: reported where all files are opened
         return False
 
 
-def load_own(weights, num_classes, arguments):
-    """The model of these arguments with the file's weights; only the head's size is told by the file.
+def load_h5_weights(weights, num_classes, arguments):
+    """The model of these arguments with the file's weights; the number of classes is that of the file.
 
     Raises:
-        ValueError: The arguments do not say the model, or the file is of another.
+        ValueError: Required arguments are missing, or the weights are of another model.
     """
     kind = BiT if "stages" in arguments else VisionTransformer
     arguments.setdefault("image_size", 224)
-    missing = [name for name in _needed(kind) if name not in arguments]
+    missing = [name for name in _required(kind) if name not in arguments]
     if missing:
         raise ValueError(
-            f"{weights} holds the weights of a model of keras_vit, but not which; {', '.join(missing)} are not said. "
-            "Name it, such as keras_vit.ViT_B16(weights=...) or keras_vit.BiT_R50x1(weights=...), or save whole models "
-            "with model.save('name.keras')."
+            f"{weights} holds the weights of a model of keras_vit, but not its configuration. Missing: "
+            f"{', '.join(missing)}. Name the model, such as keras_vit.ViT_B16(weights=...) or "
+            "keras_vit.BiT_R50x1(weights=...), or save whole models by model.save('name.keras')."
         )
     classes, arrays = _contents(weights)
     model = kind(**{**arguments, "num_classes": classes})
     other = (
-        f"{weights} holds other weights than a {kind.__name__} of {arguments}. If only image_size differs, load it at "
-        "its own and take model.resized(size)."
+        f"{weights} does not hold the weights of a {kind.__name__} of {arguments}. If only image_size differs, load it "
+        "at its own image_size and use model.resized(size)."
     )
-    if arrays != len(model.weights):  # Keras leaves what is too much
+    if arrays != len(model.weights):  # Keras ignores surplus arrays
         raise ValueError(f"{other} The file has {arrays} arrays, the model {len(model.weights)}.")
     try:
         model.load_weights(weights)
-    except ValueError as error:  # of Keras, which names a layer
+    except ValueError as error:  # Keras names a layer
         raise ValueError(f"{other} {error}") from error
     return model if num_classes in (None, model.num_classes) else model.with_head(num_classes)
 
 
-def _needed(kind):
+def _required(kind):
     parameters = inspect.signature(kind).parameters.values()
     return [one.name for one in parameters if one.default is one.empty and one.kind is not one.VAR_KEYWORD]
 
 
 def _contents(path):
-    """Classes of the head, 0 without one, and the number of arrays but those of an optimizer."""
+    """Number of classes, 0 without a head, and number of arrays without those of an optimizer."""
     import h5py
 
     names = []

@@ -1,23 +1,23 @@
-"""Groups of weights for fine-tuning: by layer, and those that should not decay."""
+"""Groups of weights for fine-tuning: layer-wise learning rates, and weights without decay."""
 
 import re
 
 from keras_vit.models.vit import VisionTransformer
 
-# Last parts of the names of weights that are not decayed, as in big_vision (kernels only) and timm: pass them to
+# Last parts of the names of weights without decay, as in big_vision (which decays kernels only) and timm: call
 # `optimizer.exclude_from_weight_decay(var_names=NO_WEIGHT_DECAY)` before the optimizer is built.
 NO_WEIGHT_DECAY = ["bias", "gamma", "beta", "table", "rows", "columns", "prefix", "token", "probe", "relative"]
 
 
 def layer_groups(model) -> list[list]:
-    """The trainable weights of a VisionTransformer from its input to its output.
+    """The trainable weights of a VisionTransformer, grouped from its input to its output.
 
     Returns:
-        depth + 2 lists of variables: all before the encoder (ResNet, patches, tokens, positions); one list a block,
-        with the positions that are added before it; last normalization, pooling and heads.
+        depth + 2 lists of variables: everything before the encoder (ResNet, patches, tokens, positions); one list per
+        block, with the positions that are added before it; last normalization, pooling and heads.
 
     Raises:
-        ValueError: The model is no VisionTransformer.
+        ValueError: The model is not a VisionTransformer.
     """
     if not isinstance(model, VisionTransformer):
         raise ValueError(f"Expected a VisionTransformer. Received: {model.name}, a {type(model).__name__}")
@@ -35,20 +35,20 @@ def layer_groups(model) -> list[list]:
 
 
 def layer_wise_factors(model, decay: float) -> dict[str, float]:
-    """Factors on the learning rate that shrink from the head towards the input ("layer-wise learning-rate decay").
+    """Layer-wise learning-rate decay: factors on the learning rate that decrease from the head to the input.
 
-    BEiT (arXiv 2106.08254) and timm: the last group of `layer_groups` has 1, the one before it `decay`, then its
-    square, and so on.
+    As in BEiT (arXiv 2106.08254) and timm: 1 for the last group of `layer_groups`, `decay` for the one before it, then
+    its square, and so on.
 
     Args:
         model: A `VisionTransformer`.
         decay: Above 0 and at most 1; 0.65 to 0.75 is usual for B/16.
 
     Returns:
-        Path of each trainable variable to its factor.
+        The factor of each trainable variable by its path.
 
     Raises:
-        ValueError: The decay is out of range, or the model is no VisionTransformer.
+        ValueError: `decay` is out of range, or the model is not a VisionTransformer.
     """
     if not 0.0 < decay <= 1.0:
         raise ValueError(f"`decay` must be above 0 and at most 1. Received: {decay}")

@@ -12,7 +12,7 @@ from keras_vit.images import as_size
 from keras_vit.integers import is_integer
 from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.bit import BiT
-from keras_vit.models.h5_weights import is_own, load_own
+from keras_vit.models.h5_weights import is_h5_of_our_models, load_h5_weights
 from keras_vit.models.vit import HEADS, VisionTransformer
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.files import check_local
@@ -21,44 +21,46 @@ KINDS = (VisionTransformer, BiT, AxialResNet)
 
 
 def load(weights, *, num_classes=None, weights_image_size=None, resample=None, **arguments):
-    """Builds the model that a checkpoint was made for and loads its weights, exactly.
+    """Builds the model of a checkpoint and loads its weights exactly.
 
     Args:
         weights: A file (.npz, .safetensors, .keras, .weights.h5), a folder with model.safetensors and config.json, the
-            folder of a finished run, whose model.keras is taken, "hf:owner/name" on the Hugging Face hub, a published
+            folder of a finished run, whose model.keras is loaded, "hf:owner/name" on the Hugging Face hub, a published
             name such as "vit/imagenet21k/ViT-B_16", see `keras_vit.weights.published_names()`, or a model of KerasHub
-            or tf-models-official in memory. A .weights.h5 of `save_weights` of our models tells its head only: the
-            arguments must say all else, and `image_size` be the file's (224 if left out).
-        num_classes: By default those of the file. Another number gives a new head of zeros, and drops the file's hidden
-            tanh layer, as the paper does for fine-tuning. 0 for no head.
-        weights_image_size: Image size that the file was trained at, needed only if its grid of positions is not
-            square and no config.json says it.
-        resample: How positions are resampled to another `image_size`, see `resample_grid`; by default as the file's
-            source does.
-        **arguments: What shall differ from the file: `image_size`, `dropout`, `dtype`, `name`, ... of
-            `VisionTransformer` or `BiT`. One that the weights exclude, such as another width, is an error; so is one
-            that the file's kind of model does not have.
+            or tf-models-official in memory. A .weights.h5 of `model.save_weights` holds no configuration: pass the
+            model's arguments, and its `image_size` (by default 224).
+        num_classes: By default those of the file. Another number replaces the head by zeros and removes the file's
+            hidden tanh layer, as the paper does for fine-tuning. 0 for no head.
+        weights_image_size: Image size of the checkpoint in pixels, required only if its grid of positions is not square
+            and no config.json specifies it.
+        resample: How positions are resampled to another `image_size`, see `resample_grid`; by default as in the source
+            of the checkpoint.
+        **arguments: Arguments of `VisionTransformer` or `BiT` that differ from the checkpoint: `image_size`, `dropout`,
+            `dtype`, `name`, ... Arguments that do not fit the weights, such as another width, are errors, and so are
+            those that the checkpoint's model does not have.
 
     Returns:
         A `VisionTransformer`, or a `BiT` for a file of a ResNet; an `AxialResNet` from a .keras file of one.
 
     Raises:
-        FileNotFoundError, ValueError, OSError: There is no such checkpoint, it is of no known kind or damaged, or it
-            does not fit; the message lists every name and shape that does not.
+        FileNotFoundError, ValueError, OSError: The checkpoint does not exist, is of unknown kind or damaged, or does
+            not fit; the message lists every name and shape that does not.
     """
     if isinstance(weights, str | os.PathLike) and os.path.isfile(os.path.join(weights, "model.keras")):
         weights = os.path.join(weights, "model.keras")
     if str(weights).endswith(".keras"):
         return _load_keras(weights, num_classes, resample, arguments)
-    if str(weights).endswith(".weights.h5") and is_own(weights):
+    if str(weights).endswith(".weights.h5") and is_h5_of_our_models(weights):
         if resample is not None or weights_image_size is not None:
-            raise ValueError(f"{weights} is loaded at its own image_size: take model.resized(size, resample) then.")
-        return load_own(weights, num_classes, arguments)
+            raise ValueError(
+                f"{weights} is loaded at its own image_size: use model.resized(size, resample) afterwards."
+            )
+        return load_h5_weights(weights, num_classes, arguments)
     return _load_checkpoint(weights, num_classes, weights_image_size, resample, arguments)
 
 
 def _load_checkpoint(weights, num_classes, weights_image_size, resample, arguments):
-    """A model of what the checkpoint tells about itself, changed by the arguments."""
+    """The model that the checkpoint describes, changed by the arguments."""
     from keras_vit.weights import load_weights, open_checkpoint
 
     checkpoint = open_checkpoint(weights, weights_image_size)
@@ -81,14 +83,14 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
     chosen = {**found, **arguments, "num_classes": num_classes}
     if chosen["num_heads"] is None:
         raise ValueError(
-            f"{checkpoint.tensors.path} does not hold the number of attention heads, and its width of "
-            f"{chosen['width']} is of no published model. Say it: num_heads=..."
+            f"{checkpoint.tensors.path} does not specify the number of attention heads, and no published model has its "
+            f"width of {chosen['width']}. Pass num_heads=..."
         )
     fields = found["preprocessing"]
     preprocessing = arguments.get("preprocessing", Preprocessing(as_size(chosen["image_size"]), **fields))
     model = VisionTransformer(**{**chosen, "preprocessing": preprocessing})
     skip = () if keeps_head else tuple(name for name in HEADS if name != "pre_logits" or model.pre_logits is None)
-    # What was chosen on purpose is no cause for a warning.
+    # Values that the caller chose should not cause a warning.
     forms = {name: chosen[name] for name in ("gelu", "epsilon")}
     checkpoint = replace(checkpoint, arguments=checkpoint.arguments | forms)
     load_weights(model, checkpoint, skip, weights_image_size, resample)
@@ -96,16 +98,16 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
 
 
 def _load_keras(weights, num_classes, resample, arguments):
-    """A model that Keras saved, with another image size or head if wanted."""
+    """A model that Keras saved, with another image size or head if requested."""
     check_local(weights)
     if not Path(weights).is_file():
-        raise FileNotFoundError(f"There is no model file {Path(weights).absolute()}.")
+        raise FileNotFoundError(f"Model file not found: {Path(weights).absolute()}")
     if not zipfile.is_zipfile(weights):
         size = Path(weights).stat().st_size
-        raise ValueError(f"{weights} is no .keras file, or cut short ({size:,} bytes): copy it again, or save it anew.")
+        raise ValueError(f"{weights} is not a .keras file, or truncated ({size:,} bytes): copy or save it again.")
     try:
         model = keras.saving.load_model(weights, compile=False)
-    except (TypeError, KeyError, zipfile.BadZipFile) as error:  # of Keras, for classes that it does not know
+    except (TypeError, KeyError, zipfile.BadZipFile) as error:  # from Keras, for unknown classes
         raise ValueError(f"{weights} cannot be read as a model of keras_vit: {error}") from error
     if not isinstance(model, KINDS):
         raise ValueError(f"{weights} holds a {type(model).__name__}. Expected a model of keras_vit.")
@@ -117,19 +119,21 @@ def _load_keras(weights, num_classes, resample, arguments):
         model = model.with_head(num_classes)
     if size is not None and as_size(size) != model.image_size:
         if isinstance(model, AxialResNet):
-            raise ValueError(f"{weights} is an AxialResNet of {model.image_size} pixels, whose positions fit no other.")
+            raise ValueError(
+                f"{weights} is an AxialResNet of {model.image_size} pixels, whose positions fit no other size."
+            )
         model = model.resized(size) if isinstance(model, BiT) else model.resized(size, resample or "corners")
     return model
 
 
 def _check_arguments(weights, kind, arguments):
-    """Raises a ValueError for arguments that the file's kind of model does not have."""
+    """Raises a ValueError for arguments that the checkpoint's model does not have."""
     unknown = sorted(set(arguments).difference(_names(kind)))
     if unknown:
-        wanted = [other.__name__ for other in KINDS if set(arguments).issubset(_names(other))]
-        remedy = f"Wanted: {wanted[0]}; give a file of one." if wanted else f"Known: {', '.join(_names(kind))}."
+        fitting = [other.__name__ for other in KINDS if set(arguments).issubset(_names(other))]
+        remedy = f"Expected a checkpoint of {fitting[0]}." if fitting else f"Known: {', '.join(_names(kind))}."
         raise ValueError(
-            f"{weights} is a file of {kind.__name__}, which has no argument {', '.join(unknown)}. {remedy}"
+            f"{weights} is a checkpoint of {kind.__name__}, which has no argument {', '.join(unknown)}. {remedy}"
         )
 
 
@@ -138,7 +142,7 @@ def _names(kind):
 
 
 def _with_arguments(model, weights, arguments):
-    """The same weights in a model of other arguments, such as another dropout."""
+    """The same weights in a model with other arguments, such as another dropout."""
     from keras_vit.weights.transfer import copy_weights, named_weights
 
     changed = type(model).from_config({**model.get_config(), **arguments})
@@ -146,10 +150,13 @@ def _with_arguments(model, weights, arguments):
     # Shapes do not depend on the number of heads.
     same_heads = getattr(model.config, "num_heads", None) == getattr(changed.config, "num_heads", None)
     if ours != theirs or not same_heads:
-        raise ValueError(f"The weights in {weights} exclude {arguments}. They were saved with {asdict(model.config)}.")
+        raise ValueError(
+            f"{arguments} does not fit the weights in {weights}. They were saved with {asdict(model.config)}."
+        )
     copy_weights(model, changed)
     return changed
 
 
 def _same(ours, given):
+    """Whether values of an argument are equal; an integer equals the size (height, width) of that integer."""
     return ours == given or (is_integer(given) and ours == (given, given))

@@ -1,4 +1,4 @@
-"""The parts of a VisionTransformer, each built from the model's configuration; None for a part that it does not have."""
+"""The parts of a VisionTransformer, each built from its configuration; None for a part that the model lacks."""
 
 import keras
 

@@ -9,8 +9,7 @@ from keras_vit.layers.config import fields_as_keywords
 from keras_vit.layers.xla.dropout import Dropout
 from keras_vit.models import parts
 from keras_vit.models.config import ViTConfig
-from keras_vit.models.inputs import checked, output_spec
-from keras_vit.models.quantized import refuse_quantized
+from keras_vit.models.inputs import check_not_quantized, checked_images, output_spec
 from keras_vit.weights.transfer import copy_weights
 
 HEADS = ("head", "head_distillation", "pre_logits")
@@ -22,10 +21,10 @@ class VisionTransformer(keras.Model):
     """The model of "An Image is Worth 16x16 Words" (arXiv 2010.11929), section 3.1; see `keras_vit.ViT_B16()`.
 
     Input: (B, H, W, 3) float, RGB in [-1, 1] for published weights. Output: logits (B, num_classes), float32 also under
-    mixed precision, of every token, (B, N, num_classes), with `pooling="none"`; with `num_classes=0` the `features`.
+    mixed precision; with `pooling="none"` logits of every token, (B, N, num_classes); with `num_classes=0` `features`.
 
-    The weights exist as soon as the model is made. Under a `mixed_bfloat16` policy the softmax, the statistics of layer
-    normalization and the head are computed in float32.
+    The model is built, with weights, when it is constructed. Under a `mixed_bfloat16` policy the softmax, the
+    statistics of layer normalization and the head are computed in float32.
 
     Args:
         config: A `ViTConfig`, or its fields as keyword arguments: `image_size`, `patch_size`, `depth`, `width`,
@@ -33,7 +32,7 @@ class VisionTransformer(keras.Model):
 
     Raises:
         ValueError: A patch that does not divide the image, heads that do not divide the width, an unknown name, or
-            arguments that exclude each other. When called: what is no batch of float images of this size.
+            arguments that exclude each other. When called: the input is not a batch of float images of this size.
     """
 
     @fields_as_keywords(ViTConfig)
@@ -66,8 +65,8 @@ class VisionTransformer(keras.Model):
         self.build((None, *self.image_size, 3))
 
     def _token_layers(self):
-        """From patch embeddings to the encoder's input, in the order of the forward pass."""
-        tokens = (self.register_tokens, self.distillation_token, self.class_token)  # each is put before the others
+        """The layers between patch embedding and encoder, in the order of the forward pass."""
+        tokens = (self.register_tokens, self.distillation_token, self.class_token)  # each is prepended
         order = (*tokens, self.positions) if self.config.prefix_positions else (self.positions, *tokens)
         return [layer for layer in (*order, self.dropout) if layer is not None]
 
@@ -78,7 +77,7 @@ class VisionTransformer(keras.Model):
             layer.build(shape)
             if layer is self.encoder:
                 for positions in self.block_positions:
-                    if not positions.built:  # shared ones are those of the stem
+                    if not positions.built:  # shared ones belong to the stem
                         positions.build(shape)
         if self.head_distillation is not None:
             self.head_distillation.build((input_shape[0], self.config.width))
@@ -109,87 +108,91 @@ class VisionTransformer(keras.Model):
     def both_heads(self, images, training=False):
         """Logits of the class token's and the distillation token's heads of a DeiT, (B, num_classes) each."""
         if self.head_distillation is None:
-            raise ValueError("Only a model with distillation=True and a head has two heads.")
+            raise ValueError("Only a model with distillation=True and num_classes > 0 has two heads.")
         tokens = self.encode(self.embed(images), training=training)
         return self.head(tokens[:, 0]), self.head_distillation(tokens[:, 1])
 
     def features(self, images, training=False):
-        """What the head sees: (B, H, W, 3) -> (B, D), (B, N, D) if unpooled, (B, representation_size) after tanh.
+        """The head's input: (B, H, W, 3) -> (B, D), (B, N, D) if not pooled, (B, representation_size) after tanh.
 
-        Of a distilled model, the mean of the two tokens of which each head sees one.
+        With distillation, the mean of the class and the distillation token, each of which is the input of one head.
         """
         return self.pool(self.encode(self.embed(images), training=training))
 
     def embed(self, images):
         """Images to patch embeddings, before class token and positions: (B, H, W, 3) -> (B, h * w, D)."""
-        images = checked(images, self.image_size, REMEDY)
+        images = checked_images(images, self.image_size, REMEDY)
         return self.patch_embedding(self.backbone(images) if self.backbone else images)  # (B, h*w, D)
 
     def encode(self, embeddings, training=False, return_attention=False):
-        """Patch embeddings (B, h * w, D) to encoded tokens (B, N, D), and attention (B, depth, K, N, N) if wanted."""
+        """Patch embeddings (B, h * w, D) to encoded tokens (B, N, D), and attention (B, depth, K, N, N) on request."""
         tokens = self.add_tokens(embeddings, training=training)
         options = {"return_attention": return_attention, "positions": self.block_positions}
         return self.encoder(tokens, training=training, **options)
 
     def apply_blocks(self, tokens, run):
-        """Tokens after the last block, not normalized: `add_tokens`'s through `run(block, tokens)` of each, (B, N, D)."""
+        """Tokens (B, N, D) after the last block, not normalized; `run(block, tokens)` applies each block."""
         return self.encoder.apply_blocks(tokens, run, self.block_positions)
 
     def add_tokens(self, embeddings, training=False):
-        """Patch embeddings (B, h * w, D) to the encoder's input: with positions and the other tokens, (B, N, D)."""
+        """Patch embeddings (B, h * w, D) to the encoder's input (B, N, D): adds positions and the other tokens."""
         tokens = embeddings
         for layer in self._token_layers():
             tokens = layer(tokens, training=training) if layer is self.dropout else layer(tokens)  # (B, N, D)
         return tokens
 
     def pool(self, tokens):
-        """The encoder's output (B, N, D) to features, see `features`."""
+        """The encoder's output (B, N, D) to the head's input, see `features`."""
         for layer in (self.pooling, self.pooled_norm, self.pre_logits):
             tokens = tokens if layer is None else layer(tokens)
         return tokens
 
     def preprocess(self, images):
-        """Images of any size, pixels in [0, 255], to what the model takes; see `Preprocessing`."""
+        """Images of any size, pixels in [0, 255], to the model's input; see `Preprocessing`."""
         return self.preprocessing(images)
 
     def attention_maps(self, images):
-        """Attention weights of every block: (B, H, W, 3) -> (B, depth, K, N, N); row i says where token i looks."""
+        """Attention weights of every block: (B, H, W, 3) -> (B, depth, K, N, N); row i is token i's."""
         return self.encode(self.embed(images), return_attention=True)[1]
 
     def with_head(self, num_classes: int):
         """Returns a new model with the same weights and a new head of zeros; 0 for no head.
 
-        The hidden tanh layer of pre-training goes too, as the paper does for fine-tuning (appendix B.1.1).
+        The hidden tanh layer of pre-training is removed, too, as the paper does for fine-tuning (appendix B.1.1).
         """
-        model = self._remade(num_classes=num_classes, representation_size=None)
+        model = self._rebuilt(num_classes=num_classes, representation_size=None)
         copy_weights(self, model, skip=HEADS)
         return model
 
     def resized(self, image_size, resample: str = "corners"):
-        """Returns a new model for another image size with the same weights; positions by `resample_grid`.
+        """Returns a new model for another image size with the same weights; positions are resampled.
+
+        Args:
+            image_size: Pixels, one number or (height, width).
+            resample: See `resample_grid`.
 
         Raises:
             ValueError: The patches do not fit, or the model has relative positions, which belong to one size.
         """
         if self.config.position_embedding == "relative" and as_size(image_size) != self.image_size:
             raise ValueError(
-                "Relative positions number the patches row by row, so they mean something else on another grid and "
+                "Relative positions are distances in the sequence of patches, which differ on another grid, so they "
                 "cannot be resampled. Train at the new size, or use another position_embedding."
             )
-        model = self._remade(image_size=image_size)
+        model = self._rebuilt(image_size=image_size)
         copy_weights(self, model, (), resample)
         return model
 
     def freeze_encoder(self):
         """Makes everything before the head untrainable, for a linear probe; compile the model afterwards.
 
-        `with_head`, `resized` and .keras files do not keep this: freeze the model that they give again, and load a
-        file with compile=False.
+        `with_head`, `resized` and .keras files do not preserve this: freeze the new model again, and load a file with
+        compile=False.
         """
         for layer in self.layers:
             layer.trainable = layer.name in HEADS
 
-    def _remade(self, **changes):
+    def _rebuilt(self, **changes):
         return type(self).from_config({**self.get_config(), **changes})
 
     @property
@@ -197,5 +200,5 @@ class VisionTransformer(keras.Model):
         return asdict(self.config)
 
     def get_config(self):
-        refuse_quantized(self)
+        check_not_quantized(self)
         return {**super().get_config(), **asdict(self.config)}

@@ -62,7 +62,7 @@ def test_height_is_width_of_the_transposed_map():
     np.testing.assert_allclose(height(MAPS), np.asarray(width(swapped)).transpose(0, 2, 1, 3), atol=1e-5)
 
 
-def test_only_the_relative_positions_tell_places_apart():
+def test_without_relative_positions_order_does_not_matter():
     layer = random_layer("height")
     order = [3, 0, 4, 1, 2]
     assert np.abs(np.asarray(layer(MAPS))[:, order] - np.asarray(layer(MAPS[:, order]))).max() > 0.1
@@ -78,7 +78,7 @@ def test_config_round_trip_and_shapes():
     assert layer.relative.shape == (2 * W - 1, 2 * C // K)
 
 
-def test_first_values_are_scenics():
+def test_initial_values_are_those_of_scenic():
     layer = AxialAttention("height", 8)
     layer.build((None, 56, 56, 128))
     np.testing.assert_allclose(np.std(layer.qkv.kernel), 1 / 128, rtol=0.03)
@@ -128,8 +128,8 @@ def test_embeddings_by_distance(length):
     "axis,shape,message",
     [
         ("depth", (None, H, W, C), "'height' or 'width'. Received: 'depth'"),
-        ("height", (None, None, W, C), "must be known when it is built"),
-        ("width", (None, None, W, C), "must be known when it is built"),
+        ("height", (None, None, W, C), "both must be known when it is built"),
+        ("width", (None, None, W, C), "both must be known when it is built"),
         ("height", (None, H, W, 48), "Received: 48 channels, num_heads=4. Use a multiple of 32"),
     ],
 )

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_vit.layers import AxialBlock, BlockConfig, Encoder, EncoderBlock
+from keras_vit.layers.config import remat_of_blocks
 
 BUILDS = {
     "EncoderBlock": EncoderBlock,
@@ -43,3 +44,13 @@ def test_fields_are_frozen_and_pythons_integers():
     assert type(config.num_heads) is int and hash(config) == hash(BlockConfig(num_heads=3, mlp_dim=24))
     with pytest.raises(AttributeError, match="cannot assign to field 'dropout'"):
         config.dropout = 0.1
+
+
+def test_remat_of_blocks():
+    assert remat_of_blocks("mlp", 2) == ["mlp", "mlp"] and remat_of_blocks((None, "block"), 2) == [None, "block"]
+
+
+@pytest.mark.parametrize("remat", ["all", ["block"], ["block", "none"], 3])
+def test_unknown_remat(remat):
+    with pytest.raises(ValueError, match="`remat` must be None, 'mlp', 'attention' or 'block', or a list of these"):
+        remat_of_blocks(remat, 2)

@@ -56,7 +56,9 @@ def test_order_of_tokens_does_not_matter_without_positions():
 
 
 def test_blocks_take_the_encoders_options():
-    encoder = Encoder(2, **SIZE, dropout=0.1, attention_dropout=0.2, gelu="erf", epsilon=1e-3, layer_scale=0.1, qk_norm=True)
+    encoder = Encoder(
+        2, **SIZE, dropout=0.1, attention_dropout=0.2, gelu="erf", epsilon=1e-3, layer_scale=0.1, qk_norm=True
+    )
     other = Encoder(2, **SIZE, relative_positions=True)
     for block in encoder.blocks:
         assert block.config is encoder.config and block.attention.query_norm.epsilon == 1e-3

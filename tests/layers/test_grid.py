@@ -12,13 +12,13 @@ LAYERS = {
 
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("grid", [14, (2, 0), (2, 3, 4), (2.0, 3)], ids=str)
-def test_a_grid_that_is_none(name, grid):
+def test_wrong_grids(name, grid):
     with pytest.raises(ValueError, match="`grid` must be two positive integers"):
         LAYERS[name](grid)
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_tokens_that_do_not_fit_it(name):
-    message = r"grid of \(2, 3\) patches and 1 prefix tokens make 7 tokens. .*\(None, 6, 8\), of 6 tokens"
+def test_wrong_number_of_tokens(name):
+    message = r"grid of \(2, 3\) patches and 1 prefix tokens make 7 tokens. .*\(None, 6, 8\), which has 6 tokens"
     with pytest.raises(ValueError, match=message):
         LAYERS[name]((2, 3)).build((None, 6, 8))

@@ -38,5 +38,5 @@ def test_another_axis_than_the_last_is_refused():
     x = np.random.default_rng(0).standard_normal((2, 3, 8)).astype("float32")
     np.testing.assert_array_equal(LayerNorm(axis=2)(x), LayerNorm(axis=[-1])(x))
     for axis in (1, [1, 2]):
-        with pytest.raises(ValueError, match="leave `axis` at -1. Received: axis="):
+        with pytest.raises(ValueError, match="use axis=-1. Received: axis="):
             LayerNorm(axis=axis).build(x.shape)

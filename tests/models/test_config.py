@@ -57,7 +57,9 @@ def test_values_are_normalized():
 
 
 def test_defaults_that_depend_on_other_fields():
-    assert [config(pooling=pooling).class_token for pooling in ("token", "none", "gap", "map")] == [True] * 2 + [False] * 2
+    assert [config(pooling=pooling).class_token for pooling in ("token", "none", "gap", "map")] == [True] * 2 + [
+        False
+    ] * 2
     assert config(distillation=True, register_tokens=3).prefix_tokens == 5
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 
-def test_a_frozen_encoder_leaves_only_the_head_to_train(trained_toy, images):
+def test_with_a_frozen_encoder_only_the_head_is_trained(trained_toy, images):
     changes = {"position_placement": "every_layer", "register_tokens": 1, "pooling": "map", "resnet_stages": ()}
     model = trained_toy(**changes)
     model.freeze_encoder()
@@ -21,7 +21,7 @@ def test_a_frozen_encoder_leaves_only_the_head_to_train(trained_toy, images):
     assert {weight.path.split("/")[-2] for weight in distilled.trainable_weights} == {"head", "head_distillation"}
 
 
-def test_low_rank_adaptation_with_keras_own_lora(trained_toy, images, tmp_path):
+def test_low_rank_adaptation_with_lora_of_keras(trained_toy, images, tmp_path):
     model = trained_toy(register_tokens=1, layer_scale=0.1)
     expected = np.asarray(model(images))
     for weight in model.weights:
@@ -42,7 +42,7 @@ def test_low_rank_adaptation_with_keras_own_lora(trained_toy, images, tmp_path):
     adapted = np.asarray(model(images))
     assert np.abs(adapted - expected).max() > 0.01
     model.save(tmp_path / "model.keras")
-    with pytest.raises(ValueError, match="Those of LoRA are merged by saving"):
+    with pytest.raises(ValueError, match="To merge those of LoRA, save"):
         model.with_head(7)
     merged = keras.saving.load_model(tmp_path / "model.keras", compile=False)
     assert merged.with_head(7).num_classes == 7

@@ -25,11 +25,14 @@ def test_what_is_no_batch_of_float_images_is_refused_with_the_remedy(name):
         (np.zeros((2, 16, 16, 3), "int64"), "Received: int64"),
         (
             np.zeros((2, 16, 16, 1)),
-            r"Expected RGB .*\(2, 16, 16, 1\). Gray ones .* numpy.repeat\(images, 3, axis=-1\)",
+            r"Expected RGB .*\(2, 16, 16, 1\). Convert gray images by numpy.repeat\(images, 3, axis=-1\)",
         ),
-        (np.zeros((2, 3, 16, 16)), r"Expected RGB .*\(2, 3, 16, 16\).* by numpy.moveaxis\(images, 1, -1\)"),
-        (X[0], r"Received: the shape \(16, 16, 3\). Of one image it is images\[None\]"),
-        ([X[0], X[1]], r"Received: list. .* of a list numpy.stack\(images\)"),
+        (
+            np.zeros((2, 3, 16, 16)),
+            r"Expected RGB .*\(2, 3, 16, 16\).* and \(B, 3, H, W\) by numpy.moveaxis\(images, 1, -1\)",
+        ),
+        (X[0], r"Received: the shape \(16, 16, 3\). Add a batch axis to one image: images\[None\]"),
+        ([X[0], X[1]], r"Received: list. .*stack a list: numpy.stack\(images\)"),
     ):
         with pytest.raises(ValueError, match=message):
             model(wrong)
@@ -81,8 +84,8 @@ def test_symbolic_images_are_refused_as_real_ones_are(name):
     model = BUILDS[name](num_classes=5)
     wrong = [
         (keras.Input((16, 16, 3), dtype="uint8"), "Received: uint8. Use model.preprocess"),
-        (keras.Input((16, 16, 1)), r"Received: the shape \(None, 16, 16, 1\). Gray ones"),
-        (keras.Input((16, 3)), r"Received: the shape \(None, 16, 3\). Of one image"),
+        (keras.Input((16, 16, 1)), r"Received: the shape \(None, 16, 16, 1\). Convert gray"),
+        (keras.Input((16, 3)), r"Received: the shape \(None, 16, 3\). Add a batch axis"),
     ]
     if name != "BiT":
         wrong += [
@@ -113,7 +116,7 @@ def test_images_of_unknown_rank_are_told_to_say_their_shape():
     model.compile("sgd", "mse")
     images = tf.data.Dataset.from_tensor_slices((X, np.zeros((2, 5), "float32")))
     lost = images.map(lambda x, y: (tf.py_function(lambda x: x[None], [x], tf.float32), y[None]))
-    message = r"unknown rank, .* tf.ensure_shape\(image, \(16, 16, 3\)\), and make batches after that"
+    message = r"unknown rank, .* tf.ensure_shape\(image, \(16, 16, 3\)\) before the images are batched"
     with pytest.raises(ValueError, match=message):
         model.fit(lost, verbose=0, shuffle=False)
     kept = images.map(lambda x, y: (tf.ensure_shape(tf.py_function(lambda x: x, [x], tf.float32), (16, 16, 3)), y))
@@ -125,3 +128,26 @@ def test_images_of_unknown_rank_are_told_to_say_their_shape():
 def test_a_number_of_classes_that_is_none(name, classes):
     with pytest.raises(ValueError, match=f"`num_classes` must be an integer, 0 for no head. Received: {classes}"):
         BUILDS[name](num_classes=classes)
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+def test_eight_bits_are_the_same_eagerly_and_under_xla(trained_toy, images):
+    model, full = trained_toy(stochastic_depth=0.1), trained_toy()
+    full.set_weights(model.get_weights())
+    model.quantize("int8")  # before any call
+    expected, eager = np.asarray(full(images)), np.asarray(model(images))
+    assert 1e-4 < np.abs(eager - expected).max() < 0.1 * np.abs(expected).max()
+    np.testing.assert_allclose(tf.function(model, jit_compile=True)(images), eager, atol=0.01 * np.abs(eager).max())
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+def test_a_quantized_model_is_saved_as_weights(trained_toy, images, tmp_path):
+    model, again = trained_toy(), trained_toy()
+    model.quantize("int8")
+    for build in (lambda: model.save(tmp_path / "model.keras"), lambda: model.with_head(2), lambda: model.resized(32)):
+        with pytest.raises(ValueError, match="was quantized by Keras.*save the weights"):
+            build()
+    model.save_weights(tmp_path / "model.weights.h5")
+    again.quantize("int8")
+    again.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(again(images), model(images))

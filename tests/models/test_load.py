@@ -1,4 +1,4 @@
-"""`keras_vit.load`: from a file to a model that differs from it as wanted."""
+"""`keras_vit.load`: from a file to a model, changed as requested."""
 
 import tracemalloc
 import zipfile
@@ -26,13 +26,13 @@ def keras_file(trained_toy, tmp_path):
     return model, tmp_path / "toy.keras"
 
 
-def test_head_and_hidden_layer_come_from_the_file(hidden_file):
+def test_head_and_hidden_layer_are_those_of_the_file(hidden_file):
     io, model = golden_io("vit_jax_prelogits"), keras_vit.load(str(hidden_file), name="mine")
     assert model.num_classes == 21 and model.name == "mine" and model.config.representation_size == 32
     np.testing.assert_allclose(model(io["images"]), io["outputs"], atol=1e-4)
 
 
-def test_another_number_of_classes_replaces_the_head_and_drops_the_hidden_layer(hidden_file):
+def test_another_number_of_classes_replaces_the_head_and_removes_the_hidden_layer(hidden_file):
     images, whole = golden_io("vit_jax_prelogits")["images"], keras_vit.load(hidden_file)
     features = whole.pooling(whole.encode(whole.embed(images)))
     model = keras_vit.load(hidden_file, num_classes=5)
@@ -64,7 +64,7 @@ def test_constructors_take_files_too(hidden_file):
     model = keras_vit.ViT("Ti/16", str(hidden_file), image_size=96, num_classes=5, **shape)
     assert model.name == "ViT_Ti16" and model.grid == (6, 6) and model.num_classes == 5
     assert keras_vit.ViT("Ti/16", hidden_file, **shape).image_size == (64, 64)
-    with pytest.raises(ValueError, match=r"do not fit the model(.|\n)*width=192 \(the file: 48\)"):
+    with pytest.raises(ValueError, match=r"do not match the model(.|\n)*width=192 \(file: 48\)"):
         keras_vit.ViT_Ti16(hidden_file)
 
 
@@ -79,17 +79,17 @@ def test_resample_selects_how_positions_are_resampled(hidden_file):
         keras_vit.load(hidden_file, image_size=96, resample="nearest")
 
 
-def test_arguments_that_leave_no_trace_may_differ(hidden_file):
+def test_arguments_without_weights_may_differ(hidden_file):
     prepare = keras_vit.Preprocessing(1, crop_fraction=0.5)
     model = keras_vit.load(hidden_file, dropout=0.2, dtype="mixed_bfloat16", preprocessing=prepare, epsilon=1e-5)
     assert model.config.dropout == 0.2 and model.compute_dtype == "bfloat16"
     assert model.preprocessing == prepare.at(64) and model.config.epsilon == 1e-5
 
 
-def test_arguments_that_the_weights_exclude_are_errors(hidden_file):
+def test_arguments_that_do_not_fit_the_weights(hidden_file):
     cases = [
-        ({"width": 24}, r"width=24 \(the file: 48\)"),
-        ({"num_heads": 4}, r"num_heads=4 \(the file: 3\)"),
+        ({"width": 24}, r"width=24 \(file: 48\)"),
+        ({"num_heads": 4}, r"num_heads=4 \(file: 3\)"),
         ({"num_heads": 5}, "`num_heads` must divide the width. Received: num_heads=5, width=48"),
         ({"patch_size": 8}, r"embedding/kernel +\(16, 16, 3, 48\) +\(8, 8, 3, 48\)"),
         ({"layer_scale": 0.1}, r"4 missing, 0 unused(.|\n)*\(encoder/block_0/scale_attention/gamma\)"),
@@ -114,11 +114,11 @@ def test_keras_files(keras_file, images):
     np.testing.assert_array_equal(other.positions.table, expected)
     assert other.num_classes == 3 and not np.any(other.head.kernel)
     for arguments in ({"width": 24}, {"num_heads": 4}):
-        with pytest.raises(ValueError, match=rf"exclude {arguments}. It was saved with .*'num_heads': 3"):
+        with pytest.raises(ValueError, match=rf"{arguments} does not fit the weights .* saved with .*'num_heads': 3"):
             keras_vit.load(file, **arguments)
 
 
-def test_keras_files_that_hold_no_model_of_ours(toy, tmp_path):
+def test_keras_files_without_a_model_of_keras_vit(toy, tmp_path):
     keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]).save(tmp_path / "other.keras")
     toy().save(tmp_path / "unknown.keras")
     with zipfile.ZipFile(tmp_path / "unknown.keras") as file:
@@ -128,7 +128,7 @@ def test_keras_files_that_hold_no_model_of_ours(toy, tmp_path):
             file.writestr(name, content.replace(b"VisionTransformer", b"NeverHeardOf").replace(b"keras_vit", b"nobody"))
     whole = (tmp_path / "other.keras").read_bytes()
     (tmp_path / "half.keras").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(FileNotFoundError, match=r"no model file .*nowhere\.keras"):
+    with pytest.raises(FileNotFoundError, match=r"Model file not found: .*nowhere\.keras"):
         keras_vit.load(tmp_path / "nowhere.keras")
     with pytest.raises(ValueError, match="holds a Sequential. Expected a model of keras_vit"):
         keras_vit.load(tmp_path / "other.keras")
@@ -136,7 +136,7 @@ def test_keras_files_that_hold_no_model_of_ours(toy, tmp_path):
         keras_vit.load(tmp_path / "unknown.keras")
     (tmp_path / "empty.keras").touch()
     for name in ("half", "empty"):
-        with pytest.raises(ValueError, match=rf"{name}\.keras is no \.keras file, or cut short \("):
+        with pytest.raises(ValueError, match=rf"{name}\.keras is not a \.keras file, or truncated \("):
             keras_vit.load(tmp_path / f"{name}.keras")
 
 
@@ -155,7 +155,7 @@ def test_reading_holds_little_more_than_the_weights(name, toy, tmp_path):
         tracemalloc.stop()
 
 
-def test_weights_that_save_weights_wrote_load_under_a_named_model(tmp_path):
+def test_h5_weights_load_into_a_named_model(tmp_path):
     model = keras_vit.ViT("Ti/16", image_size=32, num_classes=5)
     for weight in model.weights:
         weight.assign(weight + 0.01 * np.random.default_rng(0).standard_normal(weight.shape))
@@ -163,9 +163,9 @@ def test_weights_that_save_weights_wrote_load_under_a_named_model(tmp_path):
     again = keras_vit.ViT_Ti16(weights=tmp_path / "own.weights.h5", image_size=32, num_classes=5)
     images = np.random.default_rng(1).uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
     np.testing.assert_array_equal(again(images), model(images))
-    with pytest.raises(ValueError, match="but not which; patch_size, depth, .* are not said. Name it"):
+    with pytest.raises(ValueError, match="but not its configuration. Missing: patch_size, depth, .*Name the model"):
         keras_vit.load(tmp_path / "own.weights.h5")
-    with pytest.raises(ValueError, match="patch_size, width, mlp_dim, num_heads are not said. Name it"):
+    with pytest.raises(ValueError, match="Missing: patch_size, width, mlp_dim, num_heads. Name the model"):
         keras_vit.load(tmp_path / "own.weights.h5", depth=12)
     bit = keras_vit.BiT(stages=(1,), width_factor=0.5, num_classes=5)
     bit.save_weights(tmp_path / "bit.weights.h5")
@@ -173,7 +173,7 @@ def test_weights_that_save_weights_wrote_load_under_a_named_model(tmp_path):
     np.testing.assert_array_equal(again.features(images), bit.features(images))
 
 
-def test_weights_that_save_weights_wrote_tell_their_head_and_nothing_else(trained_toy, images, tmp_path):
+def test_h5_weights_specify_the_number_of_classes_only(trained_toy, images, tmp_path):
     file, shape = tmp_path / "own.weights.h5", {"depth": 1, "width": 12, "mlp_dim": 24, "num_heads": 3, "patch_size": 4}
     model = trained_toy(depth=1, image_size=16)
     model.save_weights(file)
@@ -183,10 +183,10 @@ def test_weights_that_save_weights_wrote_tell_their_head_and_nothing_else(traine
     other = keras_vit.load(file, image_size=16, num_classes=9, name="mine", **shape)
     assert other.num_classes == 9 and other.name == "mine" and not np.any(other.head.kernel)
     np.testing.assert_array_equal(other.features(images), features)
-    with pytest.raises(ValueError, match=r"load it at its own and take model.resized\(size\)"):
+    with pytest.raises(ValueError, match=r"load it at its own image_size and use model.resized\(size\)"):
         keras_vit.load(file, image_size=32, **shape)
     for ignored in ({"resample": "bicubic"}, {"weights_image_size": 16}):
-        with pytest.raises(ValueError, match=r"take model.resized\(size, resample\) then"):
+        with pytest.raises(ValueError, match=r"use model.resized\(size, resample\) afterwards"):
             keras_vit.load(file, image_size=16, **ignored, **shape)
     headless = model.with_head(0)
     headless.save_weights(file)
@@ -194,14 +194,14 @@ def test_weights_that_save_weights_wrote_tell_their_head_and_nothing_else(traine
 
 
 @pytest.mark.parametrize("options", [{"depth": 2}, {"layer_scale": 0.1}, {"representation_size": 12}], ids=str)
-def test_own_weights_that_the_arguments_have_no_place_for_are_refused(trained_toy, tmp_path, options):
+def test_h5_weights_of_another_model_are_refused(trained_toy, tmp_path, options):
     file, shape = tmp_path / "own.weights.h5", {"depth": 1, "width": 12, "mlp_dim": 24, "num_heads": 3, "patch_size": 4}
     trained_toy(**{"depth": 1, **options}).save_weights(file)
-    with pytest.raises(ValueError, match=r"holds other weights than .* The file has \d+ arrays, the model \d+"):
+    with pytest.raises(ValueError, match=r"does not hold the weights of .* The file has \d+ arrays, the model \d+"):
         keras_vit.load(file, image_size=16, **shape)
 
 
-def test_the_folder_of_a_run_is_its_model(trained_toy, tmp_path):
+def test_the_folder_of_a_run(trained_toy, tmp_path):
     model = trained_toy(num_classes=4)
     model.save(tmp_path / "model.keras")
     (tmp_path / "recipe.json").write_text("{}")
@@ -210,12 +210,12 @@ def test_the_folder_of_a_run_is_its_model(trained_toy, tmp_path):
     assert keras_vit.load(str(tmp_path), num_classes=7).num_classes == 7
 
 
-def test_an_axial_resnet_comes_back(tmp_path):
+def test_axial_resnets(tmp_path):
     model = keras_vit.AxialResNet(image_size=32, num_classes=3, stages=(1,), num_heads=2)
     model.save(tmp_path / "axial.keras")
     images = np.random.default_rng(0).uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
     found = keras_vit.load(tmp_path / "axial.keras")
     np.testing.assert_allclose(found(images), model(images), atol=1e-6)
     assert keras_vit.load(tmp_path / "axial.keras", num_classes=5).num_classes == 5
-    with pytest.raises(ValueError, match=r"AxialResNet of \(32, 32\) pixels, whose positions fit no other"):
+    with pytest.raises(ValueError, match=r"AxialResNet of \(32, 32\) pixels, whose positions fit no other size"):
         keras_vit.load(tmp_path / "axial.keras", image_size=64)

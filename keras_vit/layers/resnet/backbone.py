@@ -1,4 +1,4 @@
-"""The ResNet that makes a hybrid's feature map or, with a head, BiT. B batch, H W pixels, h w map, C channels."""
+"""The ResNet of hybrids and, with a head, of BiT. B batch, H W pixels, h w feature map, C channels."""
 
 from functools import partial
 
@@ -21,13 +21,13 @@ from keras_vit.layers.resnet.bottleneck import (
 
 ROOT_FILTERS = 64
 ROOT_STRIDE = 4
-# How the paper's form surrounds the map that it pools: with zeros, or with copies of its border, which no maximum sees.
+# Padding before the root's pooling in form "paper": zeros, or copies of the border, which do not change a maximum.
 POOL_PADDINGS = {"zeros": "constant", "edge": "symmetric"}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ResNetRoot(keras.layers.Layer):
-    """A 7 x 7 convolution with stride 2, in form v1 with normalization and ReLU, and a 3 x 3 maximum with stride 2.
+    """A 7 x 7 convolution with stride 2, in form v1 with normalization and ReLU, then 3 x 3 max pooling with stride 2.
 
     Input: (B, H, W, C) float, in [-1, 1] for published weights. Output: (B, h, w, filters), a quarter of the rows and
         columns, rounded up.
@@ -75,7 +75,7 @@ class ResNetRoot(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ResNetStage(keras.layers.Layer):
-    """Units in a row, the first with the stride: `Bottleneck` in form v1, `PreActivationBottleneck` in the paper's.
+    """A sequence of units, the first with the stride: `Bottleneck` in form v1, `PreActivationBottleneck` in "paper".
 
     Input: (B, H, W, C). Output: (B, h, w, 4 filters).
 
@@ -91,7 +91,10 @@ class ResNetStage(keras.layers.Layer):
     def __init__(self, depth, filters, stride=1, form="v1", **kwargs):
         super().__init__(**kwargs)
         check_form(form)
-        self.config = {"depth": depth, "filters": filters, "stride": stride, "form": form}
+        self.depth = depth
+        self.filters = filters
+        self.stride = stride
+        self.form = form
         unit = PreActivationBottleneck if form == "paper" else partial(Bottleneck, form=form)
         self.units = [
             unit(filters, stride if i == 0 else 1, dtype=self.dtype_policy, name=f"unit{i + 1}") for i in range(depth)
@@ -111,19 +114,20 @@ class ResNetStage(keras.layers.Layer):
         return self.units[0].compute_output_shape(input_shape)
 
     def get_config(self):
-        return {**super().get_config(), **self.config}
+        names = ("depth", "filters", "stride", "form")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ResNetBackbone(keras.layers.Layer):
     """Root and stages of a ResNet with standardized convolutions and group normalization.
 
-    In a hybrid (section 3.1 of the paper; google-research/vision_transformer, models_vit.py) its map takes the place of
+    In a hybrid (section 3.1 of the paper; google-research/vision_transformer, models_vit.py) its feature map replaces
     the image. The first stage keeps the root's stride of 4, each further one halves the map.
 
-    Input: (B, H, W, 3) float, in [-1, 1] for published weights; any size. Output: (B, h, w, C), h and w being H and W
-        over `total_stride`, rounded up; C is 256 times the width factor, doubled by each stage after the first, or 64
-        times it without stages.
+    Input: (B, H, W, 3) float, in [-1, 1] for published weights; any size. Output: (B, h, w, C), with h and w as H and W
+        divided by `total_stride`, rounded up; C is 256 times the width factor, doubled by each stage after the first,
+        or 64 times it without stages.
 
     Args:
         stages: Number of units in each stage: (3, 4, 9) for the hybrids on R50 with stride 16, (3, 4, 6, 3) or
@@ -131,17 +135,17 @@ class ResNetBackbone(keras.layers.Layer):
         width_factor: Multiplies all channels; 64 times it must be a multiple of 32, the number of groups.
         form: "v1", normalized after each convolution and padded as TensorFlow's "same" (hybrids; big_vision's
             models/bit.py), "timm", the same with the epsilons of timm's hybrids, or "paper", normalized before and
-            padded alike on both sides, as the published BiT models. The paper's map still wants normalization and ReLU,
-            which `BiT` adds.
-        pool_padding: What the paper's form has around the map that the root pools. "zeros" in the code of its authors
-            (google-research/big_transfer); "edge" in big_vision's models/bit_paper.py, where the border wins nothing.
-            Form v1 pools numbers that are not negative, for which both are the same.
+            padded equally on both sides, as in the published BiT models. The map of form "paper" still requires
+            normalization and ReLU, which `BiT` adds.
+        pool_padding: Padding before the root's max pooling in form "paper": "zeros" in the code of its authors
+            (google-research/big_transfer), "edge" (copies of the border) in big_vision's models/bit_paper.py. In form
+            v1 the pooled numbers are not negative, so that both are equal.
 
     Attributes:
-        total_stride: Pixels between neighboring positions of the map.
+        total_stride: Distance in pixels of neighboring positions of the feature map.
 
     Raises:
-        ValueError: Stages without units, a width that 32 groups do not divide, an unknown `form` or `pool_padding`.
+        ValueError: Stages without units, channels that 32 groups do not divide, an unknown `form` or `pool_padding`.
     """
 
     def __init__(self, stages=(3, 4, 9), width_factor=1, form="v1", pool_padding="zeros", **kwargs):

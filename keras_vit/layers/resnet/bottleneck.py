@@ -1,4 +1,4 @@
-"""The units of a ResNet. B batch, H W and h w map before and after the stride, C channels, F filters."""
+"""The units of a ResNet. B batch, H W and h w feature map before and after the stride, C channels, F filters."""
 
 import keras
 from keras import ops
@@ -11,14 +11,14 @@ FORMS = ("v1", "timm", "paper")
 
 
 def check_form(form):
-    """Raises ValueError unless the form of a ResNet is a known one."""
+    """Raises a ValueError unless the form of a ResNet is a known one."""
     if form not in FORMS:
         raise ValueError(f"`form` must be one of {', '.join(FORMS)}. Received: {form!r}")
 
 
 def group_norm(form, name, dtype, gamma="ones"):
     """Group normalization with 32 groups and the epsilon of each form's code; statistics are in float32."""
-    epsilon = 1e-6 if form == "v1" else 1e-5  # timm's loads the weights of v1 all the same
+    epsilon = 1e-6 if form == "v1" else 1e-5  # timm loads the weights of v1 despite its other epsilon
     return keras.layers.GroupNormalization(
         GROUPS, axis=-1, epsilon=epsilon, gamma_initializer=gamma, dtype=dtype, name=name
     )
@@ -27,8 +27,8 @@ def group_norm(form, name, dtype, gamma="ones"):
 def convolution(form, filters, size, stride, name, dtype):
     """A standardized convolution with each form's epsilon and padding.
 
-    v1 and timm pad as TensorFlow's "same", which with stride 2 may put nothing before the first row. The paper's form
-    pads both sides alike (`padded`); without a stride this is "same" again.
+    v1 and timm use TensorFlow's padding "same", which with stride 2 may not pad before the first row. Form "paper" pads
+    both sides equally (`padded`), which equals "same" with stride 1.
     """
     options = {"strides": stride, "dtype": dtype, "name": name}
     if form == "v1":
@@ -40,18 +40,18 @@ def convolution(form, filters, size, stride, name, dtype):
 
 
 def build_for(channels, *layers):
-    """Builds layers for maps of any size with so many channels."""
+    """Builds layers for feature maps of any size with this number of channels."""
     for layer in layers:
         layer.build((None, None, None, channels))
 
 
 def padded(maps, rows, mode="constant"):
-    """The same number of rows and columns on all sides: (B, H, W, C) -> (B, H + 2 rows, W + 2 rows, C)."""
+    """Pads all sides by the same number of rows: (B, H, W, C) -> (B, H + 2 rows, W + 2 rows, C)."""
     return ops.pad(maps, ((0, 0), (rows, rows), (rows, rows), (0, 0)), mode=mode)
 
 
 def shrunk(size, stride):
-    """Rows or columns after a stride: one for each begun step; None stays None. Holds for all forms' paddings."""
+    """Rows or columns after a stride, rounded up; None for None. Holds for the paddings of all forms."""
     return None if size is None else -(-size // stride)
 
 
@@ -60,19 +60,19 @@ class Bottleneck(keras.layers.Layer):
     """A unit of the ResNet in hybrids and in big_vision's BiT: relu(shortcut(x) + gn3(conv3(...))).
 
     The branch is 1 x 1, 3 x 3 with the stride, 1 x 1 convolution, each with group normalization, ReLU after the first
-    two. The shortcut is a strided 1 x 1 convolution with normalization where the shape changes. The last scale starts
-    at zeros, so a new unit passes its input on (google-research/vision_transformer, models_resnet.py; the same in
-    big_vision, models/bit.py).
+    two. The shortcut is a strided 1 x 1 convolution with normalization where the shape changes. The last scale is
+    initially zero, so a new unit is relu of its shortcut (google-research/vision_transformer, models_resnet.py; the
+    same in big_vision, models/bit.py).
 
     Input: (B, H, W, C). Output: (B, h, w, 4 F), not negative.
 
     Args:
         filters: F, filters of the 3 x 3 convolution; a multiple of 32.
         stride: 1 or 2.
-        form: "v1" or "timm", whose epsilons differ.
+        form: "v1" or "timm", which have different epsilons.
 
     Raises:
-        ValueError: Another form.
+        ValueError: Unknown `form`.
     """
 
     def __init__(self, filters, stride=1, form="v1", **kwargs):

@@ -4,30 +4,31 @@ import keras
 from keras import ops
 
 EPSILON_PLACES = ("deviation", "variance")
-# Under the root: a filter of equal weights has variance 0, where the root's gradient is infinite.
+# Lower bound under the square root: a filter of equal weights has variance 0, where the root's gradient is infinite.
 SMALLEST_VARIANCE = 1e-30
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class StandardizedConv2D(keras.layers.Conv2D):
-    """`keras.layers.Conv2D` whose kernel has mean 0 and deviation 1 in each filter when it is used ("Micro-Batch
-    Training with Batch-Channel Normalization and Weight Standardization", arXiv 1903.10520).
+    """`keras.layers.Conv2D` with weight standardization: before each use, every filter of the kernel is scaled to mean
+    0 and deviation 1 ("Micro-Batch Training with Batch-Channel Normalization and Weight Standardization", arXiv
+    1903.10520).
 
-    The variable holds the kernel as it is trained; gradients flow through the standardization, whose statistics over
-    height, width and input channels are in float32 at least. There is no bias unless asked for: a normalization
-    follows. The kernel starts LeCun normal, as in Flax.
+    The variable holds the kernel before standardization; gradients flow through it. Statistics over height, width and
+    input channels are in float32 at least. By default there is no bias, because a normalization follows, and the
+    initial kernel is LeCun normal, as in Flax.
 
     Input: (B, H, W, C). Output: (B, h, w, F).
 
     Args:
         filters, kernel_size: See `keras.layers.Conv2D`.
-        epsilon: Keeps the division finite.
+        epsilon: Keeps the quotient finite.
         epsilon_on: "deviation" for (k - mean) / (deviation + epsilon), as the paper's code and big_vision's ResNet v1;
-            "variance" for (k - mean) / sqrt(variance + epsilon), as BiT with epsilon 1e-10.
-        **kwargs: Of `keras.layers.Conv2D`: strides, padding, ...
+            "variance" for (k - mean) / sqrt(variance + epsilon), as in BiT with epsilon 1e-10.
+        **kwargs: Arguments of `keras.layers.Conv2D`: strides, padding, ...
 
     Raises:
-        ValueError: `epsilon_on` is neither of the two.
+        ValueError: Unknown `epsilon_on`.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class StandardizedConv2D(keras.layers.Conv2D):
         self.epsilon_on = epsilon_on
 
     def add_weight(self, *args, **kwargs):
-        # Mixed precision would round the kernel before its statistics are taken; it is cast after them.
+        # Mixed precision would round the kernel before its statistics are computed; `convolution_op` casts it.
         return super().add_weight(*args, **{**kwargs, "autocast": kwargs.get("name") != "kernel"})
 
     def convolution_op(self, inputs, kernel):

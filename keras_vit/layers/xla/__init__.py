@@ -1,1 +1,5 @@
-"""The same layers as XLA and TPUs compile them best: equal outputs and gradients, less memory and traffic."""
+"""How XLA and TPUs compute the layers best: equal outputs and gradients, less memory and less traffic.
+
+The layers outside this folder read like the paper's equations; each calls one function of this folder where XLA or a
+training step profits.
+"""

@@ -1,31 +1,46 @@
-"""Attention for steps that XLA compiles: weights are not kept. B batch, N tokens, D width, K heads, d = D / K.
+"""Attention for steps that XLA compiles: the weights are not stored. B batch, N tokens, D width, K heads, d = D / K.
 
-The attention weights, (B, K, N, N), would be the largest tensors that a training step keeps: a third of its memory. The
-backward pass computes them again from queries, keys and the logarithm of the softmax's sums ("Self-attention Does Not
-Need O(n^2) Memory", arXiv 2112.05682; the gradient as in "FlashAttention", arXiv 2205.14135, section 3.1). The forms
-of the products were chosen by what the TPU's compiler makes of them, see docs/tpu_memory.md.
+The attention weights, (B, K, N, N), would be the largest tensors that a training step stores: a third of its memory.
+The backward pass recomputes them from queries, keys and the logarithm of the softmax's denominators ("Self-attention
+Does Not Need O(n^2) Memory", arXiv 2112.05682; the gradient as in "FlashAttention", arXiv 2205.14135, section 3.1). The
+forms of the products were chosen by what the TPU's compiler makes of them, see docs/tpu_memory.md.
 """
 
 import keras
 from keras import ops
 
+from keras_vit.keras_internals import compiled_by_xla, is_quantized
 from keras_vit.layers.heads import merge_heads
-from keras_vit.layers.remat import apart, named
+from keras_vit.layers.xla.barriers import in_current_name_scope, separate_from_forward
 
-# Queries at a time: above this many the weights of all of them at once are never there.
-MOST_QUERIES = 1536
-CHUNK = 512
+# More queries than this attend in chunks, so that the weights of all of them never exist at once.
+MAX_QUERIES = 1536
+CHUNK_SIZE = 512
+
+
+def can_omit_weights(layer, training) -> bool:
+    """Whether XLA compiles a `SelfAttention` of which nothing but the output depends on the attention weights."""
+    quantized = is_quantized(layer.qkv) or is_quantized(layer.out)
+    has_dropout = training and layer.dropout.rate
+    return compiled_by_xla() and layer.relative is None and not quantized and not has_dropout
+
+
+def attend_without_weights(layer, tokens):
+    """The output of a `SelfAttention` for which `can_omit_weights` holds: (B, N, D) -> (B, N, D)."""
+    query, key, value = project_heads(tokens, layer.qkv.kernel, layer.qkv.bias, layer.num_heads)
+    query, key = layer.normalize(query, key)  # (B, K, N, d)
+    return project_output(layer.out, attend(query, key, value))  # (B, N, D)
 
 
 def project_heads(tokens, kernel, bias, num_heads: int):
-    """Queries, keys and values, each (B, K, N, d), of one kernel.
+    """Queries, keys and values, each (B, K, N, d), by one kernel.
 
-    Three products forward, as a split of one would be copied; one product for each gradient backward.
+    Forward there are three products, because the split of one would be copied; backward one for each gradient.
 
     Args:
         tokens: (B, N, D).
         kernel, bias: (D, 3D) and (3D,): for queries, keys, values, in this order.
-        num_heads: Their number, K.
+        num_heads: Number of heads, K.
     """
     width = tokens.shape[-1]
 
@@ -40,7 +55,9 @@ def project_heads(tokens, kernel, bias, num_heads: int):
             for_kernel = ops.einsum("bnd,bne->de", tokens, joined)
             return for_tokens, for_kernel, ops.sum(joined, axis=(0, 1))
 
-        return tuple(ops.einsum("bnd,dkh->bknh", tokens, kernels[:, i]) + biases[i] for i in range(3)), named(gradient)
+        return tuple(
+            ops.einsum("bnd,dkh->bknh", tokens, kernels[:, i]) + biases[i] for i in range(3)
+        ), in_current_name_scope(gradient)
 
     return project(tokens, ops.cast(kernel, tokens.dtype), ops.cast(bias, tokens.dtype))
 
@@ -48,46 +65,47 @@ def project_heads(tokens, kernel, bias, num_heads: int):
 def attend(query, key, value):
     """softmax(q k^T / sqrt(d)) v: three times (B, K, N, d) -> (B, K, N, d). The softmax is in float32 at least.
 
-    More than 1,536 tokens attend in chunks of about 512, one after the other: memory then grows with N, not N squared.
+    More than 1,536 tokens attend in chunks of about 512 queries in sequence: memory then grows with N, not N squared.
     """
     length = query.shape[2]
-    chunks = 1 if length <= MOST_QUERIES else -(-length // CHUNK)
+    chunks = 1 if length <= MAX_QUERIES else -(-length // CHUNK_SIZE)
 
     @ops.custom_gradient
     def run(query, key, value):
-        mixed, log_sums = _mix_in_chunks(query, key, value, chunks)
+        mixed, log_sums = _forward_in_chunks(query, key, value, chunks)
 
         def gradient(upstream):
             precise = log_sums.dtype
             slopes = ops.sum(ops.cast(upstream, precise) * ops.cast(mixed, precise), axis=-1, keepdims=True)
-            # `slopes` exists only in the backward pass: nothing behind it is merged with the forward pass.
-            (queries, keys, values, sums), later = apart((query, key, value, log_sums), slopes)
-            return _unmix_in_chunks(queries, keys, values, upstream, sums, later, chunks)
+            # `slopes` exists only in the backward pass: nothing that waits for it is merged with the forward pass.
+            stored, slopes = separate_from_forward((query, key, value, log_sums), slopes)
+            queries, keys, values, sums = stored
+            return _backward_in_chunks(queries, keys, values, upstream, sums, slopes, chunks)
 
-        return mixed, named(gradient)
+        return mixed, in_current_name_scope(gradient)
 
     return run(query * query.shape[-1] ** -0.5, key, value)
 
 
-def projected(layer, mixed):
+def project_output(layer, mixed):
     """layer(merged heads) of a `keras.layers.Dense`: (B, K, N, d) -> (B, N, E)."""
     num_heads, head = mixed.shape[1], mixed.shape[3]
     kernel = ops.reshape(ops.cast(layer.kernel, mixed.dtype), (num_heads, head, -1))
     return ops.einsum("bknh,khe->bne", mixed, kernel) + ops.cast(layer.bias, mixed.dtype)
 
 
-def _mix(query, key, value):
-    """The values' mixtures, (B, K, n, d), for scaled queries (B, K, n, d), and the log of their sums (B, K, n, 1)."""
+def _forward(query, key, value):
+    """The output (B, K, n, d) for scaled queries (B, K, n, d), and the log of the softmax's sums, (B, K, n, 1)."""
     logits = _logits(query, key)
-    most = ops.max(logits, axis=-1, keepdims=True)
-    weights = ops.exp(logits - most)
+    maximum = ops.max(logits, axis=-1, keepdims=True)
+    weights = ops.exp(logits - maximum)
     total = ops.sum(weights, axis=-1, keepdims=True)
     mixed = ops.einsum("bknm,bkmh->bknh", ops.cast(weights / total, value.dtype), value)
-    return mixed, most + ops.log(total)
+    return mixed, maximum + ops.log(total)
 
 
-def _unmix(query, key, value, upstream, log_sums, slopes):
-    """The gradients of `_mix` for queries, keys and values."""
+def _backward(query, key, value, upstream, log_sums, slopes):
+    """The gradients of `_forward` for queries, keys and values."""
     weights = ops.exp(_logits(query, key) - log_sums)
     for_value = ops.einsum("bknm,bknh->bkmh", ops.cast(weights, value.dtype), upstream)
     for_logits = ops.cast(weights * (_logits(upstream, value) - slopes), query.dtype)
@@ -100,30 +118,30 @@ def _logits(query, key):
     return ops.cast(logits, keras.backend.result_type(logits.dtype, "float32"))
 
 
-def _mix_in_chunks(query, key, value, chunks):
-    """`_mix` for a part of the queries at a time."""
+def _forward_in_chunks(query, key, value, chunks):
+    """`_forward` for one chunk of the queries at a time."""
     if chunks == 1:
-        return _mix(query, key, value)
+        return _forward(query, key, value)
     parts = _split(query, chunks)
 
     def step(i, state):
-        return [_put(stack, i, one) for stack, one in zip(state, _mix(parts[i], key, value))]
+        return [_set_chunk(stack, i, one) for stack, one in zip(state, _forward(parts[i], key, value))]
 
     precise = keras.backend.result_type(query.dtype, "float32")
     stacks = [ops.zeros_like(parts), ops.zeros_like(parts[..., :1], dtype=precise)]
     return [_join(stack, query.shape[2]) for stack in ops.fori_loop(0, chunks, step, stacks)]
 
 
-def _unmix_in_chunks(query, key, value, upstream, log_sums, slopes, chunks):
-    """`_unmix` for a part of the queries at a time; what belongs to keys and values is summed in float32 at least."""
+def _backward_in_chunks(query, key, value, upstream, log_sums, slopes, chunks):
+    """`_backward` for one chunk of the queries at a time; sums over chunks are in float32 at least."""
     if chunks == 1:
-        return _unmix(query, key, value, upstream, log_sums, slopes)
+        return _backward(query, key, value, upstream, log_sums, slopes)
     parts, *others = (_split(x, chunks) for x in (query, upstream, log_sums, slopes))
 
     def step(i, state):
-        for_query, for_key, for_value = _unmix(parts[i], key, value, *(part[i] for part in others))
+        for_query, for_key, for_value = _backward(parts[i], key, value, *(part[i] for part in others))
         key_sum, value_sum = (total + ops.cast(one, total.dtype) for total, one in zip(state[1:], (for_key, for_value)))
-        return _put(state[0], i, for_query), key_sum, value_sum
+        return _set_chunk(state[0], i, for_query), key_sum, value_sum
 
     start = ops.zeros_like(parts), *(ops.zeros_like(x, dtype=slopes.dtype) for x in (key, value))
     stack, for_key, for_value = ops.fori_loop(0, chunks, step, start)
@@ -131,7 +149,7 @@ def _unmix_in_chunks(query, key, value, upstream, log_sums, slopes, chunks):
 
 
 def _split(x, chunks):
-    """(B, K, N, c) -> (chunks, B, K, n, c); the last chunk is filled up with zeros, which have no gradients."""
+    """(B, K, N, c) -> (chunks, B, K, n, c); the last chunk is padded with zeros, which have no gradients."""
     size = -(-x.shape[2] // (8 * chunks)) * 8
     x = ops.pad(x, ((0, 0), (0, 0), (0, size * chunks - x.shape[2]), (0, 0)))  # (B, K, chunks * n, c)
     x = ops.reshape(x, (-1, x.shape[1], chunks, size, x.shape[3]))  # (B, K, chunks, n, c)
@@ -145,6 +163,6 @@ def _join(x, length):
     return ops.reshape(x, (-1, heads, chunks * size, width))[:, :, :length]  # (B, K, N, c)
 
 
-def _put(stack, i, one):
-    """`stack` with `one` at place i."""
+def _set_chunk(stack, i, one):
+    """`stack` with chunk i replaced by `one`."""
     return ops.slice_update(stack, (i, *[0] * (len(stack.shape) - 1)), one[None])

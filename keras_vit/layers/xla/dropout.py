@@ -1,21 +1,23 @@
-"""Dropout whose masks no training step keeps."""
+"""Dropout whose masks no training step stores."""
 
 import keras
 from keras import ops
 
-from keras_vit.layers.remat import apart, compiled_by_xla, draw_seed, fixed_seeds, named
+from keras_vit.keras_internals import compiled_by_xla, fixed_seeds
+from keras_vit.layers.xla.barriers import in_current_name_scope, separate_from_forward
+from keras_vit.layers.xla.recompute import next_seed
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Dropout(keras.layers.Dropout):
     """`keras.layers.Dropout` that draws its mask again in the backward pass where XLA compiles the step.
 
-    A mask of B/16's hidden tokens is as large as half of them, and a TPU draws random bits with an instruction.
+    A mask of B/16's hidden tokens is half as large as the tokens, and a TPU draws random bits with one instruction.
 
-    Input: any shape. Output: the same shape; nothing happens outside training.
+    Input: any shape. Output: the same shape; the identity outside training.
 
     Args:
-        rate, noise_shape, seed: As of `keras.layers.Dropout`.
+        rate, noise_shape, seed: See `keras.layers.Dropout`.
     """
 
     def call(self, inputs, training=False):
@@ -29,11 +31,11 @@ class Dropout(keras.layers.Dropout):
         @ops.custom_gradient
         def run(x, seed):
             def gradient(upstream):
-                (again,), upstream = apart([seed], upstream)
-                return drop(upstream, again), ops.zeros_like(seed)
+                (same_seed,), upstream = separate_from_forward([seed], upstream)
+                return drop(upstream, same_seed), ops.zeros_like(seed)
 
-            # Not before x is there: else the compiler draws the bits of all layers first.
-            (tied,), _ = apart([seed], x[(0,) * len(x.shape)])
-            return drop(x, tied), named(gradient)
+            # The seed waits for x: else the compiler draws the bits of all layers first.
+            (tied_seed,), _ = separate_from_forward([seed], x[(0,) * len(x.shape)])
+            return drop(x, tied_seed), in_current_name_scope(gradient)
 
-        return run(inputs, draw_seed(self.seed_generator))
+        return run(inputs, next_seed(self.seed_generator))

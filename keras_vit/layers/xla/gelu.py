@@ -1,22 +1,22 @@
-"""The Gaussian error linear unit as a training step likes it."""
+"""The Gaussian error linear unit with a gradient written out."""
 
 import keras
 from keras import ops
 
-from keras_vit.layers.remat import named
+from keras_vit.layers.xla.barriers import in_current_name_scope
 
-# 2 sqrt(2 / pi), and that times the cubic term's factor.
+# 2 sqrt(2 / pi), and that times the coefficient of the cubic term.
 LINEAR = 1.5957691216057308
 CUBIC = LINEAR * 0.044715
 
 
 @ops.custom_gradient
-def trained_gelu(x):
+def gelu_for_training(x):
     """The tanh form of GELU ("Gaussian Error Linear Units", arXiv 1606.08415, section 2) with a gradient written out.
 
-    0.5 x (1 + tanh(u)) is x sigmoid(2 u), which takes fewer passes over the largest tensors of a block, and its
-    slope reuses the sigmoid. It is computed in float32 at least: bfloat16 is slower on a CPU, operation by operation.
-    For devices `keras.ops.gelu` is better, as converters know its form.
+    0.5 x (1 + tanh(u)) is x sigmoid(2 u), which reads and writes the largest tensors of a block less often, and its
+    derivative reuses the sigmoid. It is computed in float32 at least: bfloat16 is slower on a CPU, operation by
+    operation. For inference `keras.ops.gelu` is better, because converters recognize it.
 
     Input: any shape. Output: the same shape and dtype.
     """
@@ -27,7 +27,7 @@ def trained_gelu(x):
     output = wide * gate
 
     def gradient(upstream):
-        slope = gate + (output - output * gate) * (ops.square(wide) * (3 * CUBIC) + LINEAR)
-        return ops.cast(ops.cast(upstream, precise) * slope, dtype)
+        derivative = gate + (output - output * gate) * (ops.square(wide) * (3 * CUBIC) + LINEAR)
+        return ops.cast(ops.cast(upstream, precise) * derivative, dtype)
 
-    return ops.cast(output, dtype), named(gradient)
+    return ops.cast(output, dtype), in_current_name_scope(gradient)

@@ -35,16 +35,16 @@ def run(function, *values, dtype="float32"):
 @pytest.mark.parametrize("length", [7, 19, 24])
 def test_chunks(monkeypatch, length):
     """19 tokens in chunks of 8 leave 5 places empty; without the largest of each row, the logits would overflow."""
-    monkeypatch.setattr(lean_attention, "MOST_QUERIES", 10)
-    monkeypatch.setattr(lean_attention, "CHUNK", 8)
+    monkeypatch.setattr(lean_attention, "MAX_QUERIES", 10)
+    monkeypatch.setattr(lean_attention, "CHUNK_SIZE", 8)
     values = [normal(2, 3, length, 4, seed=i) * scale for i, scale in enumerate((9.0, 9.0, 1.0))]
     for one, other in zip(run(lean_attention.attend, *values), run(plain, *values)):
         np.testing.assert_allclose(one, other, atol=2e-5 * np.abs(other).max())
 
 
 def test_the_number_of_chunks_is_in_the_graph(monkeypatch):
-    monkeypatch.setattr(lean_attention, "MOST_QUERIES", 10)
-    monkeypatch.setattr(lean_attention, "CHUNK", 8)
+    monkeypatch.setattr(lean_attention, "MAX_QUERIES", 10)
+    monkeypatch.setattr(lean_attention, "CHUNK_SIZE", 8)
 
     def loops(length):
         graph = tf.function(lean_attention.attend).get_concrete_function(*[normal(1, 1, length, 4)] * 3).graph
@@ -78,7 +78,7 @@ def test_a_layer_compiled_and_not(options):
 
 
 def test_attention_dropout_and_asked_for_weights_take_the_plain_way(monkeypatch):
-    monkeypatch.setattr("keras_vit.layers.attention.attend", lambda *_: pytest.fail("not here"))
+    monkeypatch.setattr("keras_vit.layers.attention.attend_without_weights", lambda *_: pytest.fail("not here"))
     tokens = normal(2, 9, 12)
     dropped, asked = SelfAttention(3, dropout=0.5), SelfAttention(3)
     dropped.build(tokens.shape), asked.build(tokens.shape)
@@ -89,8 +89,8 @@ def test_attention_dropout_and_asked_for_weights_take_the_plain_way(monkeypatch)
 
 
 def test_a_block_of_unknown_batch(monkeypatch):
-    monkeypatch.setattr(lean_attention, "MOST_QUERIES", 4)
-    monkeypatch.setattr(lean_attention, "CHUNK", 4)
+    monkeypatch.setattr(lean_attention, "MAX_QUERIES", 4)
+    monkeypatch.setattr(lean_attention, "CHUNK_SIZE", 4)
     block = EncoderBlock(num_heads=3, mlp_dim=24)
     tokens = normal(5, 9, 12)
     expected = block(tokens)

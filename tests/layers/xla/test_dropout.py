@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.layers.remat import draw_seed, recompute
 from keras_vit.layers.xla.dropout import Dropout
+from keras_vit.layers.xla.recompute import next_seed, recompute
 
 X = tf.constant(np.random.default_rng(0).uniform(1, 2, (4, 7, 16)), "float32")
 
@@ -64,7 +64,7 @@ def test_the_mask_under_xla_is_that_of_keras_without_a_remainder_of_64_bits(seed
 
 def test_seeds_elsewhere_are_left_as_keras_draws_them():
     ours, theirs = (keras.random.SeedGenerator(2**31) for _ in range(2))
-    np.testing.assert_array_equal(draw_seed(ours), theirs.next())
+    np.testing.assert_array_equal(next_seed(ours), theirs.next())
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0])
@@ -79,7 +79,7 @@ def test_within_a_recomputation():
     layer = Dropout(0.3, seed=5)
 
     def call(x, training):
-        return recompute(lambda x: layer(x, training=True), x, [layer.seed_generator])
+        return recompute(lambda x: layer(x, training=True), x, [layer])
 
     output, slope = tf.function(lambda: step(call), jit_compile=True)()
     np.testing.assert_allclose(output, X * slope, rtol=1e-6)

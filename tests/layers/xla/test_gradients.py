@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.layers import LayerNorm, Mlp
-from keras_vit.layers.xla.gelu import trained_gelu
+from keras_vit.layers.xla.gelu import gelu_for_training
 
 X = 3 * np.random.default_rng(0).standard_normal((2, 5, 12))
 
@@ -34,7 +34,7 @@ def derived_gelu(x):
 def test_gelu_has_the_derived_gradient(compiled):
     step = tf.function(output_and_gradients, autograph=False) if compiled else output_and_gradients
     x = tf.constant(X)
-    output, (gradient,) = step(lambda x: trained_gelu(x), x)
+    output, (gradient,) = step(lambda x: gelu_for_training(x), x)
     expected, (derived,) = output_and_gradients(derived_gelu, x)
     np.testing.assert_allclose(output, expected, atol=1e-13)
     np.testing.assert_allclose(gradient, derived, atol=1e-13)
@@ -62,14 +62,14 @@ def test_training_and_inference_agree(layer):
 
 def test_gelu_far_from_zero():
     x = tf.constant([-1e4, -200, -20, -5, -0.0, 0.0, 5, 20, 200])
-    output, (gradient,) = output_and_gradients(trained_gelu, x)
+    output, (gradient,) = output_and_gradients(gelu_for_training, x)
     np.testing.assert_allclose(output, [0, 0, 0, derived_gelu(-5.0), 0, 0, 5, 20, 200], atol=1e-6)
     assert np.isfinite(gradient).all()
 
 
 def test_gelu_in_bfloat16_is_the_rounded_float32():
     x = tf.cast(np.linspace(-6, 6, 500), tf.bfloat16)
-    output, (gradient,) = output_and_gradients(trained_gelu, x)
+    output, (gradient,) = output_and_gradients(gelu_for_training, x)
     assert output.dtype == gradient.dtype == tf.bfloat16
     expected = derived_gelu(tf.cast(x, tf.float32))
     np.testing.assert_allclose(tf.cast(output, tf.float32), expected, rtol=2**-8, atol=1e-6)

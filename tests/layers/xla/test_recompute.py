@@ -1,4 +1,4 @@
-"""Recomputation changes memory and nothing else: eagerly, in graphs, under XLA and strategies, with dropout."""
+"""Recomputation changes memory only: eagerly, in graphs, under XLA and strategies, with dropout."""
 
 import functools
 
@@ -9,14 +9,14 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.layers import norm
-from keras_vit.layers.remat import REMAT, remat_of_layers
+from keras_vit.layers.config import REMAT
 
 SIZES = {"image_size": 8, "patch_size": 4, "width": 12, "mlp_dim": 24, "num_heads": 3, "num_classes": 5}
 IMAGES = np.random.default_rng(0).uniform(-1, 1, (4, 8, 8, 3)).astype("float32")
 LABELS = np.array([0, 1, 2, 3])
 
 
-def make(remat, **options):
+def build(remat, **options):
     """Two blocks with dropout everywhere; the same weights and seeds whatever `remat` is."""
     keras.utils.set_random_seed(1)
     noise = {"dropout": 0.2, "attention_dropout": 0.1, "stochastic_depth": 0.3, "layer_scale": 0.5}
@@ -42,7 +42,7 @@ WAYS = {
 
 def twice(way, remat, **options):
     """Loss and gradients of two calls, the second with other masks, and the seed generators' states after them."""
-    model = make(remat, **options)
+    model = build(remat, **options)
     step = WAYS[way](model)
     values = [np.asarray(value, "float32") for _ in range(2) for value in step()]
     return values, [np.asarray(v) for v in model.variables if "seed_generator_state" in v.path]
@@ -55,7 +55,7 @@ def plain_twice(way, axial=False):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("remat", [*REMAT[1:], ["block", None], ["mlp", "attention"]], ids=str)
-def test_gradients_are_the_same_with_the_same_masks(remat, way):
+def test_gradients_are_identical_with_the_same_masks(remat, way):
     (expected, states), (found, new_states) = plain_twice(way), twice(way, remat)
     for one, other in zip(expected, found, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
@@ -64,29 +64,29 @@ def test_gradients_are_the_same_with_the_same_masks(remat, way):
 
 
 @pytest.mark.parametrize("remat,norms", [(None, 2), ("mlp", 3), ("attention", 3), ("block", 4)])
-def test_recomputed_norms_have_the_gradient_of_training(monkeypatch, remat, norms):
-    calls, written = [], norm.trained_norm
-    monkeypatch.setattr(norm, "trained_norm", lambda *inputs: calls.append(1) or written(*inputs))
-    gradients(make(remat))
+def test_recomputed_norms_use_the_training_gradient(monkeypatch, remat, norms):
+    calls, written = [], norm.layer_norm_for_training
+    monkeypatch.setattr(norm, "layer_norm_for_training", lambda *inputs: calls.append(1) or written(*inputs))
+    gradients(build(remat))
     assert len(calls) == 2 * norms + 1  # of two blocks, and the last
 
 
-def test_masks_differ_from_call_to_call():
-    model = make("block")
+def test_masks_differ_between_calls():
+    model = build("block")
     assert float(gradients(model)[0]) != float(gradients(model)[0])
 
 
 @pytest.mark.parametrize("remat", REMAT)
-def test_attention_that_keeps_no_weights_within(remat):
-    """As XLA's steps have it without dropout. (With dropout, masks under XLA are others than elsewhere.)"""
+def test_attention_without_stored_weights(remat):
+    """XLA's steps without dropout. (With dropout, masks under XLA differ from those elsewhere.)"""
     calm = {"dropout": 0.0, "attention_dropout": 0.0, "stochastic_depth": 0.0}
-    plain, saving = make(None, **calm), make(remat, **calm)
+    plain, saving = build(None, **calm), build(remat, **calm)
     for one, other in zip(WAYS["eager"](plain)(), WAYS["xla"](saving)()):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("remat", REMAT[1:])
-def test_axial_blocks_too(remat):
+def test_axial_blocks(remat):
     for one, other in zip(plain_twice("graph", axial=True)[0], twice("graph", remat, axial=True)[0], strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
@@ -101,7 +101,7 @@ def test_fit_under_a_strategy():
     found = []
     for remat in (None, "block"):
         with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
-            model = make(remat)
+            model = build(remat)
             model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         model.fit(IMAGES, LABELS, batch_size=4, epochs=2, shuffle=False, verbose=0)
         found.append(model.get_weights())
@@ -109,9 +109,9 @@ def test_fit_under_a_strategy():
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
-def test_the_forward_pass_runs_twice_in_a_graph_that_is_not_compiled():
+def test_graphs_without_xla_compute_the_forward_pass_twice():
     def products(remat, **options):
-        model = make(remat, **options)
+        model = build(remat, **options)
         graph = tf.function(lambda: gradients(model)).get_concrete_function().graph
         return sum(operation.type in ("MatMul", "BatchMatMulV2") for operation in graph.get_operations())
 
@@ -119,15 +119,9 @@ def test_the_forward_pass_runs_twice_in_a_graph_that_is_not_compiled():
     assert products("block", axial=True) - products(None, axial=True) >= 2 * 2 * 6
 
 
-def test_it_is_saved_and_attention_is_still_to_be_had(tmp_path):
-    model = make("block")
+def test_saved_models_keep_remat_and_return_attention(tmp_path):
+    model = build("block")
     model.save(tmp_path / "model.keras")
     loaded = keras_vit.load(str(tmp_path / "model.keras"))
     assert loaded.config.remat == "block" and loaded.encoder.blocks[1].remat == "block"
     np.testing.assert_allclose(loaded.attention_maps(IMAGES), model.attention_maps(IMAGES), atol=1e-6)
-
-
-@pytest.mark.parametrize("remat", ["all", ["block"], ["block", "none"], 3])
-def test_other_values_are_refused(remat):
-    with pytest.raises(ValueError, match="`remat` must be None, 'mlp', 'attention' or 'block', or a list of these"):
-        remat_of_layers(remat, 2)

@@ -1,0 +1,62 @@
+"""Private and undocumented parts of Keras and TensorFlow that the core uses. No other file of the core does.
+
+Tested with Keras 3.15.1 and TensorFlow 2.20.0. When a newer version moves one of them, tests/test_keras_internals.py
+names it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import keras
+
+
+def compiled_by_xla() -> bool:
+    """Whether what is traced now will be compiled by XLA: within `jit_compile=True`, or under `TPUStrategy`."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+    from tensorflow.python.ops import control_flow_util
+
+    return not tf.executing_eagerly() and control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
+def xla_optimization_barrier(tensors: list) -> list:
+    """The tensors behind a barrier across which XLA neither merges nor moves operations; only where XLA compiles."""
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+    return gen_xla_ops.xla_optimization_barrier(input=tensors)
+
+
+@contextmanager
+def fixed_seeds(generators, seeds) -> Iterator[None]:
+    """In this context each `keras.random.SeedGenerator` returns its seed instead of the next one; contexts nest.
+
+    `keras.random` draws by `generator.next()`, so an attribute of the instance replaces the method.
+    """
+    before = [vars(generator).get("next") for generator in generators]
+    for generator, seed in zip(generators, seeds):
+        generator.next = lambda ordered=True, seed=seed: seed
+    try:
+        yield
+    finally:
+        for generator, previous in zip(generators, before):
+            if previous is None:
+                del generator.next
+            else:
+                generator.next = previous
+
+
+def seed_generators(layers) -> list:
+    """The seed generators of dropout layers; none of a layer whose rate is 0, which draws nothing."""
+    found = [getattr(layer, "seed_generator", None) for layer in layers]
+    return [generator for generator in found if generator is not None]
+
+
+def is_quantized(layer) -> bool:
+    """Whether Keras's `quantize` replaced the kernel of this layer."""
+    return getattr(layer, "quantization_mode", None) is not None
+
+
+def all_layers(model) -> list:
+    """A model or layer and all layers inside it, at any depth."""
+    return list(model._flatten_layers())
