@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from keras_vit.atomic_write import new_folder
+from keras_vit.atomic_write import new_files
 from keras_vit.export.checks import check_classifier, check_exportable, checked_class_names
 from keras_vit.export.names import CLASS_NAMES_FILE, PREPROCESSING_FILE
 from keras_vit.export.serving import serving_functions
@@ -57,7 +57,9 @@ def write_saved_model(model, folder, class_names=None) -> Path:
     assets = {"preprocessing": (PREPROCESSING_FILE, preprocessing)}
     if names:
         assets["class_names"] = (CLASS_NAMES_FILE, "\n".join(names) + "\n")
-    with new_folder(folder) as temporary:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with new_files(folder) as (temporary,):
+        temporary.mkdir()
         _save(temporary, functions, assets)
         extra = temporary / "assets.extra"  # a fixed place for keras_vit, whatever wrote the graph
         extra.mkdir()

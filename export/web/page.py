@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ai_edge_litert.interpreter import Interpreter
 
-from keras_vit.atomic_write import new_folder
+from keras_vit.atomic_write import new_files
 from keras_vit.export.checks import checked_class_names
 from keras_vit.export.names import ATTENTION, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE
 from keras_vit.export.web.runtime import PACKAGES, fetch_web_runtime, unpack_web_runtime
@@ -59,7 +59,9 @@ def write_web_page(tflite_path, folder, class_names: Sequence, examples: Iterabl
         "examples": [{"file": file, "name": path.stem} for file, path in example_files.items()],
         "class_names": names,
     }
-    with new_folder(folder) as temporary:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with new_files(folder) as (temporary,):
+        temporary.mkdir()
         for resource in (resources.files("keras_vit.export.web") / "static").iterdir():
             (temporary / resource.name).write_bytes(resource.read_bytes())
         unpack_web_runtime(temporary / "litert")
