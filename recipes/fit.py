@@ -5,7 +5,7 @@ from functools import partial
 import keras
 
 from keras_vit.images import patch_grid
-from keras_vit.recipes.data import class_names, open_dataset, training_batches, training_pixels
+from keras_vit.recipes.data import ImageDataset, class_names, open_dataset, training_batches, training_pixels
 from keras_vit.recipes.distributed.hosts import shard_evaluation
 from keras_vit.recipes.distributed.strategy import choose_strategy
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches
@@ -85,7 +85,7 @@ def evaluate(model, data: Data, split: str) -> dict[str, float]:
     return model.evaluate(batches, steps=steps, return_dict=True, verbose=0)
 
 
-def count_steps(recipe: Supervised, dataset) -> int:
+def count_steps(recipe: Supervised, dataset: ImageDataset) -> int:
     """Steps of a run: `total_steps`, or those of `total_epochs`."""
     if recipe.total_steps is not None:
         return recipe.total_steps

@@ -243,3 +243,6 @@ class Distillation(Supervised):
     distillation: Literal["hard", "soft"] = "hard"
     temperature: float = 3.0
     distillation_alpha: float = 0.5
+
+
+Recipe = MaskedPatch | Supervised  # a Distillation is a Supervised

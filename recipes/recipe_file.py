@@ -7,19 +7,19 @@ from typing import get_type_hints
 
 import tensorflow as tf
 
-from keras_vit.recipes.recipe import Distillation, MaskedPatch, Supervised
+from keras_vit.recipes.recipe import Distillation, MaskedPatch, Recipe, Supervised
 from keras_vit.recipes.remote_files import error_summary, write_file
 
 KINDS = {kind.__name__: kind for kind in (MaskedPatch, Supervised, Distillation)}
 
 
-def write_recipe(recipe, file):
+def write_recipe(recipe: Recipe, file):
     """Writes a recipe to a file, local or on gs://."""
     text = json.dumps({"kind": type(recipe).__name__, **dataclasses.asdict(recipe)}, indent=2) + "\n"
     write_file(file, text)
 
 
-def read_recipe(file):
+def read_recipe(file) -> Recipe:
     """Reads a file written by `write_recipe`.
 
     Raises:

@@ -14,17 +14,17 @@ from keras_vit.model_card import model_card
 from keras_vit.recipes.data import class_names, open_dataset
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.fit import evaluate, pretrain, train
-from keras_vit.recipes.recipe import Distillation, MaskedPatch
+from keras_vit.recipes.recipe import Distillation, MaskedPatch, Recipe
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.recipes.training.logs import LOG
-from keras_vit.recipes.training.run_folder import METRICS, check_resumable
+from keras_vit.recipes.training.run_folder import METRICS, check_resumable, required_folder
 
 MODEL = "model.keras"
 LABELS = "labels.txt"
 CARD = "model_card.md"
 
 
-def run(recipe) -> dict[str, float]:
+def run(recipe: Recipe) -> dict[str, float]:
     """Trains, evaluates a classifier on the test split, and writes the results into `recipe.run.folder`, if set.
 
     The folder then holds checkpoints, recipe.json, log.csv, model.keras (after masked-patch pre-training: the model
@@ -46,13 +46,13 @@ def run(recipe) -> dict[str, float]:
     return metrics
 
 
-def run_unless_finished(recipe) -> dict[str, float]:
+def run_unless_finished(recipe: Recipe) -> dict[str, float]:
     """The metrics of a recipe: those in its folder if that run is finished, else those of `run`.
 
     Raises:
-        ValueError: The folder holds the run of another recipe, or an interrupted run that `run.resume` does not resume.
+        ValueError: `run.folder` is not set, or holds a run of another recipe or one that `run.resume` does not resume.
     """
-    file = os.path.join(recipe.run.folder, METRICS)
+    file = os.path.join(required_folder(recipe), METRICS)
     if tf.io.gfile.exists(file):
         check_resumable(recipe)
         with tf.io.gfile.GFile(file) as content:
@@ -61,9 +61,9 @@ def run_unless_finished(recipe) -> dict[str, float]:
     return run(recipe)
 
 
-def write_results(recipe, model, metrics: dict, names: list[str] | None = None):
+def write_results(recipe: Recipe, model, metrics: dict, names: list[str] | None = None):
     """Writes model.keras, labels.txt if there are class names, model_card.md and metrics.json into the folder."""
-    folder = recipe.run.folder
+    folder = required_folder(recipe)
     tf.io.gfile.makedirs(folder)
     with tempfile.TemporaryDirectory() as temporary:
         local = Path(temporary) / MODEL
@@ -76,7 +76,7 @@ def write_results(recipe, model, metrics: dict, names: list[str] | None = None):
     write_file(os.path.join(folder, METRICS), json.dumps(metrics, indent=2) + "\n")
 
 
-def run_card(model, recipe, metrics: dict, origin: str | None = None) -> str:
+def run_card(model, recipe: Recipe, metrics: dict, origin: str | None = None) -> str:
     """The model card of a recipe's model.keras.
 
     Args:

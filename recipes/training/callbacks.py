@@ -2,7 +2,9 @@
 
 import os
 
+from keras_vit.recipes.data import ImageDataset
 from keras_vit.recipes.distributed.workers import Workers
+from keras_vit.recipes.recipe import Recipe
 from keras_vit.recipes.training.checkpoints import Checkpoints
 from keras_vit.recipes.training.ema import EvaluateWithEMA
 from keras_vit.recipes.training.logs import LOG, CsvLog, Progress
@@ -10,7 +12,12 @@ from keras_vit.recipes.training.nonfinite import NonfiniteSteps
 
 
 def training_callbacks(
-    recipe, model, dataset, total_steps: int, checkpoints: Checkpoints | None = None, more: tuple = ()
+    recipe: Recipe,
+    model,
+    dataset: ImageDataset,
+    total_steps: int,
+    checkpoints: Checkpoints | None = None,
+    more=(),
 ) -> list:
     """Builds the callbacks of a run.
 

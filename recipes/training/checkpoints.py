@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.recipes.distributed.workers import Workers
+from keras_vit.recipes.recipe import Run
 from keras_vit.recipes.remote_files import error_summary
 from keras_vit.recipes.training.run_folder import find_checkpoints, list_folder
 
@@ -172,7 +173,7 @@ class Checkpoints(keras.callbacks.Callback):
                 tf.io.gfile.rmtree(os.path.join(self.folder, name))
 
 
-def open_checkpoints(run) -> Checkpoints | None:
+def open_checkpoints(run: Run) -> Checkpoints | None:
     """The checkpoints in the folder of a recipe's `run`; None without a folder."""
     return Checkpoints(run.folder, run.checkpoint_steps, run.keep_checkpoints) if run.folder else None
 

@@ -7,17 +7,17 @@ import os
 
 import tensorflow as tf
 
-from keras_vit.recipes.data import count_training_images, has_labels
+from keras_vit.recipes.data import ImageDataset, count_training_images, has_labels
 from keras_vit.recipes.data.image_dataset import count_nonempty
 from keras_vit.recipes.distributed.workers import Workers
-from keras_vit.recipes.recipe import Distillation, MaskedPatch, Supervised
+from keras_vit.recipes.recipe import Distillation, MaskedPatch, Recipe, Supervised
 from keras_vit.recipes.training.accumulation import check_batch_size
 from keras_vit.recipes.training.losses import build_loss
 from keras_vit.recipes.training.model import BIT
 from keras_vit.recipes.training.run_folder import prepare_run_folder
 
 
-def check_recipe(recipe, strategy: tf.distribute.Strategy):
+def check_recipe(recipe: Recipe, strategy: tf.distribute.Strategy):
     """Checks a recipe's fields, without reading data or building a model, and prepares the run's folder.
 
     Raises:
@@ -46,7 +46,7 @@ def check_recipe(recipe, strategy: tf.distribute.Strategy):
         raise ValueError("run.tensorboard=True requires a folder: set run.folder.")
 
 
-def check_data(recipe, dataset, total_steps: int):
+def check_data(recipe: Recipe, dataset: ImageDataset, total_steps: int):
     """Checks splits, labels and number of images against the recipe; `total_steps` is the length of the run.
 
     An image is at most once in a batch, so there must be at least `batch_size` training images. Evaluation splits may
@@ -68,7 +68,7 @@ def check_data(recipe, dataset, total_steps: int):
         )
 
 
-def count_images(recipe, dataset) -> dict[str, int]:
+def count_images(recipe: Recipe, dataset: ImageDataset) -> dict[str, int]:
     """Number of images in each split of a recipe; in the training split, those that `labels_per_class` selects."""
     data = recipe.data
     splits = [data.train_split]
@@ -78,7 +78,7 @@ def count_images(recipe, dataset) -> dict[str, int]:
     return {**counts, data.train_split: count_training_images(data, dataset, data.train_split)}
 
 
-def check_labels(dataset, split: str):
+def check_labels(dataset: ImageDataset, split: str):
     """Raises ValueError for a split whose labels are not public, such as the test split of ImageNet."""
     if not has_labels(dataset, split):
         raise ValueError(

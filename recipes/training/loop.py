@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from functools import partial
 
+from keras_vit.recipes.data import ImageDataset
 from keras_vit.recipes.data.pipeline import ONE_HOST
 from keras_vit.recipes.distributed.hosts import shard_batches, shard_evaluation
 from keras_vit.recipes.distributed.seeds import offset_replica_seeds
 from keras_vit.recipes.distributed.steps_per_execution import set_steps_per_execution
 from keras_vit.recipes.distributed.workers import Workers
-from keras_vit.recipes.recipe import MaskedPatch, Run
+from keras_vit.recipes.recipe import MaskedPatch, Recipe, Run
 from keras_vit.recipes.training.accumulation import accumulate_gradients
 from keras_vit.recipes.training.callbacks import training_callbacks
 from keras_vit.recipes.training.checkpoints import open_checkpoints
@@ -19,7 +20,7 @@ from keras_vit.recipes.training.summary import describe_run
 History = dict[str, list[float]]
 
 
-def fit(model, recipe, total_steps: int, dataset, batches: Callable, callbacks=()) -> History:
+def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches: Callable, callbacks=()) -> History:
     """Trains a compiled model, from the last checkpoint if `run.resume` is set; leaves the EMA in its weights, if any.
 
     An epoch of Keras is `run.epoch_steps` steps. The first epoch after a resume, and the last, may be shorter.

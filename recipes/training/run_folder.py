@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import tensorflow as tf
 
+from keras_vit.recipes.recipe import Recipe
 from keras_vit.recipes.recipe_file import read_recipe, write_recipe
 from keras_vit.recipes.remote_files import error_summary
 
@@ -18,7 +19,7 @@ RUN_IDENTITY = ("seed", "precision")
 DATA_LOCATIONS = ("data_dir", "service", "cache")
 
 
-def prepare_run_folder(recipe, chief: bool = True):
+def prepare_run_folder(recipe: Recipe, chief: bool = True):
     """Creates a recipe's folder and writes recipe.json, or checks that the run in it is resumed by this recipe.
 
     Args:
@@ -28,24 +29,30 @@ def prepare_run_folder(recipe, chief: bool = True):
         ValueError: The folder contains a run, and `run.resume` is False or the run is of another recipe.
         OSError: The folder cannot be read or written.
     """
-    run = recipe.run
-    file = os.path.join(run.folder, RECIPE)
+    folder = required_folder(recipe)
     try:
-        _check_writable(run.folder)
-        if find_checkpoints(run.folder) or tf.io.gfile.exists(os.path.join(run.folder, METRICS)):
+        _check_writable(folder)
+        if find_checkpoints(folder) or tf.io.gfile.exists(os.path.join(folder, METRICS)):
             check_resumable(recipe)
         elif chief:
-            write_recipe(recipe, file)
+            write_recipe(recipe, os.path.join(folder, RECIPE))
     except tf.errors.OpError as error:
         raise OSError(
-            f"The run's folder {run.folder} cannot be used: {error_summary(error)}. Check the permissions and the free "
+            f"The run's folder {folder} cannot be used: {error_summary(error)}. Check the permissions and the free "
             "space, or choose another folder."
         ) from error
 
 
-def check_resumable(recipe):
+def required_folder(recipe: Recipe) -> str:
+    """`run.folder` of a recipe; raises ValueError if it is None."""
+    if recipe.run.folder is None:
+        raise ValueError("A folder for the results is required: set run.folder.")
+    return recipe.run.folder
+
+
+def check_resumable(recipe: Recipe):
     """Raises ValueError unless the run in the recipe's folder is of this recipe and `run.resume` is set."""
-    file = os.path.join(recipe.run.folder, RECIPE)
+    file = os.path.join(required_folder(recipe), RECIPE)
     if not recipe.run.resume:
         raise ValueError(
             f"{recipe.run.folder} already contains a run. Resume it with run.resume=True, or choose another folder."

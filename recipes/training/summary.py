@@ -5,13 +5,20 @@ from collections import Counter
 
 import tensorflow as tf
 
-from keras_vit.recipes.data import class_names
-from keras_vit.recipes.recipe import Distillation, MaskedPatch
+from keras_vit.recipes.data import ImageDataset, class_names
+from keras_vit.recipes.recipe import Distillation, MaskedPatch, Recipe
 from keras_vit.recipes.training.checks import count_images
 from keras_vit.recipes.training.keras_internals import is_default_strategy
 
 
-def describe_run(recipe, strategy, model, dataset, total_steps: int, start_step: int = 0) -> str:
+def describe_run(
+    recipe: Recipe,
+    strategy: tf.distribute.Strategy,
+    model,
+    dataset: ImageDataset,
+    total_steps: int,
+    start_step: int = 0,
+) -> str:
     """A run's devices, batch size, length, model, data and optimizer, one line each.
 
     Args:

@@ -65,11 +65,11 @@ def test_pre_training_after_a_power_failure(pretraining, tmp_path):
     assert latest == str(tmp_path / "run" / "step-24")
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["total_steps"] == 36
     model, history = fit.pretrain(resumed(pretraining))
-    for value, wanted in zip(everything(model), expected):
-        np.testing.assert_array_equal(value, wanted)
+    for value, reference in zip(everything(model), expected):
+        np.testing.assert_array_equal(value, reference)
     assert len(history["loss"]) == 1
-    kept = {file.name for file in (tmp_path / "run").glob("step-*.index")}
-    assert kept == {"step-32.index", "step-36.index"}
+    remaining = {file.name for file in (tmp_path / "run").glob("step-*.index")}
+    assert remaining == {"step-32.index", "step-36.index"}
 
 
 def test_fine_tuning_after_sigterm(pretraining, tmp_path, capsys):
@@ -88,8 +88,8 @@ def test_fine_tuning_after_sigterm(pretraining, tmp_path, capsys):
     assert "Saved step 12 in" in capsys.readouterr().out
     model, history = fit.train(resumed(recipe), vit)
     assert model.optimizer.iterations == 20 and "val_top1" in history
-    for value, wanted in zip(everything(model), expected):
-        np.testing.assert_array_equal(value, wanted)
+    for value, reference in zip(everything(model), expected):
+        np.testing.assert_array_equal(value, reference)
     again, history = fit.train(resumed(recipe), vit)
     assert history == {}
     np.testing.assert_array_equal(again.head.kernel, model.head.kernel)

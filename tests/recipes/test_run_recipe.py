@@ -40,3 +40,8 @@ def test_metrics_of_another_recipe_are_refused(recipe, tmp_path):
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["optimizer"]["learning_rate"] == 3e-3
     with pytest.raises(ValueError, match="already contains a run. Resume it with run.resume=True"):
         run_recipe.run(replace(recipe, run=replace(recipe.run, resume=False)))
+
+
+def test_run_unless_finished_requires_a_folder(recipe):
+    with pytest.raises(ValueError, match="set run.folder"):
+        run_recipe.run_unless_finished(replace(recipe, run=replace(recipe.run, folder=None)))

@@ -66,11 +66,11 @@ def test_training_loss_equals_the_formula(trained_toy, teacher_model, images, ki
     given = np.eye(5, dtype="float32")[labels] if mixed_labels else labels
     loss = model.compute_loss(images, given, model(images, training=True))
     classes, distilled = (np.array(x) for x in student.both_heads(images))
-    wanted = np.array(teacher_model(images))
+    teacher_logits = np.array(teacher_model(images))
     if kind == "hard":
-        from_teacher = cross_entropy(wanted.argmax(axis=-1), distilled)
+        from_teacher = cross_entropy(teacher_logits.argmax(axis=-1), distilled)
     else:
-        p, q = softmax(wanted / 3), softmax(distilled / 3)
+        p, q = softmax(teacher_logits / 3), softmax(distilled / 3)
         from_teacher = 9 * (p * np.log(p / q)).sum(axis=-1).mean()
     expected = (1 - alpha) * cross_entropy(labels, classes, 0.1) + alpha * from_teacher
     np.testing.assert_allclose(loss, expected, rtol=1e-4)

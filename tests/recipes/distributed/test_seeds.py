@@ -7,7 +7,7 @@ from keras_vit.recipes.training.checkpoints import Checkpoints
 from keras_vit.recipes.training.optimizers import SGD
 
 
-def made(strategy):
+def build(strategy):
     with strategy.scope():
         model = keras.Sequential([keras.Input((64,)), keras.layers.Dropout(0.5, seed=3), keras.layers.Dense(1)])
         model.compile(SGD(0.1), "mse", jit_compile=False)
@@ -23,7 +23,7 @@ def masks(strategy, model):
 def test_replicas_draw_different_masks_also_after_a_checkpoint(tmp_path):
     reduce = tf.distribute.ReductionToOneDevice()
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=reduce)
-    model = made(strategy)
+    model = build(strategy)
     first, second = masks(strategy, model)
     np.testing.assert_array_equal(first, second)  # as in Keras
     offset_replica_seeds(model)
@@ -35,15 +35,15 @@ def test_replicas_draw_different_masks_also_after_a_checkpoint(tmp_path):
     model.optimizer.iterations.assign(1)
     checkpoints.on_train_end()
     expected = masks(strategy, model)
-    resumed = made(strategy)
+    resumed = build(strategy)
     assert Checkpoints(tmp_path).restore(resumed) == 1
     offset_replica_seeds(resumed)
-    for mask, wanted in zip(masks(strategy, resumed), expected):
-        np.testing.assert_array_equal(mask, wanted)
+    for mask, reference in zip(masks(strategy, resumed), expected):
+        np.testing.assert_array_equal(mask, reference)
 
 
 def test_one_replica_is_unchanged():
-    model = made(tf.distribute.get_strategy())
+    model = build(tf.distribute.get_strategy())
     state = model.layers[0].seed_generator.state.numpy()
     offset_replica_seeds(model)
     np.testing.assert_array_equal(model.layers[0].seed_generator.state, state)

@@ -19,11 +19,11 @@ def _plain_machine(monkeypatch):
 
 def workers(count, index):
     """TF_CONFIG of one of `count` workers on free ports of this machine."""
-    sockets = [socket.create_server(("localhost", 0)) for _ in range(count)]
-    places = [f"localhost:{place.getsockname()[1]}" for place in sockets]
-    for place in sockets:
-        place.close()
-    return {"cluster": {"worker": places}, "task": {"type": "worker", "index": index}}
+    servers = [socket.create_server(("localhost", 0)) for _ in range(count)]
+    addresses = [f"localhost:{server.getsockname()[1]}" for server in servers]
+    for server in servers:
+        server.close()
+    return {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
 
 
 def test_auto_uses_the_cpu_if_there_is_nothing_else():

@@ -103,9 +103,9 @@ def test_two_workers_stopped_and_resumed_equal_one_process(tmp_path, data_dir):
     assert (folder / "step-10.index").exists()
     first, second = ([np.load(file)[name] for name in np.load(file).files] for file in files)
     assert first and len(first) == len(second) == len(expected)
-    for one, other, wanted in zip(first, second, expected):
+    for one, other, reference in zip(first, second, expected):
         np.testing.assert_array_equal(one, other)
-        np.testing.assert_allclose(one, wanted, atol=1e-5)
+        np.testing.assert_allclose(one, reference, atol=1e-5)
 
 
 def resolver(jobs, task_type, task_id):

@@ -35,11 +35,11 @@ def test_loaded_model_equals_the_trained_one(data_dir, tmp_path, optimizer):
 
 
 def test_damaged_or_foreign_checkpoint_raises(data_dir, tmp_path):
-    made = recipe(data_dir, tmp_path / "run")
-    pretrain(made)
-    wider = replace(made, architecture=replace(made.architecture, width=24))
+    masked_recipe = recipe(data_dir, tmp_path / "run")
+    pretrain(masked_recipe)
+    wider = replace(masked_recipe, architecture=replace(masked_recipe.architecture, width=24))
     with pytest.raises(ValueError, match="step-3 does not match the model of recipe.json"):
         load_masked_patch(wider, tmp_path / "run")
     (tmp_path / "run" / "step-3.data-00000-of-00001").write_bytes(b"")
     with pytest.raises(ValueError, match="step-3 does not match.* it is damaged"):
-        load_masked_patch(made, tmp_path / "run")
+        load_masked_patch(masked_recipe, tmp_path / "run")

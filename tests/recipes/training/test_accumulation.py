@@ -41,9 +41,9 @@ def masked_patches(toy):
     return model, masked_patch_loss("mean_color"), (inputs, targets)
 
 
-def trained(made, parts, **options):
+def trained(setup, parts, **options):
     """Weights and logs after two steps on one batch."""
-    model, loss, data = made
+    model, loss, data = setup
     model.compile(SGD(0.1, momentum=0.9, global_clipnorm=0.5), loss, jit_compile=False, **options)
     accumulate_gradients(model, parts)
     dataset = tf.data.Dataset.from_tensors(data).repeat(2)
@@ -64,12 +64,12 @@ def test_parts_equal_the_whole_batch(toy, make):
 
 def test_mixed_precision_compiled_by_xla(toy):
     # Compared to float32, since bfloat16 has 8 bits.
-    made = vit(toy, "mixed_bfloat16")
+    model, loss, data = vit(toy, "mixed_bfloat16")
     whole, _ = trained(vit(toy), 1)
-    made[0].compile(SGD(0.1, momentum=0.9, global_clipnorm=0.5), made[1], jit_compile=True)
-    accumulate_gradients(made[0], 3)
-    made[0].fit(tf.data.Dataset.from_tensors(made[2]).repeat(2), shuffle=False, verbose=0)
-    for one, other, start in zip(whole, made[0].get_weights(), vit(toy)[0].get_weights()):
+    model.compile(SGD(0.1, momentum=0.9, global_clipnorm=0.5), loss, jit_compile=True)
+    accumulate_gradients(model, 3)
+    model.fit(tf.data.Dataset.from_tensors(data).repeat(2), shuffle=False, verbose=0)
+    for one, other, start in zip(whole, model.get_weights(), vit(toy)[0].get_weights()):
         assert other.dtype == "float32"
         np.testing.assert_allclose(one - start, other - start, atol=0.1 * np.abs(one - start).max() + 1e-4)
 

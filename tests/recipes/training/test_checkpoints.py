@@ -83,8 +83,8 @@ def assert_equal(one, other):
 
 
 def assert_variables(model, expected):
-    for value, wanted in zip(everything(model), expected, strict=True):
-        np.testing.assert_array_equal(value, wanted)
+    for value, reference in zip(everything(model), expected, strict=True):
+        np.testing.assert_array_equal(value, reference)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ def batches():
     return tf.data.Dataset.from_tensor_slices(data).batch(8, drop_remainder=True)
 
 
-def made(replicas=1, **ema):
+def build(replicas=1, **ema):
     with strategy_of(replicas).scope():
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, kernel_initializer="ones")])
         model.compile(SGD(0.1, momentum=0.9, **ema), "mse", jit_compile=False)
@@ -37,7 +37,7 @@ def equal(one, other):
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_validation_uses_the_ema_and_training_does_not(replicas):
-    model, plain = made(replicas, use_ema=True, ema_momentum=0.9), made(replicas)
+    model, plain = build(replicas, use_ema=True, ema_momentum=0.9), build(replicas)
     options = {"epochs": 3, "shuffle": False, "verbose": 0, "validation_data": batches()}
     values = model.fit(batches(), callbacks=[EvaluateWithEMA()], **options).history["val_loss"]
     raw = plain.fit(batches(), **options).history["val_loss"]
@@ -51,7 +51,7 @@ def test_validation_uses_the_ema_and_training_does_not(replicas):
 
 
 def test_evaluate_swaps_and_restores():
-    model = made(use_ema=True, ema_momentum=0.9)
+    model = build(use_ema=True, ema_momentum=0.9)
     model.fit(batches(), epochs=2, shuffle=False, verbose=0)
     weights, means = model.get_weights(), averages(model)
     found = model.evaluate(batches(), verbose=0, callbacks=[EvaluateWithEMA()])
@@ -61,7 +61,7 @@ def test_evaluate_swaps_and_restores():
 
 
 def test_two_fits_equal_one():
-    one, two = made(use_ema=True, ema_momentum=0.9), made(use_ema=True, ema_momentum=0.9)
+    one, two = build(use_ema=True, ema_momentum=0.9), build(use_ema=True, ema_momentum=0.9)
     one.fit(batches(), epochs=4, shuffle=False, verbose=0)
     for _ in range(2):
         two.fit(batches(), epochs=2, shuffle=False, verbose=0, callbacks=[EvaluateWithEMA()], validation_data=batches())
@@ -69,18 +69,18 @@ def test_two_fits_equal_one():
 
 
 def test_ema_starts_from_the_first_weights():
-    model = made(use_ema=True, ema_momentum=0.9)
+    model = build(use_ema=True, ema_momentum=0.9)
     model.optimizer.apply([np.full((3, 2), np.nan, "float32"), np.zeros(2, "float32")])  # not a first step
-    kept = [np.array(weight) for weight in model.get_weights()]
-    assert equal(averages(model), kept)
-    model.set_weights([weight + 1 for weight in kept])  # as a checkpoint restored after the optimizer was built
+    initial = [np.array(weight) for weight in model.get_weights()]
+    assert equal(averages(model), initial)
+    model.set_weights([weight + 1 for weight in initial])  # as a checkpoint restored after the optimizer was built
     model.optimizer.apply([np.zeros((3, 2), "float32"), np.zeros(2, "float32")])
-    for average, weight in zip(averages(model), kept):
+    for average, weight in zip(averages(model), initial):
         np.testing.assert_allclose(average, weight + 1)
 
 
 def test_nothing_happens_without_ema():
-    model = made()
+    model = build()
     model.fit(batches(), shuffle=False, verbose=0, validation_data=batches(), callbacks=[EvaluateWithEMA()])
     weights = model.get_weights()
     use_ema_weights(model)

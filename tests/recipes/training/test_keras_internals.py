@@ -67,8 +67,8 @@ def test_private_names_exist():
         *("train_function", "test_function", "predict_function"),
     }
     used -= {"_abc_impl", "_keras_api_export_path", "_keras_api_symbol_id"}
-    gone = [name for name in used if not hasattr(model, name) and not hasattr(optimizer, name)]
-    assert not gone and len(used) > 10
+    missing = [name for name in used if not hasattr(model, name) and not hasattr(optimizer, name)]
+    assert not missing and len(used) > 10
     assert keras_internals.seed_states(model)
     assert callable(tf.Graph()._get_function) and callable(tf.__internal__.distribute.interim.maybe_merge_call)
     assert keras_internals.is_default_strategy(tf.distribute.get_strategy())

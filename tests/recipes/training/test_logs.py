@@ -104,12 +104,12 @@ def test_eta_is_printed(regression, capsys, clock):
     assert "ETA" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("place", ["disk", "ram"])
-def test_csv_has_a_row_per_epoch(regression, tmp_path, place):
-    file = tmp_path / "log.csv" if place == "disk" else f"ram://{tmp_path.name}/log.csv"
-    if place == "ram":
+@pytest.mark.parametrize("filesystem", ["disk", "ram"])
+def test_csv_has_a_row_per_epoch(regression, tmp_path, filesystem):
+    file = tmp_path / "log.csv" if filesystem == "disk" else f"ram://{tmp_path.name}/log.csv"
+    if filesystem == "ram":
         tf.io.gfile.makedirs(f"ram://{tmp_path.name}")
-    with choose_strategy("mirrored" if place == "ram" else "one-device").scope():
+    with choose_strategy("mirrored" if filesystem == "ram" else "one-device").scope():
         model = regression()
     history = fit(model, [Progress(BATCH, 12), CsvLog(file)], 0, 2)
     fit(model, [Progress(BATCH, 12), CsvLog(file)], 2, 3)

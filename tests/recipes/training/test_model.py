@@ -25,9 +25,9 @@ def test_recipe_fields_are_passed_to_the_model():
     )
     data = Data(image_size=16, evaluation_resize="shortest", evaluation_crop=0.875, interpolation="bicubic")
     model = build_model(architecture, data, Run(precision="mixed_bfloat16"), num_classes=7)
-    wanted = {"depth": 2, "width": 12, "mlp_dim": 24, "num_heads": 3, "pooling": "gap", "representation_size": 12}
-    wanted |= {"position_embedding": "sincos_2d", "dropout": 0.1, "stochastic_depth": 0.2, "num_classes": 7}
-    assert {name: getattr(model.config, name) for name in wanted} == wanted
+    expected = {"depth": 2, "width": 12, "mlp_dim": 24, "num_heads": 3, "pooling": "gap", "representation_size": 12}
+    expected |= {"position_embedding": "sincos_2d", "dropout": 0.1, "stochastic_depth": 0.2, "num_classes": 7}
+    assert {name: getattr(model.config, name) for name in expected} == expected
     assert model.dtype_policy.name == "mixed_bfloat16" and model.image_size == (16, 16)
     prepared = model.preprocessing
     assert (prepared.resize, prepared.crop_fraction, prepared.interpolation) == ("shortest", 0.875, "bicubic")

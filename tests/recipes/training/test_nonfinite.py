@@ -17,7 +17,7 @@ def batches(bad=(), steps=8):
     return inputs.astype("float32"), targets.astype("float32")
 
 
-def made(optimizer, replicas=1):
+def build(optimizer, replicas=1):
     strategy = tf.distribute.get_strategy()
     if replicas == 2:
         reduce = tf.distribute.ReductionToOneDevice()
@@ -37,10 +37,10 @@ def fit(model, data, *callbacks):
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_nonfinite_steps_change_nothing(replicas):
     # With two replicas, only one of them has a NaN.
-    model = made(lambda: SGD(0.1, momentum=0.9, use_ema=True, global_clipnorm=1.0), replicas)
+    model = build(lambda: SGD(0.1, momentum=0.9, use_ema=True, global_clipnorm=1.0), replicas)
     history = fit(model, batches(bad=(0, 3, 4)), NonfiniteSteps(3))
     assert history["nonfinite_steps"] == [3] and int(model.optimizer.iterations.numpy()) == 8
-    clean = made(lambda: SGD(0.1, momentum=0.9, use_ema=True, global_clipnorm=1.0), replicas)
+    clean = build(lambda: SGD(0.1, momentum=0.9, use_ema=True, global_clipnorm=1.0), replicas)
     inputs, targets = batches()
     good = [1, 2, 5, 6, 7]
     fit(clean, (inputs[good], targets[good]))
@@ -51,7 +51,7 @@ def test_nonfinite_steps_change_nothing(replicas):
 
 
 def test_too_many_nonfinite_steps_in_a_row_stop_the_run(tmp_path):
-    model = made(lambda: AdamW(0.1, global_clipnorm=1.0))
+    model = build(lambda: AdamW(0.1, global_clipnorm=1.0))
     checkpoints = Checkpoints(tmp_path, every_steps=1)
     checkpoints.restore(model)
     with pytest.raises(FloatingPointError) as stopped:
@@ -65,4 +65,4 @@ def test_too_many_nonfinite_steps_in_a_row_stop_the_run(tmp_path):
 
 def test_message_without_checkpoints():
     with pytest.raises(FloatingPointError, match="No checkpoint has been saved"):
-        fit(made(lambda: SGD(0.1)), batches(bad=(0, 1)), NonfiniteSteps(2))
+        fit(build(lambda: SGD(0.1)), batches(bad=(0, 1)), NonfiniteSteps(2))

@@ -61,8 +61,8 @@ def test_steps_equal_numpy(toy, name):
     expected = by_hand(recipe, model.get_weights(), gradients, decayed, [factors[path] for path in paths])
     for grads in gradients:
         optimizer.apply([tf.constant(grad, "float32") for grad in grads])
-    for value, average, wanted, mean in zip(model.weights, optimizer.averages, *expected):
-        np.testing.assert_allclose(value, wanted, atol=2e-5)
+    for value, average, reference, mean in zip(model.weights, optimizer.averages, *expected):
+        np.testing.assert_allclose(value, reference, atol=2e-5)
         np.testing.assert_allclose(average, mean, atol=2e-5)
     assert counters(optimizer) == (5, 1, 0)
 
@@ -143,8 +143,8 @@ def test_only_kernels_are_decayed(toy, name):
     optimizer.build(model.trainable_weights)
     optimizer.apply([np.zeros(value.shape, "float32") for value in before])
     decayed = {weight.path.rpartition("/")[2] for weight in model.trainable_weights if not np.allclose(weight, 1)}
-    kept = {weight.path.rpartition("/")[2] for weight in model.trainable_weights if np.allclose(weight, 1)}
-    assert decayed == {"kernel"} and kept == {
+    unchanged = {weight.path.rpartition("/")[2] for weight in model.trainable_weights if np.allclose(weight, 1)}
+    assert decayed == {"kernel"} and unchanged == {
         *("bias", "gamma", "beta", "probe", "token", "tokens", "rows", "columns", "prefix")
     }
 
@@ -169,8 +169,8 @@ def test_training_resumes_from_a_keras_file(toy, images, tmp_path):
     copy = keras.saving.load_model(tmp_path / "model.keras")
     for one in (model, copy):
         one.fit(images, np.array([0, 1, 2]), epochs=2, verbose=0)
-    for value, wanted in zip(copy.variables + copy.optimizer.variables, model.variables + model.optimizer.variables):
-        np.testing.assert_array_equal(value, wanted)
+    for value, reference in zip(copy.variables + copy.optimizer.variables, model.variables + model.optimizer.variables):
+        np.testing.assert_array_equal(value, reference)
 
 
 @pytest.mark.parametrize("option", [{"ema_overwrite_frequency": 2}, {"gradient_accumulation_steps": 2}])

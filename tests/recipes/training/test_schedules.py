@@ -47,8 +47,8 @@ def test_staircase_equals_bit_hyperrule():
     # bit_hyperrule.py for 20,000 to 500,000 examples: warm-up to 500, decay at 3,000, 6,000 and 9,000 of 10,000.
     schedule = WarmupDecay(0.003, "staircase", 500, 10_000)
     steps = (250, 500, 2_999, 3_000, 5_999, 6_000, 8_999, 9_000, 9_999)
-    wanted = (0.0015, 0.003, 0.003, 0.0003, 0.0003, 0.00003, 0.00003, 0.000003, 0.000003)
-    np.testing.assert_allclose([schedule(step) for step in steps], wanted, rtol=1e-6)
+    expected = (0.0015, 0.003, 0.003, 0.0003, 0.0003, 0.00003, 0.00003, 0.000003, 0.000003)
+    np.testing.assert_allclose([schedule(step) for step in steps], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("decay", ["cosine", "staircase"])

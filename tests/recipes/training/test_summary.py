@@ -120,9 +120,9 @@ def test_teacher_must_exist(recipe, tmp_path):
 
 def test_fields_that_a_kind_of_recipe_does_not_support(recipe):
     bit = {"architecture": Architecture("BiT-R50x1"), "total_steps": 1000}
-    for made in (MaskedPatch(**bit, data=recipe.data), Distillation(**bit, data=recipe.data, teacher="hf:a/b")):
+    for unsupported in (MaskedPatch(**bit, data=recipe.data), Distillation(**bit, data=recipe.data, teacher="hf:a/b")):
         with pytest.raises(ValueError, match="requires a Vision Transformer: .*BiT-R50x1"):
-            check_recipe(made, tf.distribute.get_strategy())
+            check_recipe(unsupported, tf.distribute.get_strategy())
     mixed = replace(recipe.data, augment=Augment(cutmix_alpha=1.0))
     with pytest.raises(ValueError, match="no labels to mix"):
         check_recipe(MaskedPatch(data=mixed, total_steps=20_000), tf.distribute.get_strategy())
