@@ -5,7 +5,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from keras_vit.atomic_write import check_replaceable, new_folder
+from keras_vit_cli.output_folder import check_replaceable, new_folder
 
 REPORT = "report.html"
 NUM_CALIBRATION_IMAGES = 200

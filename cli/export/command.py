@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from keras_vit.atomic_write import check_replaceable, new_folder
+from keras_vit_cli.output_folder import check_replaceable, new_folder
 
 Format = Literal[
     "saved-model",
