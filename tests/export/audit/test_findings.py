@@ -9,6 +9,7 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
 from keras_vit.export.audit import TARGETS, audit
+from keras_vit.export.private_apis import operation_details
 from keras_vit.export.tflite.graph import read_graph
 from keras_vit.export.tflite.interpreter import read_delegation
 
@@ -166,7 +167,7 @@ def test_delegation_is_that_of_the_interpreter(artifacts, name):
     interpreter.allocate_tensors()
     delegation = read_delegation(artifacts[name], operations)
     assert sorted(delegation.delegated + delegation.not_delegated) == list(range(len(operations)))
-    assert delegation.num_partitions == len(interpreter._get_ops_details()) - len(operations) >= 1
+    assert delegation.num_partitions == len(operation_details(interpreter)) - len(operations) >= 1
     running = [index for index in delegation.not_delegated if operations[index].runtime_inputs]
     assert sum(unsupported(artifacts[name], "cpu-xnnpack").values()) == len(running)
 
@@ -180,7 +181,7 @@ def test_read_graph(artifacts):
     assert kernel.values().shape == (32, 4, 4, 3) and kernel.values().std() > 0
     interpreter = Interpreter(model_path=str(artifacts["float32"]))
     assert [operation.name for operation in operations] == [
-        details["op_name"] for details in interpreter._get_ops_details()
+        details["op_name"] for details in operation_details(interpreter)
     ]
 
 

@@ -12,6 +12,7 @@ from ai_edge_litert.interpreter import Interpreter
 from keras_vit.export.benchmark import as_json, benchmark, compare, latency, op_profile, table
 from keras_vit.export.benchmark.op_profile import WORKER, read_profile
 from keras_vit.export.benchmark.worker import random_inputs
+from keras_vit.export.private_apis import operation_details
 from keras_vit.export.tflite.graph import read_graph
 
 SUMMARY = """
@@ -53,7 +54,7 @@ def test_partitions_are_those_of_the_interpreter(measured):
     for result in measured:
         interpreter = Interpreter(model_path=result.path)
         interpreter.allocate_tensors()
-        delegates = sum(node["op_name"] == "DELEGATE" for node in interpreter._get_ops_details())
+        delegates = sum(node["op_name"] == "DELEGATE" for node in operation_details(interpreter))
         assert result.num_partitions == delegates and 0 < result.num_delegated <= result.num_operations
 
 

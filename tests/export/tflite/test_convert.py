@@ -9,6 +9,7 @@ from ai_edge_litert.interpreter import Interpreter
 import keras_vit
 from keras_vit.export import FORMATS, read_description, write_tflite
 from keras_vit.export.audit import audit
+from keras_vit.export.private_apis import operation_details
 from keras_vit.export.tflite.graph import read_graph
 from keras_vit.export.tflite.interpreter import run_tflite
 from keras_vit.inspect.rollout import rollout
@@ -55,7 +56,7 @@ def test_equalization_reduces_the_error(artifacts, classifier, images, tmp_path)
 def test_only_builtin_operations_and_static_shapes(artifacts, name):
     interpreter = Interpreter(model_path=str(artifacts[name]))
     interpreter.allocate_tensors()
-    operations = {operation["op_name"] for operation in interpreter._get_ops_details()}
+    operations = {operation["op_name"] for operation in operation_details(interpreter)}
     assert "FULLY_CONNECTED" in operations and "CONV_2D" in operations
     assert not [operation for operation in operations if operation.startswith("Flex") or operation == "CUSTOM"]
     # An open batch would leave these in the graph, and accelerators do not support them.
