@@ -35,15 +35,15 @@ class Export:
         output: Folder to write; must not exist.
         formats: TFLite formats, "saved-model", "onnx", or "web": a page with a separate .tflite file, in the first
             requested format of "dynamic-int8" and "float16", else "dynamic-int8".
-        dataset: Data set for calibration and parity check: "digits", a name of TensorFlow Datasets, or "folder:/path"
+        dataset: Dataset for calibration and parity check: "digits", a name of TensorFlow Datasets, or "folder:/path"
             with /path/<split>/<class>/<image>. Required by "mixed-int8", "int8" and "int16x8".
-        data_dir: Folder of prepared data sets; default: that of TensorFlow Datasets.
+        data_dir: Folder of prepared datasets; default: that of TensorFlow Datasets.
         calibration_split: Split of the calibration images.
         calibration_images: Number of calibration images, sampled from the first 5,000 of the split.
         split: Split of the parity check.
         check_images: Largest number of images for the parity check, the first ones of the split.
         signatures: Signatures of each .tflite file. MediaPipe supports files with one only.
-        class_names: File with one class name per line; default: those of the data set.
+        class_names: File with one class name per line; default: those of the dataset.
         license: License of the weights, for the metadata of .tflite files.
         max_accuracy_drop: Largest allowed accuracy drop in percentage points.
         target: Accelerators that must support every operation.

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Calibration images are sampled from the first ones only: reading all of a large data set would take too long.
+# Calibration images are sampled from the first ones only: reading all of a large dataset would take too long.
 CALIBRATION_POOL = 5_000
 
 
 @dataclass(frozen=True)
 class ExportData:
-    """Images in [0, 255] of the model's size, float32; None without a data set.
+    """Images in [0, 255] of the model's size, float32; None without a dataset.
 
     Args:
         calibration: (n, H, W, 3), if a format requires calibration.
