@@ -87,7 +87,9 @@ def _recipes(data_dir, monkeypatch):
 
     def small(recipe):
         toy = replace(recipe.architecture, depth=1, width=12, mlp_dim=24, num_heads=3)
+        few = "test[:16]"
         data = replace(recipe.data, dataset="digits", data_dir=data_dir, batch_size=8, cache=False)
+        data = replace(data, validation_split=few, test_split=few)
         run = replace(recipe.run, steps_per_execution=1, precision="float32")
         optimizer = replace(recipe.optimizer, warmup_steps=1)
         return replace(recipe, architecture=toy, data=data, run=run, optimizer=optimizer, total_steps=2)
