@@ -1,1 +1,1 @@
-"""What one training run consists of: model, optimizer, losses, metrics, checkpoints, logs."""
+"""A training run: loop, model, optimizer, losses, metrics, EMA, checkpoints, logs."""
