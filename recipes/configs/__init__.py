@@ -19,9 +19,9 @@ from keras_vit.recipes.configs import (
     plain_s16,
     vtab,
 )
-from keras_vit.recipes.recipe import Distillation, MaskedPatch, Supervised
+from keras_vit.recipes.recipe import MaskedPatch, Supervised
 
-Recipe = MaskedPatch | Supervised | Distillation
+Recipe = MaskedPatch | Supervised  # Distillation is a Supervised
 GROUPS = (imagenet, jft, augreg, plain_s16, masked_patch, finetune, vtab, deit, bit, cifar10, digits)
 
 # In the paths of the data sets that have no public location: ImageNet-21k and JFT.

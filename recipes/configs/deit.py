@@ -63,7 +63,7 @@ MODELS = {
     name: Architecture(variant, stochastic_depth=0.1)
     for name, variant in (("ti16", "Ti/16"), ("s16", "S/16"), ("b16", "B/16"))
 }
-RECIPES: dict[str, Supervised | Distillation] = {
+RECIPES: dict[str, Supervised] = {
     **{f"deit-{name}": replace(DEIT, architecture=architecture) for name, architecture in MODELS.items()},
     **{f"deit-{name}-hard": replace(HARD, architecture=architecture) for name, architecture in MODELS.items()},
     **{f"deit-{name}-soft": replace(SOFT, architecture=architecture) for name, architecture in MODELS.items()},

@@ -14,14 +14,14 @@ from keras_vit.recipes.preflight.largest_batch import GRANULARITY, largest_batch
 from keras_vit.recipes.preflight.report import Report
 from keras_vit.recipes.preflight.step_programs import ModelPrograms, RecipePrograms, StepPrograms
 from keras_vit.recipes.preflight.tiling import tiling_notes
-from keras_vit.recipes.recipe import Distillation, MaskedPatch, Supervised
+from keras_vit.recipes.recipe import MaskedPatch, Supervised
 from keras_vit.recipes.training.accumulation import check_batch_size
 
 UNKNOWN_TOTAL_STEPS = 1_000_000  # any number: the schedule does not change the cost of a step
 
 
 def preflight(
-    subject: MaskedPatch | Supervised | Distillation | keras.Model,
+    subject: MaskedPatch | Supervised | keras.Model,
     topology: str = "v5e:2x4",
     device_batch_size: int | None = None,
     *,

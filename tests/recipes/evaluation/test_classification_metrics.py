@@ -44,15 +44,15 @@ def test_accuracy_and_likelihood(logits, labels):
 def test_calibration_error_matches_its_definition(logits, labels):
     logits[:20] *= 20  # confidences of 1
     metrics = evaluate(logits, labels)
-    confidence, right = softmax(logits).max(axis=1), logits.argmax(axis=1) == labels
+    confidence, correct = softmax(logits).max(axis=1), logits.argmax(axis=1) == labels
     error = 0.0
     for row, number in zip(metrics.reliability(), range(BINS)):
         inside = (confidence > number / 15) & (confidence <= (number + 1) / 15)
         assert row["images"] == inside.sum() and (row["above"], row["to"]) == (number / 15, (number + 1) / 15)
         if inside.any():
             assert row["confidence"] == pytest.approx(confidence[inside].mean(), rel=1e-12)
-            assert row["accuracy"] == pytest.approx(right[inside].mean(), rel=1e-12)
-            error += inside.mean() * abs(confidence[inside].mean() - right[inside].mean())
+            assert row["accuracy"] == pytest.approx(correct[inside].mean(), rel=1e-12)
+            error += inside.mean() * abs(confidence[inside].mean() - correct[inside].mean())
         else:
             assert row["confidence"] is None and row["accuracy"] is None
     assert metrics.summary()["calibration_error"] == pytest.approx(error, rel=1e-12)
@@ -95,9 +95,9 @@ def test_real_labels_match_the_authors_code(logits):
     several = np.random.default_rng(2).random((IMAGES, CLASSES)) < 0.2
     lists = [np.flatnonzero(row).tolist() for row in several]
     found = evaluate(logits, several.astype("float32"), batch=64).summary()
-    right = [taken in lists[i] for i, taken in enumerate(logits.argmax(axis=1)) if lists[i]]
-    assert found["images"] == IMAGES > found["counted"] == len(right)
-    assert found["top1"] == np.mean(right)
+    correct = [taken in lists[i] for i, taken in enumerate(logits.argmax(axis=1)) if lists[i]]
+    assert found["images"] == IMAGES > found["counted"] == len(correct)
+    assert found["top1"] == np.mean(correct)
     top5 = np.argsort(-logits, axis=1)[:, :5]
     assert found["top5"] == np.mean([bool(set(top5[i]) & set(lists[i])) for i in range(IMAGES) if lists[i]])
     of_right = (softmax(logits) * several).sum(axis=1)[several.any(axis=1)]
