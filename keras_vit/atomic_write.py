@@ -1,4 +1,4 @@
-"""Files that appear, or replace older ones, only when they are complete. On local file systems."""
+"""Local files and folders that appear, or replace older ones, only when they are complete."""
 
 import os
 import tempfile
@@ -9,9 +9,9 @@ from pathlib import Path
 
 @contextmanager
 def new_files(*paths: Path) -> Iterator[list[Path]]:
-    """Yields where to write each of the files, which have one folder; they are moved to `paths` at the end.
+    """Yields where to write each of the files or folders; they are moved to `paths` at the end.
 
-    Nothing is left behind if the block raises. The folder must exist.
+    Nothing is left behind if the block raises. The paths share one folder, which must exist.
     """
     with tempfile.TemporaryDirectory(prefix=f".{paths[0].name}-", dir=paths[0].parent) as folder:
         written = [Path(folder) / path.name for path in paths]

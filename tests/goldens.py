@@ -1,7 +1,7 @@
-"""Parameters of goldens that are too large to keep: their values follow from their names.
+"""Weights of golden models, which are too large to store: they are random, with seeds from their names.
 
-Each golden's parameters are random by one rule, so that names and shapes (data/golden_shapes.json) are enough to make
-them again. A checksum tells whether NumPy still draws the same numbers.
+Names and shapes (data/golden_shapes.json) are enough to generate them again. A checksum shows whether NumPy still
+generates the same numbers.
 """
 
 import json
@@ -16,15 +16,15 @@ GOLDENS = json.loads((DATA / "golden_shapes.json").read_text())
 
 
 def golden_weights(golden: str) -> dict[str, np.ndarray]:
-    """The float32 parameters of a golden under the names of the implementation that made it."""
+    """The float32 weights of a golden model under the names of the original implementation."""
     entry = GOLDENS[golden]
-    arrays = {name: _drawn(name, shape) for name, shape in entry["shapes"].items()}
-    assert _checksum(arrays) == entry["checksum"], "NumPy draws other numbers than those that the golden was made with."
+    arrays = {name: _random(name, shape) for name, shape in entry["shapes"].items()}
+    assert _checksum(arrays) == entry["checksum"], "NumPy no longer generates the numbers of the golden model."
     return arrays
 
 
 def golden_file(folder, golden: str, **changes) -> Path:
-    """Writes a golden's parameters to `folder`; `changes` replace arrays by name, None leaves one out."""
+    """Writes the weights of a golden model to `folder`; `changes` replace arrays by name, None omits one."""
     arrays = {**golden_weights(golden), **changes}
     arrays = {name: array for name, array in arrays.items() if array is not None}
     return write_arrays(Path(folder) / (f"{golden}.npz" if _is_jax(golden) else f"{golden}.safetensors"), arrays)
@@ -40,7 +40,7 @@ def write_arrays(path, arrays) -> Path:
 
 
 def golden_io(golden: str):
-    """The golden's images in [-1, 1] and its outputs."""
+    """Images in [-1, 1] and the outputs of the original implementation."""
     return np.load(DATA / f"{golden}_io.npz")
 
 
@@ -48,7 +48,7 @@ def _is_jax(golden):
     return golden.startswith(("vit_jax", "big_vision"))
 
 
-def _drawn(name, shape):
+def _random(name, shape):
     normal = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape).astype("float32")
     layer, _, leaf = ("/" + name.replace(".", "/")).rpartition("/")
     if leaf == "kernel" or (leaf == "weight" and len(shape) > 1):

@@ -1,4 +1,4 @@
-"""What a published checkpoint holds, known before any weight is read."""
+"""A published checkpoint: its arrays, source, model arguments and preprocessing, before any weight is read."""
 
 import math
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from keras_vit.weights.sources.source import Source
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a file, folder or model in memory holds.
+    """A checkpoint in a file, a folder or a model in memory.
 
     Args:
-        tensors: Its arrays, under the names of its source.
-        source: The project that it is from.
+        tensors: Its arrays, under the names in `source.naming`.
+        source: The project that published it.
         arguments: Arguments of its `VisionTransformer` or `BiT`. `image_size` and `num_heads` are None where the file
             does not specify them.
         preprocessing: Fields of its `Preprocessing`, without the size.

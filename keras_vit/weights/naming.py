@@ -51,7 +51,7 @@ class Naming:
         block = re.search(r"(?<=block_)\d+", path)
         layer = path.replace(f"block_{block[0]}", "block_{i}", 1) if block else path
         if layer not in self.layers or leaf not in self.leaves:
-            resnet_name = self.resnet and self.resnet.name(name)
+            resnet_name = self.resnet.name(name) if self.resnet else None
             if resnet_name is None:
                 return (SourceArray(f"({name})", shape, is_known=False),)
             return (SourceArray(resnet_name, self._source_shape(path, leaf, shape, num_heads)),)

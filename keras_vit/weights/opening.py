@@ -10,7 +10,7 @@ from keras_vit.weights.files import PICKLED, PICKLED_HINT, Tensors, check_local,
 from keras_vit.weights.published import resolve
 from keras_vit.weights.sources import bit, hugging_face, jax, keras_hub, model_garden, timm
 
-# Sources of .npz and .safetensors files, in the order in which they are tried.
+# Sources of .npz and .safetensors files. The first that recognizes a file reads it: hybrids of jax have names of bit.
 ARRAY_SOURCES = (hugging_face, timm, jax, bit)
 SOURCES = (
     *(jax.VIT_JAX, jax.BIG_VISION, bit.BIT_V1, bit.BIT_PAPER, bit.BIT_MODELS),

@@ -64,7 +64,7 @@ def recognizes(tensors: Tensors) -> bool:
 
 
 def read(tensors: Tensors, image_size=None) -> Checkpoint:
-    """What a file holds; `image_size` is not needed."""
+    """The checkpoint in a file. `image_size` is ignored."""
     tensors = linen_arrays(tensors)
     if _root(BIT_MODELS) in tensors:
         source = BIT_MODELS

@@ -9,7 +9,7 @@ from keras_vit.weights.naming import Naming
 from keras_vit.weights.sources.shapes import kernel_shape, num_blocks, read_arguments, square_image_size
 from keras_vit.weights.sources.source import Source
 
-OURS, THEIRS = "encoder/block_{i}", "encoder.layer.{i}"
+OUR_BLOCK, BLOCK = "encoder/block_{i}", "encoder.layer.{i}"
 PATCHES = "embeddings.patch_embeddings.projection.weight"
 TORCH_LEAVES = {"gamma": "weight", "beta": "bias", "kernel": "weight", "bias": "bias"}
 # models/vit and models/deit as versions 4 and 5 save them, without the leading "vit." or "deit.".
@@ -19,12 +19,12 @@ HUGGING_FACE = Source(
     Naming(
         {
             "patch_embedding/projection": ("embeddings.patch_embeddings.projection.",),
-            f"{OURS}/norm_attention": (f"{THEIRS}.layernorm_before.",),
-            f"{OURS}/attention/qkv": tuple(f"{THEIRS}.attention.attention.{x}." for x in ("query", "key", "value")),
-            f"{OURS}/attention/out": (f"{THEIRS}.attention.output.dense.",),
-            f"{OURS}/norm_mlp": (f"{THEIRS}.layernorm_after.",),
-            f"{OURS}/mlp/hidden": (f"{THEIRS}.intermediate.dense.",),
-            f"{OURS}/mlp/out": (f"{THEIRS}.output.dense.",),
+            f"{OUR_BLOCK}/norm_attention": (f"{BLOCK}.layernorm_before.",),
+            f"{OUR_BLOCK}/attention/qkv": tuple(f"{BLOCK}.attention.attention.{x}." for x in ("query", "key", "value")),
+            f"{OUR_BLOCK}/attention/out": (f"{BLOCK}.attention.output.dense.",),
+            f"{OUR_BLOCK}/norm_mlp": (f"{BLOCK}.layernorm_after.",),
+            f"{OUR_BLOCK}/mlp/hidden": (f"{BLOCK}.intermediate.dense.",),
+            f"{OUR_BLOCK}/mlp/out": (f"{BLOCK}.output.dense.",),
             "encoder/norm": ("layernorm.",),
             "pre_logits": ("pooler.dense.",),
             "head": ("classifier.",),
@@ -67,7 +67,7 @@ def recognizes(tensors: Tensors) -> bool:
 
 
 def read(tensors: Tensors, image_size=None) -> Checkpoint:
-    """What a file and the descriptions beside it hold; `image_size` is not needed."""
+    """The checkpoint in a file, with the JSON files in its folder. `image_size` is ignored."""
     tensors = tensors.renamed(_table_name)
     preprocessor = read_json(tensors.path.with_name("preprocessor_config.json"))
     arguments = read_arguments(_arguments, tensors, read_json(tensors.path.with_name("config.json")))
@@ -82,7 +82,7 @@ def _table_name(name):
 
 def _arguments(tensors, config):
     shapes = tensors.shapes
-    width, _, height, width_px = kernel_shape(tensors, PATCHES)
+    width, _, patch_height, patch_width = kernel_shape(tensors, PATCHES)
     if not config.get("qkv_bias", True):
         raise ValueError(f"{tensors.path}: qkv_bias is false in config.json; queries, keys and values need biases.")
     activation = config.get("hidden_act", "gelu")
@@ -93,7 +93,7 @@ def _arguments(tensors, config):
     has_two_heads = "distillation_classifier.weight" in shapes
     has_second_token = "embeddings.distillation_token" in shapes
     positions = shapes["embeddings.position_embeddings"][1]
-    image_size, patch_size = config.get("image_size"), (height, width_px)
+    image_size, patch_size = config.get("image_size"), (patch_height, patch_width)
     if image_size is None:
         image_size = square_image_size(positions - 1 - has_second_token, patch_size)
     return {

@@ -22,19 +22,19 @@ from keras_vit.weights.sources.shapes import (
 from keras_vit.weights.sources.source import Source
 from keras_vit.weights.sources.writing import check_values, named_arrays
 
-OURS = "encoder/block_{i}"
-THEIRS = "Transformer/encoderblock_{i}"
-ATTENTION = f"{THEIRS}/MultiHeadDotProductAttention_0"
+OUR_BLOCK = "encoder/block_{i}"
+BLOCK = "Transformer/encoderblock_{i}"
+ATTENTION = f"{BLOCK}/MultiHeadDotProductAttention_0"
 MAP_HEAD = "MAPHead_0"
 POSITIONS = "Transformer/posembed_input/pos_embedding"
 LAYERS = {
     "patch_embedding/projection": ("embedding/",),
-    f"{OURS}/norm_attention": (f"{THEIRS}/LayerNorm_0/",),
-    f"{OURS}/attention/qkv": tuple(f"{ATTENTION}/{kind}/" for kind in ("query", "key", "value")),
-    f"{OURS}/attention/out": (f"{ATTENTION}/out/",),
-    f"{OURS}/norm_mlp": (f"{THEIRS}/LayerNorm_1/",),
-    f"{OURS}/mlp/hidden": (f"{THEIRS}/MlpBlock_0/Dense_0/",),
-    f"{OURS}/mlp/out": (f"{THEIRS}/MlpBlock_0/Dense_1/",),
+    f"{OUR_BLOCK}/norm_attention": (f"{BLOCK}/LayerNorm_0/",),
+    f"{OUR_BLOCK}/attention/qkv": tuple(f"{ATTENTION}/{kind}/" for kind in ("query", "key", "value")),
+    f"{OUR_BLOCK}/attention/out": (f"{ATTENTION}/out/",),
+    f"{OUR_BLOCK}/norm_mlp": (f"{BLOCK}/LayerNorm_1/",),
+    f"{OUR_BLOCK}/mlp/hidden": (f"{BLOCK}/MlpBlock_0/Dense_0/",),
+    f"{OUR_BLOCK}/mlp/out": (f"{BLOCK}/MlpBlock_0/Dense_1/",),
     "encoder/norm": ("Transformer/encoder_norm/",),
     "pre_logits": ("pre_logits/",),
     "head": ("head/",),
@@ -90,7 +90,7 @@ def recognizes(tensors: Tensors) -> bool:
 
 
 def read(tensors: Tensors, image_size=None) -> Checkpoint:
-    """What a file holds; `image_size` is not needed."""
+    """The checkpoint in a file. `image_size` is ignored."""
     tensors = linen_arrays(tensors)
     source = VIT_JAX if POSITIONS in tensors else BIG_VISION
     return Checkpoint(tensors, source, read_arguments(_arguments, tensors), {})
@@ -98,15 +98,15 @@ def read(tensors: Tensors, image_size=None) -> Checkpoint:
 
 def _arguments(tensors):
     shapes = tensors.shapes
-    height, width_px, _, width = kernel_shape(tensors, "embedding/kernel")
+    patch_height, patch_width, _, width = kernel_shape(tensors, "embedding/kernel")
     depth = num_blocks(shapes, r"Transformer/encoderblock_(\d+)/")
-    block = THEIRS.format(i=0)
+    block = BLOCK.format(i=0)
     heads = shapes[f"{block}/MultiHeadDotProductAttention_0/query/bias"][0]
     has_token, has_map = "cls" in shapes, any(name.startswith(f"{MAP_HEAD}/") for name in shapes)
     stages = resnet_stages(shapes)
     stride = resnet_stride(stages)
     positions = shapes.get(POSITIONS, shapes.get("pos_embedding"))
-    patch_size = (height * stride, width_px * stride)
+    patch_size = (patch_height * stride, patch_width * stride)
     size = None
     if positions is not None:
         size = square_image_size(positions[1] - (has_token and POSITIONS in shapes), patch_size)
@@ -162,7 +162,7 @@ def writers(model, path: Path) -> dict[Path, Callable[[Path], object]]:
         arrays = named_arrays(model, BIG_VISION.naming)
     else:  # published files have the names from before linen, and readers such as timm's know no others
         arrays = named_arrays(model, VIT_JAX.naming, pre_linen_name)
-    return {path: lambda target: np.savez(target, **arrays)}
+    return {path: lambda target: np.savez(target, **arrays)}  # type: ignore[arg-type]
 
 
 def _check_grid(model):

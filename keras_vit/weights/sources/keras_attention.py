@@ -13,18 +13,18 @@ from keras_vit.weights.files import Tensors, checked
 from keras_vit.weights.naming import Naming
 from keras_vit.weights.sources.shapes import kernel_shape, num_blocks, read_arguments, square_image_size
 
-OURS = "encoder/block_{i}"
+OUR_BLOCK = "encoder/block_{i}"
 NAMING = Naming(
     {
         "patch_embedding/projection": ("patch_embedding/",),
-        f"{OURS}/norm_attention": ("block{i}/layer_norm_1/",),
-        f"{OURS}/attention/qkv": tuple(f"block{{i}}/mha/{kind}/" for kind in ("query", "key", "value")),
-        f"{OURS}/attention/out": ("block{i}/mha/output/",),
-        f"{OURS}/scale_attention": ("block{i}/layer_scale_attn",),
-        f"{OURS}/norm_mlp": ("block{i}/layer_norm_2/",),
-        f"{OURS}/mlp/hidden": ("block{i}/mlp/dense_1/",),
-        f"{OURS}/mlp/out": ("block{i}/mlp/dense_2/",),
-        f"{OURS}/scale_mlp": ("block{i}/layer_scale_mlp",),
+        f"{OUR_BLOCK}/norm_attention": ("block{i}/layer_norm_1/",),
+        f"{OUR_BLOCK}/attention/qkv": tuple(f"block{{i}}/mha/{kind}/" for kind in ("query", "key", "value")),
+        f"{OUR_BLOCK}/attention/out": ("block{i}/mha/output/",),
+        f"{OUR_BLOCK}/scale_attention": ("block{i}/layer_scale_attn",),
+        f"{OUR_BLOCK}/norm_mlp": ("block{i}/layer_norm_2/",),
+        f"{OUR_BLOCK}/mlp/hidden": ("block{i}/mlp/dense_1/",),
+        f"{OUR_BLOCK}/mlp/out": ("block{i}/mlp/dense_2/",),
+        f"{OUR_BLOCK}/scale_mlp": ("block{i}/layer_scale_mlp",),
         "encoder/norm": ("norm/",),
         "pre_logits": ("pre_logits/",),
         "head": ("head/",),
@@ -102,7 +102,7 @@ def model_arguments(tensors: Tensors, config: dict) -> dict:
 
 def _arguments(tensors, config):
     shapes, backbone = tensors.shapes, config.get("config", {})
-    height, width_px, _, width = kernel_shape(tensors, "patch_embedding/kernel")
+    patch_height, patch_width, _, width = kernel_shape(tensors, "patch_embedding/kernel")
     has_token, has_second_token = "class_token" in shapes, "distillation_token" in shapes
     pooling = config.get("task", {}).get("pooling", "token" if has_token else "gap")
     if pooling == "gap" and has_token:
@@ -110,7 +110,7 @@ def _arguments(tensors, config):
             f"{tensors.path}: KerasHub's pooling='gap' also averages the class token, which is not supported. Use a "
             "model without a class token, or with pooling='token'."
         )
-    patch_size, size = (height, width_px), backbone.get("image_shape", (None,))[:2]
+    patch_size, size = (patch_height, patch_width), backbone.get("image_shape", (None,))[:2]
     num_patches = shapes["positions"][1] - has_token - has_second_token
     return {
         "image_size": tuple(size) if None not in size else square_image_size(num_patches, patch_size),

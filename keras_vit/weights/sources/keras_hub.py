@@ -56,7 +56,7 @@ MODEL_SPELLING = (
 
 
 def read_files(path: Path) -> Checkpoint:
-    """What a preset folder or a .weights.h5 file holds, with the descriptions beside it.
+    """The checkpoint in a preset folder or a .weights.h5 file, with the JSON files in its folder.
 
     Raises:
         FileNotFoundError: The folder has no weights.
@@ -131,7 +131,7 @@ def recognizes_model(model) -> bool:
 
 
 def read_model(model) -> Checkpoint:
-    """What a model in memory holds; raises ValueError if it is not a Vision Transformer."""
+    """A model in memory as a checkpoint; raises ValueError if it is not a Vision Transformer."""
     config = {"config": getattr(model, "backbone", model).get_config()}
     if getattr(model, "pooling", None) is not None:
         config["task"] = {"pooling": model.pooling}

@@ -63,7 +63,7 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """What a TensorFlow checkpoint holds; `path` is its prefix, or its index file.
+    """The checkpoint in a TensorFlow checkpoint; `path` is its prefix or its index file.
 
     Raises:
         ModuleNotFoundError: TensorFlow is not installed.
@@ -92,7 +92,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def read_model(model) -> Checkpoint:
-    """What a model in memory holds; raises ValueError if it is not a Vision Transformer."""
+    """A model in memory as a checkpoint; raises ValueError if it is not a Vision Transformer."""
     return _checkpoint(model_tensors(model, SPELLING))
 
 

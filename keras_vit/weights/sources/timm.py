@@ -18,7 +18,7 @@ from keras_vit.weights.sources.shapes import (
 )
 from keras_vit.weights.sources.source import Source
 
-OURS, THEIRS = "encoder/block_{i}", "blocks.{i}"
+OUR_BLOCK, BLOCK = "encoder/block_{i}", "blocks.{i}"
 PATCHES = "patch_embed.proj.weight"
 BACKBONE = "patch_embed.backbone"
 STEM = r"^patch_embed\.backbone\.(conv|norm)\."
@@ -30,16 +30,16 @@ TIMM = Source(
     Naming(
         {
             "patch_embedding/projection": ("patch_embed.proj.",),
-            f"{OURS}/norm_attention": (f"{THEIRS}.norm1.",),
-            f"{OURS}/attention/qkv": (f"{THEIRS}.attn.qkv.",),
-            f"{OURS}/attention/query_norm": (f"{THEIRS}.attn.q_norm.",),
-            f"{OURS}/attention/key_norm": (f"{THEIRS}.attn.k_norm.",),
-            f"{OURS}/attention/out": (f"{THEIRS}.attn.proj.",),
-            f"{OURS}/scale_attention": (f"{THEIRS}.ls1.gamma",),
-            f"{OURS}/norm_mlp": (f"{THEIRS}.norm2.",),
-            f"{OURS}/mlp/hidden": (f"{THEIRS}.mlp.fc1.",),
-            f"{OURS}/mlp/out": (f"{THEIRS}.mlp.fc2.",),
-            f"{OURS}/scale_mlp": (f"{THEIRS}.ls2.gamma",),
+            f"{OUR_BLOCK}/norm_attention": (f"{BLOCK}.norm1.",),
+            f"{OUR_BLOCK}/attention/qkv": (f"{BLOCK}.attn.qkv.",),
+            f"{OUR_BLOCK}/attention/query_norm": (f"{BLOCK}.attn.q_norm.",),
+            f"{OUR_BLOCK}/attention/key_norm": (f"{BLOCK}.attn.k_norm.",),
+            f"{OUR_BLOCK}/attention/out": (f"{BLOCK}.attn.proj.",),
+            f"{OUR_BLOCK}/scale_attention": (f"{BLOCK}.ls1.gamma",),
+            f"{OUR_BLOCK}/norm_mlp": (f"{BLOCK}.norm2.",),
+            f"{OUR_BLOCK}/mlp/hidden": (f"{BLOCK}.mlp.fc1.",),
+            f"{OUR_BLOCK}/mlp/out": (f"{BLOCK}.mlp.fc2.",),
+            f"{OUR_BLOCK}/scale_mlp": (f"{BLOCK}.ls2.gamma",),
             "encoder/norm": ("norm.",),
             "pooled_norm": ("fc_norm.",),
             "head": ("head.",),
@@ -96,7 +96,7 @@ def recognizes(tensors: Tensors) -> bool:
 
 
 def read(tensors: Tensors, image_size=None) -> Checkpoint:
-    """What a file and the config.json beside it hold; `image_size` replaces that of config.json."""
+    """The checkpoint in a file, with config.json in its folder. `image_size` overrides that of config.json."""
     config = read_json(tensors.path.with_name("config.json"))
     if image_size is not None:
         config = {**config, "model_args": {**config.get("model_args", {}), "img_size": image_size}}
@@ -113,14 +113,14 @@ def _arguments(tensors, config):
     unsupported += sorted(name for name in shapes if name.startswith(("norm_pre.", "attn_pool.")))
     if unsupported:
         raise ValueError(f"{tensors.path} is a variant of timm that is not supported: it has {unsupported[0]!r}.")
-    width, _, height, width_px = kernel_shape(tensors, PATCHES)
+    width, _, patch_height, patch_width = kernel_shape(tensors, PATCHES)
     options = config.get("model_args", {})
     has_token, has_second_token = "cls_token" in shapes, "dist_token" in shapes
     registers = shapes.get("reg_token", (1, 0))[1]
     prefix_tokens, positions = has_token + has_second_token + registers, shapes["pos_embed"][1]
     stages = resnet_stages(shapes, f"{BACKBONE}.stem.conv.weight", UNIT)
     stride = resnet_stride(stages)
-    patch_size, norm_after_pooling = (height * stride, width_px * stride), "fc_norm.weight" in shapes
+    patch_size, norm_after_pooling = (patch_height * stride, patch_width * stride), "fc_norm.weight" in shapes
     size = options.get("img_size") or config.get("pretrained_cfg", {}).get("input_size", [None])[1:]
     size = tuple(size) if isinstance(size, (list, tuple)) and size else size or None
     prefix_positions = _has_prefix_positions(positions, prefix_tokens, size, patch_size, options)
