@@ -17,7 +17,9 @@ from keras_vit import weights as weights
 from keras_vit.class_names import decode_predictions as decode_predictions
 from keras_vit.inspect.rollout import attention_rollout as attention_rollout
 from keras_vit.models.axial_resnet import AxialResNet as AxialResNet
+from keras_vit.models.axial_resnet import AxialResNetConfig as AxialResNetConfig
 from keras_vit.models.bit import BiT as BiT
+from keras_vit.models.bit import BiTConfig as BiTConfig
 from keras_vit.models.config import ViTConfig as ViTConfig
 from keras_vit.models.layer_decay import NO_WEIGHT_DECAY as NO_WEIGHT_DECAY
 from keras_vit.models.layer_decay import layer_groups as layer_groups

@@ -94,11 +94,8 @@ def variant_name(arguments: dict) -> str | None:
         return next((name for name, known in BIT_SIZES.items() if known == shape), None)
     for letter in SIZES:
         for name in (f"{letter}/{arguments['patch_size'][0]}", *(name for name in HYBRIDS if f"+{letter}/" in name)):
-            wanted = {"resnet_stages": None, **parse_variant(name)}
-            wanted["patch_size"] = as_size(wanted["patch_size"])
-            if all(arguments.get(key) == value for key, value in wanted.items()):
+            expected = {"resnet_stages": None, **parse_variant(name)}
+            expected["patch_size"] = as_size(expected["patch_size"])
+            if all(arguments.get(key) == value for key, value in expected.items()):
                 return name
     return None
-
-
-name_of = variant_name

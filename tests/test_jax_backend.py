@@ -1,4 +1,4 @@
-"""The core on Keras's JAX backend, in a process of its own: the numbers of TensorFlow, and gradients."""
+"""The core on Keras's JAX backend, in a separate process: the numbers of TensorFlow, and gradients."""
 
 import os
 import subprocess
@@ -39,7 +39,7 @@ for name in names:
     model = keras.saving.load_model(f"{folder}/{name}.keras")
     logits, attention = jax.jit(lambda images: (model(images), model.attention_maps(images)))(images)
     np.savez(f"{folder}/{name}.npz", logits=logits, attention=attention)
-    # A functional model, its size known or not; what a call refuses, it refuses.
+    # Functional models of known and unknown size; they refuse what a call refuses.
     for size in (model.image_size, (None, None)):
         inputs = keras.Input((*size, 3))
         np.testing.assert_allclose(keras.Model(inputs, model(inputs))(images), logits, atol=1e-5)
@@ -49,7 +49,7 @@ for name in names:
         except ValueError as error:
             assert "Received: (64, 64)" in str(error) or "Received: uint8" in str(error), error
         else:
-            raise AssertionError(f"{wrong} was taken")
+            raise AssertionError(f"{wrong} was accepted")
     if name == "map":
         weights = [[v.value for v in kind] for kind in (model.trainable_variables, model.non_trainable_variables)]
         training = jax.jit(lambda images: model.stateless_call(*weights, images, training=True)[0])(images)
@@ -60,7 +60,7 @@ for name in names:
             training=training,
         )
 
-# Gradients that are written out, against those that JAX derives.
+# Written-out gradients equal those that JAX derives.
 x = np.random.default_rng(0).standard_normal((2, 5, 12)).astype("float32")
 for layer in (LayerNorm(), Mlp(8)):
     layer.build(x.shape)
@@ -73,7 +73,7 @@ for layer in (LayerNorm(), Mlp(8)):
 """
 
 
-def test_forward_pass_equals_tensorflow_and_gradients_are_right(trained_toy, images, tmp_path):
+def test_forward_pass_equals_tensorflow_and_gradients_are_correct(trained_toy, images, tmp_path):
     models = {name: trained_toy(**options) for name, options in MODELS.items()}
     for name, model in models.items():
         model.save(tmp_path / f"{name}.keras")

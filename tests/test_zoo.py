@@ -1,4 +1,4 @@
-"""Parameter counts to the digit, as in models_test.py of the paper's code; at 224 pixels unless the name says so."""
+"""Exact parameter counts, as in models_test.py of the paper's code; at 224 pixels unless stated otherwise."""
 
 import re
 
@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import ViTConfig, variants, zoo
-from keras_vit.models.bit import BiTConfig
+from keras_vit import BiTConfig, ViTConfig, variants, zoo
 
 # With 1000 classes; with hidden tanh layer and 21,843.
 COUNTS = {
@@ -215,7 +214,7 @@ def test_axial_models_have_two_blocks_in_place_of_one(patch, configs):
     assert config == ViTConfig(image_size=224, **variants.parse_variant(f"B/{patch}"), axial=True, pooling="gap")
 
 
-def test_a_constructor_builds_a_model_that_runs():
+def test_constructor_builds_a_model():
     model = keras_vit.ViT_Ti16(image_size=(32, 48), num_classes=3)
     assert model.name == "ViT_Ti16"
     assert model(np.zeros((2, 32, 48, 3), "float32")).shape == (2, 3)
@@ -254,23 +253,23 @@ def test_names_of_variants():
     assert variants.variant_name({"stages": (3, 4, 6, 3), "width_factor": 1, "num_heads": 8}) is None
 
 
-def test_any_patch_size_can_be_named():
+def test_any_patch_size():
     assert keras_vit.ViT("Ti/4", image_size=8, num_classes=0).grid == (2, 2)
 
 
-def test_any_size_can_follow_a_resnet():
+def test_any_size_after_a_resnet():
     arguments = variants.parse_variant("R26+Ti/32")
     assert arguments["resnet_stages"] == (2, 2, 2, 2) and arguments["patch_size"] == 32 and arguments["width"] == 192
 
 
 @pytest.mark.parametrize("name", ["X/16", "b/16", "B16", "B/", "B/0", "B/x", "B-16"])
-def test_unknown_variants_are_refused(name):
+def test_unknown_variants(name):
     with pytest.raises(ValueError, match="Ti, S, B, L, H, g, G"):
         keras_vit.ViT(name)
 
 
 @pytest.mark.parametrize("name", ["R50+B/8", "R101+B/32", "R26+B/16", "+B/16", "r50+B/16"])
-def test_unknown_hybrids_are_refused(name):
+def test_unknown_hybrids(name):
     with pytest.raises(ValueError, match=r"R50\+B/32, R50\+B/16, R26\+B/32, R\+B/16. Received: '" + re.escape(name)):
         keras_vit.ViT(name)
 
@@ -298,13 +297,13 @@ def test_checkpoints_of_another_kind(toy, tmp_path):
         (
             keras_vit.BiT_R50x1,
             "axial.keras",
-            {"width_factor": 0.5},
+            small,
             "is a checkpoint of AxialResNet. Expected a checkpoint of BiT",
         ),
         (
             keras_vit.AxialResNet50,
             "bit.keras",
-            {"width_factor": 0.5},
+            small,
             "is a checkpoint of BiT. Expected a checkpoint of AxialResNet",
         ),
         (keras_vit.load, "vit.npz", {"droput": 0.1}, "has no argument droput. Known: image_size, patch_size, .*dtype"),

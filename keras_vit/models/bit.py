@@ -32,7 +32,7 @@ class BiTConfig:
         pool_padding: See `ResNetBackbone`.
 
     Raises:
-        ValueError: No stages, or a number of classes that is no integer of at least 0.
+        ValueError: No stages, or a number of classes that is not an integer of at least 0.
     """
 
     stages: tuple[int, ...] = (3, 4, 6, 3)
@@ -131,10 +131,6 @@ class BiT(keras.Model):
 
     def _rebuilt(self, **changes):
         return type(self).from_config({**self.get_config(), **changes})
-
-    @property
-    def arguments(self) -> dict:
-        return asdict(self.config)
 
     def get_config(self):
         check_not_quantized(self)

@@ -195,10 +195,6 @@ class VisionTransformer(keras.Model):
     def _rebuilt(self, **changes):
         return type(self).from_config({**self.get_config(), **changes})
 
-    @property
-    def arguments(self) -> dict:
-        return asdict(self.config)
-
     def get_config(self):
         check_not_quantized(self)
         return {**super().get_config(), **asdict(self.config)}

@@ -49,7 +49,7 @@ def test_softmax_is_float32_under_mixed_precision():
     np.testing.assert_allclose(np.asarray(weights, "float32"), 1 / 2000, rtol=0.01)
 
 
-def test_normalised_queries_and_keys_keep_logits_in_range():
+def test_qk_norm_bounds_the_logits():
     layer, large = SelfAttention(3, qk_norm=True), 1000 * TOKENS
     _, weights = layer(large, return_attention=True)
     # |q| = |k| = sqrt(d) after normalization, so no logit is beyond sqrt(d) = 2 and no two differ by more than 4.
@@ -59,7 +59,7 @@ def test_normalised_queries_and_keys_keep_logits_in_range():
     assert np.asarray(plain).max() > 0.999
 
 
-def test_queries_and_keys_are_normalised_head_by_head():
+def test_qk_norm_normalizes_each_head():
     layer = SelfAttention(3, qk_norm=True, epsilon=0.1)
     layer(TOKENS)
     assert layer.query_norm.gamma.shape == (4,) and layer.query_norm.epsilon == layer.key_norm.epsilon == 0.1

@@ -54,7 +54,7 @@ def test_equals_the_equation_line_by_line(axis):
             np.testing.assert_allclose(got, numpy_line(layer, line), atol=2e-4)
 
 
-def test_height_is_width_of_the_transposed_map():
+def test_height_equals_width_on_the_transposed_map():
     height, width = random_layer("height"), AxialAttention("width", K)
     width.build((None, W, H, C))
     width.set_weights(height.get_weights())
@@ -85,7 +85,7 @@ def test_initial_values_are_those_of_scenic():
     np.testing.assert_allclose(np.std(layer.relative), 1 / 16, rtol=0.05)
 
 
-def test_one_trace_serves_every_batch_size():
+def test_one_trace_for_all_batch_sizes():
     layer = random_layer("height")
     traces = []
 
@@ -101,7 +101,7 @@ def test_one_trace_serves_every_batch_size():
     assert len(traces) == 1
 
 
-def test_mixed_precision_is_near_and_its_gradients_are_finite():
+def test_mixed_precision_and_finite_gradients():
     layer, mixed = random_layer("height"), random_layer("height", dtype="mixed_bfloat16")
     mixed.set_weights(layer.get_weights())
     with tf.GradientTape() as tape:

@@ -53,14 +53,14 @@ def numpy_half(block, tokens, lines, prefix_tokens):
         numbers = [*range(prefix_tokens), *line]
         after, weights = numpy_encoder_block(block, tokens[numbers], np.ones((len(numbers), len(numbers))))
         for i, n in enumerate(numbers):
-            share = 1 / len(lines) if n < prefix_tokens else 1
-            output[n] += share * after[i]
+            fraction = 1 / len(lines) if n < prefix_tokens else 1
+            output[n] += fraction * after[i]
             for j, m in enumerate(numbers):
-                attention[:, n, m] += share * weights[:, i, j]
+                attention[:, n, m] += fraction * weights[:, i, j]
     return output, attention
 
 
-def test_without_prefix_it_is_full_attention_under_two_masks():
+def test_without_prefix_tokens_it_equals_masked_attention():
     block, tokens = random_block(0)
     row, column = np.divmod(np.arange(H * W), W)
     for image, output in zip(tokens, np.asarray(block(tokens))):
@@ -70,7 +70,7 @@ def test_without_prefix_it_is_full_attention_under_two_masks():
 
 
 @pytest.mark.parametrize("prefix_tokens", [0, 1, 2])
-def test_lines_one_by_one(prefix_tokens):
+def test_equals_the_computation_line_by_line(prefix_tokens):
     block, tokens = random_block(prefix_tokens)
     numbers = prefix_tokens + np.arange(H * W).reshape(H, W)
     outputs, maps = block(tokens, return_attention=True)
@@ -84,7 +84,7 @@ def test_lines_one_by_one(prefix_tokens):
     np.testing.assert_array_equal(block(tokens), outputs)
 
 
-def test_every_token_sees_every_other_through_one_block():
+def test_every_output_depends_on_every_token():
     block, tokens = random_block(1)
     x = tf.constant(tokens[:1])
     with tf.GradientTape() as tape:
@@ -94,7 +94,7 @@ def test_every_token_sees_every_other_through_one_block():
     assert (np.abs(jacobian).max(axis=(1, 3)) > 1e-6).all()
 
 
-def test_dropout_draws_independently_in_both_halves_and_repeats_with_a_seed():
+def test_dropout_is_independent_and_reproducible():
     options = {"dropout": 0.3, "attention_dropout": 0.2, "stochastic_depth": 0.3, "seed": 5}
     (first, tokens), (second, _) = (random_block(1, **options) for _ in "ab")
     second.set_weights(first.get_weights())
@@ -107,7 +107,7 @@ def test_dropout_draws_independently_in_both_halves_and_repeats_with_a_seed():
     assert min(seeds) == 5
 
 
-def test_arguments_reach_both_halves():
+def test_both_halves_share_the_config():
     block, tokens = random_block(1, gelu="erf", epsilon=1e-3, stochastic_depth=0.25)
     for half in (block.row, block.column):
         assert half.mlp.gelu == "erf" and half.norm_mlp.epsilon == 1e-3 and half.drop_mlp.rate == 0.25
@@ -119,7 +119,7 @@ def test_arguments_reach_both_halves():
     assert [w.path.split("/", 1)[1] for w in copy.weights] == [w.path.split("/", 1)[1] for w in block.weights]
 
 
-def test_one_trace_serves_every_batch_size():
+def test_one_trace_for_all_batch_sizes():
     block, tokens = random_block(1)
     traces = []
 
@@ -137,7 +137,7 @@ def test_one_trace_serves_every_batch_size():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-def test_a_few_steps_reduce_the_loss(dtype):
+def test_training_reduces_the_loss(dtype):
     inputs = keras.Input((1 + H * W, D))
     block = AxialBlock((H, W), 1, num_heads=K, mlp_dim=24, dropout=0.1, stochastic_depth=0.1, seed=1, dtype=dtype)
     outputs = keras.layers.Dense(2, dtype="float32")(block(inputs)[:, 0])
@@ -148,7 +148,7 @@ def test_a_few_steps_reduce_the_loss(dtype):
     assert np.isfinite(losses).all() and losses[-1] < 0.3 * losses[0]
 
 
-def test_mixed_precision_computes_in_bfloat16_near_float32():
+def test_mixed_precision():
     block, tokens = random_block(1)
     mixed = AxialBlock((H, W), 1, num_heads=K, mlp_dim=24, dtype="mixed_bfloat16")
     mixed.build(tokens.shape)

@@ -39,7 +39,7 @@ def test_signatures_show_the_fields(kind):
     assert all(shown[name].default == field.default for name, field in fields.items())
 
 
-def test_fields_are_frozen_and_pythons_integers():
+def test_fields_are_frozen_python_integers():
     config = BlockConfig(num_heads=np.int64(3), mlp_dim=24)
     assert type(config.num_heads) is int and hash(config) == hash(BlockConfig(num_heads=3, mlp_dim=24))
     with pytest.raises(AttributeError, match="cannot assign to field 'dropout'"):

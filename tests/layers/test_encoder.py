@@ -1,21 +1,13 @@
 import numpy as np
 import pytest
 
-from keras_vit.layers import AxialBlock, Encoder, EncoderBlock, LayerNorm
+from keras_vit.layers import AxialBlock, Encoder, LayerNorm
 
 X = np.random.default_rng(0).standard_normal((2, 5, 12)).astype("float32")
 SIZE = {"num_heads": 3, "mlp_dim": 24}
 
 
-def test_block_is_pre_norm_with_two_residuals():
-    block = EncoderBlock(**SIZE)
-    output = block(X)
-    after_attention = X + np.asarray(block.attention(block.norm_attention(X)))
-    expected = after_attention + np.asarray(block.mlp(block.norm_mlp(after_attention)))
-    np.testing.assert_allclose(output, expected, atol=1e-6)
-
-
-def test_encoder_is_its_blocks_and_a_norm():
+def test_encoder_applies_blocks_and_norm():
     encoder = Encoder(3, **SIZE)
     output, attention = encoder(X, return_attention=True)
     x = X
@@ -33,7 +25,7 @@ def test_stochastic_depth_grows_linearly_from_zero():
     assert rates == [block.drop_attention.rate for block in encoder.blocks]
 
 
-def test_dropout_sites_draw_independently_and_repeat_with_a_seed():
+def test_dropout_is_independent_and_reproducible():
     first, second = (Encoder(2, **SIZE, dropout=0.3, attention_dropout=0.2, stochastic_depth=0.3, seed=5) for _ in "ab")
     first(X), second(X)
     second.set_weights(first.get_weights())
@@ -49,13 +41,13 @@ def _seeds(block):
     return [*(layer.seed for layer in layers), block.mlp.dropout_hidden.seed, block.mlp.dropout_out.seed]
 
 
-def test_order_of_tokens_does_not_matter_without_positions():
+def test_permutation_equivariance_without_positions():
     encoder = Encoder(2, **SIZE)
     order = [3, 0, 4, 1, 2]
     np.testing.assert_allclose(np.asarray(encoder(X))[:, order], encoder(X[:, order]), atol=1e-5)
 
 
-def test_blocks_take_the_encoders_options():
+def test_blocks_share_the_config():
     encoder = Encoder(
         2, **SIZE, dropout=0.1, attention_dropout=0.2, gelu="erf", epsilon=1e-3, layer_scale=0.1, qk_norm=True
     )
@@ -67,13 +59,13 @@ def test_blocks_take_the_encoders_options():
     assert all(block.attention.relative for block in other.blocks)
 
 
-def test_without_a_norm_at_the_end():
+def test_without_final_norm():
     encoder = Encoder(2, **SIZE, final_norm=False)
     np.testing.assert_allclose(encoder(X), encoder.blocks[1](encoder.blocks[0](X)), atol=1e-6)
     assert encoder.norm is None and isinstance(Encoder(2, **SIZE).norm, LayerNorm)
 
 
-def test_positions_are_added_before_all_blocks_but_the_first():
+def test_positions_are_added_before_all_blocks_except_the_first():
     encoder = Encoder(3, **SIZE)
     plain = np.asarray(encoder(X))
     calls = []
@@ -88,7 +80,7 @@ def test_positions_are_added_before_all_blocks_but_the_first():
     assert calls == [1, 2] and not np.allclose(output, plain)
 
 
-def test_axial_encoder_is_axial_blocks_and_a_norm():
+def test_axial_encoder():
     options = {"dropout": 0.1, "attention_dropout": 0.1, "stochastic_depth": 0.2, "layer_scale": 0.1, "qk_norm": True}
     encoder = Encoder(2, **SIZE, axial_grid=(2, 2), prefix_tokens=1, seed=5, **options)
     output, attention = encoder(X, return_attention=True)
@@ -102,6 +94,6 @@ def test_axial_encoder_is_axial_blocks_and_a_norm():
     assert len(seeds) == len(set(seeds)) == 2 * 2 * 6
 
 
-def test_heads_that_do_not_divide_are_refused_when_built():
+def test_heads_that_do_not_divide_the_width():
     with pytest.raises(ValueError, match="num_heads=5"):
         Encoder(1, num_heads=5, mlp_dim=24).build((None, 5, 12))

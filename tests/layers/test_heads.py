@@ -14,7 +14,7 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_attention_in_functional_models(name):
+def test_return_attention_in_functional_models(name):
     layer, inputs = LAYERS[name](), keras.Input((5, 12))
     output, weights = layer(inputs, return_attention=True)
     found = keras.Model(inputs, [output, weights])(TOKENS)

@@ -8,7 +8,7 @@ X = np.random.default_rng(0).standard_normal((2, 3, 8)).astype("float32") * 3
 
 
 @pytest.mark.parametrize("gelu", ["tanh", "erf"])
-def test_is_two_dense_layers_and_gelu(gelu):
+def test_equals_two_dense_layers_and_gelu(gelu):
     layer = Mlp(16, gelu=gelu)
     output = layer(X)
     (k1, b1), (k2, b2) = layer.hidden.get_weights(), layer.out.get_weights()
@@ -16,7 +16,7 @@ def test_is_two_dense_layers_and_gelu(gelu):
     np.testing.assert_allclose(output, np.asarray(hidden) @ k2 + b2, atol=1e-5)
 
 
-def test_the_two_gelus_differ_a_little():
+def test_tanh_and_erf_gelu_differ_slightly():
     tanh, erf = Mlp(16), Mlp(16, gelu="erf")
     tanh(X), erf(X)
     erf.set_weights(tanh.get_weights())
@@ -24,7 +24,7 @@ def test_the_two_gelus_differ_a_little():
     assert 1e-6 < difference < 5e-3
 
 
-def test_biases_start_near_zero_but_not_at_it():
+def test_initial_biases():
     layer = Mlp(512)
     layer.build((None, 3, 64))
     assert layer.hidden.bias.numpy().std() == pytest.approx(1e-6, rel=0.2)

@@ -14,7 +14,7 @@ def test_equals_keras_layer_normalization():
     np.testing.assert_allclose(ours(x), theirs(x), atol=1e-5)
 
 
-def test_epsilon_is_the_papers():
+def test_default_epsilon():
     x = np.full((1, 4), 1e-3, "float32") * np.array([1, -1, 1, -1], "float32")
     np.testing.assert_allclose(LayerNorm()(x), x / np.sqrt(2e-6), rtol=1e-4)
 
@@ -27,14 +27,14 @@ def test_statistics_are_float32_under_mixed_precision():
     np.testing.assert_allclose(np.asarray(output, "float32"), np.tile([-1.0, 1.0], 8)[None], atol=1e-2)
 
 
-def test_without_scale_and_offset():
+def test_without_scale_and_center():
     x = np.random.default_rng(0).standard_normal((2, 8)).astype("float32")
     layer = LayerNorm(scale=False, center=False)
     np.testing.assert_allclose(np.asarray(layer(x)).std(axis=-1), 1, atol=1e-4)
     assert not layer.weights
 
 
-def test_another_axis_than_the_last_is_refused():
+def test_only_the_last_axis_is_supported():
     x = np.random.default_rng(0).standard_normal((2, 3, 8)).astype("float32")
     np.testing.assert_array_equal(LayerNorm(axis=2)(x), LayerNorm(axis=[-1])(x))
     for axis in (1, [1, 2]):

@@ -5,7 +5,7 @@ import pytest
 from keras_vit.layers import ExtractPatches, PatchEmbedding
 
 
-def test_patches_are_the_images_pieces_row_by_row():
+def test_order_of_patches_and_values():
     images = np.arange(1 * 4 * 6 * 2).reshape(1, 4, 6, 2)
     patches = np.asarray(ExtractPatches((2, 3))(images))
     assert patches.shape == (1, 4, 12)
@@ -14,7 +14,7 @@ def test_patches_are_the_images_pieces_row_by_row():
 
 
 @pytest.mark.parametrize("size,patch", [((16, 16), 4), ((8, 24), 4), ((12, 10), (6, 5))])
-def test_dense_over_patches_equals_the_convolution(size, patch):
+def test_dense_on_patches_equals_the_convolution(size, patch):
     images = np.random.default_rng(0).uniform(-1, 1, (2, *size, 3)).astype("float32")
     embedding = PatchEmbedding(7, patch)
     expected = embedding(images)
@@ -26,7 +26,7 @@ def test_dense_over_patches_equals_the_convolution(size, patch):
     np.testing.assert_allclose(dense(patches), np.asarray(expected) + 0.5, atol=1e-5)
 
 
-def test_kernel_is_lecun_normal_and_bias_zero():
+def test_initial_values():
     embedding = PatchEmbedding(256, 8)
     embedding.build((None, 16, 16, 3))
     kernel, bias = embedding.projection.get_weights()
@@ -35,6 +35,6 @@ def test_kernel_is_lecun_normal_and_bias_zero():
 
 
 @pytest.mark.parametrize("layer", [ExtractPatches(16), PatchEmbedding(8, 16)])
-def test_a_patch_that_does_not_divide_names_sizes_that_do(layer):
+def test_patch_that_does_not_divide_the_image(layer):
     with pytest.raises(ValueError, match=r"\(100, 64\).*\(96, 64\) or image_size=\(112, 64\)"):
         layer.build((None, 100, 64, 3))

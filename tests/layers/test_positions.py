@@ -59,14 +59,14 @@ def test_bicubic_antialias_equals_pytorch(given, expected):
     np.testing.assert_allclose(resized.reshape(expected.shape), expected, atol=1e-5)
 
 
-def test_corners_on_a_known_grid_not_square():
+def test_corners_on_a_non_square_grid():
     table = np.array([[[0.0], [10.0], [20.0], [30.0]]])
     resized = resample_grid(table, (2, 2), (3, 2))
     np.testing.assert_allclose(resized.reshape(3, 2), [[0, 10], [10, 20], [20, 30]])
 
 
 @pytest.mark.parametrize("resample", ["corners", "half_pixel", "bicubic", "bicubic_antialias"])
-def test_prefix_rows_stay_and_constants_too(resample):
+def test_prefix_rows_and_constants_are_unchanged(resample):
     table = np.full((1, 2 + 6, 3), 0.25, "float32")
     table[0, :2] = [[1, 2, 3], [4, 5, 6]]
     resized = resample_grid(table, (2, 3), (5, 4), resample, prefix_tokens=2)
@@ -74,13 +74,13 @@ def test_prefix_rows_stay_and_constants_too(resample):
     np.testing.assert_allclose(resized[0, 2:], 0.25, atol=1e-6)
 
 
-def test_the_same_number_of_patches_on_another_grid_is_resampled():
+def test_grids_with_equal_numbers_of_patches_are_resampled():
     table = np.arange(16.0).reshape(1, 16, 1)
     assert not np.array_equal(resample_grid(table, (2, 8), (4, 4)), table)
     np.testing.assert_array_equal(resample_grid(table, (2, 8), (2, 8)), table)
 
 
-def test_errors_say_what_was_received():
+def test_wrong_arguments():
     with pytest.raises(ValueError, match="corners, half_pixel, bicubic, bicubic_antialias. Received: 'nearest'"):
         resample_grid(np.zeros((1, 4, 2)), (2, 2), (3, 3), "nearest")
     with pytest.raises(ValueError, match=r"\(2, 3\) patches and 1 prefix tokens has 7 rows. Received: 4 rows"):

@@ -15,7 +15,7 @@ def added(layer, prefix_tokens):
 
 
 @pytest.mark.parametrize("prefix_tokens", [0, 2])
-def test_learned_is_the_columns_embedding_beside_the_rows(prefix_tokens):
+def test_learned_positions_concatenate_column_and_row(prefix_tokens):
     layer = PositionEmbedding2D((H, W), prefix_tokens)
     difference = added(layer, prefix_tokens)
     columns, rows = np.asarray(layer.columns), np.asarray(layer.rows)
@@ -32,7 +32,7 @@ def test_learned_is_the_columns_embedding_beside_the_rows(prefix_tokens):
 
 
 @pytest.mark.parametrize("prefix_tokens", [0, 2])
-def test_sines_and_cosines_are_big_visions(prefix_tokens):
+def test_sines_and_cosines_equal_big_vision(prefix_tokens):
     layer = SinCosPositions((H, W), prefix_tokens)
     difference = added(layer, prefix_tokens)
     assert not layer.weights and not difference[:prefix_tokens].any()
@@ -43,7 +43,7 @@ def test_sines_and_cosines_are_big_visions(prefix_tokens):
         np.testing.assert_allclose(difference[prefix_tokens + number], list(waves), atol=1e-6)
 
 
-def test_sines_and_cosines_of_the_smallest_width():
+def test_sines_and_cosines_of_width_4():
     layer = SinCosPositions((1, 2))
     layer.build((None, 2, 4))
     expected = [[0, 1, 0, 1], [np.sin(1), np.cos(1), 0, 1]]
@@ -57,6 +57,6 @@ def test_sines_and_cosines_of_the_smallest_width():
         (SinCosPositions, (None, 7, 10), "multiple of 4. Received: width=10. Use 12"),
     ],
 )
-def test_shapes_that_do_not_fit(layer, shape, message):
+def test_unsupported_widths(layer, shape, message):
     with pytest.raises(ValueError, match=message):
         layer((H, W), prefix_tokens=1).build(shape)

@@ -8,7 +8,7 @@ QUERY = np.random.default_rng(0).standard_normal((B, K, N, D // K)).astype("floa
 TOKENS = np.random.default_rng(1).standard_normal((B, N, D)).astype("float32")
 
 
-def test_logits_one_by_one():
+def test_logits_equal_the_definition():
     layer = RelativePositions()
     output = np.asarray(layer(QUERY))
     table = np.asarray(layer.table)
@@ -20,7 +20,7 @@ def test_logits_one_by_one():
             np.testing.assert_allclose(output[:, :, n, m], expected, atol=1e-6)
 
 
-def test_only_the_distance_matters():
+def test_logits_depend_on_distance_only():
     layer = RelativePositions()
     output = np.asarray(layer(np.ones((1, 1, N, 4), "float32")))[0, 0]
     for distance in range(-N + 1, N):
@@ -30,7 +30,7 @@ def test_only_the_distance_matters():
 
 
 @pytest.mark.parametrize("qk_norm", [False, True])
-def test_attention_with_loops(qk_norm):
+def test_attention_equals_the_paper(qk_norm):
     """The paper's equations 6 and 7, one query and one key at a time, with the logits of appendix D.4 added."""
     layer = SelfAttention(K, relative_positions=True, qk_norm=qk_norm)
     layer(TOKENS)
@@ -61,7 +61,7 @@ def normalized(x, norm):
     return (x - x.mean()) / np.sqrt(x.var() + 1e-6) * gamma + beta
 
 
-def test_a_table_of_zeros_changes_nothing():
+def test_zero_table_changes_nothing():
     plain, relative = SelfAttention(K), SelfAttention(K, relative_positions=True)
     plain(TOKENS), relative(TOKENS)
     relative.relative.table.assign(np.zeros((2 * N - 1, D // K)))

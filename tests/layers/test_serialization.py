@@ -1,4 +1,4 @@
-"""Every public layer survives from_config(get_config()) and mixed precision, and every weight of it gets a gradient."""
+"""Every public layer: config round trip, mixed precision, and a gradient for every weight."""
 
 import inspect
 
@@ -86,8 +86,8 @@ def test_shape_dtype_and_gradients(name):
 
 
 @pytest.mark.parametrize("part", ["attention_maps", "features"])
-def test_a_functional_model_of_a_part_is_saved(part, trained_toy, images, tmp_path):
-    """Keras writes each layer of it with the policy of the model that it is from."""
+def test_functional_models_of_parts_are_saved(part, trained_toy, images, tmp_path):
+    """Keras saves each layer with the dtype policy of the model that it belongs to."""
     toy = trained_toy(position_embedding="relative", register_tokens=2)
     inputs = keras.Input((16, 16, 3))
     model = keras.Model(inputs, getattr(toy, part)(inputs))

@@ -4,7 +4,7 @@ import pytest
 from keras_vit.layers import ClassToken, LearnedTokens
 
 
-def test_the_token_comes_first_and_starts_at_zero():
+def test_class_token_is_first_and_initially_zero():
     layer = ClassToken()
     tokens = np.random.default_rng(0).standard_normal((3, 4, 6)).astype("float32")
     output = np.asarray(layer(tokens))
@@ -13,7 +13,7 @@ def test_the_token_comes_first_and_starts_at_zero():
     np.testing.assert_array_equal(output[:, 1:], tokens)
 
 
-def test_every_example_gets_the_same_learned_token():
+def test_class_token_is_the_same_for_all_examples():
     layer = ClassToken()
     layer.build((None, 4, 6))
     layer.token.assign(np.arange(6.0).reshape(1, 1, 6))
@@ -21,7 +21,7 @@ def test_every_example_gets_the_same_learned_token():
     np.testing.assert_array_equal(output[:, 0], [np.arange(6.0)] * 2)
 
 
-def test_learned_tokens_come_first_and_are_random():
+def test_learned_tokens_are_first_and_random():
     layer = LearnedTokens(200)
     tokens = np.random.default_rng(0).standard_normal((3, 4, 6)).astype("float32")
     output = np.asarray(layer(tokens))
@@ -32,6 +32,6 @@ def test_learned_tokens_come_first_and_are_random():
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.0, "2"])
-def test_a_number_of_tokens_is_positive_and_whole(count):
+def test_count_must_be_a_positive_integer(count):
     with pytest.raises(ValueError, match=f"positive integer of tokens. Received: {count!r}"):
         LearnedTokens(count)

@@ -35,7 +35,7 @@ def test_equals_big_vision(form):
     np.testing.assert_allclose(model(io["images"]), io["outputs"], atol=1e-4)
 
 
-def test_the_authors_pad_the_root_with_zeros(small, images):
+def test_pool_padding_changes_outputs(small, images):
     models = [small(pool_padding=padding) for padding in ("zeros", "edge")]
     assert np.abs(np.asarray(models[0](images)) - np.asarray(models[1](images))).max() > 1e-4
 
@@ -52,7 +52,7 @@ def test_keras_file_round_trip(small, images, tmp_path, form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_logits_are_the_head_of_the_averaged_map(small, images, form):
+def test_logits_are_the_head_of_the_pooled_map(small, images, form):
     model = small(**FORMS[form])
     maps = np.asarray(model.feature_map(images))
     assert maps.shape == (3, 2, 2, 256) and maps.min() >= 0
@@ -61,19 +61,19 @@ def test_logits_are_the_head_of_the_averaged_map(small, images, form):
     np.testing.assert_allclose(model(images), maps.mean((1, 2)) @ kernel + bias, atol=1e-4)
 
 
-def test_new_model_has_weights_and_a_head_of_zeros(images):
+def test_new_model_is_built_with_a_head_of_zeros(images):
     model = BiT(stages=(1,), width_factor=0.5)
     assert model.built and model.weights and model.image_size is None
     assert not np.any(model(images)) and model(images).shape == (3, 1000)
 
 
-def test_takes_images_of_any_size(small, images):
+def test_images_of_any_size(small, images):
     model = small(image_size=16)
     assert model.image_size == (16, 16)
     assert model(images[:, :13, :15]).shape == (3, 4)
 
 
-def test_with_head_keeps_everything_but_the_head(small, images):
+def test_with_head_replaces_only_the_head(small, images):
     model = small()
     new = model.with_head(9)
     assert not np.any(new(images)) and new(images).shape == (3, 9)
@@ -81,14 +81,14 @@ def test_with_head_keeps_everything_but_the_head(small, images):
     np.testing.assert_array_equal(model.with_head(0)(images), model.features(images))
 
 
-def test_resized_keeps_everything(small, images):
+def test_resized_keeps_all_weights(small, images):
     model = small()
     resized = model.resized((16, 32))
     assert resized.image_size == (16, 32)
     np.testing.assert_array_equal(resized(images), model(images))
 
 
-def test_fit_and_predict_as_any_keras_model(small, images):
+def test_fit_and_predict(small, images):
     model = small(stages=(1,))
     model.compile(
         keras.optimizers.SGD(0.05, momentum=0.9), keras.losses.SparseCategoricalCrossentropy(from_logits=True)

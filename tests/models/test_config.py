@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import Preprocessing, ViTConfig
-from keras_vit.models.axial_resnet import AxialResNetConfig
-from keras_vit.models.bit import BiTConfig
+from keras_vit import AxialResNetConfig, BiTConfig, Preprocessing, ViTConfig
 
 SIZE = {"depth": 1, "width": 12, "mlp_dim": 24, "num_heads": 3}
 SMALL = {"image_size": 16, "stages": [1], "width_factor": 0.5, "num_classes": 2}

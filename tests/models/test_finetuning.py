@@ -1,4 +1,4 @@
-"""What is trained and what is not: a frozen encoder, and LoRA."""
+"""Which weights are trained: a frozen encoder, and LoRA."""
 
 import keras
 import numpy as np

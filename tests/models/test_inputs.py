@@ -1,4 +1,4 @@
-"""What every model says about images that it cannot take, and what it promises about its outputs."""
+"""Inputs that every model refuses, outputs of symbolic images, and quantized models."""
 
 import keras
 import numpy as np
@@ -18,7 +18,7 @@ BUILDS = {
 
 
 @pytest.mark.parametrize("name", BUILDS)
-def test_what_is_no_batch_of_float_images_is_refused_with_the_remedy(name):
+def test_wrong_images_are_refused_with_a_remedy(name):
     model = BUILDS[name](num_classes=5)
     for wrong, message in (
         (np.zeros((2, 16, 16, 3), "uint8"), r"Received: uint8. Use model.preprocess\(images\)"),
@@ -42,7 +42,7 @@ def test_what_is_no_batch_of_float_images_is_refused_with_the_remedy(name):
 
 
 @pytest.mark.parametrize("name", ["ViT", "AxialResNet"])
-def test_graphs_of_unknown_size_take_the_models_size_only(name):
+def test_graphs_of_unknown_size(name):
     model = BUILDS[name](num_classes=0)
     graph = tf.function(model, input_signature=[tf.TensorSpec((None, None, None, 3))])
     np.testing.assert_allclose(graph(X), model(X), atol=1e-4)
@@ -50,7 +50,7 @@ def test_graphs_of_unknown_size_take_the_models_size_only(name):
         graph(np.zeros((2, 32, 32, 3), "float32"))
 
 
-def test_fit_refuses_them_too():
+def test_fit_refuses_wrong_images():
     model = BUILDS["ViT"](num_classes=5)
     model.compile("sgd", "mse")
     spec = (tf.TensorSpec((None, None, None, 3)), tf.TensorSpec((None, 5)))
@@ -61,7 +61,7 @@ def test_fit_refuses_them_too():
 
 
 @pytest.mark.parametrize("name", BUILDS)
-def test_build_after_all_is_built_changes_nothing(name):
+def test_building_twice_changes_nothing(name):
     model = BUILDS[name](num_classes=5)
     before = model.count_params()
     model.build((None, 16, 16, 3))
@@ -70,7 +70,7 @@ def test_build_after_all_is_built_changes_nothing(name):
 
 @pytest.mark.parametrize("classes", [5, 0])
 @pytest.mark.parametrize("name", BUILDS)
-def test_in_a_functional_model_under_mixed_precision(name, classes):
+def test_functional_models_in_mixed_precision(name, classes):
     model = BUILDS[name](num_classes=classes, dtype="mixed_bfloat16")
     inputs = keras.Input((16, 16, 3))
     outputs, real = model(inputs), model(X)
@@ -80,7 +80,7 @@ def test_in_a_functional_model_under_mixed_precision(name, classes):
 
 
 @pytest.mark.parametrize("name", BUILDS)
-def test_symbolic_images_are_refused_as_real_ones_are(name):
+def test_wrong_symbolic_images(name):
     model = BUILDS[name](num_classes=5)
     wrong = [
         (keras.Input((16, 16, 3), dtype="uint8"), "Received: uint8. Use model.preprocess"),
@@ -102,7 +102,7 @@ def test_symbolic_images_are_refused_as_real_ones_are(name):
 
 @pytest.mark.parametrize("classes", [5, 0])
 @pytest.mark.parametrize("name", BUILDS)
-def test_a_functional_model_may_leave_the_size_open(name, classes):
+def test_functional_models_of_unknown_size(name, classes):
     model = BUILDS[name](num_classes=classes)
     for size in ((None, None), (16, None)):
         inputs = keras.Input((*size, 3))
@@ -111,7 +111,7 @@ def test_a_functional_model_may_leave_the_size_open(name, classes):
         np.testing.assert_allclose(keras.Model(inputs, outputs).predict(X, verbose=0), real, atol=1e-4)
 
 
-def test_images_of_unknown_rank_are_told_to_say_their_shape():
+def test_images_of_unknown_rank():
     model = BUILDS["ViT"](num_classes=5)
     model.compile("sgd", "mse")
     images = tf.data.Dataset.from_tensor_slices((X, np.zeros((2, 5), "float32")))
@@ -125,13 +125,13 @@ def test_images_of_unknown_rank_are_told_to_say_their_shape():
 
 @pytest.mark.parametrize("classes", [None, -1, 2.5, True])
 @pytest.mark.parametrize("name", BUILDS)
-def test_a_number_of_classes_that_is_none(name, classes):
+def test_wrong_num_classes(name, classes):
     with pytest.raises(ValueError, match=f"`num_classes` must be an integer, 0 for no head. Received: {classes}"):
         BUILDS[name](num_classes=classes)
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
-def test_eight_bits_are_the_same_eagerly_and_under_xla(trained_toy, images):
+def test_int8_eagerly_and_under_xla(trained_toy, images):
     model, full = trained_toy(stochastic_depth=0.1), trained_toy()
     full.set_weights(model.get_weights())
     model.quantize("int8")  # before any call
@@ -141,7 +141,7 @@ def test_eight_bits_are_the_same_eagerly_and_under_xla(trained_toy, images):
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
-def test_a_quantized_model_is_saved_as_weights(trained_toy, images, tmp_path):
+def test_quantized_models_are_saved_as_weights(trained_toy, images, tmp_path):
     model, again = trained_toy(), trained_toy()
     model.quantize("int8")
     for build in (lambda: model.save(tmp_path / "model.keras"), lambda: model.with_head(2), lambda: model.resized(32)):

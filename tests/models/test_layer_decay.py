@@ -5,7 +5,7 @@ import pytest
 import keras_vit
 
 
-def test_every_weight_is_in_one_group_in_the_order_of_the_forward_pass(toy):
+def test_groups_partition_the_weights_in_forward_order(toy):
     model = toy(
         depth=3,
         layer_scale=0.1,
@@ -29,14 +29,14 @@ def test_every_weight_is_in_one_group_in_the_order_of_the_forward_pass(toy):
     assert {variable.path.split("/")[1] for variable in groups[4]} == {"encoder", "pre_logits", "head"}
 
 
-def test_frozen_weights_are_in_no_group(toy):
+def test_frozen_weights_are_omitted(toy):
     model = toy()
     model.freeze_encoder()
     groups = keras_vit.layer_groups(model)
     assert [len(group) for group in groups] == [0, 0, 0, 2]
 
 
-def test_factors_shrink_towards_the_input(toy):
+def test_factors_decrease_towards_the_input(toy):
     model = toy(depth=2)
     factors = keras_vit.layer_wise_factors(model, 0.5)
     by_part = {path.split("/", 1)[1]: factor for path, factor in factors.items()}
@@ -47,18 +47,18 @@ def test_factors_shrink_towards_the_input(toy):
     assert set(keras_vit.layer_wise_factors(model, 1.0).values()) == {1.0}
 
 
-def test_a_model_without_such_layers_is_refused():
+def test_other_models_are_refused():
     with pytest.raises(ValueError, match="Expected a VisionTransformer. Received: small, a BiT"):
         keras_vit.layer_groups(keras_vit.BiT(stages=(1,), width_factor=0.5, num_classes=0, name="small"))
 
 
 @pytest.mark.parametrize("decay", [0, 1.5, -1])
-def test_a_decay_out_of_range_is_refused(toy, decay):
+def test_decay_out_of_range(toy, decay):
     with pytest.raises(ValueError, match="at most 1. Received"):
         keras_vit.layer_wise_factors(toy(), decay)
 
 
-def test_position_tables_of_an_axial_resnet_do_not_decay():
+def test_no_weight_decay_of_relative_positions():
     model = keras_vit.AxialResNet(image_size=16, stages=(1,), width_factor=0.5, num_classes=2)
     optimizer = keras.optimizers.SGD(1.0, weight_decay=0.5)
     optimizer.exclude_from_weight_decay(var_names=keras_vit.NO_WEIGHT_DECAY)
@@ -69,7 +69,7 @@ def test_position_tables_of_an_axial_resnet_do_not_decay():
     np.testing.assert_allclose(kernel, 0.5 * before[1], rtol=1e-6)
 
 
-def test_pooling_by_attention_decays_its_kernels_only(toy):
+def test_attention_pooling_decays_kernels_only(toy):
     model = toy(pooling="map")
     optimizer = keras.optimizers.SGD(1.0, weight_decay=0.5)
     optimizer.exclude_from_weight_decay(var_names=keras_vit.NO_WEIGHT_DECAY)

@@ -43,14 +43,14 @@ def test_another_number_of_classes_replaces_the_head_and_removes_the_hidden_laye
     np.testing.assert_allclose(kept.features(images), whole.features(images), atol=1e-6)
 
 
-def test_both_heads_of_a_deit_are_replaced(tmp_path):
+def test_num_classes_replaces_both_heads_of_deit(tmp_path):
     file, io = golden_file(tmp_path, "hf_deit"), golden_io("hf_deit")
     model = keras_vit.load(file, num_heads=3, num_classes=4)
     assert model(io["images"]).shape == (2, 4) and not np.any(model.head_distillation.kernel)
 
 
 @pytest.mark.parametrize("form", ["v1", "paper"])
-def test_the_head_of_a_bit_is_replaced(form, tmp_path):
+def test_num_classes_replaces_the_head_of_bit(form, tmp_path):
     golden = f"big_vision_bit_{form}"
     file, images = golden_file(tmp_path, golden), golden_io(golden)["images"]
     model, whole = keras_vit.load(file, num_classes=3), keras_vit.load(file)
@@ -59,7 +59,7 @@ def test_the_head_of_a_bit_is_replaced(form, tmp_path):
     assert keras_vit.load(file, image_size=32).image_size == (32, 32)
 
 
-def test_constructors_take_files_too(hidden_file):
+def test_constructors_take_files(hidden_file):
     shape = {"depth": 2, "width": 48, "mlp_dim": 96, "num_heads": 3}
     model = keras_vit.ViT("Ti/16", str(hidden_file), image_size=96, num_classes=5, **shape)
     assert model.name == "ViT_Ti16" and model.grid == (6, 6) and model.num_classes == 5
@@ -141,7 +141,7 @@ def test_keras_files_without_a_model_of_keras_vit(toy, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["x.npz", "folder"])
-def test_reading_holds_little_more_than_the_weights(name, toy, tmp_path):
+def test_memory_of_loading(name, toy, tmp_path):
     shape = {"depth": 4, "width": 192, "mlp_dim": 768}
     save(toy(**shape), tmp_path / name)
     model, checkpoint = toy(**shape), open_checkpoint(tmp_path / name)

@@ -40,7 +40,7 @@ def test_weights_file_round_trip(trained_toy, toy, images, tmp_path):
     np.testing.assert_array_equal(other(images), model(images))
 
 
-def test_forward_pass_is_the_papers_equations(trained_toy, images):
+def test_forward_pass_equals_the_paper(trained_toy, images):
     model = trained_toy(representation_size=6)
     patches = model.patch_embedding(images)
     tokens = np.concatenate([np.repeat(model.class_token.token.numpy(), 3, axis=0), patches], axis=1)
@@ -56,7 +56,7 @@ def test_new_model_has_a_head_of_zeros(toy, images):
     assert not np.any(toy()(images))
 
 
-def test_fit_and_predict_as_any_keras_model(toy, images):
+def test_fit_and_predict(toy, images):
     model = toy(dropout=0.1, stochastic_depth=0.1)
     model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     losses = model.fit(images, np.array([0, 1, 2]), epochs=30, verbose=0).history["loss"]
@@ -76,7 +76,7 @@ def test_mixed_precision_keeps_logits_and_variables_float32(trained_toy, images)
     assert np.abs(np.asarray(logits) - np.asarray(full(images))).max() > 1e-5
 
 
-def test_attention_maps_leave_the_output_alone(trained_toy, images):
+def test_attention_maps_do_not_change_the_output(trained_toy, images):
     model = trained_toy()
     before = np.asarray(model(images))
     maps = np.asarray(model.attention_maps(images))
@@ -85,7 +85,7 @@ def test_attention_maps_leave_the_output_alone(trained_toy, images):
     np.testing.assert_array_equal(model(images), before)
 
 
-def test_with_head_keeps_everything_but_the_head(trained_toy, images):
+def test_with_head_replaces_only_the_head(trained_toy, images):
     model = trained_toy(representation_size=6)
     new = model.with_head(9)
     assert not np.any(new(images)) and new(images).shape == (3, 9)
@@ -94,7 +94,7 @@ def test_with_head_keeps_everything_but_the_head(trained_toy, images):
     np.testing.assert_allclose(new.features(images), np.asarray(model.encode(model.embed(images)))[:, 0], atol=1e-6)
 
 
-def test_resized_takes_other_images_and_back(trained_toy, images):
+def test_resized_and_back(trained_toy, images):
     model = trained_toy()
     large = model.resized((24, 16))
     assert large.grid == (6, 4)
@@ -107,7 +107,7 @@ def test_resized_takes_other_images_and_back(trained_toy, images):
     assert not np.allclose(bicubic.positions.table, expected)
 
 
-def test_images_of_another_size_are_refused_with_the_remedy(toy):
+def test_images_of_another_size(toy):
     with pytest.raises(ValueError, match=r"Received: \(32, 16\).*model.resized\(\(32, 16\)\)"):
         toy()(np.zeros((1, 32, 16, 3), "float32"))
 
@@ -124,6 +124,6 @@ def test_images_of_another_size_are_refused_with_the_remedy(toy):
         ({"gelu": "exact"}, "Received: 'exact'"),
     ],
 )
-def test_bad_arguments_are_refused_before_any_work(toy, changes, message):
+def test_bad_arguments(toy, changes, message):
     with pytest.raises(ValueError, match=message):
         toy(**changes)

@@ -1,4 +1,4 @@
-"""Everything beyond the plain model: positions, further tokens, ResNet stems, axial blocks, and what they exclude."""
+"""Options of the model: positions, other tokens, ResNet stems, axial blocks, and combinations that are excluded."""
 
 import keras
 import numpy as np
@@ -96,7 +96,7 @@ def embedded(model, images):
     return embeddings, [np.repeat(tokens, len(images), axis=0) for tokens in prefix]
 
 
-def test_tokens_come_in_the_order_class_distillation_registers_patches(trained_toy, images):
+def test_order_of_tokens(trained_toy, images):
     model = trained_toy(distillation=True, register_tokens=3)
     embeddings, prefix = embedded(model, images)
     assert [tokens.shape[1] for tokens in prefix] == [1, 1, 3] and model.prefix_tokens == 5
@@ -109,7 +109,7 @@ def test_tokens_come_in_the_order_class_distillation_registers_patches(trained_t
     np.testing.assert_allclose(average.features(images), encoded[:, 4:].mean(axis=1), atol=1e-5)
 
 
-def test_positions_of_patches_only(trained_toy, images):
+def test_prefix_positions_false(trained_toy, images):
     model = trained_toy(distillation=True, register_tokens=3, prefix_positions=False)
     embeddings, prefix = embedded(model, images)
     tokens = np.concatenate([*prefix, embeddings + np.asarray(model.positions.table)], axis=1)
@@ -118,7 +118,7 @@ def test_positions_of_patches_only(trained_toy, images):
 
 @pytest.mark.parametrize("kind", ["learned_1d", "learned_2d", "sincos_2d"])
 @pytest.mark.parametrize("placement", ["every_layer", "shared"])
-def test_positions_again_before_every_block(trained_toy, images, kind, placement):
+def test_positions_before_every_block(trained_toy, images, kind, placement):
     model = trained_toy(position_embedding=kind, position_placement=placement, depth=3)
     layers = (model.positions, *model.block_positions)
     tables = [np.asarray(layer.table) for layer in layers]
@@ -131,14 +131,14 @@ def test_positions_again_before_every_block(trained_toy, images, kind, placement
     np.testing.assert_allclose(model.encode(embeddings), model.encoder.norm(tokens), atol=1e-5)
 
 
-def test_without_positions_the_order_of_patches_does_not_matter(trained_toy, images):
+def test_permutation_invariance_without_positions(trained_toy, images):
     mirrored = np.concatenate([images[:, :, 8:], images[:, :, :8]], axis=2)
     for kind, matters in {"none": False, "relative": True, "sincos_2d": True}.items():
         model = trained_toy(position_embedding=kind)
         assert np.allclose(model(images), model(mirrored), atol=1e-5) != matters
 
 
-def test_distilled_model_averages_two_heads(trained_toy, images):
+def test_distillation_averages_two_heads(trained_toy, images):
     model = trained_toy(distillation=True)
     first, second = (np.asarray(logits) for logits in model.both_heads(images))
     tokens = np.asarray(model.encode(model.embed(images)))
@@ -150,7 +150,7 @@ def test_distilled_model_averages_two_heads(trained_toy, images):
     np.testing.assert_allclose(model.predict(images, verbose=0), (first + second) / 2, atol=1e-5)
 
 
-def test_distilled_model_takes_new_heads(trained_toy, images):
+def test_with_head_replaces_both_heads(trained_toy, images):
     model = trained_toy(distillation=True)
     new = model.with_head(9)
     assert [logits.shape for logits in new.both_heads(images)] == [(3, 9)] * 2 and not np.any(new(images))
@@ -162,7 +162,7 @@ def test_distilled_model_takes_new_heads(trained_toy, images):
             without.both_heads(images)
 
 
-def test_normalisation_after_pooling(trained_toy, images):
+def test_norm_after_pooling(trained_toy, images):
     model = trained_toy(norm_after_pooling=True, pooling="gap", representation_size=6)
     assert model.encoder.norm is None
     tokens = np.asarray(model.encode(model.embed(images)))
@@ -170,7 +170,7 @@ def test_normalisation_after_pooling(trained_toy, images):
     np.testing.assert_allclose(model.features(images), model.pre_logits(pooled), atol=1e-5)
 
 
-def test_hybrid_embeds_the_map_of_its_resnet(trained_toy, images):
+def test_hybrid_embeds_the_feature_map(trained_toy, images):
     model = trained_toy(resnet_stages=(1, 1), patch_size=8)
     maps = np.asarray(model.backbone(images))
     assert maps.shape == (3, 2, 2, 512) and model.grid == (2, 2)
@@ -179,7 +179,7 @@ def test_hybrid_embeds_the_map_of_its_resnet(trained_toy, images):
     np.testing.assert_allclose(model.embed(images), maps.reshape(3, 4, 512) @ kernel[0, 0] + bias, atol=1e-4)
 
 
-def test_axial_model_has_axial_blocks_and_full_attention_maps(trained_toy, images):
+def test_axial_model(trained_toy, images):
     model = trained_toy(axial=True, image_size=(16, 8))
     for block in model.encoder.blocks:
         assert isinstance(block, AxialBlock) and block.grid == (4, 2) and block.prefix_tokens == 1
@@ -192,7 +192,7 @@ def test_axial_model_has_axial_blocks_and_full_attention_maps(trained_toy, image
 @pytest.mark.parametrize(
     "name", ["patches have positions", "learned_2d, every layer", "sincos_2d, shared", "axial", "hybrid"]
 )
-def test_resized_takes_other_images_and_keeps_the_rest(trained_toy, images, name):
+def test_resized_keeps_all_other_weights(trained_toy, images, name):
     model = trained_toy(**OPTIONS[name][0])
     np.testing.assert_array_equal(model.resized(16)(images), model(images))
     large = model.resized((24, 32))
@@ -204,7 +204,7 @@ def test_resized_takes_other_images_and_keeps_the_rest(trained_toy, images, name
             np.testing.assert_array_equal(weight, other[weight.path], err_msg=weight.path)
 
 
-def test_every_kind_of_positions_is_resampled(trained_toy):
+def test_resized_resamples_all_position_embeddings(trained_toy):
     tables = trained_toy(position_placement="every_layer", register_tokens=2)
     larger = tables.resized((24, 8))
     for source, target in zip((tables.positions, *tables.block_positions), (larger.positions, *larger.block_positions)):
@@ -230,14 +230,14 @@ def test_every_kind_of_positions_is_resampled(trained_toy):
     np.testing.assert_array_equal(larger.positions.table, fixed.table)
 
 
-def test_relative_positions_belong_to_one_size(trained_toy, images):
+def test_relative_positions_cannot_be_resized(trained_toy, images):
     model = trained_toy(position_embedding="relative")
     np.testing.assert_array_equal(model.resized(16)(images), model(images))
     with pytest.raises(ValueError, match="cannot be resampled"):
         model.resized(24)
 
 
-def test_preprocessing_travels_with_the_model(trained_toy, images):
+def test_preprocessing_is_saved_with_the_model(trained_toy, images):
     given = keras_vit.Preprocessing(224, resize="shortest", crop_fraction=0.875, interpolation="bicubic", mean=[0] * 3)
     model = trained_toy(preprocessing=given)
     assert model.preprocessing == given.at(16) and model.with_head(3).preprocessing == given.at(16)
@@ -274,7 +274,7 @@ REFUSED = [
 ]
 
 
-def test_options_that_do_not_go_together_are_refused(toy):
+def test_options_that_exclude_each_other(toy):
     for changes, message in REFUSED:
         with pytest.raises(ValueError, match=message):
             toy(**changes)

@@ -3,7 +3,7 @@
 The attention weights, (B, K, N, N), would be the largest tensors that a training step stores: a third of its memory.
 The backward pass recomputes them from queries, keys and the logarithm of the softmax's denominators ("Self-attention
 Does Not Need O(n^2) Memory", arXiv 2112.05682; the gradient as in "FlashAttention", arXiv 2205.14135, section 3.1). The
-forms of the products were chosen by what the TPU's compiler makes of them, see docs/tpu_memory.md.
+forms of the products are those that the TPU's compiler handles best, see docs/tpu_memory.md.
 """
 
 import keras
@@ -19,7 +19,7 @@ CHUNK_SIZE = 512
 
 
 def can_omit_weights(layer, training) -> bool:
-    """Whether XLA compiles a `SelfAttention` of which nothing but the output depends on the attention weights."""
+    """Whether the weights of a `SelfAttention` need not be stored: XLA compiles it, and no dropout acts on them."""
     quantized = is_quantized(layer.qkv) or is_quantized(layer.out)
     has_dropout = training and layer.dropout.rate
     return compiled_by_xla() and layer.relative is None and not quantized and not has_dropout
@@ -55,9 +55,8 @@ def project_heads(tokens, kernel, bias, num_heads: int):
             for_kernel = ops.einsum("bnd,bne->de", tokens, joined)
             return for_tokens, for_kernel, ops.sum(joined, axis=(0, 1))
 
-        return tuple(
-            ops.einsum("bnd,dkh->bknh", tokens, kernels[:, i]) + biases[i] for i in range(3)
-        ), in_current_name_scope(gradient)
+        projected = tuple(ops.einsum("bnd,dkh->bknh", tokens, kernels[:, i]) + biases[i] for i in range(3))
+        return projected, in_current_name_scope(gradient)
 
     return project(tokens, ops.cast(kernel, tokens.dtype), ops.cast(bias, tokens.dtype))
 

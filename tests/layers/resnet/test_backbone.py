@@ -14,7 +14,7 @@ def images(height, width, channels=3):
 
 
 class Reference:
-    """The networks once more, in plain TensorFlow and float64, from a file's arrays."""
+    """The networks in plain TensorFlow and float64, from a file's arrays."""
 
     def __init__(self, arrays, form):
         self.arrays, self.form = arrays, form
@@ -70,7 +70,7 @@ CASES = {
 @pytest.mark.parametrize(
     "form,pool_padding", [("v1", "zeros"), ("timm", "zeros"), ("paper", "zeros"), ("paper", "edge")]
 )
-def test_equals_the_written_out_network(form, pool_padding, size):
+def test_equals_the_network_in_plain_tensorflow(form, pool_padding, size):
     names = "paper" if form == "paper" else "v1"
     golden, stages, units = CASES[names]
     arrays, x = golden_weights(golden), images(*size)
@@ -103,7 +103,7 @@ def test_output_shape(form):
 
 
 @pytest.mark.parametrize("form", CASES)
-def test_takes_any_size_in_a_graph_and_in_mixed_precision(form):
+def test_any_image_size_in_a_graph_and_in_mixed_precision(form):
     backbone = ResNetBackbone((1, 1), width_factor=0.5, form=form, dtype="mixed_bfloat16")
     full = ResNetBackbone((1, 1), width_factor=0.5, form=form)
     for layer in (backbone, full):
@@ -118,13 +118,13 @@ def test_takes_any_size_in_a_graph_and_in_mixed_precision(form):
     assert {weight.dtype for weight in backbone.weights} == {"float32"}
 
 
-def test_a_new_unit_of_v1_passes_its_input_on():
+def test_initial_units_of_v1_are_relu_of_the_shortcut():
     x = images(6, 5, 128)
     np.testing.assert_array_equal(Bottleneck(32)(x), np.maximum(x, 0))
     assert not np.allclose(PreActivationBottleneck(32)(x), x, atol=0.1)
 
 
-def test_timm_has_other_epsilons():
+def test_epsilons_of_timm():
     for form, *expected in (("v1", 1e-5, "deviation", 1e-6), ("timm", 1e-8, "variance", 1e-5)):
         unit = Bottleneck(32, 2, form)
         unit.build((None, 8, 8, 64))
@@ -134,7 +134,7 @@ def test_timm_has_other_epsilons():
         Bottleneck(32, form="paper")
 
 
-def test_a_shortcut_is_projected_only_where_the_shape_changes():
+def test_shortcut_is_projected_where_the_shape_changes():
     for unit in (Bottleneck, PreActivationBottleneck):
         for channels, stride, projects in ((128, 1, False), (128, 2, True), (64, 1, True)):
             layer = unit(32, stride)
@@ -187,6 +187,6 @@ def test_bad_arguments():
     ],
     ids=lambda layer: type(layer).__name__,
 )
-def test_parts_are_made_again_from_their_config(layer):
+def test_parts_from_config(layer):
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
     assert type(again) is type(layer) and again.get_config() == layer.get_config()

@@ -17,13 +17,13 @@ def built(**arguments):
 
 
 def standardized(kernel, epsilon, place):
-    """In float64, with NumPy's own deviation."""
+    """In float64, with NumPy's standard deviation."""
     deviation = kernel.std((0, 1, 2)) + epsilon if place == "deviation" else np.sqrt(kernel.var((0, 1, 2)) + epsilon)
     return (kernel - kernel.mean((0, 1, 2))) / deviation
 
 
 @pytest.mark.parametrize("place", ["deviation", "variance"])
-def test_is_a_convolution_with_the_standardized_kernel(place):
+def test_equals_convolution_with_the_standardized_kernel(place):
     for epsilon, strides, padding in ((1e-10, 1, "same"), (1e-5, 2, "same"), (0.02, 2, "valid")):
         layer = built(epsilon=epsilon, epsilon_on=place, strides=strides, padding=padding)
         kernel = standardized(KERNEL, epsilon, place)
@@ -34,13 +34,13 @@ def test_is_a_convolution_with_the_standardized_kernel(place):
         assert layer.compute_output_shape(X.shape) == expected.shape
 
 
-def test_the_two_places_of_epsilon_differ():
+def test_epsilon_on_deviation_and_variance_differ():
     kernels = [built(epsilon=1e-2, epsilon_on=place) for place in ("deviation", "variance")]
     first, second = (np.asarray(layer.standardize(layer.kernel)) for layer in kernels)
     assert np.abs(first - second).max() > 0.1
 
 
-def test_gradient_flows_through_the_standardization():
+def test_gradient_through_the_standardization():
     layer, direction = built(padding="same"), np.random.default_rng(2).standard_normal(KERNEL.shape)
     weighting = np.random.default_rng(3).standard_normal((2, 7, 9, 5))
 
@@ -58,7 +58,7 @@ def test_gradient_flows_through_the_standardization():
     np.testing.assert_allclose((gradient * KERNEL).sum((0, 1, 2)) / size, 0, atol=1e-3)
 
 
-def test_a_filter_of_equal_weights_does_no_harm():
+def test_filter_of_equal_weights_has_finite_gradients():
     layer = built()
     layer.set_weights([np.full(KERNEL.shape, 0.25, "float32")])
     with tf.GradientTape() as tape:
@@ -67,7 +67,7 @@ def test_a_filter_of_equal_weights_does_no_harm():
     assert np.isfinite(tape.gradient(value, layer.trainable_weights)[0]).all()
 
 
-def test_mixed_precision_takes_statistics_before_it_rounds():
+def test_mixed_precision_computes_statistics_before_rounding():
     layer, mixed = built(), built(dtype="mixed_bfloat16")
     kernel = (1 + 1e-3 * KERNEL).astype("float32")  # in bfloat16 all of them are 1
     layer.set_weights([kernel]), mixed.set_weights([kernel])
@@ -89,13 +89,13 @@ def test_defaults_and_config():
     assert keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer)).epsilon == 1e-10
 
 
-def test_a_bias_is_added_if_asked_for():
+def test_optional_bias():
     layer, plain = built(use_bias=True, dtype="mixed_bfloat16"), built(dtype="mixed_bfloat16")
     layer.bias.assign(np.full(5, 8.0))
     assert layer(X).dtype == "bfloat16"
     np.testing.assert_allclose(tf.cast(layer(X) - plain(X), "float32"), 8.0, atol=0.2)
 
 
-def test_unknown_place_of_epsilon():
+def test_unknown_epsilon_on():
     with pytest.raises(ValueError, match="'deviation' or 'variance'. Received: 'std'"):
         StandardizedConv2D(4, 3, epsilon_on="std")

@@ -1,4 +1,4 @@
-"""Attention under XLA computes what the plain one does, in one piece and in chunks, forward and backward."""
+"""Attention under XLA equals plain attention, whole and in chunks, forward and backward."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def run(function, *values, dtype="float32"):
 
 @pytest.mark.parametrize("length", [7, 19, 24])
 def test_chunks(monkeypatch, length):
-    """19 tokens in chunks of 8 leave 5 places empty; without the largest of each row, the logits would overflow."""
+    """19 tokens in chunks of 8 require padding by 5; without subtracting the maximum, the logits would overflow."""
     monkeypatch.setattr(lean_attention, "MAX_QUERIES", 10)
     monkeypatch.setattr(lean_attention, "CHUNK_SIZE", 8)
     values = [normal(2, 3, length, 4, seed=i) * scale for i, scale in enumerate((9.0, 9.0, 1.0))]
@@ -42,7 +42,7 @@ def test_chunks(monkeypatch, length):
         np.testing.assert_allclose(one, other, atol=2e-5 * np.abs(other).max())
 
 
-def test_the_number_of_chunks_is_in_the_graph(monkeypatch):
+def test_graph_has_a_loop_over_chunks(monkeypatch):
     monkeypatch.setattr(lean_attention, "MAX_QUERIES", 10)
     monkeypatch.setattr(lean_attention, "CHUNK_SIZE", 8)
 
@@ -60,7 +60,7 @@ def test_half_precision():
 
 
 @pytest.mark.parametrize("options", [{}, {"qk_norm": True}, {"relative_positions": True}], ids=str)
-def test_a_layer_compiled_and_not(options):
+def test_compiled_layer_equals_eager_layer(options):
     layer, tokens = SelfAttention(3, **options), normal(2, 9, 12)
     layer(tokens)
     for variable in layer.trainable_variables:
@@ -77,18 +77,21 @@ def test_a_layer_compiled_and_not(options):
         np.testing.assert_allclose(one, other, atol=1e-5 * max(1.0, np.abs(other).max()))
 
 
-def test_attention_dropout_and_asked_for_weights_take_the_plain_way(monkeypatch):
-    monkeypatch.setattr("keras_vit.layers.attention.attend_without_weights", lambda *_: pytest.fail("not here"))
+def test_dropout_and_requested_weights_use_plain_attention(monkeypatch):
+    monkeypatch.setattr(
+        "keras_vit.layers.attention.attend_without_weights",
+        lambda *_: pytest.fail("Attention without weights was called."),
+    )
     tokens = normal(2, 9, 12)
-    dropped, asked = SelfAttention(3, dropout=0.5), SelfAttention(3)
-    dropped.build(tokens.shape), asked.build(tokens.shape)
+    dropped, requested = SelfAttention(3, dropout=0.5), SelfAttention(3)
+    dropped.build(tokens.shape), requested.build(tokens.shape)
     output = tf.function(lambda: dropped(tokens, training=True), jit_compile=True)()
     assert np.abs(output - dropped(tokens)).max() > 0.01
-    _, weights = tf.function(lambda: asked(tokens, return_attention=True), jit_compile=True)()
+    _, weights = tf.function(lambda: requested(tokens, return_attention=True), jit_compile=True)()
     assert weights.shape == (2, 3, 9, 9)
 
 
-def test_a_block_of_unknown_batch(monkeypatch):
+def test_block_with_unknown_batch_size(monkeypatch):
     monkeypatch.setattr(lean_attention, "MAX_QUERIES", 4)
     monkeypatch.setattr(lean_attention, "CHUNK_SIZE", 4)
     block = EncoderBlock(num_heads=3, mlp_dim=24)

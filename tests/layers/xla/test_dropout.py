@@ -1,4 +1,4 @@
-"""Dropout that draws its mask twice instead of keeping it."""
+"""Dropout that draws its mask twice instead of storing it."""
 
 import keras
 import numpy as np
@@ -26,7 +26,7 @@ def draws(layer):
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_the_gradient_has_the_mask_of_the_output(compiled):
+def test_gradient_has_the_mask_of_the_output(compiled):
     layer = Dropout(0.3, seed=5)
     compute = tf.function(lambda: step(layer), jit_compile=compiled)
     masks = []
@@ -39,12 +39,12 @@ def test_the_gradient_has_the_mask_of_the_output(compiled):
     assert (masks[0] != masks[1]).any()
 
 
-def test_the_mask_is_drawn_twice_where_xla_compiles():
+def test_mask_is_drawn_twice_under_xla():
     assert draws(Dropout(0.3)) == 2
     assert draws(keras.layers.Dropout(0.3)) == 1
 
 
-def test_elsewhere_it_is_that_of_keras():
+def test_without_xla_it_equals_dropout_of_keras():
     ours, theirs = Dropout(0.3, seed=5), keras.layers.Dropout(0.3, seed=5)
     for one, other in zip(step(ours), step(theirs)):
         np.testing.assert_array_equal(one, other)
@@ -52,7 +52,7 @@ def test_elsewhere_it_is_that_of_keras():
 
 
 @pytest.mark.parametrize("seed", [0, 5, 2**31 - 3, 2**31 - 2, 2**31, 2**32 - 1])
-def test_the_mask_under_xla_is_that_of_keras_without_a_remainder_of_64_bits(seed):
+def test_mask_under_xla_is_that_of_keras_without_64_bit_remainder(seed):
     ours, theirs = Dropout(0.3, seed=seed), keras.layers.Dropout(0.3, seed=seed)
     compiled = [tf.function(lambda layer=layer: step(layer), jit_compile=True) for layer in (ours, theirs)]
     for _ in range(2):
@@ -62,7 +62,7 @@ def test_the_mask_under_xla_is_that_of_keras_without_a_remainder_of_64_bits(seed
     assert "FloorMod" not in ops
 
 
-def test_seeds_elsewhere_are_left_as_keras_draws_them():
+def test_seeds_without_xla_are_those_of_keras():
     ours, theirs = (keras.random.SeedGenerator(2**31) for _ in range(2))
     np.testing.assert_array_equal(next_seed(ours), theirs.next())
 
@@ -75,7 +75,7 @@ def test_rates_that_draw_nothing(rate):
     np.testing.assert_array_equal(slope, np.full(X.shape, 1 - rate))
 
 
-def test_within_a_recomputation():
+def test_dropout_inside_recompute():
     layer = Dropout(0.3, seed=5)
 
     def call(x, training):
@@ -86,6 +86,6 @@ def test_within_a_recomputation():
     assert 0.5 < (slope.numpy() > 0).mean() < 0.9
 
 
-def test_as_one_of_keras():
+def test_config_round_trip():
     layer = Dropout.from_config(Dropout(0.3, seed=5, name="drop").get_config())
     assert (layer.rate, layer.seed, layer.name) == (0.3, 5, "drop")

@@ -17,7 +17,7 @@ LABELS = np.array([0, 1, 2, 3])
 
 
 def build(remat, **options):
-    """Two blocks with dropout everywhere; the same weights and seeds whatever `remat` is."""
+    """Two blocks with all kinds of dropout; weights and seeds do not depend on `remat`."""
     keras.utils.set_random_seed(1)
     noise = {"dropout": 0.2, "attention_dropout": 0.1, "stochastic_depth": 0.3, "layer_scale": 0.5}
     model = keras_vit.VisionTransformer(**SIZES, depth=2, seed=3, remat=remat, **noise | options)
@@ -41,7 +41,7 @@ WAYS = {
 
 
 def twice(way, remat, **options):
-    """Loss and gradients of two calls, the second with other masks, and the seed generators' states after them."""
+    """Loss and gradients of two calls, with different masks, and the states of the seed generators after them."""
     model = build(remat, **options)
     step = WAYS[way](model)
     values = [np.asarray(value, "float32") for _ in range(2) for value in step()]

@@ -1,0 +1,27 @@
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.layers.xla.dense import apply_dense
+
+X = np.random.default_rng(0).standard_normal((2, 5, 12)).astype("float32")
+
+
+def test_equals_dense_without_reshapes_under_xla():
+    layer = keras.layers.Dense(7, bias_initializer="normal")
+    layer.build(X.shape)
+    graphs = {jit: tf.function(lambda x: apply_dense(layer, x), jit_compile=jit) for jit in (False, True)}
+    for jit, run in graphs.items():
+        np.testing.assert_allclose(run(X), layer(X), atol=1e-5)
+        operations = run.get_concrete_function(tf.TensorSpec(X.shape)).graph.get_operations()
+        assert any(operation.type == "Reshape" for operation in operations) != jit
+
+
+def test_quantized_layers_and_matrices_are_left_to_keras():
+    layer = keras.layers.Dense(7)
+    layer.build(X.shape)
+    run = tf.function(lambda x: apply_dense(layer, x), jit_compile=True)
+    np.testing.assert_allclose(run(X[0]), layer(X[0]), atol=1e-5)
+    layer.quantize("int8")
+    run = tf.function(lambda x: apply_dense(layer, x), jit_compile=True)
+    np.testing.assert_allclose(run(X), layer(X), atol=1e-5)
