@@ -46,7 +46,7 @@ def test_unreadable_image(run, trained_toy, folder, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("content,message", [(None, "There is no model file"), (b"PK", "is no .keras file")])
+@pytest.mark.parametrize("content,message", [(None, "Model file not found: "), (b"PK", "x.keras is not a .keras file")])
 def test_missing_or_damaged_model(run, tmp_path, content, message):
     if content:
         (tmp_path / "x.keras").write_bytes(content)
