@@ -98,7 +98,7 @@ def test_preprocessing_from_config(trained_toy, tmp_path):
 
 def test_unknown_number_of_heads_is_an_error(trained_toy, tmp_path):
     file = write_arrays(tmp_path / "x.safetensors", timm_arrays(trained_toy()))
-    with pytest.raises(ValueError, match=r"does not hold the number of attention heads.*width of 12.*num_heads="):
+    with pytest.raises(ValueError, match=r"does not specify the number of attention heads.*width of 12.*num_heads="):
         keras_vit.load(file)
     assert keras_vit.weights.open_checkpoint(file).describe()["arguments"]["num_heads"] is None
 
