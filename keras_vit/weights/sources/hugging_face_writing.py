@@ -115,7 +115,7 @@ def _preprocessor_config(preprocessing: Preprocessing) -> dict:
     if preprocessing.crop_fraction < 1.0 or shortest:
         rows, columns = size_before_crop(preprocessing.image_size, preprocessing.crop_fraction)
         config |= {
-            # ViT's processor does not crop; CLIP's also resizes the shorter side.
+            # ViTImageProcessor does not crop; CLIPImageProcessor also resizes the shorter side.
             "image_processor_type": "CLIPImageProcessor" if shortest else "DeiTImageProcessor",
             "size": {"shortest_edge": min(rows, columns)} if shortest else {"height": rows, "width": columns},
             "do_center_crop": True,
