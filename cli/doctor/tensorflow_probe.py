@@ -84,7 +84,7 @@ def check_results(machine: Machine, results: dict) -> Iterator[Finding]:
         yield Finding(
             "failure",
             f"Found {len(machine.tpu_chips)} TPU chips, but TensorFlow sees none of them.",
-            'Fix the issues above; then see docs/tpu_errors.md',
+            "Fix the issues above; then see docs/tpu_errors.md",
         )
     if machine.nvidia and not any("GPU" in device for device in results["physical_devices"]):
         yield Finding(

@@ -8,8 +8,8 @@ import pytest
 import tyro
 from scenes import scene
 
-from keras_vit_cli.prepare import Prepare
 from keras_vit.recipes.prepare import prepare
+from keras_vit_cli.prepare import Prepare
 
 
 @pytest.fixture
