@@ -1,9 +1,10 @@
-"""docs/layout.md is right: the diagram of layers against the imports, and every path that the page names."""
+"""The diagram of docs/layout.md equals the imports, and every path in README.md, CONTRIBUTING.md and docs/ exists."""
 
 import ast
 import re
 
-from blocks import ROOT
+import pytest
+from blocks import PAGES, ROOT
 
 PAGE = (ROOT / "docs" / "layout.md").read_text()
 PLACES = {"recipes": "keras_vit.recipes", "export": "keras_vit.export", "cli": "keras_vit_cli"}
@@ -51,7 +52,10 @@ def test_rows_import_only_from_rows_below():
             assert rows[here] < rows[other], f"{file} imports {other}"
 
 
-def test_every_path_exists():
-    paths = re.findall(r"`((?:keras_vit|recipes|export|cli|tests|benchmarks|docs)/[\w./]*)`", PAGE)
-    assert len(paths) > 20
-    assert not [path for path in paths if not (ROOT / path).exists()]
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "comparison.md"], ids=lambda page: page.name)
+def test_paths_exist(page):
+    """comparison.md names files of other projects."""
+    paths = re.findall(
+        r"(?<![\w/.-])((?:keras_vit|recipes|export|cli|tests|benchmarks|docs)/[\w./]*)", page.read_text()
+    )
+    assert not [path for path in paths if not (ROOT / path.rstrip(".")).exists()]
