@@ -14,10 +14,11 @@ def apply_operation(name, image, level, sign=1.0, point=(0.5, 0.5)):
     return operations()[name](image, level, tf.constant(sign), tf.constant(point))
 
 
-@pytest.mark.parametrize("augment", [Augment(randaugment_layers=2), Augment(autoaugment=True)])
-def test_policies_depend_only_on_their_draws(smooth_image, augment):
+# RandAugment in a graph: tests/recipes/data/test_pipeline.py.
+@pytest.mark.parametrize("augment,graph", [(Augment(randaugment_layers=2), False), (Augment(autoaugment=True), True)])
+def test_policies_depend_only_on_their_draws(smooth_image, augment, graph):
     distort, num_draws = augmentation(augment)
-    distort = tf.function(distort)
+    distort = tf.function(distort) if graph else distort
     all_draws = tf.constant(np.random.default_rng(0).random((60, num_draws)), tf.float32)
     first = [distort(smooth_image, draws).numpy() for draws in all_draws]
     tf.random.set_seed(77)
