@@ -30,8 +30,12 @@ def imported(folder, leave_out=()):
     "folder,leave_out,forbidden",
     [
         ("keras_vit", (), ("keras_vit.recipes", "keras_vit.export", "keras_vit_cli")),
-        # TensorFlow's checkpoints, XLA's barrier, the tape of gradients: imported in functions.
-        ("keras_vit", ("model_garden.py", "remat.py", "gradient_rollout.py"), ("tensorflow", "jax")),
+        # TensorFlow's checkpoints, its lowering for XLA, the tape of gradients: imported in functions.
+        (
+            "keras_vit",
+            ("model_garden.py", "keras_internals.py", "barriers.py", "recompute.py", "gradient_rollout.py"),
+            ("tensorflow", "jax"),
+        ),
         ("recipes", (), ("keras_vit.export", "keras_vit_cli")),
         ("export", (), ("keras_vit.recipes", "keras_vit_cli")),
     ],
