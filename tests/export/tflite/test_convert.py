@@ -143,9 +143,7 @@ def test_bit_in_integers(name, error, tmp_path):
 
 
 def test_hybrid_in_16_bits(tmp_path):
-    model = keras_vit.VisionTransformer(
-        **{**SMALL, "depth": 1, "patch_size": 16, "resnet_stages": (1,), "image_size": 64}
-    )
+    model = keras_vit.VisionTransformer(**{**SMALL, "patch_size": 16, "resnet_stages": (1,), "image_size": 64})
     model.head.kernel.assign(0.3 * np.random.default_rng(0).standard_normal(model.head.kernel.shape))
     images = np.random.default_rng(1).integers(0, 256, (20, 64, 64, 3)).astype("float32")
     (path,) = write_tflite(model, tmp_path, ["int16x8"], images).values()
@@ -208,6 +206,6 @@ def test_invalid_arguments_are_refused_before_conversion(toy, tmp_path, images, 
             write_tflite(model, tmp_path / "new", ["float32"])
     adapted = toy()
     adapted.encoder.blocks[0].mlp.hidden.enable_lora(2)
-    with pytest.raises(ValueError, match="LoRA are merged by saving the model as .keras"):
+    with pytest.raises(ValueError, match=r"LoRA, save .* as \.keras"):
         write_tflite(adapted, tmp_path / "new", ["float32"])
     assert not list(tmp_path.iterdir())
