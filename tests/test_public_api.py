@@ -20,17 +20,19 @@ MODULES = (
     "keras_vit.weights",
     "keras_vit.recipes.configs",
     "keras_vit.recipes.evaluation.classification",
+    "keras_vit.recipes.evaluation.classification_metrics",
     "keras_vit.recipes.evaluation.features",
     "keras_vit.recipes.evaluation.few_shot",
     "keras_vit.recipes.fit",
     "keras_vit.recipes.masked_patch.model",
     "keras_vit.recipes.evaluation.probe",
+    "keras_vit.recipes.evaluation.vtab",
     "keras_vit.recipes.recipe",
-    "keras_vit.recipes.run",
+    "keras_vit.recipes.run_recipe",
     "keras_vit.recipes.preflight",
     "keras_vit.export",
-    "keras_vit.export.audit.findings",
-    "keras_vit.export.benchmark.compare",
+    "keras_vit.export.audit",
+    "keras_vit.export.benchmark",
 )
 OF_KERAS = {"build", "call", "compute_output_shape", "compute_output_spec", "get_config", "from_config"}
 OF_KERAS |= {"train_step", "test_step"}
