@@ -123,10 +123,8 @@ def worker(file, dtype):
 
 
 def workers():
-    print(
-        "\n| two processes, AdamW, EMA, layer decay, 2 accumulation steps | float32 | float32, key biases | float64, all |"
-    )
-    print("|---|---|---|---|")
+    setting = "two processes, AdamW, EMA, layer decay, 2 accumulation steps"
+    print(f"\n| {setting} | float32 | float32, key biases | float64, all |\n|---|---|---|---|")
     to_single, to_each_other = [], []
     for dtype in PRECISIONS:
         with tempfile.TemporaryDirectory() as folder:
