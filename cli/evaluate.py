@@ -1,4 +1,4 @@
-"""`keras-vit evaluate`: accuracy and calibration of a classifier on a data set."""
+"""`keras-vit evaluate`: accuracy and calibration of a classifier on a dataset."""
 
 import json
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Evaluate:
         weights: File, folder or name: whatever `keras_vit.load` takes.
         dataset: "digits", a name of TensorFlow Datasets, or "folder:/path" with /path/<split>/<class>/<image>.
         split: In TensorFlow Datasets' notation, such as "test" or "validation[:10%]".
-        data_dir: Folder of prepared data sets; by default that of TensorFlow Datasets.
+        data_dir: Folder of prepared datasets; by default that of TensorFlow Datasets.
         batch_size: Number of images at a time.
         resize: Override the weights' own resizing: "squash" or "shortest" side, see `Preprocessing`.
         crop_fraction: Override the weights' own fraction of the central crop.

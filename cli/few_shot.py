@@ -17,7 +17,7 @@ class FewShot:
         dataset: "digits", a name of TensorFlow Datasets, or "folder:/path" with /path/<split>/<class>/<image>.
         train_split: In TensorFlow Datasets' notation, such as "train[:10%]".
         test_split: In TensorFlow Datasets' notation.
-        data_dir: Folder of prepared data sets; by default that of TensorFlow Datasets.
+        data_dir: Folder of prepared datasets; by default that of TensorFlow Datasets.
         shots: Numbers of training images per class.
         seeds: Seeds of the choice of images.
         l2: L2 penalty on the weights.

@@ -24,8 +24,8 @@ class Preflight:
         topology: TPU slice, chip and sides, such as v3:2x2, v5e:2x4 or v6e:2x2; v5e:1 is a single chip.
         device_batch_size: Images per device. Defaults to the recipe's batch size divided by the number of devices.
         largest_batch: Also search for the largest per-device batch that fits (some minutes).
-        num_classes: Number of classes of the recipe's data set, if it is unknown.
-        num_train_images: Number of training images of the recipe's data set, if it is unknown: for the total cost.
+        num_classes: Number of classes of the recipe's dataset, if it is unknown.
+        num_train_images: Number of training images of the recipe's dataset, if it is unknown: for the total cost.
         json: Write all figures to this file.
         list: List chips with memory, peak FLOP/s and bandwidth, and example topologies.
     """

@@ -19,11 +19,11 @@ class Prepare:
         output: Folder to write, local or on gs://.
         train_split: The split that is compared with `against`; with `flat`, the name of the only split.
         flat: The source has <class>/<image>.
-        against: Test sets: "folder:/path" (all images in it, at any depth), or a data set and its split,
+        against: Test sets: "folder:/path" (all images in it, at any depth), or a dataset and its split,
             "cifar10@test". Training images that are copies of theirs, mirrored or not, are skipped.
         threshold_bits: Largest number of different bits, of 256, in the hashes of two images that count as copies;
             docs/results.md has measurements.
-        data_dir: Folder of prepared data sets, for `against`; by default that of TensorFlow Datasets.
+        data_dir: Folder of prepared datasets, for `against`; by default that of TensorFlow Datasets.
         dry_run: Write the lists only.
         shard_megabytes: Approximate size of a file.
         beam_runner: Apache Beam runner, such as DirectRunner, DataflowRunner or FlinkRunner, which shuffles images in

@@ -20,7 +20,7 @@ class Probe:
             tenth of the training split.
         train_split: In TensorFlow Datasets' notation, such as "train[:10%]".
         test_split: In TensorFlow Datasets' notation.
-        data_dir: Folder of prepared data sets; by default that of TensorFlow Datasets.
+        data_dir: Folder of prepared datasets; by default that of TensorFlow Datasets.
         neighbors: Numbers of neighbors that vote, one result each.
         batch_size: Number of images at a time.
         seed: Seed of the held-out tenth.

@@ -16,7 +16,7 @@ class Vtab:
     Args:
         weights: File, folder or name: whatever `keras_vit.load` takes.
         folder: Folder of the runs and of vtab.json.
-        data_dir: Folder of prepared data sets; by default that of TensorFlow Datasets.
+        data_dir: Folder of prepared datasets; by default that of TensorFlow Datasets.
         tasks: Run only these tasks; without the others there are no means.
     """
 

@@ -96,7 +96,7 @@ def count_steps(recipe: Supervised, dataset: ImageDataset) -> int:
 
 
 def _prepare(recipe):
-    """Chooses the strategy, checks the recipe, opens the data set and seeds all random generators."""
+    """Chooses the strategy, checks the recipe, opens the dataset and seeds all random generators."""
     strategy = choose_strategy(recipe.run.strategy)  # first, since workers can join only before any operation
     check_recipe(recipe, strategy)
     dataset = open_dataset(recipe.data)

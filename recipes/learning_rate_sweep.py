@@ -24,7 +24,7 @@ class Sweep:
 
     Args:
         recipe: What to train.
-        learning_rates: Learning rates to try. Defaults to the paper's for most of its data sets.
+        learning_rates: Learning rates to try. Defaults to the paper's for most of its datasets.
         tuning_split, held_out_split: Parts of the training images, in TensorFlow Datasets' notation.
         seeds: Seeds of the final runs.
         metric: The metric to maximize; "top5" requires more than 5 classes.

@@ -57,7 +57,7 @@ class Augment:
 
 @dataclass(frozen=True)
 class Data:
-    """The data set, its splits, and the preprocessing of images.
+    """The dataset, its splits, and the preprocessing of images.
 
     Args:
         dataset: "digits" (scikit-learn's, 8 x 8 pixels); any name of TensorFlow Datasets; "vtab/<task>", see
@@ -65,7 +65,7 @@ class Data:
             written by `keras-vit prepare` or a glob of other TFRecords, local or on gs://; see docs/data.md.
         train_split, validation_split, test_split: In the notation of TensorFlow Datasets, such as "train[:99%]".
             Without a validation_split, there is no evaluation during training.
-        data_dir: Folder of the prepared data sets; None for the default of TensorFlow Datasets.
+        data_dir: Folder of the prepared datasets; None for the default of TensorFlow Datasets.
         image_size: Side of the model's square input image, in pixels.
         batch_size: Global batch size: images per step, over all replicas.
         labels_per_class: Train on this number of images of each class only, chosen by the seed; None for all.

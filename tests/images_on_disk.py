@@ -1,4 +1,4 @@
-"""JPEG files and TFRecords of small images, and what a data set reads from them."""
+"""JPEG files and TFRecords of small images, and what a dataset reads from them."""
 
 import numpy as np
 import tensorflow as tf

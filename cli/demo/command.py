@@ -1,4 +1,4 @@
-"""`keras-vit demo`: pre-training, fine-tuning, export and parity check on a small data set, with a report."""
+"""`keras-vit demo`: pre-training, fine-tuning, export and parity check on a small dataset, with a report."""
 
 import json
 import time

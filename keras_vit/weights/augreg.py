@@ -1,7 +1,7 @@
 """The file names of "How to train your ViT?" (arXiv 2106.10270), which encode how each of its 52,000 files was trained.
 
 As in the index of gs://vit_models/augreg (vit_jax_augreg.ipynb of google-research/vision_transformer): the settings of
-pre-training, then, after two dashes, the data set and settings of fine-tuning. The augmentations light0 and light1 are
+pre-training, then, after two dashes, the dataset and settings of fine-tuning. The augmentations light0 and light1 are
 the light1 and light2 of the paper's tables.
 """
 
@@ -13,7 +13,7 @@ EXAMPLE_TUNED = f"{EXAMPLE}--imagenet2012-steps_20k-lr_0.03-res_384"
 # The parts of a name, separated by dashes, and their possible values.
 PRE_TRAINING = {
     "model": ("Ti_16", "S_32", "S_16", "B_32", "B_16", "B_8", "L_16", "R_Ti_16", "R26_S_32", "R50_L_32"),
-    "data set": ("i1k", "i21k", "i21k_30"),
+    "dataset": ("i1k", "i21k", "i21k_30"),
     "epochs": ("300ep", "30ep"),
     "learning rate": ("lr_0.001",),
     "augmentation": tuple(f"aug_{x}" for x in ("none", "light0", "light1", "medium1", "medium2", "strong1", "strong2")),
@@ -22,7 +22,7 @@ PRE_TRAINING = {
     "stochastic depth": ("sd_0.0", "sd_0.1"),
 }
 FINE_TUNING = {
-    "data set": ("imagenet2012", "cifar100", "oxford_iiit_pet", "kitti", "resisc45"),
+    "dataset": ("imagenet2012", "cifar100", "oxford_iiit_pet", "kitti", "resisc45"),
     "steps": ("steps_0k", "steps_2k", "steps_10k", "steps_20k"),
     "learning rate": ("lr_0.001", "lr_0.003", "lr_0.01", "lr_0.03"),
     "resolution": ("res_224", "res_384"),

@@ -24,7 +24,7 @@ from keras_vit.recipes.recipe import MaskedPatch, Supervised
 Recipe = MaskedPatch | Supervised  # Distillation is a Supervised
 GROUPS = (imagenet, jft, augreg, plain_s16, masked_patch, finetune, vtab, deit, bit, cifar10, digits)
 
-# In the paths of the data sets that have no public location: ImageNet-21k and JFT.
+# In the paths of the datasets that have no public location: ImageNet-21k and JFT.
 PLACEHOLDER = "gs://your-bucket/"
 
 
@@ -43,10 +43,10 @@ SWEEPS: dict[str, dict] = finetune.SWEEPS
 
 
 def check_dataset(recipe: Recipe):
-    """Raises ValueError if the recipe's data set is still the placeholder of one without a public location."""
+    """Raises ValueError if the recipe's dataset is still the placeholder of one without a public location."""
     if PLACEHOLDER in recipe.data.dataset:
         raise ValueError(
-            f"This recipe requires your own data set; {recipe.data.dataset!r} is a placeholder. Pass its path with "
+            f"This recipe requires your own dataset; {recipe.data.dataset!r} is a placeholder. Pass its path with "
             "--data.dataset, such as 'folder:/path' or 'tfrecord:gs://bucket/path', and its splits with "
             "--data.train-split, --data.validation-split and --data.test-split. `keras-vit prepare` writes TFRecords."
         )

@@ -1,4 +1,4 @@
-"""Supervised pre-training on JFT-300M, or on your own large data set: the JFT rows of the paper's Table 3.
+"""Supervised pre-training on JFT-300M, or on your own large dataset: the JFT rows of the paper's Table 3.
 
 Command:   keras-vit train jft-l16 --data.dataset tfrecord:gs://my-bucket/images --run.folder gs://my-bucket/runs/l16
 Hardware:  TPU v3 pods: the paper's largest took 2,500 core-days.

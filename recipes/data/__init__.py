@@ -1,4 +1,4 @@
-"""Data sets and input pipelines: `open_dataset` opens one by name, `training_batches` and others read it.
+"""Datasets and input pipelines: `open_dataset` opens one by name, `training_batches` and others read it.
 
 From a name to batches: datasets.py, pipeline.py, transforms.py.
 """

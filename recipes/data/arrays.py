@@ -28,7 +28,7 @@ def decoded_images(
 
     Raises:
         ValueError: `batch_size` is below 1, the split has no images, more than `max_corrupt` of them are corrupt, or
-            a file of the data set is damaged.
+            a file of the dataset is damaged.
     """
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")

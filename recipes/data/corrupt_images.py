@@ -1,6 +1,6 @@
 """Batches of the images that can be decoded: corrupt ones are named, counted, and replaced or weighted 0. B batch.
 
-A corrupt image is dropped from its batch by `ignore_errors` of a data set that holds only this batch, so that no other
+A corrupt image is dropped from its batch by `ignore_errors` of a dataset that holds only this batch, so that no other
 batch is affected: indices do not shift, and valid images cost nothing more. All of it, messages too, is TensorFlow
 operations: a Python function would not run on the workers of a tf.data service, and its lock would block all threads.
 """
@@ -18,7 +18,7 @@ def batch_valid_images(examples, batch_size: int, prepare, part: int = 0, part_s
     """Batches the images that can be prepared.
 
     Args:
-        examples: Data set of (index, (name, image, label)).
+        examples: Dataset of (index, (name, image, label)).
         batch_size: Examples in a batch; the last one may have fewer.
         prepare: From (index, image) to a float image of static shape; if it raises an error, the image is corrupt.
         part, part_size: Index and size of the part of each batch to prepare; by default the whole batch.

@@ -1,4 +1,4 @@
-"""Opens a data set by its name in the recipe: of TensorFlow Datasets, VTAB-1k, a folder of images or TFRecords."""
+"""Opens a dataset by its name in the recipe: of TensorFlow Datasets, VTAB-1k, a folder of images or TFRecords."""
 
 import os
 from collections.abc import Callable
@@ -16,10 +16,10 @@ from keras_vit.recipes.recipe import Data
 
 
 def open_dataset(data: Data) -> ImageDataset:
-    """Opens a recipe's data set; TensorFlow Datasets downloads and prepares it if necessary.
+    """Opens a recipe's dataset; TensorFlow Datasets downloads and prepares it if necessary.
 
     Raises:
-        ValueError: The data set is unknown, or is not laid out as expected.
+        ValueError: The dataset is unknown, or is not laid out as expected.
     """
     source, _, path = data.dataset.partition(":")
     path = os.path.expanduser(path)
@@ -38,14 +38,14 @@ def prepare_builder(name: str, data_dir: str | None):
     """Returns a builder of TensorFlow Datasets whose data is prepared; "digits" is scikit-learn's.
 
     Raises:
-        ValueError: The data set is unknown.
+        ValueError: The dataset is unknown.
     """
     try:
         make_builder = Digits if name == "digits" else partial(tfds.builder, name)
         builder = make_builder(data_dir=data_dir)
     except tfds.core.DatasetNotFoundError as error:
         raise ValueError(
-            f"Unknown data set {name!r}. Use 'digits', a name of https://www.tensorflow.org/datasets/catalog, "
+            f"Unknown dataset {name!r}. Use 'digits', a name of https://www.tensorflow.org/datasets/catalog, "
             "'vtab/<task>', 'folder:/path' with /path/<split>/<class>/<image>, or 'tfrecord:/path'."
         ) from error
     builder.download_and_prepare()
@@ -72,15 +72,15 @@ def from_builder(
     label_key = next((key for key in ("label", "real_label") if key in features), None)
     if not isinstance(features.get("image"), tfds.features.Image) or not (label or label_key):
         raise ValueError(
-            f"The data set {name!r} must have the features 'image' and 'label'. Received: {sorted(features)}"
+            f"The dataset {name!r} must have the features 'image' and 'label'. Received: {sorted(features)}"
         )
     multi_label = not label and label_key == "real_label"
     if not class_names:
         feature = features[label_key].feature if multi_label else features[label_key]
         if not isinstance(feature, tfds.features.ClassLabel):
             raise ValueError(
-                f"{label_key!r} of the data set {name!r} must be a ClassLabel, which names the classes. Received: "
-                f"{feature}. Prepare the data set with one, or its images in a folder for each class with keras-vit "
+                f"{label_key!r} of the dataset {name!r} must be a ClassLabel, which names the classes. Received: "
+                f"{feature}. Prepare the dataset with one, or its images in a folder for each class with keras-vit "
                 "prepare."
             )
         class_names = tuple(feature.names)

@@ -59,7 +59,7 @@ def decode_stored(dataset: ImageDataset, stored):
 
 
 def decode_examples(dataset: ImageDataset, examples):
-    """Decodes the images of a data set of (name, stored image, label).
+    """Decodes the images of a dataset of (name, stored image, label).
 
     A corrupt image becomes (0, 0, 3): its transform fails each time, as that of the encoded image would.
     """

@@ -1,4 +1,4 @@
-"""`ImageDataset`, the form in which every data set is opened, with the ranges and sizes of its splits. C classes."""
+"""`ImageDataset`, the form in which every dataset is opened, with the ranges and sizes of its splits. C classes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import tensorflow_datasets as tfds
 
 @dataclass(frozen=True)
 class ImageDataset:
-    """A data set of labeled images, as `open_dataset` returns it.
+    """A dataset of labeled images, as `open_dataset` returns it.
 
     Args:
         name: As in the recipe.

@@ -1,4 +1,4 @@
-"""Folders of images, /path/<split>/<class>/<image>, local or on gs://: opens one as a data set, and lists its files."""
+"""Folders of images, /path/<split>/<class>/<image>, local or on gs://: opens one as a dataset, and lists its files."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ def open_folder(path: str, name: str) -> ImageDataset:
 
     Args:
         path: The folder.
-        name: Of the data set, as in the recipe.
+        name: Of the dataset, as in the recipe.
 
     Raises:
         ValueError: The folder is missing, or not laid out as <split>/<class>/<image>.

@@ -1,4 +1,4 @@
-"""The input pipeline: a data set's training and evaluation batches. B batch, H W pixels, C classes.
+"""The input pipeline: a dataset's training and evaluation batches. B batch, H W pixels, C classes.
 
 Training: select, cache, shuffle, transform each image (transforms.py), batch (corrupt_images.py), mixup. All randomness
 comes from (seed, index of the image in the run), so a run can be repeated, and batch i is the same whether earlier ones
@@ -25,7 +25,7 @@ def training_pixels(
 ) -> tf.data.Dataset:
     """Endless training batches ((B, H, W, 3) float32 in [0, 255], labels), shuffled, cropped, flipped and augmented.
 
-    Labels are (B,) int64, or (B, C) float32 of a multi-label data set.
+    Labels are (B,) int64, or (B, C) float32 of a multi-label dataset.
 
     Args:
         data: The recipe's.
@@ -172,7 +172,7 @@ def _prefetch(data, batches):
 
 
 def _shard_by_data(batches):
-    """Each worker takes every n-th batch's part; data sets of few files cannot be sharded by file."""
+    """Each worker takes every n-th batch's part; datasets of few files cannot be sharded by file."""
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     options.deterministic = True

@@ -27,7 +27,7 @@ def open_tfrecords(pattern: str, name: str) -> ImageDataset:
 
     Args:
         pattern: A folder or a glob, local or on gs://.
-        name: Of the data set, as in the recipe.
+        name: Of the dataset, as in the recipe.
 
     Raises:
         ValueError: There are no files, they are compressed or damaged, or class names, known features or names of some

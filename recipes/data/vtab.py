@@ -1,8 +1,8 @@
 """The 19 tasks of VTAB-1k, with 1,000 training images each (arXiv 1910.04867), as in the paper's Table 9.
 
-Data sets, splits and labels are those of google-research/task_adaptation (task_adaptation/data), in TensorFlow
+Datasets, splits and labels are those of google-research/task_adaptation (task_adaptation/data), in TensorFlow
 Datasets' notation: 800 images of the training split and 200 of the validation split; for data without one, those after
-the first 60 to 90 % of the training split. Where its version of a data set is no longer in TensorFlow Datasets
+the first 60 to 90 % of the training split. Where its version of a dataset is no longer in TensorFlow Datasets
 (Pets 3), the current one is used.
 
 Tasks whose labels depend on position or orientation are not cropped or not flipped (BiT, arXiv 1912.11370,
@@ -18,7 +18,7 @@ class Task:
     """One of the 19 tasks.
 
     Args:
-        name: The name after "vtab/" (data sets) and "vtab-" (recipes).
+        name: The name after "vtab/" (datasets) and "vtab-" (recipes).
         title: The name in the paper's Table 9.
         group: "natural", "specialized" or "structured".
         dataset: The name in TensorFlow Datasets.

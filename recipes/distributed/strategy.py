@@ -82,7 +82,7 @@ def _multi_worker_strategy(tf_config):
     except RuntimeError as error:
         raise ValueError(
             "run.strategy='multi-worker' must be set up before TensorFlow executes an operation. Call choose_strategy, "
-            "or start the recipe, before creating models, tensors and data sets."
+            "or start the recipe, before creating models, tensors and datasets."
         ) from error
 
 

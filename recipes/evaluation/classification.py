@@ -1,4 +1,4 @@
-"""Evaluation of a classifier on a split of a data set, with ReaL labels or ObjectNet's class mapping."""
+"""Evaluation of a classifier on a split of a dataset, with ReaL labels or ObjectNet's class mapping."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -51,13 +51,13 @@ def evaluate_classifier(
     them, and images without a correct class do not count.
 
     Args:
-        model: A classifier of keras_vit with the classes of the data set.
+        model: A classifier of keras_vit with the classes of the dataset.
         dataset: From `open_dataset`.
         split: Such as "test" or "validation[:10%]".
         batch_size: Number of images at a time.
         resize: Overrides `resize` of the model's `Preprocessing`.
         crop_fraction: Overrides `crop_fraction` of the model's `Preprocessing`.
-        objectnet_mapping: The folder "mappings" of ObjectNet. The data set is then ObjectNet's images, a folder per
+        objectnet_mapping: The folder "mappings" of ObjectNet. The dataset is then ObjectNet's images, a folder per
             class, and the model a classifier of ImageNet-1k.
 
     Raises:

@@ -39,12 +39,12 @@ def run_vtab(
     Args:
         weights: Whatever `keras_vit.load` takes.
         folder: Local folder of the runs.
-        data_dir: Folder of prepared data sets; None for the default of TensorFlow Datasets.
+        data_dir: Folder of prepared datasets; None for the default of TensorFlow Datasets.
         tasks: Names of some of `keras_vit.recipes.data.vtab.TASKS`; all by default.
 
     Raises:
         ValueError: A task is unknown, `folder` is a file, or it contains runs of other weights.
-        OSError: The weights or a data set cannot be found. This and the above are checked before the first run.
+        OSError: The weights or a dataset cannot be found. This and the above are checked before the first run.
     """
     if unknown := set(tasks) - set(TASKS):
         raise ValueError(f"No task {', '.join(sorted(unknown))} in VTAB. Tasks: {', '.join(TASKS)}")

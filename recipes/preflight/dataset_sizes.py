@@ -1,4 +1,4 @@
-"""Number of classes and of training images of data sets that need not be present for a preflight."""
+"""Number of classes and of training images of datasets that need not be present for a preflight."""
 
 from keras_vit.recipes.data import class_names, count_examples, open_dataset
 from keras_vit.recipes.data.digits import SPLITS
@@ -22,10 +22,10 @@ KNOWN_SIZES = {
 def dataset_size(data: Data) -> tuple[int, int]:
     """Number of classes and of training images. Nothing is downloaded.
 
-    For the known data sets, a part such as "train[:98%]" counts as the whole training split.
+    For the known datasets, a part such as "train[:98%]" counts as the whole training split.
 
     Raises:
-        ValueError: The data set is neither known nor a local or remote folder or TFRecords.
+        ValueError: The dataset is neither known nor a local or remote folder or TFRecords.
     """
     if data.dataset in KNOWN_SIZES:
         return KNOWN_SIZES[data.dataset]
@@ -35,6 +35,6 @@ def dataset_size(data: Data) -> tuple[int, int]:
         dataset = open_dataset(data)
         return len(class_names(dataset)), count_examples(dataset, data.train_split)
     raise ValueError(
-        f"The size of the data set {data.dataset!r} is unknown. Pass --num-classes, and --num-train-images for the "
+        f"The size of the dataset {data.dataset!r} is unknown. Pass --num-classes, and --num-train-images for the "
         f"cost of the whole recipe. Known: {', '.join(name for name in KNOWN_SIZES if ':' not in name)}, vtab/<task>."
     )

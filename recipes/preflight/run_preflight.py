@@ -40,7 +40,7 @@ def preflight(
         device_batch_size: Images per device. Defaults to the recipe's global batch size divided by the number of
             devices. The cost of the whole recipe is only computed for its own global batch size.
         kinds: Steps to compile: "training", "evaluation" (recipes), "inference" (models). Defaults to all of them.
-        num_classes, num_train_images: Of the recipe's data set, if it is neither known nor present.
+        num_classes, num_train_images: Of the recipe's dataset, if it is neither known nor present.
         label_spec: Labels that a model trains on, see `ModelPrograms`.
         find_largest_batch: Also search for the largest per-device batch of each kind.
         log: Called with progress messages.
@@ -49,7 +49,7 @@ def preflight(
         The report. For a step that does not compile it contains the reason.
 
     Raises:
-        ValueError: The topology, a kind or the data set's size is unknown, or the batch size is below 1 or indivisible.
+        ValueError: The topology, a kind or the dataset's size is unknown, or the batch size is below 1 or indivisible.
         ImportError: jax or libtpu is missing or has an untested version.
         ChildProcessError: The compiler crashed.
     """

@@ -18,7 +18,7 @@ def hash_test_sets(sources: tuple[str, ...], threshold_bits: int, data_dir: str 
     """Hashes test sets; at about 300 images a second and core, 100,000 take minutes.
 
     Args:
-        sources: "folder:/path", all images in it at any depth; or a data set as in `Data` with its split after @:
+        sources: "folder:/path", all images in it at any depth; or a dataset as in `Data` with its split after @:
             "cifar10@test", "imagenet2012@validation", "tfrecord:/path@test". Without @ the split is "test".
         threshold_bits: See `HashIndex`.
         data_dir: See `Data`.
@@ -27,7 +27,7 @@ def hash_test_sets(sources: tuple[str, ...], threshold_bits: int, data_dir: str 
         The `HashIndex`, and (UNREADABLE, name, (error,)) of each image that cannot be read.
 
     Raises:
-        ValueError: A data set or split is unknown, or a source has no images.
+        ValueError: A dataset or split is unknown, or a source has no images.
     """
     names: list[str] = []
     hashes, unreadable = [], []
@@ -53,7 +53,7 @@ def _hash_folder(source):
 
 
 def _hash_dataset(source, data_dir):
-    """Yields the same of a data set's split; names contain the images' indices."""
+    """Yields the same of a dataset's split; names contain the images' indices."""
     dataset_name, at, split = source.rpartition("@")
     if not at or "/" in split:  # an @ of the path
         dataset_name, split = source, ""

@@ -27,7 +27,7 @@ def compile_classifier(recipe: Supervised, num_classes: int, total_steps: int, s
     """Returns the compiled model to fit, and the classifier in it: the same model, or the student of a distillation.
 
     Args:
-        num_classes: Number of classes of the data set.
+        num_classes: Number of classes of the dataset.
         total_steps: Steps of the run, for the schedule.
         start: A model to start from instead of the recipe's weights.
     """

@@ -40,7 +40,7 @@ def model(trained_toy, tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    """13 images of three classes and many sizes: (data set, images, labels)."""
+    """13 images of three classes and many sizes: (dataset, images, labels)."""
     random, images, labels = np.random.default_rng(0), [], []
     for i in range(13):
         image = random.integers(0, 256, (5 + i, 20 - i, 3), dtype="uint8")
@@ -150,7 +150,7 @@ def test_data_that_does_not_fit_the_model(run, digits, toy, tmp_path):
     toy(num_classes=3).save(tmp_path / "x.keras")
     assert "'digits' has 10 classes, but the model has 3. Fine-tune it" in run(tmp_path / "x.keras", *digits)[2]
     assert "is not laid out as" in run(tmp_path / "x.keras", "--dataset", f"folder:{tmp_path}")[2]
-    assert "Unknown data set 'no_such_set'" in run(tmp_path / "x.keras", "--dataset", "no_such_set")[2]
+    assert "Unknown dataset 'no_such_set'" in run(tmp_path / "x.keras", "--dataset", "no_such_set")[2]
 
 
 def test_split_without_labels(run, digits, model, tmp_path, monkeypatch):

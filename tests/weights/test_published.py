@@ -66,12 +66,12 @@ def test_unknown_names_get_suggestions(name, nearest):
         ),
         (("wd_0.1", "wd_0.2"), "weight decay of .* Received: 'wd_0.2'.*Did you mean wd_0"),
         (("B_16", "B/16"), "model of .* Received: 'B/16'.*Did you mean B_16"),
-        (("-sd_0.0", ""), "Expected 8 parts .*: model, data set, epochs.* Received 7"),
+        (("-sd_0.0", ""), "Expected 8 parts .*: model, dataset, epochs.* Received 7"),
         (
             ("imagenet2012", "imagenet"),
-            "data set of 'imagenet-steps_20k.* Received: 'imagenet'.*Did you mean imagenet2012",
+            "dataset of 'imagenet-steps_20k.* Received: 'imagenet'.*Did you mean imagenet2012",
         ),
-        (("-res_384", ""), "Expected 4 parts .*: data set, steps.* Received 3"),
+        (("-res_384", ""), "Expected 4 parts .*: dataset, steps.* Received 3"),
         (("-res", "--res"), "at most one double dash. Received"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Opening data sets of TensorFlow Datasets and VTAB-1k by name."""
+"""Opening datasets of TensorFlow Datasets and VTAB-1k by name."""
 
 import numpy as np
 import pytest
@@ -88,12 +88,12 @@ def test_data_without_class_labels_is_refused(real):
     with pytest.raises(ValueError, match=message):
         from_builder(real, "real")
     features["label"] = tfds.features.Scalar(np.int64)
-    with pytest.raises(ValueError, match="'label' of the data set 'real' must be a ClassLabel.* Received: Scalar"):
+    with pytest.raises(ValueError, match="'label' of the dataset 'real' must be a ClassLabel.* Received: Scalar"):
         from_builder(real, "real")
 
 
 def test_unknown_names_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="Unknown data set 'no_such_data'"):
+    with pytest.raises(ValueError, match="Unknown dataset 'no_such_data'"):
         open_dataset(Data(dataset="no_such_data", data_dir=str(tmp_path)))
     with pytest.raises(ValueError, match="Unknown VTAB task 'vtab/dogs'. Tasks: vtab/caltech101"):
         open_dataset(Data(dataset="vtab/dogs"))

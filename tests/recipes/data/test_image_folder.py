@@ -1,4 +1,4 @@
-"""Folders of images as data sets."""
+"""Folders of images as datasets."""
 
 import pytest
 from images_on_disk import image_names, jpeg, labels_of, write_records

@@ -10,7 +10,7 @@ from keras_vit.recipes.data import class_names, count_examples, open_dataset
 from keras_vit.recipes.data.vtab import GROUPS, TASKS
 from keras_vit.recipes.recipe import Data
 
-# Data set and number of images of its splits; the percentage of the training split that task_adaptation trains on, if
+# Dataset and number of images of its splits; the percentage of the training split that task_adaptation trains on, if
 # there is no validation split; the split it tests on.
 CLEVR = ("clevr", {"train": 70_000, "validation": 15_000, "test": 15_000})
 DSPRITES = ("dsprites", {"train": 737_280})
@@ -158,7 +158,7 @@ def test_classes_match_the_data_set(name, tmp_path):
 
 
 def write_kitti(data_dir):
-    """Writes three images per split in the format of the real data set, with a car 5, 15 and 25 meters ahead."""
+    """Writes three images per split in the format of the real dataset, with a car 5, 15 and 25 meters ahead."""
     features = tfds.builder("kitti:3.1.0", data_dir=data_dir).info.features
     zeros = {"truncated": 0.0, "occluded": 0, "alpha": 0.0, "dimensions": np.zeros(3, "float32"), "rotation_y": 0.0}
     box = tfds.features.BBox(0.0, 0.0, 1.0, 1.0)

@@ -25,7 +25,7 @@ def weights(tmp_path):
 
 @pytest.fixture
 def opened(monkeypatch):
-    """Replaces the opening of data sets; returns the names of those that were opened."""
+    """Replaces the opening of datasets; returns the names of those that were opened."""
     names = []
     monkeypatch.setattr("keras_vit.recipes.evaluation.vtab.open_dataset", lambda data: names.append(data.dataset))
     return names

@@ -1,4 +1,4 @@
-"""Hashes of test sets, from folders and data sets."""
+"""Hashes of test sets, from folders and datasets."""
 
 import io
 

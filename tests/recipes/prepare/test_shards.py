@@ -118,7 +118,7 @@ def test_invalid_arguments_are_refused_before_anything_is_written(source, tmp_pa
             "no split 'training' .* Set --train-split to one of test, train",
         ),
         ({"against": (f"folder:{tmp_path}/nowhere",)}, "There are no images in folder:"),
-        ({"against": ("no_such_set@test",)}, "Unknown data set 'no_such_set'"),
+        ({"against": ("no_such_set@test",)}, "Unknown dataset 'no_such_set'"),
         ({"shard_megabytes": 0}, "--shard-megabytes must be above 0; .* Received: 0"),
         (
             {"threshold_bits": 200, "against": ("no_such_set@test",)},
