@@ -158,7 +158,7 @@ def test_with_head_replaces_both_heads(trained_toy, images):
     headless = model.with_head(0)
     np.testing.assert_array_equal(headless(images), model.features(images))
     for without in (headless, trained_toy()):
-        with pytest.raises(ValueError, match="distillation=True and a head"):
+        with pytest.raises(ValueError, match="distillation=True and num_classes > 0"):
             without.both_heads(images)
 
 
