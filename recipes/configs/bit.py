@@ -19,9 +19,9 @@ def bit_hyperrule(num_examples: int, image_area: int) -> Supervised:
     """BiT-HyperRule: the recipe for a dataset, by its number of training images and their area in pixels.
 
     Learning rate 0.003 at batch size 512, divided by 10 after 30, 60 and 90 % of the steps; mixup 0.1 unless the
-    dataset is small; no weight decay (section 3.3). The warmup is that of the code (bit_hyperrule.py), which decays small
-    datasets after 40, 60 and 80 % and crops 480 pixels from 512 for large images. In the paper only R152x4 has these
-    sizes; the others crop 384 from 448.
+    dataset is small; no weight decay (section 3.3). The warmup is that of the code (bit_hyperrule.py), which decays
+    small datasets after 40, 60 and 80 % and crops 480 pixels from 512 for large images. In the paper only R152x4 has
+    these sizes; the others crop 384 from 448.
     """
     small_data, small_images = num_examples < SMALL, image_area < 96 * 96
     steps = 500 if small_data else 10_000 if num_examples < LARGE else 20_000
