@@ -39,9 +39,7 @@ class MaskedPatchModel(keras.Model):
     def __init__(self, vit, target="mean_color", **kwargs):
         super().__init__(dtype=vit.dtype_policy, **kwargs)
         if vit.head or vit.pre_logits:
-            raise ValueError(
-                f"Expected a model without a head, but {vit.name} has one. Pass vit.with_head(0)."
-            )
+            raise ValueError(f"Expected a model without a head, but {vit.name} has one. Pass vit.with_head(0).")
         self.vit = vit
         self.target = target
         self.patch_shape = output_shape(vit.patch_size, target)
