@@ -9,7 +9,7 @@ CLIENT_LIBRARIES := libegl1 libgles2 libgl1 libglib2.0-0 libsm6 libxext6
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage lint format docs clean browser web-runtime
+.PHONY: help demo test check coverage lint format docs clean browser web-runtime
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ demo: $(READY) ## Pre-train, fine-tune, export and check a small model; writes r
 
 test: lint $(CLIENT)/ready browser web-runtime ## Lint, then all tests, one process per CPU core
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+
+check: lint ## Lint, types and the tests that take under a second: run before each commit
+	$(BIN)/python -m pytest -n auto --dist loadfile -m 'not slow' -q
 
 coverage: $(CLIENT)/ready browser web-runtime ## All tests; lists the lines that no test runs
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --cov --cov-report=term-missing:skip-covered
