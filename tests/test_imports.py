@@ -72,6 +72,7 @@ def test_editors_and_type_checkers_find_the_packages_in_a_clone(folder):
     assert link.is_symlink() and link.samefile(ROOT / folder)
 
 
+@pytest.mark.slow
 def test_importing_the_core_brings_nothing_that_keras_does_not():
     code = (
         "import sys, keras; before = set(sys.modules); import keras_vit; "

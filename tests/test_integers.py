@@ -45,6 +45,7 @@ def test_python_integers():
     assert type(found["a"][0]) is type(found["a"][1]["b"][0]) is int
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUILDS)
 def test_models_accept_numpy_integers_and_save_python_integers(name, tmp_path):
     model = BUILDS[name]()

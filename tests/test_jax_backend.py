@@ -5,8 +5,11 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 from keras_vit import attention_rollout
+
+pytestmark = pytest.mark.slow
 
 MODELS = {
     "map": {"pooling": "map", "representation_size": 6, "dropout": 0.1, "stochastic_depth": 0.1},

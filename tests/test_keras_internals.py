@@ -68,6 +68,7 @@ def test_fixed_seeds_replace_the_next_ones_and_nest():
     np.testing.assert_array_equal(generator.next(), keras.random.SeedGenerator(1).next())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 def test_layers_of_a_model_and_quantization():
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])

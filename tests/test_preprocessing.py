@@ -141,6 +141,7 @@ def test_invalid_fields_are_refused():
             Preprocessing(**{"image_size": 8, **fields})
 
 
+@pytest.mark.slow
 def test_preprocessing_is_saved_with_the_model(toy, tmp_path):
     prepare = Preprocessing(
         99, resize="shortest", crop_fraction=0.5, interpolation="bicubic", antialias=True, **IMAGENET
@@ -165,6 +166,7 @@ def test_black_float_images():
         Preprocessing(4)([black, black + 0.5])
 
 
+@pytest.mark.slow
 def test_unknown_sizes_in_tf_data(trained_toy):
     images = [pixels(*size) for size in ((5, 100), (6, 7), (13, 11))]
     spec = tf.TensorSpec((None, None, 3), "uint8")

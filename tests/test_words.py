@@ -4,6 +4,10 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 PHRASES = {
     r"go(es)? on (from|with|to|after|as)": "resumes from, continues with",

@@ -214,6 +214,7 @@ def test_axial_models_have_two_blocks_in_place_of_one(patch, configs):
     assert config == ViTConfig(image_size=224, **variants.parse_variant(f"B/{patch}"), axial=True, pooling="gap")
 
 
+@pytest.mark.slow
 def test_constructor_builds_a_model():
     model = keras_vit.ViT_Ti16(image_size=(32, 48), num_classes=3)
     assert model.name == "ViT_Ti16"
@@ -221,6 +222,7 @@ def test_constructor_builds_a_model():
     assert keras_vit.ViT_Ti16.__name__ == "ViT_Ti16" and "keras_vit.ViT('Ti/16'" in keras_vit.ViT_Ti16.__doc__
 
 
+@pytest.mark.slow
 def test_constructors_take_arguments_and_set_names():
     hybrid = keras_vit.R_ViT_Ti16(image_size=(32, 64), num_classes=3)
     assert hybrid.name == "R_ViT_Ti16" and hybrid.grid == (1, 2) and hybrid.patch_embedding.patch_size == (8, 8)
@@ -274,6 +276,7 @@ def test_unknown_hybrids(name):
         keras_vit.ViT(name)
 
 
+@pytest.mark.slow
 def test_checkpoints_of_another_kind(toy, tmp_path):
     small = {"stages": (1,), "width_factor": 0.5}
     axial = keras_vit.AxialResNet(image_size=32, num_classes=2, num_heads=1, **small)

@@ -9,6 +9,8 @@ import keras_vit
 from keras_vit.export import write_tflite
 from keras_vit_cli.main import main
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):

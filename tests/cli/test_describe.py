@@ -27,6 +27,7 @@ def test_json(golden, run_cli, tmp_path):
     assert found["preprocessing"]["crop_fraction"] in (1.0, 0.875, 0.9)
 
 
+@pytest.mark.slow
 def test_keras_file(run_cli, tmp_path):
     keras_vit.ViT_Ti16(image_size=32, num_classes=3).save(tmp_path / "x.keras")
     status, output, _ = run_cli("describe", tmp_path / "x.keras", "--json")

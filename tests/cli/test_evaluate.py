@@ -52,6 +52,7 @@ def folder(tmp_path):
     return f"folder:{tmp_path / 'images'}", images, np.array(labels)
 
 
+@pytest.mark.slow
 def test_everything_is_printed_and_written(run, digits, model, data_dir, tmp_path):
     dataset = open_dataset(Data(dataset="digits", data_dir=data_dir))
     expected = evaluate_classifier(model, dataset, "test[:45]", batch_size=20)
@@ -106,6 +107,7 @@ def fail(*_, **__):
     raise OSError("the disk is full")
 
 
+@pytest.mark.slow
 def test_images_of_many_sizes_are_counted_once(run, folder, trained_toy, tmp_path):
     dataset, images, labels = folder
     model = trained_toy(num_classes=3, preprocessing={"image_size": 16, "resize": "shortest"})
@@ -119,6 +121,7 @@ def test_images_of_many_sizes_are_counted_once(run, folder, trained_toy, tmp_pat
     assert "resize='squash', crop_fraction=0.5" in lines[0]
 
 
+@pytest.mark.slow
 def test_equal_logits_are_not_correct(run, data_dir, toy, tmp_path):
     toy().with_head(10).save(tmp_path / "x.keras")  # a head of zeros
     status, lines, _ = run(tmp_path / "x.keras", "--dataset", "digits", "--data-dir", data_dir, "--split", "test[:60]")
@@ -146,6 +149,7 @@ def test_wrong_options(run, model, data_dir, tmp_path, options, message):
     assert status == 1 and message in errors
 
 
+@pytest.mark.slow
 def test_data_that_does_not_fit_the_model(run, digits, toy, tmp_path):
     toy(num_classes=3).save(tmp_path / "x.keras")
     assert "'digits' has 10 classes, but the model has 3. Fine-tune it" in run(tmp_path / "x.keras", *digits)[2]

@@ -1,4 +1,8 @@
+import pytest
+
 from keras_vit_cli.main import main
+
+pytestmark = pytest.mark.slow
 
 
 def test_accuracy_by_method(trained_toy, data_dir, tmp_path, capsys):

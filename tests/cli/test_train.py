@@ -17,6 +17,7 @@ def test_recipes_are_listed(capsys):
     assert "finetune-cifar10" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_recipe_by_name_and_from_its_file(data_dir, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arguments = ["digits-masked-patch", "--data.data-dir", data_dir, *TOY]

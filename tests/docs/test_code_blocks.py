@@ -46,6 +46,7 @@ def weights(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", sorted({block.page for block in PYTHON}))
 def test_python_runs(page, tmp_path, weights, data_dir, monkeypatch):
     names = prepare(tmp_path, weights, data_dir, monkeypatch)
@@ -57,6 +58,7 @@ def test_python_runs(page, tmp_path, weights, data_dir, monkeypatch):
     free_memory()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", SHELL, ids=str)
 def test_shell_block_is_valid(block, tmp_path, weights, data_dir, monkeypatch):
     done = subprocess.run(["bash", "-n"], input=block.text, text=True, capture_output=True)

@@ -11,6 +11,8 @@ from html.parser import HTMLParser
 import pytest
 from blocks import ROOT
 
+pytestmark = pytest.mark.slow
+
 REFERENCE = ("keras_vit", "layers", "weights", "inspect", "export", "recipes")
 # Attributes that a browser loads by itself. Links that a reader clicks may go anywhere.
 LOADED = {"src", "srcset", "poster", "data", "action", "background"}

@@ -8,6 +8,8 @@ import pytest
 
 import keras_vit.export
 
+pytestmark = pytest.mark.slow
+
 
 def run(code, **environment):
     done = subprocess.run(

@@ -40,6 +40,7 @@ def check(model, path, output="logits", tolerance=1e-4):
     return session
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -56,6 +57,7 @@ def test_logits_equal_keras(trained_toy, tmp_path, changes):
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [BiT, AxialResNet])
 def test_convolutional_models(tmp_path, kind):
     options = {BiT: {"stages": (1,), "width_factor": 0.5}, AxialResNet: {"stages": (1,)}}[kind]
@@ -69,6 +71,7 @@ def test_models_without_a_head_return_features(trained_toy, tmp_path, pooling):
     check(model, write_onnx(model, tmp_path / "model.onnx"), "features")
 
 
+@pytest.mark.slow
 def test_mixed_precision_is_exported_in_float32(trained_toy, tmp_path):
     model = trained_toy(dtype="mixed_bfloat16", depth=1)
     session = check(model, write_onnx(model, tmp_path / "model.onnx"), tolerance=0.05)

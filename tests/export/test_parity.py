@@ -6,6 +6,7 @@ import pytest
 from keras_vit.export import Parity, check_parity, parity_table
 
 
+@pytest.mark.slow
 def test_rows_of_every_format(artifacts, classifier, images, inputs):
     rows = {row.name: row for row in check_parity(classifier, artifacts, images, inputs[1])}
     assert set(rows) == set(artifacts)

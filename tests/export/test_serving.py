@@ -12,6 +12,8 @@ from keras_vit import Preprocessing
 from keras_vit.export import write_saved_model
 from keras_vit.export.serving import preprocess_images
 
+pytestmark = pytest.mark.slow
+
 NAMES = ["tench", "great white shark", "crane", "crane", "jay, Pica"]
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 PREPARATIONS = {

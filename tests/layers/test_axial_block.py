@@ -84,6 +84,7 @@ def test_equals_the_computation_line_by_line(prefix_tokens):
     np.testing.assert_array_equal(block(tokens), outputs)
 
 
+@pytest.mark.slow
 def test_every_output_depends_on_every_token():
     block, tokens = random_block(1)
     x = tf.constant(tokens[:1])
@@ -136,6 +137,7 @@ def test_one_trace_for_all_batch_sizes():
     assert len(traces) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_training_reduces_the_loss(dtype):
     inputs = keras.Input((1 + H * W, D))

@@ -39,6 +39,7 @@ def test_outputs_equal_scenic():
     np.testing.assert_allclose(model(golden["images"]), golden["outputs"], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_number_of_weights_equals_scenic():
     assert AxialResNet().count_params() == 19_373_640
 
@@ -55,6 +56,7 @@ def test_shapes_of_feature_maps():
     assert [unit.attention_height.relative.shape[0] for unit in model.units] == [17, 17, 9, 9]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"num_classes": 0, "num_heads": 4}, {"dtype": "mixed_bfloat16"}])
 def test_keras_file_round_trip(tmp_path, changes):
     model = trained_toy(**changes)
@@ -70,6 +72,7 @@ def test_new_model_is_built_with_a_head_of_zeros():
     assert model.built and not np.any(model(IMAGES))
 
 
+@pytest.mark.slow
 def test_fit_and_predict():
     model = AxialResNet(**TOY)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -78,6 +81,7 @@ def test_fit_and_predict():
     assert np.isfinite(losses).all() and losses[-1] < 0.3 * losses[0]
 
 
+@pytest.mark.slow
 def test_gradients_reach_every_weight_under_mixed_precision():
     model = trained_toy(dtype="mixed_bfloat16")
     with tf.GradientTape() as tape:
@@ -91,6 +95,7 @@ def test_gradients_reach_every_weight_under_mixed_precision():
         assert gradient is not None and np.isfinite(gradient).all() and np.any(gradient), weight.path
 
 
+@pytest.mark.slow
 def test_one_trace_for_all_batch_sizes():
     model, traces = trained_toy(), []
 
@@ -106,6 +111,7 @@ def test_one_trace_for_all_batch_sizes():
     assert len(traces) == 1
 
 
+@pytest.mark.slow
 def test_with_head_replaces_only_the_head():
     model = trained_toy()
     new = model.with_head(9)

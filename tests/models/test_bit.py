@@ -88,6 +88,7 @@ def test_resized_keeps_all_weights(small, images):
     np.testing.assert_array_equal(resized(images), model(images))
 
 
+@pytest.mark.slow
 def test_fit_and_predict(small, images):
     model = small(stages=(1,))
     model.compile(
@@ -109,6 +110,7 @@ def test_mixed_precision_keeps_logits_and_variables_float32(small, images):
     np.testing.assert_allclose(logits, full(images), atol=0.1)
 
 
+@pytest.mark.slow
 def test_parameter_counts():
     head = 2048 * 1000 + 1000
     # v1: the backbone and the head. The paper's form normalizes before and has no normalization in shortcuts and root.

@@ -21,6 +21,7 @@ def test_with_a_frozen_encoder_only_the_head_is_trained(trained_toy, images):
     assert {weight.path.split("/")[-2] for weight in distilled.trainable_weights} == {"head", "head_distillation"}
 
 
+@pytest.mark.slow
 def test_low_rank_adaptation_with_lora_of_keras(trained_toy, images, tmp_path):
     model = trained_toy(register_tokens=1, layer_scale=0.1)
     expected = np.asarray(model(images))

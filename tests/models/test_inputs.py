@@ -50,6 +50,7 @@ def test_graphs_of_unknown_size(name):
         graph(np.zeros((2, 32, 32, 3), "float32"))
 
 
+@pytest.mark.slow
 def test_fit_refuses_wrong_images():
     model = BUILDS["ViT"](num_classes=5)
     model.compile("sgd", "mse")
@@ -100,6 +101,7 @@ def test_wrong_symbolic_images(name):
             model(inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [5, 0])
 @pytest.mark.parametrize("name", BUILDS)
 def test_functional_models_of_unknown_size(name, classes):
@@ -130,6 +132,7 @@ def test_wrong_num_classes(name, classes):
         BUILDS[name](num_classes=classes)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 def test_int8_eagerly_and_under_xla(trained_toy, images):
     model, full = trained_toy(stochastic_depth=0.1), trained_toy()
@@ -140,6 +143,7 @@ def test_int8_eagerly_and_under_xla(trained_toy, images):
     np.testing.assert_allclose(tf.function(model, jit_compile=True)(images), eager, atol=0.01 * np.abs(eager).max())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 def test_quantized_models_are_saved_as_weights(trained_toy, images, tmp_path):
     model, again = trained_toy(), trained_toy()

@@ -102,6 +102,7 @@ def test_arguments_that_do_not_fit_the_weights(hidden_file):
             keras_vit.load(hidden_file, **arguments)
 
 
+@pytest.mark.slow
 def test_keras_files(keras_file, images):
     model, file = keras_file
     np.testing.assert_array_equal(keras_vit.load(file)(images), model(images))
@@ -155,6 +156,7 @@ def test_memory_of_loading(name, toy, tmp_path):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_h5_weights_load_into_a_named_model(tmp_path):
     model = keras_vit.ViT("Ti/16", image_size=32, num_classes=5)
     for weight in model.weights:

@@ -56,6 +56,7 @@ def test_new_model_has_a_head_of_zeros(toy, images):
     assert not np.any(toy()(images))
 
 
+@pytest.mark.slow
 def test_fit_and_predict(toy, images):
     model = toy(dropout=0.1, stochastic_depth=0.1)
     model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))

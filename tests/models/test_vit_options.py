@@ -50,6 +50,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_count_graph_and_keras_file_round_trip(trained_toy, images, tmp_path, name):
     changes, count = OPTIONS[name]
@@ -66,6 +67,7 @@ def test_count_graph_and_keras_file_round_trip(trained_toy, images, tmp_path, na
     assert len({weight.path for weight in model.weights}) == len(model.weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["distillation", "learned_2d, every layer", "relative", "block options", "axial", "hybrid"]
 )

@@ -8,6 +8,8 @@ import pytest
 
 from keras_vit import recipes
 
+pytestmark = pytest.mark.slow
+
 IMPORT_ALL = """
 import importlib, pkgutil, types
 from keras_vit import recipes

@@ -9,6 +9,8 @@ from keras_vit.recipes.data import evaluation_batches, open_dataset
 from keras_vit.recipes.recipe import Architecture, Data, Distillation, MaskedPatch, Optimizer, Run, Supervised
 from keras_vit.recipes.training.model import build_model
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def data(data_dir):

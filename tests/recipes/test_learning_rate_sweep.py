@@ -21,6 +21,7 @@ def plan(data_dir, tmp_path):
     return Sweep(recipe, (0.0, 0.01), "train[:90%]", "train[90%:]", seeds=(0, 1))
 
 
+@pytest.mark.slow
 def test_best_learning_rate_is_trained_on_all_images(plan, tmp_path):
     result = sweep(replace(plan, learning_rates=(0.01,), seeds=(1,)))
     assert list(result["held_out"]) == [0.01] and result["learning_rate"] == 0.01

@@ -15,6 +15,8 @@ from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer,
 from keras_vit.recipes.training.checkpoints import TERMINATED
 from keras_vit.recipes.training.model import build_model
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def pretraining(data_dir, tmp_path):

@@ -6,6 +6,8 @@ import pytest
 from keras_vit.recipes import run_recipe
 from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def recipe(data_dir, tmp_path):

@@ -94,6 +94,7 @@ def test_report_of_skipped_parts(token_file):
     assert report.loaded == len(model.weights) - 2 and not np.any(model.head.kernel)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("golden", ["vit_jax_token", "hf_vit", "timm_token", "big_vision_tok"])
 def test_skip_blocks(golden, tmp_path):
     whole = keras_vit.load(golden_file(tmp_path, golden), **ARGUMENTS.get(golden, {}))

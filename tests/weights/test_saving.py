@@ -117,6 +117,7 @@ def test_transformers_files_have_names_that_all_versions_read(golden, tmp_path):
     assert config["num_attention_heads"] == 3 and len(config["id2label"]) == 10 and config["patch_size"] == 16
 
 
+@pytest.mark.slow
 def test_models_that_a_format_cannot_store_are_refused(toy, tmp_path):
     cases = [
         ("x.npz", {"gelu": "erf"}, "An .npz file cannot store gelu='erf', only 'tanh'. Save the model as .keras"),

@@ -15,6 +15,8 @@ import pytest
 
 from keras_vit_cli.main import main
 
+pytestmark = pytest.mark.slow
+
 # The console script; a shell that runs the tests in the background makes processes ignore SIGINT.
 CODE = """
 import signal, sys

@@ -3,11 +3,13 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import pytest
 from machines import LAPTOP, TPU_VM
 
 from keras_vit_cli.doctor.command import Doctor, check_requirements, text_report
 
 
+@pytest.mark.slow
 def test_this_machine(monkeypatch, capsys):
     for name in ("TPU_NAME", "TF_CONFIG", "KERAS_BACKEND"):
         monkeypatch.delenv(name, raising=False)

@@ -15,6 +15,8 @@ from keras_vit_cli.export.command import Export
 from keras_vit_cli.export.data import ExportData
 from keras_vit_cli.main import main
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):

@@ -4,6 +4,8 @@ import pytest
 from keras_vit_cli.inspect.attention_data import AttentionData
 from keras_vit_cli.inspect.image_files import ImageBatch
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     "max_megabytes,num_images,layers",

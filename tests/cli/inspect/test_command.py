@@ -9,6 +9,7 @@ def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_output_may_be_a_folder(trained_toy, folder, tmp_path, capsys):
     trained_toy().save(tmp_path / "x.keras")
     command = ["inspect", str(tmp_path / "x.keras"), "--images", str(folder), "--output", str(tmp_path / "new")]
@@ -55,6 +56,7 @@ def test_missing_or_damaged_model(run, tmp_path, content, message):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_full_disk(run, trained_toy, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError("the disk is full")

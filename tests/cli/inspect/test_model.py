@@ -11,6 +11,8 @@ from keras_vit.recipes.recipe_file import write_recipe
 from keras_vit.recipes.run_recipe import run as run_recipe
 from keras_vit_cli.inspect.model import open_model
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_masked_patch_run_is_read_from_its_checkpoint(data_dir, tmp_path):
     recipe = replace(

@@ -18,6 +18,8 @@ import keras_vit
 from keras_vit.inspect import position_similarity
 from keras_vit_cli.main import main
 
+pytestmark = pytest.mark.slow
+
 # A file name must not end the script or start another.
 NAMES = ("a.png", "deep/b.png", "<!--<script>&amp;'.png")
 

@@ -8,6 +8,8 @@ from PIL import Image
 from keras_vit.inspect import attention_distance
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel
 
+pytestmark = pytest.mark.slow
+
 ROLLOUT, DISTANCE, POSITIONS, FILTERS, LAYERS, NEIGHBORS, MASKED = (
     "Attention rollout",
     "Mean attention distance",

@@ -13,6 +13,8 @@ from keras_vit.export.private_apis import operation_details
 from keras_vit.export.tflite.graph import read_graph
 from keras_vit.export.tflite.interpreter import read_delegation
 
+pytestmark = pytest.mark.slow
+
 WEIGHTS = np.random.default_rng(0).normal(size=(32, 32)).astype("float32")
 
 

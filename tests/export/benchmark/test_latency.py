@@ -15,6 +15,8 @@ from keras_vit.export.benchmark.worker import random_inputs
 from keras_vit.export.private_apis import operation_details
 from keras_vit.export.tflite.graph import read_graph
 
+pytestmark = pytest.mark.slow
+
 SUMMARY = """
  ==== Top by Computation Time ====
     Delegate/Add (ND)   0.000  0.02  0.02  50.0%  50.0%  0.000  30  [Delegate]:3

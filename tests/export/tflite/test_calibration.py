@@ -7,6 +7,8 @@ from ai_edge_litert.interpreter import Interpreter
 from keras_vit.export.tflite.calibration import activation_ranges, best_range
 from keras_vit.export.tflite.quantize import quantize
 
+pytestmark = pytest.mark.slow
+
 
 def error(values, low, high):
     step = (high - low) / 255

@@ -14,6 +14,8 @@ from keras_vit.export.tflite.graph import read_graph
 from keras_vit.export.tflite.interpreter import run_tflite
 from keras_vit.inspect.rollout import rollout
 
+pytestmark = pytest.mark.slow
+
 TOLERANCE = {"float32": 1e-4, "float16": 5e-3, "dynamic-int8": 0.1, "int4-weights": 1.0}
 TOLERANCE |= {"mixed-int8": 0.2, "int8": 0.3, "int16x8": 0.05}
 SMALL = {"image_size": 16, "patch_size": 4, "depth": 2, "width": 32, "mlp_dim": 64, "num_heads": 2, "num_classes": 4}

@@ -65,6 +65,7 @@ def test_constant_channels_are_unchanged(copy):
     np.testing.assert_allclose(run(copy), before, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_converter_does_not_undo_equalization(copy, tmp_path, monkeypatch):
     """The converter folds scales into kernels, which would restore the original ranges."""
     fold_norms(copy)

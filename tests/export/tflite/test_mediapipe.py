@@ -14,6 +14,8 @@ from scenes import encoded, opened, scene
 
 from keras_vit.export.tflite.metadata import Description, with_metadata
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 PYTHON = ROOT / ".venv-mediapipe" / "bin" / "python"
 CLIENT = Path(__file__).with_name("mediapipe_client.py")

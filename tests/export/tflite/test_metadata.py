@@ -14,6 +14,8 @@ from keras_vit.export.tflite.flatbuffer import unpack_model
 from keras_vit.export.tflite.metadata import Description, read_description, with_metadata
 from keras_vit.export.tflite.metadata_schema import decode_metadata
 
+pytestmark = pytest.mark.slow
+
 ABOUT = Description(
     name="ViT",
     description="Classifies ten objects.",

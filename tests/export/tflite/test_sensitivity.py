@@ -7,6 +7,8 @@ from keras_vit.export import write_tflite
 from keras_vit.export.tflite import convert, sensitivity
 from keras_vit.export.tflite.sensitivity import analyze_sensitivity
 
+pytestmark = pytest.mark.slow
+
 
 def test_ranges_are_those_of_the_written_file(toy, images, tmp_path, monkeypatch):
     quantized, model, calibration = [], toy(depth=1), images[:20]

@@ -26,6 +26,8 @@ from keras_vit.export.web.page import write_web_page
 from keras_vit.export.web.runtime import PACKAGES, cache_folder
 from keras_vit.inspect.rollout import rollout
 
+pytestmark = pytest.mark.slow
+
 NAMES = [f"class {i}" for i in range(7)]
 SIZES = ((80, 64), (50, 120), (300, 200), (48, 32))  # (width, height) of the test images
 

@@ -54,6 +54,7 @@ def test_files_and_settings(exported, tmp_path):
     assert {file.name for file in folder.iterdir()} == {*files.split(), "settings.json", "style.css"}
 
 
+@pytest.mark.slow
 def test_invalid_arguments(exported, tmp_path):
     model, target = exported(), tmp_path / "demo"
     with pytest.raises(ValueError, match="3 classes. Received: 2 names"):

@@ -89,6 +89,7 @@ def test_equals_the_network_in_plain_tensorflow(form, pool_padding, size):
     assert np.abs(expected).max() > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", CASES)
 def test_output_shape(form):
     for stages, stride, channels in (((), 4, 32), ((1, 1, 1), 16, 512)):
@@ -102,6 +103,7 @@ def test_output_shape(form):
             assert call.output_shapes == shape
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", CASES)
 def test_any_image_size_in_a_graph_and_in_mixed_precision(form):
     backbone = ResNetBackbone((1, 1), width_factor=0.5, form=form, dtype="mixed_bfloat16")
@@ -149,6 +151,7 @@ def test_only_the_first_unit_of_a_stage_has_the_stride():
     assert stage(images(9, 8, 64)).shape == stage.compute_output_shape((2, 9, 8, 64)) == (2, 5, 4, 128)
 
 
+@pytest.mark.slow
 def test_parameter_counts():
     counts = {(3, 4, 9): 11_894_848, (3, 4, 6, 3): 23_508_032, (): 7 * 7 * 3 * 64 + 2 * 64}
     for stages, count in counts.items():

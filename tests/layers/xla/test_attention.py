@@ -32,6 +32,7 @@ def run(function, *values, dtype="float32"):
     return step(*values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [7, 19, 24])
 def test_chunks(monkeypatch, length):
     """19 tokens in chunks of 8 require padding by 5; without subtracting the maximum, the logits would overflow."""
@@ -59,6 +60,7 @@ def test_half_precision():
         np.testing.assert_allclose(one, other, atol=0.02 * np.abs(other).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"qk_norm": True}, {"relative_positions": True}], ids=str)
 def test_compiled_layer_equals_eager_layer(options):
     layer, tokens = SelfAttention(3, **options), normal(2, 9, 12)

@@ -1,5 +1,6 @@
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from keras_vit.layers.xla.dense import apply_dense
@@ -17,6 +18,7 @@ def test_equals_dense_without_reshapes_under_xla():
         assert any(operation.type == "Reshape" for operation in operations) != jit
 
 
+@pytest.mark.slow
 def test_quantized_layers_and_matrices_are_left_to_keras():
     layer = keras.layers.Dense(7)
     layer.build(X.shape)

@@ -11,6 +11,8 @@ import keras_vit
 from keras_vit.layers import norm
 from keras_vit.layers.config import REMAT
 
+pytestmark = pytest.mark.slow
+
 SIZES = {"image_size": 8, "patch_size": 4, "width": 12, "mlp_dim": 24, "num_heads": 3, "num_classes": 5}
 IMAGES = np.random.default_rng(0).uniform(-1, 1, (4, 8, 8, 3)).astype("float32")
 LABELS = np.array([0, 1, 2, 3])

@@ -15,6 +15,7 @@ def apply_operation(name, image, level, sign=1.0, point=(0.5, 0.5)):
 
 
 # RandAugment in a graph: tests/recipes/data/test_pipeline.py.
+@pytest.mark.slow
 @pytest.mark.parametrize("augment,graph", [(Augment(randaugment_layers=2), False), (Augment(autoaugment=True), True)])
 def test_policies_depend_only_on_their_draws(smooth_image, augment, graph):
     distort, num_draws = augmentation(augment)

@@ -68,6 +68,7 @@ def test_a_corrupt_image_is_named_and_has_weight_0(folder, capfd, caplog):
         list(decoded_images(dataset, "test", 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crop,cache", [("inception", False), ("none", True)])
 def test_a_corrupt_image_shifts_no_other(folder, capfd, crop, cache):
     data = Data(

@@ -17,6 +17,8 @@ from keras_vit.recipes.data import (
 )
 from keras_vit.recipes.recipe import Augment, Data
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def data(data_dir):

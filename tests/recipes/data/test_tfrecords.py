@@ -11,6 +11,7 @@ from keras_vit.recipes.data import class_names, decoded_images, open_dataset, tr
 from keras_vit.recipes.recipe import Data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [("image/encoded", "image/class/label"), ("image", "label")])
 @pytest.mark.parametrize("pattern", ["", "/*-of-*"])
 def test_splits_labels_and_images_are_read(tmp_path, keys, pattern, caplog):
@@ -43,6 +44,7 @@ def test_missing_files_names_and_features_are_refused(tmp_path):
         open_dataset(data)
 
 
+@pytest.mark.slow
 def test_unnamed_labels_are_found_in_any_file_and_while_reading(tmp_path, monkeypatch):
     (tmp_path / "labels.txt").write_text("a\nb\n")
     for shard in range(9):  # sorted by class, and counted from 1

@@ -56,6 +56,7 @@ def test_teacher_loss_equals_the_paper(logits):
         TeacherLoss("soft", 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind,alpha", [("hard", 0.5), ("soft", 0.1)])
 @pytest.mark.parametrize("mixed_labels", [False, True])
 def test_training_loss_equals_the_formula(trained_toy, teacher_model, images, kind, alpha, mixed_labels):
@@ -80,6 +81,7 @@ def test_training_loss_equals_the_formula(trained_toy, teacher_model, images, ki
     np.testing.assert_allclose(mean, cross_entropy(labels, (classes + distilled) / 2, 0.1), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_teacher_is_neither_trained_nor_counted_nor_saved(trained_toy, teacher_model, images):
     student = trained_toy(distillation=True)
     model = DistillationModel(student, Teacher(teacher_model, DATA))
@@ -121,6 +123,7 @@ def digits(tmp_path_factory):
     return pixels, bunch.target[:400], file
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distillation,precision", [("hard", "float32"), ("soft", "mixed_bfloat16")])
 def test_class_head_learns_labels_and_distillation_head_the_teacher(toy, digits, tmp_path, distillation, precision):
     pixels, labels, file = digits
@@ -149,6 +152,7 @@ def test_class_head_learns_labels_and_distillation_head_the_teacher(toy, digits,
     assert mean == pytest.approx((np.argmax(student(pixels), axis=-1) == labels).mean())
 
 
+@pytest.mark.slow
 def test_replicas_and_accumulation_equal_one_device(trained_toy, teacher_model, images, tmp_path):
     teacher_model.save(tmp_path / "teacher.keras")
     start, results = trained_toy(distillation=True, depth=1).get_weights(), []
@@ -179,6 +183,7 @@ def test_images_are_scaled_to_the_range_of_the_teacher(trained_toy, images):
     np.testing.assert_allclose(Teacher(model, other)((pixels - mean) / std), model((pixels - mean) / std), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_teachers_of_every_kind_return_logits(trained_toy, images, tmp_path):
     model = trained_toy(preprocessing=keras_vit.Preprocessing(16, mean=(0.4,) * 3, std=(0.2,) * 3))
     expected = np.array(Teacher(model, DATA)(images))
@@ -195,6 +200,7 @@ def test_teachers_of_every_kind_return_logits(trained_toy, images, tmp_path):
         np.testing.assert_allclose(softmax(np.array(outputs) / 3), softmax(np.array(wanted) / 3), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_saved_model_as_teacher_of_two_replicas(trained_toy, images, tmp_path):
     model = trained_toy()
     write_saved_model(model, tmp_path / "saved")
@@ -222,6 +228,7 @@ def test_teacher_loss_serialization():
     assert (again.distillation, again.temperature) == ("soft", 2.0)
 
 
+@pytest.mark.slow
 def test_incompatible_teachers_and_students_raise(toy, tmp_path):
     teacher = Teacher(toy(), DATA)
     with pytest.raises(ValueError, match=r"must return logits or probabilities, \(B, C\). Received: \(2, 17, 5\)"):

@@ -10,6 +10,8 @@ from keras_vit.recipes.distributed.hosts import shard_batches
 from keras_vit.recipes.distributed.steps_per_execution import set_steps_per_execution, use_static_step_loop
 from keras_vit.recipes.distributed.strategy import choose_strategy
 
+pytestmark = pytest.mark.slow
+
 PADS = "XlaSetDynamicDimensionSize"
 RANDOM = np.random.default_rng(0)
 X, Y = RANDOM.normal(size=(40, 4)).astype("float32"), RANDOM.normal(size=(40, 1)).astype("float32")

@@ -89,6 +89,7 @@ def start_workers(tmp_path, *arguments):
     return [(worker.communicate(timeout=300)[0], worker.returncode) for worker in workers]
 
 
+@pytest.mark.slow
 def test_two_workers_stopped_and_resumed_equal_one_process(tmp_path, data_dir):
     expected = train(tf.distribute.get_strategy(), data_dir)
     folder, files = tmp_path / "run", [tmp_path / "0.npz", tmp_path / "1.npz"]

@@ -12,6 +12,8 @@ from keras_vit.recipes.evaluation.classification import evaluate_classifier
 from keras_vit.recipes.evaluation.classification_metrics import ClassificationMetrics
 from keras_vit.recipes.recipe import Data
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def digits(data_dir):

@@ -32,6 +32,7 @@ def batch_sizes(model, monkeypatch):
     return calls
 
 
+@pytest.mark.slow
 def test_features_are_those_of_the_model_in_order(model, digits):
     found, labels = extract_features(model, digits, "test[:10]", batch_size=4)
     images, expected = zip(*((image, label) for image, label in _decoded(digits, "test[:10]")))
@@ -61,6 +62,7 @@ def test_features_are_computed_once(model, digits, batch_sizes):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_other_images_and_other_weights_are_not_cached(model, digits, batch_sizes):
     extract_features(model, digits, "test[:10]")
     extract_features(model, digits, "test[:10]", indices=[1, 3])

@@ -64,6 +64,7 @@ class Pixels:
         return images.reshape(len(images), -1)
 
 
+@pytest.mark.slow
 def test_accuracy_grows_with_shots(data_dir):
     recipe = FewShot(
         Data(dataset="digits", data_dir=data_dir, test_split="test[:200]"), shots=(1, 10, 50), seeds=(0, 1), l2=1.0

@@ -11,6 +11,8 @@ from keras_vit.recipes.masked_patch.checkpoint import load_masked_patch
 from keras_vit.recipes.recipe import Architecture
 from keras_vit.recipes.recipe_file import read_recipe
 
+pytestmark = pytest.mark.slow
+
 
 def recipe(data_dir, folder, **optimizer):
     return replace(

@@ -119,6 +119,7 @@ def test_shapes_are_static(batches):
     assert targets.shape == (6, 8, 16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_fit_reduces_the_loss(toy, batches, target):
     model = MaskedPatchModel(toy(num_classes=0), target)

@@ -62,6 +62,7 @@ def test_compilers_run_one_by_one_when_memory_is_short(model, room, num_reports,
             preflight(model, "v5e:1", 8)
 
 
+@pytest.mark.slow
 def test_out_of_memory_is_reported_with_the_compilers_message():
     model = keras.Sequential([keras.Input((1024, 1024)), keras.layers.Dense(1024), keras.layers.Dense(1024)])
     report = preflight(model, "v5e:1", 8192)

@@ -22,6 +22,7 @@ def hlo():
     return lower_to_hlo(inference_step(model), (tf.TensorSpec((8, 256)),)).hlo
 
 
+@pytest.mark.slow
 def test_compile_for_a_chip_that_is_not_attached(hlo):
     before = dict(os.environ)
     messages = []
@@ -33,6 +34,7 @@ def test_compile_for_a_chip_that_is_not_attached(hlo):
     assert os.environ == before
 
 
+@pytest.mark.slow
 def test_random_numbers_use_the_default_algorithm_of_a_tpu():
     """Not Philox, to which TensorFlow lowers them for a CPU. Each draw has a separate seed."""
 
@@ -76,6 +78,7 @@ def test_compiler_killed_by_the_system(hlo, monkeypatch):
         compiler_process.compile_in_subprocess(hlo, "v5e:1", 1)
 
 
+@pytest.mark.slow
 def test_no_process_is_left_after_ctrl_c(hlo, monkeypatch):
     started = []
     popen = compiler_process.subprocess.Popen
@@ -93,6 +96,7 @@ def test_no_process_is_left_after_ctrl_c(hlo, monkeypatch):
     assert started[0].poll() is not None
 
 
+@pytest.mark.slow
 def test_no_process_is_left_after_the_caller_is_killed():
     """SIGKILL, as by a batch system: the compiler notices that its parent is gone."""
     script = f"""

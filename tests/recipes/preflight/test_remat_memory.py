@@ -3,9 +3,12 @@
 import functools
 
 import keras
+import pytest
 
 import keras_vit
 from keras_vit.recipes.preflight import preflight
+
+pytestmark = pytest.mark.slow
 
 
 @functools.cache

@@ -11,6 +11,7 @@ from keras_vit.recipes.preflight.step_programs import ModelPrograms
 from keras_vit.recipes.recipe import Optimizer
 
 
+@pytest.mark.slow
 def test_recipe_on_a_slice_of_several_chips(recipe):
     report = preflight(recipe, "v5e:2x2")
     training, evaluation = report.steps
@@ -30,6 +31,7 @@ def test_recipe_on_a_slice_of_several_chips(recipe):
     assert all(step.compile_seconds > 0 for step in report.steps)
 
 
+@pytest.mark.slow
 def test_model():
     model = keras_vit.VisionTransformer(
         image_size=16, patch_size=4, depth=1, width=16, mlp_dim=32, num_heads=2, num_classes=5
@@ -43,6 +45,7 @@ def test_model():
         preflight(model, "v5e:1")
 
 
+@pytest.mark.slow
 def test_total_cost_is_only_for_the_recipes_batch_size(stub_compiler, recipe):
     data = replace(recipe.data, labels_per_class=32)
     recipe = replace(recipe, data=data, total_steps=None, total_epochs=4)

@@ -9,6 +9,7 @@ from keras_vit.recipes.preflight.step_programs import ModelPrograms, RecipeProgr
 from keras_vit.recipes.recipe import Augment, MaskedPatch, Optimizer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas,found", [(1, False), (4, True)])
 def test_gradients_are_summed_over_replicas(recipe, replicas, found):
     programs = RecipePrograms(recipe, 10, 1_000, replicas)
@@ -17,6 +18,7 @@ def test_gradients_are_summed_over_replicas(recipe, replicas, found):
     assert "all_reduce" not in vars(tf.distribute.get_replica_context())  # restored
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

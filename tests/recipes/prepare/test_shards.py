@@ -71,6 +71,7 @@ def test_copies_of_test_images_are_removed_only_from_the_training_split(source, 
     assert not [name for name, _, _ in examples(tmp_path / "out", "train") if "copy" in name]
 
 
+@pytest.mark.slow
 def test_beam_writes_the_same(source, tmp_path):
     against = (f"folder:{source}/test",)
     threads, beam = tmp_path / "threads", tmp_path / "beam"
@@ -86,6 +87,7 @@ def test_beam_writes_the_same(source, tmp_path):
         assert (beam / file.name).read_text() == file.read_text()
 
 
+@pytest.mark.slow
 def test_dry_run_writes_only_the_lists(source, tmp_path):
     arguments = {"source": str(source), "against": (f"folder:{source}/test",), "dry_run": True}
     counts = prepare(output=str(tmp_path / "threads"), **arguments)

@@ -51,6 +51,7 @@ def trained(setup, parts, **options):
     return model.get_weights(), logs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [vit, masked_patches])
 def test_parts_equal_the_whole_batch(toy, make):
     metrics = {"weighted_metrics": ["accuracy"]}
@@ -62,6 +63,7 @@ def test_parts_equal_the_whole_batch(toy, make):
         np.testing.assert_allclose(logs_of_cut[name], logs[name], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_mixed_precision_compiled_by_xla(toy):
     # Compared to float32, since bfloat16 has 8 bits.
     model, loss, data = vit(toy, "mixed_bfloat16")

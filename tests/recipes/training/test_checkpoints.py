@@ -98,6 +98,7 @@ def no_space(limit=100):
         resource.setrlimit(resource.RLIMIT_FSIZE, previous)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps_per_execution", [1, 3])
 def test_resume_gives_identical_weights(make, tmp_path, steps_per_execution):
     whole = make()
@@ -155,6 +156,7 @@ def test_training_in_a_thread_sets_no_signal_handler(make, tmp_path):
     assert len(find_checkpoints(tmp_path)) == 1
 
 
+@pytest.mark.slow
 def test_full_disk_is_reported_and_the_last_checkpoint_remains(make, tmp_path):
     space = no_space()
     checkpoints = Checkpoints(tmp_path, every_steps=4)

@@ -35,6 +35,7 @@ def equal(one, other):
     return all(np.array_equal(a, b) for a, b in zip(one, other))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_validation_uses_the_ema_and_training_does_not(replicas):
     model, plain = build(replicas, use_ema=True, ema_momentum=0.9), build(replicas)
@@ -60,6 +61,7 @@ def test_evaluate_swaps_and_restores():
     assert found == model.evaluate(batches(), verbose=0)
 
 
+@pytest.mark.slow
 def test_two_fits_equal_one():
     one, two = build(use_ema=True, ema_momentum=0.9), build(use_ema=True, ema_momentum=0.9)
     one.fit(batches(), epochs=4, shuffle=False, verbose=0)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from keras_vit import recipes
@@ -45,6 +46,7 @@ def starts(model):
     return len(STARTS)
 
 
+@pytest.mark.slow
 def test_data_is_started_once_with_build_from_spec():
     model = compiled()
     assert starts(model) == 2  # Keras

@@ -92,6 +92,7 @@ def test_logs_contain_speed_and_learning_rate(regression, clock):
     assert all("learning_rate" in logs for logs in seen) and len(seen) == 6
 
 
+@pytest.mark.slow
 def test_eta_is_printed(regression, capsys, clock):
     fit(regression(), [clock, Progress(BATCH, total_steps=1000)], 0, 3, verbose=2)
     printed = capsys.readouterr().out
@@ -104,6 +105,7 @@ def test_eta_is_printed(regression, capsys, clock):
     assert "ETA" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("filesystem", ["disk", "ram"])
 def test_csv_has_a_row_per_epoch(regression, tmp_path, filesystem):
     file = tmp_path / "log.csv" if filesystem == "disk" else f"ram://{tmp_path.name}/log.csv"
@@ -131,6 +133,7 @@ def test_csv_counts_nonfinite_steps(regression, tmp_path):
     assert rows(tmp_path / "log.csv")[0]["nonfinite_steps"] == "1"
 
 
+@pytest.mark.slow
 def test_csv_row_is_written_before_the_evaluation(regression, tmp_path):
     """The checkpoint of the epoch's last step exists by then, so the epoch is not trained again."""
     file = tmp_path / "log.csv"
@@ -145,6 +148,7 @@ def test_csv_row_is_written_before_the_evaluation(regression, tmp_path):
 
 
 # Last checkpoint before the interruption: none; in the second epoch; at its end; in the third.
+@pytest.mark.slow
 @pytest.mark.parametrize("saved,expected", [(0, [4, 8, 12]), (6, [4, 8, 12]), (8, [4, 8, 12]), (10, [4, 8, 10, 12])])
 def test_resumed_run_neither_repeats_nor_loses_rows(regression, tmp_path, saved, expected):
     file = tmp_path / "log.csv"
@@ -199,6 +203,7 @@ def pretrained(recipe, toy, pixels):
     return model
 
 
+@pytest.mark.slow
 def test_tensorboard_reconstructions_do_not_change_training(masked_patch, toy, tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3)).astype("float32")
     model = pretrained(masked_patch, toy, pixels)
@@ -225,6 +230,7 @@ def test_reconstructions_are_side_by_side(masked_patch, toy):
     np.testing.assert_allclose(drawn[:, :, 24:], pixels, atol=1)
 
 
+@pytest.mark.slow
 def test_tensorboard_shows_attention_of_classifiers(masked_patch, toy, trained_toy, tmp_path):
     recipe = Supervised(data=masked_patch.data, run=masked_patch.run, total_steps=2)
     dataset = open_dataset(recipe.data)

@@ -114,6 +114,7 @@ def test_serialization(loss, logits, labels, tmp_path):
     assert keras.saving.load_model(tmp_path / "x.keras").loss.get_config() == loss.get_config()
 
 
+@pytest.mark.slow
 def test_two_replicas_equal_one():
     random = np.random.default_rng(1)
     images, labels = random.normal(0, 1, (16, 5)).astype("float32"), random.integers(0, CLASSES, 16)

@@ -74,6 +74,7 @@ def evaluated(batches, classes, size, mirrored):
     return model.evaluate(batches, verbose=0, return_dict=True), model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mirrored", [False, True], ids=["one device", "two replicas"])
 def test_every_image_counts_once_under_a_strategy(data_dir, mirrored):
     data = Data(dataset="digits", data_dir=data_dir, image_size=8, batch_size=6, test_split="test[:43]")
@@ -91,6 +92,7 @@ def test_every_image_counts_once_under_a_strategy(data_dir, mirrored):
     assert found["loss"] == pytest.approx(summary["negative_log_likelihood"], abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mirrored", [False, True], ids=["one device", "two replicas"])
 def test_multi_label_images_count_once_under_a_strategy(mirrored):
     random = np.random.default_rng(0)

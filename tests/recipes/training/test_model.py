@@ -84,6 +84,7 @@ def test_weights_of_another_pixel_range_are_refused():
         adapt_model(source, TOY, Data(image_size=16, mean=(0.485, 0.456, 0.406)), Run(), 2)
 
 
+@pytest.mark.slow
 def test_bit():
     model = build_model(Architecture("BiT-R50x1"), Data(image_size=32), Run(), num_classes=3)
     assert isinstance(model, BiT) and model.config.stages == (3, 4, 6, 3)

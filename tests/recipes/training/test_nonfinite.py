@@ -34,6 +34,7 @@ def fit(model, data, *callbacks):
     return model.fit(dataset, shuffle=False, verbose=0, callbacks=list(callbacks)).history
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_nonfinite_steps_change_nothing(replicas):
     # With two replicas, only one of them has a NaN.

@@ -159,6 +159,7 @@ def test_serialization(optimizer):
     assert type(copy) is type(optimizer) and copy.get_config() == optimizer.get_config()
 
 
+@pytest.mark.slow
 def test_training_resumes_from_a_keras_file(toy, images, tmp_path):
     model = toy(depth=1)
     recipe = Optimizer("adamw", 0.05, "linear", weight_decay=0.3, ema_momentum=0.7, layer_decay=0.5)

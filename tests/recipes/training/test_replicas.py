@@ -16,6 +16,8 @@ from keras_vit.recipes.recipe import Optimizer
 from keras_vit.recipes.training.accumulation import accumulate_gradients
 from keras_vit.recipes.training.optimizers import build_optimizer
 
+pytestmark = pytest.mark.slow
+
 STEPS, BATCH = 20, 16
 CLIPPED = {"decay": "constant", "global_clipnorm": 0.05}
 RECIPES = {

@@ -38,6 +38,7 @@ def tracked(node):
     return [tracked(part) for part in node] if isinstance(node, list) else node
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nested", [False, True])
 def test_checkpoint(nested, trained_toy, images, tmp_path):
     pooling = "gap" if nested else "token"

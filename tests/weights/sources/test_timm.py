@@ -78,6 +78,7 @@ def test_variants(variant, trained_toy, tmp_path):
     np.testing.assert_allclose(loaded(random), model(random), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_load_without_config(trained_toy, tmp_path):
     for variant in ("distilled", "registers", "registers without positions", "class token without position", "fc_norm"):
         model = trained_toy(gelu="erf", **VARIANTS[variant][0])
