@@ -90,6 +90,7 @@ def test_images_without_a_label_are_counted(run, digits, model, tmp_path, monkey
     assert status == 0 and lines[0].startswith("2 images of") and lines[1] == "1 of them have a label and count"
 
 
+@pytest.mark.slow
 def test_json_file_that_cannot_be_written(run, digits, model, tmp_path, monkeypatch):
     monkeypatch.setattr("keras_vit.load", lambda _: pytest.fail("the model was loaded first"))
     status, lines, errors = run(tmp_path / "x.keras", *digits, "--json", tmp_path / "no" / "x.json")

@@ -65,6 +65,7 @@ def test_convolutional_models(tmp_path, kind):
     check(model, write_onnx(model, tmp_path / "model.onnx"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["token", "none"])
 def test_models_without_a_head_return_features(trained_toy, tmp_path, pooling):
     model = trained_toy(num_classes=0, pooling=pooling, depth=1)
@@ -83,6 +84,7 @@ def test_mixed_precision_is_exported_in_float32(trained_toy, tmp_path):
     assert model.compute_dtype != "float32"
 
 
+@pytest.mark.slow
 def test_metadata_and_overwriting(trained_toy, tmp_path):
     images = Preprocessing(16, resize="shortest", crop_fraction=0.875, mean=(0.4, 0.5, 0.6))
     model, path = trained_toy(preprocessing=images, depth=1), tmp_path / "new" / "model.onnx"
@@ -94,6 +96,7 @@ def test_metadata_and_overwriting(trained_toy, tmp_path):
     assert metadata["class_names"].split("\n") == TOY_NAMES
 
 
+@pytest.mark.slow
 def test_unsupported_operations_are_refused(trained_toy, tmp_path, monkeypatch):
     import tensorflow as tf
 

@@ -22,6 +22,7 @@ def test_rows_of_every_format(artifacts, classifier, images, inputs):
         assert row.size_bytes >= sum(file.stat().st_size for file in files)
 
 
+@pytest.mark.slow
 def test_another_model_has_differences(artifacts, classifier, images, inputs):
     labels = inputs[1]
     changed = classifier.with_head(4)  # zero weights: equal probabilities

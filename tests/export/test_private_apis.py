@@ -15,6 +15,8 @@ from ai_edge_litert.interpreter import Interpreter
 from keras_vit.export import private_apis
 from keras_vit.export.benchmark import worker
 
+pytestmark = pytest.mark.slow
+
 PRIVATE = {
     "ai-edge-litert": ["ai_edge_litert.interpreter:Interpreter._get_ops_details"],
     "flatbuffers": ["flatbuffers:Builder.Prep", "flatbuffers:Builder.CreateNumpyVector"],

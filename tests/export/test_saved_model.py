@@ -17,6 +17,8 @@ from keras_vit import AxialResNet, BiT, Preprocessing, VisionTransformer, attent
 from keras_vit.export import write_saved_model
 from keras_vit.export.checks import checked_class_names
 
+pytestmark = pytest.mark.slow
+
 NAMES = ["tench", "great white shark", "crane", "crane", "jay, Pica"]
 CLASSIFIER = {"classify", "serving_default", "logits", "features", "attention", "serve_bytes", "serve_uint8"}
 # Runs every signature in a process that can import neither keras_vit nor Keras.
@@ -79,7 +81,6 @@ def test_signatures_equal_keras_for_any_batch_size(artifacts, classifier, inputs
         np.testing.assert_allclose(attention, attention_rollout(classifier, batch), atol=1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -99,7 +100,6 @@ def test_vit_options(trained_toy, tmp_path, changes):
     np.testing.assert_allclose(attention, attention_rollout(model, inputs), atol=1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", [BiT, AxialResNet])
 def test_models_without_attention(tmp_path, kind):
     options = {BiT: {"stages": (1,), "width_factor": 0.5}, AxialResNet: {"stages": (1, 1)}}[kind]
@@ -113,7 +113,6 @@ def test_models_without_attention(tmp_path, kind):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_models_without_a_head_return_features(trained_toy, tmp_path):
     model = trained_toy(num_classes=0, depth=1)
     signatures, inputs = load(write_saved_model(model, tmp_path / "pooled")), noise(model)
@@ -133,7 +132,6 @@ def test_models_without_a_head_return_features(trained_toy, tmp_path):
     np.testing.assert_allclose(tokens, model(inputs), atol=1e-5)
 
 
-@pytest.mark.slow
 def test_runs_with_tensorflow_alone(trained_toy, tmp_path):
     model = trained_toy(depth=1, dropout=0.1, preprocessing=Preprocessing(16, resize="shortest", crop_fraction=0.9))
     folder = write_saved_model(model, tmp_path / "model", NAMES)
@@ -175,7 +173,6 @@ def test_runs_with_tensorflow_alone(trained_toy, tmp_path):
         assert set(found) == set(expected) | top | {"class_names"}
 
 
-@pytest.mark.slow
 def test_mixed_precision_returns_float32(trained_toy, tmp_path):
     model = trained_toy(dtype="mixed_bfloat16", depth=1)
     signatures, inputs = load(write_saved_model(model, tmp_path / "model")), noise(model)

@@ -25,6 +25,7 @@ def test_stochastic_depth_grows_linearly_from_zero():
     assert rates == [block.drop_attention.rate for block in encoder.blocks]
 
 
+@pytest.mark.slow
 def test_dropout_is_independent_and_reproducible():
     first, second = (Encoder(2, **SIZE, dropout=0.3, attention_dropout=0.2, stochastic_depth=0.3, seed=5) for _ in "ab")
     first(X), second(X)

@@ -85,6 +85,7 @@ def test_shape_dtype_and_gradients(name):
         assert gradient is not None and np.isfinite(gradient).all(), weight.path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["attention_maps", "features"])
 def test_functional_models_of_parts_are_saved(part, trained_toy, images, tmp_path):
     """Keras saves each layer with the dtype policy of the model that it belongs to."""

@@ -44,6 +44,7 @@ def test_number_of_weights_equals_scenic():
     assert AxialResNet().count_params() == 19_373_640
 
 
+@pytest.mark.slow
 def test_shapes_of_feature_maps():
     model, maps = AxialResNet(**{**TOY, "stages": (1, 2, 1), "image_size": (36, 50)}), []
     shape = (None, 9, 13, 32)

@@ -175,6 +175,7 @@ def test_h5_weights_load_into_a_named_model(tmp_path):
     np.testing.assert_array_equal(again.features(images), bit.features(images))
 
 
+@pytest.mark.slow
 def test_h5_weights_specify_the_number_of_classes_only(trained_toy, images, tmp_path):
     file, shape = tmp_path / "own.weights.h5", {"depth": 1, "width": 12, "mlp_dim": 24, "num_heads": 3, "patch_size": 4}
     model = trained_toy(depth=1, image_size=16)

@@ -5,6 +5,7 @@ import pytest
 import keras_vit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

@@ -43,6 +43,7 @@ def test_chunks(monkeypatch, length):
         np.testing.assert_allclose(one, other, atol=2e-5 * np.abs(other).max())
 
 
+@pytest.mark.slow
 def test_graph_has_a_loop_over_chunks(monkeypatch):
     monkeypatch.setattr(lean_attention, "MAX_QUERIES", 10)
     monkeypatch.setattr(lean_attention, "CHUNK_SIZE", 8)
@@ -54,6 +55,7 @@ def test_graph_has_a_loop_over_chunks(monkeypatch):
     assert loops(10) == 0 and loops(11) == 1
 
 
+@pytest.mark.slow
 def test_half_precision():
     values = [normal(2, 3, 30, 8, seed=i) for i in range(3)]
     for one, other in zip(run(lean_attention.attend, *values, dtype="bfloat16"), run(plain, *values)):

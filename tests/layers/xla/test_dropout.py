@@ -75,6 +75,7 @@ def test_rates_that_draw_nothing(rate):
     np.testing.assert_array_equal(slope, np.full(X.shape, 1 - rate))
 
 
+@pytest.mark.slow
 def test_dropout_inside_recompute():
     layer = Dropout(0.3, seed=5)
 

@@ -57,6 +57,7 @@ def test_invalid_policies_are_refused():
         augmentation(Augment(randaugment_layers=2, randaugment_magnitude=31))
 
 
+@pytest.mark.slow
 def test_erasing_fills_one_rectangle_with_noise():
     image, num_erased, areas = tf.fill((32, 40, 3), 7.0), 0, []
 

@@ -38,6 +38,7 @@ def folder(tmp_path):
     return tmp_path / "pets"
 
 
+@pytest.mark.slow
 def test_images_of_any_size(folder):
     data = Data(dataset=f"folder:{folder}", image_size=16, batch_size=4)
     dataset = open_dataset(data)
@@ -51,6 +52,7 @@ def test_images_of_any_size(folder):
         np.testing.assert_array_equal(labels, same_labels)
 
 
+@pytest.mark.slow
 def test_a_corrupt_image_is_named_and_has_weight_0(folder, capfd, caplog):
     data = Data(dataset=f"folder:{folder}", image_size=16, batch_size=4, max_corrupt=0.2)
     dataset = open_dataset(data)

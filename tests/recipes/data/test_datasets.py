@@ -60,6 +60,7 @@ def real(tmp_path):
     return builder
 
 
+@pytest.mark.slow
 def test_several_correct_classes_are_multi_hot_labels(real):
     dataset = from_builder(real, "real")
     expected = [[0, 0, 0], [0, 0, 1], [1, 0, 1], [0, 1, 0]]

@@ -131,6 +131,7 @@ def test_kitti_distance_is_of_the_nearest_vehicle(types, distances, expected):
     assert label("kitti-distance", {"objects": objects}) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name,key,values", [("location", "label_x_position", 32), ("orientation", "label_orientation", 40)]
 )

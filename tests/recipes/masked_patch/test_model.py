@@ -24,6 +24,7 @@ def batches(pixels):
     return lambda target="mean_color": masked_patch_batches(dataset, 4, replace(RECIPE, target=target))
 
 
+@pytest.mark.slow
 def test_pixels_are_scaled_by_the_recipe(pixels):
     data = Data(mean=(0.5, 0.25, 0.0), std=(1.0, 0.5, 0.25))
     dataset = tf.data.Dataset.from_tensors((pixels, np.zeros(6)))

@@ -49,6 +49,7 @@ def test_random_numbers_use_the_default_algorithm_of_a_tpu():
     assert " xor(" not in schedule
 
 
+@pytest.mark.slow
 def test_unknown_slice(hlo):
     with pytest.raises(ValueError, match="libtpu has no topology 'v5e:3x5'"):
         compiler_process.compile_in_subprocess(hlo, "v5e:3x5", 1)
@@ -65,6 +66,7 @@ def test_other_errors_of_libtpu_pass_through(monkeypatch):
         compiler._devices("v5e:2x2")
 
 
+@pytest.mark.slow
 def test_compiler_crash():
     with pytest.raises(ChildProcessError, match="compiler exited with status.*Last output"):
         compiler_process.compile_in_subprocess(b"no program", "v5e:1", 1)

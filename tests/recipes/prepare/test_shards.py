@@ -168,6 +168,7 @@ def test_an_interrupted_run_changes_nothing(source, tmp_path, monkeypatch, error
     assert all_files(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_a_split_without_stored_images_is_an_error(tmp_path):
     (tmp_path / "images" / "train" / "cat").mkdir(parents=True)
     (tmp_path / "images" / "train" / "cat" / "1.jpg").write_text("no image")

@@ -117,6 +117,7 @@ def test_resume_gives_identical_weights(make, tmp_path, steps_per_execution):
     assert [path.rpartition("/")[2] for path in find_checkpoints(tmp_path)] == ["step-12", "step-9"]
 
 
+@pytest.mark.slow
 def test_sigterm_saves_at_the_end_of_the_execution(make, tmp_path, capsys):
     handler = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as stopped:

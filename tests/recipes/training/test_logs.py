@@ -81,6 +81,7 @@ def clock(monkeypatch):
     return Clock()
 
 
+@pytest.mark.slow
 def test_logs_contain_speed_and_learning_rate(regression, clock):
     model, seen = regression(), []
     watch = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(logs))

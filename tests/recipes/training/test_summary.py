@@ -23,6 +23,7 @@ def recipe(data_dir, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_summary_of_a_run(recipe, toy, capsys):
     strategy, dataset = choose_strategy("mirrored"), open_dataset(recipe.data)
     check_recipe(recipe, strategy)
