@@ -105,11 +105,7 @@ def compare(
         ValueError: A number is below 1, or a file is empty, of another format, damaged, or cannot run on this machine.
         OSError: A file does not exist.
     """
-    for name, value in (("num_threads", num_threads), ("num_runs", num_runs), ("warmup_runs", warmup_runs)):
-        if value < 1:
-            raise ValueError(f"`{name}` must be 1 or more. Received: {value}")
-    if isinstance(paths, (str, Path)) or not paths:
-        raise ValueError(f"`paths` must be a list of .tflite files. Received: {paths!r}")
+    _check_request(paths, num_threads=num_threads, num_runs=num_runs, warmup_runs=warmup_runs)
     delegations = [_delegation(path) for path in paths]
     timings = _time(paths, num_threads, num_runs, warmup_runs, seed)
     results = []
@@ -136,6 +132,14 @@ def compare(
             )
         )
     return results
+
+
+def _check_request(paths, **numbers):
+    for name, value in numbers.items():
+        if value < 1:
+            raise ValueError(f"`{name}` must be 1 or more. Received: {value}")
+    if isinstance(paths, (str, Path)) or not paths:
+        raise ValueError(f"`paths` must be a list of .tflite files. Received: {paths!r}")
 
 
 def table(benchmarks: Sequence[Benchmark], top: int = 5) -> str:
