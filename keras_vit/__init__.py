@@ -1,4 +1,4 @@
-"""The Vision Transformer for Keras: layers, models, weights, and ways to look inside."""
+"""The Vision Transformer for Keras: layers, models, weights, and inspection."""
 
 try:
     import keras as _keras  # noqa: F401

@@ -1,4 +1,4 @@
-"""Integers in arguments: Python's, and NumPy's, which neither Keras nor JSON serializes."""
+"""Integers in arguments, including NumPy's, which neither Keras nor JSON can serialize."""
 
 from numbers import Integral
 

@@ -11,7 +11,7 @@ import keras
 
 
 def compiled_by_xla() -> bool:
-    """Whether what is traced now will be compiled by XLA: within `jit_compile=True`, or under `TPUStrategy`."""
+    """Whether the graph being traced will be compiled by XLA: within `jit_compile=True`, or under `TPUStrategy`."""
     if keras.backend.backend() != "tensorflow":
         return False
     import tensorflow as tf

@@ -21,7 +21,7 @@ def imagenet_class_names(num_classes: int = 1000) -> tuple[tuple[str, str], ...]
             released in fall 2011.
 
     Raises:
-        ValueError: `num_classes` is another number.
+        ValueError: `num_classes` is none of these.
     """
     if num_classes == 21841:
         return tuple(row for row in imagenet_class_names(21843) if row[0] not in NOT_IN_FALL_2011)

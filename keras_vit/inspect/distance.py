@@ -13,7 +13,7 @@ def mean_attention_distance(attention, grid, patch_size, prefix_tokens=1) -> np.
     """Mean distance in pixels between a patch and the patches that it attends to, for each layer and head.
 
     As computed by the paper's author (google-research/vision_transformer, issue 162): the rows and columns of tokens
-    that are not patches are dropped without normalizing again, so a head that attends only to the class token has
+    that are not patches are dropped without renormalizing, so a head that attends only to the class token has
     distance 0. Euclidean distances are weighted by attention, summed over keys, averaged over queries and images.
 
     Args:

@@ -8,7 +8,7 @@ def position_similarity(model) -> np.ndarray:
     """Cosine similarity of each patch's position embedding to all others, in the stem.
 
     Args:
-        model: A `VisionTransformer` with one position embedding per patch, learned or of sines and cosines.
+        model: A `VisionTransformer` with one position embedding per patch, learned or sinusoidal.
 
     Returns:
         (h, w, h, w) float64 in [-1, 1]; [i, j] is the map for the patch in row i, column j.

@@ -17,8 +17,8 @@ def rollout(attention, prefix_tokens: int = 1, pools_patches: bool = False):
     Args:
         attention: (B, depth, K, N, N), NumPy array or tensor; rows sum to 1.
         prefix_tokens: Number of tokens before the patches, the class token first if there is one.
-        pools_patches: Whether the model pools the patches: then the mean of their rows counts, not the class token's
-            row. It does so too if there are no prefix tokens.
+        pools_patches: Whether the model pools the patches. If so, or without prefix tokens, the mean of their rows is
+            used instead of the class token's row.
 
     Returns:
         (B, N - prefix_tokens) tensor of the dtype of `attention`: the contribution of each patch, with a maximum of 1

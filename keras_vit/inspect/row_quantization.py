@@ -6,7 +6,7 @@ import numpy as np
 def quantize_rows(weights) -> tuple[np.ndarray, np.ndarray]:
     """Quantizes each row to multiples of 1/255 of its maximum: weights = levels * steps, with an error of half a step.
 
-    A row of attention sums to 1: with one step for all rows, little would remain of those with uniform attention.
+    A row of attention sums to 1: with one step for all rows, rows of uniform attention would become coarse.
 
     Args:
         weights: (..., N), finite and nonnegative.

@@ -13,7 +13,7 @@ from keras_vit.layers.xla.dropout import Dropout
 def attention_weights(query, key, position_logits=None):
     """softmax(q k^T / sqrt(d)) of the paper's equation 6: (B, K, Nq, d), (B, K, Nk, d) -> (B, K, Nq, Nk).
 
-    The softmax is computed in float32 at least and cast back to the inputs' dtype. `position_logits` maps the scaled
+    The softmax is computed in at least float32 and cast back to the inputs' dtype. `position_logits` maps the scaled
     queries to logits (B, K, Nq, Nk) that are added before the softmax.
     """
     query = query * (query.shape[-1] ** -0.5)

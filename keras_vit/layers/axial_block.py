@@ -42,8 +42,8 @@ class AxialBlock(keras.layers.Layer):
         seed: Seed of all dropout in the block.
 
     Raises:
-        ValueError: `grid` is not two positive integers; the input has another number of tokens (when built); see also
-            `EncoderBlock`.
+        ValueError: `grid` is not two positive integers; the input has a different number of tokens (when built); see
+            also `EncoderBlock`.
     """
 
     @fields_as_keywords(BlockConfig)

@@ -25,7 +25,7 @@ class EncoderBlock(keras.layers.Layer):
     Args:
         config: A `BlockConfig`, or its fields as keyword arguments: `num_heads`, `mlp_dim`, `dropout`, ...
         stochastic_depth: Probability that a residual branch is dropped; the two branches are drawn independently.
-        remat: What the backward pass recomputes instead of storing it: None, "mlp" or "attention" (that branch with its
+        remat: What the backward pass recomputes instead of storing: None, "mlp" or "attention" (that branch with its
             normalization), or "block".
         seed: Seed of all dropout in the block.
 

@@ -12,7 +12,7 @@ REMAT = (None, "mlp", "attention", "block")
 
 @dataclass(frozen=True, kw_only=True)
 class BlockConfig:
-    """What all blocks of an encoder share.
+    """The configuration that all blocks of an encoder share.
 
     Args:
         num_heads: Number of attention heads, K; must divide the width.
@@ -21,7 +21,7 @@ class BlockConfig:
         attention_dropout: Rate on the attention weights; 0 in every published configuration.
         gelu: "tanh" or "erf", see `Mlp`.
         epsilon: Epsilon of the layer normalizations; 1e-6 in the paper's code.
-        layer_scale: Initial value of the factors on both residual branches, see `LayerScale`; None for none.
+        layer_scale: Initial value of the factors on both residual branches, see `LayerScale`; None disables it.
         qk_norm, relative_positions: See `SelfAttention`.
     """
 

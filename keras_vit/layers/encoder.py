@@ -25,8 +25,8 @@ class Encoder(keras.layers.Layer):
     Args:
         depth: Number of blocks.
         config: A `BlockConfig`, or its fields as keyword arguments: `num_heads`, `mlp_dim`, `dropout`, ...
-        stochastic_depth: Rate of the last block; it grows linearly from 0 at the first (as scenic and DeiT).
-        final_norm: Whether there is a normalization at the end; without, a model normalizes after pooling.
+        stochastic_depth: Rate of the last block; it grows linearly from 0 at the first (as in scenic and DeiT).
+        final_norm: Whether there is a normalization at the end; if not, a model normalizes after pooling.
         axial_grid: (h, w) for blocks that attend along rows, then columns, see `AxialBlock`; None for all tokens.
         prefix_tokens: Number of tokens before the patches, for axial blocks.
         remat: See `EncoderBlock`; one value for all blocks, or a list with one per block.

@@ -22,7 +22,7 @@ class PositionEmbedding(keras.layers.Layer):
         prefix_tokens: Number of tokens before the patches, each with its own row: 1 with a class token, else 0.
 
     Raises:
-        ValueError: `grid` is not two positive integers; the input has another number of tokens (when built).
+        ValueError: `grid` is not two positive integers; the input has a different number of tokens (when built).
     """
 
     def __init__(self, grid, prefix_tokens=0, **kwargs):

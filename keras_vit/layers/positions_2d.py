@@ -29,8 +29,8 @@ class PositionEmbedding2D(keras.layers.Layer):
         prefix_tokens: Number of tokens before the patches.
 
     Raises:
-        ValueError: `grid` is not two positive integers; the width is odd, or the input has another number of tokens
-            (when built).
+        ValueError: `grid` is not two positive integers; the width is odd, or the input has a different number of
+            tokens (when built).
     """
 
     def __init__(self, grid, prefix_tokens=0, **kwargs):
@@ -83,8 +83,8 @@ class SinCosPositions(keras.layers.Layer):
         prefix_tokens: Number of tokens before the patches.
 
     Raises:
-        ValueError: `grid` is not two positive integers; 4 does not divide the width, or the input has another number
-            of tokens (when built).
+        ValueError: `grid` is not two positive integers; 4 does not divide the width, or the input has a different
+            number of tokens (when built).
     """
 
     TEMPERATURE = 10_000.0

@@ -33,5 +33,5 @@ class RelativePositions(keras.layers.Layer):
         return (*input_shape[:-1], input_shape[-2])
 
     def get_config(self):
-        # Keras's automatic config would refuse a `dtype` that is a policy.
+        # Keras's automatic config would reject a `dtype` that is a policy.
         return super().get_config()

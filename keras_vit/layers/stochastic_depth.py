@@ -28,7 +28,7 @@ class StochasticDepth(keras.layers.Layer):
         self.seed = seed
         # Like keras.layers.Dropout: no random state for a layer that never draws.
         self.seed_generator = keras.random.SeedGenerator(seed) if rate else None
-        self.built = True  # has no weights; `model.quantize` refuses layers that are not built
+        self.built = True  # has no weights; `model.quantize` rejects layers that are not built
 
     def call(self, branch, training=None):
         if not training or not self.rate:

@@ -25,7 +25,7 @@ class ClassToken(keras.layers.Layer):
         return (input_shape[0], input_shape[1] + 1, input_shape[2])
 
     def get_config(self):
-        # Keras's automatic config would refuse a `dtype` that is a policy.
+        # Keras's automatic config would reject a `dtype` that is a policy.
         return super().get_config()
 
 

@@ -76,8 +76,8 @@ class AxialResNet(keras.Model):
         config: An `AxialResNetConfig`, or its fields as keyword arguments; they are explained there.
 
     Raises:
-        ValueError: Stages without units; channels that 32 groups or the heads do not divide. When called: what is no
-            batch of float images of this size.
+        ValueError: Stages without units; channels that 32 groups or the heads do not divide. When called: the
+            input is not a batch of float images of this size.
     """
 
     @fields_as_keywords(AxialResNetConfig)

@@ -25,7 +25,7 @@ class BiTConfig:
         width_factor: 1, 2, 3 or 4 in published models: the x1 of R50x1.
         num_classes: Outputs of the head, whose initial weights are zeros; 0 for no head.
         image_size: Pixels, one number or (height, width), for uses that require a size, such as an export; the model
-            still takes images of any size. None for none.
+            still takes images of any size. None if no size is required.
         preprocessing: See `ViTConfig`; at 224 pixels without an `image_size`.
         form: "paper", the published models, with one more normalization before pooling, or "v1", the ResNet of hybrids
             and of big_vision's models/bit.py.
@@ -45,7 +45,7 @@ class BiTConfig:
 
     def __post_init__(self):
         if not self.stages:
-            raise ValueError(f"`stages` must be the number of units in one stage at least. Received: {self.stages!r}")
+            raise ValueError(f"`stages` must be the number of units in at least one stage. Received: {self.stages!r}")
         check_num_classes(self.num_classes)
         size = None if self.image_size is None else as_size(self.image_size)
         preprocessing = Preprocessing.from_argument(self.preprocessing, size or 224)

@@ -32,15 +32,15 @@ class ViTConfig:
             the mean of the two heads, and `both_heads` returns each.
         register_tokens: Number of registers (arXiv 2309.16588): learnable tokens before the patches whose output is
             not used.
-        representation_size: Width of a hidden tanh layer before the head, as in the paper's pre-training; None for
-            none.
+        representation_size: Width of a hidden tanh layer before the head, as in the paper's pre-training; None to
+            omit it.
         position_embedding: "learned_1d", "learned_2d", "relative", "sincos_2d" or "none" (appendix D.4).
         position_placement: "stem" (once, before the first block), "every_layer" (before each block, separate
             embeddings) or "shared" (before each block, the same embeddings).
         prefix_positions: Whether class, distillation and register tokens have positions too (the paper), or only
             patches (big_vision, timm's `no_embed_class`).
         resnet_stages: Units in each stage of a ResNet before the patches (hybrid, section 3.1), such as (3, 4, 9); ()
-            for its root only, None for none.
+            for its root only, None for no ResNet.
         resnet_form: Form of that ResNet, see `ResNetBackbone`: "v1" or "timm".
         axial: Whether blocks attend along rows, then columns (appendix D.6), see `AxialBlock`.
         dropout: Rate after the positions and in the blocks, see `BlockConfig`.
@@ -48,7 +48,7 @@ class ViTConfig:
         stochastic_depth: Rate of the last block's residual branches, growing linearly from 0 at the first.
         gelu: "tanh" (the paper's code) or "erf" (ports to PyTorch).
         epsilon: Epsilon of the layer normalizations.
-        layer_scale: Initial value of learnable factors on the residual branches (arXiv 2103.17239); None for none.
+        layer_scale: Initial value of learnable factors on the residual branches (arXiv 2103.17239); None disables it.
         qk_norm: Whether queries and keys are normalized (arXiv 2302.05442).
         norm_after_pooling: Whether the last normalization comes after pooling (timm's `fc_norm`), not before.
         remat: What the backward pass of a training step recomputes to save memory: None, "mlp", "attention", "block",
@@ -118,7 +118,7 @@ class ViTConfig:
 
     @property
     def block(self) -> BlockConfig:
-        """What all blocks of the encoder share."""
+        """The configuration that all blocks of the encoder share."""
         names = [field.name for field in fields(BlockConfig) if field.name != "relative_positions"]
         shared = {name: getattr(self, name) for name in names}
         return BlockConfig(**shared, relative_positions=self.position_embedding == "relative")
@@ -131,7 +131,7 @@ def check_num_classes(num_classes):
 
 
 def check_numbers_and_choices(config: ViTConfig):
-    """Raises a ValueError for numbers that are no integers, and unknown choices."""
+    """Raises a ValueError for numbers that are not integers, and unknown choices."""
     for name, known in CHOICES.items():
         if getattr(config, name) not in known:
             raise ValueError(f"`{name}` must be one of {', '.join(known)}. Received: {getattr(config, name)!r}")

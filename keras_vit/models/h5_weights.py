@@ -1,4 +1,4 @@
-"""Loads .weights.h5 files of `model.save_weights`: arrays in an order, without the configuration of their model."""
+"""Loads .weights.h5 files of `model.save_weights`: ordered arrays, without the configuration of their model."""
 
 import inspect
 
@@ -18,10 +18,10 @@ def is_h5_of_our_models(path) -> bool:
 
 
 def load_h5_weights(weights, num_classes, arguments):
-    """The model of these arguments with the file's weights; the number of classes is that of the file.
+    """Builds the model from these arguments and loads the file's weights; the number of classes is the file's.
 
     Raises:
-        ValueError: Required arguments are missing, or the weights are of another model.
+        ValueError: Required arguments are missing, or the weights belong to another model.
     """
     kind = BiT if "stages" in arguments else VisionTransformer
     arguments.setdefault("image_size", 224)

@@ -61,7 +61,7 @@ def checked_images(images, image_size=None, remedy=""):
 def output_spec(model, images, image_size=None, remedy=""):
     """Shape and dtype of a model's output for symbolic images: logits are float32 under mixed precision, too.
 
-    The arguments are those of `check_images`; images that a call refuses are refused here.
+    The arguments are those of `check_images`; images that a call rejects are rejected here too.
     """
     check_images(images, image_size, remedy)
     dtype = model.head.compute_dtype if model.head else model.compute_dtype
@@ -74,6 +74,6 @@ def check_not_quantized(model):
     if any(map(is_quantized, all_layers(model))):
         raise ValueError(
             f"{model.name} was quantized by Keras, which its config does not record. Change, export or save the model "
-            "before quantize(). Of a quantized model, save the weights by model.save_weights('name.weights.h5') and "
-            "load them into a new model after its quantize()."
+            "before quantize(). To keep a quantized model, save its weights by model.save_weights('name.weights.h5'), "
+            "and load them into a new model after its quantize()."
         )

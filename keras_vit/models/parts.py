@@ -98,7 +98,7 @@ def pre_logits(config: ViTConfig, dtype):
 
 
 def head(num_classes: int, dtype, name="head"):
-    """A linear classifier in float32 at least, zeros at first: (B, D) -> (B, num_classes)."""
+    """A linear classifier in at least float32, zeros at first: (B, D) -> (B, num_classes)."""
     if not num_classes:
         return None
     precise = keras.backend.result_type(dtype.compute_dtype, "float32")

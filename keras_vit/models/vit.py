@@ -184,7 +184,7 @@ class VisionTransformer(keras.Model):
         return model
 
     def freeze_encoder(self):
-        """Makes everything before the head untrainable, for a linear probe; compile the model afterwards.
+        """Freezes everything before the head, for a linear probe; compile the model afterwards.
 
         `with_head`, `resized` and .keras files do not preserve this: freeze the new model again, and load a file with
         compile=False.

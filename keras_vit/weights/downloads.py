@@ -1,4 +1,4 @@
-"""Downloads checkpoints by name, from public storage to a cache, or from the Hugging Face Hub to its own."""
+"""Downloads checkpoints by name, from public storage to a cache, or from the Hugging Face Hub to the Hub's cache."""
 
 import re
 import shutil

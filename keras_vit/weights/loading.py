@@ -46,8 +46,8 @@ def load_weights(model, weights, skip=(), weights_image_size=None, resample: str
         What was loaded, skipped and resized.
 
     Raises:
-        FileNotFoundError, ValueError: The file cannot be read, a part is unknown, the model has another number of
-            attention heads, or names or shapes do not match; the message lists them all.
+        FileNotFoundError, ValueError: The file cannot be read, a part is unknown, the model has a different
+            number of attention heads, or names or shapes do not match; the message lists them all.
     """
     checkpoint = weights if isinstance(weights, Checkpoint) else open_checkpoint(weights, weights_image_size)
     tensors, naming, variables = checkpoint.tensors, checkpoint.source.naming, named_weights(model)
@@ -101,12 +101,12 @@ def _check_match(model, checkpoint, arrays, skipped):
     table = "\n".join(lines)
     raise ValueError(
         f"The weights in {checkpoint.tensors.path} do not match the model; nothing was loaded. {len(missing)} missing, "
-        f"{len(unused)} unused, {len(mismatches)} of another shape:\n{table}\n{_remedy(model, checkpoint)}"
+        f"{len(unused)} unused, {len(mismatches)} of a different shape:\n{table}\n{_remedy(model, checkpoint)}"
     )
 
 
 def _shapes_match(name, found, expected, unmatched):
-    """A position table may have another number of rows if both sides have the same prefix tokens."""
+    """A position table may have a different number of rows if both sides have the same prefix tokens."""
     if name == POSITIONS and not any("cls" in other or "token" in other for other in unmatched):
         found, expected = ((*shape[:1], *shape[2:]) for shape in (found, expected))
     return tuple(found) == tuple(expected)
@@ -130,7 +130,7 @@ def _remedy(model, checkpoint):
 
 
 def _check_num_heads(model, checkpoint, names):
-    """Where the shapes do not depend on the number of heads, another one would load, but compute other outputs."""
+    """Where the shapes do not depend on the number of heads, another number would load, but change the outputs."""
     ours, theirs = getattr(model.config, "num_heads", None), checkpoint.arguments.get("num_heads")
     if theirs is not None and ours != theirs and any(name.endswith("attention/qkv/kernel") for name in names):
         raise ValueError(
@@ -164,7 +164,7 @@ def _positions(model, checkpoint, table, weights_image_size, resample):
 
 
 def _file_grid(model, path, num_patches, size, is_given):
-    """The (h, w) of the file's positions. Many files only have their number, which then counts as a square."""
+    """The (h, w) of the file's positions. Many files only have their number; the grid is then assumed square."""
     if size is not None:
         grid = patch_grid(size, model.patch_size)
         if grid[0] * grid[1] == num_patches and (is_given or grid[0] != grid[1] or not _ambiguous(model, num_patches)):

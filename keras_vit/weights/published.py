@@ -111,7 +111,7 @@ def resolve(name: str) -> str | None:
         The https address, or None if no published name starts like this.
 
     Raises:
-        ValueError: It starts like a published name, but there is none such; the message suggests the nearest.
+        ValueError: It starts like a published name, but is not one; the message suggests the nearest.
     """
     name = str(name).removesuffix(".npz")
     folder = find_folder(name)

@@ -17,7 +17,7 @@ def save(model, path, overwrite: bool = False, card: str | None = None) -> list[
             "folder/model.safetensors" or "folder/" for transformers, with config.json and preprocessor_config.json, so
             that `from_pretrained(folder)` loads it; "name.keras" for Keras.
         overwrite: Whether existing files are replaced.
-        card: Text of a model card (see `keras_vit.model_card`) to put beside the weights: model_card.md in a folder
+        card: Text of a model card (see `keras_vit.model_card`) to write next to the weights: model_card.md in a folder
             for transformers, otherwise name.model_card.md.
 
     Returns:
@@ -26,7 +26,7 @@ def save(model, path, overwrite: bool = False, card: str | None = None) -> list[
     Raises:
         ValueError: The format is unknown or cannot store the model. An .npz file holds only weights: readers take
             preprocessing and, for a grid that is not square, the image size from elsewhere.
-        FileExistsError: A file exists already.
+        FileExistsError: A file already exists.
     """
     path = main_file(path)
     writers: dict[Path, Callable[[Path], object]]
@@ -41,7 +41,7 @@ def save(model, path, overwrite: bool = False, card: str | None = None) -> list[
         writers[path.with_name(name)] = lambda file: file.write_text(card, encoding="utf-8")
     existing = [file for file in writers if file.exists()]
     if existing and not overwrite:
-        raise FileExistsError(f"{existing[0].absolute()} exists already. Remove it, or pass overwrite=True.")
+        raise FileExistsError(f"{existing[0].absolute()} already exists. Remove it, or pass overwrite=True.")
     path.parent.mkdir(parents=True, exist_ok=True)
     with new_files(*writers) as files:
         for file, write in zip(files, writers.values()):

@@ -5,7 +5,7 @@ from keras import ops
 from keras_vit.layers.positions import resample_grid
 
 POSITIONS = "positions/table"
-# Parts of our models; none has all. Without BiT's "norm": a ViT's users would mean "encoder/norm".
+# Parts of our models; no model has all. BiT's "norm" is omitted: users of a ViT would mean "encoder/norm".
 PARTS = (
     *("backbone", "patch_embedding", "class_token", "distillation_token", "register_tokens", "positions", "encoder"),
     *("pooling", "pooled_norm", "pre_logits", "head", "head_distillation"),

@@ -123,5 +123,5 @@ def test_parameter_counts():
 
 
 def test_no_stages():
-    with pytest.raises(ValueError, match=r"one stage at least. Received: \(\)"):
+    with pytest.raises(ValueError, match=r"at least one stage. Received: \(\)"):
         BiT(stages=())

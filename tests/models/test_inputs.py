@@ -149,7 +149,7 @@ def test_quantized_models_are_saved_as_weights(trained_toy, images, tmp_path):
     model, again = trained_toy(), trained_toy()
     model.quantize("int8")
     for build in (lambda: model.save(tmp_path / "model.keras"), lambda: model.with_head(2), lambda: model.resized(32)):
-        with pytest.raises(ValueError, match="was quantized by Keras.*save the weights"):
+        with pytest.raises(ValueError, match="was quantized by Keras.*save its weights"):
             build()
     model.save_weights(tmp_path / "model.weights.h5")
     again.quantize("int8")

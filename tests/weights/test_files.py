@@ -131,13 +131,13 @@ BROKEN = {
     "quantized": (torch(**{"vit.layernorm.bias": np.ones(48, "int8")}), r"layernorm\.bias has dtype I8"),
     "no first block": (no_first_block, "lacks 'Transformer/encoderblock_0/.*incomplete"),
     "no second norm": (jax(**{"Transformer/encoder_norm/bias": None}), "1 missing, 0 unused(.|\n)*encoder_norm/bias"),
-    "another shape": (jax(**{"embedding/bias": np.ones(47)}), r"1 of another shape(.|\n)*/bias +\(47,\) +\(48,\)"),
+    "another shape": (jax(**{"embedding/bias": np.ones(47)}), r"1 of a different shape(.|\n)*/bias +\(47,\) +\(48,\)"),
     "two position tables": (
         jax(**{POSITIONS: np.ones((2, 17, 48))}),
-        r"1 of another shape(.|\n)*\(2, 17, 48\) +\(1, 17, 48\)",
+        r"1 of a different shape(.|\n)*\(2, 17, 48\) +\(1, 17, 48\)",
     ),
     "kernel of two axes": (jax(**{"embedding/kernel": np.ones((48, 48))}), r"has shape \(48, 48\).*four axes"),
-    "other heads": (other_heads, r"3 of another shape(.|\n)*query/kernel +\(48, 4, 12\) +\(48, 3, 16\)"),
+    "other heads": (other_heads, r"3 of a different shape(.|\n)*query/kernel +\(48, 4, 12\) +\(48, 3, 16\)"),
     "unknown": (lambda folder: write_arrays(folder / "x.npz", {"a": np.ones(2)}), "not a Vision .*it holds a, "),
     "no arrays": (lambda folder: write_arrays(folder / "x.npz", {}), "not a Vision Transformer .*holds no arrays"),
     "text as safetensors": (

@@ -178,7 +178,9 @@ def test_all_differences_are_listed_and_nothing_is_loaded(tmp_path):
     with pytest.raises(ValueError) as error:
         load_weights(model, file)
     text = str(error.value)
-    assert "1 missing, 1 unused, 2 of another shape" in text and "nothing was loaded" in text and "skip=(...)" in text
+    assert (
+        "1 missing, 1 unused, 2 of a different shape" in text and "nothing was loaded" in text and "skip=(...)" in text
+    )
     assert [line.split() for line in text.splitlines() if "cls" in line] == [["cls", "stray"]]
     assert any(line.split() == ["head/kernel", "(48,", "7)", "(48,", "10)"] for line in text.splitlines())
     for value, old in zip(model.get_weights(), before):
@@ -187,11 +189,11 @@ def test_all_differences_are_listed_and_nothing_is_loaded(tmp_path):
 
 def test_message_has_the_arguments_that_differ(token_file):
     cases = [
-        ({"depth": 3}, "16 missing, 0 unused, 0 of another shape", "depth=3 (file: 2)"),
-        ({"depth": 1}, "0 missing, 16 unused, 0 of another shape", "depth=1 (file: 2)"),
-        ({"width": 24}, "0 missing, 0 unused, 37 of another shape", "width=24 (file: 48)"),
+        ({"depth": 3}, "16 missing, 0 unused, 0 of a different shape", "depth=3 (file: 2)"),
+        ({"depth": 1}, "0 missing, 16 unused, 0 of a different shape", "depth=1 (file: 2)"),
+        ({"width": 24}, "0 missing, 0 unused, 37 of a different shape", "width=24 (file: 48)"),
         # The number of heads is in the shape of the queries, (D, K, d), which are never reshaped silently.
-        ({"num_heads": 4}, "0 missing, 0 unused, 14 of another shape", "num_heads=4 (file: 3)"),
+        ({"num_heads": 4}, "0 missing, 0 unused, 14 of a different shape", "num_heads=4 (file: 3)"),
     ]
     for arguments, count, hint in cases:
         with pytest.raises(ValueError) as error:
@@ -200,9 +202,9 @@ def test_message_has_the_arguments_that_differ(token_file):
 
 
 def test_class_token_only_in_the_file_or_only_in_the_model(tmp_path, token_file):
-    with pytest.raises(ValueError, match=r"0 missing, 1 unused, 1 of another shape(.|\n)*cls(.|\n)*\(1, 17, 48\)"):
+    with pytest.raises(ValueError, match=r"0 missing, 1 unused, 1 of a different shape(.|\n)*cls(.|\n)*\(1, 17, 48\)"):
         load_weights(build(pooling="gap"), token_file)
-    with pytest.raises(ValueError, match=r"1 missing, 0 unused, 1 of another shape(.|\n)*cls"):
+    with pytest.raises(ValueError, match=r"1 missing, 0 unused, 1 of a different shape(.|\n)*cls"):
         load_weights(build(), golden_file(tmp_path, "vit_jax_gap"))
     assert keras_vit.load(token_file, pooling="gap").prefix_tokens == 1
 

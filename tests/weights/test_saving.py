@@ -125,16 +125,16 @@ def test_models_that_a_format_cannot_store_are_refused(toy, tmp_path):
         ("x.npz", {"register_tokens": 2}, "cannot store register_tokens=2"),
         ("x.npz", {"pooling": "gap", "class_token": True}, "pooling='gap' cannot store class_token=True"),
         ("x.npz", {"pooling": "none"}, "with a head cannot store pooling='none'"),
-        ("x.npz", {"layer_scale": 0.1}, "no place for encoder/block_0/scale_attention/gamma"),
-        ("x.npz", {"distillation": True}, "no place for distillation_token/tokens, head_distillation"),
-        ("x.npz", {"norm_after_pooling": True}, "no place for pooled_norm"),
+        ("x.npz", {"layer_scale": 0.1}, "cannot store encoder/block_0/scale_attention/gamma"),
+        ("x.npz", {"distillation": True}, "cannot store distillation_token/tokens, head_distillation"),
+        ("x.npz", {"norm_after_pooling": True}, "cannot store pooled_norm"),
         ("x.npz", {"image_size": (8, 32)}, r"16 positions are a grid of \(2, 8\)"),
         ("x.npz", {"position_embedding": "sincos_2d"}, "cannot store prefix_positions=True"),
         ("x.npz", {"position_embedding": "learned_2d"}, "cannot store position_embedding='learned_2d'"),
         ("x.npz", {"position_placement": "shared"}, "cannot store position_placement='shared'"),
         ("folder", {"pooling": "gap"}, "A file of transformers cannot store pooling='gap'"),
         ("folder", {"representation_size": 7}, "with a head cannot store representation_size=7"),
-        ("folder", {"qk_norm": True}, "no place for encoder/block_0/attention/query_norm"),
+        ("folder", {"qk_norm": True}, "cannot store encoder/block_0/attention/query_norm"),
         ("folder", {"resnet_stages": (), "patch_size": 8}, r"cannot store resnet_stages=\(\)"),
         ("folder", {"patch_size": (4, 8)}, r"cannot store patch_size=\(4, 8\), only square patches"),
         ("x.bin", {}, r"Expected a name that ends in .npz, .safetensors or .keras, or a folder. Received: .*x\.bin"),
@@ -153,7 +153,7 @@ def test_models_that_a_format_cannot_store_are_refused(toy, tmp_path):
 
 def test_existing_files_are_not_overwritten_by_default(toy, tmp_path):
     (tmp_path / "config.json").write_text("mine")
-    with pytest.raises(FileExistsError, match=r"config\.json exists already"):
+    with pytest.raises(FileExistsError, match=r"config\.json already exists"):
         save(toy(), tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
     save(toy(), tmp_path, overwrite=True)

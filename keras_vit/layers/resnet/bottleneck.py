@@ -11,7 +11,7 @@ FORMS = ("v1", "timm", "paper")
 
 
 def check_form(form):
-    """Raises a ValueError unless the form of a ResNet is a known one."""
+    """Raises a ValueError unless this is a known form of a ResNet."""
     if form not in FORMS:
         raise ValueError(f"`form` must be one of {', '.join(FORMS)}. Received: {form!r}")
 

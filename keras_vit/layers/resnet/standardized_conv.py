@@ -15,7 +15,7 @@ class StandardizedConv2D(keras.layers.Conv2D):
     1903.10520).
 
     The variable holds the kernel before standardization; gradients flow through it. Statistics over height, width and
-    input channels are in float32 at least. By default there is no bias, because a normalization follows, and the
+    input channels are in at least float32. By default there is no bias, because a normalization follows, and the
     initial kernel is LeCun normal, as in Flax.
 
     Input: (B, H, W, C). Output: (B, h, w, F).
@@ -63,7 +63,7 @@ class StandardizedConv2D(keras.layers.Conv2D):
         return super().convolution_op(inputs, ops.cast(self.standardize(kernel), inputs.dtype))
 
     def standardize(self, kernel):
-        """The kernel that the convolution uses: (height, width, C, F) -> the same shape, float32 at least."""
+        """The kernel that the convolution uses: (height, width, C, F) -> the same shape, at least float32."""
         kernel = ops.cast(kernel, keras.backend.result_type(kernel.dtype, "float32"))
         centered = kernel - ops.mean(kernel, axis=(0, 1, 2), keepdims=True)
         variance = ops.mean(ops.square(centered), axis=(0, 1, 2), keepdims=True)  # (1, 1, 1, F)

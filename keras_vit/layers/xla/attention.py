@@ -62,7 +62,7 @@ def project_heads(tokens, kernel, bias, num_heads: int):
 
 
 def attend(query, key, value):
-    """softmax(q k^T / sqrt(d)) v: three times (B, K, N, d) -> (B, K, N, d). The softmax is in float32 at least.
+    """softmax(q k^T / sqrt(d)) v: three times (B, K, N, d) -> (B, K, N, d). The softmax is in at least float32.
 
     More than 1,536 tokens attend in chunks of about 512 queries in sequence: memory then grows with N, not N squared.
     """
@@ -132,7 +132,7 @@ def _forward_in_chunks(query, key, value, chunks):
 
 
 def _backward_in_chunks(query, key, value, upstream, log_sums, slopes, chunks):
-    """`_backward` for one chunk of the queries at a time; sums over chunks are in float32 at least."""
+    """`_backward` for one chunk of the queries at a time; sums over chunks are in at least float32."""
     if chunks == 1:
         return _backward(query, key, value, upstream, log_sums, slopes)
     parts, *others = (_split(x, chunks) for x in (query, upstream, log_sums, slopes))

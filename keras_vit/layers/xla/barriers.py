@@ -30,7 +30,7 @@ def separate_from_forward(stored, upstream):
 
 
 def in_current_name_scope(gradient):
-    """A gradient function that runs in the name scope of the layer called now: compilers name it in their reports."""
+    """A gradient function that runs in the name scope of the current layer, which compilers show in their reports."""
     if keras.backend.backend() != "tensorflow":
         return gradient
     import tensorflow as tf

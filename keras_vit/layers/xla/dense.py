@@ -9,7 +9,7 @@ def apply_dense(layer, tokens):
     """layer(tokens) of a `keras.layers.Dense` without activation: (B, N, D) -> (B, N, E).
 
     Keras reshapes the tokens to a matrix of B * N rows. On a TPU that is a copy, forward and backward, unless N is a
-    multiple of 8, which 197 is not. XLA takes the product of three dimensions as it is. Quantized kernels are left to
+    multiple of 8, which 197 is not. XLA multiplies three-dimensional tensors directly. Quantized kernels are left to
     Keras.
     """
     if not compiled_by_xla() or len(tokens.shape) != 3 or is_quantized(layer):

@@ -1,4 +1,4 @@
-"""Dropout whose masks no training step stores."""
+"""Dropout whose masks are not stored in a training step."""
 
 import keras
 from keras import ops
@@ -10,7 +10,7 @@ from keras_vit.layers.xla.recompute import next_seed
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Dropout(keras.layers.Dropout):
-    """`keras.layers.Dropout` that draws its mask again in the backward pass where XLA compiles the step.
+    """`keras.layers.Dropout` that redraws its mask in the backward pass where XLA compiles the step.
 
     A mask of B/16's hidden tokens is half as large as the tokens, and a TPU draws random bits with one instruction.
 
@@ -34,7 +34,7 @@ class Dropout(keras.layers.Dropout):
                 (same_seed,), upstream = separate_from_forward([seed], upstream)
                 return drop(upstream, same_seed), ops.zeros_like(seed)
 
-            # The seed waits for x: else the compiler draws the bits of all layers first.
+            # The seed waits for x: otherwise the compiler draws the bits of all layers first.
             (tied_seed,), _ = separate_from_forward([seed], x[(0,) * len(x.shape)])
             return drop(x, tied_seed), in_current_name_scope(gradient)
 

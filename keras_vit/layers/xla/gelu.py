@@ -1,4 +1,4 @@
-"""The Gaussian error linear unit with a gradient written out."""
+"""The Gaussian error linear unit with an explicit gradient."""
 
 import keras
 from keras import ops
@@ -12,10 +12,10 @@ CUBIC = LINEAR * 0.044715
 
 @ops.custom_gradient
 def gelu_for_training(x):
-    """The tanh form of GELU ("Gaussian Error Linear Units", arXiv 1606.08415, section 2) with a gradient written out.
+    """The tanh form of GELU ("Gaussian Error Linear Units", arXiv 1606.08415, section 2) with an explicit gradient.
 
     0.5 x (1 + tanh(u)) is x sigmoid(2 u), which reads and writes the largest tensors of a block less often, and its
-    derivative reuses the sigmoid. It is computed in float32 at least: bfloat16 is slower on a CPU, operation by
+    derivative reuses the sigmoid. It is computed in at least float32: bfloat16 is slower on a CPU, operation by
     operation. For inference `keras.ops.gelu` is better, because converters recognize it.
 
     Input: any shape. Output: the same shape and dtype.

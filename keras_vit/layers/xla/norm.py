@@ -1,4 +1,4 @@
-"""Layer normalization with a gradient written out. D width."""
+"""Layer normalization with an explicit gradient. D width."""
 
 import keras
 from keras import ops
@@ -7,19 +7,19 @@ from keras_vit.layers.xla.barriers import in_current_name_scope
 
 
 def layer_norm_for_training(x, gamma, beta, epsilon, dtype):
-    """Layer normalization over the last axis; its gradient reads x less often than one derived operation by operation.
+    """Layer normalization over the last axis; its gradient reads x less often than automatic differentiation.
 
-    With g the upstream gradient times gamma and n the normalized x, that of x is (g - mean(g) - n mean(g n)) / sigma.
-    Besides x, two numbers per row are stored for it.
+    With g the upstream gradient times gamma and n the normalized x, the gradient of x is
+    (g - mean(g) - n mean(g n)) / sigma. Besides x, two numbers per row are stored for it.
 
     The variance of a half-precision x is the mean of its squares minus the square of its mean, so that x is read once
-    for both: what cancels in float32 is smaller than what such an x has lost to rounding.
+    for both: the cancellation error in float32 is smaller than the rounding error of such an x.
 
     Args:
         x: (..., D).
         gamma, beta: (D,).
         epsilon: Added to the variance.
-        dtype: Of the result, (..., D); everything else is computed in float32 at least.
+        dtype: Dtype of the result, (..., D); everything else is computed in at least float32.
     """
     given = keras.backend.standardize_dtype(x.dtype)
     precise = keras.backend.result_type(given, "float32")

@@ -41,9 +41,9 @@ def recompute_dropout(function, x, dropout_layers, training):
 
 
 def next_seed(generator):
-    """The generator's next seed, such that where XLA compiles the step Keras takes no remainder of 64 bits.
+    """The generator's next seed; where XLA compiles the step, without the 64-bit remainder that Keras would take.
 
-    A TPU has no 64-bit integers: the remainder takes 1,700 instructions, most of all in a step with dropout.
+    A TPU has no 64-bit integers: the remainder takes 1,700 instructions, the majority in a step with dropout.
     """
     seed = generator.next()
     if not compiled_by_xla() or keras.backend.standardize_dtype(seed.dtype) == "int32":
@@ -60,14 +60,14 @@ def _recompute_in_tensorflow(function, x, seeds):
     @tf.custom_gradient
     def run(x):
         def gradient(upstream, variables=()):
-            # The seeds, too: else the random masks are merged, and stored.
+            # The seeds, too: otherwise the random masks are merged, and stored.
             (x_again, *same_seeds), upstream = separate_from_forward([x, *seeds], upstream)
             with tf.GradientTape() as tape:
                 tape.watch(x_again)
                 output = function(x_again, same_seeds)
             zero = tf.UnconnectedGradients.ZERO
             found = tape.gradient(output, (x_again, list(variables)), upstream, unconnected_gradients=zero)
-            # The next block waits for them: else the gradients of weights are postponed, and their inputs stored.
+            # The next block waits for them: otherwise the gradients of weights are postponed, and their inputs stored.
             (for_x, for_variables), _ = separate_from_forward(found, ())
             return (for_x, for_variables) if variables else for_x
 

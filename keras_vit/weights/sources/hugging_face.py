@@ -126,7 +126,7 @@ def preprocessing_fields(config: dict) -> dict:
     if config.get("resample") is not None:
         if config["resample"] in PILLOW_FILTERS:
             fields["interpolation"] = PILLOW_FILTERS[config["resample"]]
-        else:  # no reason to refuse the weights
+        else:  # no reason to reject the weights
             known = ", ".join(f"{number} ({name})" for number, name in PILLOW_FILTERS.items())
             warnings.warn(
                 f"preprocessor_config.json has resample={config['resample']!r}. Supported: {known}. Images are resized "

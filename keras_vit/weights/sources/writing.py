@@ -25,7 +25,7 @@ def named_arrays(model, naming: Naming, rename: Callable[[str], str] = lambda na
         values = naming.to_source(ops.convert_to_numpy(variable).astype("float32"), targets)
         arrays |= {rename(target.name): value for target, value in zip(targets, values)}
     if unnamed:
-        raise ValueError(f"The format has no place for {', '.join(unnamed[:5])}{', ...' if unnamed[5:] else ''}.")
+        raise ValueError(f"The format cannot store {', '.join(unnamed[:5])}{', ...' if unnamed[5:] else ''}.")
     return arrays
 
 
