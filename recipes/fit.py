@@ -20,7 +20,7 @@ def pretrain(recipe: MaskedPatch, callbacks=()) -> tuple[MaskedPatchModel, loop.
     """Masked-patch pre-training.
 
     Args:
-        callbacks: More callbacks of Keras.
+        callbacks: Additional Keras callbacks.
 
     Returns:
         The trained model, whose `vit` is the model without a head, and the history of `fit`.
@@ -47,7 +47,7 @@ def train(recipe: Supervised, start=None, callbacks=()) -> tuple[keras.Model, lo
 
     Args:
         start: A model to start from; by default, the recipe's weights or, without any, random weights.
-        callbacks: More callbacks of Keras.
+        callbacks: Additional Keras callbacks.
 
     Returns:
         The trained model, compiled for `evaluate`, and the history of `fit`.

@@ -127,7 +127,7 @@ class Optimizer:
         accumulation_steps: Gradient accumulation: number of parts of each replica's batch, one in memory at a time.
         ema_momentum: Momentum of an exponential moving average (EMA) of the weights, used by evaluations and results;
             None for no EMA. The paper's ImageNet runs have 0.9999.
-        layer_decay: Layer-wise learning-rate decay: factor from layer to layer, from the head down; None for none.
+        layer_decay: Layer-wise learning-rate decay: factor from layer to layer, from the head down; None disables it.
             0.65 to 0.75 are common.
     """
 
@@ -150,7 +150,7 @@ class Run:
     Args:
         strategy: "auto" uses a TPU if there is one, else the workers of TF_CONFIG, else all GPUs, else the CPU.
         precision: Dtype policy of the model. In "mixed_bfloat16", variables stay float32.
-        remat: Part of each Transformer block that the backward pass recomputes instead of storing it: less memory, more
+        remat: Part of each Transformer block that the backward pass recomputes instead of storing: less memory, more
             computation, the same numbers. See `keras_vit.layers.EncoderBlock` and docs/tpu_memory.md.
         seed: Seed of initial weights, data order, crops, masks and dropout.
         steps_per_execution: Steps per call of the compiled training function. More is faster for small models and on
@@ -183,7 +183,7 @@ class MaskedPatch:
     """Masked-patch pre-training; the defaults are the optimizer and schedule of the paper's appendix B.1.2.
 
     Args:
-        target: Prediction target of a corrupted patch: its mean color at 3 bits a channel, the 3-bit colors of the
+        target: Prediction target of a corrupted patch: its mean color at 3 bits per channel, the 3-bit colors of the
             patch reduced to 4 x 4 pixels, or its pixels (L2 regression).
         corrupted_fraction: Fraction of the patches that is corrupted, exact in every image.
         masked_fraction: Fraction of the corrupted patches whose embedding becomes the learnable [mask] embedding.

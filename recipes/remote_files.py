@@ -1,4 +1,4 @@
-"""Files that may be on gs://: written whole or not at all, and TensorFlow's errors about them in one line."""
+"""Files that may be on gs://: written completely or not at all, and TensorFlow's errors about them in one line."""
 
 import os
 import re

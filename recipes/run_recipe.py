@@ -28,7 +28,7 @@ def run(recipe: Recipe) -> dict[str, float]:
     """Trains, evaluates a classifier on the test split, and writes the results into `recipe.run.folder`, if set.
 
     The folder then holds checkpoints, recipe.json, log.csv, model.keras (after masked-patch pre-training: the model
-    without a head), labels.txt (one class a line), model_card.md and metrics.json.
+    without a head), labels.txt (one class per line), model_card.md and metrics.json.
 
     Returns:
         The metrics, such as "loss" and "top1"; top-1 and top-5 accuracy are in [0, 1].
@@ -88,7 +88,7 @@ def run_card(model, recipe: Recipe, metrics: dict, origin: str | None = None) ->
         measured = "Metrics are those of the last epoch of training."
     else:
         measured = f"Metrics are of its split `{data.test_split}`; accuracies are in [0, 1]."
-    subset = f", {data.labels_per_class} images a class" if data.labels_per_class else ""
+    subset = f", {data.labels_per_class} images per class" if data.labels_per_class else ""
     text = f"`{data.dataset}`, split `{data.train_split}`{subset}. {measured}"
     return model_card(model, MODEL, origin or _origin(recipe), text, dataclasses.asdict(recipe), metrics)
 

@@ -49,7 +49,7 @@ def decoded_images(
 
 
 def read_encoded(dataset: ImageDataset, split: str):
-    """Yields each image of a split as it is stored, bytes, and its label."""
+    """Yields each image of a split as stored (bytes), and its label."""
     with report_damaged_files(dataset, split):
         for _, stored, label in dataset.read(split).as_numpy_iterator():
             yield tf.io.gfile.GFile(stored, "rb").read() if dataset.stores_paths else stored, label
@@ -83,7 +83,7 @@ def _iterate_decoded(dataset, split, selected):
     """Yields index, pixels and label of each selected image that can be decoded."""
 
     def decode_or_skip(index, example):
-        # Ignores errors of this image only: an error of a file that holds many would come back forever.
+        # Ignores errors of this image only: an error of a file that holds many would recur forever.
         image = tf.data.Dataset.from_tensors(example[1]).map(lambda stored: decode_stored(dataset, stored))
         return image.ignore_errors(log_warning=True).map(lambda pixels: (index, pixels, example[2]))
 

@@ -14,7 +14,7 @@ import math
 import tensorflow as tf
 
 GRAY = 128
-# Side of the images for which tf-models-official gives lengths in pixels; here lengths scale with the image.
+# Side of the images for which tf-models-official specifies lengths in pixels; here lengths scale with the image.
 REFERENCE_SIZE = 224
 
 
@@ -48,8 +48,8 @@ def operations() -> dict:
 def solarize(image, threshold: int):
     """Inverts the values at or above the threshold.
 
-    RandAugment's threshold at level 10, 256, wraps to 0 in uint8, which inverts all values, and 384 (level 15) to 128:
-    so it is in tf-models-official and in the code of AugReg.
+    RandAugment's threshold at level 10, 256, wraps to 0 in uint8, which inverts all values, and 384 (level 15) to 128,
+    as in tf-models-official and in the code of AugReg.
     """
     bright = tf.cast(image >= threshold, tf.uint8) * tf.constant(255, tf.uint8)
     return tf.bitwise.bitwise_xor(image, bright)
@@ -126,7 +126,7 @@ def affine(image, to_x, to_y):
     """
     height, width, _ = image.shape
     x, y = tf.range(width, dtype=tf.float32)[None], tf.range(height, dtype=tf.float32)[:, None]
-    # A border of one gray pixel stands for all that is outside; 1.5 is for the border and for rounding.
+    # A border of one gray pixel stands for everything outside; 1.5 is for the border and for rounding.
     column, row = (
         tf.cast(tf.clip_by_value(a * x + (b * y + (c + 1.5)), 0.0, side + 1.0), tf.int32)  # (H, W)
         for (a, b, c), side in ((to_x, width), (to_y, height))

@@ -1,8 +1,9 @@
 """Batches of the images that can be decoded: corrupt ones are named, counted, and replaced or weighted 0. B batch.
 
 A corrupt image is dropped from its batch by `ignore_errors` of a dataset that holds only this batch, so that no other
-batch is affected: indices do not shift, and valid images cost nothing more. All of it, messages too, is TensorFlow
-operations: a Python function would not run on the workers of a tf.data service, and its lock would block all threads.
+batch is affected: indices do not shift, and valid images incur no extra cost. All of it, including messages, is
+TensorFlow operations: a Python function would not run on the workers of a tf.data service, and its lock would block all
+threads.
 """
 
 import sys
@@ -54,7 +55,7 @@ def replace_corrupt(batches, size: int, total: int, max_corrupt: float):
         size: Images of a full batch.
         total: Images of the split.
         max_corrupt: Largest allowed fraction of corrupt images, of the split or of all read so far, whichever is
-            more images; beyond it an error is raised.
+            larger; beyond it an error is raised.
     """
 
     def repeat(num_valid, *values):
@@ -69,12 +70,12 @@ def replace_corrupt(batches, size: int, total: int, max_corrupt: float):
     return _count_corrupt(batches, total, max_corrupt).map(fill, tf.data.AUTOTUNE)
 
 
-def give_corrupt_no_weight(batches, size: int, batch_size: int, total: int, max_corrupt: float):
+def zero_weight_corrupt(batches, size: int, batch_size: int, total: int, max_corrupt: float):
     """Full batches (images, labels, (size,) float32 weights), padded with zeros of weight 0; see `replace_corrupt`.
 
     All other images have the same weight, slightly above 1: Keras divides the weighted losses of a batch by its size,
-    and so its mean is that of the images. Corrupt images are not known beforehand: with some, the mean is too low by
-    their fraction. (Weighted metrics divide by the weights: they are right in any case.)
+    so the mean is that of the images. Corrupt images are not known beforehand: with some, the mean is too low by
+    their fraction. (Weighted metrics divide by the weights, so they are always correct.)
     """
     weight = -(-total // batch_size) * batch_size / total
 

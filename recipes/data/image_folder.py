@@ -18,7 +18,7 @@ def open_folder(path: str, name: str) -> ImageDataset:
 
     Args:
         path: The folder.
-        name: Of the dataset, as in the recipe.
+        name: Name of the dataset, as in the recipe.
 
     Raises:
         ValueError: The folder is missing, or not laid out as <split>/<class>/<image>.

@@ -1,7 +1,7 @@
 """Mixup and CutMix of a batch. B batch, H W pixels, C classes.
 
-A whole batch has one mixing weight, as in the code of AugReg and in timm's for DeiT (tf-models-official draws one for
-each image, from TensorFlow's global generator). Each image is mixed with the next one of its batch.
+A whole batch has one mixing weight, as in the code of AugReg and timm (tf-models-official draws one for each
+image, from TensorFlow's global generator). Each image is mixed with the next one of its batch.
 """
 
 import tensorflow as tf
@@ -16,7 +16,7 @@ def mixup_or_cutmix(images, labels, augment: Augment, key):
         images: (B, H, W, 3) float of static H and W.
         labels: (B, C) float32.
         augment: Provides `mixup_alpha` and `cutmix_alpha`, of which at least one is above 0.
-        key: (2,) int64 seed: equal keys give equal batches. The next three values of key[1] are used too.
+        key: (2,) int64 seed: equal keys produce equal batches. The next three values of key[1] are used too.
 
     Returns:
         Images and labels of the same shapes.
@@ -39,7 +39,7 @@ def mixup(images, labels, alpha: float, key):
 
 
 def cutmix(images, labels, alpha: float, key):
-    """Replaces a rectangle of each image by that of the next one (arXiv 1905.04899).
+    """Replaces a rectangle of each image with that of the next one (arXiv 1905.04899).
 
     Its center is anywhere in the image, to which it is clipped; labels are mixed by the remaining area.
     """

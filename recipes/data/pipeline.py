@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.recipes.data.arrays import read_labels
-from keras_vit.recipes.data.corrupt_images import batch_valid_images, give_corrupt_no_weight, replace_corrupt
+from keras_vit.recipes.data.corrupt_images import batch_valid_images, replace_corrupt, zero_weight_corrupt
 from keras_vit.recipes.data.decode import decode_examples, decode_stored
 from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty
 from keras_vit.recipes.data.mixup import mixup_or_cutmix
@@ -30,15 +30,15 @@ def training_pixels(
     Args:
         data: The recipe's.
         dataset: From `open_dataset`.
-        seed: Determines the order and all that is random.
+        seed: Determines the order and all other randomness.
         start_step: Index of the first batch.
         host: (i, n): the i-th of n equal parts of each batch, for one of n machines; only that part is decoded.
 
     Raises:
-        ValueError: Fields of `data` do not fit each other, or the split is unknown or empty.
+        ValueError: Fields of `data` are inconsistent, or the split is unknown or empty.
     """
     batches = _training_batches(data, dataset, seed, start_step, host, **PIXELS)
-    # Bicubic values and the noise of erasing may be outside.
+    # Bicubic values and the noise of erasing may be outside of [0, 255].
     batches = batches.map(lambda images, labels: (tf.clip_by_value(images, 0.0, 255.0), labels), tf.data.AUTOTUNE)
     return _prefetch(data, batches)
 
@@ -71,7 +71,7 @@ def evaluation_batches(
 
     Images are prepared as `keras_vit.Preprocessing` of the recipe's fields does. The last batch is padded with images
     of weight 0, so that shapes are static and every image counts once; a corrupt image has weight 0 too. The weight of
-    all others makes Keras's mean loss that of the images if none is corrupt, see `give_corrupt_no_weight`.
+    all others makes Keras's mean loss that of the images if none is corrupt, see `zero_weight_corrupt`.
     """
     total = count_nonempty(dataset, split)
     transform = evaluation_transform(data)
@@ -81,7 +81,7 @@ def evaluation_batches(
 
     size = _host_batch_size(data, host)
     batches = batch_valid_images(dataset.read(split).enumerate(), data.batch_size, prepare, host[0], size)
-    batches = give_corrupt_no_weight(batches, size, data.batch_size, total, data.max_corrupt)
+    batches = zero_weight_corrupt(batches, size, data.batch_size, total, data.max_corrupt)
     # Without a cardinality Keras warns at the end of the data.
     batches = batches.apply(tf.data.experimental.assert_cardinality(-(-total // data.batch_size)))
     return _shard_by_data(batches.prefetch(tf.data.AUTOTUNE))
@@ -142,7 +142,7 @@ def _select_per_class(dataset, split, labels_per_class, seed) -> np.ndarray:
 def _shuffle_and_repeat(examples, buffer_images, seed, first_epoch):
     """Epoch after epoch, each in an order drawn from (seed, epoch).
 
-    `shuffle().repeat()` would also depend on how many iterators were made before.
+    `shuffle().repeat()` would also depend on how many iterators were created before.
     """
 
     def epoch(index):

@@ -19,19 +19,19 @@ CHECKED_RECORDS, CHECKED_FILES = 2_000, 8
 
 
 def open_tfrecords(pattern: str, name: str) -> ImageDataset:
-    """Finds the files and counts their images, once: of a local file, 12 bytes a record are read; on gs://, all.
+    """Finds the files and counts their images: reads 12 bytes per record of a local file, all of a file on gs://.
 
     A file's split is the word before the number of the shard: "train" of train-00000-of-01024 and of
-    imagenet2012-train.tfrecord-00000-of-01024. The same folder has labels.txt or classes.txt with a class name in each
+    imagenet2012-train.tfrecord-00000-of-01024. The same folder has labels.txt or classes.txt with a class name on each
     line, from label 0 on. (The usual ImageNet files count from 1: their first line is "background".)
 
     Args:
         pattern: A folder or a glob, local or on gs://.
-        name: Of the dataset, as in the recipe.
+        name: Name of the dataset, as in the recipe.
 
     Raises:
         ValueError: There are no files, they are compressed or damaged, or class names, known features or names of some
-            labels are missing. What this check does not see is an error when it is read.
+            labels are missing. Errors that this check misses are raised when the data is read.
     """
     if tf.io.gfile.isdir(pattern):
         pattern = tf.io.gfile.join(pattern, "*")
@@ -93,7 +93,7 @@ def _read_class_names(folder):
         if tf.io.gfile.exists(file):
             with tf.io.gfile.GFile(file) as lines:
                 return tuple(line.strip() for line in lines if line.strip())
-    raise ValueError(f"{folder} has no {' or '.join(CLASS_FILES)}. Create one with a class name in each line.")
+    raise ValueError(f"{folder} has no {' or '.join(CLASS_FILES)}. Create one with a class name on each line.")
 
 
 def _check_files(files, num_classes):

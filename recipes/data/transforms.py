@@ -13,7 +13,7 @@ from keras_vit.recipes.recipe import Data
 
 
 def check_images(data: Data):
-    """Raises ValueError for fields that are out of range or do not fit each other."""
+    """Raises ValueError for fields that are out of range or inconsistent."""
     if data.crop == "resize" and data.resize_size < data.image_size:
         raise ValueError(
             f"data.image_size={data.image_size} must not exceed data.resize_size={data.resize_size}, the size that is "
@@ -36,7 +36,7 @@ def training_transform(data: Data, seed: int, mean, std, max_value: int = 255):
 
     Args:
         data: The recipe's.
-        seed: With the index of the image in the run, a scalar int64, it determines all that is random.
+        seed: With the index of the image in the run, a scalar int64, it determines all randomness.
         mean, std: Three numbers each.
         max_value: Largest value of a pixel of an encoded image; decoded ones are in [0, 255].
     """
@@ -129,7 +129,7 @@ def normalize(image, mean, std):
     """(x / 255 - mean) / std of uint8 pixels (..., 3), in float32.
 
     Normalizing before a resize is equivalent to normalizing after it, and here takes one pass over a quarter of the
-    memory. Equal means and deviations of all channels have a faster operation.
+    memory. Equal means and deviations of all channels use a faster operation.
     """
     if len(set(mean)) == len(set(std)) == 1:
         low, high = -mean[0] / std[0], (1.0 - mean[0]) / std[0]

@@ -59,7 +59,7 @@ class DistillationModel(keras.Model):
         alpha: Weight of the teacher's loss, in [0, 1]. DeiT uses 0.5 for "hard" and 0.1 for "soft".
 
     Raises:
-        ValueError: The student lacks a head, the teacher has another number of classes, or a value is out of range.
+        ValueError: The student lacks a head, the teacher has different classes, or a value is out of range.
     """
 
     def __init__(self, student, teacher: Teacher, distillation="hard", temperature=3.0, alpha=0.5, **kwargs):
@@ -82,7 +82,7 @@ class DistillationModel(keras.Model):
         self.build()
 
     def build(self, input_shape=None):
-        """Nothing to build: the student has its weights."""
+        """Nothing to build: the student already has its weights."""
 
     def call(self, images, training=None):
         return self.student.both_heads(images, training=True) if training else self.student(images, training=False)

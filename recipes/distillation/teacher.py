@@ -1,4 +1,4 @@
-"""Teachers of distillation: trained classifiers of any origin. B batch, H W pixels, C classes."""
+"""Teachers for distillation: trained classifiers from any source. B batch, H W pixels, C classes."""
 
 import json
 import os
@@ -73,9 +73,7 @@ class Teacher:
         try:
             outputs = call(images)
         except (ValueError, TypeError, tf.errors.OpError) as error:
-            raise ValueError(
-                f"The teacher fails on the student's images, of the shape {images.shape}: {error}"
-            ) from error
+            raise ValueError(f"The teacher fails on the student's images of shape {images.shape}: {error}") from error
         return strategy.experimental_local_results(outputs)[0].numpy()
 
 

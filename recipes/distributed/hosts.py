@@ -10,7 +10,7 @@ from keras_vit.recipes.recipe import Data
 
 
 def shard_batches(strategy: tf.distribute.Strategy, batches: Callable, batch_size: int):
-    """Data for `fit` or `evaluate` under a strategy: the hosts together have the batches that one alone would have.
+    """Data for `fit` or `evaluate` under a strategy: the hosts together read the batches that a single host would.
 
     Keras would let every host decode all batches and discard all but its part.
 
@@ -31,6 +31,6 @@ def shard_batches(strategy: tf.distribute.Strategy, batches: Callable, batch_siz
 
 
 def shard_evaluation(strategy: tf.distribute.Strategy, data: Data, dataset: ImageDataset, split: str):
-    """Batches of a split for `evaluate` under a strategy, and their number, which sharded batches do not know."""
+    """Batches of a split for `evaluate` under a strategy, and their number, which a sharded dataset does not know."""
     sharded = shard_batches(strategy, lambda host: evaluation_batches(data, dataset, split, host=host), data.batch_size)
     return sharded, -(-count_examples(dataset, split) // data.batch_size)

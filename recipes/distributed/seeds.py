@@ -8,7 +8,7 @@ STRIDE = 1_000_003  # between replicas; the seeds of layers are close to each ot
 
 
 def offset_replica_seeds(model):
-    """Gives every replica its own random numbers for dropout and stochastic depth; does nothing with one replica.
+    """Seeds dropout and stochastic depth differently on every replica; does nothing with one replica.
 
     Keras starts each random generator in the same state on all replicas, so they would draw the same masks. Call it
     once per run, after a checkpoint is restored: checkpoints hold the states of the first replica, which do not change.

@@ -6,7 +6,7 @@ from keras_vit.recipes.training.keras_internals import has_train_function, reset
 
 
 def set_steps_per_execution(model, steps: int, steps_per_execution: int):
-    """Sets how many of the steps of a `fit` are one call: `steps_per_execution` if it divides `steps`, else 1."""
+    """Sets the number of steps per call in `fit`: `steps_per_execution` if it divides `steps`, else 1."""
     if steps % steps_per_execution:
         steps_per_execution = 1
     if model.steps_per_execution != steps_per_execution:
@@ -20,7 +20,7 @@ def set_steps_per_execution(model, steps: int, steps_per_execution: int):
 def use_static_step_loop(model):
     """Replaces the train and test functions of a compiled model: `model.steps_per_execution` steps per call, unchecked.
 
-    Keras's functions check before every step whether data is left. Under `TPUStrategy`, that makes the batch size
+    Keras's functions check before every step whether data remains. Under `TPUStrategy`, that makes the batch size
     dynamic, so the compiler pads batches, and every batch passes through one device. Training data is endless; an
     evaluation checks on the host. Call it after a change of `steps_per_execution`, before `fit`.
     """

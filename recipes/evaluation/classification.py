@@ -61,7 +61,7 @@ def evaluate_classifier(
             class, and the model a classifier of ImageNet-1k.
 
     Raises:
-        ValueError: The model has another number of classes, the split is unknown, empty or unlabeled, too many images
+        ValueError: The model has different classes, the split is unknown, empty or unlabeled, too many images
             are corrupt, `resize` or `crop_fraction` is invalid, or the mapping does not match.
         OSError: The mapping cannot be read.
     """

@@ -77,7 +77,7 @@ def extract_features(
 
 
 def _cache_key(model, dataset, split, indices, max_corrupt):
-    # The name counts the models created before.
+    # The name contains a count of the models created before.
     config = {name: value for name, value in model.get_config().items() if name != "name"}
     key = hashlib.sha256(json.dumps([__version__, max_corrupt, config], sort_keys=True).encode())
     for weight in model.weights:

@@ -20,7 +20,7 @@ class FewShot:
         data: `dataset`, `data_dir`, `train_split` and `test_split` are used. Images are prepared by the model's own
             preprocessing.
         shots: Numbers of training images per class.
-        seeds: Seeds of the choice of images; each gives an accuracy.
+        seeds: Seeds of the choice of images; one accuracy per seed.
         l2: L2 penalty on the weights. 1024 is big_vision's; the paper does not report one.
         batch_size: Number of images at a time.
     """
@@ -85,8 +85,8 @@ def least_squares(train, labels, test, num_classes: int, l2: float) -> np.ndarra
 
     As in big_vision, each dimension is standardized by mean and standard deviation of the training features,
     (x - mean) / (std + 1e-5), and a constant feature of 100 is appended. Then, in closed form, weights =
-    (X^T X + l2 I)^-1 X^T Y, or, with fewer images than dimensions, the equal X^T (X X^T + l2 I)^-1 Y with its smaller
-    matrix.
+    (X^T X + l2 I)^-1 X^T Y, or, with fewer images than dimensions, the equivalent X^T (X X^T + l2 I)^-1 Y with its
+    smaller matrix.
 
     Args:
         train: (n, D).

@@ -2,7 +2,7 @@
 
 Its license forbids training on it. Images and mapping: https://objectnet.dev. The paper evaluates on it in appendix
 D.9. Scoring follows its authors (github.com/abarbu/objectnet-template-tensorflow, objectnet_eval.py): the prediction is
-the argmax over all 1,000 classes. Others take it over the overlapping classes only, which gives higher numbers
+the argmax over all 1,000 classes. Others take it over the overlapping classes only, which yields higher numbers
 (modestyachts/imagenet-testbed).
 """
 

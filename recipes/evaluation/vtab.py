@@ -21,8 +21,8 @@ class VtabResult:
     """Top-1 accuracies in [0, 1].
 
     Attributes:
-        tasks: By task.
-        means: By group, and of all tasks as "all"; empty if only some tasks were run.
+        tasks: Accuracy by task.
+        means: Mean accuracy by group, and of all tasks as "all"; empty if only some tasks were run.
     """
 
     tasks: dict[str, float]
@@ -37,7 +37,7 @@ def run_vtab(
     Finished tasks are not run again, interrupted ones are resumed.
 
     Args:
-        weights: Whatever `keras_vit.load` takes.
+        weights: File, folder or name, as for `keras_vit.load`.
         folder: Local folder of the runs.
         data_dir: Folder of prepared datasets; None for the default of TensorFlow Datasets.
         tasks: Names of some of `keras_vit.recipes.data.vtab.TASKS`; all by default.
@@ -103,7 +103,7 @@ def _check(recipes, weights, folder):
 
 
 def _check_weights(weights):
-    """Raises ValueError or OSError if there are none. Reads names and shapes only."""
+    """Raises ValueError or OSError if the weights do not exist. Reads names and shapes only."""
     if "://" in weights:  # downloaded when the first task starts
         return
     if weights.endswith(".keras"):

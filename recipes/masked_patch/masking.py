@@ -43,7 +43,7 @@ def draw_corruption(
     """Draws M = corrupted_fraction * N patches of every image; each is masked, replaced or unchanged, independently.
 
     Args:
-        seed: (2,) integers, such as (seed of the run, step): equal seeds give equal draws.
+        seed: (2,) integers, such as (seed of the run, step): equal seeds produce equal draws.
         batch_size, num_patches: B and N.
         corrupted_fraction: Fraction of the patches that is corrupted, exact in every image (M is rounded).
         masked_fraction: Probability that a corrupted patch gets the [mask] embedding.

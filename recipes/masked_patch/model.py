@@ -1,6 +1,6 @@
 """Masked-patch prediction, the paper's appendix B.1.2. B batch, N patches, M corrupted patches, D width.
 
-Masks and targets are computed in tf.data from (seed, step): the training step has no randomness of its own, its shapes
+Masks and targets are computed in tf.data from (seed, step): the training step draws no masks, its shapes
 are static, and training is plain `model.fit`.
 """
 
@@ -81,7 +81,7 @@ class MaskedPatchModel(keras.Model):
 
 
 def _take(tokens, index):
-    """Tokens (B, N, D) at indices (B, M): (B, M, D). An index of -1 gives zeros.
+    """Tokens (B, N, D) at indices (B, M): (B, M, D). An index of -1 selects zeros.
 
     A matrix product, since gather on a TPU, and scatter in its backward pass, are slow.
     """

@@ -20,7 +20,7 @@ def patch_targets(pixels, patch_size, target: str):
         target: "mean_color", "downsampled_color" or "pixels".
 
     Returns:
-        "mean_color": (B, N) int32 in [0, 512), the mean color at 3 bits a channel: red * 64 + green * 8 + blue. The
+        "mean_color": (B, N) int32 in [0, 512), the mean color at 3 bits per channel: red * 64 + green * 8 + blue. The
         paper does not specify the 8 bins; here they are equal, 32 levels each.
         "downsampled_color": (B, N, 16) int32, the same for each of 4 x 4 cells, row by row.
         "pixels": (B, N, P * P * 3) float32 in [0, 1], in the order of `ExtractPatches`.

@@ -69,13 +69,13 @@ class Report:
     """The result of a preflight.
 
     Attributes:
-        name: Of the recipe or model.
-        topology: Where it would run.
+        name: Name of the recipe or model.
+        topology: Slice to run on.
         precision: Dtype policy of the model.
-        num_parameters: Of the model.
+        num_parameters: Number of parameters of the model.
         steps: Reports of the compiled steps; the training step, if any, is first.
         total_steps: Training steps of the whole recipe; None if unknown.
-        notes: Hints that do not keep the step from running.
+        notes: Hints that do not prevent a step from running.
         largest_batch: The largest per-device batch that fits by kind of step, if requested.
     """
 

@@ -40,7 +40,7 @@ def preflight(
         device_batch_size: Images per device. Defaults to the recipe's global batch size divided by the number of
             devices. The cost of the whole recipe is only computed for its own global batch size.
         kinds: Steps to compile: "training", "evaluation" (recipes), "inference" (models). Defaults to all of them.
-        num_classes, num_train_images: Of the recipe's dataset, if it is neither known nor present.
+        num_classes, num_train_images: Those of the recipe's dataset, if it is neither known nor present.
         label_spec: Labels that a model trains on, see `ModelPrograms`.
         find_largest_batch: Also search for the largest per-device batch of each kind.
         log: Called with progress messages.
@@ -115,7 +115,7 @@ def _kinds(kinds, programs) -> tuple[str, ...]:
 def _cost_notes(subject, is_recipes_batch):
     if not is_recipes_batch and not isinstance(subject, keras.Model):
         yield (
-            f"The recipe's global batch size is {subject.data.batch_size:,}, these steps have another: the cost of the "
+            f"The recipe's global batch size is {subject.data.batch_size:,}, these steps use another: the cost of the "
             "whole recipe is unknown."
         )
 

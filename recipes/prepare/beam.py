@@ -19,7 +19,7 @@ except ModuleNotFoundError as error:
 
 
 class StoredImages(beam.PTransform):
-    """From nothing to (name, example) of the images to store; writes the reports of the others.
+    """Produces (name, example) of the images to store; writes the reports of the others.
 
     Only class names are listed beforehand. The hashes of the test images are a side input.
     """

@@ -1,4 +1,4 @@
-"""Finds copies of test images by a perceptual hash of 256 bits. P images, W words of 64 bits a hash.
+"""Finds copies of test images by a perceptual hash of 256 bits. P images, W words of 64 bits per hash.
 
 The hash is "pHash" (N. Krawetz, "Looks Like It", hackerfactor.com, 2011) with 16 x 16 coefficients in place of 8 x 8:
 the gray image at 32 x 32 pixels, its cosine transform, and for each of the lowest coefficients whether it is above
@@ -55,7 +55,7 @@ def check_threshold(bits: int):
 class HashIndex:
     """Hashes of images, searched by brute force: exact, and cheaper than decoding the query image.
 
-    With 100,000 images a search takes about a millisecond, and the index 3 MB and the names.
+    With 100,000 images a search takes about a millisecond, and the index 3 MB plus the names.
 
     Args:
         names: P names, for the report.

@@ -15,7 +15,7 @@ from keras_vit.recipes.recipe import Data
 
 
 def hash_test_sets(sources: tuple[str, ...], threshold_bits: int, data_dir: str | None = None):
-    """Hashes test sets; at about 300 images a second and core, 100,000 take minutes.
+    """Hashes test sets; at about 300 images per second and core, 100,000 take minutes.
 
     Args:
         sources: "folder:/path", all images in it at any depth; or a dataset as in `Data` with its split after @:

@@ -2,7 +2,7 @@
 
 The work is one function of a file's name, `outcomes.examine`. TensorFlow Datasets runs it, shuffles the images by a
 hash of their names and writes them: with Apache Beam if a runner is specified, on as many machines as it has; otherwise
-in threads of this process, with a buffer on disk. Both give the same order.
+in threads of this process, with a buffer on disk. Both produce the same order.
 """
 
 import os
@@ -111,7 +111,7 @@ def _check_replaceable(folder, overwrite):
 
 @contextmanager
 def _replace_when_complete(target):
-    """Yields the path of a new folder beside the target, which replaces it if the block ends without an error."""
+    """Yields the path of a new folder next to the target, which replaces it if the block ends without an error."""
     new, old = (target.parent / f"{target.name}.{word}-{uuid.uuid4().hex[:8]}" for word in ("incomplete", "old"))
     target.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -12,7 +12,7 @@ from keras_vit.recipes.training.keras_internals import update_loss_metric
 def accumulate_gradients(model, parts: int):
     """Makes `fit` compute each step from `parts` equal parts of every replica's batch, one in memory at a time.
 
-    The step is that of the whole batch, under every strategy, if losses are means over images, Keras's default:
+    The step equals that of the whole batch, under every strategy, if losses are means over images, Keras's default:
     gradients are summed in a loop, divided by `parts`, all-reduced once and applied once. Metrics include every image;
     dropout is drawn separately for each part. (Keras's `gradient_accumulation_steps` accumulates over batches and
     fails under a strategy.)

@@ -23,10 +23,10 @@ def training_callbacks(
 
     Args:
         recipe: With `run.folder`, log.csv is written into it, and with `run.tensorboard` also tensorboard/.
-        model: What is trained: a `MaskedPatchModel`, a classifier, a `DistillationModel`.
+        model: The model to train: a `MaskedPatchModel`, a classifier or a `DistillationModel`.
         dataset: As returned by `open_dataset`; some of its images are shown in TensorBoard.
         total_steps: Steps of the whole run.
-        checkpoints: The run's, if it has a folder.
+        checkpoints: Those of the run, if it has a folder.
         more: The user's callbacks.
     """
     # Weights are swapped back before any other callback sees the end of an evaluation; a run is stopped before its

@@ -30,8 +30,8 @@ class Checkpoints(keras.callbacks.Callback):
     """Saves and restores weights, optimizer state and random-generator states, bit for bit.
 
     The optimizer state includes the EMA of the weights and the step, which is also the position in the data. A
-    checkpoint is written under a temporary name and renamed when complete; older ones are deleted only then. Of several
-    workers, only the chief writes (variables are equal on all of them); all restore, from the same folder.
+    checkpoint is written under a temporary name and renamed when complete; older ones are deleted only then. With
+    several workers, only the chief writes (variables are equal on all of them); all restore, from the same folder.
 
     After SIGTERM, the run saves at the end of the current execution of steps (or part of an evaluation, whose metrics
     are discarded) and exits with status `TERMINATED`. A SIGTERM to one worker stops all of them.
@@ -112,7 +112,7 @@ class Checkpoints(keras.callbacks.Callback):
         self.release()
 
     def release(self):
-        """Restores the previous handler of SIGTERM; call it when a training ends with an exception."""
+        """Restores the previous handler of SIGTERM; call it when training ends with an exception."""
         if self.previous_handler is not None:
             signal.signal(signal.SIGTERM, self.previous_handler)
             self.previous_handler = None

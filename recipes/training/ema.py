@@ -23,7 +23,7 @@ class EvaluateWithEMA(keras.callbacks.Callback):
 
 
 def use_ema_weights(model):
-    """Replaces a model's weights by their EMA, for the end of a training; does nothing without `use_ema`.
+    """Replaces a model's weights by their EMA, at the end of training; does nothing without `use_ema`.
 
     Checkpoints hold the weights themselves, which a resumed run continues with.
     """

@@ -43,7 +43,7 @@ def update_loss_metric(model, loss, num_images):
 def reset_step_functions(model):
     """Makes Keras build the functions of `fit`, `evaluate` and `predict` again.
 
-    It builds them once, for the `steps_per_execution` of that time, and would omit batches after a change.
+    It builds them once, for the `steps_per_execution` of that time, and would skip batches after a change.
     """
     model.train_function = model.test_function = model.predict_function = None
 
@@ -64,7 +64,7 @@ def seed_states(model) -> list:
 
 
 def is_default_strategy(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this is the strategy of a program that has chosen none; it does not know its devices."""
+    """Whether this is TensorFlow's default strategy, which does not know its devices."""
     return type(strategy).__name__.startswith("_Default")
 
 

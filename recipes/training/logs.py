@@ -1,4 +1,4 @@
-"""Logs of a running training: speed, learning rate and ETA on the console, metrics of every epoch in log.csv."""
+"""Logs during training: speed, learning rate and ETA on the console, metrics of every epoch in log.csv."""
 
 import csv
 import io
@@ -26,7 +26,7 @@ class Progress(keras.callbacks.Callback):
         show: Whether to print the ETA, if `fit` prints at all.
     """
 
-    async_safe = True  # Keras may call it in another thread than the training
+    async_safe = True  # Keras may call it in a thread other than that of the training
 
     def __init__(self, batch_size: int, total_steps: int, show: bool = True):
         super().__init__()

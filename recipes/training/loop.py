@@ -30,7 +30,7 @@ def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches:
         dataset: As returned by `open_dataset`.
         batches: Function (start_step, host) -> tf.data.Dataset of one host's part of the batches from that step on,
             see `shard_batches`.
-        callbacks: More callbacks of Keras.
+        callbacks: Additional Keras callbacks.
 
     Returns:
         The history of all epochs trained by this call, as `keras.callbacks.History`.

@@ -10,10 +10,10 @@ from keras_vit.recipes.training.losses import dense_labels
 class TopK(keras.metrics.Mean):
     """Weighted top-k accuracy, in [0, 1]: the fraction of images with a correct class among the k largest logits.
 
-    Correct are the classes with an image's largest label: the label itself for (B,) integers; for (B, C) floats, the
-    class with the larger fraction after mixup, or each of several. Images without a label (all zeros, as some of ReaL,
-    or an integer below 0) do not count. Of equal logits, the first class wins; NaN is never correct. Pass it in
-    `weighted_metrics`, so that images of weight 0 do not count.
+    The correct classes are those with an image's largest label: the label itself for (B,) integers; for (B, C) floats,
+    the class with the larger fraction after mixup, or each of several. Images without a label (all zeros, as some of
+    ReaL, or an integer below 0) do not count. Among equal logits, the first class wins; NaN is never correct. Pass it
+    in `weighted_metrics`, so that images of weight 0 do not count.
 
     Args:
         k: At least 1.

@@ -156,7 +156,7 @@ def test_class_head_learns_labels_and_distillation_head_the_teacher(toy, digits,
 def test_replicas_and_accumulation_equal_one_device(trained_toy, teacher_model, images, tmp_path):
     teacher_model.save(tmp_path / "teacher.keras")
     start, results = trained_toy(distillation=True, depth=1).get_weights(), []
-    for strategy, parts in (("one-device", 1), ("mirrored", 1), ("mirrored", 2)):
+    for strategy, parts in (("one-device", 1), ("mirrored", 2)):
         with choose_strategy(strategy).scope():
             student = trained_toy(distillation=True, depth=1)
             student.set_weights(start)
@@ -167,9 +167,8 @@ def test_replicas_and_accumulation_equal_one_device(trained_toy, teacher_model, 
         batches = tf.data.Dataset.from_tensor_slices((batch, np.arange(8) % 5)).batch(8, drop_remainder=True)
         model.fit(batches.repeat(3), shuffle=False, verbose=0)
         results.append(student.get_weights())
-    for other in results[1:]:
-        for one, two in zip(results[0], other):
-            np.testing.assert_allclose(one, two, atol=1e-5)
+    for one, two in zip(*results):
+        np.testing.assert_allclose(one, two, atol=1e-5)
 
 
 def test_images_are_scaled_to_the_range_of_the_teacher(trained_toy, images):
@@ -202,8 +201,7 @@ def test_teachers_of_every_kind_return_logits(trained_toy, images, tmp_path):
 
 @pytest.mark.slow
 def test_saved_model_as_teacher_of_two_replicas(trained_toy, images, tmp_path):
-    model = trained_toy()
-    write_saved_model(model, tmp_path / "saved")
+    write_saved_model(trained_toy(depth=1), tmp_path / "saved")
     strategy = choose_strategy("mirrored")
     with strategy.scope():
         student = trained_toy(distillation=True, depth=1)
@@ -239,7 +237,7 @@ def test_incompatible_teachers_and_students_raise(toy, tmp_path):
         DistillationModel(toy(), teacher)
     with pytest.raises(ValueError, match=r"`alpha` .* must be in \[0, 1\]"):
         DistillationModel(toy(distillation=True), teacher, alpha=1.5)
-    with pytest.raises(ValueError, match=r"(?s)fails on the student's images, of the shape \(2, 32, 32, 3\).*resized"):
+    with pytest.raises(ValueError, match=r"(?s)fails on the student's images of shape \(2, 32, 32, 3\).*resized"):
         Teacher(toy(), replace(DATA, image_size=32))
     with pytest.raises(ValueError, match=r"logits or probabilities, \(B, C\)"):
         Teacher(toy(num_classes=0, pooling="none"), DATA)

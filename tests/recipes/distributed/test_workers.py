@@ -40,7 +40,8 @@ def train(strategy, data_dir, folder=None, stop_at=None):
             image_size=8, patch_size=4, depth=1, width=12, mlp_dim=24, num_heads=3, num_classes=10, seed=1
         )
         optimizer = Optimizer("adamw", 1e-2, "linear", warmup_steps=2, weight_decay=0.1, global_clipnorm=0.05)
-        model.compile(build_optimizer(optimizer, STEPS), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(build_optimizer(optimizer, STEPS), loss, jit_compile=False)
         model.optimizer.build(model.trainable_variables)
     if strategy.num_replicas_in_sync == 2:
         accumulate_gradients(model, 2)

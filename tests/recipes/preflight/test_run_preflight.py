@@ -52,7 +52,7 @@ def test_total_cost_is_only_for_the_recipes_batch_size(stub_compiler, recipe):
     report = preflight(recipe, "v5e:1", kinds=("evaluation",))
     assert report.total_steps == 4 * 320 / 64 and "whole recipe" not in str(report.notes)
     report = preflight(recipe, "v5e:2x2", 8, kinds=("evaluation",))
-    assert report.total_steps is None and "global batch size is 64, these steps have another" in str(report.notes)
+    assert report.total_steps is None and "global batch size is 64, these steps use another" in str(report.notes)
 
 
 def test_batch_size_must_be_divisible_by_the_replicas(recipe):
