@@ -4,7 +4,7 @@ Command: python benchmarks/duplicates.py imagenet_samples.zip --train cifar10_tr
 Recall: each JPEG image of the first archive and a modified version of it. False positives: pairs of different images of
 the first archive, and pairs of a training and a test image, mirrored or not. CIFAR-10 has real copies, so its number is
 an upper bound; mirrored copies are rare there, so mirrored pairs are a better estimate.
-Cost: images a second on one core, and microseconds for one image against 100,000.
+Cost: images per second on one core, and microseconds for one image against 100,000.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""Images a second from JPEG files in memory to training batches, compared with tf-models-official and bare decoding.
+"""Images per second from JPEG files in memory to training batches, compared with tf-models-official and bare decoding.
 
 Command: python benchmarks/input_pipeline.py --images imagenet_samples.zip
 Each measurement takes 1,000 images; rounds are interleaved and ratios are medians over rounds, since other programs may
-run. Images a second per core are computed from the CPU time of all threads, which other programs affect least.
+run. Images per second and core are computed from the CPU time of all threads, which other programs affect least.
 """
 
 import argparse

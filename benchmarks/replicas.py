@@ -85,7 +85,7 @@ def train(strategy, recipe, parts=1, dtype="float32", make_optimizer=build_optim
 
 
 def largest_difference(one, other):
-    """Of all weights but the key biases, and of the key biases."""
+    """Largest difference of all weights but the key biases, and of the key biases."""
     return [max(np.abs(a - b).max() for a, b in zip(*pair, strict=True)) for pair in zip(one, other, strict=True)]
 
 

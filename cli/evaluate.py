@@ -19,7 +19,7 @@ class Evaluate:
     "images": --dataset folder:/path/objectnet-1.0 --split images --objectnet-mapping /path/objectnet-1.0/mappings.
 
     Args:
-        weights: File, folder or name: whatever `keras_vit.load` takes.
+        weights: File, folder or name, as for `keras_vit.load`.
         dataset: "digits", a name of TensorFlow Datasets, or "folder:/path" with /path/<split>/<class>/<image>.
         split: In TensorFlow Datasets' notation, such as "test" or "validation[:10%]".
         data_dir: Folder of prepared datasets; by default that of TensorFlow Datasets.

@@ -13,7 +13,7 @@ class FewShot:
     Features are computed once and cached in ~/.keras/keras_vit/features.
 
     Args:
-        weights: File, folder or name: whatever `keras_vit.load` takes.
+        weights: File, folder or name, as for `keras_vit.load`.
         dataset: "digits", a name of TensorFlow Datasets, or "folder:/path" with /path/<split>/<class>/<image>.
         train_split: In TensorFlow Datasets' notation, such as "train[:10%]".
         test_split: In TensorFlow Datasets' notation.

@@ -14,7 +14,7 @@ class Probe:
     few-shot.
 
     Args:
-        weights: File, folder or name: whatever `keras_vit.load` takes.
+        weights: File, folder or name, as for `keras_vit.load`.
         dataset: "digits", a name of TensorFlow Datasets, or "folder:/path" with /path/<split>/<class>/<image>.
         methods: "knn" votes by cosine similarity; "linear" is logistic regression, its penalty chosen on a held-out
             tenth of the training split.

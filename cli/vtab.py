@@ -14,10 +14,10 @@ class Vtab:
     Finished tasks in the folder are not run again, interrupted ones are resumed.
 
     Args:
-        weights: File, folder or name: whatever `keras_vit.load` takes.
+        weights: File, folder or name, as for `keras_vit.load`.
         folder: Folder of the runs and of vtab.json.
         data_dir: Folder of prepared datasets; by default that of TensorFlow Datasets.
-        tasks: Run only these tasks; without the others there are no means.
+        tasks: Run only these tasks; the means require all of them.
     """
 
     weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]

@@ -1,4 +1,4 @@
-"""Checks of what an export takes (model, images, class names), and the model's float32 copy. n images, H W pixels."""
+"""Checks of an export's arguments (model, images, class names), and the model's float32 copy. n images, H W pixels."""
 
 from collections.abc import Sequence
 
@@ -54,7 +54,7 @@ def checked_images(images, model, what: str, min_images: int = 1) -> np.ndarray:
         )
     images = np.asarray(images, "float32")
     low, high = images.min(), images.max()
-    if not (low >= 0 and 1 < high <= 255):  # also refuses NaN
+    if not (low >= 0 and 1 < high <= 255):  # also rejects NaN
         raise ValueError(
             f"{what} pixels in [0, 255], not yet scaled by `model.preprocess`; clip the overshoot of bicubic "
             f"resizing. Received: values between {low:.7g} and {high:.7g}."

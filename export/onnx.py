@@ -22,7 +22,7 @@ def write_onnx(model, path, class_names=None) -> Path:
 
     Input: `images` (batch, H, W, 3) float32 after `model.preprocess`, any batch size. Output: `logits` (batch,
     num_classes) float32; without a head `features` (batch, D), or (batch, N, D) with pooling="none". Opset 15. A model
-    of another precision is written in float32. The file's metadata have "preprocessing", the fields of
+    of another precision is written in float32. The file's metadata contain "preprocessing", the fields of
     `keras_vit.Preprocessing` as JSON, and "class_names", one per line. An existing file is replaced once the new one
     is complete.
 

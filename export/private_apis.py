@@ -12,7 +12,7 @@ import numpy as np
 
 
 def operation_details(interpreter) -> list[dict]:
-    """Every node of the first subgraph: {"index", "op_name", "inputs", "outputs"} with numbers of tensors.
+    """Every node of the first subgraph: {"index", "op_name", "inputs", "outputs"} with indices of tensors.
 
     Nodes that a delegate added follow the operations of the file. Public methods of `Interpreter` list tensors only.
     """

@@ -24,8 +24,8 @@ def write_saved_model(model, folder, class_names=None) -> Path:
     - "attention": the same -> {"attention": (B, H, W) in [0, 1]}, see `keras_vit.attention_rollout`.
     - "serve_bytes": `image_bytes` (B,) strings, JPEG, PNG, BMP, WebP or GIF (its first frame) files of any sizes,
       decoded and preprocessed in the graph -> {"probabilities": (B, C), "top_probabilities": (B, 5), "top_classes":
-      (B, 5) int32, "top_class_names": (B, 5) strings if there are class names}, most likely first; fewer than 5 if C
-      is.
+      (B, 5) int32, "top_class_names": (B, 5) strings if there are class names}, most likely first; fewer if C is
+      smaller.
     - "serve_uint8": `images` (B, any height, any width, 3) uint8 RGB -> the same as "serve_bytes".
 
     Without a head, "serving_default", "serve_bytes" and "serve_uint8" return the features, and there is no "classify"
@@ -37,7 +37,7 @@ def write_saved_model(model, folder, class_names=None) -> Path:
     Args:
         model: A `VisionTransformer`, `BiT` or `AxialResNet`.
         folder: Folder to write; must not exist. TensorFlow Serving requires a version number: models/vit/1.
-        class_names: One name per class in the order of the outputs, or (WordNet id, name) pairs; None for none.
+        class_names: One name per class in the order of the outputs, or (WordNet id, name) pairs; None to omit them.
 
     Returns:
         The folder.

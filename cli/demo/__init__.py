@@ -1,1 +1,1 @@
-"""keras-vit demo."""
+"""The command `keras-vit demo`."""

@@ -59,7 +59,11 @@ def run_demo(folder: Path, seed: int, fast: bool) -> dict:
     pretraining, finetuning = (_configure(recipe, seed, fast) for recipe in (digits.MASKED_PATCH, digits.FINE_TUNE))
     if fast:  # building graphs dominates the time of a short run
         pretraining = replace(pretraining, architecture=replace(pretraining.architecture, depth=1))
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(fast)
     trained = _train(pretraining, finetuning, digits.FEW_LABELS)
+    tf.config.run_functions_eagerly(False)
     data, model = finetuning.data, trained["model"]
     dataset = open_dataset(data)
     names = class_names(dataset)
@@ -85,7 +89,8 @@ def _configure(recipe, seed, fast):
         return replace(recipe, run=run)
     # A loop of several steps takes longer to build than it saves in a short run.
     run = replace(run, steps_per_execution=1)
-    return replace(recipe, total_steps=20, run=run, optimizer=replace(recipe.optimizer, warmup_steps=2))
+    data = replace(recipe.data, validation_split="validation[:50]", test_split="test[:100]")
+    return replace(recipe, data=data, total_steps=3, run=run, optimizer=replace(recipe.optimizer, warmup_steps=1))
 
 
 def _train(pretraining, finetuning, few_labels) -> dict:

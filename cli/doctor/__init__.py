@@ -1,1 +1,1 @@
-"""keras-vit doctor."""
+"""The command `keras-vit doctor`."""

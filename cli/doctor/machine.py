@@ -22,7 +22,7 @@ TPUS = {"0x0027": "v3", "0x005e": "v4", "0x0062": "v5p", "0x0063": "v5e", "0x006
 
 @dataclass(frozen=True)
 class Machine:
-    """What can be found out without importing other packages.
+    """Facts about the machine, read without importing other packages.
 
     Args:
         versions: Version of each installed package of `PACKAGES`.

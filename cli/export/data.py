@@ -25,7 +25,7 @@ class ExportData:
 
     @classmethod
     def read(cls, options, model) -> "ExportData":
-        """Reads what the options of an `Export` request.
+        """Reads the data that the options of an `Export` request.
 
         Raises:
             ValueError: Class names, classes or splits do not match the model.

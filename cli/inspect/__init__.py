@@ -1,1 +1,1 @@
-"""keras-vit inspect."""
+"""The command `keras-vit inspect`."""

@@ -85,7 +85,7 @@ class Audit:
 
 
 def audit(path, targets: Sequence[str] = TARGETS) -> Audit:
-    """Lists the operations of a .tflite file that accelerators leave to the CPU, or for which they refuse the file.
+    """Lists the operations of a .tflite file that accelerators leave to the CPU, or for which they reject the file.
 
     "cpu-xnnpack" is read from LiteRT's interpreter on this machine, with its default delegate, for the first subgraph;
     operations that are not delegated run in slower kernels. The other targets are tables from the source code and

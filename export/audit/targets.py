@@ -97,7 +97,7 @@ def gpu(operation) -> str | None:
 
 
 def litert2(operation) -> str | None:
-    """LiteRT 2's GPU accelerator; `CompiledModel` on GPU alone refuses a file with any unsupported operation."""
+    """LiteRT 2's GPU accelerator; `CompiledModel` on GPU alone rejects a file with any unsupported operation."""
     allowed = _GPU_DTYPES | {"int32", "bool", "int4", "int2"}
     tensors = (*operation.inputs, *operation.outputs)
     return _unsupported_anywhere(operation, LITERT2) or _dtypes(tensors, allowed) or _any_gpu(operation)

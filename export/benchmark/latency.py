@@ -31,7 +31,7 @@ class Benchmark:
         peak_memory_bytes: Peak resident memory of the process, with the mapped pages of the file.
         base_memory_bytes: The same before the file was opened: Python, NumPy, LiteRT.
         num_operations: Operations of the first subgraph.
-        num_delegated: Operations of these that XNNPACK runs.
+        num_delegated: Number of these that XNNPACK runs.
         num_partitions: Partitions that XNNPACK runs; more than one means transfers in between.
         profile: Times by kind of operation, longest first; empty if there are none.
         profile_error: Why there is no profile, or "".
@@ -84,7 +84,7 @@ def compare(
 
     Each file runs in a separate process with LiteRT alone: its peak memory is the file's, and a crash affects no other
     file. Only the call is timed, not copying the image in and the result out. Inputs are random pixels of the file's
-    dtype. Of a file with several signatures, the one of its first subgraph runs.
+    dtype. If a file has several signatures, that of its first subgraph runs.
 
     The times by operation come from LiteRT's profiler, in one more process with LiteRT 2's compiled model on the same
     CPU kernels. They are rounded to microseconds, so that very short operations count as 0, and their sum differs from

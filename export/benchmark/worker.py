@@ -4,7 +4,7 @@
 on standard input, which is how many calls to time. `worker.py profile FILE THREADS RUNS SEED` prints the text of
 LiteRT's profiler.
 
-The profiler is called through LiteRT's C API with ctypes. ai-edge-litert 2.3.0 has no other way to per-operation times:
+The profiler is called through LiteRT's C API with ctypes. ai-edge-litert 2.3.0 has no other way to measure operations:
 neither its `Interpreter` nor its `CompiledModel` has a profiler in Python, its tool `litert-benchmark` reports the
 latency of whole calls, and TFLite's `benchmark_model` is not in the package.
 """

@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_vit.export.private_apis import inspectable_interpreter
 from keras_vit.export.tflite.graph_rewrite import layer_norm_outputs
 
-# Fewer images give poor ranges; LiteRT's guide recommends 100 to 500.
+# Fewer images yield poor ranges; LiteRT's guide recommends 100 to 500.
 MIN_IMAGES = 20
 NUM_SAMPLES = 32_768  # values sampled per tensor, over all images
 FRACTIONS = np.linspace(0.3, 1.0, 36)  # candidate ranges, relative to the widest

@@ -1,4 +1,4 @@
-"""Writes TFLite files: `write_tflite`, the conversion to float, and which ranges the integer formats get."""
+"""Writes TFLite files: `write_tflite`, the conversion to float, and the ranges of the integer formats."""
 
 import json
 import tempfile

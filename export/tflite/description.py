@@ -20,7 +20,7 @@ class Description:
         name, description, version, author, license: Texts; "" omits the field.
         class_names: The class of each output, in their order; None for a model without classes.
         mean, std: Scaling that an app applies to pixels in [0, 255] before the model: (pixel - mean) / std. One number
-            or one per channel; 0 and 1 if the model takes pixels as they are. MediaPipe refuses different values per
+            or one per channel; 0 and 1 if the model takes pixels as they are. MediaPipe rejects different values per
             channel.
         preprocessing: The fields of `keras_vit.Preprocessing`, or other values that JSON can represent.
 
@@ -76,7 +76,7 @@ class DescribedFile:
 
     @property
     def mediapipe_problem(self) -> str | None:
-        """Why MediaPipe's ImageClassifier (1.2.2) refuses the file; None if it does not."""
+        """Why MediaPipe's ImageClassifier (1.2.2) rejects the file; None if it does not."""
         inputs = next(iter(self.signatures.values())).inputs
         if self.num_subgraphs > 1:
             return f"it supports one subgraph, this file has {self.num_subgraphs}; export that signature alone"

@@ -1,9 +1,9 @@
 """Equalizes channel ranges: moves scales of layer normalizations into the next kernels without changing the function.
 
 An integer tensor has one scale for all its channels. After a layer normalization a few channels may be far wider than
-the others, which leaves these with few of the 256 levels. RepQ-ViT (arXiv 2212.08254, section 4.2) divides each channel
-by its own range and multiplies the rows of the next kernel by it; in exact arithmetic nothing changes. Most of the
-difference comes from gamma of the normalization, which `fold_norms` removes. `equalize_channels` divides only the
+the rest, which leaves the others with few of the 256 levels. RepQ-ViT (arXiv 2212.08254, section 4.2) divides each
+channel by its own range and multiplies the rows of the next kernel by it; in exact arithmetic nothing changes. Most of
+the difference comes from gamma of the normalization, which `fold_norms` removes. `equalize_channels` divides only the
 outliers that remain: each costs a multiplication, and a kernel whose rows differ more is rounded more coarsely.
 """
 

@@ -117,7 +117,7 @@ def read_signatures(model: schema.ModelT) -> dict[str, Signature]:
 
 
 def move_to_front(model: schema.ModelT, name: str):
-    """Makes a signature and its subgraph the first, if there is such a signature.
+    """Moves a signature and its subgraph to the front, if there is such a signature.
 
     Runtimes that use no names (MediaPipe, `Interpreter.run` of Android) run the first subgraph; the converter sorts
     signatures alphabetically.

@@ -26,7 +26,7 @@ from keras_vit.export.tflite.flatbuffer import (
 from keras_vit.export.tflite.metadata_schema import RGB, TENSOR_AXIS_LABELS, decode_metadata, encode_metadata
 
 ENTRY = b"TFLITE_METADATA"
-# First version of the schema with all fields used here; readers of an older version refuse the file.
+# First version of the schema with all fields used here; readers of an older version reject the file.
 MIN_PARSER_VERSION = "1.0.0"
 
 
@@ -43,7 +43,7 @@ def with_metadata(content: bytes, description: Description, first: str = CLASSIF
         The bytes of the new file: the same for the same arguments.
 
     Raises:
-        ValueError: `content` is not a complete TFLite model, has other inputs, has another number of outputs than of
+        ValueError: `content` is not a complete TFLite model, has other inputs, has a different number of outputs and
             class names, or has more than 2 GB of weights in its flatbuffer.
     """
     try:
@@ -63,7 +63,7 @@ def with_metadata(content: bytes, description: Description, first: str = CLASSIF
     result = io.BytesIO(pack_model(model, content))
     with zipfile.ZipFile(result, "a") as archive:  # uncompressed: readers map them from the file
         for name, text in files.items():
-            entry = zipfile.ZipInfo(name)  # dated 1980: the same arguments give the same bytes
+            entry = zipfile.ZipInfo(name)  # dated 1980: the same arguments produce the same bytes
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, text)
     return result.getvalue()

@@ -44,7 +44,7 @@ def analyze_sensitivity(model, name: str, calibration, images, seed: int = 0) ->
         The parts, most sensitive first.
 
     Raises:
-        ValueError: The format is another one. The model has no head or cannot be exported. There are too few images,
+        ValueError: The format is unknown. The model has no head or cannot be exported. There are too few images,
             or they have another size or values outside [0, 255].
     """
     check_request(model, [name])

@@ -23,7 +23,7 @@ def write_web_page(tflite_path, folder, class_names: Sequence, examples: Iterabl
 
     The folder has the page, the model, its preprocessing (from preprocessing.json next to the model) and LiteRT.js, 29
     MB of which a visitor loads a third. Any static web server can serve it under any URL, for example `python3 -m
-    http.server --directory <folder>`. Opened as a file, the page asks for a server.
+    http.server --directory <folder>`. Opened as a file, the page only shows that it requires a server.
 
     Args:
         tflite_path: A file with the signature "classify": `images` (1, H, W, 3), pixels in [0, 255] as float32 or
