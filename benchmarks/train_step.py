@@ -163,7 +163,9 @@ def main():
     parser.add_argument("--num-threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
-    parser.add_argument("--modes", nargs="+", choices=("graph", "XLA"), default=["graph"], help="of the Keras models")
+    parser.add_argument(
+        "--modes", nargs="+", choices=("graph", "XLA"), default=["graph"], help="how the Keras models are run"
+    )
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:

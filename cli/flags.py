@@ -22,7 +22,7 @@ def fields_to_flags(message: str, prefix: str = "") -> str:
     """Replaces the recipe fields in a message by flags of the command line.
 
     Args:
-        prefix: Of the flags, such as "recipe." for a recipe within another dataclass.
+        prefix: Prefix of the flags, such as "recipe." for a recipe within another dataclass.
     """
     return FIELD.sub(lambda match: _flag(prefix + (match[1] or match[3]), match[2] or match[4]), message)
 

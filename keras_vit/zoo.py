@@ -13,7 +13,7 @@ def ViT(variant: str, weights=None, *, num_classes: int | None = None, **argumen
     Args:
         variant: Such as "B/16" or "R50+B/16", see `keras_vit.variants`; any patch size for a plain model.
         weights: A file, folder or published name, see `keras_vit.load`, or None for random weights.
-        num_classes: By default those of the weights, 1000 without weights; see `keras_vit.load`.
+        num_classes: By default that of the weights, 1000 without weights; see `keras_vit.load`.
         **arguments: Arguments of `VisionTransformer` (image_size, pooling, dropout, dtype, ...) and, with weights, of
             `keras_vit.load`. `image_size` is by default that of the weights, 224 without weights.
 

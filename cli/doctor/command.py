@@ -69,7 +69,7 @@ def text_report(machine: Machine, results: dict, findings: list[Finding]) -> str
 
     Args:
         machine: The machine.
-        results: Of `run_probe`; {} without TensorFlow.
+        results: Results of `run_probe`; {} without TensorFlow.
         findings: All problems.
     """
     rows = {"python": platform.python_version()} | {name: machine.versions.get(name, "-") for name in PACKAGES}

@@ -59,7 +59,7 @@ def checked_images(images, image_size=None, remedy=""):
 
 
 def output_spec(model, images, image_size=None, remedy=""):
-    """Shape and dtype of a model's output for symbolic images: logits are float32 under mixed precision, too.
+    """Shape and dtype of a model's output for symbolic images: logits are float32 also under mixed precision.
 
     The arguments are those of `check_images`; images that a call rejects are rejected here too.
     """

@@ -29,7 +29,7 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, *
             name such as "vit/imagenet21k/ViT-B_16", see `keras_vit.weights.published_names()`, or a model of KerasHub
             or tf-models-official in memory. A .weights.h5 of `model.save_weights` holds no configuration: pass the
             model's arguments, and its `image_size` (by default 224).
-        num_classes: By default those of the file. Another number replaces the head by zeros and removes the file's
+        num_classes: By default that of the file. Another number replaces the head by zeros and removes the file's
             hidden tanh layer, as the paper does for fine-tuning. 0 for no head.
         weights_image_size: Image size of the checkpoint in pixels, required only if its grid of positions is not square
             and no config.json specifies it.

@@ -158,7 +158,7 @@ class VisionTransformer(keras.Model):
     def with_head(self, num_classes: int):
         """Returns a new model with the same weights and a new head of zeros; 0 for no head.
 
-        The hidden tanh layer of pre-training is removed, too, as the paper does for fine-tuning (appendix B.1.1).
+        The hidden tanh layer of pre-training is also removed, as the paper does for fine-tuning (appendix B.1.1).
         """
         model = self._rebuilt(num_classes=num_classes, representation_size=None)
         copy_weights(self, model, skip=HEADS)

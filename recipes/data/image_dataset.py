@@ -18,7 +18,7 @@ class ImageDataset:
         splits: Number of images in each split.
         read: From a split in TensorFlow Datasets' notation, such as "train[:98%]", to a `tf.data.Dataset` in a fixed
             order of (name of the image for messages, encoded image, label); both strings are scalar.
-        stores_paths: `read` yields file paths in place of encoded images: they are cheap to shuffle and to skip.
+        stores_paths: `read` yields file paths instead of encoded images: they are cheap to shuffle and to skip.
         multi_label: Labels are (C,) float32 with a 1 for each correct class; otherwise they are scalar int64.
         max_value: Largest value of the stored pixels, which are multiplied by 255 // max_value.
     """

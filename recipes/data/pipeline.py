@@ -28,7 +28,7 @@ def training_pixels(
     Labels are (B,) int64, or (B, C) float32 of a multi-label dataset.
 
     Args:
-        data: The recipe's.
+        data: Field `data` of the recipe.
         dataset: From `open_dataset`.
         seed: Determines the order and all other randomness.
         start_step: Index of the first batch.

@@ -26,7 +26,7 @@ class Teacher:
     Args:
         classifier: A Keras model, or another function of one batch of images.
         data: Pixel range and size of the student's images.
-        preprocessing: Of the classifier; only mean and std are used, to map images from the student's pixel range to
+        preprocessing: The classifier's; only mean and std are used, to map images from the student's pixel range to
             the classifier's. Defaults to that of a `keras_vit` model; other models get the student's range.
 
     Attributes:

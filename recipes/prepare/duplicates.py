@@ -1,6 +1,6 @@
 """Finds copies of test images by a perceptual hash of 256 bits. P images, W words of 64 bits per hash.
 
-The hash is "pHash" (N. Krawetz, "Looks Like It", hackerfactor.com, 2011) with 16 x 16 coefficients in place of 8 x 8:
+The hash is "pHash" (N. Krawetz, "Looks Like It", hackerfactor.com, 2011) with 16 x 16 coefficients instead of 8 x 8:
 the gray image at 32 x 32 pixels, its cosine transform, and for each of the lowest coefficients whether it is above
 their median. A mirrored image has the same coefficients, with those of odd horizontal frequency negated: both hashes
 cost one transform, and every search finds mirrored copies too.

@@ -49,8 +49,8 @@ def check_recipe(recipe: Recipe, strategy: tf.distribute.Strategy):
 def check_data(recipe: Recipe, dataset: ImageDataset, total_steps: int):
     """Checks splits, labels and number of images against the recipe; `total_steps` is the length of the run.
 
-    An image is at most once in a batch, so there must be at least `batch_size` training images. Evaluation splits may
-    be smaller.
+    An image appears at most once in a batch, so there must be at least `batch_size` training images. Evaluation splits
+    may be smaller.
 
     Raises:
         ValueError: A split is missing, has no labels or too few images.

@@ -3,7 +3,7 @@
 export class Camera {
   stream = null;
 
-  /** `element` returns the element with an id; `hasImage` tells whether an image is shown when the camera is off. */
+  /** `element` returns the element with an id; `hasImage` returns whether an image is shown when the camera is off. */
   constructor(element, hasImage) {
     this.element = element;
     this.hasImage = hasImage;

@@ -86,15 +86,15 @@ def model_arguments(tensors: Tensors, config: dict) -> dict:
 
     Args:
         tensors: Arrays under the names of the table.
-        config: Of KerasHub, the `get_config()` of the backbone ("config") and of the task ("task"); else {}.
+        config: `get_config()` of KerasHub's backbone ("config") and task ("task"); {} for tf-models-official.
 
     Raises:
         ValueError: It is not a Vision Transformer of either project, or not one that can be built here.
     """
     if "patch_embedding/kernel" not in tensors:
         raise ValueError(
-            f"{tensors.path} is not a Vision Transformer of KerasHub or tf-models-official. If save_weights of a "
-            "keras_vit model wrote it: such a file does not describe the model; build it, then use "
+            f"{tensors.path} is not a Vision Transformer of KerasHub or tf-models-official. If it was "
+            "written by save_weights of a keras_vit model, it does not describe the model: build the model, then use "
             "model.load_weights(file)."
         )
     return read_arguments(_arguments, tensors, config)
