@@ -59,11 +59,7 @@ def run_demo(folder: Path, seed: int, fast: bool) -> dict:
     pretraining, finetuning = (_configure(recipe, seed, fast) for recipe in (digits.MASKED_PATCH, digits.FINE_TUNE))
     if fast:  # building graphs dominates the time of a short run
         pretraining = replace(pretraining, architecture=replace(pretraining.architecture, depth=1))
-    import tensorflow as tf
-
-    tf.config.run_functions_eagerly(fast)
     trained = _train(pretraining, finetuning, digits.FEW_LABELS)
-    tf.config.run_functions_eagerly(False)
     data, model = finetuning.data, trained["model"]
     dataset = open_dataset(data)
     names = class_names(dataset)
