@@ -53,7 +53,8 @@ class Probe:
         if "knn" in self.methods and not all(1 <= count <= images for count in self.neighbors):
             raise ValueError(
                 f"--neighbors must be between 1 and the {images:,} images of {self.train_split!r}. "
-                f"Received: {', '.join(map(str, self.neighbors))}"
+                f"Received: {', '.join(map(str, self.neighbors))}. Pass those that fit, such as --neighbors "
+                f"{' '.join(str(count) for count in self.neighbors if 1 <= count <= images) or 1}"
             )
         model = load(self.weights)
         (train, labels), (test, test_labels) = (

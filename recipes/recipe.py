@@ -212,8 +212,8 @@ class Supervised:
         loss: "softmax", or "sigmoid" (the paper's pre-training: summed over classes).
         label_smoothing: In [0, 1), for "softmax".
         head_bias: Initial bias of the head; the authors' code uses -10 with "sigmoid".
-        total_steps: Length of the training in steps, or
-        total_epochs: in epochs of the training images. Exactly one of the two is set.
+        total_steps: Length of the training in steps; None if `total_epochs` is set.
+        total_epochs: Length of the training in epochs; None if `total_steps` is set.
     """
 
     architecture: Architecture = field(default_factory=Architecture)

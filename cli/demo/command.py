@@ -9,7 +9,6 @@ from keras_vit_cli.output_folder import check_replaceable, new_folder
 
 REPORT = "report.html"
 NUM_CALIBRATION_IMAGES = 200
-STARTS = {"scratch": "from scratch", "pretrained": "pre-trained"}
 
 
 @dataclass(frozen=True)
@@ -93,6 +92,7 @@ def _train(pretraining, finetuning, few_labels) -> dict:
     """Pre-trains once and fine-tunes four times; "model" is the pre-trained one fine-tuned with all labels."""
     from keras_vit.recipes.fit import evaluate, pretrain, train
     from keras_vit.recipes.training.model import build_model
+    from keras_vit_cli.demo.report import STARTS
 
     _print_stage("Masked-patch pre-training on unlabeled images")
     masked_model, history = pretrain(pretraining)

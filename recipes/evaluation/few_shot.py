@@ -75,7 +75,9 @@ def choose_shots(labels, shots: int, num_classes: int, seed: int) -> np.ndarray:
     for number in range(num_classes):
         members = np.flatnonzero(labels == number)
         if len(members) < shots:
-            raise ValueError(f"{shots} shots, but class number {number} has {len(members)} images. Use fewer shots.")
+            raise ValueError(
+                f"{shots} shots, but class number {number} has {len(members)} images. Use at most {len(members)} shots."
+            )
         chosen.append(random.choice(members, shots, replace=False))
     return np.stack(chosen)
 

@@ -50,7 +50,7 @@ def test_shots_are_balanced_and_determined_by_the_seed():
     assert (labels[chosen] == np.arange(4)[:, None]).all()
     np.testing.assert_array_equal(chosen, choose_shots(labels, 6, 4, seed=1))
     assert not np.array_equal(chosen, choose_shots(labels, 6, 4, seed=2))
-    with pytest.raises(ValueError, match="90 shots, but class number 0 has .* Use fewer shots"):
+    with pytest.raises(ValueError, match="90 shots, but class number 0 has .* Use at most .* shots"):
         choose_shots(labels, 90, 4, seed=1)
 
 
