@@ -11,23 +11,12 @@ import keras_vit.export
 pytestmark = pytest.mark.slow
 
 
-def run(code, **environment):
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.strip()
-
-
-def test_import_loads_neither_tensorflow_nor_litert():
+def test_import_loads_no_tensorflow_and_no_submodule_shadows_a_public_name():
     """With another backend: on TensorFlow, Keras itself imports it."""
-    code = "import sys, keras_vit.export; print({'tensorflow', 'ai_edge_litert', 'onnx'} & set(sys.modules))"
-    assert run(code, KERAS_BACKEND="numpy") == "set()"
-
-
-def test_no_submodule_shadows_a_public_name():
     code = """
-import importlib
+import importlib, sys
+import keras_vit.export
+print({"tensorflow", "ai_edge_litert", "onnx"} & set(sys.modules))
 for package in ("keras_vit.export", "keras_vit.export.audit", "keras_vit.export.benchmark"):
     module = importlib.import_module(package)
     for name in getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]:
@@ -35,7 +24,12 @@ for package in ("keras_vit.export", "keras_vit.export.audit", "keras_vit.export.
         if type(thing).__name__ != "module":
             print(name, callable(thing) or type(thing).__name__)
 """
-    found = dict(line.split() for line in run(code).splitlines())
+    environment = {**os.environ, "KERAS_BACKEND": "numpy"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]
+    imported, *lines = done.stdout.splitlines()
+    assert imported == "set()"
+    found = dict(line.split() for line in lines)
     constants = {name: found.pop(name) for name in ("FORMATS", "TARGETS")}
     assert set(constants.values()) == {"tuple"} and set(found.values()) == {"True"}
     names = "Description Parity check_parity parity_table read_description with_metadata write_onnx write_saved_model "

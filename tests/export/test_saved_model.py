@@ -102,7 +102,7 @@ def test_vit_options(trained_toy, tmp_path, changes):
 
 @pytest.mark.parametrize("kind", [BiT, AxialResNet])
 def test_models_without_attention(tmp_path, kind):
-    options = {BiT: {"stages": (1,), "width_factor": 0.5}, AxialResNet: {"stages": (1, 1)}}[kind]
+    options = {BiT: {"stages": (1,), "width_factor": 0.5}, AxialResNet: {"stages": (1,)}}[kind]
     model = randomized(kind(image_size=32, num_classes=5, **options))
     signatures, inputs = load(write_saved_model(model, tmp_path / "model")), noise(model)
     assert set(signatures) == CLASSIFIER - {"attention"}

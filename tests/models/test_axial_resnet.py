@@ -78,8 +78,8 @@ def test_fit_and_predict():
     model = AxialResNet(**TOY)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(0.1, 0.9), loss, run_eagerly=True)  # tracing would take most of the time
-    losses = model.fit(IMAGES, np.array([0, 1, 2]), epochs=8, verbose=0).history["loss"]
-    assert np.isfinite(losses).all() and losses[-1] < 0.3 * losses[0]
+    losses = model.fit(IMAGES, np.array([0, 1, 2]), epochs=4, verbose=0).history["loss"]
+    assert np.isfinite(losses).all() and losses[-1] < 0.5 * losses[0]
 
 
 @pytest.mark.slow

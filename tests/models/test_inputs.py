@@ -102,15 +102,14 @@ def test_wrong_symbolic_images(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("classes", [5, 0])
+@pytest.mark.parametrize("classes,size", [(5, (None, None)), (0, (16, None))])
 @pytest.mark.parametrize("name", BUILDS)
-def test_functional_models_of_unknown_size(name, classes):
+def test_functional_models_of_unknown_size(name, classes, size):
     model = BUILDS[name](num_classes=classes)
-    for size in ((None, None), (16, None)):
-        inputs = keras.Input((*size, 3))
-        outputs, real = model(inputs), model(X)
-        assert outputs.shape == (None, *real.shape[1:])
-        np.testing.assert_allclose(keras.Model(inputs, outputs).predict(X, verbose=0), real, atol=1e-4)
+    inputs = keras.Input((*size, 3))
+    outputs, real = model(inputs), model(X)
+    assert outputs.shape == (None, *real.shape[1:])
+    np.testing.assert_allclose(keras.Model(inputs, outputs).predict(X, verbose=0), real, atol=1e-4)
 
 
 def test_images_of_unknown_rank():
@@ -135,7 +134,7 @@ def test_wrong_num_classes(name, classes):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 def test_int8_eagerly_and_under_xla(trained_toy, images):
-    model, full = trained_toy(stochastic_depth=0.1), trained_toy()
+    model, full = trained_toy(depth=1, stochastic_depth=0.1), trained_toy(depth=1)
     full.set_weights(model.get_weights())
     model.quantize("int8")  # before any call
     expected, eager = np.asarray(full(images)), np.asarray(model(images))
@@ -146,7 +145,7 @@ def test_int8_eagerly_and_under_xla(trained_toy, images):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 def test_quantized_models_are_saved_as_weights(trained_toy, images, tmp_path):
-    model, again = trained_toy(), trained_toy()
+    model, again = trained_toy(depth=1), trained_toy(depth=1)
     model.quantize("int8")
     for build in (lambda: model.save(tmp_path / "model.keras"), lambda: model.with_head(2), lambda: model.resized(32)):
         with pytest.raises(ValueError, match="was quantized by Keras.*save its weights"):
