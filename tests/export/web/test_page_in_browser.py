@@ -162,7 +162,7 @@ def test_predictions_and_attention_equal_keras(browser, served, model, files):
 def test_model_without_attention(browser, served, site, files, tmp_path):
     """A ResNet: the page has no attention map and no control for it."""
     keras.utils.set_random_seed(0)
-    model = keras_vit.BiT(stages=(1, 1), width_factor=1, image_size=(32, 48), num_classes=len(NAMES))
+    model = keras_vit.BiT(stages=(1,), width_factor=0.5, image_size=(32, 48), num_classes=len(NAMES))
     model.head.kernel.assign(np.random.default_rng(0).standard_normal(model.head.kernel.shape))
     (file,) = write_tflite(model, tmp_path, ["float32"]).values()
     write_web_page(file, site / "pages" / "plain", NAMES, files[:1])
