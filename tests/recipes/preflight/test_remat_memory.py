@@ -13,9 +13,9 @@ pytestmark = pytest.mark.slow
 
 @functools.cache
 def temporaries(remat=None, dropout=0.0, depth=3):
-    """Bytes of temporaries of a training step whose activations exceed a chip's fast memory."""
+    """Bytes of temporaries of a training step whose activations exceed the 16 MiB of fast memory of a v3 core."""
     model = keras_vit.VisionTransformer(
-        image_size=112,
+        image_size=56,
         patch_size=8,
         depth=depth,
         width=128,
@@ -27,7 +27,7 @@ def temporaries(remat=None, dropout=0.0, depth=3):
         dtype="mixed_bfloat16",
     )
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    (step,) = preflight(model, "v5e:1", 512, kinds=("training",)).steps
+    (step,) = preflight(model, "v3:1", 128, kinds=("training",)).steps
     assert step.problems == ()
     return step.memory["temp"]
 
@@ -38,11 +38,14 @@ def test_remat_saves_memory_on_a_tpu():
 
 
 def test_dropout_masks_are_not_stored():
-    """Measured ratio: 1.28, mostly the random bits of one layer; 1.58 if masks were stored."""
+    """Measured ratio: 1.28, mostly the random bits of one layer; by calculation 1.5 if masks were stored."""
     assert temporaries(dropout=0.1) < 1.4 * temporaries()
 
 
 def test_each_recomputed_block_stores_only_its_input():
-    """XLA could delay the weights' gradients, which would store hidden tokens. Measured ratio: 1.1."""
-    tokens = 2 * 512 * 197 * 128
-    assert temporaries("block", 0.1) - temporaries("block", 0.1, depth=1) < 1.4 * 2 * tokens
+    """XLA could delay the weights' gradients, which would store hidden tokens: four times the bytes of the input.
+
+    Measured: 1.7 times the input, of which 50 tokens are padded to 64.
+    """
+    tokens = 2 * 128 * 50 * 128
+    assert temporaries("block", 0.1) - temporaries("block", 0.1, depth=2) < 2.5 * tokens
