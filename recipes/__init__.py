@@ -11,6 +11,36 @@ Names are imported from their modules on first use, so importing this package im
 """
 
 import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from keras_vit.recipes.configs import RECIPES as RECIPES
+    from keras_vit.recipes.configs import SWEEPS as SWEEPS
+    from keras_vit.recipes.data import evaluation_batches as evaluation_batches
+    from keras_vit.recipes.data import open_dataset as open_dataset
+    from keras_vit.recipes.data import training_batches as training_batches
+    from keras_vit.recipes.evaluation.classification import evaluate_classifier as evaluate_classifier
+    from keras_vit.recipes.evaluation.few_shot import FewShot as FewShot
+    from keras_vit.recipes.evaluation.few_shot import few_shot as few_shot
+    from keras_vit.recipes.evaluation.vtab import run_vtab as run_vtab
+    from keras_vit.recipes.fit import evaluate as evaluate
+    from keras_vit.recipes.fit import pretrain as pretrain
+    from keras_vit.recipes.fit import train as train
+    from keras_vit.recipes.learning_rate_sweep import Sweep as Sweep
+    from keras_vit.recipes.learning_rate_sweep import sweep as sweep
+    from keras_vit.recipes.recipe import Architecture as Architecture
+    from keras_vit.recipes.recipe import Augment as Augment
+    from keras_vit.recipes.recipe import Data as Data
+    from keras_vit.recipes.recipe import Distillation as Distillation
+    from keras_vit.recipes.recipe import MaskedPatch as MaskedPatch
+    from keras_vit.recipes.recipe import Optimizer as Optimizer
+    from keras_vit.recipes.recipe import Run as Run
+    from keras_vit.recipes.recipe import Supervised as Supervised
+    from keras_vit.recipes.recipe_file import read_recipe as read_recipe
+    from keras_vit.recipes.recipe_file import write_recipe as write_recipe
+    from keras_vit.recipes.run_recipe import run as run
+    from keras_vit.recipes.run_recipe import run_unless_finished as run_unless_finished
+    from keras_vit.recipes.training.model import build_model as build_model
 
 _MODULES = {
     "configs": ("RECIPES", "SWEEPS"),
