@@ -91,7 +91,7 @@ def test_names_with_ids_and_extreme_logits():
         (np.full((1, 1000), np.nan), {}, "NaN"),
     ],
 )
-def test_invalid_input_is_refused(outputs, arguments, message):
+def test_invalid_input_raises(outputs, arguments, message):
     with pytest.raises(ValueError, match=message):
         decode_predictions(outputs, **arguments)
 

@@ -43,7 +43,7 @@ for name in names:
     model = keras.saving.load_model(f"{folder}/{name}.keras")
     logits, attention = jax.jit(lambda images: (model(images), model.attention_maps(images)))(images)
     np.savez(f"{folder}/{name}.npz", logits=logits, attention=attention)
-    # Functional models of known and unknown size; they refuse what a call refuses.
+    # Functional models of known and unknown size; they raise where a call does.
     for size in (model.image_size, (None, None)):
         inputs = keras.Input((*size, 3))
         functional = jax.jit(keras.Model(inputs, model(inputs)))  # compiled at once, not operation by operation

@@ -121,12 +121,12 @@ def test_list_of_images_of_different_sizes():
         ),
     ],
 )
-def test_invalid_images_are_refused(images, message):
+def test_invalid_images_raise(images, message):
     with pytest.raises(ValueError, match=message):
         Preprocessing(8)(images)
 
 
-def test_invalid_fields_are_refused():
+def test_invalid_fields_raise():
     cases = [
         ({"image_size": 0}, "`image_size` must be a positive integer"),
         ({"resize": "crop"}, "`resize` must be one of squash, shortest. Received: 'crop'"),

@@ -97,7 +97,7 @@ def test_metadata_and_overwriting(trained_toy, tmp_path):
 
 
 @pytest.mark.slow
-def test_unsupported_operations_are_refused(trained_toy, tmp_path, monkeypatch):
+def test_unsupported_operations_raise(trained_toy, tmp_path, monkeypatch):
     import tensorflow as tf
 
     model = trained_toy(depth=1)
@@ -109,7 +109,7 @@ def test_unsupported_operations_are_refused(trained_toy, tmp_path, monkeypatch):
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
 
 
-def test_invalid_arguments_are_refused_before_any_work(toy, tmp_path, monkeypatch):
+def test_invalid_arguments_raise_before_any_work(toy, tmp_path, monkeypatch):
     monkeypatch.setattr(keras.Model, "export", lambda *a, **k: pytest.fail("exported"))
     model, path = toy(), tmp_path / "new" / "model.onnx"
     with pytest.raises(ValueError, match="ends in .onnx. Received: .*model"):

@@ -218,7 +218,7 @@ def test_wordnet_ids_are_dropped():
         ([0, 1, 2, 3, 4], "Received: 0 for class 0"),
     ],
 )
-def test_invalid_class_names_are_refused_before_tracing(toy, tmp_path, monkeypatch, class_names, message):
+def test_invalid_class_names_raise_before_tracing(toy, tmp_path, monkeypatch, class_names, message):
     monkeypatch.setattr(VisionTransformer, "call", lambda *a, **k: pytest.fail("traced"))
     with pytest.raises(ValueError, match=message):
         write_saved_model(toy(), tmp_path / "model", class_names)
@@ -240,18 +240,18 @@ def test_failed_export_leaves_nothing(toy, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_bit_without_image_size_is_refused(tmp_path):
+def test_bit_without_image_size_raises(tmp_path):
     model = BiT(stages=(1,), width_factor=0.5, num_classes=5)
     with pytest.raises(ValueError, match=r"model.resized\(224\)"):
         write_saved_model(model, tmp_path / "model")
 
 
-def test_head_on_tokens_is_refused(toy, tmp_path):
+def test_head_on_tokens_raises(toy, tmp_path):
     with pytest.raises(ValueError, match=r"returns \(\w+, 17, 5\).*model.with_head\(0\)"):
         write_saved_model(toy(pooling="none"), tmp_path / "model")
 
 
-def test_other_backends_are_refused(toy, tmp_path, monkeypatch):
+def test_other_backends_raise(toy, tmp_path, monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(ValueError, match="Received: jax.*KERAS_BACKEND=tensorflow"):
         write_saved_model(toy(), tmp_path / "model")

@@ -37,7 +37,7 @@ def test_batches_do_not_change_the_result(trained_toy, changes):
     assert expected.shape == (2, 3) and expected.min() > 0
 
 
-def test_wrong_shapes_are_refused():
+def test_wrong_shapes_raise():
     with pytest.raises(ValueError, match=r"N = 1 \+ 2 \* 2. Received: \(1, 1, 1, 4, 4\)"):
         mean_attention_distance(np.zeros((1, 1, 1, 4, 4)), (2, 2), 16)
 

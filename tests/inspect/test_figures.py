@@ -1,4 +1,4 @@
-"""Figures are looked at by people; here, that they show the arrays they were given."""
+"""Figures show the arrays that they are given; how they look is for people to judge."""
 
 import numpy as np
 

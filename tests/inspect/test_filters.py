@@ -28,7 +28,7 @@ def test_too_many_components(toy):
         filter_components(toy())
 
 
-def test_hybrids_are_refused(toy):
+def test_hybrids_raise(toy):
     model = toy(image_size=64, patch_size=16, resnet_stages=(1, 1, 1))
     with pytest.raises(ValueError, match="is a hybrid"):
         filter_components(model, 3)

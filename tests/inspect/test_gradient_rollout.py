@@ -63,21 +63,21 @@ def test_frozen_models_give_the_same_maps(trained_toy, images):
 
 
 @pytest.mark.parametrize("classes", [[1], [0, 1, 5], [0.0, 1.0, 2.0], [-1, 0, 0]])
-def test_invalid_classes_are_refused(trained_toy, images, classes):
+def test_invalid_classes_raise(trained_toy, images, classes):
     with pytest.raises(ValueError, match="3 integers from 0 to 4"):
         gradient_rollout(trained_toy(), images, classes)
 
 
-def test_models_without_head_are_refused(toy, images):
+def test_models_without_head_raise(toy, images):
     with pytest.raises(ValueError, match="Expected a model with one head"):
         gradient_rollout(toy(num_classes=0), images)
 
 
-def test_models_without_pooling_are_refused(toy, images):
+def test_models_without_pooling_raise(toy, images):
     with pytest.raises(ValueError, match="logits for every token"):
         gradient_rollout(toy(pooling="none"), images)
 
 
-def test_axial_blocks_are_refused(toy, images):
+def test_axial_blocks_raise(toy, images):
     with pytest.raises(ValueError, match="has no attention between all tokens"):
         gradient_rollout(toy(axial=True), images)

@@ -24,6 +24,6 @@ def test_prefix_tokens_without_positions(toy, kind):
 
 
 @pytest.mark.parametrize("kind", ["none", "relative"])
-def test_models_without_position_embeddings_are_refused(toy, kind):
+def test_models_without_position_embeddings_raise(toy, kind):
     with pytest.raises(ValueError, match=f"adds no position embeddings.*: position_embedding='{kind}'"):
         position_similarity(toy(position_embedding=kind))

@@ -23,7 +23,7 @@ def test_cka_of_constant_features_is_zero():
     assert linear_cka(np.ones((5, 3)), RANDOM.standard_normal((5, 3))) == 0
 
 
-def test_different_numbers_of_images_are_refused():
+def test_different_numbers_of_images_raise():
     with pytest.raises(ValueError, match=r"Expected shapes.*\(4, 3\), \(5, 3\)"):
         linear_cka(np.ones((4, 3)), np.ones((5, 3)))
 

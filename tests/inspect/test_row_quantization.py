@@ -20,6 +20,6 @@ def test_zero_rows_stay_zero():
 
 
 @pytest.mark.parametrize("wrong", [-1.0, np.nan, np.inf])
-def test_invalid_weights_are_refused(wrong):
+def test_invalid_weights_raise(wrong):
     with pytest.raises(ValueError, match="Expected finite, nonnegative weights"):
         quantize_rows([[0.5, wrong]])

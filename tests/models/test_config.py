@@ -34,7 +34,7 @@ def test_fields_and_config_build_the_same_model(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_signature_shows_the_fields_and_wrong_keywords_are_refused(name):
+def test_signature_shows_the_fields_and_wrong_keywords_raise(name):
     model, kind, options = MODELS[name]
     shown, fields = inspect.signature(model).parameters, inspect.signature(kind).parameters
     assert list(shown) == [*fields, "kwargs"]

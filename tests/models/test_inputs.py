@@ -1,4 +1,4 @@
-"""Inputs that every model refuses, outputs of symbolic images, and quantized models."""
+"""Inputs that no model accepts, outputs of symbolic images, and quantized models."""
 
 import keras
 import numpy as np
@@ -18,7 +18,7 @@ BUILDS = {
 
 
 @pytest.mark.parametrize("name", BUILDS)
-def test_wrong_images_are_refused_with_a_remedy(name):
+def test_wrong_images_raise_with_a_fix(name):
     model = BUILDS[name](num_classes=5)
     for wrong, message in (
         (np.zeros((2, 16, 16, 3), "uint8"), r"Received: uint8. Use model.preprocess\(images\)"),
@@ -51,7 +51,7 @@ def test_graphs_of_unknown_size(name):
 
 
 @pytest.mark.slow
-def test_fit_refuses_wrong_images():
+def test_fit_raises_for_wrong_images():
     model = BUILDS["ViT"](num_classes=5)
     model.compile("sgd", "mse")
     spec = (tf.TensorSpec((None, None, None, 3)), tf.TensorSpec((None, 5)))

@@ -47,7 +47,7 @@ def test_factors_decrease_towards_the_input(toy):
     assert set(keras_vit.layer_wise_factors(model, 1.0).values()) == {1.0}
 
 
-def test_other_models_are_refused():
+def test_other_models_raise():
     with pytest.raises(ValueError, match="Expected a VisionTransformer. Received: small, a BiT"):
         keras_vit.layer_groups(keras_vit.BiT(stages=(1,), width_factor=0.5, num_classes=0, name="small"))
 

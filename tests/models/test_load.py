@@ -197,7 +197,7 @@ def test_h5_weights_specify_the_number_of_classes_only(trained_toy, images, tmp_
 
 
 @pytest.mark.parametrize("options", [{"depth": 2}, {"layer_scale": 0.1}, {"representation_size": 12}], ids=str)
-def test_h5_weights_of_another_model_are_refused(trained_toy, tmp_path, options):
+def test_h5_weights_of_another_model_raise(trained_toy, tmp_path, options):
     file, shape = tmp_path / "own.weights.h5", {"depth": 1, "width": 12, "mlp_dim": 24, "num_heads": 3, "patch_size": 4}
     trained_toy(**{"depth": 1, **options}).save_weights(file)
     with pytest.raises(ValueError, match=r"does not hold the weights of .* The file has \d+ arrays, the model \d+"):

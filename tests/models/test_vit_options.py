@@ -249,7 +249,7 @@ def test_preprocessing_is_saved_with_the_model(trained_toy, images):
     assert default.shape == (2, 16, 16, 3) and np.min(default) < -0.5 and np.max(default) <= 1
 
 
-REFUSED = [
+EXCLUDED = [
     ({"position_embedding": "learned"}, "learned_1d, learned_2d, relative, sincos_2d, none. Received: 'learned'"),
     ({"position_placement": "all"}, "stem, every_layer, shared. Received: 'all'"),
     ({"register_tokens": -1}, "integer, 0 for none. Received: -1"),
@@ -277,6 +277,6 @@ REFUSED = [
 
 
 def test_options_that_exclude_each_other(toy):
-    for changes, message in REFUSED:
+    for changes, message in EXCLUDED:
         with pytest.raises(ValueError, match=message):
             toy(**changes)

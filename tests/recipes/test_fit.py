@@ -97,7 +97,7 @@ def _test_batches(data):
     return evaluation_batches(data, open_dataset(data), "test")
 
 
-def test_invalid_image_size_is_refused_before_data_is_opened(pretraining, finetuning, monkeypatch):
+def test_invalid_image_size_raises_before_data_is_opened(pretraining, finetuning, monkeypatch):
     monkeypatch.setattr(fit, "open_dataset", lambda data: pytest.fail("data was opened first"))
     with pytest.raises(ValueError, match="cannot be cut into patches"):
         fit.pretrain(replace(pretraining, data=replace(pretraining.data, image_size=9)))

@@ -31,7 +31,7 @@ def test_finished_run_is_not_trained_again(recipe, tmp_path):
     assert run_recipe.run_unless_finished(recipe) == again
 
 
-def test_metrics_of_another_recipe_are_refused(recipe, tmp_path):
+def test_metrics_of_another_recipe_raise(recipe, tmp_path):
     run_recipe.run(recipe)
     for file in (tmp_path / "run").glob("step-*"):
         file.unlink()

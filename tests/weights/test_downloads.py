@@ -185,13 +185,13 @@ def test_repositories_are_downloaded_to_a_folder(hub, tmp_path, name, repository
 
 
 @pytest.mark.parametrize("name", ["hf:vit", "hf:a/b/c", "google/vit", "hf:google/", "hf:a/b@", "hf: a/b", "hf:a/b@x y"])
-def test_malformed_hugging_face_names_are_refused(hub, name):
+def test_malformed_hugging_face_names_raise(hub, name):
     with pytest.raises(ValueError, match='"hf:owner/name@revision".*Received'):
         download_hugging_face(name)
     assert not hub.calls
 
 
-def test_pickled_weights_are_refused(hub):
+def test_pickled_weights_raise(hub):
     hub.files = ["config.json", "pytorch_model.bin"]
     with pytest.raises(
         ValueError, match="'hf:a/b' .https://huggingface.co/a/b. has no .safetensors.*pytorch_model.bin"

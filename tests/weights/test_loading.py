@@ -122,7 +122,7 @@ def test_skip_backbone(golden, tmp_path):
 
 
 @pytest.mark.parametrize("skip", ["haed", ("head", "encoder/block_2"), ("encoder/",), "", "norm"])
-def test_unknown_parts_are_refused(skip, token_file):
+def test_unknown_parts_raise(skip, token_file):
     model = build()
     with pytest.raises(ValueError, match="Unknown part to skip: .*Parts are backbone, .*head_distillation, and"):
         load_weights(model, token_file, skip=skip)
@@ -138,7 +138,7 @@ def test_skip_may_be_a_string(token_file):
     np.testing.assert_array_equal(source.class_token.token, target.class_token.token)
 
 
-def test_num_heads_other_than_in_config_is_refused(tmp_path):
+def test_num_heads_other_than_in_config_raises(tmp_path):
     save(build(num_heads=6, gelu="erf", epsilon=1e-12), tmp_path)
     with pytest.raises(ValueError, match="trained with num_heads=6, but mine has num_heads=3; nothing was loaded"):
         keras_vit.load(tmp_path, num_heads=3, name="mine")

@@ -118,7 +118,7 @@ def test_transformers_files_have_names_that_all_versions_read(golden, tmp_path):
 
 
 @pytest.mark.slow
-def test_models_that_a_format_cannot_store_are_refused(toy, tmp_path):
+def test_models_that_a_format_cannot_store_raise(toy, tmp_path):
     cases = [
         ("x.npz", {"gelu": "erf"}, "An .npz file cannot store gelu='erf', only 'tanh'. Save the model as .keras"),
         ("x.npz", {"epsilon": 1e-12}, "cannot store epsilon=1e-12, only 1e-06"),
@@ -178,7 +178,7 @@ def test_errors_leave_no_partial_files(name, toy, tmp_path, monkeypatch):
     assert sorted(tmp_path.iterdir()) == before and {file.read_bytes() for file in before} == {b"old"}
 
 
-def test_interpolations_that_transformers_lacks_are_refused(toy, tmp_path):
+def test_interpolations_that_transformers_lacks_raise(toy, tmp_path):
     model = toy(preprocessing={"image_size": 16, "interpolation": "lanczos5"})
     with pytest.raises(ValueError, match="cannot store interpolation='lanczos5', only nearest, lanczos3"):
         save(model, tmp_path / "folder")

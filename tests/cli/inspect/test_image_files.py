@@ -16,7 +16,7 @@ def test_16_bit_images_have_the_brightness_of_8_bit_ones(toy, tmp_path):
     np.testing.assert_array_equal(batch.pixels[0, ..., 0], gray)
 
 
-def test_float_images_are_refused(toy, tmp_path):
+def test_float_images_raise(toy, tmp_path):
     Image.new("F", (16, 16)).save(tmp_path / "1.tiff")
     with pytest.raises(ValueError, match=r"1.tiff cannot be read as an image: the pixels are floats"):
         read_images(toy(), tmp_path, [tmp_path / "1.tiff"])

@@ -183,7 +183,7 @@ def test_unsupported_operations(tmp_path):
         benchmark(path)
 
 
-def test_invalid_arguments_are_refused_before_a_process_starts(artifacts, tmp_path, monkeypatch):
+def test_invalid_arguments_raise_before_a_process_starts(artifacts, tmp_path, monkeypatch):
     monkeypatch.setattr(latency.subprocess, "Popen", lambda *a, **k: pytest.fail("started"))
     for name in ("num_threads", "num_runs", "warmup_runs"):
         with pytest.raises(ValueError, match=f"`{name}` must be 1 or more. Received: 0"):

@@ -180,7 +180,7 @@ def test_first_signature_is_the_default(classifier, tmp_path, signatures):
     assert path.name == "embed-float32.tflite" and tuple(out["shape"]) == (1, 32)
 
 
-def test_invalid_arguments_are_refused_before_conversion(toy, tmp_path, images, monkeypatch):
+def test_invalid_arguments_raise_before_conversion(toy, tmp_path, images, monkeypatch):
     monkeypatch.setattr(tf.lite.TFLiteConverter, "from_saved_model", lambda *a, **k: pytest.fail("converted"))
     with pytest.raises(ValueError, match="float32, float16, dynamic-int8, .*. Received: \\['int4'\\]"):
         write_tflite(toy(), tmp_path, ["int4"])

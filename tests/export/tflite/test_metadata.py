@@ -206,7 +206,7 @@ def test_number_of_class_names(unannotated):
         with_metadata(unannotated["embed"], ABOUT)
 
 
-def test_models_without_an_image_input_are_refused(tmp_path):
+def test_models_without_an_image_input_raise(tmp_path):
     @tf.function(input_signature=[tf.TensorSpec((1, 7), tf.float32)])
     def double(x):
         return 2 * x
@@ -216,7 +216,7 @@ def test_models_without_an_image_input_are_refused(tmp_path):
         with_metadata(content, Description("double"))
 
 
-def test_flatbuffer_of_more_than_2_gb_is_refused(unannotated, monkeypatch):
+def test_flatbuffer_of_more_than_2_gb_raises(unannotated, monkeypatch):
     monkeypatch.setattr(flatbuffers.Builder, "MAX_BUFFER_SIZE", 50_000)
     with pytest.raises(ValueError, match="at most 2 GB. Received: 0.00 GB of weights"):
         with_metadata(unannotated["float32"], ABOUT)
@@ -243,7 +243,7 @@ def test_invalid_files(unannotated, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["float32", "external"])
-def test_truncated_files_are_refused(unannotated, tmp_path, name):
+def test_truncated_files_raise(unannotated, tmp_path, name):
     path, content = tmp_path / "model.tflite", with_metadata(unannotated[name], ABOUT)
     for length in [8, 12, 100, len(content) - 1, *range(1000, len(content), 25_000)]:
         path.write_bytes(content[:length])

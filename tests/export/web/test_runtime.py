@@ -61,7 +61,7 @@ def test_downloaded_once_and_unpacked_by_name(requests, tmp_path):
     assert (tmp_path / "page/name/wasm/a.wasm").read_bytes() == b"\0asm"
 
 
-def test_wrong_checksum_is_refused(requests, tmp_path):
+def test_wrong_checksum_raises(requests, tmp_path):
     served = tmp_path / "registry/@scope/name/-/name-1.0.0.tgz"
     content = served.read_bytes()
     served.write_bytes(content + b" ")

@@ -50,7 +50,7 @@ def test_autoaugment_applies_operations_by_their_probabilities(smooth_image):
     np.testing.assert_array_equal(first_only, apply_operation("Equalize", smooth_image, 8.0))
 
 
-def test_invalid_policies_are_refused():
+def test_invalid_policies_raise():
     with pytest.raises(ValueError, match="RandAugment and AutoAugment exclude each other"):
         augmentation(Augment(randaugment_layers=2, autoaugment=True))
     with pytest.raises(ValueError, match=r"data.augment.randaugment_magnitude must be in \[0, 30\]. Received: 31"):

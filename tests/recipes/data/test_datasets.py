@@ -82,7 +82,7 @@ def test_tfrecord_opens_folders_of_tensorflow_datasets(real):
     assert dataset.splits == {"validation": 4} and dataset.multi_label
 
 
-def test_data_without_class_labels_is_refused(real):
+def test_data_without_class_labels_raises(real):
     features = real.info.features._feature_dict
     del features["real_label"]
     message = r"'real' must have the features 'image' and 'label'. Received: \['image', 'original_label'\]"
@@ -93,7 +93,7 @@ def test_data_without_class_labels_is_refused(real):
         from_builder(real, "real")
 
 
-def test_unknown_names_are_refused(tmp_path):
+def test_unknown_names_raise(tmp_path):
     with pytest.raises(ValueError, match="Unknown dataset 'no_such_data'"):
         open_dataset(Data(dataset="no_such_data", data_dir=str(tmp_path)))
     with pytest.raises(ValueError, match="Unknown VTAB task 'vtab/dogs'. Tasks: vtab/caltech101"):

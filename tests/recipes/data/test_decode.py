@@ -48,7 +48,7 @@ def test_16_bit_images_become_8_bit():
     np.testing.assert_array_equal(reduced, values // 257)
 
 
-def test_other_pillow_images_are_unchanged_and_floats_refused(color_blocks):
+def test_other_pillow_images_are_unchanged_and_floats_raise(color_blocks):
     assert reduce_to_8_bits(color_blocks) is color_blocks
     with pytest.raises(ValueError, match="the pixels are floats, of unknown range"):
         reduce_to_8_bits(color_blocks.convert("F"))

@@ -33,7 +33,7 @@ def test_parts_of_a_split_have_all_classes_and_make_up_the_split(folder):
     assert [image.shape for image in images] == [(9, 11, 3)] * 3
 
 
-def test_other_layouts_are_refused(tmp_path):
+def test_other_layouts_raise(tmp_path):
     with pytest.raises(ValueError, match="not laid out as /path/<split>/<class>/<image>"):
         open_dataset(Data(dataset=f"folder:{tmp_path}"))
     for path in ("", tmp_path / "nowhere"):

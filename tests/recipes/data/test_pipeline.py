@@ -207,7 +207,7 @@ def test_a_service_prepares_every_image_once_an_epoch(data, dataset):
     del worker, dispatcher
 
 
-def test_unknown_and_empty_splits_are_refused(data, dataset):
+def test_unknown_and_empty_splits_raise(data, dataset):
     with pytest.raises(ValueError, match="No split 'dev' in digits. Splits: train, validation, test"):
         evaluation_batches(data, dataset, "dev")
     with pytest.raises(ValueError, match="No split 'dev'"):

@@ -29,7 +29,7 @@ def test_splits_labels_and_images_are_read(tmp_path, keys, pattern, caplog):
     np.testing.assert_array_equal([image[0, 0, 0] // 40 for image in images], labels)
 
 
-def test_missing_files_names_and_features_are_refused(tmp_path):
+def test_missing_files_names_and_features_raise(tmp_path):
     data = Data(dataset=f"tfrecord:{tmp_path}")
     with pytest.raises(ValueError, match="There are no TFRecord files at"):
         open_dataset(data)
@@ -66,7 +66,7 @@ def test_unnamed_labels_are_found_in_any_file_and_while_reading(tmp_path, monkey
             read()
 
 
-def test_other_labels_and_compressed_files_are_refused(tmp_path):
+def test_other_labels_and_compressed_files_raise(tmp_path):
     (tmp_path / "labels.txt").write_text("a\nb\n")
     keys, file = ("image", "label"), str(tmp_path / "train.tfrecord")
     with tf.io.TFRecordWriter(file) as writer:

@@ -108,7 +108,7 @@ def test_pixels_below_8_bits_are_scaled_to_255():
     np.testing.assert_allclose(image[..., 0], 255 * np.eye(8), atol=1e-3)
 
 
-def test_invalid_fields_are_refused():
+def test_invalid_fields_raise():
     valid = Data(crop="resize", resize_size=256, image_size=224)
     check_images(valid)
     with pytest.raises(ValueError, match="data.image_size=224 must not exceed data.resize_size=200"):

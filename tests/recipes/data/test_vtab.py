@@ -187,7 +187,7 @@ def test_open_dataset_returns_the_labels_of_the_task(tmp_path):
     assert all(tf.io.decode_image(image).shape == (6, 8, 3) for _, image, _ in read)
 
 
-def test_unknown_task_is_refused():
+def test_unknown_task_raises():
     with pytest.raises(ValueError, match="Unknown VTAB task 'vtab/cifar10'. Tasks: vtab/caltech101"):
         open_dataset(Data(dataset="vtab/cifar10"))
 

@@ -141,7 +141,7 @@ def test_every_weight_has_a_gradient(toy, batches):
         assert gradient is not None and np.abs(gradient).max() > 0, weight.path
 
 
-def test_model_with_a_head_is_refused(toy):
+def test_model_with_a_head_raises(toy):
     with pytest.raises(ValueError, match=r"vit.with_head\(0\)"):
         MaskedPatchModel(toy())
 

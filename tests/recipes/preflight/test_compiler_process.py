@@ -58,10 +58,10 @@ def test_unknown_slice(hlo):
 def test_other_errors_of_libtpu_pass_through(monkeypatch):
     """Such as the lock of libtpu held by another process."""
 
-    def refuse(*_):
+    def fail(*_):
         raise JaxRuntimeError("ABORTED: The TPU is already in use by another process")
 
-    monkeypatch.setattr(topologies, "get_topology_desc", refuse)
+    monkeypatch.setattr(topologies, "get_topology_desc", fail)
     with pytest.raises(JaxRuntimeError, match="already in use"):
         compiler._devices("v5e:2x2")
 

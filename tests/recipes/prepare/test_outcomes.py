@@ -27,7 +27,7 @@ def test_all_modes_are_stored(mode, tmp_path):
 
 
 @pytest.mark.parametrize("mode,max_value", [("I", 65535), ("I;16B", 65535), ("F", 1.0)])
-def test_more_than_8_bits_become_16_and_floats_are_refused(mode, max_value, tmp_path):
+def test_more_than_8_bits_become_16_and_floats_are_unreadable(mode, max_value, tmp_path):
     (tmp_path / "cat").mkdir()
     values = np.random.default_rng(0).uniform(0, max_value, (40, 50))
     values[0, :2] = (-5, 70_000) if mode == "I" else values[0, :2]

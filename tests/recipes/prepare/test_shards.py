@@ -111,7 +111,7 @@ def test_flat_source(source, tmp_path):
         prepare(str(source / "train" / "cat"), str(tmp_path / "other"), flat=True)
 
 
-def test_invalid_arguments_are_refused_before_anything_is_written(source, tmp_path):
+def test_invalid_arguments_raise_before_anything_is_written(source, tmp_path):
     train, out = source / "train", str(tmp_path / "out")
     cases = [
         ({"source": str(tmp_path / "nowhere")}, "There is no folder .*nowhere"),

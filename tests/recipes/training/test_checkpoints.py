@@ -255,7 +255,7 @@ def test_unusable_folder_raises(make, tmp_path, folder):
         fit(make(), Checkpoints(folder))
 
 
-def test_folder_of_another_recipe_is_refused(finished, tmp_path):
+def test_folder_of_another_recipe_raises(finished, tmp_path):
     recipe = Supervised(run=Run(folder=str(tmp_path)))
     prepare_run_folder(recipe)
     shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)

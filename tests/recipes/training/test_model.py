@@ -78,7 +78,7 @@ def test_load_model_from_a_bucket(tmp_path):
         load_model("ram://bucket/other.keras", TOY, DATA, Run(), 2)
 
 
-def test_weights_of_another_pixel_range_are_refused():
+def test_weights_of_another_pixel_range_raise():
     source = build_model(TOY, DATA, Run())
     with pytest.raises(ValueError, match=r"trained on pixels scaled by mean=\(0.5, 0.5, 0.5\)"):
         adapt_model(source, TOY, Data(image_size=16, mean=(0.485, 0.456, 0.406)), Run(), 2)

@@ -175,7 +175,7 @@ def test_training_resumes_from_a_keras_file(toy, images, tmp_path):
 
 
 @pytest.mark.parametrize("option", [{"ema_overwrite_frequency": 2}, {"gradient_accumulation_steps": 2}])
-def test_unsupported_options_of_keras_are_refused(option):
+def test_unsupported_options_of_keras_raise(option):
     with pytest.raises(ValueError, match=r"recipes\.training\.ema and keras_vit\.recipes\.training\.accumulation"):
         SGD(0.1, use_ema=True, **option)
 

@@ -75,7 +75,7 @@ def _tensor(weight):
         ("data", {"labels_per_class": 0}, "data.labels_per_class must be at least 1. Received: 0"),
     ],
 )
-def test_invalid_fields_are_refused(recipe, part, changes, message):
+def test_invalid_fields_raise(recipe, part, changes, message):
     with pytest.raises(ValueError, match=message):
         check_recipe(replace(recipe, **{part: replace(getattr(recipe, part), **changes)}), choose_strategy("mirrored"))
 
@@ -102,7 +102,7 @@ def test_length_is_set_once(recipe):
         check_data(by_epochs, open_dataset(recipe.data), 6)
 
 
-def test_unwritable_folder_is_refused(recipe, tmp_path):
+def test_unwritable_folder_raises(recipe, tmp_path):
     (tmp_path / "file").write_text("")
     blocked = replace(recipe, run=Run(folder=str(tmp_path / "file" / "run")))
     with pytest.raises(OSError, match="file/run cannot be used: .*choose another folder"):

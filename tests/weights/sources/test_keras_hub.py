@@ -119,7 +119,7 @@ def test_preset_without_weights(tmp_path):
         read_files(tmp_path)
 
 
-def test_other_models_are_refused(toy, tmp_path):
+def test_other_models_raise(toy, tmp_path):
     toy().save_weights(tmp_path / "ours.weights.h5")
     with pytest.raises(ValueError, match=r"not a Vision Transformer of KerasHub.*model.load_weights\(file\)"):
         open_checkpoint(tmp_path / "ours.weights.h5")
@@ -142,7 +142,7 @@ def test_preprocessing_of_a_model_in_memory(trained_toy):
     assert "mean" not in open_checkpoint(peer).preprocessing
 
 
-def test_half_precision_is_exact_and_integers_are_refused(trained_toy, images, tmp_path):
+def test_half_precision_is_exact_and_integers_raise(trained_toy, images, tmp_path):
     groups = hub_groups(trained_toy(gelu="erf"), "vi_t")
     half = {name: [np.asarray(x).astype(ml_dtypes.bfloat16) for x in arrays] for name, arrays in groups.items()}
     exact = {name: [x.astype("float32") for x in arrays] for name, arrays in half.items()}

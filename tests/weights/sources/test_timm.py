@@ -112,7 +112,7 @@ def test_positions_of_a_non_square_image(tmp_path):
     np.testing.assert_allclose(model(io["images"]), io["logits"], atol=1e-4)
 
 
-def test_unsupported_variants_are_refused(trained_toy, tmp_path):
+def test_unsupported_variants_raise(trained_toy, tmp_path):
     arrays = timm_arrays(trained_toy())
     extra = np.zeros(12, "float32")
     cases = [
