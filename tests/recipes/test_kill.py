@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from processes import script
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +40,7 @@ def main(data_dir, folder, out, kill_at):
 
 def start(*arguments):
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    command = [sys.executable, __file__, *map(str, arguments)]
+    command = script(__file__, *arguments)
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

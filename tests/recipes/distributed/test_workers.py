@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from processes import script
 
 import keras_vit
 from keras_vit.recipes.data import evaluation_batches, open_dataset, training_batches
@@ -83,7 +84,7 @@ def start_workers(tmp_path, *arguments):
     for index, argument in enumerate(arguments):
         config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
         environment = {**os.environ, "TF_CONFIG": json.dumps(config)}
-        command = [sys.executable, __file__, *map(str, argument)]
+        command = script(__file__, *argument)
         workers.append(
             subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         )

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from processes import script
 
 import keras_vit
 from keras_vit.recipes.recipe import Optimizer
@@ -92,7 +93,7 @@ def test_replicas_and_parts_equal_one_batch_with_clipping_active(name, replicas,
 def test_four_replicas_equal_one(tmp_path):
     # In a separate process: logical devices are created once, and the other tests have two.
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    command = [sys.executable, __file__, str(tmp_path / "four.npz")]
+    command = script(__file__, tmp_path / "four.npz")
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     one, _ = train(1, 1, RECIPES["adamw"])
     output, _ = process.communicate(timeout=300)
