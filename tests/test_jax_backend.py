@@ -35,7 +35,8 @@ import gc, sys
 gc.disable()  # faster imports
 import jax, keras, numpy as np
 import keras_vit
-from keras_vit.layers import LayerNorm, Mlp
+from keras_vit.layers import LayerNorm, Mlp, SelfAttention
+from keras_vit.layers.xla import fused_attention
 assert keras.backend.backend() == "jax"
 assert "tensorflow" not in sys.modules
 folder, names = sys.argv[1], sys.argv[2:]
@@ -66,7 +67,7 @@ for name in names:
             training=training,
         )
 
-# Written-out gradients equal those that JAX derives.
+# Written-out gradients equal those that JAX derives; fused attention equals attention with stored weights.
 jax.config.update("jax_disable_most_optimizations", False)  # without them, float32 sums are less exact
 x = np.random.default_rng(0).standard_normal((2, 5, 12)).astype("float32")
 for layer in (LayerNorm(), Mlp(8)):
@@ -77,6 +78,34 @@ for layer in (LayerNorm(), Mlp(8)):
     gradient = jax.jit(jax.grad(loss, (0, 1)), static_argnums=2)
     written, derived = (gradient(weights, x, training) for training in (True, False))
     jax.tree.map(lambda *both: np.testing.assert_allclose(*both, rtol=1e-4, atol=1e-5), written, derived)
+
+# Keras computes `dot_product_attention` without the GPU's kernel here; the padding of odd lengths and layouts are ours.
+assert not fused_attention.can_fuse(jax.numpy.zeros((1, 3, 5, 8), "bfloat16"))
+fused_attention.jax_has_gpu = lambda: True
+lengths = []
+original = keras.ops.dot_product_attention
+keras.ops.dot_product_attention = lambda q, k, v, **options: lengths.append(q.shape[1]) or original(q, k, v, **options)
+for length in (4, 5):
+    layers = [SelfAttention(2, dtype=dtype) for dtype in ("float32", "bfloat16")]
+    x = np.random.default_rng(length).standard_normal((2, length, 16)).astype("float32")
+    for layer in layers:
+        layer.build(x.shape)
+    weights = [np.random.default_rng(1).standard_normal(weight.shape).astype("float32") / 4 for weight in layer.weights]
+    def loss(layer, weights, x, training):
+        output = layer.stateless_call([w.astype(layer.dtype) for w in weights], [], x, training=training)[0]
+        return jax.numpy.sum(jax.numpy.sin(output.astype("float32")))
+    for training in (True, False):
+        stored, fused = (jax.grad(loss, (1, 2))(layer, weights, x, training) for layer in layers)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=0.05 * np.abs(a).max()), stored, fused)
+        assert lengths == [length + 1 if training and length % 2 else length], lengths
+        lengths.clear()
+# Attention weights that are dropped or returned must exist.
+layer = SelfAttention(2, dropout=0.5, dtype="bfloat16")
+layer(x, training=True), layer(x, return_attention=True)
+assert not lengths
+layer(x)
+assert lengths == [5]
+assert not any(map(fused_attention.can_fuse, [np.zeros((1, 1, 2, d), t) for d, t in ((8, "float32"), (12, "float16"))]))
 """
 
 

@@ -8,6 +8,7 @@ from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.relative_positions import RelativePositions
 from keras_vit.layers.xla.attention import attend_without_weights, can_omit_weights
 from keras_vit.layers.xla.dropout import Dropout
+from keras_vit.layers.xla.fused_attention import can_fuse, fused_attention
 
 
 def attention_weights(query, key, position_logits=None):
@@ -87,6 +88,9 @@ class SelfAttention(keras.layers.Layer):
             return attend_without_weights(self, tokens)  # the same output; weights are recomputed, not stored
         query, key, value = (split_heads(x, self.num_heads) for x in ops.split(self.qkv(tokens), 3, axis=-1))
         query, key = self.normalize(query, key)  # (B, K, N, d)
+        needs_weights = return_attention or self.relative is not None or (training and self.dropout.rate)
+        if not needs_weights and can_fuse(query):
+            return self.out(merge_heads(fused_attention(query, key, value, training)))  # (B, N, D)
         weights = attention_weights(query, key, self.relative)  # (B, K, N, N)
         mixed = ops.matmul(self.dropout(weights, training=training), value)  # (B, K, N, d)
         output = self.out(merge_heads(mixed))  # (B, N, D)
