@@ -1,5 +1,7 @@
 """Constructors of the published models, such as `ViT_B16()`: one line per variant."""
 
+from collections.abc import Callable
+
 from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.bit import BiT
 from keras_vit.models.load import load
@@ -43,7 +45,7 @@ def _loaded(kind, weights, **arguments):
     return model
 
 
-def _vit(variant: str, kind: str = "ViT", **defaults):
+def _vit(variant: str, kind: str = "ViT", **defaults) -> Callable[..., VisionTransformer]:
     name = _name(variant, kind)
 
     def build(weights=None, **arguments) -> VisionTransformer:
@@ -55,7 +57,7 @@ def _vit(variant: str, kind: str = "ViT", **defaults):
     return build
 
 
-def _bit(size: str):
+def _bit(size: str) -> Callable[..., BiT]:
     stages, width_factor = BIT_SIZES[size]
 
     def build(weights=None, **arguments) -> BiT:

@@ -113,7 +113,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """Optimizer and learning-rate schedule: linear warm-up from 0, then decay. Gradients are all-reduced, then clipped.
+    """Optimizer and learning-rate schedule: linear warmup from 0, then decay. Gradients are all-reduced, then clipped.
 
     Args:
         name: "sgd" has momentum 0.9 (the paper's fine-tuning); "adam" and "adamw" have beta 0.9 and 0.999.
@@ -121,7 +121,7 @@ class Optimizer:
         decay: "cosine" to 0; "linear" to 1e-5, as in the paper's code; "constant"; or "staircase": divided by 10 at
             each fraction of the run in `staircase` (BiT).
         staircase: Fractions of `total_steps`, used by decay "staircase".
-        warmup_steps: Steps of linear warm-up.
+        warmup_steps: Steps of linear warmup.
         weight_decay: Decoupled, times the learning rate, on kernels only; for "adamw" and "sgd". See docs/recipes.md.
         global_clipnorm: Largest allowed norm of all gradients together; None for no clipping.
         accumulation_steps: Gradient accumulation: number of parts of each replica's batch, one in memory at a time.
@@ -160,7 +160,7 @@ class Run:
         checkpoint_steps: Steps between two checkpoints.
         keep_checkpoints: Number of checkpoints to keep.
         resume: Resume from the last checkpoint in the folder, if there is one.
-        max_nonfinite_steps: A step with nonfinite gradients changes no weight; this number in a row stops the run.
+        max_nonfinite_steps: A step with non-finite gradients changes no weight; this number in a row stops the run.
         tensorboard: Write scalars and images for TensorBoard into the folder.
     """
 

@@ -187,7 +187,9 @@ class Export:
         for row in rows:
             drop = 100 * row.accuracy_drop
             if drop > self.max_accuracy_drop:
-                failures.append(f"{row.name} has an accuracy drop of {drop:.2f} points, above {self.max_accuracy_drop}")
+                failures.append(
+                    f"{row.name} has an accuracy drop of {drop:.2f} percentage points, above {self.max_accuracy_drop}"
+                )
         return failures
 
     def _print_sensitivity(self, model, data) -> int:

@@ -28,7 +28,7 @@ def load_h5_weights(weights, num_classes, arguments):
     missing = [name for name in _required(kind) if name not in arguments]
     if missing:
         raise ValueError(
-            f"{weights} holds the weights of a model of keras_vit, but not its configuration. Missing: "
+            f"{weights} contains the weights of a model of keras_vit, but not its configuration. Missing: "
             f"{', '.join(missing)}. Name the model, such as keras_vit.ViT_B16(weights=...) or "
             "keras_vit.BiT_R50x1(weights=...), or save whole models by model.save('name.keras')."
         )

@@ -110,7 +110,7 @@ def _load_keras(weights, num_classes, resample, arguments):
     except (TypeError, KeyError, zipfile.BadZipFile) as error:  # from Keras, for unknown classes
         raise ValueError(f"{weights} cannot be read as a model of keras_vit: {error}") from error
     if not isinstance(model, KINDS):
-        raise ValueError(f"{weights} holds a {type(model).__name__}. Expected a model of keras_vit.")
+        raise ValueError(f"{weights} contains a {type(model).__name__}. Expected a model of keras_vit.")
     _check_arguments(weights, type(model), arguments)
     size = arguments.pop("image_size", None)
     if any(not _same(model.get_config().get(name), value) for name, value in arguments.items()):

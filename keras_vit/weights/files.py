@@ -169,5 +169,5 @@ def checked(path, name, array):
         raise ValueError(f"{path}: {name} has dtype {array.dtype}; weights must be floating point.")
     array = array.astype("float32", copy=False)
     if not np.isfinite(array).all():
-        raise ValueError(f"{path}: {name} holds NaN or infinite values: the file is damaged, or training diverged.")
+        raise ValueError(f"{path}: {name} contains NaN or infinite values: the file is damaged, or training diverged.")
     return array

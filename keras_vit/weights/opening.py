@@ -58,7 +58,7 @@ def _read_arrays(tensors: Tensors, image_size) -> Checkpoint:
             return source.read(tensors, image_size)
     some = ", ".join(sorted(tensors.shapes)[:3]) or "no arrays"
     raise ValueError(
-        f"{tensors.path} is not a Vision Transformer of a supported source: it holds {some}, ... Supported: "
+        f"{tensors.path} is not a Vision Transformer of a supported source: it contains {some}, ... Supported: "
         f"{', '.join(source.title for source in SOURCES)}."
     )
 

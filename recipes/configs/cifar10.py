@@ -7,7 +7,7 @@ Command:   keras-vit train cifar10-scratch --run.folder runs/cifar10-scratch
 Hardware:  2 CPU cores (280 images/s).
 Hours:     Computed from this speed: pre-training 1.2, each fine-tuning and each run from scratch 0.3.
 Accuracy:  50.6 from scratch (seed 0, 5 epochs). Pre-training was not measured with this budget; with shorter ones it
-           gains 7 to 10 points (docs/results.md).
+           gains 7 to 10 percentage points (docs/results.md).
 """
 
 from dataclasses import replace

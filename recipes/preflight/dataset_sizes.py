@@ -2,6 +2,7 @@
 
 from keras_vit.recipes.data import class_names, count_examples, open_dataset
 from keras_vit.recipes.data.digits import SPLITS
+from keras_vit.recipes.data.image_dataset import split_ranges
 from keras_vit.recipes.data.vtab import TASKS
 from keras_vit.recipes.recipe import Data
 
@@ -20,15 +21,16 @@ KNOWN_SIZES = {
 
 
 def dataset_size(data: Data) -> tuple[int, int]:
-    """Number of classes and of training images. Nothing is downloaded.
-
-    For the known datasets, a part such as "train[:98%]" counts as the whole training split.
+    """Number of classes and of images of the training split, such as "train[:98%]". Nothing is downloaded.
 
     Raises:
-        ValueError: The dataset is neither known nor a local or remote folder or TFRecords.
+        ValueError: The dataset is neither known nor a local or remote folder or TFRecords, or the split is not a part
+            of the training images.
     """
     if data.dataset in KNOWN_SIZES:
-        return KNOWN_SIZES[data.dataset]
+        num_classes, images = KNOWN_SIZES[data.dataset]
+        ranges = split_ranges({"train": images}, data.train_split, data.dataset)
+        return num_classes, sum(end - start for _, start, end in ranges)
     if data.dataset.startswith("vtab/") and (task := TASKS.get(data.dataset.removeprefix("vtab/"))):
         return task.num_classes, 1_000
     if data.dataset.startswith(("folder:", "tfrecord:")):

@@ -51,6 +51,6 @@ def open_source(path: str, only_split: str | None = None) -> SourceFolder:
     for split in classes:
         if not re.fullmatch(r"\w+", split, re.ASCII) or split.lower() == "all":
             raise ValueError(
-                f"The split {split!r} of {path} needs another name: of letters, digits and _, and not 'all'."
+                f"The split {split!r} of {path} requires another name: of letters, digits and _, and not 'all'."
             )
     return SourceFolder(path, classes, bool(only_split))

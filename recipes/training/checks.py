@@ -22,7 +22,7 @@ def check_recipe(recipe: Recipe, strategy: tf.distribute.Strategy):
 
     Raises:
         ValueError: Fields that exclude each other or the strategy, such as a batch size that is not divisible by the
-            replicas or a warm-up as long as the run; a missing teacher; see also `prepare_run_folder`.
+            replicas or a warmup as long as the run; a missing teacher; see also `prepare_run_folder`.
         OSError: The folder cannot be read or written.
     """
     _check_kind(recipe)

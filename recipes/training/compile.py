@@ -17,7 +17,7 @@ def compile_masked_patch(recipe: MaskedPatch) -> MaskedPatchModel:
     model.compile(
         optimizer=build_optimizer(recipe.optimizer, recipe.total_steps, model),
         loss=masked_patch_loss(recipe.target),
-        metrics=[] if recipe.target == "pixels" else [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        metrics=[] if recipe.target == "pixels" else [keras.metrics.SparseCategoricalAccuracy(name="top1")],
         steps_per_execution=recipe.run.steps_per_execution,
     )
     return model

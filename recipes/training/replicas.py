@@ -1,4 +1,4 @@
-"""Optimizer steps that are the same on any number of replicas and skip nonfinite gradients."""
+"""Optimizer steps that are the same on any number of replicas and skip non-finite gradients."""
 
 import tensorflow as tf
 from keras import ops
@@ -16,7 +16,7 @@ class ReplicaInvariant(CustomUpdate):
     the reduced gradient (google-research/vision_transformer, train.py). One step, with rate = schedule(step) times the
     variable's `rate_factors`:
 
-    - A step with nonfinite gradients, or a nonfinite norm, changes no weight, momentum or average. It counts as an
+    - A step with non-finite gradients, or a non-finite norm, changes no weight, momentum or average. It counts as an
       iteration, so that data and schedule stay aligned with the step, in `nonfinite_steps` and, until the next finite
       step, in `consecutive_nonfinite_steps`.
     - p <- p - rate * update - rate * weight_decay * p, the decay of the paper's flax.optim.Adam, for all variables but

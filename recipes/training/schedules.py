@@ -10,9 +10,9 @@ DECAYS = ("cosine", "linear", "constant", "staircase")
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up from 0, then decay, as google-research/vision_transformer (utils.py).
+    """Linear warmup from 0, then decay, as google-research/vision_transformer (utils.py).
 
-    Steps start at 0. With p the completed fraction of the steps after warm-up: "cosine" is rate * (1 + cos(pi p)) / 2;
+    Steps start at 0. With p the completed fraction of the steps after warmup: "cosine" is rate * (1 + cos(pi p)) / 2;
     "linear" is end + (rate - end) * (1 - p) with end 1e-5; both times min(1, step / warmup_steps). "staircase" divides
     the rate by 10 at each fraction of `total_steps`, as BiT-HyperRule (google-research/big_transfer, bit_hyperrule.py:
     steps 3,000, 6,000 and 9,000 of 10,000).
@@ -24,7 +24,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         staircase: Fractions of `total_steps` in (0, 1), increasing; for "staircase" only.
 
     Raises:
-        ValueError: An unknown decay, a warm-up as long as the run, or fractions out of range or order.
+        ValueError: An unknown decay, a warmup as long as the run, or fractions out of range or order.
     """
 
     LINEAR_END = 1e-5

@@ -92,7 +92,7 @@ def _data(recipe, dataset):
 def _optimizer(optimizer):
     line = f"{optimizer.name}, learning rate {optimizer.learning_rate:g}"
     if optimizer.warmup_steps:
-        line += f" after {optimizer.warmup_steps:,} warm-up steps"
+        line += f" after {optimizer.warmup_steps:,} warmup steps"
     line += f", {optimizer.decay}"
     options = {
         "weight decay": optimizer.weight_decay or None,

@@ -131,7 +131,7 @@ def test_keras_files_without_a_model_of_keras_vit(toy, tmp_path):
     (tmp_path / "half.keras").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(FileNotFoundError, match=r"Model file not found: .*nowhere\.keras"):
         keras_vit.load(tmp_path / "nowhere.keras")
-    with pytest.raises(ValueError, match="holds a Sequential. Expected a model of keras_vit"):
+    with pytest.raises(ValueError, match="contains a Sequential. Expected a model of keras_vit"):
         keras_vit.load(tmp_path / "other.keras")
     with pytest.raises(ValueError, match="cannot be read as a model of keras_vit: .*NeverHeardOf"):
         keras_vit.load(tmp_path / "unknown.keras")

@@ -17,7 +17,7 @@ def read_arguments(read: Callable[..., dict], tensors: Tensors, *others: object)
     except KeyError as error:
         raise ValueError(f"{tensors.path} lacks {error}: the file is incomplete or of another architecture.") from error
     except IndexError as error:
-        raise ValueError(f"{tensors.path} holds arrays whose ranks are not those of a Vision Transformer.") from error
+        raise ValueError(f"{tensors.path} has arrays whose ranks are not those of a Vision Transformer.") from error
 
 
 def kernel_shape(tensors: Tensors, name: str) -> tuple[int, ...]:

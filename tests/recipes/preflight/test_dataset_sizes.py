@@ -9,6 +9,10 @@ from keras_vit.recipes.recipe import Data
 
 def test_known_data_sets():
     assert dataset_size(Data(dataset="imagenet2012")) == (1_000, 1_281_167)
+    assert dataset_size(Data(dataset="imagenet2012", train_split="train[:99%]")) == (1_000, 1_268_355)
+    assert dataset_size(Data(dataset="cifar10", train_split="train[:10%]+train[90%:]")) == (10, 10_000)
+    with pytest.raises(ValueError, match=r"No split 'validation' in imagenet2012. Splits: train"):
+        dataset_size(Data(dataset="imagenet2012", train_split="validation"))
     assert dataset_size(Data(dataset="vtab/cifar100")) == (100, 1_000)
     assert dataset_size(Data(dataset="digits")) == (10, SPLITS["train"])
     with pytest.raises(ValueError, match="'food101' is unknown. Pass --num-classes"):

@@ -127,8 +127,8 @@ def test_invalid_arguments_raise_before_anything_is_written(source, tmp_path):
             "`threshold_bits` must be in .* Received: 200",
         ),  # before anything slow
         ({"beam_options": ("no_auth",)}, "--beam-options requires --beam-runner.* Received: no_auth"),
-        ({"source": str(train), "flat": True, "train_split": "all"}, "'all' .* needs another name"),
-        ({"source": str(train), "flat": True, "train_split": "train-1"}, "'train-1' .* needs another name"),
+        ({"source": str(train), "flat": True, "train_split": "all"}, "'all' .* requires another name"),
+        ({"source": str(train), "flat": True, "train_split": "train-1"}, "'train-1' .* requires another name"),
     ]
     for changes, message in cases:
         with pytest.raises(ValueError, match=message):

@@ -81,7 +81,7 @@ def largest_difference(one, other):
     return max(np.abs(a - b).max() for a, b in zip(one, other))
 
 
-@pytest.mark.parametrize("name,replicas,parts", [("sgd", 2, 1), ("adamw", 2, 4)])
+@pytest.mark.parametrize("name,replicas,parts", [("sgd", 2, 1), ("adamw", 2, 2)])
 def test_replicas_and_parts_equal_one_batch_with_clipping_active(name, replicas, parts):
     whole, logs = train(1, 1, RECIPES[name])
     cut, logs_of_cut = train(replicas, parts, RECIPES[name])

@@ -39,7 +39,7 @@ def test_summary_of_a_run(recipe, toy, capsys):
         "model": f"{model.name}, {model.count_params():,} parameters, all trainable",
         "data": "digits: 1,097 in train, 200 in validation, 500 in test; 10 classes; 16 x 16 pixels",
         "precision": "float32",
-        "optimizer": "adamw, learning rate 0.001 after 10 warm-up steps, cosine, weight decay 0.1, "
+        "optimizer": "adamw, learning rate 0.001 after 10 warmup steps, cosine, weight decay 0.1, "
         "gradient norm clipped at 1, EMA 0.99",
         "folder": f"{recipe.run.folder}, resuming from step 60",
     }
