@@ -6,8 +6,9 @@ Hardware:  TPU v3-8 and up: fits v3:2x2, v5e:2x4 and v6e:2x2 (docs/preflight.md)
 Hours:     Core-days of TPU v3, computed as in imagenet.py: 1,000,000 steps 188, 100,000 steps 19. The paper saw little
            gain beyond 100,000: --total-steps 100000.
 Accuracy:  79.9 % on ImageNet after fine-tuning: 2 percentage points more than from scratch, 4 less than with labels
-           (the paper; its fine-tuning settings are not reported). Mean colors were the best target in few-shot evaluation;
-           pixels were slightly worse, as were 15 % of corrupted patches. Not yet measured here; on CIFAR-10: see cifar10.py.
+           (the paper; its fine-tuning settings are not reported). Mean colors were the best target in few-shot
+           evaluation; pixels were slightly worse, as were 15 % of corrupted patches. Not yet measured here; on
+           CIFAR-10: see cifar10.py.
 """
 
 from dataclasses import replace
