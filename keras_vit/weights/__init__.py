@@ -1,25 +1,9 @@
 """Loading and saving checkpoints: all weights, or an error that lists which do not match."""
 
-from importlib import import_module
-
-# Imported on first use: most programs that import keras_vit read no file, and the tables take time to build.
-_MODULES = {
-    "Checkpoint": "checkpoint",
-    "LoadReport": "loading",
-    "download": "downloads",
-    "load_weights": "loading",
-    "open_checkpoint": "opening",
-    "published_names": "published",
-    "save": "saving",
-}
-__all__ = list(_MODULES)
-
-
-def __getattr__(name):
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-
-
-def __dir__():
-    return sorted(_MODULES)
+from keras_vit.weights.checkpoint import Checkpoint as Checkpoint
+from keras_vit.weights.downloads import download as download
+from keras_vit.weights.loading import LoadReport as LoadReport
+from keras_vit.weights.loading import load_weights as load_weights
+from keras_vit.weights.opening import open_checkpoint as open_checkpoint
+from keras_vit.weights.published import published_names as published_names
+from keras_vit.weights.saving import save as save
