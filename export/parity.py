@@ -59,6 +59,7 @@ def check_parity(model, artifacts: dict[str, Path], images, labels, num_threads:
         ValueError: The model has no head, no image size, or LoRA weights. There are no images, or they have another
             size or values outside [0, 255]. The number of labels differs from the number of images.
         ImportError: A .onnx file requires onnxruntime, which is not installed.
+        FloatingPointError: Outputs of the model or of an artifact are NaN or infinite.
     """
     check_exportable(model, "A parity check")
     if not model.num_classes:
@@ -69,10 +70,12 @@ def check_parity(model, artifacts: dict[str, Path], images, labels, num_threads:
         raise ValueError(f"Expected one label per image, {images.shape[:1]}. Received: {labels.shape}")
     inputs = normalize(images, model.preprocessing).numpy()
     expected = keras.ops.convert_to_numpy(keras.ops.softmax(float32_copy(model).predict(inputs, verbose=0)))
+    _check_finite(expected, f"The model {model.name}")
     expected_top1 = (expected.argmax(-1) == labels).mean()
     rows = []
     for name, path in artifacts.items():
         probabilities, milliseconds = _run(Path(path), images, inputs, num_threads)
+        _check_finite(probabilities, f"The export {name}")
         difference = np.abs(probabilities - expected)
         top1 = (probabilities.argmax(-1) == labels).mean()
         rows.append(
@@ -130,6 +133,14 @@ def logit_cosine(probabilities, expected) -> np.ndarray:
     one, other = (x - x.mean(axis=-1, keepdims=True) for x in (one, other))
     lengths = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
     return np.divide((one * other).sum(axis=-1), lengths, out=np.ones(len(lengths)), where=lengths > 0)
+
+
+def _check_finite(probabilities, what):
+    if bad := int((~np.isfinite(probabilities)).any(axis=-1).sum()):
+        raise FloatingPointError(
+            f"{what} returns NaN or infinity for {bad} of {len(probabilities)} images, so it cannot be compared: its "
+            "weights are damaged or its training diverged, or its numbers overflow in this format."
+        )
 
 
 def _size(path: Path) -> int:

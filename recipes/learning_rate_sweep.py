@@ -3,6 +3,7 @@ on all of them with several seeds.
 """
 
 import json
+import math
 import os
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
@@ -10,6 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from keras_vit.recipes.recipe import Supervised
+from keras_vit.recipes.recipe_values import check_values
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.recipes.run_recipe import run_unless_finished
 
@@ -46,17 +48,12 @@ def sweep(plan: Sweep) -> dict:
         the test metric by seed; "mean" and "std" of these (sample standard deviation, 0.0 for a single seed).
 
     Raises:
-        ValueError: The recipe has no folder, there are no learning rates or seeds, the metric is unknown, or the folder
-            contains runs of another recipe.
-        FloatingPointError: All learning rates diverged.
+        ValueError: The recipe has no folder, there are no learning rates or seeds, a value cannot be meant, the metric
+            is unknown, or the folder contains runs of another recipe.
+        FloatingPointError: All learning rates diverged, or a final run did.
     """
+    _check_plan(plan)
     folder = plan.recipe.run.folder
-    if not folder:
-        raise ValueError("A sweep requires a folder for its runs and results: set run.folder.")
-    if not plan.learning_rates or not plan.seeds:
-        raise ValueError(f"A sweep requires learning_rates and seeds. Received: {plan.learning_rates} and {plan.seeds}")
-    if plan.metric not in get_args(Metric):
-        raise ValueError(f"`metric` must be one of {', '.join(get_args(Metric))}. Received: {plan.metric!r}")
     tuning_data = replace(
         plan.recipe.data,
         train_split=plan.tuning_split,
@@ -98,6 +95,20 @@ def markdown_table(result: dict, metric: str = "top1") -> str:
     best = f"**learning rate {result['learning_rate']:g}, test**"
     rows.append(f"| {best} | **{result['mean']:.2%} ± {result['std']:.2%}** |")
     return "\n".join([f"| | {metric} |", "|---|---|", *rows])
+
+
+def _check_plan(plan):
+    if not plan.recipe.run.folder:
+        raise ValueError("A sweep requires a folder for its runs and results: set run.folder.")
+    if not plan.learning_rates or not plan.seeds:
+        raise ValueError(f"A sweep requires learning_rates and seeds. Received: {plan.learning_rates} and {plan.seeds}")
+    if plan.metric not in get_args(Metric):
+        raise ValueError(f"`metric` must be one of {', '.join(get_args(Metric))}. Received: {plan.metric!r}")
+    for rate in plan.learning_rates:
+        if not (math.isfinite(rate) and rate >= 0):
+            raise ValueError(f"`learning_rates` must be finite and at least 0. Received: {plan.learning_rates}")
+    for seed in plan.seeds:
+        check_values(replace(plan.recipe, run=replace(plan.recipe.run, seed=seed)))
 
 
 def _metric(recipe, metric):

@@ -8,6 +8,7 @@ from typing import get_type_hints
 import tensorflow as tf
 
 from keras_vit.recipes.recipe import Distillation, MaskedPatch, Recipe, Supervised
+from keras_vit.recipes.recipe_values import check_values
 from keras_vit.recipes.remote_files import error_summary, write_file
 
 KINDS = {kind.__name__: kind for kind in (MaskedPatch, Supervised, Distillation)}
@@ -25,7 +26,8 @@ def read_recipe(file) -> Recipe:
     Raises:
         FileNotFoundError: The file does not exist.
         OSError: It cannot be read, or is a folder.
-        ValueError: It is not a recipe, or of another version of keras_vit: the message names the fields that differ.
+        ValueError: It is not a recipe, is of another version of keras_vit, or has values that cannot be meant: the
+            message names the fields.
     """
     if not tf.io.gfile.exists(str(file)):
         raise FileNotFoundError(f"The recipe {file} does not exist.")
@@ -36,10 +38,18 @@ def read_recipe(file) -> Recipe:
         raise OSError(f"The recipe {file} cannot be read: {error_summary(error)}.") from error
     except ValueError as error:  # not JSON, or not text
         raise ValueError(f"{file} is not a recipe: {error}") from error
-    kind = KINDS.get(found.pop("kind", None)) if isinstance(found, dict) else None
+    except RecursionError as error:
+        raise ValueError(f"{file} is not a recipe: it is nested too deeply.") from error
+    name = found.pop("kind", None) if isinstance(found, dict) else None
+    kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise ValueError(f"{file} is not a recipe: its 'kind' must be one of {', '.join(KINDS)}.")
-    return _from_dict(kind, found, Path(file).name)
+    recipe = _from_dict(kind, found, Path(file).name)
+    try:
+        check_values(recipe)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}. Fix the file.") from error
+    return recipe
 
 
 def _from_dict(kind: type, values: dict, place: str):
@@ -53,7 +63,7 @@ def _from_dict(kind: type, values: dict, place: str):
         )
     arguments = {}
     for name, value in values.items():
-        if dataclasses.is_dataclass(fields[name]):
+        if dataclasses.is_dataclass(fields[name]) and isinstance(value, dict):
             value = _from_dict(fields[name], value, f"{place}: {name}")
         arguments[name] = tuple(value) if isinstance(value, list) else value
     return kind(**arguments)

@@ -12,9 +12,8 @@ class TopK(keras.metrics.Mean):
 
     The correct classes are those with an image's largest label: the label itself for (B,) integers; for (B, C) floats,
     the class with the larger fraction after mixup, or each of several. Images without a label (all zeros, as some of
-    ReaL, or an integer below 0) do not count. Among equal logits, the first class wins; NaN is never correct. Pass it
-    in `weighted_metrics`, so that images of weight 0 do not count.
-
+    ReaL, or an integer below 0) do not count. Among equal logits, the first class wins. An image with NaN or infinity
+    among its logits is never right. Pass it in `weighted_metrics`, so that images of weight 0 do not count.
     Args:
         k: At least 1.
     """
@@ -29,13 +28,30 @@ class TopK(keras.metrics.Mean):
         largest = ops.max(targets, axis=-1, keepdims=True)  # (B, 1)
         correct = (targets == largest) & (largest > 0)
         labeled = largest[:, 0] > 0  # (B,)
-        found = ops.cast((_rank(logits, correct) < self.k) & labeled, self.dtype)  # (B,)
+        found = (_rank(logits, correct) < self.k) & labeled & _all_finite(logits)  # (B,)
         counts = ops.cast(labeled, self.dtype)  # (B,)
         sample_weight = counts if sample_weight is None else counts * ops.cast(sample_weight, self.dtype)
-        return super().update_state(found, sample_weight)
+        return super().update_state(ops.cast(found, self.dtype), sample_weight)
 
     def get_config(self):
         return {**super().get_config(), "k": self.k}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PatchAccuracy(keras.metrics.Mean):
+    """Accuracy of masked-patch pre-training, in [0, 1]: the fraction of colors whose logit is the largest.
+
+    As `keras.metrics.SparseCategoricalAccuracy`, except that a color with NaN or infinity among its logits is never
+    right; Keras takes NaN for class 0.
+
+    Labels: (B, M) or (B, M, 16) integers; logits: with one more axis, of the classes.
+    """
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        logits = ops.cast(y_pred, "float32")
+        predicted = ops.argmax(logits, axis=-1)
+        found = (predicted == ops.cast(y_true, predicted.dtype)) & _all_finite(logits)
+        return super().update_state(ops.cast(found, self.dtype), sample_weight)
 
 
 def training_metrics(num_classes: int) -> list[keras.metrics.Metric]:
@@ -48,5 +64,13 @@ def _rank(logits, correct):
     best = ops.argmax(ops.where(correct, logits, -float("inf")), axis=-1)[:, None]  # (B, 1)
     value = ops.take_along_axis(logits, best, axis=-1)  # (B, 1)
     earlier = ops.arange(logits.shape[-1]) < ops.cast(best, "int32")  # (B, C)
-    before = ops.logical_not(logits <= value) | ((logits == value) & earlier)  # all classes, for NaN
+    before = (logits > value) | ((logits == value) & earlier)
     return ops.sum(ops.cast(before, "int32"), axis=-1)
+
+
+def _all_finite(logits):
+    """Whether all logits of an image are finite, (B,).
+
+    Comparisons cannot tell: in a graph, TensorFlow replaces `not (a <= b)` by `a > b`, which differs for NaN.
+    """
+    return ops.all(ops.isfinite(logits), axis=-1)

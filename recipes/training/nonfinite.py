@@ -1,6 +1,14 @@
-"""Steps with NaN or infinite gradients: the optimizer skips them, a callback counts them and stops the run."""
+"""NaN and infinity: the optimizer skips steps with such gradients, a callback counts them, diverged runs stop."""
+
+import math
 
 import keras
+import numpy as np
+
+REMEDY = (
+    "Lower optimizer.learning_rate, increase optimizer.warmup_steps, set optimizer.global_clipnorm, or check the "
+    "images for NaN."
+)
 
 
 class NonfiniteSteps(keras.callbacks.Callback):
@@ -8,13 +16,15 @@ class NonfiniteSteps(keras.callbacks.Callback):
 
     For the optimizers of `keras_vit.recipes.training.optimizers`. The mean loss of an epoch with such a step is nan.
     Place it before `Checkpoints`, so that nothing is saved when it stops the run, and before callbacks that write logs.
+    A validation whose metrics are not finite stops the run, too: all weights were finite, but the model has diverged.
 
     Args:
         max_consecutive: This number of nonfinite steps in a row stops the run; checked after each execution of steps.
         checkpoints: The run's `Checkpoints`, if any, for the message.
 
     Raises:
-        FloatingPointError: The gradients of `max_consecutive` steps in a row were not finite.
+        FloatingPointError: The gradients of `max_consecutive` steps in a row, or metrics of a validation, were not
+            finite.
     """
 
     def __init__(self, max_consecutive: int = 10, checkpoints=None):
@@ -27,14 +37,61 @@ class NonfiniteSteps(keras.callbacks.Callback):
         consecutive = int(optimizer.consecutive_nonfinite_steps.numpy())
         if consecutive < self.max_consecutive:
             return
-        last = self.checkpoints and self.checkpoints.latest
         raise FloatingPointError(
             f"The gradients of {consecutive} steps in a row, up to step {int(optimizer.iterations.numpy())}, were NaN "
-            "or infinite; these steps changed no weights. Lower optimizer.learning_rate, increase "
-            "optimizer.warmup_steps, set optimizer.global_clipnorm, or check the images for NaN. "
-            + (f"Last checkpoint: {last}." if last else "No checkpoint has been saved.")
+            f"or infinite; these steps changed no weights. {REMEDY} {self._last_checkpoint()}"
         )
 
     def on_epoch_end(self, epoch, logs=None):
-        if logs is not None:
-            logs["nonfinite_steps"] = int(self.model.optimizer.nonfinite_steps.numpy())
+        if logs is None:
+            return
+        logs["nonfinite_steps"] = int(self.model.optimizer.nonfinite_steps.numpy())
+        step = int(self.model.optimizer.iterations.numpy())
+        validation = {name: value for name, value in logs.items() if name.startswith("val_")}
+        check_finite_metrics(validation, f"the validation after step {step}", self._last_checkpoint())
+
+    def _last_checkpoint(self):
+        last = self.checkpoints and self.checkpoints.latest
+        return f"Last checkpoint: {last}." if last else "No checkpoint has been saved."
+
+
+def check_finite_metrics(metrics: dict[str, float], what: str, more: str = ""):
+    """Raises FloatingPointError if a metric is NaN or infinite.
+
+    Args:
+        what: What was measured, for the message.
+        more: A last sentence of the message.
+    """
+    if diverged := {name: float(value) for name, value in metrics.items() if not math.isfinite(value)}:
+        values = ", ".join(f"{name} {value}" for name, value in diverged.items())
+        raise FloatingPointError(
+            f"Metrics of {what} are not finite ({values}): it has diverged. {REMEDY} {more}".strip()
+        )
+
+
+def check_finite_weights(model, what: str):
+    """Raises FloatingPointError if a weight of a model is NaN or infinite; `what` begins the message."""
+    for variable in model.weights:
+        values = keras.ops.convert_to_numpy(variable)
+        if values.dtype.kind not in "iub" and not np.isfinite(values.astype("float32")).all():
+            raise FloatingPointError(f"{what}: {variable.path} contains NaN or infinity. {REMEDY}")
+
+
+def finite_epoch_metrics(history: dict[str, list[float]], model) -> dict[str, float]:
+    """Metrics of the last epoch of a training without evaluation.
+
+    The mean of an epoch with a skipped step is NaN, although the model is fine: such metrics are omitted.
+
+    Args:
+        history: As `fit` returns it, with "nonfinite_steps", the number of skipped steps so far.
+        model: The trained model, with its optimizer.
+
+    Raises:
+        FloatingPointError: Metrics are not finite, but no step of the epoch was skipped, or the last two steps were:
+            one might be due to its images.
+    """
+    metrics = {name: values[-1] for name, values in history.items()}
+    skipped = np.diff(history.get("nonfinite_steps", [0]), prepend=0)[-1]
+    if not skipped or int(model.optimizer.consecutive_nonfinite_steps.numpy()) > 1:
+        check_finite_metrics(metrics, "the last epoch")
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}

@@ -7,7 +7,7 @@ from keras_vit.recipes.data import evaluation_batches, open_dataset
 from keras_vit.recipes.evaluation.classification_metrics import ClassificationMetrics
 from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.training.losses import Softmax
-from keras_vit.recipes.training.metrics import TopK, training_metrics
+from keras_vit.recipes.training.metrics import PatchAccuracy, TopK, training_metrics
 
 
 def test_integer_mixed_and_multi_label_targets():
@@ -24,11 +24,40 @@ def test_integer_mixed_and_multi_label_targets():
     assert value(TopK(1), np.array([0, -1, 0, -1]), logits) == 0.5  # the same
 
 
-def test_nan_is_never_correct():
-    logits = np.full((2, 8), np.nan, "float32")
+def computed(metric, labels, logits, way):
+    """The value after one batch: eagerly, in a graph that Grappler rewrites, or compiled by XLA."""
+
+    def update(labels, logits):
+        metric.update_state(labels, logits)
+        return metric.result()
+
+    metric.reset_state()
+    if way != "eager":
+        update = tf.function(update, jit_compile=way == "xla")
+    return float(update(tf.constant(labels), tf.constant(logits)))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("way", ["eager", "graph", "xla"])
+def test_nonfinite_logits_are_never_right(way, bad):
+    labels = np.array([0, 3, 7, 1])
+    logits = 5 * np.eye(8, dtype="float32")[labels]  # all right
+    spoiled = logits.copy()
+    spoiled[0], spoiled[1, 3], spoiled[2, 6] = bad, bad, bad  # all logits, the correct one, another one; 1 stays right
     for metric in training_metrics(8):
-        assert value(metric, np.array([0, 3]), logits) == 0
-        assert value(metric, np.eye(8)[[0, 3]], logits) == 0
+        assert computed(metric, labels, logits, way) == 1.0
+        assert computed(metric, labels, spoiled, way) == 0.25
+        assert computed(metric, np.eye(8, dtype="float32")[labels], spoiled, way) == 0.25
+    patches = PatchAccuracy()
+    assert computed(patches, labels[None], logits[None], way) == 1.0
+    assert computed(patches, labels[None], spoiled[None], way) == 0.25
+
+
+def test_patch_accuracy_equals_that_of_keras():
+    random = np.random.default_rng(0)
+    logits = random.integers(0, 5, (6, 4, 16, 8)).astype("float32")  # many ties
+    labels = random.integers(0, 8, (6, 4, 16))
+    assert value(PatchAccuracy(), labels, logits) == value(keras.metrics.SparseCategoricalAccuracy(), labels, logits)
 
 
 def test_many_images_against_sorting():

@@ -1,0 +1,129 @@
+"""Checks of single values of a recipe: types, NaN, and ranges. Names are those of Python: `optimizer.learning_rate`.
+
+No TensorFlow import here. Combinations of fields are checked in training/checks.py.
+"""
+
+import dataclasses
+import math
+import types
+from collections.abc import Iterator
+from numbers import Integral, Real
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+# Field -> (lowest value, highest value, whether the lowest is excluded, whether the highest is excluded).
+AT_LEAST_0, ABOVE_0 = (0, math.inf, False, False), (0, math.inf, True, False)
+AT_LEAST_1 = (1, math.inf, False, False)
+FRACTION, POSITIVE_FRACTION, RATE = (0, 1, False, False), (0, 1, True, False), (0, 1, False, True)
+RANGES = {
+    "architecture.depth": AT_LEAST_1,
+    "architecture.width": AT_LEAST_1,
+    "architecture.mlp_dim": AT_LEAST_1,
+    "architecture.num_heads": AT_LEAST_1,
+    "architecture.representation_size": AT_LEAST_1,
+    "architecture.dropout": RATE,
+    "architecture.stochastic_depth": RATE,
+    "data.image_size": AT_LEAST_1,
+    "data.batch_size": AT_LEAST_1,
+    "data.labels_per_class": AT_LEAST_1,
+    "data.min_crop_area": POSITIVE_FRACTION,
+    "data.resize_size": AT_LEAST_1,
+    "data.std": ABOVE_0,
+    "data.evaluation_crop": POSITIVE_FRACTION,
+    "data.shuffle_images": AT_LEAST_1,
+    "data.max_corrupt": FRACTION,
+    "data.augment.randaugment_layers": AT_LEAST_0,
+    "data.augment.randaugment_magnitude": AT_LEAST_0,
+    "data.augment.erasing": FRACTION,
+    "data.augment.mixup_alpha": AT_LEAST_0,
+    "data.augment.cutmix_alpha": AT_LEAST_0,
+    "optimizer.learning_rate": AT_LEAST_0,
+    "optimizer.warmup_steps": AT_LEAST_0,
+    "optimizer.weight_decay": AT_LEAST_0,
+    "optimizer.global_clipnorm": ABOVE_0,
+    "optimizer.accumulation_steps": AT_LEAST_1,
+    "optimizer.ema_momentum": RATE,
+    "optimizer.layer_decay": POSITIVE_FRACTION,
+    "run.seed": (0, 2**32, False, True),  # as keras.utils.set_random_seed
+    "run.steps_per_execution": AT_LEAST_1,
+    "run.epoch_steps": AT_LEAST_1,
+    "run.checkpoint_steps": AT_LEAST_1,
+    "run.keep_checkpoints": AT_LEAST_1,
+    "run.max_nonfinite_steps": AT_LEAST_1,
+    "corrupted_fraction": POSITIVE_FRACTION,
+    "masked_fraction": FRACTION,
+    "replaced_fraction": FRACTION,
+    "label_smoothing": RATE,
+    "total_epochs": ABOVE_0,
+    "temperature": ABOVE_0,
+    "distillation_alpha": FRACTION,
+}
+ABSTRACT = {int: Integral, float: Real}  # NumPy's numbers are among these
+NAMES = {int: "an integer", float: "a number", str: "a string", bool: "true or false", type(None): "None"}
+
+
+def check_values(recipe):
+    """Checks the type and range of every field of a recipe, and that no number is NaN or infinite.
+
+    Args:
+        recipe: A dataclass of `keras_vit.recipes.recipe`.
+
+    Raises:
+        ValueError: A value has another type, is NaN or infinite, or is out of range; the message names the field.
+    """
+    for name, value, hint in _fields(recipe):
+        if not _matches(value, hint):
+            raise ValueError(f"{name} must be {_expected(hint)}. Received: {value!r}")
+        for number in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(number, Real) and not isinstance(number, Integral) and not math.isfinite(number):
+                raise ValueError(f"{name} must be finite. Received: {value!r}")
+            if name in RANGES and number is not None and not _within(number, *RANGES[name]):
+                raise ValueError(f"{name} must be {_described(*RANGES[name])}. Received: {value!r}")
+
+
+def _fields(section, prefix="") -> Iterator[tuple[str, Any, Any]]:
+    """The name, value and type of every field, also of the dataclasses within."""
+    hints = get_type_hints(type(section))
+    for field in dataclasses.fields(section):
+        value, hint = getattr(section, field.name), hints[field.name]
+        if not dataclasses.is_dataclass(hint):
+            yield prefix + field.name, value, hint
+        elif isinstance(value, hint):
+            yield from _fields(value, f"{prefix}{field.name}.")
+        else:
+            raise ValueError(f"{prefix}{field.name} must be a {hint.__name__}. Received: {value!r}")
+
+
+def _matches(value, hint) -> bool:
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return any(_matches(value, part) for part in parts)
+    if origin is Literal:
+        return isinstance(value, str) and value in parts
+    if origin is tuple:
+        if not isinstance(value, tuple | list) or (parts[-1] is not Ellipsis and len(value) != len(parts)):
+            return False
+        return all(_matches(item, parts[0]) for item in value)
+    if isinstance(value, bool):  # which Python counts among the integers
+        return hint is bool
+    return isinstance(value, ABSTRACT.get(hint, hint))
+
+
+def _expected(hint) -> str:
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_expected(part) for part in parts)
+    if origin is Literal:
+        return "one of " + ", ".join(map(repr, parts))
+    if origin is tuple:
+        return "a list of numbers" if parts[-1] is Ellipsis else f"{len(parts)} numbers"
+    return NAMES[hint]
+
+
+def _within(number, low, high, above, below) -> bool:
+    return (low < number if above else low <= number) and (number < high if below else number <= high)
+
+
+def _described(low, high, above, below) -> str:
+    if high == math.inf:
+        return f"above {low}" if above else f"at least {low}"
+    return f"in {'(' if above else '['}{low}, {high}{')' if below else ']'}"
