@@ -4,6 +4,14 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+from keras_vit_cli.errors import error_sentence
+from keras_vit_cli.streams import surviving_closed_pipes
+from keras_vit_cli.temporary_folder import check_temporary_folder
+
+DESCRIPTION = """The Vision Transformer for Keras.
+
+--version prints the version. With --debug, an error prints its traceback.
+"""
 # After Ctrl-C, for commands that write checkpoints.
 RESUME_HINTS = {
     "train": " The same command with --run.resume resumes from the last checkpoint.",
@@ -15,8 +23,34 @@ FLAG_PREFIXES = {"train": "", "preflight": "", "sweep": "recipe."}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a command. Returns its exit status: 1 after an error, 130 after Ctrl-C."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    """Runs a command. Returns its exit status: 1 after an error, 130 after Ctrl-C.
+
+    Raises:
+        Exception: An error that is no mistake of the user; with --debug any.
+    """
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    with surviving_closed_pipes():
+        try:
+            return _run(arguments)
+        except KeyboardInterrupt:
+            print(f"\nInterrupted.{RESUME_HINTS.get(''.join(arguments[:1]), '')}", file=sys.stderr)
+            return 130
+        except Exception as error:
+            sentence = error_sentence(error)
+            if debug or sentence is None:
+                raise
+            print(f"keras-vit: {_with_flags(sentence, arguments)}", file=sys.stderr)
+            return 1
+
+
+def _run(arguments) -> int:
+    if arguments == ["--version"]:
+        import importlib.metadata
+
+        print(f"keras-vit {importlib.metadata.version('keras_vit')}")
+        return 0
     try:
         import tyro  # noqa: F401
     except ModuleNotFoundError:
@@ -26,24 +60,20 @@ def main(arguments: list[str] | None = None) -> int:
             return Doctor(json="--json" in arguments).run()
         print("keras-vit requires tyro: pip install tyro. Only `keras-vit doctor` works without it.", file=sys.stderr)
         return 1
-    try:
-        return _parse(arguments).run() or 0
-    except KeyboardInterrupt:
-        print(f"\nInterrupted.{RESUME_HINTS.get(''.join(arguments[:1]), '')}", file=sys.stderr)
-        return 130
-    except (ValueError, OSError, ImportError, FloatingPointError) as error:
-        print(f"keras-vit: {_message(error, arguments)}", file=sys.stderr)
-        return 1
+    command = _parse(arguments)
+    if arguments[:1] != ["doctor"]:  # which reports this, too
+        check_temporary_folder()
+    return command.run() or 0
 
 
-def _message(error: Exception, arguments: list[str]) -> str:
+def _with_flags(message: str, arguments: list[str]) -> str:
     """An error's message; in commands with recipe options, with flags instead of the recipe's fields."""
     prefix = FLAG_PREFIXES.get("".join(arguments[:1]))
     if prefix is None:
-        return str(error)
+        return message
     from keras_vit_cli.flags import fields_to_flags
 
-    return fields_to_flags(str(error), prefix)
+    return fields_to_flags(message, prefix)
 
 
 def _parse(arguments: list[str]) -> Any:
@@ -60,9 +90,7 @@ def _parse(arguments: list[str]) -> Any:
             commands[command], prog="keras-vit preflight", args=arguments[1:], return_unknown_args=True
         )
         return replace(preflight, changes=tuple(changes))
-    return tyro.extras.subcommand_cli_from_dict(
-        commands, prog="keras-vit", description="The Vision Transformer for Keras.", args=arguments
-    )
+    return tyro.extras.subcommand_cli_from_dict(commands, prog="keras-vit", description=DESCRIPTION, args=arguments)
 
 
 def _commands() -> dict[str, Any]:

@@ -15,7 +15,7 @@ class Sweep:
     `keras-vit sweep NAME --help` lists the options; fields of the recipe start with --recipe.
 
     Args:
-        name: Name of a classifier's recipe, or a file recipe.json.
+        name: Name of a classifier's recipe, or a file recipe.json, or the folder of a previous run.
     """
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]

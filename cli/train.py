@@ -7,6 +7,8 @@ from typing import Annotated
 
 import tyro
 
+RECIPE = "recipe.json"  # as keras_vit.recipes.training.run_folder, which imports TensorFlow
+
 
 @dataclass(frozen=True)
 class Train:
@@ -16,7 +18,7 @@ class Train:
     --optimizer.learning-rate 1e-3. Checkpoints and results are written to runs/NAME, or to --run.folder.
 
     Args:
-        name: Name of a recipe, or a file recipe.json.
+        name: Name of a recipe, a file recipe.json, or the folder of a previous run.
     """
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = ""
@@ -31,11 +33,13 @@ class Train:
             print("\n".join(RECIPES))
             return
         from keras_vit.recipes.configs import check_dataset
+        from keras_vit.recipes.recipe_values import check_values
 
         recipe = find_recipe(self.name)
         if recipe.run.folder is None:  # always write checkpoints
             recipe = replace(recipe, run=replace(recipe.run, folder=f"runs/{run_name(self.name)}"))
         recipe = tyro.cli(type(recipe), default=recipe, prog=f"keras-vit train {self.name}", args=self.changes)
+        check_values(recipe)
         check_dataset(recipe)
         from keras_vit.recipes import run_recipe
 
@@ -45,11 +49,13 @@ class Train:
 
 def run_name(name: str) -> str:
     """Default name of a recipe's runs: its name, or that of the folder of its recipe.json."""
-    return Path(name).absolute().parent.name if name.endswith(".json") else name
+    if name.endswith(".json"):
+        return Path(name).absolute().parent.name
+    return Path(name).absolute().name if _is_run(name) else name
 
 
 def find_recipe(name: str):
-    """A recipe by name, or from the recipe.json of a previous run.
+    """A recipe by name, or from the recipe.json of a previous run, or of the run in a folder.
 
     Raises:
         ValueError: The recipe does not exist; the message suggests similar names. The file cannot be read.
@@ -58,10 +64,14 @@ def find_recipe(name: str):
 
     if name in RECIPES:
         return RECIPES[name]
-    if name.endswith(".json"):
+    if name.endswith(".json") or _is_run(name):
         from keras_vit.recipes.recipe_file import read_recipe
 
-        return read_recipe(name)
+        return read_recipe(name if name.endswith(".json") else Path(name) / RECIPE)
     similar = difflib.get_close_matches(name, RECIPES, n=5, cutoff=0.5)
     hint = f"Did you mean one of: {', '.join(similar)}? " if similar else ""
     raise ValueError(f"No recipe {name!r}. {hint}keras-vit train lists all recipes; a recipe file ends in .json.")
+
+
+def _is_run(name: str) -> bool:
+    return (Path(name) / RECIPE).is_file()

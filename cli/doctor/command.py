@@ -34,7 +34,7 @@ class Doctor:
         findings = [finding for check in CHECKS for finding in check(machine)]
         findings += check_requirements(_pip_check())
         results: dict = {}
-        if any(name in machine.versions for name in TENSORFLOWS):
+        if any(name in machine.versions for name in TENSORFLOWS) and not machine.temporary_problem:
             print(f"Starting TensorFlow (timeout: {TIMEOUT_S} s) ...", file=sys.stderr)
             results = run_probe(machine)
             findings += check_results(machine, results)

@@ -219,8 +219,18 @@ def disk(machine: Machine) -> Iterator[Finding]:
             )
 
 
+def temporary_files(machine: Machine) -> Iterator[Finding]:
+    """TensorFlow's own errors do not say that its temporary files could not be written."""
+    if machine.temporary_problem:
+        yield Finding(
+            "failure",
+            f"{machine.temporary_problem}. TensorFlow was not started.",
+            "Free some space there, or set TMPDIR to another folder: export TMPDIR=/path",
+        )
+
+
 CHECKS: tuple[Callable[[Machine], Iterable[Finding]], ...] = (
     *(tensorflow_twice, tensorflow_version, keras_version, keras_backend, legacy_keras, addons, datasets, libtpu),
     *(chips_without_tensorflow, tensorflow_without_chips, tpu_of_another_host, pluggable_device, tpu_in_use),
-    *(workers, missing_files, disk),
+    *(workers, missing_files, disk, temporary_files),
 )

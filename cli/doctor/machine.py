@@ -6,9 +6,10 @@ import json
 import os
 import re
 import shutil
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from keras_vit_cli.temporary_folder import temporary_folder, temporary_folder_problem
 
 TENSORFLOWS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu")
 PACKAGES = (
@@ -34,6 +35,7 @@ class Machine:
         memory_bytes: Physical memory.
         free_bytes: Free disk space by folder.
         nvidia: Whether there is an NVIDIA driver.
+        temporary_problem: Why no temporary files can be written, or None.
     """
 
     versions: dict[str, str] = field(default_factory=dict)
@@ -45,6 +47,7 @@ class Machine:
     memory_bytes: int = 0
     free_bytes: dict[str, int] = field(default_factory=dict)
     nvidia: bool = False
+    temporary_problem: str | None = None
 
     def older(self, package: str, version: str) -> bool:
         """Whether the package is installed and older than this version."""
@@ -61,7 +64,7 @@ def _release(version: str) -> list[int]:
 
 def this_machine() -> Machine:
     """Examines packages, environment variables, the PCI bus, the TPU's lock file and disks."""
-    folders = {tempfile.gettempdir(), os.getcwd(), str(Path.home())}
+    folders = {temporary_folder(), os.getcwd(), str(Path.home())}
     return Machine(
         versions=installed_versions(),
         environment=dict(os.environ),
@@ -72,6 +75,7 @@ def this_machine() -> Machine:
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         free_bytes={folder: shutil.disk_usage(folder).free for folder in sorted(folders) if os.path.isdir(folder)},
         nvidia=os.path.exists("/dev/nvidiactl"),
+        temporary_problem=temporary_folder_problem(),
     )
 
 

@@ -1,0 +1,88 @@
+"""Errors of TensorFlow, HDF5, the disk and the memory, as one sentence and what to do. Standard library only."""
+
+import errno
+import re
+import sys
+import traceback
+
+# Errors that keras_vit raises itself: their messages say what to do.
+OWN = (ValueError, OSError, ImportError, FloatingPointError)
+DISK = "Free some space, or write to another disk."
+MEMORY = (
+    "Use a smaller batch or image: when training, a smaller data.batch_size, a larger optimizer.accumulation_steps, or "
+    "run.remat."
+)
+FILE = "Copy or write the file again; if it is a TFRecord, keras-vit prepare writes new ones."
+# What to do about TensorFlow's errors, by the name of their class.
+TENSORFLOW = {
+    "InvalidArgumentError": "Check the images, labels and sizes that were passed.",
+    "DataLossError": f"A file is damaged or truncated. {FILE}",
+    "FailedPreconditionError": f"A file or folder is not as expected. {FILE}",
+    "OutOfRangeError": f"The data ended too early: a file may be truncated. {FILE}",
+    "NotFoundError": "Check the path; another process may have moved or removed it.",
+    "PermissionDeniedError": "Check the permissions.",
+    "UnauthenticatedError": "Check the credentials.",
+    "UnavailableError": "A machine or bucket does not answer: check the network, then try again.",
+    "DeadlineExceededError": "A machine or bucket does not answer: check the network, then try again.",
+    "AbortedError": "Another worker ended: start all of them again.",
+    "CancelledError": "Another worker ended: start all of them again.",
+}
+# Lines of TensorFlow's messages that name operations, stack frames or the number of errors.
+NOISE = re.compile(r"\s*($|File |Graph execution error|Detected at node|<stack traces|\[\[|\d+ root error|---)")
+
+
+def error_sentence(error: BaseException) -> str | None:
+    """A message for an error that is not a mistake in keras_vit, without a traceback; None for one that may be.
+
+    Args:
+        error: Also one whose cause is such an error, as libraries wrap them.
+    """
+    for cause in _causes(error):
+        if _is_disk_full(cause):
+            return f"No space is left on the disk: {_summary(cause)}. {DISK}"
+        if isinstance(cause, MemoryError) or _kind(cause) == "ResourceExhaustedError":
+            return f"The memory is exhausted: {_summary(cause)}. {MEMORY}"
+        if isinstance(cause, RecursionError):
+            return "A file is nested too deeply, or a model too deep, for Python. Check the file that was passed."
+        if _kind(cause):
+            remedy = TENSORFLOW.get(_kind(cause), "The option --debug prints the traceback.")
+            return f"{_summary(cause)}. {remedy}"
+        if not isinstance(cause, OWN) and _from_hdf5(cause):
+            return f"An HDF5 file is damaged: {_summary(cause)}. Copy or download it again."
+    return str(error) if isinstance(error, OWN) else None
+
+
+def _causes(error):
+    """The error and those that it was raised from or while handling."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        seen.append(error)
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return seen
+
+
+def _is_disk_full(error) -> bool:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    # TensorFlow, HDF5 and Beam have only the system's words in their messages. Ours have a remedy already.
+    return not isinstance(error, OSError) and "no space left on device" in str(error).lower()
+
+
+def _kind(error) -> str | None:
+    """The name of the class of an error of TensorFlow's runtime, else None."""
+    tensorflow = sys.modules.get("tensorflow")
+    return type(error).__name__ if tensorflow and isinstance(error, tensorflow.errors.OpError) else None
+
+
+def _from_hdf5(error) -> bool:
+    return any("/h5py/" in frame.filename.replace("\\", "/") for frame in traceback.extract_tb(error.__traceback__))
+
+
+def _summary(error) -> str:
+    """The line of a message that says what happened, without TensorFlow's names of operations and stack traces."""
+    lines = str(getattr(error, "message", None) or error).splitlines()
+    line = next((line.strip() for line in lines if not NOISE.match(line)), type(error).__name__)
+    line = re.sub(r"^\(\d+\) \w+: +|^\{\{.*?\}\} |^assertion failed: | *\[\[.*| *\[Op:\w+\].*$", "", line)
+    if line.startswith("[") and line.endswith("]"):  # the parts of an assertion's message
+        line = line[1:-1].replace("] [", " ")
+    return line.rstrip(".")
