@@ -24,7 +24,7 @@ class Evaluate:
         split: In TensorFlow Datasets' notation, such as "test" or "validation[:10%]".
         data_dir: Folder of prepared datasets; by default that of TensorFlow Datasets.
         batch_size: Number of images at a time.
-        resize: Override the weights' own resizing: "squash" or "shortest" side, see `Preprocessing`.
+        resize: Override the weights' own resizing: "squash", "shortest" or "shortest_area", see `Preprocessing`.
         crop_fraction: Override the weights' own fraction of the central crop.
         per_class: Also print a line for each class: its accuracy, and the class it is most confused with.
         json: Write all metrics, with the classes and the reliability diagram, to this file.
@@ -36,7 +36,7 @@ class Evaluate:
     split: str = "test"
     data_dir: str | None = None
     batch_size: int = 64
-    resize: Literal["squash", "shortest"] | None = None
+    resize: Literal["squash", "shortest", "shortest_area"] | None = None
     crop_fraction: float | None = None
     per_class: bool = False
     json: Path | None = None

@@ -66,22 +66,27 @@ def decode_images(image_bytes, preprocessing: Preprocessing):
 
 def preprocess_images(images, preprocessing: Preprocessing):
     """`preprocessing(images)` for a size known only when the graph runs: (B, h, w, 3) uint8 -> (B, H, W, 3) float32."""
-    if preprocessing.resize == "shortest":
+    if preprocessing.resize != "squash":
         images = _resize_and_crop(images, preprocessing)
         preprocessing = replace(preprocessing, resize="squash", crop_fraction=1.0)
     return preprocessing(images)
 
 
 def _resize_and_crop(images, preprocessing):
-    """`Preprocessing` with resize="shortest" on tensors; float64 rounds as Python's floats do."""
+    """`Preprocessing` without "squash" on tensors; float64 rounds as Python's floats do."""
     size = preprocessing.image_size
     target = size_before_crop(size, preprocessing.crop_fraction)
     sides = tf.cast(tf.shape(images)[1:3], tf.float64)
-    scale = tf.reduce_max(tf.constant(target, tf.float64) / sides)
-    resized = tf.maximum(target, tf.cast(sides * scale + 1e-6, tf.int32))
-    method, antialias = preprocessing.interpolation, preprocessing.antialias
-    images = tf.image.resize(tf.cast(images, tf.float32), resized, method, antialias=antialias)
-    top, left = tf.unstack(tf.cast(tf.round((resized - size) / 2), tf.int32))
+    resized = sides * tf.reduce_max(tf.constant(target, tf.float64) / sides)
+    if preprocessing.resize == "shortest_area":
+        resized = tf.cast(tf.round(resized), tf.int32)
+        images = tf.image.resize(images, resized, "area")
+        top, left = tf.unstack((resized - size) // 2)
+    else:
+        resized = tf.maximum(target, tf.cast(resized + 1e-6, tf.int32))
+        method, antialias = preprocessing.interpolation, preprocessing.antialias
+        images = tf.image.resize(tf.cast(images, tf.float32), resized, method, antialias=antialias)
+        top, left = tf.unstack(tf.cast(tf.round((resized - size) / 2), tf.int32))
     images = images[:, top : top + size[0], left : left + size[1]]
     return tf.ensure_shape(images, (None, *size, 3))  # (B, H, W, 3)
 

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vit.images import as_size
 
-RESIZES = ("squash", "shortest")
+RESIZES = ("squash", "shortest", "shortest_area")
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5")
 
 
@@ -19,7 +19,8 @@ class Preprocessing:
     Args:
         image_size: (height, width) of the model's input in pixels.
         resize: "squash" ignores the aspect ratio (the paper's code in evaluation); "shortest" keeps it and resizes the
-            shorter side.
+            shorter side, as timm and torchvision; "shortest_area" does so as big_vision's `resize_small` and
+            `central_crop`: each pixel is the mean of the area that it covers, whatever `interpolation` and `antialias`.
         crop_fraction: Fraction of the resized side that remains after a center crop, in (0, 1]: 0.875 is 224 of 256.
         interpolation: "nearest", "bilinear", "bicubic", "lanczos3" or "lanczos5".
         antialias: Whether images are smoothed when they shrink, as Pillow does and `tf.image.resize` does not.
@@ -63,7 +64,7 @@ class Preprocessing:
 
         Raises:
             ValueError: The images have another shape; they are floats that seem to be in [0, 1] or [-1, 1] already (not
-                detected for symbolic tensors, as inside tf.data); or, with "shortest", their size is unknown.
+                detected for symbolic tensors, as inside tf.data); or, without "squash", their size is unknown.
         """
         images = images if isinstance(images, (list, tuple)) and images else [images]
         for image in images:
@@ -103,14 +104,16 @@ class Preprocessing:
         """Resizes (B, H, W, 3) and crops the center: (B, height, width, 3)."""
         size, (height, width) = self.image_size, pixels.shape[1:3]
         target = size_before_crop(size, self.crop_fraction)
-        if self.resize == "shortest":
+        if self.resize != "squash":
             if None in (height, width):
                 raise ValueError(
-                    "resize='shortest' requires images of a known size. Received: (height, width) = "
+                    f"resize={self.resize!r} requires images of a known size. Received: (height, width) = "
                     f"{(height, width)}. Inside tf.data, for one image: tf.ensure_shape(tf.py_function("
                     f"lambda x: preprocess(x)[0], [image], tf.float32), {(*size, 3)})."
                 )
             scale = max(target[0] / height, target[1] / width)
+            if self.resize == "shortest_area":
+                return _area_resized(pixels, [round(side * scale) for side in (height, width)], size)
             target = tuple(max(least, int(side * scale + 1e-6)) for side, least in zip((height, width), target))
         if target != (height, width):
             pixels = ops.image.resize(
@@ -122,6 +125,21 @@ class Preprocessing:
             )
         top, left = (round((resized - side) / 2) for resized, side in zip(target, size))
         return pixels[:, top : top + size[0], left : left + size[1]]  # (B, height, width, 3)
+
+
+def _area_resized(pixels, target, size):
+    """Resizes (B, H, W, 3) to `target` by the mean of areas, and crops the center: (B, *size, 3)."""
+    rows, columns = (
+        _area_weights(old, new)[(new - side) // 2 :][:side] for old, new, side in zip(pixels.shape[1:3], target, size)
+    )
+    return ops.einsum("jw,bhwc,ih->bijc", columns, pixels, rows)
+
+
+def _area_weights(old: int, new: int) -> np.ndarray:
+    """(new, old) float32: the fraction that each of `old` pixels has of each of `new` intervals of the same length."""
+    edges, pixels = np.arange(new + 1) * (old / new), np.arange(old)
+    overlap = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
+    return (np.maximum(overlap, 0.0) * (new / old)).astype("float32")
 
 
 def size_before_crop(image_size: tuple[int, int], crop_fraction: float) -> tuple[int, int]:

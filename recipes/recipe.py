@@ -39,7 +39,10 @@ class Augment:
 
     Args:
         randaugment_layers: Operations per image of RandAugment (arXiv 1909.13719); 0 for no RandAugment.
-        randaugment_magnitude: Strength of these operations, in [0, 30].
+        randaugment_magnitude: Strength of these operations, in [0, 30]; of "timm", the mean strength, in [0, 10].
+        randaugment_policy: "big_vision" (AugReg: 16 operations, each drawn one is applied) or "timm" (DeiT's
+            rand-mstd0.5-inc1: 15 operations whose effect increases with the magnitude, each applied with probability
+            0.5 at a magnitude drawn with standard deviation 0.5).
         autoaugment: AutoAugment's policy for ImageNet (arXiv 1805.09501).
         erasing: Probability of erasing a rectangle of an image (arXiv 1708.04896).
         mixup_alpha: Parameter of the Beta distribution of mixup (arXiv 1710.09412); 0 for no mixup.
@@ -49,6 +52,7 @@ class Augment:
 
     randaugment_layers: int = 0
     randaugment_magnitude: float = 10.0
+    randaugment_policy: Literal["big_vision", "timm"] = "big_vision"
     autoaugment: bool = False
     erasing: float = 0.0
     mixup_alpha: float = 0.0
@@ -77,9 +81,10 @@ class Data:
         flip: Flip half of the training images horizontally.
         augment: Further data augmentation.
         interpolation: Interpolation of every resize.
+        antialias: Smooth images when they shrink, as Pillow does, in training and evaluation.
         mean, std: Per channel, of pixels in [0, 1]. The paper's are 0.5 and 0.5, which scale pixels to [-1, 1].
         evaluation_resize, evaluation_crop: Evaluation images, see `keras_vit.Preprocessing`: squash, or fit the shorter
-            side; fraction of the side that the central crop keeps.
+            side, or do so as big_vision; fraction of the side that the central crop keeps.
         shuffle_images: Size of the shuffle buffer, in images.
         cache: Cache decoded images in memory.
         service: Address of a tf.data service, "grpc://host:port", whose workers decode and augment the images; None to
@@ -101,9 +106,10 @@ class Data:
     flip: bool = True
     augment: Augment = field(default_factory=Augment)
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    antialias: bool = False
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    evaluation_resize: Literal["squash", "shortest"] = "squash"
+    evaluation_resize: Literal["squash", "shortest", "shortest_area"] = "squash"
     evaluation_crop: float = 1.0
     shuffle_images: int = 50_000
     cache: bool = False
@@ -208,16 +214,21 @@ class Supervised:
 
     Args:
         weights: As for `keras_vit.load`; None for random weights. Weights determine the model: of the architecture,
-            only dropout and stochastic depth apply then. Positions are resampled, the head starts at zeros.
+            only dropout and stochastic depth apply then. Positions are resampled.
+        keep_head: Start with the head of the weights if it has the dataset's number of classes, as DeiT's code does;
+            otherwise, and by default, the head starts at zeros, as in the paper.
+        resample: How positions of weights for another image size are resampled, see `keras_vit.layers.resample_grid`.
         loss: "softmax", or "sigmoid" (the paper's pre-training: summed over classes).
-        label_smoothing: In [0, 1), for "softmax".
-        head_bias: Initial bias of the head; the authors' code uses -10 with "sigmoid".
+        label_smoothing: In [0, 1) for "softmax", [0, 0.5) for "sigmoid"; see `keras_vit.recipes.training.losses`.
+        head_bias: Initial bias of the head; 0 leaves it as it is. The authors' code uses -10 with "sigmoid".
         total_steps: Length of the training in steps; None if `total_epochs` is set.
         total_epochs: Length of the training in epochs; None if `total_steps` is set.
     """
 
     architecture: Architecture = field(default_factory=Architecture)
     weights: str | None = None
+    keep_head: bool = False
+    resample: Literal["corners", "half_pixel", "bicubic", "bicubic_antialias"] = "corners"
     data: Data = field(default_factory=lambda: Data(image_size=384, crop="resize"))
     optimizer: Optimizer = field(default_factory=lambda: Optimizer(name="sgd", learning_rate=0.03, warmup_steps=500))
     run: Run = field(default_factory=Run)
@@ -230,19 +241,22 @@ class Supervised:
 
 @dataclass(frozen=True)
 class Distillation(Supervised):
-    """Training of a classifier with a distillation token that learns from a teacher (DeiT, arXiv 2012.12877).
+    """Training of a classifier that also learns from a teacher (DeiT, arXiv 2012.12877).
 
     Args:
         teacher: A Keras model (.keras) or the folder of a SavedModel that maps the student's images to logits.
         distillation: "hard" (the teacher's class as a label) or "soft" (its probabilities).
         temperature: Temperature of "soft".
         distillation_alpha: Weight of the teacher's part of the loss. DeiT uses 0.5 for "hard" and 0.1 for "soft".
+        distillation_token: Learn from the teacher through a second token with a head of its own; False: the class token
+            learns from both labels and teacher.
     """
 
     teacher: str | None = None
     distillation: Literal["hard", "soft"] = "hard"
     temperature: float = 3.0
     distillation_alpha: float = 0.5
+    distillation_token: bool = True
 
 
 Recipe = MaskedPatch | Supervised  # a Distillation is a Supervised

@@ -129,7 +129,7 @@ def test_invalid_images_raise(images, message):
 def test_invalid_fields_raise():
     cases = [
         ({"image_size": 0}, "`image_size` must be a positive integer"),
-        ({"resize": "crop"}, "`resize` must be one of squash, shortest. Received: 'crop'"),
+        ({"resize": "crop"}, "`resize` must be one of squash, shortest, shortest_area. Received: 'crop'"),
         ({"interpolation": "area"}, "`interpolation` must be one of nearest, bilinear"),
         ({"crop_fraction": 0.0}, "`crop_fraction` must be above 0 and at most 1. Received: 0.0"),
         ({"crop_fraction": 1.1}, "at most 1. Received: 1.1"),

@@ -9,10 +9,13 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from keras_vit.recipes.data.augment_ops import import_official, operations
+from keras_vit.recipes.data.augment_ops import big_vision_operations, import_official, operations
+from keras_vit.recipes.data.augment_timm import MAX_LEVEL, PROBABILITY, increasing_operations, random_level
 from keras_vit.recipes.recipe import Augment
 
-DRAWS_PER_OPERATION = 4  # which operation, or whether it is applied; sign; y and x of a point
+# Which operation, or whether it is applied; sign; y and x of a point, or of timm's policy whether it is applied and its
+# level.
+DRAWS_PER_OPERATION = 4
 
 # Random erasing as in tf-models-official and timm: fraction of the area, smallest aspect ratio, attempts.
 ERASING_AREA = (0.02, 1 / 3)
@@ -20,8 +23,12 @@ ERASING_ASPECT = 0.3
 ERASING_ATTEMPTS = 10
 
 
-def augmentation(augment: Augment) -> tuple[Callable, int]:
+def augmentation(augment: Augment, mean=(0.5, 0.5, 0.5)) -> tuple[Callable, int]:
     """Returns the RandAugment or AutoAugment of a recipe, which is applied before an image is normalized.
+
+    Args:
+        augment: Field `data.augment` of the recipe.
+        mean: Field `data.mean`, the color with which timm's policy fills.
 
     Returns:
         (function, num_draws): the function from an image, (H, W, 3) uint8 of static shape, and (num_draws,) random
@@ -35,12 +42,18 @@ def augmentation(augment: Augment) -> tuple[Callable, int]:
             "RandAugment and AutoAugment exclude each other. Received: "
             f"data.augment.randaugment_layers={augment.randaugment_layers} and data.augment.autoaugment=True"
         )
-    if not 0 <= augment.randaugment_magnitude <= 30:
+    largest = MAX_LEVEL if augment.randaugment_policy == "timm" else 30
+    if not 0 <= augment.randaugment_magnitude <= largest:
         raise ValueError(
-            f"data.augment.randaugment_magnitude must be in [0, 30]. Received: {augment.randaugment_magnitude}"
+            f"data.augment.randaugment_magnitude must be in [0, {largest:g}] with "
+            f"data.augment.randaugment_policy={augment.randaugment_policy!r}. Received: {augment.randaugment_magnitude}"
         )
     if augment.autoaugment:
         return _autoaugment()
+    if not augment.randaugment_layers:
+        return lambda image, draws: image, 0
+    if augment.randaugment_policy == "timm":
+        return _timm_randaugment(augment.randaugment_layers, augment.randaugment_magnitude, mean)
     return _randaugment(augment.randaugment_layers, augment.randaugment_magnitude)
 
 
@@ -75,15 +88,30 @@ def erase(image, probability: float, draws, noise_key, mean=0.0, std=1.0):
 
 
 def _randaugment(layers, magnitude):
-    """Each layer applies one of 16 operations or, as in tf-models-official, none."""
-    if not layers:
-        return lambda image, draws: image, 0
-    functions = list(operations().values())
+    """big_vision's: each layer applies one of 16 operations."""
+    functions = list(big_vision_operations().values())
 
     def distort(image, draws):
         for choice, *parameters in _group_draws(draws):
-            branches = [_branch(function, image, magnitude, parameters) for function in functions]
-            image = _apply_one([*branches, lambda image=image: image], choice)
+            image = _apply_one([_branch(function, image, magnitude, parameters) for function in functions], choice)
+        return image
+
+    return distort, layers * DRAWS_PER_OPERATION
+
+
+def _timm_randaugment(layers, magnitude, mean):
+    """timm's rand-mstd0.5-inc1: each layer applies one of 15 operations with probability 0.5, at a random level."""
+    functions = list(increasing_operations(tuple(round(255 * value) for value in mean)).values())
+
+    def distort(image, draws):
+        for choice, sign, applied, level in _group_draws(draws):
+            level, sign = random_level(magnitude, level), tf.where(sign < 0.5, -1.0, 1.0)
+            branches = [lambda f=f, image=image, level=level, sign=sign: f(image, level, sign) for f in functions]
+            image = tf.cond(
+                applied < PROBABILITY,
+                lambda branches=branches, choice=choice: _apply_one(branches, choice),
+                lambda image=image: image,
+            )
         return image
 
     return distort, layers * DRAWS_PER_OPERATION

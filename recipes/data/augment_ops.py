@@ -1,4 +1,4 @@
-"""The image operations of RandAugment and AutoAugment, on (H, W, 3) uint8 of static shape. H W pixels.
+"""The image operations of big_vision's RandAugment and of AutoAugment, on (H, W, 3) uint8 of static shape. H W pixels.
 
 Each computes what tf-models-official does (official/vision/ops/augment.py), whose functions are called where they are
 fast. The others are written for speed, with the same result, except that geometric ones fill with gray (128), as in the
@@ -43,6 +43,22 @@ def operations() -> dict:
         "Cutout": lambda image, level, sign, point: cutout(image, _pixels(image, int(4 * level)), point),
         "SolarizeAdd": lambda image, level, sign, point: solarize_add(image, int(11 * level)),
     }
+
+
+def big_vision_operations() -> dict:
+    """The operations of big_vision's RandAugment (pp/archive/autoaugment.py), in its order: only Contrast differs."""
+    contrast = {"Contrast": lambda image, level, sign, point: contrast_to_size(image, _factor(level))}
+    return operations() | contrast
+
+
+def contrast_to_size(image, factor: float):
+    """Blends with one gray, H W / 256 up to 255, where Pillow has the mean brightness: 196 at 224 x 224 pixels.
+
+    The code that trained the published AugReg models has this error: it sums the histogram without its values.
+    """
+    gray = float(min(image.shape[0] * image.shape[1] // 256, 255))
+    blended = gray + factor * (tf.cast(image, tf.float32) - gray)
+    return tf.cast(tf.clip_by_value(blended, 0.0, 255.0), tf.uint8)
 
 
 def solarize(image, threshold: int):

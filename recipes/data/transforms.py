@@ -40,7 +40,7 @@ def training_transform(data: Data, seed: int, mean, std, max_value: int = 255):
         mean, std: Three numbers each.
         max_value: Largest value of a pixel of an encoded image; decoded ones are in [0, 255].
     """
-    distort, num_distort_draws = augmentation(data.augment)
+    distort, num_distort_draws = augmentation(data.augment, data.mean)
     num_crop_draws, num_erase_draws = 2, 1 + 4 * ERASING_ATTEMPTS if data.augment.erasing else 0
     size, in_uint8 = data.image_size, num_distort_draws > 0
     scale = ((0.0,) * 3, (1 / 255,) * 3) if in_uint8 else (mean, std)
@@ -66,9 +66,9 @@ def training_transform(data: Data, seed: int, mean, std, max_value: int = 255):
             image = tf.cond(flip_draw[0] < 0.5, lambda image=image: tf.reverse(image, [1]), lambda image=image: image)
         image = normalize(image, *scale)
         if data.crop == "resize":
-            image = _random_crop(resize(image, (data.resize_size,) * 2, data.interpolation), size, crop_draws)
+            image = _random_crop(resize(image, (data.resize_size,) * 2, data), size, crop_draws)
         else:
-            image = resize(image, (size, size), data.interpolation)
+            image = resize(image, (size, size), data)
         image = tf.ensure_shape(image, (size, size, 3))
         if in_uint8:
             # Bicubic values may be outside of [0, 255].
@@ -88,14 +88,17 @@ def evaluation_transform(data: Data):
 
     def transform(encoded):
         image = normalize(decode(encoded), data.mean, data.std)
-        if data.evaluation_resize == "squash":
-            shape = [target, target]
+        sides = tf.cast(tf.shape(image)[:2], tf.float64)
+        resized = sides * (target / tf.reduce_min(sides))
+        if data.evaluation_resize == "shortest_area":
+            shape = tf.cast(tf.round(resized), tf.int32)
+            image = tf.image.resize(image, shape, "area")
+            top, left = tf.unstack((shape - size) // 2)
         else:
-            sides = tf.cast(tf.shape(image)[:2], tf.float64)
-            scale = target / tf.reduce_min(sides)
-            shape = tf.maximum(target, tf.cast(sides * scale + 1e-6, tf.int32))
-        image = resize(image, shape, data.interpolation)
-        top, left = (tf.cast(tf.round((side - size) / 2), tf.int32) for side in tf.unstack(tf.convert_to_tensor(shape)))
+            squash = data.evaluation_resize == "squash"
+            shape = tf.constant([target] * 2) if squash else tf.maximum(target, tf.cast(resized + 1e-6, tf.int32))
+            image = resize(image, shape, data)
+            top, left = tf.unstack(tf.cast(tf.round((shape - size) / 2), tf.int32))
         return tf.ensure_shape(image[top : top + size, left : left + size], (size, size, 3))
 
     return transform
@@ -140,9 +143,9 @@ def normalize(image, mean, std):
     return tf.cast(image, tf.float32) * (1.0 / std) - mean / std
 
 
-def resize(image, size, interpolation: str):
-    """Resizes (H, W, 3) to (*size, 3) float32 as the paper's code does, without antialiasing."""
-    return tf.image.resize(image, size, method=interpolation)
+def resize(image, size, data: Data):
+    """Resizes (H, W, 3) to (*size, 3) float32; without `data.antialias` as the paper's code does."""
+    return tf.image.resize(image, size, method=data.interpolation, antialias=data.antialias)
 
 
 def _random_crop(image, size, draws):

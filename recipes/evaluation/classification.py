@@ -39,7 +39,7 @@ def evaluate_classifier(
     split: str = "test",
     *,
     batch_size: int = 64,
-    resize: Literal["squash", "shortest"] | None = None,
+    resize: Literal["squash", "shortest", "shortest_area"] | None = None,
     crop_fraction: float | None = None,
     objectnet_mapping: str | Path | None = None,
 ) -> ClassificationReport:

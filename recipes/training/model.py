@@ -47,8 +47,20 @@ def check_image_size(architecture: Architecture, data: Data):
         patch_grid(data.image_size, parse_variant(architecture.variant)["patch_size"])
 
 
-def adapt_model(model, architecture: Architecture, data: Data, run: Run, num_classes: int):
+def adapt_model(
+    model,
+    architecture: Architecture,
+    data: Data,
+    run: Run,
+    num_classes: int,
+    keep_head: bool = False,
+    resample: str = "corners",
+):
     """A copy of a trained model for another task: a new head of zeros, resampled positions, the recipe's dropout.
+
+    Args:
+        keep_head: Copy the head too if the model has `num_classes` classes, as facebookresearch/deit (main.py).
+        resample: How positions are resampled, see `keras_vit.layers.resample_grid`.
 
     Raises:
         ValueError: Mean and standard deviation of the pixels differ from the recipe's, or the image size is not
@@ -61,27 +73,39 @@ def adapt_model(model, architecture: Architecture, data: Data, run: Run, num_cla
             f"data.mean={data.mean}, data.std={data.std}. Set those of the weights."
         )
     changes = {"num_classes": num_classes, **_common(data, run)}
-    if isinstance(model, BiT):
+    is_bit = isinstance(model, BiT)
+    if is_bit:
         _check_no_remat(run)
-        model = model.with_head(0)
     else:
         if model.image_size != (data.image_size, data.image_size):
-            model = model.resized(data.image_size)
-        changes |= _training_arguments(architecture, run) | {"representation_size": None}
+            model = model.resized(data.image_size, resample)
+        changes |= _training_arguments(architecture, run)
+    skip: tuple[str, ...] = ()
+    if not keep_head or model.num_classes != num_classes:
+        skip = ("head",) if is_bit else HEADS
+        changes |= {} if is_bit else {"representation_size": None}
     adapted = type(model).from_config({**model.get_config(), **changes})
-    copy_weights(model, adapted, skip=("head",) if isinstance(model, BiT) else HEADS)
+    copy_weights(model, adapted, skip)
     return adapted
 
 
-def load_model(weights: str, architecture: Architecture, data: Data, run: Run, num_classes: int):
+def load_model(
+    weights: str,
+    architecture: Architecture,
+    data: Data,
+    run: Run,
+    num_classes: int,
+    keep_head: bool = False,
+    resample: str = "corners",
+):
     """Loads a checkpoint, by name or from a file (local or on gs://), for another task; see `adapt_model`."""
     with tempfile.TemporaryDirectory() as folder:
         if "://" in weights:
             local = os.path.join(folder, os.path.basename(weights))
             _download(weights, local)
             weights = local
-        loaded = keras_vit.load(weights, num_classes=0)
-    return adapt_model(loaded, architecture, data, run, num_classes)
+        loaded = keras_vit.load(weights, **({} if keep_head else {"num_classes": 0}))
+    return adapt_model(loaded, architecture, data, run, num_classes, keep_head, resample)
 
 
 def _download(remote, local):
@@ -99,6 +123,7 @@ def _common(data, run):
         resize=data.evaluation_resize,
         crop_fraction=data.evaluation_crop,
         interpolation=data.interpolation,
+        antialias=data.antialias,
         mean=data.mean,
         std=data.std,
     )

@@ -19,6 +19,7 @@ IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 PREPARATIONS = {
     "squash": {},
     "squash-crop": {"crop_fraction": 0.8, "interpolation": "bicubic", "antialias": True, **IMAGENET},
+    "shortest-area": {"resize": "shortest_area", "crop_fraction": 0.875, **IMAGENET},
     "shortest": {"resize": "shortest", "crop_fraction": 0.875, "interpolation": "lanczos3", **IMAGENET},
 }
 

@@ -272,7 +272,7 @@ EXCLUDED = [
     ({"resnet_form": "v3"}, "Received: 'v3'"),
     ({"depth": 0}, "positive integer of blocks. Received: 0"),
     ({"depth": -1}, "positive integer of blocks. Received: -1"),
-    ({"preprocessing": {"image_size": 8, "resize": "crop"}}, "squash, shortest. Received: 'crop'"),
+    ({"preprocessing": {"image_size": 8, "resize": "crop"}}, "squash, shortest, shortest_area. Received: 'crop'"),
 ]
 
 

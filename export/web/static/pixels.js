@@ -41,13 +41,16 @@ export function preprocess(canvas, preprocessing) {
   const { width, height } = canvas;
   const [cropHeight, cropWidth] = preprocessing.image_size;
   let [tall, wide] = preprocessing.image_size.map((side) => Math.floor(side / preprocessing.crop_fraction + 1e-6));
-  if (preprocessing.resize === "shortest") {
+  const area = preprocessing.resize === "shortest_area";
+  if (preprocessing.resize !== "squash") {
     const scale = Math.max(tall / height, wide / width);
-    tall = Math.max(tall, Math.floor(height * scale + 1e-6));
-    wide = Math.max(wide, Math.floor(width * scale + 1e-6));
+    const resized = (side) => (area ? halfEven(side * scale) : Math.floor(side * scale + 1e-6));
+    tall = Math.max(tall, resized(height));
+    wide = Math.max(wide, resized(width));
   }
-  const top = halfEven((tall - cropHeight) / 2);
-  const left = halfEven((wide - cropWidth) / 2);
+  const offset = area ? Math.floor : halfEven;
+  const top = offset((tall - cropHeight) / 2);
+  const left = offset((wide - cropWidth) / 2);
   const rows = taps(height, tall, top, cropHeight, preprocessing);
   const columns = taps(width, wide, left, cropWidth, preprocessing);
   const source = canvas.getContext("2d").getImageData(0, 0, width, height).data; // (height, width, 4)
@@ -82,7 +85,8 @@ function resample(source, width, rows, columns) {
 }
 
 /** First input and weights for each of `count` outputs from `start` on, of a side resized from `from` to `to`. */
-function taps(from, to, start, count, { interpolation, antialias }) {
+function taps(from, to, start, count, { resize, interpolation, antialias }) {
+  if (resize === "shortest_area") return areaTaps(from, to, start, count);
   return Array.from({ length: count }, (_, i) => {
     const center = ((start + i + 0.5) * from) / to;
     if (interpolation === "nearest") return { first: Math.min(Math.floor(center), from - 1), weights: [1] };
@@ -97,6 +101,18 @@ function taps(from, to, start, count, { interpolation, antialias }) {
     }
     const sum = raw.reduce((a, b) => a + b, 0);
     return { first, weights: raw.map((value) => value / sum) };
+  });
+}
+
+/** The same for means of areas: weights are the fractions that pixels have of each output's interval. */
+function areaTaps(from, to, start, count) {
+  return Array.from({ length: count }, (_, i) => {
+    const [low, high] = [((start + i) * from) / to, ((start + i + 1) * from) / to];
+    const first = Math.floor(low);
+    const last = Math.min(from, Math.ceil(high - 1e-9));
+    const weights = [];
+    for (let j = first; j < last; j++) weights.push(((Math.min(high, j + 1) - Math.max(low, j)) * to) / from);
+    return { first, weights };
   });
 }
 

@@ -111,7 +111,8 @@ def _preprocessor_config(preprocessing: Preprocessing) -> dict:
         "rescale_factor": 1 / 255,
         "size": {"height": height, "width": width},
     }
-    shortest = preprocessing.resize == "shortest"
+    # Transformers has no area resize; its bilinear one smooths too and is the nearest to it.
+    shortest = preprocessing.resize != "squash"
     if preprocessing.crop_fraction < 1.0 or shortest:
         rows, columns = size_before_crop(preprocessing.image_size, preprocessing.crop_fraction)
         config |= {

@@ -66,8 +66,8 @@ VIT_JAX = Source(
     gelu="tanh",
     epsilon=1e-6,
 )
-# Its "area" resize smooths when it shrinks, as antialias does.
-BIG_VISION_PREPROCESSING = {"resize": "shortest", "crop_fraction": 0.875, "antialias": True}
+# resize_small(256)|central_crop(224) of its configurations.
+BIG_VISION_PREPROCESSING = {"resize": "shortest_area", "crop_fraction": 0.875}
 # models/vit.py: positions of patches only, attention pooling.
 BIG_VISION = Source(
     "big_vision",

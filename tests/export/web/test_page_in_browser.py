@@ -219,7 +219,8 @@ def test_gpu_is_used_if_it_equals_the_cpu(browser, served, files):
 
 
 PREPROCESSINGS = [
-    {}, {"antialias": True}, {"resize": "shortest", "crop_fraction": 0.875}, {"interpolation": "nearest"},
+    {}, {"antialias": True}, {"resize": "shortest_area", "crop_fraction": 0.875},
+    {"resize": "shortest", "crop_fraction": 0.875}, {"interpolation": "nearest"},
     {"interpolation": "bicubic", "antialias": True, "resize": "shortest"}, {"interpolation": "bicubic"},
     {"interpolation": "lanczos3", "crop_fraction": 0.9}, {"interpolation": "lanczos5", "antialias": True},
 ]  # fmt: skip

@@ -95,7 +95,7 @@ def test_plain_s16_matches_the_report(epochs, steps_of_99_percent):
     )
     data = recipe.data
     assert data.augment == Augment(randaugment_layers=2, randaugment_magnitude=10.0, mixup_alpha=0.2)
-    assert (data.batch_size, data.train_split, data.evaluation_resize) == (1024, "train[:99%]", "shortest")
+    assert (data.batch_size, data.train_split, data.evaluation_resize) == (1024, "train[:99%]", "shortest_area")
     assert data.evaluation_crop * 256 == 224
     assert (recipe.loss, recipe.label_smoothing) == ("softmax", 0.0)
     assert epochs * round(0.99 * 1_281_167) // data.batch_size == pytest.approx(steps_of_99_percent, abs=1)

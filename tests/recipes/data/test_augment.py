@@ -3,11 +3,21 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from official.vision.ops import augment as official
 
 from keras_vit.recipes.data.augment import ERASING_ATTEMPTS, augmentation, erase
-from keras_vit.recipes.data.augment_ops import operations
+from keras_vit.recipes.data.augment_ops import big_vision_operations, operations
+from keras_vit.recipes.data.augment_timm import increasing_operations, random_level
 from keras_vit.recipes.recipe import Augment
+
+# big_vision, pp/archive/autoaugment.py, available_ops; timm, data/auto_augment.py, _RAND_INCREASING_TRANSFORMS.
+BIG_VISION_ORDER = (
+    "AutoContrast Equalize Invert Rotate Posterize Solarize Color Contrast Brightness Sharpness ShearX ShearY "
+    "TranslateX TranslateY Cutout SolarizeAdd"
+).split()
+TIMM_ORDER = (
+    "AutoContrast Equalize Invert Rotate PosterizeIncreasing SolarizeIncreasing SolarizeAdd ColorIncreasing "
+    "ContrastIncreasing BrightnessIncreasing SharpnessIncreasing ShearX ShearY TranslateXRel TranslateYRel"
+).split()
 
 
 def apply_operation(name, image, level, sign=1.0, point=(0.5, 0.5)):
@@ -31,14 +41,43 @@ def test_policies_depend_only_on_their_draws(smooth_image, augment, graph):
 
 def test_randaugment_applies_the_drawn_operations(smooth_image):
     distort, num_draws = augmentation(Augment(randaugment_layers=2, randaugment_magnitude=10))
-    names = list(operations())
-    assert names == official.RandAugment().available_ops and num_draws == 8
+    names = list(big_vision_operations())
+    assert names == BIG_VISION_ORDER and num_draws == 8
     for first, second in (("Invert", "Color"), ("ShearX", "Posterize"), ("TranslateY", "Cutout")):
-        draws = [(names.index(first) + 0.5) / 17, 0.9, 0.2, 0.3, (names.index(second) + 0.5) / 17, 0.1, 0.7, 0.6]
+        draws = [(names.index(first) + 0.5) / 16, 0.9, 0.2, 0.3, (names.index(second) + 0.5) / 16, 0.1, 0.7, 0.6]
         expected = apply_operation(first, smooth_image, 10.0, 1.0, (0.2, 0.3))
         expected = apply_operation(second, expected, 10.0, -1.0, (0.7, 0.6))
         np.testing.assert_array_equal(distort(smooth_image, tf.constant(draws)), expected)
-    np.testing.assert_array_equal(distort(smooth_image, tf.fill((8,), 0.99)), smooth_image)  # the 17th is none
+    # There is no 17th that changes nothing: the largest draw applies the last operation, twice.
+    expected = apply_operation("SolarizeAdd", apply_operation("SolarizeAdd", smooth_image, 10.0), 10.0)
+    np.testing.assert_array_equal(distort(smooth_image, tf.fill((8,), 0.99)), expected)
+    assert np.any(expected != smooth_image)
+
+
+def test_timm_policy_applies_half_of_the_drawn_operations_at_random_levels(smooth_image):
+    recipe = Augment(randaugment_layers=2, randaugment_magnitude=9, randaugment_policy="timm")
+    distort, num_draws = augmentation(recipe, mean=(0.485, 0.456, 0.406))
+    functions = increasing_operations((124, 116, 104))
+    names = list(functions)
+    assert names == TIMM_ORDER and num_draws == 8
+    shear, solarize = (names.index("ShearX") + 0.5) / 15, (names.index("SolarizeIncreasing") + 0.5) / 15
+    # A draw of 0.8413 is one standard deviation above the mean, which is 0.5.
+    draws = tf.constant([shear, 0.1, 0.49, 0.8413, solarize, 0.9, 0.49, 0.1587])
+    expected = functions["ShearX"](smooth_image, tf.constant(9.5), tf.constant(-1.0))
+    solarized = expected.numpy()
+    solarized = np.where(solarized < 256 - int(8.5 / 10 * 256), solarized, 255 - solarized)
+    assert np.abs(distort(smooth_image, draws).numpy().astype(int) - solarized).max() <= 1
+    skipped = tf.constant([shear, 0.1, 0.51, 0.5, solarize, 0.9, 0.51, 0.5])
+    np.testing.assert_array_equal(distort(smooth_image, skipped), smooth_image)
+
+
+def test_levels_of_timm_have_their_mean_and_deviation():
+    levels = random_level(9.0, tf.random.stateless_uniform((20_000,), (0, 1)))
+    inside = levels.numpy()[levels.numpy() < 10]
+    # Above 10, 2 standard deviations from the mean, they are clipped.
+    assert abs((levels.numpy() == 10).mean() - 0.0228) < 0.004 and levels.numpy().max() == 10
+    assert abs(np.median(levels) - 9) < 0.02 and abs(np.subtract(*np.quantile(levels, (0.841, 0.5))) - 0.5) < 0.02
+    assert abs(inside.mean() - 8.97) < 0.02
 
 
 def test_autoaugment_applies_operations_by_their_probabilities(smooth_image):
@@ -53,8 +92,10 @@ def test_autoaugment_applies_operations_by_their_probabilities(smooth_image):
 def test_invalid_policies_raise():
     with pytest.raises(ValueError, match="RandAugment and AutoAugment exclude each other"):
         augmentation(Augment(randaugment_layers=2, autoaugment=True))
-    with pytest.raises(ValueError, match=r"data.augment.randaugment_magnitude must be in \[0, 30\]. Received: 31"):
+    with pytest.raises(ValueError, match=r"randaugment_magnitude must be in \[0, 30\] with .* Received: 31"):
         augmentation(Augment(randaugment_layers=2, randaugment_magnitude=31))
+    with pytest.raises(ValueError, match=r"randaugment_magnitude must be in \[0, 10\] with .*'timm'. Received: 11"):
+        augmentation(Augment(randaugment_layers=2, randaugment_magnitude=11, randaugment_policy="timm"))
 
 
 @pytest.mark.slow

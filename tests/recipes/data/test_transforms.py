@@ -1,10 +1,12 @@
 """Crops, resizing and normalization of one image, for training and for evaluation."""
 
+import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from goldens import DATA
 from PIL import Image
 from scenes import encoded
 
@@ -19,6 +21,13 @@ from keras_vit.recipes.data.transforms import (
 )
 from keras_vit.recipes.recipe import Augment, Data
 
+GOLDENS = np.load(DATA / "augment.npz")
+# Fields (resize, crop fraction), and big_vision's preprocessing.
+BIG_VISION = [
+    (("shortest_area", 0.875), "resize_small256_crop224"),
+    (("squash", 1.0), "resize224"),
+    (("squash", 0.875), "resize256_crop224"),
+]
 HALVES = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 PIXELS = ((0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255))
 
@@ -59,6 +68,8 @@ def test_normalize(color_blocks, mean, std):
         {"interpolation": "bicubic"},
         {"evaluation_resize": "shortest", "evaluation_crop": 0.875},
         {"evaluation_resize": "shortest", "interpolation": "bicubic"},
+        {"interpolation": "bicubic", "antialias": True},
+        {"evaluation_resize": "shortest_area", "evaluation_crop": 0.875},
         {"evaluation_crop": 0.9, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)},
     ],
 )
@@ -70,12 +81,49 @@ def test_evaluation_transform_matches_preprocessing(size, changes):
         resize=data.evaluation_resize,
         crop_fraction=data.evaluation_crop,
         interpolation=data.interpolation,
+        antialias=data.antialias,
         mean=data.mean,
         std=data.std,
     )
     # In a graph, where the sides of an image are unknown.
     image = tf.function(evaluation_transform(data))(tf.constant(encoded(Image.fromarray(pixels), "PNG")))
     np.testing.assert_allclose(image, preprocessing(pixels)[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("fields,golden", BIG_VISION)
+def test_evaluation_images_equal_those_of_big_vision(fields, golden):
+    """Both paths, that of recipes and that of loaded weights; big_vision truncates to uint8, we do not."""
+    photo, expected = GOLDENS["photo_png"].tobytes(), GOLDENS[f"big_vision_eval_{golden}"]
+    pixels = np.asarray(Image.open(io.BytesIO(photo)))
+    resize, crop = fields
+    data = Data(image_size=224, evaluation_resize=resize, evaluation_crop=crop, mean=PIXELS[0], std=PIXELS[1])
+    preprocessing = Preprocessing(224, resize=resize, crop_fraction=crop, mean=(0, 0, 0), std=(1, 1, 1))
+    for image in (evaluation_transform(data)(tf.constant(photo)), 255 * preprocessing(pixels)[0]):
+        truncated = np.asarray(image)[::4, ::4] - expected
+        assert -1e-3 < truncated.min() and truncated.max() < 1.001
+
+
+def test_area_means_equal_a_closed_form():
+    """5 x 4 pixels to 3.2 x 4 rounded: 3 rows, each of 5 / 3 pixels; then big_vision's crop, 0 rows above."""
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 3, 3), "uint8")
+    rows = np.array([[3, 2, 0, 0, 0], [0, 1, 3, 1, 0], [0, 0, 0, 2, 3]]) / 5
+    columns = np.array([[2, 1, 0], [0, 1, 2]]) / 3
+    expected = np.einsum("ih,hwc,jw->ijc", rows, pixels / 1.0, columns)
+    data = Data(image_size=2, evaluation_resize="shortest_area", mean=PIXELS[0], std=PIXELS[1])
+    transform = evaluation_transform(data)
+    np.testing.assert_allclose(transform(tf.constant(pixels)), expected[:2], atol=1e-3)
+    preprocessing = Preprocessing(2, resize="shortest_area", mean=(0, 0, 0), std=(1, 1, 1))
+    np.testing.assert_allclose(255 * preprocessing(pixels)[0], expected[:2], atol=1e-3)
+
+
+def test_antialias_smooths_training_images_as_pillow_does(color_blocks):
+    data = Data(image_size=16, crop="none", flip=False, interpolation="bicubic", antialias=True)
+    image = training_transform(data, 0, *PIXELS)(tf.constant(0, tf.int64), tf.constant(encoded(color_blocks, "PNG")))
+    expected = np.asarray(color_blocks.resize((16, 16), Image.Resampling.BICUBIC), "float64")
+    assert np.abs(np.clip(image, 0, 255) - expected).max() <= 1.01  # Pillow rounds twice
+    sharp = training_transform(replace(data, antialias=False), 0, *PIXELS)
+    rough = sharp(tf.constant(0, tf.int64), tf.constant(encoded(color_blocks, "PNG")))
+    assert np.abs(rough - expected).max() > 3
 
 
 def test_resize_crops_squares_of_the_squashed_image(color_blocks):

@@ -1,0 +1,164 @@
+"""RandAugment as timm and DeiT apply it, "rand-m9-mstd0.5-inc1", on (H, W, 3) uint8 of static shape. H W pixels.
+
+Source: timm/data/auto_augment.py, whose operations are Pillow's. They equal Pillow's to one gray level. Geometric ones
+interpolate with Pillow's bicubic kernel and fill with the mean color of the normalization. In the "increasing" set a
+larger level always changes an image more. Cutout is not in it: timm erases at random instead.
+
+`level` is a scalar tensor in [0, 10]; `sign` a scalar tensor, 1.0 or -1.0.
+"""
+
+import math
+
+import tensorflow as tf
+
+from keras_vit.recipes.data.augment_ops import autocontrast, equalize
+
+PROBABILITY = 0.5  # of each drawn operation
+MAGNITUDE_STD = 0.5
+MAX_LEVEL = 10.0
+SAME_X, SAME_Y = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)  # coefficients of a transform that keeps a coordinate
+
+
+def increasing_operations(fill: tuple[int, int, int]) -> dict:
+    """Functions (image, level, sign) -> image by name, in timm's order.
+
+    Args:
+        fill: Color of the pixels that come from outside of the image.
+    """
+
+    def enhance(degenerate):
+        def enhanced(image, level, sign):
+            factor = tf.maximum(0.1, 1.0 + sign * 0.9 * level / MAX_LEVEL)
+            return blend(degenerate(image), image, factor)
+
+        return enhanced
+
+    def move_x(coefficients):
+        return lambda image, level, sign: affine_bicubic(image, coefficients(image, sign * level), SAME_Y, fill)
+
+    def move_y(coefficients):
+        return lambda image, level, sign: affine_bicubic(image, SAME_X, coefficients(image, sign * level), fill)
+
+    return {
+        "AutoContrast": lambda image, level, sign: autocontrast(image),
+        "Equalize": lambda image, level, sign: equalize(image),
+        "Invert": lambda image, level, sign: tf.bitwise.invert(image),
+        "Rotate": lambda image, level, sign: rotate_bicubic(image, 30.0 * sign * level / MAX_LEVEL, fill),
+        "PosterizeIncreasing": lambda image, level, sign: posterize_bits_less(image, level),
+        "SolarizeIncreasing": lambda image, level, sign: solarize_above(image, 256 - _integer(level, 256)),
+        "SolarizeAdd": lambda image, level, sign: solarize_add(image, _integer(level, 110)),
+        "ColorIncreasing": enhance(gray),
+        "ContrastIncreasing": enhance(mean_gray),
+        "BrightnessIncreasing": enhance(tf.zeros_like),
+        "SharpnessIncreasing": enhance(smoothed),
+        "ShearX": move_x(lambda image, level: (1.0, 0.03 * level, 0.0)),
+        "ShearY": move_y(lambda image, level: (0.03 * level, 1.0, 0.0)),
+        "TranslateXRel": move_x(lambda image, level: (1.0, 0.0, 0.045 * level * image.shape[1])),
+        "TranslateYRel": move_y(lambda image, level: (0.0, 1.0, 0.045 * level * image.shape[0])),
+    }
+
+
+def random_level(magnitude: float, draw):
+    """A level from N(magnitude, MAGNITUDE_STD), clipped to [0, 10], by the inverse of the normal distribution.
+
+    Args:
+        magnitude: Its mean.
+        draw: A scalar tensor in [0, 1).
+    """
+    return tf.clip_by_value(magnitude + MAGNITUDE_STD * tf.math.ndtri(draw), 0.0, MAX_LEVEL)
+
+
+def blend(degenerate, image, factor):
+    """degenerate + factor * (image - degenerate), clipped to [0, 255] and truncated, as Pillow's ImageEnhance."""
+    degenerate, image = tf.cast(degenerate, tf.float32), tf.cast(image, tf.float32)
+    return tf.cast(tf.clip_by_value(degenerate + factor * (image - degenerate), 0.0, 255.0), tf.uint8)
+
+
+def gray(image):
+    """(H, W, 1) uint8 brightness, in Pillow's fixed-point arithmetic."""
+    weighted = tf.cast(image, tf.int32) * (19595, 38470, 7471)
+    return tf.cast((tf.reduce_sum(weighted, axis=-1, keepdims=True) + 0x8000) // 0x10000, tf.uint8)
+
+
+def mean_gray(image):
+    """The rounded mean brightness."""
+    return tf.floor(tf.reduce_mean(tf.cast(gray(image), tf.float32)) + 0.5)
+
+
+def smoothed(image):
+    """Pillow's filter SMOOTH, rounded; the border is unchanged."""
+    pixels = tf.cast(image, tf.int32)
+    rows = pixels[:, :-2] + pixels[:, 1:-1] + pixels[:, 2:]  # (H, W - 2, 3)
+    total = rows[:-2] + rows[1:-1] + rows[2:] + 4 * pixels[1:-1, 1:-1]
+    inner = tf.cast((2 * total + 13) // 26, tf.uint8)
+    middle = tf.concat([image[1:-1, :1], inner, image[1:-1, -1:]], axis=1)  # (H - 2, W, 3)
+    return tf.concat([image[:1], middle, image[-1:]], axis=0)
+
+
+def posterize_bits_less(image, level):
+    """Keeps the highest 4 bits at level 0, none at level 10."""
+    mask = 256 - tf.bitwise.left_shift(1, 4 + _integer(level, 4))  # 0 without any bits
+    return tf.bitwise.bitwise_and(image, tf.cast(mask, tf.uint8))
+
+
+def solarize_above(image, threshold):
+    """Inverts the values at or above the threshold."""
+    return tf.where(tf.cast(image, tf.int32) < threshold, image, tf.bitwise.invert(image))
+
+
+def solarize_add(image, addition):
+    """Adds to the values below 128; the sum stays below 256."""
+    return tf.where(image < 128, image + tf.cast(addition, tf.uint8), image)
+
+
+def rotate_bicubic(image, degrees, fill):
+    """Rotates around the center of the image, counterclockwise for positive angles."""
+    height, width, _ = image.shape
+    radians = degrees * (math.pi / 180)
+    cosine, sine, x, y = tf.cos(radians), tf.sin(radians), width / 2, height / 2
+    to_x = (cosine, -sine, x - cosine * x + sine * y)
+    to_y = (sine, cosine, y - sine * x - cosine * y)
+    return affine_bicubic(image, to_x, to_y, fill)
+
+
+def affine_bicubic(image, to_x, to_y, fill):
+    """Pillow's Image.transform: the point (x, y), pixel centers at halves, comes from (a x + b y + c, d x + e y + f).
+
+    Args:
+        image: (H, W, 3) uint8.
+        to_x: (a, b, c).
+        to_y: (d, e, f).
+        fill: Color where that point is outside of the image.
+    """
+    height, width, _ = image.shape
+    x, y = tf.range(width, dtype=tf.float32)[None] + 0.5, tf.range(height, dtype=tf.float32)[:, None] + 0.5
+    # The zeros broadcast coefficients that depend on one coordinate only.
+    from_x, from_y = (a * x + b * y + c + tf.zeros((height, width)) for a, b, c in (to_x, to_y))
+    inside = (from_x >= 0.0) & (from_x < width) & (from_y >= 0.0) & (from_y < height)
+    # A transform along one axis needs no interpolation along the other: a quarter of the time.
+    columns, column_weights = _taps(from_x, width, interpolate=to_x is not SAME_X)
+    rows, row_weights = _taps(from_y, height, interpolate=to_y is not SAME_Y)
+    pixels = tf.reshape(tf.cast(image, tf.float32), (height * width, 3))
+    value = tf.zeros((height, width, 3))
+    for row, row_weight in zip(rows, row_weights):
+        for column, column_weight in zip(columns, column_weights):
+            value += (row_weight * column_weight)[..., None] * tf.gather(pixels, row * width + column)
+    # Pillow truncates sums in float64; the small number undoes what float32 loses below an integer.
+    value = tf.cast(tf.clip_by_value(value + 1e-3, 0.0, 255.0), tf.uint8)
+    return tf.where(inside[..., None], value, tf.constant(fill, tf.uint8))
+
+
+def _taps(position, side, interpolate):
+    """Indices and weights, four each of (H, W), of Pillow's bicubic kernel (a = -1) along one axis."""
+    first = tf.floor(position - 0.5)
+    if not interpolate:
+        return [tf.cast(first, tf.int32)], [tf.ones_like(first)]
+    d = position - 0.5 - first
+    weights = (-d + d**2 * (2.0 - d), 1.0 + d**2 * (d - 2.0), d + d**2 * (1.0 - d), d**2 * (d - 1.0))
+    first = tf.cast(first, tf.int32)
+    return [tf.clip_by_value(first + i, 0, side - 1) for i in (-1, 0, 1, 2)], weights
+
+
+def _integer(level, scale):
+    """int(level / 10 * scale) of timm."""
+    return tf.cast(level / MAX_LEVEL * scale, tf.int32)
