@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
+from keras_vit.class_names.files import checked_lines
 from keras_vit.weights.transfer import copy_weights
 
 
@@ -79,20 +80,6 @@ def checked_class_names(class_names: Sequence, num_classes: int) -> list[str]:
     if len(names) != num_classes:
         raise ValueError(f"`class_names` must name each of the {num_classes} classes. Received: {len(names)} names")
     return checked_lines(names)
-
-
-def checked_lines(names: Sequence) -> list[str]:
-    """Names that can be written one per line.
-
-    Raises:
-        ValueError: A name is empty, has several lines or is not a string.
-    """
-    if isinstance(names, str):
-        raise ValueError(f"`class_names` must be a list of strings, one per output. Received: {names!r}")
-    for index, name in enumerate(names):
-        if not isinstance(name, str) or not name.strip() or name.splitlines() != [name]:
-            raise ValueError(f"A class name must be one line of text. Received: {name!r} for class {index}")
-    return list(names)
 
 
 def float32_copy(model):

@@ -1,5 +1,6 @@
 """Trains and evaluates the models of recipes. The training loop is in training/loop.py."""
 
+from contextlib import contextmanager
 from functools import partial
 
 import keras
@@ -8,12 +9,15 @@ from keras_vit.images import patch_grid
 from keras_vit.recipes.data import ImageDataset, class_names, open_dataset, training_batches, training_pixels
 from keras_vit.recipes.distributed.hosts import shard_evaluation
 from keras_vit.recipes.distributed.strategy import choose_strategy
+from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches
-from keras_vit.recipes.recipe import Data, MaskedPatch, Supervised
+from keras_vit.recipes.recipe import Data, MaskedPatch, Recipe, Supervised
 from keras_vit.recipes.training import loop
 from keras_vit.recipes.training.checks import check_data, check_labels, check_recipe, count_images
 from keras_vit.recipes.training.compile import compile_classifier, compile_for_evaluation, compile_masked_patch
 from keras_vit.recipes.training.model import check_image_size
+from keras_vit.recipes.training.run_folder import prepare_run_folder
+from keras_vit.recipes.training.run_lock import run_lock
 
 
 def pretrain(recipe: MaskedPatch, callbacks=()) -> tuple[MaskedPatchModel, loop.History]:
@@ -30,16 +34,17 @@ def pretrain(recipe: MaskedPatch, callbacks=()) -> tuple[MaskedPatchModel, loop.
         FloatingPointError: Gradients or weights are not finite.
     """
     check_image_size(recipe.architecture, recipe.data)
-    strategy, dataset = _prepare(recipe)
-    check_data(recipe, dataset, recipe.total_steps)
-    with strategy.scope():
-        model = compile_masked_patch(recipe)
+    with locked_folder(recipe) as strategy:
+        dataset = _prepare(recipe, strategy)
+        check_data(recipe, dataset, recipe.total_steps)
+        with strategy.scope():
+            model = compile_masked_patch(recipe)
 
-    def batches(start_step, host):
-        pixels = training_pixels(recipe.data, dataset, recipe.run.seed, start_step, host)
-        return masked_patch_batches(pixels, model.vit.patch_size, recipe, start_step, host)
+        def batches(start_step, host):
+            pixels = training_pixels(recipe.data, dataset, recipe.run.seed, start_step, host)
+            return masked_patch_batches(pixels, model.vit.patch_size, recipe, start_step, host)
 
-    return model, loop.fit(model, recipe, recipe.total_steps, dataset, batches, callbacks)
+        return model, loop.fit(model, recipe, recipe.total_steps, dataset, batches, callbacks)
 
 
 def train(recipe: Supervised, start=None, callbacks=()) -> tuple[keras.Model, loop.History]:
@@ -60,13 +65,14 @@ def train(recipe: Supervised, start=None, callbacks=()) -> tuple[keras.Model, lo
         patch_grid(recipe.data.image_size, start.patch_size)
     elif not recipe.weights:
         check_image_size(recipe.architecture, recipe.data)
-    strategy, dataset = _prepare(recipe)
-    total_steps, num_classes = count_steps(recipe, dataset), len(class_names(dataset))
-    check_data(recipe, dataset, total_steps)
-    with strategy.scope():
-        model, classifier = compile_classifier(recipe, num_classes, total_steps, start)
-    batches = partial(training_batches, recipe.data, dataset, recipe.run.seed)
-    history = loop.fit(model, recipe, total_steps, dataset, batches, callbacks)
+    with locked_folder(recipe) as strategy:
+        dataset = _prepare(recipe, strategy)
+        total_steps, num_classes = count_steps(recipe, dataset), len(class_names(dataset))
+        check_data(recipe, dataset, total_steps)
+        with strategy.scope():
+            model, classifier = compile_classifier(recipe, num_classes, total_steps, start)
+        batches = partial(training_batches, recipe.data, dataset, recipe.run.seed)
+        history = loop.fit(model, recipe, total_steps, dataset, batches, callbacks)
     if model is not classifier:  # distillation
         with strategy.scope():
             compile_for_evaluation(classifier, recipe, num_classes)
@@ -95,10 +101,24 @@ def count_steps(recipe: Supervised, dataset: ImageDataset) -> int:
     return round(recipe.total_epochs * images / recipe.data.batch_size)
 
 
-def _prepare(recipe):
-    """Chooses the strategy, checks the recipe, opens the dataset and seeds all random generators."""
+@contextmanager
+def locked_folder(recipe: Recipe):
+    """Checks a recipe's fields, then locks the run's folder for as long as the block runs; yields the strategy.
+
+    Raises:
+        ValueError: See `check_recipe`.
+        OSError: See `run_lock`.
+    """
     strategy = choose_strategy(recipe.run.strategy)  # first, since workers can join only before any operation
     check_recipe(recipe, strategy)
+    with run_lock(recipe.run.folder, Workers(strategy)):
+        yield strategy
+
+
+def _prepare(recipe, strategy):
+    """Prepares the folder, opens the dataset and seeds all random generators."""
+    if recipe.run.folder is not None:
+        prepare_run_folder(recipe, Workers(strategy).chief)
     dataset = open_dataset(recipe.data)
     keras.utils.set_random_seed(recipe.run.seed)
-    return strategy, dataset
+    return dataset

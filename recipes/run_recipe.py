@@ -10,40 +10,52 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from keras_vit.class_names.files import LABELS, class_names_text
 from keras_vit.model_card import model_card
 from keras_vit.recipes.data import class_names, open_dataset
 from keras_vit.recipes.distributed.workers import Workers
-from keras_vit.recipes.fit import evaluate, pretrain, train
+from keras_vit.recipes.fit import evaluate, locked_folder, pretrain, train
 from keras_vit.recipes.recipe import Distillation, MaskedPatch, Recipe
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.recipes.training.logs import LOG
+from keras_vit.recipes.training.nonfinite import check_finite_metrics, finite_epoch_metrics
 from keras_vit.recipes.training.run_folder import METRICS, check_resumable, required_folder
+from keras_vit.recipes.training.run_identity import check_unchanged
 
 MODEL = "model.keras"
-LABELS = "labels.txt"
 CARD = "model_card.md"
 
 
 def run(recipe: Recipe) -> dict[str, float]:
     """Trains, evaluates a classifier on the test split, and writes the results into `recipe.run.folder`, if set.
 
-    The folder then holds checkpoints, recipe.json, log.csv, model.keras (after masked-patch pre-training: the model
-    without a head), labels.txt (one class per line), model_card.md and metrics.json.
+    The folder then holds checkpoints, recipe.json, run.json (the run's id and data), log.csv, model.keras (after
+    masked-patch pre-training: the model without a head), labels.txt (one class per line), model_card.md and
+    metrics.json. It is locked while the recipe runs.
 
     Returns:
         The metrics, such as "loss" and "top1"; top-1 and top-5 accuracy are in [0, 1].
+
+    Raises:
+        ValueError, OSError: The recipe cannot be trained.
+        FloatingPointError: The training diverged: gradients, weights or metrics are not finite. No results are written.
     """
-    if isinstance(recipe, MaskedPatch):
-        masked, history = pretrain(recipe)
-        model, names = masked.vit, None
-        metrics = {name: values[-1] for name, values in history.items()} or _last_logged(recipe.run.folder)
-    else:
-        model, _ = train(recipe)
-        names = class_names(open_dataset(recipe.data))
-        metrics = evaluate(model, recipe.data, recipe.data.test_split)
-    if recipe.run.folder and Workers(model.distribute_strategy).chief:
-        write_results(recipe, model, metrics, names)
-    return metrics
+    with locked_folder(recipe):
+        if isinstance(recipe, MaskedPatch):
+            masked, history = pretrain(recipe)
+            model, names = masked.vit, None
+            metrics = finite_epoch_metrics(history or _last_logged(recipe.run.folder), masked)
+        else:
+            model, _ = train(recipe)
+            dataset = open_dataset(recipe.data)
+            if recipe.run.folder:
+                check_unchanged(recipe, dataset)
+            names = class_names(dataset)
+            metrics = evaluate(model, recipe.data, recipe.data.test_split)
+            check_finite_metrics(metrics, f"the model on the split {recipe.data.test_split!r}")
+        if recipe.run.folder and Workers(model.distribute_strategy).chief:
+            write_results(recipe, model, metrics, names)
+        return metrics
 
 
 def run_unless_finished(recipe: Recipe) -> dict[str, float]:
@@ -51,12 +63,15 @@ def run_unless_finished(recipe: Recipe) -> dict[str, float]:
 
     Raises:
         ValueError: `run.folder` is not set, or holds a run of another recipe or one that `run.resume` does not resume.
+        FloatingPointError: See `run`; or the metrics in the folder are not finite.
     """
     file = os.path.join(required_folder(recipe), METRICS)
     if tf.io.gfile.exists(file):
         check_resumable(recipe)
         with tf.io.gfile.GFile(file) as content:
-            return json.load(content)
+            metrics = json.load(content)
+        check_finite_metrics(metrics, file)
+        return metrics
     print(f"\n== {recipe.run.folder}")
     return run(recipe)
 
@@ -71,9 +86,9 @@ def write_results(recipe: Recipe, model, metrics: dict, names: list[str] | None 
         model.resized(model.image_size).save(local)
         write_file(os.path.join(folder, MODEL), local.read_bytes())
     if names:
-        write_file(os.path.join(folder, LABELS), "".join(f"{name}\n" for name in names))
+        write_file(os.path.join(folder, LABELS), class_names_text(names))
     write_file(os.path.join(folder, CARD), run_card(model, recipe, metrics))
-    write_file(os.path.join(folder, METRICS), json.dumps(metrics, indent=2) + "\n")
+    write_file(os.path.join(folder, METRICS), json.dumps(metrics, indent=2, allow_nan=False) + "\n")
 
 
 def run_card(model, recipe: Recipe, metrics: dict, origin: str | None = None) -> str:
@@ -100,8 +115,8 @@ def _origin(recipe):
     return f"{start} Its teacher was `{recipe.teacher}`." if isinstance(recipe, Distillation) else start
 
 
-def _last_logged(folder):
-    """The metrics in the last line of log.csv, for a run that had already trained all its steps."""
+def _last_logged(folder) -> dict[str, list[float]]:
+    """The history of the last line of log.csv, for a run that had already trained all its steps."""
     with tf.io.gfile.GFile(os.path.join(folder, LOG)) as content:
         *_, last = csv.DictReader(io.StringIO(content.read()))
-    return {name: float(value) for name, value in last.items() if value and name not in ("epoch", "step")}
+    return {name: [float(value)] for name, value in last.items() if value and name not in ("epoch", "step")}

@@ -54,9 +54,10 @@ def open_model(weights: str) -> InspectedModel:
 
 
 def _open_run(path) -> InspectedModel:
+    from keras_vit.class_names.files import LABELS
     from keras_vit.recipes.masked_patch.checkpoint import load_masked_patch
     from keras_vit.recipes.recipe_file import read_recipe
-    from keras_vit.recipes.run_recipe import LABELS, MODEL
+    from keras_vit.recipes.run_recipe import MODEL
 
     recipe = read_recipe(path / RECIPE)
     if not isinstance(recipe, MaskedPatch) or not find_checkpoints(path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.export.checks import checked_lines
+from keras_vit.class_names.files import checked_lines
 from keras_vit.export.tflite.flatbuffer import Signature
 
 

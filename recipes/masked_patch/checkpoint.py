@@ -26,8 +26,8 @@ def load_masked_patch(recipe: MaskedPatch, folder) -> MaskedPatchModel:
     model.optimizer.build(model.trainable_variables)
     newest = find_checkpoints(folder)[0]
     try:
-        # Partial: the checkpoint also holds the save counter of CheckpointManager.
-        tf.train.Checkpoint(**training_state(model)).restore(newest).expect_partial().assert_existing_objects_matched()
+        # Partial: the checkpoint also holds the identity of the run.
+        tf.train.Checkpoint(**training_state(model)).read(newest).expect_partial().assert_existing_objects_matched()
     except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:  # IndexError: a file is too short
         raise ValueError(
             f"{newest} does not match the model of recipe.json: it is damaged, or was written by another version of "

@@ -1,9 +1,8 @@
-"""Checkpoints: saved every few steps, on SIGTERM and at the end, and restored bit for bit."""
+"""Checkpoints: saved every few steps, on SIGTERM, on Ctrl-C and at the end, and restored bit for bit."""
 
 import os
 import re
 import signal
-import threading
 
 import keras
 import numpy as np
@@ -13,6 +12,8 @@ from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.recipe import Run
 from keras_vit.recipes.remote_files import error_summary
 from keras_vit.recipes.training.run_folder import find_checkpoints, list_folder
+from keras_vit.recipes.training.run_identity import RunIdentity
+from keras_vit.recipes.training.stop_signals import StopSignals
 
 # Exit status after SIGTERM and a saved checkpoint: EX_TEMPFAIL of sysexits.h, "try again later".
 TERMINATED = 75
@@ -32,29 +33,35 @@ class Checkpoints(keras.callbacks.Callback):
     The optimizer state includes the EMA of the weights and the step, which is also the position in the data. A
     checkpoint is written under a temporary name and renamed when complete; older ones are deleted only then. With
     several workers, only the chief writes (variables are equal on all of them); all restore, from the same folder.
+    Which checkpoints exist is known from their names: TensorFlow's file "checkpoint", a list that a power failure may
+    leave empty, is neither written nor read.
 
-    After SIGTERM, the run saves at the end of the current execution of steps (or part of an evaluation, whose metrics
-    are discarded) and exits with status `TERMINATED`. A SIGTERM to one worker stops all of them.
+    After SIGTERM or Ctrl-C, the run saves at the end of the current execution of steps (or part of an evaluation, whose
+    metrics are discarded), then exits with status `TERMINATED` or raises KeyboardInterrupt. One worker that gets such a
+    signal stops all of them.
 
     Args:
         folder: Folder of the checkpoints, local or "gs://...".
         every_steps: Steps between two checkpoints; the last step is always saved.
         keep: Number of checkpoints to keep.
+        identity: Stored in each checkpoint and compared with it; None for checkpoints of no run.
 
     Raises:
-        OSError: A checkpoint cannot be written, or none can be read. Existing checkpoints are unchanged.
+        OSError: A checkpoint cannot be written, or none can be read, or another process has started the run. Existing
+            checkpoints are unchanged.
+        ValueError: A checkpoint is of another run, data, model or optimizer.
         FloatingPointError: The weights are NaN or infinite, so they are not saved.
     """
 
-    def __init__(self, folder, every_steps: int = 1000, keep: int = 3):
+    def __init__(self, folder, every_steps: int = 1000, keep: int = 3, identity: RunIdentity | None = None):
         super().__init__()
         self.folder = str(folder)
         self.every_steps = every_steps
         self.keep = keep
-        self.terminated = False
+        self.identity = identity
+        self.signals = StopSignals()
         self.saved_step = 0
         self.latest: str | None = None  # path of the last checkpoint that was written or restored
-        self.previous_handler = None
 
     def restore(self, model) -> int:
         """Restores the newest checkpoint, if any, into a compiled model with a built optimizer; returns its step.
@@ -66,12 +73,10 @@ class Checkpoints(keras.callbacks.Callback):
             if self.workers.chief:
                 tf.io.gfile.makedirs(self.folder)
                 self._remove_unfinished()
-            self.manager = tf.train.CheckpointManager(
-                tf.train.Checkpoint(**training_state(model)),
-                self.folder,
-                max_to_keep=self.keep,
-                checkpoint_name="step",
-            )
+            state: dict = training_state(model)
+            if self.identity:
+                state["run"] = tf.Variable(self.identity.text())
+            self.checkpoint = tf.train.Checkpoint(**state)
             found = find_checkpoints(self.folder)
             self.latest = next((path for path in found if self._restored(path)), None)
         except tf.errors.OpError as error:
@@ -85,13 +90,12 @@ class Checkpoints(keras.callbacks.Callback):
         return self.saved_step
 
     def on_train_begin(self, logs=None):
-        if threading.current_thread() is threading.main_thread():  # only there can handlers be set
-            self.previous_handler = signal.signal(signal.SIGTERM, self._terminate)
+        self.signals.install()
 
     def on_train_batch_end(self, batch, logs=None):
         optimizer = self.model.optimizer
         step = int(optimizer.iterations.numpy())
-        stop = self.workers.any(self.terminated)
+        stop = self._stopped()
         due = step - self.saved_step >= self.every_steps
         # If gradients stay NaN from now on, the remaining checkpoints are from before that.
         if stop or (due and not int(optimizer.consecutive_nonfinite_steps.numpy())):
@@ -100,49 +104,51 @@ class Checkpoints(keras.callbacks.Callback):
             self.model.stop_training = True
 
     def on_test_batch_end(self, batch, logs=None):
-        if self.workers.any(self.terminated):
+        if self._stopped():
             self.model.stop_evaluating = True
 
     def on_test_end(self, logs=None):
-        self._exit_if_terminated()  # before other callbacks get the metrics of a partial evaluation
+        self._exit_if_stopped()  # before other callbacks get the metrics of a partial evaluation
 
     def on_train_end(self, logs=None):
         self._save()
-        self._exit_if_terminated()
+        self._exit_if_stopped()
         self.release()
 
     def release(self):
-        """Restores the previous handler of SIGTERM; call it when training ends with an exception."""
-        if self.previous_handler is not None:
-            signal.signal(signal.SIGTERM, self.previous_handler)
-            self.previous_handler = None
+        """Restores the previous handlers of signals; call it when training ends with an exception."""
+        self.signals.release()
 
-    def _terminate(self, *_):
-        self.terminated = True
+    def _stopped(self) -> bool:
+        """Whether a worker received a signal."""
+        return self.workers.any(self.signals.received is not None)
 
-    def _exit_if_terminated(self):
-        if self.workers.any(self.terminated):
+    def _exit_if_stopped(self):
+        if self._stopped():
             self._save()
             self.release()
+            interrupted = self.signals.received == signal.SIGINT
             print(
-                f"\nTerminated. Saved step {self.saved_step} in {self.folder}; resume with run.resume=True (on the "
-                "command line, --run.resume)."
+                f"\n{'Interrupted' if interrupted else 'Terminated'}. Saved step {self.saved_step} in {self.folder}; "
+                "resume with run.resume=True (on the command line, --run.resume)."
             )
-            raise SystemExit(TERMINATED)
+            raise KeyboardInterrupt if interrupted else SystemExit(TERMINATED)
 
     def _restored(self, path) -> bool:
         try:
-            self.manager.checkpoint.restore(path).assert_consumed()
+            self.checkpoint.read(path).assert_consumed()
         except UNREACHABLE:
             raise
         except (tf.errors.OpError, IndexError) as error:  # IndexError: a file is too short
             print(f"{path} is damaged, using the checkpoint before it: {error_summary(error)}")
             return False
-        except AssertionError as error:
+        except (AssertionError, ValueError) as error:  # ValueError: another shape
             raise ValueError(
                 f"The variables in {path} do not match this model and optimizer. It was written by another version of "
                 "keras_vit or for another recipe: use that one, or choose another folder."
             ) from error
+        if self.identity:
+            self.identity.check_checkpoint(self.checkpoint.run.numpy().decode(), path)
         return True
 
     def _save(self):
@@ -155,16 +161,27 @@ class Checkpoints(keras.callbacks.Callback):
                 f"At step {step}, weights are NaN or infinite, so they are not saved. Lower optimizer.learning_rate or "
                 f"increase optimizer.warmup_steps. {last}"
             )
+        path = os.path.join(self.folder, f"step-{step}")
         if self.workers.chief:
+            if self.identity:
+                self.identity.check_owner(self.folder)
             try:
-                self.manager.save(checkpoint_number=step)
+                self.checkpoint.write(path)
+                self._remove_old(step)
             except (tf.errors.OpError, OSError) as error:
                 self._remove_unfinished()
                 raise OSError(
                     f"The checkpoint of step {step} cannot be written to {self.folder}: {error_summary(error)}. Check "
                     f"the free space and the permissions, then resume with run.resume=True. {last}"
                 ) from error
-        self.saved_step, self.latest = step, os.path.join(self.folder, f"step-{step}")
+        self.saved_step, self.latest = step, path
+
+    def _remove_old(self, step):
+        """Removes old checkpoints; those of later steps are damaged, and will be replaced, so they do not count."""
+        done = [path for path in find_checkpoints(self.folder) if int(path.rpartition("-")[2]) <= step]
+        for path in done[self.keep :]:
+            for file in tf.io.gfile.glob(f"{path}.*"):
+                tf.io.gfile.remove(file)
 
     def _remove_unfinished(self):
         """Removes incomplete checkpoints of a run that was killed or whose disk is full."""
@@ -173,9 +190,9 @@ class Checkpoints(keras.callbacks.Callback):
                 tf.io.gfile.rmtree(os.path.join(self.folder, name))
 
 
-def open_checkpoints(run: Run) -> Checkpoints | None:
+def open_checkpoints(run: Run, identity: RunIdentity | None) -> Checkpoints | None:
     """The checkpoints in the folder of a recipe's `run`; None without a folder."""
-    return Checkpoints(run.folder, run.checkpoint_steps, run.keep_checkpoints) if run.folder else None
+    return Checkpoints(run.folder, run.checkpoint_steps, run.keep_checkpoints, identity) if run.folder else None
 
 
 def training_state(model) -> dict[str, dict]:

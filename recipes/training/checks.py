@@ -9,24 +9,24 @@ import tensorflow as tf
 
 from keras_vit.recipes.data import ImageDataset, count_training_images, has_labels
 from keras_vit.recipes.data.image_dataset import count_nonempty
-from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.recipe import Distillation, MaskedPatch, Recipe, Supervised
+from keras_vit.recipes.recipe_values import check_values
 from keras_vit.recipes.training.accumulation import check_batch_size
 from keras_vit.recipes.training.losses import build_loss
 from keras_vit.recipes.training.model import BIT
-from keras_vit.recipes.training.run_folder import prepare_run_folder
 
 
 def check_recipe(recipe: Recipe, strategy: tf.distribute.Strategy):
-    """Checks a recipe's fields, without reading data or building a model, and prepares the run's folder.
+    """Checks a recipe's fields, without reading data, building a model or touching the run's folder.
 
     Raises:
-        ValueError: Fields that exclude each other or the strategy, such as a batch size that is not divisible by the
-            replicas or a warmup as long as the run; a missing teacher; see also `prepare_run_folder`.
-        OSError: The folder cannot be read or written.
+        ValueError: Values that cannot be meant, see `check_values`; fields that exclude each other or the strategy,
+            such as a batch size that is not divisible by the replicas or a warmup as long as the run; a missing
+            teacher.
     """
+    check_values(recipe)
     _check_kind(recipe)
-    _check_counts(recipe)
+    _check_epoch(recipe)
     check_batch_size(recipe.data.batch_size, strategy.num_replicas_in_sync, recipe.optimizer.accumulation_steps)
     if isinstance(recipe, Supervised):
         build_loss(recipe)
@@ -41,7 +41,6 @@ def check_recipe(recipe: Recipe, strategy: tf.distribute.Strategy):
         _check_teacher(recipe)
     if recipe.run.folder is not None:
         _check_reachable(recipe.run.folder, strategy)
-        prepare_run_folder(recipe, Workers(strategy).chief)
     elif recipe.run.tensorboard:
         raise ValueError("run.tensorboard=True requires a folder: set run.folder.")
 
@@ -97,15 +96,7 @@ def _check_reachable(folder, strategy):
         )
 
 
-def _check_counts(recipe):
-    names = ["data.batch_size", "data.image_size", "data.shuffle_images", "data.labels_per_class"]
-    names += ["optimizer.accumulation_steps", "run.steps_per_execution", "run.epoch_steps", "run.checkpoint_steps"]
-    names += ["run.keep_checkpoints", "run.max_nonfinite_steps"]
-    for name in names:
-        section, _, field = name.partition(".")
-        value = getattr(getattr(recipe, section), field)
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1. Received: {value}")
+def _check_epoch(recipe):
     epoch, execution = recipe.run.epoch_steps, recipe.run.steps_per_execution
     if epoch > execution and epoch % execution:
         raise ValueError(

@@ -15,6 +15,8 @@ from keras_vit.recipes.training.callbacks import training_callbacks
 from keras_vit.recipes.training.checkpoints import open_checkpoints
 from keras_vit.recipes.training.ema import use_ema_weights
 from keras_vit.recipes.training.keras_internals import build_from_spec
+from keras_vit.recipes.training.nonfinite import check_finite_weights
+from keras_vit.recipes.training.run_identity import begin_run
 from keras_vit.recipes.training.summary import describe_run
 
 History = dict[str, list[float]]
@@ -34,6 +36,9 @@ def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches:
 
     Returns:
         The history of all epochs trained by this call, as `keras.callbacks.History`.
+
+    Raises:
+        FloatingPointError: Gradients, metrics of a validation, or the weights at the end are not finite.
     """
     start_step = 0
     workers = Workers(model.distribute_strategy)
@@ -41,7 +46,8 @@ def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches:
         # Here, not in the first step: a step that creates variables is traced twice.
         model.optimizer.build(model.trainable_variables)
     accumulate_gradients(model, recipe.optimizer.accumulation_steps)
-    checkpoints = open_checkpoints(recipe.run)
+    identity = begin_run(recipe, dataset, workers) if recipe.run.folder else None
+    checkpoints = open_checkpoints(recipe.run, identity)
     if checkpoints:
         start_step = checkpoints.restore(model)
     offset_replica_seeds(model)
@@ -56,6 +62,7 @@ def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches:
         if checkpoints:
             checkpoints.release()
     use_ema_weights(model)
+    check_finite_weights(model, "The weights after training" if recipe.optimizer.ema_momentum is None else "The EMA")
     return history
 
 

@@ -32,7 +32,7 @@ def prepare_run_folder(recipe: Recipe, chief: bool = True):
     folder = required_folder(recipe)
     try:
         _check_writable(folder)
-        if find_checkpoints(folder) or tf.io.gfile.exists(os.path.join(folder, METRICS)):
+        if has_run(folder):
             check_resumable(recipe)
         elif chief:
             write_recipe(recipe, os.path.join(folder, RECIPE))
@@ -64,12 +64,21 @@ def check_resumable(recipe: Recipe):
             f"{type(recipe).__name__}. Choose another folder."
         )
     fields, previous_fields = _identity(recipe), _identity(previous)
-    differing = sorted(name for name in fields if fields[name] != previous_fields[name])
+    differing = [
+        f"{name} ({previous_fields[name]!r} there, {fields[name]!r} here)"
+        for name in sorted(fields)
+        if fields[name] != previous_fields[name]
+    ]
     if differing:
         raise ValueError(
             f"{file} is of another run: it differs in {', '.join(differing)}. Resume with the same recipe, or choose "
             "another folder."
         )
+
+
+def has_run(folder) -> bool:
+    """Whether a folder contains checkpoints or results."""
+    return bool(find_checkpoints(folder)) or tf.io.gfile.exists(os.path.join(folder, METRICS))
 
 
 def find_checkpoints(folder) -> list[str]:

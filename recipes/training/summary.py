@@ -39,7 +39,9 @@ def describe_run(
     if isinstance(recipe, Distillation):
         lines["teacher"] = f"{recipe.teacher}, {recipe.distillation}, {recipe.distillation_alpha:g} of the loss"
     lines["folder"] = recipe.run.folder or "none, outputs are not saved"
-    if start_step:
+    if start_step >= total_steps:
+        lines["folder"] += f", already finished: all {total_steps:,} steps are trained, so none are trained now"
+    elif start_step:
         lines["folder"] += f", resuming from step {start_step:,}"
     return "\n".join(f"{topic:<10} {line}" for topic, line in lines.items())
 

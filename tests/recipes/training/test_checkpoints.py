@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.recipe import MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.recipe import Architecture, MaskedPatch, Optimizer, Run, Supervised
 from keras_vit.recipes.training.checkpoints import TERMINATED, Checkpoints
 from keras_vit.recipes.training.ema import EvaluateWithEMA
 from keras_vit.recipes.training.nonfinite import NonfiniteSteps
@@ -72,6 +72,10 @@ def at(step, action, event="on_train_batch_begin"):
 
 def terminate():
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def everything(model):
@@ -150,6 +154,31 @@ def test_repeated_sigterm_still_saves(make, tmp_path):
     assert stopped.value.code == TERMINATED and Checkpoints(tmp_path).restore(make()) == 3
 
 
+def test_ctrl_c_saves_the_last_finished_step(make, tmp_path, capfd):
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        fit(make(), Checkpoints(tmp_path), at(5, interrupt))
+    assert signal.getsignal(signal.SIGINT) is handler
+    output, errors = capfd.readouterr()
+    assert "Interrupted. Saved step 6 in" in output and "Press Ctrl-C again to end without it" in errors
+    whole, resumed = make(), make()
+    whole.fit(batches(), shuffle=False, verbose=0)
+    fit(resumed, Checkpoints(tmp_path))
+    assert_equal(resumed, whole)
+
+
+def test_second_ctrl_c_ends_at_once(make, tmp_path):
+    def twice():
+        interrupt()
+        interrupt()
+
+    checkpoints = Checkpoints(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        fit(make(), checkpoints, at(5, twice))
+    checkpoints.release()
+    assert not find_checkpoints(tmp_path)
+
+
 def test_training_in_a_thread_sets_no_signal_handler(make, tmp_path):
     thread = threading.Thread(target=fit, args=(make(), Checkpoints(tmp_path)))
     thread.start()
@@ -213,10 +242,29 @@ def test_only_damaged_checkpoints_raise(make, finished, tmp_path):
         Checkpoints(tmp_path).restore(make())
 
 
-def test_damaged_checkpoint_list_of_tensorflow_is_ignored(make, finished, tmp_path):
+@pytest.mark.parametrize("content", [b"", b"half wri", bytes(40), b'model_checkpoint_path: "step-8"'])
+def test_checkpoint_list_of_tensorflow_is_ignored(make, finished, tmp_path, content):
+    """A power failure leaves files of zero bytes or of zeros; an old list names another checkpoint."""
     shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)
-    (tmp_path / "checkpoint").write_text("half wri")
+    (tmp_path / "checkpoint").write_bytes(content)
     assert Checkpoints(tmp_path).restore(make()) == 12
+
+
+def test_only_the_newest_checkpoints_are_kept(make, finished, tmp_path):
+    """Also after a resume, and never a damaged one of a later step instead of the last good one."""
+    shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)
+    cut(tmp_path / "step-12.data-00000-of-00001")
+    checkpoints, kept = Checkpoints(tmp_path, every_steps=1, keep=1), []
+    look = keras.callbacks.LambdaCallback()
+    look.on_train_batch_begin = lambda *_, **__: kept.append(find_checkpoints(tmp_path))
+    fit(make(), checkpoints, look)
+    assert [[path.rpartition("-")[2] for path in paths] for paths in kept] == [
+        ["12", "8", "4"],
+        ["12", "9"],
+        ["12", "10"],
+        ["12", "11"],
+    ]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["step-12.data-00000-of-00001", "step-12.index"]
 
 
 def test_incomplete_checkpoint_of_a_killed_run_is_removed(make, tmp_path):
@@ -237,7 +285,7 @@ def test_nonfinite_weights_are_not_saved(make, tmp_path):
 
 def test_checkpoint_of_another_model_raises(make, finished, tmp_path):
     shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="step-12 do not match this model.*another version"):
         Checkpoints(tmp_path).restore(make(units=3))
     other = make()
     other.compile("sgd", "mse")
@@ -267,7 +315,12 @@ def test_folder_of_another_recipe_raises(finished, tmp_path):
     moved = replace(recipe, run=elsewhere, data=replace(recipe.data, data_dir="/elsewhere"))
     prepare_run_folder(moved)
     other = replace(recipe, run=replace(elsewhere, seed=1), optimizer=Optimizer(learning_rate=1.0))
-    with pytest.raises(ValueError, match="differs in optimizer.learning_rate, optimizer.name, .*run.seed"):
+    with pytest.raises(
+        ValueError, match=r"learning_rate \(0.03 there, 1.0 here\), optimizer.name .*run.seed \(0 there"
+    ):
         prepare_run_folder(other)
+    another_model = replace(recipe, run=elsewhere, architecture=Architecture("L/16"))
+    with pytest.raises(ValueError, match=r"architecture.variant \('B/16' there, 'L/16' here\). Resume with the same"):
+        prepare_run_folder(another_model)
     with pytest.raises(ValueError, match="its kind is Supervised, this recipe's is MaskedPatch"):
         prepare_run_folder(MaskedPatch(run=elsewhere))

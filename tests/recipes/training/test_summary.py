@@ -10,6 +10,7 @@ from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.distributed.strategy import choose_strategy
 from keras_vit.recipes.recipe import Architecture, Augment, Data, Distillation, MaskedPatch, Optimizer, Run, Supervised
 from keras_vit.recipes.training.checks import check_data, check_recipe
+from keras_vit.recipes.training.run_folder import prepare_run_folder
 from keras_vit.recipes.training.summary import describe_run
 
 
@@ -106,8 +107,8 @@ def test_unwritable_folder_raises(recipe, tmp_path):
     (tmp_path / "file").write_text("")
     blocked = replace(recipe, run=Run(folder=str(tmp_path / "file" / "run")))
     with pytest.raises(OSError, match="file/run cannot be used: .*choose another folder"):
-        check_recipe(blocked, tf.distribute.get_strategy())
-    check_recipe(recipe, tf.distribute.get_strategy())
+        prepare_run_folder(blocked)
+    prepare_run_folder(recipe)
     assert [file.name for file in (tmp_path / "run").iterdir()] == ["recipe.json"]  # no trial file remains
 
 

@@ -1,0 +1,134 @@
+"""The identity of a run: an id that its checkpoints carry, the classes in their order, and the numbers of images."""
+
+import json
+import os
+import uuid
+from dataclasses import asdict, dataclass, replace
+
+import tensorflow as tf
+
+from keras_vit.class_names.files import describe_difference
+from keras_vit.recipes.data import ImageDataset, class_names
+from keras_vit.recipes.distributed.workers import Workers
+from keras_vit.recipes.recipe import MaskedPatch, Recipe
+from keras_vit.recipes.remote_files import write_file
+from keras_vit.recipes.training.checks import count_images
+from keras_vit.recipes.training.run_folder import find_checkpoints, has_run, required_folder
+
+RUN = "run.json"
+VARIABLE = "run/.ATTRIBUTES/VARIABLE_VALUE"  # in a checkpoint, see `Checkpoints`
+
+
+@dataclass(frozen=True)
+class RunIdentity:
+    """The identity of a run, in run.json beside recipe.json and in each checkpoint.
+
+    Args:
+        id: Of the run; a resumed run keeps it.
+        class_names: Names of the classes, in the order of the outputs; none for masked patches.
+        images: Number of images of each split that the recipe uses.
+        process: Of this start of the run; the next one replaces it in run.json.
+    """
+
+    id: str
+    class_names: tuple[str, ...]
+    images: dict[str, int]
+    process: str = ""
+
+    def text(self) -> str:
+        """The part that is the same for every start, as JSON."""
+        return json.dumps({name: value for name, value in asdict(self).items() if name != "process"})
+
+    def check_checkpoint(self, text: str, path: str):
+        """Raises ValueError unless a checkpoint, with the `text` of its run, is of this run and of this data."""
+        other = _from_json(text)
+        if other is None or other.id != self.id:
+            raise ValueError(
+                f"{path} is of another run: its id is {other.id if other else 'unknown'}, that of this folder is "
+                f"{self.id}. Move the checkpoints of the other run out of the folder, or choose another folder."
+            )
+        self.check_data(other, os.path.dirname(path))
+
+    def check_data(self, other: "RunIdentity", folder: str):
+        """Raises ValueError unless the data is that with which the run in the folder began, `other`."""
+        differences = []
+        if names := describe_difference(other.class_names, self.class_names):
+            differences.append(f"the classes ({names})")
+        for split in {**other.images, **self.images}:
+            before, now = other.images.get(split, 0), self.images.get(split, 0)
+            if before != now:
+                differences.append(f"the images of {split!r} ({before:,} there, {now:,} here)")
+        if differences:
+            raise ValueError(
+                f"The data is not that of the run in {folder}: it differs in {', '.join(differences)}. Restore the "
+                "data, or start a new run in another folder."
+            )
+
+    def check_owner(self, folder: str):
+        """Raises OSError if another process has started this run since, which a lock cannot prevent on gs://."""
+        current = read_identity(folder)
+        if current is not None and current.process != self.process:
+            raise OSError(
+                f"Another process has started a run in {folder}, so this one ends without saving. Train in one "
+                "process at a time, or choose another folder: set run.folder."
+            )
+
+
+def begin_run(recipe: Recipe, dataset: ImageDataset, workers: Workers) -> RunIdentity:
+    """Identifies the run in a recipe's folder, which must be locked, and writes its run.json.
+
+    If run.json is missing or damaged, for example by a power failure, the newest checkpoint has the id.
+
+    Raises:
+        ValueError: The folder contains a run of other data.
+        OSError: run.json cannot be written.
+    """
+    folder = required_folder(recipe)
+    names = () if isinstance(recipe, MaskedPatch) else tuple(class_names(dataset))
+    current = RunIdentity(uuid.uuid4().hex, names, count_images(recipe, dataset), uuid.uuid4().hex)
+    failure = None
+    if workers.chief:
+        try:
+            if has_run(folder) and (previous := read_identity(folder) or _of_newest_checkpoint(folder)):
+                current.check_data(previous, folder)
+                current = replace(current, id=previous.id)
+            write_file(os.path.join(folder, RUN), json.dumps(asdict(current), indent=2) + "\n")
+        except (ValueError, OSError) as error:
+            failure = error
+    if workers.any(failure is not None):
+        raise failure or ValueError(f"The chief worker cannot resume the run in {folder}: see its message.")
+    return current if workers.chief else read_identity(folder) or current
+
+
+def check_unchanged(recipe: Recipe, dataset: ImageDataset):
+    """Raises ValueError if classes or image counts changed since the run in the recipe's folder was started."""
+    folder = required_folder(recipe)
+    if began := read_identity(folder):
+        now = replace(began, class_names=tuple(class_names(dataset)), images=count_images(recipe, dataset))
+        now.check_data(began, folder)
+
+
+def read_identity(folder) -> RunIdentity | None:
+    """The identity in a folder's run.json; None if the file is missing or damaged."""
+    try:
+        with tf.io.gfile.GFile(os.path.join(folder, RUN)) as content:
+            return _from_json(content.read())
+    except (tf.errors.NotFoundError, UnicodeDecodeError):
+        return None
+
+
+def _of_newest_checkpoint(folder):
+    for path in find_checkpoints(folder):
+        try:
+            return _from_json(tf.train.load_variable(path, VARIABLE).decode())
+        except (tf.errors.OpError, IndexError, ValueError, RuntimeError):  # damaged: `Checkpoints` reports it
+            continue
+    return None
+
+
+def _from_json(text):
+    try:
+        values = json.loads(text)
+        return RunIdentity(**{**values, "class_names": tuple(values["class_names"])})
+    except (ValueError, TypeError, KeyError):
+        return None

@@ -1,0 +1,87 @@
+"""The lock of a run's folder: one process trains in it at a time."""
+
+import errno
+import fcntl
+import os
+import socket
+import threading
+from contextlib import contextmanager
+
+from keras_vit.recipes.distributed.workers import Workers
+
+LOCK = ".lock"
+# Errors of file systems without locks, such as some network disks and buckets mounted as a folder.
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+_held: dict[tuple[str, int], int] = {}  # how often each (folder, thread) of this process is locked
+
+
+@contextmanager
+def run_lock(folder: str | None, workers: Workers):
+    """Locks a run's folder for this thread, which may lock it again inside; the chief locks for all workers.
+
+    The system releases the lock of a process that ends in any way, so that a killed run never blocks the next one. A
+    folder on gs:// has no lock, nor has one on a disk without locks: there, `RunIdentity.check_owner` stops the older
+    of two processes at its next checkpoint.
+
+    Args:
+        folder: The folder, which is created; None for a run that saves nothing.
+        workers: The processes of the run.
+
+    Raises:
+        OSError: Another process or thread trains in the folder, or the folder cannot be written.
+    """
+    if folder is None:
+        yield
+        return
+    file, failure = None, None
+    key = (os.path.realpath(folder), threading.get_ident())
+    if workers.chief and "://" not in folder and not _held.get(key):
+        try:
+            file = _lock(folder)
+        except OSError as error:
+            failure = error
+    if workers.any(failure is not None):  # all workers end, instead of waiting for the chief
+        raise failure or OSError(f"The chief worker cannot use the folder {folder}: see its message.")
+    _held[key] = _held.get(key, 0) + 1
+    try:
+        yield
+    finally:
+        _held[key] -= 1
+        if not _held[key]:
+            del _held[key]
+        if file:
+            file.close()
+
+
+def _lock(folder):
+    """The open and locked file, or None on a disk without locks."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        file = open(os.path.join(folder, LOCK), "a+")
+    except OSError as error:
+        raise OSError(
+            f"The run's folder {folder} cannot be used: {error.strerror}. Check the permissions and the free space, or "
+            "choose another folder."
+        ) from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+    except BlockingIOError as error:
+        file.seek(0)
+        owner = file.read(200) or "another process"
+        file.close()
+        raise OSError(
+            f"The folder {folder} is in use by {owner}. Wait until that run ends, or choose another folder: set "
+            "run.folder."
+        ) from error
+    except OSError as error:
+        if error.errno in NO_LOCKS:
+            file.close()
+            return None
+        if error.errno == errno.ENOSPC:  # locked, but without the name of the process
+            return file
+        file.close()
+        raise
+    return file

@@ -1,0 +1,96 @@
+"""The lock of a run's folder, against processes that live, die and are suspended."""
+
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+import tensorflow as tf
+
+from keras_vit.recipes.distributed.workers import Workers
+from keras_vit.recipes.training.run_lock import run_lock
+
+WORKERS = Workers(tf.distribute.get_strategy())
+# Locks as the code does, with the standard library alone: starting TensorFlow would take seconds.
+HOLDER = """import fcntl, sys, time
+file = open(sys.argv[1], "a+")
+fcntl.flock(file, fcntl.LOCK_EX)
+file.write("process 4242 on elsewhere")
+file.flush()
+print("locked", flush=True)
+time.sleep(60)"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that holds the lock of tmp_path."""
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, tmp_path / ".lock"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "locked\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_folder_of_a_living_process_raises_and_of_a_killed_one_does_not(tmp_path, holder):
+    with pytest.raises(OSError, match="is in use by process 4242 on elsewhere. Wait until .*: set run.folder"):
+        with run_lock(str(tmp_path), WORKERS):
+            pytest.fail("locked twice")
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    with run_lock(str(tmp_path), WORKERS):
+        assert "4242" not in (tmp_path / ".lock").read_text()
+
+
+def test_lock_holds_until_the_outermost_block_of_a_thread_ends(tmp_path):
+    outcomes = []
+
+    def try_to_lock():
+        try:
+            with run_lock(f"{tmp_path}/../{tmp_path.name}", WORKERS):  # the same folder by another name
+                outcomes.append("locked")
+        except OSError as error:
+            outcomes.append("refused" if "is in use" in str(error) else error)
+
+    def in_another_thread():
+        thread = threading.Thread(target=try_to_lock)
+        thread.start()
+        thread.join()
+
+    with run_lock(str(tmp_path), WORKERS):
+        with run_lock(str(tmp_path), WORKERS):
+            in_another_thread()
+        in_another_thread()
+    in_another_thread()
+    with pytest.raises(ZeroDivisionError), run_lock(str(tmp_path), WORKERS):
+        raise ZeroDivisionError
+    in_another_thread()
+    assert outcomes == ["refused", "refused", "locked", "locked"]
+
+
+def test_run_without_a_folder_and_folder_that_cannot_be_created(tmp_path):
+    with run_lock(None, WORKERS):
+        pass
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="folder .*file/run cannot be used: Not a directory. Check the permissions"):
+        with run_lock(str(tmp_path / "file" / "run"), WORKERS):
+            pass
+
+
+def test_disk_without_locks_is_used(tmp_path, monkeypatch):
+    def flock(*_):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with run_lock(str(tmp_path), WORKERS), run_lock(str(tmp_path), WORKERS):
+        pass
+
+
+@pytest.mark.parametrize("chief", [True, False])
+def test_all_workers_end_if_the_chief_cannot_lock(tmp_path, holder, monkeypatch, chief):
+    workers = Workers(tf.distribute.get_strategy())
+    workers.chief = chief
+    monkeypatch.setattr(workers, "_gather", lambda value: [value, 1])  # the other worker has failed, or this one has
+    with pytest.raises(OSError, match="is in use by" if chief else "The chief worker cannot use the folder"):
+        with run_lock(str(tmp_path), workers):
+            pass
