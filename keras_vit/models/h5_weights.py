@@ -1,27 +1,31 @@
 """Loads .weights.h5 files of `model.save_weights`: ordered arrays, without the configuration of their model."""
 
 import inspect
+import os
 
 from keras_vit.models.bit import BiT
 from keras_vit.models.vit import VisionTransformer
+from keras_vit.weights.files import checked
+from keras_vit.weights.hdf5 import h5_arrays, open_h5
 
 
 def is_h5_of_our_models(path) -> bool:
-    """Whether `save_weights` of a model of keras_vit wrote the file, not one of KerasHub."""
-    import h5py
+    """Whether `save_weights` of a model of keras_vit wrote the file, not one of KerasHub.
 
-    try:
-        with h5py.File(path) as file:
-            return any(part in file for part in ("encoder/blocks", "backbone/blocks"))
-    except OSError:  # missing or damaged: reported where all files are opened
+    Raises:
+        ValueError: The file is damaged.
+    """
+    if not os.path.isfile(path):  # reported where all files are opened
         return False
+    with open_h5(path) as file:
+        return any(part in file for part in ("encoder/blocks", "backbone/blocks"))
 
 
 def load_h5_weights(weights, num_classes, arguments):
     """Builds the model from these arguments and loads the file's weights; the number of classes is the file's.
 
     Raises:
-        ValueError: Required arguments are missing, or the weights belong to another model.
+        ValueError: Required arguments are missing, the weights belong to another model, or the file is damaged.
     """
     kind = BiT if "stages" in arguments else VisionTransformer
     arguments.setdefault("image_size", 224)
@@ -42,7 +46,7 @@ def load_h5_weights(weights, num_classes, arguments):
         raise ValueError(f"{other} The file has {arrays} arrays, the model {len(model.weights)}.")
     try:
         model.load_weights(weights)
-    except ValueError as error:  # Keras names a layer
+    except Exception as error:  # Keras names a layer; h5py has no class of errors for damaged files
         raise ValueError(f"{other} {error}") from error
     return model if num_classes in (None, model.num_classes) else model.with_head(num_classes)
 
@@ -53,11 +57,14 @@ def _required(kind):
 
 
 def _contents(path):
-    """Number of classes, 0 without a head, and number of arrays without those of an optimizer."""
-    import h5py
+    """Number of classes, 0 without a head, and number of arrays without those of an optimizer.
 
-    names = []
-    with h5py.File(path) as file:
+    Reads all of them: the format has no checksums, but a damaged number is often not finite.
+    """
+    with open_h5(path) as file:
+        arrays = {name: array for name, array in h5_arrays(file).items() if not name.startswith("optimizer/")}
+        for name, array in arrays.items():
+            if array.dtype.kind in "fV":  # others are states of random generators
+                checked(path, name, array[()])
         classes = file["head/vars/0"].shape[1] if "head/vars/0" in file else 0
-        file.visititems(lambda name, found: names.append(name) if isinstance(found, h5py.Dataset) else None)
-    return classes, sum(not name.startswith("optimizer/") for name in names)
+        return classes, len(arrays)

@@ -1,21 +1,19 @@
 """From a checkpoint to a model: `keras_vit.load`."""
 
 import inspect
+import math
 import os
-import zipfile
 from dataclasses import asdict, replace
-from pathlib import Path
-
-import keras
 
 from keras_vit.images import as_size
 from keras_vit.integers import is_integer
 from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.bit import BiT
 from keras_vit.models.h5_weights import is_h5_of_our_models, load_h5_weights
+from keras_vit.models.keras_files import read_keras_file
+from keras_vit.models.least_weights import least_weights
 from keras_vit.models.vit import HEADS, VisionTransformer
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights.files import check_local
 
 KINDS = (VisionTransformer, BiT, AxialResNet)
 
@@ -68,6 +66,7 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
     num_classes = found["num_classes"] if num_classes is None else num_classes
     keeps_head = num_classes == found["num_classes"]
     _check_arguments(weights, BiT if checkpoint.is_bit else VisionTransformer, arguments)
+    _check_size(checkpoint, arguments)
     if checkpoint.is_bit:
         fields = found.pop("preprocessing")
         size = as_size(arguments.get("image_size") or 224)
@@ -87,8 +86,14 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
             f"width of {chosen['width']}. Pass num_heads=..."
         )
     fields = found["preprocessing"]
-    preprocessing = arguments.get("preprocessing", Preprocessing(as_size(chosen["image_size"]), **fields))
-    model = VisionTransformer(**{**chosen, "preprocessing": preprocessing})
+    try:
+        preprocessing = arguments.get("preprocessing", Preprocessing(as_size(chosen["image_size"]), **fields))
+        model = VisionTransformer(**{**chosen, "preprocessing": preprocessing})
+    except (TypeError, AttributeError, ArithmeticError) as error:
+        raise ValueError(
+            f"The description of {checkpoint.tensors.path}, such as its config.json, or an argument has a value of "
+            f"another type: {error}"
+        ) from error
     skip = () if keeps_head else tuple(name for name in HEADS if name != "pre_logits" or model.pre_logits is None)
     # Values that the caller chose should not cause a warning.
     forms = {name: chosen[name] for name in ("gelu", "epsilon")}
@@ -97,18 +102,24 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
     return model
 
 
+def _check_size(checkpoint, arguments):
+    """Raises a ValueError if the checkpoint's description declares more weights than the file has."""
+    described = {name: value for name, value in checkpoint.arguments.items() if name not in arguments}
+    found = sum(math.prod(shape) for shape in checkpoint.tensors.shapes.values())
+    try:
+        declared = least_weights({"patch_size": 1, **described})
+    except TypeError:  # reported where the model is built
+        return
+    if declared > found:
+        raise ValueError(
+            f"{checkpoint.tensors.path} has {found:,} weights, fewer than the {declared:,} that its names, shapes or "
+            "config.json declare: download it again, and check image_size in config.json."
+        )
+
+
 def _load_keras(weights, num_classes, resample, arguments):
     """A model that Keras saved, with another image size or head if requested."""
-    check_local(weights)
-    if not Path(weights).is_file():
-        raise FileNotFoundError(f"Model file not found: {Path(weights).absolute()}")
-    if not zipfile.is_zipfile(weights):
-        size = Path(weights).stat().st_size
-        raise ValueError(f"{weights} is not a .keras file, or truncated ({size:,} bytes): copy or save it again.")
-    try:
-        model = keras.saving.load_model(weights, compile=False)
-    except (TypeError, KeyError, zipfile.BadZipFile) as error:  # from Keras, for unknown classes
-        raise ValueError(f"{weights} cannot be read as a model of keras_vit: {error}") from error
+    model = read_keras_file(weights)
     if not isinstance(model, KINDS):
         raise ValueError(f"{weights} contains a {type(model).__name__}. Expected a model of keras_vit.")
     _check_arguments(weights, type(model), arguments)

@@ -1,20 +1,16 @@
 """Downloads checkpoints by name, from public storage to a cache, or from the Hugging Face Hub to the Hub's cache."""
 
+import hashlib
 import re
-import shutil
 import time
 import zipfile
-import zlib
 from pathlib import Path
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 
-import keras
-
-from keras_vit.atomic_write import new_files
 from keras_vit.cache_dir import cache_dir
 from keras_vit.weights.published import FOLDERS, resolve
+from keras_vit.weights.transfers import fetch
 
-STALE_SECONDS = 3600
 # Without pickled weights (.bin, .pt), which can run code when they are opened.
 HUGGING_FACE_FILES = ("config.json", "preprocessor_config.json", "*.safetensors", "*.safetensors.index.json")
 
@@ -36,8 +32,9 @@ def download(name: str) -> Path:
     Raises:
         ValueError: It is not the name of a published checkpoint.
         FileNotFoundError: The server has no such file.
-        ConnectionError: There is no network, or the download was interrupted; nothing is left behind. The message
-            has the address, and the path for a file that was downloaded by other means.
+        ConnectionError: There is no network, the server stalled or the download was interrupted, and the next call
+            continues it; or the file differs from the MD5 that the server states. The message has the address, and the
+            path for a file that was downloaded by other means.
         OSError: The cache cannot be written.
     """
     address, path = resolve(name), cache_path(name)
@@ -50,29 +47,22 @@ def download(name: str) -> Path:
 
 
 def _fetch(address, path):
-    """Downloads a file and checks it before it appears at `path`: `keras.utils.get_file` leaves partial files."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_stale(path)
     remedy = f"Try again, or download {address} by other means to {path}"
-    with new_files(path) as (file,):
-        try:
-            keras.utils.get_file(file.name, address, cache_subdir=str(file.parent))
-        except Exception as error:  # get_file raises a bare Exception with the cause in its message
-            cause = error.__context__
-            if isinstance(cause, HTTPError):
-                cause.close()
-                if cause.code in (401, 403, 404):  # storage may hide whether a file exists
-                    raise FileNotFoundError(f"There is no public file at {address}: {error}") from error
-            raise ConnectionError(f"Could not download {address}: {error}. {remedy}") from error
-        if not _is_intact(file):
-            raise ConnectionError(f"The download of {address} is not a complete .npz file. {remedy}")
-
-
-def _remove_stale(path):
-    """Removes partial downloads of killed processes; live ones write all the time."""
-    for part in path.parent.glob(f".{path.name}-*/*"):
-        if time.time() - part.stat().st_mtime > STALE_SECONDS:
-            shutil.rmtree(part.parent, ignore_errors=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fetch(address, path, _is_intact)
+    except HTTPError as error:
+        error.close()
+        if error.code in (401, 403, 404):  # storage may hide whether a file exists
+            raise FileNotFoundError(f"There is no public file at {address}: {error}") from error
+        raise ConnectionError(f"Could not download {address}: {error}. {remedy}") from error
+    except (URLError, ConnectionError, TimeoutError) as error:
+        raise ConnectionError(f"Could not download {address}: {error}. {remedy}") from error
+    except OSError as error:
+        raise OSError(
+            f"{address} cannot be saved in {path.parent}: {error}. Set KERAS_HOME to a folder that can be written, or "
+            "pass the path of a file."
+        ) from error
 
 
 def _is_intact(path) -> bool:
@@ -80,7 +70,7 @@ def _is_intact(path) -> bool:
     try:
         with zipfile.ZipFile(path) as file:
             return file.testzip() is None
-    except (zipfile.BadZipFile, EOFError, zlib.error):
+    except Exception:  # zipfile has no class of errors for damaged files
         return False
 
 
@@ -99,7 +89,7 @@ def download_hugging_face(name: str) -> Path:
         ValueError: The name has another form, or the repository has no .safetensors file.
         ModuleNotFoundError: huggingface_hub is not installed.
         ConnectionError: The repository could not be downloaded: no network, no such repository or revision, or no
-            access.
+            access; or a file differs from the SHA-256 that the Hub states, and was removed.
     """
     match = re.fullmatch(r"hf:([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", str(name))
     if not match:
@@ -112,7 +102,7 @@ def download_hugging_face(name: str) -> Path:
         from huggingface_hub import snapshot_download
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(f"{name!r} requires huggingface_hub: pip install huggingface_hub") from error
-    address = f"https://huggingface.co/{repository}"
+    address, started = f"https://huggingface.co/{repository}", time.time()
     try:
         folder = snapshot_download(repository, revision=revision, allow_patterns=list(HUGGING_FACE_FILES))
     except Exception as error:  # errors of HTTP, the cache and the transfer share no class
@@ -121,6 +111,7 @@ def download_hugging_face(name: str) -> Path:
             "gated repository also requires `hf auth login`. Or download its config.json and .safetensors files to a "
             "folder yourself and pass that folder."
         ) from error
+    _check_hashes(Path(folder), address, started)
     if not any(Path(folder).glob("*.safetensors")):
         raise ValueError(
             f"{name!r} ({address}) has no .safetensors file. Pickled weights (pytorch_model.bin) can run code and are "
@@ -128,3 +119,20 @@ def download_hugging_face(name: str) -> Path:
             "https://huggingface.co/docs/safetensors/convert-weights."
         )
     return Path(folder)
+
+
+def _check_hashes(folder, address, started):
+    """Holds new files against the SHA-256 that the Hub states, which their names in its cache are."""
+    for file in folder.glob("*.safetensors"):
+        blob = file.resolve()
+        if not re.fullmatch("[0-9a-f]{64}", blob.name) or blob.stat().st_mtime < started - 2:  # checked when it was new
+            continue
+        with open(blob, "rb") as content:
+            found = hashlib.file_digest(content, "sha256").hexdigest()
+        if found != blob.name:
+            blob.unlink()
+            file.unlink(missing_ok=True)
+            raise ConnectionError(
+                f"{file.name} of {address} has SHA-256 {found}, not {blob.name}, which the Hub states. It was removed: "
+                "download it again."
+            )

@@ -1,8 +1,9 @@
 """Arrays in files, read one at a time: .npz and .safetensors. Nothing is ever unpickled."""
 
 import json
+import math
+import os
 import zipfile
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,8 @@ import numpy as np
 DAMAGED_HINT = "The file may be an incomplete download: download it again."
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 PICKLED_HINT = " Pickled files can run any code when opened, so they are never opened; save as .safetensors instead."
-# What zipfile and NumPy raise for a damaged .npz file; RuntimeError is for an encrypted one.
-NPZ_ERRORS = (ValueError, OSError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile, zipfile.LargeZipFile)
+# Weights hardly compress. Files that declare more bytes than this many times their own size are hostile.
+MAX_COMPRESSION = 100
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,10 @@ def _open_npz(path):
     try:
         with zipfile.ZipFile(path) as file:
             members = [name for name in file.namelist() if name.endswith(".npy")]
+            _check_sizes(path, file, members)
             headers = {name.removesuffix(".npy"): _npy_header(file, name) for name in members}
-    except NPZ_ERRORS as error:
-        raise ValueError(f"{path} cannot be read as an .npz file: {error}. {DAMAGED_HINT}") from error
+    except Exception as error:  # zipfile, NumPy and Python's parser share no class of errors for damaged files
+        raise ValueError(f"{path} cannot be read as an .npz file: {_reason(error)}. {DAMAGED_HINT}") from error
     for name, (_, dtype) in headers.items():
         if dtype.hasobject:
             raise ValueError(f"{path}: {name} is a pickled object, which is never opened. Expected plain arrays.")
@@ -91,8 +93,8 @@ def _open_npz(path):
         try:
             with zipfile.ZipFile(path) as file, file.open(f"{name}.npy") as stream:
                 array = np.lib.format.read_array(stream, allow_pickle=False)
-        except NPZ_ERRORS as error:
-            raise ValueError(f"{path}: {name} cannot be read: {error}. {DAMAGED_HINT}") from error
+        except Exception as error:
+            raise ValueError(f"{path}: {name} cannot be read: {_reason(error)}. {DAMAGED_HINT}") from error
         return checked(path, name, array)
 
     return Tensors(path, {name: shape for name, (shape, _) in headers.items()}, read)
@@ -103,7 +105,25 @@ def _npy_header(file, member):
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, dtype = read(stream)
+        declared, found = math.prod(shape) * dtype.itemsize, file.getinfo(member).file_size - stream.tell()
+        if declared != found and not dtype.hasobject:
+            raise ValueError(f"{member} declares an array of {declared:,} bytes and has {found:,}")
         return shape, dtype
+
+
+def _check_sizes(path, file, members):
+    """Raises a ValueError if a zip file declares more bytes than it can have, before any of them is read."""
+    declared, size = sum(file.getinfo(name).file_size for name in members), os.path.getsize(path)
+    if declared > MAX_COMPRESSION * size:
+        raise ValueError(f"it declares {declared:,} bytes and has {size:,}")
+    twice = len(members) - len(set(members))
+    if twice:
+        raise ValueError(f"it has {twice} arrays twice")
+
+
+def _reason(error):
+    """The first line of a parser's message; its class if there is none."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _open_safetensors(path):
@@ -112,8 +132,10 @@ def _open_safetensors(path):
     def opened():
         try:
             return safe_open(path, framework="numpy")
-        except (SafetensorError, OSError) as error:
-            raise ValueError(f"{path} cannot be read as a .safetensors file: {error}. {DAMAGED_HINT}") from error
+        except (SafetensorError, OSError) as error:  # it holds declared sizes against the file's
+            raise ValueError(
+                f"{path} cannot be read as a .safetensors file: {_reason(error)}. {DAMAGED_HINT}"
+            ) from error
 
     with opened() as file:
         slices = {name: file.get_slice(name) for name in file.keys()}
@@ -154,6 +176,8 @@ def read_json(file) -> dict:
         return {}
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise ValueError(f"{file} is not valid JSON: it is nested too deeply. {DAMAGED_HINT}") from error
     except ValueError as error:
         raise ValueError(f"{file} is not valid JSON: {error}. {DAMAGED_HINT}") from error
     if not isinstance(content, dict):

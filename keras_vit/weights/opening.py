@@ -33,16 +33,7 @@ def open_checkpoint(weights, image_size=None) -> Checkpoint:
         FileNotFoundError, ValueError, OSError: There is no such checkpoint, it could not be downloaded, or its source
             is unknown.
     """
-    if hasattr(weights, "weights"):
-        checkpoint = (keras_hub if keras_hub.recognizes_model(weights) else model_garden).read_model(weights)
-    else:
-        path = locate(weights)
-        if path.is_dir() or path.name.endswith(".weights.h5"):
-            checkpoint = keras_hub.read_files(path)
-        elif model_garden.is_checkpoint(path):
-            checkpoint = model_garden.read_checkpoint(path)
-        else:
-            checkpoint = _read_arrays(open_tensors(path), image_size)
+    checkpoint = _read(weights, image_size)
     source, arguments = checkpoint.source, checkpoint.arguments
     if not checkpoint.is_bit:
         arguments = {"gelu": source.gelu, "epsilon": source.epsilon, **arguments}
@@ -50,6 +41,22 @@ def open_checkpoint(weights, image_size=None) -> Checkpoint:
             arguments["image_size"] = as_size(image_size)
     preprocessing = {**source.preprocessing, **checkpoint.preprocessing}
     return replace(checkpoint, arguments=arguments, preprocessing=preprocessing)
+
+
+def _read(weights, image_size) -> Checkpoint:
+    if hasattr(weights, "weights"):
+        return (keras_hub if keras_hub.recognizes_model(weights) else model_garden).read_model(weights)
+    path = locate(weights)
+    try:
+        if path.is_dir() or path.name.endswith(".weights.h5"):
+            return keras_hub.read_files(path)
+        if model_garden.is_checkpoint(path):
+            return model_garden.read_checkpoint(path)
+        return _read_arrays(open_tensors(path), image_size)
+    except (TypeError, AttributeError, LookupError, ArithmeticError) as error:  # the JSON files beside it may hold all
+        raise ValueError(
+            f"The description of {path}, such as its config.json, has a value of another type: {error}"
+        ) from error
 
 
 def _read_arrays(tensors: Tensors, image_size) -> Checkpoint:

@@ -1,12 +1,14 @@
+import hashlib
 import http.server
 import io
+import json
 import os
 import socket
 import sys
+import tempfile
 import threading
 import types
 
-import keras
 import numpy as np
 import pytest
 from huggingface_hub import constants
@@ -68,7 +70,7 @@ def test_files_are_downloaded_once(server, tmp_path):
 @pytest.mark.parametrize(
     "answer,reason",
     [
-        ((200, len(npz()), npz()[:20000]), "got only 20000 out of"),
+        ((200, len(npz()), npz()[:20000]), "received 20,000 of"),
         ((200, None, npz()[:20000]), "not a complete .npz file"),
         ((200, len(npz()), npz()[:20000] + b"?" + npz()[20001:]), "not a complete .npz file"),
         ((200, 14, b"<html> hello </"), "not a complete .npz file"),
@@ -76,15 +78,15 @@ def test_files_are_downloaded_once(server, tmp_path):
     ],
     ids=["closed early", "closed early, length unknown", "corrupted", "a web page", "overloaded"],
 )
-def test_failed_downloads_leave_nothing_behind(server, tmp_path, answer, reason):
+def test_failed_downloads(server, tmp_path, answer, reason):
     complete, server.answer = server.answer, answer
     with pytest.raises(ConnectionError) as error:
         download(NAME)
     address = f"{published.STORAGE}/vit_models/imagenet21k/R50%2BViT-B_16.npz"
     assert all(part in str(error.value) for part in (reason, address, f"by other means to {cache_path(NAME)}"))
-    assert not files(tmp_path)
+    assert not [file for file in files(tmp_path) if not file.name.endswith(".part")]  # continued by the next call
     server.answer = complete
-    assert download(NAME).read_bytes() == npz()
+    assert download(NAME).read_bytes() == npz() and files(tmp_path) == [cache_path(NAME)]
 
 
 @pytest.mark.parametrize("status", [403, 404])
@@ -107,30 +109,6 @@ def test_without_network_the_message_has_the_path_for_a_manual_download(server, 
     assert download("vit/imagenet21k/ViT-B_16") == path
 
 
-def test_interrupted_downloads_are_removed(server, tmp_path, monkeypatch):
-    def interrupted(name, address, cache_subdir):
-        with open(os.path.join(cache_subdir, name), "wb") as file:
-            file.write(npz()[:100])
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(keras.utils, "get_file", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        download(NAME)
-    assert not files(tmp_path)
-
-
-def test_partial_downloads_of_killed_processes_are_removed(server, tmp_path):
-    folder = cache_path(NAME).parent
-    killed, live = (folder / f".R50+ViT-B_16.npz-{letter}" / "R50+ViT-B_16.npz" for letter in "ab")
-    for file in (killed, live):
-        file.parent.mkdir(parents=True)
-        file.write_bytes(b"PK")
-    os.utime(killed, (0, 0))
-    assert sorted(files(tmp_path / "home")) == sorted([killed, live])
-    path = download(NAME)
-    assert sorted(files(tmp_path / "home")) == sorted([live, path])
-
-
 def test_default_cache_is_in_the_folder_of_keras(monkeypatch):
     monkeypatch.delenv("KERAS_HOME", raising=False)
     assert cache_path("bit/BiT-S-R50x1") == cache_path("bit/BiT-S-R50x1.npz")
@@ -149,6 +127,93 @@ def test_relative_cache_is_in_the_working_folder(server, tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_HOME", "here")
     assert download(NAME) == tmp_path / "here/keras_vit/vit/imagenet21k/R50+ViT-B_16.npz"
     assert files(tmp_path) == [download(NAME)]
+
+
+@pytest.fixture
+def user():
+    """For root, to whom permissions do not apply: the rest of the test runs as another user."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(65534)
+    yield
+    os.seteuid(0)
+
+
+def test_a_read_only_cache(server, monkeypatch, user):
+    with tempfile.TemporaryDirectory() as home:  # tmp_path is closed to other users
+        monkeypatch.setenv("KERAS_HOME", home)
+        path = download(NAME)
+        os.chmod(home + "/keras_vit/vit", 0o555)
+        assert download(NAME) == path
+        with pytest.raises(OSError, match="cannot be saved in .*Permission denied.*Set KERAS_HOME to a folder"):
+            download("vit/sam/ViT-B_16")
+        os.chmod(home + "/keras_vit/vit", 0o755)
+
+
+HUB_FILES = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 8}
+
+
+@pytest.fixture
+def hub_server(monkeypatch, tmp_path):
+    """A server with the addresses of the Hugging Face Hub and the repository a/b; `sent` replaces a file's bytes."""
+    commit = "0123456789" * 4
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.answer(body=True)
+
+        def do_HEAD(self):
+            self.answer(body=False)
+
+        def answer(self, body):
+            name, headers = self.path.split("?")[0].rpartition("/")[2], {}
+            if self.path.startswith("/api/models/a/b/"):
+                siblings = [{"rfilename": name} for name in HUB_FILES]
+                content = json.dumps({"id": "a/b", "sha": commit, "siblings": siblings, "tags": []}).encode()
+                if "/tree/" in self.path:
+                    content = json.dumps(
+                        [{"type": "file", "path": n, "size": len(c), "oid": "0" * 40} for n, c in HUB_FILES.items()]
+                    ).encode()
+                headers["Content-Type"] = "application/json"
+            elif name in HUB_FILES:
+                content = self.server.sent.get(name, HUB_FILES[name])
+                digest = hashlib.sha256(HUB_FILES[name]).hexdigest()
+                headers = {"ETag": f'"{digest}"', "X-Repo-Commit": commit, "X-Linked-Size": str(len(content))}
+            else:
+                return self.send_error(404)
+            self.send_response(200)
+            for key, value in {**headers, "Content-Length": str(len(content))}.items():
+                self.send_header(key, value)
+            self.end_headers()
+            if body:
+                self.wfile.write(content)
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.sent = {}
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_files_of_the_hub_are_held_against_its_sha256(hub_server):
+    hub_server.sent["model.safetensors"] = HUB_FILES["model.safetensors"][:-1] + b"?"
+    with pytest.raises(ConnectionError, match="model.safetensors of .*a/b has SHA-256 .* which the Hub states"):
+        download_hugging_face("hf:a/b")
+    hub_server.sent.clear()
+    folder = download_hugging_face("hf:a/b")
+    assert {name: (folder / name).read_bytes() for name in HUB_FILES} == HUB_FILES
 
 
 @pytest.fixture

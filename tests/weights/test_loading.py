@@ -16,6 +16,7 @@ ARGUMENTS = {
     "big_vision_gap_sincos2d": {"image_size": 64},
     "timm_gap_fcnorm": {"num_heads": 3, "class_token": False},
     "timm_layerscale_reg": {"num_heads": 3},
+    "timm_qk_norm": {"num_heads": 3},
     "timm_nonsquare": {"num_heads": 3, "weights_image_size": (48, 80)},
     "timm_token": {"num_heads": 3},
     "vit_jax_token_nonsquare": {"weights_image_size": (48, 80)},

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.weights.checkpoint import Checkpoint
-from keras_vit.weights.files import DAMAGED_HINT, Tensors, checked, read_json
+from keras_vit.weights.files import Tensors, checked, read_json
+from keras_vit.weights.hdf5 import h5_arrays, open_h5
 from keras_vit.weights.sources.keras_attention import (
     NAMING,
     by_table_name,
@@ -75,10 +76,8 @@ def read_files(path: Path) -> Checkpoint:
     }
 
     def read(name):
-        import h5py
-
         file, key, shape = found[name]
-        with h5py.File(file) as opened:
+        with open_h5(file) as opened:
             return checked(file, key, opened[key][()]).reshape(shape)
 
     return _checkpoint(Tensors(files[0], {name: shape for name, (_, _, shape) in found.items()}, read), config)
@@ -86,32 +85,15 @@ def read_files(path: Path) -> Checkpoint:
 
 def _h5_arrays(path) -> dict:
     """The table's name of each array to its file, key and shape."""
-    import h5py
-
     names: list[tuple[str, str]] = []
     shapes = {}
-    try:
-        with h5py.File(path) as file:
-            keys: list[str] = []
-            file.visititems(lambda key, item: keys.append(key) if isinstance(item, h5py.Dataset) else None)
-            for key in keys:
-                if not key.startswith("optimizer"):
-                    _check_storage(path, key, file[key])
-                    layer_name = file[key.rpartition("/")[0]].attrs.get("name", "")
-                    names.append((_file_table_name(key, layer_name), key))
-                    shapes[key] = table_shape(key, file[key].shape)
-    except (OSError, RuntimeError) as error:
-        raise ValueError(f"{path} cannot be read as an HDF5 file: {error}. {DAMAGED_HINT}") from error
+    with open_h5(path) as file:
+        for key, array in h5_arrays(file).items():
+            if not key.startswith("optimizer"):
+                layer_name = file[key.rpartition("/")[0]].attrs.get("name", "")
+                names.append((_file_table_name(key, layer_name), key))
+                shapes[key] = table_shape(key, array.shape)
     return {name: (path, key, shapes[key]) for name, key in by_table_name(path, names).items()}
-
-
-def _check_storage(path, key, dataset):
-    """A file from elsewhere could name any file of this machine, whose bytes would become weights."""
-    if dataset.external or dataset.is_virtual:
-        raise ValueError(
-            f"{path}: {key} is stored in another file (external or virtual HDF5 storage), which is never opened. Save "
-            "the weights again with Keras, in one file."
-        )
 
 
 def _file_table_name(key, layer_name):

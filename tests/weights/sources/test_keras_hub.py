@@ -1,4 +1,4 @@
-"""Files and models of KerasHub, created here under its names from a model of keras_vit."""
+"""Files of KerasHub, and files and models created here under its names from a model of keras_vit."""
 
 import json
 from types import SimpleNamespace
@@ -7,6 +7,7 @@ import h5py
 import ml_dtypes
 import numpy as np
 import pytest
+from goldens import DATA, golden_io
 from peers import attention_arrays
 
 import keras_vit
@@ -15,6 +16,15 @@ from keras_vit.weights.sources.keras_hub import KERAS_HUB, read_files
 
 CONVERTER = {"scale": [1 / 51] * 3, "offset": -2.5, "crop_to_aspect_ratio": False, "interpolation": "bicubic"}
 NAMES = {"layers/dense": "pre_logits", "layers/dense_1": "predictions"}
+
+
+@pytest.mark.parametrize("name", ["keras_hub_vit", "keras_hub_deit"])
+def test_logits_equal_those_of_keras_hub(name):
+    """Presets and logits by KerasHub's own code: benchmarks/goldens.py."""
+    model, io = keras_vit.load(DATA / name), golden_io(name)
+    assert model.image_size == (32, 32) and model.num_classes == 5
+    assert (model.pre_logits is not None) == (name == "keras_hub_vit")
+    np.testing.assert_allclose(model(io["images"]), io["logits"], atol=1e-5)
 
 
 def hub_groups(model, kind) -> dict:

@@ -5,9 +5,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
+from goldens import DATA, golden_io
 from peers import attention_arrays
 
 import keras_vit
+
+
+def test_logits_equal_those_of_tf_models_official():
+    """Checkpoint and logits by its own code: benchmarks/goldens.py."""
+    model, io = keras_vit.load(DATA / "model_garden_vit" / "ckpt", num_heads=3), golden_io("model_garden_vit")
+    assert model.pre_logits is not None and model.num_classes == 5
+    np.testing.assert_allclose(model(io["images"]), io["logits"], atol=1e-5)
 
 
 def garden(model) -> dict:
