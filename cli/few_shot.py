@@ -1,7 +1,7 @@
 """`keras-vit few-shot`: few-shot accuracy of frozen features, without training."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -18,9 +18,11 @@ class FewShot:
         train_split: In TensorFlow Datasets' notation, such as "train[:10%]".
         test_split: In TensorFlow Datasets' notation.
         data_dir: Folder of prepared datasets; by default that of TensorFlow Datasets.
-        shots: Numbers of training images per class.
+        shots: Numbers of training images per class; a class with fewer contributes those that it has.
         seeds: Seeds of the choice of images.
         l2: L2 penalty on the weights.
+        preprocessing: "big_vision" squashes images and crops 7 / 8 of the side; "weights" prepares them as the weights
+            require.
     """
 
     weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
@@ -31,6 +33,7 @@ class FewShot:
     shots: tuple[int, ...] = (1, 5, 10, 25)
     seeds: tuple[int, ...] = (0, 1, 2)
     l2: float = 2.0**10
+    preprocessing: Literal["big_vision", "weights"] = "big_vision"
 
     def run(self):
         """Evaluates and prints."""
@@ -43,7 +46,7 @@ class FewShot:
         data = Data(
             dataset=self.dataset, train_split=self.train_split, test_split=self.test_split, data_dir=self.data_dir
         )
-        recipe = few_shot.FewShot(data, self.shots, self.seeds, self.l2)
+        recipe = few_shot.FewShot(data, self.shots, self.seeds, self.l2, preprocessing=self.preprocessing)
         accuracies = few_shot.few_shot(load(self.weights), recipe, verbose=True)
         for shots, values in accuracies.items():
             std = f" ± {np.std(values, ddof=1):.2%}" if len(values) > 1 else ""

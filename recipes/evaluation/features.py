@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from keras_vit.cache_dir import cache_dir
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.recipes.data import ImageDataset, count_examples, decoded_images, read_encoded
 from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.remote_files import write_file
@@ -28,6 +29,7 @@ def extract_features(
     indices=None,
     max_corrupt: float = Data.max_corrupt,
     verbose: bool = False,
+    preprocessing: Preprocessing | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The inputs of the model's head for each image, and the labels, in the order of the split.
 
@@ -42,6 +44,7 @@ def extract_features(
         indices: Array of the positions in the split of the images to use, from 0; None for all.
         max_corrupt: Largest allowed fraction of corrupt images, which are skipped.
         verbose: Show a progress bar.
+        preprocessing: Prepares the images; None for the model's own `preprocess`.
 
     Returns:
         (n, D) float32 and (n,) int64.
@@ -54,17 +57,18 @@ def extract_features(
         raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")
     cached = None
     if isinstance(model, keras.Model):
-        cached = cache_folder() / f"{_cache_key(model, dataset, split, indices, max_corrupt)}.npz"
+        cached = cache_folder() / f"{_cache_key(model, dataset, split, indices, max_corrupt, preprocessing)}.npz"
         if cached.exists():
             with np.load(cached, allow_pickle=False) as arrays:
                 return arrays["features"], arrays["labels"]
+    preprocess = preprocessing or model.preprocess
     total = count_examples(dataset, split) if indices is None else len(indices)
     progress = keras.utils.Progbar(-(-total // batch_size), unit_name="batch", verbose=int(verbose))
     feature_batches, label_batches = [], []
     for images, labels in decoded_images(dataset, split, batch_size, max_corrupt, indices):
         if labels.ndim != 1 or labels.min() < 0:
             raise ValueError(f"Each image of {split!r} of {dataset.name} must have one label. Choose other data.")
-        features = np.asarray(model.features(model.preprocess(images)), "float32")  # (B, D)
+        features = np.asarray(model.features(preprocess(images)), "float32")  # (B, D)
         if features.ndim != 2:
             raise ValueError(f"Features must be (B, D): the model must pool. Received: {features.shape}")
         feature_batches.append(features)
@@ -76,10 +80,11 @@ def extract_features(
     return features, labels
 
 
-def _cache_key(model, dataset, split, indices, max_corrupt):
+def _cache_key(model, dataset, split, indices, max_corrupt, preprocessing):
     # The name contains a count of the models created before.
     config = {name: value for name, value in model.get_config().items() if name != "name"}
-    key = hashlib.sha256(json.dumps([__version__, max_corrupt, config], sort_keys=True).encode())
+    images = preprocessing and preprocessing.get_config()
+    key = hashlib.sha256(json.dumps([__version__, max_corrupt, config, images], sort_keys=True).encode())
     for weight in model.weights:
         key.update(np.ascontiguousarray(keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32"))))
     selected = None if indices is None else set(np.asarray(indices).tolist())

@@ -1,6 +1,8 @@
 """Few-shot linear evaluation of frozen features (section 4.1 of the paper). n images, D width, C classes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
 
 import numpy as np
 
@@ -17,12 +19,14 @@ class FewShot:
     """Regularized least squares from the features of a few images per class to targets in {-1, 1}.
 
     Args:
-        data: `dataset`, `data_dir`, `train_split` and `test_split` are used. Images are prepared by the model's own
-            preprocessing.
-        shots: Numbers of training images per class.
+        data: `dataset`, `data_dir`, `train_split` and `test_split` are used.
+        shots: Numbers of training images per class; a class with fewer contributes those that it has, as in big_vision.
         seeds: Seeds of the choice of images; one accuracy per seed.
         l2: L2 penalty on the weights. 1024 is big_vision's; the paper does not report one.
         batch_size: Number of images at a time.
+        preprocessing: "big_vision" squashes images to 8 / 7 of the model's size and crops the center, such as 224 of
+            256 pixels (configs/common_fewshot.py), with the mean and standard deviation of the weights; "weights"
+            prepares them as the weights require.
     """
 
     data: Data = field(default_factory=Data)
@@ -30,19 +34,20 @@ class FewShot:
     seeds: tuple[int, ...] = (0, 1, 2)
     l2: float = 2.0**10
     batch_size: int = 64
+    preprocessing: Literal["big_vision", "weights"] = "big_vision"
 
 
 def few_shot(model, recipe: FewShot, verbose: bool = False) -> dict[int, list[float]]:
     """Top-1 accuracies in [0, 1] by number of shots, one for each seed.
 
     Args:
-        model: Any object with `features` and `preprocess`, such as the models of keras_vit.
+        model: Any object with `features`, `preprocess` and `preprocessing`, such as the models of keras_vit; "weights"
+            does not use `preprocessing`.
         recipe: Data and settings.
         verbose: Show a progress bar.
 
     Raises:
-        ValueError: There are no shots or seeds, a class has fewer images than the largest number of shots, a split is
-            unknown, or a chosen image is corrupt.
+        ValueError: There are no shots or seeds, a split is unknown or empty, or a chosen image is corrupt.
     """
     if not recipe.seeds or not recipe.shots or min(recipe.shots) < 1 or recipe.l2 <= 0:
         raise ValueError(
@@ -53,33 +58,33 @@ def few_shot(model, recipe: FewShot, verbose: bool = False) -> dict[int, list[fl
     num_classes = len(class_names(dataset))
     labels = read_labels(dataset, data.train_split)
     chosen = {seed: choose_shots(labels, max(recipe.shots), num_classes, seed) for seed in recipe.seeds}
-    used = np.unique(np.concatenate([indices.ravel() for indices in chosen.values()]))
+    used = np.unique(np.concatenate([indices for classes in chosen.values() for indices in classes]))
+    extract = partial(extract_features, model, dataset, batch_size=batch_size, verbose=verbose)
+    if recipe.preprocessing == "big_vision":
+        fields = {"resize": "squash", "crop_fraction": 0.875, "interpolation": "bilinear", "antialias": False}
+        extract = partial(extract, preprocessing=replace(model.preprocessing, **fields))
     # No corrupt images are allowed: skipping one would shift the labels of the others.
-    train, _ = extract_features(model, dataset, data.train_split, batch_size, used, max_corrupt=0, verbose=verbose)
-    test, test_labels = extract_features(model, dataset, data.test_split, batch_size, verbose=verbose)
+    train, _ = extract(data.train_split, indices=used, max_corrupt=0)
+    test, test_labels = extract(data.test_split)
     row_of = {index: row for row, index in enumerate(used)}
     accuracies: dict[int, list[float]] = {}
     for shots in recipe.shots:
         accuracies[shots] = []
-        for indices in chosen.values():
-            shot_indices = indices[:, :shots].ravel()
+        for classes in chosen.values():
+            shot_indices = np.concatenate([indices[:shots] for indices in classes])
             features = train[[row_of[index] for index in shot_indices]]
             scores = least_squares(features, labels[shot_indices], test, num_classes, recipe.l2)
             accuracies[shots].append(float(np.mean(scores.argmax(axis=1) == test_labels)))
     return accuracies
 
 
-def choose_shots(labels, shots: int, num_classes: int, seed: int) -> np.ndarray:
-    """Indices of the images chosen for each class, (C, shots). The first columns are those of fewer shots."""
-    random, chosen = np.random.default_rng(seed), []
-    for number in range(num_classes):
-        members = np.flatnonzero(labels == number)
-        if len(members) < shots:
-            raise ValueError(
-                f"{shots} shots, but class number {number} has {len(members)} images. Use at most {len(members)} shots."
-            )
-        chosen.append(random.choice(members, shots, replace=False))
-    return np.stack(chosen)
+def choose_shots(labels, shots: int, num_classes: int, seed: int) -> list[np.ndarray]:
+    """Indices of at most `shots` images of each class; the first ones are those of fewer shots.
+
+    For images in the same order they are the images that big_vision chooses.
+    """
+    random = np.random.default_rng(seed)
+    return [random.permutation(np.flatnonzero(labels == number))[:shots] for number in range(num_classes)]
 
 
 def least_squares(train, labels, test, num_classes: int, l2: float) -> np.ndarray:

@@ -1,5 +1,7 @@
 import pytest
 
+from keras_vit.recipes.evaluation.few_shot import FewShot, few_shot
+from keras_vit.recipes.recipe import Data
 from keras_vit_cli.main import main
 
 pytestmark = pytest.mark.slow
@@ -11,4 +13,9 @@ def test_accuracy_by_shots(trained_toy, data_dir, tmp_path, capsys):
     options = ["digits", "--data-dir", data_dir, "--test-split", "test[:50]", "--shots", "1", "2"]
     assert main(["few-shot", str(tmp_path / "model.keras"), *options, "--seeds", "0", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-2].startswith("  1 per class: ") and lines[-1].startswith("  2 per class: ") and "±" in lines[-1]
+    data = Data(dataset="digits", data_dir=data_dir, test_split="test[:50]")
+    accuracies = few_shot(model, FewShot(data, shots=(1, 2), seeds=(0, 1)))
+    assert accuracies[1] != accuracies[2]
+    for line, (shots, (first, second)) in zip(lines[-2:], accuracies.items()):
+        mean, std = (first + second) / 2, abs(first - second) / 2**0.5
+        assert line == f"  {shots} per class: {mean:.2%} ± {std:.2%}"

@@ -1,8 +1,14 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import tensorflow as tf
+from images_on_disk import jpeg
 from sklearn.datasets import load_digits
 from sklearn.linear_model import Ridge
 
+from keras_vit import Preprocessing
+from keras_vit.recipes.data import decoded_images, open_dataset
 from keras_vit.recipes.evaluation.few_shot import FewShot, choose_shots, few_shot, least_squares
 from keras_vit.recipes.recipe import Data
 
@@ -28,7 +34,7 @@ def test_least_squares_matches_the_closed_form(count, width):
 @pytest.mark.parametrize("shots", [3, 40], ids=["more features", "more images"])
 def test_scores_match_ridge_of_scikit_learn(shots):
     digits = load_digits()
-    used = choose_shots(digits.target, shots, 10, seed=0).ravel()
+    used = np.concatenate(choose_shots(digits.target, shots, 10, seed=0))
     train, test = digits.data[used], np.delete(digits.data, used, axis=0)
     x, y = standardize(train, test)
     ridge = Ridge(2.0**10, fit_intercept=False, solver="svd").fit(x, 2.0 * np.eye(10)[digits.target[used]] - 1.0)
@@ -45,13 +51,57 @@ def standardize(train, test):
 
 def test_shots_are_balanced_and_determined_by_the_seed():
     labels = np.random.default_rng(0).integers(0, 4, 100)
-    chosen = choose_shots(labels, 6, 4, seed=1)
+    chosen = np.array(choose_shots(labels, 6, 4, seed=1))
     assert chosen.shape == (4, 6) and len(np.unique(chosen)) == 24
     assert (labels[chosen] == np.arange(4)[:, None]).all()
     np.testing.assert_array_equal(chosen, choose_shots(labels, 6, 4, seed=1))
     assert not np.array_equal(chosen, choose_shots(labels, 6, 4, seed=2))
-    with pytest.raises(ValueError, match="90 shots, but class number 0 has .* Use at most .* shots"):
-        choose_shots(labels, 90, 4, seed=1)
+
+
+def test_classes_with_fewer_images_contribute_all(tmp_path):
+    """As big_vision, evaluators/fewshot_lsr.py; here of two classes with 3 images and 1, and one without any."""
+    labels = np.array([0, 1, 0, 0])
+    chosen = choose_shots(labels, 25, 3, seed=5)
+    random = np.random.default_rng(5)
+    for number, indices in enumerate(chosen):
+        np.testing.assert_array_equal(indices, random.permutation(np.where(labels == number)[0])[:25])
+    for name, values in {
+        "train/dark": (10, 30, 20),
+        "train/light": (240,),
+        "test/dark": (15,),
+        "test/light": (230,),
+    }.items():
+        (tmp_path / name).mkdir(parents=True)
+        for value in values:
+            (tmp_path / name / f"{value}.jpg").write_bytes(jpeg(value))
+    recipe = FewShot(Data(dataset=f"folder:{tmp_path}"), shots=(1, 25), seeds=(0,), l2=1.0, preprocessing="weights")
+    assert few_shot(Pixels(), recipe) == {1: [1.0], 25: [1.0]}
+
+
+def test_images_are_squashed_and_cropped_as_in_big_vision(data_dir):
+    """decode|resize(256)|central_crop(224), which are 16 and 14 here; the weights' preprocessing is another one."""
+    inputs = []
+
+    class Recording(Pixels):
+        preprocessing = Preprocessing(14, resize="shortest", interpolation="bicubic", antialias=True)
+
+        def preprocess(self, images):
+            return self.preprocessing(images)
+
+        def features(self, images):
+            inputs.append(np.asarray(images))
+            return super().features(inputs[-1])
+
+    recipe = FewShot(
+        Data(dataset="digits", data_dir=data_dir, train_split="test[:40]", test_split="test[:40]"), seeds=(0,)
+    )
+    images, _ = next(decoded_images(open_dataset(recipe.data), "test[:40]", 40))
+    few_shot(Recording(), recipe)
+    expected = tf.image.resize(np.stack(images), (16, 16))[:, 1:15, 1:15] / 127.5 - 1
+    np.testing.assert_allclose(inputs[-1], expected, atol=1e-5)
+    few_shot(Recording(), replace(recipe, preprocessing="weights"))
+    np.testing.assert_allclose(inputs[-1], Recording.preprocessing(images), atol=1e-5)
+    assert np.abs(inputs[-1] - expected).max() > 0.1
 
 
 class Pixels:
@@ -67,7 +117,11 @@ class Pixels:
 @pytest.mark.slow
 def test_accuracy_grows_with_shots(data_dir):
     recipe = FewShot(
-        Data(dataset="digits", data_dir=data_dir, test_split="test[:200]"), shots=(1, 10, 50), seeds=(0, 1), l2=1.0
+        Data(dataset="digits", data_dir=data_dir, test_split="test[:200]"),
+        shots=(1, 10, 50),
+        seeds=(0, 1),
+        l2=1.0,
+        preprocessing="weights",
     )
     accuracies = few_shot(Pixels(), recipe)
     assert [len(values) for values in accuracies.values()] == [2, 2, 2]
