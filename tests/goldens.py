@@ -5,6 +5,7 @@ generates the same numbers.
 """
 
 import json
+import re
 import zlib
 from pathlib import Path
 
@@ -18,9 +19,26 @@ GOLDENS = json.loads((DATA / "golden_shapes.json").read_text())
 def golden_weights(golden: str) -> dict[str, np.ndarray]:
     """The float32 weights of a golden model under the names of the original implementation."""
     entry = GOLDENS[golden]
-    arrays = {name: _random(name, shape) for name, shape in entry["shapes"].items()}
+    arrays = random_weights(entry["shapes"])
     assert _checksum(arrays) == entry["checksum"], "NumPy no longer generates the numbers of the golden model."
     return arrays
+
+
+def random_weights(shapes) -> dict[str, np.ndarray]:
+    """Arrays of these shapes, by name."""
+    return {name: _random(name, shape) for name, shape in shapes.items()}
+
+
+def write_golden(golden: str, weights, **arrays):
+    """Stores shapes and checksum of `random_weights`, and the images and outputs of a model with them."""
+    shapes = {name: list(array.shape) for name, array in weights.items()}
+    entries = {**GOLDENS, golden: {"checksum": _checksum(weights), "shapes": shapes}}
+    text = json.dumps(dict(sorted(entries.items())), indent=2)
+    in_one_line = re.sub(
+        r"\[[\d,\s]*\]", lambda found: " ".join(found[0].split()).replace("[ ", "[").replace(" ]", "]"), text
+    )
+    (DATA / "golden_shapes.json").write_text(f"{in_one_line}\n")
+    np.savez(DATA / f"{golden}_io.npz", **arrays)
 
 
 def golden_file(folder, golden: str, **changes) -> Path:

@@ -1,0 +1,106 @@
+"""Outputs of small models of other projects, computed by their own code: some of the files in tests/data/.
+
+Each project in an environment of its own, with NumPy, safetensors and h5py:
+    python benchmarks/goldens.py timm            # pip install torch timm
+    python benchmarks/goldens.py keras_hub       # pip install keras keras-hub and a backend
+    python benchmarks/goldens.py model_garden    # pip install tf-models-official
+Weights are random, with seeds from their names (tests/goldens.py). Those of timm are generated again by the tests. The
+files of KerasHub and tf-models-official are stored as these projects wrote them, because their layout is tested too.
+"""
+
+import json
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from goldens import DATA, random_weights, write_golden
+
+SIDE, PATCH, WIDTH, MLP, HEADS, DEPTH, CLASSES = 32, 8, 24, 48, 3, 2, 5
+IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, SIDE, SIDE, 3)).astype("float32")
+
+
+def timm_goldens():
+    """A Vision Transformer with QK-norm: weights by the rule of tests/goldens.py, images and logits."""
+    import torch
+    from timm.models.vision_transformer import VisionTransformer
+
+    model = VisionTransformer(
+        img_size=SIDE,
+        patch_size=PATCH,
+        num_classes=CLASSES,
+        embed_dim=WIDTH,
+        depth=DEPTH,
+        num_heads=HEADS,
+        mlp_ratio=MLP / WIDTH,
+        qk_norm=True,
+    ).eval()
+    weights = random_weights({name: list(tensor.shape) for name, tensor in model.state_dict().items()})
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
+    with torch.no_grad():
+        logits = model(torch.from_numpy(IMAGES.transpose(0, 3, 1, 2).copy())).numpy()
+    write_golden("timm_qk_norm", weights, images=IMAGES, logits=logits)
+
+
+def keras_hub_goldens():
+    """Classifiers of KerasHub as presets, with images and logits: ViT with a hidden layer, and DeiT."""
+    import keras
+    from keras_hub.models import DeiTBackbone, DeiTImageClassifier, ViTBackbone, ViTImageClassifier
+
+    sizes = {"image_shape": (SIDE, SIDE, 3), "patch_size": PATCH, "num_layers": DEPTH, "num_heads": HEADS}
+    vit = ViTBackbone(**sizes, hidden_dim=WIDTH, mlp_dim=MLP)
+    deit = DeiTBackbone(**sizes, hidden_dim=WIDTH, intermediate_dim=MLP)
+    for name, model in (
+        ("keras_hub_vit", ViTImageClassifier(vit, num_classes=CLASSES, intermediate_dim=7, pooling="token")),
+        ("keras_hub_deit", DeiTImageClassifier(deit, num_classes=CLASSES)),
+    ):
+        fill(model.weights)
+        model.save_to_preset(str(DATA / name))
+        for file in (DATA / name).iterdir():
+            if file.name not in ("config.json", "task.json", "model.weights.h5", "task.weights.h5"):
+                file.unlink()
+        np.savez(
+            DATA / f"{name}_io.npz", images=IMAGES, logits=keras.ops.convert_to_numpy(model(IMAGES, training=False))
+        )
+
+
+def model_garden_goldens():
+    """A classifier of tf-models-official as a TensorFlow checkpoint, with images and logits."""
+    import tensorflow as tf
+    import tf_keras
+    from official.vision.modeling.backbones.vit import VisionTransformer
+    from official.vision.modeling.classification_model import ClassificationModel
+
+    specs = tf_keras.layers.InputSpec(shape=(None, SIDE, SIDE, 3))
+    backbone = VisionTransformer(
+        mlp_dim=MLP,
+        num_heads=HEADS,
+        num_layers=DEPTH,
+        patch_size=PATCH,
+        hidden_size=WIDTH,
+        representation_size=7,
+        input_specs=specs,
+    )
+    model = ClassificationModel(backbone, num_classes=CLASSES, input_specs=specs)
+    fill(model.weights)
+    (DATA / "model_garden_vit").mkdir(exist_ok=True)
+    tf.train.Checkpoint(model=model, **model.checkpoint_items).write(str(DATA / "model_garden_vit" / "ckpt"))
+    np.savez(DATA / "model_garden_vit_io.npz", images=IMAGES, logits=model(IMAGES, training=False).numpy())
+
+
+def fill(weights):
+    """Random numbers without constant zeros or ones, which would hide differences."""
+    for index, weight in enumerate(weights):
+        random = np.random.default_rng(zlib.crc32(str(index).encode()))
+        shape = tuple(weight.shape)
+        scale = 0.3 if len(shape) < 2 or shape[0] == 1 else shape[0] ** -0.5 if len(shape) == 2 else 0.1
+        gamma = "gamma" in getattr(weight, "path", weight.name)
+        weight.assign((gamma + scale * random.standard_normal(shape)).astype("float32"))
+
+
+if __name__ == "__main__":
+    {"timm": timm_goldens, "keras_hub": keras_hub_goldens, "model_garden": model_garden_goldens}[sys.argv[1]]()
+    print(json.dumps(sorted(str(file.relative_to(DATA)) for file in DATA.rglob("*") if sys.argv[1] in str(file))))
