@@ -52,7 +52,7 @@ def bit_hyperrule(num_examples: int, image_area: int) -> Supervised:
 
 def _recipe(dataset, num_examples, image_area, test="test"):
     recipe = bit_hyperrule(num_examples, image_area)
-    splits = {"train_split": "train", "validation_split": test, "test_split": test}
+    splits = {"train_split": "train", "validation_split": None, "test_split": test}
     return replace(recipe, data=replace(recipe.data, dataset=dataset, **splits))
 
 

@@ -27,9 +27,9 @@ SHORT = Run(precision="mixed_bfloat16", steps_per_execution=25, epoch_steps=250,
 def _finetune(dataset, steps, rate, warmup_steps, run, test="test"):
     return Supervised(
         weights="vit/imagenet21k/ViT-B_16",
-        # All training images, as in the paper's final runs. The validation curve is therefore on the test images;
-        # learning rates are chosen on the splits in SWEEPS.
-        data=replace(DATA, dataset=dataset, train_split="train", validation_split=test, test_split=test),
+        # All training images, as in the paper's final runs. No image is left for a validation curve; learning rates
+        # are chosen on the splits in SWEEPS.
+        data=replace(DATA, dataset=dataset, train_split="train", validation_split=None, test_split=test),
         # The paper does not report the warmup; it is that of the authors' code (vit_jax and big_vision, configs/).
         optimizer=replace(SGD, learning_rate=rate, warmup_steps=warmup_steps),
         run=run,

@@ -38,8 +38,8 @@ IMAGENET = Data(
     evaluation_crop=224 / 256,
 )
 # Clipping is reported for ImageNet only (appendix B.1). The loss and the head's initial bias of -10 are reported for
-# ImageNet-21k (issues 2 and 34 of the authors' code); a user who reproduced ImageNet used them too (issue 89). The paper
-# tunes label smoothing on ImageNet and ImageNet-21k without a value (section 4.3); 1e-4 is that of issues 89 and 153.
+# ImageNet-21k (issues 2 and 34 of the authors' code); a user who reproduced ImageNet used them too (issue 89). The
+# paper tunes label smoothing on both without reporting a value (section 4.3); 1e-4 is that of issues 89 and 153.
 IMAGENET1K = Supervised(
     data=IMAGENET,
     optimizer=Optimizer(

@@ -1,4 +1,4 @@
-"""Distillation through a token and a head (DeiT, arXiv 2012.12877, section 4). B batch, C classes."""
+"""Distillation with or without a token of its own (DeiT, arXiv 2012.12877, section 4). B batch, C classes."""
 
 import keras
 from keras import ops
@@ -46,14 +46,15 @@ class TeacherLoss(keras.losses.Loss):
 class DistillationModel(keras.Model):
     """Trains both heads of a student: (1 - alpha) loss(class head, label) + alpha TeacherLoss(distillation head).
 
-    The loss of labels is that of `compile`, including label smoothing, for labels (B,) or (B, C). The teacher gets the
-    student's images, after augmentation. Metrics, evaluations and predictions use the mean of both heads, which is the
-    student's own output. The result of the training is `student`; save that.
+    The class head of a student without a distillation head learns from both ("usual distillation" in table 3 of the
+    paper). The loss of labels is that of `compile`, including label smoothing, for labels (B,) or (B, C). The teacher
+    gets the student's images, after augmentation. Metrics, evaluations and predictions use the mean of both heads,
+    which is the student's own output. The result of the training is `student`; save that.
 
-    Input: (B, H, W, 3) float. Output: logits (B, C); in training, a pair of them from class and distillation head.
+    Input: (B, H, W, 3) float. Output: logits (B, C); in training, the pair that labels and teacher train.
 
     Args:
-        student: A `VisionTransformer` with distillation=True and a head.
+        student: A `VisionTransformer` with a head, usually with distillation=True.
         teacher: See `load_teacher`.
         distillation, temperature: See `TeacherLoss`.
         alpha: Weight of the teacher's loss, in [0, 1]. DeiT uses 0.5 for "hard" and 0.1 for "soft".
@@ -64,10 +65,8 @@ class DistillationModel(keras.Model):
 
     def __init__(self, student, teacher: Teacher, distillation="hard", temperature=3.0, alpha=0.5, **kwargs):
         super().__init__(dtype=student.dtype_policy, **kwargs)
-        if getattr(student, "head_distillation", None) is None:
-            raise ValueError(
-                f"{student.name} has no distillation head. Create the student with distillation=True and num_classes."
-            )
+        if not student.num_classes:
+            raise ValueError(f"{student.name} has no head. Create the student with num_classes.")
         if teacher.num_classes != student.num_classes:
             raise ValueError(
                 f"The teacher has {teacher.num_classes} classes, the student {student.num_classes}. Use a teacher "
@@ -85,7 +84,12 @@ class DistillationModel(keras.Model):
         """Nothing to build: the student already has its weights."""
 
     def call(self, images, training=None):
-        return self.student.both_heads(images, training=True) if training else self.student(images, training=False)
+        if not training:
+            return self.student(images, training=False)
+        if self.student.config.distillation:
+            return self.student.both_heads(images, training=True)
+        logits = self.student(images, training=True)
+        return logits, logits
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         if not isinstance(y_pred, tuple):
@@ -104,6 +108,16 @@ class DistillationModel(keras.Model):
 
 
 def build_distillation(student, recipe: Distillation) -> DistillationModel:
-    """Loads the recipe's teacher and builds the model that trains the student. Call it in the strategy's scope."""
+    """Loads the recipe's teacher and builds the model that trains the student. Call it in the strategy's scope.
+
+    Raises:
+        ValueError: The student has a distillation token and the recipe none, or the other way round.
+    """
+    has_token = bool(student.config.distillation)
+    if has_token != recipe.distillation_token:
+        raise ValueError(
+            f"The model to train has {'a' if has_token else 'no'} distillation token. Received: distillation_token="
+            f"{recipe.distillation_token}. Use other weights, or set distillation_token={has_token}."
+        )
     teacher = load_teacher(recipe.teacher, recipe.data)
     return DistillationModel(student, teacher, recipe.distillation, recipe.temperature, recipe.distillation_alpha)

@@ -1,12 +1,10 @@
 """Compiled models of recipes. Call these inside the strategy's scope."""
 
-import keras
-
 from keras_vit.recipes.distillation.model import build_distillation
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_loss
 from keras_vit.recipes.recipe import Distillation, MaskedPatch, Supervised
 from keras_vit.recipes.training.losses import build_loss, set_head_bias
-from keras_vit.recipes.training.metrics import training_metrics
+from keras_vit.recipes.training.metrics import PatchAccuracy, training_metrics
 from keras_vit.recipes.training.model import adapt_model, build_model, load_model
 from keras_vit.recipes.training.optimizers import build_optimizer
 
@@ -17,7 +15,7 @@ def compile_masked_patch(recipe: MaskedPatch) -> MaskedPatchModel:
     model.compile(
         optimizer=build_optimizer(recipe.optimizer, recipe.total_steps, model),
         loss=masked_patch_loss(recipe.target),
-        metrics=[] if recipe.target == "pixels" else [keras.metrics.SparseCategoricalAccuracy(name="top1")],
+        metrics=[] if recipe.target == "pixels" else [PatchAccuracy(name="top1")],
         steps_per_execution=recipe.run.steps_per_execution,
     )
     return model
@@ -32,7 +30,8 @@ def compile_classifier(recipe: Supervised, num_classes: int, total_steps: int, s
         start: A model to start from instead of the recipe's weights.
     """
     student = _classifier(recipe, start, num_classes)
-    set_head_bias(student, recipe.head_bias)
+    if recipe.head_bias:  # a new head has a bias of 0, a kept one its own
+        set_head_bias(student, recipe.head_bias)
     model = build_distillation(student, recipe) if isinstance(recipe, Distillation) else student
     model.compile(
         optimizer=build_optimizer(recipe.optimizer, total_steps, student),
@@ -55,7 +54,8 @@ def _loss_and_metrics(recipe, num_classes):
 def _classifier(recipe, start, num_classes):
     fields = (recipe.architecture, recipe.data, recipe.run, num_classes)
     if start is not None:
-        return adapt_model(start, *fields)
+        return adapt_model(start, *fields, recipe.keep_head, recipe.resample)
     if recipe.weights:
-        return load_model(recipe.weights, *fields)
-    return build_model(*fields, **({"distillation": True} if isinstance(recipe, Distillation) else {}))
+        return load_model(recipe.weights, *fields, recipe.keep_head, recipe.resample)
+    has_token = isinstance(recipe, Distillation) and recipe.distillation_token
+    return build_model(*fields, **({"distillation": True} if has_token else {}))

@@ -44,17 +44,32 @@ class Softmax(keras.losses.Loss):
 class Sigmoid(keras.losses.Loss):
     """Binary cross-entropy, summed over the classes: the paper's pre-training on multi-label images.
 
-    -sum over the classes of y log sigmoid(x) + (1 - y) log sigmoid(-x), as google-research/big_vision
-    (utils.py, sigmoid_xent). Labels and logits as for `Softmax`.
+    -sum over the classes of t log sigmoid(x) + (1 - t) log sigmoid(-x), as google-research/big_vision
+    (utils.py, sigmoid_xent), with t = (1 - 2 s) y + s. Labels and logits as for `Softmax`.
+
+    Args:
+        label_smoothing: s, in [0, 0.5): the target of a class that is absent, and 1 - s that of one that is present, as
+            `onehot(classes, on=1 - s, off=s)` in the preprocessing of big_vision (pp/ops_general.py).
+
+    Raises:
+        ValueError: A smoothing out of range.
     """
 
-    def __init__(self, name="sigmoid", **kwargs):
+    def __init__(self, label_smoothing=0.0, name="sigmoid", **kwargs):
+        if not 0.0 <= label_smoothing < 0.5:
+            raise ValueError(f"`label_smoothing` of the sigmoid loss must be in [0, 0.5). Received: {label_smoothing}")
         super().__init__(name=name, **kwargs)
+        self.label_smoothing = label_smoothing
 
     def call(self, y_true, y_pred):
         targets = dense_labels(y_true, y_pred)
+        if self.label_smoothing:
+            targets = (1.0 - 2.0 * self.label_smoothing) * targets + self.label_smoothing
         # Softplus neither overflows nor cancels, and its gradient is exact at 0, where all logits of a new head are.
         return ops.sum(targets * ops.softplus(-y_pred) + (1.0 - targets) * ops.softplus(y_pred), axis=-1)  # (B,)
+
+    def get_config(self):
+        return {**super().get_config(), "label_smoothing": self.label_smoothing}
 
 
 def dense_labels(labels, logits):
@@ -68,18 +83,13 @@ def build_loss(recipe: Supervised) -> keras.losses.Loss:
     """Builds the loss of a recipe.
 
     Raises:
-        ValueError: An unknown loss, or label smoothing with the sigmoid loss.
+        ValueError: An unknown loss, or a label smoothing out of range.
     """
     if recipe.loss == "softmax":
         return Softmax(recipe.label_smoothing)
     if recipe.loss != "sigmoid":
         raise ValueError(f"`loss` must be 'softmax' or 'sigmoid'. Received: {recipe.loss!r}")
-    if recipe.label_smoothing:
-        raise ValueError(
-            f"label_smoothing={recipe.label_smoothing} requires loss='softmax'. Received: loss='sigmoid'. Set "
-            "label_smoothing=0.0."
-        )
-    return Sigmoid()
+    return Sigmoid(recipe.label_smoothing)
 
 
 def set_head_bias(model, value: float):

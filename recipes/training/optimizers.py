@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_vit import VisionTransformer
 from keras_vit.models.layer_decay import layer_wise_factors
@@ -23,7 +24,24 @@ class AdamW(ReplicaInvariant, keras.optimizers.AdamW):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class SGD(ReplicaInvariant, keras.optimizers.SGD):
-    """`keras.optimizers.SGD`, see `ReplicaInvariant`; its weight decay does not enter the momentum."""
+    """Gradient descent with momentum as flax.optim.Momentum, which trained the paper's models; see `ReplicaInvariant`.
+
+    With m the momentum: buffer <- m buffer + g, then p <- p - rate * buffer, with Nesterov momentum p <- p - rate *
+    (g + m buffer). Weight decay does not enter the buffer. `keras.optimizers.SGD` multiplies g by the rate of its own
+    step, buffer <- m buffer - rate * g: the same at a constant rate, but after a drop of the rate its next steps still
+    have the size of the previous rate.
+    """
+
+    def update_step(self, gradient, variable, learning_rate):
+        gradient, rate = ops.cast(gradient, variable.dtype), ops.cast(learning_rate, variable.dtype)
+        step = gradient
+        if self.momentum:
+            buffer = self.momentums[self.index_of(variable)]
+            step = self.momentum * buffer + gradient
+            self.assign(buffer, step)
+            if self.nesterov:
+                step = gradient + self.momentum * step
+        self.assign_sub(variable, rate * step)
 
 
 def build_optimizer(recipe: Optimizer, total_steps: int, model=None) -> keras.optimizers.Optimizer:

@@ -14,8 +14,8 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     Steps start at 0. With p the completed fraction of the steps after warmup: "cosine" is rate * (1 + cos(pi p)) / 2;
     "linear" is end + (rate - end) * (1 - p) with end 1e-5; both times min(1, step / warmup_steps). "staircase" divides
-    the rate by 10 at each fraction of `total_steps`, as BiT-HyperRule (google-research/big_transfer, bit_hyperrule.py:
-    steps 3,000, 6,000 and 9,000 of 10,000).
+    the rate by 10 after each fraction of `total_steps`, as BiT-HyperRule (google-research/big_transfer,
+    bit_hyperrule.py, `s < step`: from step 3,001, 6,001 and 9,001 of 10,000 on).
 
     Args:
         learning_rate: Peak.
@@ -69,7 +69,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         elif decay == "staircase":
             value = ops.full_like(step, rate)
             for number, fraction in enumerate(stairs, 1):
-                value = ops.where(step >= round(fraction * total), rate / 10**number, value)
+                value = ops.where(step > round(fraction * total), rate / 10**number, value)
         else:
             value = ops.full_like(step, rate)
         return value * ops.minimum(1.0, step / warmup) if warmup else value

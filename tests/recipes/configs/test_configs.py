@@ -37,6 +37,20 @@ def test_initial_weights_are_published_or_those_of_another_run():
     assert not failing(valid, [name for name in RECIPES if not isinstance(RECIPES[name], MaskedPatch)])
 
 
+def test_no_validation_curve_is_of_the_test_images():
+    """Someone who picks the best epoch of such a curve would pick it on the test images. VTAB's recipes have none."""
+
+    def valid(name, recipe):
+        # Pre-training on your own data has one held-out split, named validation.
+        is_own = recipe.data.dataset.startswith("tfrecord:") and recipe.data.test_split == "validation"
+        return is_own or recipe.data.validation_split != recipe.data.test_split
+
+    assert not failing(valid)
+    for prefix in ("finetune-", "bit-", "deit-", "vtab-", "cifar10-"):
+        names = [name for name in RECIPES if name.startswith(prefix)]
+        assert names and not failing(lambda name, recipe: recipe.data.validation_split is None, names)
+
+
 def test_either_steps_or_epochs_are_set():
     names = [name for name in RECIPES if not isinstance(RECIPES[name], MaskedPatch)]
     assert not failing(lambda name, recipe: (recipe.total_steps is None) != (recipe.total_epochs is None), names)

@@ -30,6 +30,8 @@ def test_deit_matches_the_paper(model, variant, kind):
         alphas = {"-hard": 0.5, "-soft": 0.1}
         assert (recipe.distillation, recipe.distillation_alpha) == (kind[1:], alphas[kind])
         assert recipe.temperature == 3.0
+        # Table 3: "usual distillation" is soft and without the token.
+        assert recipe.distillation_token == (kind == "-hard")
 
 
 def test_deit_at_384_matches_the_command_in_its_readme():
@@ -37,3 +39,5 @@ def test_deit_at_384_matches_the_command_in_its_readme():
     assert (recipe.data.image_size, recipe.data.batch_size, recipe.total_epochs) == (384, 512, 30)
     assert (recipe.optimizer.learning_rate, recipe.optimizer.decay) == (5e-6, "constant")
     assert recipe.optimizer.weight_decay == 1e-8
+    # main.py: a head of the same shape is loaded, positions are interpolated with mode="bicubic".
+    assert recipe.keep_head and recipe.resample == "bicubic"

@@ -81,6 +81,29 @@ def test_training_loss_equals_the_formula(trained_toy, teacher_model, images, ki
     np.testing.assert_allclose(mean, cross_entropy(labels, (classes + distilled) / 2, 0.1), rtol=1e-4)
 
 
+def test_without_a_token_the_class_head_learns_from_labels_and_teacher(trained_toy, teacher_model, images):
+    """Equation 2 of the paper on one head: "usual distillation" of its table 3."""
+    student, labels = trained_toy(), np.array([4, 0, 2])
+    model = DistillationModel(student, Teacher(teacher_model, DATA), "soft", 3.0, 0.1)
+    model.compile("sgd", Softmax(0.1), weighted_metrics=["accuracy"], jit_compile=False)
+    logits, from_teacher = np.array(student(images)), np.array(teacher_model(images))
+    p, q = softmax(from_teacher / 3), softmax(logits / 3)
+    expected = 0.9 * cross_entropy(labels, logits, 0.1) + 0.1 * 9 * (p * np.log(p / q)).sum(axis=-1).mean()
+    np.testing.assert_allclose(model.compute_loss(images, labels, model(images, training=True)), expected, rtol=1e-4)
+    np.testing.assert_allclose(model(images), logits, atol=1e-6)
+    result = model.evaluate(images, labels, verbose=0, return_dict=True)
+    np.testing.assert_allclose(result["loss"], cross_entropy(labels, logits, 0.1), rtol=1e-4)
+    assert result["accuracy"] == pytest.approx((logits.argmax(axis=-1) == labels).mean())
+
+
+@pytest.mark.parametrize("has_token", [True, False])
+def test_student_and_recipe_must_agree_on_the_token(has_token, toy, teacher_model, tmp_path):
+    teacher_model.save(tmp_path / "teacher.keras")
+    recipe = Distillation(data=DATA, teacher=str(tmp_path / "teacher.keras"), distillation_token=not has_token)
+    with pytest.raises(ValueError, match=f"Use other weights, or set distillation_token={has_token}"):
+        build_distillation(toy(distillation=has_token), recipe)
+
+
 @pytest.mark.slow
 def test_teacher_is_neither_trained_nor_counted_nor_saved(trained_toy, teacher_model, images):
     student = trained_toy(distillation=True)
@@ -233,8 +256,8 @@ def test_incompatible_teachers_and_students_raise(toy, tmp_path):
         Teacher(toy(pooling="none"), DATA)
     with pytest.raises(ValueError, match="The teacher has 5 classes, the student 7"):
         DistillationModel(toy(num_classes=7, distillation=True), teacher)
-    with pytest.raises(ValueError, match="no distillation head"):
-        DistillationModel(toy(), teacher)
+    with pytest.raises(ValueError, match="has no head"):
+        DistillationModel(toy(num_classes=0), teacher)
     with pytest.raises(ValueError, match=r"`alpha` .* must be in \[0, 1\]"):
         DistillationModel(toy(distillation=True), teacher, alpha=1.5)
     with pytest.raises(ValueError, match=r"(?s)fails on the student's images of shape \(2, 32, 32, 3\).*resized"):

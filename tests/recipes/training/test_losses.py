@@ -32,7 +32,9 @@ def softmax_by_hand(logits, labels, smoothing):
     return -(targets * np.log(probabilities)).sum(axis=1)
 
 
-def sigmoid_by_hand(logits, labels):
+def sigmoid_by_hand(logits, labels, smoothing=0.0):
+    """Smoothed labels as `onehot(classes, on=1 - smoothing, off=smoothing)` of big_vision."""
+    labels = np.float64(labels) * (1 - smoothing) + (1 - np.float64(labels)) * smoothing
     probabilities = 1 / (1 + np.exp(-logits.astype("float64")))
     return -(labels * np.log(probabilities) + (1 - labels) * np.log(1 - probabilities)).sum(axis=1)
 
@@ -61,7 +63,20 @@ def test_sigmoid_is_summed_over_classes(logits, labels):
     assert float(Sigmoid()(several, logits)) == pytest.approx(CLASSES * float(by_keras), rel=1e-6)
 
 
-@pytest.mark.parametrize("loss", [Softmax(), Softmax(0.1), Sigmoid()], ids=["softmax", "smoothed", "sigmoid"])
+@pytest.mark.parametrize("smoothing", [1e-4, 0.1])
+def test_smoothed_sigmoid(logits, labels, smoothing):
+    loss = Sigmoid(smoothing)
+    for targets in (one_hot(labels), 0.2 * one_hot(labels) + 0.8 * one_hot(labels[::-1])):
+        expected = sigmoid_by_hand(logits, targets, smoothing).mean()
+        assert float(loss(targets, logits)) == pytest.approx(expected, rel=1e-6)
+    assert float(loss(labels, logits)) == float(loss(one_hot(labels), logits))
+    # The least loss is at the log odds of the smoothed label, log(1 / s - 1), not at infinity.
+    odds = np.log(1 / smoothing - 1)
+    values = [float(loss(labels, (2 * one_hot(labels) - 1) * odds * factor)) for factor in (0.9, 1.0, 1.1)]
+    assert values[1] == min(values)
+
+
+@pytest.mark.parametrize("loss", [Softmax(), Softmax(0.1), Sigmoid(), Sigmoid(0.1)], ids=lambda loss: loss.name)
 def test_weights_micro_batches_and_extremes(loss, logits, labels):
     each = np.array([float(loss(labels[i : i + 1], logits[i : i + 1])) for i in range(6)])
     weights = np.array([1, 1, 0, 2, 1, 0], "float32")
@@ -103,7 +118,7 @@ def test_bfloat16_logits_are_summed_in_float32(logits, labels):
         assert float(loss(labels, rounded)) == pytest.approx(float(loss(labels, np.array(rounded, "float32"))))
 
 
-@pytest.mark.parametrize("loss", [Softmax(0.1), Sigmoid()], ids=["softmax", "sigmoid"])
+@pytest.mark.parametrize("loss", [Softmax(0.1), Sigmoid(0.2)], ids=["softmax", "sigmoid"])
 def test_serialization(loss, logits, labels, tmp_path):
     copy = keras.losses.deserialize(keras.losses.serialize(loss))
     assert type(copy) is type(loss) and copy.get_config() == loss.get_config()
@@ -137,8 +152,9 @@ def test_two_replicas_equal_one():
 def test_build_loss():
     assert build_loss(Supervised(label_smoothing=0.2)).get_config()["label_smoothing"] == 0.2
     assert isinstance(build_loss(Supervised(loss="sigmoid")), Sigmoid)
-    with pytest.raises(ValueError, match="label_smoothing=0.1 requires loss='softmax'"):
-        build_loss(Supervised(loss="sigmoid", label_smoothing=0.1))
+    assert build_loss(Supervised(loss="sigmoid", label_smoothing=1e-4)).label_smoothing == 1e-4
+    with pytest.raises(ValueError, match=r"sigmoid loss must be in \[0, 0.5\). Received: 0.5"):
+        build_loss(Supervised(loss="sigmoid", label_smoothing=0.5))
     with pytest.raises(ValueError, match="must be 'softmax' or 'sigmoid'. Received: 'hinge'"):
         build_loss(Supervised(loss="hinge"))
     with pytest.raises(ValueError, match=r"must be in \[0, 1\). Received: 1.0"):

@@ -1,9 +1,15 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tensorflow as tf
+from goldens import golden_file, golden_io
 
+import keras_vit
 from keras_vit import BiT
+from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.recipe import Architecture, Data, Run
+from keras_vit.recipes.training.compile import compile_classifier
 from keras_vit.recipes.training.model import adapt_model, build_model, check_image_size, load_model
 
 TOY = Architecture("Ti/4", depth=1, width=12, mlp_dim=24, num_heads=3)
@@ -57,6 +63,54 @@ def test_adapt_model():
     assert model.compute_dtype == "bfloat16" and not np.any(model.head.kernel)
     np.testing.assert_array_equal(model.encoder.blocks[0].mlp.hidden.kernel, source.encoder.blocks[0].mlp.hidden.kernel)
     np.testing.assert_allclose(model.positions.table, source.resized(24).positions.table)
+
+
+@pytest.fixture
+def trained_by_transformers(tmp_path):
+    """A .keras file with the weights of a classifier of transformers (10 classes, 64 pixels)."""
+    model = keras_vit.load(golden_file(tmp_path, "hf_vit"), num_heads=3)
+    model.save(tmp_path / "trained.keras")
+    return str(tmp_path / "trained.keras")
+
+
+def test_kept_head_and_bicubic_positions_equal_transformers(trained_by_transformers):
+    """Logits at 96 pixels by transformers, whose positions are resampled as in facebookresearch/deit (main.py)."""
+    data, io = Data(image_size=96), golden_io("hf_vit_96px")
+    model = load_model(trained_by_transformers, TOY, data, Run(), 10, keep_head=True, resample="bicubic")
+    np.testing.assert_allclose(model(io["images"]), io["logits"], atol=1e-4)
+    corners = load_model(trained_by_transformers, TOY, data, Run(), 10, keep_head=True)
+    assert np.abs(corners(io["images"]) - io["logits"]).max() > 1e-3
+
+
+def test_a_head_is_new_by_default_or_if_its_shape_does_not_fit(trained_by_transformers, toy):
+    for num_classes, keep_head in ((10, False), (7, True)):
+        model = load_model(trained_by_transformers, TOY, Data(image_size=64), Run(), num_classes, keep_head)
+        assert model.num_classes == num_classes and not np.any(model.head.kernel)
+    for arguments in ({"distillation": True}, {"representation_size": 6}):
+        source = toy(**arguments)
+        for weight in source.weights:
+            weight.assign(weight + 0.1)
+        kept = adapt_model(source, TOY, DATA, Run(), 5, keep_head=True)
+        for one, other in zip(kept.get_weights(), source.get_weights(), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_deit_at_384_starts_from_the_trained_classifier(trained_toy, images, tmp_path):
+    """The first loss is that of the loaded classifier: neither its head nor its bias starts again."""
+    recipe = RECIPES["deit-b16-384"]
+    data = replace(recipe.data, image_size=24)
+    trained = trained_toy(preprocessing=keras_vit.Preprocessing(16, mean=data.mean, std=data.std))
+    trained.save(tmp_path / "model.keras")
+    recipe = replace(recipe, data=data, weights=str(tmp_path / "model.keras"), run=Run())
+    model, _ = compile_classifier(recipe, 5, 100_000)
+    larger = np.random.default_rng(0).uniform(-1, 1, (3, 24, 24, 3)).astype("float32")
+    expected = np.array(trained.resized(24, "bicubic")(larger), "float64")
+    np.testing.assert_allclose(model(larger), expected, atol=1e-6)
+    labels = np.array([0, 3, 4])
+    smoothed = 0.9 * np.eye(5)[labels] + 0.1 / 5
+    log_probabilities = expected - np.log(np.exp(expected).sum(axis=1, keepdims=True))
+    loss = model.compute_loss(larger, labels, model(larger), training=False)
+    np.testing.assert_allclose(loss, -(smoothed * log_probabilities).sum(axis=1).mean(), rtol=1e-5)
 
 
 def test_load_model_from_a_file(tmp_path):

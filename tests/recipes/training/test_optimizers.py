@@ -6,10 +6,14 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.recipes.recipe import Optimizer
 from keras_vit.recipes.training.optimizers import SGD, Adam, AdamW, build_optimizer
+from keras_vit.recipes.training.schedules import WarmupDecay
 
 
 def by_hand(recipe, weights, gradients, decayed, factors):
-    """The optimizers of flax at the time of the paper, p - rate * (update + weight_decay * p), and the EMA; float64."""
+    """The optimizers of flax at the time of the paper, p - rate * (update + weight_decay * p), and the EMA; float64.
+
+    The momentum of flax.optim.Momentum does not contain the rate: buffer = 0.9 buffer + gradient, p - rate * buffer.
+    """
     weights = [np.float64(weight) for weight in weights]
     slots = [(np.zeros(weight.shape), np.zeros(weight.shape)) for weight in weights]
     means = None
@@ -21,7 +25,8 @@ def by_hand(recipe, weights, gradients, decayed, factors):
         for i, grad in enumerate(grads):
             first, second = slots[i]
             if recipe.name == "sgd":
-                first = update = 0.9 * first + recipe.learning_rate * factors[i] * scale * grad
+                first = 0.9 * first + scale * grad
+                update = recipe.learning_rate * factors[i] * first
             else:
                 first = 0.9 * first + 0.1 * scale * grad
                 second = 0.999 * second + 0.001 * (scale * grad) ** 2
@@ -67,6 +72,20 @@ def test_steps_equal_numpy(toy, name):
     assert counters(optimizer) == (5, 1, 0)
 
 
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_momentum_at_a_drop_of_the_rate_equals_flax(nesterov):
+    """With gradients of 1 the buffer is (1 - 0.9^t) / 0.1 in closed form, whatever the rate was."""
+    rates = WarmupDecay(0.1, "staircase", 0, 20, staircase=(0.5,))
+    optimizer, variable = SGD(rates, momentum=0.9, nesterov=nesterov), keras.Variable(np.zeros(2, "float32"))
+    optimizer.build([variable])
+    expected = 0.0
+    for step in range(20):
+        optimizer.apply([tf.ones(2)])
+        rate, buffer = (0.1 if step <= 10 else 0.01), (1 - 0.9 ** (step + 1)) / 0.1
+        expected -= rate * (1 + 0.9 * buffer if nesterov else buffer)
+        np.testing.assert_allclose(variable, [expected] * 2, rtol=1e-5, err_msg=str(step))
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30], ids=["nan", "infinite", "norm-overflows"])
 def test_nonfinite_step_changes_only_the_counters(toy, bad):
     model = toy(depth=1)
@@ -96,7 +115,7 @@ def test_build_optimizer():
     assert isinstance(adam, Adam) and (adam.beta_1, adam.beta_2, adam.epsilon) == (0.9, 0.999, 1e-8)
     assert adam.use_ema and adam.ema_momentum == 0.9999
     stairs = build_optimizer(Optimizer(decay="staircase", staircase=(0.5,)), 10)
-    np.testing.assert_allclose([stairs._learning_rate(step) for step in (4, 5)], (1e-3, 1e-4), rtol=1e-6)
+    np.testing.assert_allclose([stairs._learning_rate(step) for step in (5, 6)], (1e-3, 1e-4), rtol=1e-6)
 
 
 @pytest.mark.parametrize(

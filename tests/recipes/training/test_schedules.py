@@ -15,7 +15,7 @@ def by_hand(step, rate, decay, warmup, total, stairs=(0.3, 0.6, 0.9)):
         rate = rate * 0.5 * (1.0 + math.cos(math.pi * progress))
     elif decay == "staircase":
         for fraction in stairs:
-            rate /= 10 if step >= fraction * total else 1
+            rate /= 10 if step > fraction * total else 1
     return rate * min(1.0, step / warmup) if warmup else rate
 
 
@@ -44,9 +44,10 @@ def test_schedule_values(decay, values):
 
 
 def test_staircase_equals_bit_hyperrule():
-    # bit_hyperrule.py for 20,000 to 500,000 examples: warm-up to 500, decay at 3,000, 6,000 and 9,000 of 10,000.
+    # bit_hyperrule.py for 20,000 to 500,000 examples: warm-up to 500, then `if s < step: base_lr /= 10` for s of 3,000,
+    # 6,000 and 9,000.
     schedule = WarmupDecay(0.003, "staircase", 500, 10_000)
-    steps = (250, 500, 2_999, 3_000, 5_999, 6_000, 8_999, 9_000, 9_999)
+    steps = (250, 500, 3_000, 3_001, 6_000, 6_001, 9_000, 9_001, 9_999)
     expected = (0.0015, 0.003, 0.003, 0.0003, 0.0003, 0.00003, 0.00003, 0.000003, 0.000003)
     np.testing.assert_allclose([schedule(step) for step in steps], expected, rtol=1e-6)
 
