@@ -11,6 +11,9 @@ import tyro
 class Convert:
     """Convert a checkpoint to .npz (vision_transformer), .safetensors (transformers) or .keras.
 
+    A model card is written beside the file, and the class names if the checkpoint is a run or has them beside it:
+    name.npz.labels.txt, in a folder labels.txt and config.json.
+
     Args:
         weights: File, folder or name, as for `keras_vit.load`.
         output: name.npz, name.keras, folder/model.safetensors or folder/; the extension selects the format.
@@ -38,25 +41,44 @@ class Convert:
         """Converts, and prints the written files."""
         self._check_request()
         from keras_vit import load
+        from keras_vit.class_names.files import own_class_names
         from keras_vit.model_card import model_card
         from keras_vit.weights.saving import save
 
         names = ("image_size", "weights_image_size", "num_heads", "gelu", "epsilon")
         options = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         model = load(self.weights, num_classes=self.num_classes, **options)
+        # Another number of classes is another head.
+        class_names = own_class_names(self.weights, model.num_classes) if self.num_classes is None else None
         if self.num_classes is not None:
             options["num_classes"] = self.num_classes
         changes = " with " + ", ".join(f"{name}={value}" for name, value in options.items()) if options else ""
         card = model_card(model, self.output.name, f"Converted from `{self.weights}`{changes}.")
-        for file in save(model, self.output, self.overwrite, card):
+        for file in save(model, self.output, self.overwrite, card, class_names):
             print(f"Wrote {file} ({file.stat().st_size / 1e6:,.1f} MB)")
+        if class_names is None:
+            self._remove_old_names()
 
     def _check_request(self):
         """Raises ValueError or FileExistsError for invalid options before anything is loaded."""
-        from keras_vit.weights.saving import main_file
+        from keras_vit.class_names.files import labels_file
+        from keras_vit.weights.saving import card_file, main_file
 
         file = main_file(self.output)
-        if file.exists() and not self.overwrite:
-            raise FileExistsError(f"{file.absolute()} already exists. Remove it or pass --overwrite.")
+        files = [file, card_file(file), labels_file(file)]
+        if file.suffix == ".safetensors":
+            files += [file.with_name("config.json"), file.with_name("preprocessor_config.json")]
+        existing = [file for file in files if file.exists()]
+        if existing and not self.overwrite:
+            raise FileExistsError(f"{existing[0].absolute()} already exists. Remove it or pass --overwrite.")
         if self.num_classes is not None and self.num_classes < 0:
             raise ValueError(f"--num-classes must be at least 0 (no head). Received: {self.num_classes}")
+
+    def _remove_old_names(self):
+        """Removes the class names of a model that --overwrite replaced by one without names."""
+        from keras_vit.class_names.files import labels_file
+        from keras_vit.weights.saving import main_file
+
+        old = labels_file(main_file(self.output))
+        if old.exists() and old.resolve() != labels_file(self.weights).resolve():
+            old.unlink()

@@ -15,7 +15,8 @@ class Evaluate:
     """Print accuracy, calibration error and more. Images are prepared as the weights require; every image counts once.
 
     With several correct classes per image, as in "imagenet2012_real", the top-1 prediction is right if it is one of
-    them, and images without a correct class do not count. For ObjectNet, pass the folder that contains its folder
+    them, and images without a correct class do not count. The class names in the folder of a run (labels.txt) must be
+    those of the dataset, in the same order. For ObjectNet, pass the folder that contains its folder
     "images": --dataset folder:/path/objectnet-1.0 --split images --objectnet-mapping /path/objectnet-1.0/mappings.
 
     Args:
@@ -48,12 +49,16 @@ class Evaluate:
         from keras_vit import load
         from keras_vit.atomic_write import write_file
         from keras_vit.recipes.data import open_dataset
+        from keras_vit.recipes.data.model_classes import check_model_classes
         from keras_vit.recipes.evaluation.classification import evaluate_classifier
         from keras_vit.recipes.recipe import Data
 
+        model, dataset = load(self.weights), open_dataset(Data(dataset=self.dataset, data_dir=self.data_dir))
+        if not self.objectnet_mapping:
+            check_model_classes(dataset, model.num_classes, self.weights)
         report = evaluate_classifier(
-            load(self.weights),
-            open_dataset(Data(dataset=self.dataset, data_dir=self.data_dir)),
+            model,
+            dataset,
             self.split,
             batch_size=self.batch_size,
             resize=self.resize,

@@ -1,6 +1,5 @@
 """Trains and evaluates the models of recipes. The training loop is in training/loop.py."""
 
-from contextlib import contextmanager
 from functools import partial
 
 import keras
@@ -8,16 +7,15 @@ import keras
 from keras_vit.images import patch_grid
 from keras_vit.recipes.data import ImageDataset, class_names, open_dataset, training_batches, training_pixels
 from keras_vit.recipes.distributed.hosts import shard_evaluation
-from keras_vit.recipes.distributed.strategy import choose_strategy
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches
-from keras_vit.recipes.recipe import Data, MaskedPatch, Recipe, Supervised
+from keras_vit.recipes.recipe import Data, MaskedPatch, Supervised
 from keras_vit.recipes.training import loop
-from keras_vit.recipes.training.checks import check_data, check_labels, check_recipe, count_images
+from keras_vit.recipes.training.checks import check_data, check_labels, count_images
 from keras_vit.recipes.training.compile import compile_classifier, compile_for_evaluation, compile_masked_patch
 from keras_vit.recipes.training.model import check_image_size
 from keras_vit.recipes.training.run_folder import prepare_run_folder
-from keras_vit.recipes.training.run_lock import run_lock
+from keras_vit.recipes.training.run_lock import locked_folder
 
 
 def pretrain(recipe: MaskedPatch, callbacks=()) -> tuple[MaskedPatchModel, loop.History]:
@@ -99,20 +97,6 @@ def count_steps(recipe: Supervised, dataset: ImageDataset) -> int:
         raise ValueError("Set either total_steps or total_epochs. Received: None for both")
     images = count_images(recipe, dataset)[recipe.data.train_split]
     return round(recipe.total_epochs * images / recipe.data.batch_size)
-
-
-@contextmanager
-def locked_folder(recipe: Recipe):
-    """Checks a recipe's fields, then locks the run's folder for as long as the block runs; yields the strategy.
-
-    Raises:
-        ValueError: See `check_recipe`.
-        OSError: See `run_lock`.
-    """
-    strategy = choose_strategy(recipe.run.strategy)  # first, since workers can join only before any operation
-    check_recipe(recipe, strategy)
-    with run_lock(recipe.run.folder, Workers(strategy)):
-        yield strategy
 
 
 def _prepare(recipe, strategy):

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from keras_vit.class_names.files import own_class_names, read_class_names
+
 # Calibration images are sampled from the first ones only: reading all of a large dataset would take too long.
 CALIBRATION_POOL = 5_000
 
@@ -15,7 +17,8 @@ class ExportData:
     Args:
         calibration: (n, H, W, 3), if a format requires calibration.
         images, labels: Images of the parity check, (n, H, W, 3), and integer labels (n,).
-        class_names: One name per class; None for a model without a head, unless a file was given.
+        class_names: One name per class: those of the file in the options, else of the dataset, else of the run whose
+            model is exported. None if there are none, or for a model without a head, unless a file was given.
     """
 
     calibration: np.ndarray | None = None
@@ -30,27 +33,26 @@ class ExportData:
         Raises:
             ValueError: Class names, classes or splits do not match the model.
         """
-        names = _read_class_names(options.class_names)
+        names = read_class_names(options.class_names) if options.class_names else None
         if options.dataset is None:
-            return cls(class_names=names)
+            return cls(class_names=names or own_class_names(options.weights, model.num_classes))
         from keras_vit.export.tflite.quantize import STATIC
         from keras_vit.recipes.data import class_names, count_examples, open_dataset
+        from keras_vit.recipes.data.model_classes import check_model_classes, unlabeled
         from keras_vit.recipes.recipe import Data
 
         dataset = open_dataset(Data(dataset=options.dataset, data_dir=options.data_dir))
-        dataset_names = class_names(dataset)
-        if model.num_classes and model.num_classes != len(dataset_names):
-            raise ValueError(
-                f"{options.dataset!r} has {len(dataset_names)} classes, but the model has {model.num_classes}. "
-                "Fine-tune it on this data first."
-            )
+        if model.num_classes:
+            check_model_classes(dataset, model.num_classes, options.weights)
         images, labels = _read_images(dataset, options.split, options.check_images, model.preprocessing)
+        if model.num_classes and labels.min() < 0:
+            raise unlabeled(dataset, options.split)
         calibration, split = None, options.calibration_split
         if any(name in STATIC for name in options.formats):
             total = min(CALIBRATION_POOL, count_examples(dataset, split))
             indices = np.random.default_rng(options.seed).permutation(total)[: options.calibration_images]
             calibration, _ = _read_images(dataset, split, len(indices), model.preprocessing, indices)
-        return cls(calibration, images, labels, names or (dataset_names if model.num_classes else None))
+        return cls(calibration, images, labels, names or (class_names(dataset) if model.num_classes else None))
 
 
 def _read_images(dataset, split, count, preprocessing, indices=None):
@@ -72,15 +74,3 @@ def _resized(images, preprocessing):
     mean, std = (255 * np.array(values, "float32") for values in (preprocessing.mean, preprocessing.std))
     # Bicubic resizing overshoots; the uint8 images of an app do not.
     return np.clip(images * std + mean, 0, 255)
-
-
-def _read_class_names(path):
-    if path is None:
-        return None
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text: {error}. Expected one class name per line.") from error
-    if not lines:
-        raise ValueError(f"{path} is empty. Expected one class name per line, in the order of the model's outputs.")
-    return lines

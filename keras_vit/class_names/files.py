@@ -83,13 +83,15 @@ def describe_difference(expected: Sequence[str], received: Sequence[str]) -> str
     Names a moved class as such, since a list in another order has the same names and silently wrong labels.
     """
     expected, received = list(expected), list(received)
-    if expected == received:
-        return ""
-    if sorted(expected) == sorted(received):
-        first = next(i for i, pair in enumerate(zip(expected, received)) if pair[0] != pair[1])
-        return f"the order differs: class {first} is {expected[first]!r} there, but {received[first]!r} here"
     missing = [name for name in expected if name not in set(received)]
     new = [name for name in received if name not in set(expected)]
+    if len(expected) == len(received) and not missing and not new:
+        moved = [pair for pair in enumerate(zip(expected, received)) if pair[1][0] != pair[1][1]]
+        if not moved:
+            return ""
+        index, (name, other) = moved[0]
+        order = "the order differs: " if sorted(expected) == sorted(received) else ""
+        return f"{order}class {index} is {name!r} there, but {other!r} here"
     parts = [f"{len(expected)} classes there, {len(received)} here"] if len(expected) != len(received) else []
     parts += [f"missing here: {_some(missing)}"] if missing else []
     parts += [f"new here: {_some(new)}"] if new else []

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from keras_vit.atomic_write import new_files
+from keras_vit.class_names.files import class_names_text, labels_file
 from keras_vit.weights.sources import hugging_face_writing, jax
 
 
-def save(model, path, overwrite: bool = False, card: str | None = None) -> list[Path]:
+def save(model, path, overwrite: bool = False, card: str | None = None, class_names=None) -> list[Path]:
     """Writes a model to files that other projects read.
 
     Args:
@@ -18,35 +19,55 @@ def save(model, path, overwrite: bool = False, card: str | None = None) -> list[
             that `from_pretrained(folder)` loads it; "name.keras" for Keras.
         overwrite: Whether existing files are replaced.
         card: Text of a model card (see `keras_vit.model_card`) to write next to the weights: model_card.md in a folder
-            for transformers, otherwise name.model_card.md.
+            for transformers, otherwise name.npz.model_card.md or name.keras.model_card.md.
+        class_names: Names of the classes in the order of the outputs, to write next to the weights: labels.txt in a
+            folder for transformers, whose config.json then has them too, otherwise name.npz.labels.txt.
 
     Returns:
         The files written.
 
     Raises:
-        ValueError: The format is unknown or cannot store the model. An .npz file holds only weights: readers take
+        ValueError: The format is unknown or cannot store the model; the names are not as many as the classes, or one
+            has several lines. An .npz file holds only weights: readers take
             preprocessing and, for a grid that is not square, the image size from elsewhere.
         FileExistsError: A file already exists.
+        OSError: The disk is full or cannot be written; what was there before is unchanged.
     """
     path = main_file(path)
+    if class_names is not None and len(class_names) != model.num_classes:
+        raise ValueError(f"Expected {model.num_classes} class names. Received: {len(class_names)}")
     writers: dict[Path, Callable[[Path], object]]
     if path.suffix == ".keras":
         writers = {path: model.save}
     elif not hasattr(getattr(model, "config", None), "depth"):  # of another kind than a VisionTransformer
         raise ValueError(f"Only a VisionTransformer can be saved as {path.suffix}. Save {model.name} as .keras.")
+    elif path.suffix == ".npz":
+        writers = jax.writers(model, path)
     else:
-        writers = (jax if path.suffix == ".npz" else hugging_face_writing).writers(model, path)
+        writers = hugging_face_writing.writers(model, path, class_names)
     if card:
-        name = "model_card.md" if path.suffix == ".safetensors" else f"{path.stem}.model_card.md"
-        writers[path.with_name(name)] = lambda file: file.write_text(card, encoding="utf-8")
+        writers[card_file(path)] = lambda file: file.write_text(card, encoding="utf-8")
+    if class_names is not None:
+        text = class_names_text(class_names)
+        writers[labels_file(path)] = lambda file: file.write_text(text, encoding="utf-8")
     existing = [file for file in writers if file.exists()]
     if existing and not overwrite:
         raise FileExistsError(f"{existing[0].absolute()} already exists. Remove it, or pass overwrite=True.")
     path.parent.mkdir(parents=True, exist_ok=True)
     with new_files(*writers) as files:
-        for file, write in zip(files, writers.values()):
-            write(file)
+        try:
+            for file, write in zip(files, writers.values()):
+                write(file)
+        except (ValueError, TypeError, NotImplementedError):
+            raise
+        except Exception as error:  # on a full disk, safetensors and h5py raise errors of their own
+            raise OSError(f"{path} cannot be written: {error}. Check the free space and the permissions.") from error
     return list(writers)
+
+
+def card_file(path: Path) -> Path:
+    """The model card beside the file of the weights; its name has the extension, since formats share a folder."""
+    return path.with_name("model_card.md" if path.suffix == ".safetensors" else f"{path.name}.model_card.md")
 
 
 def main_file(path) -> Path:

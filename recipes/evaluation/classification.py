@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras_vit.class_names import imagenet_class_names
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recipes.data import ImageDataset, class_names, decoded_images
+from keras_vit.recipes.data.model_classes import check_class_count, unlabeled
 from keras_vit.recipes.evaluation.classification_metrics import ClassificationMetrics
 from keras_vit.recipes.evaluation.objectnet import map_to_imagenet, overlapping_images
 
@@ -72,11 +73,7 @@ def evaluate_classifier(
         names = [words for _, words in imagenet_class_names()]
     else:
         names = class_names(dataset)
-    if model.num_classes != len(names):
-        raise ValueError(
-            f"{dataset.name!r} has {len(names)} classes, but the model has {model.num_classes}. Fine-tune it on this "
-            "data first."
-        )
+    check_class_count(dataset, len(names), model.num_classes)
     overrides = {"resize": resize, "crop_fraction": crop_fraction}
     preprocess = replace(model.preprocessing, **{name: value for name, value in overrides.items() if value is not None})
     if tf.config.list_physical_devices("TPU"):  # Keras would compile for the TPU, but the model is on the host
@@ -90,5 +87,5 @@ def evaluate_classifier(
 def _labeled_batches(dataset, split, batch_size) -> Iterator[tuple[list[np.ndarray], np.ndarray]]:
     for images, labels in decoded_images(dataset, split, batch_size):
         if labels.ndim == 1 and labels.min() < 0:
-            raise ValueError(f"The split {split!r} of {dataset.name!r} has no labels. Choose another split.")
+            raise unlabeled(dataset, split)
         yield images, labels

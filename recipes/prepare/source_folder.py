@@ -48,6 +48,9 @@ def open_source(path: str, only_split: str | None = None) -> SourceFolder:
     if not classes:
         remedy = f" If {', '.join(names[:3])} are classes, set --flat: they become one split." if names else ""
         raise ValueError(f"{path} is not laid out as {path}/{layout}.{remedy}")
+    for name in set().union(*classes.values()):
+        if name.splitlines() != [name]:
+            raise ValueError(f"The class name {name!r} of {path} is not one line of text. Rename its folder.")
     for split in classes:
         if not re.fullmatch(r"\w+", split, re.ASCII) or split.lower() == "all":
             raise ValueError(

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_vit.recipes.data import ImageDataset, count_training_images, has_labels
 from keras_vit.recipes.data.image_dataset import count_nonempty
+from keras_vit.recipes.data.model_classes import unlabeled
 from keras_vit.recipes.recipe import Distillation, MaskedPatch, Recipe, Supervised
 from keras_vit.recipes.recipe_values import check_values
 from keras_vit.recipes.training.accumulation import check_batch_size
@@ -80,10 +81,7 @@ def count_images(recipe: Recipe, dataset: ImageDataset) -> dict[str, int]:
 def check_labels(dataset: ImageDataset, split: str):
     """Raises ValueError for a split whose labels are not public, such as the test split of ImageNet."""
     if not has_labels(dataset, split):
-        raise ValueError(
-            f"The images of {split!r} of {dataset.name} have no labels to train or evaluate on. Choose another "
-            "split, such as 'validation'."
-        )
+        raise unlabeled(dataset, split)
 
 
 def _check_reachable(folder, strategy):

@@ -7,12 +7,29 @@ import socket
 import threading
 from contextlib import contextmanager
 
+from keras_vit.recipes.distributed.strategy import choose_strategy
 from keras_vit.recipes.distributed.workers import Workers
+from keras_vit.recipes.recipe import Recipe
+from keras_vit.recipes.training.checks import check_recipe
 
 LOCK = ".lock"
 # Errors of file systems without locks, such as some network disks and buckets mounted as a folder.
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _held: dict[tuple[str, int], int] = {}  # how often each (folder, thread) of this process is locked
+
+
+@contextmanager
+def locked_folder(recipe: Recipe):
+    """Checks a recipe's fields, then locks the run's folder for as long as the block runs; yields the strategy.
+
+    Raises:
+        ValueError: See `check_recipe`.
+        OSError: See `run_lock`.
+    """
+    strategy = choose_strategy(recipe.run.strategy)  # first, since workers can join only before any operation
+    check_recipe(recipe, strategy)
+    with run_lock(recipe.run.folder, Workers(strategy)):
+        yield strategy
 
 
 @contextmanager

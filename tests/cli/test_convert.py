@@ -1,3 +1,4 @@
+import json
 import re
 
 import numpy as np
@@ -14,7 +15,7 @@ def test_outputs_are_preserved(run_cli, tmp_path):
     assert status == 0 and output.startswith(f"Wrote {tmp_path / 'x.keras'} (") and output.count("\n") == 2
     assert run_cli("convert", tmp_path / "x.keras", tmp_path / "deit")[1].count("Wrote") == 4
     assert "x.keras`.\n" in (tmp_path / "deit" / "model_card.md").read_text()
-    assert "with num_heads=3." in (tmp_path / "x.model_card.md").read_text()
+    assert "with num_heads=3." in (tmp_path / "x.keras.model_card.md").read_text()
     for file in (tmp_path / "x.keras", tmp_path / "deit"):
         np.testing.assert_allclose(keras_vit.load(file)(io["images"]), io["logits"], atol=1e-4)
 
@@ -26,6 +27,40 @@ def test_new_image_size_without_head(run_cli, tmp_path):
     assert model.image_size == (96, 96) and model.num_classes == 0
     expected = keras_vit.load(file, image_size=96, num_classes=0)
     np.testing.assert_array_equal(model.positions.table, expected.positions.table)
+
+
+def test_class_names_and_cards_stay_with_each_format(run_cli, trained_toy, tmp_path):
+    run, folder = tmp_path / "run", tmp_path / "converted"
+    run.mkdir()
+    trained_toy(num_classes=3).save(run / "model.keras")
+    (run / "labels.txt").write_text("ant\nbee\ncat\n")
+    for name in ("x.keras", "x.npz", "hf"):
+        assert run_cli("convert", run, folder / name)[0] == 0  # formats in one folder do not collide
+    assert {file.name for file in folder.iterdir()} == {
+        *("x.keras", "x.keras.model_card.md", "x.keras.labels.txt"),
+        *("x.npz", "x.npz.model_card.md", "x.npz.labels.txt", "hf"),
+    }
+    for file in ("x.keras.labels.txt", "x.npz.labels.txt", "hf/labels.txt"):
+        assert (folder / file).read_text() == "ant\nbee\ncat\n"
+    config = json.loads((folder / "hf" / "config.json").read_text())
+    assert config["id2label"] == {"0": "ant", "1": "bee", "2": "cat"} and config["label2id"]["cat"] == 2
+    assert run_cli("convert", folder / "x.npz", tmp_path / "again.keras", "--gelu", "tanh")[0] == 0
+    assert (tmp_path / "again.keras.labels.txt").read_text() == "ant\nbee\ncat\n"
+    # A head of other classes has no names, and those of the replaced file go.
+    assert run_cli("convert", run, folder / "x.npz", "--num-classes", 7, "--overwrite")[0] == 0
+    assert not (folder / "x.npz.labels.txt").exists() and (run / "labels.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "taken", ["hf/config.json", "hf/labels.txt", "hf/model_card.md", "hf/preprocessor_config.json"]
+)
+def test_files_beside_the_weights_are_not_overwritten(run_cli, tmp_path, monkeypatch, taken):
+    monkeypatch.setattr("keras_vit.load", lambda *_, **__: pytest.fail("the model was loaded first"))
+    (tmp_path / "hf").mkdir()
+    (tmp_path / taken).write_text("mine")
+    status, _, errors = run_cli("convert", golden_file(tmp_path, "hf_vit"), tmp_path / "hf")
+    assert status == 1 and f"{tmp_path / taken} already exists. Remove it or pass --overwrite." in errors
+    assert (tmp_path / taken).read_text() == "mine"
 
 
 @pytest.mark.parametrize(

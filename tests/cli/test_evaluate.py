@@ -161,7 +161,36 @@ def test_data_that_does_not_fit_the_model(run, digits, toy, tmp_path):
 def test_split_without_labels(run, digits, model, tmp_path, monkeypatch):
     unlabeled = [np.zeros((8, 8, 3), "uint8")], np.array([-1])  # as in the test split of ImageNet
     monkeypatch.setattr("keras_vit.recipes.evaluation.classification.decoded_images", lambda *_: iter([unlabeled]))
-    assert "of 'digits' has no labels" in run(tmp_path / "x.keras", *digits)[2]
+    assert "of 'digits' have no labels" in run(tmp_path / "x.keras", *digits)[2]
+
+
+@pytest.mark.parametrize("place", ["run/model.keras", "run/model.keras of its folder", "x.keras"])
+def test_classes_of_the_model_are_compared_with_those_of_the_data(run, folder, trained_toy, tmp_path, place):
+    """After renaming a folder the labels are shifted: without the comparison, only the accuracy would show it."""
+    file, _, by_folder = place.partition(" of ")
+    (tmp_path / "run").mkdir()
+    trained_toy(num_classes=3).save(tmp_path / file)
+    names = tmp_path / "run" / "labels.txt" if file.startswith("run") else tmp_path / "x.keras.labels.txt"
+    names.write_text("class0\nclass1\nclass2\n")
+    weights = tmp_path / "run" if by_folder else tmp_path / file
+    assert run(weights, "--dataset", folder[0])[0] == 0
+    (tmp_path / "images/test/class0").rename(tmp_path / "images/test/later")
+    status, lines, errors = run(weights, "--dataset", folder[0])
+    assert status == 1 and not lines and str(names) in errors
+    assert "missing here: 'class0'; new here: 'later'" in errors and "write those of the data into that file" in errors
+    names.write_text("class1\nlater\nclass2\n")
+    assert "the order differs: class 1 is 'later' there, but 'class2' here" in run(weights, "--dataset", folder[0])[2]
+    names.write_text("class1\nlater\n")
+    assert "has 2 class names, but the model beside it has 3 classes" in run(weights, "--dataset", folder[0])[2]
+
+
+def test_empty_class_folders_are_named(run, folder, toy, tmp_path):
+    toy(num_classes=4).save(tmp_path / "x.keras")
+    (tmp_path / "images/test/zebra").mkdir()
+    message = "has 3 classes (the folders zebra are empty and do not count), but the model has 4. Fine-tune it"
+    assert message in run(tmp_path / "x.keras", "--dataset", folder[0])[2]
+    toy(num_classes=0).save(tmp_path / "x.keras")
+    assert "but the model has no head." in run(tmp_path / "x.keras", "--dataset", folder[0])[2]
 
 
 def test_unknown_value_of_an_option():

@@ -9,8 +9,13 @@ from keras_vit.weights.sources.hugging_face import HUGGING_FACE, PILLOW_FILTERS
 from keras_vit.weights.sources.writing import check_values, named_arrays
 
 
-def writers(model, path: Path) -> dict[Path, Callable[[Path], object]]:
+def writers(model, path: Path, class_names=None) -> dict[Path, Callable[[Path], object]]:
     """The files of a VisionTransformer, each with the function that writes it: weights and two descriptions.
+
+    Args:
+        model: The model.
+        path: The file of the weights.
+        class_names: Names of the classes, for `id2label`; by default LABEL_0, LABEL_1, ..., as in transformers.
 
     Raises:
         ValueError: The format cannot store the model.
@@ -35,7 +40,8 @@ def writers(model, path: Path) -> dict[Path, Callable[[Path], object]]:
     kind, class_name = ("deit", "DeiT") if is_deit else ("vit", "ViT")
     head = "ForImageClassificationWithTeacher" if config.distillation else "ForImageClassification"
     architecture = class_name + (head if config.num_classes else "Model")
-    config_json = _config_json(model) | {"model_type": kind, "architectures": [architecture]}
+    names = class_names or [f"LABEL_{i}" for i in range(config.num_classes)]
+    config_json = _config_json(model, names) | {"model_type": kind, "architectures": [architecture]}
     preprocessor = _preprocessor_config(model.preprocessing)
 
     def file_name(name):
@@ -63,12 +69,12 @@ def _write_json(file, content):
     file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _config_json(model) -> dict:
+def _config_json(model, class_names) -> dict:
     config = model.config
     height, width = model.image_size
     if model.patch_size[0] != model.patch_size[1]:
         raise ValueError(f"A file of transformers cannot store patch_size={model.patch_size}, only square patches.")
-    labels = {str(i): f"LABEL_{i}" for i in range(config.num_classes)}
+    labels = {str(i): name for i, name in enumerate(class_names)}
     return {
         "attention_probs_dropout_prob": config.attention_dropout,
         "encoder_stride": model.patch_size[0],

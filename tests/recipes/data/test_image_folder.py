@@ -1,9 +1,13 @@
 """Folders of images as datasets."""
 
+import os
+
 import pytest
 from images_on_disk import image_names, jpeg, labels_of, write_records
 
 from keras_vit.recipes.data import class_names, count_examples, decoded_images, open_dataset
+from keras_vit.recipes.prepare.source_folder import open_source
+from keras_vit.recipes.prepare import prepare
 from keras_vit.recipes.recipe import Data
 
 
@@ -33,12 +37,49 @@ def test_parts_of_a_split_have_all_classes_and_make_up_the_split(folder):
     assert [image.shape for image in images] == [(9, 11, 3)] * 3
 
 
+@pytest.mark.parametrize("name", ["two\nlines", "line\u2028separator"])
+def test_class_name_of_several_lines_raises(folder, name):
+    """labels.txt would have more names than classes."""
+    (folder / "test" / "yak").rename(folder / "test" / name)
+    with pytest.raises(ValueError, match="The class name .* is not one line of text. Rename .* its folder"):
+        open_dataset(Data(dataset=f"folder:{folder}"))
+    with pytest.raises(ValueError, match="The class name .* is not one line of text. Rename its folder"):
+        open_source(str(folder))
+
+
 def test_other_layouts_raise(tmp_path):
     with pytest.raises(ValueError, match="not laid out as /path/<split>/<class>/<image>"):
         open_dataset(Data(dataset=f"folder:{tmp_path}"))
     for path in ("", tmp_path / "nowhere"):
         with pytest.raises(ValueError, match=f"There is no folder '{path}'. Expected a folder with <split>/<class>"):
             open_dataset(Data(dataset=f"folder:{path}"))
+
+
+def test_unused_files_and_classes_of_one_split_are_named(folder, caplog):
+    (folder / "train" / "ant" / "30.tiff").write_bytes(b"image")
+    (folder / "train" / "elk").mkdir()
+    (folder / "train" / "elk" / "1.jfif").write_bytes(jpeg(10))
+    os.mkfifo(folder / "test" / "bee" / "pipe.jpg")  # opening it for reading would block
+    dataset = open_dataset(Data(dataset=f"folder:{folder}"))
+    # Without any image that is read, elk is no class.
+    assert dataset.splits == {"test": 3, "train": 50} and class_names(dataset) == ["ant", "bee", "cow", "yak"]
+    unused, of_test, of_train = (record.getMessage() for record in caplog.records)
+    assert unused.startswith(f"{folder}: 8 files are not used, since they are not files that end in .jpg, .jpeg, .png")
+    assert unused.endswith(
+        ": test/bee/notes.txt, test/bee/pipe.jpg, test/yak/notes.txt, train/ant/30.tiff, train/ant/notes.txt and 3 more"
+    )
+    assert of_test == f"{folder}: only the split 'test' has images of the class yak"
+    assert of_train == f"{folder}: only the split 'train' has images of the classes ant, cow"
+    assert sorted(labels_of(dataset, "test")) == [1, 1, 3]
+
+
+def test_names_that_are_not_utf8_are_named(folder):
+    (folder / "train" / "ant" / os.fsdecode(b"caf\xe9.jpg")).write_bytes(jpeg(10))
+    message = r"train/ant has the name b'caf\\xe9.jpg', which is not UTF-8. Rename it."
+    with pytest.raises(ValueError, match=message):
+        open_dataset(Data(dataset=f"folder:{folder}"))
+    with pytest.raises(ValueError, match=message):
+        prepare(str(folder), str(folder / "records"))
 
 
 def test_paths_may_be_in_the_home_folder(folder, monkeypatch):

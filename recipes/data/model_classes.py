@@ -1,0 +1,57 @@
+"""Whether a dataset fits a classifier: the same classes in the same order, and labels to compare with."""
+
+import os
+
+from keras_vit.class_names.files import describe_difference, labels_file, own_class_names
+from keras_vit.recipes.data.image_dataset import ImageDataset
+from keras_vit.recipes.data.image_folder import list_folders
+
+FOLDER = "folder:"
+
+
+def check_model_classes(dataset: ImageDataset, num_classes: int, weights=None):
+    """Raises ValueError unless the labels of a dataset mean the same as the outputs of a model.
+
+    Args:
+        dataset: From `open_dataset`.
+        num_classes: Outputs of the model.
+        weights: File, folder or name of the model. If the names of its classes are beside it, as in the folder of a
+            run, they are compared too: with another order, all labels would be wrong.
+    """
+    check_class_count(dataset, len(dataset.class_names), num_classes)
+    own_names = own_class_names(weights, num_classes) if weights is not None else None
+    if own_names and (difference := describe_difference(own_names, dataset.class_names)):
+        raise ValueError(
+            f"{dataset.name!r} does not have the classes of the model in {labels_file(weights)} (there) but others "
+            f"(here): {difference}. Use data with the model's classes, or fine-tune the model on this data; if only "
+            "the names differ, write those of the data into that file."
+        )
+
+
+def check_class_count(dataset: ImageDataset, count: int, num_classes: int):
+    """Raises ValueError unless a model has as many outputs as there are classes."""
+    if count == num_classes:
+        return
+    empty = _empty_class_folders(dataset)
+    note = f" (the folders {', '.join(empty)} are empty and do not count)" if empty else ""
+    raise ValueError(
+        f"{dataset.name!r} has {count} classes{note}, but the model has {num_classes or 'no head'}. Fine-tune it on "
+        "this data first."
+    )
+
+
+def unlabeled(dataset: ImageDataset, split: str) -> ValueError:
+    """The error for a split whose labels are not public, such as the test split of ImageNet."""
+    return ValueError(
+        f"The images of {split!r} of {dataset.name!r} have no labels to train or evaluate on. Choose another split, "
+        "such as 'validation'."
+    )
+
+
+def _empty_class_folders(dataset) -> list[str]:
+    """Sorted names of class folders without an image in any split, for a dataset in folders."""
+    if not dataset.name.startswith(FOLDER):
+        return []
+    path = os.path.expanduser(dataset.name.removeprefix(FOLDER))
+    found = {name for split in list_folders(path) for name in list_folders(os.path.join(path, split))}
+    return sorted(found - set(dataset.class_names))
