@@ -29,36 +29,44 @@ TENSORFLOW = {
 }
 # Lines of TensorFlow's messages that name operations, stack frames or the number of errors.
 NOISE = re.compile(r"\s*($|File |Graph execution error|Detected at node|<stack traces|\[\[|\d+ root error|---)")
+# Before what happened: the number of an error, operations, a step of tf.data.
+PREFIXES = re.compile(
+    r"^(\(\d+\) \w+: +|\{\{.*?\}\} *|Error in user-defined function .*?: Iterator::[\w:]+: |assertion failed: )+"
+)
 
 
 def error_sentence(error: BaseException) -> str | None:
     """A message for an error that is not a mistake in keras_vit, without a traceback; None for one that may be.
 
     Args:
-        error: Also one whose cause is such an error, as libraries wrap them.
+        error: Also one that was raised from such an error, as libraries do.
     """
-    for cause in _causes(error):
-        if _is_disk_full(cause):
-            return f"No space is left on the disk: {_summary(cause)}. {DISK}"
-        if isinstance(cause, MemoryError) or _kind(cause) == "ResourceExhaustedError":
-            return f"The memory is exhausted: {_summary(cause)}. {MEMORY}"
-        if isinstance(cause, RecursionError):
-            return "A file is nested too deeply, or a model too deep, for Python. Check the file that was passed."
-        if _kind(cause):
-            remedy = TENSORFLOW.get(_kind(cause), "The option --debug prints the traceback.")
-            return f"{_summary(cause)}. {remedy}"
-        if not isinstance(cause, OWN) and _from_hdf5(cause):
-            return f"An HDF5 file is damaged: {_summary(cause)}. Copy or download it again."
-    return str(error) if isinstance(error, OWN) else None
+    if sentence := _foreign_sentence(error):
+        return sentence
+    if isinstance(error, OWN):  # whatever it was raised from
+        return str(error)
+    return next((sentence for cause in _causes(error) if (sentence := _foreign_sentence(cause))), None)
+
+
+def _foreign_sentence(error) -> str | None:
+    """A message for an error of TensorFlow, HDF5, the disk or the memory; None for others."""
+    if _is_disk_full(error):
+        return f"No space is left on the disk: {_summary(error)}. {DISK}"
+    if isinstance(error, MemoryError) or _kind(error) == "ResourceExhaustedError":
+        return f"The memory is exhausted: {_summary(error)}. {MEMORY}"
+    if isinstance(error, RecursionError):
+        return "A file is nested too deeply, or a model too deep, for Python. Check the file that was passed."
+    if _kind(error):
+        return f"{_summary(error)}. {TENSORFLOW.get(_kind(error), 'The option --debug prints the traceback.')}"
+    if _from_hdf5(error):
+        return f"An HDF5 file is damaged: {_summary(error)}. Copy or download it again."
+    return None
 
 
 def _causes(error):
-    """The error and those that it was raised from or while handling."""
-    seen: list[BaseException] = []
-    while error is not None and error not in seen:
-        seen.append(error)
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return seen
+    """Yields the errors that it was raised from, or while handling."""
+    while error := error.__cause__ or (None if error.__suppress_context__ else error.__context__):
+        yield error
 
 
 def _is_disk_full(error) -> bool:
@@ -75,14 +83,16 @@ def _kind(error) -> str | None:
 
 
 def _from_hdf5(error) -> bool:
-    return any("/h5py/" in frame.filename.replace("\\", "/") for frame in traceback.extract_tb(error.__traceback__))
+    """Whether h5py raised it, but not for a path, of which the system's message says enough."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and "h5py" in re.split(r"[/\\]", frames[-1].filename) and not getattr(error, "errno", None)
 
 
 def _summary(error) -> str:
     """The line of a message that says what happened, without TensorFlow's names of operations and stack traces."""
     lines = str(getattr(error, "message", None) or error).splitlines()
     line = next((line.strip() for line in lines if not NOISE.match(line)), type(error).__name__)
-    line = re.sub(r"^\(\d+\) \w+: +|^\{\{.*?\}\} |^assertion failed: | *\[\[.*| *\[Op:\w+\].*$", "", line)
+    line = re.sub(r" *\[\[.*| *\[Op:\w+\].*$", "", PREFIXES.sub("", line))
     if line.startswith("[") and line.endswith("]"):  # the parts of an assertion's message
         line = line[1:-1].replace("] [", " ")
     return line.rstrip(".")

@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from keras_vit.recipes import configs
+from keras_vit.version import __version__
 from keras_vit_cli.demo.command import Demo
 from keras_vit_cli.doctor.command import Doctor
 from keras_vit_cli.export.command import Export
@@ -20,6 +21,11 @@ def test_without_tyro_only_the_doctor_works(monkeypatch, capsys):
     assert capsys.readouterr().err.startswith(
         "keras-vit requires tyro: pip install tyro. Only `keras-vit doctor` works"
     )
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"keras-vit {__version__}\n"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from keras_vit.recipes.recipe_file import write_recipe
 from keras_vit_cli.main import main
 from keras_vit_cli.train import find_recipe, run_name
 
@@ -52,6 +53,17 @@ def test_errors(arguments, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["train", *arguments]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_the_folder_of_a_run_means_its_recipe(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "x").mkdir(parents=True)
+    recipe = find_recipe("plain-s16-90")
+    write_recipe(recipe, tmp_path / "runs" / "x" / "recipe.json")
+    assert find_recipe("runs/x") == find_recipe("runs/x/recipe.json") == recipe
+    assert run_name("runs/x") == run_name("runs/x/") == "x"
+    with pytest.raises(ValueError, match="No recipe 'runs'. "):
+        find_recipe("runs")
 
 
 def test_find_recipe():

@@ -31,6 +31,18 @@ def test_another_model_has_differences(artifacts, classifier, images, inputs):
     assert row.max_difference > 0.5
 
 
+@pytest.mark.slow
+def test_nan_is_no_agreement(artifacts, classifier, images, inputs, tmp_path):
+    diverged = classifier.with_head(4)
+    diverged.head.bias.assign([0, np.nan, 0, 0])
+    diverged.save(tmp_path / "diverged.keras")
+    images, labels = images[:5], inputs[1][:5]
+    with pytest.raises(FloatingPointError, match="^The model .* returns NaN or infinity for 5 of 5 images"):
+        check_parity(diverged, {"keras": tmp_path / "diverged.keras"}, images, labels)
+    with pytest.raises(FloatingPointError, match="^The export damaged returns NaN or infinity for 5 of 5 images"):
+        check_parity(classifier, {"damaged": tmp_path / "diverged.keras"}, images, labels)
+
+
 def test_table_is_in_percentage_points():
     row = Parity("int8", 0.5, 0.0125, 0.9, 0.99, 0.1, 0.01, 2_000_000, 3.21)
     assert parity_table([row]).splitlines() == [

@@ -80,9 +80,21 @@ def test_diverged_learning_rates_are_not_chosen(plan, tmp_path, monkeypatch):
         sweep(replace(plan, metric="top5"))
 
 
+def test_finished_runs_with_nan_have_diverged(plan, tmp_path, monkeypatch):
+    monkeypatch.setattr(run_recipe, "run", lambda recipe: {"top1": 0.5})
+    monkeypatch.setattr(run_recipe, "check_resumable", lambda recipe: None)
+    for name in ("rate-0.01", "rate-nothing"):
+        (tmp_path / "sweep" / name).mkdir(parents=True)
+        (tmp_path / "sweep" / name / "metrics.json").write_text('{"loss": NaN, "top1": 1.0}')  # of an older version
+    assert sweep(plan)["held_out"] == {0.0: 0.5, 0.01: None}
+
+
 @pytest.mark.parametrize(
     "change,message",
     [
+        (lambda plan: replace(plan, learning_rates=(0.1, -0.1)), "`learning_rates` must be finite and at least 0"),
+        (lambda plan: replace(plan, learning_rates=(float("nan"),)), "`learning_rates` must be finite and at least 0"),
+        (lambda plan: replace(plan, seeds=(0, -1)), "run.seed must be in"),
         (lambda plan: replace(plan, recipe=replace(plan.recipe, run=Run())), "set run.folder"),
         (lambda plan: replace(plan, learning_rates=()), "requires learning_rates and seeds"),
         (lambda plan: replace(plan, metric="loss"), "must be one of top1, top5. Received: 'loss'"),

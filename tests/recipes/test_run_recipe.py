@@ -4,7 +4,8 @@ from dataclasses import replace
 import pytest
 
 from keras_vit.recipes import run_recipe
-from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run
+from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.training.compile import compile_for_evaluation
 
 pytestmark = pytest.mark.slow
 
@@ -22,10 +23,10 @@ def recipe(data_dir, tmp_path):
 
 def test_finished_run_is_not_trained_again(recipe, tmp_path):
     metrics = run_recipe.run(recipe)
-    assert metrics["loss"] > 0 and set(metrics) >= {"accuracy", "learning_rate"}
+    assert metrics["loss"] > 0 and set(metrics) >= {"top1", "learning_rate"}
     again = run_recipe.run(recipe)  # no steps remain
-    assert {name: again[name] for name in ("loss", "accuracy")} == pytest.approx(
-        {name: metrics[name] for name in ("loss", "accuracy")}
+    assert {name: again[name] for name in ("loss", "top1")} == pytest.approx(
+        {name: metrics[name] for name in ("loss", "top1")}
     )
     assert json.loads((tmp_path / "run" / "metrics.json").read_text()) == again
     assert run_recipe.run_unless_finished(recipe) == again
@@ -47,3 +48,29 @@ def test_metrics_of_another_recipe_raise(recipe, tmp_path):
 def test_run_unless_finished_requires_a_folder(recipe):
     with pytest.raises(ValueError, match="set run.folder"):
         run_recipe.run_unless_finished(replace(recipe, run=replace(recipe.run, folder=None)))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_diverged_model_stops_the_run(recipe, toy, monkeypatch, tmp_path, value):
+    """The evaluation is the real one: a graph, in which comparisons with NaN are rewritten."""
+    recipe = Supervised(data=recipe.data, optimizer=recipe.optimizer, run=recipe.run, total_steps=4)
+
+    def train(recipe):
+        model = toy(image_size=8, num_classes=10)
+        compile_for_evaluation(model, recipe, 10)
+        model.head.bias.assign([value] * 10)
+        return model, {}
+
+    monkeypatch.setattr(run_recipe, "train", train)
+    monkeypatch.setattr(run_recipe, "check_unchanged", lambda *_: None)
+    with pytest.raises(
+        FloatingPointError, match="^Metrics of the model on the split 'test' are not finite .loss nan.:"
+    ):
+        run_recipe.run(recipe)
+    assert not (tmp_path / "run" / "metrics.json").exists() and not (tmp_path / "run" / "model.keras").exists()
+
+
+def test_metrics_file_is_valid_json(recipe, toy, tmp_path):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        run_recipe.write_results(recipe, toy(num_classes=0), {"loss": float("nan")})
+    assert not (tmp_path / "run" / "metrics.json").exists()

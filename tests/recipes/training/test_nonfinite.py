@@ -4,7 +4,12 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.recipes.training.checkpoints import Checkpoints
-from keras_vit.recipes.training.nonfinite import NonfiniteSteps
+from keras_vit.recipes.training.nonfinite import (
+    NonfiniteSteps,
+    check_finite_metrics,
+    check_finite_weights,
+    finite_epoch_metrics,
+)
 from keras_vit.recipes.training.optimizers import SGD, AdamW
 
 
@@ -67,3 +72,42 @@ def test_too_many_nonfinite_steps_in_a_row_stop_the_run(tmp_path):
 def test_message_without_checkpoints():
     with pytest.raises(FloatingPointError, match="No checkpoint has been saved"):
         fit(build(lambda: SGD(0.1)), batches(bad=(0, 1)), NonfiniteSteps(2))
+
+
+def test_nonfinite_validation_stops_the_run(tmp_path):
+    model, (inputs, targets) = build(lambda: SGD(0.1)), batches()
+    checkpoints = Checkpoints(tmp_path, every_steps=1)
+    checkpoints.restore(model)
+    callbacks = [NonfiniteSteps(3, checkpoints), checkpoints]
+    data, bad = (tf.data.Dataset.from_tensor_slices(part) for part in ((inputs, targets), (inputs * np.nan, targets)))
+    model.fit(data, validation_data=data, shuffle=False, verbose=0, callbacks=callbacks)
+    with pytest.raises(FloatingPointError) as stopped:
+        model.fit(data, validation_data=bad, shuffle=False, verbose=0, callbacks=callbacks)
+    assert str(stopped.value).startswith("Metrics of the validation after step 16 are not finite (val_loss nan): ")
+    assert f"Last checkpoint: {tmp_path}/step-16." in str(stopped.value)
+    checkpoints.release()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_nonfinite_weights_and_metrics_raise(value):
+    model = build(lambda: SGD(0.1))
+    check_finite_weights(model, "The EMA")
+    model.layers[0].kernel.assign([[1, 2], [3, value], [5, 6]])
+    with pytest.raises(FloatingPointError, match="^The EMA: .*kernel contains NaN or infinity. Lower optimizer.learn"):
+        check_finite_weights(model, "The EMA")
+    check_finite_metrics({"loss": 1.0, "top1": 0}, "x")
+    with pytest.raises(FloatingPointError, match=rf"^Metrics of x are not finite \(loss {value}\): it has diverged."):
+        check_finite_metrics({"loss": np.float32(value), "top1": 1.0}, "x")
+
+
+def test_metrics_of_an_epoch_with_skipped_steps():
+    model = build(lambda: SGD(0.1))
+    history = {"loss": [2.0, np.nan], "learning_rate": [0.2, 0.1], "nonfinite_steps": [1, 2]}
+    for consecutive in (0, 1):  # one step of the epoch was skipped, which may be due to its images
+        model.optimizer.consecutive_nonfinite_steps.assign(consecutive)
+        assert finite_epoch_metrics(history, model) == {"learning_rate": 0.1, "nonfinite_steps": 2}
+    with pytest.raises(FloatingPointError, match="the last epoch are not finite"):  # no step was skipped
+        finite_epoch_metrics({**history, "nonfinite_steps": [2, 2]}, model)
+    model.optimizer.consecutive_nonfinite_steps.assign(2)
+    with pytest.raises(FloatingPointError, match="the last epoch are not finite"):
+        finite_epoch_metrics(history, model)
