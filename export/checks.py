@@ -1,5 +1,6 @@
 """Checks of an export's arguments (model, images, class names), and the model's float32 copy. n images, H W pixels."""
 
+import re
 from collections.abc import Sequence
 
 import keras
@@ -91,3 +92,9 @@ def float32_copy(model):
     copy = type(model).from_config({**model.get_config(), "dtype": "float32"})
     copy_weights(model, copy)
     return copy
+
+
+def disk_reason(error: Exception) -> str:
+    """Why a file could not be written, from an error of the system or of TensorFlow, without names of operations."""
+    line = str(getattr(error, "message", error)).partition("\n")[0]
+    return re.sub(r"^\{\{.*?\}\} | \[Op:\w+\].*$", "", line)

@@ -7,7 +7,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from keras_vit.atomic_write import new_files
-from keras_vit.export.checks import check_classifier, check_exportable, checked_class_names
+from keras_vit.export.checks import check_classifier, check_exportable, checked_class_names, disk_reason
 from keras_vit.export.names import CLASS_NAMES_FILE, PREPROCESSING_FILE
 from keras_vit.export.serving import serving_functions
 
@@ -45,6 +45,7 @@ def write_saved_model(model, folder, class_names=None) -> Path:
     Raises:
         ValueError: The model is not of keras_vit, has no image size, or has a head on unpooled tokens. The number of
             class names differs from the number of classes. The folder exists. Keras's backend is not TensorFlow.
+        OSError: The disk is full or cannot be written; nothing is left of the folder.
     """
     check_exportable(model, "A SavedModel")
     check_classifier(model)
@@ -60,7 +61,13 @@ def write_saved_model(model, folder, class_names=None) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with new_files(folder) as (temporary,):
         temporary.mkdir()
-        _save(temporary, functions, assets)
+        try:
+            _save(temporary, functions, assets)
+        except (OSError, tf.errors.OpError) as error:  # TensorFlow's class for a full disk differs by file
+            raise OSError(
+                f"{folder.absolute()} cannot be written: {disk_reason(error)}. Check the free space and permissions "
+                f"there and in {tempfile.gettempdir()}."
+            ) from error
         extra = temporary / "assets.extra"  # a fixed place for keras_vit, whatever wrote the graph
         extra.mkdir()
         (extra / PREPROCESSING_FILE).write_text(preprocessing, "utf-8")

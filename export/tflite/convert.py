@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.atomic_write import write_file
-from keras_vit.export.checks import check_exportable, check_pooled, checked_class_names, checked_images
+from keras_vit.export.checks import check_exportable, check_pooled, checked_class_names, checked_images, disk_reason
 from keras_vit.export.names import CLASSIFY, INPUT, PREPROCESSING_FILE
 from keras_vit.export.tflite.calibration import MIN_IMAGES, activation_ranges, channel_ranges
 from keras_vit.export.tflite.description import Description
@@ -70,6 +70,7 @@ def write_tflite(
         ValueError: The model is not of keras_vit, has no image size or pooling, or has LoRA weights. A format or
             signature is unknown, or the model lacks it. There are too few images, or they have another size or values
             outside [0, 255]. The number of class names differs from the number of classes.
+        OSError: A disk is full or cannot be written.
     """
     check_request(model, formats, signatures)
     for name in [name for name in formats if name in STATIC]:
@@ -144,7 +145,13 @@ def convert(copy, signatures: Sequence[str] = (CLASSIFY,), half: bool = False) -
     for name in signatures:
         archive.add_endpoint(name, signature_function(copy, name), input_signature=[spec])
     with tempfile.TemporaryDirectory() as folder:
-        archive.write_out(folder, verbose=False)
+        try:
+            archive.write_out(folder, verbose=False)
+        except tf.errors.OpError as error:
+            raise OSError(
+                f"The folder {tempfile.gettempdir()} for temporary files cannot be written: {disk_reason(error)}. Free "
+                "some space there, or set TMPDIR to another disk."
+            ) from error
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=list(signatures))
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
         if half:

@@ -104,7 +104,9 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
 
 def _check_size(checkpoint, arguments):
     """Raises a ValueError if the checkpoint's description declares more weights than the file has."""
-    described = {name: value for name, value in checkpoint.arguments.items() if name not in arguments}
+    described = checkpoint.arguments
+    if arguments.keys() & {"image_size", "patch_size"}:  # the caller's grid, not the file's
+        described = {**described, "image_size": None}
     found = sum(math.prod(shape) for shape in checkpoint.tensors.shapes.values())
     try:
         declared = least_weights({"patch_size": 1, **described})

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 
+import tensorflow as tf
 import tensorflow_datasets as tfds
 from etils import epath
 from tensorflow_datasets.core.utils import shard_utils
@@ -20,6 +21,7 @@ from keras_vit.recipes.prepare.duplicates import HashIndex
 from keras_vit.recipes.prepare.outcomes import STORED, examine, map_in_threads
 from keras_vit.recipes.prepare.skipped import write_skipped
 from keras_vit.recipes.prepare.source_folder import SourceFolder
+from keras_vit.recipes.remote_files import error_summary
 
 
 class Images(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]
@@ -92,7 +94,11 @@ def _examine_split(source, split, test_images):
 
 
 def write_shards(builder: Images, shard_megabytes: float, beam_runner: str | None = None, beam_options=None):
-    """Lets TensorFlow Datasets write the builder's folder, which appears when it is complete."""
+    """Lets TensorFlow Datasets write the builder's folder, which appears when it is complete.
+
+    Raises:
+        OSError: The disk is full or cannot be written.
+    """
     config = SizedShards(
         beam_runner=beam_runner,
         beam_options=beam_options or None,
@@ -101,7 +107,18 @@ def write_shards(builder: Images, shard_megabytes: float, beam_runner: str | Non
     )
     # Otherwise an empty folder for downloads would remain, and messages about downloads would be printed.
     with tempfile.TemporaryDirectory() as downloads, redirect_stdout(io.StringIO()):
-        builder.download_and_prepare(download_dir=downloads, download_config=config)
+        try:
+            builder.download_and_prepare(download_dir=downloads, download_config=config)
+        except RuntimeError as error:  # TensorFlow Datasets' class for most errors
+            cause: BaseException | None = error
+            while cause and not isinstance(cause, OSError | tf.errors.OpError):
+                cause = cause.__cause__ or cause.__context__
+            if cause is None:
+                raise
+            raise OSError(
+                f"{builder.data_path} cannot be written: {error_summary(cause)}. Check the free space and the "
+                "permissions; nothing was written."
+            ) from error
 
 
 class ShardSize(shard_utils.ShardConfig):

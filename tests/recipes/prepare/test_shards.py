@@ -7,6 +7,7 @@ import os
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
+from full_disk import full_disk
 from PIL import Image
 from scenes import opened
 
@@ -188,3 +189,12 @@ def test_unreadable_test_images_are_listed(source, tmp_path):
     prepare(str(source), str(tmp_path / "out"), against=(f"folder:{source}/test",))
     (name, _), *others = rows(tmp_path / "out" / "unreadable-against.csv")
     assert name == f"{source}/test/cat/bad.jpg" and not others
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # progress bars of TensorFlow Datasets
+def test_a_full_disk_changes_nothing(source, tmp_path):
+    with pytest.raises(OSError, match=r"cannot be written: [^{\n]*File too large. Check the free space"):
+        with full_disk(500):
+            prepare(str(source), str(tmp_path / "prepared"))
+    assert not (tmp_path / "prepared").exists() and not list(tmp_path.glob("*incomplete*"))
