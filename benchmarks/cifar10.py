@@ -83,7 +83,8 @@ def few_shot_row(options: Cifar10, recipe) -> dict:
     file = Path(recipe.run.folder) / "few_shot.json"
     if not file.exists():
         model = keras_vit.load(str(Path(recipe.run.folder) / run_recipe.MODEL))
-        plan = few_shot.FewShot(Data(dataset=f"folder:{options.images}"), shots=(1, 5, 10, 25, 100), batch_size=250)
+        data = Data(dataset=f"folder:{options.images}")
+        plan = few_shot.FewShot(data, shots=(1, 5, 10, 25, 100), batch_size=250, preprocessing="weights")
         file.write_text(json.dumps(few_shot.few_shot(model, plan)))
     return json.loads(file.read_text())
 

@@ -9,6 +9,7 @@ from keras import ops
 from keras_vit.images import as_size
 
 RESIZES = ("squash", "shortest", "shortest_area")
+OVERSHOOT = 128  # of float pixels beyond [0, 255]
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5")
 
 
@@ -63,13 +64,15 @@ class Preprocessing:
             (B, height, width, 3) float32, B = 1 for one image.
 
         Raises:
-            ValueError: The images have another shape; they are floats that seem to be in [0, 1] or [-1, 1] already (not
-                detected for symbolic tensors, as inside tf.data); or, without "squash", their size is unknown.
+            ValueError: The images have another shape or no pixels; pixels are not numbers or not in [0, 255], which
+                floats may exceed by 128, as after bicubic interpolation; one of the images has floats that seem to be
+                in [0, 1] or [-1, 1] already; or, without "squash", their size is unknown. Values of symbolic tensors,
+                as inside tf.data, are not checked.
         """
         images = images if isinstance(images, (list, tuple)) and images else [images]
         for image in images:
             shape = tuple(getattr(image, "shape", ()))
-            if len(shape) not in (3, 4) or shape[-1] != 3:
+            if len(shape) not in (3, 4) or shape[-1] != 3 or 0 in shape:
                 raise ValueError(
                     "Expected arrays of RGB images, (H, W, 3) or (B, H, W, 3), or a list of (H, W, 3). "
                     f"Received: {type(image).__name__} of shape {shape}"
@@ -150,24 +153,35 @@ def size_before_crop(image_size: tuple[int, int], crop_fraction: float) -> tuple
 
 
 def _check_range(images):
-    """Floats that are in [-1, 1] already would become almost black, without any error."""
-    found = [array for array in map(_values, images) if array is not None and array.size]
-    if not found:
-        return
-    low, high = min(float(array.min()) for array in found), max(float(array.max()) for array in found)
-    # All zeros may be a black image.
-    if high <= 1.0 and (low, high) != (0.0, 0.0):
-        raise ValueError(
-            f"Expected pixels in [0, 255]. Received: floats between {low:.3g} and {high:.3g}, which look preprocessed "
-            "already. Pass them to the model directly, or multiply images in [0, 1] by 255."
-        )
+    """Images in [0, 1] would become almost black, others almost white, without any error."""
+    for array in map(_values, images):
+        if array is None:
+            continue
+        pixels = array.reshape(-1, math.prod(array.shape[-3:]))  # (B, H W 3)
+        low, high, is_float = pixels.min(axis=1), pixels.max(axis=1), array.dtype.kind not in "iu"
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            raise ValueError("Expected pixels in [0, 255]. Received: values that are not finite. Replace or drop them.")
+        margin = OVERSHOOT if is_float else 0
+        if low.min() < -margin or high.max() > 255 + margin:
+            raise ValueError(
+                f"Expected pixels in [0, 255]. Received: {array.dtype} between {low.min():.6g} and {high.max():.6g}. "
+                "Scale them; 16-bit images // 256 have 8 bits."
+            )
+        # All zeros may be a black image.
+        for least, largest in zip(low[high <= 1.0], high[high <= 1.0]):
+            if is_float and (least, largest) != (0.0, 0.0):
+                raise ValueError(
+                    f"Expected pixels in [0, 255]. Received: floats between {least:.3g} and {largest:.3g}, which look "
+                    "preprocessed already. Pass them to the model directly, or multiply images in [0, 1] by 255."
+                )
 
 
 def _values(image):
-    """Floats as an array; None for integers, and for a symbolic tensor, which has no values yet."""
-    if "float" not in getattr(image.dtype, "name", str(image.dtype)):
+    """The pixels as an array; None for 8 bits, and for a symbolic tensor, which has no values yet."""
+    if getattr(image.dtype, "name", str(image.dtype)) in ("uint8", "bool"):
         return None
     try:
-        return np.asarray(image)
+        array = np.asarray(image)
     except (NotImplementedError, TypeError, ValueError):  # raised by TensorFlow, JAX and Keras for symbolic tensors
         return None
+    return array if array.dtype.kind in "iu" else array.astype("float32", copy=False)  # also bfloat16

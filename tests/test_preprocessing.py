@@ -114,6 +114,18 @@ def test_list_of_images_of_different_sizes():
         ([[1, 2], [3, 4]], r"Received: list of shape \(\)"),
         (np.full((8, 8, 3), 0.5, "float32"), "floats between 0.5 and 0.5, which look preprocessed already"),
         ([np.linspace(-1, 1, 48).reshape(4, 4, 3)], "floats between -1 and 1.*multiply images in .0, 1. by 255"),
+        (np.full((8, 8, 3), 60_000, "uint16"), r"in \[0, 255\]. Received: uint16 between 60000 and 60000"),
+        (np.full((8, 8, 3), -1, "int32"), "Received: int32 between -1 and -1"),
+        (np.full((8, 8, 3), 60_000.0), "Received: float32 between 60000 and 60000"),
+        (np.where(np.arange(192).reshape(8, 8, 3) == 9, np.nan, 100.0), "Received: values that are not finite"),
+        (np.where(np.arange(192).reshape(8, 8, 3) == 9, np.inf, 100.0), "Received: values that are not finite"),
+        ([np.full((8, 8, 3), 200.0), np.full((8, 8, 3), 0.7)], "floats between 0.7 and 0.7, which look preprocessed"),
+        (
+            np.stack([np.full((8, 8, 3), x) for x in (200.0, 0.7)]),
+            "floats between 0.7 and 0.7, which look preprocessed",
+        ),
+        (np.zeros((0, 8, 8, 3), "uint8"), r"Received: ndarray of shape \(0, 8, 8, 3\)"),
+        (np.zeros((0, 8, 3), "uint8"), r"Received: ndarray of shape \(0, 8, 3\)"),
         (tf.fill((8, 8, 3), 0.5), "floats between 0.5 and 0.5, which look preprocessed already"),
         (
             tf.fill((8, 8, 3), tf.constant(0.5, tf.bfloat16)),
@@ -157,12 +169,22 @@ def test_preprocessing_is_saved_with_the_model(toy, tmp_path):
     assert toy().preprocessing == Preprocessing(16) and loaded(loaded.preprocess([image])).shape == (1, 5)
 
 
+def test_floats_may_overshoot_as_bicubic_interpolation_does():
+    image = np.full((4, 4, 3), 300.0)
+    image[0, 0] = -40
+    np.testing.assert_allclose(Preprocessing(4)(image)[0], image / 127.5 - 1, atol=1e-5)
+    wide = np.arange(48, dtype="int64").reshape(4, 4, 3) * 5
+    np.testing.assert_allclose(Preprocessing(4)(wide)[0], wide / 127.5 - 1, atol=1e-5)
+    ones = np.ones((4, 4, 3), "int32")  # integers are pixels, however dark
+    np.testing.assert_allclose(Preprocessing(4)(ones), -1 + 1 / 127.5, atol=1e-5)
+
+
 def test_black_float_images():
     black, gray = np.zeros((4, 4, 3), "float32"), np.full((4, 4, 3), 102.0, "float32")
     ready = np.asarray(Preprocessing(4)([black, gray]))
     np.testing.assert_allclose(ready, np.stack([np.full((4, 4, 3), x) for x in (-1, -0.2)]), atol=1e-6)
     assert np.all(np.asarray(Preprocessing(4)(black)) == -1)
-    with pytest.raises(ValueError, match="floats between 0 and 0.5"):
+    with pytest.raises(ValueError, match="floats between 0.5 and 0.5"):
         Preprocessing(4)([black, black + 0.5])
 
 

@@ -87,18 +87,34 @@ def from_builder(
     image_keys = [key for key, feature in features.items() if isinstance(feature, tfds.features.Image)]
     decoders = dict.fromkeys(image_keys, tfds.decode.SkipDecoding())
 
+    def to_example(name, example):
+        if multi_label:
+            target = tf.reduce_sum(tf.one_hot(example[label_key], len(class_names)), axis=0)  # (C,)
+        else:
+            target = tf.cast(label(example) if label else example[label_key], tf.int64)
+        return name, example["image"], target
+
     def read(split):
-        def to_example(index, example):
-            if multi_label:
-                target = tf.reduce_sum(tf.one_hot(example[label_key], len(class_names)), axis=0)  # (C,)
-            else:
-                target = tf.cast(label(example) if label else example[label_key], tf.int64)
-            return name_by_index(split, index), example["image"], target
+        examples = builder.as_dataset(split, decoders=decoders, shuffle_files=False).enumerate()
+        return examples.map(lambda index, example: to_example(name_by_index(split, index), example))
 
-        return builder.as_dataset(split, decoders=decoders, shuffle_files=False).enumerate().map(to_example)
+    def read_shuffled(split, seed):
+        # Each epoch would fill a cache of its own. Names contain the file: in this order, an index says nothing.
+        config = tfds.ReadConfig(shuffle_seed=seed, try_autocache=False, add_tfds_id=True, enable_ordering_guard=False)
+        examples = builder.as_dataset(split, decoders=decoders, shuffle_files=True, read_config=config)
+        return examples.map(lambda example: to_example(example["tfds_id"], example))
 
+    has_files = any(info.num_shards > 1 for info in builder.info.splits.values())
     splits = {split: info.num_examples for split, info in builder.info.splits.items()}
-    return ImageDataset(name, class_names, splits, read, multi_label=multi_label, max_value=max_value)
+    return ImageDataset(
+        name,
+        class_names,
+        splits,
+        read,
+        read_shuffled if has_files else None,
+        multi_label=multi_label,
+        max_value=max_value,
+    )
 
 
 def _open_task(name, data_dir):

@@ -73,7 +73,7 @@ def decode_examples(dataset: ImageDataset, examples):
 
 
 def reduce_to_8_bits(image: Image.Image) -> Image.Image:
-    """Converts a 16-bit gray Pillow image to 8 bits, mode "L"; returns other images unchanged.
+    """Converts a 16-bit gray Pillow image to 8 bits, mode "L", as `decode` does; returns other images unchanged.
 
     Pillow's own `convert` clips at 255, which turns most 16-bit images white.
 
@@ -84,4 +84,4 @@ def reduce_to_8_bits(image: Image.Image) -> Image.Image:
         raise ValueError("the pixels are floats, of unknown range; save the image with 8 or 16 bits")
     if not image.mode.startswith("I"):
         return image
-    return Image.fromarray(np.clip(np.asarray(image, "float64") / 257, 0, 255).astype("uint8"))
+    return Image.fromarray(np.clip(np.asarray(image, "int64") >> 8, 0, 255).astype("uint8"))

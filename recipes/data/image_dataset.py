@@ -18,6 +18,8 @@ class ImageDataset:
         splits: Number of images in each split.
         read: From a split in TensorFlow Datasets' notation, such as "train[:98%]", to a `tf.data.Dataset` in a fixed
             order of (name of the image for messages, encoded image, label); both strings are scalar.
+        read_shuffled: From a split and a scalar int64 seed to the examples of `read`, with the files, each of many
+            images, in an order drawn from the seed; None if there are no such files.
         stores_paths: `read` yields file paths instead of encoded images: they are cheap to shuffle and to skip.
         multi_label: Labels are (C,) float32 with a 1 for each correct class; otherwise they are scalar int64.
         max_value: Largest value of the stored pixels, which are multiplied by 255 // max_value.
@@ -27,9 +29,18 @@ class ImageDataset:
     class_names: tuple[str, ...]
     splits: dict[str, int]
     read: Callable[[str], tf.data.Dataset]
+    read_shuffled: Callable[[str, tf.Tensor], tf.data.Dataset] | None = None
     stores_paths: bool = False
     multi_label: bool = False
     max_value: int = 255
+
+    def __post_init__(self):
+        """Raises ValueError for a class name of several lines, which labels.txt could not have."""
+        if broken := [name for name in self.class_names if name.splitlines() != [name]]:
+            raise ValueError(
+                f"The class name {broken[0]!r} of {self.name!r} is not one line of text. Rename the class, in a "
+                "dataset of folders by renaming its folder."
+            )
 
 
 def class_names(dataset: ImageDataset) -> list[str]:

@@ -1,5 +1,7 @@
 """Folders of images, /path/<split>/<class>/<image>, local or on gs://: opens one as a dataset, and lists its files."""
 
+import logging
+import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -8,13 +10,15 @@ import tensorflow as tf
 from keras_vit.recipes.data.image_dataset import ImageDataset, split_ranges
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
+NUM_NAMED = 5  # files or classes in a warning
 
 
 def open_folder(path: str, name: str) -> ImageDataset:
     """Lists the images of a folder.
 
     The order of a split's images is a fixed permutation, so that a part such as "train[:98%]" has images of all
-    classes. Classes are numbered in the order of their names, over all splits.
+    classes. Classes are numbered in the order of their names, over all splits; folders without images are none. A
+    warning names files that are not used, and classes that only one of several splits has.
 
     Args:
         path: The folder.
@@ -24,7 +28,10 @@ def open_folder(path: str, name: str) -> ImageDataset:
         ValueError: The folder is missing, or not laid out as <split>/<class>/<image>.
     """
     check_folder(path)
-    files = {split: _class_files(tf.io.gfile.join(path, split)) for split in list_folders(path)}
+    files, unused = {}, []
+    for split in list_folders(path):
+        files[split], others = _class_files(tf.io.gfile.join(path, split))
+        unused += [f"{split}/{file}" for file in others]
     files = {split: pairs for split, pairs in files.items() if pairs}
     if not files:
         raise ValueError(
@@ -34,6 +41,7 @@ def open_folder(path: str, name: str) -> ImageDataset:
     class_names = tuple(sorted({class_name for pairs in files.values() for class_name, _ in pairs}))
     labels = {class_name: label for label, class_name in enumerate(class_names)}
     splits = {split: len(pairs) for split, pairs in files.items()}
+    _warn(path, files, unused)
 
     def read(split):
         examples = []
@@ -55,8 +63,8 @@ def check_folder(path: str, layout: str = "<split>/<class>/<image>"):
 
 
 def list_folders(path: str) -> list[str]:
-    """Sorted names of the folders in a folder, without hidden ones."""
-    names = tf.io.gfile.listdir(path)
+    """Sorted names of the folders in a folder, without hidden ones; raises ValueError for names that are not UTF-8."""
+    names = _list_names(path)
     remote = "://" in path  # object stores mark folders by "/", and a request for each name takes long
     folders = [n for n in names if n.endswith("/") or (not remote and tf.io.gfile.isdir(tf.io.gfile.join(path, n)))]
     return sorted(name.rstrip("/") for name in folders if not name.startswith("."))
@@ -64,7 +72,7 @@ def list_folders(path: str) -> list[str]:
 
 def list_files(class_name: str, path: str) -> list[str]:
     """Sorted "<class>/<file>" of everything in a folder of `path`, without hidden files."""
-    names = tf.io.gfile.listdir(tf.io.gfile.join(path, class_name))
+    names = _list_names(tf.io.gfile.join(path, class_name))
     return sorted(f"{class_name}/{name}" for name in names if name.strip("/") and name[0] != ".")
 
 
@@ -77,11 +85,46 @@ def walk_files(path: str) -> Iterator[str]:
                 yield f"{parent}/{name}" if parent else name
 
 
+def _list_names(path) -> list[str]:
+    """Names of everything in a folder, as `tf.io.gfile.listdir`, which does not report the name that it cannot read."""
+    if "://" in path:
+        return tf.io.gfile.listdir(path)
+    for name in (names := os.listdir(path)):
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{path} has the name {os.fsencode(name)!r}, which is not UTF-8. Rename it.") from None
+    return names
+
+
 def _class_files(path):
-    """Sorted (class, "<class>/<image>") of a split's folder."""
-    return [
-        (class_name, file)
-        for class_name in list_folders(path)
-        for file in list_files(class_name, path)
-        if file.lower().endswith(EXTENSIONS)
-    ]
+    """Sorted (class, "<class>/<image>") of a split's folder, and the other files, of which reading some would block."""
+    images, others = [], []
+    for class_name in list_folders(path):
+        for file in list_files(class_name, path):
+            if file.lower().endswith(EXTENSIONS) and ("://" in path or os.path.isfile(os.path.join(path, file))):
+                images.append((class_name, file))
+            else:
+                others.append(file)
+    return images, others
+
+
+def _warn(path, files, unused):
+    """Logs what in a folder is probably a mistake."""
+    log = logging.getLogger(__name__)
+    if unused:
+        log.warning(
+            "%s: %s files are not used, since they are not files that end in %s: %s",
+            path, f"{len(unused):,}", ", ".join(EXTENSIONS), _first(unused),
+        )  # fmt: skip
+    classes = {split: {class_name for class_name, _ in pairs} for split, pairs in files.items()}
+    for split, names in classes.items():
+        only_here = sorted(names.difference(*(classes[other] for other in classes if other != split)))
+        if only_here and len(classes) > 1:
+            noun = "classes" if only_here[1:] else "class"
+            log.warning("%s: only the split %r has images of the %s %s", path, split, noun, _first(only_here))
+
+
+def _first(names):
+    more = f" and {len(names) - NUM_NAMED:,} more" if len(names) > NUM_NAMED else ""
+    return ", ".join(names[:NUM_NAMED]) + more

@@ -1,9 +1,11 @@
 """The input pipeline: a dataset's training and evaluation batches. B batch, H W pixels, C classes.
 
-Training: select, cache, shuffle, transform each image (transforms.py), batch (corrupt_images.py), mixup. All randomness
-comes from (seed, index of the image in the run), so a run can be repeated, and batch i is the same whether earlier ones
-were drawn or `start_step` skips them.
+Training: select, cache, shuffle files and images, transform each image (transforms.py), batch (corrupt_images.py),
+mixup. All randomness comes from (seed, epoch) and (seed, index of the image in the run), so a run can be repeated, and
+batch i is the same whether earlier ones were drawn or `start_step` skips them.
 """
+
+from functools import partial
 
 import numpy as np
 import tensorflow as tf
@@ -105,6 +107,9 @@ def _training_batches(data, dataset, seed, start_step, host, mean, std):
     size = _host_batch_size(data, host)
     total = count_training_images(data, dataset, data.train_split)
     examples = dataset.read(data.train_split)
+    read_shuffled = dataset.read_shuffled and partial(dataset.read_shuffled, data.train_split)
+    if data.labels_per_class or data.cache:
+        read_shuffled = None  # both depend on a fixed order of the files
     if data.labels_per_class:
         selected = tf.constant(_select_per_class(dataset, data.train_split, data.labels_per_class, seed))
         examples = examples.enumerate().filter(lambda i, _: selected[i]).map(lambda _, example: example)
@@ -112,13 +117,14 @@ def _training_batches(data, dataset, seed, start_step, host, mean, std):
         examples = decode_examples(dataset, examples).cache()
     first = start_step * data.batch_size
     epoch, skipped = divmod(first, total)
-    examples = _shuffle_and_repeat(examples, data.shuffle_images, seed, epoch).skip(skipped).enumerate(first)
+    read = read_shuffled or (lambda seed: examples)
+    shuffled = _shuffle_and_repeat(read, data.shuffle_images, seed, epoch).skip(skipped).enumerate(first)
     transform = training_transform(data, seed, mean, std, dataset.max_value)
 
     def prepare(index, image):
         return transform(index, tf.io.read_file(image) if dataset.stores_paths and not data.cache else image)
 
-    batches = batch_valid_images(examples, data.batch_size, prepare, host[0], size)
+    batches = batch_valid_images(shuffled, data.batch_size, prepare, host[0], size)
     return replace_corrupt(batches, size, total, data.max_corrupt)
 
 
@@ -139,15 +145,16 @@ def _select_per_class(dataset, split, labels_per_class, seed) -> np.ndarray:
     return selected
 
 
-def _shuffle_and_repeat(examples, buffer_images, seed, first_epoch):
-    """Epoch after epoch, each in an order drawn from (seed, epoch).
+def _shuffle_and_repeat(read, buffer_images, seed, first_epoch):
+    """Epoch after epoch, each in an order drawn from (seed, epoch): that of the files, then that in the buffer.
 
     `shuffle().repeat()` would also depend on how many iterators were created before.
     """
 
     def epoch(index):
         tf.random.set_seed(1)  # of this graph only: `shuffle` combines its seed with the program's global one
-        return examples.shuffle(buffer_images, seed=seed * 1_000_003 + index, reshuffle_each_iteration=False)
+        epoch_seed = seed * 1_000_003 + index
+        return read(epoch_seed).shuffle(buffer_images, seed=epoch_seed, reshuffle_each_iteration=False)
 
     # Unlike a counter, a range can be split among the workers of a tf.data service.
     return tf.data.Dataset.range(first_epoch, np.iinfo("int64").max).flat_map(epoch)

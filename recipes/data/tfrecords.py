@@ -49,20 +49,20 @@ def open_tfrecords(pattern: str, name: str) -> ImageDataset:
         shards.setdefault(_split_name(file), []).append(file)
     splits = {split: sum(counts[file] for file in split_files) for split, split_files in shards.items()}
 
-    def read(split):
+    def read(split, seed=None):
         ranges = []
         for part, start, end in split_ranges(splits, split, name):
             for file in shards[part]:
                 if max(start, 0) < min(end, counts[file]):
                     ranges.append((file, max(start, 0), min(end, counts[file])))
                 start, end = start - counts[file], end - counts[file]
-        return _read_ranges(ranges, keys, len(class_names))
+        return _read_ranges(ranges, keys, len(class_names), seed)
 
-    return ImageDataset(name, class_names, splits, read)
+    return ImageDataset(name, class_names, splits, read, read_shuffled=read)
 
 
-def _read_ranges(ranges, keys, num_classes):
-    """Reads (file, start, end) of records, several files at a time, in a fixed order."""
+def _read_ranges(ranges, keys, num_classes, seed):
+    """Reads (file, start, end) of records, several files at a time, in this order or in one drawn from a seed."""
     image_key, label_key = keys
     features = {image_key: tf.io.FixedLenFeature((), tf.string), label_key: tf.io.FixedLenFeature((), tf.int64)}
 
@@ -82,6 +82,8 @@ def _read_ranges(ranges, keys, num_classes):
     ranges = tf.data.Dataset.from_tensor_slices(
         (tf.constant(files, tf.string), tf.constant(starts, tf.int64), tf.constant(ends, tf.int64))
     )
+    if seed is not None:
+        ranges = ranges.shuffle(max(len(files), 1), seed=seed, reshuffle_each_iteration=False)
     return ranges.interleave(
         read_records, cycle_length=PARALLEL_FILES, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     ).map(to_example, tf.data.AUTOTUNE)

@@ -4,6 +4,7 @@ Everything here can be sent to other machines.
 """
 
 import io
+import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -12,9 +13,10 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image, UnidentifiedImageError
 
-from keras_vit.recipes.prepare.duplicates import HashIndex, fingerprint
+from keras_vit.recipes.prepare.duplicates import HashIndex, fingerprint, turn_of
 
 STORED, UNREADABLE, DUPLICATE = "stored", "unreadable", "duplicate"
+TURNED_QUALITY = 95  # of JPEG files that are stored turned
 PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 # Errors that persist; others, such as a lost connection, are raised.
 NO_FILE = (tf.errors.FailedPreconditionError, tf.errors.NotFoundError, tf.errors.PermissionDeniedError)
@@ -32,7 +34,7 @@ def examine(name: str, path: str, test_images: HashIndex | None = None):
         (STORED, name, example), (UNREADABLE, name, (error,)), or (DUPLICATE, name, (test image, different bits,
         whether it is mirrored)). The example has "image", "file_name" and "label", the class. Its image is the file
         itself if that is a JPEG or PNG file, otherwise the (first) image in it as PNG, with 16 bits if it has more
-        than 8.
+        than 8. An image whose EXIF orientation is not upright is turned and encoded again.
     """
 
     def outcome():
@@ -73,6 +75,9 @@ def _or_unreadable(name, outcome):
 
 
 def _read(name, path):
+    local = os.path.join(path, name)
+    if "://" not in path and os.path.exists(local) and not os.path.isfile(local) and not os.path.isdir(local):
+        raise ValueError("not a regular file")  # reading a named pipe would block
     with tf.io.gfile.GFile(tf.io.gfile.join(path, name), "rb") as file:
         return file.read()
 
@@ -84,8 +89,15 @@ def _fingerprint(content):
 
 def _encode(content):
     with Image.open(io.BytesIO(content)) as image:
-        if image.format in ("JPEG", "MPO", "PNG"):  # MPO: a JPEG file followed by a second image
+        turn, is_jpeg = turn_of(image), image.format in ("JPEG", "MPO")  # MPO: a JPEG file followed by a second image
+        if turn is None and (is_jpeg or image.format == "PNG"):
             return content
+        if turn is not None:
+            image = image.transpose(turn)
+            if is_jpeg:
+                jpeg = io.BytesIO()
+                image.save(jpeg, "JPEG", quality=TURNED_QUALITY, subsampling=0)
+                return jpeg.getvalue()
         if image.mode not in PNG_MODES:
             # `convert` would clip integers of more than 8 bits at 255.
             image = _to_16_bits(image) if image.mode.startswith("I") else image.convert("RGB")

@@ -1,11 +1,14 @@
 """What is stored of an image file."""
 
+import os
+
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
+from PIL import Image, ImageOps
 from scenes import encoded, opened, scene
 
+from keras_vit.recipes.prepare.duplicates import fingerprint
 from keras_vit.recipes.prepare.outcomes import STORED, UNREADABLE, examine
 
 
@@ -41,3 +44,37 @@ def test_more_than_8_bits_become_16_and_floats_are_unreadable(mode, max_value, t
         return
     pixels = tf.io.decode_png(result["image"], dtype=tf.uint16)[..., 0]
     np.testing.assert_array_equal(pixels, np.clip(values, 0, 65535))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF"])
+@pytest.mark.parametrize("orientation", [1, 2, 3, 4, 5, 6, 7, 8])
+def test_images_are_turned_upright(kind, orientation, tmp_path):
+    """The stored image equals Pillow's own exif_transpose, and its hash that of the upright image."""
+    (tmp_path / "cat").mkdir()
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    content = encoded(scene(0), kind, exif=exif)
+    (tmp_path / "cat" / "1").write_bytes(content)
+    outcome, _, example = examine("cat/1", str(tmp_path))
+    stored, upright = opened(example["image"]), ImageOps.exif_transpose(opened(content))
+    assert outcome == STORED and stored.getexif().get(0x0112, 1) == 1
+    assert (example["image"] == content) == (orientation == 1 and kind != "TIFF")
+    assert stored.size == upright.size
+    difference = np.abs(np.asarray(stored.convert("RGB"), int) - np.asarray(upright.convert("RGB")))
+    assert difference.max() == 0 if kind != "JPEG" else difference.mean() < 1.5
+    different = fingerprint(opened(content))[0] ^ fingerprint(upright)[0]
+    assert sum(int(word).bit_count() for word in different) <= 10
+
+
+def test_files_that_would_block_are_unreadable(tmp_path):
+    (tmp_path / "cat").mkdir()
+    os.mkfifo(tmp_path / "cat" / "1.jpg")
+    assert examine("cat/1.jpg", str(tmp_path)) == (UNREADABLE, "cat/1.jpg", ("ValueError: not a regular file",))
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")  # Pillow's, when it opens the file
+def test_damaged_exif_does_not_make_an_image_unreadable(tmp_path):
+    (tmp_path / "cat").mkdir()
+    content = encoded(scene(0), "JPEG", exif=b"Exif\x00\x00II*\x00\xff\xff\xff\xff")
+    (tmp_path / "cat" / "1.jpg").write_bytes(content)
+    assert examine("cat/1.jpg", str(tmp_path))[2]["image"] == content
