@@ -7,6 +7,7 @@ from typing import Any
 from keras_vit_cli.errors import error_sentence
 from keras_vit_cli.streams import surviving_closed_pipes
 from keras_vit_cli.temporary_folder import check_temporary_folder
+from keras_vit_cli.termination import clean_up_on_sigterm
 
 DESCRIPTION = """The Vision Transformer for Keras.
 
@@ -26,12 +27,13 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs a command. Returns its exit status: 1 after an error, 130 after Ctrl-C.
 
     Raises:
+        SystemExit: Wrong options, with status 2; SIGTERM, with 143, in training with 75 after saving a checkpoint.
         Exception: An error that is no mistake of the user; with --debug any.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
-    with surviving_closed_pipes():
+    with surviving_closed_pipes(), clean_up_on_sigterm():
         try:
             return _run(arguments)
         except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 import errno
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -180,3 +181,29 @@ def test_describe_requires_a_tflite_file(tmp_path, capsys):
     (tmp_path / "empty.tflite").touch()
     assert main(["export", str(tmp_path / "empty.tflite"), "--describe"]) == 1
     assert "zero bytes" in capsys.readouterr().err
+
+
+def test_class_names_are_those_of_the_run(model, tmp_path):
+    """Without a dataset; with one they must be equal; a file in the options replaces both."""
+    run, loaded = tmp_path / "run", keras_vit.load(model)
+    run.mkdir()
+    shutil.copy(model, run / "model.keras")
+    names = [f"digit {i}" for i in range(10)]
+    (run / "labels.txt").write_text("".join(f"{name}\n" for name in names))
+    assert ExportData.read(Export(str(run)), loaded).class_names == names
+    assert ExportData.read(Export(model), loaded).class_names is None
+    other = tmp_path / "other.txt"
+    other.write_text("".join(f"{i}\n" for i in range(10)))
+    assert ExportData.read(Export(str(run), class_names=other), loaded).class_names[3] == "3"
+    with pytest.raises(ValueError, match="'digits' does not have the classes of the model in .*labels.txt .*'digit 0'"):
+        ExportData.read(Export(str(run), dataset="digits", check_images=1), loaded)
+    shutil.copy(other, run / "labels.txt")
+    assert ExportData.read(Export(str(run), dataset="digits", check_images=1), loaded).class_names[3] == "3"
+
+
+def test_split_without_labels_raises(model, monkeypatch):
+    """Its accuracies would all be 0, without a drop."""
+    unlabeled = [np.zeros((8, 8, 3), "uint8")], np.array([-1])
+    monkeypatch.setattr("keras_vit.recipes.data.decoded_images", lambda *_, **__: iter([unlabeled]))
+    with pytest.raises(ValueError, match="images of 'test' of 'digits' have no labels"):
+        ExportData.read(Export(model, dataset="digits", check_images=1), keras_vit.load(model))

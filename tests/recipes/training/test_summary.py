@@ -59,6 +59,8 @@ def test_summary_of_other_runs(recipe, toy):
     assert "sgd, learning rate 0.001, constant\n" in text and "teacher.keras, hard, 0.5 of the loss" in text
     assert "none, outputs are not saved" in text and "accumulation" not in text
     text = describe_run(MaskedPatch(**fields), one, model, dataset, 10)
+    finished = describe_run(MaskedPatch(**fields, run=Run(folder="runs/x")), one, model, dataset, 10, 10)
+    assert "runs/x, already finished: all 10 steps are trained, so none are trained now" in finished
     assert "digits: 40 in train; 16 x 16" in text and "logs every 1,000 steps" in text
 
 
