@@ -4,6 +4,8 @@ One image, static shapes, at most four axes, and only operations that XNNPACK, G
 results equal the model's up to rounding.
 """
 
+from functools import partial
+
 import numpy as np
 import tensorflow as tf
 
@@ -55,26 +57,36 @@ def normalize(images, preprocessing):
     return (images - 255 * mean) * (1 / (255 * std))
 
 
-def encode(model, images, norm_outputs=None):
+def encode(model, images, norm_outputs=None, tokens_read=None):
     """Runs embedding and encoder blocks.
 
     Args:
         model: An `export_copy`.
         images: (1, H, W, 3) after `normalize`.
+        tokens_read: Number of first tokens that the last block computes; None for all. See `tokens_read`.
         norm_outputs: List to which the outputs of the blocks' layer normalizations are appended, (1, N, D) each.
 
     Returns:
         Tokens of the last block before the final normalization, (1, N, D), and the attention weights of all blocks,
-        (1, K, N, N) each.
+        (1, K, N, N) each; with `tokens_read` the last are (1, tokens_read, D) and (1, K, tokens_read, N).
     """
     norm_outputs = [] if norm_outputs is None else norm_outputs
     weights = []
 
     def apply(block, tokens):
+        count = tokens_read if block is model.encoder.blocks[-1] else None
         with tf.name_scope(block.name):  # converters name the operations after it
-            return _block(block, tokens, weights, norm_outputs) if isinstance(block, EncoderBlock) else block(tokens)
+            if isinstance(block, EncoderBlock):
+                return _block(block, tokens, weights, norm_outputs, count)
+            return block(tokens)
 
     return model.apply_blocks(model.add_tokens(model.embed(images)), apply), weights
+
+
+def tokens_read(model) -> int | None:
+    """Number of first tokens that are read after the last block; None if they are all, or if it requires all."""
+    reducible = isinstance(model.pooling, TokenPooling) and isinstance(model.encoder.blocks[-1], EncoderBlock)
+    return model.pooling.count if reducible and not model.encoder.config.relative_positions else None
 
 
 def layer_norm_outputs(model, images):
@@ -85,10 +97,12 @@ def layer_norm_outputs(model, images):
     return outputs
 
 
-def _block(block, tokens, weights, norm_outputs):
+def _block(block, tokens, weights, norm_outputs, count=None):
     with tf.name_scope("attention"):
         norm_outputs.append(_layer_norm(block.norm_attention, tokens))
-        branch = _self_attention(block.attention, norm_outputs[-1], weights)
+        attend = _self_attention if count is None else partial(_attention_of_first_tokens, count=count)
+        branch = attend(block.attention, norm_outputs[-1], weights)
+        tokens = tokens if count is None else token_slice(tokens, 0, count)
         tokens = tokens + (branch if block.scale_attention is None else block.scale_attention(branch))
     with tf.name_scope("mlp"):
         norm_outputs.append(_layer_norm(block.norm_mlp, tokens))
@@ -121,10 +135,30 @@ def _self_attention(layer, tokens, weights):
     logits = tf.matmul(query, key, transpose_b=True)  # (1, K, N, N), scaled by `export_copy`
     if layer.relative is not None:
         logits = logits + layer.relative(query)
+    return _project_mixed(layer, logits, value, weights)
+
+
+def _attention_of_first_tokens(layer, tokens, weights, count):
+    """`_self_attention` whose queries are the first tokens: (1, N, D) -> (1, count, D)."""
+    length, width = tokens.shape[1:]
+    heads, head = layer.num_heads, width // layer.num_heads
+    with tf.init_scope():  # constants: the converter would slice large kernels at run time
+        kernel, bias = layer.qkv.kernel.numpy(), layer.qkv.bias.numpy()
+    query = tf.matmul(token_slice(tokens, 0, count), kernel[:, :width]) + bias[:width]
+    query = tf.transpose(tf.reshape(query, (1, count, heads, head)), (0, 2, 1, 3))  # (1, K, count, d)
+    joined = tf.reshape(tf.matmul(tokens, kernel[:, width:]) + bias[width:], (1, length, 2 * heads, head))
+    key, value = tf.split(tf.transpose(joined, (0, 2, 1, 3)), 2, axis=1)  # (1, K, N, d)
+    if layer.query_norm is not None:
+        query, key = layer.query_norm(query), layer.key_norm(key)
+    return _project_mixed(layer, tf.matmul(query, key, transpose_b=True), value, weights)
+
+
+def _project_mixed(layer, logits, value, weights):
+    """softmax(logits) value, heads merged and projected: (1, K, n, N), (1, K, N, d) -> (1, n, D)."""
     weights.append(tf.nn.softmax(logits))
-    mixed = tf.transpose(tf.matmul(weights[-1], value), (0, 2, 1, 3))  # (1, N, K, d)
+    mixed = tf.transpose(tf.matmul(weights[-1], value), (0, 2, 1, 3))  # (1, n, K, d)
     # The converter drops an axis of the Dense layer itself, and GPU delegates add tensors of equal rank only.
-    return tf.matmul(tf.reshape(mixed, (1, length, width)), layer.out.kernel) + layer.out.bias
+    return tf.matmul(tf.reshape(mixed, (1, logits.shape[2], -1)), layer.out.kernel) + layer.out.bias
 
 
 def pool(model, tokens):

@@ -3,7 +3,14 @@
 import tensorflow as tf
 
 from keras_vit.export.names import ATTENTION, CLASSIFY, EMBED, OUTPUTS
-from keras_vit.export.tflite.graph_rewrite import encode, encoder_blocks, normalize, pool, token_slice
+from keras_vit.export.tflite.graph_rewrite import (
+    encode,
+    encoder_blocks,
+    normalize,
+    pool,
+    token_slice,
+    tokens_read,
+)
 from keras_vit.inspect.rollout import pools_patches
 
 
@@ -32,7 +39,7 @@ def signature_function(model, signature: str):
 
 def _classify(model, images):
     if getattr(model, "head_distillation", None) is not None:
-        tokens, _ = encode(model, images)
+        tokens, _ = encode(model, images, tokens_read=tokens_read(model))
         first, second = (tf.reshape(model.encoder.norm(token_slice(tokens, i, 1)), (1, -1)) for i in (0, 1))
         logits = (model.head(first) + model.head_distillation(second)) / 2
     else:
@@ -43,7 +50,7 @@ def _classify(model, images):
 def _embed(model, images):
     if not hasattr(model, "encoder"):
         return model.features(images)
-    tokens, _ = encode(model, images)
+    tokens, _ = encode(model, images, tokens_read=tokens_read(model))
     pooled = pool(model, tokens)
     for layer in (model.pooled_norm, model.pre_logits):
         pooled = pooled if layer is None else layer(pooled)
@@ -52,11 +59,11 @@ def _embed(model, images):
 
 def _attention_map(model, images):
     """Attention rollout of one row: a product of vectors with matrices, from the last layer to the first."""
-    _, weights = encode(model, images)
+    _, weights = encode(model, images, tokens_read=tokens_read(model))
     prefix, length = model.prefix_tokens, weights[0].shape[-1]
     start, count = (prefix, length - prefix) if pools_patches(model) else (0, 1)
     row = tf.constant([[[float(start <= i < start + count) / count for i in range(length)]]])  # (1, 1, N)
-    *before, last = [tf.reduce_mean(one, axis=1) for one in weights]  # (1, N, N) each
+    *before, last = [tf.reduce_mean(one, axis=1) for one in weights]  # (1, N, N) each; only the rows read in the last
     # A mean of rows, not a product with the constant row: GPU delegates take no constant first factor.
     row = (row + tf.reduce_mean(token_slice(last, start, count), axis=1, keepdims=True)) / 2
     for one in reversed(before):

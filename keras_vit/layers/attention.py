@@ -7,6 +7,7 @@ from keras_vit.layers.heads import check_heads, merge_heads, spec_with_attention
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.relative_positions import RelativePositions
 from keras_vit.layers.xla.attention import attend_without_weights, can_omit_weights
+from keras_vit.layers.xla.dense import apply_units
 from keras_vit.layers.xla.dropout import Dropout
 from keras_vit.layers.xla.fused_attention import can_fuse, fused_attention
 
@@ -33,7 +34,8 @@ class SelfAttention(keras.layers.Layer):
     and biases zeros, as in the paper's code.
 
     Input: (B, N, D). Output: (B, N, D), and the attention weights (B, K, N, N) with `return_attention=True`: row i
-        holds the weights of all tokens for token i, and sums to 1.
+        holds the weights of all tokens for token i, and sums to 1. With `queries`, (B, M, D), only these attend to the
+        tokens: the output is (B, M, D), the weights (B, K, M, N). Relative positions require all queries.
 
     Args:
         num_heads: Number of heads, K; must divide D.
@@ -83,18 +85,26 @@ class SelfAttention(keras.layers.Layer):
             if layer is not None:
                 layer.build(heads_shape)
 
-    def call(self, tokens, training=None, return_attention=False):
+    def call(self, tokens, training=None, return_attention=False, queries=None):
         if not return_attention and can_omit_weights(self, training):
-            return attend_without_weights(self, tokens)  # the same output; weights are recomputed, not stored
-        query, key, value = (split_heads(x, self.num_heads) for x in ops.split(self.qkv(tokens), 3, axis=-1))
+            return attend_without_weights(self, tokens, queries)  # the same output; weights are recomputed, not stored
+        query, key, value = (split_heads(x, self.num_heads) for x in self.project(tokens, queries))
         query, key = self.normalize(query, key)  # (B, K, N, d)
         needs_weights = return_attention or self.relative is not None or (training and self.dropout.rate)
-        if not needs_weights and can_fuse(query):
+        if queries is None and not needs_weights and can_fuse(query):
             return self.out(merge_heads(fused_attention(query, key, value, training)))  # (B, N, D)
         weights = attention_weights(query, key, self.relative)  # (B, K, N, N)
         mixed = ops.matmul(self.dropout(weights, training=training), value)  # (B, K, N, d)
         output = self.out(merge_heads(mixed))  # (B, N, D)
         return (output, weights) if return_attention else output
+
+    def project(self, tokens, queries=None):
+        """Queries, keys and values, (B, N, D) each; with `queries`, the first are (B, M, D)."""
+        if queries is None:
+            return ops.split(self.qkv(tokens), 3, axis=-1)
+        width = tokens.shape[-1]
+        query = apply_units(self.qkv, queries, slice(width))  # (B, M, D)
+        return query, *ops.split(apply_units(self.qkv, tokens, slice(width, None)), 2, axis=-1)
 
     def normalize(self, query, key):
         """Queries and keys, (B, K, N, d), normalized if `qk_norm`."""
@@ -103,8 +113,8 @@ class SelfAttention(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def compute_output_spec(self, tokens, training=None, return_attention=False):
-        return spec_with_attention(self, tokens, (self.num_heads,), return_attention)
+    def compute_output_spec(self, tokens, training=None, return_attention=False, queries=None):
+        return spec_with_attention(self, tokens, (self.num_heads,), return_attention, queries)
 
     def get_config(self):
         config = {

@@ -12,6 +12,7 @@ from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp import Mlp
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.stochastic_depth import StochasticDepth
+from keras_vit.layers.tokens import take_tokens
 from keras_vit.layers.xla.dropout import Dropout
 from keras_vit.layers.xla.recompute import recompute
 
@@ -20,7 +21,9 @@ from keras_vit.layers.xla.recompute import recompute
 class EncoderBlock(keras.layers.Layer):
     """One block, equations 2 and 3 of the paper: z' = MSA(LN(z)) + z; z = MLP(LN(z')) + z'.
 
-    Input: (B, N, D). Output: (B, N, D), and the attention weights (B, K, N, N) with `return_attention=True`.
+    Input: (B, N, D). Output: (B, N, D), and the attention weights (B, K, N, N) with `return_attention=True`. With
+        `read`, see `take_tokens`, the output is (B, M, D) for these tokens, and no others are computed. Dropout then
+        draws for M tokens.
 
     Args:
         config: A `BlockConfig`, or its fields as keyword arguments: `num_heads`, `mlp_dim`, `dropout`, ...
@@ -71,28 +74,30 @@ class EncoderBlock(keras.layers.Layer):
             if layer is not None:
                 layer.build(input_shape)
 
-    def call(self, tokens, training=None, return_attention=False):
+    def call(self, tokens, training=None, return_attention=False, read=None):
         if return_attention:
             return self._apply_branches(tokens, training, return_attention=True)
-        return self._run("block", self._apply_branches, tokens, training)
+        return self._run("block", partial(self._apply_branches, read=read), tokens, training)
 
-    def _apply_branches(self, tokens, training=None, return_attention=False):
+    def _apply_branches(self, tokens, training=None, return_attention=False, read=None):
         """z' = MSA(LN(z)) + z; z = MLP(LN(z')) + z': (B, N, D) -> (B, N, D), with attention weights if requested."""
         weights = None
         if return_attention:
             branch, weights = self._attention_branch(tokens, training, return_attention=True)
         else:
-            branch = self._run("attention", self._attention_branch, tokens, training)
+            branch = self._run("attention", partial(self._attention_branch, read=read), tokens, training)
+        tokens = tokens if read is None else take_tokens(tokens, read)  # (B, M, D)
         tokens = tokens + self.drop_attention(branch, training=training)  # (B, N, D)
         branch = self._run("mlp", self._mlp_branch, tokens, training)
         tokens = tokens + self.drop_mlp(branch, training=training)  # (B, N, D)
         return (tokens, weights) if return_attention else tokens
 
-    def _attention_branch(self, tokens, training=None, return_attention=False):
+    def _attention_branch(self, tokens, training=None, return_attention=False, read=None):
         """MSA(LN(z)) with dropout and `LayerScale`: (B, N, D) -> (B, N, D), with attention weights if requested."""
         # The norms get `training` explicitly: within a recomputation Keras does not pass it on.
         normed = self.norm_attention(tokens, training=training)  # (B, N, D)
-        output = self.attention(normed, training=training, return_attention=return_attention)
+        queries = None if read is None else take_tokens(normed, read)  # (B, M, D)
+        output = self.attention(normed, training=training, return_attention=return_attention, queries=queries)
         branch, weights = output if return_attention else (output, None)
         branch = self.dropout(branch, training=training)
         if self.scale_attention is not None:
@@ -116,8 +121,9 @@ class EncoderBlock(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def compute_output_spec(self, tokens, training=None, return_attention=False):
-        return spec_with_attention(self, tokens, (self.attention.num_heads,), return_attention)
+    def compute_output_spec(self, tokens, training=None, return_attention=False, read=None):
+        queries = None if read is None else take_tokens(tokens, read)
+        return spec_with_attention(self, tokens, (self.attention.num_heads,), return_attention, queries)
 
     def get_config(self):
         own = {"stochastic_depth": self.stochastic_depth, "remat": self.remat, "seed": self.seed}

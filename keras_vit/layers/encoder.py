@@ -11,6 +11,7 @@ from keras_vit.layers.block import EncoderBlock
 from keras_vit.layers.config import BlockConfig, fields_as_keywords, remat_of_blocks
 from keras_vit.layers.heads import spec_with_attention
 from keras_vit.layers.norm import LayerNorm
+from keras_vit.layers.tokens import take_tokens
 
 # Distance between the seeds of neighboring blocks: masks are independent, and the encoder's seed determines them all.
 SEEDS_PER_BLOCK = 16
@@ -21,6 +22,8 @@ class Encoder(keras.layers.Layer):
     """`depth` blocks and the final layer normalization.
 
     Input: (B, N, D). Output: (B, N, D), and all attention weights (B, depth, K, N, N) with `return_attention=True`.
+        With `read`, see `take_tokens`, the output is (B, M, D) for these tokens, and the last block computes no others,
+        unless the attention weights are requested or it requires all.
 
     Args:
         depth: Number of blocks.
@@ -75,11 +78,15 @@ class Encoder(keras.layers.Layer):
             if layer is not None:
                 layer.build(input_shape)
 
-    def call(self, tokens, training=None, return_attention=False, positions=()):
+    def call(self, tokens, training=None, return_attention=False, positions=(), read=None):
         """Encodes tokens; `positions` are layers that add positions before the second block, the third, ..."""
         attention = []
+        # Axial blocks and relative positions require all tokens.
+        reduce_last = not (return_attention or self.axial_grid or self.config.relative_positions)
 
         def run(block, tokens):
+            if read is not None and reduce_last and block is self.blocks[-1]:
+                return block(tokens, training=training, read=read)
             if not return_attention:
                 return block(tokens, training=training)
             tokens, weights = block(tokens, training=training, return_attention=True)
@@ -87,6 +94,8 @@ class Encoder(keras.layers.Layer):
             return tokens
 
         tokens = self.apply_blocks(tokens, run, positions)
+        if read is not None and not reduce_last:
+            tokens = take_tokens(tokens, read)  # (B, M, D)
         if self.norm is not None:
             tokens = self.norm(tokens)  # (B, N, D)
         return (tokens, ops.stack(attention, axis=1)) if return_attention else tokens
@@ -102,8 +111,11 @@ class Encoder(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def compute_output_spec(self, tokens, training=None, return_attention=False, positions=()):
-        return spec_with_attention(self, tokens, (self.depth, self.config.num_heads), return_attention)
+    def compute_output_spec(self, tokens, training=None, return_attention=False, positions=(), read=None):
+        spec = spec_with_attention(self, tokens, (self.depth, self.config.num_heads), return_attention)
+        if read is None:
+            return spec
+        return (take_tokens(spec[0], read), spec[1]) if return_attention else take_tokens(spec, read)
 
     def get_config(self):
         names = ("depth", "stochastic_depth", "axial_grid", "prefix_tokens", "remat", "seed")

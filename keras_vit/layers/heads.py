@@ -26,10 +26,13 @@ def merge_heads(x):
     return ops.reshape(x, (-1, x.shape[1], x.shape[2] * x.shape[3]))  # (B, N, D)
 
 
-def spec_with_attention(layer, tokens, heads, return_attention):
-    """A layer's output for symbolic tokens (B, N, D): the same shape, and weights (B, *heads, N, N) if requested."""
-    output = keras.KerasTensor(tokens.shape, layer.compute_dtype)
+def spec_with_attention(layer, tokens, heads, return_attention, queries=None):
+    """A layer's output for symbolic tokens (B, N, D), and weights (B, *heads, N, N) if requested.
+
+    The output is (B, N, D); with `queries`, symbolic tokens (B, M, D), it is (B, M, D), the weights (B, *heads, M, N).
+    """
+    rows = tokens if queries is None else queries
+    output = keras.KerasTensor(rows.shape, layer.compute_dtype)
     if not return_attention:
         return output
-    batch, length, _ = tokens.shape
-    return output, keras.KerasTensor((batch, *heads, length, length), layer.compute_dtype)
+    return output, keras.KerasTensor((rows.shape[0], *heads, rows.shape[1], tokens.shape[1]), layer.compute_dtype)

@@ -68,3 +68,17 @@ class LearnedTokens(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "count": self.count}
+
+
+def take_tokens(tokens, read):
+    """Some of the tokens: (B, N, D) -> (B, M, D).
+
+    Args:
+        tokens: (B, N, D).
+        read: M, for the first tokens, or integers (B, M), the indices of the tokens; -1 selects zeros.
+    """
+    if isinstance(read, int):
+        return tokens[:, :read]
+    # A matrix product, since gather on a TPU, and scatter in its backward pass, are slow.
+    chosen = ops.one_hot(read, tokens.shape[1], dtype=tokens.dtype)  # (B, M, N)
+    return ops.einsum("bmn,bnd->bmd", chosen, tokens)

@@ -109,7 +109,7 @@ class VisionTransformer(keras.Model):
         """Logits of the class token's and the distillation token's heads of a DeiT, (B, num_classes) each."""
         if self.head_distillation is None:
             raise ValueError("Only a model with distillation=True and num_classes > 0 has two heads.")
-        tokens = self.encode(self.embed(images), training=training)
+        tokens = self.encode(self.embed(images), training=training, read=self.pooling.count)  # (B, 2, D)
         return self.head(tokens[:, 0]), self.head_distillation(tokens[:, 1])
 
     def features(self, images, training=False):
@@ -117,17 +117,22 @@ class VisionTransformer(keras.Model):
 
         With distillation, the mean of the class and the distillation token, each of which is the input of one head.
         """
-        return self.pool(self.encode(self.embed(images), training=training))
+        read = self.pooling.count if self.config.pooling == "token" else None
+        return self.pool(self.encode(self.embed(images), training=training, read=read))
 
     def embed(self, images):
         """Images to patch embeddings, before class token and positions: (B, H, W, 3) -> (B, h * w, D)."""
         images = checked_images(images, self.image_size, REMEDY)
         return self.patch_embedding(self.backbone(images) if self.backbone else images)  # (B, h*w, D)
 
-    def encode(self, embeddings, training=False, return_attention=False):
-        """Patch embeddings (B, h * w, D) to encoded tokens (B, N, D), and attention (B, depth, K, N, N) on request."""
+    def encode(self, embeddings, training=False, return_attention=False, read=None):
+        """Patch embeddings (B, h * w, D) to encoded tokens (B, N, D), and attention (B, depth, K, N, N) on request.
+
+        With `read`, a number of first tokens or indices (B, M), only these are returned, (B, M, D), and the last block
+        computes no others.
+        """
         tokens = self.add_tokens(embeddings, training=training)
-        options = {"return_attention": return_attention, "positions": self.block_positions}
+        options = {"return_attention": return_attention, "positions": self.block_positions, "read": read}
         return self.encoder(tokens, training=training, **options)
 
     def apply_blocks(self, tokens, run):

@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_vit.images import normalize
+from keras_vit.layers.tokens import take_tokens
 from keras_vit.recipes.masked_patch.masking import MASK, draw_corruption
 from keras_vit.recipes.masked_patch.targets import output_shape, patch_targets
 from keras_vit.recipes.recipe import MaskedPatch
@@ -60,14 +61,14 @@ class MaskedPatchModel(keras.Model):
 
     def call(self, inputs, training=None):
         embeddings = self.corrupt(self.vit.embed(inputs["images"]), inputs["source"])
-        tokens = self.vit.encode(embeddings, training=training)[:, self.vit.prefix_tokens :]  # (B, N, D)
-        chosen = _take(tokens, inputs["corrupted"])  # (B, M, D)
+        corrupted = inputs["corrupted"] + self.vit.prefix_tokens
+        chosen = self.vit.encode(embeddings, training=training, read=corrupted)  # (B, M, D)
         predictions = self.head(chosen)
         return ops.reshape(predictions, (-1, chosen.shape[1], *self.patch_shape))
 
     def corrupt(self, embeddings, source):
         """Replaces patch embeddings (B, N, D) by those of `source` (B, N), see `Corruption`."""
-        moved = _take(embeddings, source)  # (B, N, D)
+        moved = take_tokens(embeddings, source)  # (B, N, D)
         return ops.where(source[..., None] == MASK, ops.cast(self.mask, moved.dtype), moved)
 
     def get_config(self):
@@ -78,15 +79,6 @@ class MaskedPatchModel(keras.Model):
         vit = keras.saving.deserialize_keras_object(config.pop("vit"))
         config.pop("dtype", None)
         return cls(vit, **config)
-
-
-def _take(tokens, index):
-    """Tokens (B, N, D) at indices (B, M): (B, M, D). An index of -1 selects zeros.
-
-    A matrix product, since gather on a TPU, and scatter in its backward pass, are slow.
-    """
-    chosen = ops.one_hot(index, ops.shape(tokens)[1], dtype=tokens.dtype)  # (B, M, N)
-    return ops.einsum("bmn,bnd->bmd", chosen, tokens)
 
 
 def masked_patch_loss(target: str):

@@ -25,9 +25,15 @@ def can_omit_weights(layer, training) -> bool:
     return compiled_by_xla() and layer.relative is None and not quantized and not has_dropout
 
 
-def attend_without_weights(layer, tokens):
-    """The output of a `SelfAttention` for which `can_omit_weights` holds: (B, N, D) -> (B, N, D)."""
-    query, key, value = project_heads(tokens, layer.qkv.kernel, layer.qkv.bias, layer.num_heads)
+def attend_without_weights(layer, tokens, queries=None):
+    """The output of a `SelfAttention` for which `can_omit_weights` holds: (B, N, D) -> (B, N, D).
+
+    With `queries`, (B, M, D), it is (B, M, D).
+    """
+    if queries is None:
+        query, key, value = project_heads(tokens, layer.qkv.kernel, layer.qkv.bias, layer.num_heads)
+    else:
+        query, key, value = project_heads_of(queries, tokens, layer.qkv.kernel, layer.qkv.bias, layer.num_heads)
     query, key = layer.normalize(query, key)  # (B, K, N, d)
     return project_output(layer.out, attend(query, key, value))  # (B, N, D)
 
@@ -42,23 +48,31 @@ def project_heads(tokens, kernel, bias, num_heads: int):
         kernel, bias: (D, 3D) and (3D,): for queries, keys, values, in this order.
         num_heads: Number of heads, K.
     """
-    width = tokens.shape[-1]
 
     @ops.custom_gradient
     def project(tokens, kernel, bias):
-        kernels = ops.reshape(kernel, (width, 3, num_heads, width // num_heads))
-        biases = ops.reshape(bias, (3, num_heads, 1, width // num_heads))
-
         def gradient(*upstream):
             joined = ops.concatenate([merge_heads(one) for one in upstream], axis=-1)  # (B, N, 3D)
             for_tokens = ops.einsum("bne,de->bnd", joined, kernel)
             for_kernel = ops.einsum("bnd,bne->de", tokens, joined)
             return for_tokens, for_kernel, ops.sum(joined, axis=(0, 1))
 
-        projected = tuple(ops.einsum("bnd,dkh->bknh", tokens, kernels[:, i]) + biases[i] for i in range(3))
-        return projected, in_current_name_scope(gradient)
+        return _project([tokens] * 3, kernel, bias, num_heads), in_current_name_scope(gradient)
 
     return project(tokens, ops.cast(kernel, tokens.dtype), ops.cast(bias, tokens.dtype))
+
+
+def project_heads_of(queries, tokens, kernel, bias, num_heads: int):
+    """As `project_heads`, with the queries of other tokens: (B, M, D) -> (B, K, M, d)."""
+    kernel, bias = (ops.cast(x, tokens.dtype) for x in (kernel, bias))
+    return _project((queries, tokens, tokens), kernel, bias, num_heads)
+
+
+def _project(inputs, kernel, bias, num_heads):
+    width = kernel.shape[0]
+    kernels = ops.reshape(kernel, (width, 3, num_heads, width // num_heads))
+    biases = ops.reshape(bias, (3, num_heads, 1, width // num_heads))
+    return tuple(ops.einsum("bnd,dkh->bknh", x, kernels[:, i]) + biases[i] for i, x in enumerate(inputs))
 
 
 def attend(query, key, value):

@@ -1,4 +1,6 @@
-"""A Dense layer on tokens without a copy. B batch, N tokens, D width, E units."""
+"""A Dense layer on tokens without a copy, whole or for some of its units. B batch, N tokens, D width, E units."""
+
+from functools import partial
 
 from keras import ops
 
@@ -14,5 +16,16 @@ def apply_dense(layer, tokens):
     """
     if not compiled_by_xla() or len(tokens.shape) != 3 or is_quantized(layer):
         return layer(tokens)
-    product = ops.einsum("bnd,de->bne", tokens, ops.cast(layer.kernel, tokens.dtype))
-    return product + ops.cast(layer.bias, tokens.dtype)
+    return _product(tokens, layer.kernel, layer.bias)
+
+
+def apply_units(layer, tokens, units: slice):
+    """layer(tokens)[..., units], of which only these units are computed: (B, N, D) -> (B, N, E)."""
+    if is_quantized(layer):
+        return layer(tokens)[..., units]
+    return _product(tokens, layer.kernel[:, units], layer.bias[units])
+
+
+def _product(tokens, kernel, bias):
+    multiply = partial(ops.einsum, "bnd,de->bne") if compiled_by_xla() else ops.matmul
+    return multiply(tokens, ops.cast(kernel, tokens.dtype)) + ops.cast(bias, tokens.dtype)
