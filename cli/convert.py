@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from keras_vit_cli.pixel_range import Channels, load_with_pixel_range
+
 
 @dataclass(frozen=True)
 class Convert:
@@ -24,6 +26,9 @@ class Convert:
         gelu: Overrides the checkpoint's GELU. Google's original weights were trained with "tanh", even if converted
             files specify "erf"; .npz files imply "tanh".
         epsilon: Overrides the epsilon of the layer normalizations; .npz files imply 1e-6.
+        mean, std: Mean and standard deviation of each channel of pixels in [0, 1], if the checkpoint does not specify
+            them, as a .safetensors file of timm without its config.json. ImageNet's: --mean 0.485 0.456 0.406
+            --std 0.229 0.224 0.225.
         overwrite: Replace existing files.
     """
 
@@ -35,23 +40,24 @@ class Convert:
     num_heads: int | None = None
     gelu: Literal["tanh", "erf"] | None = None
     epsilon: float | None = None
+    mean: Channels | None = None
+    std: Channels | None = None
     overwrite: bool = False
 
     def run(self):
         """Converts, and prints the written files."""
         self._check_request()
-        from keras_vit import load
         from keras_vit.class_names.files import own_class_names
         from keras_vit.model_card import model_card
         from keras_vit.weights.saving import save
 
         names = ("image_size", "weights_image_size", "num_heads", "gelu", "epsilon")
         options = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        model = load(self.weights, num_classes=self.num_classes, **options)
+        model = load_with_pixel_range(self.weights, self.mean, self.std, num_classes=self.num_classes, **options)
         # Another number of classes is another head.
         class_names = own_class_names(self.weights, model.num_classes) if self.num_classes is None else None
-        if self.num_classes is not None:
-            options["num_classes"] = self.num_classes
+        changed = {"num_classes": self.num_classes, "mean": self.mean, "std": self.std}
+        options |= {name: value for name, value in changed.items() if value is not None}
         changes = " with " + ", ".join(f"{name}={value}" for name, value in options.items()) if options else ""
         card = model_card(model, self.output.name, f"Converted from `{self.weights}`{changes}.")
         for file in save(model, self.output, self.overwrite, card, class_names):

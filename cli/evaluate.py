@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from keras_vit_cli.json_file import check_json
+from keras_vit_cli.pixel_range import Channels, load_with_pixel_range
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Evaluate:
         batch_size: Number of images at a time.
         resize: Override the weights' own resizing: "squash", "shortest" or "shortest_area", see `Preprocessing`.
         crop_fraction: Override the weights' own fraction of the central crop.
+        mean, std: Override the weights' own mean and standard deviation of the channels of pixels in [0, 1].
         per_class: Also print a line for each class: its accuracy, and the class it is most confused with.
         json: Write all metrics, with the classes and the reliability diagram, to this file.
         objectnet_mapping: The folder "mappings" of ObjectNet, for its images and a model of ImageNet-1k.
@@ -39,6 +41,8 @@ class Evaluate:
     batch_size: int = 64
     resize: Literal["squash", "shortest", "shortest_area"] | None = None
     crop_fraction: float | None = None
+    mean: Channels | None = None
+    std: Channels | None = None
     per_class: bool = False
     json: Path | None = None
     objectnet_mapping: str | None = None
@@ -46,14 +50,14 @@ class Evaluate:
     def run(self):
         """Evaluates and prints."""
         check_json(self.json)
-        from keras_vit import load
         from keras_vit.atomic_write import write_file
         from keras_vit.recipes.data import open_dataset
         from keras_vit.recipes.data.model_classes import check_model_classes
         from keras_vit.recipes.evaluation.classification import evaluate_classifier
         from keras_vit.recipes.recipe import Data
 
-        model, dataset = load(self.weights), open_dataset(Data(dataset=self.dataset, data_dir=self.data_dir))
+        model = load_with_pixel_range(self.weights, self.mean, self.std)
+        dataset = open_dataset(Data(dataset=self.dataset, data_dir=self.data_dir))
         if not self.objectnet_mapping:
             check_model_classes(dataset, model.num_classes, self.weights)
         report = evaluate_classifier(

@@ -3,6 +3,7 @@
 import inspect
 import math
 import os
+import warnings
 from dataclasses import asdict, replace
 
 from keras_vit.images import as_size
@@ -86,6 +87,8 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
             f"width of {chosen['width']}. Pass num_heads=..."
         )
     fields = found["preprocessing"]
+    if checkpoint.source.name == "timm" and "preprocessing" not in arguments and not {"mean", "std"} <= fields.keys():
+        _warn_of_assumed_range(checkpoint.tensors.path)
     try:
         preprocessing = arguments.get("preprocessing", Preprocessing(as_size(chosen["image_size"]), **fields))
         model = VisionTransformer(**{**chosen, "preprocessing": preprocessing})
@@ -100,6 +103,16 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
     checkpoint = replace(checkpoint, arguments=checkpoint.arguments | forms)
     load_weights(model, checkpoint, skip, weights_image_size, resample)
     return model
+
+
+def _warn_of_assumed_range(path):
+    """Models of timm differ in their range of pixels, which only config.json contains."""
+    warnings.warn(
+        f"{path} has no config.json with the range of the pixels: mean and std 0.5 assumed. Many of timm have mean "
+        "(0.485, 0.456, 0.406) and std (0.229, 0.224, 0.225): pass preprocessing=keras_vit.Preprocessing(image_size, "
+        "mean=..., std=...), or --mean and --std to keras-vit convert and evaluate.",
+        stacklevel=4,
+    )
 
 
 def _check_size(checkpoint, arguments):

@@ -1,5 +1,6 @@
 import json
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -18,6 +19,22 @@ def test_outputs_are_preserved(run_cli, tmp_path):
     assert "with num_heads=3." in (tmp_path / "x.keras.model_card.md").read_text()
     for file in (tmp_path / "x.keras", tmp_path / "deit"):
         np.testing.assert_allclose(keras_vit.load(file)(io["images"]), io["logits"], atol=1e-4)
+
+
+def test_mean_and_std_of_a_file_that_has_none(run_cli, tmp_path):
+    file, values = golden_file(tmp_path, "timm_token"), ("0.4", "0.5", "0.6")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*mean and std 0.5 assumed")
+        options = ("--num-heads", 3, "--mean", *values, "--std", 0.2, 0.25, 0.3)
+        assert run_cli("convert", file, tmp_path / "x.keras", *options)[0] == 0
+    model = keras_vit.load(tmp_path / "x.keras")
+    assert (model.preprocessing.mean, model.preprocessing.std) == ((0.4, 0.5, 0.6), (0.2, 0.25, 0.3))
+    np.testing.assert_allclose(
+        model.preprocess(np.full((64, 64, 3), 102, "uint8"))[0, 0, 0], [0, -0.4, -2 / 3], atol=1e-5
+    )
+    io = golden_io("timm_token")
+    np.testing.assert_allclose(model(io["images"]), io["logits"], atol=1e-4)
+    assert "mean=(0.4, 0.5, 0.6)" in (tmp_path / "x.keras.model_card.md").read_text()
 
 
 def test_new_image_size_without_head(run_cli, tmp_path):
