@@ -6,8 +6,9 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from keras_vit import attention_rollout
+from keras_vit import BiT, attention_rollout
 
 pytestmark = pytest.mark.slow
 
@@ -29,6 +30,9 @@ MODELS = {
         "distillation": True,
         "gelu": "erf",
     },
+    "hybrid": {"depth": 1, "resnet_stages": (1,)},
+    "remat": {"depth": 3, "remat": ("mlp", "attention", "block")},
+    "bit": None,  # a ResNet
 }
 CODE = """
 import gc, sys
@@ -43,8 +47,16 @@ folder, names = sys.argv[1], sys.argv[2:]
 images = np.load(f"{folder}/images.npy")
 for name in names:
     model = keras.saving.load_model(f"{folder}/{name}.keras")
-    logits, attention = jax.jit(lambda images: (model(images), model.attention_maps(images)))(images)
-    np.savez(f"{folder}/{name}.npz", logits=logits, attention=attention)
+    weights = [[v.value for v in kind] for kind in (model.trainable_variables, model.non_trainable_variables)]
+    maps = getattr(model, "attention_maps", lambda images: 0.0)
+    def loss(trainable):
+        return jax.numpy.sum(jax.numpy.sin(model.stateless_call(trainable, weights[1], images, training=True)[0]))
+    def outputs(images, trainable):
+        return model(images), maps(images), () if name in ("map", "axial") else jax.grad(loss)(trainable)
+    logits, attention, gradients = jax.jit(outputs)(images, weights[0])
+    np.savez(f"{folder}/{name}.npz", *gradients, logits=logits, attention=attention)
+    if name in ("hybrid", "remat", "bit"):
+        continue
     # Functional models of known and unknown size; they raise where a call does.
     for size in (model.image_size, (None, None)):
         inputs = keras.Input((*size, 3))
@@ -58,7 +70,6 @@ for name in names:
         else:
             raise AssertionError(f"{wrong} was accepted")
     if name == "map":
-        weights = [[v.value for v in kind] for kind in (model.trainable_variables, model.non_trainable_variables)]
         training = jax.jit(lambda images: model.stateless_call(*weights, images, training=True)[0])(images)
         np.savez(
             f"{folder}/more.npz",
@@ -109,8 +120,25 @@ assert not any(map(fused_attention.can_fuse, [np.zeros((1, 1, 2, d), t) for d, t
 """
 
 
+def _check_gradients(name, model, images, jax):
+    """All gradients of a training step equal those of TensorFlow, which stores what JAX recomputes with `remat`."""
+    if name == "remat":
+        stored = type(model).from_config({**model.get_config(), "remat": None})
+        stored.set_weights(model.get_weights())
+        model = stored
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.sin(model(images, training=True)))
+    variables = model.trainable_variables
+    for i, (variable, gradient) in enumerate(zip(variables, tape.gradient(loss, [v.value for v in variables]))):
+        scale = np.abs(gradient).max() + 1e-3
+        np.testing.assert_allclose(jax[f"arr_{i}"], gradient, atol=1e-4 * scale, err_msg=f"{name} {variable.path}")
+
+
 def test_forward_pass_equals_tensorflow_and_gradients_are_correct(trained_toy, images, tmp_path):
-    models = {name: trained_toy(**options) for name, options in MODELS.items()}
+    models = {name: trained_toy(**options) for name, options in MODELS.items() if options is not None}
+    models["bit"] = BiT(stages=(1, 1), width_factor=0.5, image_size=16, num_classes=5)
+    for weight in models["bit"].weights:
+        weight.assign(weight + 0.1 * np.random.default_rng(7).standard_normal(weight.shape))
     for name, model in models.items():
         model.save(tmp_path / f"{name}.keras")
     np.save(tmp_path / "images.npy", images)
@@ -122,7 +150,10 @@ def test_forward_pass_equals_tensorflow_and_gradients_are_correct(trained_toy, i
     for name, model in models.items():
         jax = np.load(tmp_path / f"{name}.npz")
         np.testing.assert_allclose(jax["logits"], model(images), atol=1e-5, err_msg=name)
-        np.testing.assert_allclose(jax["attention"], model.attention_maps(images), atol=1e-5, err_msg=name)
+        if name != "bit":
+            np.testing.assert_allclose(jax["attention"], model.attention_maps(images), atol=1e-5, err_msg=name)
+        if name not in ("map", "axial"):  # the first has dropout
+            _check_gradients(name, model, images, jax)
     more, model = np.load(tmp_path / "more.npz"), models["map"]
     np.testing.assert_allclose(more["rollout"], attention_rollout(model, images), atol=1e-5)
     np.testing.assert_allclose(more["resized"], model.resized((24, 8)).positions.table, atol=1e-6)

@@ -20,9 +20,8 @@ from keras_vit.recipes.recipe import Architecture, Augment, Data, Distillation, 
 IMAGES = 1_281_167
 BATCH = 1024
 
-# The code also repeats each image three times in a batch, draws the RandAugment magnitude with a standard deviation of
-# 0.5, warms up from 1e-6 and decays to 1e-5. Here images are not repeated, the magnitude is fixed, and the learning
-# rate starts and ends at 0. As there, all training images are used, and nothing is chosen by the validation split.
+# The code also repeats each image three times in a batch, warms up from 1e-6 and decays to 1e-5. Here images are not
+# repeated, and the learning rate starts and ends at 0. As there, all training images are used.
 DATA = Data(
     dataset="imagenet2012",
     train_split="train",

@@ -45,7 +45,8 @@ def test_pretrain_then_fine_tune_at_a_higher_resolution(pretraining, finetuning,
     model, history = fit.train(finetuning, masked.vit)
     assert model.grid == (6, 6) and model.num_classes == 10 and model.optimizer.iterations.numpy() == 30
     assert {"top1", "val_top1", "loss"} <= set(history)
-    assert 0.05 < fit.evaluate(model, finetuning.data, "test")["top1"] <= 1
+    assert history["loss"][-1] < history["loss"][0] - 0.1
+    assert fit.evaluate(model, finetuning.data, "test")["top1"] > 0.2  # chance is 0.1
     assert "60/60" in capsys.readouterr().out.replace("\x1b[1m", "").replace("\x1b[0m", "")
     # Keras saves and loads the model with its optimizer.
     model.save(tmp_path / "model.keras")
