@@ -70,12 +70,12 @@ def check_parity(model, artifacts: dict[str, Path], images, labels, num_threads:
         raise ValueError(f"Expected one label per image, {images.shape[:1]}. Received: {labels.shape}")
     inputs = normalize(images, model.preprocessing).numpy()
     expected = keras.ops.convert_to_numpy(keras.ops.softmax(float32_copy(model).predict(inputs, verbose=0)))
-    _check_finite(expected, f"The model {model.name}")
+    check_finite(expected, f"The model {model.name}")
     expected_top1 = (expected.argmax(-1) == labels).mean()
     rows = []
     for name, path in artifacts.items():
         probabilities, milliseconds = _run(Path(path), images, inputs, num_threads)
-        _check_finite(probabilities, f"The export {name}")
+        check_finite(probabilities, f"The export {name}")
         difference = np.abs(probabilities - expected)
         top1 = (probabilities.argmax(-1) == labels).mean()
         rows.append(
@@ -135,7 +135,8 @@ def logit_cosine(probabilities, expected) -> np.ndarray:
     return np.divide((one * other).sum(axis=-1), lengths, out=np.ones(len(lengths)), where=lengths > 0)
 
 
-def _check_finite(probabilities, what):
+def check_finite(probabilities, what: str):
+    """Raises FloatingPointError if probabilities (n, num_classes) are NaN or infinite; `what` begins the message."""
     if bad := int((~np.isfinite(probabilities)).any(axis=-1).sum()):
         raise FloatingPointError(
             f"{what} returns NaN or infinity for {bad} of {len(probabilities)} images, so it cannot be compared: its "

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.export.checks import checked_images
-from keras_vit.export.parity import logit_cosine
+from keras_vit.export.parity import check_finite, logit_cosine
 from keras_vit.export.tflite.convert import calibrate, check_request, checked_calibration
 from keras_vit.export.tflite.equalize import folded_copy
 from keras_vit.export.tflite.graph_rewrite import encoder_blocks
@@ -46,6 +46,7 @@ def analyze_sensitivity(model, name: str, calibration, images, seed: int = 0) ->
     Raises:
         ValueError: The format is unknown. The model has no head or cannot be exported. There are too few images,
             or they have another size or values outside [0, 255].
+        FloatingPointError: Outputs of the model are NaN or infinite.
     """
     check_request(model, [name])
     if name not in STATIC:
@@ -55,6 +56,7 @@ def analyze_sensitivity(model, name: str, calibration, images, seed: int = 0) ->
     copy = folded_copy(model)
     float32, ranges = calibrate(copy, [name], calibration, seed=seed)
     expected = _run(float32, images)
+    check_finite(expected, f"The model {model.name}")
     branches = ("attention", "mlp")
     parts = [f"{block.name}/{branch}" for block in encoder_blocks(copy) for branch in branches] + ["head"]
     results = []

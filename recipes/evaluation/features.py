@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import logging
 from pathlib import Path
 
 import keras
@@ -52,15 +53,18 @@ def extract_features(
     Raises:
         ValueError: `batch_size` is below 1, the model does not pool, images have no label or several, or too many are
             corrupt.
+        FloatingPointError: Features are NaN or infinite.
     """
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")
     cached = None
     if isinstance(model, keras.Model):
         cached = cache_folder() / f"{_cache_key(model, dataset, split, indices, max_corrupt, preprocessing)}.npz"
-        if cached.exists():
+        try:
             with np.load(cached, allow_pickle=False) as arrays:
                 return arrays["features"], arrays["labels"]
+        except Exception:  # missing or damaged, for which zipfile and NumPy have no class of errors: computed again
+            pass
     preprocess = preprocessing or model.preprocess
     total = count_examples(dataset, split) if indices is None else len(indices)
     progress = keras.utils.Progbar(-(-total // batch_size), unit_name="batch", verbose=int(verbose))
@@ -71,6 +75,10 @@ def extract_features(
         features = np.asarray(model.features(preprocess(images)), "float32")  # (B, D)
         if features.ndim != 2:
             raise ValueError(f"Features must be (B, D): the model must pool. Received: {features.shape}")
+        if not np.isfinite(features).all():
+            raise FloatingPointError(
+                "The model's features contain NaN or infinity: its weights are damaged, or its training diverged."
+            )
         feature_batches.append(features)
         label_batches.append(labels)
         progress.add(1)
@@ -98,5 +106,8 @@ def _cache_key(model, dataset, split, indices, max_corrupt, preprocessing):
 def _write(file, features, labels):
     content = io.BytesIO()
     np.savez(content, features=features, labels=labels)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_file(file, content.getvalue())
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(file, content.getvalue())
+    except OSError as error:  # read-only or full: the next call computes them again
+        logging.getLogger(__name__).warning("Features are computed again next time: %s", error)

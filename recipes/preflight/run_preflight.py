@@ -15,6 +15,7 @@ from keras_vit.recipes.preflight.report import Report
 from keras_vit.recipes.preflight.step_programs import ModelPrograms, RecipePrograms, StepPrograms
 from keras_vit.recipes.preflight.tiling import tiling_notes
 from keras_vit.recipes.recipe import MaskedPatch, Supervised
+from keras_vit.recipes.recipe_values import check_values
 from keras_vit.recipes.training.accumulation import check_batch_size
 
 UNKNOWN_TOTAL_STEPS = 1_000_000  # any number: the schedule does not change the cost of a step
@@ -49,10 +50,13 @@ def preflight(
         The report. For a step that does not compile it contains the reason.
 
     Raises:
-        ValueError: The topology, a kind or the dataset's size is unknown, or the batch size is below 1 or indivisible.
+        ValueError: The topology, a kind or the dataset's size is unknown, the batch size is below 1 or indivisible, or
+            a value of the recipe cannot be meant.
         ImportError: jax or libtpu is missing or has an untested version.
         ChildProcessError: The compiler crashed.
     """
+    if not isinstance(subject, keras.Model):
+        check_values(subject)
     compiler.check_versions()
     tpu_slice = parse_topology(topology)
     batch_size, is_recipes_batch = _batch_size(subject, device_batch_size, tpu_slice.replicas)

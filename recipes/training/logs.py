@@ -81,7 +81,8 @@ class CsvLog(keras.callbacks.Callback):
     The file, local or on gs://, is rewritten for every row under a temporary name and renamed, so it is always
     complete. When a run resumes from a checkpoint, rows of later steps are removed: these epochs are trained again. A
     row is also written before the epoch's evaluation, without its metrics, in case the run is interrupted there and
-    resumes with the next epoch.
+    resumes with the next epoch. The first row after a resume within an epoch averages the steps since the checkpoint
+    only: checkpoints do not hold Keras's running means.
 
     Raises:
         ValueError: The file exists and is not such a table.

@@ -35,6 +35,13 @@ def test_most_sensitive_part_comes_first(classifier, images):
     assert first.part == "block_0/mlp" and 1 - first.cosine > 2 * (1 - second.cosine)
 
 
+def test_nan_is_no_agreement(toy, images):
+    model = toy(depth=1)
+    model.head.bias.assign([np.nan] * 5)
+    with pytest.raises(FloatingPointError, match="^The model .* returns NaN or infinity for 2 of 2 images"):
+        analyze_sensitivity(model, "int16x8", images[:20], images[:2])
+
+
 def test_invalid_arguments(toy, images):
     with pytest.raises(ValueError, match="supports the formats mixed-int8, int8, int16x8. Received: 'float16'"):
         analyze_sensitivity(toy(), "float16", images, images)

@@ -95,7 +95,27 @@ def test_model_must_pool(trained_toy, digits):
     assert not cache_folder().exists()
 
 
+def test_features_must_be_finite(model, digits):
+    model.encoder.norm.beta.assign([np.nan] * 12)
+    with pytest.raises(FloatingPointError, match="The model's features contain NaN or infinity"):
+        extract_features(model, digits, "test[:3]")
+    assert not cache_folder().exists()
+
+
 @pytest.mark.parametrize("size", [0, -2])
 def test_batch_size_must_be_positive(model, digits, size):
     with pytest.raises(ValueError, match=f"`batch_size` must be at least 1. Received: {size}"):
         extract_features(model, digits, "test[:3]", size)
+
+
+def test_features_without_a_cache_that_can_be_used(model, digits, batch_sizes, tmp_path, monkeypatch, caplog):
+    expected, _ = extract_features(model, digits, "test[:2]")
+    (file,) = cache_folder().iterdir()
+    file.write_bytes(file.read_bytes()[:-30])  # damaged: computed again, and replaced
+    for _ in range(2):
+        np.testing.assert_array_equal(extract_features(model, digits, "test[:2]")[0], expected)
+    assert batch_sizes == [2, 2]
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "file"))  # nothing can be written below a file
+    np.testing.assert_array_equal(extract_features(model, digits, "test[:2]")[0], expected)
+    assert "Features are computed again next time: " in caplog.text

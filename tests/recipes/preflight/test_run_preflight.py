@@ -58,6 +58,8 @@ def test_total_cost_is_only_for_the_recipes_batch_size(stub_compiler, recipe):
 def test_batch_size_must_be_divisible_by_the_replicas(recipe):
     with pytest.raises(ValueError, match="100 is not divisible by 8 replicas"):
         preflight(replace(recipe, data=replace(recipe.data, batch_size=100)), "v5e:2x4")
+    with pytest.raises(ValueError, match="optimizer.learning_rate must be at least 0. Received: -1"):
+        preflight(replace(recipe, optimizer=Optimizer(learning_rate=-1)), "v5e:2x4")
 
 
 @pytest.mark.parametrize(
