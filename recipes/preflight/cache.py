@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from pathlib import Path
 
 from tensorflow.compiler.xla.service import hlo_pb2
@@ -47,6 +48,9 @@ def read(key: str) -> dict | None:
 
 
 def write(key: str, result: dict):
-    """Stores a result atomically."""
-    cache_folder().mkdir(parents=True, exist_ok=True)
-    write_file(cache_folder() / f"{key}.json", json.dumps(result))
+    """Stores a result atomically; logs why it cannot, if the cache is read-only or full."""
+    try:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        write_file(cache_folder() / f"{key}.json", json.dumps(result))
+    except OSError as error:
+        logging.getLogger(__name__).warning("The program is compiled again next time: %s", error)

@@ -36,3 +36,10 @@ def test_damaged_result_is_none(tmp_path, monkeypatch):
     cache.write("key", {})
     (tmp_path / "keras_vit" / "preflight" / "key.json").write_text("{")
     assert cache.read("key") is None
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch, caplog):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "file"))
+    cache.write("key", {})
+    assert cache.read("key") is None and "The program is compiled again next time: " in caplog.text
