@@ -1,0 +1,341 @@
+"""The kinds of faults of faults.py: each damages something of a toy, and compares what follows with the toy itself."""
+
+import contextlib
+import functools
+import io
+import json
+import multiprocessing
+import os
+import resource
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from faults import Lost, check_error, damage, same
+
+import keras_vit
+from keras_vit.recipes import fit
+from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run
+from keras_vit.recipes.recipe_file import read_recipe, write_recipe
+from keras_vit.recipes.training.checkpoints import Checkpoints, training_state
+from keras_vit.recipes.training.run_folder import find_checkpoints
+from keras_vit.weights import save
+from keras_vit_cli.errors import error_sentence
+
+TOY = {"image_size": 16, "patch_size": 8, "depth": 1, "width": 12, "mlp_dim": 24, "num_heads": 3, "num_classes": 5}
+STEPS, TRAINING_SECONDS = 16, 4.0
+
+
+def kinds(folder: Path, wanted=("",)) -> dict:
+    """Name -> (how often, function (empty folder, random)), for the names that contain one of `wanted`."""
+    files = weights_files(folder / "weights")
+    table = {f"weights {name}": (8, functools.partial(weights, path)) for name, path in files.items()}
+    table["hostile JSON"] = (6, functools.partial(hostile_json, files[".safetensors"]))
+    table |= {
+        "recipe.json": (4, recipe_file),
+        "TFRecord shards": (5, functools.partial(records, lazily(lambda: record_files(folder / "records")))),
+        "images": (2, functools.partial(images, lazily(lambda: image_files(folder / "images")))),
+        "full disk": (3, full_disk),
+        "checkpoint files": (10, functools.partial(checkpoint_files, lazily(lambda: trained(folder)))),
+        "training, SIGKILL": (0.3, functools.partial(training, lazily(lambda: trained(folder)), signal.SIGKILL)),
+        "training, SIGTERM": (0.3, functools.partial(training, lazily(lambda: trained(folder)), signal.SIGTERM)),
+    }
+    return {name: kind for name, kind in table.items() if any(part in name for part in wanted)}
+
+
+def lazily(make):
+    return functools.lru_cache(maxsize=None)(make)
+
+
+def randomized(seed=0):
+    model = keras_vit.VisionTransformer(**TOY)
+    random = np.random.default_rng(seed)
+    for weight in model.weights:
+        weight.assign(random.standard_normal(weight.shape))
+    return model
+
+
+def weights_files(folder) -> dict[str, Path]:
+    folder.mkdir()
+    model, paths = randomized(), {x: folder / f"model{x}" for x in (".npz", ".safetensors", ".keras", ".weights.h5")}
+    for ending, path in paths.items():
+        model.save_weights(path) if ending == ".weights.h5" else save(model, path)
+    return paths
+
+
+@functools.lru_cache
+def whole_weights(path):
+    return load(path).get_weights()
+
+
+def load(path):
+    options = {x: TOY[x] for x in TOY if x != "num_classes"} if path.name.endswith(".h5") else {"num_heads": 3}
+    return keras_vit.load(path, **({} if path.suffix in (".keras", ".safetensors") else options))
+
+
+def weights(path, place, random):
+    """Damages a file of weights and loads it."""
+    whole_weights(path)
+    for file in path.parent.glob("*.json"):
+        shutil.copy(file, place)
+    (file := place / path.name).write_bytes(damage(path.read_bytes(), random))
+    try:
+        found = load(file).get_weights()
+    except Exception as error:
+        return check_error(error, (path.name,))
+    if path.suffix in (".npz", ".keras"):
+        return same(found, whole_weights(path))
+    if not all(np.isfinite(value).all() for value in found):
+        raise Lost("loaded numbers that are not finite")
+    same(sorted_bytes(found), sorted_bytes(stored(file)))  # no checksums: what the damaged file says
+
+
+def sorted_bytes(arrays):
+    """All numbers in one order, whatever the layout of their arrays."""
+    return [np.sort(np.concatenate([np.asarray(x, "float32").ravel() for x in arrays]).view("uint32"))]
+
+
+def stored(path):
+    """The arrays in a file, by code that shares nothing with keras_vit."""
+    if path.suffix == ".safetensors":
+        data = path.read_bytes()
+        start = 8 + int.from_bytes(data[:8], "little")
+        entries = [entry for name, entry in json.loads(data[8:start]).items() if name != "__metadata__"]
+        return [
+            np.frombuffer(data[start:][slice(*entry["data_offsets"])], {"F32": "<f4"}[entry["dtype"]])
+            for entry in entries
+        ]
+    import h5py
+
+    found = []
+    with h5py.File(path) as file:
+        file.visititems(lambda name, x: found.append(x[()]) if isinstance(x, h5py.Dataset) else None)
+    return [x for x in found if x.dtype.kind == "f"]
+
+
+def hostile_json(path, place, random):
+    """Another value, of any type and size, in the JSON file beside the weights."""
+    shutil.copy(path, place)
+    name = random.choice(["config.json", "preprocessor_config.json"])
+    for file in path.parent.glob("*.json"):
+        shutil.copy(file, place)
+    content = json.loads((place / name).read_text())
+    values = [None, -1, 0, 10**9, 10**30, 1.5, "x" * 10, [], [1] * 4, {}, {"a": []}, True, float("nan")]
+    content[str(random.choice(list(content)))] = values[random.integers(len(values))]
+    text = json.dumps(content)
+    if random.random() < 0.2:
+        text = '{"a":' + "[" * 100_000 + "]" * 100_000 + "}"
+    (place / name).write_text(text)
+    with contextlib.redirect_stderr(io.StringIO()):
+        try:
+            found = load(place / path.name).get_weights()
+        except Exception as error:
+            return check_error(error, (path.name, name, "`", "Expected", "must"))
+    same(found, whole_weights(path))
+
+
+def recipe_file(place, random):
+    write_recipe(RECIPE, file := place / "recipe.json")
+    text = damage(file.read_bytes(), random)
+    file.write_bytes(text)
+    try:
+        found = read_recipe(file)
+    except Exception as error:
+        return check_error(error, ("recipe.json",))
+    write_recipe(found, place / "again.json")  # what was read is what the damaged file says
+    if json.loads((place / "again.json").read_text()) != json.loads(text):
+        raise Lost("reads another recipe than the file's")
+
+
+def record_files(folder):
+    folder.mkdir()
+    (folder / "labels.txt").write_text("a\nb\n")
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), "uint8")
+    with tf.io.TFRecordWriter(str(folder / "test-00000-of-00001")) as writer:
+        for number, image in enumerate(pixels):
+            content = tf.train.Feature(bytes_list=tf.train.BytesList(value=[tf.io.encode_png(image).numpy()]))
+            label = tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 2]))
+            features = tf.train.Features(feature={"image": content, "label": label})
+            writer.write(tf.train.Example(features=features).SerializeToString())
+    return folder
+
+
+def image_files(folder):
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), "uint8")
+    for number, image in enumerate(pixels):
+        encode = tf.io.encode_png if number % 2 else tf.io.encode_jpeg
+        file = folder / "test" / "ab"[number % 2] / f"{number:02}.{'png' if number % 2 else 'jpg'}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(encode(image).numpy())
+    return folder
+
+
+def read_split(dataset):
+    from keras_vit.recipes.data import evaluation_arrays, open_dataset
+
+    data = Data(dataset=dataset, image_size=8, batch_size=5, max_corrupt=0.5)
+    return evaluation_arrays(data, open_dataset(data), "test")
+
+
+def records(source, place, random):
+    """Damages a TFRecord file, whose records have checksums; a file may end after any complete record."""
+    shutil.copytree(source(), place, dirs_exist_ok=True)
+    file = place / "test-00000-of-00001"
+    file.write_bytes(damage(file.read_bytes(), random))
+    whole = read_whole(source(), "tfrecord")
+    try:
+        found = read_split(f"tfrecord:{place}")
+    except Exception as error:
+        if not error_sentence(error):
+            raise Lost(f"{type(error).__name__}: {error}") from error
+        return
+    same([x[: len(found[0])] for x in whole], found, "images or labels")
+
+
+def images(source, place, random):
+    """Damages one image: the others stay what they were."""
+    shutil.copytree(source(), place, dirs_exist_ok=True)
+    file = random.choice(sorted(place.glob("test/*/*")))
+    file.write_bytes(damage(file.read_bytes(), random))
+    whole = read_whole(source(), "folder")
+    with contextlib.redirect_stderr(io.StringIO()):
+        found = read_split(f"folder:{place}")
+    missing = [image.tobytes() for image in whole[0]]
+    for image in found[0]:
+        missing = [x for x in missing if x != image.tobytes()]
+    if len(missing) > 1 or not 11 <= len(found[0]) <= 12:
+        raise Lost(f"{len(missing)} of 12 images differ, {len(found[0])} were read")
+
+
+@functools.lru_cache
+def read_whole(folder, kind):
+    return read_split(f"{kind}:{folder}")
+
+
+def full_disk(place, random):
+    """Files may not grow beyond a random size, as on a full disk: what was there before stays, nothing is left."""
+    ending, limit = random.choice([".npz", ".safetensors", ".keras", ".json"]), int(random.integers(0, 12_000))
+    out = place / "out"
+    out.mkdir()
+    write = (
+        functools.partial(write_recipe, RECIPE) if ending == ".json" else functools.partial(overwrite, randomized(1))
+    )
+    write(out / f"a{ending}")
+    before = {file.name: file.read_bytes() for file in out.iterdir()}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        write(out / f"a{ending}")
+    except Exception as error:
+        if not error_sentence(error) or isinstance(error, ValueError):
+            raise Lost(f"{type(error).__name__} on a full disk: {error}") from error
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    names = {file.name: file.read_bytes() for file in out.iterdir()}
+    if names.keys() != before.keys() or (ending != ".keras" and names != before):
+        raise Lost(f"left {sorted(names)}")
+    if ending == ".keras":
+        same(load(out / "a.keras").get_weights(), randomized(1).get_weights())
+
+
+def overwrite(model, path):
+    save(model, path, overwrite=True)
+
+
+RECIPE = MaskedPatch(
+    architecture=Architecture("Ti/2", depth=1, width=12, mlp_dim=24, num_heads=3, dropout=0.1),
+    data=Data(dataset="digits", image_size=8, batch_size=20, min_crop_area=0.5, flip=False),
+    optimizer=Optimizer("adamw", 3e-3, warmup_steps=5, weight_decay=0.1, ema_momentum=0.9),
+    run=Run(seed=1, checkpoint_steps=3, epoch_steps=10, resume=True),
+    total_steps=STEPS,
+)
+
+
+def train(folder, data_dir, out, log):
+    """Trains the toy in a process of its own, and writes all variables."""
+    os.dup2(descriptor := os.open(log, os.O_CREAT | os.O_WRONLY), 1), os.dup2(descriptor, 2)
+    import dataclasses
+
+    data = dataclasses.replace(RECIPE.data, data_dir=data_dir)
+    recipe = dataclasses.replace(RECIPE, data=data, run=dataclasses.replace(RECIPE.run, folder=folder))
+    model, _ = fit.pretrain(recipe)
+    np.savez(out, *[np.asarray(variable) for variable in (*model.variables, *model.optimizer.variables)])
+
+
+def started(*arguments):
+    """A process in which the imports are done already."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["fault_kinds"])
+    process = context.Process(target=train, args=tuple(map(str, arguments)))
+    process.start()
+    return process
+
+
+def trained(folder):
+    """The uninterrupted run: its folder, variables, and the folder of the data."""
+    run = folder / "whole"
+    process = started(run, folder / "data", folder / "whole.npz", folder / "log.txt")
+    process.join()
+    if process.exitcode:
+        raise RuntimeError((folder / "log.txt").read_text()[-2000:])
+    return run, list(np.load(folder / "whole.npz").values()), folder / "data"
+
+
+def training(source, number, place, random):
+    """Kills a training at any time, up to three times, and lets it end."""
+    _, whole, data_dir = source()
+    for _ in range(random.integers(1, 4)):
+        process = started(place / "run", data_dir, place / "out.npz", place / "log.txt")
+        time.sleep(random.uniform(0, TRAINING_SECONDS))
+        os.kill(process.pid, number)
+        process.join()
+        if process.exitcode not in (0, 75, -number):
+            raise Lost(f"exit {process.exitcode}: {(place / 'log.txt').read_text()[-300:]!r}")
+    process = started(place / "run", data_dir, place / "out.npz", place / "log.txt")
+    process.join()
+    if process.exitcode:
+        raise Lost(f"no resume: {(place / 'log.txt').read_text()[-300:]!r}")
+    same(list(np.load(place / "out.npz").values()), whole)
+
+
+@functools.lru_cache
+def empty_model():
+    from keras_vit.recipes.training.compile import compile_masked_patch
+
+    model = compile_masked_patch(RECIPE)
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def state():
+    return [x.numpy() for x in tf.nest.flatten(training_state(empty_model()))]
+
+
+@functools.lru_cache
+def state_of(path):
+    with contextlib.redirect_stdout(io.StringIO()):
+        tf.train.Checkpoint(**training_state(empty_model())).read(path).expect_partial()
+    return state()
+
+
+def checkpoint_files(source, place, random):
+    """Damages one to three files of a run's checkpoints: the newest that is whole is restored, exactly."""
+    run, _, _ = source()
+    expected = {int(path.rpartition("-")[2]): state_of(path) for path in find_checkpoints(str(run))}
+    for file in run.iterdir():
+        if file.name.startswith(("step-", "checkpoint")):
+            shutil.copy(file, place)
+    files = sorted(place.iterdir())
+    for file in random.choice(files, size=random.integers(1, 4), replace=False):
+        file.write_bytes(damage(file.read_bytes(), random))
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            step = Checkpoints(str(place)).restore(empty_model())
+    except Exception as error:
+        return check_error(error, (str(place),))
+    if step not in expected:
+        raise Lost(f"restored step {step}")
+    same(state(), expected[step], f"state at step {step}")
