@@ -6,6 +6,7 @@ import keras
 
 from keras_vit.images import patch_grid
 from keras_vit.recipes.data import ImageDataset, class_names, open_dataset, training_batches, training_pixels
+from keras_vit.recipes.data.data_errors import report_data_errors
 from keras_vit.recipes.distributed.hosts import shard_evaluation
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches
@@ -81,12 +82,14 @@ def evaluate(model, data: Data, split: str) -> dict[str, float]:
     """Metrics of a model from `train` on a split: "loss", "top1" and "top5" (in [0, 1]); every image counts once.
 
     Raises:
-        ValueError: The split is missing or has no labels.
+        ValueError: The split is missing or has no labels, its files are damaged, or more than `data.max_corrupt` of its
+            images are corrupt.
     """
     dataset = open_dataset(data)
     check_labels(dataset, split)
     batches, steps = shard_evaluation(model.distribute_strategy, data, dataset, split)
-    return model.evaluate(batches, steps=steps, return_dict=True, verbose=0)
+    with report_data_errors(dataset, split):
+        return model.evaluate(batches, steps=steps, return_dict=True, verbose=0)
 
 
 def count_steps(recipe: Supervised, dataset: ImageDataset) -> int:

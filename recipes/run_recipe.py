@@ -38,7 +38,8 @@ def run(recipe: Recipe) -> dict[str, float]:
         The metrics, such as "loss" and "top1"; top-1 and top-5 accuracy are in [0, 1].
 
     Raises:
-        ValueError, OSError: The recipe cannot be trained.
+        ValueError, OSError: The recipe cannot be trained; or the test split cannot be read, after model.keras was
+            written.
         FloatingPointError: The training diverged: gradients, weights or metrics are not finite. No results are written.
     """
     with locked_folder(recipe):
@@ -52,7 +53,17 @@ def run(recipe: Recipe) -> dict[str, float]:
             if recipe.run.folder:
                 check_unchanged(recipe, dataset)
             names = class_names(dataset)
-            metrics = evaluate(model, recipe.data, recipe.data.test_split)
+            try:
+                metrics = evaluate(model, recipe.data, recipe.data.test_split)
+            except (ValueError, OSError) as error:
+                if not recipe.run.folder:
+                    raise
+                if Workers(model.distribute_strategy).chief:
+                    write_model(recipe, model, names)
+                raise ValueError(
+                    f"{error} The training is complete: its model is {recipe.run.folder}/{MODEL}, and --run.resume "
+                    "repeats only the evaluation."
+                ) from error
             check_finite_metrics(metrics, f"the model on the split {recipe.data.test_split!r}")
         if recipe.run.folder and Workers(model.distribute_strategy).chief:
             write_results(recipe, model, metrics, names)
@@ -80,6 +91,14 @@ def run_unless_finished(recipe: Recipe) -> dict[str, float]:
 def write_results(recipe: Recipe, model, metrics: dict, names: list[str] | None = None):
     """Writes model.keras, labels.txt if there are class names, model_card.md and metrics.json into the folder."""
     folder = required_folder(recipe)
+    write_model(recipe, model, names)
+    write_file(os.path.join(folder, CARD), run_card(model, recipe, metrics))
+    write_file(os.path.join(folder, METRICS), json.dumps(metrics, indent=2, allow_nan=False) + "\n")
+
+
+def write_model(recipe: Recipe, model, names: list[str] | None = None):
+    """Writes model.keras and, if there are class names, labels.txt into the folder."""
+    folder = required_folder(recipe)
     tf.io.gfile.makedirs(folder)
     with tempfile.TemporaryDirectory() as temporary:
         local = Path(temporary) / MODEL
@@ -88,8 +107,6 @@ def write_results(recipe: Recipe, model, metrics: dict, names: list[str] | None 
         write_file(os.path.join(folder, MODEL), local.read_bytes())
     if names:
         write_file(os.path.join(folder, LABELS), class_names_text(names))
-    write_file(os.path.join(folder, CARD), run_card(model, recipe, metrics))
-    write_file(os.path.join(folder, METRICS), json.dumps(metrics, indent=2, allow_nan=False) + "\n")
 
 
 def run_card(model, recipe: Recipe, metrics: dict, origin: str | None = None) -> str:

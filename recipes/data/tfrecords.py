@@ -10,6 +10,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from keras_vit.recipes.data.image_dataset import ImageDataset, name_by_index, split_ranges
+from keras_vit.recipes.remote_files import error_summary
 
 # Features of the image and its label: those of the usual ImageNet files, or short ones.
 FEATURE_KEYS = (("image/encoded", "image/class/label"), ("image", "label"))
@@ -134,7 +135,8 @@ def _read_features(file, count):
             yield tf.train.Example.FromString(record).features.feature
     except (tf.errors.DataLossError, DecodeError) as error:
         raise ValueError(
-            f"{file} cannot be read as TFRecords: it is damaged or compressed. Write it again, uncompressed ({error})."
+            f"{file} cannot be read as TFRecords: it is damaged or compressed. Write it again, uncompressed "
+            f"({error_summary(error)})."
         ) from error
 
 
@@ -145,12 +147,20 @@ def _split_name(file):
 
 
 def _count_records(file):
-    """Number of records in a file. A record: its length (8 bytes), a checksum (4), the data, another checksum (4)."""
+    """Number of records in a file, which must end with one.
+
+    A record: its length (8 bytes), a checksum (4), the data, another checksum (4).
+    """
     # Unbuffered Python files read only the requested bytes of local files.
     with tf.io.gfile.GFile(file, "rb") if "://" in file else open(file, "rb", buffering=0) as records:
-        count = position = 0
-        while len(header := records.read(12)) == 12:
+        size, count, position = tf.io.gfile.stat(file).length, 0, 0
+        while position < size and len(header := records.read(12)) == 12:
             position += 16 + struct.unpack("<Q", header[:8])[0]
-            records.seek(position)
+            records.seek(min(position, size))
             count += 1
+    if position != size:
+        raise ValueError(
+            f"{file} is truncated or damaged: its last record ends at byte {position:,}, but it has {size:,} bytes. "
+            "Copy or write it again."
+        )
     return count

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from keras_vit.recipes.data import ImageDataset
+from keras_vit.recipes.data.data_errors import report_data_errors
 from keras_vit.recipes.data.pipeline import ONE_HOST
 from keras_vit.recipes.distributed.hosts import shard_batches, shard_evaluation
 from keras_vit.recipes.distributed.seeds import offset_replica_seeds
@@ -38,6 +39,7 @@ def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches:
         The history of all epochs trained by this call, as `keras.callbacks.History`.
 
     Raises:
+        ValueError: Files of the dataset are damaged, or more than `data.max_corrupt` of the images are corrupt.
         FloatingPointError: Gradients, metrics of a validation, or the weights at the end are not finite.
     """
     start_step = 0
@@ -56,7 +58,7 @@ def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches:
     if workers.chief:
         print(describe_run(recipe, model.distribute_strategy, model, dataset, total_steps, start_step))
     try:
-        with build_from_spec(model, lambda: batches(start_step, ONE_HOST).element_spec):
+        with report_data_errors(dataset), build_from_spec(model, lambda: batches(start_step, ONE_HOST).element_spec):
             history = _fit_parts(model, recipe, total_steps, start_step, batches, validation, callbacks)
     finally:
         if checkpoints:
