@@ -56,8 +56,8 @@ def _foreign_sentence(error) -> str | None:
         return f"The memory is exhausted: {_summary(error)}. {MEMORY}"
     if isinstance(error, RecursionError):
         return "A file is nested too deeply, or a model too deep, for Python. Check the file that was passed."
-    if _kind(error):
-        return f"{_summary(error)}. {TENSORFLOW.get(_kind(error), 'The option --debug prints the traceback.')}"
+    if kind := _kind(error):
+        return f"{_summary(error)}. {TENSORFLOW.get(kind, 'The option --debug prints the traceback.')}"
     if _from_hdf5(error):
         return f"An HDF5 file is damaged: {_summary(error)}. Copy or download it again."
     return None

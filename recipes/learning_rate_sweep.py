@@ -52,8 +52,10 @@ def sweep(plan: Sweep) -> dict:
             is unknown, or the folder contains runs of another recipe.
         FloatingPointError: All learning rates diverged, or a final run did.
     """
-    _check_plan(plan)
     folder = plan.recipe.run.folder
+    if not folder:
+        raise ValueError("A sweep requires a folder for its runs and results: set run.folder.")
+    _check_plan(plan)
     tuning_data = replace(
         plan.recipe.data,
         train_split=plan.tuning_split,
@@ -98,8 +100,6 @@ def markdown_table(result: dict, metric: str = "top1") -> str:
 
 
 def _check_plan(plan):
-    if not plan.recipe.run.folder:
-        raise ValueError("A sweep requires a folder for its runs and results: set run.folder.")
     if not plan.learning_rates or not plan.seeds:
         raise ValueError(f"A sweep requires learning_rates and seeds. Received: {plan.learning_rates} and {plan.seeds}")
     if plan.metric not in get_args(Metric):

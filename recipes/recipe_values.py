@@ -82,15 +82,16 @@ def check_values(recipe):
 
 def _fields(section, prefix="") -> Iterator[tuple[str, Any, Any]]:
     """The name, value and type of every field, also of the dataclasses within."""
-    hints = get_type_hints(type(section))
+    hints: dict[str, Any] = get_type_hints(type(section))
     for field in dataclasses.fields(section):
         value, hint = getattr(section, field.name), hints[field.name]
-        if not dataclasses.is_dataclass(hint):
+        is_section = dataclasses.is_dataclass(hint)
+        if not is_section:
             yield prefix + field.name, value, hint
         elif isinstance(value, hint):
             yield from _fields(value, f"{prefix}{field.name}.")
         else:
-            raise ValueError(f"{prefix}{field.name} must be a {hint.__name__}. Received: {value!r}")
+            raise ValueError(f"{prefix}{field.name} must be of the type {hint.__name__}. Received: {value!r}")
 
 
 def _matches(value, hint) -> bool:
