@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 STATUS = 128 + signal.SIGTERM  # as a shell reports a process that SIGTERM ended
+# Python drops an exception that is raised while a garbage collection calls back, as in JAX: it is raised again then.
+REPEAT_SECONDS = 1.0
 
 
 @contextmanager
@@ -21,10 +23,14 @@ def clean_up_on_sigterm() -> Iterator[None]:
         return
 
     def end(number, _):
-        signal.signal(number, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, REPEAT_SECONDS)
+        if number == signal.SIGTERM:
+            signal.signal(number, signal.SIG_DFL)
+        elif isinstance(sys.exc_info()[1], SystemExit):
+            return  # not lost: the clean-up is running
         raise SystemExit(STATUS)
 
-    previous = signal.signal(signal.SIGTERM, end)
+    previous = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGALRM)}
     try:
         yield
     except SystemExit as stopped:
@@ -32,4 +38,6 @@ def clean_up_on_sigterm() -> Iterator[None]:
             print("\nTerminated.", file=sys.stderr)
         raise
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,8 +1,10 @@
 """Signals in the middle of commands that write files."""
 
+import contextlib
 import os
 import signal
 import threading
+import time
 
 import pytest
 
@@ -50,6 +52,24 @@ def test_evaluate_leaves_nothing_behind(interrupted, tmp_path, data_dir, monkeyp
     monkeypatch.setattr("keras_vit.recipes.evaluation.classification.ClassificationMetrics.update", send)
     options = ("--dataset", "digits", "--data-dir", data_dir, "--split", "test[:20]", "--json", tmp_path / "x.json")
     run("evaluate", tmp_path / "x.keras", *options)
+
+
+def test_lost_exception_is_raised_again_but_not_during_the_clean_up(monkeypatch):
+    monkeypatch.setattr("keras_vit_cli.termination.REPEAT_SECONDS", 0.05)
+    cleaned_up = []
+
+    def work():
+        with contextlib.suppress(SystemExit):  # as Python does in callbacks of the garbage collection
+            os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            time.sleep(10)
+        finally:
+            time.sleep(0.3)
+            cleaned_up.append(True)
+
+    with pytest.raises(SystemExit) as stopped, clean_up_on_sigterm():
+        work()
+    assert stopped.value.code == 143 and cleaned_up and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
 def test_thread_sets_no_handler():
