@@ -42,8 +42,10 @@ def test_pretrain_then_fine_tune_at_a_higher_resolution(pretraining, finetuning,
     masked, history = fit.pretrain(pretraining)
     assert history["loss"][-1] < 5.5 and masked.vit.grid == (4, 4)
     assert masked.optimizer.iterations.numpy() == 60
+    run = Run(seed=1, steps_per_execution=5, epoch_steps=45)
+    finetuning = replace(finetuning, optimizer=Optimizer(learning_rate=0.01, warmup_steps=5), run=run, total_steps=90)
     model, history = fit.train(finetuning, masked.vit)
-    assert model.grid == (6, 6) and model.num_classes == 10 and model.optimizer.iterations.numpy() == 30
+    assert model.grid == (6, 6) and model.num_classes == 10 and model.optimizer.iterations.numpy() == 90
     assert {"top1", "val_top1", "loss"} <= set(history)
     assert history["loss"][-1] < history["loss"][0] - 0.1
     assert fit.evaluate(model, finetuning.data, "test")["top1"] > 0.2  # chance is 0.1
@@ -51,7 +53,7 @@ def test_pretrain_then_fine_tune_at_a_higher_resolution(pretraining, finetuning,
     # Keras saves and loads the model with its optimizer.
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert loaded.optimizer.iterations.numpy() == 30
+    assert loaded.optimizer.iterations.numpy() == 90
     assert loaded.evaluate(_test_batches(finetuning.data), verbose=0) == pytest.approx(
         model.evaluate(_test_batches(finetuning.data), verbose=0), abs=1e-6
     )
