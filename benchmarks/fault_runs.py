@@ -1,0 +1,114 @@
+"""Faults of trainings and their checkpoints, for faults.py: killed runs, damaged files of checkpoints."""
+
+import contextlib
+import dataclasses
+import functools
+import io
+import multiprocessing
+import os
+import shutil
+import time
+
+import numpy as np
+import tensorflow as tf
+from faults import Lost, check_error, damage, same
+
+from keras_vit.recipes import fit
+from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run
+from keras_vit.recipes.training.checkpoints import Checkpoints, training_state
+from keras_vit.recipes.training.compile import compile_masked_patch
+from keras_vit.recipes.training.run_folder import find_checkpoints
+
+STEPS = 16
+RECIPE = MaskedPatch(
+    architecture=Architecture("Ti/2", depth=1, width=12, mlp_dim=24, num_heads=3, dropout=0.1),
+    data=Data(dataset="digits", image_size=8, batch_size=20, min_crop_area=0.5, flip=False),
+    optimizer=Optimizer("adamw", 3e-3, warmup_steps=5, weight_decay=0.1, ema_momentum=0.9),
+    run=Run(seed=1, checkpoint_steps=3, epoch_steps=10, resume=True),
+    total_steps=STEPS,
+)
+
+
+def train(folder, data_dir, out, log):
+    """Trains the toy in a process of its own, and writes all variables."""
+    os.dup2(descriptor := os.open(log, os.O_CREAT | os.O_WRONLY), 1), os.dup2(descriptor, 2)
+    data = dataclasses.replace(RECIPE.data, data_dir=data_dir)
+    recipe = dataclasses.replace(RECIPE, data=data, run=dataclasses.replace(RECIPE.run, folder=folder))
+    model, _ = fit.pretrain(recipe)
+    np.savez(out, *[np.asarray(variable) for variable in (*model.variables, *model.optimizer.variables)])
+
+
+def started(*arguments):
+    """A process in which the imports are done already."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["fault_runs"])
+    process = context.Process(target=train, args=tuple(map(str, arguments)))
+    process.start()
+    return process
+
+
+def trained(folder):
+    """The uninterrupted run: its folder, variables, the folder of the data, and seconds."""
+    run = folder / "whole"
+    started(folder / "warm", folder / "data", folder / "whole.npz", folder / "log.txt").join()  # imports, data
+    start = time.monotonic()
+    process = started(run, folder / "data", folder / "whole.npz", folder / "log.txt")
+    process.join()
+    if process.exitcode:
+        raise RuntimeError((folder / "log.txt").read_text()[-2000:])
+    return run, list(np.load(folder / "whole.npz").values()), folder / "data", time.monotonic() - start
+
+
+def training(source, number, place, random):
+    """Kills a training at any time, up to three times, and lets it end."""
+    _, whole, data_dir, seconds = source()
+    for _ in range(random.integers(1, 4)):
+        process = started(place / "run", data_dir, place / "out.npz", place / "log.txt")
+        time.sleep(random.uniform(0, seconds))
+        os.kill(process.pid, number)
+        process.join()
+        if process.exitcode not in (0, 75, -number):
+            raise Lost(f"exit {process.exitcode}: {(place / 'log.txt').read_text()[-300:]!r}")
+    process = started(place / "run", data_dir, place / "out.npz", place / "log.txt")
+    process.join()
+    if process.exitcode:
+        raise Lost(f"no resume: {(place / 'log.txt').read_text()[-300:]!r}")
+    same(list(np.load(place / "out.npz").values()), whole)
+
+
+@functools.lru_cache
+def empty_model():
+    model = compile_masked_patch(RECIPE)
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def state():
+    return [x.numpy() for x in tf.nest.flatten(training_state(empty_model()))]
+
+
+@functools.lru_cache
+def state_of(path):
+    with contextlib.redirect_stdout(io.StringIO()):
+        tf.train.Checkpoint(**training_state(empty_model())).read(path).expect_partial()
+    return state()
+
+
+def checkpoint_files(source, place, random):
+    """Damages one to three files of a run's checkpoints: the newest that is whole is restored, exactly."""
+    run = source()[0]
+    expected = {int(path.rpartition("-")[2]): state_of(path) for path in find_checkpoints(str(run))}
+    for file in run.iterdir():
+        if file.name.startswith(("step-", "checkpoint")):
+            shutil.copy(file, place)
+    files = sorted(place.iterdir())
+    for file in random.choice(files, size=random.integers(1, 4), replace=False):
+        file.write_bytes(damage(file.read_bytes(), random))
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            step = Checkpoints(str(place)).restore(empty_model())
+    except Exception as error:
+        return check_error(error, (str(place),))
+    if step not in expected:
+        raise Lost(f"restored step {step}")
+    same(state(), expected[step], f"state at step {step}")
