@@ -59,7 +59,7 @@ def run(recipe: Recipe) -> dict[str, float]:
                 if not recipe.run.folder:
                     raise
                 if Workers(model.distribute_strategy).chief:
-                    write_model(recipe, model, names)
+                    _write_model(recipe, model, names)
                 raise ValueError(
                     f"{error} The training is complete: its model is {recipe.run.folder}/{MODEL}, and --run.resume "
                     "repeats only the evaluation."
@@ -91,12 +91,12 @@ def run_unless_finished(recipe: Recipe) -> dict[str, float]:
 def write_results(recipe: Recipe, model, metrics: dict, names: list[str] | None = None):
     """Writes model.keras, labels.txt if there are class names, model_card.md and metrics.json into the folder."""
     folder = required_folder(recipe)
-    write_model(recipe, model, names)
+    _write_model(recipe, model, names)
     write_file(os.path.join(folder, CARD), run_card(model, recipe, metrics))
     write_file(os.path.join(folder, METRICS), json.dumps(metrics, indent=2, allow_nan=False) + "\n")
 
 
-def write_model(recipe: Recipe, model, names: list[str] | None = None):
+def _write_model(recipe: Recipe, model, names: list[str] | None = None):
     """Writes model.keras and, if there are class names, labels.txt into the folder."""
     folder = required_folder(recipe)
     tf.io.gfile.makedirs(folder)

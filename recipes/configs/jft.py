@@ -26,7 +26,7 @@ JFT = Supervised(
         test_split="validation",
         image_size=224,
         batch_size=4096,
-        evaluation_resize="shortest",
+        evaluation_resize="shortest_area",
         evaluation_crop=224 / 256,
     ),
     run=RUN,
