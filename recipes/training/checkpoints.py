@@ -1,5 +1,6 @@
 """Checkpoints: saved every few steps, on SIGTERM, on Ctrl-C and at the end, and restored bit for bit."""
 
+import contextlib
 import os
 import re
 import signal
@@ -169,7 +170,8 @@ class Checkpoints(keras.callbacks.Callback):
                 self.checkpoint.write(path)
                 self._remove_old(step)
             except (tf.errors.OpError, OSError) as error:
-                self._remove_unfinished()
+                with contextlib.suppress(tf.errors.OpError):  # of a folder that is gone or read-only
+                    self._remove_unfinished()
                 raise OSError(
                     f"The checkpoint of step {step} cannot be written to {self.folder}: {error_summary(error)}. Check "
                     f"the free space and the permissions, then resume with run.resume=True. {last}"

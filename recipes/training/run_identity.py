@@ -66,7 +66,10 @@ class RunIdentity:
 
     def check_owner(self, folder: str):
         """Raises OSError if another process has started this run since, which a lock cannot prevent on gs://."""
-        current = read_identity(folder)
+        try:
+            current = read_identity(folder)
+        except tf.errors.OpError:  # the checkpoint that is written next reports it
+            return
         if current is not None and current.process != self.process:
             raise OSError(
                 f"Another process has started a run in {folder}, so this one ends without saving. Train in one "

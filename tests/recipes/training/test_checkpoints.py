@@ -5,6 +5,7 @@ import resource
 import shutil
 import signal
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -204,6 +205,36 @@ def test_full_disk_is_reported_and_the_last_checkpoint_remains(make, tmp_path):
     whole.fit(batches(), shuffle=False, verbose=0)
     fit(resumed, Checkpoints(tmp_path))
     assert_equal(resumed, whole)
+
+
+def test_folder_that_is_gone_is_reported(make, tmp_path):
+    """A removed folder is created again; one that cannot be, as on a disk that became read-only, is an error."""
+    folder = tmp_path / "run"
+    fit(make(), Checkpoints(folder, every_steps=4), at(5, lambda: shutil.rmtree(folder)))
+    assert Checkpoints(folder).restore(make()) == 12
+
+    def block():
+        shutil.rmtree(folder)
+        folder.write_text("")
+
+    shutil.rmtree(folder)
+    checkpoints = Checkpoints(folder, every_steps=4)
+    with pytest.raises(OSError, match=f"checkpoint of step 8 cannot be written to {folder}: .*Check the free space"):
+        fit(make(), checkpoints, at(5, block))
+    checkpoints.release()
+
+
+def test_clock_jumps_do_not_matter(make, finished, tmp_path, monkeypatch):
+    clock = time.time
+    shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)
+    for number, file in enumerate(sorted(tmp_path.iterdir())):
+        os.utime(file, (1e9 - number, 1e9 - number))  # the newest checkpoint is not the youngest file
+    cut(tmp_path / "step-12.index")
+    jump = at(10, lambda: monkeypatch.setattr(time, "time", lambda: clock() - 1e8))
+    resumed, checkpoints = make(), Checkpoints(tmp_path, every_steps=1, keep=2)
+    fit(resumed, checkpoints, jump)
+    assert_variables(resumed, finished[1])
+    assert [path.rpartition("-")[2] for path in find_checkpoints(tmp_path)] == ["12", "11"]
 
 
 def cut(path):
