@@ -75,7 +75,7 @@ def test_unused_files_and_classes_of_one_split_are_named(folder, caplog):
 
 def test_names_that_are_not_utf8_are_named(folder):
     (folder / "train" / "ant" / os.fsdecode(b"b\xe9b\xe9.jpg")).write_bytes(jpeg(10))
-    message = r"train/ant has the name b'caf\\xe9.jpg', which is not UTF-8. Rename it."
+    message = r"train/ant has the name b'b\\xe9b\\xe9.jpg', which is not UTF-8. Rename it."
     with pytest.raises(ValueError, match=message):
         open_dataset(Data(dataset=f"folder:{folder}"))
     with pytest.raises(ValueError, match=message):
