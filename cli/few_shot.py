@@ -10,6 +10,7 @@ import tyro
 class FewShot:
     """Print the accuracy of a linear classifier on frozen features of a few images per class, in closed form.
 
+    The model's own classes do not matter: its head is not used, and both splits have the classes of the dataset.
     Features are computed once and cached in ~/.keras/keras_vit/features.
 
     Args:

@@ -10,6 +10,7 @@ import tyro
 class Probe:
     """Print the accuracy of k nearest neighbors and of a linear classifier on frozen features.
 
+    The model's own classes do not matter: its head is not used, and both splits have the classes of the dataset.
     Features are computed once and cached in ~/.keras/keras_vit/features. With a few images per class, use keras-vit
     few-shot.
 

@@ -9,6 +9,9 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.recipes.distributed.workers import Workers
+from keras_vit.recipes.fit import pretrain
+from keras_vit.recipes.recipe import Data, MaskedPatch, Run
+from keras_vit.recipes.run_recipe import run
 from keras_vit.recipes.training.run_lock import run_lock
 
 WORKERS = Workers(tf.distribute.get_strategy())
@@ -40,6 +43,14 @@ def test_folder_of_a_living_process_raises_and_of_a_killed_one_does_not(tmp_path
     holder.wait()
     with run_lock(str(tmp_path), WORKERS):
         assert "4242" not in (tmp_path / ".lock").read_text()
+
+
+@pytest.mark.parametrize("function", [pretrain, run])
+def test_run_in_use_is_refused_before_anything_is_written(tmp_path, holder, function):
+    recipe = MaskedPatch(data=Data("no_such_dataset", batch_size=64), run=Run(folder=str(tmp_path)))
+    with pytest.raises(OSError, match="is in use by process 4242"):
+        function(recipe)
+    assert [file.name for file in tmp_path.iterdir()] == [".lock"]
 
 
 def test_lock_holds_until_the_outermost_block_of_a_thread_ends(tmp_path):
