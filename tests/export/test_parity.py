@@ -32,7 +32,7 @@ def test_another_model_has_differences(artifacts, classifier, images, inputs):
 
 
 @pytest.mark.slow
-def test_nan_is_no_agreement(artifacts, classifier, images, inputs, tmp_path):
+def test_nan_is_no_agreement(classifier, images, inputs, tmp_path):
     diverged = classifier.with_head(4)
     diverged.head.bias.assign([0, np.nan, 0, 0])
     diverged.save(tmp_path / "diverged.keras")
