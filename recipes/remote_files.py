@@ -29,7 +29,7 @@ def write_file(file, content: bytes | str):
         raise
 
 
-def error_summary(error: Exception) -> str:
+def error_summary(error: BaseException) -> str:
     """The first line of a TensorFlow error, without the names of nodes and operations."""
     line = (str(getattr(error, "message", error)).strip() or type(error).__name__).splitlines()[0]
     return re.sub(r"^\{\{.*?\}\} | \[Op:\w+\].*$", "", line)

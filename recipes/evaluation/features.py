@@ -61,7 +61,7 @@ def extract_features(
     if isinstance(model, keras.Model):
         cached = cache_folder() / f"{_cache_key(model, dataset, split, indices, max_corrupt, preprocessing)}.npz"
         try:
-            with np.load(cached, allow_pickle=False) as arrays:
+            with open(cached, "rb") as file, np.load(file, allow_pickle=False) as arrays:
                 return arrays["features"], arrays["labels"]
         except Exception:  # missing or damaged, for which zipfile and NumPy have no class of errors: computed again
             pass
