@@ -41,7 +41,7 @@ def turn_of(image: Image.Image) -> Image.Transpose | None:
     if image.format == "TIFF":  # Pillow turns these itself
         return None
     try:
-        return TURNS.get(image.getexif().get(ORIENTATION))
+        return TURNS.get(image.getexif().get(ORIENTATION, 1))
     except Exception:  # nearly anything; the image itself may be intact
         return None
 

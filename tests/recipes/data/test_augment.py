@@ -48,6 +48,10 @@ def test_randaugment_applies_the_drawn_operations(smooth_image):
         expected = apply_operation(first, smooth_image, 10.0, 1.0, (0.2, 0.3))
         expected = apply_operation(second, expected, 10.0, -1.0, (0.7, 0.6))
         np.testing.assert_array_equal(distort(smooth_image, tf.constant(draws)), expected)
+    # big_vision's contrast: one gray from the number of pixels, 24 * 32 // 256; then inverted.
+    draws = tf.constant([(names.index("Contrast") + 0.5) / 16, 0, 0, 0, (names.index("Invert") + 0.5) / 16, 0, 0, 0])
+    contrast = np.clip(3 + 1.9 * (smooth_image.numpy().astype("float32") - 3), 0, 255).astype(int)
+    assert np.abs(255 - contrast - distort(smooth_image, draws)).max() <= 1
     # There is no 17th that changes nothing: the largest draw applies the last operation, twice.
     expected = apply_operation("SolarizeAdd", apply_operation("SolarizeAdd", smooth_image, 10.0), 10.0)
     np.testing.assert_array_equal(distort(smooth_image, tf.fill((8,), 0.99)), expected)
