@@ -8,7 +8,7 @@ TRIAL_BYTES = 1 << 20
 
 def temporary_folder() -> str:
     """The folder that the environment names, even if it is missing or full, else the system's."""
-    for name in ("TMPDIR", "TEMP", "TMP"):  # in the order of `tempfile`, which goes on to others silently
+    for name in ("TMPDIR", "TEMP", "TMP"):  # in the order of `tempfile`, which tries the others silently
         if os.environ.get(name):
             return os.environ[name]
     try:

@@ -47,7 +47,7 @@ def test_place_of_a_models_names(tmp_path):
     [
         ("abc", "abc", ""),
         ("abc", "acb", "the order differs: class 1 is 'b' there, but 'c' here"),
-        ("abc", "abd", "missing here: 'c'; new here: 'd'"),
+        ("abc", "abx", "missing here: 'c'; new here: 'x'"),
         ("abcdefg", "a", "7 classes there, 1 here; missing here: 'b', 'c', 'd' and 3 more"),
         ("aab", "abb", "class 1 is 'a' there, but 'b' here"),
     ],

@@ -82,7 +82,7 @@ class CsvLog(keras.callbacks.Callback):
     complete. When a run resumes from a checkpoint, rows of later steps are removed: these epochs are trained again. A
     row is also written before the epoch's evaluation, without its metrics, in case the run is interrupted there and
     resumes with the next epoch. The first row after a resume within an epoch averages the steps since the checkpoint
-    only: checkpoints do not hold Keras's running means.
+    only: checkpoints do not store the sums of Keras's metrics.
 
     Raises:
         ValueError: The file exists and is not such a table.

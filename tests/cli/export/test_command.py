@@ -56,7 +56,7 @@ def test_accuracy_drop_above_the_limit_is_not_saved(model, tmp_path, capsys):
     arguments = ["export", model, "--output", str(tmp_path / "out"), "--dataset", "digits", "--formats", "float32"]
     assert main([*arguments, *FEW_IMAGES, "--max-accuracy-drop", "-1"]) == 1
     captured = capsys.readouterr()
-    assert "float32 has an accuracy drop of 0.00 points, above -1.0. Nothing was saved" in captured.err
+    assert "float32 has an accuracy drop of 0.00 percentage points, above -1.0. Nothing was saved" in captured.err
     row = next(line for line in captured.out.splitlines() if line.startswith("| float32"))
     assert "+0.00 | 100.00% | 1.0000" in row
     assert not list(tmp_path.iterdir())

@@ -22,6 +22,7 @@ def temporaries(remat=None, dropout=0.0, depth=3):
         mlp_dim=512,
         num_heads=2,
         num_classes=10,
+        pooling="gap",  # all blocks compute all tokens
         dropout=dropout,
         remat=remat,
         dtype="mixed_bfloat16",
