@@ -14,10 +14,10 @@ import tensorflow as tf
 from faults import Lost, check_error, damage, same
 
 from keras_vit.recipes import fit
+from keras_vit.recipes.checkpoints.checkpoints import Checkpoints, training_state
+from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
 from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run
-from keras_vit.recipes.training.checkpoints import Checkpoints, training_state
 from keras_vit.recipes.training.compile import compile_masked_patch
-from keras_vit.recipes.training.run_folder import find_checkpoints
 
 STEPS = 16
 RECIPE = MaskedPatch(

@@ -4,10 +4,10 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from keras_vit_cli.errors import error_sentence
-from keras_vit_cli.streams import surviving_closed_pipes
-from keras_vit_cli.temporary_folder import check_temporary_folder
-from keras_vit_cli.termination import clean_up_on_sigterm
+from keras_vit_cli.process.errors import error_sentence
+from keras_vit_cli.process.streams import surviving_closed_pipes
+from keras_vit_cli.process.temporary_folder import check_temporary_folder
+from keras_vit_cli.process.termination import clean_up_on_sigterm
 
 DESCRIPTION = """The Vision Transformer for Keras.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-RECIPE = "recipe.json"  # as keras_vit.recipes.training.run_folder, which imports TensorFlow
+RECIPE = "recipe.json"  # as keras_vit.recipes.checkpoints.run_folder, which imports TensorFlow
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from functools import partial
 import keras
 
 from keras_vit.images import patch_grid
+from keras_vit.recipes.checkpoints.run_folder import prepare_run_folder
+from keras_vit.recipes.checkpoints.run_lock import locked_folder
 from keras_vit.recipes.data import ImageDataset, class_names, open_dataset, training_batches, training_pixels
 from keras_vit.recipes.data.data_errors import report_data_errors
 from keras_vit.recipes.distributed.hosts import shard_evaluation
@@ -15,8 +17,6 @@ from keras_vit.recipes.training import loop
 from keras_vit.recipes.training.checks import check_data, check_labels, count_images
 from keras_vit.recipes.training.compile import compile_classifier, compile_for_evaluation, compile_masked_patch
 from keras_vit.recipes.training.model import check_image_size
-from keras_vit.recipes.training.run_folder import prepare_run_folder
-from keras_vit.recipes.training.run_lock import locked_folder
 
 
 def pretrain(recipe: MaskedPatch, callbacks=()) -> tuple[MaskedPatchModel, loop.History]:

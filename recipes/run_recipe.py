@@ -12,6 +12,9 @@ import tensorflow as tf
 
 from keras_vit.class_names.files import LABELS, class_names_text
 from keras_vit.model_card import model_card
+from keras_vit.recipes.checkpoints.run_folder import METRICS, check_resumable, required_folder
+from keras_vit.recipes.checkpoints.run_identity import check_unchanged
+from keras_vit.recipes.checkpoints.run_lock import locked_folder
 from keras_vit.recipes.data import class_names, open_dataset
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.fit import evaluate, pretrain, train
@@ -19,9 +22,6 @@ from keras_vit.recipes.recipe import Distillation, MaskedPatch, Recipe
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.recipes.training.logs import LOG
 from keras_vit.recipes.training.nonfinite import check_finite_metrics, finite_epoch_metrics
-from keras_vit.recipes.training.run_folder import METRICS, check_resumable, required_folder
-from keras_vit.recipes.training.run_identity import check_unchanged
-from keras_vit.recipes.training.run_lock import locked_folder
 
 MODEL = "model.keras"
 CARD = "model_card.md"

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from keras_vit import VisionTransformer, load
+from keras_vit.recipes.checkpoints.run_folder import RECIPE, find_checkpoints
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel
 from keras_vit.recipes.recipe import MaskedPatch
-from keras_vit.recipes.training.run_folder import RECIPE, find_checkpoints
 
 
 class InspectedModel(NamedTuple):

@@ -2,12 +2,12 @@
 
 import tensorflow as tf
 
+from keras_vit.recipes.checkpoints.checkpoints import training_state
+from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel
 from keras_vit.recipes.recipe import MaskedPatch
-from keras_vit.recipes.training.checkpoints import training_state
 from keras_vit.recipes.training.compile import compile_masked_patch
 from keras_vit.recipes.training.ema import use_ema_weights
-from keras_vit.recipes.training.run_folder import find_checkpoints
 
 
 def load_masked_patch(recipe: MaskedPatch, folder) -> MaskedPatchModel:

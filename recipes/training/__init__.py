@@ -1,1 +1,1 @@
-"""A training run: loop, model, optimizer, losses, metrics, EMA, checkpoints, logs."""
+"""A training run: loop, model, optimizer, losses, metrics, EMA, logs."""

@@ -2,10 +2,10 @@
 
 import os
 
+from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
 from keras_vit.recipes.data import ImageDataset
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.recipe import Recipe
-from keras_vit.recipes.training.checkpoints import Checkpoints
 from keras_vit.recipes.training.ema import EvaluateWithEMA
 from keras_vit.recipes.training.logs import LOG, CsvLog, Progress
 from keras_vit.recipes.training.nonfinite import NonfiniteSteps

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from functools import partial
 
+from keras_vit.recipes.checkpoints.checkpoints import open_checkpoints
+from keras_vit.recipes.checkpoints.run_identity import begin_run
 from keras_vit.recipes.data import ImageDataset
 from keras_vit.recipes.data.data_errors import report_data_errors
 from keras_vit.recipes.data.pipeline import ONE_HOST
@@ -13,11 +15,9 @@ from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.recipe import MaskedPatch, Recipe, Run
 from keras_vit.recipes.training.accumulation import accumulate_gradients
 from keras_vit.recipes.training.callbacks import training_callbacks
-from keras_vit.recipes.training.checkpoints import open_checkpoints
 from keras_vit.recipes.training.ema import use_ema_weights
 from keras_vit.recipes.training.keras_internals import build_from_spec
 from keras_vit.recipes.training.nonfinite import check_finite_weights
-from keras_vit.recipes.training.run_identity import begin_run
 from keras_vit.recipes.training.summary import describe_run
 
 History = dict[str, list[float]]

@@ -14,6 +14,7 @@ class TopK(keras.metrics.Mean):
     the class with the larger fraction after mixup, or each of several. Images without a label (all zeros, as some of
     ReaL, or an integer below 0) do not count. Among equal logits, the first class wins. An image with NaN or infinity
     among its logits is never right. Pass it in `weighted_metrics`, so that images of weight 0 do not count.
+
     Args:
         k: At least 1.
     """

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from keras_vit.recipes import fit
+from keras_vit.recipes.checkpoints.checkpoints import TERMINATED
+from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
 from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run, Supervised
-from keras_vit.recipes.training.checkpoints import TERMINATED
 from keras_vit.recipes.training.model import build_model
-from keras_vit.recipes.training.run_folder import find_checkpoints
 
 pytestmark = pytest.mark.slow
 

@@ -2,8 +2,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
 from keras_vit.recipes.distributed.seeds import offset_replica_seeds
-from keras_vit.recipes.training.checkpoints import Checkpoints
 from keras_vit.recipes.training.optimizers import SGD
 
 

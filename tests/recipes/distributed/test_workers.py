@@ -16,13 +16,13 @@ import tensorflow as tf
 from processes import script
 
 import keras_vit
+from keras_vit.recipes.checkpoints.checkpoints import TERMINATED, Checkpoints
 from keras_vit.recipes.data import evaluation_batches, open_dataset, training_batches
 from keras_vit.recipes.distributed.hosts import shard_batches
 from keras_vit.recipes.distributed.strategy import choose_strategy
 from keras_vit.recipes.distributed.workers import Workers, is_chief
 from keras_vit.recipes.recipe import Data, Optimizer
 from keras_vit.recipes.training.accumulation import accumulate_gradients
-from keras_vit.recipes.training.checkpoints import TERMINATED, Checkpoints
 from keras_vit.recipes.training.optimizers import build_optimizer
 
 STEPS = 10

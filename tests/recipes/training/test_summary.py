@@ -6,11 +6,11 @@ import pytest
 import tensorflow as tf
 from simulated_tpu import simulated_tpu
 
+from keras_vit.recipes.checkpoints.run_folder import prepare_run_folder
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.distributed.strategy import choose_strategy
 from keras_vit.recipes.recipe import Architecture, Augment, Data, Distillation, MaskedPatch, Optimizer, Run, Supervised
 from keras_vit.recipes.training.checks import check_data, check_recipe
-from keras_vit.recipes.training.run_folder import prepare_run_folder
 from keras_vit.recipes.training.summary import describe_run
 
 

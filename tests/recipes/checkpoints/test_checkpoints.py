@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_vit.recipes.checkpoints.checkpoints import TERMINATED, Checkpoints
+from keras_vit.recipes.checkpoints.run_folder import find_checkpoints, prepare_run_folder
 from keras_vit.recipes.recipe import Architecture, MaskedPatch, Optimizer, Run, Supervised
-from keras_vit.recipes.training.checkpoints import TERMINATED, Checkpoints
 from keras_vit.recipes.training.ema import EvaluateWithEMA
 from keras_vit.recipes.training.nonfinite import NonfiniteSteps
 from keras_vit.recipes.training.optimizers import Adam
-from keras_vit.recipes.training.run_folder import find_checkpoints, prepare_run_folder
 
 
 def build(units=2, steps_per_execution=1):

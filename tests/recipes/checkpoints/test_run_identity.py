@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
+from keras_vit.recipes.checkpoints.run_identity import begin_run, check_unchanged, read_identity
 from keras_vit.recipes.data.image_dataset import ImageDataset
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.recipe import Data, MaskedPatch, Run, Supervised
-from keras_vit.recipes.training.checkpoints import Checkpoints
 from keras_vit.recipes.training.optimizers import Adam
-from keras_vit.recipes.training.run_identity import begin_run, check_unchanged, read_identity
 
 WORKERS = Workers(tf.distribute.get_strategy())
 DATA = ImageDataset("animals", ("ant", "bee", "cat"), {"train": 90, "test": 30}, lambda split: None)

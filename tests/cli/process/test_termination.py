@@ -10,7 +10,7 @@ import pytest
 
 from keras_vit.export import write_saved_model
 from keras_vit_cli.main import main
-from keras_vit_cli.termination import clean_up_on_sigterm
+from keras_vit_cli.process.termination import clean_up_on_sigterm
 
 STATUSES = {signal.SIGTERM: 143, signal.SIGINT: 130}
 
@@ -55,7 +55,7 @@ def test_evaluate_leaves_nothing_behind(interrupted, tmp_path, data_dir, monkeyp
 
 
 def test_lost_exception_is_raised_again_but_not_during_the_clean_up(monkeypatch):
-    monkeypatch.setattr("keras_vit_cli.termination.REPEAT_SECONDS", 0.05)
+    monkeypatch.setattr("keras_vit_cli.process.termination.REPEAT_SECONDS", 0.05)
     cleaned_up = []
 
     def work():

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from keras_vit_cli.main import main
-from keras_vit_cli.streams import UntilClosed
+from keras_vit_cli.process.streams import UntilClosed
 from keras_vit_cli.train import Train
 
 

@@ -7,7 +7,7 @@ import pytest
 from keras_vit_cli.doctor.known_problems import temporary_files
 from keras_vit_cli.doctor.machine import Machine, this_machine
 from keras_vit_cli.main import main
-from keras_vit_cli.temporary_folder import temporary_folder_problem
+from keras_vit_cli.process.temporary_folder import temporary_folder_problem
 
 
 class FullFile:

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.recipes import configs
-from keras_vit_cli.errors import error_sentence
 from keras_vit_cli.main import main
+from keras_vit_cli.process.errors import error_sentence
 
 
 def truncated_records(folder):

@@ -9,12 +9,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.recipes.checkpoints.run_folder import find_checkpoints, list_folder
+from keras_vit.recipes.checkpoints.run_identity import RunIdentity
+from keras_vit.recipes.checkpoints.stop_signals import StopSignals
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.recipe import Run
 from keras_vit.recipes.remote_files import error_summary
-from keras_vit.recipes.training.run_folder import find_checkpoints, list_folder
-from keras_vit.recipes.training.run_identity import RunIdentity
-from keras_vit.recipes.training.stop_signals import StopSignals
 
 # Exit status after SIGTERM and a saved checkpoint: EX_TEMPFAIL of sysexits.h, "try again later".
 TERMINATED = 75

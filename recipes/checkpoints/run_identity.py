@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, replace
 import tensorflow as tf
 
 from keras_vit.class_names.files import describe_difference
+from keras_vit.recipes.checkpoints.run_folder import find_checkpoints, has_run, required_folder
 from keras_vit.recipes.data import ImageDataset, class_names
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.recipe import MaskedPatch, Recipe
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.recipes.training.checks import count_images
-from keras_vit.recipes.training.run_folder import find_checkpoints, has_run, required_folder
 
 RUN = "run.json"
 VARIABLE = "run/.ATTRIBUTES/VARIABLE_VALUE"  # in a checkpoint, see `Checkpoints`

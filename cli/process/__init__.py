@@ -1,0 +1,1 @@
+"""What every command does in its process: errors in one sentence, closed pipes, SIGTERM, the temporary folder."""
