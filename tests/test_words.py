@@ -17,6 +17,7 @@ PHRASES = {
     r"passes over": "epochs",
     r"points lost": "accuracy drop",
     r"whole numbers?": "integer",
+    r"remed(y|ies)": "fix",
     r"former (run|process|checkpoint|step)": "previous",
     r"not told|is told|was told": "not specified, reported",
 }
@@ -26,13 +27,13 @@ TEXT = {".py", ".md", ".html", ".js", ".cfg", ".toml"}
 def test_texts_use_the_words_of_the_glossary():
     files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     found = [
-        f"{file}:{number}: {match[0]!r}, write: {remedy}"
+        f"{file}:{number}: {match[0]!r}, write: {fix}"
         for file in files
         if Path(file).suffix in TEXT
         and (ROOT / file).is_file()
         and file not in ("CONTRIBUTING.md", "tests/test_words.py")
         for number, line in enumerate((ROOT / file).read_text().splitlines(), 1)
-        for phrase, remedy in PHRASES.items()
+        for phrase, fix in PHRASES.items()
         if (match := re.search(rf"\b({phrase})\b", line, re.IGNORECASE))
     ]
     assert not found, "\n" + "\n".join(found)

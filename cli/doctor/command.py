@@ -54,8 +54,8 @@ def check_requirements(pip_check: str) -> Iterator[Finding]:
     names = {name.replace("_", "-") for name in PACKAGES}
     for line in pip_check.splitlines():
         if " has requirement " in line and line.split()[0] in names:
-            remedy = "Install a version that all packages allow, or use a new environment with one pip install for all"
-            yield Finding("warning", line, remedy)
+            fix = "Install a version that all packages allow, or use a new environment with one pip install for all"
+            yield Finding("warning", line, fix)
 
 
 def _json_report(machine, results, findings) -> str:
@@ -83,7 +83,7 @@ def text_report(machine: Machine, results: dict, findings: list[Finding]) -> str
     }
     lines = [*_table(rows), "", *_table(hardware), ""]
     for finding in findings:
-        lines += [f"{finding.severity.upper():<9}{finding.problem}", f"{'':<9}-> {finding.remedy}"]
+        lines += [f"{finding.severity.upper():<9}{finding.problem}", f"{'':<9}-> {finding.fix}"]
     return "\n".join(lines + ([] if findings else ["No problems found."]))
 
 

@@ -1,4 +1,4 @@
-"""Known problems of packages, environment variables and hardware, each with a remedy. Standard library only.
+"""Known problems of packages, environment variables and hardware, each with a fix. Standard library only.
 
 Each check takes a `Machine` and yields its findings.
 """
@@ -21,17 +21,17 @@ MIN_FREE_BYTES, LOW_FREE_BYTES = 1e9, 10e9
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem and its remedy.
+    """A problem and its fix.
 
     Args:
         severity: "failure" if it prevents training, "warning" if it may.
         problem: One sentence.
-        remedy: Command or advice.
+        fix: Command or advice.
     """
 
     severity: str
     problem: str
-    remedy: str
+    fix: str
 
 
 def tensorflow_twice(machine: Machine) -> Iterator[Finding]:
@@ -172,15 +172,15 @@ def pluggable_device(machine: Machine) -> Iterator[Finding]:
 
 def missing_files(machine: Machine) -> Iterator[Finding]:
     """Variables that name a missing file."""
-    remedies = {
+    fixes = {
         "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": f"export {LIBTPU_LIBRARY}",
         "GOOGLE_APPLICATION_CREDENTIALS": "unset GOOGLE_APPLICATION_CREDENTIALS (a TPU VM has its own credentials), "
         "or set it to a key file",
     }
-    for variable, remedy in remedies.items():
+    for variable, fix in fixes.items():
         file = machine.environment.get(variable)
         if file and not os.path.isfile(file):
-            yield Finding("failure", f"{variable} points to a missing file: {file}", remedy)
+            yield Finding("failure", f"{variable} points to a missing file: {file}", fix)
 
 
 def tpu_in_use(machine: Machine) -> Iterator[Finding]:

@@ -105,9 +105,9 @@ def _failure(machine, results, stage) -> Finding:
             "Does another process use the TPU, or is this one host of a slice (docs/tpu.md)? Without a TPU: unset "
             "TPU_NAME, export TPU_SKIP_MDS_QUERY=1",
         )
-    remedy = "Fix the issues above; see docs/tpu.md; or create a new environment with one pip install for all packages"
+    fix = "Fix the issues above; see docs/tpu.md; or create a new environment with one pip install for all packages"
     if status < 0:
         if "tensorflow-tpu" in machine.versions:
-            remedy = OLDER_LIBTPU
-        return Finding("failure", f"`{stage}` was killed by {signal.Signals(-status).name}.{message}", remedy)
-    return Finding("failure", f"`{stage}` failed.{message}", remedy)
+            fix = OLDER_LIBTPU
+        return Finding("failure", f"`{stage}` was killed by {signal.Signals(-status).name}.{message}", fix)
+    return Finding("failure", f"`{stage}` failed.{message}", fix)

@@ -72,7 +72,7 @@ def _causes(error):
 def _is_disk_full(error) -> bool:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return True
-    # TensorFlow, HDF5 and Beam have only the system's words in their messages. Ours have a remedy already.
+    # TensorFlow, HDF5 and Beam have only the system's words in their messages. Ours have a fix already.
     return not isinstance(error, OSError) and "no space left on device" in str(error).lower()
 
 

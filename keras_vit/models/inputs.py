@@ -6,13 +6,13 @@ from keras import ops
 from keras_vit.keras_internals import all_layers, is_quantized
 
 
-def check_images(images, image_size=None, remedy=""):
+def check_images(images, image_size=None, fix=""):
     """Raises a ValueError unless these are a batch of float images (B, H, W, 3) of a size that the model takes.
 
     Args:
         images: The model's input, symbolic or not.
         image_size: (height, width) that the model takes; None for any.
-        remedy: How to handle images of another size; `{size}` in it is replaced by their size.
+        fix: How to handle images of another size; `{size}` in it is replaced by their size.
     """
     shape = getattr(images, "shape", None)
     if getattr(shape, "rank", 0) is None:
@@ -40,17 +40,17 @@ def check_images(images, image_size=None, remedy=""):
     if image_size and any(received not in (expected, None) for received, expected in zip(size, image_size)):
         raise ValueError(
             f"This model takes images of {image_size} pixels (height, width). Received: {size}. "
-            f"Resize the images, or {remedy.format(size=size)}."
+            f"Resize the images, or {fix.format(size=size)}."
         )
 
 
-def checked_images(images, image_size=None, remedy=""):
+def checked_images(images, image_size=None, fix=""):
     """The images (B, H, W, 3), with static height and width if the model has an image size. See `check_images`.
 
     Raises:
         ValueError: They are not a batch of images, not float, or of another size.
     """
-    check_images(images, image_size, remedy)
+    check_images(images, image_size, fix)
     if image_size is None or tuple(images.shape[1:3]) == image_size:
         return images
     # In a graph: else patches of a larger image would become more images. An image of another shape with the same
@@ -58,12 +58,12 @@ def checked_images(images, image_size=None, remedy=""):
     return ops.reshape(images, (ops.shape(images)[0], *image_size, 3))
 
 
-def output_spec(model, images, image_size=None, remedy=""):
+def output_spec(model, images, image_size=None, fix=""):
     """Shape and dtype of a model's output for symbolic images: logits are float32 also under mixed precision.
 
     The arguments are those of `check_images`; images that a call rejects are rejected here too.
     """
-    check_images(images, image_size, remedy)
+    check_images(images, image_size, fix)
     dtype = model.head.compute_dtype if model.head else model.compute_dtype
     shape = (images.shape[0], *(image_size or images.shape[1:3]), 3)
     return keras.KerasTensor(model.compute_output_shape(shape), dtype)

@@ -157,9 +157,9 @@ def _check_arguments(weights, kind, arguments):
     unknown = sorted(set(arguments).difference(_names(kind)))
     if unknown:
         fitting = [other.__name__ for other in KINDS if set(arguments).issubset(_names(other))]
-        remedy = f"Expected a checkpoint of {fitting[0]}." if fitting else f"Known: {', '.join(_names(kind))}."
+        fix = f"Expected a checkpoint of {fitting[0]}." if fitting else f"Known: {', '.join(_names(kind))}."
         raise ValueError(
-            f"{weights} is a checkpoint of {kind.__name__}, which has no argument {', '.join(unknown)}. {remedy}"
+            f"{weights} is a checkpoint of {kind.__name__}, which has no argument {', '.join(unknown)}. {fix}"
         )
 
 

@@ -13,7 +13,7 @@ from keras_vit.models.inputs import check_not_quantized, checked_images, output_
 from keras_vit.weights.transfer import copy_weights
 
 HEADS = ("head", "head_distillation", "pre_logits")
-REMEDY = "the model with model.resized({size})"
+FIX = "the model with model.resized({size})"
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -87,7 +87,7 @@ class VisionTransformer(keras.Model):
         return last.compute_output_shape(shape)
 
     def compute_output_spec(self, images, training=None):
-        return output_spec(self, images, self.image_size, REMEDY)
+        return output_spec(self, images, self.image_size, FIX)
 
     def _stages(self, shape):
         """The layers in the order of the forward pass, each with the shape of its input."""
@@ -122,7 +122,7 @@ class VisionTransformer(keras.Model):
 
     def embed(self, images):
         """Images to patch embeddings, before class token and positions: (B, H, W, 3) -> (B, h * w, D)."""
-        images = checked_images(images, self.image_size, REMEDY)
+        images = checked_images(images, self.image_size, FIX)
         return self.patch_embedding(self.backbone(images) if self.backbone else images)  # (B, h*w, D)
 
     def encode(self, embeddings, training=False, return_attention=False, read=None):

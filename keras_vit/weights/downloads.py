@@ -47,7 +47,7 @@ def download(name: str) -> Path:
 
 
 def _fetch(address, path):
-    remedy = f"Try again, or download {address} by other means to {path}"
+    fix = f"Try again, or download {address} by other means to {path}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         fetch(address, path, _is_intact)
@@ -55,9 +55,9 @@ def _fetch(address, path):
         error.close()
         if error.code in (401, 403, 404):  # storage may hide whether a file exists
             raise FileNotFoundError(f"There is no public file at {address}: {error}") from error
-        raise ConnectionError(f"Could not download {address}: {error}. {remedy}") from error
+        raise ConnectionError(f"Could not download {address}: {error}. {fix}") from error
     except (URLError, ConnectionError, TimeoutError) as error:
-        raise ConnectionError(f"Could not download {address}: {error}. {remedy}") from error
+        raise ConnectionError(f"Could not download {address}: {error}. {fix}") from error
     except OSError as error:
         raise OSError(
             f"{address} cannot be saved in {path.parent}: {error}. Set KERAS_HOME to a folder that can be written, or "

@@ -195,7 +195,7 @@ def _pixels(image, length):
 
 
 def import_official():
-    """Imports tf-models-official's augmentations; raises ImportError with the remedy if it is not installed."""
+    """Imports tf-models-official's augmentations; raises ImportError with the fix if it is not installed."""
     try:
         from official.vision.ops import augment  # takes seconds, and only some recipes need it
     except ImportError as error:

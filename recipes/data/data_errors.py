@@ -1,4 +1,4 @@
-"""Errors that TensorFlow raises while `fit` or `evaluate` reads a dataset, as one sentence with a remedy."""
+"""Errors that TensorFlow raises while `fit` or `evaluate` reads a dataset, as one sentence with a fix."""
 
 import re
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from keras_vit.recipes.data.image_dataset import ImageDataset
 from keras_vit.recipes.remote_files import error_summary
 
 # Words of our own assertions in the graph, and what to do.
-REMEDIES = {
+FIXES = {
     "images cannot be decoded": "Fix or remove the images that are named above, or increase data.max_corrupt.",
     "No image of a batch can be decoded": "Fix or remove the images that are named above.",
     "has the label": "",  # the message says what to do
@@ -40,8 +40,8 @@ def _sentence(error):
         what = found.group() if found else error_summary(error)
         return f"a TFRecord file is damaged ({what}). Copy or write it again."
     for line in error.message.splitlines():
-        for words, remedy in REMEDIES.items():
+        for words, fix in FIXES.items():
             if words in line and "assertion failed:" in line:
                 parts = re.findall(r"\[(.*?)\](?= \[|\s*$)", line.partition("assertion failed:")[2])
-                return f"{' '.join(parts).rstrip('.')}. {remedy}".rstrip().replace('\\"', '"')
+                return f"{' '.join(parts).rstrip('.')}. {fix}".rstrip().replace('\\"', '"')
     return None

@@ -86,7 +86,7 @@ def _report(report, result):
 
 
 def _problem(error):
-    """The compiler's message without its internal details, plus the layers it names and a remedy."""
+    """The compiler's message without its internal details, plus the layers it names and a fix."""
     message = error.partition("\n")[0].partition("HLO module:")[0].strip()
     layers = [layer_name(name) for name in re.findall(r'op_name="([^"]+)"', error)]
     if any(layers):

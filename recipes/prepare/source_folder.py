@@ -46,8 +46,8 @@ def open_source(path: str, only_split: str | None = None) -> SourceFolder:
     classes = {only_split: names} if only_split else {name: list_folders(os.path.join(path, name)) for name in names}
     classes = {split: split_classes for split, split_classes in classes.items() if split_classes}
     if not classes:
-        remedy = f" If {', '.join(names[:3])} are classes, set --flat: they become one split." if names else ""
-        raise ValueError(f"{path} is not laid out as {path}/{layout}.{remedy}")
+        fix = f" If {', '.join(names[:3])} are classes, set --flat: they become one split." if names else ""
+        raise ValueError(f"{path} is not laid out as {path}/{layout}.{fix}")
     for name in set().union(*classes.values()):
         if name.splitlines() != [name]:
             raise ValueError(f"The class name {name!r} of {path} is not one line of text. Rename its folder.")

@@ -5,7 +5,7 @@ import math
 import keras
 import numpy as np
 
-REMEDY = (
+FIX = (
     "Lower optimizer.learning_rate, increase optimizer.warmup_steps, set optimizer.global_clipnorm, or check the "
     "images for NaN."
 )
@@ -39,7 +39,7 @@ class NonfiniteSteps(keras.callbacks.Callback):
             return
         raise FloatingPointError(
             f"The gradients of {consecutive} steps in a row, up to step {int(optimizer.iterations.numpy())}, were NaN "
-            f"or infinite; these steps changed no weights. {REMEDY} {self._last_checkpoint()}"
+            f"or infinite; these steps changed no weights. {FIX} {self._last_checkpoint()}"
         )
 
     def on_epoch_end(self, epoch, logs=None):
@@ -64,9 +64,7 @@ def check_finite_metrics(metrics: dict[str, float], what: str, more: str = ""):
     """
     if diverged := {name: float(value) for name, value in metrics.items() if not math.isfinite(value)}:
         values = ", ".join(f"{name} {value}" for name, value in diverged.items())
-        raise FloatingPointError(
-            f"Metrics of {what} are not finite ({values}): it has diverged. {REMEDY} {more}".strip()
-        )
+        raise FloatingPointError(f"Metrics of {what} are not finite ({values}): it has diverged. {FIX} {more}".strip())
 
 
 def check_finite_weights(model, what: str):
@@ -74,7 +72,7 @@ def check_finite_weights(model, what: str):
     for variable in model.weights:
         values = keras.ops.convert_to_numpy(variable)
         if values.dtype.kind not in "iub" and not np.isfinite(values.astype("float32")).all():
-            raise FloatingPointError(f"{what}: {variable.path} contains NaN or infinity. {REMEDY}")
+            raise FloatingPointError(f"{what}: {variable.path} contains NaN or infinity. {FIX}")
 
 
 def finite_epoch_metrics(history: dict[str, list[float]], model) -> dict[str, float]:

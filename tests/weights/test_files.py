@@ -230,6 +230,6 @@ def test_json_beside_an_npz_file_is_ignored(tmp_path):
 
 @pytest.mark.parametrize("name", ["gs://bucket/ViT-B_16.npz", "gs://bucket/run/model.keras", "https://x.org/B_16.npz"])
 def test_remote_files_must_be_copied_first(name):
-    remedy = f": gcloud storage cp {name} " if name.startswith("gs") else " and pass its path"
-    with pytest.raises(ValueError, match=f"Received: {name}. Copy it to this machine first{remedy}"):
+    fix = f": gcloud storage cp {name} " if name.startswith("gs") else " and pass its path"
+    with pytest.raises(ValueError, match=f"Received: {name}. Copy it to this machine first{fix}"):
         keras_vit.load(name)

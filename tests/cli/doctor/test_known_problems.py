@@ -17,7 +17,7 @@ def test_machines_without_problems(machine):
 
 
 @pytest.mark.parametrize(
-    "machine,versions,severity,problem,remedy",
+    "machine,versions,severity,problem,fix",
     [
         (
             TPU_VM,
@@ -52,13 +52,13 @@ def test_machines_without_problems(machine):
         (LAPTOP, {"tensorflow-datasets": None}, "failure", "tensorflow-datasets is not installed", "keras_vit.recipes"),
     ],
 )
-def test_packages(machine, versions, severity, problem, remedy):
+def test_packages(machine, versions, severity, problem, fix):
     installed = {name: version for name, version in {**machine.versions, **versions}.items() if version}
-    check_finding(replace(machine, versions=installed), severity, problem, remedy)
+    check_finding(replace(machine, versions=installed), severity, problem, fix)
 
 
 @pytest.mark.parametrize(
-    "machine,environment,severity,problem,remedy",
+    "machine,environment,severity,problem,fix",
     [
         (LAPTOP, {"TF_USE_LEGACY_KERAS": "1"}, "warning", "TF_USE_LEGACY_KERAS", "unset"),
         (LAPTOP, {"TPU_NAME": "local"}, "failure", "no TPU chip on this host", "unset TPU_NAME"),
@@ -89,12 +89,12 @@ def test_packages(machine, versions, severity, problem, remedy):
         (replace(TPU_VM, tpu_chips=()), {}, "warning", "queries a metadata server for minutes", "TPU_SKIP_MDS_QUERY=1"),
     ],
 )
-def test_variables(machine, environment, severity, problem, remedy):
-    check_finding(replace(machine, environment=environment), severity, problem, remedy)
+def test_variables(machine, environment, severity, problem, fix):
+    check_finding(replace(machine, environment=environment), severity, problem, fix)
 
 
 @pytest.mark.parametrize(
-    "changes,severity,problem,remedy",
+    "changes,severity,problem,fix",
     [
         ({"backend": "jax"}, "failure", "backend of Keras is 'jax'", "KERAS_BACKEND=tensorflow"),
         (
@@ -107,14 +107,14 @@ def test_variables(machine, environment, severity, problem, remedy):
         ({"free_bytes": {"/tmp": 10_000_000}}, "failure", "0.0 GB are free on the disk of /tmp", "gs://"),
     ],
 )
-def test_backend_lock_and_disk(changes, severity, problem, remedy):
-    check_finding(replace(LAPTOP, **changes), severity, problem, remedy)
+def test_backend_lock_and_disk(changes, severity, problem, fix):
+    check_finding(replace(LAPTOP, **changes), severity, problem, fix)
 
 
-def check_finding(machine, severity, problem, remedy):
+def check_finding(machine, severity, problem, fix):
     (finding,) = findings(machine)
     assert finding.severity == severity
-    assert re.search(problem, finding.problem) and re.search(remedy, finding.remedy)
+    assert re.search(problem, finding.problem) and re.search(fix, finding.fix)
 
 
 def test_correct_variables():

@@ -15,7 +15,7 @@ MISSING_MODULE = "failed. Message: ModuleNotFoundError: No module named 'no_tens
 
 
 @pytest.mark.parametrize(
-    "code,timeout_s,problem,remedy",
+    "code,timeout_s,problem,fix",
     [
         (
             "import os, sys; print('E bad library', file=sys.stderr, flush=True); os.abort()",
@@ -28,11 +28,11 @@ MISSING_MODULE = "failed. Message: ModuleNotFoundError: No module named 'no_tens
         (PROBE.replace("tensorflow as tf", "no_tensorflow as tf"), 60, MISSING_MODULE, "new environment"),
     ],
 )
-def test_failures_of_the_probe(code, timeout_s, problem, remedy):
+def test_failures_of_the_probe(code, timeout_s, problem, fix):
     machine = replace(TPU_VM, environment={})
     (finding,) = check_results(machine, run_probe(machine, code, timeout_s))
     assert finding.severity == "failure"
-    assert re.search(problem, finding.problem) and re.search(remedy, finding.remedy)
+    assert re.search(problem, finding.problem) and re.search(fix, finding.fix)
 
 
 def test_a_timeout_names_the_stage_that_hangs():
@@ -40,7 +40,7 @@ def test_a_timeout_names_the_stage_that_hangs():
     results = read_results(output, ["\n", "I started\n"], None)
     assert results == {"version": "2.20.0", "exit_status": None, "stderr": ["I started"]}
     (finding,) = check_results(LAPTOP, results)
-    assert finding.problem.startswith("`choose_strategy('auto')` timed out after") and "unset" in finding.remedy
+    assert finding.problem.startswith("`choose_strategy('auto')` timed out after") and "unset" in finding.fix
 
 
 @pytest.mark.parametrize(

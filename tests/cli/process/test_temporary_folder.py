@@ -45,7 +45,7 @@ def test_commands_do_not_start(unusable, capsys):
 
 def test_doctor_reports_it(unusable):
     (finding,) = temporary_files(this_machine())
-    assert finding.severity == "failure" and unusable in finding.problem and "export TMPDIR" in finding.remedy
+    assert finding.severity == "failure" and unusable in finding.problem and "export TMPDIR" in finding.fix
 
 
 def test_usable_folder(tmp_path, monkeypatch):
