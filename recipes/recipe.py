@@ -18,6 +18,7 @@ class Architecture:
         representation_size: Width of a hidden tanh layer before the head, as in the paper's pre-training; None for no
             such layer.
         position_embedding: See `VisionTransformer`.
+        qk_norm: Normalize queries and keys: allows higher learning rates.
         dropout, stochastic_depth: Rates.
     """
 
@@ -29,6 +30,7 @@ class Architecture:
     pooling: Literal["token", "gap", "map"] = "token"
     representation_size: int | None = None
     position_embedding: Literal["learned_1d", "learned_2d", "relative", "sincos_2d", "none"] = "learned_1d"
+    qk_norm: bool = False
     dropout: float = 0.0
     stochastic_depth: float = 0.0
 
@@ -43,7 +45,7 @@ class Augment:
         randaugment_policy: "big_vision" (AugReg: 16 operations, each drawn one is applied) or "timm" (DeiT's
             rand-mstd0.5-inc1: 15 operations whose effect increases with the magnitude, each applied with probability
             0.5 at a magnitude drawn with standard deviation 0.5).
-        autoaugment: AutoAugment's policy for ImageNet (arXiv 1805.09501).
+        autoaugment: AutoAugment's policy for "imagenet" or "cifar10" (arXiv 1805.09501); None for none.
         erasing: Probability of erasing a rectangle of an image (arXiv 1708.04896).
         mixup_alpha: Parameter of the Beta distribution of mixup (arXiv 1710.09412); 0 for no mixup.
         cutmix_alpha: Parameter of the Beta distribution of CutMix (arXiv 1905.04899); 0 for no CutMix. With both, one
@@ -53,7 +55,7 @@ class Augment:
     randaugment_layers: int = 0
     randaugment_magnitude: float = 10.0
     randaugment_policy: Literal["big_vision", "timm"] = "big_vision"
-    autoaugment: bool = False
+    autoaugment: Literal["imagenet", "cifar10"] | None = None
     erasing: float = 0.0
     mixup_alpha: float = 0.0
     cutmix_alpha: float = 0.0
@@ -74,7 +76,8 @@ class Data:
         batch_size: Global batch size: images per step, over all replicas.
         labels_per_class: Train on this number of images of each class only, chosen by the seed; None for all.
         crop: Crop of training images: "inception" (random area and aspect ratio, the paper's pre-training), "resize"
-            (squash to `resize_size`, then a random square of `image_size`: BiT, and the paper's fine-tuning) or "none"
+            (squash to `resize_size`, then a random square of `image_size`: BiT, and the paper's fine-tuning), "pad"
+            (squash, then a random square of the image padded by an eighth of its side with black: CIFAR) or "none"
             (squash).
         min_crop_area: Smallest fraction of the image's area in an "inception" crop.
         resize_size: Size in pixels before the random crop of "resize".
@@ -100,7 +103,7 @@ class Data:
     image_size: int = 224
     batch_size: int = 512
     labels_per_class: int | None = None
-    crop: Literal["inception", "resize", "none"] = "inception"
+    crop: Literal["inception", "resize", "pad", "none"] = "inception"
     min_crop_area: float = 0.05
     resize_size: int = 448
     flip: bool = True

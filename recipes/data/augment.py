@@ -40,7 +40,8 @@ def augmentation(augment: Augment, mean=(0.5, 0.5, 0.5)) -> tuple[Callable, int]
     if augment.autoaugment and augment.randaugment_layers:
         raise ValueError(
             "RandAugment and AutoAugment exclude each other. Received: "
-            f"data.augment.randaugment_layers={augment.randaugment_layers} and data.augment.autoaugment=True"
+            f"data.augment.randaugment_layers={augment.randaugment_layers} and "
+            f"data.augment.autoaugment={augment.autoaugment!r}"
         )
     largest = MAX_LEVEL if augment.randaugment_policy == "timm" else 30
     if not 0 <= augment.randaugment_magnitude <= largest:
@@ -49,7 +50,7 @@ def augmentation(augment: Augment, mean=(0.5, 0.5, 0.5)) -> tuple[Callable, int]
             f"data.augment.randaugment_policy={augment.randaugment_policy!r}. Received: {augment.randaugment_magnitude}"
         )
     if augment.autoaugment:
-        return _autoaugment()
+        return _autoaugment(augment.autoaugment)
     if not augment.randaugment_layers:
         return lambda image, draws: image, 0
     if augment.randaugment_policy == "timm":
@@ -117,9 +118,10 @@ def _timm_randaugment(layers, magnitude, mean):
     return distort, layers * DRAWS_PER_OPERATION
 
 
-def _autoaugment():
-    """One of the 25 pairs of operations of tf-models-official's policy for ImageNet, each with a probability."""
-    functions, policy = operations(), import_official().AutoAugment.policy_reduced_imagenet()
+def _autoaugment(dataset):
+    """One of the 25 pairs of operations of tf-models-official's policy for a dataset, each with a probability."""
+    functions, policies = operations(), import_official().AutoAugment
+    policy = {"imagenet": policies.policy_reduced_imagenet, "cifar10": policies.policy_reduced_cifar10}[dataset]()
 
     def apply_pair(image, pair, draws):
         for (name, probability, level), (draw, *parameters) in zip(pair, draws):

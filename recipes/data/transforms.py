@@ -69,6 +69,8 @@ def training_transform(data: Data, seed: int, mean, std, max_value: int = 255):
             image = _random_crop(resize(image, (data.resize_size,) * 2, data), size, crop_draws)
         else:
             image = resize(image, (size, size), data)
+        if data.crop == "pad":
+            image = _random_crop(_padded(image, size // 8, *scale), size, crop_draws)
         image = tf.ensure_shape(image, (size, size, 3))
         if in_uint8:
             # Bicubic values may be outside of [0, 255].
@@ -146,6 +148,12 @@ def normalize(image, mean, std):
 def resize(image, size, data: Data):
     """Resizes (H, W, 3) to (*size, 3) float32; without `data.antialias` as the paper's code does."""
     return tf.image.resize(image, size, method=data.interpolation, antialias=data.antialias)
+
+
+def _padded(image, pixels, mean, std):
+    """Pads all sides of an image, normalized by mean and std, with black."""
+    black = -np.divide(mean, std).astype("float32")
+    return tf.pad(image - black, [[pixels, pixels], [pixels, pixels], [0, 0]]) + black
 
 
 def _random_crop(image, size, draws):

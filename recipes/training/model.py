@@ -35,6 +35,7 @@ def build_model(architecture: Architecture, data: Data, run: Run, num_classes: i
         **common,
         pooling=architecture.pooling,
         position_embedding=architecture.position_embedding,
+        qk_norm=architecture.qk_norm,
         representation_size=architecture.representation_size if num_classes else None,
         **_training_arguments(architecture, run),
         name="vit",
@@ -151,7 +152,15 @@ def _bit(architecture, arguments):
         raise ValueError(f"Expected one of {known}. Received: {architecture.variant!r}")
     changed = [
         f"architecture.{name}"
-        for name in (*SIZES, "pooling", "representation_size", "position_embedding", "dropout", "stochastic_depth")
+        for name in (
+            *SIZES,
+            "pooling",
+            "representation_size",
+            "position_embedding",
+            "qk_norm",
+            "dropout",
+            "stochastic_depth",
+        )
         if getattr(architecture, name) != getattr(Architecture(), name)
     ]
     if changed:

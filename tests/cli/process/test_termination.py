@@ -19,6 +19,8 @@ STATUSES = {signal.SIGTERM: 143, signal.SIGINT: 130}
 def interrupted(request, tmp_path, trained_toy, capsys):
     """Runs a command that gets a signal: checks its status, and that only the model is in the folder."""
     trained_toy(image_size=8, patch_size=2, num_classes=10).save(tmp_path / "x.keras")
+    # Tests that run in the background of a shell inherit an ignored SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     handlers = {number: signal.getsignal(number) for number in STATUSES}
 
     def run(*arguments):
@@ -31,7 +33,8 @@ def interrupted(request, tmp_path, trained_toy, capsys):
         assert [path.name for path in tmp_path.iterdir()] == ["x.keras"]
         assert {number: signal.getsignal(number) for number in STATUSES} == handlers
 
-    return run, lambda *_, **__: os.kill(os.getpid(), request.param)
+    yield run, lambda *_, **__: os.kill(os.getpid(), request.param)
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.slow

