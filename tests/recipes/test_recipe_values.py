@@ -43,7 +43,7 @@ INVALID = [
     ("data.batch_size", 64.0, "must be an integer"),
     ("data.batch_size", True, "must be an integer"),
     ("data.labels_per_class", "1", "must be an integer or None"),
-    ("data.crop", "center", "must be one of 'inception', 'resize', 'none'"),
+    ("data.crop", "center", "must be one of 'inception', 'resize', 'pad', 'none'"),
     ("data.augment", 3, "must be of the type Augment"),
     ("run.resume", "yes", "must be true or false"),
     ("run.seed", -1, r"must be in \[0, 4294967296\)"),
