@@ -11,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
-from fault_runs import RECIPE, checkpoint_files, trained, training
+from fault_runs import RECIPE, checkpoint_files, identity_file, trained, training
 from faults import Lost, check_error, damage, same
 
 import keras_vit
+from keras_vit.export import write_saved_model, write_tflite
 from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.recipe_file import read_recipe, write_recipe
 from keras_vit.weights import save
@@ -30,9 +31,11 @@ def kinds(folder: Path, wanted=("",)) -> dict:
     table["hostile JSON"] = (6, functools.partial(hostile_json, files[".safetensors"]))
     table |= {
         "recipe.json": (4, recipe_file),
+        "run.json": (4, identity_file),
         "TFRecord shards": (5, functools.partial(records, lazily(lambda: record_files(folder / "records")))),
         "images": (2, functools.partial(images, lazily(lambda: image_files(folder / "images")))),
         "full disk": (3, full_disk),
+        "export on a full disk": (0.5, export_on_a_full_disk),
         "checkpoint files": (10, functools.partial(checkpoint_files, lazily(lambda: trained(folder)))),
         "training, SIGKILL": (0.3, functools.partial(training, lazily(lambda: trained(folder)), signal.SIGKILL)),
         "training, SIGTERM": (0.3, functools.partial(training, lazily(lambda: trained(folder)), signal.SIGTERM)),
@@ -219,15 +222,7 @@ def full_disk(place, random):
     )
     write(out / f"a{ending}")
     before = {file.name: file.read_bytes() for file in out.iterdir()}
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-    try:
-        write(out / f"a{ending}")
-    except Exception as error:
-        if not error_sentence(error) or isinstance(error, ValueError):
-            raise Lost(f"{type(error).__name__} on a full disk: {error}") from error
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    limited(limit, lambda: write(out / f"a{ending}"))
     names = {file.name: file.read_bytes() for file in out.iterdir()}
     if names.keys() != before.keys() or (ending != ".keras" and names != before):
         raise Lost(f"left {sorted(names)}")
@@ -237,3 +232,32 @@ def full_disk(place, random):
 
 def overwrite(model, path):
     save(model, path, overwrite=True)
+
+
+def limited(max_bytes, write) -> bool:
+    """Whether `write()` succeeds while files of this process may not grow beyond a size."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, hard))
+    try:
+        write()
+        return True
+    except Exception as error:
+        if not error_sentence(error) or isinstance(error, ValueError):
+            raise Lost(f"{type(error).__name__} on a full disk: {error}") from error
+        return False
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def export_on_a_full_disk(place, random):
+    """An export is whole, or nothing is left of it."""
+    out, model = place / "out", randomized(1)
+    out.mkdir()
+    if random.random() < 0.5:
+        done = limited(int(random.integers(0, 60_000)), lambda: write_saved_model(model, out / "vit"))
+    else:
+        done = limited(int(random.integers(0, 60_000)), lambda: write_tflite(model, out, ("float32",)))
+    if not done and list(out.iterdir()):
+        raise Lost(f"left {sorted(file.name for file in out.iterdir())}")
+    if done and not any(file.stat().st_size for file in out.iterdir()):
+        raise Lost("an empty export")

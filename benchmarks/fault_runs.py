@@ -1,9 +1,10 @@
-"""Faults of trainings and their checkpoints, for faults.py: killed runs, damaged files of checkpoints."""
+"""Faults of trainings and their checkpoints, for faults.py: killed runs, damaged files of a run's folder."""
 
 import contextlib
 import dataclasses
 import functools
 import io
+import json
 import multiprocessing
 import os
 import shutil
@@ -16,7 +17,11 @@ from faults import Lost, check_error, damage, same
 from keras_vit.recipes import fit
 from keras_vit.recipes.checkpoints.checkpoints import Checkpoints, training_state
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
-from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run
+from keras_vit.recipes.checkpoints.run_identity import begin_run, read_identity
+from keras_vit.recipes.data import open_dataset
+from keras_vit.recipes.distributed.workers import Workers
+from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.recipe_file import write_recipe
 from keras_vit.recipes.training.compile import compile_masked_patch
 
 STEPS = 16
@@ -27,6 +32,7 @@ RECIPE = MaskedPatch(
     run=Run(seed=1, checkpoint_steps=3, epoch_steps=10, resume=True),
     total_steps=STEPS,
 )
+SUPERVISED = Supervised(RECIPE.architecture, data=RECIPE.data, run=Run(resume=True), total_steps=STEPS)
 
 
 def train(folder, data_dir, out, log):
@@ -112,3 +118,28 @@ def checkpoint_files(source, place, random):
     if step not in expected:
         raise Lost(f"restored step {step}")
     same(state(), expected[step], f"state at step {step}")
+
+
+def identity_file(place, random):
+    """Damages run.json, or puts another value into it: a resume keeps the run's id, or names what differs."""
+    recipe = dataclasses.replace(SUPERVISED, run=dataclasses.replace(SUPERVISED.run, folder=str(place)))
+    workers, dataset = Workers(tf.distribute.get_strategy()), open_dataset(recipe.data)
+    write_recipe(recipe, place / "recipe.json")
+    begun = begin_run(recipe, dataset, workers)
+    file = place / "run.json"
+    if random.random() < 0.5:
+        file.write_bytes(damage(file.read_bytes(), random))
+    else:
+        content = json.loads(file.read_text())
+        values = [None, -1, 1.5, "x", [], [1], {}, {"train": "x"}, True]
+        content[str(random.choice(list(content)))] = values[random.integers(len(values))]
+        file.write_text(json.dumps(content))
+    read = read_identity(str(place))
+    try:
+        resumed = begin_run(recipe, dataset, workers)
+    except Exception as error:
+        return check_error(error, (str(place),))
+    if read is not None and resumed.id != read.id:
+        raise Lost("another id than the file's")
+    if (resumed.class_names, resumed.images) != (begun.class_names, begun.images):
+        raise Lost("another identity of the same data")

@@ -53,7 +53,7 @@ def fetch(address: str, path: Path, check) -> None:
             raise ConnectionError("the MD5 of what arrived is not the one that the server states")
         if not check(part):
             part.unlink()
-            raise ConnectionError("what arrived is not a complete .npz file")
+            raise ConnectionError("what arrived is damaged or incomplete")
         os.replace(part, path)
         _free_part(path).unlink(missing_ok=True)
     except OSError as error:

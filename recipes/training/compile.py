@@ -52,10 +52,10 @@ def _loss_and_metrics(recipe, num_classes):
 
 
 def _classifier(recipe, start, num_classes):
-    fields = (recipe.architecture, recipe.data, recipe.run, num_classes)
     if start is not None:
-        return adapt_model(start, *fields, recipe.keep_head, recipe.resample)
+        return adapt_model(start, recipe, num_classes)
     if recipe.weights:
-        return load_model(recipe.weights, *fields, recipe.keep_head, recipe.resample)
+        return load_model(recipe, num_classes)
     has_token = isinstance(recipe, Distillation) and recipe.distillation_token
-    return build_model(*fields, **({"distillation": True} if has_token else {}))
+    more = {"distillation": True} if has_token else {}
+    return build_model(recipe.architecture, recipe.data, recipe.run, num_classes, **more)

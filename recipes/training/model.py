@@ -9,7 +9,7 @@ import keras_vit
 from keras_vit import BiT, Preprocessing, VisionTransformer
 from keras_vit.images import patch_grid
 from keras_vit.models.vit import HEADS
-from keras_vit.recipes.recipe import Architecture, Data, Run
+from keras_vit.recipes.recipe import Architecture, Data, Run, Supervised
 from keras_vit.recipes.remote_files import error_summary
 from keras_vit.variants import BIT_SIZES, parse_variant
 from keras_vit.weights.transfer import copy_weights
@@ -48,25 +48,19 @@ def check_image_size(architecture: Architecture, data: Data):
         patch_grid(data.image_size, parse_variant(architecture.variant)["patch_size"])
 
 
-def adapt_model(
-    model,
-    architecture: Architecture,
-    data: Data,
-    run: Run,
-    num_classes: int,
-    keep_head: bool = False,
-    resample: str = "corners",
-):
-    """A copy of a trained model for another task: a new head of zeros, resampled positions, the recipe's dropout.
+def adapt_model(model, recipe: Supervised, num_classes: int):
+    """A copy of a trained model for a recipe: a new head of zeros, resampled positions, the recipe's dropout.
 
     Args:
-        keep_head: Copy the head too if the model has `num_classes` classes, as facebookresearch/deit (main.py).
-        resample: How positions are resampled, see `keras_vit.layers.resample_grid`.
+        model: A `VisionTransformer` or `BiT`.
+        recipe: Its `keep_head` copies the head too if the model has `num_classes` classes, as facebookresearch/deit
+            (main.py) does.
 
     Raises:
         ValueError: Mean and standard deviation of the pixels differ from the recipe's, or the image size is not
             divisible into patches.
     """
+    data, run = recipe.data, recipe.run
     trained = model.preprocessing
     if (trained.mean, trained.std) != (data.mean, data.std):
         raise ValueError(
@@ -79,10 +73,10 @@ def adapt_model(
         _check_no_remat(run)
     else:
         if model.image_size != (data.image_size, data.image_size):
-            model = model.resized(data.image_size, resample)
-        changes |= _training_arguments(architecture, run)
+            model = model.resized(data.image_size, recipe.resample)
+        changes |= _training_arguments(recipe.architecture, run)
     skip: tuple[str, ...] = ()
-    if not keep_head or model.num_classes != num_classes:
+    if not recipe.keep_head or model.num_classes != num_classes:
         skip = ("head",) if is_bit else HEADS
         changes |= {} if is_bit else {"representation_size": None}
     adapted = type(model).from_config({**model.get_config(), **changes})
@@ -90,23 +84,16 @@ def adapt_model(
     return adapted
 
 
-def load_model(
-    weights: str,
-    architecture: Architecture,
-    data: Data,
-    run: Run,
-    num_classes: int,
-    keep_head: bool = False,
-    resample: str = "corners",
-):
-    """Loads a checkpoint, by name or from a file (local or on gs://), for another task; see `adapt_model`."""
+def load_model(recipe: Supervised, num_classes: int):
+    """Loads `recipe.weights`, by name or from a file (local or on gs://), for the recipe; see `adapt_model`."""
+    weights = recipe.weights
     with tempfile.TemporaryDirectory() as folder:
         if "://" in weights:
             local = os.path.join(folder, os.path.basename(weights))
             _download(weights, local)
             weights = local
-        loaded = keras_vit.load(weights, **({} if keep_head else {"num_classes": 0}))
-    return adapt_model(loaded, architecture, data, run, num_classes, keep_head, resample)
+        loaded = keras_vit.load(weights, **({} if recipe.keep_head else {"num_classes": 0}))
+    return adapt_model(loaded, recipe, num_classes)
 
 
 def _download(remote, local):

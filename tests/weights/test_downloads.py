@@ -71,9 +71,9 @@ def test_files_are_downloaded_once(server, tmp_path):
     "answer,reason",
     [
         ((200, len(npz()), npz()[:20000]), "received 20,000 of"),
-        ((200, None, npz()[:20000]), "not a complete .npz file"),
-        ((200, len(npz()), npz()[:20000] + b"?" + npz()[20001:]), "not a complete .npz file"),
-        ((200, 14, b"<html> hello </"), "not a complete .npz file"),
+        ((200, None, npz()[:20000]), "damaged or incomplete"),
+        ((200, len(npz()), npz()[:20000] + b"?" + npz()[20001:]), "damaged or incomplete"),
+        ((200, 14, b"<html> hello </"), "damaged or incomplete"),
         ((503, 0, b""), "503"),
     ],
     ids=["closed early", "closed early, length unknown", "corrupted", "a web page", "overloaded"],

@@ -12,12 +12,12 @@ pytestmark = pytest.mark.slow
 
 
 @functools.cache
-def temporaries(remat=None, dropout=0.0, depth=3):
+def temporaries(remat=None, dropout=0.0):
     """Bytes of temporaries of a training step whose activations exceed the 16 MiB of fast memory of a v3 core."""
     model = keras_vit.VisionTransformer(
         image_size=56,
         patch_size=8,
-        depth=depth,
+        depth=3,
         width=128,
         mlp_dim=512,
         num_heads=2,
@@ -34,19 +34,10 @@ def temporaries(remat=None, dropout=0.0, depth=3):
 
 
 def test_remat_saves_memory_on_a_tpu():
-    """Measured ratio: 0.59; it would be 1 without recomputation."""
+    """Measured ratio: 0.63; 1 without recomputation, 0.78 if XLA kept each block's hidden tokens for its weights."""
     assert temporaries("block", 0.1) < 0.7 * temporaries(dropout=0.1)
 
 
 def test_dropout_masks_are_not_stored():
     """Measured ratio: 1.28, mostly the random bits of one layer; by calculation 1.5 if masks were stored."""
     assert temporaries(dropout=0.1) < 1.4 * temporaries()
-
-
-def test_each_recomputed_block_stores_only_its_input():
-    """XLA could delay the weights' gradients, which would store hidden tokens: four times the bytes of the input.
-
-    Measured: 1.7 times the input, of which 50 tokens are padded to 64.
-    """
-    tokens = 2 * 128 * 50 * 128
-    assert temporaries("block", 0.1) - temporaries("block", 0.1, depth=2) < 2.5 * tokens

@@ -8,12 +8,17 @@ from goldens import golden_file, golden_io
 import keras_vit
 from keras_vit import BiT
 from keras_vit.recipes.configs import RECIPES
-from keras_vit.recipes.recipe import Architecture, Data, Run
+from keras_vit.recipes.recipe import Architecture, Data, Run, Supervised
 from keras_vit.recipes.training.compile import compile_classifier
 from keras_vit.recipes.training.model import adapt_model, build_model, check_image_size, load_model
 
 TOY = Architecture("Ti/4", depth=1, width=12, mlp_dim=24, num_heads=3)
 DATA = Data(image_size=16)
+RECIPE = Supervised(TOY, data=DATA)
+
+
+def recipe(weights=None, image_size=16, **fields):
+    return Supervised(TOY, weights=weights, data=Data(image_size=image_size), **fields)
 
 
 def test_recipe_fields_are_passed_to_the_model():
@@ -43,7 +48,7 @@ def test_remat_is_set_by_the_run():
     run = Run(remat="block")
     source = build_model(TOY, DATA, run, num_classes=5)
     assert source.encoder.blocks[0].remat == "block"
-    assert adapt_model(source, TOY, DATA, Run(), 3).encoder.blocks[0].remat is None
+    assert adapt_model(source, RECIPE, 3).encoder.blocks[0].remat is None
     with pytest.raises(ValueError, match="no Transformer blocks to recompute. Received: run.remat='block'"):
         build_model(Architecture("BiT-R50x1"), DATA, run)
 
@@ -58,7 +63,8 @@ def test_adapt_model():
     for weight in source.weights:
         weight.assign(weight + 0.1)
     architecture = Architecture(dropout=0.3)  # its variant is not used: the weights determine the model
-    model = adapt_model(source, architecture, Data(image_size=24), Run(precision="mixed_bfloat16"), 3)
+    recipe = Supervised(architecture, data=Data(image_size=24), run=Run(precision="mixed_bfloat16"))
+    model = adapt_model(source, recipe, 3)
     assert model.grid == (6, 6) and model.num_classes == 3 and model.config.dropout == 0.3
     assert model.compute_dtype == "bfloat16" and not np.any(model.head.kernel)
     np.testing.assert_array_equal(model.encoder.blocks[0].mlp.hidden.kernel, source.encoder.blocks[0].mlp.hidden.kernel)
@@ -75,22 +81,22 @@ def trained_by_transformers(tmp_path):
 
 def test_kept_head_and_bicubic_positions_equal_transformers(trained_by_transformers):
     """Logits at 96 pixels by transformers, whose positions are resampled as in facebookresearch/deit (main.py)."""
-    data, io = Data(image_size=96), golden_io("hf_vit_96px")
-    model = load_model(trained_by_transformers, TOY, data, Run(), 10, keep_head=True, resample="bicubic")
+    io = golden_io("hf_vit_96px")
+    model = load_model(recipe(trained_by_transformers, 96, keep_head=True, resample="bicubic"), 10)
     np.testing.assert_allclose(model(io["images"]), io["logits"], atol=1e-4)
-    corners = load_model(trained_by_transformers, TOY, data, Run(), 10, keep_head=True)
+    corners = load_model(recipe(trained_by_transformers, 96, keep_head=True), 10)
     assert np.abs(corners(io["images"]) - io["logits"]).max() > 1e-3
 
 
 def test_a_head_is_new_by_default_or_if_its_shape_does_not_fit(trained_by_transformers, toy):
     for num_classes, keep_head in ((10, False), (7, True)):
-        model = load_model(trained_by_transformers, TOY, Data(image_size=64), Run(), num_classes, keep_head)
+        model = load_model(recipe(trained_by_transformers, 64, keep_head=keep_head), num_classes)
         assert model.num_classes == num_classes and not np.any(model.head.kernel)
     for arguments in ({"distillation": True}, {"representation_size": 6}):
         source = toy(**arguments)
         for weight in source.weights:
             weight.assign(weight + 0.1)
-        kept = adapt_model(source, TOY, DATA, Run(), 5, keep_head=True)
+        kept = adapt_model(source, recipe(keep_head=True), 5)
         for one, other in zip(kept.get_weights(), source.get_weights(), strict=True):
             np.testing.assert_array_equal(one, other)
 
@@ -116,7 +122,7 @@ def test_deit_at_384_starts_from_the_trained_classifier(trained_toy, images, tmp
 def test_load_model_from_a_file(tmp_path):
     source = build_model(TOY, DATA, Run(), num_classes=5)
     source.save(tmp_path / "model.keras")
-    model = load_model(str(tmp_path / "model.keras"), TOY, DATA, Run(), 2)
+    model = load_model(recipe(str(tmp_path / "model.keras")), 2)
     np.testing.assert_array_equal(model.encoder.norm.gamma, source.encoder.norm.gamma)
     assert model.num_classes == 2
 
@@ -126,23 +132,23 @@ def test_load_model_from_a_bucket(tmp_path):
     source.save(tmp_path / "model.keras")
     tf.io.gfile.makedirs("ram://bucket")
     tf.io.gfile.copy(str(tmp_path / "model.keras"), "ram://bucket/model.keras", overwrite=True)
-    model = load_model("ram://bucket/model.keras", TOY, DATA, Run(), 2)
+    model = load_model(recipe("ram://bucket/model.keras"), 2)
     np.testing.assert_array_equal(model.encoder.norm.gamma, source.encoder.norm.gamma)
     with pytest.raises(OSError, match="ram://bucket/other.keras cannot be read"):
-        load_model("ram://bucket/other.keras", TOY, DATA, Run(), 2)
+        load_model(recipe("ram://bucket/other.keras"), 2)
 
 
 def test_weights_of_another_pixel_range_raise():
     source = build_model(TOY, DATA, Run())
     with pytest.raises(ValueError, match=r"trained on pixels scaled by mean=\(0.5, 0.5, 0.5\)"):
-        adapt_model(source, TOY, Data(image_size=16, mean=(0.485, 0.456, 0.406)), Run(), 2)
+        adapt_model(source, Supervised(TOY, data=Data(image_size=16, mean=(0.485, 0.456, 0.406))), 2)
 
 
 @pytest.mark.slow
 def test_bit():
     model = build_model(Architecture("BiT-R50x1"), Data(image_size=32), Run(), num_classes=3)
     assert isinstance(model, BiT) and model.config.stages == (3, 4, 6, 3)
-    again = adapt_model(model, Architecture(), Data(image_size=64), Run(), 2)
+    again = adapt_model(model, recipe(image_size=64), 2)
     assert again.num_classes == 2 and again.image_size == (64, 64)
     np.testing.assert_array_equal(again.weights[0], model.weights[0])
 

@@ -19,7 +19,7 @@ from keras_vit.recipes.training.optimizers import build_optimizer
 
 pytestmark = pytest.mark.slow
 
-STEPS, BATCH = 20, 16
+STEPS, BATCH = 10, 16
 CLIPPED = {"decay": "constant", "global_clipnorm": 0.05}
 RECIPES = {
     "sgd": Optimizer("sgd", 0.1, **CLIPPED),
@@ -43,7 +43,7 @@ def strategy_of(replicas):
 
 @functools.lru_cache
 def train(replicas, parts, recipe, keras_alone=False):
-    """Twenty steps; the halves of each batch differ in scale and labels, so clipping each alone changes the result.
+    """Ten steps; the halves of each batch differ in scale and labels, so clipping each alone changes the result.
 
     Returns all variables of the model and its optimizer, and the logs.
     """
@@ -81,10 +81,9 @@ def largest_difference(one, other):
     return max(np.abs(a - b).max() for a, b in zip(one, other))
 
 
-@pytest.mark.parametrize("name,replicas,parts", [("sgd", 2, 1), ("adamw", 2, 2)])
-def test_replicas_and_parts_equal_one_batch_with_clipping_active(name, replicas, parts):
-    whole, logs = train(1, 1, RECIPES[name])
-    cut, logs_of_cut = train(replicas, parts, RECIPES[name])
+def test_replicas_and_parts_equal_one_batch_with_clipping_active():
+    whole, logs = train(1, 1, RECIPES["sgd"])
+    cut, logs_of_cut = train(2, 2, RECIPES["sgd"])
     assert largest_difference(whole, cut) < 1e-10
     for name, values in logs.items():
         np.testing.assert_allclose(logs_of_cut[name], values, atol=1e-6)

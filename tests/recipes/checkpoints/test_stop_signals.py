@@ -1,0 +1,85 @@
+"""SIGTERM and Ctrl-C in a training: the last finished step is saved, or nothing changes."""
+
+import os
+import signal
+import threading
+
+import keras
+import pytest
+from checkpointed_training import assert_equal, at, batches, build, fit
+
+from keras_vit.recipes.checkpoints.checkpoints import TERMINATED, Checkpoints
+from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
+
+
+def terminate():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.slow
+def test_sigterm_saves_at_the_end_of_the_execution(tmp_path, capsys):
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as stopped:
+        fit(build(steps_per_execution=4), Checkpoints(tmp_path), at(4, terminate))
+    assert stopped.value.code == TERMINATED and signal.getsignal(signal.SIGTERM) is handler
+    assert "Saved step 8 in" in capsys.readouterr().out
+    assert [path.rpartition("/")[2] for path in find_checkpoints(tmp_path)] == ["step-8"]
+
+
+def test_sigterm_in_an_evaluation_saves_the_training_weights_and_discards_its_metrics(tmp_path):
+    seen = []
+    log = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(logs))
+    callbacks = at(0, terminate, "on_test_batch_begin"), log
+    with pytest.raises(SystemExit) as stopped:
+        fit(build(), Checkpoints(tmp_path), *callbacks, validation_data=batches())
+    assert stopped.value.code == TERMINATED and not seen
+    whole, resumed = build(), build()
+    whole.fit(batches(), shuffle=False, verbose=0)
+    assert Checkpoints(tmp_path).restore(resumed) == 12
+    assert_equal(resumed, whole)
+
+
+def test_repeated_sigterm_still_saves(tmp_path):
+    def often():
+        for _ in range(3):
+            terminate()
+
+    with pytest.raises(SystemExit) as stopped:
+        fit(build(), Checkpoints(tmp_path), at(2, often))
+    assert stopped.value.code == TERMINATED and Checkpoints(tmp_path).restore(build()) == 3
+
+
+def test_ctrl_c_saves_the_last_finished_step(tmp_path, capfd):
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        fit(build(), Checkpoints(tmp_path), at(5, interrupt))
+    assert signal.getsignal(signal.SIGINT) is handler
+    output, errors = capfd.readouterr()
+    assert "Interrupted. Saved step 6 in" in output and "Press Ctrl-C again to end without it" in errors
+    whole, resumed = build(), build()
+    whole.fit(batches(), shuffle=False, verbose=0)
+    fit(resumed, Checkpoints(tmp_path))
+    assert_equal(resumed, whole)
+
+
+def test_second_ctrl_c_ends_at_once(tmp_path):
+    def twice():
+        interrupt()
+        interrupt()
+
+    checkpoints = Checkpoints(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        fit(build(), checkpoints, at(5, twice))
+    checkpoints.release()
+    assert not find_checkpoints(tmp_path)
+
+
+def test_training_in_a_thread_sets_no_signal_handler(tmp_path):
+    thread = threading.Thread(target=fit, args=(build(), Checkpoints(tmp_path)))
+    thread.start()
+    thread.join()
+    assert len(find_checkpoints(tmp_path)) == 1
