@@ -50,6 +50,8 @@ class Augment:
         mixup_alpha: Parameter of the Beta distribution of mixup (arXiv 1710.09412); 0 for no mixup.
         cutmix_alpha: Parameter of the Beta distribution of CutMix (arXiv 1905.04899); 0 for no CutMix. With both, one
             of them is drawn for each batch.
+        repeats: Copies of each image in a batch, each with its own crop and augmentation (repeated augmentation, arXiv
+            1902.05509; DeiT: 3). A run of as many steps sees as many images, of which fewer are different.
     """
 
     randaugment_layers: int = 0
@@ -59,6 +61,7 @@ class Augment:
     erasing: float = 0.0
     mixup_alpha: float = 0.0
     cutmix_alpha: float = 0.0
+    repeats: int = 1
 
 
 @dataclass(frozen=True)

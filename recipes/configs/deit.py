@@ -20,8 +20,8 @@ from keras_vit.recipes.recipe import Architecture, Augment, Data, Distillation, 
 IMAGES = 1_281_167
 BATCH = 1024
 
-# The code also repeats each image three times in a batch, warms up from 1e-6 and decays to 1e-5. Here images are not
-# repeated, and the learning rate starts and ends at 0. As there, all training images are used.
+# The code also warms up from 1e-6 and decays to 1e-5; here the learning rate starts and ends at 0. All training images
+# are used, as there.
 DATA = Data(
     dataset="imagenet2012",
     train_split="train",
@@ -38,6 +38,7 @@ DATA = Data(
         erasing=0.25,
         mixup_alpha=0.8,
         cutmix_alpha=1.0,
+        repeats=3,
     ),
     interpolation="bicubic",
     antialias=True,

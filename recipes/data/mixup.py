@@ -1,7 +1,7 @@
 """Mixup and CutMix of a batch. B batch, H W pixels, C classes.
 
 A whole batch has one mixing weight, as in the code of AugReg and timm (tf-models-official draws one for each
-image, from TensorFlow's global generator). Each image is mixed with the next one of its batch.
+image, from TensorFlow's global generator). Each image is mixed with the next other one of its batch.
 """
 
 import tensorflow as tf
@@ -22,7 +22,7 @@ def mixup_or_cutmix(images, labels, augment: Augment, key):
         Images and labels of the same shapes.
     """
     functions = [
-        lambda method=method, alpha=alpha: method(images, labels, alpha, key)
+        lambda method=method, alpha=alpha: method(images, labels, alpha, key, augment.repeats)
         for method, alpha in ((mixup, augment.mixup_alpha), (cutmix, augment.cutmix_alpha))
         if alpha
     ]
@@ -31,17 +31,21 @@ def mixup_or_cutmix(images, labels, augment: Augment, key):
     return tf.cond(tf.random.stateless_uniform((), _fold_in(key, 3)) < 0.5, *functions)
 
 
-def mixup(images, labels, alpha: float, key):
-    """weight * image + (1 - weight) * next image (arXiv 1710.09412), with a weight of at least 0.5."""
+def mixup(images, labels, alpha: float, key, repeats: int = 1):
+    """weight * image + (1 - weight) * next image (arXiv 1710.09412), with a weight of at least 0.5.
+
+    The next image is `repeats` places further: each image has as many copies in the batch, one after the other.
+    """
     weight = _beta(alpha, key)
     weight = tf.maximum(weight, 1.0 - weight)
-    return tuple(weight * values + (1.0 - weight) * _next(values) for values in (images, labels))
+    return tuple(weight * values + (1.0 - weight) * _next(values, repeats) for values in (images, labels))
 
 
-def cutmix(images, labels, alpha: float, key):
+def cutmix(images, labels, alpha: float, key, repeats: int = 1):
     """Replaces a rectangle of each image with that of the next one (arXiv 1905.04899).
 
-    Its center is anywhere in the image, to which it is clipped; labels are mixed by the remaining area.
+    Its center is anywhere in the image, to which it is clipped; labels are mixed by the remaining area. The next
+    image is `repeats` places further, see `mixup`.
     """
     height, width = images.shape[1:3]
     side = tf.sqrt(1.0 - _beta(alpha, key))
@@ -57,16 +61,16 @@ def cutmix(images, labels, alpha: float, key):
     mask = tf.cast(inside, images.dtype)  # (H, W, 1)
     mask = tf.reshape(tf.repeat(mask, 3, axis=2), (height, width * 3))
     flat = tf.reshape(images, (-1, height, width * 3))  # (B, H, W * 3)
-    mixed = tf.reshape(flat + mask * (_next(flat) - flat), tf.shape(images))
-    return tf.ensure_shape(mixed, images.shape), weight * labels + (1.0 - weight) * _next(labels)
+    mixed = tf.reshape(flat + mask * (_next(flat, repeats) - flat), tf.shape(images))
+    return tf.ensure_shape(mixed, images.shape), weight * labels + (1.0 - weight) * _next(labels, repeats)
 
 
 def _fold_in(key, offset):
     return key + tf.constant([0, offset], key.dtype)
 
 
-def _next(batch):
-    return tf.roll(batch, -1, axis=0)
+def _next(batch, repeats):
+    return tf.roll(batch, -repeats, axis=0)
 
 
 def _beta(alpha, key):

@@ -116,15 +116,19 @@ def _training_batches(data, dataset, seed, start_step, host, mean, std):
     if data.cache:
         examples = decode_examples(dataset, examples).cache()
     first = start_step * data.batch_size
-    epoch, skipped = divmod(first, total)
+    first_image, first_copy = divmod(first, data.augment.repeats)
+    epoch, skipped = divmod(first_image, total)
     read = read_shuffled or (lambda seed: examples)
-    shuffled = _shuffle_and_repeat(read, data.shuffle_images, seed, epoch).skip(skipped).enumerate(first)
+    shuffled = _shuffle_and_repeat(read, data.shuffle_images, seed, epoch).skip(skipped)
+    if data.augment.repeats > 1:
+        copies = shuffled.flat_map(lambda *image: tf.data.Dataset.from_tensors(image).repeat(data.augment.repeats))
+        shuffled = copies.skip(first_copy)
     transform = training_transform(data, seed, mean, std, dataset.max_value)
 
     def prepare(index, image):
         return transform(index, tf.io.read_file(image) if dataset.stores_paths and not data.cache else image)
 
-    batches = batch_valid_images(shuffled, data.batch_size, prepare, host[0], size)
+    batches = batch_valid_images(shuffled.enumerate(first), data.batch_size, prepare, host[0], size)
     return replace_corrupt(batches, size, total, data.max_corrupt)
 
 

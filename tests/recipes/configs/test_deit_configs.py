@@ -20,7 +20,7 @@ def test_deit_matches_the_paper(model, variant, kind):
     assert optimizer.global_clipnorm is None
     assert optimizer.warmup_steps == math.floor(5 * 1_281_167 / 1024)
     # --aa rand-m9-mstd0.5-inc1, bicubic with Pillow, which smooths what it shrinks.
-    assert data.augment == Augment(2, 9.0, "timm", erasing=0.25, mixup_alpha=0.8, cutmix_alpha=1.0)
+    assert data.augment == Augment(2, 9.0, "timm", erasing=0.25, mixup_alpha=0.8, cutmix_alpha=1.0, repeats=3)
     assert data.antialias
     assert (data.mean, data.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     assert (data.interpolation, data.min_crop_area, data.evaluation_resize) == ("bicubic", 0.08, "shortest")

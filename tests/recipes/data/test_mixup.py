@@ -36,6 +36,15 @@ def test_mixup_mixes_images_and_labels_with_the_same_weight(batch):
     assert min(weights) >= 0.5 and np.mean(weights) == pytest.approx(expected, abs=0.03)
 
 
+@pytest.mark.parametrize("method", [mixup, cutmix])
+def test_copies_of_an_image_are_not_mixed_with_each_other(batch, method):
+    images, labels = (tf.repeat(values[:4], 2, axis=0) for values in batch)
+    mixed, mixed_labels = method(images, labels, 1.0, key(1), 2)
+    once, once_labels = method(batch[0][:4], batch[1][:4], 1.0, key(1))
+    np.testing.assert_array_equal(mixed, np.repeat(once, 2, axis=0))
+    np.testing.assert_array_equal(mixed_labels, np.repeat(once_labels, 2, axis=0))
+
+
 def test_cutmix_mixes_labels_by_the_area(batch):
     weights = set()
     for index in range(50):

@@ -70,7 +70,9 @@ def test_all_randomness_comes_from_the_seed(data, dataset, changes):
     assert not np.array_equal(first[0][0], other_images)
 
 
-@pytest.mark.parametrize("changes", [{"crop": "inception", "flip": True}, {"cache": True}, {"labels_per_class": 10}])
+@pytest.mark.parametrize(
+    "changes", [{"crop": "inception", "augment": Augment(repeats=3)}, {"cache": True}, {"labels_per_class": 10}]
+)
 def test_start_step_continues_the_batches_of_a_whole_run(data, dataset, changes):
     # 250 or 100 images: epochs end within batches.
     data = replace(data, batch_size=80, shuffle_images=50, **changes)
@@ -103,6 +105,18 @@ def test_an_epoch_has_every_image_once_and_the_next_another_order(data, dataset)
     assert len(np.unique(first.reshape(250, -1), axis=0)) == len(np.unique(second.reshape(250, -1), axis=0)) == 250
     assert not np.array_equal(first, second)
     assert sorted_images(first) == sorted_images(second)
+
+
+def test_repeated_augmentation_has_copies_with_crops_of_their_own(data, dataset):
+    data = replace(data, batch_size=8, crop="none", augment=Augment(repeats=3))
+    batches = take(training_pixels(data, dataset, 0), 94)  # 752 of 750 copies
+    images = np.concatenate([images for images, _ in batches])[:750].reshape(250, 3, -1)
+    np.testing.assert_array_equal(images[:, 0], images[:, 1])
+    np.testing.assert_array_equal(images[:, 0], images[:, 2])
+    assert len(np.unique(images[:, 0], axis=0)) == 250
+    (cropped, labels), *_ = take(training_pixels(replace(data, crop="inception"), dataset, 0), 1)
+    assert len(np.unique(cropped.reshape(8, -1), axis=0)) == 8
+    assert labels[0] == labels[1] == labels[2] and labels[3] == labels[4] == labels[5]
 
 
 def test_crops_differ_every_time(data, dataset):
