@@ -2,10 +2,12 @@
 
 Each project in an environment of its own, with NumPy, safetensors and h5py:
     python benchmarks/goldens.py timm            # pip install torch timm
+    python benchmarks/goldens.py hf_vit_mae      # pip install torch transformers
     python benchmarks/goldens.py keras_hub       # pip install keras keras-hub and a backend
     python benchmarks/goldens.py model_garden    # pip install tf-models-official
-Weights are random, with seeds from their names (tests/goldens.py). Those of timm are generated again by the tests. The
-files of KerasHub and tf-models-official are stored as these projects wrote them, because their layout is tested too.
+Weights are random, with seeds from their names (tests/goldens.py). Those of timm and transformers are generated again
+by the tests. The files of KerasHub and tf-models-official are stored as these projects wrote them, because their layout
+is tested too.
 """
 
 import json
@@ -43,6 +45,56 @@ def timm_goldens():
     with torch.no_grad():
         logits = model(torch.from_numpy(IMAGES.transpose(0, 3, 1, 2).copy())).numpy()
     write_golden("timm_qk_norm", weights, images=IMAGES, logits=logits)
+
+
+def vit_mae_goldens():
+    """The masked autoencoder of transformers: weights by the rule of tests/goldens.py, masks, predictions and losses.
+
+    Its decoder has our positions, whose frequencies differ from MAE's.
+    """
+    import torch
+    from transformers import ViTMAEConfig, ViTMAEForPreTraining
+
+    width, grid = 16, SIDE // PATCH
+    config = ViTMAEConfig(
+        image_size=SIDE,
+        patch_size=PATCH,
+        hidden_size=WIDTH,
+        num_hidden_layers=DEPTH,
+        num_attention_heads=HEADS,
+        intermediate_size=MLP,
+        decoder_hidden_size=width,
+        decoder_num_hidden_layers=DEPTH,
+        decoder_num_attention_heads=2,
+        decoder_intermediate_size=4 * width,
+    )
+    model = ViTMAEForPreTraining(config).eval()
+    positions = "decoder.decoder_pos_embed"
+    shapes = {name: list(tensor.shape) for name, tensor in model.state_dict().items() if name != positions}
+    weights = random_weights(shapes)
+    arrays = {**weights, positions: sine_cosine_positions(grid, width)}
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+    noise = np.random.default_rng(1).uniform(size=(len(IMAGES), grid * grid)).astype("float32")
+    images, losses = torch.from_numpy(IMAGES.transpose(0, 3, 1, 2).copy()), {}
+    for name, normalized in (("loss", False), ("loss_of_normalized_targets", True)):
+        model.config.norm_pix_loss = normalized
+        with torch.no_grad():
+            outputs = model(images, noise=torch.from_numpy(noise))
+        losses[name] = outputs.loss.numpy()
+    predictions, mask = outputs.logits.numpy(), outputs.mask.numpy()
+    model.config.mask_ratio = 0.0  # the encoder alone, of all patches
+    with torch.no_grad():
+        outputs = model.vit(images).last_hidden_state[:, 0].numpy()
+    arrays = {"noise": noise, "predictions": predictions, "mask": mask, "outputs": outputs, **losses}
+    write_golden("hf_vit_mae", weights, images=IMAGES, **arrays)
+
+
+def sine_cosine_positions(grid, width):
+    """Those of keras_vit's `SinCosPositions`, after zeros for the class token: (1, 1 + grid * grid, width)."""
+    frequencies = 10_000.0 ** -np.linspace(0, 1, width // 4)
+    y, x = (axis.reshape(-1, 1) * frequencies for axis in np.mgrid[:grid, :grid])
+    table = np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], axis=1)
+    return np.pad(table, ((1, 0), (0, 0)))[None].astype("float32")
 
 
 def keras_hub_goldens():
@@ -102,5 +154,10 @@ def fill(weights):
 
 
 if __name__ == "__main__":
-    {"timm": timm_goldens, "keras_hub": keras_hub_goldens, "model_garden": model_garden_goldens}[sys.argv[1]]()
+    {
+        "timm": timm_goldens,
+        "hf_vit_mae": vit_mae_goldens,
+        "keras_hub": keras_hub_goldens,
+        "model_garden": model_garden_goldens,
+    }[sys.argv[1]]()
     print(json.dumps(sorted(str(file.relative_to(DATA)) for file in DATA.rglob("*") if sys.argv[1] in str(file))))

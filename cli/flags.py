@@ -6,11 +6,22 @@ Recipes are also run from Python, so their errors name fields as Python does.
 import re
 from dataclasses import fields
 
-from keras_vit.recipes.recipe import Architecture, Augment, Data, Distillation, MaskedPatch, Optimizer, Run
+from keras_vit.recipes.recipe import (
+    Architecture,
+    Augment,
+    Data,
+    Distillation,
+    MaskedAutoencoder,
+    MaskedPatch,
+    Optimizer,
+    Run,
+)
 
 SECTIONS = {"architecture": Architecture, "data": Data, "data.augment": Augment, "optimizer": Optimizer, "run": Run}
 NESTED = [f"{section}.{field.name}" for section, kind in SECTIONS.items() for field in fields(kind)]
-TOP_LEVEL = {field.name for kind in (Distillation, MaskedPatch) for field in fields(kind)} - SECTIONS.keys()
+TOP_LEVEL = {
+    field.name for kind in (Distillation, MaskedPatch, MaskedAutoencoder) for field in fields(kind)
+} - SECTIONS.keys()
 # Names such as `loss` are also words: they are fields only if a value follows.
 NAMES = sorted([*NESTED, *(name for name in TOP_LEVEL if "_" in name)], key=len, reverse=True)
 WORDS = sorted(name for name in TOP_LEVEL if "_" not in name)

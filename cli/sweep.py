@@ -25,10 +25,10 @@ class Sweep:
         """Runs the sweep and prints its table."""
         from keras_vit.recipes import learning_rate_sweep
         from keras_vit.recipes.configs import SWEEPS, check_dataset
-        from keras_vit.recipes.recipe import MaskedPatch
+        from keras_vit.recipes.recipe import SelfSupervised
 
         recipe = find_recipe(self.name)
-        if isinstance(recipe, MaskedPatch):
+        if isinstance(recipe, SelfSupervised):
             raise ValueError(
                 f"{self.name} trains without labels, so there is no accuracy to maximize. Sweep a classifier's recipe."
             )

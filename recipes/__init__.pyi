@@ -16,6 +16,7 @@ from .recipe import Architecture as Architecture
 from .recipe import Augment as Augment
 from .recipe import Data as Data
 from .recipe import Distillation as Distillation
+from .recipe import MaskedAutoencoder as MaskedAutoencoder
 from .recipe import MaskedPatch as MaskedPatch
 from .recipe import Optimizer as Optimizer
 from .recipe import Run as Run

@@ -11,16 +11,16 @@ from keras_vit.recipes.data import ImageDataset, class_names, open_dataset, trai
 from keras_vit.recipes.data.data_errors import report_data_errors
 from keras_vit.recipes.distributed.hosts import shard_evaluation
 from keras_vit.recipes.distributed.workers import Workers
-from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches
-from keras_vit.recipes.recipe import Data, MaskedPatch, Supervised
+from keras_vit.recipes.recipe import Data, SelfSupervised, Supervised
+from keras_vit.recipes.self_supervised import SelfSupervisedModel, compile_self_supervised, self_supervised_batches
 from keras_vit.recipes.training import loop
 from keras_vit.recipes.training.checks import check_data, check_labels, count_images
-from keras_vit.recipes.training.compile import compile_classifier, compile_for_evaluation, compile_masked_patch
+from keras_vit.recipes.training.compile import compile_classifier, compile_for_evaluation
 from keras_vit.recipes.training.model import check_image_size
 
 
-def pretrain(recipe: MaskedPatch, callbacks=()) -> tuple[MaskedPatchModel, loop.History]:
-    """Masked-patch pre-training.
+def pretrain(recipe: SelfSupervised, callbacks=()) -> tuple[SelfSupervisedModel, loop.History]:
+    """Pre-training without labels: masked patches, or a masked autoencoder.
 
     Args:
         callbacks: Additional Keras callbacks.
@@ -37,11 +37,11 @@ def pretrain(recipe: MaskedPatch, callbacks=()) -> tuple[MaskedPatchModel, loop.
         dataset = _prepare(recipe, strategy)
         check_data(recipe, dataset, recipe.total_steps)
         with strategy.scope():
-            model = compile_masked_patch(recipe)
+            model = compile_self_supervised(recipe)
 
         def batches(start_step, host):
             pixels = training_pixels(recipe.data, dataset, recipe.run.seed, start_step, host)
-            return masked_patch_batches(pixels, model.vit.patch_size, recipe, start_step, host)
+            return self_supervised_batches(pixels, model.vit.patch_size, recipe, start_step, host)
 
         return model, loop.fit(model, recipe, recipe.total_steps, dataset, batches, callbacks)
 

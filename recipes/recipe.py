@@ -1,193 +1,28 @@
 """Typed dataclasses that define a training run; the command line is generated from them. No TensorFlow import here.
 
-Names of durations and sizes contain their unit. A step is one optimizer step; batch sizes are global (all replicas).
+This file has the kinds of recipes, recipe_sections.py the parts that they share.
 """
 
 from dataclasses import dataclass, field
 from typing import Literal
 
+from keras_vit.recipes.recipe_sections import Architecture, Augment, Data, Optimizer, Run
 
-@dataclass(frozen=True)
-class Architecture:
-    """The model, see `keras_vit.VisionTransformer`; the image size comes from the data.
-
-    Args:
-        variant: As for `keras_vit.ViT`, such as "B/16" or "R50+B/16"; or a BiT, such as "BiT-R50x1".
-        depth, width, mlp_dim, num_heads: Override those of the variant.
-        pooling: "token", "gap" or "map".
-        representation_size: Width of a hidden tanh layer before the head, as in the paper's pre-training; None for no
-            such layer.
-        position_embedding: See `VisionTransformer`.
-        qk_norm: Normalize queries and keys: allows higher learning rates.
-        dropout, stochastic_depth: Rates.
-    """
-
-    variant: str = "B/16"
-    depth: int | None = None
-    width: int | None = None
-    mlp_dim: int | None = None
-    num_heads: int | None = None
-    pooling: Literal["token", "gap", "map"] = "token"
-    representation_size: int | None = None
-    position_embedding: Literal["learned_1d", "learned_2d", "relative", "sincos_2d", "none"] = "learned_1d"
-    qk_norm: bool = False
-    dropout: float = 0.0
-    stochastic_depth: float = 0.0
-
-
-@dataclass(frozen=True)
-class Augment:
-    """Data augmentation beyond crop and flip; all off by default.
-
-    Args:
-        randaugment_layers: Operations per image of RandAugment (arXiv 1909.13719); 0 for no RandAugment.
-        randaugment_magnitude: Strength of these operations, in [0, 30]; of "timm", the mean strength, in [0, 10].
-        randaugment_policy: "big_vision" (AugReg: 16 operations, each drawn one is applied) or "timm" (DeiT's
-            rand-mstd0.5-inc1: 15 operations whose effect increases with the magnitude, each applied with probability
-            0.5 at a magnitude drawn with standard deviation 0.5).
-        autoaugment: AutoAugment's policy for "imagenet" or "cifar10" (arXiv 1805.09501); None for none.
-        erasing: Probability of erasing a rectangle of an image (arXiv 1708.04896).
-        mixup_alpha: Parameter of the Beta distribution of mixup (arXiv 1710.09412); 0 for no mixup.
-        cutmix_alpha: Parameter of the Beta distribution of CutMix (arXiv 1905.04899); 0 for no CutMix. With both, one
-            of them is drawn for each batch.
-        repeats: Copies of each image in a batch, each with its own crop and augmentation (repeated augmentation, arXiv
-            1902.05509; DeiT: 3). A run of as many steps sees as many images, of which fewer are different.
-    """
-
-    randaugment_layers: int = 0
-    randaugment_magnitude: float = 10.0
-    randaugment_policy: Literal["big_vision", "timm"] = "big_vision"
-    autoaugment: Literal["imagenet", "cifar10"] | None = None
-    erasing: float = 0.0
-    mixup_alpha: float = 0.0
-    cutmix_alpha: float = 0.0
-    repeats: int = 1
-
-
-@dataclass(frozen=True)
-class Data:
-    """The dataset, its splits, and the preprocessing of images.
-
-    Args:
-        dataset: "digits" (scikit-learn's, 8 x 8 pixels); any name of TensorFlow Datasets; "vtab/<task>", see
-            `keras_vit.recipes.data.vtab`; "folder:/path" with /path/<split>/<class>/<image>; "tfrecord:/path", a folder
-            written by `keras-vit prepare` or a glob of other TFRecords, local or on gs://; see docs/data.md.
-        train_split, validation_split, test_split: In the notation of TensorFlow Datasets, such as "train[:99%]".
-            Without a validation_split, there is no evaluation during training.
-        data_dir: Folder of the prepared datasets; None for the default of TensorFlow Datasets.
-        image_size: Side of the model's square input image, in pixels.
-        batch_size: Global batch size: images per step, over all replicas.
-        labels_per_class: Train on this number of images of each class only, chosen by the seed; None for all.
-        crop: Crop of training images: "inception" (random area and aspect ratio, the paper's pre-training), "resize"
-            (squash to `resize_size`, then a random square of `image_size`: BiT, and the paper's fine-tuning), "pad"
-            (squash, then a random square of the image padded by an eighth of its side with black: CIFAR) or "none"
-            (squash).
-        min_crop_area: Smallest fraction of the image's area in an "inception" crop.
-        resize_size: Size in pixels before the random crop of "resize".
-        flip: Flip half of the training images horizontally.
-        augment: Further data augmentation.
-        interpolation: Interpolation of every resize.
-        antialias: Smooth images when they shrink, as Pillow does, in training and evaluation.
-        mean, std: Per channel, of pixels in [0, 1]. The paper's are 0.5 and 0.5, which scale pixels to [-1, 1].
-        evaluation_resize, evaluation_crop: Evaluation images, see `keras_vit.Preprocessing`: squash, or fit the shorter
-            side, or do so as big_vision; fraction of the side that the central crop keeps.
-        shuffle_images: Size of the shuffle buffer, in images.
-        cache: Cache decoded images in memory.
-        service: Address of a tf.data service, "grpc://host:port", whose workers decode and augment the images; None to
-            do so in this process.
-        max_corrupt: Largest allowed fraction of undecodable images, which are skipped; more stop the run.
-    """
-
-    dataset: str = "digits"
-    train_split: str = "train"
-    validation_split: str | None = "validation"
-    test_split: str = "test"
-    data_dir: str | None = None
-    image_size: int = 224
-    batch_size: int = 512
-    labels_per_class: int | None = None
-    crop: Literal["inception", "resize", "pad", "none"] = "inception"
-    min_crop_area: float = 0.05
-    resize_size: int = 448
-    flip: bool = True
-    augment: Augment = field(default_factory=Augment)
-    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
-    antialias: bool = False
-    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    evaluation_resize: Literal["squash", "shortest", "shortest_area"] = "squash"
-    evaluation_crop: float = 1.0
-    shuffle_images: int = 50_000
-    cache: bool = False
-    service: str | None = None
-    max_corrupt: float = 0.01
-
-
-@dataclass(frozen=True)
-class Optimizer:
-    """Optimizer and learning-rate schedule: linear warmup from 0, then decay. Gradients are all-reduced, then clipped.
-
-    Args:
-        name: "sgd" has momentum 0.9 (the paper's fine-tuning); "adam" and "adamw" have beta 0.9 and 0.999.
-        learning_rate: Peak learning rate.
-        decay: "cosine" to 0; "linear" to 1e-5, as in the paper's code; "constant"; or "staircase": divided by 10 at
-            each fraction of the run in `staircase` (BiT).
-        staircase: Fractions of `total_steps`, used by decay "staircase".
-        warmup_steps: Steps of linear warmup.
-        weight_decay: Decoupled, times the learning rate, on kernels only; for "adamw" and "sgd". See docs/recipes.md.
-        global_clipnorm: Largest allowed norm of all gradients together; None for no clipping.
-        accumulation_steps: Gradient accumulation: number of parts of each replica's batch, one in memory at a time.
-        ema_momentum: Momentum of an exponential moving average (EMA) of the weights, used by evaluations and results;
-            None for no EMA. The paper's ImageNet runs have 0.9999.
-        layer_decay: Layer-wise learning-rate decay: factor from layer to layer, from the head down; None disables it.
-            0.65 to 0.75 are common.
-    """
-
-    name: Literal["adam", "adamw", "sgd"] = "adam"
-    learning_rate: float = 1e-3
-    decay: Literal["cosine", "linear", "constant", "staircase"] = "cosine"
-    staircase: tuple[float, ...] = (0.3, 0.6, 0.9)
-    warmup_steps: int = 0
-    weight_decay: float = 0.0
-    global_clipnorm: float | None = 1.0
-    accumulation_steps: int = 1
-    ema_momentum: float | None = None
-    layer_decay: float | None = None
-
-
-@dataclass(frozen=True)
-class Run:
-    """Devices, precision, checkpoints and logs of a run.
-
-    Args:
-        strategy: "auto" uses a TPU if there is one, else the workers of TF_CONFIG, else all GPUs, else the CPU.
-        precision: Dtype policy of the model. In "mixed_bfloat16", variables stay float32.
-        remat: Part of each Transformer block that the backward pass recomputes instead of storing: less memory, more
-            computation, the same numbers. See `keras_vit.layers.EncoderBlock` and docs/tpu_memory.md.
-        seed: Seed of initial weights, data order, crops, masks and dropout.
-        steps_per_execution: Steps per call of the compiled training function. More is faster for small models and on
-            TPUs.
-        epoch_steps: Steps per epoch of Keras: between two validations, lines of log.csv and points of the curves.
-        folder: Folder of checkpoints, recipe, logs and trained model, local or "gs://..."; None to save nothing.
-        checkpoint_steps: Steps between two checkpoints.
-        keep_checkpoints: Number of checkpoints to keep.
-        resume: Resume from the last checkpoint in the folder, if there is one.
-        max_nonfinite_steps: A step with non-finite gradients changes no weight; this number in a row stops the run.
-        tensorboard: Write scalars and images for TensorBoard into the folder.
-    """
-
-    strategy: Literal["auto", "tpu", "mirrored", "multi-worker", "one-device"] = "auto"
-    precision: Literal["float32", "mixed_bfloat16"] = "float32"
-    remat: Literal["mlp", "attention", "block"] | None = None
-    seed: int = 0
-    steps_per_execution: int = 1
-    epoch_steps: int = 1_000
-    folder: str | None = None
-    checkpoint_steps: int = 1_000
-    keep_checkpoints: int = 3
-    resume: bool = False
-    max_nonfinite_steps: int = 10
-    tensorboard: bool = False
+__all__ = [
+    "Architecture",
+    "Augment",
+    "Data",
+    "Distillation",
+    "MaskedAutoencoder",
+    "MaskedPatch",
+    "Optimizer",
+    "Recipe",
+    "Run",
+    "SelfSupervised",
+    "Supervised",
+]
+IMAGENET_IMAGES = 1_281_167
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True)
@@ -212,6 +47,53 @@ class MaskedPatch:
     masked_fraction: float = 0.8
     replaced_fraction: float = 0.1
     total_steps: int = 1_000_000
+
+
+@dataclass(frozen=True)
+class MaskedAutoencoder:
+    """Pre-training of a masked autoencoder (MAE, arXiv 2111.06377); the defaults are those of its table 8.
+
+    The encoder sees the visible patches only; a small decoder, which is discarded, predicts the pixels of the others.
+
+    Args:
+        architecture: The encoder. With "gap" there is no class token, which the paper found to work similarly well.
+        masked_fraction: Fraction of the patches that is masked, exact in every image.
+        decoder_depth, decoder_width, decoder_heads: Blocks, width and attention heads of the decoder; its MLPs are 4
+            times as wide.
+        normalize_targets: Predict the pixels of each patch minus their mean, divided by their standard deviation.
+        total_steps: Length of the training.
+    """
+
+    architecture: Architecture = field(
+        default_factory=lambda: Architecture(pooling="gap", position_embedding="sincos_2d")
+    )
+    data: Data = field(
+        default_factory=lambda: Data(
+            batch_size=4096,
+            min_crop_area=0.2,
+            interpolation="bicubic",
+            antialias=True,
+            mean=IMAGENET_MEAN,
+            std=IMAGENET_STD,
+        )
+    )
+    optimizer: Optimizer = field(
+        default_factory=lambda: Optimizer(
+            name="adamw",
+            learning_rate=1.5e-4 * 4096 / 256,
+            warmup_steps=40 * IMAGENET_IMAGES // 4096,
+            weight_decay=0.05,
+            global_clipnorm=None,
+            beta_2=0.95,
+        )
+    )
+    run: Run = field(default_factory=Run)
+    masked_fraction: float = 0.75
+    decoder_depth: int = 8
+    decoder_width: int = 512
+    decoder_heads: int = 16
+    normalize_targets: bool = True
+    total_steps: int = 800 * IMAGENET_IMAGES // 4096
 
 
 @dataclass(frozen=True)
@@ -265,4 +147,5 @@ class Distillation(Supervised):
     distillation_token: bool = True
 
 
-Recipe = MaskedPatch | Supervised  # a Distillation is a Supervised
+SelfSupervised = MaskedPatch | MaskedAutoencoder  # recipes without labels
+Recipe = SelfSupervised | Supervised  # a Distillation is a Supervised

@@ -7,11 +7,11 @@ from typing import get_type_hints
 
 import tensorflow as tf
 
-from keras_vit.recipes.recipe import Distillation, MaskedPatch, Recipe, Supervised
+from keras_vit.recipes.recipe import Distillation, MaskedAutoencoder, MaskedPatch, Recipe, Supervised
 from keras_vit.recipes.recipe_values import check_values
 from keras_vit.recipes.remote_files import error_summary, write_file
 
-KINDS = {kind.__name__: kind for kind in (MaskedPatch, Supervised, Distillation)}
+KINDS = {kind.__name__: kind for kind in (MaskedPatch, MaskedAutoencoder, Supervised, Distillation)}
 
 
 def write_recipe(recipe: Recipe, file):

@@ -44,6 +44,7 @@ RANGES = {
     "optimizer.accumulation_steps": AT_LEAST_1,
     "optimizer.ema_momentum": RATE,
     "optimizer.layer_decay": POSITIVE_FRACTION,
+    "optimizer.beta_2": RATE,
     "run.seed": (0, 2**32, False, True),  # as keras.utils.set_random_seed
     "run.steps_per_execution": AT_LEAST_1,
     "run.epoch_steps": AT_LEAST_1,
@@ -53,6 +54,9 @@ RANGES = {
     "corrupted_fraction": POSITIVE_FRACTION,
     "masked_fraction": FRACTION,
     "replaced_fraction": FRACTION,
+    "decoder_depth": AT_LEAST_1,
+    "decoder_width": AT_LEAST_1,
+    "decoder_heads": AT_LEAST_1,
     "label_smoothing": RATE,
     "total_epochs": ABOVE_0,
     "temperature": ABOVE_0,

@@ -18,7 +18,7 @@ from keras_vit.recipes.checkpoints.run_lock import locked_folder
 from keras_vit.recipes.data import class_names, open_dataset
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.fit import evaluate, pretrain, train
-from keras_vit.recipes.recipe import Distillation, MaskedPatch, Recipe
+from keras_vit.recipes.recipe import Distillation, MaskedAutoencoder, Recipe, SelfSupervised
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.recipes.training.logs import LOG
 from keras_vit.recipes.training.nonfinite import check_finite_metrics, finite_epoch_metrics
@@ -31,7 +31,7 @@ def run(recipe: Recipe) -> dict[str, float]:
     """Trains, evaluates a classifier on the test split, and writes the results into `recipe.run.folder`, if set.
 
     The folder then holds checkpoints, recipe.json, run.json (the run's id and data), log.csv, model.keras (after
-    masked-patch pre-training: the model without a head), labels.txt (one class per line), model_card.md and
+    pre-training without labels: the model without head and decoder), labels.txt (one class per line), model_card.md and
     metrics.json. It is locked while the recipe runs.
 
     Returns:
@@ -43,10 +43,10 @@ def run(recipe: Recipe) -> dict[str, float]:
         FloatingPointError: The training diverged: gradients, weights or metrics are not finite. No results are written.
     """
     with locked_folder(recipe):
-        if isinstance(recipe, MaskedPatch):
-            masked, history = pretrain(recipe)
-            model, names = masked.vit, None
-            metrics = finite_epoch_metrics(history or _last_logged(recipe.run.folder), masked)
+        if isinstance(recipe, SelfSupervised):
+            pretrained, history = pretrain(recipe)
+            model, names = pretrained.vit, None
+            metrics = finite_epoch_metrics(history or _last_logged(recipe.run.folder), pretrained)
         else:
             model, _ = train(recipe)
             dataset = open_dataset(recipe.data)
@@ -117,7 +117,7 @@ def run_card(model, recipe: Recipe, metrics: dict, origin: str | None = None) ->
         origin: A sentence on how the model was made; by default from the recipe.
     """
     data = recipe.data
-    if isinstance(recipe, MaskedPatch):
+    if isinstance(recipe, SelfSupervised):
         measured = "Metrics are those of the last epoch of training."
     else:
         measured = f"Metrics are of its split `{data.test_split}`; accuracies are in [0, 1]."
@@ -127,7 +127,9 @@ def run_card(model, recipe: Recipe, metrics: dict, origin: str | None = None) ->
 
 
 def _origin(recipe):
-    if isinstance(recipe, MaskedPatch):
+    if isinstance(recipe, MaskedAutoencoder):
+        return "Pre-trained here as the encoder of a masked autoencoder, without labels (MAE, arXiv 2111.06377)."
+    if isinstance(recipe, SelfSupervised):
         return "Pre-trained here by predicting corrupted patches, without labels (appendix B.1.2 of the ViT paper)."
     start = f"Fine-tuned here from `{recipe.weights}`." if recipe.weights else "Trained here from random weights."
     return f"{start} Its teacher was `{recipe.teacher}`." if isinstance(recipe, Distillation) else start

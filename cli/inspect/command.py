@@ -15,7 +15,7 @@ class Inspect:
 
     The report is a single file that works offline: interactive attention maps by layer and head, attention rollout,
     attention distance, similarity of position embeddings and of layers, patch embedding filters, nearest neighbors,
-    and reconstructions of a masked-patch model.
+    and reconstructions of a masked-patch model or masked autoencoder.
 
     Args:
         weights: File, folder or name, as for `keras_vit.load`; or the folder of a training run.

@@ -1,4 +1,4 @@
-"""The model that `keras-vit inspect` inspects, with the head of masked-patch pre-training if it has one."""
+"""The model that `keras-vit inspect` inspects, with the head or decoder of its pre-training if it has one."""
 
 import json
 import zipfile
@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 from keras_vit import VisionTransformer, load
 from keras_vit.recipes.checkpoints.run_folder import RECIPE, find_checkpoints
+from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel
-from keras_vit.recipes.recipe import MaskedPatch
+from keras_vit.recipes.recipe import Data, MaskedAutoencoder, MaskedPatch, SelfSupervised
+from keras_vit.recipes.self_supervised import SelfSupervisedModel
 
 
 class InspectedModel(NamedTuple):
@@ -16,21 +18,22 @@ class InspectedModel(NamedTuple):
 
     Attributes:
         vit: The `VisionTransformer`.
-        masked_model: The `MaskedPatchModel` around it, or None.
-        recipe: The `MaskedPatch` recipe, which specifies how images are corrupted, or None.
+        masked_model: The `MaskedPatchModel` or `MaskedAutoencoderModel` around it, or None.
+        recipe: The recipe of that model, which specifies how images are masked, or None.
         class_names: Names of the classes, or None.
     """
 
     vit: VisionTransformer
-    masked_model: MaskedPatchModel | None = None
-    recipe: MaskedPatch | None = None
+    masked_model: SelfSupervisedModel | None = None
+    recipe: SelfSupervised | None = None
     class_names: list[str] | None = None
 
 
 def open_model(weights: str) -> InspectedModel:
-    """Opens anything that `keras_vit.load` accepts, the .keras file of a `MaskedPatchModel`, or a run's folder.
+    """Opens anything that `keras_vit.load` accepts, the .keras file of a `MaskedPatchModel` or a
+    `MaskedAutoencoderModel`, or a run's folder.
 
-    The head of a masked-patch run is only in its checkpoints: its model.keras is meant for fine-tuning.
+    Head and decoder of a run without labels are only in its checkpoints: its model.keras is meant for fine-tuning.
 
     Raises:
         ValueError: The model is a ResNet; also errors of `keras_vit.load`.
@@ -38,11 +41,11 @@ def open_model(weights: str) -> InspectedModel:
     path = Path(weights)
     if (path / RECIPE).is_file():
         return _open_run(path)
-    if _class_name(path) == MaskedPatchModel.__name__:
+    if _class_name(path) in (MaskedPatchModel.__name__, MaskedAutoencoderModel.__name__):
         import keras
 
         masked_model = keras.saving.load_model(path, compile=False)
-        return InspectedModel(masked_model.vit, masked_model, MaskedPatch(target=masked_model.target))
+        return InspectedModel(masked_model.vit, masked_model, _recipe_of(masked_model))
     model = load(weights)
     if not isinstance(model, VisionTransformer):
         raise ValueError(
@@ -55,17 +58,26 @@ def open_model(weights: str) -> InspectedModel:
 
 def _open_run(path) -> InspectedModel:
     from keras_vit.class_names.files import LABELS
-    from keras_vit.recipes.masked_patch.checkpoint import load_masked_patch
     from keras_vit.recipes.recipe_file import read_recipe
     from keras_vit.recipes.run_recipe import MODEL
+    from keras_vit.recipes.self_supervised import load_self_supervised
 
     recipe = read_recipe(path / RECIPE)
-    if not isinstance(recipe, MaskedPatch) or not find_checkpoints(path):
+    if not isinstance(recipe, SelfSupervised) or not find_checkpoints(path):
         file = path / LABELS
         class_names = file.read_text().splitlines() if file.is_file() else None
         return open_model(str(path / MODEL))._replace(class_names=class_names)
-    masked_model = load_masked_patch(recipe, path)
+    masked_model = load_self_supervised(recipe, path)
     return InspectedModel(masked_model.vit, masked_model, recipe)
+
+
+def _recipe_of(masked_model) -> SelfSupervised:
+    """A recipe as far as the model specifies it; fractions are the defaults."""
+    preprocessing = masked_model.vit.preprocessing
+    data = Data(mean=preprocessing.mean, std=preprocessing.std)
+    if isinstance(masked_model, MaskedAutoencoderModel):
+        return MaskedAutoencoder(data=data, normalize_targets=masked_model.normalize_targets)
+    return MaskedPatch(data=data, target=masked_model.target)
 
 
 def _class_name(path) -> str | None:

@@ -27,6 +27,11 @@ TARGETS = {
     "downsampled_color": "4 x 4 colors",
     "pixels": "its pixels",
 }
+AUTOENCODER_TEXT = (
+    "Predictions of the masked autoencoder for masked patches, orange, which its encoder does not see. A model of "
+    "normalized patches does not predict their mean and deviation: those of the image are used. Visible patches are "
+    "not predicted and show the image. MAE, arXiv 2111.06377, figure 2."
+)
 Section = tuple[str, str, str]
 
 
@@ -133,16 +138,21 @@ def _neighbors(vit, images, shown) -> Section:
 
 
 def _reconstructions(inspected, shown_images) -> Section:
-    from keras_vit.recipes.masked_patch.reconstruction import reconstruct
+    from keras_vit.recipes.recipe import MaskedAutoencoder
+    from keras_vit.recipes.self_supervised import reconstruct
 
     result = reconstruct(inspected.masked_model, shown_images.pixels, inspected.recipe)
     inputs = np.where(result.masked[..., None], figures.MASK_COLOR, result.inputs)  # (n, H, W, 3)
+    is_autoencoder = isinstance(inspected.recipe, MaskedAutoencoder)
+    seen = "visible to the encoder" if is_autoencoder else "corrupted"
     rows = [
-        [(image, name), (corrupted, "corrupted"), (predicted, "predicted"), (target, "target")]
+        [(image, name), (corrupted, seen), (predicted, "predicted"), (target, "target")]
         for name, image, corrupted, predicted, target in zip(
             shown_images.names, shown_images.pixels, inputs, result.predicted, result.targets
         )
     ]
+    if is_autoencoder:
+        return "Masked-autoencoder reconstructions", AUTOENCODER_TEXT, image_rows(rows)
     text = (
         "Predictions of the masked-patch model for corrupted patches. Orange patches are replaced by the [mask] "
         "embedding, some others by another patch of the image. Target of each patch: "

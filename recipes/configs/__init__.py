@@ -15,14 +15,27 @@ from keras_vit.recipes.configs import (
     finetune,
     imagenet,
     jft,
+    masked_autoencoder,
     masked_patch,
     plain_s16,
     vtab,
 )
-from keras_vit.recipes.recipe import MaskedPatch, Supervised
+from keras_vit.recipes.recipe import Recipe
 
-Recipe = MaskedPatch | Supervised  # Distillation is a Supervised
-GROUPS = (imagenet, jft, augreg, plain_s16, masked_patch, finetune, vtab, deit, bit, cifar10, digits)
+GROUPS = (
+    imagenet,
+    jft,
+    augreg,
+    plain_s16,
+    masked_patch,
+    masked_autoencoder,
+    finetune,
+    vtab,
+    deit,
+    bit,
+    cifar10,
+    digits,
+)
 
 # In the paths of the datasets that have no public location: ImageNet-21k and JFT.
 PLACEHOLDER = "gs://your-bucket/"

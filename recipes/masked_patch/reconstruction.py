@@ -48,10 +48,10 @@ def reconstruct(model: MaskedPatchModel, pixels, recipe: MaskedPatch, seed: int 
     inputs = tf.gather(extracted, tf.maximum(corruption.source, 0), axis=1, batch_dims=1).numpy()
     masked = np.repeat(corruption.source.numpy()[..., None] == MASK, inputs.shape[-1], axis=-1)  # (B, N, P*P*3)
     return Reconstruction(
-        inputs=_assembled(inputs, vit.grid, vit.patch_size).astype("uint8"),
-        masked=_assembled(masked, vit.grid, vit.patch_size)[..., 0],
-        predicted=_assembled(predicted, vit.grid, _side(predicted, vit.patch_size)),
-        targets=_assembled(true, vit.grid, _side(true, vit.patch_size)),
+        inputs=assembled(inputs, vit.grid, vit.patch_size).astype("uint8"),
+        masked=assembled(masked, vit.grid, vit.patch_size)[..., 0],
+        predicted=assembled(predicted, vit.grid, _side(predicted, vit.patch_size)),
+        targets=assembled(true, vit.grid, _side(true, vit.patch_size)),
     )
 
 
@@ -70,7 +70,7 @@ def _side(colors, patch_size):
     return {1: (1, 1), patch_size[0] * patch_size[1]: patch_size}.get(cells, (4, 4))
 
 
-def _assembled(patches, grid, side):
+def assembled(patches, grid, side):
     """(B, N, s * s * 3) or (B, N, s * s, 3) in the order of `ExtractPatches` -> (B, h * s, w * s, 3)."""
     (h, w), (p, q) = grid, side
     cells = patches.reshape(-1, h, w, p, q, 3).transpose(0, 1, 3, 2, 4, 5)  # (B, h, p, w, q, 3)

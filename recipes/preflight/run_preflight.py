@@ -14,7 +14,7 @@ from keras_vit.recipes.preflight.largest_batch import GRANULARITY, largest_batch
 from keras_vit.recipes.preflight.report import Report
 from keras_vit.recipes.preflight.step_programs import ModelPrograms, RecipePrograms, StepPrograms
 from keras_vit.recipes.preflight.tiling import tiling_notes
-from keras_vit.recipes.recipe import MaskedPatch, Supervised
+from keras_vit.recipes.recipe import Recipe, SelfSupervised
 from keras_vit.recipes.recipe_values import check_values
 from keras_vit.recipes.training.accumulation import check_batch_size
 
@@ -22,7 +22,7 @@ UNKNOWN_TOTAL_STEPS = 1_000_000  # any number: the schedule does not change the 
 
 
 def preflight(
-    subject: MaskedPatch | Supervised | keras.Model,
+    subject: Recipe | keras.Model,
     topology: str = "v5e:2x4",
     device_batch_size: int | None = None,
     *,
@@ -130,6 +130,6 @@ def _sizes(recipe, num_classes, num_images):
     num_classes, num_images = num_classes or found[0], num_images or found[1]
     if recipe.data.labels_per_class:
         num_images = recipe.data.labels_per_class * num_classes
-    if isinstance(recipe, MaskedPatch) or recipe.total_steps:
+    if isinstance(recipe, SelfSupervised) or recipe.total_steps:
         return num_classes, recipe.total_steps
     return num_classes, num_images and round(recipe.total_epochs * num_images / recipe.data.batch_size)

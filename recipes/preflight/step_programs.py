@@ -6,12 +6,12 @@ from typing import Protocol
 import keras
 import tensorflow as tf
 
-from keras_vit.recipes.masked_patch.model import masked_patch_batches
 from keras_vit.recipes.preflight import step_functions
 from keras_vit.recipes.preflight.lowering import HloProgram, lower_to_hlo
-from keras_vit.recipes.recipe import MaskedPatch
+from keras_vit.recipes.recipe import SelfSupervised
+from keras_vit.recipes.self_supervised import compile_self_supervised, self_supervised_batches
 from keras_vit.recipes.training.accumulation import accumulate_gradients
-from keras_vit.recipes.training.compile import compile_classifier, compile_masked_patch
+from keras_vit.recipes.training.compile import compile_classifier
 
 
 class StepPrograms(Protocol):
@@ -46,8 +46,8 @@ class RecipePrograms:
     def __init__(self, recipe, num_classes: int, total_steps: int, replicas: int):
         self.recipe, self.num_classes, self.replicas = recipe, num_classes, replicas
         self.kinds: tuple[str, ...]
-        if isinstance(recipe, MaskedPatch):
-            self.model = compile_masked_patch(recipe)
+        if isinstance(recipe, SelfSupervised):
+            self.model = compile_self_supervised(recipe)
             self.kinds = ("training",)
         else:
             self.model, _ = compile_classifier(replace(recipe, weights=None), num_classes, total_steps)
@@ -68,9 +68,9 @@ class RecipePrograms:
         data = self.recipe.data
         images = _floats(batch_size, data.image_size, data.image_size, 3)
         labels = tf.TensorSpec((batch_size,), tf.int64)
-        if isinstance(self.recipe, MaskedPatch):
+        if isinstance(self.recipe, SelfSupervised):
             shapes = tf.data.Dataset.range(1).map(lambda _: (tf.zeros(images.shape), tf.zeros(batch_size, tf.int64)))
-            return masked_patch_batches(shapes, self.model.vit.patch_size, self.recipe).element_spec
+            return self_supervised_batches(shapes, self.model.vit.patch_size, self.recipe).element_spec
         if mixed and (data.augment.mixup_alpha or data.augment.cutmix_alpha):
             labels = _floats(batch_size, self.num_classes)
         return images, labels

@@ -23,7 +23,7 @@ def training_callbacks(
 
     Args:
         recipe: With `run.folder`, log.csv is written into it, and with `run.tensorboard` also tensorboard/.
-        model: The model to train: a `MaskedPatchModel`, a classifier or a `DistillationModel`.
+        model: The model to train: of a recipe without labels, a classifier or a `DistillationModel`.
         dataset: As returned by `open_dataset`; some of its images are shown in TensorBoard.
         total_steps: Steps of the whole run.
         checkpoints: Those of the run, if it has a folder.

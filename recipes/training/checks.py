@@ -10,11 +10,11 @@ import tensorflow as tf
 from keras_vit.recipes.data import ImageDataset, count_training_images, has_labels
 from keras_vit.recipes.data.image_dataset import count_nonempty
 from keras_vit.recipes.data.model_classes import unlabeled
-from keras_vit.recipes.recipe import Distillation, MaskedPatch, Recipe, Supervised
+from keras_vit.recipes.recipe import Recipe, SelfSupervised, Supervised
 from keras_vit.recipes.recipe_values import check_values
 from keras_vit.recipes.training.accumulation import check_batch_size
+from keras_vit.recipes.training.kind_checks import check_kind
 from keras_vit.recipes.training.losses import build_loss
-from keras_vit.recipes.training.model import BIT
 
 
 def check_recipe(recipe: Recipe, strategy: tf.distribute.Strategy):
@@ -26,7 +26,7 @@ def check_recipe(recipe: Recipe, strategy: tf.distribute.Strategy):
             teacher.
     """
     check_values(recipe)
-    _check_kind(recipe)
+    check_kind(recipe)
     _check_epoch(recipe)
     check_batch_size(recipe.data.batch_size, strategy.num_replicas_in_sync, recipe.optimizer.accumulation_steps)
     if isinstance(recipe, Supervised):
@@ -38,8 +38,6 @@ def check_recipe(recipe: Recipe, strategy: tf.distribute.Strategy):
             )
     if recipe.total_steps is not None:
         _check_length(recipe, recipe.total_steps)
-    if isinstance(recipe, Distillation):
-        _check_teacher(recipe)
     if recipe.run.folder is not None:
         _check_reachable(recipe.run.folder, strategy)
     elif recipe.run.tensorboard:
@@ -57,7 +55,7 @@ def check_data(recipe: Recipe, dataset: ImageDataset, total_steps: int):
     """
     _check_length(recipe, total_steps)
     counts = count_images(recipe, dataset)
-    if not isinstance(recipe, MaskedPatch):
+    if not isinstance(recipe, SelfSupervised):
         for split in counts:
             check_labels(dataset, split)
     count = counts[recipe.data.train_split]
@@ -72,7 +70,7 @@ def count_images(recipe: Recipe, dataset: ImageDataset) -> dict[str, int]:
     """Number of images in each split of a recipe; in the training split, those that `labels_per_class` selects."""
     data = recipe.data
     splits = [data.train_split]
-    if not isinstance(recipe, MaskedPatch):
+    if not isinstance(recipe, SelfSupervised):
         splits += [data.validation_split, data.test_split] if data.validation_split else [data.test_split]
     counts = {split: count_nonempty(dataset, split) for split in splits}
     return {**counts, data.train_split: count_training_images(data, dataset, data.train_split)}
@@ -109,30 +107,4 @@ def _check_length(recipe, total_steps):
         raise ValueError(
             "optimizer.warmup_steps must be less than total_steps, which must be at least 1. Received: "
             f"optimizer.warmup_steps={warmup} for a run of {total_steps} steps"
-        )
-
-
-def _check_kind(recipe):
-    """Raises ValueError for combinations that this kind of recipe does not support."""
-    is_bit = recipe.architecture.variant.startswith(BIT) and not getattr(recipe, "weights", None)
-    if is_bit and isinstance(recipe, MaskedPatch | Distillation):
-        raise ValueError(
-            f"A {type(recipe).__name__} recipe requires a Vision Transformer: a BiT has no patches to mask and no "
-            f"distillation token. Received: architecture.variant={recipe.architecture.variant!r}"
-        )
-    augment = recipe.data.augment
-    if isinstance(recipe, MaskedPatch) and (augment.mixup_alpha or augment.cutmix_alpha):
-        raise ValueError(
-            "Masked-patch pre-training has no labels to mix. Set data.augment.mixup_alpha=0.0 and "
-            "data.augment.cutmix_alpha=0.0."
-        )
-
-
-def _check_teacher(recipe):
-    # Checkpoint names such as "vit/imagenet21k/ViT-B_16" or "hf:owner/name" are not paths.
-    is_path = recipe.teacher and (recipe.teacher.endswith(".keras") or os.path.isabs(recipe.teacher))
-    if not recipe.teacher or (is_path and not tf.io.gfile.exists(recipe.teacher)):
-        raise ValueError(
-            "Distillation requires a teacher: an existing .keras file or the folder of a SavedModel. "
-            f"Received: teacher={recipe.teacher!r}"
         )

@@ -1,8 +1,11 @@
 """Compiled models of recipes. Call these inside the strategy's scope."""
 
+import keras
+
 from keras_vit.recipes.distillation.model import build_distillation
+from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_loss
-from keras_vit.recipes.recipe import Distillation, MaskedPatch, Supervised
+from keras_vit.recipes.recipe import Distillation, MaskedAutoencoder, MaskedPatch, Supervised
 from keras_vit.recipes.training.losses import build_loss, set_head_bias
 from keras_vit.recipes.training.metrics import PatchAccuracy, training_metrics
 from keras_vit.recipes.training.model import adapt_model, build_model, load_model
@@ -16,6 +19,23 @@ def compile_masked_patch(recipe: MaskedPatch) -> MaskedPatchModel:
         optimizer=build_optimizer(recipe.optimizer, recipe.total_steps, model),
         loss=masked_patch_loss(recipe.target),
         metrics=[] if recipe.target == "pixels" else [PatchAccuracy(name="top1")],
+        steps_per_execution=recipe.run.steps_per_execution,
+    )
+    return model
+
+
+def compile_masked_autoencoder(recipe: MaskedAutoencoder) -> MaskedAutoencoderModel:
+    """The compiled masked autoencoder, with the mean squared error of its predictions; its `vit` is the result."""
+    model = MaskedAutoencoderModel(
+        build_model(recipe.architecture, recipe.data, recipe.run),
+        recipe.decoder_depth,
+        recipe.decoder_width,
+        recipe.decoder_heads,
+        recipe.normalize_targets,
+    )
+    model.compile(
+        optimizer=build_optimizer(recipe.optimizer, recipe.total_steps, model),
+        loss=keras.losses.MeanSquaredError(),
         steps_per_execution=recipe.run.steps_per_execution,
     )
     return model

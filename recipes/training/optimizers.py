@@ -73,9 +73,9 @@ def build_optimizer(recipe: Optimizer, total_steps: int, model=None) -> keras.op
     if recipe.name == "sgd":
         return SGD(momentum=0.9, weight_decay=recipe.weight_decay or None, **common)
     if recipe.name == "adam":
-        return Adam(epsilon=1e-8, **common)
+        return Adam(beta_2=recipe.beta_2, epsilon=1e-8, **common)
     if recipe.name == "adamw":
-        return AdamW(weight_decay=recipe.weight_decay, epsilon=1e-8, **common)
+        return AdamW(weight_decay=recipe.weight_decay, beta_2=recipe.beta_2, epsilon=1e-8, **common)
     raise ValueError(f"optimizer.name must be 'adam', 'adamw' or 'sgd'. Received: {recipe.name!r}")
 
 

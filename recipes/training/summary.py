@@ -6,7 +6,7 @@ from collections import Counter
 import tensorflow as tf
 
 from keras_vit.recipes.data import ImageDataset, class_names
-from keras_vit.recipes.recipe import Distillation, MaskedPatch, Recipe
+from keras_vit.recipes.recipe import Distillation, Recipe, SelfSupervised
 from keras_vit.recipes.training.checks import count_images
 from keras_vit.recipes.training.keras_internals import is_default_strategy
 
@@ -73,7 +73,7 @@ def _batch(recipe, replicas):
 
 def _length(recipe, num_images, total_steps):
     epochs = total_steps * recipe.data.batch_size / num_images
-    validates = not isinstance(recipe, MaskedPatch) and recipe.data.validation_split
+    validates = not isinstance(recipe, SelfSupervised) and recipe.data.validation_split
     every = f"{'validation' if validates else 'logs'} every {recipe.run.epoch_steps:,} steps"
     return f"{total_steps:,} steps, {epochs:.4g} epochs; {every}"
 
@@ -87,7 +87,7 @@ def _model(model):
 
 def _data(recipe, dataset):
     counts = ", ".join(f"{count:,} in {split}" for split, count in count_images(recipe, dataset).items())
-    classes = "" if isinstance(recipe, MaskedPatch) else f"; {len(class_names(dataset)):,} classes"
+    classes = "" if isinstance(recipe, SelfSupervised) else f"; {len(class_names(dataset)):,} classes"
     return f"{recipe.data.dataset}: {counts}{classes}; {recipe.data.image_size} x {recipe.data.image_size} pixels"
 
 

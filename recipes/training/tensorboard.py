@@ -11,8 +11,8 @@ import tensorflow as tf
 from keras_vit import VisionTransformer, attention_rollout
 from keras_vit.inspect.figures import overlay
 from keras_vit.recipes.data import evaluation_batches
-from keras_vit.recipes.masked_patch.reconstruction import reconstruct
-from keras_vit.recipes.recipe import Data, MaskedPatch
+from keras_vit.recipes.recipe import Data, SelfSupervised
+from keras_vit.recipes.self_supervised import reconstruct
 from keras_vit.recipes.training.logs import current_step
 
 IMAGES = 8
@@ -63,7 +63,7 @@ def image_function(recipe, model, dataset):
 
     None for classifiers without attention maps: a BiT, an axial ViT.
     """
-    if isinstance(recipe, MaskedPatch):
+    if isinstance(recipe, SelfSupervised):
         pixels = _pixels(recipe.data, dataset, recipe.data.train_split)
         return partial(reconstructions, model, pixels, recipe)
     vit = getattr(model, "student", model)
@@ -73,7 +73,7 @@ def image_function(recipe, model, dataset):
     return partial(rollouts, vit, _pixels(recipe.data, dataset, split), recipe.data)
 
 
-def reconstructions(model, pixels, recipe: MaskedPatch):
+def reconstructions(model, pixels, recipe: SelfSupervised):
     """Input images (n, H, W, 3) in [0, 255] with masked patches in gray, predictions and targets, side by side.
 
     Returns:

@@ -121,7 +121,7 @@ def test_shapes_are_static(batches):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", ["mean_color", "pixels"])
 def test_fit_reduces_the_loss(toy, batches, target):
     model = MaskedPatchModel(toy(num_classes=0), target)
     model.compile(keras.optimizers.Adam(3e-3), masked_patch_loss(target))

@@ -7,9 +7,9 @@ import pytest
 
 from keras_vit.recipes.configs.digits import MASKED_PATCH
 from keras_vit.recipes.fit import pretrain
-from keras_vit.recipes.masked_patch.checkpoint import load_masked_patch
 from keras_vit.recipes.recipe import Architecture
 from keras_vit.recipes.recipe_file import read_recipe
+from keras_vit.recipes.self_supervised import load_self_supervised
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,7 @@ def recipe(data_dir, folder, **optimizer):
 def test_loaded_model_equals_the_trained_one(data_dir, tmp_path, optimizer):
     trained, _ = pretrain(recipe(data_dir, tmp_path / "run", **optimizer))
     before = sorted(tmp_path.rglob("*"))
-    found = load_masked_patch(read_recipe(tmp_path / "run" / "recipe.json"), tmp_path / "run")
+    found = load_self_supervised(read_recipe(tmp_path / "run" / "recipe.json"), tmp_path / "run")
     assert sorted(tmp_path.rglob("*")) == before
     assert np.abs(found.head.kernel).max() > 0  # zeros at the start
     for ours, theirs in zip(trained.weights, found.weights):
@@ -41,7 +41,7 @@ def test_damaged_or_foreign_checkpoint_raises(data_dir, tmp_path):
     pretrain(masked_recipe)
     wider = replace(masked_recipe, architecture=replace(masked_recipe.architecture, width=24))
     with pytest.raises(ValueError, match="step-3 does not match the model of recipe.json"):
-        load_masked_patch(wider, tmp_path / "run")
+        load_self_supervised(wider, tmp_path / "run")
     (tmp_path / "run" / "step-3.data-00000-of-00001").write_bytes(b"")
     with pytest.raises(ValueError, match="step-3 does not match.* it is damaged"):
-        load_masked_patch(masked_recipe, tmp_path / "run")
+        load_self_supervised(masked_recipe, tmp_path / "run")

@@ -1,0 +1,45 @@
+"""Masked autoencoders on ImageNet without labels: MAE (arXiv 2111.06377), appendix A.1 and table 8.
+
+Command:   keras-vit train mae-b16 --run.folder gs://my-bucket/runs/mae-b16
+           keras-vit train deit-b16 --weights gs://my-bucket/runs/mae-b16/model.keras --total-epochs 100 ...
+Hardware:  TPU v3-8 and up; not yet checked by a preflight.
+Hours:     Computed.
+Accuracy:  Top-1 on ImageNet after fine-tuning with labels: B/16 83.6, L/16 85.9 after 1,600 epochs (the paper's table
+           3); L/16 84.9 after 800 (its section 4). Not yet measured here; a small model: see cifar10.py.
+"""
+
+from dataclasses import replace
+
+from keras_vit.recipes.configs.deit import DATA
+from keras_vit.recipes.configs.imagenet import RUN
+from keras_vit.recipes.recipe import Architecture, Augment, MaskedAutoencoder, Optimizer
+
+IMAGES = 1_281_167
+BATCH = 4096
+
+# The published models have a class token, which pre-training does not use, and average the patches for fine-tuning.
+# The paper's appendix A.1 reports similar results without it: then the weights need no change for fine-tuning.
+MAE = MaskedAutoencoder(
+    architecture=Architecture("B/16", pooling="gap", position_embedding="sincos_2d"),
+    data=replace(DATA, batch_size=BATCH, min_crop_area=0.2, augment=Augment()),
+    optimizer=Optimizer(
+        name="adamw",
+        learning_rate=1.5e-4 * BATCH / 256,
+        decay="cosine",
+        warmup_steps=40 * IMAGES // BATCH,
+        weight_decay=0.05,
+        global_clipnorm=None,
+        beta_2=0.95,
+    ),
+    run=RUN,
+    masked_fraction=0.75,
+    decoder_depth=8,
+    decoder_width=512,
+    decoder_heads=16,
+    normalize_targets=True,
+    total_steps=800 * IMAGES // BATCH,
+)
+RECIPES = {
+    "mae-b16": MAE,
+    "mae-l16": replace(MAE, architecture=replace(MAE.architecture, variant="L/16")),
+}

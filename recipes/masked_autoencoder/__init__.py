@@ -1,0 +1,1 @@
+"""Masked autoencoder, arXiv 2111.06377."""

@@ -1,0 +1,59 @@
+"""Random masking of patches, section 3 of MAE (arXiv 2111.06377). B batch, N patches, V visible, M masked patches."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+MASK = -1
+
+
+class Masking(NamedTuple):
+    """The visible and the masked patches of a batch's images.
+
+    Attributes:
+        visible: (B, V) int32, the indices of the visible patches, in random order.
+        masked: (B, M) int32, the indices of the others, in random order.
+        source: (B, N) int32, the position of each patch in `visible`, `MASK` for a masked one.
+    """
+
+    visible: tf.Tensor
+    masked: tf.Tensor
+    source: tf.Tensor
+
+
+def masked_count(num_patches: int, fraction: float) -> int:
+    """M, the number of masked patches of an image; at least one, and at most N - 1.
+
+    Raises:
+        ValueError: The fraction is not in (0, 1), or there are fewer than two patches.
+    """
+    if not 0.0 < fraction < 1.0:
+        raise ValueError(f"masked_fraction must be in (0, 1), both excluded. Received: masked_fraction={fraction}")
+    if num_patches < 2:
+        raise ValueError(f"A masked autoencoder requires at least two patches per image. Received: {num_patches}")
+    return min(max(1, round(num_patches * fraction)), num_patches - 1)
+
+
+def draw_masking(seed, batch_size: int, num_patches: int, masked_fraction: float = 0.75) -> Masking:
+    """Draws the M = masked_fraction * N (rounded) masked patches of every image, uniformly.
+
+    Args:
+        seed: (2,) integers, such as (seed of the run, step): equal seeds produce equal draws.
+        batch_size, num_patches: B and N.
+        masked_fraction: In (0, 1).
+
+    Raises:
+        ValueError: See `masked_count`.
+    """
+    noise = tf.random.stateless_uniform((batch_size, num_patches), tf.cast(seed, tf.int32))
+    return masking_of(noise, masked_fraction)
+
+
+def masking_of(noise, masked_fraction: float) -> Masking:
+    """Masks the patches whose noise, (B, N), is largest, as facebookresearch/mae (models_mae.py, random_masking)."""
+    num_patches = noise.shape[1]
+    num_visible = num_patches - masked_count(num_patches, masked_fraction)
+    order = tf.argsort(noise, axis=1)  # (B, N)
+    position = tf.argsort(order, axis=1)  # (B, N)
+    source = tf.where(position < num_visible, position, MASK)
+    return Masking(order[:, :num_visible], order[:, num_visible:], source)

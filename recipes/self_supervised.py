@@ -1,0 +1,70 @@
+"""What differs between the kinds of recipes without labels: model, batches, reconstructions. B batch, H W pixels."""
+
+import tensorflow as tf
+
+from keras_vit.recipes.checkpoints.checkpoints import training_state
+from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
+from keras_vit.recipes.masked_autoencoder import reconstruction as autoencoder_reconstruction
+from keras_vit.recipes.masked_autoencoder.batches import masked_autoencoder_batches
+from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
+from keras_vit.recipes.masked_patch import reconstruction as patch_reconstruction
+from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches
+from keras_vit.recipes.masked_patch.reconstruction import Reconstruction
+from keras_vit.recipes.recipe import MaskedAutoencoder, SelfSupervised
+from keras_vit.recipes.training.compile import compile_masked_autoencoder, compile_masked_patch
+from keras_vit.recipes.training.ema import use_ema_weights
+
+SelfSupervisedModel = MaskedPatchModel | MaskedAutoencoderModel
+
+
+def compile_self_supervised(recipe: SelfSupervised) -> SelfSupervisedModel:
+    """The compiled model of a recipe without labels; its `vit` is the result of the training."""
+    if isinstance(recipe, MaskedAutoencoder):
+        return compile_masked_autoencoder(recipe)
+    return compile_masked_patch(recipe)
+
+
+def self_supervised_batches(
+    pixels: tf.data.Dataset, patch_size, recipe: SelfSupervised, start_step: int = 0, host: tuple[int, int] = (0, 1)
+) -> tf.data.Dataset:
+    """Maps batches ((B, H, W, 3) in [0, 255], labels) to batches (inputs, targets) for `fit`.
+
+    See `masked_patch_batches` and `masked_autoencoder_batches`.
+    """
+    if isinstance(recipe, MaskedAutoencoder):
+        return masked_autoencoder_batches(pixels, patch_size, recipe, start_step, host)
+    return masked_patch_batches(pixels, patch_size, recipe, start_step, host)
+
+
+def reconstruct(model: SelfSupervisedModel, pixels, recipe: SelfSupervised, seed: int = 0) -> Reconstruction:
+    """Masks images (B, H, W, 3) with pixels in [0, 255] as in training, and renders the model's predictions."""
+    if isinstance(recipe, MaskedAutoencoder):
+        return autoencoder_reconstruction.reconstruct(model, pixels, recipe, seed)
+    return patch_reconstruction.reconstruct(model, pixels, recipe, seed)
+
+
+def load_self_supervised(recipe: SelfSupervised, folder) -> SelfSupervisedModel:
+    """Loads the newest checkpoint in a run's folder, with the EMA of the weights if the run has one.
+
+    model.keras does not contain head and decoder. Nothing is written, so the run may still be training.
+
+    Args:
+        recipe: The recipe of the run, from its recipe.json.
+        folder: The folder of the run, with at least one checkpoint.
+
+    Raises:
+        ValueError: The checkpoint is damaged, or does not match the recipe or this version of keras_vit.
+    """
+    model = compile_self_supervised(recipe)
+    model.optimizer.build(model.trainable_variables)
+    newest = find_checkpoints(folder)[0]
+    try:
+        # Partial: the checkpoint also holds the identity of the run.
+        tf.train.Checkpoint(**training_state(model)).read(newest).expect_partial().assert_existing_objects_matched()
+    except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:  # IndexError: a file is too short
+        raise ValueError(
+            f"{newest} does not match the model of recipe.json: it is damaged, or was written by another version of "
+            f"keras_vit. {str(error).splitlines()[0]}"
+        ) from error
+    use_ema_weights(model)
+    return model

@@ -1,0 +1,180 @@
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from goldens import golden_io, golden_weights
+
+from keras_vit.recipes.masked_autoencoder.batches import masked_autoencoder_batches, patch_targets
+from keras_vit.recipes.masked_autoencoder.masking import MASK, draw_masking, masking_of
+from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
+from keras_vit.recipes.recipe import MaskedAutoencoder, Run
+
+DECODER = {"decoder_depth": 2, "decoder_width": 8, "decoder_heads": 2}
+
+
+@pytest.fixture
+def build(trained_toy):
+    """A model whose weights are all random."""
+
+    def build(decoder=DECODER, **changes):
+        model = MaskedAutoencoderModel(trained_toy(num_classes=0, **changes), **decoder)
+        random = np.random.default_rng(8)
+        for weight in model.weights:
+            weight.assign(weight + 0.1 * random.standard_normal(weight.shape))
+        return model
+
+    return build
+
+
+@pytest.fixture
+def batch():
+    """Inputs and targets of six images."""
+    pixels = np.random.default_rng(2).uniform(0, 255, (6, 16, 16, 3)).astype("float32")
+    dataset = tf.data.Dataset.from_tensors((pixels, np.zeros(6)))
+    return next(iter(masked_autoencoder_batches(dataset, 4, MaskedAutoencoder(run=Run(seed=3)))))
+
+
+def golden_model(folder):
+    """The golden masked autoencoder of transformers, with its weights."""
+    arrays = golden_weights("hf_vit_mae")
+    model = MaskedAutoencoderModel(keras_vit.load(golden_file(folder, "hf_vit_mae"), num_heads=3), 2, 16, 2)
+    # Blocks of a decoder have the names of an encoder's: they are loaded as the encoder of another model.
+    blocks = {
+        name.replace("decoder.decoder_norm", "vit.layernorm").replace("decoder.decoder_", "vit."): array
+        for name, array in arrays.items()
+        if name.startswith(("decoder.decoder_layers.", "decoder.decoder_norm."))
+    }
+    embeddings = {name: x[..., :16] if x.ndim == 3 else x[:16] for name, x in arrays.items() if ".embeddings." in name}
+    file = write_arrays(folder / "decoder.safetensors", {**embeddings, **blocks})
+    model.decoder.set_weights(keras_vit.load(file, num_heads=2).encoder.get_weights())
+    model.mask.assign(arrays["decoder.mask_token"])
+    for layer, name in ((model.decoder_embedding, "embed"), (model.head, "pred")):
+        layer.set_weights([arrays[f"decoder.decoder_{name}.weight"].T, arrays[f"decoder.decoder_{name}.bias"]])
+    return model
+
+
+def test_predictions_and_losses_equal_those_of_transformers(tmp_path):
+    io, model = golden_io("hf_vit_mae"), golden_model(tmp_path)
+    masking = masking_of(tf.constant(io["noise"]), 0.75)
+    np.testing.assert_array_equal(masking.source.numpy() == MASK, io["mask"] == 1)
+    predictions = model({"images": io["images"], **masking._asdict()})
+    masked = masking.masked.numpy()
+    expected = np.take_along_axis(io["predictions"], masked[..., None], axis=1)
+    np.testing.assert_allclose(predictions, expected, atol=1e-4)
+    for normalized, name in ((False, "loss"), (True, "loss_of_normalized_targets")):
+        targets = np.take_along_axis(patch_targets(io["images"], 8, normalized).numpy(), masked[..., None], axis=1)
+        np.testing.assert_allclose(keras.losses.MeanSquaredError()(targets, predictions), io[name], rtol=1e-4)
+
+
+def test_loss_is_the_mean_squared_error_of_the_masked_patches(build, batch):
+    model, (inputs, _) = build(), batch
+    model.compile(loss=keras.losses.MeanSquaredError())
+    loss = model.evaluate(*batch, verbose=0)
+    images, predictions = inputs["images"].numpy(), model(inputs).numpy()
+    errors = []
+    for image, masked, predicted in zip(images, inputs["masked"].numpy(), predictions):
+        for patch, values in zip(masked, predicted):
+            row, column = divmod(patch, 4)
+            true = image[4 * row :, 4 * column :][:4, :4].reshape(-1)
+            errors.append(np.mean((values - (true - true.mean()) / np.sqrt(true.var(ddof=1) + 1e-6)) ** 2))
+    np.testing.assert_allclose(loss, np.mean(errors), rtol=1e-4)
+
+
+def test_encoder_sees_visible_patches_and_prefix_tokens_only(build, batch):
+    model, (inputs, _) = build(register_tokens=2), batch
+    visible = inputs["visible"].numpy()
+    encoded = model.encode(inputs["images"], inputs["visible"])
+    assert encoded.shape == (6, 3 + 4, 12)  # class token and registers
+    hidden = np.ones((6, 16), bool)
+    np.put_along_axis(hidden, visible, False, axis=1)
+    cells = np.kron(hidden.reshape(6, 4, 4), np.ones((1, 4, 4), bool)).astype(bool)
+    other = np.where(cells[..., None], -inputs["images"].numpy(), inputs["images"].numpy())
+    np.testing.assert_allclose(model.encode(other, inputs["visible"]), encoded, atol=1e-5)
+    np.testing.assert_allclose(model({**inputs, "images": other}), model(inputs), atol=1e-5)
+    seen = np.where(~cells[..., None], -inputs["images"].numpy(), inputs["images"].numpy())
+    assert not np.allclose(model.encode(seen, inputs["visible"]), encoded, atol=1e-2)
+
+
+def test_tokens_are_restored_in_order_with_mask_tokens(build):
+    model = build(pooling="gap")
+    masking = draw_masking((0, 0), 2, 16)
+    tokens = np.random.default_rng(0).standard_normal((2, 4, 8)).astype("float32")
+    restored = model.restore(tokens, masking.source).numpy()
+    for row in range(2):
+        np.testing.assert_array_equal(restored[row, masking.visible[row]], tokens[row])
+        np.testing.assert_array_equal(restored[row, masking.masked[row]], np.repeat(model.mask.numpy()[0], 12, axis=0))
+
+
+def test_order_of_the_visible_patches_does_not_matter(build, batch):
+    model, (inputs, _) = build(), batch
+    visible, source = inputs["visible"].numpy()[:, ::-1], inputs["source"].numpy()
+    turned = {**inputs, "visible": visible, "source": np.where(source == MASK, MASK, 3 - source)}
+    np.testing.assert_allclose(model(turned), model(inputs), atol=1e-5)
+
+
+def test_step_has_no_gather_or_scatter(build, batch):
+    """They are slow on a TPU."""
+    model, (inputs, targets) = build(), batch
+
+    def step():
+        with tf.GradientTape() as tape:
+            loss = keras.losses.MeanSquaredError()(targets, model(inputs, training=True))
+        return tape.gradient(loss, model.trainable_variables)
+
+    graph = tf.function(step).get_concrete_function().graph
+    assert not [operation.type for operation in graph.get_operations() if re.search("Gather|Scatter", operation.type)]
+
+
+def test_every_weight_has_a_gradient(build, batch):
+    model, (inputs, targets) = build(register_tokens=1), batch
+    with tf.GradientTape() as tape:
+        loss = keras.losses.MeanSquaredError()(targets, model(inputs, training=True))
+    for weight, gradient in zip(model.trainable_weights, tape.gradient(loss, model.trainable_weights)):
+        assert gradient is not None and np.abs(gradient).max() > 0, weight.path
+
+
+@pytest.mark.parametrize(
+    "changes,found",
+    [
+        ({"axial": True, "pooling": "gap"}, "axial=True"),
+        ({"position_embedding": "relative"}, "position_embedding='relative'"),
+        ({"position_placement": "shared"}, "position_placement='shared'"),
+        ({"resnet_stages": ()}, r"resnet_stages=\(\)"),
+        ({"norm_after_pooling": True}, "norm_after_pooling=True"),
+    ],
+)
+def test_models_that_require_all_patches_are_not_supported(toy, changes, found):
+    with pytest.raises(ValueError, match=f"encodes a part of the patches.* Received: {found} in "):
+        MaskedAutoencoderModel(toy(num_classes=0, **changes), **DECODER)
+
+
+def test_model_with_a_head_raises(toy):
+    with pytest.raises(ValueError, match=r"vit.with_head\(0\)"):
+        MaskedAutoencoderModel(toy())
+
+
+def test_keras_file_round_trip(build, batch, tmp_path):
+    model = build({**DECODER, "normalize_targets": False, "name": "mine"}, dropout=0.1)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(batch[0]), model(batch[0]))
+    assert loaded.get_config() == model.get_config() and loaded.name == "mine"
+
+
+def test_predictions_are_float32_under_mixed_precision(build, batch):
+    assert keras.backend.standardize_dtype(build(dtype="mixed_bfloat16")(batch[0]).dtype) == "float32"
+
+
+@pytest.mark.parametrize("remat", ["block", ("mlp", None)])
+def test_recomputation_changes_no_gradient(build, batch, remat):
+    gradients, weights = [], build().get_weights()
+    for one in (None, remat):
+        model = build(remat=one)
+        model.set_weights(weights)
+        with tf.GradientTape() as tape:
+            loss = keras.losses.MeanSquaredError()(batch[1], model(batch[0], training=True))
+        gradients.append(tape.gradient(loss, model.trainable_weights))
+    for first, second in zip(*gradients):
+        np.testing.assert_allclose(first, second, atol=1e-5)
