@@ -5,7 +5,7 @@ import math
 import os
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +43,10 @@ class Tensors:
                 raise ValueError(f"{self.path} contains both {other} and {name}, which are the same weight.")
         shapes = {new: self.shapes[name] for new, name in old.items()}
         return Tensors(self.path, shapes, lambda name: self.read(old[name]))
+
+    def without(self, prefix: str) -> "Tensors":
+        """The arrays whose names do not start with the prefix."""
+        return replace(self, shapes={name: shape for name, shape in self.shapes.items() if not name.startswith(prefix)})
 
 
 def check_local(weights):

@@ -13,6 +13,7 @@ SHAPE = {"patch_size": 16, "depth": 2, "width": 48, "mlp_dim": 96, "num_heads": 
 ARGUMENTS = {
     "hf_deit": {"num_heads": 3},
     "hf_vit": {"num_heads": 3},
+    "hf_vit_mae": {"num_heads": 3},
     "big_vision_gap_sincos2d": {"image_size": 64},
     "timm_gap_fcnorm": {"num_heads": 3, "class_token": False},
     "timm_layerscale_reg": {"num_heads": 3},

@@ -1,4 +1,4 @@
-"""ViT and DeiT of Hugging Face transformers: .safetensors files with config.json and preprocessor_config.json."""
+"""ViT, DeiT and ViTMAE of Hugging Face transformers: .safetensors files, config.json, preprocessor_config.json."""
 
 import re
 import warnings
@@ -11,6 +11,7 @@ from keras_vit.weights.sources.source import Source
 
 OUR_BLOCK, BLOCK = "encoder/block_{i}", "encoder.layer.{i}"
 PATCHES = "embeddings.patch_embeddings.projection.weight"
+MAE_DECODER = "decoder.decoder_embed.weight"
 TORCH_LEAVES = {"gamma": "weight", "beta": "bias", "kernel": "weight", "bias": "bias"}
 # models/vit and models/deit as versions 4 and 5 save them, without the leading "vit." or "deit.".
 HUGGING_FACE = Source(
@@ -62,13 +63,16 @@ PILLOW_FILTERS = {0: "nearest", 1: "lanczos3", 2: "bilinear", 3: "bicubic"}
 
 
 def recognizes(tensors: Tensors) -> bool:
-    """Whether a file holds a ViT or DeiT of transformers."""
+    """Whether a file holds a ViT, DeiT or ViTMAE of transformers."""
     return any(name.endswith(PATCHES) for name in tensors.shapes)
 
 
 def read(tensors: Tensors, image_size=None) -> Checkpoint:
-    """The checkpoint in a file, with the JSON files in its folder. `image_size` is ignored."""
-    tensors = tensors.renamed(_table_name)
+    """The checkpoint in a file, with the JSON files in its folder. `image_size` is ignored.
+
+    The decoder of a ViTMAEForPreTraining is omitted: the paper discards it after pre-training (arXiv 2111.06377).
+    """
+    tensors = (tensors.without("decoder.") if MAE_DECODER in tensors else tensors).renamed(_table_name)
     preprocessor = read_json(tensors.path.with_name("preprocessor_config.json"))
     arguments = read_arguments(_arguments, tensors, read_json(tensors.path.with_name("config.json")))
     return Checkpoint(tensors, HUGGING_FACE, arguments, preprocessing_fields(preprocessor))
@@ -104,6 +108,7 @@ def _arguments(tensors, config):
         "mlp_dim": shapes["encoder.layer.0.intermediate.dense.bias"][0],
         "num_heads": config.get("num_attention_heads"),
         "num_classes": shapes.get("classifier.bias", (0,))[0],
+        "class_token": True,
         "distillation": has_two_heads,
         "register_tokens": int(has_second_token and not has_two_heads),
         "representation_size": shapes.get("pooler.dense.bias", (None,))[0],
