@@ -10,11 +10,10 @@ Accuracy:  Top-1 on ImageNet after fine-tuning with labels: B/16 83.6, L/16 85.9
 
 from dataclasses import replace
 
-from keras_vit.recipes.configs.deit import DATA
+from keras_vit.recipes.configs.deit import DATA, IMAGES
 from keras_vit.recipes.configs.imagenet import RUN
 from keras_vit.recipes.recipe import Architecture, Augment, MaskedAutoencoder, Optimizer
 
-IMAGES = 1_281_167
 BATCH = 4096
 
 # The published models have a class token, which pre-training does not use, and average the patches for fine-tuning.

@@ -4,8 +4,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from goldens import golden_io, golden_weights
+from goldens import golden_file, golden_io, golden_weights, write_arrays
 
+import keras_vit
 from keras_vit.recipes.masked_autoencoder.batches import masked_autoencoder_batches, patch_targets
 from keras_vit.recipes.masked_autoencoder.masking import MASK, draw_masking, masking_of
 from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
