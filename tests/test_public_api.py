@@ -24,6 +24,7 @@ MODULES = (
     "keras_vit.recipes.evaluation.features",
     "keras_vit.recipes.evaluation.few_shot",
     "keras_vit.recipes.fit",
+    "keras_vit.recipes.masked_autoencoder.model",
     "keras_vit.recipes.masked_patch.model",
     "keras_vit.recipes.evaluation.probe",
     "keras_vit.recipes.evaluation.vtab",
@@ -42,7 +43,7 @@ def public_api():
     """Yields a line for each public function, class and method of a class."""
     for module in map(importlib.import_module, MODULES):
         yield module.__name__
-        package = hasattr(module, "__path__")  # such modules re-export what others define
+        package = hasattr(module, "__all__") or hasattr(module, "__path__")  # they re-export what others define
         for name in sorted(getattr(module, "__all__", None) or dir(module)):
             thing = getattr(module, name)
             own = getattr(thing, "__module__", None) or ("keras_vit" if name.isupper() else "")

@@ -44,7 +44,7 @@ class MaskedAutoencoderModel(keras.Model):
 
     def __init__(self, vit, decoder_depth=8, decoder_width=512, decoder_heads=16, normalize_targets=True, **kwargs):
         super().__init__(dtype=vit.dtype_policy, **kwargs)
-        check_encoder(vit)
+        _check_encoder(vit)
         self.vit = vit
         self.decoder_depth, self.decoder_width, self.decoder_heads = decoder_depth, decoder_width, decoder_heads
         self.normalize_targets = normalize_targets
@@ -111,7 +111,7 @@ class MaskedAutoencoderModel(keras.Model):
         return cls(vit, **config)
 
 
-def check_encoder(vit):
+def _check_encoder(vit):
     """Raises ValueError for a `VisionTransformer` that cannot encode a part of the patches."""
     config = vit.config
     if vit.head or vit.pre_logits:

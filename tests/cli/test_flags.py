@@ -11,6 +11,10 @@ from keras_vit_cli.main import main
 @pytest.mark.parametrize(
     "message,expected",
     [
+        (
+            "decoder_width=30, decoder_heads=4, optimizer.beta_2",
+            "--decoder-width 30, --decoder-heads 4, --optimizer.beta-2",
+        ),
         ("Use run.epoch_steps=100.", "Use --run.epoch-steps 100."),
         ("set run.folder='gs://BUCKET/FOLDER'; or", "set --run.folder gs://BUCKET/FOLDER; or"),
         ("resume with run.resume=True.", "resume with --run.resume."),

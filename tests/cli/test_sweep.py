@@ -37,7 +37,10 @@ def test_learning_rates_then_seeds_then_a_table(runs, tmp_path, capsys):
     assert json.loads((tmp_path / folder / "sweep.json").read_text())["learning_rate"] == 0.2
 
 
-@pytest.mark.parametrize("name,message", [("digits-masked-patch", "without labels"), ("jft-b16", "--data.dataset")])
+@pytest.mark.parametrize(
+    "name,message",
+    [("digits-masked-patch", "without labels"), ("mae-b16", "without labels"), ("jft-b16", "--data.dataset")],
+)
 def test_recipes_that_cannot_be_swept(runs, name, message, capsys):
     assert main(["sweep", name]) == 1
     assert message in capsys.readouterr().err and not runs

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from keras_vit.recipes.recipe_file import write_recipe
+import keras_vit
+from keras_vit.recipes.recipe_file import read_recipe, write_recipe
 from keras_vit_cli.main import main
 from keras_vit_cli.train import find_recipe, run_name
 
@@ -40,6 +41,19 @@ def test_recipe_by_name_and_from_its_file(data_dir, tmp_path, capsys, monkeypatc
     assert 0 <= top1 <= 1 and f"| top1 | {top1:.4g} |" in (folder / "model_card.md").read_text()
 
 
+@pytest.mark.slow
+def test_masked_autoencoder(data_dir, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    decoder = "--decoder-depth 1 --decoder-width 8 --decoder-heads 2".split()
+    decoder += "--masked-fraction 0.5 --no-normalize-targets".split()
+    data = ["--data.dataset", "digits", "--data.data-dir", data_dir, "--data.batch-size", "16"]
+    assert main(["train", "mae-b16", *TOY, *decoder, *data, "--run.epoch-steps", "4"]) == 0
+    folder = tmp_path / "runs" / "mae-b16"
+    recipe = read_recipe(folder / "recipe.json")
+    assert (recipe.decoder_width, recipe.masked_fraction, recipe.normalize_targets) == (8, 0.5, False)
+    assert keras_vit.load(folder).config.pooling == "gap"
+
+
 @pytest.mark.parametrize(
     "arguments,message",
     [
@@ -47,6 +61,7 @@ def test_recipe_by_name_and_from_its_file(data_dir, tmp_path, capsys, monkeypatc
         (["nothing.json"], "nothing.json"),
         (["jft-b16"], "--data.dataset"),
         (["digits-masked-patch", "--data.batch-size", "0"], "batch"),
+        (["mae-b16", "--decoder-width", "100"], "Received: --decoder-width 100, --decoder-heads 16"),
     ],
 )
 def test_errors(arguments, message, capsys, tmp_path, monkeypatch):

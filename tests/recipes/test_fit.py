@@ -4,9 +4,19 @@ import keras
 import numpy as np
 import pytest
 
+from keras_vit import VisionTransformer
 from keras_vit.recipes import fit
 from keras_vit.recipes.data import evaluation_batches, open_dataset
-from keras_vit.recipes.recipe import Architecture, Data, Distillation, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.recipe import (
+    Architecture,
+    Data,
+    Distillation,
+    MaskedAutoencoder,
+    MaskedPatch,
+    Optimizer,
+    Run,
+    Supervised,
+)
 from keras_vit.recipes.training.model import build_model
 
 pytestmark = pytest.mark.slow
@@ -26,6 +36,13 @@ def pretraining(data):
         run=Run(seed=1, steps_per_execution=10),
         total_steps=60,
     )
+
+
+@pytest.fixture
+def autoencoding(pretraining):
+    decoder = {"decoder_depth": 1, "decoder_width": 8, "decoder_heads": 2}
+    fields = {name: getattr(pretraining, name) for name in ("architecture", "data", "optimizer", "run", "total_steps")}
+    return MaskedAutoencoder(**fields, **decoder)
 
 
 @pytest.fixture
@@ -94,6 +111,23 @@ def test_two_replicas_equal_one(pretraining, finetuning):
     for first, second in zip(one, two):
         np.testing.assert_allclose(first, second, atol=1e-5)
     assert top1_one == pytest.approx(top1_two, abs=1e-6)
+
+
+def test_autoencoder_learns(autoencoding):
+    model, history = fit.pretrain(replace(autoencoding, run=Run(seed=1, steps_per_execution=10, epoch_steps=20)))
+    assert history["loss"][-1] < history["loss"][0] - 0.05 and "top1" not in history
+    assert isinstance(model.vit, VisionTransformer) and model.vit.head is None
+
+
+def test_two_replicas_of_an_autoencoder_equal_one(autoencoding):
+    architecture, optimizer = replace(autoencoding.architecture, dropout=0.0), Optimizer("sgd", 0.1, warmup_steps=1)
+    results = []
+    for strategy in ("one-device", "mirrored"):
+        run = Run(strategy=strategy, seed=1)
+        recipe = replace(autoencoding, architecture=architecture, optimizer=optimizer, run=run, total_steps=3)
+        results.append(fit.pretrain(recipe)[0].get_weights())
+    for first, second in zip(*results):
+        np.testing.assert_allclose(first, second, atol=1e-5)
 
 
 def _test_batches(data):

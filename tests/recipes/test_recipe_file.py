@@ -3,7 +3,16 @@ from dataclasses import replace
 
 import pytest
 
-from keras_vit.recipes.recipe import Augment, Data, Distillation, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.recipe import (
+    Augment,
+    Data,
+    Distillation,
+    MaskedAutoencoder,
+    MaskedPatch,
+    Optimizer,
+    Run,
+    Supervised,
+)
 from keras_vit.recipes.recipe_file import read_recipe, write_recipe
 
 
@@ -11,6 +20,7 @@ from keras_vit.recipes.recipe_file import read_recipe, write_recipe
     "recipe",
     [
         MaskedPatch(target="pixels", run=Run(seed=3)),
+        MaskedAutoencoder(normalize_targets=False, decoder_width=8),
         Supervised(data=Data(mean=(0.1, 0.2, 0.3), augment=Augment(mixup_alpha=0.2)), total_epochs=90.0),
         Distillation(teacher="teacher.keras", optimizer=Optimizer(staircase=(0.5,), global_clipnorm=None)),
     ],
@@ -30,7 +40,10 @@ def test_existing_file_is_replaced(tmp_path):
 @pytest.mark.parametrize(
     "change,message",
     [
-        (lambda values: values.pop("kind"), "its 'kind' must be one of MaskedPatch, Supervised, Distillation"),
+        (
+            lambda values: values.pop("kind"),
+            "its 'kind' must be one of MaskedPatch, MaskedAutoencoder, Supervised, Distillation",
+        ),
         (lambda values: values.pop("loss"), "another version.*missing: loss"),
         (lambda values: values["data"].update(color=1), "recipe.json: data was written.*Unknown fields: color"),
     ],

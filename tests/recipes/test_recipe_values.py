@@ -11,7 +11,15 @@ import pytest
 
 from keras_vit.recipes import fit
 from keras_vit.recipes.configs import RECIPES
-from keras_vit.recipes.recipe import Architecture, Data, Distillation, MaskedPatch, Optimizer, Supervised
+from keras_vit.recipes.recipe import (
+    Architecture,
+    Data,
+    Distillation,
+    MaskedAutoencoder,
+    MaskedPatch,
+    Optimizer,
+    Supervised,
+)
 from keras_vit.recipes.recipe_file import read_recipe, write_recipe
 from keras_vit.recipes.recipe_values import RANGES, check_values
 from keras_vit_cli.main import main
@@ -27,6 +35,7 @@ INVALID = [
     ("optimizer.ema_momentum", math.nan, "must be finite"),
     ("optimizer.ema_momentum", 1.0, r"must be in \[0, 1\)"),
     ("optimizer.layer_decay", 0.0, r"must be in \(0, 1\]"),
+    ("optimizer.beta_2", 1.0, r"must be in \[0, 1\)"),
     ("optimizer.weight_decay", math.inf, "must be finite"),
     ("optimizer.staircase", (0.3, math.nan), "must be finite"),
     ("architecture.stochastic_depth", -0.1, r"must be in \[0, 1\)"),
@@ -92,7 +101,8 @@ def test_invalid_options(command, prefix, option, value, tmp_path, monkeypatch, 
 
 
 def test_every_number_has_a_range():
-    names = {name for kind in (MaskedPatch, Supervised, Distillation) for name in numeric_fields(kind())}
+    kinds = (MaskedPatch, MaskedAutoencoder, Supervised, Distillation)
+    names = {name for kind in kinds for name in numeric_fields(kind())}
     assert names == RANGES.keys() | ANY
 
 

@@ -12,7 +12,7 @@ import pytest
 from keras_vit.recipes import fit
 from keras_vit.recipes.checkpoints.checkpoints import TERMINATED
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
-from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.recipe import Architecture, Data, MaskedAutoencoder, MaskedPatch, Optimizer, Run, Supervised
 from keras_vit.recipes.training.model import build_model
 
 pytestmark = pytest.mark.slow
@@ -71,6 +71,17 @@ def test_pre_training_after_a_power_failure(pretraining, tmp_path):
     assert len(history["loss"]) == 1
     remaining = {file.name for file in (tmp_path / "run").glob("step-*.index")}
     assert remaining == {"step-32.index", "step-36.index"}
+
+
+def test_autoencoder_after_a_power_failure(pretraining):
+    fields = {name: getattr(pretraining, name) for name in ("architecture", "data", "optimizer", "run")}
+    fields["optimizer"] = replace(pretraining.optimizer, ema_momentum=0.9)
+    recipe = MaskedAutoencoder(**fields, decoder_depth=1, decoder_width=8, decoder_heads=2, total_steps=12)
+    expected = everything(fit.pretrain(replace(recipe, run=replace(recipe.run, folder=None)))[0])
+    with pytest.raises(ConnectionAbortedError):
+        fit.pretrain(recipe, [Interruption(10, power_failure)])
+    for value, reference in zip(everything(fit.pretrain(resumed(recipe))[0]), expected):
+        np.testing.assert_array_equal(value, reference)
 
 
 def test_fine_tuning_after_sigterm(pretraining, tmp_path, capsys):

@@ -3,7 +3,7 @@ import re
 from dataclasses import replace
 
 from keras_vit.recipes.configs import digits
-from keras_vit.recipes.recipe import Distillation
+from keras_vit.recipes.recipe import Distillation, MaskedAutoencoder
 from keras_vit.recipes.run_recipe import run_card
 
 
@@ -15,5 +15,7 @@ def test_card_of_a_run(toy):
     assert "`digits`, split `train`. Metrics are of its split `test`" in card and "from `B_16.npz`" in card
     masked = run_card(toy(), digits.MASKED_PATCH, {"loss": 2.0})
     assert "predicting corrupted patches" in masked and "of the last epoch" in masked
+    encoder = run_card(toy(), MaskedAutoencoder(), {"loss": 0.5})
+    assert "as the encoder of a masked autoencoder" in encoder and "of the last epoch" in encoder
     taught = run_card(toy(num_classes=10), Distillation(teacher="big.keras"), {"top1": 0.5})
     assert "from random weights. Its teacher was `big.keras`." in taught

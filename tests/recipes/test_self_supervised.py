@@ -1,4 +1,4 @@
-"""The model and head of a masked-patch run, from the checkpoints in its folder."""
+"""The model of a run without labels, with its head or decoder, from the checkpoints in its folder."""
 
 from dataclasses import replace
 
@@ -7,7 +7,8 @@ import pytest
 
 from keras_vit.recipes.configs.digits import MASKED_PATCH
 from keras_vit.recipes.fit import pretrain
-from keras_vit.recipes.recipe import Architecture
+from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
+from keras_vit.recipes.recipe import Architecture, MaskedAutoencoder
 from keras_vit.recipes.recipe_file import read_recipe
 from keras_vit.recipes.self_supervised import load_self_supervised
 
@@ -32,6 +33,16 @@ def test_loaded_model_equals_the_trained_one(data_dir, tmp_path, optimizer):
     found = load_self_supervised(read_recipe(tmp_path / "run" / "recipe.json"), tmp_path / "run")
     assert sorted(tmp_path.rglob("*")) == before
     assert np.abs(found.head.kernel).max() > 0  # zeros at the start
+    for ours, theirs in zip(trained.weights, found.weights):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_loaded_autoencoder_equals_the_trained_one(data_dir, tmp_path):
+    masked = recipe(data_dir, tmp_path / "run")
+    fields = {name: getattr(masked, name) for name in ("architecture", "data", "optimizer", "run", "total_steps")}
+    trained, _ = pretrain(MaskedAutoencoder(**fields, decoder_depth=1, decoder_width=8, decoder_heads=2))
+    found = load_self_supervised(read_recipe(tmp_path / "run" / "recipe.json"), tmp_path / "run")
+    assert isinstance(found, MaskedAutoencoderModel)
     for ours, theirs in zip(trained.weights, found.weights):
         np.testing.assert_array_equal(ours, theirs)
 

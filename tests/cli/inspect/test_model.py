@@ -5,6 +5,7 @@ import pytest
 
 import keras_vit
 from keras_vit.recipes.configs.digits import FINE_TUNE, MASKED_PATCH
+from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel
 from keras_vit.recipes.recipe import Architecture
 from keras_vit.recipes.recipe_file import write_recipe
@@ -28,6 +29,14 @@ def test_a_masked_patch_run_is_read_from_its_checkpoint(data_dir, tmp_path):
     inspected = open_model(str(tmp_path / "run"))
     assert isinstance(inspected.masked_model, MaskedPatchModel) and inspected.recipe == recipe
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == before
+
+
+def test_a_file_of_a_masked_autoencoder_specifies_pixels_and_targets(trained_toy, tmp_path):
+    preprocessing = keras_vit.Preprocessing(16, mean=(0.4,) * 3, std=(0.3,) * 3)
+    vit = trained_toy(num_classes=0, preprocessing=preprocessing)
+    MaskedAutoencoderModel(vit, 1, 8, 2, normalize_targets=False).save(tmp_path / "x.keras")
+    recipe = open_model(str(tmp_path / "x.keras")).recipe
+    assert (recipe.data.mean, recipe.data.std, recipe.normalize_targets) == ((0.4,) * 3, (0.3,) * 3, False)
 
 
 def test_class_names_of_a_run(run, trained_toy, tmp_path):

@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 
 from keras_vit.inspect import attention_distance
+from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel
 
 pytestmark = pytest.mark.slow
@@ -101,3 +102,10 @@ def test_masked_patch_reconstructions(run, trained_toy, target, text):
     assert status == 0, errors
     assert report.headings[1:3] == [ROLLOUT, MASKED] and any(text in paragraph for paragraph in report.paragraphs)
     assert [report.captions.count(name) for name in ("corrupted", "predicted", "target")] == [2, 2, 2]
+
+
+def test_masked_autoencoder_reconstructions(run, trained_toy):
+    status, report, _, errors = run(MaskedAutoencoderModel(trained_toy(num_classes=0), 1, 8, 2), "--max-images", 2)
+    assert status == 0, errors
+    assert report.headings[1:3] == [ROLLOUT, "Masked-autoencoder reconstructions"]
+    assert [report.captions.count(name) for name in ("visible to the encoder", "predicted", "target")] == [2, 2, 2]

@@ -7,7 +7,7 @@ import pytest
 
 from keras_vit.recipes import configs
 from keras_vit.recipes.configs import RECIPES, SWEEPS, check_dataset, join
-from keras_vit.recipes.recipe import MaskedPatch, Supervised
+from keras_vit.recipes.recipe import SelfSupervised, Supervised
 from keras_vit.variants import BIT_SIZES, parse_variant
 from keras_vit.weights.published import resolve
 
@@ -34,7 +34,7 @@ def test_initial_weights_are_published_or_those_of_another_run():
     def valid(name, recipe):
         return not recipe.weights or recipe.weights.startswith("runs/") or resolve(recipe.weights)
 
-    assert not failing(valid, [name for name in RECIPES if not isinstance(RECIPES[name], MaskedPatch)])
+    assert not failing(valid, [name for name in RECIPES if not isinstance(RECIPES[name], SelfSupervised)])
 
 
 def test_no_validation_curve_is_of_the_test_images():
@@ -52,7 +52,7 @@ def test_no_validation_curve_is_of_the_test_images():
 
 
 def test_either_steps_or_epochs_are_set():
-    names = [name for name in RECIPES if not isinstance(RECIPES[name], MaskedPatch)]
+    names = [name for name in RECIPES if not isinstance(RECIPES[name], SelfSupervised)]
     assert not failing(lambda name, recipe: (recipe.total_steps is None) != (recipe.total_epochs is None), names)
 
 

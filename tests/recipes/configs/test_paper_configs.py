@@ -1,9 +1,11 @@
 """Recipes compared with the tables of the paper, which are repeated here."""
 
+from dataclasses import replace
+
 import pytest
 
 from keras_vit.recipes.configs import RECIPES, SWEEPS
-from keras_vit.recipes.recipe import Architecture, Augment, Optimizer
+from keras_vit.recipes.recipe import Architecture, Augment, MaskedAutoencoder, Optimizer
 from keras_vit.variants import parse_variant
 
 # Table 3 of arXiv 2010.11929: variant, epochs, learning rate, decay, weight decay, dropout. All: Adam, batch size 4096,
@@ -129,3 +131,20 @@ def test_masked_patch_matches_appendix_b_1_2():
     assert RECIPES["masked-patch-b16-pixels"].target == "pixels"
     assert RECIPES["masked-patch-b16-corrupt15"].corrupted_fraction == 0.15
     assert RECIPES["masked-patch-imagenet-b16"].data.dataset == "imagenet2012"
+
+
+def test_masked_autoencoder_matches_table_8():
+    recipe, larger = RECIPES["mae-b16"], RECIPES["mae-l16"]
+    defaults = MaskedAutoencoder()
+    assert recipe.architecture == defaults.architecture and recipe.optimizer == defaults.optimizer
+    assert larger == replace(recipe, architecture=replace(recipe.architecture, variant="L/16"))
+    optimizer, data = recipe.optimizer, recipe.data
+    assert (optimizer.name, optimizer.decay) == ("adamw", "cosine")
+    assert (optimizer.beta_2, optimizer.weight_decay) == (0.95, 0.05)
+    assert optimizer.learning_rate == pytest.approx(1.5e-4 * 4096 / 256) and optimizer.global_clipnorm is None
+    assert (data.batch_size, data.crop, data.min_crop_area, data.interpolation) == (4096, "inception", 0.2, "bicubic")
+    assert data.flip and data.augment == Augment() and data.train_split == "train"
+    epochs = [steps * 4096 / 1_281_167 for steps in (optimizer.warmup_steps, recipe.total_steps)]
+    assert epochs == pytest.approx([40, 800], abs=0.01)
+    assert (recipe.masked_fraction, recipe.normalize_targets) == (0.75, True)
+    assert (recipe.decoder_depth, recipe.decoder_width, recipe.decoder_heads) == (8, 512, 16)

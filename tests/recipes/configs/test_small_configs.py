@@ -21,6 +21,8 @@ def test_cifar10_budget_does_not_depend_on_the_initial_weights():
     scratch, tuned = RECIPES["cifar10-scratch"], RECIPES["cifar10-finetune"]
     assert (scratch.total_steps, scratch.data, scratch.run) == (tuned.total_steps, tuned.data, tuned.run)
     assert scratch.architecture == tuned.architecture == RECIPES["cifar10-masked-patch"].architecture
+    masked, autoencoder = RECIPES["cifar10-masked-patch"], RECIPES["cifar10-mae"]
+    assert (autoencoder.total_steps, autoencoder.data) == (masked.total_steps, masked.data)
     # A patch has 4 x 4 pixels, so "downsampled_color" does not reduce it.
     assert parse_variant(scratch.architecture.variant)["patch_size"] == 4
     others = {name: RECIPES[name] for name in RECIPES if name.startswith("cifar10-masked-patch")}

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_vit.recipes.preflight import preflight
 from keras_vit.recipes.preflight.step_programs import ModelPrograms, RecipePrograms
-from keras_vit.recipes.recipe import Augment, MaskedPatch, Optimizer
+from keras_vit.recipes.recipe import Augment, MaskedAutoencoder, MaskedPatch, Optimizer
 
 
 @pytest.mark.slow
@@ -23,10 +23,13 @@ def test_gradients_are_summed_over_replicas(recipe, replicas, found):
     "change",
     [
         lambda recipe: MaskedPatch(architecture=recipe.architecture, data=recipe.data, run=recipe.run),
+        lambda recipe: MaskedAutoencoder(
+            recipe.architecture, recipe.data, run=recipe.run, decoder_depth=1, decoder_width=8, decoder_heads=2
+        ),
         lambda recipe: replace(recipe, data=replace(recipe.data, augment=Augment(mixup_alpha=0.2)), loss="sigmoid"),
         lambda recipe: replace(recipe, optimizer=Optimizer("sgd", accumulation_steps=2, warmup_steps=10)),
     ],
-    ids=["masked patches", "mixup", "accumulation"],
+    ids=["masked patches", "masked autoencoder", "mixup", "accumulation"],
 )
 def test_every_kind_of_recipe_can_be_lowered(recipe, change):
     programs = RecipePrograms(change(recipe), 10, 1_000, 2)

@@ -3,6 +3,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_vit.recipes.masked_autoencoder.masking import draw_masking
+from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch.masking import draw_corruption
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_loss
 from keras_vit.recipes.training.accumulation import accumulate_gradients, check_batch_size
@@ -41,6 +43,14 @@ def masked_patches(toy):
     return model, masked_patch_loss("mean_color"), (inputs, targets)
 
 
+def masked_autoencoder(toy):
+    model = randomized(lambda: MaskedAutoencoderModel(toy(depth=1, image_size=8, num_classes=0), 1, 8, 2))
+    masking = draw_masking((1, 2), BATCH, 4, 0.5)
+    inputs = {"images": images(), **{name: np.asarray(value) for name, value in masking._asdict().items()}}
+    targets = np.random.default_rng(2).standard_normal((BATCH, 2, 48)).astype("float32")
+    return model, keras.losses.MeanSquaredError(), (inputs, targets)
+
+
 def trained(setup, parts, **options):
     """Weights and logs after two steps on one batch."""
     model, loss, data = setup
@@ -52,7 +62,7 @@ def trained(setup, parts, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [vit, masked_patches])
+@pytest.mark.parametrize("make", [vit, masked_patches, masked_autoencoder])
 def test_parts_equal_the_whole_batch(toy, make):
     metrics = {"weighted_metrics": ["accuracy"]}
     whole, logs = trained(make(toy), 1, **metrics)

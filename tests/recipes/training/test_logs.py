@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.distributed.strategy import choose_strategy
+from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches, masked_patch_loss
-from keras_vit.recipes.recipe import Data, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.recipe import Data, MaskedAutoencoder, MaskedPatch, Optimizer, Run, Supervised
 from keras_vit.recipes.training.callbacks import training_callbacks
 from keras_vit.recipes.training.logs import CsvLog, Progress
 from keras_vit.recipes.training.nonfinite import NonfiniteSteps
@@ -229,6 +230,15 @@ def test_reconstructions_are_side_by_side(masked_patch, toy):
         assert name == "reconstructions" and drawn.shape == (3, 12, 36, 3) and drawn.dtype == "uint8"
     # For target "pixels", the right third is the image itself.
     np.testing.assert_allclose(drawn[:, :, 24:], pixels, atol=1)
+
+
+def test_reconstructions_of_a_masked_autoencoder(toy):
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 3)).astype("float32")
+    model = MaskedAutoencoderModel(toy(depth=1, num_classes=0), 1, 8, 2)
+    name, drawn = reconstructions(model, pixels, MaskedAutoencoder())
+    assert name == "reconstructions" and drawn.shape == (3, 16, 48, 3)
+    np.testing.assert_array_equal(drawn[:, :, 32:], pixels)
+    assert (drawn[:, :, :16] == 128).all(axis=-1).mean() == 0.75
 
 
 @pytest.mark.slow

@@ -29,9 +29,9 @@ def by_hand(recipe, weights, gradients, decayed, factors):
                 update = recipe.learning_rate * factors[i] * first
             else:
                 first = 0.9 * first + 0.1 * scale * grad
-                second = 0.999 * second + 0.001 * (scale * grad) ** 2
+                second = recipe.beta_2 * second + (1 - recipe.beta_2) * (scale * grad) ** 2
                 # Epsilon as in Keras, section 2 of arXiv 1412.6980.
-                corrected = np.sqrt(1 - 0.999 ** (step + 1)) / (1 - 0.9 ** (step + 1))
+                corrected = np.sqrt(1 - recipe.beta_2 ** (step + 1)) / (1 - 0.9 ** (step + 1))
                 update = recipe.learning_rate * factors[i] * corrected * first / (np.sqrt(second) + 1e-8)
             slots[i] = first, second
             decay = recipe.learning_rate * factors[i] * recipe.weight_decay * decayed[i]
@@ -51,11 +51,11 @@ def gradients_of(model, steps):
     return [[random.standard_normal(weight.shape) for weight in model.trainable_variables] for _ in range(steps)]
 
 
-@pytest.mark.parametrize("name", ["sgd", "adamw"])
-def test_steps_equal_numpy(toy, name):
+@pytest.mark.parametrize("name,beta_2", [("sgd", 0.999), ("adamw", 0.999), ("adamw", 0.95)])
+def test_steps_equal_numpy(toy, name, beta_2):
     model = toy(depth=1)
     decay = {"weight_decay": 0.3, "global_clipnorm": 2.0, "ema_momentum": 0.7, "layer_decay": 0.5}
-    recipe = Optimizer(name, 0.05, "constant", **decay)
+    recipe = Optimizer(name, 0.05, "constant", beta_2=beta_2, **decay)
     optimizer = build_optimizer(recipe, 10, model)
     optimizer.build(model.trainable_variables)
     gradients = gradients_of(model, 5)

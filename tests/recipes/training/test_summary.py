@@ -9,7 +9,7 @@ from simulated_tpu import simulated_tpu
 from keras_vit.recipes.checkpoints.run_folder import prepare_run_folder
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.distributed.strategy import choose_strategy
-from keras_vit.recipes.recipe import Architecture, Augment, Data, Distillation, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.recipe import Data, Distillation, MaskedPatch, Optimizer, Run, Supervised
 from keras_vit.recipes.training.checks import check_data, check_recipe
 from keras_vit.recipes.training.summary import describe_run
 
@@ -112,24 +112,6 @@ def test_unwritable_folder_raises(recipe, tmp_path):
         prepare_run_folder(blocked)
     prepare_run_folder(recipe)
     assert [file.name for file in (tmp_path / "run").iterdir()] == ["recipe.json"]  # no trial file remains
-
-
-def test_teacher_must_exist(recipe, tmp_path):
-    fields = {"data": recipe.data, "run": Run(), "total_steps": 1000}
-    for teacher in (None, "", str(tmp_path / "gone"), "gone.keras"):
-        with pytest.raises(ValueError, match="requires a teacher"):
-            check_recipe(Distillation(**fields, teacher=teacher), tf.distribute.get_strategy())
-    check_recipe(Distillation(**fields, teacher=str(tmp_path)), tf.distribute.get_strategy())
-
-
-def test_fields_that_a_kind_of_recipe_does_not_support(recipe):
-    bit = {"architecture": Architecture("BiT-R50x1"), "total_steps": 1000}
-    for unsupported in (MaskedPatch(**bit, data=recipe.data), Distillation(**bit, data=recipe.data, teacher="hf:a/b")):
-        with pytest.raises(ValueError, match="requires a Vision Transformer: .*BiT-R50x1"):
-            check_recipe(unsupported, tf.distribute.get_strategy())
-    mixed = replace(recipe.data, augment=Augment(cutmix_alpha=1.0))
-    with pytest.raises(ValueError, match="no labels to mix"):
-        check_recipe(MaskedPatch(data=mixed, total_steps=20_000), tf.distribute.get_strategy())
 
 
 def test_splits_must_have_labels(recipe):

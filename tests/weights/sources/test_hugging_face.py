@@ -75,6 +75,20 @@ def test_deit_with_one_head_has_a_register(tmp_path):
     np.testing.assert_allclose(model(io["images"]), io["cls_logits"], atol=1e-4)
 
 
+def test_decoder_of_a_masked_autoencoder_is_omitted(tmp_path):
+    arrays, io = golden_weights("hf_vit_mae"), golden_io("hf_vit_mae")
+    positions = {"decoder.decoder_pos_embed": np.zeros((1, 17, 16), "float32")}
+    config = {"image_size": 32, "model_type": "vit_mae"}
+    pretraining = hugging_face(tmp_path / "pretraining", arrays | positions, config)
+    encoder = {name.removeprefix("vit."): x for name, x in arrays.items() if name.startswith("vit.")}
+    for folder in (pretraining, hugging_face(tmp_path / "encoder", encoder, {"image_size": 32})):
+        model = keras_vit.load(folder)
+        assert model.num_classes == 0 and model.config.pooling == "token"
+        np.testing.assert_allclose(model(io["images"]), io["outputs"], atol=1e-4)
+    tuned = keras_vit.load(pretraining, num_classes=7, pooling="gap", image_size=48)
+    assert tuned.config.class_token and tuned.grid == (6, 6)
+
+
 def test_unknown_interpolation_warns(tmp_path):
     folder, io = hugging_face(tmp_path, golden_weights("hf_vit")), golden_io("hf_vit")
     (folder / "preprocessor_config.json").write_text(json.dumps({"resample": 4, "image_mean": [0.4] * 3}))

@@ -144,6 +144,19 @@ def test_unsupported_variants_raise(trained_toy, tmp_path):
             keras_vit.load(write(tmp_path, changed, **options))
 
 
+@pytest.mark.parametrize("norm", ["norm.", "fc_norm."])
+def test_encoder_of_a_masked_autoencoder(norm, trained_toy, tmp_path):
+    """Of facebookresearch/mae, saved as .safetensors: names of timm, no head and no config.json."""
+    options = {"gelu": "erf", "num_classes": 0, "pooling": "gap", "class_token": True}
+    model = trained_toy(**options, norm_after_pooling=norm == "fc_norm.")
+    file = write_arrays(tmp_path / "mae_pretrain_vit_toy.safetensors", timm_arrays(model))
+    preprocessing = keras_vit.Preprocessing(16, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+    loaded = keras_vit.load(file, num_heads=3, pooling="gap", preprocessing=preprocessing)
+    assert loaded.config.class_token and loaded.config.norm_after_pooling == (norm == "fc_norm.")
+    images = np.random.default_rng(0).uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
+    np.testing.assert_allclose(loaded(images), model(images), atol=1e-6)
+
+
 def test_num_heads_of_published_models_can_be_overridden(trained_toy, tmp_path):
     file = write_arrays(tmp_path / "x.safetensors", timm_arrays(trained_toy(width=192, num_heads=6)))
     checkpoint = keras_vit.weights.open_checkpoint(file)
