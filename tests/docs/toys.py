@@ -33,8 +33,9 @@ def prepare(folder, weights, data_dir, monkeypatch) -> dict:
     pets = _toy(num_classes=len(CLASSES))
     (folder / "runs" / "pets").mkdir(parents=True)
     pets.save(folder / "runs" / "pets" / "model.keras")
-    (folder / "runs" / "masked").mkdir()
-    _toy(num_classes=0).save(folder / "runs" / "masked" / "model.keras")
+    for name in ("masked", "mae"):
+        (folder / "runs" / name).mkdir()
+        _toy(num_classes=0).save(folder / "runs" / name / "model.keras")
     (folder / "runs" / "pets" / "labels.txt").write_text("\n".join(CLASSES) + "\n")
     images = np.random.default_rng(0).integers(0, 256, (2, 40, 50, 3), "uint8")
     x = pets.preprocess(images)
