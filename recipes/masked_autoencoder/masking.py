@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-MASK = -1
+from keras_vit.recipes.masked_patch.masking import MASK
 
 
 class Masking(NamedTuple):
@@ -28,9 +28,14 @@ def masked_count(num_patches: int, fraction: float) -> int:
         ValueError: The fraction is not in (0, 1), or there are fewer than two patches.
     """
     if not 0.0 < fraction < 1.0:
-        raise ValueError(f"masked_fraction must be in (0, 1), both excluded. Received: masked_fraction={fraction}")
+        raise ValueError(
+            f"masked_fraction must be in (0, 1), both excluded. Received: masked_fraction={fraction}. MAE uses 0.75."
+        )
     if num_patches < 2:
-        raise ValueError(f"A masked autoencoder requires at least two patches per image. Received: {num_patches}")
+        raise ValueError(
+            f"A masked autoencoder requires at least two patches per image. Received: {num_patches}. Use larger images "
+            "or smaller patches."
+        )
     return min(max(1, round(num_patches * fraction)), num_patches - 1)
 
 

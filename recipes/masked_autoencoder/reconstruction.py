@@ -6,8 +6,9 @@ import tensorflow as tf
 from keras_vit.images import normalize
 from keras_vit.layers import ExtractPatches
 from keras_vit.recipes.masked_autoencoder.batches import patch_statistics
-from keras_vit.recipes.masked_autoencoder.masking import MASK, draw_masking
+from keras_vit.recipes.masked_autoencoder.masking import draw_masking
 from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
+from keras_vit.recipes.masked_patch.masking import MASK
 from keras_vit.recipes.masked_patch.reconstruction import Reconstruction, assembled
 from keras_vit.recipes.recipe import MaskedAutoencoder
 

@@ -39,17 +39,19 @@ def _check_autoencoder(recipe):
     if architecture.position_embedding == "relative":
         raise ValueError(
             "A masked autoencoder encodes a part of the patches, but relative positions require all. Received: "
-            "architecture.position_embedding='relative'. Use 'sincos_2d'."
+            "architecture.position_embedding='relative'. Use architecture.position_embedding='sincos_2d'."
         )
     if "resnet_stages" in variant:
         raise ValueError(
             "A masked autoencoder encodes each patch from its own pixels, but a ResNet mixes them with those of masked "
-            f"patches. Expected a variant such as 'B/16'. Received: architecture.variant={architecture.variant!r}"
+            f"patches. Received: architecture.variant={architecture.variant!r}. Use one without a ResNet, such as "
+            f"architecture.variant={architecture.variant.rpartition('+')[2]!r}."
         )
-    if width % heads or width % 4:
+    step = math.lcm(heads, 4)
+    if width % step:
         raise ValueError(
             "decoder_width must be a multiple of decoder_heads and, for sine and cosine positions, of 4. Received: "
-            f"decoder_width={width}, decoder_heads={heads}"
+            f"decoder_width={width}, decoder_heads={heads}. Use decoder_width={-(-width // step) * step}."
         )
     masked_count(math.prod(patch_grid(recipe.data.image_size, variant["patch_size"])), recipe.masked_fraction)
 

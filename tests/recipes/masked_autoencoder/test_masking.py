@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.masked_autoencoder.masking import MASK, draw_masking, masking_of
+from keras_vit.recipes.masked_autoencoder.masking import draw_masking, masking_of
+from keras_vit.recipes.masked_patch.masking import MASK
 
 
 @pytest.mark.parametrize("patches,fraction,count", [(16, 0.75, 12), (196, 0.75, 147), (4, 0.01, 1), (4, 0.99, 3)])
