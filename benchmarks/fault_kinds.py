@@ -31,7 +31,7 @@ def kinds(folder: Path, wanted=("",)) -> dict:
     table["hostile JSON"] = (6, functools.partial(hostile_json, files[".safetensors"]))
     table |= {
         "recipe.json": (4, recipe_file),
-        "run.json": (4, identity_file),
+        "run.json": (4, functools.partial(identity_file, lazily(lambda: trained(folder)))),
         "TFRecord shards": (5, functools.partial(records, lazily(lambda: record_files(folder / "records")))),
         "images": (2, functools.partial(images, lazily(lambda: image_files(folder / "images")))),
         "full disk": (3, full_disk),

@@ -20,8 +20,7 @@ from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
 from keras_vit.recipes.checkpoints.run_identity import begin_run, read_identity
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.distributed.workers import Workers
-from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run, Supervised
-from keras_vit.recipes.recipe_file import write_recipe
+from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run
 from keras_vit.recipes.training.compile import compile_masked_patch
 
 STEPS = 16
@@ -32,7 +31,6 @@ RECIPE = MaskedPatch(
     run=Run(seed=1, checkpoint_steps=3, epoch_steps=10, resume=True),
     total_steps=STEPS,
 )
-SUPERVISED = Supervised(RECIPE.architecture, data=RECIPE.data, run=Run(resume=True), total_steps=STEPS)
 
 
 def train(folder, data_dir, out, log):
@@ -120,13 +118,15 @@ def checkpoint_files(source, place, random):
     same(state(), expected[step], f"state at step {step}")
 
 
-def identity_file(place, random):
+def identity_file(source, place, random):
     """Damages run.json, or puts another value into it: a resume keeps the run's id, or names what differs."""
-    recipe = dataclasses.replace(SUPERVISED, run=dataclasses.replace(SUPERVISED.run, folder=str(place)))
-    workers, dataset = Workers(tf.distribute.get_strategy()), open_dataset(recipe.data)
-    write_recipe(recipe, place / "recipe.json")
-    begun = begin_run(recipe, dataset, workers)
-    file = place / "run.json"
+    run, _, data_dir, _ = source()
+    for file in run.iterdir():
+        if file.name.startswith(("step-", "run.json")):
+            shutil.copy(file, place)
+    data = dataclasses.replace(RECIPE.data, data_dir=str(data_dir))
+    recipe = dataclasses.replace(RECIPE, data=data, run=dataclasses.replace(RECIPE.run, folder=str(place)))
+    begun, file = read_identity(place), place / "run.json"
     if random.random() < 0.5:
         file.write_bytes(damage(file.read_bytes(), random))
     else:
@@ -134,12 +134,10 @@ def identity_file(place, random):
         values = [None, -1, 1.5, "x", [], [1], {}, {"train": "x"}, True]
         content[str(random.choice(list(content)))] = values[random.integers(len(values))]
         file.write_text(json.dumps(content))
-    read = read_identity(str(place))
+    expected = read_identity(place) or begun  # else that of the newest checkpoint
     try:
-        resumed = begin_run(recipe, dataset, workers)
+        resumed = begin_run(recipe, open_dataset(data), Workers(tf.distribute.get_strategy()))
     except Exception as error:
         return check_error(error, (str(place),))
-    if read is not None and resumed.id != read.id:
-        raise Lost("another id than the file's")
-    if (resumed.class_names, resumed.images) != (begun.class_names, begun.images):
-        raise Lost("another identity of the same data")
+    if (resumed.id, resumed.class_names, resumed.images) != (expected.id, begun.class_names, begun.images):
+        raise Lost("another identity than that of the run")

@@ -50,6 +50,7 @@ class Augment:
         mixup_alpha: Parameter of the Beta distribution of mixup (arXiv 1710.09412); 0 for no mixup.
         cutmix_alpha: Parameter of the Beta distribution of CutMix (arXiv 1905.04899); 0 for no CutMix. With both, one
             of them is drawn for each batch.
+        mix_probability: Probability that mixup or CutMix is applied to a batch, if they are on.
         repeats: Copies of each image in a batch, each with its own crop and augmentation (repeated augmentation, arXiv
             1902.05509; DeiT: 3). A run of as many steps sees as many images, of which fewer are different.
     """
@@ -61,6 +62,7 @@ class Augment:
     erasing: float = 0.0
     mixup_alpha: float = 0.0
     cutmix_alpha: float = 0.0
+    mix_probability: float = 1.0
     repeats: int = 1
 
 

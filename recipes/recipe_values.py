@@ -36,6 +36,7 @@ RANGES = {
     "data.augment.erasing": FRACTION,
     "data.augment.mixup_alpha": AT_LEAST_0,
     "data.augment.cutmix_alpha": AT_LEAST_0,
+    "data.augment.mix_probability": FRACTION,
     "data.augment.repeats": AT_LEAST_1,
     "optimizer.learning_rate": AT_LEAST_0,
     "optimizer.warmup_steps": AT_LEAST_0,

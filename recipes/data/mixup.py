@@ -10,7 +10,7 @@ from keras_vit.recipes.recipe import Augment
 
 
 def mixup_or_cutmix(images, labels, augment: Augment, key):
-    """Applies mixup or CutMix to a batch; with both alphas above 0, one of the two is drawn.
+    """Applies mixup or CutMix to a batch with `mix_probability`; with both alphas above 0, one of the two is drawn.
 
     Args:
         images: (B, H, W, 3) float of static H and W.
@@ -26,9 +26,15 @@ def mixup_or_cutmix(images, labels, augment: Augment, key):
         for method, alpha in ((mixup, augment.mixup_alpha), (cutmix, augment.cutmix_alpha))
         if alpha
     ]
-    if len(functions) == 1:
-        return functions[0]()
-    return tf.cond(tf.random.stateless_uniform((), _fold_in(key, 3)) < 0.5, *functions)
+
+    def mixed():
+        if len(functions) == 1:
+            return functions[0]()
+        return tf.cond(tf.random.stateless_uniform((), _fold_in(key, 3)) < 0.5, *functions)
+
+    if augment.mix_probability == 1.0:
+        return mixed()
+    return tf.cond(tf.random.stateless_uniform((), key) < augment.mix_probability, mixed, lambda: (images, labels))
 
 
 def mixup(images, labels, alpha: float, key, repeats: int = 1):

@@ -84,9 +84,8 @@ def adapt_model(model, recipe: Supervised, num_classes: int):
     return adapted
 
 
-def load_model(recipe: Supervised, num_classes: int):
-    """Loads `recipe.weights`, by name or from a file (local or on gs://), for the recipe; see `adapt_model`."""
-    weights = recipe.weights
+def load_model(weights: str, recipe: Supervised, num_classes: int):
+    """Loads a checkpoint, by name or from a file (local or on gs://), for a recipe; see `adapt_model`."""
     with tempfile.TemporaryDirectory() as folder:
         if "://" in weights:
             local = os.path.join(folder, os.path.basename(weights))

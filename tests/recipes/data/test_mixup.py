@@ -36,6 +36,13 @@ def test_mixup_mixes_images_and_labels_with_the_same_weight(batch):
     assert min(weights) >= 0.5 and np.mean(weights) == pytest.approx(expected, abs=0.03)
 
 
+def test_batches_are_mixed_with_the_given_probability(batch):
+    augment = Augment(mixup_alpha=0.8, cutmix_alpha=1.0, mix_probability=0.3)
+    mix = tf.function(lambda key: mixup_or_cutmix(*batch, augment, key))
+    unmixed = [np.array_equal(mix(key(i))[1], batch[1]) for i in range(300)]
+    assert np.mean(unmixed) == pytest.approx(0.7, abs=0.08)
+
+
 @pytest.mark.parametrize("method", [mixup, cutmix])
 def test_copies_of_an_image_are_not_mixed_with_each_other(batch, method):
     images, labels = (tf.repeat(values[:4], 2, axis=0) for values in batch)

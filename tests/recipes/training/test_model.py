@@ -17,8 +17,8 @@ DATA = Data(image_size=16)
 RECIPE = Supervised(TOY, data=DATA)
 
 
-def recipe(weights=None, image_size=16, **fields):
-    return Supervised(TOY, weights=weights, data=Data(image_size=image_size), **fields)
+def recipe(image_size=16, **fields):
+    return Supervised(TOY, data=Data(image_size=image_size), **fields)
 
 
 def test_recipe_fields_are_passed_to_the_model():
@@ -82,15 +82,15 @@ def trained_by_transformers(tmp_path):
 def test_kept_head_and_bicubic_positions_equal_transformers(trained_by_transformers):
     """Logits at 96 pixels by transformers, whose positions are resampled as in facebookresearch/deit (main.py)."""
     io = golden_io("hf_vit_96px")
-    model = load_model(recipe(trained_by_transformers, 96, keep_head=True, resample="bicubic"), 10)
+    model = load_model(trained_by_transformers, recipe(96, keep_head=True, resample="bicubic"), 10)
     np.testing.assert_allclose(model(io["images"]), io["logits"], atol=1e-4)
-    corners = load_model(recipe(trained_by_transformers, 96, keep_head=True), 10)
+    corners = load_model(trained_by_transformers, recipe(96, keep_head=True), 10)
     assert np.abs(corners(io["images"]) - io["logits"]).max() > 1e-3
 
 
 def test_a_head_is_new_by_default_or_if_its_shape_does_not_fit(trained_by_transformers, toy):
     for num_classes, keep_head in ((10, False), (7, True)):
-        model = load_model(recipe(trained_by_transformers, 64, keep_head=keep_head), num_classes)
+        model = load_model(trained_by_transformers, recipe(64, keep_head=keep_head), num_classes)
         assert model.num_classes == num_classes and not np.any(model.head.kernel)
     for arguments in ({"distillation": True}, {"representation_size": 6}):
         source = toy(**arguments)
@@ -122,7 +122,7 @@ def test_deit_at_384_starts_from_the_trained_classifier(trained_toy, images, tmp
 def test_load_model_from_a_file(tmp_path):
     source = build_model(TOY, DATA, Run(), num_classes=5)
     source.save(tmp_path / "model.keras")
-    model = load_model(recipe(str(tmp_path / "model.keras")), 2)
+    model = load_model(str(tmp_path / "model.keras"), recipe(), 2)
     np.testing.assert_array_equal(model.encoder.norm.gamma, source.encoder.norm.gamma)
     assert model.num_classes == 2
 
@@ -132,10 +132,10 @@ def test_load_model_from_a_bucket(tmp_path):
     source.save(tmp_path / "model.keras")
     tf.io.gfile.makedirs("ram://bucket")
     tf.io.gfile.copy(str(tmp_path / "model.keras"), "ram://bucket/model.keras", overwrite=True)
-    model = load_model(recipe("ram://bucket/model.keras"), 2)
+    model = load_model("ram://bucket/model.keras", recipe(), 2)
     np.testing.assert_array_equal(model.encoder.norm.gamma, source.encoder.norm.gamma)
     with pytest.raises(OSError, match="ram://bucket/other.keras cannot be read"):
-        load_model(recipe("ram://bucket/other.keras"), 2)
+        load_model("ram://bucket/other.keras", recipe(), 2)
 
 
 def test_weights_of_another_pixel_range_raise():
