@@ -69,7 +69,8 @@ def training(source, number, place, random):
     for _ in range(random.integers(1, 4)):
         process = started(place / "run", data_dir, place / "out.npz", place / "log.txt")
         time.sleep(random.uniform(0, seconds))
-        os.kill(process.pid, number)
+        with contextlib.suppress(ProcessLookupError):  # it has ended already
+            os.kill(process.pid, number)
         process.join()
         if process.exitcode not in (0, 75, -number):
             raise Lost(f"exit {process.exitcode}: {(place / 'log.txt').read_text()[-300:]!r}")

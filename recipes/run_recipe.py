@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -35,7 +36,8 @@ def run(recipe: Recipe) -> dict[str, float]:
     metrics.json. It is locked while the recipe runs.
 
     Returns:
-        The metrics, such as "loss" and "top1"; top-1 and top-5 accuracy are in [0, 1].
+        The metrics, such as "loss" and "top1"; top-1 and top-5 accuracy are in [0, 1]. With steps that were skipped
+        because their gradients were not finite, "nonfinite_steps", their number.
 
     Raises:
         ValueError, OSError: The recipe cannot be trained; or the test split cannot be read, after model.keras was
@@ -48,7 +50,7 @@ def run(recipe: Recipe) -> dict[str, float]:
             model, names = pretrained.vit, None
             metrics = finite_epoch_metrics(history or _last_logged(recipe.run.folder), pretrained)
         else:
-            model, _ = train(recipe)
+            model, history = train(recipe)
             dataset = open_dataset(recipe.data)
             if recipe.run.folder:
                 check_unchanged(recipe, dataset)
@@ -65,9 +67,25 @@ def run(recipe: Recipe) -> dict[str, float]:
                     "repeats only the evaluation."
                 ) from error
             check_finite_metrics(metrics, f"the model on the split {recipe.data.test_split!r}")
+            metrics |= _skipped_steps(history)
+            _warn_of_chance(metrics["top1"], len(names))
         if recipe.run.folder and Workers(model.distribute_strategy).chief:
             write_results(recipe, model, metrics, names)
         return metrics
+
+
+def _skipped_steps(history):
+    skipped = int(history.get("nonfinite_steps", [0])[-1])
+    return {"nonfinite_steps": skipped} if skipped else {}
+
+
+def _warn_of_chance(top1: float, num_classes: int):
+    if 1 < num_classes and top1 <= 1.1 / num_classes:
+        print(
+            f"Warning: top1 {top1:.4g} is that of chance for {num_classes:,} classes: the training was too short, or "
+            "diverged. Look at the loss in log.csv, and lower optimizer.learning_rate if it rose.",
+            file=sys.stderr,
+        )
 
 
 def run_unless_finished(recipe: Recipe) -> dict[str, float]:

@@ -16,7 +16,7 @@ METRICS = "metrics.json"  # written when a run is finished
 # Fields of `run` that determine what is computed, and fields of `data` that do not: a resumed run may change the latter
 # and all others of `run`.
 RUN_IDENTITY = ("seed", "precision")
-DATA_LOCATIONS = ("data_dir", "service", "cache")
+DATA_LOCATIONS = ("data_dir", "service")
 
 
 def prepare_run_folder(recipe: Recipe, chief: bool = True):

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.name_list import first_names
 from keras_vit.recipes.data.decode import decode_stored
 from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty
 from keras_vit.recipes.recipe import Data
@@ -106,5 +107,5 @@ def _report_corrupt(dataset, split, valid, max_corrupt, num_selected):
     if len(names) > allowed:
         raise ValueError(
             f"{len(names)} images of {split!r} of {dataset.name} cannot be decoded; {int(allowed)} are allowed "
-            f"(max_corrupt={max_corrupt}). Fix or remove them: {', '.join(names[:5])}"
+            f"(max_corrupt={max_corrupt}). Fix or remove them: {first_names(names)}"
         )

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from keras_vit.recipes.data.augment_ops import big_vision_operations, import_official, operations
+from keras_vit.recipes.data.augment_ops import big_vision_operations, cifar10_operations, import_official, operations
 from keras_vit.recipes.data.augment_timm import MAX_LEVEL, PROBABILITY, increasing_operations, random_level
 from keras_vit.recipes.recipe import Augment
 
@@ -120,8 +120,11 @@ def _timm_randaugment(layers, magnitude, mean):
 
 def _autoaugment(dataset):
     """One of the 25 pairs of operations of tf-models-official's policy for a dataset, each with a probability."""
-    functions, policies = operations(), import_official().AutoAugment
-    policy = {"imagenet": policies.policy_reduced_imagenet, "cifar10": policies.policy_reduced_cifar10}[dataset]()
+    policies = import_official().AutoAugment
+    functions, policy = {
+        "imagenet": (operations(), policies.policy_reduced_imagenet()),
+        "cifar10": (cifar10_operations(), policies.policy_reduced_cifar10()),
+    }[dataset]
 
     def apply_pair(image, pair, draws):
         for (name, probability, level), (draw, *parameters) in zip(pair, draws):

@@ -51,6 +51,19 @@ def big_vision_operations() -> dict:
     return operations() | contrast
 
 
+def cifar10_operations() -> dict:
+    """The operations of AutoAugment's policy for CIFAR-10: two have other lengths in its authors' code than ImageNet's.
+
+    tensorflow/models, research/autoaugment/augmentation_transforms.py: higher levels invert more values, and move the
+    image by up to 10 of 32 pixels.
+    """
+    return operations() | {
+        "Solarize": lambda image, level, sign, point: solarize(image, 256 - int(level / 10 * 256)),
+        "TranslateX": lambda image, level, sign, point: translate(image, _pixels(image, 7 * level), sign, axis=1),
+        "TranslateY": lambda image, level, sign, point: translate(image, _pixels(image, 7 * level), sign, axis=0),
+    }
+
+
 def contrast_to_size(image, factor: float):
     """Blends with one gray, H W / 256 up to 255, where Pillow has the mean brightness: 196 at 224 x 224 pixels.
 

@@ -109,7 +109,7 @@ def _count_corrupt(batches, total, max_corrupt):
         valid = tf.scatter_nd(positions[:, None], tf.ones_like(positions), tf.shape(names, tf.int64))
         printed = tf.print(
             "Skipping undecodable images:", tf.boolean_mask(names, valid == 0), "-", num_corrupt, "of", num_read,
-            "images so far", output_stream=sys.stderr, summarize=-1,
+            "images read so far, repeats included", output_stream=sys.stderr, summarize=-1,
         )  # fmt: skip
         allowed = max_corrupt * tf.cast(tf.maximum(num_read, total), tf.float64)
         message = (

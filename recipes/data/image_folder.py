@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.name_list import first_names
 from keras_vit.recipes.data.image_dataset import ImageDataset, split_ranges
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
-NUM_NAMED = 5  # files or classes in a warning
 
 
 def open_folder(path: str, name: str) -> ImageDataset:
@@ -115,16 +115,11 @@ def _warn(path, files, unused):
     if unused:
         log.warning(
             "%s: %s files are not used, since they are not files that end in %s: %s",
-            path, f"{len(unused):,}", ", ".join(EXTENSIONS), _first(unused),
+            path, f"{len(unused):,}", ", ".join(EXTENSIONS), first_names(unused),
         )  # fmt: skip
     classes = {split: {class_name for class_name, _ in pairs} for split, pairs in files.items()}
     for split, names in classes.items():
         only_here = sorted(names.difference(*(classes[other] for other in classes if other != split)))
         if only_here and len(classes) > 1:
             noun = "classes" if only_here[1:] else "class"
-            log.warning("%s: only the split %r has images of the %s %s", path, split, noun, _first(only_here))
-
-
-def _first(names):
-    more = f" and {len(names) - NUM_NAMED:,} more" if len(names) > NUM_NAMED else ""
-    return ", ".join(names[:NUM_NAMED]) + more
+            log.warning("%s: only the split %r has images of the %s %s", path, split, noun, first_names(only_here))

@@ -3,6 +3,7 @@
 import os
 
 from keras_vit.class_names.files import describe_difference, labels_file, own_class_names
+from keras_vit.name_list import first_names
 from keras_vit.recipes.data.image_dataset import ImageDataset
 from keras_vit.recipes.data.image_folder import list_folders
 
@@ -33,10 +34,11 @@ def check_class_count(dataset: ImageDataset, count: int, num_classes: int):
     if count == num_classes:
         return
     empty = _empty_class_folders(dataset)
-    note = f" (the folders {', '.join(empty)} are empty and do not count)" if empty else ""
+    note = f" (the folders {first_names(empty)} are empty and do not count)" if empty else ""
+    part = " If these are some of the model's classes, see docs/data.md, A part of a model's classes."
     raise ValueError(
         f"{dataset.name!r} has {count} classes{note}, but the model has {num_classes or 'no head'}. Fine-tune it on "
-        "this data first."
+        f"this data first.{part if count < num_classes else ''}"
     )
 
 

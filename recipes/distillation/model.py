@@ -35,6 +35,8 @@ class TeacherLoss(keras.losses.Loss):
     def call(self, y_true, y_pred):
         if self.distillation == "hard":
             chosen = ops.one_hot(ops.argmax(y_true, axis=-1), y_pred.shape[-1], dtype=y_pred.dtype)  # (B, C)
+            # The largest of NaN is the first class: without this, the student would learn it.
+            chosen = ops.where(ops.isnan(y_true), ops.cast(y_true, chosen.dtype), chosen)  # (B, C)
             return -ops.sum(chosen * ops.log_softmax(y_pred, axis=-1), axis=-1)  # (B,)
         teacher, student = (ops.log_softmax(logits / self.temperature, axis=-1) for logits in (y_true, y_pred))
         return self.temperature**2 * ops.sum(ops.exp(teacher) * (teacher - student), axis=-1)  # (B,)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.class_names import imagenet_class_names
+from keras_vit.name_list import first_names
 
 # "crops out 2 pixel red border on ObjectNet images", README of the authors' template.
 BORDER = 2
@@ -37,7 +38,7 @@ def map_to_imagenet(class_folders, mapping) -> np.ndarray:
     unknown = [folder for folder in class_folders if folder not in label_of]
     if unknown:
         raise ValueError(
-            f"{len(unknown)} of the {len(class_folders)} class folders are not ObjectNet's: {', '.join(unknown[:5])}. "
+            f"{len(unknown)} of the {len(class_folders)} class folders are not ObjectNet's: {first_names(unknown)}. "
             "Expected the names in its folder 'images', such as alarm_clock."
         )
     targets = np.zeros((len(class_folders), 1000), bool)

@@ -29,6 +29,7 @@ def check_recipe(recipe: Recipe, strategy: tf.distribute.Strategy):
     check_kind(recipe)
     _check_epoch(recipe)
     check_batch_size(recipe.data.batch_size, strategy.num_replicas_in_sync, recipe.optimizer.accumulation_steps)
+    _check_repeats(recipe.data, strategy.num_replicas_in_sync)
     if isinstance(recipe, Supervised):
         build_loss(recipe)
         if (recipe.total_steps is None) == (recipe.total_epochs is None):
@@ -47,7 +48,7 @@ def check_recipe(recipe: Recipe, strategy: tf.distribute.Strategy):
 def check_data(recipe: Recipe, dataset: ImageDataset, total_steps: int):
     """Checks splits, labels and number of images against the recipe; `total_steps` is the length of the run.
 
-    An image appears at most once in a batch, so there must be at least `batch_size` training images. Evaluation splits
+    There must be at least `batch_size` training images, so that no image is drawn twice for a batch. Evaluation splits
     may be smaller.
 
     Raises:
@@ -89,6 +90,18 @@ def _check_reachable(folder, strategy):
         raise ValueError(
             f"The machines of the TPU {name!r} cannot write checkpoints to the local folder {folder!r}. Use a bucket, "
             "run.folder='gs://BUCKET/FOLDER'; on the TPU's own machine, set the environment variable TPU_NAME=local."
+        )
+
+
+def _check_repeats(data, replicas):
+    """Each machine mixes its part of a batch, where copies of one image must not be all there is to mix."""
+    augment = data.augment
+    least = 2 * augment.repeats * replicas
+    if augment.repeats > 1 and (augment.mixup_alpha or augment.cutmix_alpha) and data.batch_size < least:
+        raise ValueError(
+            f"Mixup and CutMix mix different images, and data.augment.repeats={augment.repeats} puts copies side by "
+            f"side. Received: data.batch_size={data.batch_size} for {replicas} replicas. Use at least "
+            f"data.batch_size={least}."
         )
 
 

@@ -17,7 +17,7 @@ from keras_vit.recipes.training.accumulation import accumulate_gradients
 from keras_vit.recipes.training.callbacks import training_callbacks
 from keras_vit.recipes.training.ema import use_ema_weights
 from keras_vit.recipes.training.keras_internals import build_from_spec
-from keras_vit.recipes.training.nonfinite import check_finite_weights
+from keras_vit.recipes.training.nonfinite import check_finite_weights, warn_of_skipped_steps
 from keras_vit.recipes.training.summary import describe_run
 
 History = dict[str, list[float]]
@@ -63,6 +63,8 @@ def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches:
     finally:
         if checkpoints:
             checkpoints.release()
+    if workers.chief:
+        warn_of_skipped_steps(model)
     use_ema_weights(model)
     check_finite_weights(model, "The weights after training" if recipe.optimizer.ema_momentum is None else "The EMA")
     return history

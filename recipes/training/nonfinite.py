@@ -1,6 +1,7 @@
 """NaN and infinity: the optimizer skips steps with such gradients, a callback counts them, diverged runs stop."""
 
 import math
+import sys
 
 import keras
 import numpy as np
@@ -53,6 +54,17 @@ class NonfiniteSteps(keras.callbacks.Callback):
     def _last_checkpoint(self):
         last = self.checkpoints and self.checkpoints.latest
         return f"Last checkpoint: {last}." if last else "No checkpoint has been saved."
+
+
+def warn_of_skipped_steps(model):
+    """Prints a warning to stderr if a finished training skipped steps."""
+    skipped, steps = (int(x.numpy()) for x in (model.optimizer.nonfinite_steps, model.optimizer.iterations))
+    if skipped:
+        print(
+            f"Warning: the gradients of {skipped:,} of {steps:,} steps were NaN or infinite; these steps changed no "
+            f"weights. {FIX}",
+            file=sys.stderr,
+        )
 
 
 def check_finite_metrics(metrics: dict[str, float], what: str, more: str = ""):

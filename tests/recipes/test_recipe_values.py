@@ -44,7 +44,7 @@ INVALID = [
     ("data.max_corrupt", math.nan, "must be finite"),
     ("data.max_corrupt", -0.1, r"must be in \[0, 1\]"),
     ("data.augment.mixup_alpha", -0.1, "must be at least 0"),
-    ("data.std", (0.5, 0.0, 0.5), "must be above 0"),
+    ("data.std", (0.5, 0.0, 0.5), r"must be in \(0, 1\]"),
     ("data.mean", (0.5, math.nan, 0.5), "must be finite"),
     ("data.mean", (0.5, 0.5), "must be 3 numbers"),
     ("data.batch_size", 0, "must be at least 1"),

@@ -70,6 +70,22 @@ def test_diverged_model_stops_the_run(recipe, toy, monkeypatch, tmp_path, value)
     assert not (tmp_path / "run" / "metrics.json").exists() and not (tmp_path / "run" / "model.keras").exists()
 
 
+def test_skipped_steps_and_accuracies_by_chance_are_said(recipe, toy, monkeypatch, tmp_path, capsys):
+    recipe = Supervised(data=recipe.data, optimizer=recipe.optimizer, run=recipe.run, total_steps=4)
+
+    def train(recipe):
+        model = toy(image_size=8, num_classes=10)
+        compile_for_evaluation(model, recipe, 10)
+        model.head.bias.assign([*[-1.0] * 9, 9.0])
+        return model, {"nonfinite_steps": [1, 3]}
+
+    monkeypatch.setattr(run_recipe, "train", train)
+    monkeypatch.setattr(run_recipe, "check_unchanged", lambda *_: None)
+    assert run_recipe.run(recipe)["nonfinite_steps"] == 3
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["nonfinite_steps"] == 3
+    assert "is that of chance for 10 classes" in capsys.readouterr().err
+
+
 def test_metrics_file_is_valid_json(recipe, toy, tmp_path):
     with pytest.raises(ValueError, match="not JSON compliant"):
         run_recipe.write_results(recipe, toy(num_classes=0), {"loss": float("nan")})

@@ -47,5 +47,8 @@ def test_folder_of_another_recipe_raises(finished, tmp_path):
     another_model = replace(recipe, run=elsewhere, architecture=Architecture("L/16"))
     with pytest.raises(ValueError, match=r"architecture.variant \('B/16' there, 'L/16' here\). Resume with the same"):
         prepare_run_folder(another_model)
+    # A cache keeps the order of the files, which are shuffled otherwise.
+    with pytest.raises(ValueError, match=r"differs in data.cache \(False there, True here\)"):
+        prepare_run_folder(replace(recipe, run=elsewhere, data=replace(recipe.data, cache=True)))
     with pytest.raises(ValueError, match="its kind is Supervised, this recipe's is MaskedPatch"):
         prepare_run_folder(MaskedPatch(run=elsewhere))

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.recipes.data.augment import ERASING_ATTEMPTS, augmentation, erase
-from keras_vit.recipes.data.augment_ops import big_vision_operations, operations
+from keras_vit.recipes.data.augment_ops import big_vision_operations, cifar10_operations, operations
 from keras_vit.recipes.data.augment_timm import increasing_operations, random_level
 from keras_vit.recipes.recipe import Augment
 
@@ -103,6 +103,21 @@ def test_autoaugment_for_cifar10(smooth_image):
     np.testing.assert_array_equal(first, expected)
     last = distort(smooth_image, tf.constant([24.5 / 25, 0.71, 0.5, 0.5, 0.5, 0.89, 0.5, 0.5, 0.5]))
     np.testing.assert_array_equal(last, apply_operation("AutoContrast", smooth_image, 1.0))
+
+
+@pytest.mark.parametrize("level,inverted", [(2, 51), (3, 76), (5, 128), (8, 204)])
+def test_autoaugment_for_cifar10_inverts_more_at_higher_levels(level, inverted):
+    """Numbers of the 256 values, by the authors' ImageOps.solarize(image, 256 - int(level * 256 / 10))."""
+    values = tf.constant(np.arange(256).reshape(16, 16, 1).repeat(3, axis=2), tf.uint8)
+    solarized = cifar10_operations()["Solarize"](values, float(level), 1.0, None)
+    assert np.sum(solarized[..., 0] != values[..., 0]) == inverted
+
+
+def test_autoaugment_for_cifar10_moves_by_as_many_pixels_as_the_level():
+    columns = tf.constant(np.arange(32).reshape(1, 32, 1).repeat(32, axis=0).repeat(3, axis=2), tf.uint8)
+    for level in (3, 8, 9):
+        moved = cifar10_operations()["TranslateX"](columns, float(level), tf.constant(1.0), None)
+        np.testing.assert_array_equal(moved[:, : 32 - level], columns[:, level:])
 
 
 def test_invalid_policies_raise():

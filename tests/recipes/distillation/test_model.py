@@ -56,6 +56,16 @@ def test_teacher_loss_equals_the_paper(logits):
         TeacherLoss("soft", 0.0)
 
 
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+def test_nan_of_the_teacher_is_no_class(logits, kind):
+    """The gradient is NaN too, so that the optimizer skips the step and counts it."""
+    teacher, student = np.full_like(logits[0], np.nan), tf.constant(logits[1])
+    with tf.GradientTape() as tape:
+        tape.watch(student)
+        loss = TeacherLoss(kind)(teacher, student)
+    assert np.isnan(loss) and np.isnan(tape.gradient(loss, student)).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind,alpha", [("hard", 0.5), ("soft", 0.1)])
 @pytest.mark.parametrize("mixed_labels", [False, True])

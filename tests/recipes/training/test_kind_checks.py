@@ -6,7 +6,15 @@ from functools import partial
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.recipe import Architecture, Augment, Data, Distillation, MaskedAutoencoder, MaskedPatch
+from keras_vit.recipes.recipe import (
+    Architecture,
+    Augment,
+    Data,
+    Distillation,
+    MaskedAutoencoder,
+    MaskedPatch,
+    Supervised,
+)
 from keras_vit.recipes.training.checks import check_recipe
 from keras_vit.recipes.training.kind_checks import check_kind
 
@@ -31,6 +39,16 @@ def test_fields_that_a_kind_of_recipe_does_not_support():
         check_recipe(MaskedPatch(data=mixed, total_steps=20_000), tf.distribute.get_strategy())
     with pytest.raises(ValueError, match="no labels to mix"):
         check_recipe(MaskedAutoencoder(data=mixed), tf.distribute.get_strategy())
+
+
+def test_batches_of_copies_of_one_image_cannot_be_mixed():
+    augment = Augment(mixup_alpha=0.8, repeats=17)
+    recipe = Supervised(data=replace(DATA, augment=augment), total_steps=1000)
+    with pytest.raises(ValueError, match="data.batch_size=32 for 1 replicas. Use at least data.batch_size=34"):
+        check_recipe(recipe, tf.distribute.get_strategy())
+    check_recipe(
+        replace(recipe, data=replace(DATA, augment=replace(augment, repeats=16))), tf.distribute.get_strategy()
+    )
 
 
 @pytest.mark.parametrize(

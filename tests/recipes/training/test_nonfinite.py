@@ -9,6 +9,7 @@ from keras_vit.recipes.training.nonfinite import (
     check_finite_metrics,
     check_finite_weights,
     finite_epoch_metrics,
+    warn_of_skipped_steps,
 )
 from keras_vit.recipes.training.optimizers import SGD, AdamW
 
@@ -41,11 +42,13 @@ def fit(model, data, *callbacks):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_nonfinite_steps_change_nothing(replicas):
+def test_nonfinite_steps_change_nothing(replicas, capsys):
     # With two replicas, only one of them has a NaN.
     model = build(lambda: SGD(0.1, momentum=0.9, use_ema=True, global_clipnorm=1.0), replicas)
     history = fit(model, batches(bad=(0, 3, 4)), NonfiniteSteps(3))
     assert history["nonfinite_steps"] == [3] and int(model.optimizer.iterations.numpy()) == 8
+    warn_of_skipped_steps(model)
+    assert "the gradients of 3 of 8 steps were NaN or infinite" in capsys.readouterr().err
     clean = build(lambda: SGD(0.1, momentum=0.9, use_ema=True, global_clipnorm=1.0), replicas)
     inputs, targets = batches()
     good = [1, 2, 5, 6, 7]
