@@ -48,7 +48,7 @@ def test_place_of_a_models_names(tmp_path):
         ("abc", "abc", ""),
         ("abc", "acb", "the order differs: class 1 is 'b' there, but 'c' here"),
         ("abc", "abx", "missing here: 'c'; new here: 'x'"),
-        ("abcdefg", "a", "7 classes there, 1 here; missing here: 'b', 'c', 'd' and 3 more"),
+        ("abcdefgh", "a", "8 classes there, 1 here; missing here: 'b', 'c', 'd', 'e', 'f' and 2 more"),
         ("aab", "abb", "class 1 is 'a' there, but 'b' here"),
     ],
 )

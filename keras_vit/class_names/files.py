@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from keras_vit.name_list import first_names
+
 LABELS = "labels.txt"
 # Names that a folder has one of, so that its labels.txt is of this model.
 MODELS = ("model.keras", "model.safetensors")
@@ -93,11 +95,6 @@ def describe_difference(expected: Sequence[str], received: Sequence[str]) -> str
         order = "the order differs: " if sorted(expected) == sorted(received) else ""
         return f"{order}class {index} is {name!r} there, but {other!r} here"
     parts = [f"{len(expected)} classes there, {len(received)} here"] if len(expected) != len(received) else []
-    parts += [f"missing here: {_some(missing)}"] if missing else []
-    parts += [f"new here: {_some(new)}"] if new else []
+    parts += [f"missing here: {first_names(map(repr, missing))}"] if missing else []
+    parts += [f"new here: {first_names(map(repr, new))}"] if new else []
     return "; ".join(parts)
-
-
-def _some(names, count=3):
-    more = f" and {len(names) - count} more" if len(names) > count else ""
-    return ", ".join(repr(name) for name in names[:count]) + more

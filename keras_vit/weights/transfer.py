@@ -3,6 +3,7 @@
 from keras import ops
 
 from keras_vit.layers.positions import resample_grid
+from keras_vit.name_list import first_names
 
 POSITIONS = "positions/table"
 # Parts of our models; no model has all. BiT's "norm" is omitted: users of a ViT would mean "encoder/norm".
@@ -54,7 +55,7 @@ def copy_weights(source, target, skip=(), resample: str = "corners"):
     extra = [name for name in values if name not in variables and not in_part(name, skip)]
     if extra:
         raise ValueError(
-            f"{source.name} has weights that a new model lacks: {', '.join(extra[:3])}. To merge those of LoRA, save "
+            f"{source.name} has weights that a new model lacks: {first_names(extra)}. To merge those of LoRA, save "
             "the model as .keras and load it again."
         )
     for name, variable in variables.items():

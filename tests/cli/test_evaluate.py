@@ -1,12 +1,16 @@
 """Output and errors of `keras-vit evaluate`. Metrics: tests/recipes/evaluation."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
+from images_on_disk import int64_feature, jpeg, write_record
 from PIL import Image
 
 from keras_vit import BiT
+from keras_vit.class_names.files import class_names_text
 from keras_vit.recipes.data import decoded_images, open_dataset
 from keras_vit.recipes.evaluation.classification import evaluate_classifier
 from keras_vit.recipes.recipe import Data
@@ -191,6 +195,29 @@ def test_empty_class_folders_are_named(run, folder, toy, tmp_path):
     assert message in run(tmp_path / "x.keras", "--dataset", folder[0])[2]
     toy(num_classes=0).save(tmp_path / "x.keras")
     assert "but the model has no head." in run(tmp_path / "x.keras", "--dataset", folder[0])[2]
+
+
+def test_a_part_of_the_models_classes(run, toy, tmp_path):
+    """As docs/data.md says: TFRecords with the labels of the model, and its labels.txt."""
+    names = [f"class{i}" for i in range(900)]
+    for name in names:
+        (tmp_path / "images" / "train" / name).mkdir(parents=True)
+    for i in (3, 7):
+        (tmp_path / "images/train" / names[i] / "1.jpg").write_bytes(jpeg(10))
+    (tmp_path / "run").mkdir()
+    toy(num_classes=900).save(tmp_path / "run" / "model.keras")
+    (tmp_path / "run" / "labels.txt").write_text(class_names_text(names))
+    errors = run(tmp_path / "run", "--dataset", f"folder:{tmp_path / 'images'}")[2]
+    assert "has 2 classes (the folders class0, class1, class10, class100, class101 and 893 more are empty" in errors
+    assert "If these are some of the model's classes, see docs/data.md" in errors
+    (tmp_path / "records").mkdir()
+    shutil.copy(tmp_path / "run" / "labels.txt", tmp_path / "records")
+    with tf.io.TFRecordWriter(str(tmp_path / "records" / "test.tfrecord")) as writer:
+        for label in (3, 7, 7):
+            write_record(writer, ("image", "label"), int64_feature(label))
+    status, lines, _ = run(tmp_path / "run", "--dataset", f"tfrecord:{tmp_path / 'records'}", "--per-class")
+    assert status == 0 and lines[0].startswith("3 images of")
+    assert [line.split()[:2] for line in lines[-2:]] == [["class3", "1"], ["class7", "2"]]
 
 
 def test_unknown_value_of_an_option():

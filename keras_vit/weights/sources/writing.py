@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from keras import ops
 
+from keras_vit.name_list import first_names
 from keras_vit.weights.naming import Naming
 from keras_vit.weights.transfer import named_weights
 
@@ -25,7 +26,7 @@ def named_arrays(model, naming: Naming, rename: Callable[[str], str] = lambda na
         values = naming.to_source(ops.convert_to_numpy(variable).astype("float32"), targets)
         arrays |= {rename(target.name): value for target, value in zip(targets, values)}
     if unnamed:
-        raise ValueError(f"The format cannot store {', '.join(unnamed[:5])}{', ...' if unnamed[5:] else ''}.")
+        raise ValueError(f"The format cannot store {first_names(unnamed)}.")
     return arrays
 
 
