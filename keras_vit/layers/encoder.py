@@ -22,8 +22,9 @@ class Encoder(keras.layers.Layer):
     """`depth` blocks and the final layer normalization.
 
     Input: (B, N, D). Output: (B, N, D), and all attention weights (B, depth, K, N, N) with `return_attention=True`.
-        With `read`, see `take_tokens`, the output is (B, M, D) for these tokens, and the last block computes no others,
-        unless the attention weights are requested or it requires all.
+        With `read`, the number of the first tokens or the indices of tokens, (B, M) in [0, N), the output is (B, M, D)
+        for these tokens, and the last block computes no others, unless the attention weights are requested or it
+        requires all.
 
     Args:
         depth: Number of blocks.

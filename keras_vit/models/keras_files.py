@@ -49,6 +49,15 @@ def _check_sizes(file, size):
         config = json.loads(file.read("config.json"))
     except RecursionError:
         raise ValueError("its config.json is nested too deeply") from None
-    declared, found = least_weights(config.get("config") or {}), file.getinfo(WEIGHTS).file_size
+    declared = max(map(least_weights, _configs(config)), default=0)
+    found = file.getinfo(WEIGHTS).file_size
     if declared > found:  # a weight has at least one byte
         raise ValueError(f"its config.json declares at least {declared:,} weights, its {WEIGHTS} has {found:,} bytes")
+
+
+def _configs(value):
+    """Yields the "config" of a model's description, and of the models in it."""
+    for name, part in value.items() if isinstance(value, dict) else ():
+        if name == "config" and isinstance(part, dict):
+            yield part
+        yield from _configs(part)

@@ -13,14 +13,20 @@ def least_weights(arguments: dict) -> int:
         TypeError: A number is of another type.
     """
     width, depth, stages = arguments.get("width", 0), arguments.get("depth", 0), arguments.get("stages")
-    if stages:  # one kernel of each unit, at the width of the first stage
-        return int(sum(stages) * (32 * arguments.get("width_factor", 1)) ** 2)
+    classes = arguments.get("num_classes", 0)
+    if stages:  # one kernel of each unit, and the head, at the width of the first stage
+        filters = 32 * arguments.get("width_factor", 1)
+        return int(filters * (sum(stages) * filters + classes))
     if not depth:
         return 0
-    total = depth * width * (4 * width + 2 * arguments.get("mlp_dim", 0))
-    total += width * (arguments.get("num_classes", 0) + arguments.get("register_tokens", 0))
-    size, kind = arguments.get("image_size"), arguments.get("position_embedding", "learned_1d")
-    if size is not None and kind == "learned_1d":
-        (height, columns), patch = as_size(size), as_size(arguments["patch_size"], "patch_size")
-        total += height // patch[0] * (columns // patch[1]) * width
+    total = depth * width * (4 * width + 2 * arguments.get("mlp_dim", 0)) + width * arguments.get("register_tokens", 0)
+    hidden = arguments.get("representation_size")
+    total += hidden * (width + classes) if hidden else width * classes
+    height, columns = as_size(arguments["patch_size"], "patch_size")
+    if arguments.get("resnet_stages") is None:
+        total += 3 * height * columns * width
+    size = arguments.get("image_size")
+    if size is not None and arguments.get("position_embedding", "learned_1d") == "learned_1d":
+        rows, pixels = as_size(size)
+        total += rows // height * (pixels // columns) * width
     return total

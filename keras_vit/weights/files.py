@@ -109,8 +109,12 @@ def _npy_header(file, member):
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, dtype = read(stream)
+        if dtype.hasobject:
+            return shape, dtype
+        if not dtype.itemsize or any(type(side) is not int or side < 0 for side in shape):
+            raise ValueError(f"{member} declares an array of shape {shape} and type {dtype}")
         declared, found = math.prod(shape) * dtype.itemsize, file.getinfo(member).file_size - stream.tell()
-        if declared != found and not dtype.hasobject:
+        if declared != found:
             raise ValueError(f"{member} declares an array of {declared:,} bytes and has {found:,}")
         return shape, dtype
 

@@ -16,20 +16,24 @@ from keras_vit.models.least_weights import least_weights
 from keras_vit.weights import save
 
 
-def declared_shape(folder):
-    """An .npz file whose first array has a header of 4 TB."""
-    path = golden_file(folder, "vit_jax_token")
-    with zipfile.ZipFile(path) as file:
-        members = {name: file.read(name) for name in file.namelist()}
-    name = "Transformer/posembed_input/pos_embedding.npy"
-    content = members[name]
-    length = struct.unpack("<H", content[8:10])[0]
-    header = content[10 : 10 + length].replace(b"(1, 17, 48)", b"(1, 20833333333, 48)").rstrip(b" \n")
-    members[name] = content[:10] + header.ljust(length - 1) + b"\n" + content[10 + length :]
-    with zipfile.ZipFile(path, "w") as file:
-        for name, content in members.items():
-            file.writestr(name, content)
-    return path
+def header_of(shape, dtype=b"<f4"):
+    """An .npz file, the header of one of whose arrays, of shape (1, 17, 48), says something else."""
+
+    def write(folder):
+        path = golden_file(folder, "vit_jax_token")
+        with zipfile.ZipFile(path) as file:
+            members = {name: file.read(name) for name in file.namelist()}
+        name = "Transformer/posembed_input/pos_embedding.npy"
+        content = members[name]
+        length = struct.unpack("<H", content[8:10])[0]
+        header = content[10 : 10 + length].replace(b"(1, 17, 48)", shape).replace(b"<f4", dtype).rstrip(b" \n")
+        members[name] = content[:10] + header.ljust(length - 1) + b"\n" + content[10 + length :]
+        with zipfile.ZipFile(path, "w") as file:
+            for name, content in members.items():
+                file.writestr(name, content)
+        return path
+
+    return write
 
 
 def bomb(folder):
@@ -91,7 +95,7 @@ def virtual_zeros(folder):
 
 
 HOSTILE = {
-    "shape of 4 TB": (declared_shape, "declares an array of 3,999,999,999,936 bytes and has 3,264"),
+    "shape of 4 TB": (header_of(b"(1, 20833333333, 48)"), "declares an array of 3,999,999,999,936 bytes and has 3,264"),
     "zip bomb": (bomb, r"declares 67,108,864 bytes and has 6\d,\d{3}"),
     "a billion blocks": (many_blocks, "fewer than the .* that its names, shapes or config.json declare"),
     "image of 100,000 pixels": (transformers_of(image_size=160_000), "check image_size in config.json"),
@@ -100,6 +104,20 @@ HOSTILE = {
     "deep config.json": (deep_json, "config.json is not valid JSON: it is nested too deeply"),
     "deep .keras": (keras_of(), "x.keras cannot be read as a model of keras_vit: its config.json is nested too deeply"),
     "wide .keras": (keras_of(width=3_000_000), r"config.json declares at least \d.* weights, its model.weights.h5 has"),
+    "wide hidden layer in .keras": (keras_of(representation_size=10**9), "declares at least .* weights"),
+    "large patch in .keras": (
+        keras_of(image_size=[20_000] * 2, patch_size=[20_000] * 2),
+        "declares at least .* weights",
+    ),
+    "wide model in a model in .keras": (
+        keras_of(vit={"config": {"depth": 1, "width": 10**6, "patch_size": 1}}),
+        "declares",
+    ),
+    "arrays of no bytes each": (
+        header_of(b"(3000000, 3000000)", b"|V0"),
+        r"of shape \(3000000, 3000000\) and type \|V0",
+    ),
+    "negative sides": (header_of(b"(-6, -136, 1)"), r"declares an array of shape \(-6, -136, 1\)"),
     "large image in .keras": (keras_of(image_size=[800_000, 800_000]), "declares at least .* weights"),
     "arrays without bytes": (virtual_zeros, "head/vars/0 declares 4,000,000,000,000 bytes that are not in the file"),
 }
@@ -160,6 +178,10 @@ def test_least_weights_is_below_the_number_of_weights():
         "bit": keras_vit.BiT(stages=(1, 1), width_factor=1, num_classes=3),
         "axial": keras_vit.AxialResNet(image_size=64, stages=(1, 1), width_factor=0.5, num_heads=4, num_classes=3),
     }
+    models["hidden"] = keras_vit.VisionTransformer(**ARCHITECTURE, representation_size=9, num_classes=3)
+    models["hybrid"] = keras_vit.VisionTransformer(
+        **{**ARCHITECTURE, "image_size": 32}, resnet_stages=(1,), num_classes=3
+    )
     for name, model in models.items():
         assert 0 < least_weights(model.get_config()) <= model.count_params(), name
     assert least_weights(models["vit"].get_config()) > 0.3 * models["vit"].count_params()
