@@ -65,7 +65,7 @@ def adapt_model(model, recipe: Supervised, num_classes: int):
     if (trained.mean, trained.std) != (data.mean, data.std):
         raise ValueError(
             f"These weights were trained on pixels scaled by mean={trained.mean} and std={trained.std}. Received: "
-            f"data.mean={data.mean}, data.std={data.std}. Set those of the weights."
+            f"data.mean={data.mean}, data.std={data.std}. Set data.mean={trained.mean} and data.std={trained.std}."
         )
     changes = {"num_classes": num_classes, **_common(data, run)}
     is_bit = isinstance(model, BiT)

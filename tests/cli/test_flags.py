@@ -23,6 +23,10 @@ from keras_vit_cli.main import main
             "data.augment.mixup_alpha=0.0, data.mean=(0.5, 0.5, 0.5)",
             "--data.augment.mixup-alpha 0.0, --data.mean 0.5 0.5 0.5",
         ),
+        (
+            "Set data.mean=(0.485, 0.456, 0.406) and data.std=(0.229, 0.224, 0.225).",
+            "Set --data.mean 0.485 0.456 0.406 and --data.std 0.229 0.224 0.225.",
+        ),
         ("optimizer.warmup_steps=20 for total_steps=10", "--optimizer.warmup-steps 20 for --total-steps 10"),
         ("less than total_steps, Received: loss='sigmoid'", "less than --total-steps, Received: --loss sigmoid"),
         ("The loss of the teacher in runs/data.cache", "The loss of the teacher in runs/data.cache"),

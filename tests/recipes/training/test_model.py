@@ -140,7 +140,8 @@ def test_load_model_from_a_bucket(tmp_path):
 
 def test_weights_of_another_pixel_range_raise():
     source = build_model(TOY, DATA, Run())
-    with pytest.raises(ValueError, match=r"trained on pixels scaled by mean=\(0.5, 0.5, 0.5\)"):
+    ending = r"Set data.mean=\(0.5, 0.5, 0.5\) and data.std=\(0.5, 0.5, 0.5\).$"
+    with pytest.raises(ValueError, match=rf"trained on pixels scaled by mean=\(0.5, 0.5, 0.5\) .*{ending}"):
         adapt_model(source, Supervised(TOY, data=Data(image_size=16, mean=(0.485, 0.456, 0.406))), 2)
 
 
