@@ -50,7 +50,7 @@ def compile_classifier(recipe: Supervised, num_classes: int, total_steps: int, s
         start: A model to start from instead of the recipe's weights.
     """
     student = _classifier(recipe, start, num_classes)
-    if recipe.head_bias:  # a new head has a bias of 0, a kept one its own
+    if recipe.head_bias:
         set_head_bias(student, recipe.head_bias)
     model = build_distillation(student, recipe) if isinstance(recipe, Distillation) else student
     model.compile(
