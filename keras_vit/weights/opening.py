@@ -17,6 +17,7 @@ SOURCES = (
     *(hugging_face.HUGGING_FACE, timm.TIMM, keras_hub.KERAS_HUB, model_garden.MODEL_GARDEN),
 )
 FOLDER_FILES = ("model.safetensors", "model.safetensors.index.json")
+RUN_RECIPE = "recipe.json"  # in the folder of a run, from its start; model.keras is written at its end
 
 
 def open_checkpoint(weights, image_size=None) -> Checkpoint:
@@ -78,6 +79,11 @@ def locate(weights) -> Path:
     if path.is_dir() and not (path / "model.weights.h5").is_file():
         found = next((path / name for name in FOLDER_FILES if (path / name).is_file()), None)
         if found is None:
+            if (path / RUN_RECIPE).is_file():
+                raise FileNotFoundError(
+                    f"The run in {path} has not finished: it has {RUN_RECIPE}, but no model.keras. Finish it with "
+                    f"keras-vit train {path} --run.folder {path} --run.resume"
+                )
             hint = PICKLED_HINT if any(file.suffix in PICKLED for file in path.iterdir()) else ""
             raise FileNotFoundError(f"The folder {path} has none of {', '.join(FOLDER_FILES)}, model.weights.h5.{hint}")
         return found

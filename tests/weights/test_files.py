@@ -106,6 +106,10 @@ BROKEN = {
         r"There is no weights file .*nowhere\.npz. To load by name, .*published_names",
     ),
     "empty folder": (folder_of(), r"has none of model\.safetensors, .*model\.weights\.h5"),
+    "interrupted run": (
+        folder_of("recipe.json"),
+        r"has not finished: it has recipe\.json, but no model\.keras. Finish it with keras-vit train .* --run\.resume",
+    ),
     "folder of PyTorch": (folder_of("pytorch_model.bin"), "has none of .*Pickled files can run any code"),
     "pickle of PyTorch": (
         content("x.bin", pickle.dumps(RaisesWhenUnpickled())),
