@@ -1,5 +1,6 @@
 """`keras-vit <command>`: each command is a dataclass; tyro derives its options and help from the fields."""
 
+import difflib
 import sys
 from dataclasses import replace
 from typing import Any
@@ -92,7 +93,12 @@ def _parse(arguments: list[str]) -> Any:
             commands[command], prog="keras-vit preflight", args=arguments[1:], return_unknown_args=True
         )
         return replace(preflight, changes=tuple(changes))
-    return tyro.extras.subcommand_cli_from_dict(commands, prog="keras-vit", description=DESCRIPTION, args=arguments)
+    try:
+        return tyro.extras.subcommand_cli_from_dict(commands, prog="keras-vit", description=DESCRIPTION, args=arguments)
+    except SystemExit:
+        if command not in commands and (similar := difflib.get_close_matches(command, commands, 1)):
+            print(f"Perhaps you meant: keras-vit {similar[0]}", file=sys.stderr)
+        raise
 
 
 def _commands() -> dict[str, Any]:

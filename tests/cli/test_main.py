@@ -28,6 +28,14 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"keras-vit {__version__}\n"
 
 
+@pytest.mark.parametrize("typed,meant", [("trains", "train"), ("few_shot", "few-shot"), ("--help", ""), ("xyz", "")])
+def test_similar_command_is_suggested(typed, meant, capsys):
+    with pytest.raises(SystemExit):
+        main([typed])
+    errors = capsys.readouterr().err
+    assert errors.endswith(f"Perhaps you meant: keras-vit {meant}\n") if meant else "Perhaps" not in errors
+
+
 @pytest.mark.parametrize(
     "command,names",
     [
