@@ -1,5 +1,6 @@
 """Common to all commands: help, error messages, interruption, and a missing tyro."""
 
+import subprocess
 import sys
 
 import pytest
@@ -34,6 +35,11 @@ def test_similar_command_is_suggested(typed, meant, capsys):
         main([typed])
     errors = capsys.readouterr().err
     assert errors.endswith(f"Perhaps you meant: keras-vit {meant}\n") if meant else "Perhaps" not in errors
+
+
+def test_package_can_be_run():
+    found = subprocess.run([sys.executable, "-m", "keras_vit_cli", "--version"], capture_output=True, text=True)
+    assert found.stdout == f"keras-vit {__version__}\n"
 
 
 @pytest.mark.parametrize(
