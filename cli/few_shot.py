@@ -38,8 +38,6 @@ class FewShot:
 
     def run(self):
         """Evaluates and prints."""
-        import numpy as np
-
         from keras_vit import load
         from keras_vit.recipes.evaluation import few_shot
         from keras_vit.recipes.recipe import Data
@@ -48,7 +46,4 @@ class FewShot:
             dataset=self.dataset, train_split=self.train_split, test_split=self.test_split, data_dir=self.data_dir
         )
         recipe = few_shot.FewShot(data, self.shots, self.seeds, self.l2, preprocessing=self.preprocessing)
-        accuracies = few_shot.few_shot(load(self.weights), recipe, verbose=True)
-        for shots, values in accuracies.items():
-            std = f" ± {np.std(values, ddof=1):.2%}" if len(values) > 1 else ""
-            print(f"{shots:>3} per class: {np.mean(values):.2%}{std}")
+        few_shot.few_shot(load(self.weights), recipe, verbose=True, log=print)

@@ -1,5 +1,6 @@
 """Few-shot linear evaluation of frozen features (section 4.1 of the paper). n images, D width, C classes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -37,7 +38,9 @@ class FewShot:
     preprocessing: Literal["big_vision", "weights"] = "big_vision"
 
 
-def few_shot(model, recipe: FewShot, verbose: bool = False) -> dict[int, list[float]]:
+def few_shot(
+    model, recipe: FewShot, verbose: bool = False, log: Callable[[str], None] | None = None
+) -> dict[int, list[float]]:
     """Top-1 accuracies in [0, 1] by number of shots, one for each seed.
 
     Args:
@@ -45,6 +48,7 @@ def few_shot(model, recipe: FewShot, verbose: bool = False) -> dict[int, list[fl
             does not use `preprocessing`.
         recipe: Data and settings.
         verbose: Show a progress bar.
+        log: Called with the numbers of images and with the result of each number of shots; None for no output.
 
     Raises:
         ValueError: There are no shots or seeds, a split is unknown or empty, or a chosen image is corrupt.
@@ -66,7 +70,10 @@ def few_shot(model, recipe: FewShot, verbose: bool = False) -> dict[int, list[fl
     # No corrupt images are allowed: skipping one would shift the labels of the others.
     train, _ = extract(data.train_split, indices=used, max_corrupt=0)
     test, test_labels = extract(data.test_split)
+    if log:
+        log(f"{len(labels):,} training and {len(test):,} test images of {data.dataset}, {test.shape[1]} features")
     row_of = {index: row for row, index in enumerate(used)}
+    available = np.bincount(labels, minlength=num_classes)
     accuracies: dict[int, list[float]] = {}
     for shots in recipe.shots:
         accuracies[shots] = []
@@ -75,6 +82,8 @@ def few_shot(model, recipe: FewShot, verbose: bool = False) -> dict[int, list[fl
             features = train[[row_of[index] for index in shot_indices]]
             scores = least_squares(features, labels[shot_indices], test, num_classes, recipe.l2)
             accuracies[shots].append(float(np.mean(scores.argmax(axis=1) == test_labels)))
+        if log:
+            log(_result_line(shots, accuracies[shots], available))
     return accuracies
 
 
@@ -85,6 +94,15 @@ def choose_shots(labels, shots: int, num_classes: int, seed: int) -> list[np.nda
     """
     random = np.random.default_rng(seed)
     return [random.permutation(np.flatnonzero(labels == number))[:shots] for number in range(num_classes)]
+
+
+def _result_line(shots, values, available):
+    """Mean and standard deviation for a number of shots, and the images per class where a class has fewer."""
+    fewest, most = int(available.min()), int(available.max())
+    note = f" ({fewest if fewest == most else f'{fewest} to {most}'} available)" if shots > fewest else ""
+    # From `most` on, each seed draws the same images.
+    std = f" ± {np.std(values, ddof=1):.2%}" if len(values) > 1 and shots < most else ""
+    return f"{shots:>3} per class{note}: {np.mean(values):.2%}{std}"
 
 
 def least_squares(train, labels, test, num_classes: int, l2: float) -> np.ndarray:

@@ -16,6 +16,7 @@ def test_accuracy_by_shots(trained_toy, data_dir, tmp_path, capsys):
     data = Data(dataset="digits", data_dir=data_dir, test_split="test[:50]")
     accuracies = few_shot(model, FewShot(data, shots=(1, 2), seeds=(0, 1)))
     assert accuracies[1] != accuracies[2]
+    assert lines[-3] == "1,097 training and 50 test images of digits, 12 features"
     for line, (shots, (first, second)) in zip(lines[-2:], accuracies.items()):
         mean, std = (first + second) / 2, abs(first - second) / 2**0.5
         assert line == f"  {shots} per class: {mean:.2%} ± {std:.2%}"

@@ -76,6 +76,14 @@ def test_classes_with_fewer_images_contribute_all(tmp_path):
             (tmp_path / name / f"{value}.jpg").write_bytes(jpeg(value))
     recipe = FewShot(Data(dataset=f"folder:{tmp_path}"), shots=(1, 25), seeds=(0,), l2=1.0, preprocessing="weights")
     assert few_shot(Pixels(), recipe) == {1: [1.0], 25: [1.0]}
+    lines = []
+    few_shot(Pixels(), replace(recipe, shots=(1, 2, 25), seeds=(0, 1)), log=lines.append)
+    assert lines == [
+        f"4 training and 2 test images of folder:{tmp_path}, 99 features",
+        "  1 per class: 100.00% ± 0.00%",
+        "  2 per class (1 to 3 available): 100.00% ± 0.00%",
+        " 25 per class (1 to 3 available): 100.00%",  # both seeds draw all images
+    ]
 
 
 def test_images_are_squashed_and_cropped_as_in_big_vision(data_dir):
