@@ -1,5 +1,6 @@
 """Folders of images, /path/<split>/<class>/<image>, local or on gs://: opens one as a dataset, and lists its files."""
 
+import functools
 import logging
 import os
 from collections.abc import Iterator
@@ -28,10 +29,12 @@ def open_folder(path: str, name: str) -> ImageDataset:
         ValueError: The folder is missing, or not laid out as <split>/<class>/<image>.
     """
     check_folder(path)
-    files, unused = {}, []
+    files: dict[str, list[tuple[str, str]]] = {}
+    unused: dict[str, list[str]] = {}
     for split in list_folders(path):
         files[split], others = _class_files(tf.io.gfile.join(path, split))
-        unused += [f"{split}/{file}" for file in others]
+        for file, reason in others:
+            unused.setdefault(reason, []).append(f"{split}/{file}")
     files = {split: pairs for split, pairs in files.items() if pairs}
     if not files:
         raise ValueError(
@@ -98,28 +101,43 @@ def _list_names(path) -> list[str]:
 
 
 def _class_files(path):
-    """Sorted (class, "<class>/<image>") of a split's folder, and the other files, of which reading some would block."""
+    """Sorted (class, "<class>/<image>") of a split's folder, and (file, reason) of the files that are not used."""
     images, others = [], []
     for class_name in list_folders(path):
         for file in list_files(class_name, path):
-            if file.lower().endswith(EXTENSIONS) and ("://" in path or os.path.isfile(os.path.join(path, file))):
-                images.append((class_name, file))
+            if reason := _reason_not_to_read(path, file):
+                others.append((file, reason))
             else:
-                others.append(file)
+                images.append((class_name, file))
     return images, others
+
+
+def _reason_not_to_read(folder, file) -> str | None:
+    """What a file is, if it is not used; None for an image. Reading pipes would block."""
+    local = os.path.join(folder, file)
+    is_image_name = file.lower().endswith(EXTENSIONS)
+    if is_image_name and ("://" in folder or os.path.isfile(local)):
+        return None
+    if file.endswith("/") or ("://" not in folder and os.path.isdir(local)):
+        return "folders in the folder of a class"
+    if os.path.islink(local) and not os.path.exists(local):
+        return "links that lead nowhere"
+    return "not regular files" if is_image_name else f"names that do not end in {', '.join(EXTENSIONS)}"
 
 
 def _warn(path, files, unused):
     """Logs what in a folder is probably a mistake."""
-    log = logging.getLogger(__name__)
-    if unused:
-        log.warning(
-            "%s: %s files are not used, since they are not files that end in %s: %s",
-            path, f"{len(unused):,}", ", ".join(EXTENSIONS), first_names(unused),
-        )  # fmt: skip
+    for reason, names in unused.items():
+        _log_once(f"{path}: {len(names):,} not used ({reason}): {first_names(names)}")
     classes = {split: {class_name for class_name, _ in pairs} for split, pairs in files.items()}
     for split, names in classes.items():
         only_here = sorted(names.difference(*(classes[other] for other in classes if other != split)))
         if only_here and len(classes) > 1:
             noun = "classes" if only_here[1:] else "class"
-            log.warning("%s: only the split %r has images of the %s %s", path, split, noun, first_names(only_here))
+            _log_once(f"{path}: only the split {split!r} has images of the {noun} {first_names(only_here)}")
+
+
+@functools.cache
+def _log_once(message):
+    """Logs a warning, once in a process: a run opens its dataset several times."""
+    logging.getLogger(__name__).warning(message)

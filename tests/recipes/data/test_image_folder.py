@@ -60,17 +60,25 @@ def test_unused_files_and_classes_of_one_split_are_named(folder, caplog):
     (folder / "train" / "elk").mkdir()
     (folder / "train" / "elk" / "1.jfif").write_bytes(jpeg(10))
     os.mkfifo(folder / "test" / "bee" / "pipe.jpg")  # opening it for reading would block
+    (folder / "test" / "bee" / "link.jpg").symlink_to("nowhere.jpg")
+    (folder / "test" / "bee" / "linked.jpg").symlink_to("0.JPG")
+    (folder / "test" / "bee" / "dir.jpg").mkdir()
     dataset = open_dataset(Data(dataset=f"folder:{folder}"))
     # Without any image that is read, elk is no class.
-    assert dataset.splits == {"test": 3, "train": 50} and class_names(dataset) == ["ant", "bee", "cow", "yak"]
-    unused, of_test, of_train = (record.getMessage() for record in caplog.records)
-    assert unused.startswith(f"{folder}: 8 files are not used, since they are not files that end in .jpg, .jpeg, .png")
-    assert unused.endswith(
-        ": test/bee/notes.txt, test/bee/pipe.jpg, test/yak/notes.txt, train/ant/30.tiff, train/ant/notes.txt and 3 more"
-    )
+    assert dataset.splits == {"test": 4, "train": 50} and class_names(dataset) == ["ant", "bee", "cow", "yak"]
+    *unused, of_test, of_train = (record.getMessage() for record in caplog.records)
+    assert unused == [
+        f"{folder}: 1 not used (folders in the folder of a class): test/bee/dir.jpg",
+        f"{folder}: 1 not used (links that lead nowhere): test/bee/link.jpg",
+        f"{folder}: 7 not used (names that do not end in .jpg, .jpeg, .png, .gif, .bmp, .webp): test/bee/notes.txt, "
+        "test/yak/notes.txt, train/ant/30.tiff, train/ant/notes.txt, train/bee/notes.txt and 2 more",
+        f"{folder}: 1 not used (not regular files): test/bee/pipe.jpg",
+    ]
     assert of_test == f"{folder}: only the split 'test' has images of the class yak"
     assert of_train == f"{folder}: only the split 'train' has images of the classes ant, cow"
-    assert sorted(labels_of(dataset, "test")) == [1, 1, 3]
+    assert sorted(labels_of(dataset, "test")) == [1, 1, 1, 3]
+    open_dataset(Data(dataset=f"folder:{folder}"))
+    assert len(caplog.records) == 6  # not repeated
 
 
 def test_names_that_are_not_utf8_are_named(folder):
