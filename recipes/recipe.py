@@ -108,7 +108,7 @@ class Supervised:
         resample: How positions of weights for another image size are resampled, see `keras_vit.layers.resample_grid`.
         loss: "softmax", or "sigmoid" (the paper's pre-training: summed over classes).
         label_smoothing: In [0, 1) for "softmax", [0, 0.5) for "sigmoid"; see `keras_vit.recipes.training.losses`.
-        head_bias: Initial bias of the head, new or kept; 0 leaves it as it is. The authors' code has -10 with "sigmoid".
+        head_bias: Initial bias of the head, new or kept; 0 leaves it as it is. The authors have -10 with "sigmoid".
         total_steps: Length of the training in steps; None if `total_epochs` is set.
         total_epochs: Length of the training in epochs; None if `total_steps` is set.
     """
