@@ -32,6 +32,7 @@ class Evaluate:
         per_class: Also print a line for each class: its accuracy, and the class it is most confused with.
         json: Write all metrics, with the classes and the reliability diagram, to this file.
         objectnet_mapping: The folder "mappings" of ObjectNet, for its images and a model of ImageNet-1k.
+        max_corrupt: Largest allowed fraction of images that cannot be decoded; they are named and do not count.
     """
 
     weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
@@ -46,10 +47,13 @@ class Evaluate:
     per_class: bool = False
     json: Path | None = None
     objectnet_mapping: str | None = None
+    max_corrupt: float = 0.01
 
     def run(self):
         """Evaluates and prints."""
         check_json(self.json)
+        if not 0 <= self.max_corrupt <= 1:
+            raise ValueError(f"--max-corrupt must be in [0, 1]. Received: {self.max_corrupt}")
         from keras_vit.atomic_write import write_file
         from keras_vit.recipes.data import open_dataset
         from keras_vit.recipes.data.model_classes import check_model_classes
@@ -68,17 +72,20 @@ class Evaluate:
             resize=self.resize,
             crop_fraction=self.crop_fraction,
             objectnet_mapping=self.objectnet_mapping,
+            max_corrupt=self.max_corrupt,
         )
         self._print(report)
         if self.json:
             found = {"weights": self.weights, "dataset": self.dataset, "split": self.split}
-            found |= {"preprocessing": report.preprocessing.get_config(), **report.summary}
+            found |= {"skipped": report.skipped, "preprocessing": report.preprocessing.get_config(), **report.summary}
             found |= {"reliability": report.reliability, "classes": report.per_class}
             write_file(self.json, json.dumps(found, indent=2) + "\n")
 
     def _print(self, report):
         summary = report.summary
         print(f"{summary['images']:,} images of {self.dataset} ({self.split}), {report.preprocessing}")
+        if report.skipped:
+            print(f"{report.skipped:,} more cannot be decoded and do not count")
         if summary["counted"] < summary["images"]:
             print(f"{summary['counted']:,} of them have a label and count")
         print(f"top-1 {summary['top1']:.2%}")

@@ -11,10 +11,11 @@ import tensorflow as tf
 
 from keras_vit.class_names import imagenet_class_names
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.recipes.data import ImageDataset, class_names, decoded_images
+from keras_vit.recipes.data import ImageDataset, class_names, count_examples, decoded_images
 from keras_vit.recipes.data.model_classes import check_class_count, unlabeled
 from keras_vit.recipes.evaluation.classification_metrics import ClassificationMetrics
 from keras_vit.recipes.evaluation.objectnet import map_to_imagenet, overlapping_images
+from keras_vit.recipes.recipe import Data
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,14 @@ class ClassificationReport:
         per_class: One row per class that has images: "class", "images", "accuracy", "confused_with", "confused".
         reliability: One row per bin of confidence: "above", "to", "images", "confidence", "accuracy".
         preprocessing: How the images were prepared.
+        skipped: Number of images that cannot be decoded; they do not count.
     """
 
     summary: dict[str, float]
     per_class: list[dict]
     reliability: list[dict]
     preprocessing: Preprocessing
+    skipped: int
 
 
 def evaluate_classifier(
@@ -43,6 +46,7 @@ def evaluate_classifier(
     resize: Literal["squash", "shortest", "shortest_area"] | None = None,
     crop_fraction: float | None = None,
     objectnet_mapping: str | Path | None = None,
+    max_corrupt: float = Data.max_corrupt,
 ) -> ClassificationReport:
     """Evaluates a classifier. Images are prepared by `model.preprocessing`; every image counts once.
 
@@ -60,13 +64,15 @@ def evaluate_classifier(
         crop_fraction: Overrides `crop_fraction` of the model's `Preprocessing`.
         objectnet_mapping: The folder "mappings" of ObjectNet. The dataset is then ObjectNet's images, a folder per
             class, and the model a classifier of ImageNet-1k.
+        max_corrupt: Largest allowed fraction of images that cannot be decoded, which are skipped.
 
     Raises:
         ValueError: The model has different classes, the split is unknown, empty or unlabeled, too many images
             are corrupt, `resize` or `crop_fraction` is invalid, or the mapping does not match.
         OSError: The mapping cannot be read.
     """
-    batches = _labeled_batches(dataset, split, batch_size)
+    read: list[int] = []
+    batches = _labeled_batches(dataset, split, batch_size, max_corrupt, read)
     if objectnet_mapping:
         targets = map_to_imagenet(class_names(dataset), objectnet_mapping)
         batches = overlapping_images(batches, targets, batch_size)
@@ -81,11 +87,16 @@ def evaluate_classifier(
     metrics = ClassificationMetrics(len(names))
     for images, labels in batches:
         metrics.update(model.predict_on_batch(preprocess(images)), labels)
-    return ClassificationReport(metrics.summary(), metrics.per_class(names), metrics.reliability(), preprocess)
+    skipped = count_examples(dataset, split) - sum(read)
+    return ClassificationReport(metrics.summary(), metrics.per_class(names), metrics.reliability(), preprocess, skipped)
 
 
-def _labeled_batches(dataset, split, batch_size) -> Iterator[tuple[list[np.ndarray], np.ndarray]]:
-    for images, labels in decoded_images(dataset, split, batch_size):
+def _labeled_batches(
+    dataset, split, batch_size, max_corrupt, read: list[int]
+) -> Iterator[tuple[list[np.ndarray], np.ndarray]]:
+    """Yields the images that can be decoded; appends the size of each batch to `read`."""
+    for images, labels in decoded_images(dataset, split, batch_size, max_corrupt):
         if labels.ndim == 1 and labels.min() < 0:
             raise unlabeled(dataset, split)
+        read.append(len(images))
         yield images, labels

@@ -90,7 +90,7 @@ def test_images_without_a_label_are_counted(run, digits, model, tmp_path, monkey
     image = np.zeros((8, 8, 3), "uint8")
     batches = [([image, image], np.eye(10)[:2] * [[1], [0]])]  # the second label has no class
     monkeypatch.setattr("keras_vit.recipes.evaluation.classification.decoded_images", lambda *_: iter(batches))
-    status, lines, _ = run(tmp_path / "x.keras", *digits)
+    status, lines, _ = run(tmp_path / "x.keras", *digits, "--split", "test[:2]")
     assert status == 0 and lines[0].startswith("2 images of") and lines[1] == "1 of them have a label and count"
 
 
@@ -218,6 +218,17 @@ def test_a_part_of_the_models_classes(run, toy, tmp_path):
     status, lines, _ = run(tmp_path / "run", "--dataset", f"tfrecord:{tmp_path / 'records'}", "--per-class")
     assert status == 0 and lines[0].startswith("3 images of")
     assert [line.split()[:2] for line in lines[-2:]] == [["class3", "1"], ["class7", "2"]]
+
+
+def test_images_that_cannot_be_decoded(run, folder, toy, tmp_path):
+    toy(num_classes=3).save(tmp_path / "x.keras")
+    (tmp_path / "images/test/class0/broken.png").write_bytes(b"")
+    arguments = tmp_path / "x.keras", "--dataset", folder[0]
+    assert "0 are allowed (--max-corrupt 0.01). Fix or remove them: " in run(*arguments)[2]
+    status, lines, _ = run(*arguments, "--max-corrupt", 0.1)
+    assert status == 0 and lines[0].startswith("13 images of")
+    assert lines[1] == "1 more cannot be decoded and do not count"
+    assert "--max-corrupt must be in [0, 1]. Received: nan" in run(*arguments, "--max-corrupt", "nan")[2]
 
 
 def test_unknown_value_of_an_option():
