@@ -26,7 +26,8 @@ TOP_LEVEL = {
 NAMES = sorted([*NESTED, *(name for name in TOP_LEVEL if "_" in name)], key=len, reverse=True)
 WORDS = sorted(name for name in TOP_LEVEL if "_" not in name)
 VALUE = r"'[^']*'|\([^)]*\)|[\w./:*+-]*\w"
-FIELD = re.compile(rf"(?<![\w./-])(?:({'|'.join(NAMES)})(?:=({VALUE}))?|({'|'.join(WORDS)})=({VALUE}))(?![\w/])")
+# Quoted names are those in a file.
+FIELD = re.compile(rf"(?<![\w./'-])(?:({'|'.join(NAMES)})(?:=({VALUE}))?|({'|'.join(WORDS)})=({VALUE}))(?![\w/])")
 
 
 def fields_to_flags(message: str, prefix: str = "") -> str:

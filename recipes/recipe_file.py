@@ -1,12 +1,13 @@
 """Recipes as JSON files: a run writes its recipe.json, which can be run again."""
 
 import dataclasses
+import difflib
 import json
-from pathlib import Path
 from typing import get_type_hints
 
 import tensorflow as tf
 
+from keras_vit.name_list import first_names
 from keras_vit.recipes.recipe import Distillation, MaskedAutoencoder, MaskedPatch, Recipe, Supervised
 from keras_vit.recipes.recipe_values import check_values
 from keras_vit.recipes.remote_files import error_summary, write_file
@@ -37,14 +38,14 @@ def read_recipe(file) -> Recipe:
     except tf.errors.OpError as error:
         raise OSError(f"The recipe {file} cannot be read: {error_summary(error)}.") from error
     except ValueError as error:  # not JSON, or not text
-        raise ValueError(f"{file} is not a recipe: {error}") from error
+        raise ValueError(f"{file} is not a recipe: {error}. Fix the file.") from error
     except RecursionError as error:
-        raise ValueError(f"{file} is not a recipe: it is nested too deeply.") from error
+        raise ValueError(f"{file} is not a recipe: it is nested too deeply. Fix the file.") from error
     name = found.pop("kind", None) if isinstance(found, dict) else None
     kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise ValueError(f"{file} is not a recipe: its 'kind' must be one of {', '.join(KINDS)}.")
-    recipe = _from_dict(kind, found, Path(file).name)
+        raise ValueError(f"{file} is not a recipe: its 'kind' must be one of {', '.join(KINDS)}. Fix the file.")
+    recipe = _from_dict(kind, found, str(file))
     try:
         check_values(recipe)
     except ValueError as error:
@@ -57,9 +58,12 @@ def _from_dict(kind: type, values: dict, place: str):
     fields = get_type_hints(kind)
     unknown, missing = sorted(set(values) - set(fields)), sorted(set(fields) - set(values))
     if unknown or missing:
+        problems = [f"unknown fields: {first_names(map(repr, unknown))}"] if unknown else []
+        problems += [f"missing fields: {first_names(map(repr, missing))}"] if missing else []
+        similar = [near[0] for name in unknown if (near := difflib.get_close_matches(name, fields, 1))]
+        hint = f" Perhaps you meant {first_names(map(repr, similar))}." if similar else ""
         raise ValueError(
-            f"{place} was written by another version of keras_vit. Unknown fields: {', '.join(unknown) or 'none'}; "
-            f"missing: {', '.join(missing) or 'none'}. Fix the file, or use the version that wrote it."
+            f"{place}: {'; '.join(problems)}.{hint} Fix the file, or use the version of keras_vit that wrote it."
         )
     arguments = {}
     for name, value in values.items():

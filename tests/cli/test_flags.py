@@ -30,6 +30,7 @@ from keras_vit_cli.main import main
         ("optimizer.warmup_steps=20 for total_steps=10", "--optimizer.warmup-steps 20 for --total-steps 10"),
         ("less than total_steps, Received: loss='sigmoid'", "less than --total-steps, Received: --loss sigmoid"),
         ("The loss of the teacher in runs/data.cache", "The loss of the teacher in runs/data.cache"),
+        ("Perhaps you meant 'total_steps'. Fix the file", "Perhaps you meant 'total_steps'. Fix the file"),
         ("optimizer.layer_decay=None, run.unknown", "--optimizer.layer-decay None, run.unknown"),
     ],
 )
