@@ -59,29 +59,21 @@ def everything(model):
 
 
 def test_pre_training_after_a_power_failure(pretraining, tmp_path):
-    whole = replace(pretraining, run=replace(pretraining.run, folder=None))
-    expected = everything(fit.pretrain(whole)[0])
+    """Of a masked autoencoder; masked patches are those of tests/recipes/test_kill.py."""
+    fields = {name: getattr(pretraining, name) for name in ("architecture", "data", "optimizer", "run", "total_steps")}
+    fields["optimizer"] = replace(pretraining.optimizer, ema_momentum=0.9)
+    recipe = MaskedAutoencoder(**fields, decoder_depth=1, decoder_width=8, decoder_heads=2)
+    expected = everything(fit.pretrain(replace(recipe, run=replace(recipe.run, folder=None)))[0])
     with pytest.raises(ConnectionAbortedError):
-        fit.pretrain(pretraining, [Interruption(30, power_failure)])
-    assert find_checkpoints(pretraining.run.folder)[0] == str(tmp_path / "run" / "step-24")
+        fit.pretrain(recipe, [Interruption(30, power_failure)])
+    assert find_checkpoints(recipe.run.folder)[0] == str(tmp_path / "run" / "step-24")
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["total_steps"] == 36
-    model, history = fit.pretrain(resumed(pretraining))
+    model, history = fit.pretrain(resumed(recipe))
     for value, reference in zip(everything(model), expected):
         np.testing.assert_array_equal(value, reference)
     assert len(history["loss"]) == 1
     remaining = {file.name for file in (tmp_path / "run").glob("step-*.index")}
     assert remaining == {"step-32.index", "step-36.index"}
-
-
-def test_autoencoder_after_a_power_failure(pretraining):
-    fields = {name: getattr(pretraining, name) for name in ("architecture", "data", "optimizer", "run")}
-    fields["optimizer"] = replace(pretraining.optimizer, ema_momentum=0.9)
-    recipe = MaskedAutoencoder(**fields, decoder_depth=1, decoder_width=8, decoder_heads=2, total_steps=12)
-    expected = everything(fit.pretrain(replace(recipe, run=replace(recipe.run, folder=None)))[0])
-    with pytest.raises(ConnectionAbortedError):
-        fit.pretrain(recipe, [Interruption(10, power_failure)])
-    for value, reference in zip(everything(fit.pretrain(resumed(recipe))[0]), expected):
-        np.testing.assert_array_equal(value, reference)
 
 
 def test_fine_tuning_after_sigterm(pretraining, tmp_path, capsys):

@@ -5,8 +5,6 @@ import tensorflow as tf
 
 from keras_vit.recipes.masked_autoencoder.masking import draw_masking
 from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
-from keras_vit.recipes.masked_patch.masking import draw_corruption
-from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_loss
 from keras_vit.recipes.training.accumulation import accumulate_gradients, check_batch_size
 from keras_vit.recipes.training.optimizers import SGD
 
@@ -35,14 +33,6 @@ def vit(toy, dtype=None):
     return model, keras.losses.CategoricalCrossentropy(from_logits=True), (images(), labels, weights)
 
 
-def masked_patches(toy):
-    model = randomized(lambda: MaskedPatchModel(toy(depth=1, image_size=8, num_classes=0)))
-    corruption = draw_corruption(tf.constant([1, 2], tf.int64), BATCH, 4, 0.5, 0.8, 0.1)
-    inputs = {"images": images(), **{name: np.asarray(value) for name, value in corruption._asdict().items()}}
-    targets = np.random.default_rng(2).integers(0, 512, (BATCH, 2))
-    return model, masked_patch_loss("mean_color"), (inputs, targets)
-
-
 def masked_autoencoder(toy):
     model = randomized(lambda: MaskedAutoencoderModel(toy(depth=1, image_size=8, num_classes=0), 1, 8, 2))
     masking = draw_masking((1, 2), BATCH, 4, 0.5)
@@ -62,7 +52,7 @@ def trained(setup, parts, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [vit, masked_patches, masked_autoencoder])
+@pytest.mark.parametrize("make", [vit, masked_autoencoder])
 def test_parts_equal_the_whole_batch(toy, make):
     metrics = {"weighted_metrics": ["accuracy"]}
     whole, logs = trained(make(toy), 1, **metrics)
