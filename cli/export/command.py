@@ -90,6 +90,8 @@ class Export:
         if "web" in self.formats and not model.num_classes:
             raise ValueError("A web page shows classes, but the model has no head. Omit the format web.")
         data = ExportData.read(self, model)
+        for note in data.notes:
+            print(note)
         if output is None:
             return self._print_sensitivity(model, data)
         with new_folder(output) as folder:

@@ -19,12 +19,14 @@ class ExportData:
         images, labels: Images of the parity check, (n, H, W, 3), and integer labels (n,).
         class_names: One name per class: those of the file in the options, else of the dataset, else of the run whose
             model is exported. None if there are none, or for a model without a head, unless a file was given.
+        notes: What to know about the calibration images, one sentence each.
     """
 
     calibration: np.ndarray | None = None
     images: np.ndarray | None = None
     labels: np.ndarray | None = None
     class_names: list[str] | None = None
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, options, model) -> "ExportData":
@@ -47,12 +49,41 @@ class ExportData:
         images, labels = _read_images(dataset, options.split, options.check_images, model.preprocessing)
         if model.num_classes and labels.min() < 0:
             raise unlabeled(dataset, options.split)
-        calibration, split = None, options.calibration_split
+        calibration, split, notes = None, options.calibration_split, ()
         if any(name in STATIC for name in options.formats):
             total = min(CALIBRATION_POOL, count_examples(dataset, split))
             indices = np.random.default_rng(options.seed).permutation(total)[: options.calibration_images]
             calibration, _ = _read_images(dataset, split, len(indices), model.preprocessing, indices)
-        return cls(calibration, images, labels, names or (class_names(dataset) if model.num_classes else None))
+            notes = _calibration_notes(dataset, options, indices)
+        return cls(calibration, images, labels, names or (class_names(dataset) if model.num_classes else None), notes)
+
+
+def _calibration_notes(dataset, options, indices) -> tuple[str, ...]:
+    """Whether there are fewer calibration images than requested, and whether they are also those of the check."""
+    notes = []
+    if len(indices) < options.calibration_images:
+        notes.append(
+            f"Note: {len(indices):,} calibration images in place of --calibration-images "
+            f"{options.calibration_images:,}: {options.calibration_split!r} has no more among its first "
+            f"{CALIBRATION_POOL:,}."
+        )
+    checked = _positions(dataset, options.split, range(options.check_images))
+    if shared := len(checked & _positions(dataset, options.calibration_split, indices)):
+        notes.append(
+            f"Note: {shared:,} of the {len(indices):,} calibration images are also compared with Keras, so the "
+            "accuracy drop is too optimistic. Pass another --split or --calibration-split."
+        )
+    return tuple(notes)
+
+
+def _positions(dataset, split, indices) -> set[tuple[str, int]]:
+    """The images at the indices of a split, such as "train[10:]", as (whole split, position in it)."""
+    from keras_vit.recipes.data.image_dataset import split_ranges
+
+    ranges = split_ranges(dataset.splits, split, dataset.name)
+    wanted = set(indices)
+    places = ((name, place) for name, start, end in ranges for place in range(start, end))
+    return {place for index, place in zip(range(max(wanted) + 1), places) if index in wanted}
 
 
 def _read_images(dataset, split, count, preprocessing, indices=None):

@@ -108,6 +108,22 @@ def test_only_required_images_are_decoded(model, data_dir, monkeypatch, formats,
         assert data.calibration is None
 
 
+@pytest.mark.parametrize(
+    "options,notes",
+    [
+        ({"calibration_images": 20, "calibration_split": "test[20:]"}, []),
+        (
+            {"calibration_images": 200, "calibration_split": "test[10:40]"},
+            ["30 calibration images in place of --calibration-images 200: 'test[10:40]'", "10 of the 30 calibration"],
+        ),
+    ],
+)
+def test_few_or_shared_calibration_images_are_noted(model, data_dir, options, notes):
+    options = Export(model, None, ("int8",), "digits", data_dir, check_images=20, **options)
+    found = ExportData.read(options, keras_vit.load(model)).notes
+    assert [note in text for note, text in zip(notes, found, strict=True)] == [True] * len(notes)
+
+
 def test_sensitivity(model, capsys):
     assert main(["export", model, "--dataset", "digits", "--formats", "int8", "--sensitivity", *FEW_IMAGES]) == 0
     lines = [line.split("|")[1:3] for line in capsys.readouterr().out.splitlines() if line.startswith("| ")][1:]
