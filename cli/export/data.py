@@ -49,7 +49,8 @@ class ExportData:
         images, labels = _read_images(dataset, options.split, options.check_images, model.preprocessing)
         if model.num_classes and labels.min() < 0:
             raise unlabeled(dataset, options.split)
-        calibration, split, notes = None, options.calibration_split, ()
+        calibration, split = None, options.calibration_split
+        notes: tuple[str, ...] = ()
         if any(name in STATIC for name in options.formats):
             total = min(CALIBRATION_POOL, count_examples(dataset, split))
             indices = np.random.default_rng(options.seed).permutation(total)[: options.calibration_images]
