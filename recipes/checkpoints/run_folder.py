@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import tensorflow as tf
 
-from keras_vit.recipes.recipe import Recipe
+from keras_vit.recipes.recipe import Recipe, SelfSupervised
 from keras_vit.recipes.recipe_file import read_recipe, write_recipe
 from keras_vit.recipes.remote_files import error_summary
 
@@ -70,9 +70,11 @@ def check_resumable(recipe: Recipe):
         if fields[name] != previous_fields[name]
     ]
     if differing:
+        model = os.path.join(required_folder(recipe), "model.keras")
+        hint = f", with weights={model!r} and keep_head=True to start from its trained weights"
         raise ValueError(
             f"{file} is of another run: it differs in {', '.join(differing)}. Resume with the same recipe, or choose "
-            "another folder."
+            f"another folder{'' if isinstance(recipe, SelfSupervised) else hint}."
         )
 
 

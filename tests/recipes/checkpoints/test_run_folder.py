@@ -9,6 +9,7 @@ from checkpointed_training import build, fit
 from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
 from keras_vit.recipes.checkpoints.run_folder import prepare_run_folder
 from keras_vit.recipes.recipe import Architecture, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit_cli.flags import fields_to_flags
 
 
 def test_incomplete_checkpoint_of_a_killed_run_is_removed(tmp_path):
@@ -45,8 +46,11 @@ def test_folder_of_another_recipe_raises(finished, tmp_path):
     ):
         prepare_run_folder(other)
     another_model = replace(recipe, run=elsewhere, architecture=Architecture("L/16"))
-    with pytest.raises(ValueError, match=r"architecture.variant \('B/16' there, 'L/16' here\). Resume with the same"):
+    differs = r"architecture.variant \('B/16' there, 'L/16' here\). Resume with the same"
+    with pytest.raises(ValueError, match=differs) as error:
         prepare_run_folder(another_model)
+    start = fields_to_flags(str(error.value)).partition("choose another folder, with ")[2]
+    assert start == f"--weights {tmp_path}/model.keras and --keep-head to start from its trained weights."
     # A cache keeps the order of the files, which are shuffled otherwise.
     with pytest.raises(ValueError, match=r"differs in data.cache \(False there, True here\)"):
         prepare_run_folder(replace(recipe, run=elsewhere, data=replace(recipe.data, cache=True)))
