@@ -7,11 +7,12 @@ from pathlib import Path
 import keras
 
 from keras_vit.models.least_weights import least_weights
-from keras_vit.weights.files import MAX_COMPRESSION, check_local
+from keras_vit.weights.files import MAX_COMPRESSION, check_local, checked
 
 WEIGHTS = "model.weights.h5"
 # Its parts are repeated by Keras for each layer; ours has a few kilobytes.
 MAX_CONFIG_BYTES = 16 << 20
+FLOAT = ("float16", "bfloat16", "float32", "float64")
 
 
 def read_keras_file(path):
@@ -19,7 +20,7 @@ def read_keras_file(path):
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: It is damaged, of another format, or declares more weights than it has.
+        ValueError: It is damaged, of another format, declares more weights than it has, or holds NaN or infinity.
     """
     check_local(path)
     if not Path(path).is_file():
@@ -30,12 +31,16 @@ def read_keras_file(path):
     try:
         with zipfile.ZipFile(path) as file:
             _check_sizes(file, size)
-        return keras.saving.load_model(path, compile=False)
+        model = keras.saving.load_model(path, compile=False)
     except Exception as error:  # zipfile, JSON, h5py and the classes of a file share no class of errors
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise ValueError(
             f"{path} cannot be read as a model of keras_vit: {reason}. It may be damaged: copy or save it again."
         ) from error
+    for weight in model.weights:
+        if weight.dtype in FLOAT:  # not counters and quantized kernels
+            checked(path, weight.path, keras.ops.convert_to_numpy(weight))
+    return model
 
 
 def _check_sizes(file, size):

@@ -171,6 +171,14 @@ def test_numbers_of_an_hdf5_file_are_finite(h5_file, tmp_path):
         keras_vit.load(path, **ARCHITECTURE)
 
 
+def test_numbers_of_a_keras_file_are_finite(tmp_path):
+    model = keras_vit.VisionTransformer(**ARCHITECTURE)
+    model.encoder.norm.gamma.assign([np.inf] * 12)
+    model.save(tmp_path / "x.keras")
+    with pytest.raises(ValueError, match="x.keras: vit.*/gamma contains NaN or infinite values.*training diverged"):
+        keras_vit.load(tmp_path / "x.keras")
+
+
 def test_least_weights_is_below_the_number_of_weights():
     models = {
         "vit": keras_vit.VisionTransformer(**ARCHITECTURE, register_tokens=2, num_classes=7),
