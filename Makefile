@@ -17,7 +17,7 @@ help: ## Show this list
 demo: $(READY) ## Pre-train, fine-tune, export and check a small model; writes runs/demo/report.html
 	$(BIN)/keras-vit demo
 
-test: lint $(CLIENT)/ready browser web-runtime ## Lint, then all tests, in parallel
+test: lint $(CLIENT)/ready browser web-runtime ## Lint, then all tests, one process per CPU core
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 check: lint ## Lint, types and the tests that take under a second: run before each commit

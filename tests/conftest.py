@@ -23,11 +23,6 @@ tf.config.set_logical_device_configuration(
 TOY = {"image_size": 16, "patch_size": 4, "depth": 2, "width": 12, "mlp_dim": 24, "num_heads": 3, "num_classes": 5}
 
 
-def pytest_xdist_auto_num_workers(config):
-    """One more process than cores: many tests wait for other processes, signals or a browser."""
-    return (os.cpu_count() or 1) + 1
-
-
 def pytest_collection_finish():
     """Rare garbage collections that omit the objects of the imports, which take a twentieth of the time otherwise."""
     gc.collect()
