@@ -63,7 +63,7 @@ def run(recipe: Recipe) -> dict[str, float]:
                 if Workers(model.distribute_strategy).chief:
                     _write_model(recipe, model, names)
                 raise ValueError(
-                    f"{error} The training is complete: its model is {recipe.run.folder}/{MODEL}, and --run.resume "
+                    f"{error} The training is complete: its model is {recipe.run.folder}/{MODEL}, and run.resume=True "
                     "repeats only the evaluation."
                 ) from error
             check_finite_metrics(metrics, f"the model on the split {recipe.data.test_split!r}")

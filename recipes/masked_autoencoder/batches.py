@@ -23,14 +23,14 @@ def masked_autoencoder_batches(
     """Maps batches ((B, H, W, 3) in [0, 255], labels) to batches (inputs, targets) for `MaskedAutoencoderModel.fit`.
 
     Inputs are {"images": (B, H, W, 3) float32, "visible", "masked", "source"}, see `Masking`; targets are (B, M,
-    P * P * 3) float32, see `patch_targets`. The masks of batch i are drawn from (recipe.run.seed, i); the first batch
+    P * P * 3) float32, see `pixel_targets`. The masks of batch i are drawn from (recipe.run.seed, i); the first batch
     here is `start_step`. `host` is the part of each batch that `pixels` contains, as for `training_pixels`.
     """
     part, parts = host
 
     def prepare(step, batch):
         images = normalize(batch[0], recipe.data.mean, recipe.data.std)
-        targets = patch_targets(images, patch_size, recipe.normalize_targets)  # (B, N, P*P*3)
+        targets = pixel_targets(images, patch_size, recipe.normalize_targets)  # (B, N, P*P*3)
         seed = tf.stack([tf.constant(recipe.run.seed, tf.int64), step])
         # Drawn for the global batch, so that the result does not depend on the number of hosts.
         masking = draw_masking(seed, parts * len(images), targets.shape[1], recipe.masked_fraction)
@@ -40,7 +40,7 @@ def masked_autoencoder_batches(
     return pixels.enumerate(start_step).map(prepare, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
-def patch_targets(images, patch_size, normalize_targets: bool):
+def pixel_targets(images, patch_size, normalize_targets: bool):
     """The pixels of every patch, (B, N, P * P * 3) float32 in the order of `ExtractPatches`.
 
     With `normalize_targets`, minus the mean of the patch and divided by the square root of its unbiased variance plus
@@ -58,7 +58,7 @@ def patch_targets(images, patch_size, normalize_targets: bool):
 
 
 def patch_statistics(patches):
-    """Mean and deviation of patches (B, N, P * P * 3), see `patch_targets`: (B, N, 1) each."""
+    """Mean and deviation of patches (B, N, P * P * 3), see `pixel_targets`: (B, N, 1) each."""
     mean = tf.reduce_mean(patches, axis=-1, keepdims=True)  # (B, N, 1)
     squares = tf.reduce_sum(tf.square(patches - mean), axis=-1, keepdims=True)  # (B, N, 1)
     return mean, tf.sqrt(squares / (patches.shape[-1] - 1) + EPSILON)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.masked_autoencoder.batches import masked_autoencoder_batches, patch_targets
+from keras_vit.recipes.masked_autoencoder.batches import masked_autoencoder_batches, pixel_targets
 from keras_vit.recipes.recipe import Data, MaskedAutoencoder, Run
 
 RECIPE = MaskedAutoencoder(run=Run(seed=3))
@@ -42,7 +42,7 @@ def test_targets_are_the_masked_patches_of_the_normalized_image(pixels, normaliz
 
 
 def test_patch_of_one_color_has_targets_of_zero():
-    assert not np.any(patch_targets(np.full((1, 4, 4, 3), 0.3), 2, True))
+    assert not np.any(pixel_targets(np.full((1, 4, 4, 3), 0.3), 2, True))
 
 
 def test_hosts_share_the_masks_of_the_global_batch(pixels):

@@ -7,7 +7,7 @@ import tensorflow as tf
 from goldens import golden_file, golden_io, golden_weights, write_arrays
 
 import keras_vit
-from keras_vit.recipes.masked_autoencoder.batches import masked_autoencoder_batches, patch_targets
+from keras_vit.recipes.masked_autoencoder.batches import masked_autoencoder_batches, pixel_targets
 from keras_vit.recipes.masked_autoencoder.masking import draw_masking, masking_of
 from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch.masking import MASK
@@ -66,7 +66,7 @@ def test_predictions_and_losses_equal_those_of_transformers(tmp_path):
     expected = np.take_along_axis(io["predictions"], masked[..., None], axis=1)
     np.testing.assert_allclose(predictions, expected, atol=1e-4)
     for normalized, name in ((False, "loss"), (True, "loss_of_normalized_targets")):
-        targets = np.take_along_axis(patch_targets(io["images"], 8, normalized).numpy(), masked[..., None], axis=1)
+        targets = np.take_along_axis(pixel_targets(io["images"], 8, normalized).numpy(), masked[..., None], axis=1)
         np.testing.assert_allclose(keras.losses.MeanSquaredError()(targets, predictions), io[name], rtol=1e-4)
 
 
