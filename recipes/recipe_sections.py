@@ -130,23 +130,24 @@ class Optimizer:
     """Optimizer and learning-rate schedule: linear warmup from 0, then decay. Gradients are all-reduced, then clipped.
 
     Args:
-        name: "sgd" has momentum 0.9 (the paper's fine-tuning); "adam" and "adamw" have beta 0.9 and `beta_2`.
+        name: "sgd" has momentum 0.9 (the paper's fine-tuning); "adam" and "adamw" have beta 0.9 and `beta_2`; "muon" is
+            Muon with momentum 0.95 for the kernels inside the model, "adamw" for all else.
         learning_rate: Peak learning rate.
         decay: "cosine" to 0; "linear" to 1e-5, as in the paper's code; "constant"; or "staircase": divided by 10 at
             each fraction of the run in `staircase` (BiT).
         staircase: Fractions of `total_steps`, used by decay "staircase".
         warmup_steps: Steps of linear warmup.
-        weight_decay: Decoupled, times the learning rate, on kernels only; for "adamw" and "sgd". See docs/recipes.md.
+        weight_decay: Decoupled, times the learning rate, on kernels only; not for "adam". See docs/recipes.md.
         global_clipnorm: Largest allowed norm of all gradients together; None for no clipping.
         accumulation_steps: Gradient accumulation: number of parts of each replica's batch, one in memory at a time.
         ema_momentum: Momentum of an exponential moving average (EMA) of the weights, used by evaluations and results;
             None for no EMA. The paper's ImageNet runs have 0.9999.
         layer_decay: Layer-wise learning-rate decay: factor from layer to layer, from the head down; None disables it.
             0.65 to 0.75 are common.
-        beta_2: Decay of the mean squared gradients of "adam" and "adamw"; not used by "sgd".
+        beta_2: Decay of the mean squared gradients of "adam", "adamw" and "muon"; not used by "sgd".
     """
 
-    name: Literal["adam", "adamw", "sgd"] = "adam"
+    name: Literal["adam", "adamw", "sgd", "muon"] = "adam"
     learning_rate: float = 1e-3
     decay: Literal["cosine", "linear", "constant", "staircase"] = "cosine"
     staircase: tuple[float, ...] = (0.3, 0.6, 0.9)

@@ -129,3 +129,13 @@ class CustomUpdate(keras.optimizers.Optimizer):
 
     def _update_model_variables_moving_average(self, trainable_variables):
         pass
+
+
+class ChosenMatrices(keras.optimizers.Muon):
+    """`keras.optimizers.Muon` for the variables that `is_orthogonalized` names; AdamW updates the others."""
+
+    def is_orthogonalized(self, variable) -> bool:
+        raise NotImplementedError
+
+    def _should_use_adamw(self, variable):
+        return not self.is_orthogonalized(variable)

@@ -1,5 +1,7 @@
 """Keras optimizers whose step is the same on any number of replicas."""
 
+import math
+import re
 from typing import Any
 
 import keras
@@ -8,6 +10,7 @@ from keras import ops
 from keras_vit import VisionTransformer
 from keras_vit.models.layer_decay import layer_wise_factors
 from keras_vit.recipes.recipe import Optimizer
+from keras_vit.recipes.training.keras_internals import ChosenMatrices
 from keras_vit.recipes.training.replicas import ReplicaInvariant
 from keras_vit.recipes.training.schedules import WarmupDecay
 
@@ -44,6 +47,28 @@ class SGD(ReplicaInvariant, keras.optimizers.SGD):
         self.assign_sub(variable, rate * step)
 
 
+@keras.saving.register_keras_serializable(package="keras_vit")
+class Muon(ReplicaInvariant, ChosenMatrices):
+    """Muon for the kernels of dense layers and convolutions, AdamW for all else; see `ReplicaInvariant`.
+
+    The momentum of a kernel is orthogonalized, which moves all of its directions equally far (Keller Jordan et al.,
+    2024, with their code: KellerJordan/Muon). The kernel of a convolution, (h, w, C, F), is a matrix of h w C rows, as
+    there. A step is multiplied by 0.2 sqrt(max(rows, columns)), so that AdamW's learning rates and weight decay suit
+    (arXiv 2502.16982, the default of `keras.optimizers.Muon`). The patch embedding and heads are trained by AdamW.
+    """
+
+    def is_orthogonalized(self, variable):
+        kernel = variable.path.endswith("/kernel") and len(variable.shape) in (2, 4)
+        return kernel and not re.search(r"(^|/)(head|patch_embedding)", variable.path)
+
+    def zeropower_via_newtonschulz5(self, x, steps):
+        matrix = ops.reshape(x, (-1, x.shape[-1]))  # (rows, columns)
+        return ops.reshape(super().zeropower_via_newtonschulz5(matrix, steps), x.shape)
+
+    def lr_adjust(self, x):
+        return x * self.rms_rate * max(math.prod(x.shape[:-1]), x.shape[-1]) ** 0.5
+
+
 def build_optimizer(recipe: Optimizer, total_steps: int, model=None) -> keras.optimizers.Optimizer:
     """Builds the Keras optimizer of a recipe. Adam's epsilon is 1e-8, as in the paper's code (Keras: 1e-7).
 
@@ -57,7 +82,7 @@ def build_optimizer(recipe: Optimizer, total_steps: int, model=None) -> keras.op
     """
     if recipe.weight_decay and recipe.name == "adam":
         raise ValueError(
-            f"optimizer.weight_decay={recipe.weight_decay} requires optimizer.name='adamw' or 'sgd'. "
+            f"optimizer.weight_decay={recipe.weight_decay} requires optimizer.name='adamw', 'sgd' or 'muon'. "
             f"Received: optimizer.name={recipe.name!r}"
         )
     common: dict[str, Any] = {
@@ -76,7 +101,9 @@ def build_optimizer(recipe: Optimizer, total_steps: int, model=None) -> keras.op
         return Adam(beta_2=recipe.beta_2, epsilon=1e-8, **common)
     if recipe.name == "adamw":
         return AdamW(weight_decay=recipe.weight_decay, beta_2=recipe.beta_2, epsilon=1e-8, **common)
-    raise ValueError(f"optimizer.name must be 'adam', 'adamw' or 'sgd'. Received: {recipe.name!r}")
+    if recipe.name == "muon":
+        return Muon(weight_decay=recipe.weight_decay or None, adam_beta_2=recipe.beta_2, epsilon=1e-8, **common)
+    raise ValueError(f"optimizer.name must be 'adam', 'adamw', 'sgd' or 'muon'. Received: {recipe.name!r}")
 
 
 def _rate_factors(layer_decay, model):

@@ -1,3 +1,5 @@
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -5,11 +7,20 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.recipes.recipe import Optimizer
-from keras_vit.recipes.training.optimizers import SGD, Adam, AdamW, build_optimizer
+from keras_vit.recipes.training.optimizers import SGD, Adam, AdamW, Muon, build_optimizer
 from keras_vit.recipes.training.schedules import WarmupDecay
 
 
-def by_hand(recipe, weights, gradients, decayed, factors):
+def orthogonal(update):
+    """Muon's update in closed form: its iteration maps each singular value by a polynomial, five times."""
+    matrix = update.reshape(-1, update.shape[-1])
+    left, values, right = np.linalg.svd(matrix / np.linalg.norm(matrix), full_matrices=False)
+    for _ in range(5):
+        values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
+    return 0.2 * max(matrix.shape) ** 0.5 * ((left * values) @ right).reshape(update.shape)
+
+
+def by_hand(recipe, weights, gradients, decayed, factors, orthogonalized):
     """The optimizers of flax at the time of the paper, p - rate * (update + weight_decay * p), and the EMA; float64.
 
     The momentum of flax.optim.Momentum does not contain the rate: buffer = 0.9 buffer + gradient, p - rate * buffer.
@@ -27,6 +38,9 @@ def by_hand(recipe, weights, gradients, decayed, factors):
             if recipe.name == "sgd":
                 first = 0.9 * first + scale * grad
                 update = recipe.learning_rate * factors[i] * first
+            elif orthogonalized[i] and recipe.name == "muon":
+                first = 0.95 * first + scale * grad
+                update = recipe.learning_rate * factors[i] * orthogonal(scale * grad + 0.95 * first)
             else:
                 first = 0.9 * first + 0.1 * scale * grad
                 second = recipe.beta_2 * second + (1 - recipe.beta_2) * (scale * grad) ** 2
@@ -51,9 +65,9 @@ def gradients_of(model, steps):
     return [[random.standard_normal(weight.shape) for weight in model.trainable_variables] for _ in range(steps)]
 
 
-@pytest.mark.parametrize("name,beta_2", [("sgd", 0.999), ("adamw", 0.999), ("adamw", 0.95)])
+@pytest.mark.parametrize("name,beta_2", [("sgd", 0.999), ("adamw", 0.999), ("adamw", 0.95), ("muon", 0.95)])
 def test_steps_equal_numpy(toy, name, beta_2):
-    model = toy(depth=1)
+    model = toy(depth=1) if name != "muon" else toy(depth=1, image_size=32, patch_size=32, resnet_stages=(1,) * 2)
     decay = {"weight_decay": 0.3, "global_clipnorm": 2.0, "ema_momentum": 0.7, "layer_decay": 0.5}
     recipe = Optimizer(name, 0.05, "constant", beta_2=beta_2, **decay)
     optimizer = build_optimizer(recipe, 10, model)
@@ -63,7 +77,9 @@ def test_steps_equal_numpy(toy, name, beta_2):
     paths = [variable.path for variable in model.trainable_variables]
     decayed = [path.endswith("/kernel") for path in paths]
     factors = keras_vit.layer_wise_factors(model, 0.5)
-    expected = by_hand(recipe, model.get_weights(), gradients, decayed, [factors[path] for path in paths])
+    inner = [decay and not re.search("/(head|patch_embedding)/", path) for decay, path in zip(decayed, paths)]
+    assert len({gradient.ndim for gradient, chosen in zip(gradients[0], inner) if chosen}) == 1 + (name == "muon")
+    expected = by_hand(recipe, model.get_weights(), gradients, decayed, [factors[path] for path in paths], inner)
     for grads in gradients:
         optimizer.apply([tf.constant(grad, "float32") for grad in grads])
     for value, average, reference, mean in zip(model.weights, optimizer.averages, *expected):
@@ -123,9 +139,9 @@ def test_build_optimizer():
     [
         (
             Optimizer(name="adam", weight_decay=0.1),
-            "requires optimizer.name='adamw' or 'sgd'. Received: optimizer.name='adam'",
+            "requires optimizer.name='adamw', 'sgd' or 'muon'. Received: optimizer.name='adam'",
         ),
-        (Optimizer(name="lamb"), "must be 'adam', 'adamw' or 'sgd'. Received: 'lamb'"),
+        (Optimizer(name="lamb"), "must be 'adam', 'adamw', 'sgd' or 'muon'. Received: 'lamb'"),
         (Optimizer(layer_decay=0.7), "requires the layers of a VisionTransformer. Received: NoneType"),
     ],
 )
@@ -144,7 +160,7 @@ def test_layer_decay_requires_a_vision_transformer_and_its_variables(toy):
         optimizer.build(model.trainable_variables[:3])
 
 
-@pytest.mark.parametrize("name", ["adamw", "sgd"])
+@pytest.mark.parametrize("name", ["adamw", "sgd", "muon"])
 def test_only_kernels_are_decayed(toy, name):
     model = toy(
         representation_size=6,
@@ -170,8 +186,13 @@ def test_only_kernels_are_decayed(toy, name):
 
 @pytest.mark.parametrize(
     "optimizer",
-    [SGD(0.1, global_clipnorm=0.5), Adam(0.1, use_ema=True), AdamW(0.1, clipvalue=0.2, rate_factors=(0.5, 1))],
-    ids=["sgd", "adam", "adamw"],
+    [
+        SGD(0.1, global_clipnorm=0.5),
+        Adam(0.1, use_ema=True),
+        AdamW(0.1, clipvalue=0.2, rate_factors=(0.5, 1)),
+        Muon(0.1, adam_beta_2=0.9),
+    ],
+    ids=["sgd", "adam", "adamw", "muon"],
 )
 def test_serialization(optimizer):
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
