@@ -1,9 +1,12 @@
 """The Gaussian error linear unit with an explicit gradient."""
 
+from functools import partial
+
 import keras
 from keras import ops
 
 from keras_vit.layers.xla.barriers import in_current_name_scope
+from keras_vit.layers.xla.islands import can_compile_island, island
 
 # 2 sqrt(2 / pi), and that times the coefficient of the cubic term.
 LINEAR = 1.5957691216057308
@@ -15,19 +18,33 @@ def gelu_for_training(x):
     """The tanh form of GELU ("Gaussian Error Linear Units", arXiv 1606.08415, section 2) with an explicit gradient.
 
     0.5 x (1 + tanh(u)) is x sigmoid(2 u), which reads and writes the largest tensors of a block less often, and its
-    derivative reuses the sigmoid. It is computed in at least float32: bfloat16 is slower on a CPU, operation by
-    operation. For inference `keras.ops.gelu` is better, because converters recognize it.
+    derivative reuses the sigmoid, except in an `island`, where computing it again is faster than storing it. It is
+    computed in at least float32: bfloat16 is slower on a CPU, operation by operation. For inference `keras.ops.gelu` is
+    better, because converters recognize it.
 
     Input: any shape. Output: the same shape and dtype.
     """
-    dtype = keras.backend.standardize_dtype(x.dtype)
-    precise = keras.backend.result_type(dtype, "float32")
-    wide = ops.cast(x, precise)
+    if can_compile_island():
+        return island(_gelu)(x), in_current_name_scope(partial(island(_gradient), x))
+    wide, gate, output = _parts(x)
+    return ops.cast(output, x.dtype), in_current_name_scope(partial(_gradient_of_parts, wide, gate, output))
+
+
+def _parts(x):
+    """x, the gate and their product in at least float32."""
+    wide = ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
     gate = ops.sigmoid(wide * (ops.square(wide) * CUBIC + LINEAR))
-    output = wide * gate
+    return wide, gate, wide * gate
 
-    def gradient(upstream):
-        derivative = gate + (output - output * gate) * (ops.square(wide) * (3 * CUBIC) + LINEAR)
-        return ops.cast(ops.cast(upstream, precise) * derivative, dtype)
 
-    return ops.cast(output, dtype), in_current_name_scope(gradient)
+def _gradient_of_parts(wide, gate, output, upstream):
+    derivative = gate + (output - output * gate) * (ops.square(wide) * (3 * CUBIC) + LINEAR)
+    return ops.cast(ops.cast(upstream, wide.dtype) * derivative, upstream.dtype)
+
+
+def _gelu(x):
+    return ops.cast(_parts(x)[-1], x.dtype)
+
+
+def _gradient(x, upstream):
+    return _gradient_of_parts(*_parts(x), upstream)

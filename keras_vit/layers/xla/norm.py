@@ -1,9 +1,15 @@
 """Layer normalization with an explicit gradient. D width."""
 
+from functools import partial
+
 import keras
 from keras import ops
 
 from keras_vit.layers.xla.barriers import in_current_name_scope
+from keras_vit.layers.xla.islands import can_compile_island, island
+
+# Up to this D, that of a head, an `island` is faster on a CPU; at 192 it is not.
+LARGEST_ISLAND_ROW = 64
 
 
 def layer_norm_for_training(x, gamma, beta, epsilon, dtype):
@@ -21,31 +27,51 @@ def layer_norm_for_training(x, gamma, beta, epsilon, dtype):
         epsilon: Added to the variance.
         dtype: Dtype of the result, (..., D); everything else is computed in at least float32.
     """
-    given = keras.backend.standardize_dtype(x.dtype)
-    precise = keras.backend.result_type(given, "float32")
+    precise = keras.backend.result_type(x.dtype, "float32")
+    compiled = x.shape[-1] <= LARGEST_ISLAND_ROW and can_compile_island()
 
     @ops.custom_gradient
     def norm(x, gamma, beta):
-        wide = ops.cast(x, precise)
-        mean = ops.mean(wide, axis=-1, keepdims=True)  # (..., 1)
-        centered = wide - mean
-        if given == precise:
-            variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)  # (..., 1)
-        else:
-            variance = ops.maximum(ops.mean(ops.square(wide), axis=-1, keepdims=True) - ops.square(mean), 0.0)
-        factor = ops.rsqrt(variance + epsilon)  # (..., 1)
-        normalized = centered * factor
-
-        def gradient(upstream):
-            upstream = ops.cast(upstream, precise)
-            examples = tuple(range(len(x.shape) - 1))
-            scaled = upstream * gamma
-            slope = ops.mean(scaled * normalized, axis=-1, keepdims=True)  # (..., 1)
-            shift = ops.mean(scaled, axis=-1, keepdims=True)  # (..., 1)
-            for_x = (scaled - shift - normalized * slope) * factor
-            for_gamma = ops.sum(upstream * normalized, axis=examples)  # (D,)
-            return ops.cast(for_x, given), for_gamma, ops.sum(upstream, axis=examples)
-
+        if compiled:
+            gradient = partial(island(_island_gradient), x, gamma, epsilon)
+            return island(_island_norm)(x, gamma, beta, epsilon, dtype), in_current_name_scope(gradient)
+        normalized, factor = _normalize(x, epsilon)
+        gradient = partial(_gradient, normalized, factor, gamma, x.dtype)
         return ops.cast(normalized * gamma + beta, dtype), in_current_name_scope(gradient)
 
     return norm(x, ops.cast(gamma, precise), ops.cast(beta, precise))
+
+
+def _normalize(x, epsilon):
+    """The normalized x, (..., D), and 1 / sigma, (..., 1), in at least float32."""
+    given = keras.backend.standardize_dtype(x.dtype)
+    precise = keras.backend.result_type(given, "float32")
+    wide = ops.cast(x, precise)
+    mean = ops.mean(wide, axis=-1, keepdims=True)  # (..., 1)
+    centered = wide - mean
+    if given == precise:
+        variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)  # (..., 1)
+    else:
+        variance = ops.maximum(ops.mean(ops.square(wide), axis=-1, keepdims=True) - ops.square(mean), 0.0)
+    factor = ops.rsqrt(variance + epsilon)  # (..., 1)
+    return centered * factor, factor
+
+
+def _gradient(normalized, factor, gamma, dtype, upstream):
+    """Gradients for x, gamma and beta."""
+    upstream = ops.cast(upstream, normalized.dtype)
+    examples = tuple(range(len(upstream.shape) - 1))
+    scaled = upstream * gamma
+    slope = ops.mean(scaled * normalized, axis=-1, keepdims=True)  # (..., 1)
+    shift = ops.mean(scaled, axis=-1, keepdims=True)  # (..., 1)
+    for_x = (scaled - shift - normalized * slope) * factor
+    for_gamma = ops.sum(upstream * normalized, axis=examples)  # (D,)
+    return ops.cast(for_x, dtype), for_gamma, ops.sum(upstream, axis=examples)
+
+
+def _island_norm(x, gamma, beta, epsilon, dtype):
+    return ops.cast(_normalize(x, epsilon)[0] * gamma + beta, dtype)
+
+
+def _island_gradient(x, gamma, epsilon, upstream):
+    return _gradient(*_normalize(x, epsilon), gamma, x.dtype, upstream)
