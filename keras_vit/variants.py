@@ -16,7 +16,9 @@ RESNETS = {
     ("R50", 16): (3, 4, 9),
     ("R26", 32): (2, 2, 2, 2),
     ("R", 16): (),
+    ("R10", 4): (2, 2),
 }
+SMALL_IMAGES = "R10"  # not published: the ResNet of form "cifar"
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ def parse_variant(name: str) -> dict:
         known = ", ".join(f"{one}+{letter}/{side}" for one, side in RESNETS)
         raise ValueError(f"Expected one of the hybrids {known}. Received: {name!r}")
     stages = RESNETS[resnet, int(patch)]
-    return shape | {"resnet_stages": stages, "patch_size": int(patch) if stages else 32}
+    form = {"resnet_form": "cifar"} if resnet == SMALL_IMAGES else {}
+    return shape | form | {"resnet_stages": stages, "patch_size": int(patch) if stages else 32}
 
 
 # Stages and width factor of the ResNets that the paper compares with (its table 6).
@@ -92,8 +95,12 @@ def variant_name(arguments: dict) -> str | None:
     if "stages" in arguments:
         shape = (tuple(arguments["stages"]), arguments["width_factor"])
         return next((name for name, known in BIT_SIZES.items() if known == shape), None)
+    small_images = arguments.get("resnet_form") == "cifar"
     for letter in SIZES:
-        for name in (f"{letter}/{arguments['patch_size'][0]}", *(name for name in HYBRIDS if f"+{letter}/" in name)):
+        hybrids = (
+            [f"{SMALL_IMAGES}+{letter}/4"] if small_images else [name for name in HYBRIDS if f"+{letter}/" in name]
+        )
+        for name in (f"{letter}/{arguments['patch_size'][0]}", *hybrids):
             expected = {"resnet_stages": None, **parse_variant(name)}
             expected["patch_size"] = as_size(expected["patch_size"])
             if all(arguments.get(key) == value for key, value in expected.items()):

@@ -240,13 +240,14 @@ def test_axial_models_have_two_blocks_in_place_of_one(patch, configs):
 
 
 def test_names_of_variants():
-    for name in (*COUNTS, *variants.HYBRIDS):
+    for name in (*COUNTS, *variants.HYBRIDS, "R10+Ti/4"):
         arguments = {"resnet_stages": None, **variants.parse_variant(name)}
         assert variants.variant_name({**arguments, "patch_size": (arguments["patch_size"],) * 2}) == name
-    assert variants.variant_name({**arguments, "patch_size": (32, 32), "depth": 23}) is None
+    assert variants.variant_name({**arguments, "patch_size": (4, 4), "depth": 3}) is None
     for name, (stages, width_factor) in variants.BIT_SIZES.items():
         assert variants.variant_name({"stages": list(stages), "width_factor": width_factor}) == name
     assert variants.variant_name({"stages": (1, 1), "width_factor": 1}) is None
+    assert variants.variant_name({**arguments, "patch_size": (4, 4), "resnet_form": "v1"}) is None
     # Of the shapes of B/16 and R50x1, but with other weights.
     assert variants.variant_name({**variants.parse_variant("B/16"), "patch_size": (16, 16), "axial": True}) is None
     assert variants.variant_name({"stages": (3, 4, 6, 3), "width_factor": 1, "num_heads": 8}) is None
@@ -269,5 +270,7 @@ def test_unknown_variants(name):
 
 @pytest.mark.parametrize("name", ["R50+B/8", "R101+B/32", "R26+B/16", "+B/16", "r50+B/16"])
 def test_unknown_hybrids(name):
-    with pytest.raises(ValueError, match=r"R50\+B/32, R50\+B/16, R26\+B/32, R\+B/16. Received: '" + re.escape(name)):
+    with pytest.raises(
+        ValueError, match=r"R50\+B/32, R50\+B/16, R26\+B/32, R\+B/16, R10\+B/4. Received: '" + re.escape(name)
+    ):
         keras_vit.ViT(name)

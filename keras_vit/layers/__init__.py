@@ -24,6 +24,7 @@ from keras_vit.layers.positions_2d import PositionEmbedding2D as PositionEmbeddi
 from keras_vit.layers.positions_2d import SinCosPositions as SinCosPositions
 from keras_vit.layers.relative_positions import RelativePositions as RelativePositions
 from keras_vit.layers.resnet.backbone import ResNetBackbone as ResNetBackbone
+from keras_vit.layers.resnet.small_images import SmallImageResNet as SmallImageResNet
 from keras_vit.layers.resnet.standardized_conv import StandardizedConv2D as StandardizedConv2D
 from keras_vit.layers.stochastic_depth import StochasticDepth as StochasticDepth
 from keras_vit.layers.tokens import ClassToken as ClassToken

@@ -12,7 +12,7 @@ CHOICES = {
     "pooling": POOLINGS,
     "position_embedding": ("learned_1d", "learned_2d", "relative", "sincos_2d", "none"),
     "position_placement": ("stem", "every_layer", "shared"),
-    "resnet_form": ("v1", "timm"),  # the map of form "paper" requires a normalization that only BiT adds
+    "resnet_form": ("v1", "timm", "cifar"),  # the map of form "paper" requires a normalization that only BiT adds
 }
 
 
@@ -41,7 +41,8 @@ class ViTConfig:
             patches (big_vision, timm's `no_embed_class`).
         resnet_stages: Units in each stage of a ResNet before the patches (hybrid, section 3.1), such as (3, 4, 9); ()
             for its root only, None for no ResNet.
-        resnet_form: Form of that ResNet, see `ResNetBackbone`: "v1" or "timm".
+        resnet_form: Form of that ResNet: "v1" or "timm", see `ResNetBackbone`, or "cifar" for small images, see
+            `SmallImageResNet`.
         axial: Whether blocks attend along rows, then columns (appendix D.6), see `AxialBlock`.
         dropout: Rate after the positions and in the blocks, see `BlockConfig`.
         attention_dropout: Rate on the attention weights.

@@ -9,6 +9,7 @@ from keras_vit.layers.pooling import AttentionPooling, AveragePooling, TokenPool
 from keras_vit.layers.positions import PositionEmbedding
 from keras_vit.layers.positions_2d import PositionEmbedding2D, SinCosPositions
 from keras_vit.layers.resnet.backbone import ResNetBackbone
+from keras_vit.layers.resnet.small_images import SmallImageResNet
 from keras_vit.layers.tokens import ClassToken, LearnedTokens
 from keras_vit.models.config import ViTConfig
 
@@ -19,6 +20,8 @@ def backbone(config: ViTConfig, dtype):
     stages = config.resnet_stages
     if stages is None:
         return None
+    if config.resnet_form == "cifar":
+        return SmallImageResNet(stages, dtype=dtype, name="backbone")
     return ResNetBackbone(stages, form=config.resnet_form, dtype=dtype, name="backbone")
 
 

@@ -268,7 +268,7 @@ EXCLUDED = [
     ({"resnet_stages": (1, 1)}, r"stride of 8 pixels.*Received: patch_size=\(4, 4\)"),
     ({"resnet_stages": (0,)}, r"number of units in each stage.*Received: \(0,\)"),
     ({"resnet_stages": (1,), "resnet_form": "v3"}, "Received: 'v3'"),
-    ({"resnet_stages": (1,), "resnet_form": "paper"}, "v1, timm. Received: 'paper'"),
+    ({"resnet_stages": (1,), "resnet_form": "paper"}, "v1, timm, cifar. Received: 'paper'"),
     ({"resnet_form": "v3"}, "Received: 'v3'"),
     ({"depth": 0}, "positive integer of blocks. Received: 0"),
     ({"depth": -1}, "positive integer of blocks. Received: -1"),
