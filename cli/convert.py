@@ -29,6 +29,8 @@ class Convert:
         mean, std: Mean and standard deviation of each channel of pixels in [0, 1], if the checkpoint does not specify
             them, as a .safetensors file of timm without its config.json. ImageNet's: --mean 0.485 0.456 0.406
             --std 0.229 0.224 0.225.
+        dtype: "float16" halves the file. `keras_vit.load(file, dtype="float32")` then computes as before; a .keras file
+            computes in its own precision by default. Default: unchanged.
         overwrite: Replace existing files.
     """
 
@@ -42,6 +44,7 @@ class Convert:
     epsilon: float | None = None
     mean: Channels | None = None
     std: Channels | None = None
+    dtype: Literal["float32", "float16"] | None = None
     overwrite: bool = False
 
     def run(self):
@@ -51,7 +54,7 @@ class Convert:
         from keras_vit.model_card import model_card
         from keras_vit.weights.saving import save
 
-        names = ("image_size", "weights_image_size", "num_heads", "gelu", "epsilon")
+        names = ("image_size", "weights_image_size", "num_heads", "gelu", "epsilon", "dtype")
         options = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         model = load_with_pixel_range(self.weights, self.mean, self.std, num_classes=self.num_classes, **options)
         # Another number of classes is another head.

@@ -37,6 +37,17 @@ def test_mean_and_std_of_a_file_that_has_none(run_cli, tmp_path):
     assert "mean=(0.4, 0.5, 0.6)" in (tmp_path / "x.keras.model_card.md").read_text()
 
 
+@pytest.mark.parametrize("name", ["x.keras", "x.npz", "x.safetensors"])
+def test_half_precision(run_cli, tmp_path, name):
+    file, io = golden_file(tmp_path, "vit_jax_token"), golden_io("vit_jax_token")
+    assert run_cli("convert", file, tmp_path / "full" / name)[0] == 0
+    assert run_cli("convert", file, tmp_path / name, "--dtype", "float16")[0] == 0
+    assert (tmp_path / name).stat().st_size < 0.75 * (tmp_path / "full" / name).stat().st_size  # the toy has long names
+    model = keras_vit.load(tmp_path / name, dtype="float32")
+    assert {weight.dtype for weight in model.weights} == {"float32"}
+    np.testing.assert_allclose(model(io["images"]), io["outputs"], atol=5e-3)
+
+
 def test_new_image_size_without_head(run_cli, tmp_path):
     file = golden_file(tmp_path, "vit_jax_token")
     assert run_cli("convert", file, tmp_path / "x.npz", "--image-size", 96, "--num-classes", 0)[0] == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from keras_vit.preprocessing import Preprocessing, size_before_crop
 from keras_vit.weights.sources.hugging_face import HUGGING_FACE, PILLOW_FILTERS
-from keras_vit.weights.sources.writing import check_values, named_arrays
+from keras_vit.weights.sources.writing import array_dtype, check_values, named_arrays
 
 
 def writers(model, path: Path, class_names=None) -> dict[Path, Callable[[Path], object]]:
@@ -94,7 +94,7 @@ def _config_json(model, class_names) -> dict:
         "pooler_act": "tanh",
         "pooler_output_size": config.representation_size or config.width,
         "qkv_bias": True,
-        "torch_dtype": "float32",
+        "torch_dtype": array_dtype(model),
     }
 
 

@@ -11,7 +11,7 @@ from keras_vit.weights.transfer import named_weights
 
 
 def named_arrays(model, naming: Naming, rename: Callable[[str], str] = lambda name: name) -> dict[str, np.ndarray]:
-    """All weights of a model as float32 arrays under `rename` of the source's names.
+    """All weights of a model as arrays of `array_dtype` under `rename` of the source's names.
 
     Raises:
         ValueError: The source has no name for a weight.
@@ -23,11 +23,16 @@ def named_arrays(model, naming: Naming, rename: Callable[[str], str] = lambda na
         if not targets[0].is_known:
             unnamed.append(name)
             continue
-        values = naming.to_source(ops.convert_to_numpy(variable).astype("float32"), targets)
+        values = naming.to_source(ops.convert_to_numpy(variable).astype(array_dtype(model)), targets)
         arrays |= {rename(target.name): value for target, value in zip(targets, values)}
     if unnamed:
         raise ValueError(f"The format cannot store {first_names(unnamed)}.")
     return arrays
+
+
+def array_dtype(model) -> str:
+    """ "float16" for a model in float16, else "float32": NumPy has no bfloat16."""
+    return "float16" if model.variable_dtype == "float16" else "float32"
 
 
 def check_values(model, format_name: str, **allowed: tuple):
