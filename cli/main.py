@@ -1,6 +1,7 @@
 """`keras-vit <command>`: each command is a dataclass; tyro derives its options and help from the fields."""
 
 import difflib
+import re
 import sys
 from dataclasses import replace
 from typing import Any
@@ -90,6 +91,10 @@ def _parse(arguments: list[str]) -> Any:
     if command in ("train", "sweep") and name and not name.startswith("-"):
         # Options depend on the recipe: these commands parse the remaining arguments themselves.
         return commands[command](name, tuple(arguments[2:]))
+    if command == "preflight" and any(re.search(r"^--npu(=|$)|\.tflite$", word) for word in arguments):
+        from keras_vit_cli.preflight_npu import PreflightNpu
+
+        return tyro.cli(PreflightNpu, prog="keras-vit preflight", args=arguments[1:])
     if command == "preflight":
         preflight, changes = tyro.cli(
             commands[command], prog="keras-vit preflight", args=arguments[1:], return_unknown_args=True

@@ -17,7 +17,8 @@ class Preflight:
 
     Prints whether they compile and fit in memory, bounds on their speed and cost, and sizes that waste the chip. Fields
     of the recipe can be overridden, such as --data.batch-size 1024, as for `keras-vit train`; `keras-vit train NAME
-    --help` lists them. The exit status is 1 if a step does not compile or fit.
+    --help` lists them. The exit status is 1 if a step does not compile or fit. With .tflite files, it compiles them for
+    the NPUs of phones: `keras-vit preflight --npu --help`.
 
     Args:
         name: Name of a recipe, or a file recipe.json.
@@ -66,16 +67,16 @@ class Preflight:
             num_classes=self.num_classes,
             num_train_images=self.num_train_images,
             find_largest_batch=self.largest_batch,
-            log=_show_progress,
+            log=show_progress,
         )
-        _show_progress("")
+        show_progress("")
         print(report)
         if self.json:
             write_file(self.json, json.dumps(report.as_dict(), indent=2) + "\n")
         return int(not report.ready)
 
 
-def _show_progress(text):
+def show_progress(text: str):
     """Overwrites a single line of a terminal."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,64 @@
+"""`keras-vit preflight` on .tflite files."""
+
+import json
+from pathlib import Path
+
+import keras
+import pytest
+
+import keras_vit
+from keras_vit.export import write_tflite
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    keras.utils.set_random_seed(0)
+    model = keras_vit.VisionTransformer(
+        image_size=16, patch_size=8, depth=1, width=16, mlp_dim=32, num_heads=2, num_classes=4
+    )
+    written = write_tflite(model, tmp_path_factory.mktemp("tflite"), ["float32", "dynamic-int8"])
+    return [written[name] for name in ("float32", "dynamic-int8")]
+
+
+def test_one_file_and_chip(files, run_cli):
+    status, printed, _ = run_cli("preflight", files[0], "--npu", "sm8750")
+    assert status == 0 and "model-float32.tflite on SM8750" in printed and "|" not in printed
+
+
+def test_table_json_and_compiled_files(files, tmp_path, run_cli):
+    report, folder = tmp_path / "report.json", tmp_path / "new" / "compiled"
+    options = ["--npu", "SM8650", "SM8750", "--json", report, "--output", folder]
+    status, printed, _ = run_cli("preflight", *files, *options)
+    assert status == 1  # the convolution of dynamic-int8
+    assert printed.count("\n| ") + printed.startswith("| ") == 5 and printed.count("float32 x int8") == 2
+    entries = json.loads(report.read_text())
+    assert [(entry["chip"]["model"], entry["ready"]) for entry in entries] == [
+        ("SM8650", True),
+        ("SM8750", True),
+        ("SM8650", False),
+        ("SM8750", False),
+    ]
+    assert sorted(file.name for file in folder.iterdir()) == [
+        f"model-{name}-{chip}.tflite" for name in ("dynamic-int8", "float32") for chip in ("SM8650", "SM8750")
+    ]
+    assert [folder.joinpath(f"model-float32-{entry['chip']['model']}.tflite").stat().st_size for entry in entries][
+        :2
+    ] == [entry["size_bytes"] for entry in entries[:2]]
+
+
+def test_errors_are_one_line(files, tmp_path, run_cli):
+    bad = tmp_path / "model.keras"
+    bad.write_bytes(b"PK\3\4 and more")
+    for arguments, message in (
+        ([files[0], "--npu", "SM9999"], "Expected a chip"),
+        ([bad, "--npu", "SM8750"], "is not a .tflite file"),
+        (["cifar10-scratch", "--npu", "SM8750"], "No such file"),
+        (["--npu", "SM8750"], "Pass at least one .tflite file"),
+        ([files[0], "--output", bad], "--output requires a folder"),
+        ([files[0], Path(files[0].name), "--output", tmp_path / "out"], "--output requires files of different names"),
+        ([files[0], "--json", tmp_path / "no" / "out.json"], "--json requires a file in an existing folder"),
+    ):
+        status, _, errors = run_cli("preflight", *arguments)
+        assert status == 1 and message in errors and errors.count("\n") == 1, arguments

@@ -1,0 +1,97 @@
+"""Small files compiled by the real compiler."""
+
+import sys
+import tempfile
+from types import SimpleNamespace
+
+import pytest
+
+from keras_vit.export.npu import Chip, compile_for_npu, find_chip, npu_table
+from keras_vit.export.npu.compile import compile_with_litert
+from keras_vit.export.npu.compiler_output import partitions
+from keras_vit.export.npu.libraries import litert_file, qualcomm_libraries
+from keras_vit.export.tflite.graph import read_graph
+
+pytestmark = pytest.mark.slow
+
+
+def test_all_on_the_npu(artifacts, tmp_path):
+    output = tmp_path / "compiled.tflite"
+    output.write_bytes(b"of a previous run")
+    report = compile_for_npu(artifacts["int8"], find_chip("SM8750"), output)
+    count = len(read_graph(artifacts["int8"]))
+    assert report.ready and (report.num_on_npu, report.num_operations, report.num_partitions) == (count, count, 1)
+    assert report.read_bytes > 20_000 and report.written_bytes >= 0 and report.spilled_bytes == report.filled_bytes == 0
+    assert [operation.name for operation in read_graph(output)] == ["DISPATCH_OP"]
+    assert report.size_bytes == output.stat().st_size and report.seconds > 0
+    assert [file.name for file in tmp_path.iterdir()] == ["compiled.tflite"]
+    text = str(report)
+    assert f"{count} of {count}, in 1 program\n" in text and "SM8750 (Snapdragon 8 Elite)" in text
+    assert report.as_dict()["chip"] == {"model": "SM8750", "vendor": "qualcomm"} and report.as_dict()["ready"]
+    with pytest.raises(ValueError, match="is compiled for an NPU already"):
+        compile_for_npu(output, find_chip("SM8750"))
+
+
+def test_convolution_with_integer_weights_is_left(artifacts):
+    report = compile_for_npu(artifacts["dynamic-int8"], find_chip("SM8650"))
+    [left] = report.not_on_npu
+    assert not report.ready and report.error is None and report.num_on_npu == report.num_operations - 1
+    assert (left.operation, left.dtype, left.count) == ("CONV_2D", "float32 x int8", 1)
+    assert "export float16, mixed-int8, int8 or int16x8" in str(report)
+
+
+def test_chip_that_is_too_old_for_an_operation(artifacts):
+    report = compile_for_npu(artifacts["int16x8"], find_chip("SM8450"))
+    [left] = report.not_on_npu
+    assert (left.operation, left.dtype) == ("BATCH_MATMUL", "int16") and report.num_partitions > 1
+    assert "requires a Hexagon V73 NPU or later (Snapdragon 8 Gen 2, SM8550), and this chip has a V69" in left.reason
+
+
+def test_chip_without_float_operations(artifacts, tmp_path):
+    chip = find_chip("SM8350")
+    report = compile_for_npu(artifacts["float32"], chip, tmp_path / "compiled.tflite")
+    assert not report.ready and report.num_on_npu == 0 and not list(tmp_path.iterdir())
+    assert "QNN_Gelu" in report.error and report.error.endswith("integer operations only: export the format int8.")
+    assert "DOES NOT COMPILE" in str(report) and report.not_on_npu
+    integers = compile_for_npu(artifacts["int8"], chip)
+    assert integers.ready
+    first, second = npu_table([report, integers]).splitlines()[2:]
+    assert "does not compile" in first and f"{integers.num_on_npu} of {integers.num_operations} | 1 |" in second
+
+
+def test_compiler_that_is_killed(artifacts, monkeypatch, tmp_path):
+    tool = tmp_path / "tool"
+    tool.write_text("#!/bin/sh\nkill -9 $$\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr("keras_vit.export.npu.compile.litert_file", lambda *parts: tool)
+    report = compile_for_npu(artifacts["int8"], find_chip("SM8750"))
+    assert report.error == "The compiler reports: the compiler was ended by signal 9."
+
+
+def test_through_litert(artifacts, tmp_path, monkeypatch):
+    """As for vendors other than Qualcomm, whose SDKs are downloads; here with Qualcomm's libraries in their place."""
+    with qualcomm_libraries() as path:
+        package = SimpleNamespace(path_to_sdk_libs=lambda: path)
+        monkeypatch.setitem(sys.modules, "ai_edge_litert_sdk_qualcomm", package)
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        text, compiled = compile_with_litert(artifacts["int8"], find_chip("SM8750"), tmp_path)
+        count = len(read_graph(artifacts["int8"]))
+        assert partitions(text) == (count, 1) and [one.name for one in read_graph(compiled)] == ["DISPATCH_OP"]
+        text, compiled = compile_with_litert(artifacts["float32"], find_chip("SM8350"), tmp_path)
+        assert compiled is None and "no properties registered for q::QNN_Gelu" in text
+    assert not list(tmp_path.glob("*.error"))  # LiteRT's log
+
+
+def test_errors(artifacts, tmp_path):
+    chip = find_chip("SM8750")
+    bad = tmp_path / "model.keras"
+    bad.write_bytes(b"PK\3\4 and more")
+    with pytest.raises(ValueError, match="is not a .tflite file"):
+        compile_for_npu(bad, chip)
+    with pytest.raises(FileNotFoundError):
+        compile_for_npu(tmp_path / "nowhere.tflite", chip)
+    with pytest.raises(ImportError, match="ai-edge-litert-sdk-samsung"):
+        compile_for_npu(artifacts["int8"], find_chip("E9965"))
+    with pytest.raises(FileNotFoundError):
+        compile_for_npu(artifacts["int8"], chip, tmp_path / "nowhere" / "compiled.tflite")
+    assert litert_file("tools", "apply_plugin_main").is_file() and Chip("x", "samsung").name == "samsung"
