@@ -1,12 +1,13 @@
-"""Speed of a training step of ViT-S/16 at 224 pixels on this machine: compared with KerasHub and transformers.
+"""Speed of a training step of a small ViT on this machine: compared with KerasHub and transformers.
 
 Requires keras_vit[tensorflow] and: pip install keras-hub torch transformers
 Command: python benchmarks/train_step.py --num-threads 1
-A step is forward pass, backward pass and AdamW, on 16 images and 1,000 classes. Each model runs in a separate process;
-they take turns, so that other load on the machine affects all of them. The upper bound is the speed of matrix products
-of the model's sizes alone, measured in the same turns; a step is counted as 3 x 9.2 GFLOP per image. With `--clock
-cpu`, images per second are computed from the process's CPU time and the number of threads: more stable on a shared
-machine.
+         python benchmarks/train_step.py --shape cifar10
+A step is forward pass, backward pass and AdamW. Shapes: S/16 at 224 pixels, and that of the recipe `cifar10` without
+its QK normalization, which KerasHub does not have. Each model runs in a separate process; they take turns, so that
+other load on the machine affects all of them. The upper bound is the speed of matrix products of the MLP's sizes alone,
+measured in the same turns. With `--clock cpu`, images per second are computed from the process's CPU time and the
+number of threads: more stable on a shared machine.
 """
 
 import argparse
@@ -16,16 +17,45 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
+from functools import partial
 
-BATCH, SIZE, PATCH, CLASSES = 16, 224, 16, 1000
-DEPTH, WIDTH, HEADS, MLP_DIM = 12, 384, 6, 1536
-GFLOP_PER_IMAGE = 3 * 9.2
+
+@dataclass(frozen=True)
+class Shape:
+    """A model, and the images of a step."""
+
+    batch: int
+    size: int
+    patch: int
+    classes: int
+    depth: int
+    width: int
+    heads: int
+    mlp_dim: int
+
+    @property
+    def tokens(self):
+        return (self.size // self.patch) ** 2 + 1
+
+    @property
+    def gflop_per_image(self):
+        """Forward and twice as much backward; a multiplication and an addition count as two."""
+        block = self.tokens * (4 * self.width**2 + 2 * self.width * self.mlp_dim) + 2 * self.tokens**2 * self.width
+        patches = (self.tokens - 1) * 3 * self.patch**2 * self.width
+        return 3 * 2 * (self.depth * block + patches + self.width * self.classes) / 1e9
+
+
+SHAPES = {
+    "s16": Shape(16, 224, 16, 1000, depth=12, width=384, heads=6, mlp_dim=1536),
+    "cifar10": Shape(128, 32, 4, 10, depth=9, width=192, heads=6, mlp_dim=384),
+}
 PEERS = {"KerasHub": ("keras_hub",), "transformers": ("torch", "transformers")}
 UPPER_BOUND = "matrix products"
 LIBRARIES = (UPPER_BOUND, "KerasHub", "keras_vit", "transformers")
 
 
-def keras_step(build, precision, num_threads, jit):
+def keras_step(build, shape, precision, num_threads, jit):
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(num_threads)
@@ -37,39 +67,47 @@ def keras_step(build, precision, num_threads, jit):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.AdamW(1e-4), loss, jit_compile=jit)
     model.optimizer.build(model.trainable_variables)
-    batch = tf.random.uniform((BATCH, SIZE, SIZE, 3), -1, 1), tf.random.uniform((BATCH,), 0, CLASSES, tf.int32)
+    batch = (
+        tf.random.uniform((shape.batch, shape.size, shape.size, 3), -1, 1),
+        tf.random.uniform((shape.batch,), 0, shape.classes, tf.int32),
+    )
     batches = iter(tf.data.Dataset.from_tensors(batch).repeat())
     model.make_train_function()
     return lambda: float(model.train_function(batches)["loss"])
 
 
-def our_model(dtype):
+def our_model(shape, dtype):
     import keras_vit
 
-    return keras_vit.ViT_S16(image_size=SIZE, num_classes=CLASSES, dtype=dtype)
+    sizes = {"depth": shape.depth, "width": shape.width, "mlp_dim": shape.mlp_dim, "num_heads": shape.heads}
+    return keras_vit.VisionTransformer(
+        image_size=shape.size, patch_size=shape.patch, num_classes=shape.classes, dtype=dtype, **sizes
+    )
 
 
-def hub_model(dtype):
+def hub_model(shape, dtype):
     import keras
     from keras_hub.models import ViTBackbone
 
-    shape = {"num_layers": DEPTH, "num_heads": HEADS, "hidden_dim": WIDTH, "mlp_dim": MLP_DIM}
-    backbone = ViTBackbone((SIZE, SIZE, 3), PATCH, **shape, dtype=dtype)
-    logits = keras.layers.Dense(CLASSES, dtype="float32")(backbone.output[:, 0])
+    sizes = {"num_layers": shape.depth, "num_heads": shape.heads, "hidden_dim": shape.width, "mlp_dim": shape.mlp_dim}
+    backbone = ViTBackbone((shape.size, shape.size, 3), shape.patch, **sizes, dtype=dtype)
+    logits = keras.layers.Dense(shape.classes, dtype="float32")(backbone.output[:, 0])
     return keras.Model(backbone.input, logits)
 
 
-def torch_step(precision, num_threads):
+def torch_step(shape, precision, num_threads):
     import torch
     from transformers import ViTConfig, ViTForImageClassification
 
     torch.set_num_threads(num_threads)
     torch.manual_seed(0)
-    shape = {"hidden_size": WIDTH, "num_attention_heads": HEADS, "intermediate_size": MLP_DIM}
-    config = ViTConfig(num_hidden_layers=DEPTH, image_size=SIZE, patch_size=PATCH, num_labels=CLASSES, **shape)
+    sizes = {"hidden_size": shape.width, "num_attention_heads": shape.heads, "intermediate_size": shape.mlp_dim}
+    image = {"image_size": shape.size, "patch_size": shape.patch}
+    config = ViTConfig(num_hidden_layers=shape.depth, num_labels=shape.classes, **image, **sizes)
     model = ViTForImageClassification(config).train()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
-    images, labels = torch.rand(BATCH, 3, SIZE, SIZE) * 2 - 1, torch.randint(CLASSES, (BATCH,))
+    images = torch.rand(shape.batch, 3, shape.size, shape.size) * 2 - 1
+    labels = torch.randint(shape.classes, (shape.batch,))
 
     def step():
         optimizer.zero_grad()
@@ -82,16 +120,16 @@ def torch_step(precision, num_threads):
     return step
 
 
-def matrix_product_step(precision, num_threads):
+def matrix_product_step(shape, precision, num_threads):
     """The matrix products of the MLP's two Dense layers, forward and backward, repeated to the FLOP of a step."""
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(num_threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    tokens = BATCH * ((SIZE // PATCH) ** 2 + 1)
-    activations = [tf.cast(tf.random.normal(shape), precision) for shape in ((tokens, WIDTH), (tokens, MLP_DIM))]
-    kernel = tf.cast(tf.random.normal((WIDTH, MLP_DIM)), precision)
-    repeats = round(BATCH * GFLOP_PER_IMAGE * 1e9 / (6 * tokens * WIDTH * MLP_DIM))
+    tokens = shape.batch * shape.tokens
+    activations = [tf.cast(tf.random.normal((tokens, units)), precision) for units in (shape.width, shape.mlp_dim)]
+    kernel = tf.cast(tf.random.normal((shape.width, shape.mlp_dim)), precision)
+    repeats = round(shape.batch * shape.gflop_per_image * 1e9 / (6 * tokens * shape.width * shape.mlp_dim))
 
     def step():
         for _ in range(repeats):
@@ -103,15 +141,15 @@ def matrix_product_step(precision, num_threads):
     return step
 
 
-def serve(library, precision, mode, num_threads):
+def serve(library, precision, mode, shape, num_threads):
     """Runs one step for each line of standard input; prints its wall-clock and CPU seconds."""
     if library == UPPER_BOUND:
-        step = matrix_product_step(precision, num_threads)
+        step = matrix_product_step(shape, precision, num_threads)
     elif library == "transformers":
-        step = torch_step(precision, num_threads)
+        step = torch_step(shape, precision, num_threads)
     else:
-        build = our_model if library == "keras_vit" else hub_model
-        step = keras_step(build, precision, num_threads, jit=mode == "XLA")
+        build = partial(our_model if library == "keras_vit" else hub_model, shape)
+        step = keras_step(build, shape, precision, num_threads, jit=mode == "XLA")
     step(), step()
     print("ready", flush=True)
     for _ in sys.stdin:
@@ -133,7 +171,8 @@ def measure(cases, arguments):
     servers = {}
     try:
         for case in cases:
-            command = [sys.executable, __file__, "--num-threads", str(arguments.num_threads), "--serve", *case]
+            options = ["--num-threads", str(arguments.num_threads), "--shape", arguments.shape]
+            command = [sys.executable, __file__, *options, "--serve", *case]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
             environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
             servers[case] = subprocess.Popen(command, **pipes, env=environment)
@@ -160,6 +199,7 @@ def installed(library):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=SHAPES, default="s16")
     parser.add_argument("--num-threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
@@ -169,19 +209,19 @@ def main():
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
-        return serve(*arguments.serve, arguments.num_threads)
+        return serve(*arguments.serve, SHAPES[arguments.shape], arguments.num_threads)
     libraries = [library for library in LIBRARIES if installed(library)]
     print("| | precision | images/s | ratio to KerasHub | fraction of the upper bound |\n|---|---|---|---|---|")
     for precision in ("float32", "bfloat16"):
         keras_modes = {name: arguments.modes for name in ("KerasHub", "keras_vit")}
         cases = [(name, precision, mode) for name in libraries for mode in keras_modes.get(name, [""])]
-        report(measure(cases, arguments), arguments.modes[0])
+        report(measure(cases, arguments), arguments.modes[0], SHAPES[arguments.shape].batch)
 
 
-def report(seconds, first_mode):
+def report(seconds, first_mode, batch):
     for (library, precision, mode), own in seconds.items():
         row = [f"{library} {mode if mode != 'graph' else ''}".strip(), precision]
-        row.append(f"{BATCH / statistics.median(own):.1f}")
+        row.append(f"{batch / statistics.median(own):.1f}")
         for other in (("KerasHub", precision, first_mode), (UPPER_BOUND, precision, "")):
             # Ratios within each turn.
             pairs = zip(seconds.get(other, ()), own)
