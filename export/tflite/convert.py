@@ -16,8 +16,9 @@ from keras_vit.export.tflite.calibration import MIN_IMAGES, activation_ranges, c
 from keras_vit.export.tflite.description import Description
 from keras_vit.export.tflite.equalize import equalize_channels, folded_copy
 from keras_vit.export.tflite.metadata import with_metadata
-from keras_vit.export.tflite.quantize import CLIPPED, DYNAMIC, STATIC, quantize
+from keras_vit.export.tflite.quantize import ACTIVATION_BITS, CLIPPED, DYNAMIC, STATIC, quantize
 from keras_vit.export.tflite.signatures import available_signatures, signature_function
+from keras_vit.export.tflite.symmetry import symmetric_ranges
 
 FORMATS = ("float32", "float16", *DYNAMIC, *STATIC)
 
@@ -43,8 +44,8 @@ def write_tflite(
     and description are in the file (`with_metadata`), where MediaPipe and Android Studio look for them.
 
     Formats: "float32"; "float16": weights in half precision; "dynamic-int8" and "int4-weights": integer weights, and
-    activations quantized at run time within each matrix product; "mixed-int8": matrix products in integers with
-    calibrated ranges, the rest in float; "int8": all in integers; "int16x8": 16-bit activations, layer normalization
+    activations quantized at run time within each matrix product; "mixed-int8": matrix products, also those of
+    attention, in integers with calibrated ranges, the rest in float; "int8": all in integers; "int16x8": 16-bit activations, layer normalization
     in float. The last three require `calibration`.
 
     Args:
@@ -134,7 +135,11 @@ def calibrate(
     float32 = convert(copy, signatures)
     clips = {name: name in CLIPPED and equalize for name in formats}
     ranges = {clip: activation_ranges(float32, images, seed, clip) for clip in sorted(set(clips.values()))}
-    return float32, {name: ranges[clip] for name, clip in clips.items()}
+    # 16-bit integers always have the zero point 0.
+    return float32, {
+        name: symmetric_ranges(float32, ranges[clip]) if ACTIVATION_BITS[name] == 8 else ranges[clip]
+        for name, clip in clips.items()
+    }
 
 
 def convert(copy, signatures: Sequence[str] = (CLASSIFY,), half: bool = False) -> bytes:

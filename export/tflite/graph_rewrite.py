@@ -119,7 +119,8 @@ def _layer_norm(norm, tokens):
         unscaled = np.all(norm.gamma.numpy() == 1)
     with tf.name_scope(norm.name):  # `quantize` recognizes normalizations by this name
         centered = tokens - tf.reduce_mean(tokens, axis=-1, keepdims=True)
-        variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
+        # Not tf.square: the converter would fuse it to SQUARED_DIFFERENCE, of which XNNPACK has no int8 kernel.
+        variance = tf.reduce_mean(centered * centered, axis=-1, keepdims=True)
         scaled = centered if unscaled else centered * norm.gamma
         return scaled * tf.math.rsqrt(variance + norm.epsilon) + norm.beta
 
@@ -131,7 +132,7 @@ def _self_attention(layer, tokens, weights):
     joined = tf.reshape(layer.qkv(tokens), (1, length, 3 * heads, head))
     query, key, value = tf.split(tf.transpose(joined, (0, 2, 1, 3)), 3, axis=1)  # (1, K, N, d)
     if layer.query_norm is not None:
-        query, key = layer.query_norm(query), layer.key_norm(key)
+        query, key = _layer_norm(layer.query_norm, query), _layer_norm(layer.key_norm, key)
     logits = tf.matmul(query, key, transpose_b=True)  # (1, K, N, N), scaled by `export_copy`
     if layer.relative is not None:
         logits = logits + layer.relative(query)
@@ -149,7 +150,7 @@ def _attention_of_first_tokens(layer, tokens, weights, count):
     joined = tf.reshape(tf.matmul(tokens, kernel[:, width:]) + bias[width:], (1, length, 2 * heads, head))
     key, value = tf.split(tf.transpose(joined, (0, 2, 1, 3)), 2, axis=1)  # (1, K, N, d)
     if layer.query_norm is not None:
-        query, key = layer.query_norm(query), layer.key_norm(key)
+        query, key = _layer_norm(layer.query_norm, query), _layer_norm(layer.key_norm, key)
     return _project_mixed(layer, tf.matmul(query, key, transpose_b=True), value, weights)
 
 
@@ -163,7 +164,7 @@ def _project_mixed(layer, logits, value, weights):
 
 def pool(model, tokens):
     """Normalizes and pools the tokens of the last block as the model does: (1, N, D) -> (1, D)."""
-    norm = model.encoder.norm or (lambda x: x)
+    norm = partial(_layer_norm, model.encoder.norm) if model.encoder.norm else (lambda x: x)
     if isinstance(model.pooling, TokenPooling):
         # Only the tokens that are read are normalized. Delegates support a slice, but not indexing.
         read = norm(token_slice(tokens, 0, model.pooling.count))  # (1, count, D)

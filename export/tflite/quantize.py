@@ -17,7 +17,7 @@ Algorithm = algorithm_manager.AlgorithmName
 # Weights are int8 with one scale per output channel, except in int4-weights.
 DYNAMIC = ("dynamic-int8", "int4-weights")  # activations are quantized at run time, within each matrix product
 STATIC = {
-    "mixed-int8": (Operation.FULLY_CONNECTED, Operation.CONV_2D),  # the rest stays float32
+    "mixed-int8": (Operation.FULLY_CONNECTED, Operation.CONV_2D, Operation.BATCH_MATMUL),  # the rest stays float32
     "int8": (Operation.ALL_SUPPORTED,),
     "int16x8": (Operation.ALL_SUPPORTED,),
 }
