@@ -1,7 +1,8 @@
 """`keras-vit preflight MODEL.tflite --npu CHIP`: compiles files for the NPUs of phones, without a phone."""
 
 import json
-from dataclasses import dataclass
+import tempfile
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -22,46 +23,89 @@ class PreflightNpu:
         files: Files of `keras-vit export`, or any other .tflite files.
         npu: Chips, such as SM8750. Defaults to five Snapdragon chips, and to those of every other vendor whose package
             for LiteRT is installed.
+        simulate: Folder of images. Also run the compiled files on Qualcomm's simulator, some seconds per image, and
+            compare them with LiteRT on this CPU; for files of `keras-vit export` that a Snapdragon's NPU runs whole.
         output: Folder for the compiled files, MODEL-CHIP.tflite. By default they are not saved.
         json: Write all figures to this file.
     """
 
     files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILES")]
     npu: tuple[str, ...] = ()
+    simulate: Path | None = None
     output: Path | None = None
     json: Path | None = None
 
     def run(self) -> int:
         """Compiles, prints the reports, and returns the exit status."""
         from keras_vit.atomic_write import write_file
-        from keras_vit.export.npu import compile_for_npu, default_chips, find_chip, npu_table
+        from keras_vit.export.npu import default_chips, find_chip
 
+        self._check_files()
         check_json(self.json)
         chips = [find_chip(name) for name in dict.fromkeys(self.npu)] or default_chips()
-        outputs = self._outputs(chips)
-        reports = []
-        for file in dict.fromkeys(self.files):
-            for chip in chips:
-                show_progress(f"Compiling {file} for {chip}")
-                reports.append(compile_for_npu(file, chip, outputs.get((file, chip))))
+        images = self._images()
+        with tempfile.TemporaryDirectory(prefix="keras-vit-npu-") as temporary:
+            results = [
+                self._examine(file, chip, Path(temporary), images.get(file))
+                for file in dict.fromkeys(self.files)
+                for chip in chips
+            ]
         show_progress("")
-        if len(reports) > 1:
-            print(npu_table(reports) + "\n")
-        print("\n\n".join(str(report) for report in reports if len(reports) == 1 or not report.ready))
+        _print(results)
         if self.json:
-            write_file(self.json, json.dumps([report.as_dict() for report in reports], indent=2) + "\n")
-        return int(not all(report.ready for report in reports))
+            entries = [report.as_dict() | {"simulation": found and asdict(found)} for report, found in results]
+            write_file(self.json, json.dumps(entries, indent=2) + "\n")
+        return int(not all(report.ready for report, _ in results))
 
-    def _outputs(self, chips) -> dict:
-        """(file, chip) -> where to save the compiled file; creates the folder."""
-        if not self.files:
+    def _check_files(self):
+        """Raises a ValueError for a mistake in the files or the output; creates the output's folder."""
+        files = dict.fromkeys(self.files)
+        if not files:
             raise ValueError("No files. Pass at least one .tflite file, such as exported/model-int8.tflite.")
         if self.output is None:
-            return {}
+            return
         if self.output.exists() and not self.output.is_dir():
             raise ValueError(f"--output requires a folder. Received: {self.output}")
-        files = dict.fromkeys(self.files)
         if len({file.stem for file in files}) < len(files):
-            raise ValueError("--output requires files of different names. Received: " + " ".join(map(str, self.files)))
+            raise ValueError("--output requires files of different names. Received: " + " ".join(map(str, files)))
         self.output.mkdir(parents=True, exist_ok=True)
-        return {(file, chip): self.output / f"{file.stem}-{chip.model}.tflite" for file in files for chip in chips}
+
+    def _images(self) -> dict:
+        """File -> the images of --simulate, (n, H, W, 3) uint8, as the file's metadata specify."""
+        if self.simulate is None:
+            return {}
+        from keras_vit import Preprocessing
+        from keras_vit.export import read_description
+        from keras_vit_cli.inspect.image_files import list_images, read_images
+
+        paths, images = list_images(self.simulate, "--simulate"), {}
+        for file in self.files:
+            fields = read_description(file).description.preprocessing
+            if "image_size" not in fields:
+                raise ValueError(f"--simulate requires files of keras-vit export, with their preprocessing: {file}")
+            images[file] = read_images(Preprocessing(**fields), self.simulate, paths).pixels
+        return images
+
+    def _examine(self, file, chip, temporary, images):
+        """A report, and a simulation or None."""
+        from keras_vit.export.npu import compile_for_npu, simulate
+
+        show_progress(f"Compiling {file} for {chip}")
+        compiled = (self.output or temporary) / f"{file.stem}-{chip.model}.tflite"
+        report = compile_for_npu(file, chip, None if self.output is None and images is None else compiled)
+        if images is None or not report.ready or report.num_partitions > 1 or chip.vendor != "qualcomm":
+            return report, None
+        show_progress(f"Simulating {file} on {chip}")
+        return report, simulate(file, compiled, images)
+
+
+def _print(results):
+    """Prints a report; of several files and chips a table, and reports where an NPU does not run everything."""
+    from keras_vit.export.npu import npu_table, simulation_table
+
+    reports = [report for report, _ in results]
+    parts = [npu_table(reports)] if len(reports) > 1 else []
+    if simulations := [(report, found) for report, found in results if found]:
+        parts.append(simulation_table(simulations))
+    parts += [str(report) for report in reports if len(reports) == 1 or not report.ready]
+    print("\n\n".join(parts))

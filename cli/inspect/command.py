@@ -47,7 +47,7 @@ class Inspect:
         inspected = open_model(self.weights)
         selected = [files[i] for i in evenly_spaced(len(files), self.max_images)]
         print(f"Reading {len(selected):,} of {len(files):,} images from {self.images}")
-        images = read_images(inspected.vit, self.images, selected)
+        images = read_images(inspected.vit.preprocessing, self.images, selected)
         text, attention_size = make_report(inspected, images, self.num_shown, self.max_megabytes)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, text)

@@ -28,14 +28,18 @@ class ImageBatch(NamedTuple):
         return ImageBatch([self.names[i] for i in indices], self.inputs[indices], self.pixels[indices])
 
 
-def list_images(folder: Path) -> list[Path]:
+def list_images(folder: Path, option: str = "--images") -> list[Path]:
     """Sorted paths of the images in a folder and its subfolders, without hidden files.
+
+    Args:
+        folder: The folder.
+        option: The command's option for it, for the error message.
 
     Raises:
         ValueError: The folder does not exist or contains no images.
     """
     if not folder.is_dir():
-        raise ValueError(f"--images {folder.absolute()} does not exist. Expected a folder of images.")
+        raise ValueError(f"{option} {folder.absolute()} does not exist. Expected a folder of images.")
     files = (file for file in folder.rglob("*") if file.suffix.lower() in EXTENSIONS and not file.name.startswith("."))
     found = sorted(file for file in files if file.is_file())
     if not found:
@@ -43,14 +47,13 @@ def list_images(folder: Path) -> list[Path]:
     return found
 
 
-def read_images(model, folder: Path, files: Sequence[Path]) -> ImageBatch:
-    """Reads files from `list_images` and preprocesses them with `model.preprocess`.
+def read_images(preprocessing, folder: Path, files: Sequence[Path]) -> ImageBatch:
+    """Reads files from `list_images` and preprocesses them as a model's `preprocessing` specifies.
 
     Raises:
         ValueError: A file cannot be read as an image.
     """
-    inputs = np.concatenate([np.asarray(model.preprocess(_decode(file))) for file in files])  # (n, H, W, 3)
-    preprocessing = model.preprocessing
+    inputs = np.concatenate([np.asarray(preprocessing(_decode(file))) for file in files])  # (n, H, W, 3)
     pixels = 255 * (inputs * np.float32(preprocessing.std) + np.float32(preprocessing.mean))
     names = [file.relative_to(folder).as_posix() for file in files]
     return ImageBatch(names, inputs, np.clip(np.rint(pixels), 0, 255).astype("uint8"))

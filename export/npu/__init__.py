@@ -7,3 +7,7 @@ from keras_vit.export.npu.libraries import default_chips as default_chips
 from keras_vit.export.npu.report import NotOnNpu as NotOnNpu
 from keras_vit.export.npu.report import NpuReport as NpuReport
 from keras_vit.export.npu.report import npu_table as npu_table
+from keras_vit.export.npu.simulate import Simulation as Simulation
+from keras_vit.export.npu.simulate import run_on_simulator as run_on_simulator
+from keras_vit.export.npu.simulate import simulate as simulate
+from keras_vit.export.npu.simulate import simulation_table as simulation_table

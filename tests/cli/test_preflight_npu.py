@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import keras
+import numpy as np
 import pytest
+from PIL import Image
 
 import keras_vit
 from keras_vit.export import write_tflite
@@ -48,6 +50,20 @@ def test_table_json_and_compiled_files(files, tmp_path, run_cli):
     ] == [entry["size_bytes"] for entry in entries[:2]]
 
 
+def test_simulation(files, tmp_path, run_cli):
+    (folder := tmp_path / "images").mkdir()
+    for i in range(3):
+        pixels = np.random.default_rng(i).integers(0, 256, (20, 30, 3), "uint8")
+        Image.fromarray(pixels).save(folder / f"{i}.png")
+    report = tmp_path / "report.json"
+    status, printed, _ = run_cli("preflight", *files, "--npu", "SM8750", "--simulate", folder, "--json", report)
+    assert status == 1 and "| images | same top-1 class |" in printed
+    whole, parts = json.loads(report.read_text())
+    assert whole["simulation"]["num_images"] == 3 and whole["simulation"]["max_difference"] < 0.01
+    assert parts["simulation"] is None  # its convolution runs on the CPU
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["images", "report.json"]
+
+
 def test_errors_are_one_line(files, tmp_path, run_cli):
     bad = tmp_path / "model.keras"
     bad.write_bytes(b"PK\3\4 and more")
@@ -58,6 +74,7 @@ def test_errors_are_one_line(files, tmp_path, run_cli):
         (["--npu", "SM8750"], "Pass at least one .tflite file"),
         ([files[0], "--output", bad], "--output requires a folder"),
         ([files[0], Path(files[0].name), "--output", tmp_path / "out"], "--output requires files of different names"),
+        ([files[0], "--simulate", tmp_path / "no"], "Expected a folder of images"),
         ([files[0], "--json", tmp_path / "no" / "out.json"], "--json requires a file in an existing folder"),
     ):
         status, _, errors = run_cli("preflight", *arguments)
