@@ -38,6 +38,7 @@ CASES = {
     "SelfAttention": (lambda **k: layers.SelfAttention(3, 0.1, seed=1, **k), TOKENS),
     "SelfAttention, options": (lambda **k: layers.SelfAttention(3, 0.1, True, True, 1e-5, **k), TOKENS),
     "SinCosPositions": (lambda **k: layers.SinCosPositions((2, 2), prefix_tokens=1, **k), TOKENS),
+    "SmallImageResNet": (lambda **k: layers.SmallImageResNet((1, 1), **k), (2, 8, 12, 3)),
     "StandardizedConv2D": (
         lambda **k: layers.StandardizedConv2D(6, 3, 1e-10, "variance", strides=2, use_bias=True, **k),
         MAP,
