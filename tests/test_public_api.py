@@ -34,6 +34,7 @@ MODULES = (
     "keras_vit.export",
     "keras_vit.export.audit",
     "keras_vit.export.benchmark",
+    "keras_vit.export.npu",
 )
 OF_KERAS = {"build", "call", "compute_output_shape", "compute_output_spec", "get_config", "from_config"}
 OF_KERAS |= {"train_step", "test_step"}

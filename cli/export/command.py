@@ -20,7 +20,6 @@ Format = Literal[
     "int8",
     "int16x8",
 ]
-Target = Literal["cpu-xnnpack", "gpu", "nnapi-npu", "edgetpu", "litert2"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,8 @@ class Export:
             run (its labels.txt). Names of dataset and run must be equal.
         license: License of the weights, for the metadata of .tflite files.
         max_accuracy_drop: Largest allowed accuracy drop in percentage points.
-        target: Accelerators that must support every operation.
+        target: Accelerators that must support every operation: "cpu-xnnpack", "gpu", "litert2", "edgetpu", "nnapi-npu",
+            or the NPU of a chip, such as "npu:SM8750" (docs/npu.md).
         keep_going: Save the files even if a check fails.
         sensitivity: Write no files; for each integer format, list the parts of the model by the error that quantizing
             only this part causes, largest first.
@@ -68,7 +68,7 @@ class Export:
     class_names: Path | None = None
     license: str = ""
     max_accuracy_drop: float = 1.0
-    target: tuple[Target, ...] = ()
+    target: tuple[str, ...] = ()
     keep_going: bool = False
     sensitivity: bool = False
     describe: bool = False
@@ -107,6 +107,10 @@ class Export:
         from keras_vit.export.tflite.quantize import STATIC
 
         calibrated = [name for name in self.formats if name in STATIC]
+        if self.target:
+            from keras_vit.export.audit.findings import check_targets
+
+            check_targets(self.target)
         if not self.formats:
             raise ValueError("No formats. Pass --formats, such as float32 dynamic-int8.")
         if self.sensitivity and not (calibrated and self.dataset):
@@ -163,7 +167,6 @@ class Export:
                 signatures=self.signatures,
                 class_names=names,
                 license=self.license,
-                seed=self.seed,
                 log=print,
             )
         return files
@@ -202,6 +205,6 @@ class Export:
         for name in [name for name in self.formats if name in STATIC]:
             print(f"\n{name}: one part quantized, the rest in float32\n")
             print("| part | logit cosine | agreement |\n|---|---|---|")
-            for result in analyze_sensitivity(model, name, data.calibration, data.images, self.seed):
+            for result in analyze_sensitivity(model, name, data.calibration, data.images):
                 print(f"| {result.part} | {result.cosine:.5f} | {result.agreement:.2%} |")
         return 0

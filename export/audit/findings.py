@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
 from keras_vit.export.audit import targets as tables
 from keras_vit.export.tflite.graph import read_graph
 from keras_vit.export.tflite.interpreter import read_delegation
 
-TARGETS = ("cpu-xnnpack", "gpu", "nnapi-npu", "edgetpu", "litert2")
+TARGETS = ("cpu-xnnpack", "gpu", "litert2", "edgetpu", "nnapi-npu")  # NNAPI is deprecated since Android 15
+NPU = "npu:"  # before a chip, such as "npu:SM8750"
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Finding:
     """Operations of one kind that an accelerator does not support for one reason.
 
     Args:
-        target: One of `TARGETS`.
+        target: One of `TARGETS`, or "npu:" and a chip.
         operation: Name in TFLite's schema, or of a custom operation, such as "FlexErf".
         dtype: Dtype of its first input that is not a constant; "float32 x int8" with dynamic-range weights.
         count: Number of these operations.
@@ -92,19 +93,19 @@ def audit(path, targets: Sequence[str] = TARGETS) -> Audit:
     manuals of the delegates, cited in audit/targets.py: "gpu" is TFLite's GPU delegate, "litert2" the GPU accelerator
     of LiteRT 2's `CompiledModel`, "nnapi-npu" Android's NNAPI from API level 31 on, "edgetpu" Coral's Edge TPU. The
     tables check dtypes, shapes and options. They do not know a device's driver, memory and runtime version, nor whether
-    the results are correct there. No finding means that no documented limit is violated.
+    the results are correct there. No finding means that no documented limit is violated. "npu:" and a chip, such as
+    "npu:SM8750", compiles the file with the compiler of the chip's vendor, see `keras_vit.export.npu`.
 
     Args:
         path: The file.
-        targets: Some of `TARGETS`.
+        targets: Some of `TARGETS`, or "npu:" and chips.
 
     Raises:
         ValueError: A target is unknown, or the file is empty, of another format, or damaged.
+        ImportError: The compiler of a chip is missing.
         OSError: The file does not exist.
     """
-    unknown = [name for name in targets if name not in TARGETS]
-    if unknown or not targets or isinstance(targets, str):
-        raise ValueError(f"`targets` must be some of {', '.join(TARGETS)}. Received: {targets!r}")
+    check_targets(targets)
     operations = read_graph(path)
     # An operation on constants alone (the DEQUANTIZE of float16 weights) runs once, when the file is loaded.
     running = [operation for operation in operations if operation.runtime_inputs]
@@ -116,6 +117,9 @@ def audit(path, targets: Sequence[str] = TARGETS) -> Audit:
     checks["nnapi-npu"] = lambda operation: tables.nnapi(operation, quantized)
     findings = []
     for target in dict.fromkeys(targets):
+        if target.startswith(NPU):
+            findings += _left_by_npu(path, target)
+            continue
         if target == "cpu-xnnpack":
             unsupported = _not_delegated_to_xnnpack(path, operations)
         else:
@@ -123,6 +127,35 @@ def audit(path, targets: Sequence[str] = TARGETS) -> Audit:
             unsupported = [(operation, reason) for operation, reason in reasons if reason]
         findings += _counted(target, unsupported)
     return Audit(str(Path(path)), len(operations), tuple(dict.fromkeys(targets)), tuple(findings))
+
+
+def check_targets(targets: Sequence[str]):
+    """Raises a ValueError for unknown targets, and an ImportError if the compiler of an NPU is missing."""
+    unknown = [name for name in targets if name not in TARGETS and not name.startswith(NPU)]
+    if unknown or not targets or isinstance(targets, str):
+        raise ValueError(
+            f"`targets` must be some of {', '.join(TARGETS)}, or the NPU of a chip, such as npu:SM8750. "
+            f"Received: {targets!r}"
+        )
+    if chips := [name.removeprefix(NPU) for name in targets if name.startswith(NPU)]:
+        from keras_vit.export.npu.chips import find_chip
+        from keras_vit.export.npu.libraries import check_machine, check_sdk
+
+        check_machine()
+        for chip in chips:
+            check_sdk(find_chip(chip).vendor)
+
+
+def _left_by_npu(path, target):
+    from keras_vit.export.npu import compile_for_npu, find_chip
+
+    report = compile_for_npu(path, find_chip(target.removeprefix(NPU)))
+    found = [Finding(target, *astuple(left)) for left in report.not_on_npu]
+    if report.ready or (found and not report.error):
+        return found
+    # Without an error, other compilers than Qualcomm's give no reasons.
+    reason, count = report.error or "the compiler does not say why", report.num_operations - report.num_on_npu
+    return [Finding(target, "operations", "all dtypes", count, str(path), reason)]
 
 
 def _not_delegated_to_xnnpack(path, operations):

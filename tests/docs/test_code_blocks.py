@@ -98,6 +98,7 @@ def _stop_where_work_begins(monkeypatch):
     # `train`, `sweep` and `preflight` read the fields of the recipe after that.
     for work in ("run_recipe.run", "learning_rate_sweep.sweep", "preflight.preflight"):
         monkeypatch.setattr(f"keras_vit.recipes.{work}", _work_begins)
+    monkeypatch.setattr("keras_vit_cli.preflight_npu.PreflightNpu.run", _work_begins)
 
 
 def _check_keras_vit(words):

@@ -208,9 +208,21 @@ def test_report_and_json(converted):
         clean.fails("edgetpu")
 
 
+def test_npu_of_a_chip(artifacts):
+    found = audit(artifacts["dynamic-int8"], ["npu:SM8750", "litert2"])
+    (finding,) = found.of("npu:SM8750")
+    assert (finding.operation, finding.dtype, finding.count) == ("CONV_2D", "float32 x int8", 1)
+    assert "npu:SM8750: 1 not delegated" in str(found)
+    (finding,) = audit(artifacts["float32"], ["npu:SM8350"]).findings
+    assert finding.count == found.num_operations and "export the format int8" in finding.reason
+    assert not audit(artifacts["int8"], ["npu:sm8350"]).fails("npu:sm8350")
+    with pytest.raises(ValueError, match="Perhaps you meant SM8750"):
+        audit(artifacts["int8"], ["npu:SM8751"])
+
+
 @pytest.mark.parametrize("targets", [["npu"], ["gpu", "tpu"], [], "gpu"])
 def test_unknown_targets(tmp_path, targets):
-    with pytest.raises(ValueError, match="some of cpu-xnnpack, gpu, nnapi-npu, edgetpu, litert2. Received"):
+    with pytest.raises(ValueError, match="some of cpu-xnnpack, gpu, litert2, edgetpu, nnapi-npu, or the NPU of a chip"):
         audit(tmp_path / "missing.tflite", targets)
 
 
