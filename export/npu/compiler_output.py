@@ -42,7 +42,8 @@ def traffic(text: str) -> dict[str, int]:
 
 def operations_left(text: str, operations: Sequence[Operation]) -> tuple[NotOnNpu, ...]:
     """The operations that the compiler leaves to the CPU, with its reasons."""
-    found, causes, start = [], {}, 0
+    found, start = [], 0
+    causes: dict[tuple[str, str], Counter[str]] = {}
     by_place = {(operation.subgraph, operation.index): operation for operation in operations}
     for partitioned in PARTITIONED.finditer(text):
         segment, number, end = text[start : partitioned.start()], int(partitioned[1]), 0

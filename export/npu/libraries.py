@@ -50,15 +50,17 @@ def default_chips() -> list[Chip]:
 
 def check_sdk(vendor: str):
     """Raises an ImportError that names the package to install, if the vendor's compiler is missing."""
+    if sdk_folder(vendor) or (vendor == "qualcomm" and _qnn_folder()):
+        return
     package = PACKAGES[vendor].replace("_", "-")
     if vendor == "qualcomm":
-        if not (sdk_folder(vendor) or _qnn_folder()):
-            raise ImportError("Qualcomm's compiler is missing: pip install 'keras_vit[npu]'.")
-    elif not sdk_folder(vendor):
-        raise ImportError(
-            f"The compiler of {vendor} is missing: pip install --force-reinstall --no-cache-dir {package}, with "
-            "internet, since the package downloads it from the vendor."
-        )
+        raise ImportError("Qualcomm's compiler is missing: pip install 'keras_vit[npu]'.")
+    if vendor == "samsung":
+        raise ImportError(f"Samsung's compiler is missing: PyPI has no {package}; ask Samsung for it.")
+    raise ImportError(
+        f"The compiler of {vendor} is missing: pip install --force-reinstall --no-cache-dir {package}, with internet, "
+        "since the package downloads it from the vendor."
+    )
 
 
 @contextmanager
@@ -74,11 +76,11 @@ def qualcomm_libraries() -> Iterator[str]:
         ImportError: See `check_sdk`.
     """
     check_sdk("qualcomm")
-    litert = _package("ai_edge_litert")
-    if sdk := sdk_folder("qualcomm"):
+    litert = litert_file()
+    qnn = _qnn_folder()
+    if (sdk := sdk_folder("qualcomm")) or qnn is None:
         yield os.pathsep.join(map(str, (sdk, litert)))
         return
-    qnn = _qnn_folder()
     with tempfile.TemporaryDirectory(prefix="keras-vit-npu-") as stand_in:
         if not (qnn / MISSING).exists():
             (Path(stand_in) / MISSING).symlink_to(qnn / IN_ITS_PLACE)
@@ -86,16 +88,14 @@ def qualcomm_libraries() -> Iterator[str]:
 
 
 def litert_file(*parts: str) -> Path:
-    """A file of the package ai-edge-litert."""
-    return _package("ai_edge_litert").joinpath(*parts)
+    """A file of the package ai-edge-litert, or its folder."""
+    return Path(importlib.import_module("ai_edge_litert").__file__ or "").parent.joinpath(*parts)
 
 
 def _qnn_folder() -> Path | None:
-    folder = _package("onnxruntime_qnn")
-    return folder if folder and (folder / "libQnnHtp.so").is_file() else None
-
-
-def _package(name) -> Path | None:
-    """The folder of a package, without importing it."""
-    spec = importlib.util.find_spec(name)
-    return Path(spec.origin).parent if spec and spec.origin else None
+    """The folder of onnxruntime-qnn, without importing it; None if it is missing or lacks the compiler."""
+    spec = importlib.util.find_spec("onnxruntime_qnn")
+    if spec is None or spec.origin is None:
+        return None
+    folder = Path(spec.origin).parent
+    return folder if (folder / "libQnnHtp.so").is_file() else None

@@ -34,6 +34,8 @@ def test_missing_packages(monkeypatch):
     without_packages(monkeypatch, "onnxruntime_qnn")
     with pytest.raises(ImportError, match=r"pip install 'keras_vit\[npu\]'"):
         check_sdk("qualcomm")
+    with pytest.raises(ImportError, match="PyPI has no ai-edge-litert-sdk-samsung"):
+        check_sdk("samsung")
     with pytest.raises(ImportError, match="--no-cache-dir ai-edge-litert-sdk-mediatek, with internet"):
         check_sdk("mediatek")
 
