@@ -12,11 +12,11 @@ import tensorflow as tf
 from keras_vit.atomic_write import write_file
 from keras_vit.export.checks import check_exportable, check_pooled, checked_class_names, checked_images, disk_reason
 from keras_vit.export.names import CLASSIFY, INPUT, PREPROCESSING_FILE
-from keras_vit.export.tflite.calibration import MIN_IMAGES, activation_ranges, channel_ranges
+from keras_vit.export.tflite.calibration import MIN_IMAGES, activation_ranges, attention_ranges, channel_ranges
 from keras_vit.export.tflite.description import Description
-from keras_vit.export.tflite.equalize import equalize_channels, folded_copy
+from keras_vit.export.tflite.equalize import balance_attention, equalize_channels, folded_copy
 from keras_vit.export.tflite.metadata import with_metadata
-from keras_vit.export.tflite.quantize import ACTIVATION_BITS, CLIPPED, DYNAMIC, STATIC, quantize
+from keras_vit.export.tflite.quantize import ACTIVATION_BITS, DYNAMIC, STATIC, quantize
 from keras_vit.export.tflite.signatures import available_signatures, signature_function
 from keras_vit.export.tflite.symmetry import symmetric_ranges
 
@@ -33,7 +33,6 @@ def write_tflite(
     class_names: Sequence | None = None,
     license: str = "",
     equalize: bool = True,
-    seed: int = 0,
     log: Callable[[str], object] = lambda text: None,
 ) -> dict[str, Path]:
     """Writes `model-<format>.tflite` for each format, and preprocessing.json.
@@ -44,9 +43,9 @@ def write_tflite(
     and description are in the file (`with_metadata`), where MediaPipe and Android Studio look for them.
 
     Formats: "float32"; "float16": weights in half precision; "dynamic-int8" and "int4-weights": integer weights, and
-    activations quantized at run time within each matrix product; "mixed-int8": matrix products, also those of
-    attention, in integers with calibrated ranges, the rest in float; "int8": all in integers; "int16x8": 16-bit activations, layer normalization
-    in float. The last three require `calibration`.
+    activations quantized at run time within each matrix product; "mixed-int8": the same, and the products of queries
+    and keys in integers with calibrated ranges; "int8": all in integers; "int16x8": 16-bit activations, layer
+    normalization in float. The last three require `calibration`.
 
     Args:
         model: A `VisionTransformer` or `BiT` with a pooling.
@@ -58,10 +57,8 @@ def write_tflite(
             it. MediaPipe supports files with one signature only. Several share their weights.
         class_names: One name per class, see `write_saved_model`; in the file if "classify" is the first signature.
         license: License of the weights.
-        equalize: For the last three formats, whether to narrow outlier channels (`equalize.equalize_channels`), and
-            for 8 bits, to clip ranges for the least error (`calibration.activation_ranges`). False uses minimum and
-            maximum, for comparison.
-        seed: Seed of the sample of values that ranges are computed on.
+        equalize: For the last three formats, whether to narrow outlier channels (`equalize.equalize_channels`) and to
+            balance queries and keys (`equalize.balance_attention`). False omits both, for comparison.
         log: Function that prints progress.
 
     Returns:
@@ -81,7 +78,7 @@ def write_tflite(
     copy = folded_copy(model)
     (folder := Path(folder)).mkdir(parents=True, exist_ok=True)
     stem, files = "model" if signatures[0] == CLASSIFY else signatures[0], {}
-    for name, content in _contents(copy, formats, signatures, calibration, equalize, seed, log):
+    for name, content in _contents(copy, formats, signatures, calibration, equalize, log):
         files[name] = folder / f"{stem}-{name}.tflite"
         write_file(files[name], with_metadata(content, description, signatures[0]))
     preprocessing = json.dumps(model.preprocessing.get_config(), indent=2) + "\n"
@@ -96,7 +93,7 @@ def _description(model, class_names, license) -> Description:
     )
 
 
-def _contents(copy, formats, signatures, calibration, equalize, seed, log) -> Iterator[tuple[str, bytes]]:
+def _contents(copy, formats, signatures, calibration, equalize, log) -> Iterator[tuple[str, bytes]]:
     """Yields name and content of each format, for a `folded_copy`."""
     float32 = None
     for name in [name for name in FORMATS if name in formats and name not in STATIC]:
@@ -110,45 +107,51 @@ def _contents(copy, formats, signatures, calibration, equalize, seed, log) -> It
     if not static:
         return
     log("Calibrating the ranges of activations")
-    float32, ranges = calibrate(copy, static, calibration, signatures, equalize, seed)
+    calibrated = calibrate(copy, static, calibration, signatures, equalize)
     for name in static:
         log(f"Converting to {name}")
-        yield name, quantize(float32, name, ranges[name])
+        float32, ranges = calibrated[name]
+        yield name, quantize(float32, name, ranges)
 
 
 def calibrate(
-    copy, formats: Sequence[str], images, signatures: Sequence[str] = (CLASSIFY,), equalize: bool = True, seed: int = 0
-) -> tuple[bytes, dict[str, dict]]:
-    """The float32 file and the ranges that static formats are quantized from.
+    copy, formats: Sequence[str], images, signatures: Sequence[str] = (CLASSIFY,), equalize: bool = True
+) -> dict[str, tuple[bytes, dict[str, dict]]]:
+    """The float32 files and the ranges that static formats are quantized from.
 
     Args:
         copy: A `folded_copy`; with `equalize` it is changed in place.
         formats: Some of `STATIC`.
         images: See `checked_calibration`.
-        signatures, equalize, seed: See `write_tflite`.
+        signatures, equalize: See `write_tflite`.
 
     Returns:
-        The content of the float32 file, and format -> ranges, see `activation_ranges`.
+        Format -> (content of the float32 file, ranges), see `activation_ranges`.
     """
     if equalize:
         equalize_channels(copy, *channel_ranges(copy, images))
-    float32 = convert(copy, signatures)
-    clips = {name: name in CLIPPED and equalize for name in formats}
-    ranges = {clip: activation_ranges(float32, images, seed, clip) for clip in sorted(set(clips.values()))}
-    # 16-bit integers always have the zero point 0.
-    return float32, {
-        name: symmetric_ranges(float32, ranges[clip]) if ACTIVATION_BITS[name] == 8 else ranges[clip]
-        for name, clip in clips.items()
-    }
+        balance_attention(copy, attention_ranges(copy, images))
+    found = {}
+    for integers in sorted({name == "int8" for name in formats}):
+        float32 = convert(copy, signatures, integers=integers)
+        ranges = activation_ranges(float32, images)
+        for name in [name for name in formats if (name == "int8") == integers]:
+            # 16-bit integers always have the zero point 0.
+            symmetric = ACTIVATION_BITS[name] == 8
+            found[name] = float32, symmetric_ranges(float32, ranges) if symmetric else ranges
+    return found
 
 
-def convert(copy, signatures: Sequence[str] = (CLASSIFY,), half: bool = False) -> bytes:
-    """Converts an `export_copy` to a float32 TFLite model; with `half`, its weights are float16."""
+def convert(copy, signatures: Sequence[str] = (CLASSIFY,), half: bool = False, integers: bool = False) -> bytes:
+    """Converts an `export_copy` to a float32 TFLite model; with `half`, its weights are float16.
+
+    With `integers`, it has the form that full int8 is quantized from, see `signature_function`.
+    """
     archive = keras.export.ExportArchive()
     archive.track(copy)
     spec = tf.TensorSpec((1, *copy.image_size, 3), tf.float32, name=INPUT)
     for name in signatures:
-        archive.add_endpoint(name, signature_function(copy, name), input_signature=[spec])
+        archive.add_endpoint(name, signature_function(copy, name, integers), input_signature=[spec])
     with tempfile.TemporaryDirectory() as folder:
         try:
             archive.write_out(folder, verbose=False)

@@ -4,6 +4,8 @@ One image, static shapes, at most four axes, and only operations that XNNPACK, G
 results equal the model's up to rounding.
 """
 
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 
 import numpy as np
@@ -12,6 +14,19 @@ import tensorflow as tf
 from keras_vit.export.checks import float32_copy
 from keras_vit.layers import EncoderBlock
 from keras_vit.layers.pooling import AttentionPooling, TokenPooling
+
+VALUES = "weigh_values"
+_INTEGER_VARIANCES = ContextVar("integer_variances", default=False)
+
+
+@contextmanager
+def integer_variances(enabled: bool):
+    """Whether variances are computed as products of tokens with themselves while a graph is traced, see `_rsqrt`."""
+    token = _INTEGER_VARIANCES.set(enabled)
+    try:
+        yield
+    finally:
+        _INTEGER_VARIANCES.reset(token)
 
 
 def export_copy(model):
@@ -119,10 +134,23 @@ def _layer_norm(norm, tokens):
         unscaled = np.all(norm.gamma.numpy() == 1)
     with tf.name_scope(norm.name):  # `quantize` recognizes normalizations by this name
         centered = tokens - tf.reduce_mean(tokens, axis=-1, keepdims=True)
-        # Not tf.square: the converter would fuse it to SQUARED_DIFFERENCE, of which XNNPACK has no int8 kernel.
-        variance = tf.reduce_mean(centered * centered, axis=-1, keepdims=True)
         scaled = centered if unscaled else centered * norm.gamma
-        return scaled * tf.math.rsqrt(variance + norm.epsilon) + norm.beta
+        return scaled * _rsqrt(centered, norm.epsilon) + norm.beta
+
+
+def _rsqrt(centered, epsilon):
+    """1 / sqrt(variance + epsilon) of centered tokens: (..., D) -> (..., 1).
+
+    With `integer_variances`, a variance is the product of a token with itself, whose sums are exact in 32-bit integers.
+    Squares in 8 bits have steps for the largest of them, and the small ones, which are most, would become 0.
+    """
+    if not _INTEGER_VARIANCES.get() or len(centered.shape) != 3:
+        # Not tf.square: the converter would fuse it to SQUARED_DIFFERENCE, of which XNNPACK has no int8 kernel.
+        return tf.math.rsqrt(tf.reduce_mean(centered * centered, axis=-1, keepdims=True) + epsilon)
+    length, width = centered.shape[1:]
+    rows = tf.reshape(centered, (1, length, 1, width))
+    sums = tf.matmul(rows, rows, transpose_b=True)  # (1, N, 1, 1)
+    return tf.reshape(tf.math.rsqrt(sums + width * epsilon) * width**0.5, (1, length, 1))
 
 
 def _self_attention(layer, tokens, weights):
@@ -157,7 +185,9 @@ def _attention_of_first_tokens(layer, tokens, weights, count):
 def _project_mixed(layer, logits, value, weights):
     """softmax(logits) value, heads merged and projected: (1, K, n, N), (1, K, N, d) -> (1, n, D)."""
     weights.append(tf.nn.softmax(logits))
-    mixed = tf.transpose(tf.matmul(weights[-1], value), (0, 2, 1, 3))  # (1, n, K, d)
+    with tf.name_scope(VALUES):  # `quantize` recognizes the product by this name
+        mixed = tf.matmul(weights[-1], value)
+    mixed = tf.transpose(mixed, (0, 2, 1, 3))  # (1, n, K, d)
     # The converter drops an axis of the Dense layer itself, and GPU delegates add tensors of equal rank only.
     return tf.matmul(tf.reshape(mixed, (1, logits.shape[2], -1)), layer.out.kernel) + layer.out.bias
 
@@ -187,7 +217,9 @@ def _attention_pooling(pooling, tokens):
     logits = tf.transpose(tf.matmul(tokens, kernel.numpy()), (0, 2, 1))  # (1, K, N)
     weights = tf.reshape(tf.nn.softmax(logits), (1, heads, 1, length))
     value = tf.transpose(tf.reshape(pooling.value(tokens), (1, length, heads, head)), (0, 2, 1, 3))  # (1, K, N, d)
-    mixed = tf.reshape(tf.matmul(weights, value), (1, 1, width))
+    with tf.name_scope(VALUES):
+        mixed = tf.matmul(weights, value)
+    mixed = tf.reshape(mixed, (1, 1, width))
     pooled = pooling.out(mixed)
     return tf.reshape(pooled + pooling.mlp(pooling.norm(pooled)), (1, width))
 

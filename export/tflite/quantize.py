@@ -11,18 +11,18 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_quantizer import algorithm_manager, qtyping, quantizer, recipe
 
 from keras_vit.export.tflite.flatbuffer import pack_model, unpack_model
+from keras_vit.export.tflite.graph_rewrite import VALUES
 
 Operation = qtyping.TFLOperationName
 Algorithm = algorithm_manager.AlgorithmName
 # Weights are int8 with one scale per output channel, except in int4-weights.
 DYNAMIC = ("dynamic-int8", "int4-weights")  # activations are quantized at run time, within each matrix product
 STATIC = {
-    "mixed-int8": (Operation.FULLY_CONNECTED, Operation.CONV_2D, Operation.BATCH_MATMUL),  # the rest stays float32
+    "mixed-int8": (Operation.BATCH_MATMUL,),  # of queries and keys; the rest as in dynamic-int8
     "int8": (Operation.ALL_SUPPORTED,),
     "int16x8": (Operation.ALL_SUPPORTED,),
 }
 ACTIVATION_BITS = {"mixed-int8": 8, "int8": 8, "int16x8": 16}
-CLIPPED = ("mixed-int8", "int8")  # 16 bits have enough levels for the whole range
 
 
 def quantize(float32: bytes, name: str, ranges: dict | None = None, keep_float: tuple[str, ...] = ()) -> bytes:
@@ -42,7 +42,7 @@ def quantize(float32: bytes, name: str, ranges: dict | None = None, keep_float: 
         source = Path(folder) / "float32.tflite"
         source.write_bytes(float32)
         work = quantizer.Quantizer(str(source))
-        if name in DYNAMIC:
+        if name in (*DYNAMIC, "mixed-int8"):
             work.load_quantization_recipe(recipe.dynamic_wi8_afp32())
         if name == "int4-weights":  # first and last layer stay at 8 bits, as is usual
             work.add_dynamic_config("^(?!.*head)", Operation.FULLY_CONNECTED, 4, algorithm_key=Algorithm.OCTAV)
@@ -51,6 +51,9 @@ def quantize(float32: bytes, name: str, ranges: dict | None = None, keep_float: 
         if name in STATIC:
             for end in (Operation.INPUT, Operation.OUTPUT):
                 work.update_quantization_recipe(".*", end, algorithm_key=Algorithm.NO_QUANTIZE)
+        if name == "mixed-int8":
+            # Attention weights are small: with steps for the largest of them, most would become 0.
+            work.update_quantization_recipe(VALUES, Operation.BATCH_MATMUL, algorithm_key=Algorithm.NO_QUANTIZE)
         if name == "int16x8":
             # A variance is a square: with steps for its whole range, small ones, whose inverse root matters, become 0.
             work.update_quantization_recipe("norm", Operation.ALL_SUPPORTED, algorithm_key=Algorithm.NO_QUANTIZE)

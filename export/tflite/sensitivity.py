@@ -31,14 +31,13 @@ class Sensitivity:
     agreement: float
 
 
-def analyze_sensitivity(model, name: str, calibration, images, seed: int = 0) -> list[Sensitivity]:
+def analyze_sensitivity(model, name: str, calibration, images) -> list[Sensitivity]:
     """Quantizes one part of the model at a time, with the rest in float32.
 
     Args:
         model: See `write_tflite`; with a head.
         name: "mixed-int8", "int8" or "int16x8".
         calibration, images: (n, H, W, 3) images of the model's size, pixels in [0, 255].
-        seed: See `write_tflite`.
 
     Returns:
         The parts, most sensitive first.
@@ -54,7 +53,7 @@ def analyze_sensitivity(model, name: str, calibration, images, seed: int = 0) ->
     calibration = checked_calibration(calibration, model, name)
     images = checked_images(images, model, "A sensitivity analysis requires")
     copy = folded_copy(model)
-    float32, ranges = calibrate(copy, [name], calibration, seed=seed)
+    float32, ranges = calibrate(copy, [name], calibration)[name]
     expected = _run(float32, images)
     check_finite(expected, f"The model {model.name}")
     branches = ("attention", "mlp")
@@ -63,7 +62,7 @@ def analyze_sensitivity(model, name: str, calibration, images, seed: int = 0) ->
     for part in [*parts, "all else"]:
         names = "|".join(re.escape(one) for one in (parts if part == "all else" else [part]))
         in_float = f".*({names}).*" if part == "all else" else f"^(?!.*({names})).*"
-        found = _run(quantize(float32, name, ranges[name], keep_float=(in_float,)), images)
+        found = _run(quantize(float32, name, ranges, keep_float=(in_float,)), images)
         agreement = float((found.argmax(-1) == expected.argmax(-1)).mean())
         results.append(Sensitivity(part, float(logit_cosine(found, expected).mean()), agreement))
     return sorted(results, key=lambda result: (result.cosine, result.agreement))

@@ -6,6 +6,7 @@ from keras_vit.export.names import ATTENTION, CLASSIFY, EMBED, OUTPUTS
 from keras_vit.export.tflite.graph_rewrite import (
     encode,
     encoder_blocks,
+    integer_variances,
     normalize,
     pool,
     token_slice,
@@ -19,7 +20,7 @@ def available_signatures(model) -> tuple[str, ...]:
     return (CLASSIFY,) * bool(model.num_classes) + (EMBED,) + (ATTENTION,) * bool(encoder_blocks(model))
 
 
-def signature_function(model, signature: str):
+def signature_function(model, signature: str, integers: bool = False):
     """A function of `images`, (1, H, W, 3) float32 in [0, 255], that computes one of the `available_signatures`.
 
     "classify" returns probabilities (1, num_classes), "embed" the features before the head, (1, D), "attention" the
@@ -28,11 +29,13 @@ def signature_function(model, signature: str):
     Args:
         model: An `export_copy`.
         signature: Name of the signature.
+        integers: Whether variances are computed as full int8 requires, see `graph_rewrite.integer_variances`.
     """
     function = {CLASSIFY: _classify, EMBED: _embed, ATTENTION: _attention_map}[signature]
 
     def run(images):
-        return {OUTPUTS[signature]: function(model, normalize(images, model.preprocessing))}
+        with integer_variances(integers):
+            return {OUTPUTS[signature]: function(model, normalize(images, model.preprocessing))}
 
     return run
 

@@ -1,7 +1,8 @@
 """Ranges with zero point 0 where XNNPACK requires them: the right operand of a product of two int8 tensors.
 
-XNNPACK multiplies two int8 tensors only if the zero point of the right one is 0 (`src/subgraph/batch-matrix-multiply.c`;
-LiteRT 2.1.3 and later). Otherwise LiteRT's own kernel runs, which is many times slower.
+XNNPACK multiplies two int8 tensors only if the zero point of the right one is 0
+(`src/subgraph/batch-matrix-multiply.c`; LiteRT 2.1.3 and later). Otherwise LiteRT's own kernel runs, which is many
+times slower.
 """
 
 import numpy as np
@@ -15,7 +16,9 @@ _SAME_SCALE = {_Code.SPLIT: 1, _Code.TRANSPOSE: 0, _Code.RESHAPE: 0, _Code.SLICE
 
 
 def symmetric_ranges(float32: bytes, ranges: dict[str, dict]) -> dict[str, dict]:
-    """The ranges, with those of keys and values widened to [-128 a, 127 a]: their int8 zero point is 0.
+    """The ranges, with those of right operands widened to [-128 a, 127 a]: their int8 zero point is 0.
+
+    Right operands are keys, values, and in `integer_variances` the centered tokens.
 
     Args:
         float32: The content of the .tflite file that `ranges` belong to.

@@ -8,8 +8,8 @@ import keras_vit
 from keras_vit.export import write_tflite
 from keras_vit.export.parity import logit_cosine
 from keras_vit.export.tflite import equalize
-from keras_vit.export.tflite.calibration import channel_ranges
-from keras_vit.export.tflite.equalize import equalize_channels, fold_norms
+from keras_vit.export.tflite.calibration import attention_ranges, channel_ranges
+from keras_vit.export.tflite.equalize import MAX_RATIO, balance_attention, equalize_channels, fold_norms
 from keras_vit.export.tflite.graph_rewrite import export_copy, layer_norm_outputs, normalize
 from keras_vit.export.tflite.interpreter import run_tflite
 from keras_vit.export.tflite.signatures import signature_function
@@ -54,9 +54,27 @@ def test_equalize_channels_narrows_outliers_only(copy, folded):
     narrowed = 0
     for old_low, old_high, low, high in zip(*ranges, *channel_ranges(copy, IMAGES)):
         old, new = np.maximum(-old_low, old_high), np.maximum(-low, high)
-        np.testing.assert_allclose(new, np.minimum(old, 2 * np.median(old)), rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(new, np.minimum(old, MAX_RATIO * np.median(old)), rtol=1e-3, atol=1e-5)
         narrowed += np.sum(new < 0.9 * old)
     assert 1 <= narrowed < 8 if not folded else narrowed < 3
+
+
+def test_balance_attention_equalizes_queries_and_keys(copy):
+    qkv = copy.encoder.blocks[0].attention.qkv
+    qkv.kernel.assign(qkv.kernel.numpy() * np.where(np.arange(96) % 32 == 3, [[20.0]], 1.0))
+    before, old = run(copy), attention_ranges(copy, IMAGES)
+    balance_attention(copy, old)
+    np.testing.assert_allclose(run(copy), before, atol=1e-4)
+    for of_block, largest in zip(old, attention_ranges(copy, IMAGES)):
+        query, key, value = np.split(largest, 3)
+        np.testing.assert_allclose(query, key, rtol=1e-3)
+        np.testing.assert_allclose(value, np.split(of_block, 3)[2], rtol=1e-3)
+
+
+def test_integer_variances_compute_the_same(copy):
+    for image in IMAGES:
+        plain, integers = (signature_function(copy, "classify", form)(image[None]) for form in (False, True))
+        np.testing.assert_allclose(integers["probabilities"], plain["probabilities"], atol=1e-5)
 
 
 def test_constant_channels_are_unchanged(copy):
@@ -80,7 +98,7 @@ def test_converter_does_not_undo_equalization(copy, tmp_path, monkeypatch):
         path = write_tflite(copy, tmp_path, ["mixed-int8"], images)["mixed-int8"]
         found, _ = run_tflite(path, images)
         errors[max_ratio] = 1 - logit_cosine(found, np.asarray(tf.nn.softmax(expected))).mean()
-    assert errors[2.0] < 0.5 * errors[np.inf]
+    assert errors[MAX_RATIO] < 0.5 * errors[np.inf]
 
 
 def test_channel_ranges_cover_all_images(copy):
