@@ -1,10 +1,10 @@
-"""Accuracy drop of trained models in each TFLite format, with and without equalization and clipped ranges.
+"""Accuracy drop of trained models in each TFLite format, with and without equalization.
 
 Requires keras_vit[tensorflow,recipes,export].
 Command: python benchmarks/quantization.py runs/c10/model.keras --dataset cifar10
          python benchmarks/quantization.py runs/s16/model.keras runs/b16/model.keras --dataset digits --images 500
-Each file is compared with Keras in float32 on the first images of the test split. "min-max": without equalization, and
-with ranges from the smallest to the largest value (`write_tflite(equalize=False)`).
+Each file is compared with Keras in float32 on the first images of the test split. "min-max": without
+equalization (`write_tflite(equalize=False)`).
 """
 
 import argparse

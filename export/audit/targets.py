@@ -73,8 +73,11 @@ XNNPACK_INT8 = {
     "ADD": "the scales of inputs and output are too far apart for XNNPACK's int8; keep it in float",
     **{
         name: f"XNNPACK's {name} supports float only; quantize FULLY_CONNECTED and CONV_2D alone"
-        for name in ("BATCH_MATMUL", "GELU", "RSQRT", "SOFTMAX", "SQUARED_DIFFERENCE")
+        for name in ("GELU", "RSQRT", "SOFTMAX")
     },
+    # src/subgraph/batch-matrix-multiply.c; LiteRT 2.1.3 and later
+    "BATCH_MATMUL": "XNNPACK requires zero point 0 of the right operand: quantize it with a range of [-128 a, 127 a]",
+    "SQUARED_DIFFERENCE": "XNNPACK's SQUARED_DIFFERENCE supports float only; multiply the difference by itself",
     "QUANTIZE": "XNNPACK does not convert between uint8 and int8; use float32 or int8 inputs and outputs",
 }
 XNNPACK_INT8["SUB"] = XNNPACK_INT8["MUL"] = XNNPACK_INT8["ADD"]
