@@ -33,7 +33,14 @@ def imported(folder, leave_out=()):
         # TensorFlow's checkpoints, its lowering for XLA, the tape of gradients: imported in functions.
         (
             "keras_vit",
-            ("model_garden.py", "keras_internals.py", "barriers.py", "recompute.py", "gradient_rollout.py"),
+            (
+                "model_garden.py",
+                "keras_internals.py",
+                "barriers.py",
+                "islands.py",
+                "recompute.py",
+                "gradient_rollout.py",
+            ),
             ("tensorflow", "jax"),
         ),
         ("recipes", (), ("keras_vit.export", "keras_vit_cli")),

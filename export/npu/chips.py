@@ -49,7 +49,7 @@ def known_chips(vendors=VENDORS) -> dict[str, Chip]:
     Raises:
         ImportError: ai-edge-litert is missing.
     """
-    chips = {}
+    chips: dict[str, Chip] = {}
     for vendor in vendors:
         try:
             target = importlib.import_module(f"ai_edge_litert.aot.vendors.{vendor}.target")
