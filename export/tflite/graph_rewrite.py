@@ -148,8 +148,9 @@ def _rsqrt(centered, epsilon):
         # Not tf.square: the converter would fuse it to SQUARED_DIFFERENCE, of which XNNPACK has no int8 kernel.
         return tf.math.rsqrt(tf.reduce_mean(centered * centered, axis=-1, keepdims=True) + epsilon)
     length, width = centered.shape[1:]
-    rows = tf.reshape(centered, (1, length, 1, width))
-    sums = tf.matmul(rows, rows, transpose_b=True)  # (1, N, 1, 1)
+    # Two tensors: GPU delegates do not multiply one by itself.
+    rows, columns = (tf.reshape(centered, (1, length, *shape)) for shape in ((1, width), (width, 1)))
+    sums = tf.matmul(rows, columns)  # (1, N, 1, 1)
     return tf.reshape(tf.math.rsqrt(sums + width * epsilon) * width**0.5, (1, length, 1))
 
 
