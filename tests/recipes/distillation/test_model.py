@@ -181,7 +181,8 @@ def test_class_head_learns_labels_and_distillation_head_the_teacher(toy, digits,
     loaded = keras.saving.load_model(tmp_path / "student.keras")
     np.testing.assert_allclose(loaded(pixels[:4]), student(pixels[:4]), atol=1e-6)
     mean = model.evaluate(pixels, labels, verbose=0, return_dict=True)["accuracy"]
-    assert mean == pytest.approx((np.argmax(student(pixels), axis=-1) == labels).mean())
+    expected = (np.argmax(student(pixels), axis=-1) == labels).mean()
+    assert mean == pytest.approx(expected, abs=2.5 / len(labels))  # bfloat16 rounds otherwise in a graph: two images
 
 
 @pytest.mark.slow
