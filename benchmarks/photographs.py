@@ -16,13 +16,13 @@ from pathlib import Path
 import keras
 import numpy as np
 
-import keras_vit
 from keras_vit.export import FORMATS, write_tflite
 from keras_vit.export.benchmark import compare
 from keras_vit.export.tflite.graph_rewrite import normalize
 from keras_vit.export.tflite.interpreter import run_tflite
+from keras_vit_cli.pixel_range import load_with_pixel_range
 
-IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and standard deviation, which files of timm do not state
 
 
 def photographs(paths):
@@ -53,18 +53,6 @@ def read_images(paths, labels_file, preprocessing, count, seed=0):
     return np.stack(pixels), np.array([int(labels[name]) for name, _ in chosen])
 
 
-def load(name, imagenet):
-    """The model; with `imagenet`, for pixels scaled by ImageNet's mean and deviation, as files of timm do not state."""
-    model = keras_vit.load(name)
-    if not imagenet:
-        return model
-    config = model.get_config()
-    config["preprocessing"] = model.preprocessing.get_config() | IMAGENET
-    changed = type(model).from_config(config)
-    changed.set_weights(model.get_weights())
-    return changed
-
-
 def divergence(found, expected):
     """Mean Kullback-Leibler divergence of probabilities (n, classes) from those of Keras, in nats.
 
@@ -87,7 +75,7 @@ def main():
     parser.add_argument("--num-runs", type=int, default=50, help="timed calls of each file")
     parser.add_argument("--output", help="folder to keep the files in")
     arguments = parser.parse_args()
-    model = load(arguments.model, arguments.imagenet)
+    model = load_with_pixel_range(arguments.model, *(IMAGENET if arguments.imagenet else (None, None)))
     count = arguments.calibrate + arguments.judge
     images, labels = read_images(arguments.images, arguments.labels, model.preprocessing, count)
     (calibration, images), labels = np.split(images, [arguments.calibrate]), labels[arguments.calibrate :]

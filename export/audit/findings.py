@@ -2,36 +2,15 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from keras_vit.export.audit import targets as tables
+from keras_vit.export.audit.finding import NPU, Finding, counted, grouped
 from keras_vit.export.tflite.graph import read_graph
 from keras_vit.export.tflite.interpreter import read_delegation
 
 TARGETS = ("cpu-xnnpack", "gpu", "litert2", "edgetpu", "nnapi-npu")  # NNAPI is deprecated since Android 15
-NPU = "npu:"  # before a chip, such as "npu:SM8750"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Operations of one kind that an accelerator does not support for one reason.
-
-    Args:
-        target: One of `TARGETS`, or "npu:" and a chip.
-        operation: Name in TFLite's schema, or of a custom operation, such as "FlexErf".
-        dtype: Dtype of its first input that is not a constant; "float32 x int8" with dynamic-range weights.
-        count: Number of these operations.
-        location: Index of the first one in the file, and the name of its output.
-        reason: Why, and a replacement where one is known.
-    """
-
-    target: str
-    operation: str
-    dtype: str
-    count: int
-    location: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -78,7 +57,7 @@ class Audit:
             findings = self.of(target)
             count = sum(finding.count for finding in findings)
             lines.append(f"{target}: " + (f"{count} not delegated" if count else "fully delegated"))
-            for (reason, dtype), group in _grouped(findings, lambda found: (found.reason, found.dtype)).items():
+            for (reason, dtype), group in grouped(findings, lambda found: (found.reason, found.dtype)).items():
                 names = ", ".join(dict.fromkeys(found.operation for found in group))
                 lines.append(f"  {sum(found.count for found in group):>4} {names} ({dtype}): {reason}")
                 lines.append(f"       first: {group[0].location}")
@@ -125,7 +104,7 @@ def audit(path, targets: Sequence[str] = TARGETS) -> Audit:
         else:
             reasons = ((operation, checks[target](operation)) for operation in running)
             unsupported = [(operation, reason) for operation, reason in reasons if reason]
-        findings += _counted(target, unsupported)
+        findings += counted(target, unsupported)
     return Audit(str(Path(path)), len(operations), tuple(dict.fromkeys(targets)), tuple(findings))
 
 
@@ -150,7 +129,7 @@ def _left_by_npu(path, target):
     from keras_vit.export.npu import compile_for_npu, find_chip
 
     report = compile_for_npu(path, find_chip(target.removeprefix(NPU)))
-    found = [Finding(target, *astuple(left)) for left in report.not_on_npu]
+    found = [replace(finding, target=target) for finding in report.not_on_npu]  # as it was requested
     if report.ready or (found and not report.error):
         return found
     # Without an error, other compilers than Qualcomm's give no reasons.
@@ -178,18 +157,3 @@ def _xnnpack_reason(operation):
         return f"{' and '.join(sorted(wide))} is not supported; use int32 or float32"
     table = tables.XNNPACK | (tables.XNNPACK_INT8 if operation.dtype in ("int8", "uint8") else {})
     return table.get(operation.name, "the delegate does not support it with these dtypes or options")
-
-
-def _counted(target, unsupported):
-    groups = _grouped(unsupported, lambda pair: (pair[0].name, pair[0].dtype, pair[1]))
-    return [
-        Finding(target, name, dtype, len(group), group[0][0].location, reason)
-        for (name, dtype, reason), group in groups.items()
-    ]
-
-
-def _grouped(items, key):
-    groups = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups

@@ -54,7 +54,7 @@ def compile_for_npu(file, chip: Chip, output=None) -> NpuReport:
         content = compiled.read_bytes()
     if output:
         write_file(output, content)
-    left = operations_left(text, operations)
+    left = operations_left(text, chip, operations)
     counts = traffic(text)
     return NpuReport(
         str(file), chip, len(operations), on_npu, num_partitions, left, None, seconds, len(content), **counts

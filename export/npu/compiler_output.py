@@ -4,8 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from keras_vit.export.audit.finding import NPU, Finding, counted
 from keras_vit.export.npu.chips import Chip
-from keras_vit.export.npu.report import NotOnNpu
 from keras_vit.export.tflite.graph import Operation
 
 PARTITIONED = re.compile(
@@ -40,7 +40,7 @@ def traffic(text: str) -> dict[str, int]:
     return totals
 
 
-def operations_left(text: str, operations: Sequence[Operation]) -> tuple[NotOnNpu, ...]:
+def operations_left(text: str, chip: Chip, operations: Sequence[Operation]) -> tuple[Finding, ...]:
     """The operations that the compiler leaves to the CPU, with its reasons."""
     found, start = [], 0
     causes: dict[tuple[str, str], Counter[str]] = {}
@@ -55,10 +55,10 @@ def operations_left(text: str, operations: Sequence[Operation]) -> tuple[NotOnNp
             kind.update(cause for cause in CAUSE.findall(segment[end : match.start()]) if not CONSEQUENCE.search(cause))
             end = match.end()
         start = partitioned.end()
-    return _counted([(operation, _reason(operation, causes)) for operation in found])
+    return counted(NPU + chip.model, [(operation, _reason(operation, causes)) for operation in found])
 
 
-def failure(text: str, chip: Chip, operations: Sequence[Operation]) -> tuple[str, tuple[NotOnNpu, ...]]:
+def failure(text: str, chip: Chip, operations: Sequence[Operation]) -> tuple[str, tuple[Finding, ...]]:
     """Why a file does not compile, in a sentence, and the operations that the compiler names."""
     first = {operation.index: operation for operation in operations if not operation.subgraph}
     found = [
@@ -70,7 +70,7 @@ def failure(text: str, chip: Chip, operations: Sequence[Operation]) -> tuple[str
     sentence = f"The compiler reports: {cause}."
     if chip.model in INTEGERS_ONLY and any(operation.dtype.startswith("float") for operation in operations):
         sentence += f" The NPU of {chip} has integer operations only: export the format int8."
-    return sentence, _counted(found)
+    return sentence, counted(NPU + chip.model, found)
 
 
 def _reason(operation: Operation, causes) -> str:
@@ -87,13 +87,3 @@ def _reason(operation: Operation, causes) -> str:
             "mixed-int8 or float16"
         )
     return re.sub(r" in the node '\w+'", "", cause)
-
-
-def _counted(found) -> tuple[NotOnNpu, ...]:
-    """One entry per kind of operation and reason."""
-    groups: dict[tuple[str, str, str], list[Operation]] = {}
-    for operation, reason in found:
-        groups.setdefault((operation.name, operation.dtype, reason), []).append(operation)
-    return tuple(
-        NotOnNpu(name, dtype, len(group), group[0].location, reason) for (name, dtype, reason), group in groups.items()
-    )

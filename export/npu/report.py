@@ -3,28 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from keras_vit.export.audit.finding import Finding
 from keras_vit.export.npu.chips import Chip
 
 MB = 1e6
-
-
-@dataclass(frozen=True)
-class NotOnNpu:
-    """Operations of one kind that the NPU does not run.
-
-    Args:
-        operation: Name in TFLite's schema.
-        dtype: Dtype of its first input that is not a constant; "float32 x int8" with dynamic-range weights.
-        count: Number of these operations.
-        location: Index of the first one in the file, and the name of its output.
-        reason: What the compiler reports, and the fix where one is known.
-    """
-
-    operation: str
-    dtype: str
-    count: int
-    location: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -51,7 +33,7 @@ class NpuReport:
     num_operations: int
     num_on_npu: int
     num_partitions: int
-    not_on_npu: tuple[NotOnNpu, ...] = ()
+    not_on_npu: tuple[Finding, ...] = ()
     error: str | None = None
     seconds: float = 0.0
     size_bytes: int = 0

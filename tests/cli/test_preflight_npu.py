@@ -3,36 +3,22 @@
 import json
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 from PIL import Image
 
-import keras_vit
-from keras_vit.export import write_tflite
-
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    keras.utils.set_random_seed(0)
-    model = keras_vit.VisionTransformer(
-        image_size=16, patch_size=8, depth=1, width=16, mlp_dim=32, num_heads=2, num_classes=4
-    )
-    written = write_tflite(model, tmp_path_factory.mktemp("tflite"), ["float32", "dynamic-int8"])
-    return [written[name] for name in ("float32", "dynamic-int8")]
-
-
-def test_one_file_and_chip(files, run_cli):
-    status, printed, _ = run_cli("preflight", files[0], "--npu", "sm8750")
+def test_one_file_and_chip(tflite_files, run_cli):
+    status, printed, _ = run_cli("preflight", tflite_files[0], "--npu", "sm8750")
     assert status == 0 and "model-float32.tflite on SM8750" in printed and "|" not in printed
 
 
-def test_table_json_and_compiled_files(files, tmp_path, run_cli):
+def test_table_json_and_compiled_files(tflite_files, tmp_path, run_cli):
     report, folder = tmp_path / "report.json", tmp_path / "new" / "compiled"
     options = ["--npu", "SM8650", "SM8750", "--json", report, "--output", folder]
-    status, printed, _ = run_cli("preflight", *files, *options)
+    status, printed, _ = run_cli("preflight", *tflite_files, *options)
     assert status == 1  # the convolution of dynamic-int8
     assert printed.count("\n| ") + printed.startswith("| ") == 5 and printed.count("float32 x int8") == 2
     entries = json.loads(report.read_text())
@@ -50,13 +36,13 @@ def test_table_json_and_compiled_files(files, tmp_path, run_cli):
     ] == [entry["size_bytes"] for entry in entries[:2]]
 
 
-def test_simulation(files, tmp_path, run_cli):
+def test_simulation(tflite_files, tmp_path, run_cli):
     (folder := tmp_path / "images").mkdir()
     for i in range(3):
         pixels = np.random.default_rng(i).integers(0, 256, (20, 30, 3), "uint8")
         Image.fromarray(pixels).save(folder / f"{i}.png")
     report = tmp_path / "report.json"
-    status, printed, _ = run_cli("preflight", *files, "--npu", "SM8750", "--simulate", folder, "--json", report)
+    status, printed, _ = run_cli("preflight", *tflite_files, "--npu", "SM8750", "--simulate", folder, "--json", report)
     assert status == 1 and "| images | same top-1 class |" in printed
     whole, parts = json.loads(report.read_text())
     assert whole["simulation"]["num_images"] == 3 and whole["simulation"]["max_difference"] < 0.01
@@ -64,18 +50,21 @@ def test_simulation(files, tmp_path, run_cli):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["images", "report.json"]
 
 
-def test_errors_are_one_line(files, tmp_path, run_cli):
+def test_errors_are_one_line(tflite_files, tmp_path, run_cli):
     bad = tmp_path / "model.keras"
     bad.write_bytes(b"PK\3\4 and more")
     for arguments, message in (
-        ([files[0], "--npu", "SM9999"], "Expected a chip"),
+        ([tflite_files[0], "--npu", "SM9999"], "Expected a chip"),
         ([bad, "--npu", "SM8750"], "is not a .tflite file"),
         (["cifar10-scratch", "--npu", "SM8750"], "No such file"),
         (["--npu", "SM8750"], "Pass at least one .tflite file"),
-        ([files[0], "--output", bad], "--output requires a folder"),
-        ([files[0], Path(files[0].name), "--output", tmp_path / "out"], "--output requires files of different names"),
-        ([files[0], "--simulate", tmp_path / "no"], "Expected a folder of images"),
-        ([files[0], "--json", tmp_path / "no" / "out.json"], "--json requires a file in an existing folder"),
+        ([tflite_files[0], "--output", bad], "--output requires a folder"),
+        (
+            [tflite_files[0], Path(tflite_files[0].name), "--output", tmp_path / "out"],
+            "--output requires files of different names",
+        ),
+        ([tflite_files[0], "--simulate", tmp_path / "no"], "Expected a folder of images"),
+        ([tflite_files[0], "--json", tmp_path / "no" / "out.json"], "--json requires a file in an existing folder"),
     ):
         status, _, errors = run_cli("preflight", *arguments)
         assert status == 1 and message in errors and errors.count("\n") == 1, arguments

@@ -5,7 +5,6 @@ from functools import partial
 import keras
 from keras import ops
 
-from keras_vit.integers import is_integer, python_integers
 from keras_vit.layers.resnet.bottleneck import (
     EXPANSION,
     GROUPS,
@@ -13,6 +12,7 @@ from keras_vit.layers.resnet.bottleneck import (
     PreActivationBottleneck,
     build_for,
     check_form,
+    checked_stages,
     convolution,
     group_norm,
     padded,
@@ -150,11 +150,6 @@ class ResNetBackbone(keras.layers.Layer):
 
     def __init__(self, stages=(3, 4, 9), width_factor=1, form="v1", pool_padding="zeros", **kwargs):
         super().__init__(**kwargs)
-        if not isinstance(stages, (tuple, list)) or not all(map(is_integer, stages)):
-            raise ValueError(
-                "`stages` must be the number of units in each stage, such as (3, 4, 6, 3), or () for the root only. "
-                f"Received: {stages!r}"
-            )
         filters = ROOT_FILTERS * width_factor
         if filters < GROUPS or filters % GROUPS:
             raise ValueError(
@@ -162,7 +157,7 @@ class ResNetBackbone(keras.layers.Layer):
                 "do not divide. Use a multiple of 0.5."
             )
         filters = int(filters)
-        self.stages = python_integers(tuple(stages))
+        self.stages = checked_stages(stages)
         self.width_factor = width_factor
         self.form = form
         self.pool_padding = pool_padding

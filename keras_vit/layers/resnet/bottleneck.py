@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_vit.integers import is_integer, python_integers
 from keras_vit.layers.resnet.standardized_conv import StandardizedConv2D
 
 GROUPS = 32
@@ -14,6 +15,16 @@ def check_form(form):
     """Raises a ValueError unless this is a known form of a ResNet."""
     if form not in FORMS:
         raise ValueError(f"`form` must be one of {', '.join(FORMS)}. Received: {form!r}")
+
+
+def checked_stages(stages) -> tuple[int, ...]:
+    """The number of units in each stage; raises a ValueError for anything else than positive integers."""
+    if not isinstance(stages, (tuple, list)) or not all(map(is_integer, stages)):
+        raise ValueError(
+            "`stages` must be the number of units in each stage, such as (3, 4, 6, 3), or () for the root only. "
+            f"Received: {stages!r}"
+        )
+    return python_integers(tuple(stages))
 
 
 def group_norm(form, name, dtype, gamma="ones"):

@@ -3,8 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.integers import is_integer, python_integers
-from keras_vit.layers.resnet.bottleneck import build_for, shrunk
+from keras_vit.layers.resnet.bottleneck import build_for, checked_stages, shrunk
 from keras_vit.layers.resnet.standardized_conv import StandardizedConv2D
 
 ROOT_FILTERS = 32
@@ -76,7 +75,7 @@ class SmallImageResNet(keras.layers.Layer):
         `total_stride`, rounded up; C is 64 after the first stage, doubled by each further one, or 32 without stages.
 
     Args:
-        stages: Number of units in each stage, such as (2, 2) for a stride of 4.
+        stages: Number of units in each stage, such as (2, 2) for a stride of 4; () for the root only.
 
     Attributes:
         total_stride: Distance in pixels of neighboring positions of the feature map.
@@ -88,11 +87,7 @@ class SmallImageResNet(keras.layers.Layer):
 
     def __init__(self, stages=(2, 2), **kwargs):
         super().__init__(**kwargs)
-        if not isinstance(stages, (tuple, list)) or not all(map(is_integer, stages)):
-            raise ValueError(
-                f"`stages` must be the number of units in each stage, such as (2, 2). Received: {stages!r}"
-            )
-        dtype, self.stages = self.dtype_policy, python_integers(tuple(stages))
+        dtype, self.stages = self.dtype_policy, checked_stages(stages)
         self.total_stride = 2 ** len(self.stages)
         self.channels = ROOT_FILTERS * self.total_stride
         self.conv_root = _convolution(ROOT_FILTERS, 3, 1, "conv_root", dtype)
