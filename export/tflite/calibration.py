@@ -54,7 +54,7 @@ def attention_ranges(model, images):
 
 
 def activation_ranges(float32: bytes, images) -> dict[str, dict]:
-    """Ranges of all tensors of a float32 model, {name: {"min", "max"}} as ai-edge-quantizer takes them.
+    """Ranges of all tensors of a float32 model, {name: {"min", "max"}} as litert-quantizer takes them.
 
     The range of the input is always [0, 255].
 

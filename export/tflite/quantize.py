@@ -1,4 +1,4 @@
-"""Quantizes a float32 .tflite file with ai-edge-quantizer."""
+"""Quantizes a float32 .tflite file with litert-quantizer."""
 
 import contextlib
 import io
@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 
 from ai_edge_litert import schema_py_generated as schema
-from ai_edge_quantizer import algorithm_manager, qtyping, quantizer, recipe
+from litert_quantizer import algorithm_manager, qtyping, quantizer, recipe
 
 from keras_vit.export.tflite.flatbuffer import pack_model, unpack_model
 from keras_vit.export.tflite.graph_rewrite import VALUES
