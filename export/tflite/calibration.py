@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.export.private_apis import inspectable_interpreter
+from keras_vit.export.tflite.flatbuffer import unpack_model
 from keras_vit.export.tflite.graph_rewrite import encoder_blocks, layer_norm_outputs
 
 # Fewer images yield poor ranges; LiteRT's guide recommends 100 to 500.
@@ -54,9 +55,10 @@ def attention_ranges(model, images):
 
 
 def activation_ranges(float32: bytes, images) -> dict[str, dict]:
-    """Ranges of all tensors of a float32 model, {name: {"min", "max"}} as litert-quantizer takes them.
+    """Ranges of all activations of a float32 model, {name: {"min", "max"}} as litert-quantizer takes them.
 
-    The range of the input is always [0, 255].
+    The range of the input is always [0, 255]. Constants have none: a weight with a range would be rounded with that one
+    scale, instead of one for each output channel.
 
     Args:
         float32: The content of a .tflite file with one signature and one input.
@@ -65,7 +67,11 @@ def activation_ranges(float32: bytes, images) -> dict[str, dict]:
     interpreter = inspectable_interpreter(float32)
     interpreter.allocate_tensors()
     (entry,) = interpreter.get_input_details()
-    tensors = [one for one in interpreter.get_tensor_details() if one["dtype"] == np.float32 and one["name"]]
+    (graph,) = unpack_model(float32).subgraphs
+    activations = {entry["index"], *(int(output) for operation in graph.operators for output in operation.outputs)}
+    tensors = [
+        one for one in interpreter.get_tensor_details() if one["dtype"] == np.float32 and one["index"] in activations
+    ]
     extremes: dict[int, tuple] = {}
     for image in images:
         interpreter.set_tensor(entry["index"], image[None])

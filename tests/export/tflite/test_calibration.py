@@ -2,8 +2,10 @@
 
 import pytest
 from ai_edge_litert.interpreter import Interpreter
+from ai_edge_litert.schema_py_generated import BuiltinOperator
 
 from keras_vit.export.tflite.calibration import activation_ranges
+from keras_vit.export.tflite.flatbuffer import unpack_model
 from keras_vit.export.tflite.quantize import quantize
 
 pytestmark = pytest.mark.slow
@@ -26,6 +28,18 @@ def test_input_range_is_0_to_255_for_dark_images_too(artifacts, images):
     content = quantize(float32, "int8", activation_ranges(float32, 0.7 * images[:20]))
     (image,) = Interpreter(model_content=content).get_input_details()
     assert image["quantization"] == (1.0, 0)
+
+
+@pytest.mark.parametrize("name", ["dynamic-int8", "int4-weights", "mixed-int8", "int8", "int16x8"])
+def test_weights_have_a_scale_for_each_output_channel(artifacts, name):
+    model = unpack_model(artifacts[name].read_bytes())
+    (graph,) = model.subgraphs
+    codes = [code.builtinCode for code in model.operatorCodes]
+    linear = (BuiltinOperator.FULLY_CONNECTED, BuiltinOperator.CONV_2D)
+    weights = [graph.tensors[one.inputs[1]] for one in graph.operators if codes[one.opcodeIndex] in linear]
+    assert len(weights) == 11  # patches, four in a block, five where only the class token is read, and the head
+    for weight in weights:
+        assert len(weight.quantization.scale) == weight.shape[0] > 1
 
 
 def test_keep_float(artifacts, images):
