@@ -36,6 +36,9 @@ class Describe:
 
 
 def _describe(weights) -> dict:
+    from keras_vit.trained import local_folder
+
+    weights = local_folder(weights)
     if not weights.endswith(".keras") and not (Path(weights) / "model.keras").is_file():
         from keras_vit.weights import open_checkpoint
 

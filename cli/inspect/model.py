@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from keras_vit import VisionTransformer, load
+from keras_vit.class_names.files import own_class_names
 from keras_vit.recipes.checkpoints.run_folder import RECIPE, find_checkpoints
 from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel
@@ -53,20 +54,17 @@ def open_model(weights: str) -> InspectedModel:
             "no attention between patches. To compare features of a ResNet: "
             "keras_vit.inspect.nearest_neighbors(model.features(x), model.features(y))."
         )
-    return InspectedModel(model)
+    return InspectedModel(model, class_names=own_class_names(weights, model.num_classes))
 
 
 def _open_run(path) -> InspectedModel:
-    from keras_vit.class_names.files import LABELS
     from keras_vit.recipes.recipe_file import read_recipe
     from keras_vit.recipes.run_recipe import MODEL
     from keras_vit.recipes.self_supervised import load_self_supervised
 
     recipe = read_recipe(path / RECIPE)
     if not isinstance(recipe, SelfSupervised) or not find_checkpoints(path):
-        file = path / LABELS
-        class_names = file.read_text().splitlines() if file.is_file() else None
-        return open_model(str(path / MODEL))._replace(class_names=class_names)
+        return open_model(str(path / MODEL))
     masked_model = load_self_supervised(recipe, path)
     return InspectedModel(masked_model.vit, masked_model, recipe)
 

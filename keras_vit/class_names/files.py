@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from keras_vit.name_list import first_names
+from keras_vit.trained import local_folder
 
 LABELS = "labels.txt"
 # Names that a folder has one of, so that its labels.txt is of this model.
@@ -14,10 +15,10 @@ def labels_file(weights) -> Path:
     """The file of a model's own class names, which may be missing.
 
     Args:
-        weights: The folder of a run or of model.safetensors, or a file. Those called model.* share the folder's
-            labels.txt; another, such as deit.npz, has deit.npz.labels.txt.
+        weights: The folder of a run or of model.safetensors, the name of a model inside the package, or a file. Those
+            called model.* share the folder's labels.txt; another, such as deit.npz, has deit.npz.labels.txt.
     """
-    path = Path(weights)
+    path = Path(local_folder(weights))
     if path.is_dir():
         return path / LABELS
     return path.with_name(LABELS if path.name in MODELS else f"{path.name}.{LABELS}")

@@ -6,6 +6,8 @@ import os
 import warnings
 from dataclasses import asdict, replace
 
+import keras
+
 from keras_vit.images import as_size
 from keras_vit.integers import is_integer
 from keras_vit.models.axial_resnet import AxialResNet
@@ -15,6 +17,7 @@ from keras_vit.models.keras_files import read_keras_file
 from keras_vit.models.least_weights import least_weights
 from keras_vit.models.vit import HEADS, VisionTransformer
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.trained import local_folder
 
 KINDS = (VisionTransformer, BiT, AxialResNet)
 
@@ -25,9 +28,10 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, *
     Args:
         weights: A file (.npz, .safetensors, .keras, .weights.h5), a folder with model.safetensors and config.json, the
             folder of a finished run, whose model.keras is loaded, "hf:owner/name" on the Hugging Face hub, a published
-            name such as "vit/imagenet21k/ViT-B_16", see `keras_vit.weights.published_names()`, or a model of KerasHub
-            or tf-models-official in memory. A .weights.h5 of `model.save_weights` holds no configuration: pass the
-            model's arguments, and its `image_size` (by default 224).
+            name such as "vit/imagenet21k/ViT-B_16", see `keras_vit.weights.published_names()`, a name of
+            `keras_vit.weights.packaged_names()`, which needs no download, or a model of KerasHub or tf-models-official
+            in memory. A .weights.h5 of `model.save_weights` holds no configuration: pass the model's arguments, and its
+            `image_size` (by default 224).
         num_classes: By default that of the file. Another number replaces the head by zeros and removes the file's
             hidden tanh layer, as the paper does for fine-tuning. 0 for no head.
         weights_image_size: Image size of the checkpoint in pixels, required only if its grid of positions is not square
@@ -36,7 +40,8 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, *
             of the checkpoint.
         **arguments: Arguments of `VisionTransformer` or `BiT` that differ from the checkpoint: `image_size`, `dropout`,
             `dtype`, `name`, ... Arguments that do not fit the weights, such as another width, are errors, and so are
-            those that the checkpoint's model does not have.
+            those that the checkpoint's model does not have. `dtype` is by default Keras's global dtype policy, float32
+            unless set, whatever the precision of the checkpoint.
 
     Returns:
         A `VisionTransformer`, or a `BiT` for a file of a ResNet; an `AxialResNet` from a .keras file of one.
@@ -45,6 +50,7 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, *
         FileNotFoundError, ValueError, OSError: The checkpoint does not exist, is of unknown kind or damaged, or does
             not fit; the message lists every name and shape that does not.
     """
+    weights = local_folder(weights)
     if isinstance(weights, str | os.PathLike) and os.path.isfile(os.path.join(weights, "model.keras")):
         weights = os.path.join(weights, "model.keras")
     if str(weights).endswith(".keras"):
@@ -139,8 +145,10 @@ def _load_keras(weights, num_classes, resample, arguments):
         raise ValueError(f"{weights} contains a {type(model).__name__}. Expected a model of keras_vit.")
     _check_arguments(weights, type(model), arguments)
     size = arguments.pop("image_size", None)
-    if any(not _same(model.get_config().get(name), value) for name, value in arguments.items()):
-        model = _with_arguments(model, weights, arguments)
+    dtype = keras.dtype_policies.get(arguments.pop("dtype", keras.config.dtype_policy()))
+    changes = any(not _same(model.get_config().get(name), value) for name, value in arguments.items())
+    if changes or model.dtype_policy != dtype:
+        model = _with_arguments(model, weights, arguments, dtype)
     if num_classes is not None and num_classes != model.num_classes:
         model = model.with_head(num_classes)
     if size is not None and as_size(size) != model.image_size:
@@ -167,11 +175,11 @@ def _names(kind):
     return [*(name for name in inspect.signature(kind).parameters if name != "kwargs"), "name", "dtype", "trainable"]
 
 
-def _with_arguments(model, weights, arguments):
-    """The same weights in a model with other arguments, such as another dropout."""
+def _with_arguments(model, weights, arguments, dtype):
+    """The same weights in a model with other arguments, such as another dropout, or another precision."""
     from keras_vit.weights.transfer import copy_weights, named_weights
 
-    changed = type(model).from_config({**model.get_config(), **arguments})
+    changed = type(model).from_config({**model.get_config(), **arguments, "dtype": dtype})
     ours, theirs = ({name: tuple(x.shape) for name, x in named_weights(m).items()} for m in (model, changed))
     # Shapes do not depend on the number of heads.
     same_heads = getattr(model.config, "num_heads", None) == getattr(changed.config, "num_heads", None)

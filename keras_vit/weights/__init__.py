@@ -1,5 +1,6 @@
 """Loading and saving checkpoints: all weights, or an error that lists which do not match."""
 
+from keras_vit.trained import packaged_names as packaged_names
 from keras_vit.weights.checkpoint import Checkpoint as Checkpoint
 from keras_vit.weights.downloads import download as download
 from keras_vit.weights.loading import LoadReport as LoadReport

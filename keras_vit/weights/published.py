@@ -9,6 +9,7 @@ import difflib
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from keras_vit.trained import packaged_names
 from keras_vit.weights.augreg import check_augreg_name, recommended_names
 
 STORAGE = "https://storage.googleapis.com"
@@ -87,7 +88,7 @@ FOLDERS = (
         + tuple(f"distill/{x}" for x in ("R50x1_160", "R50x1_224", "R152x2_T_224", "R152x2_T_384")),
     ),
 )
-FIRST_FOLDERS = {folder.prefix.partition("/")[0] + "/" for folder in FOLDERS}
+FIRST_FOLDERS = {name.partition("/")[0] + "/" for name in (*packaged_names(), *(folder.prefix for folder in FOLDERS))}
 
 
 def published_names() -> tuple[str, ...]:
@@ -122,7 +123,7 @@ def resolve(name: str) -> str | None:
     if folder and folder.prefix == "augreg/":
         check_augreg_name(stem)
     elif folder is None or stem not in folder.names:
-        near = difflib.get_close_matches(name, published_names(), n=3, cutoff=0.5)
+        near = difflib.get_close_matches(name, (*packaged_names(), *published_names()), n=3, cutoff=0.5)
         raise ValueError(
             f"Unknown published checkpoint {name!r}. "
             + (f"Did you mean one of: {', '.join(near)}? " if near else "")

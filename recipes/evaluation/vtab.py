@@ -13,6 +13,7 @@ from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.data.vtab import GROUPS, TASKS
 from keras_vit.recipes.recipe import Supervised
 from keras_vit.recipes.remote_files import write_file
+from keras_vit.trained import local_folder
 from keras_vit.weights import open_checkpoint
 
 
@@ -106,6 +107,7 @@ def _check_weights(weights):
     """Raises ValueError or OSError if the weights do not exist. Reads names and shapes only."""
     if "://" in weights:  # downloaded when the first task starts
         return
+    weights = local_folder(weights)
     if weights.endswith(".keras"):
         if not Path(weights).is_file():
             raise FileNotFoundError(f"There is no model file {Path(weights).absolute()}.")
