@@ -15,6 +15,7 @@ from keras_vit.export.names import CLASSIFY, INPUT, PREPROCESSING_FILE
 from keras_vit.export.tflite.calibration import MIN_IMAGES, activation_ranges, attention_ranges, channel_ranges
 from keras_vit.export.tflite.description import Description
 from keras_vit.export.tflite.equalize import balance_attention, equalize_channels, folded_copy
+from keras_vit.export.tflite.layer_norm import FLOAT, HALF, INTEGERS
 from keras_vit.export.tflite.metadata import with_metadata
 from keras_vit.export.tflite.quantize import ACTIVATION_BITS, DYNAMIC, STATIC, quantize
 from keras_vit.export.tflite.signatures import available_signatures, signature_function
@@ -98,11 +99,11 @@ def _contents(copy, formats, signatures, calibration, equalize, log) -> Iterator
     float32 = None
     for name in [name for name in FORMATS if name in formats and name not in STATIC]:
         log(f"Converting to {name}")
-        if name == "float16":
-            yield name, convert(copy, signatures, half=True)
+        if name in ("float32", "float16"):  # for GPUs, which compute both in half precision
+            yield name, convert(copy, signatures, HALF, half=name == "float16")
             continue
         float32 = float32 or convert(copy, signatures)
-        yield name, float32 if name == "float32" else quantize(float32, name)
+        yield name, quantize(float32, name)
     static = [name for name in STATIC if name in formats]
     if not static:
         return
@@ -133,7 +134,7 @@ def calibrate(
         balance_attention(copy, attention_ranges(copy, images))
     found = {}
     for integers in sorted({name == "int8" for name in formats}):
-        float32 = convert(copy, signatures, integers=integers)
+        float32 = convert(copy, signatures, INTEGERS if integers else FLOAT)
         ranges = activation_ranges(float32, images)
         for name in [name for name in formats if (name == "int8") == integers]:
             # 16-bit integers always have the zero point 0.
@@ -142,16 +143,20 @@ def calibrate(
     return found
 
 
-def convert(copy, signatures: Sequence[str] = (CLASSIFY,), half: bool = False, integers: bool = False) -> bytes:
+def convert(copy, signatures: Sequence[str] = (CLASSIFY,), form: str = FLOAT, half: bool = False) -> bytes:
     """Converts an `export_copy` to a float32 TFLite model; with `half`, its weights are float16.
 
-    With `integers`, it has the form that full int8 is quantized from, see `signature_function`.
+    Args:
+        copy: An `export_copy`.
+        signatures: See `write_tflite`.
+        form: The form of the normalizations, see `layer_norm.arithmetic`.
+        half: Whether weights are float16.
     """
     archive = keras.export.ExportArchive()
     archive.track(copy)
     spec = tf.TensorSpec((1, *copy.image_size, 3), tf.float32, name=INPUT)
     for name in signatures:
-        archive.add_endpoint(name, signature_function(copy, name, integers), input_signature=[spec])
+        archive.add_endpoint(name, signature_function(copy, name, form), input_signature=[spec])
     with tempfile.TemporaryDirectory() as folder:
         try:
             archive.write_out(folder, verbose=False)

@@ -4,29 +4,17 @@ One image, static shapes, at most four axes, and only operations that XNNPACK, G
 results equal the model's up to rounding.
 """
 
-from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import partial
 
 import numpy as np
 import tensorflow as tf
 
 from keras_vit.export.checks import float32_copy
+from keras_vit.export.tflite.layer_norm import layer_norm
 from keras_vit.layers import EncoderBlock
 from keras_vit.layers.pooling import AttentionPooling, TokenPooling
 
 VALUES = "weigh_values"
-_INTEGER_VARIANCES = ContextVar("integer_variances", default=False)
-
-
-@contextmanager
-def integer_variances(enabled: bool):
-    """Whether variances are computed as products of tokens with themselves while a graph is traced, see `_rsqrt`."""
-    token = _INTEGER_VARIANCES.set(enabled)
-    try:
-        yield
-    finally:
-        _INTEGER_VARIANCES.reset(token)
 
 
 def export_copy(model):
@@ -114,44 +102,15 @@ def layer_norm_outputs(model, images):
 
 def _block(block, tokens, weights, norm_outputs, count=None):
     with tf.name_scope("attention"):
-        norm_outputs.append(_layer_norm(block.norm_attention, tokens))
+        norm_outputs.append(layer_norm(block.norm_attention, tokens))
         attend = _self_attention if count is None else partial(_attention_of_first_tokens, count=count)
         branch = attend(block.attention, norm_outputs[-1], weights)
         tokens = tokens if count is None else token_slice(tokens, 0, count)
         tokens = tokens + (branch if block.scale_attention is None else block.scale_attention(branch))
     with tf.name_scope("mlp"):
-        norm_outputs.append(_layer_norm(block.norm_mlp, tokens))
+        norm_outputs.append(layer_norm(block.norm_mlp, tokens))
         branch = block.mlp(norm_outputs[-1])
         return tokens + (branch if block.scale_mlp is None else block.scale_mlp(branch))
-
-
-def _layer_norm(norm, tokens):
-    """`LayerNorm` that multiplies by gamma before it divides by the standard deviation.
-
-    The converter folds a gamma at the end into the next kernel, which would undo `equalize`.
-    """
-    with tf.init_scope():  # reads the value of gamma while a graph is traced
-        unscaled = np.all(norm.gamma.numpy() == 1)
-    with tf.name_scope(norm.name):  # `quantize` recognizes normalizations by this name
-        centered = tokens - tf.reduce_mean(tokens, axis=-1, keepdims=True)
-        scaled = centered if unscaled else centered * norm.gamma
-        return scaled * _rsqrt(centered, norm.epsilon) + norm.beta
-
-
-def _rsqrt(centered, epsilon):
-    """1 / sqrt(variance + epsilon) of centered tokens: (..., D) -> (..., 1).
-
-    With `integer_variances`, a variance is the product of a token with itself, whose sums are exact in 32-bit integers.
-    Squares in 8 bits have steps for the largest of them, and the small ones, which are most, would become 0.
-    """
-    if not _INTEGER_VARIANCES.get() or len(centered.shape) != 3:
-        # Not tf.square: the converter would fuse it to SQUARED_DIFFERENCE, of which XNNPACK has no int8 kernel.
-        return tf.math.rsqrt(tf.reduce_mean(centered * centered, axis=-1, keepdims=True) + epsilon)
-    length, width = centered.shape[1:]
-    # Two tensors: GPU delegates do not multiply one by itself.
-    rows, columns = (tf.reshape(centered, (1, length, *shape)) for shape in ((1, width), (width, 1)))
-    sums = tf.matmul(rows, columns)  # (1, N, 1, 1)
-    return tf.reshape(tf.math.rsqrt(sums + width * epsilon) * width**0.5, (1, length, 1))
 
 
 def _self_attention(layer, tokens, weights):
@@ -161,7 +120,7 @@ def _self_attention(layer, tokens, weights):
     joined = tf.reshape(layer.qkv(tokens), (1, length, 3 * heads, head))
     query, key, value = tf.split(tf.transpose(joined, (0, 2, 1, 3)), 3, axis=1)  # (1, K, N, d)
     if layer.query_norm is not None:
-        query, key = _layer_norm(layer.query_norm, query), _layer_norm(layer.key_norm, key)
+        query, key = layer_norm(layer.query_norm, query), layer_norm(layer.key_norm, key)
     logits = tf.matmul(query, key, transpose_b=True)  # (1, K, N, N), scaled by `export_copy`
     if layer.relative is not None:
         logits = logits + layer.relative(query)
@@ -179,7 +138,7 @@ def _attention_of_first_tokens(layer, tokens, weights, count):
     joined = tf.reshape(tf.matmul(tokens, kernel[:, width:]) + bias[width:], (1, length, 2 * heads, head))
     key, value = tf.split(tf.transpose(joined, (0, 2, 1, 3)), 2, axis=1)  # (1, K, N, d)
     if layer.query_norm is not None:
-        query, key = _layer_norm(layer.query_norm, query), _layer_norm(layer.key_norm, key)
+        query, key = layer_norm(layer.query_norm, query), layer_norm(layer.key_norm, key)
     return _project_mixed(layer, tf.matmul(query, key, transpose_b=True), value, weights)
 
 
@@ -195,7 +154,7 @@ def _project_mixed(layer, logits, value, weights):
 
 def pool(model, tokens):
     """Normalizes and pools the tokens of the last block as the model does: (1, N, D) -> (1, D)."""
-    norm = partial(_layer_norm, model.encoder.norm) if model.encoder.norm else (lambda x: x)
+    norm = partial(layer_norm, model.encoder.norm) if model.encoder.norm else (lambda x: x)
     if isinstance(model.pooling, TokenPooling):
         # Only the tokens that are read are normalized. Delegates support a slice, but not indexing.
         read = norm(token_slice(tokens, 0, model.pooling.count))  # (1, count, D)
@@ -222,7 +181,7 @@ def _attention_pooling(pooling, tokens):
         mixed = tf.matmul(weights, value)
     mixed = tf.reshape(mixed, (1, 1, width))
     pooled = pooling.out(mixed)
-    return tf.reshape(pooled + pooling.mlp(pooling.norm(pooled)), (1, width))
+    return tf.reshape(pooled + pooling.mlp(layer_norm(pooling.norm, pooled)), (1, width))
 
 
 def token_slice(tokens, start, count):

@@ -6,12 +6,12 @@ from keras_vit.export.names import ATTENTION, CLASSIFY, EMBED, OUTPUTS
 from keras_vit.export.tflite.graph_rewrite import (
     encode,
     encoder_blocks,
-    integer_variances,
     normalize,
     pool,
     token_slice,
     tokens_read,
 )
+from keras_vit.export.tflite.layer_norm import FLOAT, arithmetic, layer_norm
 from keras_vit.inspect.rollout import pools_patches
 
 
@@ -20,7 +20,7 @@ def available_signatures(model) -> tuple[str, ...]:
     return (CLASSIFY,) * bool(model.num_classes) + (EMBED,) + (ATTENTION,) * bool(encoder_blocks(model))
 
 
-def signature_function(model, signature: str, integers: bool = False):
+def signature_function(model, signature: str, form: str = FLOAT):
     """A function of `images`, (1, H, W, 3) float32 in [0, 255], that computes one of the `available_signatures`.
 
     "classify" returns probabilities (1, num_classes), "embed" the features before the head, (1, D), "attention" the
@@ -29,12 +29,12 @@ def signature_function(model, signature: str, integers: bool = False):
     Args:
         model: An `export_copy`.
         signature: Name of the signature.
-        integers: Whether variances are computed as full int8 requires, see `graph_rewrite.integer_variances`.
+        form: The form of the normalizations, see `layer_norm.arithmetic`.
     """
     function = {CLASSIFY: _classify, EMBED: _embed, ATTENTION: _attention_map}[signature]
 
     def run(images):
-        with integer_variances(integers):
+        with arithmetic(form):
             return {OUTPUTS[signature]: function(model, normalize(images, model.preprocessing))}
 
     return run
@@ -43,7 +43,7 @@ def signature_function(model, signature: str, integers: bool = False):
 def _classify(model, images):
     if getattr(model, "head_distillation", None) is not None:
         tokens, _ = encode(model, images, tokens_read=tokens_read(model))
-        first, second = (tf.reshape(model.encoder.norm(token_slice(tokens, i, 1)), (1, -1)) for i in (0, 1))
+        first, second = (tf.reshape(layer_norm(model.encoder.norm, token_slice(tokens, i, 1)), (1, -1)) for i in (0, 1))
         logits = (model.head(first) + model.head_distillation(second)) / 2
     else:
         logits = model.head(_embed(model, images))
@@ -55,9 +55,9 @@ def _embed(model, images):
         return model.features(images)
     tokens, _ = encode(model, images, tokens_read=tokens_read(model))
     pooled = pool(model, tokens)
-    for layer in (model.pooled_norm, model.pre_logits):
-        pooled = pooled if layer is None else layer(pooled)
-    return pooled  # (1, D)
+    if model.pooled_norm is not None:
+        pooled = layer_norm(model.pooled_norm, pooled)
+    return pooled if model.pre_logits is None else model.pre_logits(pooled)  # (1, D)
 
 
 def _attention_map(model, images):

@@ -213,7 +213,8 @@ def test_npu_of_a_chip(artifacts):
     (finding,) = found.of("npu:SM8750")
     assert (finding.operation, finding.dtype, finding.count) == ("CONV_2D", "float32 x int8", 1)
     assert "npu:SM8750: 1 not delegated" in str(found)
-    (finding,) = audit(artifacts["float32"], ["npu:SM8350"]).findings
+    found = audit(artifacts["float32"], ["npu:SM8350"])
+    (finding,) = found.findings
     assert finding.count == found.num_operations and "export the format int8" in finding.reason
     assert not audit(artifacts["int8"], ["npu:sm8350"]).fails("npu:sm8350")
     with pytest.raises(ValueError, match="Perhaps you meant SM8750"):

@@ -1,0 +1,70 @@
+"""Layer normalization of an exported graph, in a form for each kind of arithmetic. N tokens, D width."""
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import numpy as np
+import tensorflow as tf
+
+FLOAT = "float32"  # as `keras_vit.layers.LayerNorm`
+HALF = "float16"  # no square and no sum passes 65,504, the largest float16
+INTEGERS = "int8"  # a variance is the product of a token with itself, whose sum is exact in 32-bit integers
+_ARITHMETIC = ContextVar("arithmetic", default=FLOAT)
+# Added to the largest value of a token, which may be 0. Any number is exact; half precision has this one.
+_SMALLEST = 2.0**-10
+
+
+@contextmanager
+def arithmetic(name: str):
+    """`FLOAT`, `HALF` or `INTEGERS`: the form of the normalizations while a graph is traced."""
+    token = _ARITHMETIC.set(name)
+    try:
+        yield
+    finally:
+        _ARITHMETIC.reset(token)
+
+
+def layer_norm(norm, tokens):
+    """`LayerNorm` that multiplies by gamma before it divides by the standard deviation: (..., D) -> (..., D).
+
+    The converter folds a gamma at the end into the next kernel, which would undo `equalize`.
+    """
+    with tf.init_scope():  # reads the value of gamma while a graph is traced
+        unscaled = np.all(norm.gamma.numpy() == 1)
+    with tf.name_scope(norm.name):  # `quantize` recognizes normalizations by this name
+        centered = tokens - tf.reduce_mean(tokens, axis=-1, keepdims=True)
+        if _ARITHMETIC.get() == HALF:
+            centered, rsqrt = _within_one(centered, norm.epsilon)
+        else:
+            rsqrt = _rsqrt(centered, norm.epsilon)
+        scaled = centered if unscaled else centered * norm.gamma
+        return scaled * rsqrt + norm.beta
+
+
+def _within_one(centered, epsilon):
+    """Centered tokens divided by their largest absolute value, and 1 / sqrt(variance + epsilon) of the quotients.
+
+    The square of 256 is infinite in half precision, in which GPUs compute, and a few channels of a ViT reach thousands
+    ("Massive Activations in Large Language Models", arXiv 2402.17762, section 5). Squares of the quotients are at most
+    1, and their sum at most D. Epsilon is divided as the variance is, so that the function is the same.
+    """
+    inverse = 1 / (tf.reduce_max(tf.abs(centered), axis=-1, keepdims=True) + _SMALLEST)  # (..., 1)
+    centered = centered * inverse
+    epsilon = tf.square(inverse * epsilon**0.5)  # the square root first: 1e-6 has few digits in half precision
+    return centered, tf.math.rsqrt(tf.reduce_mean(centered * centered, axis=-1, keepdims=True) + epsilon)
+
+
+def _rsqrt(centered, epsilon):
+    """1 / sqrt(variance + epsilon) of centered tokens: (..., D) -> (..., 1).
+
+    With `INTEGERS`, a variance is the product of a token with itself, whose sums are exact in 32-bit integers. Squares
+    in 8 bits have steps for the largest of them, and the small ones, which are most, would become 0.
+    """
+    if _ARITHMETIC.get() != INTEGERS or len(centered.shape) != 3:
+        # Not tf.square: the converter would fuse it to SQUARED_DIFFERENCE, of which XNNPACK has no int8 kernel.
+        return tf.math.rsqrt(tf.reduce_mean(centered * centered, axis=-1, keepdims=True) + epsilon)
+    length, width = centered.shape[1:]
+    # Two tensors: GPU delegates do not multiply one by itself.
+    rows, columns = (tf.reshape(centered, (1, length, *shape)) for shape in ((1, width), (width, 1)))
+    sums = tf.matmul(rows, columns)  # (1, N, 1, 1)
+    return tf.reshape(tf.math.rsqrt(sums + width * epsilon) * width**0.5, (1, length, 1))

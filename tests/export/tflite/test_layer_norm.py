@@ -1,0 +1,62 @@
+"""The forms of layer normalization compute the same, and one of them in half precision, too."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from half_precision import run_in_half
+
+import keras_vit
+from keras_vit.export import FORMATS
+from keras_vit.export.tflite.convert import convert
+from keras_vit.export.tflite.equalize import folded_copy
+from keras_vit.export.tflite.graph import read_graph
+from keras_vit.export.tflite.layer_norm import FLOAT, HALF, INTEGERS, arithmetic, layer_norm
+from keras_vit.layers.norm import LayerNorm
+
+
+@pytest.mark.parametrize("form", [FLOAT, HALF, INTEGERS])
+@pytest.mark.parametrize("scale", [0, 1e-6, 1e-3, 1, 1e3, 1e6])
+def test_forms_equal_the_layer(form, scale):
+    random = np.random.default_rng(0)
+    tokens = scale * random.standard_normal((1, 5, 48)).astype("float32")
+    norm = LayerNorm()
+    norm.build(tokens.shape)
+    norm.set_weights(random.standard_normal((2, 48)))
+    with arithmetic(form):
+        found = layer_norm(norm, tf.constant(tokens))
+    np.testing.assert_allclose(found, norm(tokens), atol=2e-6)
+
+
+def classifier():
+    """Three of its patches have activations of 1,500 and -900 in two channels, as those of ViTs without registers."""
+    model = keras_vit.VisionTransformer(
+        image_size=16, patch_size=4, depth=2, width=64, mlp_dim=64, num_heads=2, num_classes=4, gelu="erf"
+    )
+    random = np.random.default_rng(0)
+    for weight in model.trainable_weights:
+        weight.assign(weight + 0.2 * random.standard_normal(weight.shape))
+    table = model.positions.table.numpy()
+    table[..., [1, 4, 9], 7] += 1500
+    table[..., [1, 4, 9], 20] -= 900
+    model.positions.table.assign(table)
+    return model
+
+
+@pytest.mark.slow
+def test_massive_activations_in_half_precision(tmp_path):
+    model = classifier()
+    images = np.random.default_rng(1).integers(0, 256, (3, 16, 16, 3)).astype("float32")
+    expected = tf.nn.softmax(model(images / 127.5 - 1)).numpy()
+    assert np.ptp(expected, axis=0).max() > 0.02  # the patches matter
+    copy, errors = folded_copy(model), {}
+    for form in (HALF, FLOAT):
+        (path := tmp_path / f"{form}.tflite").write_bytes(convert(copy, form=form))
+        found = np.concatenate([run_in_half(path, image) for image in images])
+        errors[form] = np.abs(found - expected).max()
+    assert errors[HALF] < 0.01
+    assert not errors[FLOAT] < 0.1  # or NaN: squares of thousands are infinite
+
+
+def test_formats_for_gpus_have_the_form_for_half_precision(artifacts):
+    divided = {name for name in FORMATS if "REDUCE_MAX" in {one.name for one in read_graph(artifacts[name])}}
+    assert divided == {"float32", "float16"}
