@@ -37,6 +37,9 @@ def write_report(path: Path, results: dict):
             figures.similarity_maps(position_similarity(model)), "Similarity of position embeddings"
         ),
         "exports": _exports_table(metrics["exports"]),
+        "photographs": figure_image(results["photographs"]["figure"], "Photographs, their classes and the evidence"),
+        "photograph_exports": _exports_table(results["photographs"]["exports"]),
+        "num_crops": str(results["photographs"]["num_crops"]),
         "recipes": "".join(_recipe(name, recipe) for name, recipe in results["recipes"].items()),
         "versions": html.escape(package_versions("keras_vit", "keras", "tensorflow", "ai-edge-litert")),
         "num_test_images": str(metrics["num_test_images"]),

@@ -34,11 +34,9 @@ def image_grid(rows, row_titles, column_titles=(), size=0.95) -> Figure:
 
 
 def overlay(image, heat) -> np.ndarray:
-    """An image (H, W, 3) uint8 with a heat map (H, W) in [0, 1] over it: dim gray at 0, orange at 1."""
-    gray = np.asarray(image, "float32").mean(axis=-1, keepdims=True) / 255
-    color = np.array([1.0, 0.45, 0.1])
-    heat = np.asarray(heat)[..., None]
-    mixed = gray * (0.35 + 0.35 * (1 - heat)) + color * heat * 0.65  # (H, W, 3)
+    """An image (H, W, 3) uint8 with a heat map (H, W) in [0, 1] over it: unchanged at 0, mostly orange at 1."""
+    heat = 0.7 * np.asarray(heat)[..., None]
+    mixed = np.asarray(image, "float32") / 255 * (1 - heat) + np.array([1.0, 0.45, 0.1]) * heat  # (H, W, 3)
     return (np.clip(mixed, 0, 1) * 255).astype("uint8")
 
 

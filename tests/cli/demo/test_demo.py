@@ -41,7 +41,7 @@ def test_output_files(demo):
     folder, output = demo
     names = {file.name for file in folder.iterdir()}
     files = {f"model-{name}.tflite" for name in FORMATS}
-    others = {"saved_model", "metrics.json", "preprocessing.json", "model_card.md"}
+    others = {"saved_model", "photographs", "metrics.json", "preprocessing.json", "model_card.md"}
     assert names == {"report.html", "model.keras"} | others | files
     assert {file.name for file in folder.parent.iterdir()} == {"run"}
     assert str(folder / "report.html") in output
@@ -88,7 +88,7 @@ def test_report_is_valid_and_self_contained(demo):
     text = (demo[0] / "report.html").read_text()
     report = Report()
     report.feed(text)
-    assert not report.open and len(report.images) == 7
+    assert not report.open and len(report.images) == 8
     for image in report.images:
         assert image["alt"] and image["src"].startswith("data:image/png;base64,") and len(image["src"]) > 5000
     assert all(link.startswith("data:") for link in report.links) and "http" not in re.sub(r"base64,[^\"]*", "", text)

@@ -1,0 +1,84 @@
+"""Puts the model of a finished run into the package: float16 weights, class names and model card in keras_vit/trained.
+
+Command: python benchmarks/package_model.py runs/cifar10 cifar10/R10_Ti_4 --dataset folder:IMAGES
+Metrics in the card are computed from the file in the package, on all images of the recipe's test split.
+"""
+
+import hashlib
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+import keras_vit
+from keras_vit.class_names.files import own_class_names
+from keras_vit.model_card import model_card
+from keras_vit.recipes.checkpoints.run_folder import RECIPE
+from keras_vit.recipes.data import open_dataset
+from keras_vit.recipes.data.model_classes import check_model_classes
+from keras_vit.recipes.evaluation.classification import evaluate_classifier
+from keras_vit.recipes.recipe import Data
+from keras_vit.recipes.recipe_file import read_recipe
+from keras_vit.trained import FOLDER
+from keras_vit.weights import save
+
+
+@dataclass
+class PackageModel:
+    """
+    Args:
+        run: Folder of the run.
+        name: Name for `keras_vit.load`.
+        dataset: Test images, as `--data.dataset` of the run.
+        license: Of the weights.
+    """
+
+    run: Annotated[Path, tyro.conf.Positional]
+    name: Annotated[str, tyro.conf.Positional]
+    dataset: str
+    license: str = "apache-2.0"
+
+
+def main(options: PackageModel):
+    folder = FOLDER / options.name
+    trained = keras_vit.load(options.run)
+    # Photographs are reduced to the size of the training images, which were reduced with a filter too.
+    preprocessing = replace(trained.preprocessing, antialias=True)
+    model = keras_vit.load(options.run, dtype="float16", preprocessing=preprocessing)
+    names = own_class_names(options.run, model.num_classes)
+    save(model, folder / "model.keras", overwrite=True, class_names=names)
+    card = folder / "model_card.md"
+    card.write_text(write_card(options, folder / "model.keras"))
+    print(card.read_text())
+
+
+def write_card(options: PackageModel, file: Path) -> str:
+    model, recipe = keras_vit.load(file), read_recipe(options.run / RECIPE)
+    dataset = open_dataset(Data(dataset=options.dataset))
+    check_model_classes(dataset, model.num_classes, file)
+    report = evaluate_classifier(model, dataset, recipe.data.test_split, batch_size=250)
+    metrics = {
+        **{name: report.summary[name] for name in ("images", "top1", "top5")},
+        **{name: report.summary[name] for name in ("negative_log_likelihood", "calibration_error")},
+        **{f"accuracy of {row['class']}": row["accuracy"] for row in report.per_class},
+        "sha256 of model.keras": hashlib.sha256(file.read_bytes()).hexdigest(),
+    }
+    name = options.run.name
+    published = replace(  # without paths of the machine that trained it
+        recipe, data=replace(recipe.data, dataset=name.split("-")[0]), run=replace(recipe.run, folder=f"runs/{name}")
+    )
+    origin = (
+        f"Trained from random weights by `keras-vit train {name} --run.folder runs/{name}`; put into the package by "
+        f"`python benchmarks/package_model.py runs/{name} {options.name} --dataset ...`. Stored in float16, with "
+        "`antialias=True` for larger images."
+    )
+    data = (
+        f"`{published.data.dataset}`, split `{recipe.data.train_split}`. Metrics are of all images of its split "
+        f"`{recipe.data.test_split}`; accuracies and calibration error are in [0, 1]."
+    )
+    return model_card(model, options.name, origin, data, asdict(published), metrics, options.license)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(PackageModel))

@@ -1,0 +1,87 @@
+"""The packaged classifier on photographs: top-3 classes, evidence for the first, and exported files."""
+
+from dataclasses import asdict
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+
+import keras_vit
+from keras_vit.class_names.files import own_class_names
+from keras_vit.inspect import figures, gradient_rollout
+
+NAME = "cifar10/R10_Ti_4"
+# Reduced crops of the photographs: the first half calibrates the integer formats, the second is compared.
+NUM_CROPS = 200
+FORMATS = ("float16", "dynamic-int8", "int8")
+
+
+def classify_photographs(folder: Path, seed: int) -> dict:
+    """Classifies and exports; returns the figure and rows of the report.
+
+    Args:
+        folder: For the exported files.
+        seed: Of the crops.
+    """
+    model = keras_vit.load(NAME)
+    names = own_class_names(NAME, model.num_classes)
+    photographs = read_photographs()
+    inputs = model.preprocess(list(photographs.values()))
+    predictions = keras_vit.decode_predictions(model(inputs), top=3, class_names=names)
+    for name, best in zip(photographs, predictions):
+        print(f"{name:14}" + ", ".join(f"{found} {probability:.1%}" for _, found, probability in best))
+    return {
+        "figure": _figure(photographs, gradient_rollout(model, inputs), predictions),
+        "exports": _export(model, photographs, names, folder, seed),
+        "num_crops": NUM_CROPS // 2,
+    }
+
+
+def read_photographs() -> dict[str, np.ndarray]:
+    """The photographs of the package, (H, W, 3) uint8, by file name."""
+    from PIL import Image
+
+    images = {}
+    for file in resources.files("keras_vit_cli.demo").joinpath("images").iterdir():
+        if file.name.endswith(".jpg"):
+            with file.open("rb") as stream:
+                images[file.name] = np.asarray(Image.open(stream).convert("RGB"))
+    return dict(sorted(images.items()))
+
+
+def _figure(photographs, relevance, predictions):
+    import keras
+
+    sizes = [image.shape[:2] for image in photographs.values()]
+    heats = [
+        keras.ops.convert_to_numpy(keras.ops.image.resize(x[..., None], size)) for x, size in zip(relevance, sizes)
+    ]
+    overlays = [figures.overlay(image, heat[..., 0]) for image, heat in zip(photographs.values(), heats)]
+    rows = [list(photographs.values()), overlays]
+    titles = ["\n".join(f"{name} {probability:.1%}" for _, name, probability in best) for best in predictions]
+    return figures.image_grid(rows, ["photograph", "evidence for\nthe first"], titles, size=2)
+
+
+def _export(model, photographs, names, folder, seed) -> list[dict]:
+    from keras_vit.export import check_parity, write_tflite
+
+    crops, labels = _crops(photographs, names, model.image_size, seed)
+    written = write_tflite(model, folder, FORMATS, crops[::2], class_names=names)
+    rows = check_parity(model, {f"TFLite {name}": file for name, file in written.items()}, crops[1::2], labels[1::2])
+    return [asdict(row) for row in rows]
+
+
+def _crops(photographs, names, size, seed):
+    """(n, H, W, 3) crops of at least half of each side, reduced to the model's size, and their labels."""
+    from PIL import Image
+
+    generator, crops, labels = np.random.default_rng(seed), [], []
+    for i in range(NUM_CROPS):
+        name = list(photographs)[i // 2 % len(photographs)]
+        height, width = photographs[name].shape[:2]
+        h, w = (int(side * generator.uniform(0.5, 1)) for side in (height, width))
+        top, left = generator.integers(0, height - h + 1), generator.integers(0, width - w + 1)
+        crop = Image.fromarray(photographs[name]).crop((left, top, left + w, top + h))
+        crops.append(np.asarray(crop.resize(size[::-1], Image.Resampling.BILINEAR)))
+        labels.append(names.index(name.removesuffix(".jpg")))
+    return np.stack(crops), np.asarray(labels)
