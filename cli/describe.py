@@ -22,11 +22,15 @@ class Describe:
 
     def run(self):
         """Prints the configuration. Reads names and shapes of arrays only, or the whole model of a .keras file."""
+        from keras_vit.name_list import first_names
+
         description = _describe(self.weights)
         if self.json:
             print(json.dumps(description, indent=2))
             return
         preprocessing, arguments = description.pop("preprocessing"), description.pop("arguments")
+        names = description["class_names"]
+        description["class_names"] = names if isinstance(names, str) else first_names(names)
         for name, value in description.items():
             print(f"{name:<14}{value:,}" if isinstance(value, int) else f"{name:<14}{value}")
         for title, values in (("preprocessing", preprocessing), ("arguments", arguments)):

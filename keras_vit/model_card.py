@@ -3,10 +3,12 @@
 import json
 from dataclasses import asdict
 
+from keras_vit.name_list import first_names
 from keras_vit.variants import variant_name
 from keras_vit.version import __version__
 
 UNKNOWN = "Not specified"
+SHOWN_APART = ("preprocessing", "image_size", "num_classes", "class_names")
 LIMITATIONS = (
     "- The model knows only the classes and the kind of images it was trained on. It is also confident on "
     "out-of-distribution images.\n"
@@ -39,8 +41,7 @@ def model_card(
         Markdown.
     """
     sections = {
-        "Use": f"```python\nimport keras_vit\n\nmodel = keras_vit.load({file!r})\n"
-        "outputs = model(model.preprocess(images))  # images: (B, H, W, 3), pixels from 0 to 255\n```",
+        "Use": f"```python\nimport keras_vit\n\nmodel = keras_vit.load({json.dumps(file)})\n{_use(model)}\n```",
         "Model": _rows(_facts(model)),
         "Preprocessing": _rows(model.preprocessing.get_config()),
         "Origin": origin,
@@ -77,10 +78,22 @@ def _facts(model):
         "variant": variant_name(asdict(model.config)) or "custom",
         "weights": f"{model.count_params():,}",
         "images": _size(model),
-        "classes": model.num_classes or "no head",
+        "classes": _classes(model),
     }
     config = {name: value for name, value in asdict(model.config).items() if value is not None}
-    return facts | {name: config[name] for name in config if name not in ("preprocessing", "image_size", "num_classes")}
+    return facts | {name: config[name] for name in config if name not in SHOWN_APART}
+
+
+def _use(model):
+    if model.num_classes:
+        return 'print(model.classify(["photo.jpg"]))'
+    return 'features = model.features(model.preprocess(["photo.jpg"]))'
+
+
+def _classes(model):
+    if not model.num_classes:
+        return "no head"
+    return f"{model.num_classes:,}" + (f": {first_names(model.class_names, 10)}" if model.class_names else "")
 
 
 def _rows(values):

@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.images import as_size
+from keras_vit.rgb import as_rgb
 
 RESIZES = ("squash", "shortest", "shortest_area")
 OVERSHOOT = 128  # of float pixels beyond [0, 255]
@@ -58,25 +59,21 @@ class Preprocessing:
         """Resizes, crops and scales images for the model.
 
         Args:
-            images: RGB pixels in [0, 255], uint8 or float: (H, W, 3), (B, H, W, 3), or a list of (H, W, 3) of any size.
+            images: Pixels in [0, 255], uint8 or float: (H, W, 3), (B, H, W, 3), or a list of (H, W, 3) of any size.
+                Also gray and RGBA arrays, paths of image files and Pillow images, see `keras_vit.rgb.as_rgb`.
 
         Returns:
             (B, height, width, 3) float32, B = 1 for one image.
 
         Raises:
-            ValueError: The images have another shape or no pixels; pixels are not numbers or not in [0, 255], which
-                floats may exceed by 128, as after bicubic interpolation; one of the images has floats that seem to be
-                in [0, 1] or [-1, 1] already; or, without "squash", their size is unknown. Values of symbolic tensors,
-                as inside tf.data, are not checked.
+            FileNotFoundError: A file does not exist.
+            ValueError: The images have another shape or no pixels; a file is not an image; pixels are not numbers or
+                not in [0, 255], which floats may exceed by 128, as after bicubic interpolation; one of the images has
+                floats that seem to be in [0, 1] or [-1, 1] already; or, without "squash", their size is unknown. Values
+                of symbolic tensors, as inside tf.data, are not checked.
         """
         images = images if isinstance(images, (list, tuple)) and images else [images]
-        for image in images:
-            shape = tuple(getattr(image, "shape", ()))
-            if len(shape) not in (3, 4) or shape[-1] != 3 or 0 in shape:
-                raise ValueError(
-                    "Expected arrays of RGB images, (H, W, 3) or (B, H, W, 3), or a list of (H, W, 3). "
-                    f"Received: {type(image).__name__} of shape {shape}"
-                )
+        images = [as_rgb(image) for image in images]
         _check_range(images)
         prepared = [self._prepared(image) for image in images]
         return prepared[0] if len(prepared) == 1 else ops.concatenate(prepared, axis=0)

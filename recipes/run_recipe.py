@@ -121,7 +121,9 @@ def _write_model(recipe: Recipe, model, names: list[str] | None = None):
     with tempfile.TemporaryDirectory() as temporary:
         local = Path(temporary) / MODEL
         # A copy that was never compiled: without optimizer and losses, `import keras_vit` is enough to load the file.
-        model.resized(model.image_size).save(local)
+        copy = model.resized(model.image_size)
+        copy.config = dataclasses.replace(copy.config, class_names=names)
+        copy.save(local)
         write_file(os.path.join(folder, MODEL), local.read_bytes())
     if names:
         write_file(os.path.join(folder, LABELS), class_names_text(names))

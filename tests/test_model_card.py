@@ -1,20 +1,26 @@
 import re
 
-import numpy as np
 import pytest
+from PIL import Image
 
 import keras_vit
 from keras_vit.model_card import model_card
 
 
-def test_code_of_a_card_runs(toy, tmp_path, monkeypatch):
-    model = toy(num_classes=7)
+@pytest.mark.parametrize("num_classes", [7, 0])
+def test_code_of_a_card_runs(toy, tmp_path, monkeypatch, capsys, num_classes):
+    model = toy(num_classes=num_classes)
+    Image.new("RGB", (30, 20)).save(tmp_path / "photo.jpg")
     model.save(tmp_path / "birds.keras")
-    card = model_card(model, "birds.keras", "Trained on birds.", data="Birds", metrics={"top1": 0.91234, "top5": 1.0})
     monkeypatch.chdir(tmp_path)
-    names = {"images": np.zeros((2, 20, 30, 3), "uint8")}
-    exec(re.search("```python\n(.*?)```", card, re.DOTALL)[1], names)
-    assert names["outputs"].shape == (2, 7)
+    names: dict = {}
+    exec(re.search("```python\n(.*?)```", model_card(model, "birds.keras", ""), re.DOTALL)[1], names)
+    assert capsys.readouterr().out.count("class ") == 5 if num_classes else names["features"].shape == (1, 12)
+
+
+def test_card(toy):
+    model = toy(num_classes=7)
+    card = model_card(model, "birds.keras", "Trained on birds.", data="Birds", metrics={"top1": 0.91234, "top5": 1.0})
     assert "| top1 | 0.9123 |\n| top5 | 1 |" in card and "| classes | 7 |" in card
     assert f"| weights | {model.count_params():,} |" in card and "## Origin\n\nTrained on birds." in card
     assert "## License\n\nNot specified" in card and "## Training recipe" not in card

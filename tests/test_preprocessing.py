@@ -106,10 +106,8 @@ def test_list_of_images_of_different_sizes():
 @pytest.mark.parametrize(
     "images,message",
     [
-        (np.zeros((8, 8)), r"\(H, W, 3\).*Received: ndarray of shape \(8, 8\)"),
-        (np.zeros((8, 8, 4), "uint8"), r"shape \(8, 8, 4\)"),
+        (np.zeros((8, 8, 2)), r"\(H, W, 3\).*Received: ndarray of shape \(8, 8, 2\)"),
         (np.zeros((2, 3, 8, 8), "uint8"), r"shape \(2, 3, 8, 8\)"),
-        ("cat.jpg", r"Received: str of shape \(\)"),
         ([], r"Received: list of shape \(\)"),
         ([[1, 2], [3, 4]], r"Received: list of shape \(\)"),
         (np.full((8, 8, 3), 0.5, "float32"), "floats between 0.5 and 0.5, which look preprocessed already"),

@@ -36,7 +36,7 @@ def test_local_folder_of_that_name_comes_first(tmp_path, monkeypatch):
 def test_files_are_those_of_the_card(name):
     file, card = FOLDER / name / "model.keras", (FOLDER / name / "model_card.md").read_text()
     assert f"| sha256 of model.keras | {hashlib.sha256(file.read_bytes()).hexdigest()} |" in card
-    assert f"keras_vit.load('{name}')" in card and file.stat().st_size < 6e6
+    assert f'keras_vit.load("{name}")' in card and file.stat().st_size < 6e6
     with zipfile.ZipFile(file) as content:  # 2 bytes a weight
         assert content.getinfo("model.weights.h5").file_size < 2.5 * keras_vit.load(name).count_params()
 

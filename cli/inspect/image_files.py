@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_vit.recipes.data.decode import reduce_to_8_bits
 from keras_vit.recipes.data.image_folder import EXTENSIONS
 
 
@@ -53,7 +52,7 @@ def read_images(preprocessing, folder: Path, files: Sequence[Path]) -> ImageBatc
     Raises:
         ValueError: A file cannot be read as an image.
     """
-    inputs = np.concatenate([np.asarray(preprocessing(_decode(file))) for file in files])  # (n, H, W, 3)
+    inputs = np.concatenate([np.asarray(preprocessing(file)) for file in files])  # (n, H, W, 3)
     pixels = 255 * (inputs * np.float32(preprocessing.std) + np.float32(preprocessing.mean))
     names = [file.relative_to(folder).as_posix() for file in files]
     return ImageBatch(names, inputs, np.clip(np.rint(pixels), 0, 255).astype("uint8"))
@@ -63,15 +62,3 @@ def evenly_spaced(total: int, count: int) -> list[int]:
     """At most `count` indices below `total`, evenly spaced from the first to the last; for one, only the last."""
     count = min(count, total)
     return [total - 1] if count == 1 else np.linspace(0, total - 1, count).round().astype(int).tolist()
-
-
-def _decode(file) -> np.ndarray:
-    from PIL import Image
-
-    try:
-        with Image.open(file) as image:
-            return np.asarray(reduce_to_8_bits(image).convert("RGB"))  # any size
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ValueError(
-            f"{file} cannot be read as an image: {error}. Fix the file or remove it from the folder."
-        ) from error

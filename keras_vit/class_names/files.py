@@ -80,6 +80,22 @@ def checked_lines(names: Sequence) -> list[str]:
     return list(names)
 
 
+def names_of_outputs(names: Sequence[str] | None, num_classes: int) -> tuple[str, ...] | None:
+    """A model's argument `class_names` as a tuple; None without names.
+
+    Raises:
+        ValueError: A name is not one line of text, or there is not one for each class.
+    """
+    if names is None:
+        return None
+    lines = checked_lines(names)
+    if len(lines) != num_classes:
+        raise ValueError(
+            f"`class_names` must have one name per class. Received: {len(lines)} names for {num_classes} classes"
+        )
+    return tuple(lines)
+
+
 def describe_difference(expected: Sequence[str], received: Sequence[str]) -> str:
     """How two lists of class names differ, in a few words; "" if they are equal.
 

@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass
 import keras
 from keras import ops
 
+from keras_vit.class_names.files import names_of_outputs
+from keras_vit.classification import classify
 from keras_vit.images import as_size
 from keras_vit.integers import is_integer
 from keras_vit.layers.axial_attention import check_channels
@@ -31,7 +33,7 @@ class AxialResNetConfig:
         stages: Units of each stage. The first works on maps of 1/4 of the image's sides, each other halves them.
         width_factor: Multiplies all channels.
         num_heads: Number of heads of every attention layer.
-        preprocessing: See `ViTConfig`.
+        preprocessing, class_names: See `ViTConfig`.
 
     Raises:
         ValueError: Stages without units; channels that 32 groups or the heads do not divide; a number of classes that
@@ -44,6 +46,7 @@ class AxialResNetConfig:
     width_factor: float = 1
     num_heads: int = 8
     preprocessing: Preprocessing = None  # type: ignore[assignment]
+    class_names: tuple[str, ...] | None = None
 
     def __post_init__(self):
         if not self.stages or not all(map(is_integer, self.stages)):
@@ -54,7 +57,13 @@ class AxialResNetConfig:
         check_num_classes(self.num_classes)
         size = as_size(self.image_size)
         preprocessing = Preprocessing.from_argument(self.preprocessing, size)
-        changes = {"image_size": size, "stages": tuple(self.stages), "preprocessing": preprocessing}
+        names = names_of_outputs(self.class_names, self.num_classes)
+        changes = {
+            "image_size": size,
+            "stages": tuple(self.stages),
+            "preprocessing": preprocessing,
+            "class_names": names,
+        }
         set_fields(self, **vars(self) | changes)
 
 
@@ -141,9 +150,18 @@ class AxialResNet(keras.Model):
         """Images of any size, pixels in [0, 255], to the model's input; see `Preprocessing`."""
         return self.preprocessing(images)
 
-    def with_head(self, num_classes: int):
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """One name per class, in the order of the outputs; None if they are unknown."""
+        return self.config.class_names
+
+    def classify(self, images, top: int = 5) -> list[list[tuple[str, float]]]:
+        """The most likely classes of images, with their probabilities; see `keras_vit.classify`."""
+        return classify(self, images, top)
+
+    def with_head(self, num_classes: int, class_names=None):
         """Returns a new model with the same weights and a new head of zeros; 0 for no head."""
-        model = type(self).from_config({**self.get_config(), "num_classes": num_classes})
+        model = type(self).from_config({**self.get_config(), "num_classes": num_classes, "class_names": class_names})
         copy_weights(self, model, skip=("head",))
         return model
 

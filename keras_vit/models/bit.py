@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass
 import keras
 from keras import ops
 
+from keras_vit.class_names.files import names_of_outputs
+from keras_vit.classification import classify
 from keras_vit.images import as_size
 from keras_vit.layers.config import fields_as_keywords, set_fields
 from keras_vit.layers.resnet.backbone import ResNetBackbone
@@ -30,6 +32,7 @@ class BiTConfig:
         form: "paper", the published models, with one more normalization before pooling, or "v1", the ResNet of hybrids
             and of big_vision's models/bit.py.
         pool_padding: See `ResNetBackbone`.
+        class_names: See `ViTConfig`.
 
     Raises:
         ValueError: No stages, or a number of classes that is not an integer of at least 0.
@@ -42,6 +45,7 @@ class BiTConfig:
     preprocessing: Preprocessing = None  # type: ignore[assignment]
     form: str = "paper"
     pool_padding: str = "zeros"
+    class_names: tuple[str, ...] | None = None
 
     def __post_init__(self):
         if not self.stages:
@@ -50,7 +54,9 @@ class BiTConfig:
         size = None if self.image_size is None else as_size(self.image_size)
         preprocessing = Preprocessing.from_argument(self.preprocessing, size or 224)
         stages = tuple(self.stages) if isinstance(self.stages, list) else self.stages
-        set_fields(self, **vars(self) | {"stages": stages, "image_size": size, "preprocessing": preprocessing})
+        changes = {"stages": stages, "image_size": size, "preprocessing": preprocessing}
+        set_fields(self, **vars(self) | changes)
+        set_fields(self, class_names=names_of_outputs(self.class_names, self.num_classes))
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -117,9 +123,18 @@ class BiT(keras.Model):
         """Images of any size, pixels in [0, 255], to the model's input; see `Preprocessing`."""
         return self.preprocessing(images)
 
-    def with_head(self, num_classes: int):
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """One name per class, in the order of the outputs; None if they are unknown."""
+        return self.config.class_names
+
+    def classify(self, images, top: int = 5) -> list[list[tuple[str, float]]]:
+        """The most likely classes of images, with their probabilities; see `keras_vit.classify`."""
+        return classify(self, images, top)
+
+    def with_head(self, num_classes: int, class_names=None):
         """Returns a new model with the same weights and a new head of zeros; 0 for no head."""
-        model = self._rebuilt(num_classes=num_classes)
+        model = self._rebuilt(num_classes=num_classes, class_names=class_names)
         copy_weights(self, model, skip=("head",))
         return model
 

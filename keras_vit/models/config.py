@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, fields
 
+from keras_vit.class_names.files import names_of_outputs
 from keras_vit.images import as_size, patch_grid
 from keras_vit.integers import is_integer
 from keras_vit.layers.config import BlockConfig, set_fields
@@ -57,6 +58,7 @@ class ViTConfig:
         preprocessing: A `Preprocessing` or its config: how `preprocess` prepares images. By default they are resized to
             the model's size, whatever their aspect ratio, and scaled to [-1, 1].
         seed: Seed of all dropout.
+        class_names: One name per class, in the order of the outputs; None if they are unknown.
 
     Raises:
         ValueError: A patch that does not divide the image, an unknown choice, a number out of range, or arguments that
@@ -92,6 +94,7 @@ class ViTConfig:
     remat: str | tuple[str | None, ...] | None = None
     preprocessing: Preprocessing = None  # type: ignore[assignment]
     seed: int | None = None
+    class_names: tuple[str, ...] | None = None
 
     def __post_init__(self):
         size = as_size(self.image_size)
@@ -106,6 +109,7 @@ class ViTConfig:
         set_fields(self, **vars(self) | normalized)
         check_numbers_and_choices(self)
         check_exclusions(self)
+        set_fields(self, class_names=names_of_outputs(self.class_names, self.num_classes))
 
     @property
     def grid(self) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 
 import keras
 
+from keras_vit.class_names.files import own_class_names
 from keras_vit.images import as_size
 from keras_vit.integers import is_integer
 from keras_vit.models.axial_resnet import AxialResNet
@@ -51,6 +52,14 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, *
             not fit; the message lists every name and shape that does not.
     """
     weights = local_folder(weights)
+    model = _load(weights, num_classes, weights_image_size, resample, arguments)
+    if num_classes is None and model.class_names is None and isinstance(weights, str | os.PathLike):
+        # Of the file beside the weights: formats other than .keras hold no names.
+        model.config = replace(model.config, class_names=own_class_names(weights, model.num_classes))
+    return model
+
+
+def _load(weights, num_classes, weights_image_size, resample, arguments):
     if isinstance(weights, str | os.PathLike) and os.path.isfile(os.path.join(weights, "model.keras")):
         weights = os.path.join(weights, "model.keras")
     if str(weights).endswith(".keras"):
@@ -82,7 +91,7 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
         load_weights(model, checkpoint, () if keeps_head else ("head",))
         return model
     if not keeps_head:
-        found["representation_size"] = None
+        found |= {"representation_size": None, "class_names": None}
     if found["image_size"] is None:
         found["image_size"] = weights_image_size or 224
     found["num_heads"] = checkpoint.num_heads
@@ -144,13 +153,15 @@ def _load_keras(weights, num_classes, resample, arguments):
     if not isinstance(model, KINDS):
         raise ValueError(f"{weights} contains a {type(model).__name__}. Expected a model of keras_vit.")
     _check_arguments(weights, type(model), arguments)
-    size = arguments.pop("image_size", None)
+    size, names = arguments.pop("image_size", None), arguments.pop("class_names", model.class_names)
     dtype = keras.dtype_policies.get(arguments.pop("dtype", keras.config.dtype_policy()))
     changes = any(not _same(model.get_config().get(name), value) for name, value in arguments.items())
     if changes or model.dtype_policy != dtype:
         model = _with_arguments(model, weights, arguments, dtype)
-    if num_classes is not None and num_classes != model.num_classes:
-        model = model.with_head(num_classes)
+    if num_classes not in (None, model.num_classes):
+        model = model.with_head(num_classes, None if names == model.class_names else names)
+    elif names != model.class_names:
+        model.config = replace(model.config, class_names=names)
     if size is not None and as_size(size) != model.image_size:
         if isinstance(model, AxialResNet):
             raise ValueError(
@@ -185,7 +196,8 @@ def _with_arguments(model, weights, arguments, dtype):
     same_heads = getattr(model.config, "num_heads", None) == getattr(changed.config, "num_heads", None)
     if ours != theirs or not same_heads:
         raise ValueError(
-            f"{arguments} does not fit the weights in {weights}. They were saved with {asdict(model.config)}."
+            f"{arguments} does not fit the weights in {weights}. They were saved with "
+            f"{asdict(replace(model.config, class_names=None))}."
         )
     copy_weights(model, changed)
     return changed

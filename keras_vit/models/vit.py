@@ -4,6 +4,7 @@ from dataclasses import asdict
 
 import keras
 
+from keras_vit.classification import classify
 from keras_vit.images import as_size
 from keras_vit.layers.config import fields_as_keywords
 from keras_vit.layers.xla.dropout import Dropout
@@ -160,12 +161,21 @@ class VisionTransformer(keras.Model):
         """Attention weights of every block: (B, H, W, 3) -> (B, depth, K, N, N); row i is token i's."""
         return self.encode(self.embed(images), return_attention=True)[1]
 
-    def with_head(self, num_classes: int):
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """One name per class, in the order of the outputs; None if they are unknown."""
+        return self.config.class_names
+
+    def classify(self, images, top: int = 5) -> list[list[tuple[str, float]]]:
+        """The most likely classes of images, with their probabilities; see `keras_vit.classify`."""
+        return classify(self, images, top)
+
+    def with_head(self, num_classes: int, class_names=None):
         """Returns a new model with the same weights and a new head of zeros; 0 for no head.
 
         The hidden tanh layer of pre-training is also removed, as the paper does for fine-tuning (appendix B.1.1).
         """
-        model = self._rebuilt(num_classes=num_classes, representation_size=None)
+        model = self._rebuilt(num_classes=num_classes, class_names=class_names, representation_size=None)
         copy_weights(self, model, skip=HEADS)
         return model
 

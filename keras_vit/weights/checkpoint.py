@@ -9,6 +9,8 @@ from keras_vit.variants import variant_name
 from keras_vit.weights.files import Tensors
 from keras_vit.weights.sources.source import Source
 
+SHOWN_APART = ("preprocessing", "class_names")
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -55,11 +57,12 @@ def description(source: str, architecture: str, arguments: dict, preprocessing: 
         "variant": variant_name(arguments) or "custom",
         "image_size": arguments.get("image_size") or no_size,
         "num_classes": arguments["num_classes"],
+        "class_names": arguments.get("class_names") or "not in the file",
         "gelu": arguments.get("gelu", "n/a"),
         "epsilon": arguments.get("epsilon", "n/a"),
         "preprocessing": preprocessing,
         "weights": num_weights,
-        "arguments": {name: value for name, value in arguments.items() if name != "preprocessing"},
+        "arguments": {name: value for name, value in arguments.items() if name not in SHOWN_APART},
     }
 
 

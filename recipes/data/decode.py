@@ -1,13 +1,11 @@
-"""Decodes images: files to RGB pixels in TensorFlow's graphs, and Pillow images of 16 bits to 8. H W pixels.
+"""Decodes image files to RGB pixels in TensorFlow's graphs. H W pixels.
 
 JPEG, PNG, GIF (the first frame), BMP and WebP files of any colors become (H, W, 3) uint8 RGB, including gray, palette,
 CMYK and 16-bit files; transparency is dropped. TensorFlow reads neither TIFF nor the palette of a BMP file: both count
 as corrupt.
 """
 
-import numpy as np
 import tensorflow as tf
-from PIL import Image
 
 from keras_vit.recipes.data.image_dataset import ImageDataset
 
@@ -70,18 +68,3 @@ def decode_examples(dataset: ImageDataset, examples):
         return image.concatenate(empty).take(1).map(lambda image: (name, image, label))
 
     return examples.interleave(decode_one, cycle_length=16, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-
-
-def reduce_to_8_bits(image: Image.Image) -> Image.Image:
-    """Converts a 16-bit gray Pillow image to 8 bits, mode "L", as `decode` does; returns other images unchanged.
-
-    Pillow's own `convert` clips at 255, which turns most 16-bit images white.
-
-    Raises:
-        ValueError: The pixels are floats, whose range is unknown.
-    """
-    if image.mode == "F":
-        raise ValueError("the pixels are floats, of unknown range; save the image with 8 or 16 bits")
-    if not image.mode.startswith("I"):
-        return image
-    return Image.fromarray(np.clip(np.asarray(image, "int64") >> 8, 0, 255).astype("uint8"))

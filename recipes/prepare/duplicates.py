@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 from scipy.fft import dctn
 
-from keras_vit.recipes.data.decode import reduce_to_8_bits
+from keras_vit.rgb import reduce_to_8_bits
 
 THRESHOLD_BITS = 60
 ORIENTATION = 0x0112  # EXIF tag: how to turn the stored image upright

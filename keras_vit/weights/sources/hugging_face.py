@@ -84,6 +84,14 @@ def _table_name(name):
     return name
 
 
+def _class_names(id2label, num_classes):
+    """The names in config.json; None if it has none but transformers' own LABEL_0, LABEL_1, ..."""
+    names = [(id2label or {}).get(str(i)) for i in range(num_classes)]
+    if not all(isinstance(name, str) and name.strip() for name in names) or names[:1] in ([], ["LABEL_0"]):
+        return None
+    return tuple(" ".join(name.split()) for name in names)
+
+
 def _arguments(tensors, config):
     shapes = tensors.shapes
     width, _, patch_height, patch_width = kernel_shape(tensors, PATCHES)
@@ -108,6 +116,7 @@ def _arguments(tensors, config):
         "mlp_dim": shapes["encoder.layer.0.intermediate.dense.bias"][0],
         "num_heads": config.get("num_attention_heads"),
         "num_classes": shapes.get("classifier.bias", (0,))[0],
+        "class_names": _class_names(config.get("id2label"), shapes.get("classifier.bias", (0,))[0]),
         "class_token": True,
         "distillation": has_two_heads,
         "register_tokens": int(has_second_token and not has_two_heads),

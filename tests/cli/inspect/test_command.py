@@ -43,7 +43,7 @@ def test_unreadable_image(run, trained_toy, folder, tmp_path, monkeypatch):
     monkeypatch.setattr("keras_vit_cli.inspect.report.make_report", lambda *_: pytest.fail("the model was inspected"))
     (folder / "a.jpg").write_text("no image")
     status, _, _, errors = run(trained_toy())
-    assert status == 1 and re.search(r"a\.jpg cannot be read as an image: .*Fix the file or remove it", errors)
+    assert status == 1 and re.search(r"a\.jpg cannot be read as an image: .*Fix the file or leave it out", errors)
     assert not (tmp_path / "out").exists()
 
 

@@ -8,7 +8,8 @@ import tensorflow as tf
 from PIL import Image
 from scenes import encoded
 
-from keras_vit.recipes.data.decode import decode, decode_window, reduce_to_8_bits
+from keras_vit.recipes.data.decode import decode, decode_window
+from keras_vit.rgb import reduce_to_8_bits
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,53 @@
+"""From images to the names of what is on them."""
+
+import numpy as np
+from keras import ops
+
+from keras_vit.class_names.imagenet import imagenet_class_names
+from keras_vit.class_names.predictions import decode_predictions
+
+BATCH_SIZE = 32
+IMAGENET = (1000, 21841, 21843)
+
+
+def classify(model, images, top: int = 5) -> list[list[tuple[str, float]]]:
+    """The most likely classes of images, most likely first.
+
+    Args:
+        model: A classifier of keras_vit.
+        images: One image or a list: paths, Pillow images, or arrays of pixels in [0, 255]; a batch (B, H, W, 3) is B
+            images. See `Preprocessing`.
+        top: Number of classes per image, at most all.
+
+    Returns:
+        For each image a list of (class name, probability). Names are those of the model (`model.class_names`), else
+        ImageNet's for 1000, 21841 and 21843 classes, else "class 0", "class 1", ... Probabilities are a softmax; for
+        21843 classes one sigmoid each, see `decode_predictions`.
+
+    Raises:
+        ValueError: The model has no head, or one for every token; an image cannot be read; pixels are not in [0, 255].
+        FileNotFoundError: A file does not exist.
+    """
+    if not model.num_classes or getattr(model.config, "pooling", None) == "none":
+        raise ValueError(f"{model.name} has no head for whole images, see model.with_head(num_classes).")
+    images = list(images) if isinstance(images, (list, tuple)) else [images]
+    names, found = output_names(model), []
+    for start in range(0, len(images), BATCH_SIZE):
+        logits = model(model.preprocess(images[start : start + BATCH_SIZE]), training=False)
+        found += top_classes(ops.convert_to_numpy(ops.cast(logits, "float32")), names, top)
+    return found
+
+
+def output_names(model) -> tuple[str, ...]:
+    """The name of each output, see `classify`."""
+    if model.class_names is not None:
+        return model.class_names
+    if model.num_classes in IMAGENET:
+        return tuple(name for _, name in imagenet_class_names(model.num_classes))
+    return tuple(f"class {i}" for i in range(model.num_classes))
+
+
+def top_classes(outputs: np.ndarray, names, top: int) -> list[list[tuple[str, float]]]:
+    """Logits or probabilities (B, C) to lists of (name, probability)."""
+    decoded = decode_predictions(outputs, min(top, len(names)), class_names=names)
+    return [[(name, probability) for _, name, probability in best] for best in decoded]

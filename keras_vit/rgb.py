@@ -1,0 +1,82 @@
+"""Images as users have them, to RGB pixels: paths, Pillow images, gray and RGBA arrays. B batch, H W pixels."""
+
+import os
+
+import numpy as np
+from keras import ops
+
+EXPECTED = (
+    "Expected images as arrays (H, W, 3) or (B, H, W, 3), gray (H, W) or (..., 1), RGBA (..., 4), as paths or Pillow "
+    "images, one or a list of them."
+)
+
+
+def as_rgb(image):
+    """One image, or a batch of one size, as RGB pixels.
+
+    Args:
+        image: The path of an image file; a Pillow image; or an array or tensor (H, W), (H, W, C) or (B, H, W, C), with
+            C = 1 for gray, 3 for RGB, 4 for RGBA.
+
+    Returns:
+        (H, W, 3) or (B, H, W, 3), of the array's dtype; uint8 from a file or a Pillow image. Files and Pillow images
+        are turned as their EXIF orientation says, 16 bits are reduced to 8. Transparency is dropped.
+
+    Raises:
+        ValueError: A shape that is none of these, a file that is no image, or floats in one.
+        OSError: There is no such file.
+    """
+    if isinstance(image, (str, os.PathLike)):
+        return _from_file(image)
+    if hasattr(image, "getexif"):
+        return _from_pillow(image)
+    shape = tuple(getattr(image, "shape", ()))
+    if len(shape) == 2 and 0 not in shape:
+        return _repeated(image[..., None])
+    if len(shape) not in (3, 4) or shape[-1] not in (1, 3, 4) or 0 in shape:
+        raise ValueError(f"{EXPECTED} Received: {type(image).__name__} of shape {shape}")
+    return {1: _repeated, 3: lambda pixels: pixels, 4: lambda pixels: pixels[..., :3]}[shape[-1]](image)
+
+
+def _repeated(gray):
+    """(..., 1) -> (..., 3)."""
+    if isinstance(gray, np.ndarray):
+        return np.repeat(gray, 3, axis=-1)
+    return ops.repeat(gray, 3, axis=-1)
+
+
+def _from_file(path):
+    try:
+        from PIL import Image
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("Reading image files requires Pillow: pip install pillow") from error
+    try:
+        with Image.open(path) as image:
+            return _from_pillow(image)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"There is no image {os.path.abspath(path)}") from None
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{path} cannot be read as an image: {error}. Fix the file or leave it out.") from error
+
+
+def _from_pillow(image):
+    from PIL import ImageOps
+
+    return np.asarray(reduce_to_8_bits(ImageOps.exif_transpose(image)).convert("RGB"))
+
+
+def reduce_to_8_bits(image):
+    """Converts a 16-bit gray Pillow image to 8 bits, mode "L", as TensorFlow does; returns other images unchanged.
+
+    Pillow's own `convert` clips at 255, which turns most 16-bit images white.
+
+    Raises:
+        ValueError: The pixels are floats, whose range is unknown.
+    """
+    from PIL import Image
+
+    if image.mode == "F":
+        raise ValueError("the pixels are floats, of unknown range; save the image with 8 or 16 bits")
+    if not image.mode.startswith("I"):
+        return image
+    return Image.fromarray(np.clip(np.asarray(image, "int64") >> 8, 0, 255).astype("uint8"))

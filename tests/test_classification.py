@@ -1,0 +1,69 @@
+"""`classify`: names and probabilities equal those computed by hand from the logits."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import keras_vit
+from keras_vit.classification import output_names
+
+NAMES = ("ant", "bee", "cat")
+
+
+@pytest.fixture
+def model(toy):
+    model = toy(num_classes=3, class_names=NAMES)
+    model.head.kernel.assign(np.random.default_rng(0).normal(size=model.head.kernel.shape))
+    return model
+
+
+def test_names_and_probabilities(model, tmp_path):
+    images = np.random.default_rng(1).integers(0, 256, (40, 16, 16, 3), dtype="uint8")
+    logits = np.asarray(model(model.preprocess(images)))
+    softmax = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    found = model.classify(list(images), top=2)  # more than a batch
+    for row, best in zip(softmax, found, strict=True):
+        first, second = np.argsort(-row)[:2]
+        assert [name for name, _ in best] == [NAMES[first], NAMES[second]]
+        np.testing.assert_allclose([probability for _, probability in best], row[[first, second]], atol=1e-5)
+    Image.fromarray(images[0]).save(tmp_path / "a.png")
+    for image in (images[0], str(tmp_path / "a.png"), Image.fromarray(images[0])):
+        ((best,),) = (keras_vit.classify(model, image, top=1),)
+        assert best[0][0] == found[0][0][0]
+    assert len(model.classify(images[0])[0]) == 3 and len(model.classify(images, top=1)) == 40
+
+
+def test_names_belong_to_the_head(model, tmp_path):
+    assert model.resized(32).class_names == NAMES and model.with_head(4).class_names is None
+    assert model.with_head(2, ["a", "b"]).class_names == ("a", "b")
+    model.save(tmp_path / "m.keras")
+    assert keras_vit.load(tmp_path / "m.keras").class_names == NAMES
+    assert keras_vit.load(tmp_path / "m.keras", dtype="mixed_bfloat16").class_names == NAMES
+    assert keras_vit.load(tmp_path / "m.keras", num_classes=2).class_names is None
+    assert keras_vit.load(tmp_path / "m.keras", num_classes=1, class_names=["x"]).class_names == ("x",)
+    assert keras_vit.load(tmp_path / "m.keras", class_names=["x", "y", "z"]).class_names == ("x", "y", "z")
+
+
+def test_names_of_files_beside_the_weights(toy, tmp_path):
+    keras_vit.weights.save(toy(num_classes=3), tmp_path / "m.npz", class_names=NAMES)
+    assert keras_vit.load(tmp_path / "m.npz", num_heads=3).class_names == NAMES
+    keras_vit.weights.save(toy(num_classes=3), tmp_path / "hf", class_names=NAMES)
+    (tmp_path / "hf" / "labels.txt").unlink()  # config.json has them too
+    assert keras_vit.load(tmp_path / "hf").class_names == NAMES
+    keras_vit.weights.save(toy(num_classes=3), tmp_path / "unnamed")
+    assert keras_vit.load(tmp_path / "unnamed").class_names is None
+
+
+def test_default_names(toy):
+    assert output_names(toy(num_classes=2)) == ("class 0", "class 1")
+    assert output_names(toy(num_classes=1000))[0] == "tench, Tinca tinca"
+
+
+def test_invalid_names_and_models(toy):
+    with pytest.raises(ValueError, match="one name per class. Received: 2 names for 3 classes"):
+        toy(num_classes=3, class_names=["a", "b"])
+    with pytest.raises(ValueError, match="must be one line of text"):
+        keras_vit.BiT(num_classes=1, class_names=["a\nb"])
+    for options in ({"num_classes": 0}, {"pooling": "none"}):
+        with pytest.raises(ValueError, match="no head for whole images"):
+            toy(**options).classify(np.zeros((16, 16, 3), "uint8"))
