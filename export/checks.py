@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from keras_vit.class_names.files import checked_lines
+from keras_vit.classification import known_names
 from keras_vit.weights.transfer import copy_weights
 
 
@@ -81,6 +82,13 @@ def checked_class_names(class_names: Sequence, num_classes: int) -> list[str]:
     if len(names) != num_classes:
         raise ValueError(f"`class_names` must name each of the {num_classes} classes. Received: {len(names)} names")
     return checked_lines(names)
+
+
+def exported_class_names(model, class_names: Sequence | None) -> list[str] | None:
+    """The given names, see `checked_class_names`; by default those of `keras_vit.classify`, None if unknown."""
+    if class_names is None:
+        class_names = known_names(model)
+    return None if class_names is None else checked_class_names(class_names, model.num_classes)
 
 
 def float32_copy(model):

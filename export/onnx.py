@@ -10,7 +10,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_vit.export.checks import check_classifier, check_exportable, checked_class_names, float32_copy
+from keras_vit.export.checks import check_classifier, check_exportable, exported_class_names, float32_copy
 from keras_vit.export.names import INPUT
 from keras_vit.export.private_apis import register_erfc
 
@@ -45,7 +45,7 @@ def write_onnx(model, path, class_names=None) -> Path:
     """
     path = Path(path)
     _check(model, path)
-    names = None if class_names is None else checked_class_names(class_names, model.num_classes)
+    names = exported_class_names(model, class_names)
     onnx = _import_onnx()
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as temporary:

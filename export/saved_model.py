@@ -7,7 +7,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from keras_vit.atomic_write import new_files
-from keras_vit.export.checks import check_classifier, check_exportable, checked_class_names, disk_reason
+from keras_vit.export.checks import check_classifier, check_exportable, disk_reason, exported_class_names
 from keras_vit.export.names import CLASS_NAMES_FILE, PREPROCESSING_FILE
 from keras_vit.export.serving import serving_functions
 
@@ -37,7 +37,8 @@ def write_saved_model(model, folder, class_names=None) -> Path:
     Args:
         model: A `VisionTransformer`, `BiT` or `AxialResNet`.
         folder: Folder to write; must not exist. TensorFlow Serving requires a version number: models/vit/1.
-        class_names: One name per class in the order of the outputs, or (WordNet id, name) pairs; None to omit them.
+        class_names: One name per class in the order of the outputs, or (WordNet id, name) pairs; by default those that
+            `keras_vit.classify` prints, if it knows any.
 
     Returns:
         The folder.
@@ -49,7 +50,7 @@ def write_saved_model(model, folder, class_names=None) -> Path:
     """
     check_exportable(model, "A SavedModel")
     check_classifier(model)
-    names = None if class_names is None else checked_class_names(class_names, model.num_classes)
+    names = exported_class_names(model, class_names)
     folder = Path(folder)
     if folder.exists():
         raise ValueError(f"{folder.absolute()} already exists. Remove it or choose another folder.")

@@ -38,13 +38,16 @@ def classify(model, images, top: int = 5) -> list[list[tuple[str, float]]]:
     return found
 
 
+def known_names(model) -> tuple[str, ...] | None:
+    """The names of a model's classes, else ImageNet's for 1000, 21841 and 21843 classes; None if they are unknown."""
+    if model.class_names is None and model.num_classes in IMAGENET:
+        return tuple(name for _, name in imagenet_class_names(model.num_classes))
+    return model.class_names
+
+
 def output_names(model) -> tuple[str, ...]:
     """The name of each output, see `classify`."""
-    if model.class_names is not None:
-        return model.class_names
-    if model.num_classes in IMAGENET:
-        return tuple(name for _, name in imagenet_class_names(model.num_classes))
-    return tuple(f"class {i}" for i in range(model.num_classes))
+    return known_names(model) or tuple(f"class {i}" for i in range(model.num_classes))
 
 
 def top_classes(outputs: np.ndarray, names, top: int) -> list[list[tuple[str, float]]]:

@@ -43,7 +43,7 @@ class Export:
         check_images: Largest number of images for the parity check, the first ones of the split.
         signatures: Signatures of each .tflite file. MediaPipe supports files with one only.
         class_names: File with one class name per line; default: those of the dataset, without --dataset those of the
-            run (its labels.txt). Names of dataset and run must be equal.
+            model. Names of a dataset and of a run (its labels.txt) must be equal.
         license: License of the weights, for the metadata of .tflite files.
         max_accuracy_drop: Largest allowed accuracy drop in percentage points.
         target: Accelerators that must support every operation: "cpu-xnnpack", "gpu", "litert2", "edgetpu", "nnapi-npu",

@@ -1,10 +1,12 @@
 """Reads the images, labels and class names for `keras-vit export`. n images, H W pixels of the model."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from keras_vit.class_names.files import own_class_names, read_class_names
+from keras_vit.class_names.files import read_class_names
+from keras_vit.classification import known_names
 
 # Calibration images are sampled from the first ones only: reading all of a large dataset would take too long.
 CALIBRATION_POOL = 5_000
@@ -17,15 +19,15 @@ class ExportData:
     Args:
         calibration: (n, H, W, 3), if a format requires calibration.
         images, labels: Images of the parity check, (n, H, W, 3), and integer labels (n,).
-        class_names: One name per class: those of the file in the options, else of the dataset, else of the run whose
-            model is exported. None if there are none, or for a model without a head, unless a file was given.
+        class_names: One name per class: those of the file in the options, else of the dataset, else of the model. None
+            if there are none, or for a model without a head, unless a file was given.
         notes: What to know about the calibration images, one sentence each.
     """
 
     calibration: np.ndarray | None = None
     images: np.ndarray | None = None
     labels: np.ndarray | None = None
-    class_names: list[str] | None = None
+    class_names: Sequence[str] | None = None
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -37,7 +39,7 @@ class ExportData:
         """
         names = read_class_names(options.class_names) if options.class_names else None
         if options.dataset is None:
-            return cls(class_names=names or own_class_names(options.weights, model.num_classes))
+            return cls(class_names=names or known_names(model))
         from keras_vit.export.tflite.quantize import STATIC
         from keras_vit.recipes.data import class_names, count_examples, open_dataset
         from keras_vit.recipes.data.model_classes import check_model_classes, unlabeled

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.atomic_write import write_file
-from keras_vit.export.checks import check_exportable, check_pooled, checked_class_names, checked_images, disk_reason
+from keras_vit.export.checks import check_exportable, check_pooled, checked_images, disk_reason, exported_class_names
 from keras_vit.export.names import CLASSIFY, INPUT, PREPROCESSING_FILE
 from keras_vit.export.tflite.calibration import MIN_IMAGES, activation_ranges, attention_ranges, channel_ranges
 from keras_vit.export.tflite.description import Description
@@ -74,7 +74,7 @@ def write_tflite(
     check_request(model, formats, signatures)
     for name in [name for name in formats if name in STATIC]:
         calibration = checked_calibration(calibration, model, name, signatures)
-    names = None if class_names is None else checked_class_names(class_names, model.num_classes)
+    names = exported_class_names(model, class_names)
     description = _description(model, names if signatures[0] == CLASSIFY else None, license)
     copy = folded_copy(model)
     (folder := Path(folder)).mkdir(parents=True, exist_ok=True)
