@@ -5,15 +5,18 @@ Metrics in the card are computed from the file in the package, on all images of 
 """
 
 import hashlib
+import io
+import zipfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
+import h5py
 import tyro
 
 import keras_vit
-from keras_vit.class_names.files import own_class_names
 from keras_vit.model_card import model_card
+from keras_vit.models.keras_files import WEIGHTS
 from keras_vit.recipes.checkpoints.run_folder import RECIPE
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.data.model_classes import check_model_classes
@@ -45,12 +48,31 @@ def main(options: PackageModel):
     trained = keras_vit.load(options.run)
     # Photographs are reduced to the size of the training images, which were reduced with a filter too.
     preprocessing = replace(trained.preprocessing, antialias=True)
-    model = keras_vit.load(options.run, dtype="float16", preprocessing=preprocessing)
-    names = own_class_names(options.run, model.num_classes)
-    save(model, folder / "model.keras", overwrite=True, class_names=names)
+    model = keras_vit.load(options.run, preprocessing=preprocessing)
+    save(model, folder / "model.keras", overwrite=True, class_names=model.class_names)
+    store_half(folder / "model.keras")
     card = folder / "model_card.md"
     card.write_text(write_card(options, folder / "model.keras"))
     print(card.read_text())
+
+
+def store_half(file: Path):
+    """Stores the weights of a .keras file in half the bytes; its model still computes in float32."""
+    with zipfile.ZipFile(file) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    half = io.BytesIO()
+    with h5py.File(io.BytesIO(members[WEIGHTS])) as source, h5py.File(half, "w") as target:
+
+        def copy(name, item):
+            if isinstance(item, h5py.Group):
+                target.require_group(name).attrs.update(item.attrs)
+            else:
+                target[name] = item[()].astype("float16") if item.dtype == "float32" else item[()]
+
+        source.visititems(copy)
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in {**members, WEIGHTS: half.getvalue()}.items():
+            archive.writestr(name, content)
 
 
 def write_card(options: PackageModel, file: Path) -> str:

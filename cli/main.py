@@ -1,6 +1,7 @@
 """`keras-vit <command>`: each command is a dataclass; tyro derives its options and help from the fields."""
 
 import difflib
+import os
 import re
 import sys
 from dataclasses import replace
@@ -32,6 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
         SystemExit: Wrong options, with status 2; SIGTERM, with 143, in training with 75 after saving a checkpoint.
         Exception: An error that is no mistake of the user; with --debug any.
     """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # of TensorFlow's log, only errors
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
@@ -111,6 +113,7 @@ def _parse(arguments: list[str]) -> Any:
 def _commands() -> dict[str, Any]:
     """The commands by name. Imported late, since most of them require tyro."""
     from keras_vit_cli.benchmark import Benchmark
+    from keras_vit_cli.classify.command import Classify
     from keras_vit_cli.convert import Convert
     from keras_vit_cli.demo.command import Demo
     from keras_vit_cli.describe import Describe
@@ -127,6 +130,7 @@ def _commands() -> dict[str, Any]:
     from keras_vit_cli.vtab import Vtab
 
     return {
+        "classify": Classify,
         "demo": Demo,
         "train": Train,
         "sweep": Sweep,

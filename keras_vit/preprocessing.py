@@ -72,11 +72,21 @@ class Preprocessing:
                 floats that seem to be in [0, 1] or [-1, 1] already; or, without "squash", their size is unknown. Values
                 of symbolic tensors, as inside tf.data, are not checked.
         """
-        images = images if isinstance(images, (list, tuple)) and images else [images]
-        images = [as_rgb(image) for image in images]
-        _check_range(images)
-        prepared = [self._prepared(image) for image in images]
-        return prepared[0] if len(prepared) == 1 else ops.concatenate(prepared, axis=0)
+        mean, std = (255.0 * np.array(values, "float32") for values in (self.mean, self.std))
+        return (self._resized(images) - mean) / std
+
+    def pixels(self, images):
+        """Resizes and crops images without scaling, for exported models: (B, height, width, 3) float32 in [0, 255]."""
+        return ops.clip(self._resized(images), 0.0, 255.0)  # bicubic resizing overshoots
+
+    def region(self, height: int, width: int) -> tuple[int, int, int, int]:
+        """The part of an image that remains after the crop, as (top, left, height, width) in the image's pixels."""
+        target = size_before_crop(self.image_size, self.crop_fraction)
+        scales = target[0] / height, target[1] / width
+        if self.resize != "squash":
+            scales = (max(scales),) * 2
+        sides = [min(round(kept / scale), old) for kept, scale, old in zip(self.image_size, scales, (height, width))]
+        return (height - sides[0]) // 2, (width - sides[1]) // 2, *sides  # type: ignore[return-value]
 
     @classmethod
     def from_argument(cls, given, image_size) -> "Preprocessing":
@@ -93,14 +103,16 @@ class Preprocessing:
         """The fields by name; `Preprocessing(**config)` creates it again."""
         return asdict(self)
 
-    def _prepared(self, image):
-        """One image or a batch of one size to (B, height, width, 3) float32."""
-        pixels = ops.cast(image, "float32")
-        pixels = self._resized(pixels[None] if len(image.shape) == 3 else pixels)
-        mean, std = (255.0 * np.array(values, "float32") for values in (self.mean, self.std))
-        return (pixels - mean) / std
+    def _resized(self, images):
+        """See `__call__`: (B, height, width, 3) float32 pixels."""
+        images = images if isinstance(images, (list, tuple)) and images else [images]
+        images = [as_rgb(image) for image in images]
+        _check_range(images)
+        batches = [ops.cast(image if len(image.shape) == 4 else image[None], "float32") for image in images]
+        resized = [self._resized_batch(batch) for batch in batches]
+        return resized[0] if len(resized) == 1 else ops.concatenate(resized, axis=0)
 
-    def _resized(self, pixels):
+    def _resized_batch(self, pixels):
         """Resizes (B, H, W, 3) and crops the center: (B, height, width, 3)."""
         size, (height, width) = self.image_size, pixels.shape[1:3]
         target = size_before_crop(size, self.crop_fraction)

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 
 import keras_vit
-from keras_vit.class_names.files import own_class_names
-from keras_vit.inspect import figures, gradient_rollout
+from keras_vit.inspect import figures
+from keras_vit.rgb import as_rgb
+from keras_vit_cli.classify.evidence import evidence
 
 NAME = "cifar10/R10_Ti_4"
 # Reduced crops of the photographs: the first half calibrates the integer formats, the second is compared.
@@ -23,50 +24,34 @@ def classify_photographs(folder: Path, seed: int) -> dict:
         folder: For the exported files.
         seed: Of the crops.
     """
-    model = keras_vit.load(NAME)
-    names = own_class_names(NAME, model.num_classes)
-    photographs = read_photographs()
-    inputs = model.preprocess(list(photographs.values()))
-    predictions = keras_vit.decode_predictions(model(inputs), top=3, class_names=names)
+    model, photographs = keras_vit.load(NAME), read_photographs()
+    predictions = model.classify(list(photographs.values()), top=3)
     for name, best in zip(photographs, predictions):
-        print(f"{name:14}" + ", ".join(f"{found} {probability:.1%}" for _, found, probability in best))
+        print(f"{name:14}" + ", ".join(f"{found} {probability:.1%}" for found, probability in best))
     return {
-        "figure": _figure(photographs, gradient_rollout(model, inputs), predictions),
-        "exports": _export(model, photographs, names, folder, seed),
+        "figure": _figure(model, photographs, predictions),
+        "exports": _export(model, photographs, folder, seed),
         "num_crops": NUM_CROPS // 2,
     }
 
 
 def read_photographs() -> dict[str, np.ndarray]:
     """The photographs of the package, (H, W, 3) uint8, by file name."""
-    from PIL import Image
-
-    images = {}
-    for file in resources.files("keras_vit_cli.demo").joinpath("images").iterdir():
-        if file.name.endswith(".jpg"):
-            with file.open("rb") as stream:
-                images[file.name] = np.asarray(Image.open(stream).convert("RGB"))
-    return dict(sorted(images.items()))
+    with resources.as_file(resources.files("keras_vit_cli.demo").joinpath("images")) as folder:
+        return {file.name: as_rgb(file) for file in sorted(folder.glob("*.jpg"))}
 
 
-def _figure(photographs, relevance, predictions):
-    import keras
-
-    sizes = [image.shape[:2] for image in photographs.values()]
-    heats = [
-        keras.ops.convert_to_numpy(keras.ops.image.resize(x[..., None], size)) for x, size in zip(relevance, sizes)
-    ]
-    overlays = [figures.overlay(image, heat[..., 0]) for image, heat in zip(photographs.values(), heats)]
-    rows = [list(photographs.values()), overlays]
-    titles = ["\n".join(f"{name} {probability:.1%}" for _, name, probability in best) for best in predictions]
+def _figure(model, photographs, predictions):
+    rows = [list(photographs.values()), [evidence(model, image) for image in photographs.values()]]
+    titles = ["\n".join(f"{name} {probability:.1%}" for name, probability in best) for best in predictions]
     return figures.image_grid(rows, ["photograph", "evidence for\nthe first"], titles, size=2)
 
 
-def _export(model, photographs, names, folder, seed) -> list[dict]:
+def _export(model, photographs, folder, seed) -> list[dict]:
     from keras_vit.export import check_parity, write_tflite
 
-    crops, labels = _crops(photographs, names, model.image_size, seed)
-    written = write_tflite(model, folder, FORMATS, crops[::2], class_names=names)
+    crops, labels = _crops(photographs, model.class_names, model.image_size, seed)
+    written = write_tflite(model, folder, FORMATS, crops[::2])
     rows = check_parity(model, {f"TFLite {name}": file for name, file in written.items()}, crops[1::2], labels[1::2])
     return [asdict(row) for row in rows]
 

@@ -12,7 +12,7 @@ from keras_vit_cli.inspect.image_files import ImageBatch
 
 def rollout_section(vit, shown: ImageBatch, class_names=None) -> tuple[str, str, str]:
     """Title, text and HTML: images, attention rollout and, where it is defined, gradient-weighted rollout."""
-    undefined = _gradient_rollout_undefined(vit)
+    undefined = gradient_rollout_undefined(vit)
     rows = []
     for i, (name, pixels) in enumerate(zip(shown.names, shown.pixels)):
         image = shown.inputs[i : i + 1]  # one at a time: attention of large models takes gigabytes
@@ -34,7 +34,7 @@ def rollout_section(vit, shown: ImageBatch, class_names=None) -> tuple[str, str,
     return "Attention rollout", text, image_rows(rows)
 
 
-def _gradient_rollout_undefined(vit) -> str:
+def gradient_rollout_undefined(vit) -> str:
     """Why `gradient_rollout` is not defined for a model; "" if it is."""
     reasons = (
         (not vit.num_classes, "the model has no head"),

@@ -6,16 +6,14 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.class_names.files import own_class_names
 from keras_vit_cli.demo import photographs
 
 
 @pytest.mark.slow
 def test_photographs_are_classified():
-    model = keras_vit.load(photographs.NAME)
-    names, images = own_class_names(photographs.NAME, model.num_classes), photographs.read_photographs()
-    found = keras_vit.decode_predictions(model(model.preprocess(list(images.values()))), top=1, class_names=names)
-    predicted = {name: best[0][1] for name, best in zip(images, found)}
+    images = photographs.read_photographs()
+    found = keras_vit.load(photographs.NAME).classify(list(images.values()), top=1)
+    predicted = {name: best[0][0] for name, best in zip(images, found)}
     assert (predicted["cat.jpg"], predicted["airplane.jpg"]) == ("cat", "airplane")
 
 

@@ -1,0 +1,46 @@
+"""Images that show which patches speak for the predicted class."""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from keras_vit.inspect import figures, gradient_rollout
+from keras_vit.rgb import as_rgb
+from keras_vit_cli.inspect.attention_images import gradient_rollout_undefined
+from keras_vit_cli.output_folder import new_folder
+
+
+def check_evidence(model):
+    """Raises a ValueError if `write_evidence` is not defined for a model."""
+    reason = "it is a ResNet, without attention" if not hasattr(model, "attention_maps") else None
+    if reason := reason or gradient_rollout_undefined(model):
+        raise ValueError(f"--attention is not defined for {model.name}: {reason}.")
+
+
+def write_evidence(model, files: list[Path], folder: Path) -> list[Path]:
+    """Writes each image with the patches that contribute to its most likely class in orange, see `gradient_rollout`.
+
+    Args:
+        model: A `VisionTransformer` with a head.
+        files: Image files.
+        folder: Written once it is complete: 000-name.png, ...
+
+    Returns:
+        The files written.
+    """
+    with new_folder(folder) as new:
+        names = [f"{number:03}-{file.stem}.png" for number, file in enumerate(files)]
+        for file, name in zip(files, names):
+            Image.fromarray(evidence(model, as_rgb(file))).save(new / name)
+    return [folder / name for name in names]
+
+
+def evidence(model, pixels: np.ndarray) -> np.ndarray:
+    """An image (H, W, 3) uint8 with the evidence for its most likely class over the part that the model sees."""
+    top, left, height, width = model.preprocessing.region(*pixels.shape[:2])
+    relevance = gradient_rollout(model, model.preprocess(pixels))[0]  # at the model's size
+    heat = np.zeros(pixels.shape[:2], "float32")
+    resized = Image.fromarray(relevance).resize((width, height), Image.Resampling.BILINEAR)
+    heat[top : top + height, left : left + width] = resized
+    return figures.overlay(pixels, heat)
