@@ -73,6 +73,7 @@ def main():
     parser.add_argument("--calibrate", type=int, default=100, help="number of photographs to calibrate on")
     parser.add_argument("--judge", type=int, default=300, help="number of other photographs to judge on")
     parser.add_argument("--num-runs", type=int, default=50, help="timed calls of each file")
+    parser.add_argument("--no-equalize", action="store_true", help="do not rotate tokens of integer files")
     parser.add_argument("--output", help="folder to keep the files in")
     arguments = parser.parse_args()
     model = load_with_pixel_range(arguments.model, *(IMAGENET if arguments.imagenet else (None, None)))
@@ -87,7 +88,8 @@ def main():
     )
     with tempfile.TemporaryDirectory() as folder:
         formats = tuple(dict.fromkeys(("float32", *arguments.formats)))
-        files = write_tflite(model, arguments.output or folder, formats, calibration)
+        equalize = not arguments.no_equalize
+        files = write_tflite(model, arguments.output or folder, formats, calibration, equalize=equalize)
         times = dict(zip(files, compare(list(files.values()), 2, arguments.num_runs, profile=False)))
         print("| format | top-1 lost | agreement | KL divergence | median | / float32 | pieces | size |")
         print("|---|---|---|---|---|---|---|---|")

@@ -40,7 +40,7 @@ class ExportData:
         names = read_class_names(options.class_names) if options.class_names else None
         if options.dataset is None:
             return cls(class_names=names or known_names(model))
-        from keras_vit.export.tflite.quantize import STATIC
+        from keras_vit.export.tflite.quantize import INT4, STATIC
         from keras_vit.recipes.data import class_names, count_examples, open_dataset
         from keras_vit.recipes.data.model_classes import check_model_classes, unlabeled
         from keras_vit.recipes.recipe import Data
@@ -53,7 +53,7 @@ class ExportData:
             raise unlabeled(dataset, options.split)
         calibration, split = None, options.calibration_split
         notes: tuple[str, ...] = ()
-        if any(name in STATIC for name in options.formats):
+        if any(name in (INT4, *STATIC) for name in options.formats):
             total = min(CALIBRATION_POOL, count_examples(dataset, split))
             indices = np.random.default_rng(options.seed).permutation(total)[: options.calibration_images]
             calibration, _ = _read_images(dataset, split, len(indices), model.preprocessing, indices)

@@ -1,4 +1,4 @@
-"""Calibration: ranges of channels and of activations, measured on images. n images, H W pixels, D width.
+"""Calibration: ranges of activations, measured on images. n images, H W pixels, D width.
 
 Integers cover the range from the smallest to the largest value. Narrower ranges with a smaller squared error (MSE
 calibration) were worse on a trained network: its outliers matter (docs/results.md).
@@ -6,6 +6,7 @@ calibration) were worse on a trained network: its outliers matter (docs/results.
 
 import numpy as np
 import tensorflow as tf
+from ai_edge_litert.schema_py_generated import BuiltinOperator
 
 from keras_vit.export.private_apis import inspectable_interpreter
 from keras_vit.export.tflite.flatbuffer import unpack_model
@@ -15,33 +16,12 @@ from keras_vit.export.tflite.graph_rewrite import encoder_blocks, layer_norm_out
 MIN_IMAGES = 20
 
 
-def channel_ranges(model, images):
-    """Smallest and largest value of each channel after each layer normalization of the blocks.
-
-    Args:
-        model: An `export_copy`.
-        images: (n, H, W, 3) float32 in [0, 255].
-
-    Returns:
-        Two lists of arrays (D,), in the order of `layer_norm_outputs`.
-    """
-
-    @tf.function
-    def extremes(image):
-        outputs = layer_norm_outputs(model, image)
-        return [tf.reduce_min(x, axis=(0, 1)) for x in outputs], [tf.reduce_max(x, axis=(0, 1)) for x in outputs]
-
-    found = [extremes(tf.constant(image[None])) for image in images]
-    lows = [np.min([low.numpy() for low in of_norm], axis=0) for of_norm in zip(*(low for low, _ in found))]
-    highs = [np.max([high.numpy() for high in of_norm], axis=0) for of_norm in zip(*(high for _, high in found))]
-    return lows, highs
-
-
 def attention_ranges(model, images):
     """Largest absolute value of each channel of queries, keys and values: one array (3 D,) per block.
 
     Args:
-        model, images: See `channel_ranges`.
+        model: A `folded_copy`.
+        images: (n, H, W, 3) float32 in [0, 255].
     """
     layers = [block.attention.qkv for block in encoder_blocks(model)]
 
@@ -91,3 +71,29 @@ def activation_ranges(float32: bytes, images) -> dict[str, dict]:
     for name, end in (("min", 0.0), ("max", 255.0)):  # phones feed uint8 pixels as they are
         ranges[entry["name"]][name] = np.full((1, 1, 1, 1), end, "float32")
     return ranges
+
+
+def input_moments(float32: bytes, images) -> dict[str, np.ndarray]:
+    """Moments of the inputs of all linear layers, {name of the tensor: (D + 1, D + 1)}, for `learn_rounding`.
+
+    X^T X, where X are inputs with a last column of ones: second moments, sums and their number.
+
+    Args:
+        float32, images: See `activation_ranges`.
+    """
+    interpreter = inspectable_interpreter(float32)
+    interpreter.allocate_tensors()
+    (entry,) = interpreter.get_input_details()
+    model = unpack_model(float32)
+    (graph,) = model.subgraphs
+    linear = {i for i, code in enumerate(model.operatorCodes) if code.builtinCode == BuiltinOperator.FULLY_CONNECTED}
+    indices = {int(one.inputs[0]) for one in graph.operators if one.opcodeIndex in linear}
+    moments = dict.fromkeys(indices, 0)
+    for image in images:
+        interpreter.set_tensor(entry["index"], image[None])
+        interpreter.invoke()
+        for index in indices:
+            values = interpreter.get_tensor(index)
+            values = np.pad(values.reshape(-1, values.shape[-1]), ((0, 0), (0, 1)), constant_values=1)
+            moments[index] = moments[index] + values.T @ values
+    return {graph.tensors[index].name.decode(): found for index, found in moments.items()}

@@ -12,12 +12,14 @@ import tensorflow as tf
 from keras_vit.atomic_write import write_file
 from keras_vit.export.checks import check_exportable, check_pooled, checked_images, disk_reason, exported_class_names
 from keras_vit.export.names import CLASSIFY, INPUT, PREPROCESSING_FILE
-from keras_vit.export.tflite.calibration import MIN_IMAGES, activation_ranges, attention_ranges, channel_ranges
+from keras_vit.export.tflite.calibration import MIN_IMAGES, activation_ranges, attention_ranges, input_moments
 from keras_vit.export.tflite.description import Description
-from keras_vit.export.tflite.equalize import balance_attention, equalize_channels, folded_copy
+from keras_vit.export.tflite.equalize import balance_attention, folded_copy
 from keras_vit.export.tflite.layer_norm import FLOAT, HALF, INTEGERS
 from keras_vit.export.tflite.metadata import with_metadata
-from keras_vit.export.tflite.quantize import ACTIVATION_BITS, DYNAMIC, STATIC, quantize
+from keras_vit.export.tflite.quantize import ACTIVATION_BITS, DYNAMIC, INT4, STATIC, quantize
+from keras_vit.export.tflite.rotate import rotate_tokens
+from keras_vit.export.tflite.rounding import learn_rounding
 from keras_vit.export.tflite.signatures import available_signatures, signature_function
 from keras_vit.export.tflite.symmetry import symmetric_ranges
 
@@ -53,12 +55,13 @@ def write_tflite(
         folder: Folder to write to; created if needed.
         formats: Some of `FORMATS`.
         calibration: (n, H, W, 3) images of the model's size, pixels in [0, 255], for "mixed-int8", "int8" and
-            "int16x8"; about 100 to 500 of the training set.
+            "int16x8"; about 100 to 500 of the training set. With one signature, "int4-weights" is more accurate with
+            them.
         signatures: Signatures of each file, the default one first; unless that is "classify", files are named after
             it. MediaPipe supports files with one signature only. Several share their weights.
         class_names: One name per class, see `write_saved_model`; in the file if "classify" is the first signature.
         license: License of the weights.
-        equalize: For the last three formats, whether to narrow outlier channels (`equalize.equalize_channels`) and to
+        equalize: For integer formats, whether to rotate the tokens (`rotate.rotate_tokens`) and, for the last three, to
             balance queries and keys (`equalize.balance_attention`). False omits both, for comparison.
         log: Function that prints progress.
 
@@ -72,7 +75,8 @@ def write_tflite(
         OSError: A disk is full or cannot be written.
     """
     check_request(model, formats, signatures)
-    for name in [name for name in formats if name in STATIC]:
+    calibrated = STATIC if calibration is None or len(signatures) > 1 else (*STATIC, INT4)
+    for name in [name for name in formats if name in calibrated]:
         calibration = checked_calibration(calibration, model, name, signatures)
     names = exported_class_names(model, class_names)
     description = _description(model, names if signatures[0] == CLASSIFY else None, license)
@@ -96,14 +100,19 @@ def _description(model, class_names, license) -> Description:
 
 def _contents(copy, formats, signatures, calibration, equalize, log) -> Iterator[tuple[str, bytes]]:
     """Yields name and content of each format, for a `folded_copy`."""
-    float32 = None
-    for name in [name for name in FORMATS if name in formats and name not in STATIC]:
+    for name in [name for name in ("float32", "float16") if name in formats]:
         log(f"Converting to {name}")
-        if name in ("float32", "float16"):  # for GPUs, which compute both in half precision
-            yield name, convert(copy, signatures, HALF, half=name == "float16")
-            continue
+        yield name, convert(copy, signatures, HALF, half=name == "float16")  # GPUs compute both in half precision
+    if equalize:
+        rotate_tokens(copy)
+    float32 = None
+    for name in [name for name in DYNAMIC if name in formats]:
+        log(f"Converting to {name}")
         float32 = float32 or convert(copy, signatures)
-        yield name, quantize(float32, name)
+        content = quantize(float32, name)
+        if name == INT4 and calibration is not None and len(signatures) == 1:
+            content = learn_rounding(content, float32, input_moments(float32, calibration))
+        yield name, content
     static = [name for name in STATIC if name in formats]
     if not static:
         return
@@ -121,7 +130,7 @@ def calibrate(
     """The float32 files and the ranges that static formats are quantized from.
 
     Args:
-        copy: A `folded_copy`; with `equalize` it is changed in place.
+        copy: A `folded_copy`, rotated or not; with `equalize` its queries and keys are balanced in place.
         formats: Some of `STATIC`.
         images: See `checked_calibration`.
         signatures, equalize: See `write_tflite`.
@@ -130,7 +139,6 @@ def calibrate(
         Format -> (content of the float32 file, ranges), see `activation_ranges`.
     """
     if equalize:
-        equalize_channels(copy, *channel_ranges(copy, images))
         balance_attention(copy, attention_ranges(copy, images))
     found = {}
     for integers in sorted({name == "int8" for name in formats}):

@@ -15,6 +15,7 @@ from keras_vit.layers import EncoderBlock
 from keras_vit.layers.pooling import AttentionPooling, TokenPooling
 
 VALUES = "weigh_values"
+ROTATE_BACK = "rotate_back"
 
 
 def export_copy(model):
@@ -83,7 +84,11 @@ def encode(model, images, norm_outputs=None, tokens_read=None):
                 return _block(block, tokens, weights, norm_outputs, count)
             return block(tokens)
 
-    return model.apply_blocks(model.add_tokens(model.embed(images)), apply), weights
+    tokens = model.apply_blocks(model.add_tokens(model.embed(images)), apply)
+    if hasattr(model, "rotation"):  # see `rotate_tokens`
+        with tf.name_scope(ROTATE_BACK):
+            tokens = tf.matmul(tokens, model.rotation.T)
+    return tokens, weights
 
 
 def tokens_read(model) -> int | None:

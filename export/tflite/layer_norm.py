@@ -3,7 +3,6 @@
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-import numpy as np
 import tensorflow as tf
 
 FLOAT = "float32"  # as `keras_vit.layers.LayerNorm`
@@ -25,20 +24,15 @@ def arithmetic(name: str):
 
 
 def layer_norm(norm, tokens):
-    """`LayerNorm` that multiplies by gamma before it divides by the standard deviation: (..., D) -> (..., D).
-
-    The converter folds a gamma at the end into the next kernel, which would undo `equalize`.
-    """
-    with tf.init_scope():  # reads the value of gamma while a graph is traced
-        unscaled = np.all(norm.gamma.numpy() == 1)
+    """`LayerNorm` in the form of `arithmetic`: (..., D) -> (..., D). No mean is subtracted after `rotate_tokens`."""
     with tf.name_scope(norm.name):  # `quantize` recognizes normalizations by this name
-        centered = tokens - tf.reduce_mean(tokens, axis=-1, keepdims=True)
+        centered = getattr(norm, "centered", False)
+        deviations = tokens if centered else tokens - tf.reduce_mean(tokens, axis=-1, keepdims=True)
         if _ARITHMETIC.get() == HALF:
-            centered, rsqrt = _within_one(centered, norm.epsilon)
+            deviations, rsqrt = _within_one(deviations, norm.epsilon)
         else:
-            rsqrt = _rsqrt(centered, norm.epsilon)
-        scaled = centered if unscaled else centered * norm.gamma
-        return scaled * rsqrt + norm.beta
+            rsqrt = _rsqrt(deviations, norm.epsilon)
+        return deviations * rsqrt * norm.gamma + norm.beta
 
 
 def _within_one(centered, epsilon):

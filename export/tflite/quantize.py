@@ -11,12 +11,14 @@ from ai_edge_litert import schema_py_generated as schema
 from litert_quantizer import algorithm_manager, qtyping, quantizer, recipe
 
 from keras_vit.export.tflite.flatbuffer import pack_model, unpack_model
-from keras_vit.export.tflite.graph_rewrite import VALUES
+from keras_vit.export.tflite.graph_rewrite import ROTATE_BACK, VALUES
 
 Operation = qtyping.TFLOperationName
 Algorithm = algorithm_manager.AlgorithmName
-# Weights are int8 with one scale per output channel, except in int4-weights.
-DYNAMIC = ("dynamic-int8", "int4-weights")  # activations are quantized at run time, within each matrix product
+# Weights are int8 with one scale per output channel; those of 4 bits have one per _BLOCK inputs of an output channel.
+_BLOCK = 32  # the smallest of XNNPACK and litert-quantizer
+INT4 = "int4-weights"
+DYNAMIC = ("dynamic-int8", INT4)  # activations are quantized at run time, within each matrix product
 STATIC = {
     "mixed-int8": (Operation.BATCH_MATMUL,),  # of queries and keys; the rest as in dynamic-int8
     "int8": (Operation.ALL_SUPPORTED,),
@@ -44,8 +46,10 @@ def quantize(float32: bytes, name: str, ranges: dict | None = None, keep_float: 
         work = quantizer.Quantizer(str(source))
         if name in (*DYNAMIC, "mixed-int8"):
             work.load_quantization_recipe(recipe.dynamic_wi8_afp32())
-        if name == "int4-weights":  # first and last layer stay at 8 bits, as is usual
-            work.add_dynamic_config("^(?!.*head)", Operation.FULLY_CONNECTED, 4, algorithm_key=Algorithm.OCTAV)
+        if name == INT4:  # first and last layer stay at 8 bits, as is usual
+            granularity = _granularity(float32)
+            inner = f"^(?!.*(head|{ROTATE_BACK}))"
+            work.add_dynamic_config(inner, Operation.FULLY_CONNECTED, 4, granularity, Algorithm.OCTAV)
         for operation in STATIC.get(name, ()):
             work.add_static_config(".*", operation, ACTIVATION_BITS[name], 8)
         if name in STATIC:
@@ -66,6 +70,18 @@ def quantize(float32: bytes, name: str, ranges: dict | None = None, keep_float: 
                 work.quantize(ranges, enable_progress_bar=False, enable_progress_report=False).quantized_model
             )
     return _uint8_interface(content) if name == "int8" else content
+
+
+def _granularity(float32):
+    """One scale for `_BLOCK` inputs of an output, or for all if their number is no multiple in some layer."""
+    model = unpack_model(float32)
+    codes = [code.builtinCode for code in model.operatorCodes]
+    for graph in model.subgraphs:
+        for one in graph.operators:
+            if codes[one.opcodeIndex] == schema.BuiltinOperator.FULLY_CONNECTED:
+                if graph.tensors[one.inputs[1]].shape[1] % _BLOCK:
+                    return qtyping.QuantGranularity.CHANNELWISE
+    return qtyping.QuantGranularity.BLOCKWISE_32
 
 
 def _uint8_interface(content):

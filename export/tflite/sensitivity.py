@@ -14,6 +14,7 @@ from keras_vit.export.tflite.equalize import folded_copy
 from keras_vit.export.tflite.graph_rewrite import encoder_blocks
 from keras_vit.export.tflite.interpreter import run_tflite
 from keras_vit.export.tflite.quantize import STATIC, quantize
+from keras_vit.export.tflite.rotate import rotate_tokens
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ def analyze_sensitivity(model, name: str, calibration, images) -> list[Sensitivi
     calibration = checked_calibration(calibration, model, name)
     images = checked_images(images, model, "A sensitivity analysis requires")
     copy = folded_copy(model)
+    rotate_tokens(copy)
     float32, ranges = calibrate(copy, [name], calibration)[name]
     expected = _run(float32, images)
     check_finite(expected, f"The model {model.name}")

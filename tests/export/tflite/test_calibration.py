@@ -30,14 +30,14 @@ def test_input_range_is_0_to_255_for_dark_images_too(artifacts, images):
     assert image["quantization"] == (1.0, 0)
 
 
-@pytest.mark.parametrize("name", ["dynamic-int8", "int4-weights", "mixed-int8", "int8", "int16x8"])
+@pytest.mark.parametrize("name", ["dynamic-int8", "mixed-int8", "int8", "int16x8"])
 def test_weights_have_a_scale_for_each_output_channel(artifacts, name):
     model = unpack_model(artifacts[name].read_bytes())
     (graph,) = model.subgraphs
     codes = [code.builtinCode for code in model.operatorCodes]
     linear = (BuiltinOperator.FULLY_CONNECTED, BuiltinOperator.CONV_2D)
     weights = [graph.tensors[one.inputs[1]] for one in graph.operators if codes[one.opcodeIndex] in linear]
-    assert len(weights) == 11  # patches, four in a block, five where only the class token is read, and the head
+    assert len(weights) == 12  # patches, 4 in a block, 5 in the last, the rotation back, the head
     for weight in weights:
         assert len(weight.quantization.scale) == weight.shape[0] > 1
 

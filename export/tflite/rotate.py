@@ -1,0 +1,71 @@
+"""Rotates the tokens between the blocks: their channels even out, the function stays the same. N tokens, D width.
+
+An integer tensor has one scale for all channels. A few channels of a trained ViT are many times as wide as the rest
+("Massive Activations in Large Language Models", arXiv 2402.17762, section 5), which leaves the others with few of the
+256 levels. All that writes to the tokens and all that reads them is linear, after a layer normalization whose gamma was
+folded: its mean is subtracted once and for all by the weights that write ("SliceGPT", arXiv 2401.15024), and what
+remains, a division by the norm, is the same after a rotation ("QuaRot", arXiv 2404.00456). Neither costs an operation
+in the blocks, which compute no means and differences any more.
+"""
+
+from functools import partial
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.export.tflite.graph_rewrite import encoder_blocks
+from keras_vit.layers.pooling import AttentionPooling
+
+
+def rotate_tokens(model):
+    """Centers and rotates the tokens between the blocks, in place; `graph_rewrite.encode` rotates the last ones back.
+
+    Models that have other blocks, or read their tokens without a normalization, keep theirs.
+
+    Args:
+        model: A `folded_copy`.
+    """
+    last = model.encoder.norm or model.pooled_norm if encoder_blocks(model) else None
+    if last is None or (last is model.pooled_norm and isinstance(model.pooling, AttentionPooling)):
+        return  # the mean of a token matters
+    projection = model.patch_embedding.projection
+    width = projection.kernel.shape[-1]
+    rotation = orthogonal(width)
+    basis = rotation - rotation.mean(axis=0)  # subtracts the mean of a token, then rotates it
+    _rotate_embedding(model, projection, basis)
+    for block in encoder_blocks(model):
+        for dense in (block.attention.out, block.mlp.out):
+            _multiply_outputs(dense, basis)
+        for dense in (block.attention.qkv, block.mlp.hidden):
+            dense.kernel.assign(rotation.T @ dense.kernel.numpy().astype("float64"))
+        block.norm_attention.centered = block.norm_mlp.centered = True
+    last.centered = True
+    model.rotation = rotation.astype("float32")
+
+
+def orthogonal(width: int):
+    """A matrix (D, D) without large values: a channel becomes a wave over all channels.
+
+    The discrete Hartley transform exists for every width, and no value exceeds sqrt(2 / D). Random signs keep channels
+    that are alike from adding up in one place.
+    """
+    angles = 2 * np.pi * np.outer(np.arange(width), np.arange(width)) / width
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], width)
+    return signs[:, None] * (np.cos(angles) + np.sin(angles)) / np.sqrt(width)
+
+
+def _rotate_embedding(model, projection, basis):
+    """Rotates the patch embeddings and what is added to them: class token, registers and positions."""
+    grid, width = model.grid, len(basis)
+    added = np.asarray(model.add_tokens(np.zeros((1, grid[0] * grid[1], width), "float32")))  # (1, N, D)
+    added = tf.constant((added.astype("float64") @ basis).astype("float32"))
+    prefix, patches = added[:, : model.prefix_tokens], added[:, model.prefix_tokens :]
+    between = [np.asarray(layer(np.zeros(added.shape, "float32"))) @ basis for layer in model.block_positions]
+    _multiply_outputs(projection, basis)
+    model.add_tokens = lambda embeddings: tf.concat([prefix, embeddings + patches], axis=1)
+    model.block_positions = [partial(tf.add, table.astype("float32")) for table in between]
+
+
+def _multiply_outputs(layer, basis):
+    for weight in (layer.kernel, layer.bias):
+        weight.assign(weight.numpy().astype("float64") @ basis)

@@ -1,0 +1,114 @@
+"""Rounds weights to few bits with the least error in what their layer computes: GPTQ (arXiv 2210.17323).
+
+The error of each weight is made up for by the weights of the same output that are not rounded yet, as far as the inputs
+of a calibration are correlated; the mean error goes to the bias. litert-quantizer's algorithm of that name rounded no
+better than to the nearest on a trained network (docs/results.md).
+"""
+
+from collections import Counter
+
+import numpy as np
+import tensorflow as tf
+from ai_edge_litert import schema_py_generated as schema
+
+from keras_vit.export.tflite.flatbuffer import unpack_model
+
+_DAMPING = 0.01  # of the mean second moment, as in the paper
+_CLIPPING = np.linspace(0.6, 1.0, 21)  # largest integer's value, relative to the largest weight
+
+
+def round_weights(weights, moments, bits: int, block: int):
+    """Integers and scales: `weights` is about `scales`, repeated `block` times along the inputs, times `integers`.
+
+    Args:
+        weights: (outputs, inputs) float.
+        moments: Second moments or covariance of the layer's inputs, (inputs, inputs).
+        bits: Bits of an integer.
+        block: Number of inputs that share a scale; it divides their number.
+
+    Returns:
+        (outputs, inputs) int8, and (outputs, inputs / block) float32 whose values bfloat16 and float16 can represent.
+    """
+    weights = np.array(weights, "float64")
+    inputs = weights.shape[1]
+    moments = np.array(moments, "float64")
+    np.fill_diagonal(moments, np.maximum(np.diag(moments), 1e-12) + _DAMPING * np.diag(moments).mean())
+    # inverse = factor^T factor; row i: how the weights after i make up for an error of weight i
+    factor = np.linalg.cholesky(np.linalg.inv(moments)).T
+    importance = 1 / np.diag(factor) ** 2
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    integers, scales = np.zeros(weights.shape, "int8"), np.zeros((len(weights), inputs // block), "float32")
+    for start in range(0, inputs, block):
+        end = start + block
+        scale = _best_scale(weights[:, start:end], importance[start:end], low, high)
+        scales[:, start // block] = scale
+        errors = np.zeros((len(weights), block))
+        for i in range(start, end):
+            integers[:, i] = np.clip(np.round(weights[:, i] / scale), low, high)
+            errors[:, i - start] = (weights[:, i] - integers[:, i] * scale) / factor[i, i]
+            weights[:, i + 1 : end] -= np.outer(errors[:, i - start], factor[i, i + 1 : end])
+        weights[:, end:] -= errors @ factor[start:end, end:]
+    return integers, scales
+
+
+def _best_scale(weights, importance, low, high):
+    """The scale of each row with the least weighted squared error: (outputs, block) -> (outputs,)."""
+    largest = np.maximum(np.abs(weights).max(axis=1), 1e-12)
+    scales = [(part * largest / high).astype(tf.bfloat16.as_numpy_dtype).astype("float16") for part in _CLIPPING]
+    scales = np.maximum(np.stack(scales).astype("float32"), np.finfo("float16").smallest_subnormal)
+    errors = []
+    for scale in scales[:, :, None]:
+        rounded = np.clip(np.round(weights / scale), low, high) * scale
+        errors.append(((rounded - weights) ** 2 * importance).sum(axis=1))
+    return scales[np.argmin(errors, axis=0), np.arange(len(weights))]
+
+
+def learn_rounding(content: bytes, float32: bytes, moments: dict) -> bytes:
+    """Rounds the 4-bit weights of a file again, by `round_weights`, and subtracts the mean error from biases.
+
+    Args:
+        content: The content of a .tflite file in the format "int4-weights".
+        float32: That of the file that it was quantized from.
+        moments: See `calibration.input_moments`.
+    """
+    changed = bytearray(content)  # weights and scales keep their sizes, and are written in place
+    model, source = unpack_model(changed), unpack_model(float32)
+    ((graph, products),), ((before, originals),) = (_linear(one) for one in (model, source))
+    # Biases of the same values, such as zeros, are stored once.
+    uses = Counter(tensor.buffer for tensor in graph.tensors)
+    for product, original in zip(products, originals, strict=True):
+        weight, exact = graph.tensors[product.inputs[1]], before.tensors[original.inputs[1]]
+        if weight.type != schema.TensorType.INT4:
+            continue
+        exact = _bytes(source, exact, float32).view("float32").reshape(weight.shape)
+        details = weight.quantization.details
+        block = details.blockSize if details is not None else weight.shape[1]
+        of_input = moments[before.tensors[original.inputs[0]].name.decode()].astype("float64")
+        mean, of_input = of_input[-1, :-1] / of_input[-1, -1], of_input[:-1, :-1] / of_input[-1, -1]
+        bias = graph.tensors[product.inputs[2]] if len(product.inputs) > 2 and product.inputs[2] >= 0 else None
+        corrects = bias is not None and uses[bias.buffer] == 1
+        integers, scales = round_weights(exact, of_input - np.outer(mean, mean) * corrects, 4, block)
+        if corrects:  # the mean error, which the rounding therefore need not regard
+            error = (integers * np.repeat(scales, block, axis=1) - exact) @ mean
+            values = _bytes(model, bias, changed).view("float32")
+            values -= error.astype("float32")
+        low, high = (np.pad(integers.ravel(), (0, integers.size % 2)).reshape(-1, 2) & 15).T
+        _bytes(model, weight, changed)[:] = low | high << 4
+        if details is not None:
+            _bytes(model, graph.tensors[details.scales], changed)[:] = scales.astype("float16").ravel().view("uint8")
+        else:
+            weight.quantization.scale[:] = scales[:, 0]
+    return bytes(changed)
+
+
+def _linear(model):
+    """(subgraph, its FULLY_CONNECTED operations) of each subgraph."""
+    codes = [code.builtinCode for code in model.operatorCodes]
+    linear = schema.BuiltinOperator.FULLY_CONNECTED
+    return [(graph, [one for one in graph.operators if codes[one.opcodeIndex] == linear]) for graph in model.subgraphs]
+
+
+def _bytes(model, tensor, content):
+    """The data of a constant as uint8, a view of `content`."""
+    buffer = model.buffers[tensor.buffer]
+    return buffer.data if buffer.data is not None else np.frombuffer(content, "uint8", buffer.size, buffer.offset)
