@@ -44,8 +44,8 @@ def _within_one(centered, epsilon):
     """
     inverse = 1 / (tf.reduce_max(tf.abs(centered), axis=-1, keepdims=True) + _SMALLEST)  # (..., 1)
     centered = centered * inverse
-    epsilon = tf.square(inverse * epsilon**0.5)  # the square root first: 1e-6 has few digits in half precision
-    return centered, tf.math.rsqrt(tf.reduce_mean(centered * centered, axis=-1, keepdims=True) + epsilon)
+    root = inverse * epsilon**0.5  # the square root first: 1e-6 has few digits in half precision
+    return centered, tf.math.rsqrt(tf.reduce_mean(centered * centered, axis=-1, keepdims=True) + root * root)
 
 
 def _rsqrt(centered, epsilon):
