@@ -29,8 +29,7 @@ class Convert:
         mean, std: Mean and standard deviation of each channel of pixels in [0, 1], if the checkpoint does not specify
             them, as a .safetensors file of timm without its config.json. ImageNet's: --mean 0.485 0.456 0.406
             --std 0.229 0.224 0.225.
-        dtype: "float16" halves the file. `keras_vit.load(file, dtype="float32")` then computes as before; a .keras file
-            computes in its own precision by default. Default: unchanged.
+        dtype: "float16" halves the file. `keras_vit.load(file)` then still computes in float32. Default: float32.
         overwrite: Replace existing files.
     """
 
