@@ -88,7 +88,7 @@ def input_moments(float32: bytes, images) -> dict[str, np.ndarray]:
     (graph,) = model.subgraphs
     linear = {i for i, code in enumerate(model.operatorCodes) if code.builtinCode == BuiltinOperator.FULLY_CONNECTED}
     indices = {int(one.inputs[0]) for one in graph.operators if one.opcodeIndex in linear}
-    moments = dict.fromkeys(indices, 0)
+    moments: dict = dict.fromkeys(indices, 0)
     for image in images:
         interpreter.set_tensor(entry["index"], image[None])
         interpreter.invoke()
