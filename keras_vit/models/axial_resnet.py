@@ -15,6 +15,7 @@ from keras_vit.layers.resnet.axial_bottleneck import AxialBottleneck, convolutio
 from keras_vit.layers.resnet.bottleneck import shrunk
 from keras_vit.models import parts
 from keras_vit.models.config import check_num_classes
+from keras_vit.models.habits import check_words
 from keras_vit.models.inputs import check_not_quantized, checked_images, output_spec
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.transfer import copy_weights
@@ -91,6 +92,7 @@ class AxialResNet(keras.Model):
 
     @fields_as_keywords(AxialResNetConfig)
     def __init__(self, *, config: AxialResNetConfig, **kwargs):
+        check_words(kwargs)
         super().__init__(**kwargs)
         self.config = config
         self.image_size = config.image_size
@@ -111,7 +113,7 @@ class AxialResNet(keras.Model):
             for unit in range(count)
         ]
         self.head = parts.head(config.num_classes, dtype)
-        self.build((None, *self.image_size, 3))
+        self.build(self.input_shape)
 
     def build(self, input_shape):
         if self.built:
@@ -149,6 +151,16 @@ class AxialResNet(keras.Model):
     def preprocess(self, images):
         """Images of any size, pixels in [0, 255], to the model's input; see `Preprocessing`."""
         return self.preprocessing(images)
+
+    @property
+    def input_shape(self) -> tuple:
+        """(None, height, width, 3)."""
+        return (None, *self.image_size, 3)
+
+    @property
+    def output_shape(self) -> tuple:
+        """Shape of the outputs for a batch of any size: (None, num_classes) with a head."""
+        return self.compute_output_shape(self.input_shape)
 
     @property
     def class_names(self) -> tuple[str, ...] | None:

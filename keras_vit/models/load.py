@@ -14,6 +14,7 @@ from keras_vit.integers import is_integer
 from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.bit import BiT
 from keras_vit.models.h5_weights import is_h5_of_our_models, load_h5_weights
+from keras_vit.models.habits import check_words
 from keras_vit.models.keras_files import read_keras_file
 from keras_vit.models.least_weights import least_weights
 from keras_vit.models.vit import HEADS, VisionTransformer
@@ -173,6 +174,7 @@ def _load_keras(weights, num_classes, resample, arguments):
 
 def _check_arguments(weights, kind, arguments):
     """Raises a ValueError for arguments that the checkpoint's model does not have."""
+    check_words(arguments)
     unknown = sorted(set(arguments).difference(_names(kind)))
     if unknown:
         fitting = [other.__name__ for other in KINDS if set(arguments).issubset(_names(other))]

@@ -10,6 +10,7 @@ from keras_vit.layers.config import fields_as_keywords
 from keras_vit.layers.xla.dropout import Dropout
 from keras_vit.models import parts
 from keras_vit.models.config import ViTConfig
+from keras_vit.models.habits import check_words
 from keras_vit.models.inputs import check_not_quantized, checked_images, output_spec
 from keras_vit.weights.transfer import copy_weights
 
@@ -38,6 +39,7 @@ class VisionTransformer(keras.Model):
 
     @fields_as_keywords(ViTConfig)
     def __init__(self, *, config: ViTConfig, **kwargs):
+        check_words(kwargs)
         super().__init__(**kwargs)
         self.config = config
         self.image_size = config.image_size
@@ -63,7 +65,7 @@ class VisionTransformer(keras.Model):
         self.head_distillation = (
             parts.head(config.num_classes, dtype, "head_distillation") if config.distillation else None
         )
-        self.build((None, *self.image_size, 3))
+        self.build(self.input_shape)
 
     def _token_layers(self):
         """The layers between patch embedding and encoder, in the order of the forward pass."""
@@ -160,6 +162,16 @@ class VisionTransformer(keras.Model):
     def attention_maps(self, images):
         """Attention weights of every block: (B, H, W, 3) -> (B, depth, K, N, N); row i is token i's."""
         return self.encode(self.embed(images), return_attention=True)[1]
+
+    @property
+    def input_shape(self) -> tuple:
+        """(None, height, width, 3)."""
+        return (None, *self.image_size, 3)
+
+    @property
+    def output_shape(self) -> tuple:
+        """Shape of the outputs for a batch of any size: (None, num_classes) with a head."""
+        return self.compute_output_shape(self.input_shape)
 
     @property
     def class_names(self) -> tuple[str, ...] | None:

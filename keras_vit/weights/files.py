@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_vit.weights.published import suggestion
+
 DAMAGED_HINT = "The file may be an incomplete download: download it again."
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 PICKLED_HINT = " Pickled files can run any code when opened, so they are never opened; save as .safetensors instead."
@@ -67,10 +69,7 @@ def open_tensors(path) -> Tensors:
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(
-            f"There is no weights file {path.absolute()}. To load by name, pass 'hf:owner/name' for the Hugging Face "
-            "Hub, or one of keras_vit.weights.published_names()."
-        )
+        raise FileNotFoundError(f"There is no weights file {path.absolute()}. {suggestion(str(path))}")
     if path.name.endswith(".safetensors.index.json"):
         return _open_shards(path)
     if path.suffix == ".safetensors":

@@ -6,6 +6,7 @@ google-research/big_transfer.
 """
 
 import difflib
+import re
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -130,3 +131,17 @@ def resolve(name: str) -> str | None:
             + "keras_vit.weights.published_names() lists all names. For another file, download it and pass its path."
         )
     return f"{STORAGE}/{quote(f'{folder.path}/{stem}.npz')}"
+
+
+def suggestion(name: str) -> str:
+    """What to pass for a name that is no file: names of the Hugging Face Hub and of timm have a prefix here."""
+    if re.match(r"(vit|deit|deit3)_(tiny|small|medium|base|large|huge)_", name):
+        return f"For weights of timm pass 'hf:timm/{name}' with the tag of their training, see timm.list_pretrained()."
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        return f"For the Hugging Face Hub pass 'hf:{name}'."
+    near = difflib.get_close_matches(name, (*packaged_names(), *published_names()), n=2, cutoff=0.5)
+    if near:
+        return f"Did you mean {' or '.join(near)}?"
+    return (
+        "To load by name, pass 'hf:owner/name' for the Hugging Face Hub, or one of keras_vit.weights.published_names()."
+    )

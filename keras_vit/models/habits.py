@@ -1,0 +1,37 @@
+"""Arguments of other libraries, and the words for them here."""
+
+# Of Keras applications, KerasHub, timm and transformers.
+WORDS = {
+    "include_top": "num_classes=0 for a model without a head",
+    "classes": "num_classes",
+    "num_labels": "num_classes",
+    "input_shape": "image_size=(height, width)",
+    "input_tensor": "keras.Model(inputs, model(inputs))",
+    "image_shape": "image_size=(height, width)",
+    "img_size": "image_size",
+    "classifier_activation": "model.classify(images), or keras.ops.softmax of the outputs, which are logits",
+    "activation": "model.classify(images), or keras.ops.softmax of the outputs, which are logits",
+    "global_pool": 'pooling="token", "gap", "map" or "none"',
+    "drop_rate": "dropout",
+    "dropout_rate": "dropout",
+    "attn_drop_rate": "attention_dropout",
+    "drop_path_rate": "stochastic_depth",
+    "embed_dim": "width",
+    "hidden_dim": "width",
+    "hidden_size": "width",
+    "intermediate_size": "mlp_dim",
+    "num_layers": "depth",
+    "num_hidden_layers": "depth",
+    "num_attention_heads": "num_heads",
+    "pretrained": "weights, or keras_vit.load",
+    "dynamic_img_size": "model.resized(image_size)",
+    "in_chans": "images with 3 channels, the only ones",
+}
+POOLINGS = {"avg": "gap", "mean": "gap", "cls": "token", "tok": "token", "class": "token", None: "none"}
+
+
+def check_words(arguments):
+    """Raises a ValueError for an argument that has another name here."""
+    found = [f"{name}: use {WORDS[name]}" for name in arguments if name in WORDS]
+    if found:
+        raise ValueError(f"Arguments of other libraries. {'; '.join(found)}.")
