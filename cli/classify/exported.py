@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_vit.preprocessing import Preprocessing
-
 UNKNOWN_ORIGIN = "has no preprocessing.json, by which images are prepared. Expected a model of `keras-vit export`."
 
 
@@ -40,6 +38,7 @@ def open_exported(weights: str) -> Classifier:
 
 
 def _open_tflite(file):
+    from keras_vit import Preprocessing
     from keras_vit.export.names import CLASSIFY
     from keras_vit.export.tflite.interpreter import run_tflite
     from keras_vit.export.tflite.metadata import read_description
@@ -57,6 +56,7 @@ def _open_tflite(file):
 def _open_saved_model(folder):
     import tensorflow as tf
 
+    from keras_vit import Preprocessing
     from keras_vit.export.names import CLASS_NAMES_FILE, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE
 
     file = folder / "assets.extra" / PREPROCESSING_FILE
