@@ -56,3 +56,11 @@ def test_shapes(toy):
     assert toy(num_classes=0, pooling="none").output_shape == (None, 17, 12)
     bit = keras_vit.BiT(stages=[1], width_factor=0.5, num_classes=2)
     assert bit.input_shape == (None, None, None, 3) and bit.output_shape == (None, 2)
+
+
+@pytest.mark.parametrize("name", ["B16", "b/16", "ViT-B_16", "vit_base_patch16_224", "vit_b_16", "deit-base-16"])
+def test_spellings_of_variants(name):
+    with pytest.raises(ValueError, match=f"Received: '{name}'. Perhaps B/16$"):
+        keras_vit.ViT(name)
+    with pytest.raises(ValueError, match="Received: 'B/0'$"):
+        keras_vit.ViT("B/0")
