@@ -1,6 +1,6 @@
 """Puts the model of a finished run into the package: float16 weights, class names and model card in keras_vit/trained.
 
-Command: python benchmarks/package_model.py runs/cifar10 cifar10/R10_Ti_4 --dataset folder:IMAGES
+Command: python benchmarks/package_model.py runs/cifar10 cifar10 cifar10/R10_Ti_4 --dataset folder:IMAGES
 Metrics in the card are computed from the file in the package, on all images of the recipe's test split.
 """
 
@@ -32,12 +32,14 @@ class PackageModel:
     """
     Args:
         run: Folder of the run.
+        recipe: Name of its recipe.
         name: Name for `keras_vit.load`.
         dataset: Test images, as `--data.dataset` of the run.
         license: Of the weights.
     """
 
     run: Annotated[Path, tyro.conf.Positional]
+    recipe: Annotated[str, tyro.conf.Positional]
     name: Annotated[str, tyro.conf.Positional]
     dataset: str
     license: str = "apache-2.0"
@@ -86,13 +88,13 @@ def write_card(options: PackageModel, file: Path) -> str:
         **{f"accuracy of {row['class']}": row["accuracy"] for row in report.per_class},
         "sha256 of model.keras": hashlib.sha256(file.read_bytes()).hexdigest(),
     }
-    name = options.run.name
+    name, folder = options.recipe, f"runs/{options.recipe}"
     published = replace(  # without paths of the machine that trained it
-        recipe, data=replace(recipe.data, dataset=name.split("-")[0]), run=replace(recipe.run, folder=f"runs/{name}")
+        recipe, data=replace(recipe.data, dataset=name.split("-")[0]), run=replace(recipe.run, folder=folder)
     )
     origin = (
-        f"Trained from random weights by `keras-vit train {name} --run.folder runs/{name}`; put into the package by "
-        f"`python benchmarks/package_model.py runs/{name} {options.name} --dataset ...`. Stored in float16, with "
+        f"Trained from random weights by `keras-vit train {name} --run.folder {folder}`; put into the package by "
+        f"`python benchmarks/package_model.py {folder} {name} {options.name} --dataset ...`. Stored in float16, with "
         "`antialias=True` for larger images."
     )
     data = (

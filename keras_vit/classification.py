@@ -1,5 +1,7 @@
 """From images to the names of what is on them."""
 
+from dataclasses import replace
+
 import numpy as np
 from keras import ops
 
@@ -36,6 +38,16 @@ def classify(model, images, top: int = 5) -> list[list[tuple[str, float]]]:
         logits = model(model.preprocess(images[start : start + BATCH_SIZE]), training=False)
         found += top_classes(ops.convert_to_numpy(ops.cast(logits, "float32")), names, top)
     return found
+
+
+def class_names(model) -> tuple[str, ...] | None:
+    """One name per class, in the order of the outputs; None if they are unknown. They are saved with the model."""
+    return model.config.class_names
+
+
+def set_class_names(model, names):
+    """Raises a ValueError unless there is one name per class, each one line of text."""
+    model.config = replace(model.config, class_names=names)
 
 
 def known_names(model) -> tuple[str, ...] | None:

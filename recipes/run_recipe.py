@@ -122,7 +122,7 @@ def _write_model(recipe: Recipe, model, names: list[str] | None = None):
         local = Path(temporary) / MODEL
         # A copy that was never compiled: without optimizer and losses, `import keras_vit` is enough to load the file.
         copy = model.resized(model.image_size)
-        copy.config = dataclasses.replace(copy.config, class_names=names)
+        copy.class_names = names
         copy.save(local)
         write_file(os.path.join(folder, MODEL), local.read_bytes())
     if names:

@@ -95,16 +95,8 @@ def _read_images(dataset, split, count, preprocessing, indices=None):
 
     images, labels = [], []
     for batch, batch_labels in decoded_images(dataset, split, max(1, min(64, count)), indices=indices):
-        images += [*_resized(batch, preprocessing)]
+        images += [*np.asarray(preprocessing.pixels(list(batch)))]
         labels += [*batch_labels]
         if len(images) >= count:
             break
     return np.stack(images[:count]), np.array(labels[:count])
-
-
-def _resized(images, preprocessing):
-    """Resized and cropped by `preprocessing`, but still pixels in [0, 255]: (n, H, W, 3) float32."""
-    images = np.asarray(preprocessing(list(images)))
-    mean, std = (255 * np.array(values, "float32") for values in (preprocessing.mean, preprocessing.std))
-    # Bicubic resizing overshoots; the uint8 images of an app do not.
-    return np.clip(images * std + mean, 0, 255)

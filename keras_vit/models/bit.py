@@ -5,13 +5,13 @@ from dataclasses import asdict, dataclass
 import keras
 from keras import ops
 
+from keras_vit import classification
 from keras_vit.class_names.files import names_of_outputs
-from keras_vit.classification import classify
 from keras_vit.images import as_size
 from keras_vit.layers.config import fields_as_keywords, set_fields
 from keras_vit.layers.resnet.backbone import ResNetBackbone
 from keras_vit.layers.resnet.bottleneck import build_for, group_norm
-from keras_vit.models import parts
+from keras_vit.models import inputs, parts
 from keras_vit.models.config import check_num_classes
 from keras_vit.models.habits import check_words
 from keras_vit.models.inputs import check_not_quantized, checked_images, output_spec
@@ -125,24 +125,10 @@ class BiT(keras.Model):
         """Images of any size, pixels in [0, 255], to the model's input; see `Preprocessing`."""
         return self.preprocessing(images)
 
-    @property
-    def input_shape(self) -> tuple:
-        """(None, height, width, 3)."""
-        return (None, *(self.image_size or (None, None)), 3)
-
-    @property
-    def output_shape(self) -> tuple:
-        """Shape of the outputs for a batch of any size: (None, num_classes) with a head."""
-        return self.compute_output_shape(self.input_shape)
-
-    @property
-    def class_names(self) -> tuple[str, ...] | None:
-        """One name per class, in the order of the outputs; None if they are unknown."""
-        return self.config.class_names
-
-    def classify(self, images, top: int = 5) -> list[list[tuple[str, float]]]:
-        """The most likely classes of images, with their probabilities; see `keras_vit.classify`."""
-        return classify(self, images, top)
+    input_shape = property(inputs.input_shape)
+    output_shape = property(inputs.output_shape)
+    class_names = property(classification.class_names, classification.set_class_names)
+    classify = classification.classify
 
     def with_head(self, num_classes: int, class_names=None):
         """Returns a new model with the same weights and a new head of zeros; 0 for no head."""

@@ -69,6 +69,16 @@ def output_spec(model, images, image_size=None, fix=""):
     return keras.KerasTensor(model.compute_output_shape(shape), dtype)
 
 
+def input_shape(model) -> tuple:
+    """(None, height, width, 3); None for sides of any length."""
+    return (None, *(model.image_size or (None, None)), 3)
+
+
+def output_shape(model) -> tuple:
+    """Shape of the outputs for a batch of any size: (None, num_classes) with a head."""
+    return model.compute_output_shape(input_shape(model))
+
+
 def check_not_quantized(model):
     """Raises a ValueError for a model that Keras quantized: a model built from its config has other weights."""
     if any(map(is_quantized, all_layers(model))):

@@ -53,10 +53,11 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, *
             not fit; the message lists every name and shape that does not.
     """
     weights = local_folder(weights)
+    given = arguments.get("class_names")
     model = _load(weights, num_classes, weights_image_size, resample, arguments)
-    if num_classes is None and model.class_names is None and isinstance(weights, str | os.PathLike):
-        # Of the file beside the weights: formats other than .keras hold no names.
-        model.config = replace(model.config, class_names=own_class_names(weights, model.num_classes))
+    if num_classes is None and given is None and isinstance(weights, str | os.PathLike):
+        # A file of names beside the weights can be edited, and formats other than .keras hold no names.
+        model.class_names = own_class_names(weights, model.num_classes) or model.class_names
     return model
 
 
@@ -162,7 +163,7 @@ def _load_keras(weights, num_classes, resample, arguments):
     if num_classes not in (None, model.num_classes):
         model = model.with_head(num_classes, None if names == model.class_names else names)
     elif names != model.class_names:
-        model.config = replace(model.config, class_names=names)
+        model.class_names = names
     if size is not None and as_size(size) != model.image_size:
         if isinstance(model, AxialResNet):
             raise ValueError(
