@@ -1,7 +1,8 @@
 // Draws the attention map over the image.
 
-// Matplotlib's inferno at every quarter; the legend in style.css has the same colors.
-const COLORS = [[0, 0, 4], [87, 16, 110], [188, 55, 84], [249, 142, 9], [252, 255, 164]];
+// As keras_vit.inspect.figures.overlay: transparent at the minimum, mostly orange at the maximum. style.css has the same color in its legend.
+const COLOR = [255, 115, 26];
+const HIGHEST_ALPHA = 0.7 * 255;
 const REGIONS = [["upper left", "upper middle", "upper right"], ["left", "middle", "right"], ["lower left", "lower middle", "lower right"]];
 
 /** Draws a map (h, w) over `region` of a canvas of the image's size, scaled from minimum to maximum. */
@@ -12,7 +13,7 @@ export function drawAttention(canvas, map, [h, w], region) {
   let highest = 0;
   map.forEach((value, i) => {
     const fraction = (value - minimum) / range;
-    image.data.set([...color(fraction), 160 + 95 * fraction], 4 * i); // dark parts are more transparent
+    image.data.set([...COLOR, HIGHEST_ALPHA * fraction], 4 * i);
     if (value > map[highest]) highest = i;
   });
   const small = document.createElement("canvas");
@@ -21,8 +22,6 @@ export function drawAttention(canvas, map, [h, w], region) {
   small.getContext("2d").putImageData(image, 0, 0);
   const context = canvas.getContext("2d");
   context.clearRect(0, 0, canvas.width, canvas.height);
-  context.fillStyle = `rgb(${COLORS[0]})`; // outside the crop that the model sees
-  context.fillRect(0, 0, canvas.width, canvas.height);
   context.imageSmoothingQuality = "high";
   context.save();
   context.beginPath();
@@ -30,12 +29,11 @@ export function drawAttention(canvas, map, [h, w], region) {
   context.clip();
   context.drawImage(small, region.x, region.y, region.width, region.height);
   context.restore();
+  if (region.width < canvas.width || region.height < canvas.height) {
+    context.strokeStyle = `rgb(${COLOR})`; // what is outside the crop is not seen by the model
+    context.lineWidth = 2;
+    context.strokeRect(region.x + 1, region.y + 1, region.width - 2, region.height - 2);
+  }
   const place = REGIONS[Math.floor((3 * Math.floor(highest / w)) / h)][Math.floor((3 * (highest % w)) / w)];
   canvas.setAttribute("aria-label", `Attention map, highest at the ${place} of the crop that the model sees`);
-}
-
-function color(fraction) {
-  const at = Math.min(fraction * (COLORS.length - 1), COLORS.length - 1 - 1e-6);
-  const [low, high] = [COLORS[Math.floor(at)], COLORS[Math.floor(at) + 1]];
-  return low.map((value, i) => value + (high[i] - value) * (at - Math.floor(at)));
 }
