@@ -1,4 +1,7 @@
-"""Folders of images, /path/<split>/<class>/<image>, local or on gs://: opens one as a dataset, and lists its files."""
+"""Folders of images, /path/<split>/<class>/<image> or /path/<class>/<image>, local or on gs://, as datasets.
+
+This file lists and opens them; which images of a folder without splits are for evaluation is in split_by_class.py.
+"""
 
 import functools
 import logging
@@ -10,6 +13,7 @@ import tensorflow as tf
 
 from keras_vit.name_list import first_names
 from keras_vit.recipes.data.image_dataset import ImageDataset, split_ranges
+from keras_vit.recipes.data.split_by_class import split_by_class
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
 
@@ -17,29 +21,25 @@ EXTENSIONS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
 def open_folder(path: str, name: str) -> ImageDataset:
     """Lists the images of a folder.
 
-    The order of a split's images is a fixed permutation, so that a part such as "train[:98%]" has images of all
-    classes. Classes are numbered in the order of their names, over all splits; folders without images are none. A
-    warning names files that are not used, and classes that only one of several splits has.
+    A folder without splits, /path/<class>/<image>, gets "train" and "test" by `split_by_class`. The order of a split's
+    images is a fixed permutation, so that a part such as "train[:98%]" has images of all classes. Classes are numbered
+    in the order of their names, over all splits; folders without images are none. A warning names files that are not
+    used, and classes that only one of several splits has.
 
     Args:
         path: The folder.
         name: Name of the dataset, as in the recipe.
 
     Raises:
-        ValueError: The folder is missing, or not laid out as <split>/<class>/<image>.
+        ValueError: The folder is missing, or laid out in another way.
     """
     check_folder(path)
-    files: dict[str, list[tuple[str, str]]] = {}
-    unused: dict[str, list[str]] = {}
-    for split in list_folders(path):
-        files[split], others = _class_files(tf.io.gfile.join(path, split))
-        for file, reason in others:
-            unused.setdefault(reason, []).append(f"{split}/{file}")
-    files = {split: pairs for split, pairs in files.items() if pairs}
+    files, unused = _list_splits(path)
     if not files:
         raise ValueError(
             f"{path} is not laid out as /path/<split>/<class>/<image>, for example train/cat/1.jpg and "
-            f"test/cat/2.jpg. Images are files that end in {', '.join(EXTENSIONS)}."
+            f"test/cat/2.jpg, or as /path/<class>/<image>. Images are files that end in {', '.join(EXTENSIONS)}; "
+            f"{_deeper_image(path)}."
         )
     class_names = tuple(sorted({class_name for pairs in files.values() for class_name, _ in pairs}))
     labels = {class_name: label for label, class_name in enumerate(class_names)}
@@ -51,7 +51,7 @@ def open_folder(path: str, name: str) -> ImageDataset:
         for part, start, end in split_ranges(splits, split, name):
             order = np.random.RandomState(0).permutation(splits[part])[start:end]  # RandomState never changes
             for class_name, file in (files[part][i] for i in order):
-                examples.append((tf.io.gfile.join(path, part, file), labels[class_name]))
+                examples.append((tf.io.gfile.join(path, file), labels[class_name]))
         paths, targets = zip(*examples) if examples else ((), ())
         paths = tf.constant(paths, tf.string)
         return tf.data.Dataset.from_tensor_slices((paths, paths, np.array(targets, "int64")))
@@ -98,6 +98,33 @@ def _list_names(path) -> list[str]:
         except UnicodeEncodeError:
             raise ValueError(f"{path} has the name {os.fsencode(name)!r}, which is not UTF-8. Rename it.") from None
     return names
+
+
+def _list_splits(path):
+    """The images of each split that has some, [(class, file)], and the files that are not used, by reason.
+
+    Files are relative to the path. Whether its folders are splits or classes is what more of the images say.
+    """
+    splits, unused = {}, {}
+    for split in list_folders(path):
+        images, others = _class_files(tf.io.gfile.join(path, split))
+        splits[split] = [(class_name, f"{split}/{file}") for class_name, file in images]
+        for file, reason in others:
+            unused.setdefault(reason, []).append(f"{split}/{file}")
+    loose, others = _class_files(path)
+    if len(loose) > sum(map(len, splits.values())):
+        splits, unused = split_by_class(loose), {}
+        for file, reason in others:
+            unused.setdefault(reason, []).append(file)
+    elif loose:
+        unused["in no folder of a class"] = [file for _, file in loose]
+    return {split: images for split, images in splits.items() if images}, unused
+
+
+def _deeper_image(path) -> str:
+    """Where the first image below a folder is, as a clause for a message."""
+    found = next((file for file in walk_files(path) if file.lower().endswith(EXTENSIONS)), None)
+    return f"the first one found is {found}" if found else "there are none"
 
 
 def _class_files(path):
