@@ -7,6 +7,9 @@ from typing import Annotated
 
 import tyro
 
+from keras_vit_cli.option_words import check_option_words
+
+PERCENT = {"top1": "top-1", "top5": "top-5"}  # metrics in [0, 1]
 RECIPE = "recipe.json"  # as keras_vit.recipes.checkpoints.run_folder, which imports TensorFlow
 
 
@@ -38,13 +41,24 @@ class Train:
         recipe = find_recipe(self.name)
         if recipe.run.folder is None:  # always write checkpoints
             recipe = replace(recipe, run=replace(recipe.run, folder=f"runs/{run_name(self.name)}"))
+        check_option_words(self.changes, recipe)
         recipe = tyro.cli(type(recipe), default=recipe, prog=f"keras-vit train {self.name}", args=self.changes)
         check_values(recipe)
         check_dataset(recipe)
         from keras_vit.recipes import run_recipe
 
-        for metric, value in run_recipe.run(recipe).items():
-            print(f"{metric}: {value:.6g}")
+        _print_result(recipe, run_recipe.run(recipe))
+
+
+def _print_result(recipe, metrics: dict[str, float]):
+    """Prints the metrics, of which data they are, and where the model is."""
+    from keras_vit.recipes.recipe import SelfSupervised
+
+    data, is_last_epoch = recipe.data, isinstance(recipe, SelfSupervised)
+    print("\nIn the last epoch:" if is_last_epoch else f"\nOn the split {data.test_split!r} of {data.dataset}:")
+    for metric, value in metrics.items():
+        print(f"{PERCENT[metric]} {100 * value:.1f} %" if metric in PERCENT else f"{metric} {value:.6g}")
+    print(f"Model: {recipe.run.folder}/model.keras")
 
 
 def run_name(name: str) -> str:

@@ -50,7 +50,7 @@ def patch_grid(image_size, patch_size) -> tuple[int, int]:
     if any(side % step for side, step in zip(image, patch)):
         smaller = tuple(side // step * step for side, step in zip(image, patch))
         larger = tuple(-(-side // step) * step for side, step in zip(image, patch))
-        fitting = [size for size in (smaller, larger) if all(size)]
+        fitting = [size[0] if len(set(size)) == 1 else size for size in (smaller, larger) if all(size)]
         raise ValueError(
             f"An image of {image} pixels (height, width) cannot be cut into patches of {patch}. "
             f"Use image_size={' or image_size='.join(map(str, fitting))}, or another patch_size."

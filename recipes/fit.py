@@ -4,7 +4,6 @@ from functools import partial
 
 import keras
 
-from keras_vit.images import patch_grid
 from keras_vit.recipes.checkpoints.run_folder import prepare_run_folder
 from keras_vit.recipes.checkpoints.run_lock import locked_folder
 from keras_vit.recipes.data import ImageDataset, class_names, open_dataset, training_batches, training_pixels
@@ -16,7 +15,7 @@ from keras_vit.recipes.self_supervised import SelfSupervisedModel, compile_self_
 from keras_vit.recipes.training import loop
 from keras_vit.recipes.training.checks import check_data, check_labels, count_images
 from keras_vit.recipes.training.compile import compile_classifier, compile_for_evaluation
-from keras_vit.recipes.training.model import check_image_size
+from keras_vit.recipes.training.model import check_image_size, check_patches
 
 
 def pretrain(recipe: SelfSupervised, callbacks=()) -> tuple[SelfSupervisedModel, loop.History]:
@@ -61,7 +60,7 @@ def train(recipe: Supervised, start=None, callbacks=()) -> tuple[keras.Model, lo
         FloatingPointError: Gradients or weights are not finite.
     """
     if start is not None and hasattr(start, "patch_size"):
-        patch_grid(recipe.data.image_size, start.patch_size)
+        check_patches(recipe.data, start.patch_size)
     elif not recipe.weights:
         check_image_size(recipe.architecture, recipe.data)
     with locked_folder(recipe) as strategy:

@@ -7,8 +7,11 @@ import dataclasses
 import math
 import types
 from collections.abc import Iterator
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from keras_vit.recipes.check_all import check_all
 
 # Field -> (lowest value, highest value, whether the lowest is excluded, whether the highest is excluded).
 AT_LEAST_0, ABOVE_0 = (0, math.inf, False, False), (0, math.inf, True, False)
@@ -61,6 +64,7 @@ RANGES = {
     "decoder_heads": AT_LEAST_1,
     "label_smoothing": RATE,
     "total_epochs": ABOVE_0,
+    "trainable_blocks": AT_LEAST_0,
     "temperature": ABOVE_0,
     "distillation_alpha": FRACTION,
 }
@@ -75,16 +79,19 @@ def check_values(recipe):
         recipe: A dataclass of `keras_vit.recipes.recipe`.
 
     Raises:
-        ValueError: A value has another type, is NaN or infinite, or is out of range; the message names the field.
+        ValueError: Values have another type, are NaN or infinite, or out of range; a line for each names the field.
     """
-    for name, value, hint in _fields(recipe):
-        if not _matches(value, hint):
-            raise ValueError(f"{name} must be {_expected(hint)}. Received: {value!r}")
-        for number in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(number, Real) and not isinstance(number, Integral) and not math.isfinite(number):
-                raise ValueError(f"{name} must be finite. Received: {value!r}")
-            if name in RANGES and number is not None and not _within(number, *RANGES[name]):
-                raise ValueError(f"{name} must be {_described(*RANGES[name])}. Received: {value!r}")
+    check_all(*(partial(_check_value, *field) for field in _fields(recipe)))
+
+
+def _check_value(name, value, hint):
+    if not _matches(value, hint):
+        raise ValueError(f"{name} must be {_expected(hint)}. Received: {value!r}")
+    for number in value if isinstance(value, tuple | list) else (value,):
+        if isinstance(number, Real) and not isinstance(number, Integral) and not math.isfinite(number):
+            raise ValueError(f"{name} must be finite. Received: {value!r}")
+        if name in RANGES and number is not None and not _within(number, *RANGES[name]):
+            raise ValueError(f"{name} must be {_described(*RANGES[name])}. Received: {value!r}")
 
 
 def _fields(section, prefix="") -> Iterator[tuple[str, Any, Any]]:

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import shutil
 import socket
 import threading
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from keras_vit.recipes.recipe import Recipe
 from keras_vit.recipes.training.checks import check_recipe
 
 LOCK = ".lock"
+BEFORE_TRAINING = {LOCK, "recipe.json", "run.json"}  # what the folder has before its first log and checkpoint
 # Errors of file systems without locks, such as some network disks and buckets mounted as a folder.
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _held: dict[tuple[str, int], int] = {}  # how often each (folder, thread) of this process is locked
@@ -36,6 +38,8 @@ def locked_folder(recipe: Recipe):
 def run_lock(folder: str | None, workers: Workers):
     """Locks a run's folder for this thread, which may lock it again inside; the chief locks for all workers.
 
+    A folder that it created is removed again after an error or Ctrl-C before the first checkpoint.
+
     The system releases the lock of a process that ends in any way, so that a killed run never blocks the next one. A
     folder on gs:// has no lock, nor has one on a disk without locks: there, `RunIdentity.check_owner` stops the older
     of two processes at its next checkpoint.
@@ -51,6 +55,7 @@ def run_lock(folder: str | None, workers: Workers):
         yield
         return
     file, failure = None, None
+    is_new = not os.path.lexists(folder)
     key = (os.path.realpath(folder), threading.get_ident())
     if workers.chief and "://" not in folder and not _held.get(key):
         try:
@@ -62,12 +67,22 @@ def run_lock(folder: str | None, workers: Workers):
     _held[key] = _held.get(key, 0) + 1
     try:
         yield
+    except BaseException:
+        if file and is_new:
+            _remove_unused(folder)
+        raise
     finally:
         _held[key] -= 1
         if not _held[key]:
             del _held[key]
         if file:
             file.close()
+
+
+def _remove_unused(folder):
+    """Removes the folder of a run that saved nothing."""
+    if set(os.listdir(folder)) <= BEFORE_TRAINING:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _lock(folder):

@@ -1,15 +1,18 @@
 """Checks of a recipe before anything slow starts. Messages name fields as Python does: `optimizer.warmup_steps`.
 
+Each reports all that it finds, one line for each, with the values that would fit.
 `keras-vit` prints these names as the flags of its command line, see cli/flags.py.
 """
 
 import os
+from functools import partial
 
 import tensorflow as tf
 
+from keras_vit.recipes.check_all import check_all
 from keras_vit.recipes.data import ImageDataset, count_training_images, has_labels
 from keras_vit.recipes.data.image_dataset import count_nonempty
-from keras_vit.recipes.data.model_classes import unlabeled
+from keras_vit.recipes.data.model_classes import FOLDER, unlabeled
 from keras_vit.recipes.recipe import Recipe, SelfSupervised, Supervised
 from keras_vit.recipes.recipe_values import check_values
 from keras_vit.recipes.training.accumulation import check_batch_size
@@ -20,29 +23,26 @@ from keras_vit.recipes.training.losses import build_loss
 def check_recipe(recipe: Recipe, strategy: tf.distribute.Strategy):
     """Checks a recipe's fields, without reading data, building a model or touching the run's folder.
 
+    Folders of images are opened quickly, so that `check_data` reports a warmup that is too long for them, too.
+
     Raises:
         ValueError: Values that cannot be meant, see `check_values`; fields that exclude each other or the strategy,
             such as a batch size that is not divisible by the replicas or a warmup as long as the run; a missing
             teacher.
     """
     check_values(recipe)
-    check_kind(recipe)
-    _check_epoch(recipe)
-    check_batch_size(recipe.data.batch_size, strategy.num_replicas_in_sync, recipe.optimizer.accumulation_steps)
-    _check_repeats(recipe.data, strategy.num_replicas_in_sync)
-    if isinstance(recipe, Supervised):
-        build_loss(recipe)
-        if (recipe.total_steps is None) == (recipe.total_epochs is None):
-            raise ValueError(
-                "Set either total_steps or total_epochs, and the other to None. Received: "
-                f"total_steps={recipe.total_steps}, total_epochs={recipe.total_epochs}"
-            )
-    if recipe.total_steps is not None:
+    check_all(
+        lambda: check_kind(recipe),
+        lambda: _check_epoch(recipe),
+        lambda: check_batch_size(
+            recipe.data.batch_size, strategy.num_replicas_in_sync, recipe.optimizer.accumulation_steps
+        ),
+        lambda: _check_repeats(recipe.data, strategy.num_replicas_in_sync),
+        lambda: _check_supervised(recipe),
+        lambda: _check_folder(recipe.run, strategy),
+    )
+    if recipe.total_steps is not None and not recipe.data.dataset.startswith(FOLDER):
         _check_length(recipe, recipe.total_steps)
-    if recipe.run.folder is not None:
-        _check_reachable(recipe.run.folder, strategy)
-    elif recipe.run.tensorboard:
-        raise ValueError("run.tensorboard=True requires a folder: set run.folder.")
 
 
 def check_data(recipe: Recipe, dataset: ImageDataset, total_steps: int):
@@ -54,12 +54,46 @@ def check_data(recipe: Recipe, dataset: ImageDataset, total_steps: int):
     Raises:
         ValueError: A split is missing, has no labels or too few images.
     """
-    _check_length(recipe, total_steps)
-    counts = count_images(recipe, dataset)
+    check_all(
+        lambda: _check_length(recipe, total_steps),
+        *(partial(_check_split, recipe, dataset, field, split) for field, split in _splits(recipe).items()),
+    )
+
+
+def count_images(recipe: Recipe, dataset: ImageDataset) -> dict[str, int]:
+    """Number of images in each split of a recipe; in the training split, those that `labels_per_class` selects."""
+    counts = {split: count_nonempty(dataset, split) for split in _splits(recipe).values()}
+    train = recipe.data.train_split
+    return {**counts, train: count_training_images(recipe.data, dataset, train)}
+
+
+def check_labels(dataset: ImageDataset, split: str):
+    """Raises ValueError for a split whose labels are not public, such as the test split of ImageNet."""
+    if not has_labels(dataset, split):
+        raise unlabeled(dataset, split)
+
+
+def _splits(recipe) -> dict[str, str]:
+    """The splits that a recipe uses, by field."""
+    fields = ["train_split", *([] if isinstance(recipe, SelfSupervised) else ["validation_split", "test_split"])]
+    return {field: split for field in fields if (split := getattr(recipe.data, field))}
+
+
+def _check_split(recipe, dataset, field, split):
+    try:
+        count_nonempty(dataset, split)
+    except ValueError as error:
+        others = [None] if field == "validation_split" else [x for x in dataset.splits if x != recipe.data.train_split]
+        known = " or ".join(f"data.{field}={name!r}" for name in others[:3])
+        raise ValueError(f"{str(error).rstrip('.')}. Use {known}." if known else str(error)) from error
     if not isinstance(recipe, SelfSupervised):
-        for split in counts:
-            check_labels(dataset, split)
-    count = counts[recipe.data.train_split]
+        check_labels(dataset, split)
+    if field == "train_split":
+        _check_batch(recipe, dataset)
+
+
+def _check_batch(recipe, dataset):
+    count = count_training_images(recipe.data, dataset, recipe.data.train_split)
     if count < recipe.data.batch_size:
         raise ValueError(
             f"data.batch_size={recipe.data.batch_size} is more than the {count:,} training images of "
@@ -67,20 +101,22 @@ def check_data(recipe: Recipe, dataset: ImageDataset, total_steps: int):
         )
 
 
-def count_images(recipe: Recipe, dataset: ImageDataset) -> dict[str, int]:
-    """Number of images in each split of a recipe; in the training split, those that `labels_per_class` selects."""
-    data = recipe.data
-    splits = [data.train_split]
-    if not isinstance(recipe, SelfSupervised):
-        splits += [data.validation_split, data.test_split] if data.validation_split else [data.test_split]
-    counts = {split: count_nonempty(dataset, split) for split in splits}
-    return {**counts, data.train_split: count_training_images(data, dataset, data.train_split)}
+def _check_supervised(recipe):
+    if not isinstance(recipe, Supervised):
+        return
+    build_loss(recipe)
+    if (recipe.total_steps is None) == (recipe.total_epochs is None):
+        raise ValueError(
+            "Set either total_steps or total_epochs, and the other to None. Received: "
+            f"total_steps={recipe.total_steps}, total_epochs={recipe.total_epochs}"
+        )
 
 
-def check_labels(dataset: ImageDataset, split: str):
-    """Raises ValueError for a split whose labels are not public, such as the test split of ImageNet."""
-    if not has_labels(dataset, split):
-        raise unlabeled(dataset, split)
+def _check_folder(run, strategy):
+    if run.folder is not None:
+        _check_reachable(run.folder, strategy)
+    elif run.tensorboard:
+        raise ValueError("run.tensorboard=True requires a folder: set run.folder.")
 
 
 def _check_reachable(folder, strategy):
@@ -117,7 +153,8 @@ def _check_epoch(recipe):
 def _check_length(recipe, total_steps):
     warmup = recipe.optimizer.warmup_steps
     if total_steps < 1 or warmup >= total_steps:
+        fix = f"optimizer.warmup_steps={total_steps // 10}" if total_steps > 0 else "total_steps=100"
         raise ValueError(
             "optimizer.warmup_steps must be less than total_steps, which must be at least 1. Received: "
-            f"optimizer.warmup_steps={warmup} for a run of {total_steps} steps"
+            f"optimizer.warmup_steps={warmup} for a run of {total_steps} steps. Use {fix}."
         )

@@ -45,7 +45,15 @@ def build_model(architecture: Architecture, data: Data, run: Run, num_classes: i
 def check_image_size(architecture: Architecture, data: Data):
     """Raises ValueError if the variant is unknown or the image is not divisible into its patches; builds nothing."""
     if not architecture.variant.startswith(BIT):
-        patch_grid(data.image_size, parse_variant(architecture.variant)["patch_size"])
+        check_patches(data, parse_variant(architecture.variant)["patch_size"])
+
+
+def check_patches(data: Data, patch_size):
+    """Raises ValueError, which names the field, if the image is not divisible into patches."""
+    try:
+        patch_grid(data.image_size, patch_size)
+    except ValueError as error:
+        raise ValueError(str(error).replace("image_size=", "data.image_size=")) from None
 
 
 def adapt_model(model, recipe: Supervised, num_classes: int):
@@ -73,6 +81,7 @@ def adapt_model(model, recipe: Supervised, num_classes: int):
         _check_no_remat(run)
     else:
         if model.image_size != (data.image_size, data.image_size):
+            check_patches(data, model.patch_size)
             model = model.resized(data.image_size, recipe.resample)
         changes |= _training_arguments(recipe.architecture, run)
     skip: tuple[str, ...] = ()

@@ -1,0 +1,72 @@
+"""Options that other training programs call otherwise, and the words for them here."""
+
+from dataclasses import fields, is_dataclass
+
+# Of timm's train.py, big_vision's configs and the Trainer of transformers.
+WORDS = {
+    "lr": "optimizer.learning-rate",
+    "learning-rate": "optimizer.learning-rate",
+    "opt": "optimizer.name",
+    "wd": "optimizer.weight-decay",
+    "weight-decay": "optimizer.weight-decay",
+    "warmup": "optimizer.warmup-steps",
+    "warmup-steps": "optimizer.warmup-steps",
+    "clip-grad": "optimizer.global-clipnorm",
+    "max-grad-norm": "optimizer.global-clipnorm",
+    "grad-clip-norm": "optimizer.global-clipnorm",
+    "gradient-accumulation-steps": "optimizer.accumulation-steps",
+    "layer-decay": "optimizer.layer-decay",
+    "ema": "optimizer.ema-momentum",
+    "batch": "data.batch-size",
+    "batch-size": "data.batch-size",
+    "per-device-train-batch-size": "data.batch-size",
+    "img-size": "data.image-size",
+    "image-size": "data.image-size",
+    "input-size": "data.image-size",
+    "data-path": "data.dataset folder:/path",
+    "train-dir": "data.dataset folder:/path",
+    "mixup": "data.augment.mixup-alpha",
+    "cutmix": "data.augment.cutmix-alpha",
+    "drop": "architecture.dropout",
+    "drop-path": "architecture.stochastic-depth",
+    "model": "architecture.variant",
+    "epochs": "total-steps None --total-epochs",
+    "num-train-epochs": "total-steps None --total-epochs",
+    "steps": "total-steps",
+    "max-steps": "total-steps",
+    "smoothing": "label-smoothing",
+    "seed": "run.seed",
+    "output": "run.folder",
+    "output-dir": "run.folder",
+    "resume": "run.resume",
+    "bf16": "run.precision mixed_bfloat16",
+    "grad-checkpointing": "run.remat block",
+}
+
+
+def check_option_words(arguments, recipe, prefix: str = ""):
+    """Raises a ValueError for options that have another name here; `keras-vit` reports other unknown ones.
+
+    Args:
+        arguments: The command line, such as ("--optimizer.lr", "0.1").
+        recipe: Whose fields are the options.
+        prefix: Of these options, such as "recipe.".
+    """
+    known = {prefix + name for name in _option_names(recipe)}
+    found = []
+    for argument in arguments:
+        option = argument.partition("=")[0].removeprefix("--").replace("_", "-")
+        word = option.removeprefix(prefix).rpartition(".")[2]
+        if argument.startswith("--") and option not in known and word in WORDS:
+            found.append(f"There is no option --{option}. Use --{prefix}{WORDS[word]}")
+    if found:
+        raise ValueError("\n".join(found))
+
+
+def _option_names(section, prefix=""):
+    for field in fields(section):
+        name, value = prefix + field.name.replace("_", "-"), getattr(section, field.name)
+        if is_dataclass(value):
+            yield from _option_names(value, f"{name}.")
+        else:
+            yield name
