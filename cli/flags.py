@@ -4,7 +4,8 @@ Recipes are also run from Python, so their errors name fields as Python does.
 """
 
 import re
-from dataclasses import fields
+import shlex
+from dataclasses import fields, is_dataclass
 
 from keras_vit.recipes.recipe import (
     Architecture,
@@ -37,6 +38,19 @@ def fields_to_flags(message: str, prefix: str = "") -> str:
         prefix: Prefix of the flags, such as "recipe." for a recipe within another dataclass.
     """
     return FIELD.sub(lambda match: _flag(prefix + (match[1] or match[3]), match[2] or match[4]), message)
+
+
+def recipe_flags(recipe, base, prefix: str = "") -> list[str]:
+    """The options that make `base` this recipe, quoted for a shell, such as "--data.mean 0.5 0.5 0.5"."""
+    flags = []
+    for field in fields(recipe):
+        value, name = getattr(recipe, field.name), prefix + field.name
+        if is_dataclass(value):
+            flags += recipe_flags(value, getattr(base, field.name), f"{name}.")
+        elif value != getattr(base, field.name):
+            words = (shlex.quote(str(word)) for word in (value if isinstance(value, tuple) else (value,)))
+            flags.append(_flag(name, str(value)) if isinstance(value, bool) else " ".join([_flag(name, None), *words]))
+    return flags
 
 
 def _flag(name: str, value: str | None) -> str:

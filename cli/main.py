@@ -21,6 +21,7 @@ RESUME_HINTS = {
     "train": " The same command with --run.resume resumes from the last checkpoint.",
     "sweep": " The same command resumes from the last checkpoint.",
     "vtab": " The same command resumes from the last checkpoint.",
+    "finetune": " The same command resumes from the last step.",
 }
 # Commands whose options are the fields of a recipe, and what precedes these fields.
 FLAG_PREFIXES = {"train": "", "preflight": "", "sweep": "recipe."}
@@ -121,6 +122,7 @@ def _commands() -> dict[str, Any]:
     from keras_vit_cli.evaluate import Evaluate
     from keras_vit_cli.export.command import Export
     from keras_vit_cli.few_shot import FewShot
+    from keras_vit_cli.finetune.command import Finetune
     from keras_vit_cli.inspect.command import Inspect
     from keras_vit_cli.preflight import Preflight
     from keras_vit_cli.prepare import Prepare
@@ -131,6 +133,7 @@ def _commands() -> dict[str, Any]:
 
     return {
         "classify": Classify,
+        "finetune": Finetune,
         "demo": Demo,
         "train": Train,
         "sweep": Sweep,

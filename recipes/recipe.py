@@ -106,6 +106,8 @@ class Supervised:
         keep_head: Start with the head of the weights if it has the dataset's number of classes, as DeiT's code does;
             otherwise, and by default, the head starts at zeros, as in the paper.
         resample: How positions of weights for another image size are resampled, see `keras_vit.layers.resample_grid`.
+        trainable_blocks: Number of last Transformer blocks to train, with the normalization, pooling and head after
+            them; all before them is frozen, which takes less time and memory. 0 trains the head alone; None trains all.
         loss: "softmax", or "sigmoid" (the paper's pre-training: summed over classes).
         label_smoothing: In [0, 1) for "softmax", [0, 0.5) for "sigmoid"; see `keras_vit.recipes.training.losses`.
         head_bias: Initial bias of the head, new or kept; 0 leaves it as it is. The authors have -10 with "sigmoid".
@@ -117,6 +119,7 @@ class Supervised:
     weights: str | None = None
     keep_head: bool = False
     resample: Literal["corners", "half_pixel", "bicubic", "bicubic_antialias"] = "corners"
+    trainable_blocks: int | None = None
     data: Data = field(default_factory=lambda: Data(image_size=384, crop="resize"))
     optimizer: Optimizer = field(default_factory=lambda: Optimizer(name="sgd", learning_rate=0.03, warmup_steps=500))
     run: Run = field(default_factory=Run)

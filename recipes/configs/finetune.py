@@ -3,6 +3,7 @@
 Command:   keras-vit train finetune-cifar10 --run.folder runs/cifar10
            keras-vit sweep finetune-cifar10 --recipe.run.folder runs/cifar10-sweep  # rates of Table 4, then 3 seeds
            keras-vit train finetune-pets --weights augreg/B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0
+           keras-vit finetune FOLDER  # finetune-small, with the settings of recipes/small_folder.py
 Hardware:  TPU v3-8, or one GPU with --optimizer.accumulation-steps 8.
 Hours:     B/16: ImageNet 6.5 and CIFAR 2.2 on the authors' A100 host (README of google-research/vision_transformer).
            Pets and Flowers: a twentieth of CIFAR. L/16 at 512 and H/14 at 518 on ImageNet: 9.7 and 27 core-days of TPU
@@ -40,7 +41,26 @@ def _finetune(dataset, steps, rate, warmup_steps, run, test="test"):
 # Default learning rates: vit_jax; for Pets and Flowers, big_vision's configs/transfer.py. As there, Flowers trains on
 # the official training split of 1,020 images; "train+validation" has 2,040.
 IMAGENET = _finetune("imagenet2012", 20_000, 0.03, 500, LONG, test="validation")
+# For 30 to 5,000 images, not of the paper: `keras-vit finetune` sets what depends on their number, the weights and the
+# machine (recipes/small_folder.py). The weights are those of `keras-vit classify`. Layers near the input change little,
+# as in BEiT's fine-tuning (arXiv 2106.08254); evaluation during the training would take longer than the training.
+SMALL = Supervised(
+    weights="augreg/S_16-i21k-300ep-lr_0.001-aug_light1-wd_0.03-do_0.0-sd_0.0--imagenet2012-steps_20k-lr_0.03-res_224",
+    data=Data(
+        dataset="folder:images",
+        validation_split=None,
+        batch_size=32,
+        crop="resize",
+        resize_size=256,
+        # Of 36 images, one is already 3 %.
+        max_corrupt=0.1,
+    ),
+    optimizer=Optimizer(name="adamw", learning_rate=5e-4, warmup_steps=20, weight_decay=0.05, layer_decay=0.75),
+    run=Run(precision="mixed_bfloat16", epoch_steps=50, checkpoint_steps=50, keep_checkpoints=1),
+    total_steps=200,
+)
 RECIPES = {
+    "finetune-small": SMALL,
     "finetune-imagenet": IMAGENET,
     "finetune-cifar10": _finetune("cifar10", 10_000, 0.01, 500, LONG),
     "finetune-cifar100": _finetune("cifar100", 10_000, 0.03, 500, LONG),

@@ -6,6 +6,7 @@ from keras_vit.recipes.distillation.model import build_distillation
 from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_loss
 from keras_vit.recipes.recipe import Distillation, MaskedAutoencoder, MaskedPatch, Supervised
+from keras_vit.recipes.training.freezing import train_last_blocks
 from keras_vit.recipes.training.losses import build_loss, set_head_bias
 from keras_vit.recipes.training.metrics import PatchAccuracy, training_metrics
 from keras_vit.recipes.training.model import adapt_model, build_model, load_model
@@ -50,6 +51,8 @@ def compile_classifier(recipe: Supervised, num_classes: int, total_steps: int, s
         start: A model to start from instead of the recipe's weights.
     """
     student = _classifier(recipe, start, num_classes)
+    if recipe.trainable_blocks is not None:
+        train_last_blocks(student, recipe.trainable_blocks)
     if recipe.head_bias:
         set_head_bias(student, recipe.head_bias)
     model = build_distillation(student, recipe) if isinstance(recipe, Distillation) else student

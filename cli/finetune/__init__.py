@@ -1,0 +1,1 @@
+"""`keras-vit finetune`."""

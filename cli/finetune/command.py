@@ -1,0 +1,97 @@
+"""`keras-vit finetune`: from a folder of images to a classifier, without any other option."""
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from keras_vit_cli.classify.command import DEFAULT, OFFLINE
+from keras_vit_cli.output_folder import check_replaceable
+
+BASE = "finetune-small"
+RECIPE_FILE = "recipe.json"  # as keras_vit.recipes.checkpoints.run_folder, which imports TensorFlow
+
+
+@dataclass(frozen=True)
+class Finetune:
+    """Fine-tune a model on a folder of 30 to 5,000 images, evaluate it, and export it for phones.
+
+    The settings follow from the number of images and the speed of this machine. They are printed as the command of
+    `keras-vit train` that repeats the training. The same command again resumes an interrupted run.
+
+    Args:
+        folder: Images in a folder for each class, /folder/<class>/<image>: a fifth of each class is held out for the
+            evaluation, and nothing is moved. Or with splits, /folder/train/<class>/<image> and /folder/test/...
+        weights: File, folder or name, as for `keras_vit.load`. Default: as `keras-vit classify`, AugReg's S/16,
+            downloaded once (0.09 GB), or, where no download is possible, the small model in the package.
+        output: Folder for the model and its files. Default: runs/ and the name of the folder.
+    """
+
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+    weights: str | None = None
+    output: Path | None = None
+
+    def run(self):
+        """Trains, evaluates, exports, and prints what to do next."""
+        from keras_vit.recipes.check_all import check_all
+        from keras_vit.recipes.run_recipe import run_unless_finished
+        from keras_vit_cli.finetune.plan import choose_recipe
+        from keras_vit_cli.finetune.result import export_checked, print_result
+
+        output = self.output or Path("runs") / self.folder.absolute().name
+        recipe = self._previous_recipe(output)
+        if recipe is None:
+            images, (weights, model), _ = check_all(
+                self._open, self._load, lambda: check_replaceable(output, RECIPE_FILE)
+            )
+            recipe = choose_recipe(images, weights, model, output)
+            del model
+        metrics = run_unless_finished(replace(recipe, run=replace(recipe.run, resume=True)))
+        file = export_checked(recipe, output)
+        print_result(recipe, output, file, metrics)
+
+    def _previous_recipe(self, output: Path):
+        """The recipe of the interrupted or finished run in the output folder; None if there is none.
+
+        Raises:
+            ValueError: That run is of another folder or other weights.
+        """
+        from keras_vit.recipes.checkpoints.run_folder import has_run
+        from keras_vit.recipes.recipe_file import read_recipe
+
+        if not has_run(output):
+            return None
+        recipe = read_recipe(output / RECIPE_FILE)
+        images = Path(recipe.data.dataset.removeprefix("folder:")).absolute()
+        if self.folder.absolute() not in (images, *images.parents) or self.weights not in (None, recipe.weights):
+            raise ValueError(
+                f"{output} has a run of {recipe.data.dataset} from {recipe.weights}. Received: {self.folder}"
+                f"{f' and --weights {self.weights}' if self.weights else ''}. For another run add --output {output}-2"
+            )
+        print(f"Resuming the run in {output}. For a new one add --output {output}-2")
+        return recipe
+
+    def _open(self):
+        from keras_vit.recipes.configs import RECIPES
+        from keras_vit_cli.finetune.folder import open_images
+
+        return open_images(self.folder, RECIPES[BASE].data)
+
+    def _load(self):
+        """The name of the weights, and the model without a head."""
+        from keras_vit import load
+
+        if self.weights:
+            return self.weights, load(self.weights, num_classes=0)
+        try:
+            return DEFAULT, load(DEFAULT, num_classes=0)
+        except ConnectionError as error:
+            print(
+                f"The default weights cannot be downloaded: {error.__cause__ or error}.\nStarting from {OFFLINE}, a "
+                "small model of 32 x 32 pixels in the package, with which details are lost.\nFor other weights add "
+                "--weights FILE",
+                file=sys.stderr,
+            )
+            return OFFLINE, load(OFFLINE, num_classes=0)

@@ -1,0 +1,114 @@
+"""The folder of `keras-vit finetune`: its splits, and what is wrong with its images."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from PIL import Image
+
+from keras_vit.name_list import first_names
+from keras_vit.recipes.data import ImageDataset, open_dataset, read_labels
+from keras_vit.recipes.recipe import Data
+
+# Names of splits that people use; the first that a folder has is taken.
+TRAINING, TEST, VALIDATION = ("train", "training"), ("test", "testing"), ("validation", "valid", "val", "eval", "dev")
+ORIENTATION, UPRIGHT = 0x0112, (None, 0, 1)  # the EXIF tag
+
+
+@dataclass(frozen=True)
+class ImageFolder:
+    """A folder of images with its splits.
+
+    Args:
+        data: Fields of a recipe, with dataset and splits.
+        dataset: The opened dataset.
+        notes: What to know about the images, one sentence each.
+    """
+
+    data: Data
+    dataset: ImageDataset
+    notes: tuple[str, ...]
+
+    def count(self, split: str) -> int:
+        """Number of images of a split; 0 if the folder does not have it."""
+        return self.dataset.splits.get(split, 0)
+
+
+def open_images(folder: Path, data: Data) -> ImageFolder:
+    """Opens a folder: /folder/<class>/<image>, or with splits, /folder/<split>/<class>/<image>.
+
+    Without images for an evaluation, a fifth of each class is held out for it, see `split_by_class`. Nothing on the
+    disk is moved. All images are opened, but not decoded.
+
+    Args:
+        folder: Its classes may also be in a single folder in it, as in an unpacked archive.
+        data: Other fields.
+
+    Raises:
+        ValueError: The folder is missing or laid out in another way; or it cannot be trained on, with all reasons.
+    """
+    dataset, data = _with_splits(folder, data)
+    problems, notes = [], []
+    names = dataset.class_names
+    counts = Counter(names[label] for label in read_labels(dataset, data.train_split))
+    if len(names) < 2:
+        problems.append(
+            f"{folder} has one class, {names[0]!r}. Expected a folder of images for each of several classes."
+        )
+    elif not dataset.splits.get(data.test_split):
+        problems.append(f"Each class of {folder} has a single image, so that none is left to evaluate on. Add images.")
+    elif few := [name for name in names if counts[name] < 2]:
+        notes.append(f"At most one image to train on: {first_names(few)}. Add images of these classes.")
+    unreadable, turned, total = _check_files(dataset)
+    if len(unreadable) > data.max_corrupt * total:
+        problems.append(f"{len(unreadable):,} of {total:,} files are no images. Remove them: {first_names(unreadable)}")
+    elif unreadable:
+        notes.append(f"{len(unreadable):,} of {total:,} files are no images and are skipped: {first_names(unreadable)}")
+    if turned:
+        notes.append(
+            f"{len(turned):,} of {total:,} photographs are stored turned, and training sees them so, unlike keras-vit "
+            f"classify: {first_names(turned, 3)}. Save them upright first, for example with mogrify -auto-orient."
+        )
+    if problems:
+        raise ValueError("\n".join(problems))
+    return ImageFolder(data, dataset, tuple(notes))
+
+
+def _with_splits(folder: Path, data: Data) -> tuple[ImageDataset, Data]:
+    dataset = open_dataset(Data(dataset=f"folder:{folder}"))
+    by_name = {name.lower(): name for name in dataset.splits}
+    train, test, validation = (
+        next((by_name[name] for name in known if name in by_name), None) for known in (TRAINING, TEST, VALIDATION)
+    )
+    has_no_splits = train and not (folder / train).is_dir()
+    if train and (test or validation or has_no_splits):
+        curve = validation if test else None
+        splits = {"train_split": train, "validation_split": curve, "test_split": test or validation or "test"}
+        return dataset, replace(data, dataset=dataset.name, **splits)
+    if not train and len(dataset.splits) > 1:
+        raise ValueError(
+            f"{folder} has folders in its folders {first_names(dataset.splits)}. Expected {folder}/<class>/<image>, or "
+            f"the splits {folder}/train/<class>/<image> and {folder}/test/<class>/<image>."
+        )
+    return _with_splits(folder / (train or next(iter(dataset.splits))), data)
+
+
+def _check_files(dataset) -> tuple[list[str], list[str], int]:
+    """Files that are no images, photographs that are stored turned, and the number of all."""
+    unreadable, turned, total = [], [], 0
+    for file in _files(dataset):
+        total += 1
+        try:
+            with Image.open(file) as image:
+                if image.getexif().get(ORIENTATION) not in UPRIGHT:
+                    turned.append(file)
+        except Exception:  # Pillow's readers raise errors of many kinds for damaged files
+            unreadable.append(file)
+    return unreadable, turned, total
+
+
+def _files(dataset) -> Iterator[str]:
+    for split in dataset.splits:
+        for name, _, _ in dataset.read(split).as_numpy_iterator():
+            yield name.decode()

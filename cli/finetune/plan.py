@@ -1,0 +1,85 @@
+"""The settings of `keras-vit finetune`: chosen from the folder, the weights and the machine, and printed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import tensorflow as tf
+
+from keras_vit.name_list import first_names
+from keras_vit.recipes.configs import RECIPES
+from keras_vit.recipes.recipe import Supervised
+from keras_vit.recipes.small_folder import Machine, fit_to_folder, image_size, total_epochs, training_seconds
+from keras_vit_cli.finetune.folder import ImageFolder
+from keras_vit_cli.finetune.timing import measure
+from keras_vit_cli.flags import recipe_flags
+
+BASE = "finetune-small"
+
+
+def choose_recipe(folder: ImageFolder, weights: str, model, output: Path) -> Supervised:
+    """The recipe for a folder; prints it, with the estimated time, as a command that repeats the training.
+
+    Args:
+        folder: From `open_images`.
+        weights: The name or file of the model.
+        model: Loaded from it, without a head.
+        output: The folder of the run.
+    """
+    for note in folder.notes:
+        print(f"Note: {note}")
+    accelerator = any(device.device_type in ("GPU", "TPU") for device in tf.config.list_physical_devices())
+    size = image_size(model.preprocessing, accelerator, getattr(model, "patch_size", (1, 1)))
+    if model.image_size != (size, size):
+        model = model.resized(size)
+    base = RECIPES[BASE]
+    recipe = replace(base, weights=weights, data=folder.data, run=replace(base.run, folder=str(output)))
+    images, depth = folder.count(folder.data.train_split), getattr(model.config, "depth", 0)
+    machine = measure(model, recipe.data, folder.dataset, accelerator)
+    recipe = fit_to_folder(recipe, images, model.preprocessing, size, depth, machine)
+    print("\n".join(_description(folder, recipe, machine, depth)), flush=True)
+    return recipe
+
+
+def train_command(recipe: Supervised) -> str:
+    """The command that repeats a training in another folder."""
+    again = replace(recipe, run=replace(recipe.run, folder=f"{recipe.run.folder}-again", resume=False))
+    flags = recipe_flags(again, RECIPES[BASE])
+    lines = [f"keras-vit train {BASE}"]
+    for flag in flags:
+        if len(lines[-1]) + len(flag) > 110:
+            lines.append("   ")
+        lines[-1] += f" {flag}"
+    return " \\\n".join(lines)
+
+
+def _description(folder, recipe, machine: Machine, depth: int) -> list[str]:
+    data, images = recipe.data, folder.count(recipe.data.train_split)
+    names = folder.dataset.class_names
+    epochs = recipe.total_steps * data.batch_size / images
+    seconds = training_seconds(machine, epochs * images, depth or 1, recipe.trainable_blocks)
+    lines = [
+        f"images    {images:,} to train on, {folder.count(data.test_split):,} to evaluate on; {len(names):,} classes: "
+        f"{first_names(names)}",
+        f"weights   {recipe.weights}, {data.image_size} x {data.image_size} pixels, scaled by mean "
+        f"{_numbers(data.mean)} and std {_numbers(data.std)}",
+        f"training  {recipe.total_steps:,} steps of {data.batch_size} images, {epochs:.3g} epochs; here about "
+        f"{_duration(seconds)}, as measured",
+    ]
+    if recipe.trainable_blocks is not None:
+        whole = training_seconds(machine, total_epochs(images) * images, depth or 1)
+        part = f"last {recipe.trainable_blocks} of {depth} blocks" if recipe.trainable_blocks else "head"
+        lines.append(
+            f"          of the {part} only: all of the model would take about {_duration(whole)} on this CPU. To train "
+            "all, append --trainable-blocks None to:"
+        )
+    return [*lines, "\nThis command repeats the training:\n", train_command(recipe), ""]
+
+
+def _numbers(values) -> str:
+    return " ".join(f"{value:g}" for value in values)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

@@ -1,0 +1,56 @@
+"""The end of `keras-vit finetune`: the exported file, the accuracy, and what to do next."""
+
+import shlex
+from pathlib import Path
+
+from keras_vit.recipes.data import count_examples, open_dataset
+from keras_vit.recipes.recipe import Supervised
+from keras_vit_cli.export.command import Export
+
+FORMAT = "dynamic-int8"  # requires no calibration; no accuracy drop in docs/export.md
+FILE = f"model-{FORMAT}.tflite"
+CHECKED_IMAGES = 200
+
+
+def export_checked(recipe: Supervised, output: Path) -> Path:
+    """Writes the run's .tflite file, unless it is there, and prints how it compares with Keras; returns its path."""
+    folder = output / "exported"
+    if not (folder / FILE).exists():
+        print("\nExport to a .tflite file with 8-bit weights, compared with Keras on test images", flush=True)
+        checked = min(CHECKED_IMAGES, _test_images(recipe))
+        Export(
+            str(output),
+            output=folder,
+            formats=(FORMAT,),
+            dataset=recipe.data.dataset,
+            split=recipe.data.test_split,
+            check_images=CHECKED_IMAGES,
+            # Of a few images, one is already several points.
+            max_accuracy_drop=max(1.0, 200 / checked),
+            keep_going=True,
+        ).run()
+    return folder / FILE
+
+
+def print_result(recipe: Supervised, output: Path, file: Path, metrics: dict):
+    """Prints accuracy, files and the next commands."""
+    data, run = recipe.data, shlex.quote(str(output))
+    dataset = shlex.quote(data.dataset)
+    test_images = _test_images(recipe)
+    size = file.stat().st_size / 1e6
+    print(
+        f"""
+top-1 {100 * metrics["top1"]:.1f} % of {test_images:,} test images ({data.test_split!r}), which were not trained on
+{output / "model.keras"}  the model, {output / "model_card.md"} its card
+{file}  for phones, {size:.1f} MB
+
+Next:
+    keras-vit classify IMAGE --model {run}
+    keras-vit evaluate {run} --dataset {dataset} --split {data.test_split} --per-class
+    keras-vit inspect {run} --images {shlex.quote(data.dataset.removeprefix("folder:"))} --output attention.html
+    keras-vit export {run} --formats web --output {shlex.quote(str(output / "web"))}"""
+    )
+
+
+def _test_images(recipe) -> int:
+    return count_examples(open_dataset(recipe.data), recipe.data.test_split)

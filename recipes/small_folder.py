@@ -1,0 +1,129 @@
+"""Settings for fine-tuning on a folder of 30 to 5,000 images, from their number and the machine: pure functions.
+
+The constants come from trials with DeiT-Ti on 36 to 1,000 photographs, see docs/results.md. No TensorFlow import here.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.recipes.recipe import Supervised
+
+MAX_HOURS_ON_A_CPU = 1.0
+# A step has to average over several images, and there have to be several steps in an epoch.
+SMALLEST_BATCH, STEPS_PER_EPOCH = 8, 8
+LARGEST_BATCH = {False: 32, True: 128}  # on a CPU, where larger ones are no faster; on an accelerator
+# Epochs: EPOCHS / sqrt(images), so that 25 times as many images take 5 times as long. Few images have to be seen often.
+EPOCHS, FEWEST_EPOCHS, MOST_EPOCHS = 140, 5, 30
+WARMUP_FRACTION = 0.1
+LEARNING_RATE, BATCH_OF_RATE = 5e-4, 16  # AdamW's steps may be longer by the root of the batch (arXiv 2205.10287)
+HEAD_RATE = 4.0  # times as high where the head alone is trained, which cannot destroy features
+LARGEST_IMAGE_ON_A_CPU = 224  # of weights for 384 pixels: a third of the tokens
+# The gradients of weights and of activations: two products for each of the forward pass.
+BACKWARD = 2.0
+EPOCH_LINES = 8  # lines of log.csv and of the progress bar in a run
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What training takes on this machine with these weights.
+
+    Args:
+        accelerator: Whether there is a GPU or TPU.
+        forward_seconds: Of the model, per image.
+        decode_seconds: To read and decode an image, with all CPU cores at work.
+    """
+
+    accelerator: bool
+    forward_seconds: float
+    decode_seconds: float
+
+
+def image_size(preprocessing: Preprocessing, accelerator: bool, patch_size: tuple[int, int] = (1, 1)) -> int:
+    """Side of the training images: that of the weights, on a CPU at most 224 pixels if the patches fit."""
+    side = max(preprocessing.image_size)
+    fits = all(LARGEST_IMAGE_ON_A_CPU % patch == 0 for patch in patch_size)
+    return side if accelerator or not fits else min(side, LARGEST_IMAGE_ON_A_CPU)
+
+
+def batch_size(images: int, accelerator: bool) -> int:
+    """The largest power of two with several steps per epoch; small batches are fine with AdamW and clipping."""
+    most = min(LARGEST_BATCH[accelerator], max(SMALLEST_BATCH, images / STEPS_PER_EPOCH))
+    return 2 ** int(math.log2(max(1, min(images, most))))
+
+
+def total_epochs(images: int) -> float:
+    """Epochs of the training, from `FEWEST_EPOCHS` to `MOST_EPOCHS`."""
+    return min(MOST_EPOCHS, max(FEWEST_EPOCHS, EPOCHS / math.sqrt(images)))
+
+
+def training_seconds(machine: Machine, images_seen: float, depth: int, trainable_blocks: int | None = None) -> float:
+    """Estimate of a training's duration. The backward pass ends at the first block that is trained.
+
+    Args:
+        images_seen: Training images times epochs.
+        depth: Transformer blocks of the model.
+        trainable_blocks: As in `Supervised`.
+    """
+    trained = 1.0 if trainable_blocks is None else trainable_blocks / depth
+    return images_seen * (machine.decode_seconds + machine.forward_seconds * (1 + BACKWARD * trained))
+
+
+def trainable_blocks(machine: Machine, images_seen: float, depth: int) -> int | None:
+    """None for all of the model; on a CPU that takes over an hour for it, the last quarter of the blocks, else 0."""
+    for count in (None, depth // 4):
+        if machine.accelerator or training_seconds(machine, images_seen, depth, count) <= 3600 * MAX_HOURS_ON_A_CPU:
+            return count
+    return 0
+
+
+def fit_to_folder(
+    recipe: Supervised, images: int, preprocessing: Preprocessing, size: int, depth: int, machine: Machine
+) -> Supervised:
+    """The recipe with the settings for a folder.
+
+    Args:
+        recipe: `finetune-small`, with the dataset, splits and weights.
+        images: Number of training images.
+        preprocessing: That of the weights: training and evaluation prepare images in the same way.
+        size: From `image_size`.
+        depth: Transformer blocks of the model; 0 for a BiT, all of which is trained.
+        machine: This machine.
+    """
+    batch, epochs = batch_size(images, machine.accelerator), total_epochs(images)
+    blocks = trainable_blocks(machine, images * epochs, depth) if depth else None
+    seconds = training_seconds(machine, images * epochs, max(1, depth), blocks)
+    if not machine.accelerator and blocks == 0 and seconds > 3600 * MAX_HOURS_ON_A_CPU:
+        epochs = max(1.0, epochs * 3600 * MAX_HOURS_ON_A_CPU / seconds)
+    steps = max(2, round(epochs * images / batch))
+    rate = LEARNING_RATE * math.sqrt(batch / BATCH_OF_RATE) * (HEAD_RATE if blocks == 0 else 1.0)
+    every = math.ceil(steps / EPOCH_LINES)
+    return replace(
+        recipe,
+        trainable_blocks=blocks,
+        data=replace(
+            recipe.data,
+            image_size=size,
+            batch_size=batch,
+            resize_size=round(size * 8 / 7),  # 256 for 224
+            interpolation="bilinear" if preprocessing.interpolation in ("nearest", "bilinear") else "bicubic",
+            antialias=preprocessing.antialias,
+            mean=preprocessing.mean,
+            std=preprocessing.std,
+            evaluation_resize=preprocessing.resize,
+            evaluation_crop=preprocessing.crop_fraction,
+        ),
+        optimizer=replace(
+            recipe.optimizer,
+            learning_rate=float(f"{rate:.2g}"),
+            warmup_steps=max(1, round(WARMUP_FRACTION * steps)),
+            layer_decay=recipe.optimizer.layer_decay if depth else None,
+        ),
+        run=replace(
+            recipe.run,
+            precision="mixed_bfloat16" if machine.accelerator else "float32",
+            epoch_steps=every,
+            checkpoint_steps=every,
+        ),
+        total_steps=steps,
+    )

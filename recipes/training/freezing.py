@@ -1,0 +1,32 @@
+"""Fine-tuning of a model's last part only: the rest is frozen."""
+
+from keras_vit import VisionTransformer
+from keras_vit.models.layer_decay import layer_groups
+from keras_vit.models.vit import HEADS
+
+
+def train_last_blocks(model, count: int):
+    """Freezes all of a model before its last Transformer blocks; compile it afterwards.
+
+    The backward pass ends at the first of these blocks: with 0, a step costs little more than a prediction.
+
+    Args:
+        model: A `VisionTransformer`; a BiT only for 0.
+        count: Number of blocks to train, with the normalization, pooling and head after them; with 0 the head alone.
+
+    Raises:
+        ValueError: The model has fewer blocks.
+    """
+    if count == 0:
+        for layer in model.layers:
+            layer.trainable = layer.name in HEADS
+        return
+    depth = model.config.depth if isinstance(model, VisionTransformer) else 0
+    if count > depth:
+        raise ValueError(
+            f"trainable_blocks={count} is more than the {depth} Transformer blocks of {model.name}. Use "
+            f"trainable_blocks={depth or 0}, or trainable_blocks=None to train all of it."
+        )
+    for group in layer_groups(model)[: depth + 1 - count]:
+        for variable in group:
+            variable.trainable = False
