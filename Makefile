@@ -1,6 +1,9 @@
 # Every target creates what it requires: a virtual environment in .venv with the versions pinned in constraints.txt.
 PYTHON ?= python3
 BIN := .venv/bin
+INSTALL := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
+# What the demo requires, and everything.
+RUNNABLE := .venv/runnable
 READY := .venv/ready
 # MediaPipe requires a different absl-py than tf-models-official, so the test of its clients has a separate environment.
 CLIENT := .venv-mediapipe
@@ -14,7 +17,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(READY) ## Pre-train, fine-tune, export and check a small model; writes runs/demo/report.html
+demo: $(RUNNABLE) ## Pre-train, fine-tune, export and check a small model; writes runs/demo/report.html
 	$(BIN)/keras-vit demo
 
 test: lint $(CLIENT)/ready browser web-runtime ## Lint, then all tests, one process per CPU core
@@ -43,10 +46,14 @@ docs: $(READY) ## Build the guides and the API reference: site/index.html
 clean: ## Remove the virtual environments, caches and site/; keeps runs/
 	rm -rf .venv $(CLIENT) .pytest_cache .ruff_cache .mypy_cache build site *.egg-info
 
-$(READY): setup.cfg pyproject.toml constraints.txt
+$(RUNNABLE): setup.cfg pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "keras_vit requires Python 3.11 or later: make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
-	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(INSTALL) '.[tensorflow,recipes,export]'
+	@touch $@
+
+$(READY): $(RUNNABLE)
+	$(INSTALL) '.[dev]'
 	@touch $@
 
 $(CLIENT)/ready: constraints-mediapipe.txt

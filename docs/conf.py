@@ -11,11 +11,14 @@ author = "The keras_vit authors"
 copyright = "The keras_vit authors"
 version = release = version_of("keras_vit")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 highlight_language = "sh"  # indented blocks are commands
 
 # Creates the targets of links to headings, "page.md#heading", so that broken ones are errors.
 myst_heading_anchors = 4
+
+# Notebooks are shown with their stored outputs; tests/docs/test_notebooks.py executes them.
+nb_execution_mode = "off"
 
 # Names of Keras and TensorFlow in single backticks become code without a link.
 default_role = "py:obj"

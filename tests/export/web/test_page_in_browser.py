@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
+from blocks import ROOT, blocks_of
 from browser import chromium
 from browser_model import convert
 from browser_page import SECONDS, await_predictions, classify, error_message, open_page, overlay
@@ -127,6 +128,31 @@ def test_predictions_and_attention_equal_keras(browser, served, model, files):
         maps.append(alpha)
     assert len(best) > 2 and not np.array_equal(maps[0], maps[1])
     assert "Attention map, highest at the" in browser.find_element(By.ID, "overlay").accessible_name
+
+
+def test_code_of_the_guide(browser, served, models):
+    """The JavaScript of docs/tflite.md, in the page for its import map."""
+    (code,) = [block.text for block in blocks_of(ROOT / "docs" / "tflite.md") if block.language == "js"]
+    code = re.sub(r'import ({.*}) from ("@litertjs/core");', r"const \1 = await import(\2);", code)
+    image = scene(40, (48, 32))
+    pixels = np.asarray(image, "float32")[None]
+    expected = Interpreter(str(models / "float32.tflite")).get_signature_runner("classify")(images=pixels)[
+        "probabilities"
+    ]
+    open_page(browser, f"{served}/float32/")
+    found = browser.execute_async_script(
+        f"""const [png, done] = arguments;
+        async function run() {{
+          (await import("@litertjs/core")).unloadLiteRt(); // which the page has loaded
+          const {{ decodeImage }} = await import("./pixels.js");
+          const canvas = await decodeImage(new Blob([new Uint8Array(png)], {{ type: "image/png" }}));
+          const console = {{ log: (values) => done([...values]) }};
+          {code}
+        }}
+        run().catch((error) => done(String(error)));""",
+        list(encoded(image, "PNG")),
+    )
+    np.testing.assert_allclose(found, expected[0], atol=1e-4)
 
 
 def test_model_without_attention(browser, served, site, files, tmp_path):
