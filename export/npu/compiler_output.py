@@ -21,6 +21,7 @@ TOO_OLD = re.compile(r"incorrect Value (\d+), expected >= (\d+)")  # versions of
 # The compiler names an operation after the index of its origin in the file.
 NOT_CREATED = re.compile(r'LiteRt_OpId_(\d+)" generated: ([^\n]+)')
 ERROR = re.compile(r"\[ ERROR \]\s*(?:\S+\.cc:\d+:+)?(?:ERROR:|<E>)?\s*([^\n]+)")
+BLOCKS = "Unsupported quantization type"  # of weights with a scale for each block of inputs
 HARMLESS = "unexpected GraphHtpSettings option"  # of a newer plug-in than compiler; compiles all the same
 # DeiT-Ti does not compile in any format with float operations, and does in int8 (onnxruntime-qnn 2.7.0).
 INTEGERS_ONLY = ("SM8350",)
@@ -54,12 +55,20 @@ def operations_left(text: str, chip: Chip, operations: Sequence[Operation]) -> t
             kind = causes.setdefault((operation.name, operation.dtype), Counter())
             kind.update(cause for cause in CAUSE.findall(segment[end : match.start()]) if not CONSEQUENCE.search(cause))
             end = match.end()
+        # The plug-in names no operation with 4-bit weights and float activations, but runs none of them.
+        number_left = sum(place[0] == number for place in by_place) - int(partitioned[2])
+        if sum(operation.subgraph == number for operation in found) < number_left:
+            found += [one for one in operations if one.subgraph == number and one.hybrid and _bits4(one)]
         start = partitioned.end()
     return counted(NPU + chip.model, [(operation, _reason(operation, causes)) for operation in found])
 
 
 def failure(text: str, chip: Chip, operations: Sequence[Operation]) -> tuple[str, tuple[Finding, ...]]:
     """Why a file does not compile, in a sentence, and the operations that the compiler names."""
+    blocks = [operation for operation in operations if operation.hybrid and _bits4(operation)]
+    if BLOCKS in text and blocks:
+        reason = "4-bit weights with a scale for each block of inputs; export int8 or int16x8"
+        return f"The compiler reports: {BLOCKS}.", counted(NPU + chip.model, [(one, reason) for one in blocks])
     first = {operation.index: operation for operation in operations if not operation.subgraph}
     found = [
         (first[int(index)], message.strip()) for index, message in NOT_CREATED.findall(text) if int(index) in first
@@ -73,9 +82,15 @@ def failure(text: str, chip: Chip, operations: Sequence[Operation]) -> tuple[str
     return sentence, counted(NPU + chip.model, found)
 
 
+def _bits4(operation: Operation) -> bool:
+    return operation.inputs[1].dtype == "int4"
+
+
 def _reason(operation: Operation, causes) -> str:
+    if operation.hybrid and _bits4(operation):
+        return "float activations with 4-bit weights; export int8 or int16x8"
     if operation.hybrid:
-        return "float activations with integer weights; export float16, mixed-int8, int8 or int16x8"
+        return "float activations with integer weights; export float16, int8 or int16x8"
     kind = causes[operation.name, operation.dtype]
     if not kind:
         return "the compiler does not say why"
@@ -83,7 +98,7 @@ def _reason(operation: Operation, causes) -> str:
     if version := TOO_OLD.search(cause):
         later = " (Snapdragon 8 Gen 2, SM8550)" if version[2] == "73" else ""
         return (
-            f"requires a Hexagon V{version[2]} NPU or later{later}, and this chip has a V{version[1]}; export int8, "
-            "mixed-int8 or float16"
+            f"requires a Hexagon V{version[2]} NPU or later{later}, and this chip has a V{version[1]}; export int8 or "
+            "float16"
         )
     return re.sub(r" in the node '\w+'", "", cause)

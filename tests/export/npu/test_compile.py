@@ -5,11 +5,13 @@ import tempfile
 from types import SimpleNamespace
 
 import pytest
+from litert_quantizer import qtyping
 
 from keras_vit.export.npu import Chip, compile_for_npu, find_chip, npu_table
 from keras_vit.export.npu.compile import compile_with_litert
 from keras_vit.export.npu.compiler_output import partitions
 from keras_vit.export.npu.libraries import litert_file, qualcomm_libraries
+from keras_vit.export.tflite import quantize
 from keras_vit.export.tflite.graph import read_graph
 
 pytestmark = pytest.mark.slow
@@ -37,7 +39,25 @@ def test_convolution_with_integer_weights_is_left(artifacts):
     [left] = report.not_on_npu
     assert not report.ready and report.error is None and report.num_on_npu == report.num_operations - 1
     assert (left.operation, left.dtype, left.count) == ("CONV_2D", "float32 x int8", 1)
-    assert "export float16, mixed-int8, int8 or int16x8" in str(report)
+    assert "export float16, int8 or int16x8" in str(report)
+
+
+def test_4_bit_weights_are_not_supported(artifacts, monkeypatch, tmp_path):
+    """Neither with a scale for each block of inputs, nor, with float activations, with one for each output."""
+    chip = find_chip("SM8750")
+    report = compile_for_npu(artifacts["int4-weights"], chip)
+    [left] = report.not_on_npu
+    assert report.error == "The compiler reports: Unsupported quantization type." and left.dtype == "float32 x int4"
+    assert "4-bit weights with a scale for each block of inputs; export int8 or int16x8" in str(report)
+    monkeypatch.setattr(quantize, "_granularity", lambda content: qtyping.QuantGranularity.CHANNELWISE)
+    (file := tmp_path / "channels.tflite").write_bytes(
+        quantize.quantize(artifacts["float32"].read_bytes(), "int4-weights")
+    )
+    report = compile_for_npu(file, chip)
+    counts = {left.dtype: left.count for left in report.not_on_npu}
+    assert counts["float32 x int4"] == sum(one.dtype == "float32 x int4" for one in read_graph(file)) > 0
+    assert sum(counts.values()) == report.num_operations - report.num_on_npu
+    assert "float activations with 4-bit weights; export int8 or int16x8" in str(report)
 
 
 def test_chip_that_is_too_old_for_an_operation(artifacts):
