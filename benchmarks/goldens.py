@@ -45,6 +45,28 @@ def timm_goldens():
     with torch.no_grad():
         logits = model(torch.from_numpy(IMAGES.transpose(0, 3, 1, 2).copy())).numpy()
     write_golden("timm_qk_norm", weights, images=IMAGES, logits=logits)
+    timm_feature_maps()
+
+
+def timm_feature_maps():
+    """Maps of `forward_intermediates`, plain and normalized, of a model with registers on a grid of 2 x 5 patches."""
+    import torch
+    from timm.models.vision_transformer import VisionTransformer
+
+    height, width = 2 * PATCH, 5 * PATCH
+    sizes = {"img_size": (height, width), "patch_size": PATCH, "embed_dim": WIDTH, "mlp_ratio": MLP / WIDTH}
+    model = VisionTransformer(**sizes, num_classes=CLASSES, depth=3, num_heads=HEADS, reg_tokens=2).eval()
+    weights = random_weights({name: list(tensor.shape) for name, tensor in model.state_dict().items()})
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
+    images = np.random.default_rng(1).uniform(-1, 1, (2, height, width, 3)).astype("float32")
+    maps = {}
+    with torch.no_grad():
+        for name, norm in (("maps", False), ("normalized", True)):
+            found = model.forward_intermediates(
+                torch.from_numpy(images.transpose(0, 3, 1, 2).copy()), [0, 2], norm=norm, intermediates_only=True
+            )
+            maps[name] = np.stack([one.numpy().transpose(0, 2, 3, 1) for one in found])
+    write_golden("timm_feature_maps", weights, images=images, **maps)
 
 
 def vit_mae_goldens():

@@ -16,13 +16,11 @@ from pathlib import Path
 import keras
 import numpy as np
 
+import keras_vit
 from keras_vit.export import FORMATS, write_tflite
 from keras_vit.export.benchmark import compare
 from keras_vit.export.tflite.graph_rewrite import normalize
 from keras_vit.export.tflite.interpreter import run_tflite
-from keras_vit_cli.pixel_range import load_with_pixel_range
-
-IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and standard deviation, which files of timm do not state
 
 
 def photographs(paths):
@@ -76,7 +74,7 @@ def main():
     parser.add_argument("--no-equalize", action="store_true", help="do not rotate tokens of integer files")
     parser.add_argument("--output", help="folder to keep the files in")
     arguments = parser.parse_args()
-    model = load_with_pixel_range(arguments.model, *(IMAGENET if arguments.imagenet else (None, None)))
+    model = keras_vit.load(arguments.model, preprocessing="imagenet" if arguments.imagenet else None)
     count = arguments.calibrate + arguments.judge
     images, labels = read_images(arguments.images, arguments.labels, model.preprocessing, count)
     (calibration, images), labels = np.split(images, [arguments.calibrate]), labels[arguments.calibrate :]

@@ -62,7 +62,7 @@ def frozen_features(options: Transfer):
         print(f"| {neighbors} nearest neighbors | {100 * np.mean(knn(train, labels, test, neighbors) == truth):.2f} |")
     predicted, penalty = linear_probe(train, labels, test)
     print(f"| logistic regression, C = {penalty:g} | {100 * np.mean(predicted == truth):.2f} |")
-    plan = FewShot(data, shots=SHOTS, batch_size=250, preprocessing="weights")
+    plan = FewShot(data, shots=SHOTS, batch_size=250, resizing="weights")
     for shots, values in few_shot(model, plan).items():
         deviation = 100 * np.std(values, ddof=1)
         print(f"| ridge regression, {shots} per class | {100 * np.mean(values):.2f} ± {deviation:.2f} |", flush=True)

@@ -109,15 +109,15 @@ def main():
     parser.add_argument("--chromium", metavar="ADAPTER", help='run in Chromium, on its "swiftshader" or "default"')
     arguments = parser.parse_args()
     import keras
-    from photographs import IMAGENET, read_images
+    from photographs import read_images
 
+    import keras_vit
     from keras_vit.export import write_tflite, write_web_page
     from keras_vit.export.tflite.convert import convert
     from keras_vit.export.tflite.equalize import folded_copy
     from keras_vit.export.tflite.graph_rewrite import normalize
-    from keras_vit_cli.pixel_range import load_with_pixel_range
 
-    model = load_with_pixel_range(arguments.model, *(IMAGENET if arguments.imagenet else (None, None)))
+    model = keras_vit.load(arguments.model, preprocessing="imagenet" if arguments.imagenet else None)
     images, _ = read_images(arguments.images, arguments.labels, model.preprocessing, arguments.count)
     if arguments.massive:
         table = model.positions.table.numpy()

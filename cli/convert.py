@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from keras_vit_cli.pixel_range import Channels, load_with_pixel_range
+from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,7 @@ class Convert:
         gelu: Overrides the checkpoint's GELU. Google's original weights were trained with "tanh", even if converted
             files specify "erf"; .npz files imply "tanh".
         epsilon: Overrides the epsilon of the layer normalizations; .npz files imply 1e-6.
-        mean, std: Mean and standard deviation of each channel of pixels in [0, 1], if the checkpoint does not specify
-            them, as a .safetensors file of timm without its config.json. ImageNet's: --mean 0.485 0.456 0.406
-            --std 0.229 0.224 0.225.
+        preparation: How images are prepared, if it is not as the weights state.
         dtype: "float16" halves the file. `keras_vit.load(file)` then still computes in float32. Default: float32.
         overwrite: Replace existing files.
     """
@@ -41,8 +39,7 @@ class Convert:
     num_heads: int | None = None
     gelu: Literal["tanh", "erf"] | None = None
     epsilon: float | None = None
-    mean: Channels | None = None
-    std: Channels | None = None
+    preparation: Preparation = AS_STATED
     dtype: Literal["float32", "float16"] | None = None
     overwrite: bool = False
 
@@ -55,10 +52,10 @@ class Convert:
 
         names = ("image_size", "weights_image_size", "num_heads", "gelu", "epsilon", "dtype")
         options = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        model = load_with_pixel_range(self.weights, self.mean, self.std, num_classes=self.num_classes, **options)
+        model = self.preparation.load(self.weights, num_classes=self.num_classes, **options)
         # Another number of classes is another head.
         class_names = own_class_names(self.weights, model.num_classes) if self.num_classes is None else None
-        changed = {"num_classes": self.num_classes, "mean": self.mean, "std": self.std}
+        changed = {"num_classes": self.num_classes, **(self.preparation.fields() or {})}
         options |= {name: value for name, value in changed.items() if value is not None}
         changes = " with " + ", ".join(f"{name}={value}" for name, value in options.items()) if options else ""
         card = model_card(model, self.output.name, f"Converted from `{self.weights}`{changes}.")

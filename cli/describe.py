@@ -44,9 +44,13 @@ def _describe(weights) -> dict:
 
     weights = local_folder(weights)
     if not weights.endswith(".keras") and not (Path(weights) / "model.keras").is_file():
+        from keras_vit.pixel_range import warn_if_assumed
+        from keras_vit.preprocessing import Preprocessing
         from keras_vit.weights import open_checkpoint
 
-        return open_checkpoint(weights).describe()
+        checkpoint = open_checkpoint(weights)
+        warn_if_assumed(weights, Preprocessing(1, **checkpoint.preprocessing))  # of any size
+        return checkpoint.describe()
     from keras_vit import load
     from keras_vit.weights.checkpoint import description
 

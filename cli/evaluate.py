@@ -3,12 +3,12 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
 from keras_vit_cli.json_file import check_json
-from keras_vit_cli.pixel_range import Channels, load_with_pixel_range
+from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,7 @@ class Evaluate:
         split: In TensorFlow Datasets' notation, such as "test" or "validation[:10%]".
         data_dir: Folder of prepared datasets; by default that of TensorFlow Datasets.
         batch_size: Number of images at a time.
-        resize: Override the weights' own resizing: "squash", "shortest" or "shortest_area", see `Preprocessing`.
-        crop_fraction: Override the weights' own fraction of the central crop.
-        mean, std: Override the weights' own mean and standard deviation of the channels of pixels in [0, 1].
+        preparation: How images are prepared, if it is not as the weights state.
         per_class: Also print a line for each class: its accuracy, and the class it is most confused with.
         json: Write all metrics, with the classes and the reliability diagram, to this file.
         objectnet_mapping: The folder "mappings" of ObjectNet, for its images and a model of ImageNet-1k.
@@ -40,10 +38,7 @@ class Evaluate:
     split: str = "test"
     data_dir: str | None = None
     batch_size: int = 64
-    resize: Literal["squash", "shortest", "shortest_area"] | None = None
-    crop_fraction: float | None = None
-    mean: Channels | None = None
-    std: Channels | None = None
+    preparation: Preparation = AS_STATED
     per_class: bool = False
     json: Path | None = None
     objectnet_mapping: str | None = None
@@ -60,17 +55,15 @@ class Evaluate:
         from keras_vit.recipes.evaluation.classification import evaluate_classifier
         from keras_vit.recipes.recipe import Data
 
-        model = load_with_pixel_range(self.weights, self.mean, self.std)
+        model = self.preparation.load(self.weights)
         dataset = open_dataset(Data(dataset=self.dataset, data_dir=self.data_dir))
         if not self.objectnet_mapping:
-            check_model_classes(dataset, model.num_classes, self.weights)
+            check_model_classes(dataset, model.num_classes, self.weights, model.class_names)
         report = evaluate_classifier(
             model,
             dataset,
             self.split,
             batch_size=self.batch_size,
-            resize=self.resize,
-            crop_fraction=self.crop_fraction,
             objectnet_mapping=self.objectnet_mapping,
             max_corrupt=self.max_corrupt,
         )

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
+
 
 @dataclass(frozen=True)
 class FewShot:
@@ -22,8 +24,9 @@ class FewShot:
         shots: Numbers of training images per class; a class with fewer contributes those that it has.
         seeds: Seeds of the choice of images.
         l2: L2 penalty on the weights.
-        preprocessing: "big_vision" squashes images and crops 7 / 8 of the side; "weights" prepares them as the weights
+        resizing: "big_vision" squashes images and crops 7 / 8 of the side; "weights" resizes them as the weights
             require.
+        preparation: How images are prepared, if it is not as the weights state.
     """
 
     weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
@@ -34,16 +37,19 @@ class FewShot:
     shots: tuple[int, ...] = (1, 5, 10, 25)
     seeds: tuple[int, ...] = (0, 1, 2)
     l2: float = 2.0**10
-    preprocessing: Literal["big_vision", "weights"] = "big_vision"
+    resizing: Literal["big_vision", "weights"] = "big_vision"
+    preparation: Preparation = AS_STATED
 
     def run(self):
         """Evaluates and prints."""
-        from keras_vit import load
+        replaced = {"resize", "crop_fraction"} & self.preparation.single.keys()
+        if replaced and self.resizing == "big_vision":
+            raise ValueError("--resize and --crop-fraction require --resizing weights.")
         from keras_vit.recipes.evaluation import few_shot
         from keras_vit.recipes.recipe import Data
 
         data = Data(
             dataset=self.dataset, train_split=self.train_split, test_split=self.test_split, data_dir=self.data_dir
         )
-        recipe = few_shot.FewShot(data, self.shots, self.seeds, self.l2, preprocessing=self.preprocessing)
-        few_shot.few_shot(load(self.weights), recipe, verbose=True, log=print)
+        recipe = few_shot.FewShot(data, self.shots, self.seeds, self.l2, resizing=self.resizing)
+        few_shot.few_shot(self.preparation.load(self.weights), recipe, verbose=True, log=print)

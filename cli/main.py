@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from keras_vit_cli.process.errors import error_sentence
+from keras_vit_cli.process.notes import printing_assumptions
 from keras_vit_cli.process.streams import surviving_closed_pipes
 from keras_vit_cli.process.temporary_folder import check_temporary_folder
 from keras_vit_cli.process.termination import clean_up_on_sigterm
@@ -38,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
-    with surviving_closed_pipes(), clean_up_on_sigterm():
+    with surviving_closed_pipes(), clean_up_on_sigterm(), printing_assumptions():
         try:
             return _run(arguments)
         except KeyboardInterrupt:

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
+
 
 @dataclass(frozen=True)
 class Probe:
@@ -25,6 +27,7 @@ class Probe:
         neighbors: Numbers of neighbors that vote, one result each.
         batch_size: Number of images at a time.
         seed: Seed of the held-out tenth.
+        preparation: How images are prepared, if it is not as the weights state.
     """
 
     weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
@@ -36,6 +39,7 @@ class Probe:
     neighbors: tuple[int, ...] = (10, 20, 100)
     batch_size: int = 64
     seed: int = 0
+    preparation: Preparation = AS_STATED
 
     def run(self):
         """Evaluates and prints."""
@@ -43,7 +47,6 @@ class Probe:
             raise ValueError("--methods is empty. Pass knn, linear or both.")
         import numpy as np
 
-        from keras_vit import load
         from keras_vit.recipes.data import count_examples, open_dataset
         from keras_vit.recipes.evaluation.features import extract_features
         from keras_vit.recipes.evaluation.probe import knn, linear_probe
@@ -57,7 +60,7 @@ class Probe:
                 f"Received: {', '.join(map(str, self.neighbors))}. Pass those that fit, such as --neighbors "
                 f"{' '.join(str(count) for count in self.neighbors if 1 <= count <= images) or 1}"
             )
-        model = load(self.weights)
+        model = self.preparation.load(self.weights)
         (train, labels), (test, test_labels) = (
             extract_features(model, dataset, split, self.batch_size, verbose=True)
             for split in (self.train_split, self.test_split)

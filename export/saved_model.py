@@ -22,10 +22,10 @@ def write_saved_model(model, folder, class_names=None) -> Path:
     - "logits": the same -> {"logits": (B, C)}, for a sigmoid or another temperature.
     - "features": the same -> {"features": (B, D)}, or (B, N, D) with pooling="none".
     - "attention": the same -> {"attention": (B, H, W) in [0, 1]}, see `keras_vit.attention_rollout`.
-    - "serve_bytes": `image_bytes` (B,) strings, JPEG, PNG, BMP, WebP or GIF (its first frame) files of any sizes,
-      decoded and preprocessed in the graph -> {"probabilities": (B, C), "top_probabilities": (B, 5), "top_classes":
-      (B, 5) int32, "top_class_names": (B, 5) strings if there are class names}, most likely first; fewer if C is
-      smaller.
+    - "serve_bytes": `image_bytes` (B,) strings, JPEG, PNG, WebP, GIF (its first frame) or BMP files (without a
+      palette) of any sizes, decoded and preprocessed in the graph -> {"probabilities": (B, C), "top_probabilities":
+      (B, 5), "top_classes": (B, 5) int32, "top_class_names": (B, 5) strings if there are class names}, most likely
+      first; fewer if C is smaller.
     - "serve_uint8": `images` (B, any height, any width, 3) uint8 RGB -> the same as "serve_bytes".
 
     Without a head, "serving_default", "serve_bytes" and "serve_uint8" return the features, and there is no "classify"

@@ -58,6 +58,11 @@ def decode_images(image_bytes, preprocessing: Preprocessing):
 
     def decode(content):
         image = tf.io.decode_image(content, channels=3, expand_animations=False)
+        # Byte 28 of a BMP file: bits per pixel. At 8, TensorFlow returns indices into the palette as gray values.
+        has_palette = (tf.strings.substr(content, 0, 2) == b"BM") & (tf.strings.substr(content, 28, 1) == b"\x08")
+        check = tf.debugging.Assert(~has_palette, ["BMP files with a palette are not supported by TensorFlow"])
+        with tf.control_dependencies([check]):
+            image = tf.identity(image)
         return preprocess_images(tf.ensure_shape(image, (None, None, 3))[None], preprocessing)[0]
 
     shape = tf.TensorSpec((*preprocessing.image_size, 3), tf.float32)

@@ -1,17 +1,21 @@
 """From an image of any size to the input of a model. Preprocessing belongs to the weights and is saved with them."""
 
+import difflib
 import math
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 
 import numpy as np
 from keras import ops
 
 from keras_vit.images import as_size
+from keras_vit.pixel_range import HALF, IMAGENET, check_unscaled
 from keras_vit.rgb import as_rgb
 
 RESIZES = ("squash", "shortest", "shortest_area")
-OVERSHOOT = 128  # of float pixels beyond [0, 255]
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5")
+ORIGINS = ("file", "table", "user", "assumed")
+NAMED = {"imagenet": IMAGENET, "half": HALF}
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,8 @@ class Preprocessing:
         antialias: Whether images are smoothed when they shrink, as Pillow does and `tf.image.resize` does not.
         mean, std: Mean and standard deviation of each channel, of pixels in [0, 1]; with 0.5 and 0.5 the output is in
             [-1, 1].
+        origin: Where `mean` and `std` are from: "file" (stated by the checkpoint), "table" (published for these
+            weights), "user" (given) or "assumed" (a guess). It does not count when two are compared.
 
     Raises:
         ValueError: A field has an unknown value or is out of range.
@@ -40,10 +46,11 @@ class Preprocessing:
     antialias: bool = False
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    origin: str = field(default="user", compare=False)
 
     def __post_init__(self):
         object.__setattr__(self, "image_size", as_size(self.image_size))
-        for name, known in (("resize", RESIZES), ("interpolation", INTERPOLATIONS)):
+        for name, known in (("resize", RESIZES), ("interpolation", INTERPOLATIONS), ("origin", ORIGINS)):
             if getattr(self, name) not in known:
                 raise ValueError(f"`{name}` must be one of {', '.join(known)}. Received: {getattr(self, name)!r}")
         if not 0.0 < self.crop_fraction <= 1.0:
@@ -69,8 +76,8 @@ class Preprocessing:
             FileNotFoundError: A file does not exist.
             ValueError: The images have another shape or no pixels; a file is not an image; pixels are not numbers or
                 not in [0, 255], which floats may exceed by 128, as after bicubic interpolation; one of the images has
-                floats that seem to be in [0, 1] or [-1, 1] already; or, without "squash", their size is unknown. Values
-                of symbolic tensors, as inside tf.data, are not checked.
+                floats that seem to be in [0, 1] or preprocessed already; or, without "squash", their size is unknown.
+                Values of symbolic tensors, as inside tf.data, are not checked.
         """
         mean, std = (255.0 * np.array(values, "float32") for values in (self.mean, self.std))
         return (self._resized(images) - mean) / std
@@ -89,11 +96,26 @@ class Preprocessing:
         return (height - sides[0]) // 2, (width - sides[1]) // 2, *sides  # type: ignore[return-value]
 
     @classmethod
-    def from_argument(cls, given, image_size) -> "Preprocessing":
-        """From a model's argument: None for the default, a `Preprocessing` or its config; at the model's image size."""
-        if given is None:
-            return cls(image_size)
-        return (given if isinstance(given, cls) else cls(**given)).at(image_size)
+    def from_argument(cls, given, image_size, known: "Preprocessing | None" = None) -> "Preprocessing":
+        """From the argument of a model or of `keras_vit.load`, at the model's image size.
+
+        Args:
+            given: None for what is known; "imagenet" or "half", the mean and standard deviation of ImageNet, or 0.5;
+                some fields by name; or a `Preprocessing`.
+            image_size: Pixels, one number or (height, width).
+            known: What is known of the weights; by default the defaults of the fields, which are then assumed.
+
+        Raises:
+            ValueError: An unknown name or field, or a field that is out of range.
+        """
+        if isinstance(given, cls):
+            return given.at(image_size)
+        changes = {} if given is None else _named_fields(given)
+        known = known or cls(image_size, origin="assumed")
+        scaling = {"mean", "std"} & changes.keys()
+        if scaling and "origin" not in changes and (len(scaling) == 2 or known.origin != "assumed"):
+            changes["origin"] = "user"
+        return replace(known, **{**changes, "image_size": as_size(image_size)})
 
     def at(self, image_size) -> "Preprocessing":
         """The same for another image size."""
@@ -107,7 +129,7 @@ class Preprocessing:
         """See `__call__`: (B, height, width, 3) float32 pixels."""
         images = images if isinstance(images, (list, tuple)) and images else [images]
         images = [as_rgb(image) for image in images]
-        _check_range(images)
+        check_unscaled(images, self.mean, self.std)
         batches = [ops.cast(image if len(image.shape) == 4 else image[None], "float32") for image in images]
         resized = [self._resized_batch(batch) for batch in batches]
         return resized[0] if len(resized) == 1 else ops.concatenate(resized, axis=0)
@@ -161,36 +183,19 @@ def size_before_crop(image_size: tuple[int, int], crop_fraction: float) -> tuple
     return height, width
 
 
-def _check_range(images):
-    """Images in [0, 1] would become almost black, others almost white, without any error."""
-    for array in map(_values, images):
-        if array is None:
-            continue
-        pixels = array.reshape(-1, math.prod(array.shape[-3:]))  # (B, H W 3)
-        low, high, is_float = pixels.min(axis=1), pixels.max(axis=1), array.dtype.kind not in "iu"
-        if not (np.isfinite(low).all() and np.isfinite(high).all()):
-            raise ValueError("Expected pixels in [0, 255]. Received: values that are not finite. Replace or drop them.")
-        margin = OVERSHOOT if is_float else 0
-        if low.min() < -margin or high.max() > 255 + margin:
-            raise ValueError(
-                f"Expected pixels in [0, 255]. Received: {array.dtype} between {low.min():.6g} and {high.max():.6g}. "
-                "Scale them; 16-bit images // 256 have 8 bits."
-            )
-        # All zeros may be a black image.
-        for least, largest in zip(low[high <= 1.0], high[high <= 1.0]):
-            if is_float and (least, largest) != (0.0, 0.0):
-                raise ValueError(
-                    f"Expected pixels in [0, 255]. Received: floats between {least:.3g} and {largest:.3g}, which look "
-                    "preprocessed already. Pass them to the model directly, or multiply images in [0, 1] by 255."
-                )
-
-
-def _values(image):
-    """The pixels as an array; None for 8 bits, and for a symbolic tensor, which has no values yet."""
-    if getattr(image.dtype, "name", str(image.dtype)) in ("uint8", "bool"):
-        return None
-    try:
-        array = np.asarray(image)
-    except (NotImplementedError, TypeError, ValueError):  # raised by TensorFlow, JAX and Keras for symbolic tensors
-        return None
-    return array if array.dtype.kind in "iu" else array.astype("float32", copy=False)  # also bfloat16
+def _named_fields(given) -> dict:
+    """The fields that a name stands for, or a copy of fields by name; raises ValueError for others."""
+    if isinstance(given, str):
+        if given in NAMED:
+            return dict(NAMED[given])
+        near = difflib.get_close_matches(given, NAMED, 1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(
+            f"Expected the preprocessing {' or '.join(map(repr, NAMED))}, a dict of fields, or a "
+            f"keras_vit.Preprocessing. Received: {given!r}.{hint}"
+        )
+    known = [one.name for one in fields(Preprocessing)]
+    if not isinstance(given, Mapping) or (unknown := [name for name in given if name not in known]):
+        received = f"the fields {', '.join(map(str, unknown))}" if isinstance(given, Mapping) else repr(given)
+        raise ValueError(f"Expected fields of a preprocessing: {', '.join(known)}. Received: {received}")
+    return dict(given)

@@ -30,10 +30,11 @@ def imported(folder, leave_out=()):
     "folder,leave_out,forbidden",
     [
         ("keras_vit", (), ("keras_vit.recipes", "keras_vit.export", "keras_vit_cli")),
-        # TensorFlow's checkpoints, its lowering for XLA, the tape of gradients: imported in functions.
+        # TensorFlow's datasets and checkpoints, its lowering for XLA, the tape of gradients: imported in functions.
         (
             "keras_vit",
             (
+                "first_batch.py",
                 "model_garden.py",
                 "keras_internals.py",
                 "barriers.py",

@@ -10,6 +10,7 @@ import tyro
 
 from keras_vit_cli.classify.exported import is_exported, open_exported
 from keras_vit_cli.json_file import check_json
+from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 
 # Fine-tuned on ImageNet: 83.7 % of its validation images, 22 million weights, 0.09 GB.
 DEFAULT = "augreg/S_16-i21k-300ep-lr_0.001-aug_light1-wd_0.03-do_0.0-sd_0.0--imagenet2012-steps_20k-lr_0.03-res_224"
@@ -30,6 +31,7 @@ class Classify:
         top: Number of classes per image.
         json: Write the classes and probabilities to this file.
         attention: Folder for a copy of each image that shows the evidence for its first class. It must not exist.
+        preparation: How images are prepared, if it is not as the weights state.
     """
 
     images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES")]
@@ -37,6 +39,7 @@ class Classify:
     top: int = 5
     json: Path | None = None
     attention: Path | None = None
+    preparation: Preparation = AS_STATED
 
     def run(self):
         """Classifies, and prints a few lines per image."""
@@ -77,6 +80,8 @@ class Classify:
             check_replaceable(self.attention)
             if self.model and is_exported(self.model):
                 raise ValueError("--attention requires gradients, which exported models lack: pass the Keras model.")
+        if (given := self.preparation.fields()) and (not self.model or is_exported(self.model)):
+            raise ValueError(f"{self.model or 'The default model'} states its preprocessing. Omit {', '.join(given)}.")
         missing = [str(path) for path in self.images if not path.exists()]
         if missing:
             raise FileNotFoundError(f"There is no image {', '.join(missing)}")
@@ -86,7 +91,7 @@ class Classify:
         from keras_vit import load
 
         if self.model:
-            return load(self.model)
+            return self.preparation.load(self.model)
         try:
             return load(DEFAULT)
         except ConnectionError as error:

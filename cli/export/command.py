@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from keras_vit_cli.output_folder import check_replaceable, new_folder
+from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 
 Format = Literal[
     "saved-model",
@@ -53,6 +54,7 @@ class Export:
             only this part causes, largest first.
         describe: Write no files; print signatures and metadata of a .tflite file.
         seed: Seed of the sample of calibration images.
+        preparation: How images are prepared, if it is not as the weights state; files with it, too.
     """
 
     weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
@@ -73,6 +75,7 @@ class Export:
     sensitivity: bool = False
     describe: bool = False
     seed: int = 0
+    preparation: Preparation = AS_STATED
 
     def run(self) -> int:
         """Exports and prints the tables; returns 1 if a check fails."""
@@ -83,10 +86,9 @@ class Export:
             return 0
         self._check_request()
         output = None if self.sensitivity else self._checked_output()
-        from keras_vit import load
         from keras_vit_cli.export.data import ExportData
 
-        model = load(self.weights)
+        model = self.preparation.load(self.weights)
         if "web" in self.formats and not model.num_classes:
             raise ValueError("A web page shows classes, but the model has no head. Omit the format web.")
         data = ExportData.read(self, model)

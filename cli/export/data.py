@@ -47,7 +47,7 @@ class ExportData:
 
         dataset = open_dataset(Data(dataset=options.dataset, data_dir=options.data_dir))
         if model.num_classes:
-            check_model_classes(dataset, model.num_classes, options.weights)
+            check_model_classes(dataset, model.num_classes, options.weights, model.class_names)
         images, labels = _read_images(dataset, options.split, options.check_images, model.preprocessing)
         if model.num_classes and labels.min() < 0:
             raise unlabeled(dataset, options.split)

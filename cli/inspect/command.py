@@ -6,6 +6,8 @@ from typing import Annotated
 
 import tyro
 
+from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
+
 REPORT = "inspect.html"
 
 
@@ -25,6 +27,7 @@ class Inspect:
         max_images: Largest number of images for distances, similarities and neighbors, evenly spaced in the sorted
             folder. The paper used 128 for the distances.
         max_megabytes: Size limit of the attention maps. For large models fewer images, then fewer layers are shown.
+        preparation: How images are prepared, if it is not as the weights state.
     """
 
     weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
@@ -33,6 +36,7 @@ class Inspect:
     num_shown: int = 6
     max_images: int = 128
     max_megabytes: float = 8.0
+    preparation: Preparation = AS_STATED
 
     def run(self):
         """Reads the images, inspects the model and writes the report."""
@@ -44,7 +48,7 @@ class Inspect:
         from keras_vit_cli.inspect.model import open_model
         from keras_vit_cli.inspect.report import make_report
 
-        inspected = open_model(self.weights)
+        inspected = open_model(self.weights, self.preparation.fields())
         selected = [files[i] for i in evenly_spaced(len(files), self.max_images)]
         print(f"Reading {len(selected):,} of {len(files):,} images from {self.images}")
         images = read_images(inspected.vit.preprocessing, self.images, selected)

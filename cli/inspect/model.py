@@ -30,24 +30,30 @@ class InspectedModel(NamedTuple):
     class_names: list[str] | None = None
 
 
-def open_model(weights: str) -> InspectedModel:
+def open_model(weights: str, preprocessing: dict | None = None) -> InspectedModel:
     """Opens anything that `keras_vit.load` accepts, the .keras file of a `MaskedPatchModel` or a
     `MaskedAutoencoderModel`, or a run's folder.
 
     Head and decoder of a run without labels are only in its checkpoints: its model.keras is meant for fine-tuning.
 
+    Args:
+        weights: See above.
+        preprocessing: See `keras_vit.load`.
+
     Raises:
-        ValueError: The model is a ResNet; also errors of `keras_vit.load`.
+        ValueError: The model is a ResNet, or a preprocessing is given for one that its recipe states; also errors of
+            `keras_vit.load`.
     """
     path = Path(weights)
     if (path / RECIPE).is_file():
-        return _open_run(path)
+        return _open_run(path, preprocessing)
     if _class_name(path) in (MaskedPatchModel.__name__, MaskedAutoencoderModel.__name__):
         import keras
 
+        _check_not_given(preprocessing, path)
         masked_model = keras.saving.load_model(path, compile=False)
         return InspectedModel(masked_model.vit, masked_model, _recipe_of(masked_model))
-    model = load(weights)
+    model = load(weights, preprocessing=preprocessing)
     if not isinstance(model, VisionTransformer):
         raise ValueError(
             f"Expected a VisionTransformer. Received: {weights}, a {type(model).__name__}, which is a ResNet and has "
@@ -57,16 +63,22 @@ def open_model(weights: str) -> InspectedModel:
     return InspectedModel(model, class_names=own_class_names(weights, model.num_classes))
 
 
-def _open_run(path) -> InspectedModel:
+def _open_run(path, preprocessing) -> InspectedModel:
     from keras_vit.recipes.recipe_file import read_recipe
     from keras_vit.recipes.run_recipe import MODEL
     from keras_vit.recipes.self_supervised import load_self_supervised
 
     recipe = read_recipe(path / RECIPE)
     if not isinstance(recipe, SelfSupervised) or not find_checkpoints(path):
-        return open_model(str(path / MODEL))
+        return open_model(str(path / MODEL), preprocessing)
+    _check_not_given(preprocessing, path)
     masked_model = load_self_supervised(recipe, path)
     return InspectedModel(masked_model.vit, masked_model, recipe)
+
+
+def _check_not_given(preprocessing, path):
+    if preprocessing:
+        raise ValueError(f"{path} states how its images are prepared. Omit {', '.join(preprocessing)}.")
 
 
 def _recipe_of(masked_model) -> SelfSupervised:

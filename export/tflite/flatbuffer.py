@@ -62,9 +62,11 @@ def check_tflite(path) -> Path:
 
     Raises:
         ValueError: The file is a folder, empty, of another format, or damaged.
-        OSError: The file does not exist.
+        OSError: The file does not exist, or cannot be read.
     """
     path = check_not_folder(path)
+    if not path.exists():
+        raise FileNotFoundError(f"There is no file {path.absolute()}. keras-vit export writes .tflite files.")
     with open(path, "rb") as file:
         head = file.read(8)
     if not head:

@@ -15,7 +15,8 @@ from keras_vit.layers.resnet.axial_bottleneck import AxialBottleneck, convolutio
 from keras_vit.layers.resnet.bottleneck import shrunk
 from keras_vit.models import inputs, parts
 from keras_vit.models.config import check_num_classes
-from keras_vit.models.habits import check_words
+from keras_vit.models.first_batch import first_batch_checked
+from keras_vit.models.habits import check_words, from_preset
 from keras_vit.models.inputs import check_not_quantized, checked_images, output_spec
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.transfer import copy_weights
@@ -97,7 +98,6 @@ class AxialResNet(keras.Model):
         self.config = config
         self.image_size = config.image_size
         self.num_classes = config.num_classes
-        self.preprocessing = config.preprocessing
         dtype, width = self.dtype_policy, int(ROOT_WIDTH * config.width_factor)
         self.conv_root = convolution(width, 7, 2, "conv_root", dtype)
         self.gn_root = group_norm("gn_root", dtype)
@@ -141,7 +141,7 @@ class AxialResNet(keras.Model):
 
     def features(self, images, training=False):
         """The head's input, the mean of the last feature map: (B, H, W, 3) -> (B, 2048 * width_factor)."""
-        images = checked_images(images, self.image_size, FIX)
+        images = checked_images(images, self.preprocessing, self.image_size, FIX)
         maps = ops.relu(self.gn_root(self.conv_root(images)))
         maps = ops.max_pool(maps, 3, strides=2, padding="same", data_format="channels_last")
         for unit in self.units:
@@ -152,8 +152,11 @@ class AxialResNet(keras.Model):
         """Images of any size, pixels in [0, 255], to the model's input; see `Preprocessing`."""
         return self.preprocessing(images)
 
+    fit, evaluate, predict = map(first_batch_checked, (keras.Model.fit, keras.Model.evaluate, keras.Model.predict))
+    from_preset = from_pretrained = staticmethod(from_preset)
     input_shape = property(inputs.input_shape)
     output_shape = property(inputs.output_shape)
+    preprocessing = property(inputs.preprocessing, inputs.set_preprocessing)
     class_names = property(classification.class_names, classification.set_class_names)
     classify = classification.classify
 

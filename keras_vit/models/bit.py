@@ -13,7 +13,8 @@ from keras_vit.layers.resnet.backbone import ResNetBackbone
 from keras_vit.layers.resnet.bottleneck import build_for, group_norm
 from keras_vit.models import inputs, parts
 from keras_vit.models.config import check_num_classes
-from keras_vit.models.habits import check_words
+from keras_vit.models.first_batch import first_batch_checked
+from keras_vit.models.habits import check_words, from_preset
 from keras_vit.models.inputs import check_not_quantized, checked_images, output_spec
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.transfer import copy_weights
@@ -84,7 +85,6 @@ class BiT(keras.Model):
         self.config = config
         self.image_size = config.image_size
         self.num_classes = config.num_classes
-        self.preprocessing = config.preprocessing
         dtype, form = self.dtype_policy, config.form
         self.backbone = ResNetBackbone(
             config.stages, config.width_factor, form, config.pool_padding, dtype=dtype, name="backbone"
@@ -118,15 +118,18 @@ class BiT(keras.Model):
 
     def feature_map(self, images, training=False):
         """The feature map before global average pooling, not negative: (B, H, W, 3) -> (B, h, w, C)."""
-        maps = self.backbone(checked_images(images), training=training)
+        maps = self.backbone(checked_images(images, self.preprocessing), training=training)
         return ops.relu(self.norm(maps)) if self.norm else maps  # (B, h, w, C)
 
     def preprocess(self, images):
         """Images of any size, pixels in [0, 255], to the model's input; see `Preprocessing`."""
         return self.preprocessing(images)
 
+    fit, evaluate, predict = map(first_batch_checked, (keras.Model.fit, keras.Model.evaluate, keras.Model.predict))
+    from_preset = from_pretrained = staticmethod(from_preset)
     input_shape = property(inputs.input_shape)
     output_shape = property(inputs.output_shape)
+    preprocessing = property(inputs.preprocessing, inputs.set_preprocessing)
     class_names = property(classification.class_names, classification.set_class_names)
     classify = classification.classify
 

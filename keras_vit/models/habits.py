@@ -30,6 +30,14 @@ WORDS = {
 POOLINGS = {"avg": "gap", "mean": "gap", "cls": "token", "tok": "token", "class": "token", None: "none"}
 
 
+def from_preset(preset, *args, **kwargs):
+    """Raises a ValueError with the words to use: models of KerasHub and transformers are loaded by `keras_vit.load`."""
+    raise ValueError(
+        f"Expected keras_vit.load(weights). Received: the preset {preset!r}. `weights` is a preset's folder, "
+        '"hf:google/vit-base-patch16-224", or one of keras_vit.weights.published_names().'
+    )
+
+
 def check_words(arguments):
     """Raises a ValueError for an argument that has another name here."""
     found = [f"{name}: use {WORDS[name]}" for name in arguments if name in WORDS]

@@ -1,16 +1,21 @@
 """Checks of what a model receives, before a mistake becomes an unrelated error. B batch, H W pixels."""
 
+from dataclasses import replace
+
 import keras
 from keras import ops
 
 from keras_vit.keras_internals import all_layers, is_quantized
+from keras_vit.pixel_range import check_scaled, expected_range
+from keras_vit.preprocessing import Preprocessing
 
 
-def check_images(images, image_size=None, fix=""):
+def check_images(images, preprocessing: Preprocessing, image_size=None, fix=""):
     """Raises a ValueError unless these are a batch of float images (B, H, W, 3) of a size that the model takes.
 
     Args:
         images: The model's input, symbolic or not.
+        preprocessing: The model's.
         image_size: (height, width) that the model takes; None for any.
         fix: How to handle images of another size; `{size}` in it is replaced by their size.
     """
@@ -34,7 +39,9 @@ def check_images(images, image_size=None, fix=""):
         )
     dtype = keras.backend.standardize_dtype(images.dtype)
     if not keras.backend.is_float_dtype(dtype):
-        raise ValueError(f"Expected float pixels in [-1, 1]. Received: {dtype}. Use model.preprocess(images).")
+        raise ValueError(
+            f"Expected float pixels {expected_range(preprocessing)}. Received: {dtype}. Use model.preprocess(images)."
+        )
     size = tuple(shape[1:3])
     # A side that is not known yet may be the right one, see `checked_images`.
     if image_size and any(received not in (expected, None) for received, expected in zip(size, image_size)):
@@ -44,13 +51,15 @@ def check_images(images, image_size=None, fix=""):
         )
 
 
-def checked_images(images, image_size=None, fix=""):
+def checked_images(images, preprocessing: Preprocessing, image_size=None, fix=""):
     """The images (B, H, W, 3), with static height and width if the model has an image size. See `check_images`.
 
     Raises:
-        ValueError: They are not a batch of images, not float, or of another size.
+        ValueError: They are not a batch of images, not float, of another size, or, if they have values already, far
+            beyond the range of the model's pixels, see `check_scaled`.
     """
-    check_images(images, image_size, fix)
+    check_images(images, preprocessing, image_size, fix)
+    check_scaled(images, preprocessing)
     if image_size is None or tuple(images.shape[1:3]) == image_size:
         return images
     # In a graph: else patches of a larger image would become more images. An image of another shape with the same
@@ -63,7 +72,7 @@ def output_spec(model, images, image_size=None, fix=""):
 
     The arguments are those of `check_images`; images that a call rejects are rejected here too.
     """
-    check_images(images, image_size, fix)
+    check_images(images, model.preprocessing, image_size, fix)
     dtype = model.head.compute_dtype if model.head else model.compute_dtype
     shape = (images.shape[0], *(image_size or images.shape[1:3]), 3)
     return keras.KerasTensor(model.compute_output_shape(shape), dtype)
@@ -77,6 +86,17 @@ def input_shape(model) -> tuple:
 def output_shape(model) -> tuple:
     """Shape of the outputs for a batch of any size: (None, num_classes) with a head."""
     return model.compute_output_shape(input_shape(model))
+
+
+def preprocessing(model) -> Preprocessing:
+    """How images are prepared for the model. It is saved with it, and can be set to another `Preprocessing`."""
+    return model.config.preprocessing
+
+
+def set_preprocessing(model, given):
+    """Takes what a model's argument `preprocessing` takes; the image size remains the model's."""
+    known = model.config.preprocessing
+    model.config = replace(model.config, preprocessing=Preprocessing.from_argument(given, known.image_size, known))
 
 
 def check_not_quantized(model):

@@ -3,7 +3,6 @@
 import inspect
 import math
 import os
-import warnings
 from dataclasses import asdict, replace
 
 import keras
@@ -18,13 +17,14 @@ from keras_vit.models.habits import check_words
 from keras_vit.models.keras_files import read_keras_file
 from keras_vit.models.least_weights import least_weights
 from keras_vit.models.vit import HEADS, VisionTransformer
+from keras_vit.pixel_range import warn_if_assumed
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.trained import local_folder
 
 KINDS = (VisionTransformer, BiT, AxialResNet)
 
 
-def load(weights, *, num_classes=None, weights_image_size=None, resample=None, **arguments):
+def load(weights, *, num_classes=None, weights_image_size=None, resample=None, preprocessing=None, **arguments):
     """Builds the model of a checkpoint and loads its weights exactly.
 
     Args:
@@ -40,6 +40,9 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, *
             and no config.json specifies it.
         resample: How positions are resampled to another `image_size`, see `resample_grid`; by default as in the source
             of the checkpoint.
+        preprocessing: How images are prepared, if it is not as the checkpoint states, or as is assumed where it states
+            nothing: "imagenet" or "half" for the mean and standard deviation of ImageNet, or 0.5; a dict of some fields
+            of `Preprocessing`; or a `Preprocessing`, whose image size is replaced by the model's.
         **arguments: Arguments of `VisionTransformer` or `BiT` that differ from the checkpoint: `image_size`, `dropout`,
             `dtype`, `name`, ... Arguments that do not fit the weights, such as another width, are errors, and so are
             those that the checkpoint's model does not have. `dtype` is by default Keras's global dtype policy, float32
@@ -51,13 +54,19 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, *
     Raises:
         FileNotFoundError, ValueError, OSError: The checkpoint does not exist, is of unknown kind or damaged, or does
             not fit; the message lists every name and shape that does not.
+
+    Warns:
+        PixelRangeWarning: Mean and standard deviation of the pixels are neither stated by the checkpoint nor given.
     """
     weights = local_folder(weights)
     given = arguments.get("class_names")
+    Preprocessing.from_argument(preprocessing, 224)  # raises before anything is read
     model = _load(weights, num_classes, weights_image_size, resample, arguments)
     if num_classes is None and given is None and isinstance(weights, str | os.PathLike):
         # A file of names beside the weights can be edited, and formats other than .keras hold no names.
         model.class_names = own_class_names(weights, model.num_classes) or model.class_names
+    model.preprocessing = preprocessing
+    warn_if_assumed(weights, model.preprocessing)
     return model
 
 
@@ -88,7 +97,7 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
     if checkpoint.is_bit:
         fields = found.pop("preprocessing")
         size = as_size(arguments.get("image_size") or 224)
-        chosen = {"preprocessing": Preprocessing(size, **fields), **found, **arguments, "num_classes": num_classes}
+        chosen = {**found, **arguments, "preprocessing": Preprocessing(size, **fields), "num_classes": num_classes}
         model = BiT(**chosen)
         load_weights(model, checkpoint, () if keeps_head else ("head",))
         return model
@@ -103,11 +112,8 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
             f"{checkpoint.tensors.path} does not specify the number of attention heads, and no published model has its "
             f"width of {chosen['width']}. Pass num_heads=..."
         )
-    fields = found["preprocessing"]
-    if checkpoint.source.name == "timm" and "preprocessing" not in arguments and not {"mean", "std"} <= fields.keys():
-        _warn_of_assumed_range(checkpoint.tensors.path)
     try:
-        preprocessing = arguments.get("preprocessing", Preprocessing(as_size(chosen["image_size"]), **fields))
+        preprocessing = Preprocessing(as_size(chosen["image_size"]), **found["preprocessing"])
         model = VisionTransformer(**{**chosen, "preprocessing": preprocessing})
     except (TypeError, AttributeError, ArithmeticError) as error:
         raise ValueError(
@@ -120,16 +126,6 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
     checkpoint = replace(checkpoint, arguments=checkpoint.arguments | forms)
     load_weights(model, checkpoint, skip, weights_image_size, resample)
     return model
-
-
-def _warn_of_assumed_range(path):
-    """Models of timm differ in their range of pixels, which only config.json contains."""
-    warnings.warn(
-        f"{path} has no config.json with the range of the pixels: mean and std 0.5 assumed. Many of timm have mean "
-        "(0.485, 0.456, 0.406) and std (0.229, 0.224, 0.225): pass preprocessing=keras_vit.Preprocessing(image_size, "
-        "mean=..., std=...), or --mean and --std to keras-vit convert and evaluate.",
-        stacklevel=4,
-    )
 
 
 def _check_size(checkpoint, arguments):

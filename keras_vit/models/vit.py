@@ -10,7 +10,9 @@ from keras_vit.layers.config import fields_as_keywords
 from keras_vit.layers.xla.dropout import Dropout
 from keras_vit.models import inputs, parts
 from keras_vit.models.config import ViTConfig
-from keras_vit.models.habits import check_words
+from keras_vit.models.feature_maps import feature_maps
+from keras_vit.models.first_batch import first_batch_checked
+from keras_vit.models.habits import check_words, from_preset
 from keras_vit.models.inputs import check_not_quantized, checked_images, output_spec
 from keras_vit.weights.transfer import copy_weights
 
@@ -47,7 +49,6 @@ class VisionTransformer(keras.Model):
         self.grid = config.grid
         self.num_classes = config.num_classes
         self.prefix_tokens = config.prefix_tokens
-        self.preprocessing = config.preprocessing
 
         dtype = self.dtype_policy
         self.backbone = parts.backbone(config, dtype)
@@ -125,7 +126,7 @@ class VisionTransformer(keras.Model):
 
     def embed(self, images):
         """Images to patch embeddings, before class token and positions: (B, H, W, 3) -> (B, h * w, D)."""
-        images = checked_images(images, self.image_size, FIX)
+        images = checked_images(images, self.preprocessing, self.image_size, FIX)
         return self.patch_embedding(self.backbone(images) if self.backbone else images)  # (B, h*w, D)
 
     def encode(self, embeddings, training=False, return_attention=False, read=None):
@@ -163,8 +164,12 @@ class VisionTransformer(keras.Model):
         """Attention weights of every block: (B, H, W, 3) -> (B, depth, K, N, N); row i is token i's."""
         return self.encode(self.embed(images), return_attention=True)[1]
 
+    feature_maps = feature_maps
+    fit, evaluate, predict = map(first_batch_checked, (keras.Model.fit, keras.Model.evaluate, keras.Model.predict))
+    from_preset = from_pretrained = staticmethod(from_preset)
     input_shape = property(inputs.input_shape)
     output_shape = property(inputs.output_shape)
+    preprocessing = property(inputs.preprocessing, inputs.set_preprocessing)
     class_names = property(classification.class_names, classification.set_class_names)
     classify = classification.classify
 

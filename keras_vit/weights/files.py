@@ -77,7 +77,10 @@ def open_tensors(path) -> Tensors:
     if path.suffix == ".npz":
         return _open_npz(path)
     hint = PICKLED_HINT if path.suffix in PICKLED else ""
-    raise ValueError(f"Expected an .npz or .safetensors file. Received: {path}.{hint}")
+    raise ValueError(
+        "Expected a .keras, .safetensors, .npz or .weights.h5 file, a TensorFlow checkpoint, or a folder with a model. "
+        f"Received: {path}.{hint}"
+    )
 
 
 def _open_npz(path):

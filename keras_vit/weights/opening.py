@@ -7,6 +7,7 @@ from keras_vit.images import as_size
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.downloads import download, download_hugging_face
 from keras_vit.weights.files import PICKLED, PICKLED_HINT, Tensors, check_local, open_tensors
+from keras_vit.weights.pixel_scaling import pixel_scaling
 from keras_vit.weights.published import resolve
 from keras_vit.weights.sources import bit, hugging_face, jax, keras_hub, model_garden, timm
 
@@ -40,7 +41,7 @@ def open_checkpoint(weights, image_size=None) -> Checkpoint:
         arguments = {"gelu": source.gelu, "epsilon": source.epsilon, **arguments}
         if image_size is not None:
             arguments["image_size"] = as_size(image_size)
-    preprocessing = {**source.preprocessing, **checkpoint.preprocessing}
+    preprocessing = {**source.preprocessing, **pixel_scaling(checkpoint), **checkpoint.preprocessing}
     return replace(checkpoint, arguments=arguments, preprocessing=preprocessing)
 
 

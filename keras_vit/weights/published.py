@@ -8,6 +8,7 @@ google-research/big_transfer.
 import difflib
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import quote
 
 from keras_vit.trained import packaged_names
@@ -131,6 +132,20 @@ def resolve(name: str) -> str | None:
             + "keras_vit.weights.published_names() lists all names. For another file, download it and pass its path."
         )
     return f"{STORAGE}/{quote(f'{folder.path}/{stem}.npz')}"
+
+
+def is_published(path) -> bool:
+    """Whether a file has the name of a published .npz file. All of these have pixels with mean and deviation 0.5."""
+    stem, suffix = Path(path).stem, Path(path).suffix
+    if suffix != ".npz":
+        return False
+    if any(stem == name.rpartition("/")[2] for folder in FOLDERS for name in folder.names):
+        return True
+    try:
+        check_augreg_name(stem)
+    except ValueError:
+        return False
+    return True
 
 
 def suggestion(name: str) -> str:

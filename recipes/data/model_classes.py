@@ -10,7 +10,7 @@ from keras_vit.recipes.data.image_folder import list_folders
 FOLDER = "folder:"
 
 
-def check_model_classes(dataset: ImageDataset, num_classes: int, weights=None):
+def check_model_classes(dataset: ImageDataset, num_classes: int, weights=None, own_names=None):
     """Raises ValueError unless the labels of a dataset mean the same as the outputs of a model.
 
     Args:
@@ -18,14 +18,19 @@ def check_model_classes(dataset: ImageDataset, num_classes: int, weights=None):
         num_classes: Outputs of the model.
         weights: File, folder or name of the model. If the names of its classes are beside it, as in the folder of a
             run, they are compared too: with another order, all labels would be wrong.
+        own_names: `class_names` of the model, which are compared if it is a .keras file without names beside it. Those
+            of other projects may be the same classes in other words.
     """
     check_class_count(dataset, len(dataset.class_names), num_classes)
-    own_names = own_class_names(weights, num_classes) if weights is not None else None
-    if own_names and (difference := describe_difference(own_names, dataset.class_names)):
+    beside = own_class_names(weights, num_classes) if weights is not None else None
+    names = beside or (own_names if str(weights).endswith(".keras") else None)
+    if names and (difference := describe_difference(names, dataset.class_names)):
+        place = labels_file(weights) if beside else weights
+        fix = "write those of the data into" + (" that file" if beside else f" {labels_file(weights)}")
         raise ValueError(
-            f"{dataset.name!r} does not have the classes of the model in {labels_file(weights)} (there) but others "
-            f"(here): {difference}. Use data with the model's classes, or fine-tune the model on this data; if only "
-            "the names differ, write those of the data into that file."
+            f"{dataset.name!r} does not have the classes of the model in {place} (there) but others (here): "
+            f"{difference}. Use data with the model's classes, or fine-tune the model on this data; if only the names "
+            f"differ, {fix}."
         )
 
 
@@ -55,5 +60,8 @@ def _empty_class_folders(dataset) -> list[str]:
     if not dataset.name.startswith(FOLDER):
         return []
     path = os.path.expanduser(dataset.name.removeprefix(FOLDER))
-    found = {name for split in list_folders(path) for name in list_folders(os.path.join(path, split))}
+    folders = list_folders(path)
+    if not set(dataset.splits) & set(folders):  # without splits
+        return sorted(set(folders) - set(dataset.class_names))
+    found = {name for split in folders for name in list_folders(os.path.join(path, split))}
     return sorted(found - set(dataset.class_names))

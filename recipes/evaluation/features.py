@@ -90,8 +90,9 @@ def extract_features(
 
 def _cache_key(model, dataset, split, indices, max_corrupt, preprocessing):
     # The name contains a count of the models created before.
-    config = {name: value for name, value in model.get_config().items() if name != "name"}
-    images = preprocessing and preprocessing.get_config()
+    config = {name: value for name, value in model.get_config().items() if name not in ("name", "preprocessing")}
+    images = (preprocessing or model.preprocessing).get_config()
+    del images["origin"]  # which changes no number
     key = hashlib.sha256(json.dumps([__version__, max_corrupt, config, images], sort_keys=True).encode())
     for weight in model.weights:
         key.update(np.ascontiguousarray(keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32"))))

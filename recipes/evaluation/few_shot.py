@@ -25,7 +25,7 @@ class FewShot:
         seeds: Seeds of the choice of images; one accuracy per seed.
         l2: L2 penalty on the weights. 1024 is big_vision's; the paper does not report one.
         batch_size: Number of images at a time.
-        preprocessing: "big_vision" squashes images to 8 / 7 of the model's size and crops the center, such as 224 of
+        resizing: "big_vision" squashes images to 8 / 7 of the model's size and crops the center, such as 224 of
             256 pixels (configs/common_fewshot.py), with the mean and standard deviation of the weights; "weights"
             prepares them as the weights require.
     """
@@ -35,7 +35,7 @@ class FewShot:
     seeds: tuple[int, ...] = (0, 1, 2)
     l2: float = 2.0**10
     batch_size: int = 64
-    preprocessing: Literal["big_vision", "weights"] = "big_vision"
+    resizing: Literal["big_vision", "weights"] = "big_vision"
 
 
 def few_shot(
@@ -64,7 +64,7 @@ def few_shot(
     chosen = {seed: choose_shots(labels, max(recipe.shots), num_classes, seed) for seed in recipe.seeds}
     used = np.unique(np.concatenate([indices for classes in chosen.values() for indices in classes]))
     extract = partial(extract_features, model, dataset, batch_size=batch_size, verbose=verbose)
-    if recipe.preprocessing == "big_vision":
+    if recipe.resizing == "big_vision":
         fields = {"resize": "squash", "crop_fraction": 0.875, "interpolation": "bilinear", "antialias": False}
         extract = partial(extract, preprocessing=replace(model.preprocessing, **fields))
     # No corrupt images are allowed: skipping one would shift the labels of the others.

@@ -31,7 +31,13 @@ class VtabResult:
 
 
 def run_vtab(
-    weights: str, folder: str | Path, *, data_dir: str | None = None, tasks: tuple[str, ...] = ()
+    weights: str,
+    folder: str | Path,
+    *,
+    data_dir: str | None = None,
+    tasks: tuple[str, ...] = (),
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5),
+    std: tuple[float, float, float] = (0.5, 0.5, 0.5),
 ) -> VtabResult:
     """Fine-tunes a checkpoint on VTAB-1k, one run per task in folder/<task>, and writes folder/vtab.json.
 
@@ -42,6 +48,7 @@ def run_vtab(
         folder: Local folder of the runs.
         data_dir: Folder of prepared datasets; None for the default of TensorFlow Datasets.
         tasks: Names of some of `keras_vit.recipes.data.vtab.TASKS`; all by default.
+        mean, std: Of the pixels that the weights were trained on.
 
     Raises:
         ValueError: A task is unknown, `folder` is a file, or it contains runs of other weights.
@@ -50,7 +57,7 @@ def run_vtab(
     if unknown := set(tasks) - set(TASKS):
         raise ValueError(f"No task {', '.join(sorted(unknown))} in VTAB. Tasks: {', '.join(TASKS)}")
     folder = Path(folder)
-    recipes = {task: _recipe(task, weights, folder / task, data_dir) for task in tasks or TASKS}
+    recipes = {task: _recipe(task, weights, folder / task, data_dir, mean, std) for task in tasks or TASKS}
     _check(recipes, weights, folder)
     folder.mkdir(parents=True, exist_ok=True)
     top1 = {task: run_recipe.run_unless_finished(recipe)["top1"] for task, recipe in recipes.items()}
@@ -83,10 +90,11 @@ def vtab_means(top1: dict[str, float], groups: dict[str, str]) -> dict[str, floa
     return {**means, "all": float(np.mean(list(top1.values())))}
 
 
-def _recipe(task, weights, folder, data_dir) -> Supervised:
+def _recipe(task, weights, folder, data_dir, mean, std) -> Supervised:
     recipe = RECIPES[f"vtab-{task}"]
     run = replace(recipe.run, folder=str(folder), resume=True)
-    return replace(recipe, weights=weights, data=replace(recipe.data, data_dir=data_dir), run=run)
+    data = replace(recipe.data, data_dir=data_dir, mean=mean, std=std)
+    return replace(recipe, weights=weights, data=data, run=run)
 
 
 def _check(recipes, weights, folder):

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import warnings
 
 import tensorflow as tf
 
@@ -9,6 +10,7 @@ import keras_vit
 from keras_vit import BiT, Preprocessing, VisionTransformer
 from keras_vit.images import patch_grid
 from keras_vit.models.vit import HEADS
+from keras_vit.pixel_range import PixelRangeWarning, scaling
 from keras_vit.recipes.recipe import Architecture, Data, Run, Supervised
 from keras_vit.recipes.remote_files import error_summary
 from keras_vit.variants import BIT_SIZES, parse_variant
@@ -65,12 +67,12 @@ def adapt_model(model, recipe: Supervised, num_classes: int):
             (main.py) does.
 
     Raises:
-        ValueError: Mean and standard deviation of the pixels differ from the recipe's, or the image size is not
-            divisible into patches.
+        ValueError: Mean and standard deviation of the pixels are known and differ from the recipe's, or the image size
+            is not divisible into patches.
     """
     data, run = recipe.data, recipe.run
     trained = model.preprocessing
-    if (trained.mean, trained.std) != (data.mean, data.std):
+    if trained.origin != "assumed" and (trained.mean, trained.std) != (data.mean, data.std):
         raise ValueError(
             f"These weights were trained on pixels scaled by mean={trained.mean} and std={trained.std}. Received: "
             f"data.mean={data.mean}, data.std={data.std}. Set data.mean={trained.mean} and data.std={trained.std}."
@@ -100,7 +102,17 @@ def load_model(weights: str, recipe: Supervised, num_classes: int):
             local = os.path.join(folder, os.path.basename(weights))
             _download(weights, local)
             weights = local
-        loaded = keras_vit.load(weights, **({} if recipe.keep_head else {"num_classes": 0}))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PixelRangeWarning)
+            loaded = keras_vit.load(weights, **({} if recipe.keep_head else {"num_classes": 0}))
+    if loaded.preprocessing.origin == "assumed":
+        data = recipe.data
+        warnings.warn(
+            f"{os.path.basename(weights)} does not state how its pixels are scaled. Probably: "
+            f"{scaling(loaded.preprocessing)}. This training: data.mean={data.mean}, data.std={data.std}.",
+            PixelRangeWarning,
+            stacklevel=2,
+        )
     return adapt_model(loaded, recipe, num_classes)
 
 

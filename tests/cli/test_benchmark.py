@@ -48,7 +48,7 @@ def test_errors_are_one_line(tflite_files, tmp_path, capsys):
     bad.write_bytes(b"PK\3\4 and more")
     for arguments, message in (
         ([str(bad)], "is not a .tflite file"),
-        ([str(tmp_path / "nowhere.tflite")], "No such file"),
+        ([str(tmp_path / "nowhere.tflite")], "nowhere.tflite. keras-vit export writes .tflite files."),
         ([str(tflite_files[0]), "--num-threads", "0"], "`num_threads` must be 1 or more. Received: 0"),
         (
             [str(tflite_files[0]), "--json", str(tmp_path / "no" / "out.json")],

@@ -1,6 +1,5 @@
 import json
 import re
-import warnings
 
 import numpy as np
 import pytest
@@ -23,10 +22,9 @@ def test_outputs_are_preserved(run_cli, tmp_path):
 
 def test_mean_and_std_of_a_file_that_has_none(run_cli, tmp_path):
     file, values = golden_file(tmp_path, "timm_token"), ("0.4", "0.5", "0.6")
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=".*mean and std 0.5 assumed")
-        options = ("--num-heads", 3, "--mean", *values, "--std", 0.2, 0.25, 0.3)
-        assert run_cli("convert", file, tmp_path / "x.keras", *options)[0] == 0
+    options = ("--num-heads", 3, "--mean", *values, "--std", 0.2, 0.25, 0.3)
+    status, _, notes = run_cli("convert", file, tmp_path / "x.keras", *options)
+    assert status == 0 and not notes
     model = keras_vit.load(tmp_path / "x.keras")
     assert (model.preprocessing.mean, model.preprocessing.std) == ((0.4, 0.5, 0.6), (0.2, 0.25, 0.3))
     np.testing.assert_allclose(
@@ -107,6 +105,7 @@ def test_errors_leave_no_files(run_cli, tmp_path, golden, output, options, messa
     (tmp_path / "taken.npz").write_text("mine")
     before = sorted(tmp_path.iterdir())
     status, text, errors = run_cli("convert", file, tmp_path / output, *options)
+    errors = errors.splitlines()[-1]  # after a note that the file does not state how pixels are scaled
     assert (status, text) == (1, "") and errors.startswith("keras-vit: ") and re.search(message, errors), errors
     assert sorted(tmp_path.iterdir()) == before and (tmp_path / "taken.npz").read_text() == "mine"
 

@@ -56,7 +56,7 @@ def test_errors_are_one_line(tflite_files, tmp_path, run_cli):
     for arguments, message in (
         ([tflite_files[0], "--npu", "SM9999"], "Expected a chip"),
         ([bad, "--npu", "SM8750"], "is not a .tflite file"),
-        (["cifar10-scratch", "--npu", "SM8750"], "No such file"),
+        (["cifar10-scratch", "--npu", "SM8750"], "There is no file"),
         (["--npu", "SM8750"], "Pass at least one .tflite file"),
         ([tflite_files[0], "--output", bad], "--output requires a folder"),
         (

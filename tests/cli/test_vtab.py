@@ -10,7 +10,7 @@ def calls(monkeypatch):
     """Replaces `run_vtab`; returns its arguments."""
     calls = []
 
-    def run_vtab(weights, folder, *, data_dir, tasks):
+    def run_vtab(weights, folder, *, data_dir, tasks, **scaling):
         calls.append((weights, str(folder), data_dir, tasks))
         top1 = {name: 0.5 + i / 100 for i, name in enumerate(tasks or TASKS, 1)}
         return VtabResult(top1, {} if tasks else vtab_means(top1, GROUPS))

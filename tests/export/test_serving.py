@@ -82,5 +82,7 @@ def test_other_file_formats(trained_toy, tmp_path):
         serve([encoded(scene(0), "PNG"), b""])
     with pytest.raises(tf.errors.InvalidArgumentError, match="Unknown image file format. One of JPEG, PNG, GIF, BMP"):
         serve([b"a text"])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="BMP files with a palette are not supported"):
+        serve([encoded(scene(0).quantize(16), "BMP")])
     with pytest.raises(tf.errors.InvalidArgumentError, match="[Ii]nvalid|[Tt]runcated|[Cc]orrupt"):
         serve([encoded(scene(0), "PNG")[:200]])

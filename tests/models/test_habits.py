@@ -31,6 +31,17 @@ def test_arguments_of_resnets_and_of_load(toy, tmp_path):
             build(num_labels=3)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [keras_vit.VisionTransformer, keras_vit.BiT, keras_vit.AxialResNet, keras_vit.ViT_B16, keras_vit.BiT_R50x1],
+)
+def test_presets(kind):
+    message = r"Expected keras_vit.load\(weights\). Received: the preset 'vit_base'. `weights` is a preset's folder, "
+    for method in (kind.from_preset, kind.from_pretrained):
+        with pytest.raises(ValueError, match=message):
+            method("vit_base", num_classes=3)
+
+
 def test_the_words_here_are_arguments():
     names = {*keras_vit.ViTConfig.__dataclass_fields__}
     plain = {word for word in habits.WORDS.values() if word.isidentifier()}

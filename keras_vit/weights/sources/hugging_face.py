@@ -59,6 +59,8 @@ SPELLINGS = (
     (r"^cls_classifier\.", "classifier."),
 )
 GELUS = {"gelu": "erf", "gelu_python": "erf"} | dict.fromkeys(("gelu_new", "gelu_pytorch_tanh", "gelu_fast"), "tanh")
+# In a preprocessor_config.json that keras_vit wrote, whether mean and deviation are a guess; transformers ignores it.
+ASSUMED = "image_mean_assumed"
 PILLOW_FILTERS = {0: "nearest", 1: "lanczos3", 2: "bilinear", 3: "bicubic"}
 
 
@@ -137,6 +139,8 @@ def preprocessing_fields(config: dict) -> dict:
     if mean is not None and std is not None:
         channels = {name: (x,) * 3 if isinstance(x, int | float) else x for name, x in (("mean", mean), ("std", std))}
         fields |= {name: tuple(x / factor for x in values) for name, values in channels.items()}
+        if config.get(ASSUMED):
+            fields["origin"] = "assumed"
     if config.get("resample") is not None:
         if config["resample"] in PILLOW_FILTERS:
             fields["interpolation"] = PILLOW_FILTERS[config["resample"]]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from keras_vit.preprocessing import Preprocessing, size_before_crop
-from keras_vit.weights.sources.hugging_face import HUGGING_FACE, PILLOW_FILTERS
+from keras_vit.weights.sources.hugging_face import ASSUMED, HUGGING_FACE, PILLOW_FILTERS
 from keras_vit.weights.sources.writing import array_dtype, check_values, named_arrays
 
 
@@ -117,6 +117,8 @@ def _preprocessor_config(preprocessing: Preprocessing) -> dict:
         "rescale_factor": 1 / 255,
         "size": {"height": height, "width": width},
     }
+    if preprocessing.origin == "assumed":
+        config[ASSUMED] = True
     # Transformers has no area resize; its bilinear one smooths too and is the nearest to it.
     shortest = preprocessing.resize != "squash"
     if preprocessing.crop_fraction < 1.0 or shortest:

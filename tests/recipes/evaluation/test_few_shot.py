@@ -74,7 +74,7 @@ def test_classes_with_fewer_images_contribute_all(tmp_path):
         (tmp_path / name).mkdir(parents=True)
         for value in values:
             (tmp_path / name / f"{value}.jpg").write_bytes(jpeg(value))
-    recipe = FewShot(Data(dataset=f"folder:{tmp_path}"), shots=(1, 25), seeds=(0,), l2=1.0, preprocessing="weights")
+    recipe = FewShot(Data(dataset=f"folder:{tmp_path}"), shots=(1, 25), seeds=(0,), l2=1.0, resizing="weights")
     assert few_shot(Pixels(), recipe) == {1: [1.0], 25: [1.0]}
     lines = []
     few_shot(Pixels(), replace(recipe, shots=(1, 2, 25), seeds=(0, 1)), log=lines.append)
@@ -107,7 +107,7 @@ def test_images_are_squashed_and_cropped_as_in_big_vision(data_dir):
     few_shot(Recording(), recipe)
     expected = tf.image.resize(np.stack(images), (16, 16))[:, 1:15, 1:15] / 127.5 - 1
     np.testing.assert_allclose(inputs[-1], expected, atol=1e-5)
-    few_shot(Recording(), replace(recipe, preprocessing="weights"))
+    few_shot(Recording(), replace(recipe, resizing="weights"))
     np.testing.assert_allclose(inputs[-1], Recording.preprocessing(images), atol=1e-5)
     assert np.abs(inputs[-1] - expected).max() > 0.1
 
@@ -129,7 +129,7 @@ def test_accuracy_grows_with_shots(data_dir):
         shots=(1, 10, 50),
         seeds=(0, 1),
         l2=1.0,
-        preprocessing="weights",
+        resizing="weights",
     )
     accuracies = few_shot(Pixels(), recipe)
     assert [len(values) for values in accuracies.values()] == [2, 2, 2]

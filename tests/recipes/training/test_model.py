@@ -7,6 +7,7 @@ from goldens import golden_file, golden_io
 
 import keras_vit
 from keras_vit import BiT
+from keras_vit.pixel_range import PixelRangeWarning
 from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.recipe import Architecture, Data, Run, Supervised
 from keras_vit.recipes.training.compile import compile_classifier
@@ -140,9 +141,20 @@ def test_load_model_from_a_bucket(tmp_path):
 
 def test_weights_of_another_pixel_range_raise():
     source = build_model(TOY, DATA, Run())
+    imagenet = Data(image_size=16, mean=(0.485, 0.456, 0.406))
     ending = r"Set data.mean=\(0.5, 0.5, 0.5\) and data.std=\(0.5, 0.5, 0.5\).$"
     with pytest.raises(ValueError, match=rf"trained on pixels scaled by mean=\(0.5, 0.5, 0.5\) .*{ending}"):
-        adapt_model(source, Supervised(TOY, data=Data(image_size=16, mean=(0.485, 0.456, 0.406))), 2)
+        adapt_model(source, Supervised(TOY, data=imagenet), 2)
+
+
+def test_an_assumed_pixel_range_is_reported_and_yields_to_the_recipe(tmp_path):
+    build_model(TOY, DATA, Run(), preprocessing=None).save(tmp_path / "own.keras")
+    data = Data(image_size=16, mean=(0.485, 0.456, 0.406))
+    message = r"^own.keras does not state .* Probably: mean=\(0.5, .*This training: data.mean=\(0.485, 0.456, 0.406\), "
+    with pytest.warns(UserWarning, match=message) as warned:
+        model = load_model(str(tmp_path / "own.keras"), Supervised(TOY, data=data), 2)
+    assert sum(one.category is PixelRangeWarning for one in warned) == 1
+    assert model.preprocessing.mean == data.mean and model.preprocessing.origin == "user"
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """Models of timm, by names and config.json, created here from a model of keras_vit."""
 
 import json
-import warnings
 
 import numpy as np
 import pytest
@@ -77,20 +76,6 @@ def test_variants(variant, trained_toy, tmp_path):
     assert differing <= {"preprocessing", "layer_scale"}  # the initial value leaves no trace
     random = np.random.default_rng(0).uniform(-1, 1, (2, *model.image_size, 3)).astype("float32")
     np.testing.assert_allclose(loaded(random), model(random), atol=1e-6)
-
-
-def test_an_assumed_range_of_pixels_warns(trained_toy, tmp_path):
-    model = trained_toy(gelu="erf")
-    file = write_arrays(tmp_path / "bare.safetensors", timm_arrays(model))
-    with pytest.warns(UserWarning, match="bare.safetensors has no config.json .* mean and std 0.5 assumed.*--mean and"):
-        assert keras_vit.load(file, num_heads=3).preprocessing.mean == (0.5, 0.5, 0.5)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=".*mean and std 0.5 assumed")
-        chosen = keras_vit.Preprocessing(16, mean=(0.4, 0.5, 0.6))
-        assert keras_vit.load(file, num_heads=3, preprocessing=chosen).preprocessing == chosen
-        folder = tmp_path / "with_config"
-        folder.mkdir()
-        assert keras_vit.load(write(folder, timm_arrays(model))).preprocessing.mean == (0.4, 0.4, 0.4)
 
 
 @pytest.mark.slow

@@ -1,0 +1,79 @@
+"""Options of all commands that load weights: how images are prepared, if it is not as the weights state."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+Channels = tuple[float, float, float]
+NAMED = ("imagenet", "half")  # as keras_vit.preprocessing, which imports Keras
+
+
+@dataclass(frozen=True)
+class PreprocessingFlags:
+    """How images are prepared, if it is not as the weights state.
+
+    Args:
+        preprocessing: "imagenet" or "half", the mean and standard deviation of ImageNet, or 0.5; or a JSON file with
+            fields of `Preprocessing`, such as the preprocessing.json of an export. The other options override it.
+        mean: Mean of each channel, of pixels in [0, 1].
+        std: Standard deviation of each channel, of pixels in [0, 1].
+        resize: "squash", "shortest" or "shortest_area", see `Preprocessing`.
+        crop_fraction: Fraction of the side that remains after the central crop.
+        interpolation: "nearest", "bilinear", "bicubic", "lanczos3" or "lanczos5".
+    """
+
+    preprocessing: str | None = None
+    mean: Channels | None = None
+    std: Channels | None = None
+    resize: Literal["squash", "shortest", "shortest_area"] | None = None
+    crop_fraction: float | None = None
+    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos3", "lanczos5"] | None = None
+
+    @property
+    def single(self) -> dict:
+        """The given ones of the options for single fields."""
+        return {name: value for name, value in asdict(self).items() if name != "preprocessing" and value is not None}
+
+    def fields(self) -> dict | None:
+        """The argument `preprocessing` of `keras_vit.load`; None without options.
+
+        Raises:
+            FileNotFoundError, ValueError: An unknown name, or a file that does not exist or has no JSON object.
+        """
+        named = _named(self.preprocessing) if self.preprocessing else {}
+        return {**named, **self.single} or None
+
+    def load(self, weights, **arguments):
+        """`keras_vit.load` with these options."""
+        from keras_vit import load
+
+        return load(weights, preprocessing=self.fields(), **arguments)
+
+
+# The type of a command's field, and its default.
+Preparation = tyro.conf.OmitArgPrefixes[PreprocessingFlags]
+AS_STATED = PreprocessingFlags()
+
+
+def _named(preprocessing) -> dict:
+    if preprocessing in NAMED:
+        from keras_vit.preprocessing import NAMED as FIELDS
+
+        return FIELDS[preprocessing]
+    path = Path(preprocessing)
+    if path.suffix != ".json":
+        raise ValueError(
+            f"Expected --preprocessing imagenet, half or a file that ends in .json. Received: {preprocessing}"
+        )
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {path.absolute()} for --preprocessing.")
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} must hold a JSON object of fields. Received: a {type(found).__name__}")
+    return {name: value for name, value in found.items() if name != "origin"}  # the user vouches for the file

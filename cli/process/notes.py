@@ -1,0 +1,29 @@
+"""Assumptions about weights as one line of standard error, not as a Python warning. Standard library only."""
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# Of keras_vit.pixel_range, which imports Keras.
+ASSUMED = ".*does not state how its pixels are scaled"
+ARGUMENT = 'preprocessing="imagenet", "half" or a dict'
+OPTION = "--preprocessing imagenet, half or FILE.json"
+
+
+@contextmanager
+def printing_assumptions() -> Iterator[None]:
+    """Prints each warning of an assumed preprocessing once, with the option in place of Python's argument."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("always", message=ASSUMED)
+        show, printed = warnings.showwarning, set()
+
+        def show_once(message, category, *where, **more):
+            if category.__name__ != "PixelRangeWarning":
+                show(message, category, *where, **more)
+            elif str(message) not in printed:
+                printed.add(str(message))
+                print(f"Note: {str(message).replace(ARGUMENT, OPTION)}", file=sys.stderr)
+
+        warnings.showwarning = show_once
+        yield

@@ -1,0 +1,45 @@
+"""Feature maps of a Vision Transformer's blocks, for heads that detect or segment. B batch, h w patch grid, D width."""
+
+from keras import ops
+
+from keras_vit.integers import is_integer
+
+
+def feature_maps(model, images, blocks=(3, 6, 9, 12), normalized=False, training=None) -> list:
+    """The tokens of the patches after some blocks, as maps: timm's `forward_intermediates`.
+
+    Args:
+        model: A `VisionTransformer`.
+        images: (B, H, W, 3) from `model.preprocess`, or a `keras.Input` of this shape, for a functional model.
+        blocks: Numbers of blocks, from 1 to the model's depth. Blocks after the last of them are not computed.
+        normalized: Apply the model's final layer normalization to each map.
+        training: See `keras.layers.Layer`.
+
+    Returns:
+        One (B, h, w, D) map per number, in their order, in the model's compute dtype; [(B, 14, 14, 384), ...] for S/16
+        at 224 pixels.
+
+    Raises:
+        ValueError: A number is not that of a block; `normalized` for a model that normalizes after pooling.
+    """
+    depth = model.config.depth
+    if not blocks or not all(is_integer(number) and number <= depth for number in blocks):
+        raise ValueError(
+            f"Expected `blocks` to be numbers from 1 to {depth}, the model's number of blocks. Received: {blocks!r}"
+        )
+    if normalized and model.encoder.norm is None:
+        raise ValueError(
+            "normalized=True requires a final layer normalization, but this model normalizes after pooling "
+            "(norm_after_pooling=True). Use normalized=False."
+        )
+    found = {}
+
+    def run(block, tokens):
+        number = len(found) + 1
+        found[number] = block(tokens, training=training) if number <= max(blocks) else tokens
+        return found[number]
+
+    model.apply_blocks(model.add_tokens(model.embed(images), training=training), run)
+    norm = model.encoder.norm if normalized else lambda tokens: tokens
+    patches = [norm(found[number])[:, model.prefix_tokens :] for number in blocks]  # (B, h*w, D)
+    return [ops.reshape(tokens, (-1, *model.grid, model.config.width)) for tokens in patches]

@@ -1,0 +1,134 @@
+"""Whether pixels are in the range that a model or its preprocessing expects. B batch, H W pixels."""
+
+import math
+import os
+import warnings
+
+import numpy as np
+
+OVERSHOOT = 128  # of float pixels beyond [0, 255]
+SCALED_OVERSHOOT = 1.25  # of scaled pixels, as a factor of their range, which is the same after bicubic interpolation
+# Scaled pixels, augmented images and noise are within this factor of their range; pixels in [0, 255] are far beyond.
+UNSCALED = 8.0
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+ARGUMENT = 'preprocessing="imagenet", "half" or a dict'
+HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
+
+
+class PixelRangeWarning(UserWarning):
+    """The range of pixels was assumed, or pixels do not seem to have the range that was assumed."""
+
+
+def scaled_range(mean, std) -> tuple[float, float]:
+    """The least and the largest value of pixels after (pixel / 255 - mean) / std, over the channels."""
+    mean, std = np.array(mean), np.array(std)
+    return float(((0 - mean) / std).min()), float(((1 - mean) / std).max())
+
+
+def expected_range(preprocessing) -> str:
+    """Words for the pixels that a model takes, such as "between -1 and 1, scaled by mean=(...) and std=(...)"."""
+    low, high = scaled_range(preprocessing.mean, preprocessing.std)
+    assumed = " (assumed)" if preprocessing.origin == "assumed" else ""
+    return f"between {low:.3g} and {high:.3g}, scaled by {scaling(preprocessing)}{assumed}"
+
+
+def scaling(preprocessing) -> str:
+    """Words for mean and standard deviation."""
+    mean, std = (", ".join(f"{value:.4g}" for value in values) for values in (preprocessing.mean, preprocessing.std))
+    return f"mean=({mean}) and std=({std})"
+
+
+def warn_if_assumed(weights, preprocessing):
+    """Warns if nobody stated mean and standard deviation of the pixels of these weights."""
+    if preprocessing.origin == "assumed":
+        known = isinstance(weights, str | os.PathLike)
+        name = os.path.basename(os.fspath(weights)) or weights if known else f"The {type(weights).__name__}"
+        warnings.warn(
+            f"{name} does not state how its pixels are scaled. Assumed: {scaling(preprocessing)}. If you know others, "
+            f"pass {ARGUMENT}.",
+            PixelRangeWarning,
+            stacklevel=3,
+        )
+
+
+def check_unscaled(images, mean, std):
+    """Raises a ValueError unless images are pixels in [0, 255].
+
+    Images in [0, 1] would become almost black, others almost white, without any error.
+
+    Args:
+        images: List of (H, W, 3) or (B, H, W, 3).
+        mean, std: With which they will be scaled; images that were scaled with these already are noticed.
+    """
+    scaled_low, scaled_high = (SCALED_OVERSHOOT * value for value in scaled_range(mean, std))
+    negative_low, negative_high = (scaled_low, scaled_high) if scaled_high < OVERSHOOT / UNSCALED else (0.0, 0.0)
+    for array in map(_unscaled_values, images):
+        if array is None:
+            continue
+        pixels = array.reshape(-1, math.prod(array.shape[-3:]))  # (B, H W 3)
+        low, high, is_float = pixels.min(axis=1), pixels.max(axis=1), array.dtype.kind not in "iu"
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            raise ValueError("Expected pixels in [0, 255]. Received: values that are not finite. Replace or drop them.")
+        margin = OVERSHOOT if is_float else 0
+        if low.min() < -margin or high.max() > 255 + margin:
+            raise ValueError(
+                f"Expected pixels in [0, 255]. Received: {array.dtype} between {low.min():.6g} and {high.max():.6g}. "
+                "Scale them; 16-bit images // 256 have 8 bits."
+            )
+        # All zeros may be a black image.
+        in_unit = (high <= 1.0) & ((low != 0.0) | (high != 0.0))
+        scaled = in_unit | ((low < 0.0) & (low >= negative_low) & (high <= negative_high))
+        if is_float and scaled.any():
+            least, largest = low[scaled][0], high[scaled][0]
+            raise ValueError(
+                f"Expected pixels in [0, 255]. Received: floats between {least:.3g} and {largest:.3g}, which look "
+                "preprocessed already. Pass them to the model directly, or multiply images in [0, 1] by 255."
+            )
+
+
+def _unscaled_values(image):
+    """The pixels as an array; None for 8 bits, and for a symbolic tensor, which has no values yet."""
+    if getattr(image.dtype, "name", str(image.dtype)) in ("uint8", "bool"):
+        return None
+    return concrete(image)
+
+
+def check_scaled(images, preprocessing):
+    """Notices images of another range than the model's.
+
+    Pixels in [0, 255] raise, because they would yield meaningless outputs without any error; so do others far beyond
+    the range, but noise and augmented images do not. Where the model's range was only assumed, they are a warning,
+    because it may be wrong. Images in [0, 1] are a warning, because bright images may be there rightly.
+
+    Args:
+        images: (B, H, W, 3) float; those without values yet are not checked.
+        preprocessing: The model's `Preprocessing`.
+
+    Raises:
+        ValueError: See above.
+    """
+    array = concrete(images)
+    if array is None or not array.size:
+        return
+    low, high = float(array.min()), float(array.max())
+    least, largest = scaled_range(preprocessing.mean, preprocessing.std)
+    expected = f"Expected pixels {expected_range(preprocessing)}. Received: floats between {low:.3g} and {high:.3g}"
+    if max(-low, high) > UNSCALED * max(-least, largest):
+        message = f"{expected}. Pass images in [0, 255] to model.preprocess(images) first."
+        if preprocessing.origin != "assumed":
+            raise ValueError(message)
+        warnings.warn(message, PixelRangeWarning, stacklevel=2)
+    elif least < -0.25 and 0.0 <= low < 0.05 and 0.5 < high <= 1.0:
+        message = f"{expected}, which look like images in [0, 1]. Pass model.preprocess(255 * images)."
+        warnings.warn(message, PixelRangeWarning, stacklevel=2)
+
+
+def concrete(array) -> np.ndarray | None:
+    """An array or tensor as float32, or as integers; None for a symbolic tensor, which has no values yet."""
+    try:
+        array = np.asarray(array)
+    except (NotImplementedError, TypeError, ValueError):  # raised by TensorFlow, JAX and Keras for symbolic tensors
+        return None
+    if array.dtype == object:
+        return None
+    return array if array.dtype.kind in "iu" else array.astype("float32", copy=False)  # also bfloat16

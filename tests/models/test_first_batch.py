@@ -1,0 +1,83 @@
+"""Compiled steps see no values: `fit`, `evaluate` and `predict` check the first batch where it enters."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from keras_vit.pixel_range import PixelRangeWarning
+
+PHOTOS = np.random.default_rng(0).uniform(0, 255, (6, 16, 16, 3)).astype("float32")
+LABELS = np.zeros((6, 5), "float32")
+
+
+@pytest.fixture
+def model(toy):
+    model = toy(depth=1, preprocessing="imagenet")
+    model.compile("sgd", "mse")
+    return model
+
+
+def batches(images):
+    for i in range(0, 6, 3):
+        yield images[i : i + 3], LABELS[i : i + 3]
+
+
+def dataset(images, *labels):
+    return tf.data.Dataset.from_tensor_slices((images, *labels) if labels else images).batch(3)
+
+
+@pytest.mark.slow
+def test_pixels_that_are_not_scaled_raise(model):
+    calls = (
+        lambda images: model.fit(images, LABELS, verbose=0),
+        lambda images: model.fit(dataset(images, LABELS), shuffle=False, verbose=0),
+        lambda images: model.fit(batches(images), shuffle=False, steps_per_epoch=2, verbose=0),
+        lambda images: model.evaluate(dataset(images, LABELS), verbose=0),
+        lambda images: model.predict(tf.constant(images), verbose=0),
+        lambda images: model.predict(dataset(images), verbose=0),
+        model,
+    )
+    before = [weight.numpy() for weight in model.weights]
+    for call in calls:
+        with pytest.raises(ValueError, match=r"between -2.12 and 2.64, .* Received: floats between 0.* and 255"):
+            call(PHOTOS)
+    assert all((old == new).all() for old, new in zip(before, model.weights))
+    for call in calls:
+        call(np.asarray(model.preprocess(PHOTOS)))
+
+
+@pytest.mark.slow
+def test_data_are_what_they_were(model):
+    ready = np.asarray(model.preprocess(PHOTOS))
+    expected = model(ready)
+    np.testing.assert_allclose(model.predict(dataset(ready), verbose=0), expected, atol=1e-5)
+    losses = [
+        model.evaluate(data, steps=2, verbose=0)
+        for data in (
+            dataset(ready, LABELS),
+            dataset(ready, LABELS).map(lambda x, y: (x, y, tf.ones(3))),
+            batches(ready),
+        )
+    ]
+    np.testing.assert_allclose(losses, losses[0], rtol=1e-5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="injected"):
+        broken = dataset(ready, LABELS).map(lambda x, y: (tf.debugging.assert_less(x, -9.0, "injected"), (x, y))[1])
+        model.evaluate(broken, verbose=0)
+
+
+def test_first_batch_of_an_assumed_range_is_a_warning(toy):
+    model = toy(depth=1)
+    with pytest.warns(PixelRangeWarning, match=r"\(assumed\). Received: floats between 0.* and 255"):
+        model.predict(PHOTOS, verbose=0)
+
+
+@pytest.mark.slow
+def test_resnets_and_strategies():
+    small = {"stages": (1,), "width_factor": 0.5, "image_size": 16, "num_classes": 5, "preprocessing": "half"}
+    for kind in (keras_vit.BiT, keras_vit.AxialResNet):
+        with pytest.raises(ValueError, match="floats between 0.* and 255"):
+            kind(**small).predict(PHOTOS, verbose=0)
+    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+        model = keras_vit.BiT(**small)
+    assert model.predict(dataset(PHOTOS), verbose=0).shape == (6, 5)
