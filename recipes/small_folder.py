@@ -1,6 +1,6 @@
 """Settings for fine-tuning on a folder of 30 to 5,000 images, from their number and the machine: pure functions.
 
-The constants come from trials with DeiT-Ti on 36 to 1,000 photographs, see docs/results.md. No TensorFlow import here.
+The constants come from trials with a DeiT-Ti and 144 photographs, see docs/results.md.
 """
 
 import math
@@ -14,10 +14,10 @@ MAX_HOURS_ON_A_CPU = 1.0
 SMALLEST_BATCH, STEPS_PER_EPOCH = 8, 8
 LARGEST_BATCH = {False: 32, True: 128}  # on a CPU, where larger ones are no faster; on an accelerator
 # Epochs: EPOCHS / sqrt(images), so that 25 times as many images take 5 times as long. Few images have to be seen often.
-EPOCHS, FEWEST_EPOCHS, MOST_EPOCHS = 140, 5, 30
+EPOCHS, FEWEST_EPOCHS, MOST_EPOCHS = 100, 5, 30
 WARMUP_FRACTION = 0.1
-LEARNING_RATE, BATCH_OF_RATE = 5e-4, 16  # AdamW's steps may be longer by the root of the batch (arXiv 2205.10287)
-HEAD_RATE = 4.0  # times as high where the head alone is trained, which cannot destroy features
+LEARNING_RATE, BATCH_OF_RATE = 3e-4, 16  # AdamW's steps may be longer by the root of the batch (arXiv 2205.10287)
+HEAD_RATE = 6.0  # times as high where the head alone is trained, which cannot destroy features
 LARGEST_IMAGE_ON_A_CPU = 224  # of weights for 384 pixels: a third of the tokens
 # The gradients of weights and of activations: two products for each of the forward pass.
 BACKWARD = 2.0
@@ -105,7 +105,6 @@ def fit_to_folder(
             recipe.data,
             image_size=size,
             batch_size=batch,
-            resize_size=round(size * 8 / 7),  # 256 for 224
             interpolation="bilinear" if preprocessing.interpolation in ("nearest", "bilinear") else "bicubic",
             antialias=preprocessing.antialias,
             mean=preprocessing.mean,

@@ -1,7 +1,9 @@
 """`keras-vit finetune`: from a folder of images to a classifier, without any other option."""
 
+import shlex
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +11,7 @@ import tyro
 
 from keras_vit_cli.classify.command import DEFAULT, OFFLINE
 from keras_vit_cli.output_folder import check_replaceable
+from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 
 BASE = "finetune-small"
 RECIPE_FILE = "recipe.json"  # as keras_vit.recipes.checkpoints.run_folder, which imports TensorFlow
@@ -27,11 +30,13 @@ class Finetune:
         weights: File, folder or name, as for `keras_vit.load`. Default: as `keras-vit classify`, AugReg's S/16,
             downloaded once (0.09 GB), or, where no download is possible, the small model in the package.
         output: Folder for the model and its files. Default: runs/ and the name of the folder.
+        preparation: How images are prepared, if it is not as the weights state.
     """
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     weights: str | None = None
     output: Path | None = None
+    preparation: Preparation = AS_STATED
 
     def run(self):
         """Trains, evaluates, exports, and prints what to do next."""
@@ -63,14 +68,14 @@ class Finetune:
 
         if not has_run(output):
             return None
-        recipe = read_recipe(output / RECIPE_FILE)
+        recipe, another = read_recipe(output / RECIPE_FILE), f"--output {shlex.quote(f'{output}-2')}"
         images = Path(recipe.data.dataset.removeprefix("folder:")).absolute()
         if self.folder.absolute() not in (images, *images.parents) or self.weights not in (None, recipe.weights):
             raise ValueError(
                 f"{output} has a run of {recipe.data.dataset} from {recipe.weights}. Received: {self.folder}"
-                f"{f' and --weights {self.weights}' if self.weights else ''}. For another run add --output {output}-2"
+                f"{f' and --weights {self.weights}' if self.weights else ''}. For another run add {another}"
             )
-        print(f"Resuming the run in {output}. For a new one add --output {output}-2")
+        print(f"Resuming the run in {output}. For a new one add {another}")
         return recipe
 
     def _open(self):
@@ -81,12 +86,11 @@ class Finetune:
 
     def _load(self):
         """The name of the weights, and the model without a head."""
-        from keras_vit import load
-
+        load = partial(self.preparation.load, num_classes=0)
         if self.weights:
-            return self.weights, load(self.weights, num_classes=0)
+            return self.weights, load(self.weights)
         try:
-            return DEFAULT, load(DEFAULT, num_classes=0)
+            return DEFAULT, load(DEFAULT)
         except ConnectionError as error:
             print(
                 f"The default weights cannot be downloaded: {error.__cause__ or error}.\nStarting from {OFFLINE}, a "
@@ -94,4 +98,4 @@ class Finetune:
                 "--weights FILE",
                 file=sys.stderr,
             )
-            return OFFLINE, load(OFFLINE, num_classes=0)
+            return OFFLINE, load(OFFLINE)

@@ -34,10 +34,14 @@ def test_recipe_by_name_and_from_its_file(data_dir, tmp_path, capsys, monkeypatc
 
     tuned = ["digits-finetune", "--data.data-dir", data_dir, "--total-steps", "4", "--optimizer.warmup-steps", "1"]
     tuned += ["--data.image-size", "8", "--run.steps-per-execution", "2"]
+    capsys.readouterr()
     assert main(["train", *tuned]) == 0
+    printed = capsys.readouterr().out
     folder = tmp_path / "runs" / "digits-finetune"
     assert (folder / "labels.txt").read_text().split() == [str(digit) for digit in range(10)]
     top1 = json.loads((folder / "metrics.json").read_text())["top1"]
+    assert "\nOn the split 'test' of digits:\n" in printed and f"\ntop-1 {100 * top1:.1f} %\n" in printed
+    assert printed.endswith("\nModel: runs/digits-finetune/model.keras\n")
     assert 0 <= top1 <= 1 and f"| top1 | {top1:.4g} |" in (folder / "model_card.md").read_text()
 
 
@@ -61,6 +65,9 @@ def test_masked_autoencoder(data_dir, tmp_path, monkeypatch):
         (["nothing.json"], "nothing.json"),
         (["jft-b16"], "--data.dataset"),
         (["digits-masked-patch", "--data.batch-size", "0"], "batch"),
+        (["vit", "--data.batch-size", "0"], "No recipe 'vit'"),
+        (["finetune-pets", "--optimizer.lr", "0.1"], "no option --optimizer.lr. Use --optimizer.learning-rate"),
+        (["plain-s16-90", "--data.image-size", "225"], "Use --data.image-size 224 or --data.image-size 240, or"),
         (["mae-b16", "--decoder-width", "100"], "Received: --decoder-width 100, --decoder-heads 16"),
     ],
 )
@@ -68,6 +75,24 @@ def test_errors(arguments, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["train", *arguments]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_all_that_does_not_fit_a_small_folder_is_reported_at_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(10):
+            (tmp_path / "photos" / name / f"{i}.jpg").write_bytes(b"")
+    arguments = ["--data.dataset", "folder:photos", "--data.validation-split", "val", "--total-steps", "60"]
+    assert main(["train", "finetune-pets", *arguments]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "keras-vit: --optimizer.warmup-steps must be less than --total-steps, which must be at least 1. Received: "
+        "--optimizer.warmup-steps 100 for a run of 60 steps. Use --optimizer.warmup-steps 6.",
+        "--data.batch-size 512 is more than the 16 training images of 'folder:photos'. "
+        "Use at most --data.batch-size 16.",
+        "No split 'val' in folder:photos. Splits: train, test. Use --data.validation-split None.",
+    ]
+    assert not (tmp_path / "runs" / "finetune-pets").exists()
 
 
 def test_the_folder_of_a_run_means_its_recipe(tmp_path, monkeypatch):

@@ -53,6 +53,20 @@ def test_run_in_use_is_refused_before_anything_is_written(tmp_path, holder, func
     assert [file.name for file in tmp_path.iterdir()] == [".lock"]
 
 
+def test_a_run_that_cannot_start_leaves_no_folder_of_its_own(tmp_path):
+    for name in ("new", "old"):
+        if name == "old":
+            (tmp_path / name).mkdir()
+        recipe = MaskedPatch(data=Data("no_such_dataset", batch_size=64), run=Run(folder=str(tmp_path / name)))
+        with pytest.raises(ValueError, match="Unknown dataset"):
+            run(recipe)
+    assert [folder.name for folder in tmp_path.iterdir()] == ["old"]
+    with pytest.raises(KeyboardInterrupt), run_lock(str(tmp_path / "saved"), WORKERS):
+        (tmp_path / "saved" / "step-1.index").write_text("")
+        raise KeyboardInterrupt
+    assert (tmp_path / "saved" / "step-1.index").exists()
+
+
 def test_lock_holds_until_the_outermost_block_of_a_thread_ends(tmp_path):
     outcomes = []
 

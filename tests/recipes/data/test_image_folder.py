@@ -37,6 +37,19 @@ def test_parts_of_a_split_have_all_classes_and_make_up_the_split(folder):
     assert [image.shape for image in images] == [(9, 11, 3)] * 3
 
 
+def test_a_folder_without_splits_has_a_fifth_of_each_class_for_tests(folder, caplog):
+    whole = open_dataset(Data(dataset=f"folder:{folder}/train"))
+    assert whole.splits == {"train": 40, "test": 10} and class_names(whole) == ["ant", "bee", "cow"]
+    assert [labels_of(whole, "test").count(label) for label in range(3)] == [6, 2, 2]
+    names = image_names(whole, "train") + image_names(whole, "test")
+    assert len(set(names)) == 50 and f"{folder}/train/ant/7.JPG" in names
+    assert "3 not used (names that do not end in" in caplog.text and "ant/notes.txt, bee/notes.txt" in caplog.text
+    (folder / "train" / "ant.jpg").write_bytes(jpeg(1))
+    caplog.clear()
+    assert open_dataset(Data(dataset=f"folder:{folder}")).splits == {"test": 3, "train": 50}
+    assert "1 not used (in no folder of a class): train/ant.jpg" in caplog.text
+
+
 @pytest.mark.parametrize("name", ["two\nlines", "line\u2028separator"])
 def test_class_name_of_several_lines_raises(folder, name):
     """labels.txt would have more names than classes."""
@@ -48,7 +61,12 @@ def test_class_name_of_several_lines_raises(folder, name):
 
 
 def test_other_layouts_raise(tmp_path):
-    with pytest.raises(ValueError, match="not laid out as /path/<split>/<class>/<image>"):
+    with pytest.raises(ValueError, match="not laid out as /path/<split>/<class>/<image>.*there are none"):
+        open_dataset(Data(dataset=f"folder:{tmp_path}"))
+    (tmp_path / "a" / "b" / "c").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "c" / "d").mkdir()
+    (tmp_path / "a" / "b" / "c" / "d" / "1.jpg").write_bytes(jpeg(1))
+    with pytest.raises(ValueError, match="the first one found is a/b/c/d/1.jpg"):
         open_dataset(Data(dataset=f"folder:{tmp_path}"))
     for path in ("", tmp_path / "nowhere"):
         with pytest.raises(ValueError, match=f"There is no folder '{path}'. Expected a folder with <split>/<class>"):
