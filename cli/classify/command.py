@@ -80,8 +80,9 @@ class Classify:
             check_replaceable(self.attention)
             if self.model and is_exported(self.model):
                 raise ValueError("--attention requires gradients, which exported models lack: pass the Keras model.")
-        if (given := self.preparation.fields()) and (not self.model or is_exported(self.model)):
-            raise ValueError(f"{self.model or 'The default model'} states its preprocessing. Omit {', '.join(given)}.")
+        if self.preparation.fields() and (not self.model or is_exported(self.model)):
+            fix = "Export the model again with it" if self.model else "Omit it, or pass --model"
+            raise ValueError(f"{self.model or 'The default model'} has its own preprocessing. {fix}.")
         missing = [str(path) for path in self.images if not path.exists()]
         if missing:
             raise FileNotFoundError(f"There is no image {', '.join(missing)}")

@@ -42,6 +42,7 @@ def _open_tflite(file):
     from keras_vit.export.names import CLASSIFY
     from keras_vit.export.tflite.interpreter import run_tflite
     from keras_vit.export.tflite.metadata import read_description
+    from keras_vit.pixel_range import warn_if_assumed
 
     described = read_description(file)
     about = described.description
@@ -50,6 +51,7 @@ def _open_tflite(file):
     if CLASSIFY not in described.signatures:
         raise ValueError(f"{file} is no classifier. Expected a file with the signature {CLASSIFY!r}.")
     preprocessing = Preprocessing(**about.preprocessing)
+    warn_if_assumed(file, preprocessing)
     return Classifier(lambda images: run_tflite(file, preprocessing.pixels(images))[0], about.class_names)
 
 
@@ -58,11 +60,13 @@ def _open_saved_model(folder):
 
     from keras_vit import Preprocessing
     from keras_vit.export.names import CLASS_NAMES_FILE, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE
+    from keras_vit.pixel_range import warn_if_assumed
 
     file = folder / "assets.extra" / PREPROCESSING_FILE
     if not file.is_file():
         raise ValueError(f"{folder} {UNKNOWN_ORIGIN}")
     preprocessing = Preprocessing(**json.loads(file.read_text("utf-8")))
+    warn_if_assumed(folder, preprocessing)
     labels = folder / "assets" / CLASS_NAMES_FILE
     loaded = tf.saved_model.load(str(folder))  # its variables live only as long as this object
     if CLASSIFY not in loaded.signatures:

@@ -189,6 +189,13 @@ def test_classes_of_the_model_are_compared_with_those_of_the_data(run, folder, t
     assert "has 2 class names, but the model beside it has 3 classes" in run(weights, "--dataset", folder[0])[2]
 
 
+def test_class_names_inside_the_file_are_compared_too(run, folder, toy, tmp_path):
+    toy(num_classes=3, class_names=["class0", "class2", "class1"]).save(tmp_path / "x.keras")
+    status, _, errors = run(tmp_path / "x.keras", "--dataset", folder[0])
+    assert status == 1 and f"{tmp_path}/x.keras (there) but others (here): the order differs: class 1 is" in errors
+    assert f"write those of the data into {tmp_path}/x.keras.labels.txt." in errors
+
+
 def test_empty_class_folders_are_named(run, folder, toy, tmp_path):
     toy(num_classes=4).save(tmp_path / "x.keras")
     (tmp_path / "images/test/zebra").mkdir()

@@ -46,7 +46,7 @@ def test_evidence_is_over_the_part_that_the_model_sees(tmp_path, packaged, monke
         {**packaged.get_config(), "preprocessing": {"image_size": 32, "resize": "shortest", "crop_fraction": 0.5}}
     )
     model.set_weights(packaged.get_weights())
-    monkeypatch.setattr("keras_vit.load", lambda _: model)
+    monkeypatch.setattr("keras_vit.load", lambda _, **options: model)
     assert main(["classify", str(CAT), "--model", "any", "--attention", str(tmp_path / "new")]) == 0
     drawn, image = (np.asarray(Image.open(file)) for file in (tmp_path / "new" / "000-cat.png", CAT))
     changed = np.argwhere((drawn != image).any(axis=-1))
@@ -67,7 +67,11 @@ def test_exported_models_have_the_same_answers(toy, tmp_path, capsys):
     answers = []
     for file in files:
         assert main(["classify", str(CAT), "--model", str(file)]) == 0
-        answers.append(capsys.readouterr().out)
+        printed = capsys.readouterr()
+        answers.append(printed.out)
+        assert printed.err.startswith(
+            f"Note: {file.name} does not state how its pixels are scaled. Assumed: mean=(0.4,"
+        )
     assert answers[0] == answers[1] == answers[2] and answers[0].count("%") == 3 and "bee" in answers[0]
 
 
@@ -79,6 +83,8 @@ def test_exported_models_have_the_same_answers(toy, tmp_path, capsys):
         ([str(CAT), "--top", "0"], "--top must be at least 1. Received: 0"),
         ([str(CAT), "--model", "m.tflite", "--attention", "out"], "--attention requires gradients"),
         ([str(CAT), "--model", "m.tflite"], "m.tflite"),
+        ([str(CAT), "--model", "m.tflite", "--preprocessing", "half"], "m.tflite has its own preprocessing. Export"),
+        ([str(CAT), "--std", "1", "1", "1"], "The default model has its own preprocessing. Omit it, or pass --model"),
         ([str(CAT), "--json", "/no/such/folder/x.json"], "--json requires a file in an existing folder"),
     ],
 )
@@ -90,6 +96,8 @@ def test_mistakes(options, message, capsys, tmp_path, monkeypatch):
 
 
 def test_attention_of_a_resnet(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("keras_vit.load", lambda _: keras_vit.BiT(stages=[1], width_factor=0.5, num_classes=2))
+    monkeypatch.setattr(
+        "keras_vit.load", lambda _, **options: keras_vit.BiT(stages=[1], width_factor=0.5, num_classes=2)
+    )
     assert main(["classify", str(CAT), "--model", "x", "--attention", str(tmp_path / "new")]) == 1
     assert "--attention is not defined for" in capsys.readouterr().err and not (tmp_path / "new").exists()
