@@ -7,6 +7,7 @@ from typing import Literal
 
 import tyro
 
+OPTION = "--preprocessing"
 Channels = tuple[float, float, float]
 NAMED = ("imagenet", "half")  # as keras_vit.preprocessing, which imports Keras
 
@@ -56,6 +57,26 @@ class PreprocessingFlags:
 # The type of a command's field, and its default.
 Preparation = tyro.conf.OmitArgPrefixes[PreprocessingFlags]
 AS_STATED = PreprocessingFlags()
+
+
+def with_recipe_fields(words: tuple[str, ...], prefix: str = "") -> tuple[str, ...]:
+    """The options of a recipe, with `--data.mean` and `--data.std` in place of `--preprocessing`.
+
+    Args:
+        prefix: Prefix of the options, such as "recipe.".
+
+    Raises:
+        FileNotFoundError, ValueError: See `PreprocessingFlags.fields`; or the file lacks mean or standard deviation.
+    """
+    joined = tuple(part for word in words for part in (word.split("=", 1) if word.startswith(f"{OPTION}=") else [word]))
+    if OPTION not in joined[:-1]:
+        return words
+    at = joined.index(OPTION)
+    found = _named(joined[at + 1])
+    if not {"mean", "std"} <= found.keys():
+        raise ValueError(f"{joined[at + 1]} must have the fields mean and std. Received: {', '.join(found) or 'none'}")
+    fields = [(f"--{prefix}data.{name}", *map(str, found[name])) for name in ("mean", "std")]
+    return (*fields[0], *fields[1], *joined[:at], *joined[at + 2 :])
 
 
 def _named(preprocessing) -> dict:

@@ -6,6 +6,7 @@ from typing import Annotated
 import tyro
 
 from keras_vit_cli.option_words import check_option_words
+from keras_vit_cli.preprocessing_flags import with_recipe_fields
 from keras_vit_cli.train import find_recipe, run_name
 
 
@@ -36,7 +37,8 @@ class Sweep:
         plan = learning_rate_sweep.Sweep(recipe, **SWEEPS.get(self.name, {}))
         run = replace(recipe.run, folder=f"runs/{run_name(self.name)}-sweep")
         plan = replace(plan, recipe=replace(recipe, run=run))
-        check_option_words(self.changes, recipe, "recipe.")
-        plan = tyro.cli(learning_rate_sweep.Sweep, default=plan, prog=f"keras-vit sweep {self.name}", args=self.changes)
+        changes = with_recipe_fields(self.changes, "recipe.")
+        check_option_words(changes, recipe, "recipe.")
+        plan = tyro.cli(learning_rate_sweep.Sweep, default=plan, prog=f"keras-vit sweep {self.name}", args=changes)
         check_dataset(plan.recipe)
         print(learning_rate_sweep.markdown_table(learning_rate_sweep.sweep(plan), plan.metric))

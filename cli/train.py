@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from keras_vit_cli.option_words import check_option_words
+from keras_vit_cli.preprocessing_flags import with_recipe_fields
 
 PERCENT = {"top1": "top-1", "top5": "top-5"}  # metrics in [0, 1]
 RECIPE = "recipe.json"  # as keras_vit.recipes.checkpoints.run_folder, which imports TensorFlow
@@ -18,7 +19,8 @@ class Train:
     """Train a recipe, or the recipe.json of a previous run; any field can be overridden.
 
     `keras-vit train` lists the recipes; `keras-vit train NAME --help` lists the fields. Options follow NAME, such as
-    --optimizer.learning-rate 1e-3. Checkpoints and results are written to runs/NAME, or to --run.folder.
+    --optimizer.learning-rate 1e-3; --preprocessing imagenet, half or FILE.json sets --data.mean and --data.std.
+    Checkpoints and results are written to runs/NAME, or to --run.folder.
 
     Args:
         name: Name of a recipe, a file recipe.json, or the folder of a previous run.
@@ -41,8 +43,9 @@ class Train:
         recipe = find_recipe(self.name)
         if recipe.run.folder is None:  # always write checkpoints
             recipe = replace(recipe, run=replace(recipe.run, folder=f"runs/{run_name(self.name)}"))
-        check_option_words(self.changes, recipe)
-        recipe = tyro.cli(type(recipe), default=recipe, prog=f"keras-vit train {self.name}", args=self.changes)
+        changes = with_recipe_fields(self.changes)
+        check_option_words(changes, recipe)
+        recipe = tyro.cli(type(recipe), default=recipe, prog=f"keras-vit train {self.name}", args=changes)
         check_values(recipe)
         check_dataset(recipe)
         from keras_vit.recipes import run_recipe

@@ -7,7 +7,7 @@ from goldens import golden_file
 
 import keras_vit
 from keras_vit.pixel_range import IMAGENET
-from keras_vit_cli.preprocessing_flags import PreprocessingFlags
+from keras_vit_cli.preprocessing_flags import PreprocessingFlags, with_recipe_fields
 from keras_vit_cli.process import notes
 
 
@@ -18,6 +18,21 @@ def test_fields(tmp_path):
     assert PreprocessingFlags("imagenet", std=(1, 1, 1)).fields() == {"mean": IMAGENET["mean"], "std": (1, 1, 1)}
     found = keras_vit.Preprocessing.from_argument(PreprocessingFlags(str(file), resize="shortest").fields(), 16)
     assert found == keras_vit.Preprocessing(16, mean=(0.1,) * 3, resize="shortest") and found.origin == "user"
+
+
+def test_recipes_have_fields_for_it(tmp_path):
+    imagenet = "--data.mean 0.485 0.456 0.406 --data.std 0.229 0.224 0.225".split()
+    for typed in (["--preprocessing", "imagenet"], ["--preprocessing=imagenet"]):
+        words = with_recipe_fields(("--total-steps", "3", *typed, "--weights=a.npz"))
+        assert words == (*imagenet, "--total-steps", "3", "--weights=a.npz")
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps(keras_vit.Preprocessing(9).get_config()))
+    words = with_recipe_fields(("--preprocessing", str(file)), "recipe.")
+    assert words == tuple("--recipe.data.mean 0.5 0.5 0.5 --recipe.data.std 0.5 0.5 0.5".split())
+    assert with_recipe_fields(("--weights=a.npz",)) == ("--weights=a.npz",)
+    file.write_text('{"mean": [0, 0, 0]}')
+    with pytest.raises(ValueError, match="x.json must have the fields mean and std. Received: mean"):
+        with_recipe_fields(("--preprocessing", str(file)))
 
 
 @pytest.mark.parametrize(
