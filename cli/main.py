@@ -76,7 +76,7 @@ def _run(arguments) -> int:
 
 def _with_flags(message: str, arguments: list[str]) -> str:
     """An error's message; in commands with recipe options, with flags instead of the recipe's fields."""
-    if arguments[:1] == ["evaluate"]:  # an option of its own, not data.max_corrupt
+    if arguments[:1] in (["evaluate"], ["export"]):  # an option of its own, not data.max_corrupt
         return message.replace("max_corrupt=", "--max-corrupt ")
     prefix = FLAG_PREFIXES.get("".join(arguments[:1]))
     if prefix is None:

@@ -95,9 +95,9 @@ def fit_to_folder(
     seconds = training_seconds(machine, images * epochs, max(1, depth), blocks)
     if not machine.accelerator and blocks == 0 and seconds > 3600 * MAX_HOURS_ON_A_CPU:
         epochs = max(1.0, epochs * 3600 * MAX_HOURS_ON_A_CPU / seconds)
-    steps = max(2, round(epochs * images / batch))
+    every = max(1, round(epochs * images / batch / EPOCH_LINES))
+    steps = EPOCH_LINES * every  # a rest would be compiled as a part of its own
     rate = LEARNING_RATE * math.sqrt(batch / BATCH_OF_RATE) * (HEAD_RATE if blocks == 0 else 1.0)
-    every = math.ceil(steps / EPOCH_LINES)
     return replace(
         recipe,
         trainable_blocks=blocks,

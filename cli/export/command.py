@@ -42,6 +42,7 @@ class Export:
         calibration_images: Number of calibration images, sampled from the first 5,000 of the split.
         split: Split of the parity check.
         check_images: Largest number of images for the parity check, the first ones of the split.
+        max_corrupt: Largest allowed fraction of images that cannot be decoded; they are named and do not count.
         signatures: Signatures of each .tflite file. MediaPipe supports files with one only.
         class_names: File with one class name per line; default: those of the dataset, without --dataset those of the
             model. Names of a dataset and of a run (its labels.txt) must be equal.
@@ -66,6 +67,7 @@ class Export:
     calibration_images: int = 200
     split: str = "test"
     check_images: int = 1000
+    max_corrupt: float = 0.01
     signatures: tuple[Literal["classify", "embed", "attention"], ...] = ("classify",)
     class_names: Path | None = None
     license: str = ""
@@ -109,6 +111,8 @@ class Export:
         from keras_vit.export.tflite.quantize import STATIC
 
         calibrated = [name for name in self.formats if name in STATIC]
+        if not 0 <= self.max_corrupt <= 1:
+            raise ValueError(f"--max-corrupt must be in [0, 1]. Received: {self.max_corrupt}")
         if self.target:
             from keras_vit.export.audit.findings import check_targets
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -48,7 +49,8 @@ class ExportData:
         dataset = open_dataset(Data(dataset=options.dataset, data_dir=options.data_dir))
         if model.num_classes:
             check_model_classes(dataset, model.num_classes, options.weights, model.class_names)
-        images, labels = _read_images(dataset, options.split, options.check_images, model.preprocessing)
+        read = partial(_read_images, dataset, preprocessing=model.preprocessing, max_corrupt=options.max_corrupt)
+        images, labels = read(options.split, options.check_images)
         if model.num_classes and labels.min() < 0:
             raise unlabeled(dataset, options.split)
         calibration, split = None, options.calibration_split
@@ -56,7 +58,7 @@ class ExportData:
         if any(name in (INT4, *STATIC) for name in options.formats):
             total = min(CALIBRATION_POOL, count_examples(dataset, split))
             indices = np.random.default_rng(options.seed).permutation(total)[: options.calibration_images]
-            calibration, _ = _read_images(dataset, split, len(indices), model.preprocessing, indices)
+            calibration, _ = read(split, len(indices), indices=indices)
             notes = _calibration_notes(dataset, options, indices)
         return cls(calibration, images, labels, names or (class_names(dataset) if model.num_classes else None), notes)
 
@@ -89,12 +91,12 @@ def _positions(dataset, split, indices) -> set[tuple[str, int]]:
     return {place for index, place in zip(range(max(wanted) + 1), places) if index in wanted}
 
 
-def _read_images(dataset, split, count, preprocessing, indices=None):
+def _read_images(dataset, split, count, preprocessing, max_corrupt, indices=None):
     """The first images of a split, or those at the indices, and their labels."""
     from keras_vit.recipes.data import decoded_images
 
     images, labels = [], []
-    for batch, batch_labels in decoded_images(dataset, split, max(1, min(64, count)), indices=indices):
+    for batch, batch_labels in decoded_images(dataset, split, max(1, min(64, count)), max_corrupt, indices):
         images += [*np.asarray(preprocessing.pixels(list(batch)))]
         labels += [*batch_labels]
         if len(images) >= count:

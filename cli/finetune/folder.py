@@ -13,6 +13,7 @@ from keras_vit.recipes.recipe import Data
 
 # Names of splits that people use; the first that a folder has is taken.
 TRAINING, TEST, VALIDATION = ("train", "training"), ("test", "testing"), ("validation", "valid", "val", "eval", "dev")
+MAX_UNREADABLE = 0.1  # fraction of the files
 ORIENTATION, UPRIGHT = 0x0112, (None, 0, 1)  # the EXIF tag
 
 
@@ -61,7 +62,7 @@ def open_images(folder: Path, data: Data) -> ImageFolder:
     elif few := [name for name in names if counts[name] < 2]:
         notes.append(f"At most one image to train on: {first_names(few)}. Add images of these classes.")
     unreadable, turned, total = _check_files(dataset)
-    if len(unreadable) > data.max_corrupt * total:
+    if len(unreadable) > MAX_UNREADABLE * total:
         problems.append(f"{len(unreadable):,} of {total:,} files are no images. Remove them: {first_names(unreadable)}")
     elif unreadable:
         notes.append(f"{len(unreadable):,} of {total:,} files are no images and are skipped: {first_names(unreadable)}")

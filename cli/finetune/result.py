@@ -26,6 +26,7 @@ def export_checked(recipe: Supervised, output: Path) -> Path:
             split=recipe.data.test_split,
             check_images=CHECKED_IMAGES,
             # Of a few images, one is already several points.
+            max_corrupt=recipe.data.max_corrupt,
             max_accuracy_drop=max(1.0, 200 / checked),
             keep_going=True,
         ).run()

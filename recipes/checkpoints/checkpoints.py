@@ -130,8 +130,8 @@ class Checkpoints(keras.callbacks.Callback):
             self.release()
             interrupted = self.signals.received == signal.SIGINT
             print(
-                f"\n{'Interrupted' if interrupted else 'Terminated'}. Saved step {self.saved_step} in {self.folder}; "
-                "resume with run.resume=True (on the command line, --run.resume)."
+                f"\n{'Interrupted' if interrupted else 'Terminated'}. Saved step {self.saved_step} in {self.folder}, "
+                "where run.resume=True (keras-vit train: --run.resume) resumes."
             )
             raise KeyboardInterrupt if interrupted else SystemExit(TERMINATED)
 

@@ -52,8 +52,8 @@ SMALL = Supervised(
         batch_size=32,
         # Crops of a third of the image or more: the paper's smallest, a twentieth, would miss many objects.
         min_crop_area=0.35,
-        # Of 36 images, one is already 3 %.
-        max_corrupt=0.1,
+        # `keras-vit finetune` names damaged files first. Of 6 test images, one is already 17 %.
+        max_corrupt=0.5,
     ),
     optimizer=Optimizer(name="adamw", learning_rate=4e-4, warmup_steps=20, weight_decay=0.05, layer_decay=0.75),
     run=Run(precision="mixed_bfloat16", epoch_steps=50, checkpoint_steps=50, keep_checkpoints=1),

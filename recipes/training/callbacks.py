@@ -42,7 +42,8 @@ def training_callbacks(
 
 def _logs(recipe, model, dataset, total_steps):
     chief = Workers(model.distribute_strategy).chief
-    logs = [Progress(recipe.data.batch_size, total_steps, show=chief)]
+    epochs = -(-total_steps // recipe.run.epoch_steps)
+    logs: list = [Progress(recipe.data.batch_size, total_steps, chief, epochs)]
     if not chief or recipe.run.folder is None:
         return logs
     logs.append(CsvLog(os.path.join(recipe.run.folder, LOG)))

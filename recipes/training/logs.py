@@ -16,6 +16,8 @@ REFRESH_SECONDS = 0.5
 class Progress(keras.callbacks.Callback):
     """Adds "images_per_second" and "learning_rate" to the logs, and prints the ETA at the start of each epoch.
 
+    The first epoch has none yet: there it prints after how many steps the progress bar moves, which looks hung before.
+
     Place it first: Keras's progress bar, the history and later callbacks then include them. The speed is that of
     training within an epoch, without the first execution, which compiles; the ETA includes evaluations and checkpoints.
     The learning rate is read from the device at most twice a second.
@@ -24,16 +26,24 @@ class Progress(keras.callbacks.Callback):
         batch_size: Global batch size.
         total_steps: Steps of the whole run.
         show: Whether to print the ETA, if `fit` prints at all.
+        total_epochs: Epochs of the whole run, for the progress bar; None for those of each call of `fit`.
     """
 
     async_safe = True  # Keras may call it in a thread other than that of the training
 
-    def __init__(self, batch_size: int, total_steps: int, show: bool = True):
+    def __init__(self, batch_size: int, total_steps: int, show: bool = True, total_epochs: int | None = None):
         super().__init__()
         self.batch_size = batch_size
         self.total_steps = total_steps
         self.show = show
+        self.total_epochs = total_epochs
         self.pace_since = None  # (step, time) after the first execution of this process
+
+    def set_params(self, params):
+        """Shows the epochs of the whole run, not of this call of `fit`: the progress bar takes these values later."""
+        if self.total_epochs:
+            params["epochs"] = self.total_epochs
+        super().set_params(params)
 
     def on_train_begin(self, logs=None):
         self.compiled = False
@@ -42,8 +52,9 @@ class Progress(keras.callbacks.Callback):
         self.first_step = current_step(self.model)
         self.since = self.latest = (0, time.perf_counter())
         self.refreshed, self.shown = 0.0, {}
-        if self.show and self.params.get("verbose") and (estimate := self.estimate()):
-            print(estimate, flush=True)
+        if self.show and self.params.get("verbose"):
+            if message := self.estimate() if self.pace_since else self._first_steps():
+                print(message, flush=True)
 
     def on_train_batch_end(self, batch, logs=None):
         now = time.perf_counter()
@@ -66,6 +77,10 @@ class Progress(keras.callbacks.Callback):
         remaining = pace * (self.total_steps - self.first_step)
         end = time.strftime("%a %H:%M" if remaining > 3600 else "%H:%M:%S", time.localtime(time.time() + remaining))
         return f"Step {self.first_step:,}/{self.total_steps:,}, ETA {_duration(remaining)} ({end})"
+
+    def _first_steps(self) -> str:
+        count = getattr(self.model, "steps_per_execution", 1)
+        return f"Compiling. Progress is shown after {'the first step' if count == 1 else f'each {count:,} steps'}."
 
     def _values(self):
         values = {"learning_rate": float(self.model.optimizer.learning_rate)}

@@ -30,7 +30,7 @@ def test_every_number_of_images_has_a_recipe_that_can_run(images, machine):
     recipe = chosen(images, machine)
     assert recipe.data.batch_size <= images
     assert 1 <= recipe.optimizer.warmup_steps < recipe.total_steps
-    assert 1 <= recipe.run.epoch_steps <= recipe.total_steps
+    assert recipe.run.epoch_steps >= 1 and recipe.total_steps % recipe.run.epoch_steps == 0
 
 
 def test_more_images_are_seen_less_often_in_larger_batches():

@@ -7,7 +7,7 @@ from PIL import Image
 from keras_vit.recipes.recipe import Data
 from keras_vit_cli.finetune.folder import open_images
 
-DATA = Data(max_corrupt=0.1)
+DATA = Data()
 
 
 @pytest.fixture

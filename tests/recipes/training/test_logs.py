@@ -101,10 +101,12 @@ def test_eta_is_printed(regression, capsys, clock):
     # One second per step.
     assert "Step 4/1,000, ETA 17 min (" in printed
     assert "Step 8/1,000, ETA 17 min (" in printed
+    assert printed.count("Compiling. Progress is shown after each 2 steps.") == 1
     assert printed.count("learning_rate") == 3 and printed.count("images_per_second: 4.0") == 3
     fit(regression(), [Progress(BATCH, total_steps=1000, show=False)], 0, 3, verbose=2)
     fit(regression(), [Progress(BATCH, total_steps=1000)], 0, 3, verbose=0)
-    assert "ETA" not in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "ETA" not in printed and "Compiling" not in printed
 
 
 @pytest.mark.slow
@@ -273,3 +275,9 @@ def test_nothing_is_written_without_a_folder_or_by_other_workers(masked_patch, r
     recipe = replace(masked_patch, run=replace(masked_patch.run, folder=folder))
     (only,) = logging_callbacks(recipe, regression(), None, 4)
     assert isinstance(only, Progress) and only.show is chief
+
+
+@pytest.mark.slow
+def test_the_progress_bar_counts_the_epochs_of_the_whole_run(regression, capsys):
+    fit(regression(), [Progress(BATCH, total_steps=32, total_epochs=8)], 2, 3, verbose=2)
+    assert "Epoch 3/8" in capsys.readouterr().out
