@@ -59,7 +59,8 @@ def decode_images(image_bytes, preprocessing: Preprocessing):
     def decode(content):
         image = tf.io.decode_image(content, channels=3, expand_animations=False)
         # Byte 28 of a BMP file: bits per pixel. At 8, TensorFlow returns indices into the palette as gray values.
-        has_palette = (tf.strings.substr(content, 0, 2) == b"BM") & (tf.strings.substr(content, 28, 1) == b"\x08")
+        with tf.control_dependencies([image]):  # whose errors name the file's
+            has_palette = (tf.strings.substr(content, 0, 2) == b"BM") & (tf.strings.substr(content, 28, 1) == b"\x08")
         check = tf.debugging.Assert(~has_palette, ["BMP files with a palette are not supported by TensorFlow"])
         with tf.control_dependencies([check]):
             image = tf.identity(image)

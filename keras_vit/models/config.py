@@ -56,8 +56,9 @@ class ViTConfig:
         norm_after_pooling: Whether the last normalization comes after pooling (timm's `fc_norm`), not before.
         remat: What the backward pass of a training step recomputes to save memory: None, "mlp", "attention", "block",
             or a sequence of these, one for each block; see `EncoderBlock`. The numbers are the same.
-        preprocessing: A `Preprocessing` or its config: how `preprocess` prepares images. By default they are resized to
-            the model's size, whatever their aspect ratio, and scaled to [-1, 1].
+        preprocessing: How `preprocess` prepares images: a `Preprocessing`, some of its fields, or "imagenet" or "half"
+            for mean and standard deviation. By default, which is then said to be assumed, images are resized to the
+            model's size, whatever their aspect ratio, and scaled to [-1, 1].
         seed: Seed of all dropout.
         class_names: One name per class, in the order of the outputs; None if they are unknown.
 

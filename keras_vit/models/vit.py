@@ -24,8 +24,9 @@ FIX = "the model with model.resized({size})"
 class VisionTransformer(keras.Model):
     """The model of "An Image is Worth 16x16 Words" (arXiv 2010.11929), section 3.1; see `keras_vit.ViT_B16()`.
 
-    Input: (B, H, W, 3) float, RGB in [-1, 1] for published weights. Output: logits (B, num_classes), float32 also under
-    mixed precision; with `pooling="none"` logits of every token, (B, N, num_classes); with `num_classes=0` `features`.
+    Input: (B, H, W, 3) float, RGB from `preprocess`: in [-1, 1] for Google's weights. Output: logits (B, num_classes),
+    float32 also under mixed precision; with `pooling="none"` logits of every token, (B, N, num_classes); with
+    `num_classes=0` `features`.
 
     The model is built, with weights, when it is constructed. Under a `mixed_bfloat16` policy the softmax, the
     statistics of layer normalization and the head are computed in float32.
@@ -36,7 +37,8 @@ class VisionTransformer(keras.Model):
 
     Raises:
         ValueError: A patch that does not divide the image, heads that do not divide the width, an unknown name, or
-            arguments that exclude each other. When called: the input is not a batch of float images of this size.
+            arguments that exclude each other. When called: the input is not a batch of float images of this size, or
+            has pixels far beyond the range that `preprocessing` specifies, also in the first batch of `fit`.
     """
 
     @fields_as_keywords(ViTConfig)
