@@ -32,7 +32,7 @@ def feature_maps(model, images, blocks=(3, 6, 9, 12), normalized=False, training
             "normalized=True requires a final layer normalization, but this model normalizes after pooling "
             "(norm_after_pooling=True). Use normalized=False."
         )
-    found = {}
+    found: dict = {}  # tokens (B, N, D) by number
 
     def run(block, tokens):
         number = len(found) + 1

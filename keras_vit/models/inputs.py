@@ -21,10 +21,10 @@ def check_images(images, preprocessing: Preprocessing, image_size=None, fix=""):
     """
     shape = getattr(images, "shape", None)
     if getattr(shape, "rank", 0) is None:
-        size = ", ".join(map(str, image_size or ("height", "width")))
+        sides = ", ".join(map(str, image_size or ("height", "width")))
         raise ValueError(
             "Expected a batch of images, (B, H, W, 3). Received: a tensor of unknown rank, as tf.py_function returns. "
-            f"Set its shape by tf.ensure_shape(image, ({size}, 3)) before the images are batched."
+            f"Set its shape by tf.ensure_shape(image, ({sides}, 3)) before the images are batched."
         )
     if shape is None or len(shape) != 4:
         received = type(images).__name__ if shape is None else f"the shape {tuple(shape)}"
