@@ -113,9 +113,12 @@ BROKEN = {
     "folder of PyTorch": (folder_of("pytorch_model.bin"), "has none of .*Pickled files can run any code"),
     "pickle of PyTorch": (
         content("x.bin", pickle.dumps(RaisesWhenUnpickled())),
-        "Expected an .*Pickled files can run any code",
+        "Expected a .keras.*Pickled files can run any code",
     ),
-    "another ending": (content("x.onnx", b"x"), r"Expected an \.npz or \.safetensors file. Received: .*x\.onnx"),
+    "another ending": (
+        content("x.onnx", b"x"),
+        r"Expected a .keras, .safetensors, .npz or .weights.h5 file, .* Received: .*x\.onnx",
+    ),
     "empty npz": (content("x.npz", b""), r"x\.npz cannot be read as an \.npz file.*incomplete download"),
     "text as npz": (content("x.npz", b"<!DOCTYPE html>"), r"cannot be read as an \.npz file.*download it again"),
     "half an npz": (
