@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from keras_vit.recipes.distributed.strategy import choose_strategy
 from keras_vit.recipes.distributed.workers import Workers
@@ -81,8 +81,9 @@ def run_lock(folder: str | None, workers: Workers):
 
 def _remove_unused(folder):
     """Removes the folder of a run that saved nothing."""
-    if set(os.listdir(folder)) <= BEFORE_TRAINING:
-        shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):  # the error that ended the run is reported
+        if set(os.listdir(folder)) <= BEFORE_TRAINING:
+            shutil.rmtree(folder)
 
 
 def _lock(folder):

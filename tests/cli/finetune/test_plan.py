@@ -1,0 +1,60 @@
+"""The settings as printed, with and without the time for all of the model."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tyro
+from PIL import Image
+
+from keras_vit.recipes.configs import RECIPES
+from keras_vit.recipes.recipe import Data, Supervised
+from keras_vit.recipes.small_folder import Machine
+from keras_vit_cli.finetune import plan
+from keras_vit_cli.finetune.folder import open_images
+from keras_vit_cli.finetune.timing import measure
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for i in range(15):
+            Image.fromarray(np.full((9, 11, 3), 10 * i, "uint8")).save(tmp_path / name / f"{i}.png")
+    return open_images(tmp_path, Data())
+
+
+@pytest.mark.parametrize(
+    "forward_seconds,expected",
+    [
+        (0.01, ["here about 15 s, as measured\n\nThis command repeats"]),
+        (
+            4.0,
+            [
+                "here about 34 minutes, as measured\n          of the head only: ",
+                "all of the model would take about 1.6 hours",
+                "append --trainable-blocks None to:",
+                " --trainable-blocks 0",
+            ],
+        ),
+    ],
+)
+def test_duration_and_the_part_that_is_trained(folder, toy, capsys, monkeypatch, forward_seconds, expected):
+    monkeypatch.setattr(plan, "measure", lambda *_: Machine(False, forward_seconds, 0.0))
+    recipe = plan.choose_recipe(folder, "toy.keras", toy(num_classes=0), Path("runs/x"))
+    printed = capsys.readouterr().out
+    assert all(words in printed for words in expected), printed
+    assert ("--trainable-blocks" in printed) == (recipe.trainable_blocks is not None)
+    assert "24 to train on, 6 to evaluate on; 2 classes: cat, dog" in printed
+    words = shlex.split(plan.train_command(recipe).replace("\\\n", ""))[3:]
+    all_of_it = tyro.cli(Supervised, default=RECIPES["finetune-small"], args=[*words, "--trainable-blocks", "None"])
+    assert all_of_it == replace(recipe, trainable_blocks=None, run=replace(recipe.run, folder="runs/x-again"))
+    assert all(len(line) <= 115 for line in plan.train_command(recipe).splitlines())
+
+
+@pytest.mark.slow
+def test_timing_is_of_seconds_per_image(folder, toy):
+    machine = measure(toy(num_classes=0), Data(dataset=folder.data.dataset), folder.dataset, False)
+    assert 0 < machine.forward_seconds < 1 and 0 < machine.decode_seconds < 1
