@@ -7,18 +7,36 @@ Command: python benchmarks/photographs.py deit_tiny_patch16_224.safetensors --im
              --images samples.zip samples_2.zip --labels labels.txt
 Calibrate and judge as in photographs.py, so that the photographs to judge on are others. Agreement is with the first
 file in LiteRT, which should be float32. Files that the NPU does not run whole are skipped. A photograph takes seconds.
+The last two columns compare LiteRT with itself: its own kernels with XNNPACK's, which round otherwise.
 """
 
 import argparse
 import tempfile
 from pathlib import Path
 
+import numpy as np
 from photographs import read_images
 
 import keras_vit
 from keras_vit.export import read_description
+from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS
 from keras_vit.export.npu import compile_for_npu, find_chip, run_on_simulator
+from keras_vit.export.private_apis import inspectable_interpreter
 from keras_vit.export.tflite.interpreter import run_tflite
+
+
+def run_without_xnnpack(file, images):
+    """The probabilities (n, classes) of LiteRT's own kernels."""
+    runner = inspectable_interpreter(Path(file).read_bytes()).get_signature_runner(CLASSIFY)
+    dtype, details = runner.get_input_details()[INPUT]["dtype"], runner.get_output_details()[OUTPUTS[CLASSIFY]]
+    outputs = np.stack([runner(**{INPUT: image[None].astype(dtype)})[OUTPUTS[CLASSIFY]][0] for image in images])
+    scale, zero_point = details["quantization"]
+    return (outputs.astype("float32") - zero_point) * np.float32(scale) if scale else outputs
+
+
+def comparison(one, other):
+    """Cells of a table: fraction of images with the same top-1 class, and largest difference."""
+    return f"{(one.argmax(-1) == other.argmax(-1)).mean():.1%} | {abs(one - other).max():.4f}"
 
 
 def main():
@@ -37,14 +55,15 @@ def main():
     images, labels = images[arguments.calibrate :], labels[arguments.calibrate :]
     expected, _ = run_tflite(arguments.files[0], images)
     print(f"{chip}, {len(images)} photographs, agreement with {arguments.files[0]}\n")
-    print("| file | top-1, CPU | agreement | top-1, simulator | agreement | simulator with CPU | largest difference |")
-    print("|---|---|---|---|---|---|---|", flush=True)
+    ends = "simulator with CPU | largest difference | own kernels with XNNPACK | largest difference"
+    print(f"| file | top-1, CPU | agreement | top-1, simulator | agreement | {ends} |")
+    print("|---" * 9 + "|", flush=True)
     for file in arguments.files:
         with tempfile.TemporaryDirectory() as folder:
             compiled = Path(folder) / "compiled.tflite"
             report = compile_for_npu(file, chip, compiled)
             if not report.ready or report.num_partitions > 1:
-                print(f"| {file} | not whole on the NPU | | | | | |", flush=True)
+                print(f"| {file} | not whole on the NPU |" + " |" * 7, flush=True)
                 continue
             simulated = run_on_simulator(compiled, images)
         found, _ = run_tflite(file, images)
@@ -52,8 +71,8 @@ def main():
         for outputs in (found, simulated):
             agreement = (outputs.argmax(-1) == expected.argmax(-1)).mean()
             cells.append(f"{(outputs.argmax(-1) == labels).mean():.1%} | {agreement:.1%}")
-        equal, difference = (found.argmax(-1) == simulated.argmax(-1)).mean(), abs(found - simulated).max()
-        print(f"| {file} | {' | '.join(cells)} | {equal:.1%} | {difference:.4f} |", flush=True)
+        cells += [comparison(found, other) for other in (simulated, run_without_xnnpack(file, images))]
+        print(f"| {file} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":
