@@ -109,7 +109,7 @@ def fit_to_folder(
             antialias=preprocessing.antialias,
             mean=preprocessing.mean,
             std=preprocessing.std,
-            evaluation_resize=preprocessing.resize,
+            evaluation_resize=preprocessing.resize,  # type: ignore[arg-type]  # which it has checked
             evaluation_crop=preprocessing.crop_fraction,
         ),
         optimizer=replace(

@@ -13,7 +13,6 @@ from keras_vit_cli.classify.command import DEFAULT, OFFLINE
 from keras_vit_cli.output_folder import check_replaceable
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 
-BASE = "finetune-small"
 RECIPE_FILE = "recipe.json"  # as keras_vit.recipes.checkpoints.run_folder, which imports TensorFlow
 
 
@@ -64,25 +63,27 @@ class Finetune:
             ValueError: That run is of another folder or other weights.
         """
         from keras_vit.recipes.checkpoints.run_folder import has_run
+        from keras_vit.recipes.recipe import Supervised
         from keras_vit.recipes.recipe_file import read_recipe
 
         if not has_run(output):
             return None
         recipe, another = read_recipe(output / RECIPE_FILE), f"--output {shlex.quote(f'{output}-2')}"
         images = Path(recipe.data.dataset.removeprefix("folder:")).absolute()
-        if self.folder.absolute() not in (images, *images.parents) or self.weights not in (None, recipe.weights):
+        weights = recipe.weights if isinstance(recipe, Supervised) else "no weights"
+        if self.folder.absolute() not in (images, *images.parents) or self.weights not in (None, weights):
             raise ValueError(
-                f"{output} has a run of {recipe.data.dataset} from {recipe.weights}. Received: {self.folder}"
+                f"{output} has a run of {recipe.data.dataset} from {weights}. Received: {self.folder}"
                 f"{f' and --weights {self.weights}' if self.weights else ''}. For another run add {another}"
             )
         print(f"Resuming the run in {output}. For a new one add {another}")
         return recipe
 
     def _open(self):
-        from keras_vit.recipes.configs import RECIPES
+        from keras_vit.recipes.configs.finetune import SMALL
         from keras_vit_cli.finetune.folder import open_images
 
-        return open_images(self.folder, RECIPES[BASE].data)
+        return open_images(self.folder, SMALL.data)
 
     def _load(self):
         """The name of the weights, and the model without a head."""

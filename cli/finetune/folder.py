@@ -85,8 +85,10 @@ def _with_splits(folder: Path, data: Data) -> tuple[ImageDataset, Data]:
     has_no_splits = train and not (folder / train).is_dir()
     if train and (test or validation or has_no_splits):
         curve = validation if test else None
-        splits = {"train_split": train, "validation_split": curve, "test_split": test or validation or "test"}
-        return dataset, replace(data, dataset=dataset.name, **splits)
+        evaluated = test or validation or "test"
+        return dataset, replace(
+            data, dataset=dataset.name, train_split=train, validation_split=curve, test_split=evaluated
+        )
     if not train and len(dataset.splits) > 1:
         raise ValueError(
             f"{folder} has folders in its folders {first_names(dataset.splits)}. Expected {folder}/<class>/<image>, or "

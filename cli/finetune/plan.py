@@ -6,14 +6,14 @@ from pathlib import Path
 import tensorflow as tf
 
 from keras_vit.name_list import first_names
-from keras_vit.recipes.configs import RECIPES
+from keras_vit.recipes.configs.finetune import SMALL
 from keras_vit.recipes.recipe import Supervised
 from keras_vit.recipes.small_folder import Machine, fit_to_folder, image_size, total_epochs, training_seconds
 from keras_vit_cli.finetune.folder import ImageFolder
 from keras_vit_cli.finetune.timing import measure
 from keras_vit_cli.flags import recipe_flags
 
-BASE = "finetune-small"
+NAME = "finetune-small"  # of SMALL
 
 
 def choose_recipe(folder: ImageFolder, weights: str, model, output: Path) -> Supervised:
@@ -31,8 +31,7 @@ def choose_recipe(folder: ImageFolder, weights: str, model, output: Path) -> Sup
     size = image_size(model.preprocessing, accelerator, getattr(model, "patch_size", (1, 1)))
     if model.image_size != (size, size):
         model = model.resized(size)
-    base = RECIPES[BASE]
-    recipe = replace(base, weights=weights, data=folder.data, run=replace(base.run, folder=str(output)))
+    recipe = replace(SMALL, weights=weights, data=folder.data, run=replace(SMALL.run, folder=str(output)))
     images, depth = folder.count(folder.data.train_split), getattr(model.config, "depth", 0)
     machine = measure(model, recipe.data, folder.dataset, accelerator)
     recipe = fit_to_folder(recipe, images, model.preprocessing, size, depth, machine)
@@ -43,8 +42,8 @@ def choose_recipe(folder: ImageFolder, weights: str, model, output: Path) -> Sup
 def train_command(recipe: Supervised) -> str:
     """The command that repeats a training in another folder."""
     again = replace(recipe, run=replace(recipe.run, folder=f"{recipe.run.folder}-again", resume=False))
-    flags = recipe_flags(again, RECIPES[BASE])
-    lines = [f"keras-vit train {BASE}"]
+    flags = recipe_flags(again, SMALL)
+    lines = [f"keras-vit train {NAME}"]
     for flag in flags:
         if len(lines[-1]) + len(flag) > 110:
             lines.append("   ")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from keras_vit.recipes.data import count_examples, open_dataset
 from keras_vit.recipes.recipe import Supervised
-from keras_vit_cli.export.command import Export
+from keras_vit_cli.export.command import Export, Format
 
-FORMAT = "dynamic-int8"  # requires no calibration; no accuracy drop in docs/export.md
+FORMAT: Format = "dynamic-int8"  # requires no calibration; no accuracy drop in docs/export.md
 FILE = f"model-{FORMAT}.tflite"
 CHECKED_IMAGES = 200
 
@@ -25,9 +25,8 @@ def export_checked(recipe: Supervised, output: Path) -> Path:
             dataset=recipe.data.dataset,
             split=recipe.data.test_split,
             check_images=CHECKED_IMAGES,
-            # Of a few images, one is already several points.
             max_corrupt=recipe.data.max_corrupt,
-            max_accuracy_drop=max(1.0, 200 / checked),
+            max_accuracy_drop=max(1.0, 250 / checked),  # two images more or less are no sign of a defect
             keep_going=True,
         ).run()
     return folder / FILE

@@ -12,6 +12,7 @@ from PIL import Image
 import keras_vit
 from keras_vit.recipes import small_folder
 from keras_vit.recipes.configs import RECIPES
+from keras_vit.recipes.data.split_by_class import split_by_class
 from keras_vit.recipes.recipe import Supervised
 from keras_vit.recipes.recipe_file import read_recipe
 from keras_vit_cli.classify.command import DEFAULT, OFFLINE
@@ -44,7 +45,9 @@ def weights(trained_toy, tmp_path):
 @pytest.mark.slow
 def test_from_a_folder_to_a_checked_file_and_again(folder, weights, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(small_folder, "MOST_EPOCHS", 4)
-    (tmp_path / folder / "dark" / "bad.png").write_bytes(b"no image")
+    files = [("dark", f"dark/{i}.png") for i in range(10)]
+    bad = next(x for i in range(50) if (x := ("dark", f"dark/bad{i}.png")) in split_by_class([*files, x])["test"])[1]
+    (tmp_path / folder / bad).write_bytes(b"no image")
     assert main(["finetune", folder, "--weights", weights]) == 0
     output = capsys.readouterr().out
     run = tmp_path / "runs" / folder
@@ -52,8 +55,8 @@ def test_from_a_folder_to_a_checked_file_and_again(folder, weights, tmp_path, ca
     top1 = json.loads((run / "metrics.json").read_text())["top1"]
     assert f"top-1 {100 * top1:.1f} % of 4 test images" in output
     assert "images    17 to train on, 4 to evaluate on; 2 classes: dark, light" in output
-    assert "1 of 21 files are no images and are skipped: my photos/dark/bad.png" in output
-    assert "4 images of folder:my photos (test)" in output and "| dynamic-int8 |" in output
+    assert f"1 of 21 files are no images and are skipped: my photos/{bad}" in output
+    assert "\n3 images of folder:my photos (test)" in output and "| dynamic-int8 |" in output
     assert f"runs/{folder}/exported/model-dynamic-int8.tflite" in output
     assert "keras-vit classify IMAGE --model 'runs/my photos'" in output
 
