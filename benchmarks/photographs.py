@@ -1,16 +1,18 @@
 """TFLite formats of a trained network judged on labeled photographs: accuracy, agreement with Keras, and latency.
 
 Requires keras_vit[tensorflow,recipes,export].
-Command: python benchmarks/photographs.py deit_tiny_patch16_224.safetensors --images samples.zip samples_2.zip \
-             --labels labels.txt --imagenet
+Command: python benchmarks/photographs.py deit_tiny_patch16_224.safetensors --images samples.zip \
+             --judge-images samples_2.zip --labels labels.txt --imagenet
 Images: folders or zip files of photographs. Labels: one "<file name> <class index>" per line. The photographs are
-shuffled; the first ones calibrate, the following ones judge. All files are timed in turns of ten calls.
+shuffled; the first ones calibrate, the following ones judge, or those of --judge-images, if there are any. All files
+are timed in turns of ten calls.
 """
 
 import argparse
 import io
 import tempfile
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import keras
@@ -21,6 +23,8 @@ from keras_vit.export import FORMATS, write_tflite
 from keras_vit.export.benchmark import compare
 from keras_vit.export.tflite.graph_rewrite import normalize
 from keras_vit.export.tflite.interpreter import run_tflite
+from keras_vit.export.tflite.quantize import STATIC
+from keras_vit.export.tflite.sensitivity import analyze_sensitivity, sensitivity_table
 
 
 def photographs(paths):
@@ -65,6 +69,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("model", help="name or file that keras_vit.load accepts")
     parser.add_argument("--images", nargs="+", required=True, help="folders or zip files of photographs")
+    parser.add_argument("--judge-images", nargs="+", help="folders or zip files of photographs to judge on instead")
     parser.add_argument("--labels", required=True, help='text file, "<file name> <class index>" per line')
     parser.add_argument("--imagenet", action="store_true", help="scale pixels by ImageNet's mean and deviation")
     parser.add_argument("--formats", nargs="+", default=list(FORMATS), choices=FORMATS)
@@ -72,12 +77,21 @@ def main():
     parser.add_argument("--judge", type=int, default=300, help="number of other photographs to judge on")
     parser.add_argument("--num-runs", type=int, default=50, help="timed calls of each file")
     parser.add_argument("--no-equalize", action="store_true", help="do not rotate tokens of integer files")
+    parser.add_argument("--sensitivity", action="store_true", help="only list the parts by the error that each causes")
     parser.add_argument("--output", help="folder to keep the files in")
     arguments = parser.parse_args()
     model = keras_vit.load(arguments.model, preprocessing="imagenet" if arguments.imagenet else None)
-    count = arguments.calibrate + arguments.judge
-    images, labels = read_images(arguments.images, arguments.labels, model.preprocessing, count)
-    (calibration, images), labels = np.split(images, [arguments.calibrate]), labels[arguments.calibrate :]
+    prepare = partial(read_images, labels_file=arguments.labels, preprocessing=model.preprocessing)
+    if arguments.judge_images:
+        calibration, _ = prepare(arguments.images, count=arguments.calibrate)
+        images, labels = prepare(arguments.judge_images, count=arguments.judge)
+    else:
+        images, labels = prepare(arguments.images, count=arguments.calibrate + arguments.judge)
+        (calibration, images), labels = np.split(images, [arguments.calibrate]), labels[arguments.calibrate :]
+    if arguments.sensitivity:
+        for name in [name for name in arguments.formats if name in STATIC]:
+            print(sensitivity_table(name, analyze_sensitivity(model, name, calibration, images)), flush=True)
+        return
     scaled = np.asarray(normalize(images, model.preprocessing))
     expected = np.asarray(keras.ops.softmax(model.predict(scaled, batch_size=20, verbose=0)))
     top1 = (expected.argmax(-1) == labels).mean()

@@ -52,7 +52,8 @@ class Export:
             or the NPU of a chip, such as "npu:SM8750" (docs/npu.md).
         keep_going: Save the files even if a check fails.
         sensitivity: Write no files; for each integer format, list the parts of the model by the error that quantizing
-            only this part causes, largest first.
+            only this part causes, largest first, and propose what to do.
+        keep_float: Parts that "mixed-int8", "int8" and "int16x8" leave in float32, as --sensitivity names them.
         describe: Write no files; print signatures and metadata of a .tflite file.
         seed: Seed of the sample of calibration images.
         preparation: How images are prepared, if it is not as the weights state; files with it, too.
@@ -75,6 +76,7 @@ class Export:
     target: tuple[str, ...] = ()
     keep_going: bool = False
     sensitivity: bool = False
+    keep_float: tuple[str, ...] = ()
     describe: bool = False
     seed: int = 0
     preparation: Preparation = AS_STATED
@@ -173,6 +175,7 @@ class Export:
                 signatures=self.signatures,
                 class_names=names,
                 license=self.license,
+                keep_float=self.keep_float,
                 log=print,
             )
         return files
@@ -206,11 +209,8 @@ class Export:
 
     def _print_sensitivity(self, model, data) -> int:
         from keras_vit.export.tflite.quantize import STATIC
-        from keras_vit.export.tflite.sensitivity import analyze_sensitivity
+        from keras_vit.export.tflite.sensitivity import analyze_sensitivity, sensitivity_table
 
         for name in [name for name in self.formats if name in STATIC]:
-            print(f"\n{name}: one part quantized, the rest in float32\n")
-            print("| part | logit cosine | agreement |\n|---|---|---|")
-            for result in analyze_sensitivity(model, name, data.calibration, data.images):
-                print(f"| {result.part} | {result.cosine:.5f} | {result.agreement:.2%} |")
+            print("\n" + sensitivity_table(name, analyze_sensitivity(model, name, data.calibration, data.images)))
         return 0

@@ -11,6 +11,8 @@ from ai_edge_litert.schema_py_generated import BuiltinOperator
 from keras_vit.export.private_apis import inspectable_interpreter
 from keras_vit.export.tflite.flatbuffer import unpack_model
 from keras_vit.export.tflite.graph_rewrite import encoder_blocks, layer_norm_outputs
+from keras_vit.export.tflite.layer_norm import watch_norms
+from keras_vit.export.tflite.signatures import signature_function
 
 # Fewer images yield poor ranges; LiteRT's guide recommends 100 to 500.
 MIN_IMAGES = 20
@@ -32,6 +34,31 @@ def attention_ranges(model, images):
 
     found = [[one.numpy() for one in largest(tf.constant(image[None]))] for image in images]
     return [np.max(of_block, axis=0) for of_block in zip(*found)]
+
+
+def measure_square_sums(model, signature: str, images):
+    """Sets `square_sums` of the normalizations: (low, high) of the sums of squares of their centered tokens.
+
+    The low end is half of the smallest sum, but not below half a step of an 8-bit tensor.
+
+    Args:
+        model: An `export_copy`.
+        signature: The signature to be exported.
+        images: (n, H, W, 3) float32 in [0, 255].
+    """
+    norms = []
+
+    @tf.function
+    def extremes(image):
+        with watch_norms() as seen:
+            signature_function(model, signature)(image)
+        norms[:] = [norm for norm, _ in seen]
+        return [(tf.reduce_min(sums), tf.reduce_max(sums)) for _, sums in seen]
+
+    found = np.array([extremes(tf.constant(image[None])) for image in images])  # (n, normalizations, 2)
+    for index, norm in enumerate(norms):
+        low, high = found[:, index, 0].min(), max(found[:, index, 1].max(), 1e-12)
+        norm.square_sums = float(max(low / 2, high / 512)), float(high)
 
 
 def activation_ranges(float32: bytes, images) -> dict[str, dict]:

@@ -12,11 +12,19 @@ import tensorflow as tf
 from keras_vit.atomic_write import write_file
 from keras_vit.export.checks import check_exportable, check_pooled, checked_images, disk_reason, exported_class_names
 from keras_vit.export.names import CLASSIFY, INPUT, PREPROCESSING_FILE
-from keras_vit.export.tflite.calibration import MIN_IMAGES, activation_ranges, attention_ranges, input_moments
+from keras_vit.export.tflite.arithmetic import FLOAT, HALF, INTEGERS
+from keras_vit.export.tflite.calibration import (
+    MIN_IMAGES,
+    activation_ranges,
+    attention_ranges,
+    input_moments,
+    measure_square_sums,
+)
 from keras_vit.export.tflite.description import Description
-from keras_vit.export.tflite.equalize import balance_attention, folded_copy
-from keras_vit.export.tflite.layer_norm import FLOAT, HALF, INTEGERS
+from keras_vit.export.tflite.equalize import balance_attention, fold_pixels, folded_copy
+from keras_vit.export.tflite.integer_ops import exponential_ranges
 from keras_vit.export.tflite.metadata import with_metadata
+from keras_vit.export.tflite.parts import operations_of
 from keras_vit.export.tflite.quantize import ACTIVATION_BITS, DYNAMIC, INT4, STATIC, quantize
 from keras_vit.export.tflite.rotate import rotate_tokens
 from keras_vit.export.tflite.rounding import learn_rounding
@@ -36,6 +44,7 @@ def write_tflite(
     class_names: Sequence | None = None,
     license: str = "",
     equalize: bool = True,
+    keep_float: Sequence[str] = (),
     log: Callable[[str], object] = lambda text: None,
 ) -> dict[str, Path]:
     """Writes `model-<format>.tflite` for each format, and preprocessing.json.
@@ -63,6 +72,8 @@ def write_tflite(
         license: License of the weights.
         equalize: For integer formats, whether to rotate the tokens (`rotate.rotate_tokens`) and, for the last three, to
             balance queries and keys (`equalize.balance_attention`). False omits both, for comparison.
+        keep_float: Parts that "mixed-int8", "int8" and "int16x8" leave in float32, such as "block_0/attention"; see
+            `parts.part_names`.
         log: Function that prints progress.
 
     Returns:
@@ -70,8 +81,8 @@ def write_tflite(
 
     Raises:
         ValueError: The model is not of keras_vit, has no image size or pooling, or has LoRA weights. A format or
-            signature is unknown, or the model lacks it. There are too few images, or they have another size or values
-            outside [0, 255]. The number of class names differs from the number of classes.
+            signature is unknown, or the model lacks it, or a part of `keep_float`. There are too few images, or they
+            have another size or values outside [0, 255]. The number of class names differs from the number of classes.
         OSError: A disk is full or cannot be written.
     """
     check_request(model, formats, signatures)
@@ -83,7 +94,8 @@ def write_tflite(
     copy = folded_copy(model)
     (folder := Path(folder)).mkdir(parents=True, exist_ok=True)
     stem, files = "model" if signatures[0] == CLASSIFY else signatures[0], {}
-    for name, content in _contents(copy, formats, signatures, calibration, equalize, log):
+    in_float = operations_of(copy, keep_float)
+    for name, content in _contents(copy, formats, signatures, calibration, equalize, in_float, log):
         files[name] = folder / f"{stem}-{name}.tflite"
         write_file(files[name], with_metadata(content, description, signatures[0]))
     preprocessing = json.dumps(model.preprocessing.get_config(), indent=2) + "\n"
@@ -98,7 +110,7 @@ def _description(model, class_names, license) -> Description:
     )
 
 
-def _contents(copy, formats, signatures, calibration, equalize, log) -> Iterator[tuple[str, bytes]]:
+def _contents(copy, formats, signatures, calibration, equalize, in_float, log) -> Iterator[tuple[str, bytes]]:
     """Yields name and content of each format, for a `folded_copy`."""
     for name in [name for name in ("float32", "float16") if name in formats]:
         log(f"Converting to {name}")
@@ -121,7 +133,7 @@ def _contents(copy, formats, signatures, calibration, equalize, log) -> Iterator
     for name in static:
         log(f"Converting to {name}")
         float32, ranges = calibrated[name]
-        yield name, quantize(float32, name, ranges)
+        yield name, quantize(float32, name, ranges, keep_float=in_float)
 
 
 def calibrate(
@@ -130,7 +142,8 @@ def calibrate(
     """The float32 files and the ranges that static formats are quantized from.
 
     Args:
-        copy: A `folded_copy`, rotated or not; with `equalize` its queries and keys are balanced in place.
+        copy: A `folded_copy`, rotated or not; with `equalize` its queries and keys are balanced in place, for "int8"
+            its pixels are folded.
         formats: Some of `STATIC`.
         images: See `checked_calibration`.
         signatures, equalize: See `write_tflite`.
@@ -141,9 +154,12 @@ def calibrate(
     if equalize:
         balance_attention(copy, attention_ranges(copy, images))
     found = {}
-    for integers in sorted({name == "int8" for name in formats}):
+    for integers in sorted({name == "int8" for name in formats}):  # int8 last: it changes the copy
+        if integers:
+            fold_pixels(copy)
+            measure_square_sums(copy, signatures[0], images)
         float32 = convert(copy, signatures, INTEGERS if integers else FLOAT)
-        ranges = activation_ranges(float32, images)
+        ranges = exponential_ranges(float32, activation_ranges(float32, images))
         for name in [name for name in formats if (name == "int8") == integers]:
             # 16-bit integers always have the zero point 0.
             symmetric = ACTIVATION_BITS[name] == 8
@@ -157,7 +173,7 @@ def convert(copy, signatures: Sequence[str] = (CLASSIFY,), form: str = FLOAT, ha
     Args:
         copy: An `export_copy`.
         signatures: See `write_tflite`.
-        form: The form of the normalizations, see `layer_norm.arithmetic`.
+        form: See `arithmetic.arithmetic`.
         half: Whether weights are float16.
     """
     archive = keras.export.ExportArchive()

@@ -57,3 +57,16 @@ def balance_attention(model, ranges):
         factors = np.concatenate([factor, 1 / factor, np.ones_like(factor)])
         for weight in (layer.qkv.kernel, layer.qkv.bias):
             weight.assign(weight.numpy() * factors)
+
+
+def fold_pixels(model):
+    """Folds mean and deviation of the pixels into the patch embedding, in place, if it reads the pixels themselves."""
+    if getattr(model, "patch_embedding", None) is None or model.backbone:
+        return
+    projection = model.patch_embedding.projection
+    kernel = projection.kernel.numpy().astype("float64")  # (P, P, 3, D)
+    kernel /= np.array(model.preprocessing.std)[:, None]
+    mean = np.einsum("pqcd,c->d", kernel, np.array(model.preprocessing.mean))
+    projection.bias.assign(projection.bias.numpy() - mean)
+    projection.kernel.assign(kernel / 255)
+    model.takes_pixels = True

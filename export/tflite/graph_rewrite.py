@@ -10,6 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.export.checks import float32_copy
+from keras_vit.export.tflite.arithmetic import INTEGERS, current_arithmetic
+from keras_vit.export.tflite.integer_forms import softmax_times
 from keras_vit.export.tflite.layer_norm import layer_norm
 from keras_vit.layers import EncoderBlock
 from keras_vit.layers.pooling import AttentionPooling, TokenPooling
@@ -66,7 +68,7 @@ def encode(model, images, norm_outputs=None, tokens_read=None):
 
     Args:
         model: An `export_copy`.
-        images: (1, H, W, 3) after `normalize`.
+        images: (1, H, W, 3) after `normalize`; in [0, 255] if the model has `takes_pixels`, see `fold_pixels`.
         tokens_read: Number of first tokens that the last block computes; None for all. See `tokens_read`.
         norm_outputs: List to which the outputs of the blocks' layer normalizations are appended, (1, N, D) each.
 
@@ -151,7 +153,8 @@ def _project_mixed(layer, logits, value, weights):
     """softmax(logits) value, heads merged and projected: (1, K, n, N), (1, K, N, d) -> (1, n, D)."""
     weights.append(tf.nn.softmax(logits))
     with tf.name_scope(VALUES):  # `quantize` recognizes the product by this name
-        mixed = tf.matmul(weights[-1], value)
+        integers = current_arithmetic() == INTEGERS
+        mixed = softmax_times(logits, value) if integers else tf.matmul(weights[-1], value)
     mixed = tf.transpose(mixed, (0, 2, 1, 3))  # (1, n, K, d)
     # The converter drops an axis of the Dense layer itself, and GPU delegates add tensors of equal rank only.
     return tf.matmul(tf.reshape(mixed, (1, logits.shape[2], -1)), layer.out.kernel) + layer.out.bias

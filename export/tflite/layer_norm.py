@@ -5,22 +5,22 @@ from contextvars import ContextVar
 
 import tensorflow as tf
 
-FLOAT = "float32"  # as `keras_vit.layers.LayerNorm`
-HALF = "float16"  # no square and no sum passes 65,504, the largest float16
-INTEGERS = "int8"  # a variance is the product of a token with itself, whose sum is exact in 32-bit integers
-_ARITHMETIC = ContextVar("arithmetic", default=FLOAT)
+from keras_vit.export.tflite.arithmetic import HALF, INTEGERS, current_arithmetic
+from keras_vit.export.tflite.integer_forms import piecewise
+
+_WATCHING: ContextVar[list | None] = ContextVar("watching", default=None)
 # Added to the largest value of a token, which may be 0. Any number is exact; half precision has this one.
 _SMALLEST = 2.0**-10
 
 
 @contextmanager
-def arithmetic(name: str):
-    """`FLOAT`, `HALF` or `INTEGERS`: the form of the normalizations while a graph is traced."""
-    token = _ARITHMETIC.set(name)
+def watch_norms():
+    """Yields a list to which normalizations append (layer, sums of squares of centered tokens, (..., 1))."""
+    token = _WATCHING.set(seen := [])
     try:
-        yield
+        yield seen
     finally:
-        _ARITHMETIC.reset(token)
+        _WATCHING.reset(token)
 
 
 def layer_norm(norm, tokens):
@@ -28,10 +28,13 @@ def layer_norm(norm, tokens):
     with tf.name_scope(norm.name):  # `quantize` recognizes normalizations by this name
         centered = getattr(norm, "centered", False)
         deviations = tokens if centered else tokens - tf.reduce_mean(tokens, axis=-1, keepdims=True)
-        if _ARITHMETIC.get() == HALF:
+        seen = _WATCHING.get()
+        if seen is not None:
+            seen.append((norm, tf.reduce_sum(deviations * deviations, axis=-1, keepdims=True)))
+        if current_arithmetic() == HALF:
             deviations, rsqrt = _within_one(deviations, norm.epsilon)
         else:
-            rsqrt = _rsqrt(deviations, norm.epsilon)
+            rsqrt = _rsqrt(deviations, norm)
         return deviations * rsqrt * norm.gamma + norm.beta
 
 
@@ -48,17 +51,20 @@ def _within_one(centered, epsilon):
     return centered, tf.math.rsqrt(tf.reduce_mean(centered * centered, axis=-1, keepdims=True) + root * root)
 
 
-def _rsqrt(centered, epsilon):
+def _rsqrt(centered, norm):
     """1 / sqrt(variance + epsilon) of centered tokens: (..., D) -> (..., 1).
 
-    With `INTEGERS`, a variance is the product of a token with itself, whose sums are exact in 32-bit integers. Squares
-    in 8 bits have steps for the largest of them, and the small ones, which are most, would become 0.
+    With `INTEGERS`, a variance is the product of a token with itself, whose sums are exact in 32-bit integers: squares
+    in 8 bits have steps for the largest of them, and the small ones, which are most, would become 0. The root is
+    `piecewise` within the range of `calibration.measure_square_sums`.
     """
-    if _ARITHMETIC.get() != INTEGERS or len(centered.shape) != 3:
+    if current_arithmetic() != INTEGERS or len(centered.shape) != 3:
         # Not tf.square: the converter would fuse it to SQUARED_DIFFERENCE, of which XNNPACK has no int8 kernel.
-        return tf.math.rsqrt(tf.reduce_mean(centered * centered, axis=-1, keepdims=True) + epsilon)
+        return tf.math.rsqrt(tf.reduce_mean(centered * centered, axis=-1, keepdims=True) + norm.epsilon)
     length, width = centered.shape[1:]
     # Two tensors: GPU delegates do not multiply one by itself.
     rows, columns = (tf.reshape(centered, (1, length, *shape)) for shape in ((1, width), (width, 1)))
     sums = tf.matmul(rows, columns)  # (1, N, 1, 1)
-    return tf.reshape(tf.math.rsqrt(sums + width * epsilon) * width**0.5, (1, length, 1))
+    low, high = norm.square_sums
+    rsqrt = piecewise(sums, [1.0], lambda x: (x / width + norm.epsilon) ** -0.5, low, high)
+    return tf.reshape(rsqrt, (1, length, 1))

@@ -12,6 +12,7 @@ from litert_quantizer import algorithm_manager, qtyping, quantizer, recipe
 
 from keras_vit.export.tflite.flatbuffer import pack_model, unpack_model
 from keras_vit.export.tflite.graph_rewrite import ROTATE_BACK, VALUES
+from keras_vit.export.tflite.integer_ops import with_integer_operations
 
 Operation = qtyping.TFLOperationName
 Algorithm = algorithm_manager.AlgorithmName
@@ -69,7 +70,7 @@ def quantize(float32: bytes, name: str, ranges: dict | None = None, keep_float: 
             content = bytes(
                 work.quantize(ranges, enable_progress_bar=False, enable_progress_report=False).quantized_model
             )
-    return _uint8_interface(content) if name == "int8" else content
+    return _uint8_interface(with_integer_operations(content)) if name == "int8" else content
 
 
 def _granularity(float32):

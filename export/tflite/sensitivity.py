@@ -11,18 +11,28 @@ from keras_vit.export.checks import checked_images
 from keras_vit.export.parity import check_finite, logit_cosine
 from keras_vit.export.tflite.convert import calibrate, check_request, checked_calibration
 from keras_vit.export.tflite.equalize import folded_copy
-from keras_vit.export.tflite.graph_rewrite import encoder_blocks
+from keras_vit.export.tflite.flatbuffer import unpack_model
 from keras_vit.export.tflite.interpreter import run_tflite
+from keras_vit.export.tflite.parts import all_but, operations_of, part_names
 from keras_vit.export.tflite.quantize import STATIC, quantize
 from keras_vit.export.tflite.rotate import rotate_tokens
+
+ALL = "all"
+# Where the worst part is no way out.
+OTHER_FORMATS = {
+    "mixed-int8": "dynamic-int8 has no calibrated ranges",
+    "int8": "mixed-int8 is more accurate on CPUs, int16x8 on NPUs with 16-bit activations",
+    "int16x8": "float16 is more accurate on GPUs and NPUs with floats",
+}
+_WORTH = 0.25  # of the error of the file
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """Agreement with float32 when a single part is quantized.
+    """Agreement with float32 when some of the parts are quantized.
 
     Args:
-        part: Name of the part, such as "block_3/mlp".
+        part: Name of the part, such as "block_3/mlp"; "all", or "all but <part>".
         cosine: Mean cosine similarity of the logits with those of float32, see `logit_cosine`.
         agreement: Fraction of the images with the same top-1 class as float32, in [0, 1].
     """
@@ -33,7 +43,7 @@ class Sensitivity:
 
 
 def analyze_sensitivity(model, name: str, calibration, images) -> list[Sensitivity]:
-    """Quantizes one part of the model at a time, with the rest in float32.
+    """Quantizes one part of the model at a time, with the rest and the probabilities in float32.
 
     Args:
         model: See `write_tflite`; with a head.
@@ -41,7 +51,7 @@ def analyze_sensitivity(model, name: str, calibration, images) -> list[Sensitivi
         calibration, images: (n, H, W, 3) images of the model's size, pixels in [0, 255].
 
     Returns:
-        The parts, most sensitive first.
+        The parts, each alone, most sensitive first; then "all", and "all but" the first one.
 
     Raises:
         ValueError: The format is unknown. The model has no head or cannot be exported. There are too few images,
@@ -58,16 +68,50 @@ def analyze_sensitivity(model, name: str, calibration, images) -> list[Sensitivi
     float32, ranges = calibrate(copy, [name], calibration)[name]
     expected = _run(float32, images)
     check_finite(expected, f"The model {model.name}")
-    branches = ("attention", "mlp")
-    parts = [f"{block.name}/{branch}" for block in encoder_blocks(copy) for branch in branches] + ["head"]
-    results = []
-    for part in [*parts, "all else"]:
-        names = "|".join(re.escape(one) for one in (parts if part == "all else" else [part]))
-        in_float = f".*({names}).*" if part == "all else" else f"^(?!.*({names})).*"
-        found = _run(quantize(float32, name, ranges, keep_float=(in_float,)), images)
+
+    # Probabilities in steps of 1/256 differ more from those of float32 than all parts do, and change no class.
+    (graph,) = unpack_model(float32).subgraphs
+    probabilities = f"^{re.escape(graph.tensors[graph.outputs[0]].name.decode())}(;|$)"
+
+    def measure(part, in_float):
+        found = _run(quantize(float32, name, ranges, keep_float=(*in_float, probabilities)), images)
         agreement = float((found.argmax(-1) == expected.argmax(-1)).mean())
-        results.append(Sensitivity(part, float(logit_cosine(found, expected).mean()), agreement))
-    return sorted(results, key=lambda result: (result.cosine, result.agreement))
+        return Sensitivity(part, float(logit_cosine(found, expected).mean()), agreement)
+
+    results = [measure(part, all_but(copy, part)) for part in part_names(copy)]
+    results.sort(key=lambda result: (result.cosine, result.agreement))
+    worst = results[0].part
+    return [*results, measure(ALL, ()), measure(f"{ALL} but {worst}", operations_of(copy, [worst]))]
+
+
+def sensitivity_table(name: str, results: list[Sensitivity]) -> str:
+    """The results of a format as a Markdown table, and `propose`."""
+    lines = [
+        f"{name}: one part quantized, the rest in float32\n",
+        "| part | logit cosine | agreement |",
+        "|---|---|---|",
+    ]
+    lines += [f"| {one.part} | {one.cosine:.5f} | {one.agreement:.2%} |" for one in results]
+    return "\n".join([*lines, "", propose(name, results)])
+
+
+def propose(name: str, results: list[Sensitivity]) -> str:
+    """What to do about the error of a format, in one or two sentences.
+
+    Args:
+        name: The format.
+        results: Those of `analyze_sensitivity`.
+    """
+    *parts, whole, without = results
+    worst, errors = parts[0].part, [1 - one.cosine for one in parts]
+    text = f"{worst} causes {errors[0] / max(sum(errors), 1e-9):.0%} of the parts' error"
+    if 1 - without.cosine > (1 - _WORTH) * (1 - whole.cosine):
+        return f"{text}, and without it the file is hardly better: {OTHER_FORMATS[name]}."
+    change = f"the logit cosine from {whole.cosine:.5f} to {without.cosine:.5f}"
+    return (
+        f"{text}. Leave it in float, which raises {change}, unless the accelerator has integers only: "
+        f'--keep-float "{worst}". Otherwise {OTHER_FORMATS[name]}.'
+    )
 
 
 def _run(content, images) -> np.ndarray:

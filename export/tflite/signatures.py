@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from keras_vit.export.names import ATTENTION, CLASSIFY, EMBED, OUTPUTS
+from keras_vit.export.tflite.arithmetic import FLOAT, arithmetic
 from keras_vit.export.tflite.graph_rewrite import (
     encode,
     encoder_blocks,
@@ -11,7 +12,7 @@ from keras_vit.export.tflite.graph_rewrite import (
     token_slice,
     tokens_read,
 )
-from keras_vit.export.tflite.layer_norm import FLOAT, arithmetic, layer_norm
+from keras_vit.export.tflite.layer_norm import layer_norm
 from keras_vit.inspect.rollout import pools_patches
 
 
@@ -29,13 +30,14 @@ def signature_function(model, signature: str, form: str = FLOAT):
     Args:
         model: An `export_copy`.
         signature: Name of the signature.
-        form: The form of the normalizations, see `layer_norm.arithmetic`.
+        form: See `arithmetic.arithmetic`.
     """
     function = {CLASSIFY: _classify, EMBED: _embed, ATTENTION: _attention_map}[signature]
 
     def run(images):
         with arithmetic(form):
-            return {OUTPUTS[signature]: function(model, normalize(images, model.preprocessing))}
+            scaled = images if hasattr(model, "takes_pixels") else normalize(images, model.preprocessing)
+            return {OUTPUTS[signature]: function(model, scaled)}
 
     return run
 

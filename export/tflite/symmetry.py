@@ -18,7 +18,7 @@ _SAME_SCALE = {_Code.SPLIT: 1, _Code.TRANSPOSE: 0, _Code.RESHAPE: 0, _Code.SLICE
 def symmetric_ranges(float32: bytes, ranges: dict[str, dict]) -> dict[str, dict]:
     """The ranges, with those of right operands widened to [-128 a, 127 a]: their int8 zero point is 0.
 
-    Right operands are keys, values, and with `layer_norm.INTEGERS` the centered tokens.
+    Right operands are keys, values, and with `arithmetic.INTEGERS` the centered tokens.
 
     Args:
         float32: The content of the .tflite file that `ranges` belong to.

@@ -132,10 +132,14 @@ def test_few_or_shared_calibration_images_are_noted(model, data_dir, options, no
 
 def test_sensitivity(model, capsys):
     assert main(["export", model, "--dataset", "digits", "--formats", "int8", "--sensitivity", *FEW_IMAGES]) == 0
-    lines = [line.split("|")[1:3] for line in capsys.readouterr().out.splitlines() if line.startswith("| ")][1:]
-    assert {name.strip() for name, _ in lines} == {"block_0/attention", "block_0/mlp", "head", "all else"}
-    cosines = [float(cosine) for _, cosine in lines]
+    printed = capsys.readouterr().out.splitlines()
+    lines = [line.split("|")[1:3] for line in printed if line.startswith("| ")][1:]
+    names = [name.strip() for name, _ in lines]
+    assert set(names[:4]) == {"block_0/attention", "block_0/mlp", "head", "all else"}
+    assert names[4:] == ["all", f"all but {names[0]}"]
+    cosines = [float(cosine) for _, cosine in lines[:4]]
     assert cosines == sorted(cosines) and 0.5 < cosines[0] < 1
+    assert printed[-1].startswith(f"{names[0]} causes ") and "mixed-int8" in printed[-1]
 
 
 @pytest.mark.parametrize(
@@ -150,6 +154,7 @@ def test_sensitivity(model, capsys):
             "--calibration-images 20. Received: 1000 and 5",
         ),
         (["--output", "OUT", "--dataset", "digits", "--split", "nope"], "No split 'nope'"),
+        (["--output", "OUT", "--keep-float", "block_7/mlp"], "block_0/mlp, head, all else. Received: block_7/mlp"),
         (["--output", "OUT", "--dataset", "folder:TWO"], "has 2 classes, but the model has 10"),
         (["--output", "OUT", "--dataset", "folder:EMPTIED"], "cannot be decoded"),
         (["--output", "OUT", "--class-names", "BINARY"], "is not UTF-8 text"),

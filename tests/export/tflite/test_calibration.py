@@ -4,7 +4,8 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 from ai_edge_litert.schema_py_generated import BuiltinOperator
 
-from keras_vit.export.tflite.calibration import activation_ranges
+from keras_vit.export.tflite.calibration import activation_ranges, measure_square_sums
+from keras_vit.export.tflite.equalize import folded_copy
 from keras_vit.export.tflite.flatbuffer import unpack_model
 from keras_vit.export.tflite.quantize import quantize
 
@@ -23,6 +24,18 @@ def test_ranges_cover_all_images(artifacts, images):
     assert (pixels["min"].item(), pixels["max"].item()) == (0, 255)
 
 
+def test_square_sums_of_all_normalizations(classifier, images):
+    copy = folded_copy(classifier)
+    measure_square_sums(copy, "classify", images[:5])
+    norms = [norm for block in copy.encoder.blocks for norm in (block.norm_attention, block.norm_mlp)]
+    for norm in (*norms, copy.encoder.norm):
+        low, high = norm.square_sums
+        assert 0 < high / 512 <= low < high
+    tokens = copy.add_tokens(copy.embed(images[:5] / 127.5 - 1)).numpy()
+    sums = 32 * tokens.var(axis=-1)
+    assert norms[0].square_sums == pytest.approx((sums.min() / 2, sums.max()), rel=1e-3)
+
+
 def test_input_range_is_0_to_255_for_dark_images_too(artifacts, images):
     float32 = artifacts["float32"].read_bytes()
     content = quantize(float32, "int8", activation_ranges(float32, 0.7 * images[:20]))
@@ -37,6 +50,7 @@ def test_weights_have_a_scale_for_each_output_channel(artifacts, name):
     codes = [code.builtinCode for code in model.operatorCodes]
     linear = (BuiltinOperator.FULLY_CONNECTED, BuiltinOperator.CONV_2D)
     weights = [graph.tensors[one.inputs[1]] for one in graph.operators if codes[one.opcodeIndex] in linear]
+    weights = [weight for weight in weights if tuple(weight.shape[1:3]) != (1, 1)]  # of `piecewise` in int8
     assert len(weights) == 12  # patches, 4 in a block, 5 in the last, the rotation back, the head
     for weight in weights:
         assert len(weight.quantization.scale) == weight.shape[0] > 1

@@ -1,11 +1,14 @@
 """Folding and equalization do not change what a model computes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_vit
 from keras_vit.export.tflite.calibration import attention_ranges
-from keras_vit.export.tflite.equalize import balance_attention, fold_norms
+from keras_vit.export.tflite.equalize import balance_attention, fold_norms, fold_pixels
 from keras_vit.export.tflite.graph_rewrite import export_copy
 from keras_vit.export.tflite.signatures import signature_function
 
@@ -49,3 +52,19 @@ def test_balance_attention_equalizes_queries_and_keys(copy):
         query, key, value = np.split(largest, 3)
         np.testing.assert_allclose(query, key, rtol=1e-3)
         np.testing.assert_allclose(value, np.split(of_block, 3)[2], rtol=1e-3)
+
+
+def test_fold_pixels_reads_pixels(copy):
+    copy.preprocessing = replace(copy.preprocessing, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
+    before = run(copy)
+    fold_pixels(copy)
+    traced = tf.function(signature_function(copy, "classify"))  # eager layers check the range of pixels
+    found = np.concatenate([traced(tf.constant(one[None]))["probabilities"] for one in IMAGES])
+    assert copy.takes_pixels
+    np.testing.assert_allclose(found, before, atol=1e-5)
+
+
+def test_pixels_of_a_backbone_are_not_folded():
+    copy = keras_vit.ViT("R10+Ti/4", image_size=32, num_classes=3)
+    fold_pixels(copy)
+    assert not hasattr(copy, "takes_pixels")

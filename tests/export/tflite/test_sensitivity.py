@@ -5,7 +5,7 @@ import pytest
 
 from keras_vit.export import write_tflite
 from keras_vit.export.tflite import convert, sensitivity
-from keras_vit.export.tflite.sensitivity import analyze_sensitivity
+from keras_vit.export.tflite.sensitivity import Sensitivity, analyze_sensitivity, propose
 
 pytestmark = pytest.mark.slow
 
@@ -17,7 +17,7 @@ def test_ranges_are_those_of_the_written_file(toy, images, tmp_path, monkeypatch
     write_tflite(model, tmp_path, ["int16x8"], calibration)
     results = analyze_sensitivity(model, "int16x8", calibration, calibration[:2])
     of_file, *of_parts = quantized
-    assert len(of_parts) == len(results) == 4 and len(of_file) > 30
+    assert len(of_parts) == len(results) == 6 and len(of_file) > 30
     for ranges in of_parts:
         assert ranges.keys() == of_file.keys()
         for name, ends in of_file.items():
@@ -31,8 +31,19 @@ def test_most_sensitive_part_comes_first(classifier, images):
     mlp = spoiled.encoder.blocks[0].mlp
     mlp.hidden.bias.assign(np.where(np.arange(64) == 5, 300.0, mlp.hidden.bias))
     mlp.out.kernel.assign(np.where(np.arange(64)[:, None] == 5, 0.0, mlp.out.kernel))
-    first, second, *_ = analyze_sensitivity(spoiled, "int8", images[:20], images)
+    results = analyze_sensitivity(spoiled, "int8", images[:20], images)
+    first, second, *_, whole, without = results
     assert first.part == "block_0/mlp" and 1 - first.cosine > 2 * (1 - second.cosine)
+    assert (whole.part, without.part) == ("all", "all but block_0/mlp")
+    assert 1 - without.cosine < 0.7 * (1 - whole.cosine)
+    assert '--keep-float "block_0/mlp"' in propose("int8", results)
+
+
+def test_another_format_is_proposed_where_no_part_is_to_blame():
+    cosines = {"block_0/mlp": 0.98, "head": 0.981, "all else": 0.982, "all": 0.95, "all but block_0/mlp": 0.96}
+    text = propose("int8", [Sensitivity(part, cosine, 0.9) for part, cosine in cosines.items()])
+    assert text.startswith("block_0/mlp causes 35% of the parts' error, and without it the file is hardly better")
+    assert "mixed-int8" in text and "--keep-float" not in text
 
 
 def test_nan_is_no_agreement(toy, images):
