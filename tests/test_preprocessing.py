@@ -208,3 +208,31 @@ def test_unknown_sizes_in_tf_data(trained_toy):
     assert batches.element_spec.shape == (None, 6, 7, 3)
     logits = np.concatenate(list(batches.map(model)))
     np.testing.assert_allclose(logits, model(shortest(images)), atol=1e-5)
+
+
+def test_origin_is_kept_and_does_not_count_when_numbers_are_compared():
+    assert Preprocessing(8) == Preprocessing(8, origin="assumed") and Preprocessing(8).origin == "user"
+    assert len({Preprocessing(8), Preprocessing(8, origin="file")}) == 1
+    config = Preprocessing(8, origin="table").at(16).get_config()
+    assert config["origin"] == "table" and Preprocessing(**config).origin == "table"
+    before = {name: value for name, value in config.items() if name != "origin"}  # of a model that was saved earlier
+    assert Preprocessing.from_argument(before, 16) == Preprocessing(**config)
+    with pytest.raises(ValueError, match="`origin` must be one of file, table, user, assumed. Received: 'guess'"):
+        Preprocessing(8, origin="guess")
+
+
+@pytest.mark.parametrize(
+    "given,known,origin",
+    [
+        (None, None, "assumed"),
+        (None, "file", "file"),
+        ({"resize": "shortest"}, "assumed", "assumed"),
+        ({"mean": (0, 0, 0)}, "assumed", "assumed"),  # the deviation is still a guess
+        ({"mean": (0, 0, 0)}, "file", "user"),
+        ("half", "assumed", "user"),
+        ({**IMAGENET, "origin": "table"}, "assumed", "table"),
+    ],
+)
+def test_origin_of_an_argument(given, known, origin):
+    found = Preprocessing.from_argument(given, 8, known and Preprocessing(9, crop_fraction=0.5, origin=known))
+    assert found.origin == origin and found.image_size == (8, 8) and found.crop_fraction == (0.5 if known else 1.0)
