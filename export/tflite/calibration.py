@@ -46,7 +46,7 @@ def measure_square_sums(model, signature: str, images):
         signature: The signature to be exported.
         images: (n, H, W, 3) float32 in [0, 255].
     """
-    norms = []
+    norms: list = []
 
     @tf.function
     def extremes(image):

@@ -49,7 +49,7 @@ def with_integer_operations(content: bytes) -> bytes:
     for graph in model.subgraphs:
         producers = {int(output): one for one in graph.operators for output in one.outputs}
         consumers = _consumers(graph)
-        removed = []
+        removed: list = []
         for one in [one for one in graph.operators if codes[one.opcodeIndex] in (_Code.ELU, _Code.REDUCE_MAX)]:
             before, after = producers.get(int(one.inputs[0])), consumers[int(one.outputs[0])]
             if before is None or codes[before.opcodeIndex] != _Code.DEQUANTIZE:
