@@ -57,6 +57,7 @@ def test_package_can_be_run():
         ("prepare", "SOURCE OUTPUT"),
         ("preflight", "NAME"),
         ("train", "NAME"),
+        ("finetune", "FOLDER"),
         ("sweep", "NAME"),
     ],
 )
