@@ -62,6 +62,7 @@ def with_integer_operations(content: bytes) -> bytes:
             one.outputs = np.array(after[0].outputs, "int32")
             if codes[one.opcodeIndex] == _Code.REDUCE_MAX:  # the kernel compares integers
                 graph.tensors[one.outputs[0]].quantization = graph.tensors[one.inputs[0]].quantization
+                model.operatorCodes[one.opcodeIndex].version = 2  # the first with integers (TFLite's op_version.cc)
             removed += after if of_float else [before, *after]
         graph.operators = [one for one in graph.operators if not any(one is other for other in removed)]
         _remove_unused_tensors(model, graph)

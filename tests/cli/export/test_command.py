@@ -98,9 +98,9 @@ def test_web_page_requires_a_head(tmp_path, capsys):
 def test_only_required_images_are_decoded(model, data_dir, monkeypatch, formats, splits):
     requests = []
 
-    def decoded(dataset, split, batch_size, indices=None):
+    def decoded(dataset, split, batch_size, max_corrupt=None, indices=None):
         requests.append((split, indices))
-        return decoded_images(dataset, split, batch_size, indices=indices)
+        return decoded_images(dataset, split, batch_size, max_corrupt, indices)
 
     monkeypatch.setattr("keras_vit.recipes.data.decoded_images", decoded)
     monkeypatch.setattr("keras_vit_cli.export.data.CALIBRATION_POOL", 100)

@@ -1,6 +1,7 @@
 """A file in the format "int8" has integers only, also in operations that litert-quantizer leaves in float."""
 
 import pytest
+from ai_edge_litert.schema_py_generated import BuiltinOperator
 
 from keras_vit.export.tflite.flatbuffer import unpack_model
 from keras_vit.export.tflite.graph import read_graph
@@ -14,6 +15,11 @@ def test_integers_only(artifacts):
     dtypes = {tensor.dtype for one in operations for tensor in (*one.inputs, *one.outputs)}
     assert dtypes == {"uint8", "int8", "int32"}  # int32: biases, shapes and axes
     assert "DEQUANTIZE" not in {one.name for one in operations}
+
+
+def test_version_of_an_operation_with_integers(artifacts):
+    codes = unpack_model(artifacts["int8"].read_bytes()).operatorCodes
+    assert [code.version for code in codes if code.builtinCode == BuiltinOperator.REDUCE_MAX] == [2]
 
 
 def test_scales_of_exponentials(artifacts):
