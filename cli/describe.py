@@ -49,7 +49,7 @@ def _describe(weights) -> dict:
         from keras_vit.weights import open_checkpoint
 
         checkpoint = open_checkpoint(weights)
-        warn_if_assumed(weights, Preprocessing(1, **checkpoint.preprocessing))  # of any size
+        warn_if_assumed(weights, Preprocessing((1, 1), **checkpoint.preprocessing))  # of any size
         return checkpoint.describe()
     from keras_vit import load
     from keras_vit.weights.checkpoint import description

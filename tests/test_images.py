@@ -38,5 +38,5 @@ def test_invalid_sizes(size):
 
 
 def test_image_smaller_than_a_patch():
-    with pytest.raises(ValueError, match=r"patches of \(16, 16\). Use image_size=\(16, 16\), or another patch_size"):
+    with pytest.raises(ValueError, match=r"patches of \(16, 16\). Use image_size=16, or another patch_size"):
         patch_grid(8, 16)

@@ -19,6 +19,7 @@ Algorithm = algorithm_manager.AlgorithmName
 # Weights are int8 with one scale per output channel; those of 4 bits have one per _BLOCK inputs of an output channel.
 _BLOCK = 32  # the smallest of XNNPACK and litert-quantizer
 INT4 = "int4-weights"
+PATCHES = "patch_embedding"  # the convolution that embeds them
 DYNAMIC = ("dynamic-int8", INT4)  # activations are quantized at run time, within each matrix product
 STATIC = {
     "mixed-int8": (Operation.BATCH_MATMUL,),  # of queries and keys; the rest as in dynamic-int8
@@ -47,6 +48,8 @@ def quantize(float32: bytes, name: str, ranges: dict | None = None, keep_float: 
         work = quantizer.Quantizer(str(source))
         if name in (*DYNAMIC, "mixed-int8"):
             work.load_quantization_recipe(recipe.dynamic_wi8_afp32())
+            # Of float activations and 8-bit weights, NPUs run matrix products, but no convolution.
+            work.update_quantization_recipe(PATCHES, Operation.CONV_2D, algorithm_key=Algorithm.NO_QUANTIZE)
         if name == INT4:  # first and last layer stay at 8 bits, as is usual
             granularity = _granularity(float32)
             inner = f"^(?!.*(head|{ROTATE_BACK}))"

@@ -34,8 +34,18 @@ def test_all_on_the_npu(artifacts, tmp_path):
         compile_for_npu(output, find_chip("SM8750"))
 
 
-def test_convolution_with_integer_weights_is_left(artifacts):
+def test_8_bit_weights_run_whole(artifacts):
     report = compile_for_npu(artifacts["dynamic-int8"], find_chip("SM8650"))
+    assert report.ready and report.num_on_npu == report.num_operations and report.num_partitions == 1
+
+
+def test_convolution_with_integer_weights_is_left(artifacts, monkeypatch, tmp_path):
+    """As in a hybrid; the patches of other models keep float weights for that reason."""
+    monkeypatch.setattr(quantize, "PATCHES", "no operation")
+    (file := tmp_path / "model.tflite").write_bytes(
+        quantize.quantize(artifacts["float32"].read_bytes(), "dynamic-int8")
+    )
+    report = compile_for_npu(file, find_chip("SM8650"))
     [left] = report.not_on_npu
     assert not report.ready and report.error is None and report.num_on_npu == report.num_operations - 1
     assert (left.operation, left.dtype, left.count) == ("CONV_2D", "float32 x int8", 1)
