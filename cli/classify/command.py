@@ -1,7 +1,6 @@
 """`keras-vit classify`: what is on photographs."""
 
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -9,13 +8,10 @@ from typing import Annotated
 import tyro
 
 from keras_vit_cli.classify.exported import is_exported, open_exported
+from keras_vit_cli.default_weights import OFFLINE, load_default
 from keras_vit_cli.json_file import check_json
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 
-# Fine-tuned on ImageNet: 83.7 % of its validation images, 22 million weights, 0.09 GB.
-DEFAULT = "augreg/S_16-i21k-300ep-lr_0.001-aug_light1-wd_0.03-do_0.0-sd_0.0--imagenet2012-steps_20k-lr_0.03-res_224"
-# In the package, for machines without a network.
-OFFLINE = "cifar10/R10_Ti_4"
 BATCH_SIZE = 32
 
 
@@ -93,17 +89,8 @@ class Classify:
 
         if self.model:
             return self.preparation.load(self.model)
-        try:
-            return load(DEFAULT)
-        except ConnectionError as error:
-            model = load(OFFLINE)
-            print(
-                f"The default model cannot be downloaded: {error.__cause__ or error}.\nThese are answers of {OFFLINE}, "
-                f"which is in the package and knows only: {', '.join(model.class_names)}.\nFor another model pass "
-                "--model.",
-                file=sys.stderr,
-            )
-            return model
+        _, model = load_default(load, _offline_note)
+        return model
 
     def _run(self, classifier, files):
         from keras_vit.classification import top_classes
@@ -111,3 +98,11 @@ class Classify:
         probabilities = classifier.probabilities(list(files))
         names = classifier.names or [f"class {i}" for i in range(probabilities.shape[-1])]
         return top_classes(probabilities, names, self.top)
+
+
+def _offline_note(model):
+    names = ", ".join(model.class_names)
+    return (
+        f"These are answers of {OFFLINE}, which is in the package and knows only: {names}.\nFor another model pass "
+        "--model."
+    )

@@ -1,7 +1,6 @@
 """`keras-vit finetune`: from a folder of images to a classifier, without any other option."""
 
 import shlex
-import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -9,10 +8,14 @@ from typing import Annotated
 
 import tyro
 
-from keras_vit_cli.classify.command import DEFAULT, OFFLINE
+from keras_vit_cli.default_weights import OFFLINE, load_default
 from keras_vit_cli.output_folder import check_replaceable
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 
+OFFLINE_NOTE = (
+    f"Starting from {OFFLINE}, a small model of 32 x 32 pixels in the package, with which details are lost.\nFor other "
+    "weights add --weights FILE"
+)
 RECIPE_FILE = "recipe.json"  # as keras_vit.recipes.checkpoints.run_folder, which imports TensorFlow
 
 
@@ -90,13 +93,4 @@ class Finetune:
         load = partial(self.preparation.load, num_classes=0)
         if self.weights:
             return self.weights, load(self.weights)
-        try:
-            return DEFAULT, load(DEFAULT)
-        except ConnectionError as error:
-            print(
-                f"The default weights cannot be downloaded: {error.__cause__ or error}.\nStarting from {OFFLINE}, a "
-                "small model of 32 x 32 pixels in the package, with which details are lost.\nFor other weights add "
-                "--weights FILE",
-                file=sys.stderr,
-            )
-            return OFFLINE, load(OFFLINE)
+        return load_default(load, lambda model: OFFLINE_NOTE)

@@ -10,7 +10,7 @@ from PIL import Image
 
 import keras_vit
 from keras_vit.export import write_saved_model, write_tflite
-from keras_vit_cli.classify import command
+from keras_vit_cli import default_weights
 from keras_vit_cli.demo import photographs
 from keras_vit_cli.main import main
 
@@ -19,13 +19,13 @@ CAT = Path(photographs.__file__).parent / "images" / "cat.jpg"
 
 @pytest.fixture(scope="module")
 def packaged():
-    return keras_vit.load(command.OFFLINE)
+    return keras_vit.load(default_weights.OFFLINE)
 
 
 @pytest.mark.slow
 def test_photographs_without_a_network(monkeypatch, tmp_path, capsys, packaged):
     def load(weights):
-        if weights == command.DEFAULT:
+        if weights == default_weights.DEFAULT:
             raise ConnectionError("no network")
         return packaged
 

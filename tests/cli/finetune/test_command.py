@@ -15,7 +15,7 @@ from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.data.split_by_class import split_by_class
 from keras_vit.recipes.recipe import Supervised
 from keras_vit.recipes.recipe_file import read_recipe
-from keras_vit_cli.classify.command import DEFAULT, OFFLINE
+from keras_vit_cli.default_weights import DEFAULT, OFFLINE
 from keras_vit_cli.finetune.command import Finetune
 from keras_vit_cli.finetune.plan import train_command
 from keras_vit_cli.main import main

@@ -135,10 +135,7 @@ def test_code_of_the_guide(browser, served, models):
     (code,) = [block.text for block in blocks_of(ROOT / "docs" / "tflite.md") if block.language == "js"]
     code = re.sub(r'import ({.*}) from ("@litertjs/core");', r"const \1 = await import(\2);", code)
     image = scene(40, (48, 32))
-    pixels = np.asarray(image, "float32")[None]
-    expected = Interpreter(str(models / "float32.tflite")).get_signature_runner("classify")(images=pixels)[
-        "probabilities"
-    ]
+    runner = Interpreter(str(models / "float32.tflite")).get_signature_runner("classify")
     open_page(browser, f"{served}/float32/")
     found = browser.execute_async_script(
         f"""const [png, done] = arguments;
@@ -152,7 +149,8 @@ def test_code_of_the_guide(browser, served, models):
         run().catch((error) => done(String(error)));""",
         list(encoded(image, "PNG")),
     )
-    np.testing.assert_allclose(found, expected[0], atol=1e-4)
+    expected = runner(images=np.asarray(image, "float32")[None])["probabilities"][0]
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_model_without_attention(browser, served, site, files, tmp_path):
