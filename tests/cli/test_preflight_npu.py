@@ -17,23 +17,22 @@ def test_one_file_and_chip(tflite_files, run_cli):
 
 def test_table_json_and_compiled_files(tflite_files, tmp_path, run_cli):
     report, folder = tmp_path / "report.json", tmp_path / "new" / "compiled"
-    options = ["--npu", "SM8650", "SM8750", "--json", report, "--output", folder]
+    options = ["--npu", "SM8350", "SM8750", "--json", report, "--output", folder]
     status, printed, _ = run_cli("preflight", *tflite_files, *options)
-    assert status == 1  # the convolution of dynamic-int8
-    assert printed.count("\n| ") + printed.startswith("| ") == 5 and printed.count("float32 x int8") == 2
+    assert status == 1  # SM8350 has integer operations only
+    assert printed.count("\n| ") + printed.startswith("| ") == 5 and printed.count("export the format int8") == 2
     entries = json.loads(report.read_text())
     assert [(entry["chip"]["model"], entry["ready"]) for entry in entries] == [
-        ("SM8650", True),
+        ("SM8350", False),
         ("SM8750", True),
-        ("SM8650", False),
-        ("SM8750", False),
+        ("SM8350", False),
+        ("SM8750", True),
     ]
     assert sorted(file.name for file in folder.iterdir()) == [
-        f"model-{name}-{chip}.tflite" for name in ("dynamic-int8", "float32") for chip in ("SM8650", "SM8750")
+        "model-dynamic-int8-SM8750.tflite",
+        "model-float32-SM8750.tflite",
     ]
-    assert [folder.joinpath(f"model-float32-{entry['chip']['model']}.tflite").stat().st_size for entry in entries][
-        :2
-    ] == [entry["size_bytes"] for entry in entries[:2]]
+    assert (folder / "model-float32-SM8750.tflite").stat().st_size == entries[1]["size_bytes"]
 
 
 def test_simulation(tflite_files, tmp_path, run_cli):
@@ -42,11 +41,12 @@ def test_simulation(tflite_files, tmp_path, run_cli):
         pixels = np.random.default_rng(i).integers(0, 256, (20, 30, 3), "uint8")
         Image.fromarray(pixels).save(folder / f"{i}.png")
     report = tmp_path / "report.json"
-    status, printed, _ = run_cli("preflight", *tflite_files, "--npu", "SM8750", "--simulate", folder, "--json", report)
+    options = ["--npu", "SM8350", "SM8750", "--simulate", folder, "--json", report]
+    status, printed, _ = run_cli("preflight", tflite_files[0], *options)
     assert status == 1 and "| images | same top-1 class |" in printed
-    whole, parts = json.loads(report.read_text())
+    without_float, whole = json.loads(report.read_text())
     assert whole["simulation"]["num_images"] == 3 and whole["simulation"]["max_difference"] < 0.01
-    assert parts["simulation"] is None  # its convolution runs on the CPU
+    assert without_float["simulation"] is None  # it does not compile
     assert sorted(file.name for file in tmp_path.iterdir()) == ["images", "report.json"]
 
 
