@@ -3,6 +3,7 @@
 import base64
 import html
 import io
+import re
 from collections.abc import Sequence
 from importlib.metadata import version
 
@@ -50,7 +51,8 @@ def image_rows(rows: Sequence[Sequence[tuple[np.ndarray, str]]]) -> str:
 
 
 def _figure(pixels, caption) -> str:
-    caption = html.escape(caption)
+    # File names break after a folder or an underscore, not within a word.
+    caption = re.sub(r"([/_])", r"\1<wbr>", html.escape(caption))
     # The alternative text is empty: screen readers would read the caption twice.
     return f'<figure><img alt="" src="{pixel_url(pixels)}"><figcaption>{caption}</figcaption></figure>'
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 
 import tyro
@@ -33,7 +34,7 @@ class Export:
     Args:
         weights: File, folder or name that `keras_vit.load` accepts; with --describe a .tflite file.
         output: Folder to write; must not exist.
-        formats: TFLite formats, "saved-model", "onnx", or "web": a page with a separate .tflite file, in the first
+        formats: TFLite formats, "saved-model", "onnx", or "web": a page with a .tflite file of its own, in the first
             requested format of "dynamic-int8" and "float16", else "dynamic-int8".
         dataset: Dataset for calibration and parity check: "digits", a name of TensorFlow Datasets, or "folder:/path"
             with /path/<split>/<class>/<image>. Required by "mixed-int8", "int8" and "int16x8".
@@ -152,20 +153,22 @@ class Export:
         formats = [name for name in self.formats if name in FORMATS]
         if "web" in self.formats:
             from keras_vit.export.tflite.signatures import available_signatures
+            from keras_vit.export.web.page import MODEL_FILE
 
             # A separate file: the page also shows attention, and MediaPipe's files have one signature only.
             signatures = [name for name in ("classify", "attention") if name in available_signatures(model)]
             web_format = next((name for name in formats if name in ("dynamic-int8", "float16")), "dynamic-int8")
-            web_model = write_tflite(
-                model,
-                folder / "web_model",
-                [web_format],
-                signatures=signatures,
-                class_names=names,
-                license=self.license,
-            )[web_format]
-            write_web_page(web_model, folder / "web", names or [str(i) for i in range(model.num_classes)])
-            files["web"] = web_model
+            with TemporaryDirectory(dir=folder) as temporary:
+                page_model = write_tflite(
+                    model,
+                    Path(temporary) / "page",
+                    [web_format],
+                    signatures=signatures,
+                    class_names=names,
+                    license=self.license,
+                )[web_format]
+                write_web_page(page_model, folder / "web", names or [str(i) for i in range(model.num_classes)])
+            files["web"] = folder / "web" / MODEL_FILE
         if formats:
             files |= write_tflite(
                 model,

@@ -50,8 +50,10 @@ def read_class_names(file) -> list[str]:
     """The names in a text file, one per line.
 
     Raises:
-        ValueError: The file is empty, a line is empty, or it is not UTF-8.
+        ValueError: It is no file, it is empty, a line is empty, or it is not UTF-8.
     """
+    if not Path(file).is_file():
+        raise ValueError(f"There is no file of class names {file}. Expected a text file with one class name per line.")
     try:
         names = Path(file).read_text("utf-8").splitlines()
     except UnicodeDecodeError as error:

@@ -20,7 +20,7 @@ class Report(HTMLParser):
         self.tag, self.attributes, self.sources = "", {}, []
         self.headings, self.captions, self.cells, self.paragraphs = [], [], [], []
         self.text = path.read_text()
-        self.feed(self.text)
+        self.feed(self.text.replace("<wbr>", ""))
         self.data = json.loads(re.search(r'id="data">(.*?)</script>', self.text, re.DOTALL)[1])
 
     def handle_starttag(self, tag, attributes):
