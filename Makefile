@@ -39,12 +39,12 @@ format: $(READY) ## Auto-fix lint and format with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(READY) ## Build the guides and the API reference: site/index.html
-	$(BIN)/python -m sphinx -EW --keep-going -q -d build/docs docs site
-	@echo "Open $(CURDIR)/site/index.html"
+docs: $(READY) ## Build the guides and the API reference: build/site/index.html
+	$(BIN)/python -m sphinx -EW --keep-going -q -d build/doctrees docs build/site
+	@echo "Open $(CURDIR)/build/site/index.html"
 
-clean: ## Remove the virtual environments, caches and site/; keeps runs/
-	rm -rf .venv $(CLIENT) .pytest_cache .ruff_cache .mypy_cache build site *.egg-info
+clean: ## Remove the virtual environments, caches and build/; keeps runs/
+	rm -rf .venv $(CLIENT) .pytest_cache .ruff_cache .mypy_cache build *.egg-info
 
 $(RUNNABLE): setup.cfg pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "keras_vit requires Python 3.11 or later: make PYTHON=python3.11")'
