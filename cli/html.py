@@ -51,8 +51,8 @@ def image_rows(rows: Sequence[Sequence[tuple[np.ndarray, str]]]) -> str:
 
 
 def _figure(pixels, caption) -> str:
-    # File names break after a folder or an underscore, not within a word.
-    caption = re.sub(r"([/_])", r"\1<wbr>", html.escape(caption))
+    # File names break after a folder or an underscore, or before the suffix; not within a word.
+    caption = re.sub(r"(?<=[/_])|(?=\.[A-Za-z])", "<wbr>", html.escape(caption))
     # The alternative text is empty: screen readers would read the caption twice.
     return f'<figure><img alt="" src="{pixel_url(pixels)}"><figcaption>{caption}</figcaption></figure>'
 
