@@ -14,7 +14,6 @@ from keras_vit.recipes.recipe import Data
 # Names of splits that people use; the first that a folder has is taken.
 TRAINING, TEST, VALIDATION = ("train", "training"), ("test", "testing"), ("validation", "valid", "val", "eval", "dev")
 MAX_UNREADABLE = 0.1  # fraction of the files
-ORIENTATION, UPRIGHT = 0x0112, (None, 0, 1)  # the EXIF tag
 
 
 @dataclass(frozen=True)
@@ -25,22 +24,24 @@ class ImageFolder:
         data: Fields of a recipe, with dataset and splits.
         dataset: The opened dataset.
         notes: What to know about the images, one sentence each.
+        unreadable: Number of files of each split that are no images.
     """
 
     data: Data
     dataset: ImageDataset
     notes: tuple[str, ...]
+    unreadable: Counter[str]
 
     def count(self, split: str) -> int:
         """Number of images of a split; 0 if the folder does not have it."""
-        return self.dataset.splits.get(split, 0)
+        return self.dataset.splits.get(split, 0) - self.unreadable[split]
 
 
 def open_images(folder: Path, data: Data) -> ImageFolder:
     """Opens a folder: /folder/<class>/<image>, or with splits, /folder/<split>/<class>/<image>.
 
-    Without images for an evaluation, a fifth of each class is held out for it, see `split_by_class`. Nothing on the
-    disk is moved. All images are opened, but not decoded.
+    Without images for an evaluation, a fifth of each class is held out for it, see `split_by_class`. Nothing on
+    the disk is moved. All images are opened, but not decoded.
 
     Args:
         folder: Its classes may also be in a single folder in it, as in an unpacked archive.
@@ -61,19 +62,15 @@ def open_images(folder: Path, data: Data) -> ImageFolder:
         problems.append(f"Each class of {folder} has a single image, so that none is left to evaluate on. Add images.")
     elif few := [name for name in names if counts[name] < 2]:
         notes.append(f"At most one image to train on: {first_names(few)}. Add images of these classes.")
-    unreadable, turned, total = _check_files(dataset)
-    if len(unreadable) > MAX_UNREADABLE * total:
-        problems.append(f"{len(unreadable):,} of {total:,} files are no images. Remove them: {first_names(unreadable)}")
-    elif unreadable:
-        notes.append(f"{len(unreadable):,} of {total:,} files are no images and are skipped: {first_names(unreadable)}")
-    if turned:
-        notes.append(
-            f"{len(turned):,} of {total:,} photographs are stored turned, and training sees them so, unlike keras-vit "
-            f"classify: {first_names(turned, 3)}. Save them upright first, for example with mogrify -auto-orient."
-        )
+    unreadable = {split: list(_unreadable(dataset, split)) for split in dataset.splits}
+    bad, total = [file for files in unreadable.values() for file in files], sum(dataset.splits.values())
+    if len(bad) > MAX_UNREADABLE * total:
+        problems.append(f"{len(bad):,} of {total:,} files are no images. Remove them: {first_names(bad)}")
+    elif bad:
+        notes.append(f"{len(bad):,} of {total:,} files are no images and are skipped: {first_names(bad)}")
     if problems:
         raise ValueError("\n".join(problems))
-    return ImageFolder(data, dataset, tuple(notes))
+    return ImageFolder(data, dataset, tuple(notes), Counter({split: len(files) for split, files in unreadable.items()}))
 
 
 def _with_splits(folder: Path, data: Data) -> tuple[ImageDataset, Data]:
@@ -97,21 +94,10 @@ def _with_splits(folder: Path, data: Data) -> tuple[ImageDataset, Data]:
     return _with_splits(folder / (train or next(iter(dataset.splits))), data)
 
 
-def _check_files(dataset) -> tuple[list[str], list[str], int]:
-    """Files that are no images, photographs that are stored turned, and the number of all."""
-    unreadable, turned, total = [], [], 0
-    for file in _files(dataset):
-        total += 1
+def _unreadable(dataset, split) -> Iterator[str]:
+    """Yields the files that Pillow does not take for images."""
+    for name, _, _ in dataset.read(split).as_numpy_iterator():
         try:
-            with Image.open(file) as image:
-                if image.getexif().get(ORIENTATION) not in UPRIGHT:
-                    turned.append(file)
+            Image.open(file := name.decode()).close()
         except Exception:  # Pillow's readers raise errors of many kinds for damaged files
-            unreadable.append(file)
-    return unreadable, turned, total
-
-
-def _files(dataset) -> Iterator[str]:
-    for split in dataset.splits:
-        for name, _, _ in dataset.read(split).as_numpy_iterator():
-            yield name.decode()
+            yield file

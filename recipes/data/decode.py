@@ -2,12 +2,13 @@
 
 JPEG, PNG, GIF (the first frame), BMP and WebP files of any colors become (H, W, 3) uint8 RGB, including gray, palette,
 CMYK and 16-bit files; transparency is dropped. TensorFlow reads neither TIFF nor the palette of a BMP file: both count
-as corrupt.
+as corrupt. Photographs of a turned camera are turned upright, as their EXIF data say, if they are JPEG files.
 """
 
 import tensorflow as tf
 
 from keras_vit.recipes.data.image_dataset import ImageDataset
+from keras_vit.recipes.data.orientation import UPRIGHT, orientation, turn_upright
 
 
 def decode(encoded):
@@ -19,11 +20,11 @@ def decode(encoded):
     has_palette = (tf.strings.substr(encoded, 0, 2) == b"BM") & (tf.strings.substr(encoded, 28, 1) == b"\x08")
     check = tf.debugging.Assert(~has_palette, ["BMP files with a palette are not supported by TensorFlow"])
     with tf.control_dependencies([check]):
-        return tf.ensure_shape(tf.identity(image), (None, None, 3))
+        return tf.ensure_shape(turn_upright(tf.identity(image), orientation(encoded)), (None, None, 3))
 
 
 def decode_window(encoded, window):
-    """Decodes a window of an image; of a JPEG file, not much more than the window is decoded.
+    """Decodes a window of an image; of an upright JPEG file, not much more than the window is decoded.
 
     JPEG files store colors at a lower resolution than brightness: at the edge of the window, colors may differ a little
     from those of the whole image, since what is outside is unknown.
@@ -47,7 +48,8 @@ def decode_window(encoded, window):
     if encoded.dtype != tf.string:
         return from_pixels()
     is_jpeg = tf.strings.substr(encoded, 0, 3) == b"\xff\xd8\xff"
-    return tf.ensure_shape(tf.cond(is_jpeg, from_jpeg, from_pixels), (None, None, 3))
+    in_part = is_jpeg & (orientation(encoded) == UPRIGHT)
+    return tf.ensure_shape(tf.cond(in_part, from_jpeg, from_pixels), (None, None, 3))
 
 
 def decode_stored(dataset: ImageDataset, stored):
