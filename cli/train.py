@@ -57,10 +57,14 @@ def _print_result(recipe, metrics: dict[str, float]):
     """Prints the metrics, of which data they are, and where the model is."""
     from keras_vit.recipes.recipe import SelfSupervised
 
-    data, is_last_epoch = recipe.data, isinstance(recipe, SelfSupervised)
-    print("\nIn the last epoch:" if is_last_epoch else f"\nOn the split {data.test_split!r} of {data.dataset}:")
+    data = recipe.data
+    if isinstance(recipe, SelfSupervised):
+        print("\nIn the last epoch:")
+    else:
+        print(f"\nOn {metrics['images']:,} images of the split {data.test_split!r} of {data.dataset}:")
     for metric, value in metrics.items():
-        print(f"{PERCENT[metric]} {100 * value:.1f} %" if metric in PERCENT else f"{metric} {value:.6g}")
+        if metric != "images":
+            print(f"{PERCENT[metric]} {100 * value:.1f} %" if metric in PERCENT else f"{metric} {value:.6g}")
     print(f"Model: {recipe.run.folder}/model.keras")
 
 

@@ -6,7 +6,14 @@ import keras
 
 from keras_vit.recipes.checkpoints.run_folder import prepare_run_folder
 from keras_vit.recipes.checkpoints.run_lock import locked_folder
-from keras_vit.recipes.data import ImageDataset, class_names, open_dataset, training_batches, training_pixels
+from keras_vit.recipes.data import (
+    ImageDataset,
+    class_names,
+    count_examples,
+    open_dataset,
+    training_batches,
+    training_pixels,
+)
 from keras_vit.recipes.data.data_errors import report_data_errors
 from keras_vit.recipes.distributed.hosts import shard_evaluation
 from keras_vit.recipes.distributed.workers import Workers
@@ -78,7 +85,10 @@ def train(recipe: Supervised, start=None, callbacks=()) -> tuple[keras.Model, lo
 
 
 def evaluate(model, data: Data, split: str) -> dict[str, float]:
-    """Metrics of a model from `train` on a split: "loss", "top1" and "top5" (in [0, 1]); every image counts once.
+    """Metrics of a model from `train` on a split; every image counts once.
+
+    "loss"; "top1" and, with more than 5 classes, "top5" accuracy, in [0, 1]; "images": number of images that count,
+    which are those that can be decoded and have a label.
 
     Raises:
         ValueError: The split is missing or has no labels, its files are damaged, or more than `data.max_corrupt` of its
@@ -88,7 +98,11 @@ def evaluate(model, data: Data, split: str) -> dict[str, float]:
     check_labels(dataset, split)
     batches, steps = shard_evaluation(model.distribute_strategy, data, dataset, split)
     with report_data_errors(dataset, split):
-        return model.evaluate(batches, steps=steps, return_dict=True, verbose=0)
+        found = model.evaluate(batches, steps=steps, return_dict=True, verbose=0)
+    compiled = [metric for group in model.metrics for metric in getattr(group, "metrics", ())]
+    weights = next(float(metric.count) for metric in compiled if metric.name == "top1")
+    # Each image has the weight (steps x batch size) / images of the split, see `zero_weight_corrupt`.
+    return {**found, "images": round(weights * count_examples(dataset, split) / (steps * data.batch_size))}
 
 
 def count_steps(recipe: Supervised, dataset: ImageDataset) -> int:

@@ -27,8 +27,8 @@ class Finetune:
     `keras-vit train` that repeats the training. The same command again resumes an interrupted run.
 
     Args:
-        folder: Images in a folder for each class, /folder/<class>/<image>: a fifth of each class is held out for the
-            evaluation, and nothing is moved. Or with splits, /folder/train/<class>/<image> and /folder/test/...
+        folder: Images in a folder for each class, /folder/<class>/<image>: a fifth of each class is held out for
+            the evaluation, and nothing is moved. Or with splits, /folder/train/<class>/<image> and /folder/test/...
         weights: File, folder or name, as for `keras_vit.load`. Default: as `keras-vit classify`, AugReg's S/16,
             downloaded once (0.09 GB), or, where no download is possible, the small model in the package.
         output: Folder for the model and its files. Default: runs/ and the name of the folder.
@@ -50,9 +50,11 @@ class Finetune:
         output = self.output or Path("runs") / self.folder.absolute().name
         recipe = self._previous_recipe(output)
         if recipe is None:
-            images, (weights, model), _ = check_all(
-                self._open, self._load, lambda: check_replaceable(output, RECIPE_FILE)
-            )
+            checks = [self._open, lambda: check_replaceable(output, RECIPE_FILE)]
+            if self.weights:  # otherwise there may be a download, which has to wait for the folder
+                checks.append(self._load)
+            images, _, *loaded = check_all(*checks)
+            weights, model = loaded[0] if loaded else self._load()
             recipe = choose_recipe(images, weights, model, output)
             del model
         metrics = run_unless_finished(replace(recipe, run=replace(recipe.run, resume=True)))
@@ -63,9 +65,11 @@ class Finetune:
         """The recipe of the interrupted or finished run in the output folder; None if there is none.
 
         Raises:
-            ValueError: That run is of another folder or other weights.
+            ValueError: That run is of another folder or other weights, or it is finished and the folder has changed.
         """
-        from keras_vit.recipes.checkpoints.run_folder import has_run
+        from keras_vit.recipes.checkpoints.run_folder import METRICS, has_run
+        from keras_vit.recipes.checkpoints.run_identity import check_unchanged
+        from keras_vit.recipes.data import open_dataset
         from keras_vit.recipes.recipe import Supervised
         from keras_vit.recipes.recipe_file import read_recipe
 
@@ -79,7 +83,14 @@ class Finetune:
                 f"{output} has a run of {recipe.data.dataset} from {weights}. Received: {self.folder}"
                 f"{f' and --weights {self.weights}' if self.weights else ''}. For another run add {another}"
             )
-        print(f"Resuming the run in {output}. For a new one add {another}")
+        if not (output / METRICS).exists():
+            print(f"Resuming the run in {output}. For a new one add {another}")
+            return recipe
+        try:
+            check_unchanged(recipe, open_dataset(recipe.data))
+        except ValueError as error:
+            raise ValueError(f"{error} For a new run add {another}") from error
+        print(f"The run in {output} is finished. For a new one add {another}")
         return recipe
 
     def _open(self):

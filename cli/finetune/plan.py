@@ -61,8 +61,8 @@ def _description(folder, recipe, machine: Machine, depth: int) -> list[str]:
         f"{first_names(names)}",
         f"weights   {recipe.weights}, {data.image_size} x {data.image_size} pixels, scaled by mean "
         f"{_numbers(data.mean)} and std {_numbers(data.std)}",
-        f"training  {recipe.total_steps:,} steps of {data.batch_size} images, {epochs:.3g} epochs; here about "
-        f"{_duration(seconds)}, as measured",
+        f"training  {recipe.total_steps:,} steps of {data.batch_size} images, each image {epochs:.3g} times; here "
+        f"about {_duration(seconds)}, as measured",
     ]
     if recipe.trainable_blocks is not None:
         whole = training_seconds(machine, total_epochs(images) * images, depth or 1)

@@ -36,7 +36,8 @@ def print_result(recipe: Supervised, output: Path, file: Path, metrics: dict):
     """Prints accuracy, files and the next commands."""
     data, run = recipe.data, shlex.quote(str(output))
     dataset = shlex.quote(data.dataset)
-    test_images = _test_images(recipe)
+    test_images = metrics["images"]  # without those that cannot be decoded
+    skip = f" --max-corrupt {data.max_corrupt:g}" if test_images < _test_images(recipe) else ""
     size = file.stat().st_size / 1e6
     print(
         f"""
@@ -46,7 +47,7 @@ top-1 {100 * metrics["top1"]:.1f} % of {test_images:,} test images ({data.test_s
 
 Next:
     keras-vit classify IMAGE --model {run}
-    keras-vit evaluate {run} --dataset {dataset} --split {data.test_split} --per-class
+    keras-vit evaluate {run} --dataset {dataset} --split {data.test_split} --per-class{skip}
     keras-vit inspect {run} --images {shlex.quote(data.dataset.removeprefix("folder:"))} --output attention.html
     keras-vit export {run} --formats web --output {shlex.quote(str(output / "web"))}"""
     )

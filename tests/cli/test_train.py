@@ -40,7 +40,7 @@ def test_recipe_by_name_and_from_its_file(data_dir, tmp_path, capsys, monkeypatc
     folder = tmp_path / "runs" / "digits-finetune"
     assert (folder / "labels.txt").read_text().split() == [str(digit) for digit in range(10)]
     top1 = json.loads((folder / "metrics.json").read_text())["top1"]
-    assert "\nOn the split 'test' of digits:\n" in printed and f"\ntop-1 {100 * top1:.1f} %\n" in printed
+    assert " images of the split 'test' of digits:\n" in printed and f"\ntop-1 {100 * top1:.1f} %\n" in printed
     assert printed.endswith("\nModel: runs/digits-finetune/model.keras\n")
     assert 0 <= top1 <= 1 and f"| top1 | {top1:.4g} |" in (folder / "model_card.md").read_text()
 

@@ -45,18 +45,21 @@ def weights(trained_toy, tmp_path):
 @pytest.mark.slow
 def test_from_a_folder_to_a_checked_file_and_again(folder, weights, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(small_folder, "MOST_EPOCHS", 4)
-    files = [("dark", f"dark/{i}.png") for i in range(10)]
-    bad = next(x for i in range(50) if (x := ("dark", f"dark/bad{i}.png")) in split_by_class([*files, x])["test"])[1]
+    files = [(name, f"{name}/{i}.png") for name in ("dark", "light") for i in range(10)]
+    bad = next(x for i in range(50) if (x := ("dark", f"dark/bad{i}.png")) in split_by_class([*files, x])["test"])
+    splits = {split: len({*images} - {bad}) for split, images in split_by_class([*files, bad]).items()}
+    bad = bad[1]
     (tmp_path / folder / bad).write_bytes(b"no image")
     assert main(["finetune", folder, "--weights", weights]) == 0
     output = capsys.readouterr().out
     run = tmp_path / "runs" / folder
     assert {"model.keras", "labels.txt", "exported", "recipe.json", "model_card.md"} <= {x.name for x in run.iterdir()}
     top1 = json.loads((run / "metrics.json").read_text())["top1"]
-    assert f"top-1 {100 * top1:.1f} % of 4 test images" in output
-    assert "images    17 to train on, 4 to evaluate on; 2 classes: dark, light" in output
+    assert f"top-1 {100 * top1:.1f} % of {splits['test']} test images" in output
+    assert f"images    {splits['train']} to train on, {splits['test']} to evaluate on; 2 classes: dark, light" in output
     assert f"1 of 21 files are no images and are skipped: my photos/{bad}" in output
-    assert "\n3 images of folder:my photos (test)" in output and "| dynamic-int8 |" in output
+    assert "--per-class --max-corrupt 0.5\n" in output
+    assert f"\n{splits['test']} images of folder:my photos (test)" in output and "| dynamic-int8 |" in output
     assert f"runs/{folder}/exported/model-dynamic-int8.tflite" in output
     assert "keras-vit classify IMAGE --model 'runs/my photos'" in output
 
@@ -74,10 +77,15 @@ def test_from_a_folder_to_a_checked_file_and_again(folder, weights, tmp_path, ca
     (run / "exported").rename(tmp_path / "moved")
     assert main(["finetune", folder, "--weights", weights]) == 0  # exports again, without training
     output = capsys.readouterr().out
-    assert output.startswith("Resuming the run in runs/my photos. For a new one add --output 'runs/my photos-2'")
+    assert output.startswith("The run in runs/my photos is finished. For a new one add --output 'runs/my photos-2'")
     assert "Epoch" not in output and "| dynamic-int8 |" in output
     assert main(["finetune", "other", "--output", str(run)]) == 1
     assert f"has a run of folder:{folder} from toy.keras. Received: other." in capsys.readouterr().err
+    (tmp_path / folder / "cat").mkdir()
+    Image.new("RGB", (20, 24)).save(tmp_path / folder / "cat" / "1.png")
+    assert main(["finetune", folder, "--weights", weights]) == 1
+    error = capsys.readouterr().err
+    assert "the classes (" in error and "'cat'" in error and "For a new run add --output" in error
 
 
 def test_mistakes_are_reported_together(tmp_path, capsys, monkeypatch):
@@ -88,7 +96,10 @@ def test_mistakes_are_reported_together(tmp_path, capsys, monkeypatch):
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 3
     assert "There is no folder 'photos'. Expected a folder with" in errors[0]
-    assert "no.npz" in errors[1] and "choose another --output" in errors[2]
+    assert "choose another --output" in errors[1] and "no.npz" in errors[2]
+    monkeypatch.setattr("keras_vit.load", None)  # no download for a folder that cannot be used
+    assert main(["finetune", "photos"]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 2
 
 
 def test_without_a_network_the_model_of_the_package_is_used(monkeypatch, capsys):

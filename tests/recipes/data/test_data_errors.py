@@ -108,6 +108,6 @@ def test_a_failed_evaluation_keeps_the_trained_model(tmp_path):
         for i in (2, 3):
             (tmp_path / "test" / class_name / f"{i}.jpg").write_bytes(jpeg(40 * i))
     metrics = run(replace(recipe, run=replace(recipe.run, resume=True)))
-    assert set(metrics) == {"loss", "top1"} and (output / "metrics.json").exists()
+    assert set(metrics) == {"loss", "top1", "images"} and metrics["images"] == 8 and (output / "metrics.json").exists()
     for before, after in zip(model.weights, keras.saving.load_model(output / "model.keras").weights):
         assert (before.numpy() == after.numpy()).all()
