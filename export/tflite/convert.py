@@ -22,7 +22,7 @@ from keras_vit.export.tflite.calibration import (
 )
 from keras_vit.export.tflite.description import Description
 from keras_vit.export.tflite.equalize import balance_attention, fold_pixels, folded_copy
-from keras_vit.export.tflite.integer_ops import exponential_ranges
+from keras_vit.export.tflite.integer_ops import fixed_ranges
 from keras_vit.export.tflite.metadata import with_metadata
 from keras_vit.export.tflite.parts import operations_of
 from keras_vit.export.tflite.quantize import ACTIVATION_BITS, DYNAMIC, INT4, STATIC, quantize
@@ -159,7 +159,7 @@ def calibrate(
             fold_pixels(copy)
             measure_square_sums(copy, signatures[0], images)
         float32 = convert(copy, signatures, INTEGERS if integers else FLOAT)
-        ranges = exponential_ranges(float32, activation_ranges(float32, images))
+        ranges = fixed_ranges(float32, activation_ranges(float32, images))
         for name in [name for name in formats if (name == "int8") == integers]:
             # 16-bit integers always have the zero point 0.
             symmetric = ACTIVATION_BITS[name] == 8

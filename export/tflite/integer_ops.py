@@ -8,11 +8,15 @@ from ai_edge_litert import schema_py_generated as schema
 from keras_vit.export.tflite.flatbuffer import pack_model, unpack_model
 
 _Code = schema.BuiltinOperator
+_RELU6 = schema.ActivationFunctionType.RELU6
 _LOWEST = -6.5  # below, e^x is less than half a step of 1 / 255
 
 
-def exponential_ranges(float32: bytes, ranges: dict[str, dict]) -> dict[str, dict]:
-    """The ranges, with those of the exponentials of `softmax_times`: e^x for x in [-6.5, 0], whatever the images.
+def fixed_ranges(float32: bytes, ranges: dict[str, dict]) -> dict[str, dict]:
+    """The ranges, with those of `integer_forms` that no image changes.
+
+    Exponentials are e^x for x in [-6.5, 0]. Ramps are in [0, 6]: those of a variance that is the same in all images and
+    below the first point would have the range [0, 0], with which XNNPACK does not load the file.
 
     Args:
         float32: The content of the .tflite file that `ranges` belong to.
@@ -22,16 +26,18 @@ def exponential_ranges(float32: bytes, ranges: dict[str, dict]) -> dict[str, dic
     codes = [code.builtinCode for code in model.operatorCodes]
     changed = dict(ranges)
     for graph in model.subgraphs:
-        consumers = _consumers(graph)
-        for elu in [one for one in graph.operators if codes[one.opcodeIndex] == _Code.ELU]:
-            ends = {int(elu.inputs[0]): (_LOWEST, 0), int(elu.outputs[0]): (-1, 0)}
-            for one in consumers[int(elu.outputs[0])]:
-                if codes[one.opcodeIndex] == _Code.ADD:
-                    ends[int(one.outputs[0])] = 0, 1
-            for index, (low, high) in ends.items():
-                name = graph.tensors[index].name.decode()
-                old = ranges[name]
-                changed[name] = {"min": np.full_like(old["min"], low), "max": np.full_like(old["max"], high)}
+        consumers, ends = _consumers(graph), {}
+        for one in graph.operators:
+            if codes[one.opcodeIndex] == _Code.ELU:
+                ends |= {int(one.inputs[0]): (_LOWEST, 0), int(one.outputs[0]): (-1, 0)}
+                sums = [other for other in consumers[int(one.outputs[0])] if codes[other.opcodeIndex] == _Code.ADD]
+                ends |= {int(other.outputs[0]): (0, 1) for other in sums}
+            elif getattr(one.builtinOptions, "fusedActivationFunction", 0) == _RELU6:
+                ends[int(one.outputs[0])] = 0, 6
+        for index, (low, high) in ends.items():
+            name = graph.tensors[index].name.decode()
+            old = ranges[name]
+            changed[name] = {"min": np.full_like(old["min"], low), "max": np.full_like(old["max"], high)}
     return changed
 
 

@@ -1,5 +1,6 @@
 """Layer normalization of an exported graph, in a form for each kind of arithmetic. N tokens, D width."""
 
+import math
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -58,13 +59,13 @@ def _rsqrt(centered, norm):
     in 8 bits have steps for the largest of them, and the small ones, which are most, would become 0. The root is
     `piecewise` within the range of `calibration.measure_square_sums`.
     """
-    if current_arithmetic() != INTEGERS or len(centered.shape) != 3:
+    if current_arithmetic() != INTEGERS:
         # Not tf.square: the converter would fuse it to SQUARED_DIFFERENCE, of which XNNPACK has no int8 kernel.
         return tf.math.rsqrt(tf.reduce_mean(centered * centered, axis=-1, keepdims=True) + norm.epsilon)
-    length, width = centered.shape[1:]
-    # Two tensors: GPU delegates do not multiply one by itself.
-    rows, columns = (tf.reshape(centered, (1, length, *shape)) for shape in ((1, width), (width, 1)))
+    *axes, width = centered.shape
+    # Two tensors: GPU delegates do not multiply one by itself. The normalization of queries and keys has heads, too.
+    rows, columns = (tf.reshape(centered, (1, math.prod(axes), *shape)) for shape in ((1, width), (width, 1)))
     sums = tf.matmul(rows, columns)  # (1, N, 1, 1)
     low, high = norm.square_sums
     rsqrt = piecewise(sums, [1.0], lambda x: (x / width + norm.epsilon) ** -0.5, low, high)
-    return tf.reshape(rsqrt, (1, length, 1))
+    return tf.reshape(rsqrt, (*axes, 1))

@@ -1,12 +1,14 @@
 """The forms of layer normalization compute the same, and one of them in half precision, too."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from half_precision import run_in_half
 
 import keras_vit
-from keras_vit.export import FORMATS
+from keras_vit.export import FORMATS, write_tflite
+from keras_vit.export.audit import audit
 from keras_vit.export.tflite.arithmetic import FLOAT, HALF, INTEGERS, arithmetic
 from keras_vit.export.tflite.convert import convert
 from keras_vit.export.tflite.equalize import folded_copy
@@ -17,9 +19,10 @@ from keras_vit.layers.norm import LayerNorm
 
 @pytest.mark.parametrize("form", [FLOAT, HALF, INTEGERS])
 @pytest.mark.parametrize("scale", [0, 1e-6, 1e-3, 1, 1e3, 1e6])
-def test_forms_equal_the_layer(form, scale):
+@pytest.mark.parametrize("shape", [(1, 5, 48), (1, 3, 5, 48)], ids=["tokens", "heads"])
+def test_forms_equal_the_layer(form, scale, shape):
     random = np.random.default_rng(0)
-    tokens = scale * random.standard_normal((1, 5, 48)).astype("float32")
+    tokens = scale * random.standard_normal(shape).astype("float32")
     norm = LayerNorm()
     norm.build(tokens.shape)
     norm.set_weights(random.standard_normal((2, 48)))
@@ -62,6 +65,18 @@ def test_massive_activations_in_half_precision(tmp_path):
         errors[form] = np.abs(found - expected).max()
     assert errors[HALF] < 0.01
     assert not errors[FLOAT] < 0.1  # or NaN: squares of thousands are infinite
+
+
+@pytest.mark.slow
+def test_int8_of_normalized_queries_and_keys_is_in_xnnpack(tmp_path):
+    """Untrained: the query of the class token is the same in all images, and smaller than in floats."""
+    keras.utils.set_random_seed(0)
+    model = keras_vit.VisionTransformer(
+        image_size=16, patch_size=8, depth=1, width=32, mlp_dim=32, num_heads=2, num_classes=4, qk_norm=True
+    )
+    images = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3)).astype("float32")
+    left = audit(write_tflite(model, tmp_path, ["int8"], images)["int8"], ["cpu-xnnpack"]).findings
+    assert {one.operation for one in left} == {"QUANTIZE", "GELU", "SOFTMAX"}  # SOFTMAX of the classes
 
 
 def test_formats_for_gpus_have_the_form_for_half_precision(artifacts):
