@@ -70,15 +70,15 @@ XNNPACK = {
     "TILE": "XNNPACK lacks it; with a fixed batch the converter folds it",
 }
 XNNPACK_INT8 = {
-    "ADD": "the scales of inputs and output are too far apart for XNNPACK's int8; keep it in float",
+    "ADD": "the scales of inputs and output are too far apart for XNNPACK's int8; see --keep-float",
     **{
-        name: f"XNNPACK's {name} supports float only; quantize FULLY_CONNECTED and CONV_2D alone"
+        name: f"XNNPACK's {name} supports float only; export dynamic-int8 or mixed-int8"
         for name in ("GELU", "RSQRT", "SOFTMAX")
     },
     # src/subgraph/batch-matrix-multiply.c; LiteRT 2.1.3 and later
     "BATCH_MATMUL": "XNNPACK requires zero point 0 of the right operand: quantize it with a range of [-128 a, 127 a]",
     "SQUARED_DIFFERENCE": "XNNPACK's SQUARED_DIFFERENCE supports float only; multiply the difference by itself",
-    "QUANTIZE": "XNNPACK does not convert between uint8 and int8; use float32 or int8 inputs and outputs",
+    "QUANTIZE": "XNNPACK does not convert between uint8 and int8; export dynamic-int8 or mixed-int8",
 }
 XNNPACK_INT8["SUB"] = XNNPACK_INT8["MUL"] = XNNPACK_INT8["ADD"]
 DROPS_AXIS = "it removes an axis (shrink_axis_mask), as x[:, 0] does; use x[:, :1] and a reshape"
@@ -115,7 +115,7 @@ def nnapi(operation, quantized: bool) -> str | None:
     if name == "BATCH_MATMUL" and (inputs[0].dtype != inputs[1].dtype or inputs[0].shape[:-2] != inputs[1].shape[:-2]):
         return "NNAPI's BATCH_MATMUL supports neither mixed dtypes nor broadcasting"
     if operation.hybrid:
-        return "float activations with int8 weights: integer NPUs require static int8 (or int16) activations"
+        return "float activations with integer weights: integer NPUs require static ones; export int8 or int16x8"
     if quantized and operation.dtype == "float32" and name != "QUANTIZE":
         return "float32 in a quantized file: an integer NPU leaves it to the CPU, with a transfer before and after"
     return _dtypes(

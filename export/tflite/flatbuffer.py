@@ -50,10 +50,12 @@ class Signature:
 
 
 def check_not_folder(path) -> Path:
-    """Returns the path; raises ValueError if it is a folder."""
+    """Returns the path; raises ValueError if it is a folder, with the .tflite files inside."""
     path = Path(path)
     if path.is_dir():
-        raise ValueError(f"{path} is a folder, not a .tflite file. A SavedModel must be exported first.")
+        inside = ", ".join(map(str, sorted(path.glob("*.tflite"))))
+        advice = f"Pass a file: {inside}." if inside else "A SavedModel must be exported first."
+        raise ValueError(f"{path} is a folder, not a .tflite file. {advice}")
     return path
 
 

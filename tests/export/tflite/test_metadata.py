@@ -228,6 +228,9 @@ def test_invalid_files(unannotated, tmp_path):
         read_description(path)
     with pytest.raises(ValueError, match="is a folder, not a .tflite file. A SavedModel must be exported first"):
         read_description(tmp_path)
+    path.touch()
+    with pytest.raises(ValueError, match=r"is a folder, not a .tflite file. Pass a file: \S+/model.tflite\.$"):
+        read_description(tmp_path)
     for content, reason in (
         (b"", "has zero bytes"),
         (b"PK", "is not a TFLite model: bytes 4 to 8"),
