@@ -24,16 +24,24 @@ def check_replaceable(folder: Path, mark: str | None = None):
         raise ValueError(f"{folder.absolute()} is not empty{reason}; choose another --output.")
 
 
+def create_folder(folder: Path):
+    """Creates a folder of --output with its parents; raises a ValueError that names the option if it cannot."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{folder} cannot be created ({error.strerror}); choose another --output.") from error
+
+
 @contextmanager
 def new_folder(folder: Path, mark: str | None = None) -> Iterator[Path]:
     """Yields an empty folder that takes the place of `folder` at the end; it is removed if the block raises.
 
     Raises:
-        ValueError: See `check_replaceable`.
+        ValueError: See `check_replaceable` and `create_folder`.
     """
     folder = folder.absolute()
     check_replaceable(folder, mark)
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    create_folder(folder.parent)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         new, old = temporary / "new", temporary / "old"

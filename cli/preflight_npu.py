@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from keras_vit_cli.json_file import check_json
+from keras_vit_cli.output_folder import create_folder
 from keras_vit_cli.preflight import show_progress
 
 
@@ -40,10 +41,12 @@ class PreflightNpu:
         from keras_vit.atomic_write import write_file
         from keras_vit.export.npu import default_chips, find_chip
 
-        self._check_files()
-        check_json(self.json)
-        chips = [find_chip(name) for name in dict.fromkeys(self.npu)] or default_chips()
+        self._check_options()
+        chips = list(dict.fromkeys(find_chip(name) for name in self.npu)) or default_chips()
+        self._check_files(chips)
         images = self._images()
+        if self.output:
+            create_folder(self.output)
         with tempfile.TemporaryDirectory(prefix="keras-vit-npu-") as temporary:
             results = [
                 self._examine(file, chip, Path(temporary), images.get(file))
@@ -51,14 +54,15 @@ class PreflightNpu:
                 for chip in chips
             ]
         show_progress("")
-        _print(results)
+        _print(results, self.simulate is not None)
         if self.json:
             entries = [report.as_dict() | {"simulation": found and asdict(found)} for report, found in results]
             write_file(self.json, json.dumps(entries, indent=2) + "\n")
         return int(not all(report.ready for report, _ in results))
 
-    def _check_files(self):
-        """Raises a ValueError for a mistake in the files or the output; creates the output's folder."""
+    def _check_options(self):
+        """Raises a ValueError for a mistake that is visible in the options."""
+        check_json(self.json)
         files = dict.fromkeys(self.files)
         if not files:
             raise ValueError("No files. Pass at least one .tflite file, such as exported/model-int8.tflite.")
@@ -68,7 +72,17 @@ class PreflightNpu:
             raise ValueError(f"--output requires a folder. Received: {self.output}")
         if len({file.stem for file in files}) < len(files):
             raise ValueError("--output requires files of different names. Received: " + " ".join(map(str, files)))
-        self.output.mkdir(parents=True, exist_ok=True)
+
+    def _check_files(self, chips):
+        """Raises an error for a file or chip that does not compile anywhere, before the first one is compiled."""
+        from keras_vit.export.npu.compile import read_compilable
+        from keras_vit.export.npu.libraries import check_machine, check_sdk
+
+        check_machine()
+        for file in dict.fromkeys(self.files):
+            read_compilable(file)
+        for chip in chips:
+            check_sdk(chip.vendor)
 
     def _images(self) -> dict:
         """File -> the images of --simulate, (n, H, W, 3) uint8, as the file's metadata specify."""
@@ -93,13 +107,21 @@ class PreflightNpu:
         show_progress(f"Compiling {file} for {chip}")
         compiled = (self.output or temporary) / f"{file.stem}-{chip.model}.tflite"
         report = compile_for_npu(file, chip, None if self.output is None and images is None else compiled)
-        if images is None or not report.ready or report.num_partitions > 1 or chip.vendor != "qualcomm":
+        if images is None or _why_not_simulated(report):
             return report, None
         show_progress(f"Simulating {file} on {chip}")
         return report, simulate(file, compiled, images)
 
 
-def _print(results):
+def _why_not_simulated(report) -> str | None:
+    if report.chip.vendor != "qualcomm":
+        return "the simulator is of Qualcomm's chips"
+    if report.error:
+        return "it does not compile"
+    return None if report.ready and report.num_partitions == 1 else "the NPU does not run it whole"
+
+
+def _print(results, simulated: bool):
     """Prints a report; of several files and chips a table, and reports where an NPU does not run everything."""
     from keras_vit.export.npu import npu_table, simulation_table
 
@@ -107,5 +129,9 @@ def _print(results):
     parts = [npu_table(reports)] if len(reports) > 1 else []
     if simulations := [(report, found) for report, found in results if found]:
         parts.append(simulation_table(simulations))
+    if skipped := [report for report, found in results if simulated and not found]:
+        parts.append(
+            "\n".join(f"Not simulated: {one.file} on {one.chip}: {_why_not_simulated(one)}." for one in skipped)
+        )
     parts += [str(report) for report in reports if len(reports) == 1 or not report.ready]
     print("\n\n".join(parts))

@@ -15,7 +15,7 @@ from keras_vit.export.npu.chips import Chip
 from keras_vit.export.npu.compiler_output import failure, operations_left, partitions, traffic
 from keras_vit.export.npu.libraries import check_machine, check_sdk, litert_file, qualcomm_libraries
 from keras_vit.export.npu.report import NpuReport
-from keras_vit.export.tflite.graph import read_graph
+from keras_vit.export.tflite.graph import Operation, read_graph
 
 DISPATCH = "DISPATCH_OP"  # LiteRT's custom operation that runs a program on an NPU
 
@@ -38,9 +38,7 @@ def compile_for_npu(file, chip: Chip, output=None) -> NpuReport:
         OSError: The file does not exist, or `output` cannot be written.
     """
     check_machine()
-    operations = read_graph(file)
-    if any(operation.name == DISPATCH for operation in operations):
-        raise ValueError(f"{file} is compiled for an NPU already. Pass the file that it was compiled from.")
+    operations = read_compilable(file)
     check_sdk(chip.vendor)
     with tempfile.TemporaryDirectory(prefix="keras-vit-npu-") as folder:
         start = time.perf_counter()
@@ -59,6 +57,14 @@ def compile_for_npu(file, chip: Chip, output=None) -> NpuReport:
     return NpuReport(
         str(file), chip, len(operations), on_npu, num_partitions, left, None, seconds, len(content), **counts
     )
+
+
+def read_compilable(file) -> list[Operation]:
+    """The operations of a file; ValueError or OSError for a file that `compile_for_npu` does not take."""
+    operations = read_graph(file)
+    if any(operation.name == DISPATCH for operation in operations):
+        raise ValueError(f"{file} is compiled for an NPU already. Pass the file that it was compiled from.")
+    return operations
 
 
 def _compile_for_qualcomm(file: Path, chip: Chip, folder: Path) -> tuple[str, Path | None]:

@@ -73,6 +73,13 @@ def test_without_a_mark_nothing_is_replaced(tmp_path):
     assert listing(tmp_path) == ["run", f"run/{MARK}"]
 
 
+def test_a_folder_that_cannot_be_created_is_named_with_the_option(tmp_path):
+    (tmp_path / "file").touch()
+    message = r"/file/deep cannot be created \(Not a directory\); choose another --output\.$"
+    with pytest.raises(ValueError, match=message), new_folder(tmp_path / "file" / "deep" / "run"):
+        pass
+
+
 def test_empty_folders_may_be_used(tmp_path):
     (tmp_path / "run").mkdir()
     check_replaceable(tmp_path / "run")

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_one_file_and_chip(tflite_files, run_cli):
-    status, printed, _ = run_cli("preflight", tflite_files[0], "--npu", "sm8750")
+    status, printed, _ = run_cli("preflight", tflite_files[0], "--npu", "sm8750", "SM8750")
     assert status == 0 and "model-float32.tflite on SM8750" in printed and "|" not in printed
 
 
@@ -44,10 +44,25 @@ def test_simulation(tflite_files, tmp_path, run_cli):
     options = ["--npu", "SM8350", "SM8750", "--simulate", folder, "--json", report]
     status, printed, _ = run_cli("preflight", tflite_files[0], *options)
     assert status == 1 and "| images | same top-1 class |" in printed
+    assert printed.count("Not simulated: ") == 1
+    assert f"Not simulated: {tflite_files[0]} on SM8350 (Snapdragon 888): it does not compile.\n" in printed
     without_float, whole = json.loads(report.read_text())
     assert whole["simulation"]["num_images"] == 3 and whole["simulation"]["max_difference"] < 0.01
     assert without_float["simulation"] is None  # it does not compile
     assert sorted(file.name for file in tmp_path.iterdir()) == ["images", "report.json"]
+
+
+def test_all_files_and_chips_are_checked_before_the_first_is_compiled(tflite_files, tmp_path, run_cli, monkeypatch):
+    monkeypatch.setattr("keras_vit.export.npu.compile_for_npu", lambda *arguments: pytest.fail("compiled"))
+    (cut := tmp_path / "cut.tflite").write_bytes(tflite_files[0].read_bytes()[:2000])
+    for arguments, message in (
+        ([tmp_path / "no.tflite", "--npu", "SM8750"], "There is no file"),
+        ([cut, "--npu", "SM8750"], "is damaged, perhaps truncated"),
+        (["--npu", "SM8750", "MT6991"], "The compiler of mediatek is missing"),
+        ([tflite_files[0].parent, "--npu", "SM8750"], f"Pass a file: {tflite_files[1]}, {tflite_files[0]}."),
+    ):
+        status, _, errors = run_cli("preflight", tflite_files[0], *arguments, "--output", tmp_path / "out")
+        assert status == 1 and message in errors and not (tmp_path / "out").exists(), arguments
 
 
 def test_errors_are_one_line(tflite_files, tmp_path, run_cli):
@@ -59,6 +74,10 @@ def test_errors_are_one_line(tflite_files, tmp_path, run_cli):
         (["cifar10-scratch", "--npu", "SM8750"], "There is no file"),
         (["--npu", "SM8750"], "Pass at least one .tflite file"),
         ([tflite_files[0], "--output", bad], "--output requires a folder"),
+        (
+            [tflite_files[0], "--output", bad / "x"],
+            f"{bad}/x cannot be created (Not a directory); choose another --output",
+        ),
         (
             [tflite_files[0], Path(tflite_files[0].name), "--output", tmp_path / "out"],
             "--output requires files of different names",
