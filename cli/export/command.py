@@ -1,5 +1,7 @@
 """`keras-vit export`: writes a model as SavedModel, ONNX, TFLite or web page, and checks the files."""
 
+import math
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -94,8 +96,7 @@ class Export:
         from keras_vit_cli.export.data import ExportData
 
         model = self.preparation.load(self.weights)
-        if "web" in self.formats and not model.num_classes:
-            raise ValueError("A web page shows classes, but the model has no head. Omit the format web.")
+        self._check_head(model)
         data = ExportData.read(self, model)
         for note in data.notes:
             print(note)
@@ -104,8 +105,11 @@ class Export:
         with new_folder(output) as folder:
             failures = self._check(model, folder, self._write(model, data, folder), data)
             if failures and not self.keep_going:
-                raise ValueError("; ".join(failures) + ". Nothing was saved; --keep-going saves the files anyway.")
-        print("\n".join(failures) or f"\nWritten to {output.absolute()}")
+                raise ValueError(self._explain(failures))
+        print("\n".join(text for _, text in failures) or f"\nWritten to {output.absolute()}")
+        if "web" in self.formats:
+            page = output.absolute() / "web"
+            print(f"{page / 'index.html'} is the page: python3 -m http.server --directory {shlex.quote(str(page))}")
         return bool(failures)
 
     def _check_request(self):
@@ -122,8 +126,12 @@ class Export:
             check_targets(self.target)
         if not self.formats:
             raise ValueError("No formats. Pass --formats, such as float32 dynamic-int8.")
-        if self.sensitivity and not (calibrated and self.dataset):
-            raise ValueError(f"--sensitivity requires --dataset, and --formats among {', '.join(STATIC)}.")
+        if not math.isfinite(self.max_accuracy_drop):
+            raise ValueError(f"--max-accuracy-drop must be finite. Received: {self.max_accuracy_drop}")
+        if self.keep_float and not calibrated:
+            raise ValueError(f"--keep-float requires --formats among {', '.join(STATIC)}: others do not use it.")
+        if self.sensitivity:
+            self._check_sensitivity(calibrated)
         if calibrated and not self.dataset:
             raise ValueError(
                 f"{', '.join(calibrated)}: calibration requires images. Pass --dataset, such as folder:/path with "
@@ -134,6 +142,26 @@ class Export:
                 f"--check-images must be at least 1, --calibration-images {MIN_IMAGES}. "
                 f"Received: {self.check_images} and {self.calibration_images}"
             )
+
+    def _check_sensitivity(self, calibrated):
+        from keras_vit.export.tflite.quantize import STATIC
+
+        if not (calibrated and self.dataset):
+            raise ValueError(f"--sensitivity requires --dataset, and --formats among {', '.join(STATIC)}.")
+        given = {"--output": self.output, "--keep-float": self.keep_float, "--target": self.target}
+        if unused := [option for option, value in given.items() if value]:
+            raise ValueError(f"--sensitivity writes no files and quantizes all parts: omit {', '.join(unused)}.")
+
+    def _check_head(self, model):
+        """Raises ValueError for formats that require a head, if the model has none."""
+        from keras_vit.export import FORMATS
+
+        if model.num_classes:
+            return
+        if "web" in self.formats:
+            raise ValueError("A web page shows classes, but the model has no head. Omit the format web.")
+        if "classify" in self.signatures and set(self.formats) & set(FORMATS):
+            raise ValueError(f"{model.name} has no head to classify with. Pass --signatures embed.")
 
     def _checked_output(self) -> Path:
         if self.output is None:
@@ -183,8 +211,8 @@ class Export:
             )
         return files
 
-    def _check(self, model, folder, files, data) -> list[str]:
-        """Prints audits and parity table; returns the failures."""
+    def _check(self, model, folder, files, data) -> list[tuple[str, str]]:
+        """Prints audits and parity table; returns the formats that failed, and why."""
         from keras_vit.export import FORMATS, check_parity, parity_table
         from keras_vit.export.audit import audit
 
@@ -193,7 +221,9 @@ class Export:
             if path.suffix == ".tflite" and self.target:
                 found = audit(path, self.target)
                 print("\n" + str(found).replace(f"{folder}/", ""))  # a temporary folder
-                failures += [f"{target} does not support {name}" for target in self.target if found.fails(target)]
+                failures += [
+                    (name, f"{target} does not support {name}") for target in self.target if found.fails(target)
+                ]
         classifiers = {
             name: path for name, path in files.items() if "classify" in self.signatures or name not in FORMATS
         }
@@ -205,10 +235,17 @@ class Export:
         for row in rows:
             drop = 100 * row.accuracy_drop
             if drop > self.max_accuracy_drop:
-                failures.append(
-                    f"{row.name} has an accuracy drop of {drop:.2f} percentage points, above {self.max_accuracy_drop}"
-                )
+                above = f"has an accuracy drop of {drop:.2f} percentage points, above {self.max_accuracy_drop}"
+                failures.append((row.name, f"{row.name} {above}"))
         return failures
+
+    def _explain(self, failures) -> str:
+        """What failed, and the options that save files."""
+        failed = {name for name, _ in failures}
+        others = [name for name in dict.fromkeys(self.formats) if name not in failed]
+        advice = f", --formats {' '.join(others)} only those that passed" if others else ""
+        reasons = "; ".join(text for _, text in failures)
+        return f"{reasons}. Nothing was saved; --keep-going saves the files anyway{advice}."
 
     def _print_sensitivity(self, model, data) -> int:
         from keras_vit.export.tflite.quantize import STATIC

@@ -30,6 +30,7 @@ def model(tmp_path_factory):
     return str(path)
 
 
+INT8 = ["--dataset", "digits", "--formats", "int8"]
 FEW_IMAGES = ["--check-images", "40", "--calibration-images", "20", "--max-accuracy-drop", "100"]
 
 
@@ -49,6 +50,9 @@ def test_saved_model_web_and_tflite(model, tmp_path, capsys):
     assert main(["export", str(tmp_path / "out" / "model-int8.tflite"), "--describe"]) == 0
     described = capsys.readouterr().out
     assert "classify" in described and "uint8" in described
+    page = tmp_path / "out" / "web"
+    assert output.endswith(f"\n{page / 'index.html'} is the page: python3 -m http.server --directory {page}\n")
+    assert (page / "index.html").is_file()
     assert "\n| web |" in output and "\nweb/model.tflite: " in output  # compared and audited, too
     described = read_description(tmp_path / "out" / "web" / "model.tflite")
     assert described.description.license == "CC0-1.0"
@@ -78,14 +82,19 @@ def test_unsupported_target_is_not_saved(model, tmp_path, capsys):
     arguments = ["export", model, "--output", str(tmp_path / "out"), "--formats", "float32", "--target", "edgetpu"]
     assert main(arguments) == 1
     captured = capsys.readouterr()
-    assert "edgetpu does not support float32. Nothing was saved" in captured.err and "Not compared" in captured.out
+    assert "Nothing was saved; --keep-going saves the files anyway.\n" in captured.err
+    assert "edgetpu does not support float32" in captured.err and "Not compared" in captured.out
     assert not list(tmp_path.iterdir())
+    assert main([*arguments[:-1], "nnapi-npu", "--formats", "float32", "saved-model"]) == 1
+    assert "--keep-going saves the files anyway, --formats saved-model only those" in capsys.readouterr().err
 
 
 def test_model_without_a_head_gets_no_class_names(tmp_path, capsys):
     sizes = {"image_size": 8, "patch_size": 4, "depth": 1, "width": 12, "mlp_dim": 12, "num_heads": 2}
     keras_vit.VisionTransformer(**sizes, num_classes=0).save(tmp_path / "model.keras")
     arguments = ["export", str(tmp_path / "model.keras"), "--output", str(tmp_path / "out"), "--dataset", "digits"]
+    assert main([*arguments, "--formats", "int8", "--calibration-images", "20"]) == 1
+    assert "has no head to classify with. Pass --signatures embed." in capsys.readouterr().err
     assert main([*arguments, "--formats", "saved-model", "--check-images", "1"]) == 0
     assert "Not compared with Keras: requires --dataset, a model with a head" in capsys.readouterr().out
 
@@ -158,7 +167,20 @@ def test_sensitivity(model, capsys):
             "--calibration-images 20. Received: 1000 and 5",
         ),
         (["--output", "OUT", "--dataset", "digits", "--split", "nope"], "No split 'nope'"),
-        (["--output", "OUT", "--keep-float", "block_7/mlp"], "block_0/mlp, head, all else. Received: block_7/mlp"),
+        (
+            ["--output", "OUT", *INT8, "--keep-float", "block_7/mlp"],
+            "block_0/mlp, head, all else. Received: block_7/mlp",
+        ),
+        (
+            ["--output", "OUT", "--keep-float", "head"],
+            "--keep-float requires --formats among mixed-int8, int8, int16x8",
+        ),
+        (["--output", "OUT", "--max-accuracy-drop", "nan"], "--max-accuracy-drop must be finite. Received: nan"),
+        (
+            [*INT8, "--sensitivity", "--output", "OUT", "--keep-float", "head"],
+            "quantizes all parts: omit --output, --keep-float.",
+        ),
+        ([*INT8, "--sensitivity", "--target", "litert2"], "quantizes all parts: omit --target."),
         (["--output", "OUT", "--dataset", "folder:TWO"], "has 2 classes, but the model has 10"),
         (["--output", "OUT", "--dataset", "folder:EMPTIED"], "cannot be decoded"),
         (["--output", "OUT", "--class-names", "BINARY"], "is not UTF-8 text"),
