@@ -56,7 +56,9 @@ def _from_file(path):
     except FileNotFoundError:
         raise FileNotFoundError(f"There is no image {os.path.abspath(path)}") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{path} cannot be read as an image: {error}. Fix the file or leave it out.") from error
+        is_heif = str(path).lower().endswith((".heic", ".heif"))
+        fix = "Pillow does not read HEIC: save it as JPEG" if is_heif else "Fix the file or leave it out"
+        raise ValueError(f"{path} cannot be read as an image: {error}. {fix}.") from error
 
 
 def _from_pillow(image):

@@ -20,7 +20,7 @@ class Classify:
     """Print the most likely classes of photographs, and how likely each is.
 
     Args:
-        images: Image files; of folders all images, subfolders included.
+        images: Image files; of folders all images, subfolders included. Other files in a folder are skipped and named.
         model: File, folder or name, as for `keras_vit.load`; also a .tflite file or a SavedModel of `keras-vit export`.
             Default: AugReg's S/16 for the 1000 classes of ImageNet, downloaded once (0.09 GB), or, where no download is
             possible, the small model of the package, which knows the ten classes of CIFAR-10.
@@ -64,7 +64,6 @@ class Classify:
 
     def _files(self) -> list[Path]:
         """The images; raises ValueError or OSError for invalid options before a model is loaded."""
-        from keras_vit_cli.inspect.image_files import list_images
         from keras_vit_cli.output_folder import check_replaceable
 
         check_json(self.json)
@@ -82,7 +81,10 @@ class Classify:
         missing = [str(path) for path in self.images if not path.exists()]
         if missing:
             raise FileNotFoundError(f"There is no image {', '.join(missing)}")
-        return [file for path in self.images for file in (list_images(path) if path.is_dir() else [path])]
+        from keras_vit_cli.inspect.image_files import list_images, without_damaged
+
+        in_folders = [(without_damaged(list_images(path)) if path.is_dir() else [path]) for path in self.images]
+        return [file for files in in_folders for file in files]
 
     def _load(self):
         from keras_vit import load

@@ -42,14 +42,14 @@ class Inspect:
         """Reads the images, inspects the model and writes the report."""
         path = self._check_output()
         from keras_vit.atomic_write import write_file
-        from keras_vit_cli.inspect.image_files import evenly_spaced, list_images, read_images
+        from keras_vit_cli.inspect.image_files import evenly_spaced, list_images, read_images, without_damaged
 
         files = list_images(self.images)
         from keras_vit_cli.inspect.model import open_model
         from keras_vit_cli.inspect.report import make_report
 
         inspected = open_model(self.weights, self.preparation.fields())
-        selected = [files[i] for i in evenly_spaced(len(files), self.max_images)]
+        selected = without_damaged([files[i] for i in evenly_spaced(len(files), self.max_images)])
         print(f"Reading {len(selected):,} of {len(files):,} images from {self.images}")
         images = read_images(inspected.vit.preprocessing, self.images, selected)
         text, attention_size = make_report(inspected, images, self.num_shown, self.max_megabytes)

@@ -1,11 +1,14 @@
 """Reads the images of a folder for a model. n images, H W pixels."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from PIL import Image
 
+from keras_vit.name_list import first_names
 from keras_vit.recipes.data.image_folder import EXTENSIONS
 
 
@@ -28,7 +31,7 @@ class ImageBatch(NamedTuple):
 
 
 def list_images(folder: Path, option: str = "--images") -> list[Path]:
-    """Sorted paths of the images in a folder and its subfolders, without hidden files.
+    """Sorted paths of the images in a folder and its subfolders, without hidden files; prints the names of other files.
 
     Args:
         folder: The folder.
@@ -39,11 +42,42 @@ def list_images(folder: Path, option: str = "--images") -> list[Path]:
     """
     if not folder.is_dir():
         raise ValueError(f"{option} {folder.absolute()} does not exist. Expected a folder of images.")
-    files = (file for file in folder.rglob("*") if file.suffix.lower() in EXTENSIONS and not file.name.startswith("."))
-    found = sorted(file for file in files if file.is_file())
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
+    found = [file for file in files if file.suffix.lower() in EXTENSIONS]
     if not found:
         raise ValueError(f"No images in {folder.absolute()}. Supported extensions: {', '.join(EXTENSIONS)}.")
+    if others := [file for file in files if file.suffix.lower() not in EXTENSIONS]:
+        _note(others, f"their names do not end in {', '.join(EXTENSIONS)}")
     return found
+
+
+def without_damaged(files: Sequence[Path]) -> list[Path]:
+    """The files that can be read; prints the names of the others.
+
+    Raises:
+        ValueError: None can be read.
+    """
+    damaged = [file for file in files if not _is_image(file)]
+    if len(damaged) == len(files):
+        raise ValueError(f"None of the {len(files):,} files can be read as an image: {first_names(files)}")
+    if damaged:
+        _note(damaged, "they cannot be read as images")
+    return [file for file in files if file not in damaged]
+
+
+def _note(files, reason):
+    print(f"Note: {len(files):,} files are skipped, since {reason}: {first_names(files)}", file=sys.stderr)
+
+
+def _is_image(file) -> bool:
+    """Whether Pillow reads all of a file."""
+    try:
+        with Image.open(file) as image:
+            image.draft("RGB", (1, 1))  # of a JPEG file, an eighth of the pixels
+            image.load()
+    except Exception:  # Pillow's readers raise errors of many kinds for damaged files
+        return False
+    return True
 
 
 def read_images(preprocessing, folder: Path, files: Sequence[Path]) -> ImageBatch:
