@@ -56,8 +56,8 @@ def test_what_is_assumed_is_one_line(run_cli, tmp_path):
     file = golden_file(tmp_path, "timm_token").rename(tmp_path / "deit_tiny.safetensors")
     note = (
         "Note: deit_tiny.safetensors does not state how its pixels are scaled. Assumed: mean=(0.485, 0.456, 0.406) "
-        "and std=(0.229, 0.224, 0.225). If you know others, pass --preprocessing imagenet, half or FILE.json to the command "
-        "that uses the model.\n"
+        "and std=(0.229, 0.224, 0.225). If you know others, pass --preprocessing imagenet, half or FILE.json to the "
+        "command that uses the model.\n"
     )
     status, output, errors = run_cli("describe", file)
     assert status == 0 and errors == note and "\n  origin              assumed\n" in output
