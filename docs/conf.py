@@ -1,4 +1,4 @@
-"""Sphinx configuration: the pages of this folder and an API reference from the docstrings. `make docs` builds build/site/."""
+"""Sphinx configuration: the pages of this folder, and an API reference from the docstrings, in build/site/."""
 
 import inspect
 import re
