@@ -26,7 +26,8 @@ def fixed_ranges(float32: bytes, ranges: dict[str, dict]) -> dict[str, dict]:
     codes = [code.builtinCode for code in model.operatorCodes]
     changed = dict(ranges)
     for graph in model.subgraphs:
-        consumers, ends = _consumers(graph), {}
+        consumers = _consumers(graph)
+        ends: dict[int, tuple[float, float]] = {}
         for one in graph.operators:
             if codes[one.opcodeIndex] == _Code.ELU:
                 ends |= {int(one.inputs[0]): (_LOWEST, 0), int(one.outputs[0]): (-1, 0)}
