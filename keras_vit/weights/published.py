@@ -154,6 +154,8 @@ def suggestion(name: str) -> str:
         return f"For weights of timm pass 'hf:timm/{name}' with the tag of their training, see timm.list_pretrained()."
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         return f"For the Hugging Face Hub pass 'hf:{name}'."
+    if name.startswith("imagenet"):
+        return "For ImageNet's 1000 classes pass 'vit/imagenet21k+imagenet2012/ViT-B_16' or another published name."
     near = difflib.get_close_matches(name, (*packaged_names(), *published_names()), n=2, cutoff=0.5)
     if near:
         return f"Did you mean {' or '.join(near)}?"
