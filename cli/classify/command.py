@@ -11,6 +11,7 @@ from keras_vit_cli.classify.exported import is_exported, open_exported
 from keras_vit_cli.default_weights import OFFLINE, load_default
 from keras_vit_cli.json_file import check_json
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
+from keras_vit_cli.process.native_logs import without_native_logs
 
 BATCH_SIZE = 32
 
@@ -94,6 +95,7 @@ class Classify:
         _, model = load_default(load, _offline_note)
         return model
 
+    @without_native_logs()
     def _run(self, classifier, files):
         from keras_vit.classification import top_classes
 

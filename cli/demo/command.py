@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from keras_vit_cli.output_folder import check_replaceable, new_folder
+from keras_vit_cli.process.native_logs import without_native_logs
 
 REPORT = "report.html"
 NUM_CALIBRATION_IMAGES = 200
@@ -126,6 +127,7 @@ def _pixels(images):
     return (images + 1) * 127.5
 
 
+@without_native_logs()
 def _export(folder, model, calibration, pixels, labels, names):
     """Exports to all formats and compares each with the Keras model."""
     from keras_vit.export import check_parity, write_saved_model, write_tflite

@@ -10,6 +10,7 @@ import keras_vit
 from keras_vit.inspect import figures
 from keras_vit.rgb import as_rgb
 from keras_vit_cli.classify.evidence import evidence
+from keras_vit_cli.process.native_logs import without_native_logs
 
 NAME = "cifar10/R10_Ti_4"
 # Reduced crops of the photographs: the first half calibrates the integer formats, the second is compared.
@@ -47,6 +48,7 @@ def _figure(model, photographs, predictions):
     return figures.image_grid(rows, ["photograph", "evidence for\nthe first"], titles, size=2)
 
 
+@without_native_logs()
 def _export(model, photographs, folder, seed) -> list[dict]:
     from keras_vit.export import check_parity, write_tflite
 

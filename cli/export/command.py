@@ -11,6 +11,7 @@ import tyro
 
 from keras_vit_cli.output_folder import check_replaceable, new_folder
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
+from keras_vit_cli.process.native_logs import without_native_logs
 
 Format = Literal[
     "saved-model",
@@ -101,9 +102,11 @@ class Export:
         for note in data.notes:
             print(note)
         if output is None:
-            return self._print_sensitivity(model, data)
+            with without_native_logs():
+                return self._print_sensitivity(model, data)
         with new_folder(output) as folder:
-            failures = self._check(model, folder, self._write(model, data, folder), data)
+            with without_native_logs():
+                failures = self._check(model, folder, self._write(model, data, folder), data)
             if failures and not self.keep_going:
                 raise ValueError(self._explain(failures))
         print("\n".join(text for _, text in failures) or f"\nWritten to {output.absolute()}")
