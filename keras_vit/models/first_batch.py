@@ -13,7 +13,7 @@ BATCH_SIZE = 32  # of Keras, for arrays
 
 
 def first_batch_checked(method):
-    """A method of `keras.Model` whose first argument is data, with a check of their first batch, see `check_scaled`.
+    """A method of `keras.Model` whose first argument is data, with a check of the size and pixels of their first batch.
 
     Images are checked in arrays, tensors, tf.data.Dataset and Python generators; not in other data, and not under a
     distribution strategy, where other processes may read the data.
@@ -36,7 +36,7 @@ class _FirstBatch:
     """The first batch that a model receives, and the problem that was found in it."""
 
     def __init__(self, model):
-        self.preprocessing = model.preprocessing
+        self.model = model
         self.distributed = is_distributed(model)
         self.problem: Exception | None = None
 
@@ -82,5 +82,7 @@ class _FirstBatch:
         return dataset.enumerate().map(lambda number, *batch: watch(number, batch[0]))
 
     def _check(self, images):
+        # Raises as a call does. A step that was compiled for several sizes would report its operation, not the size.
+        self.model.compute_output_spec(keras.KerasTensor(images.shape, keras.backend.standardize_dtype(images.dtype)))
         if keras.backend.is_float_dtype(keras.backend.standardize_dtype(images.dtype)):
-            check_scaled(images, self.preprocessing)
+            check_scaled(images, self.model.preprocessing)

@@ -47,6 +47,16 @@ def test_pixels_that_are_not_scaled_raise(model):
         call(np.asarray(model.preprocess(PHOTOS)))
 
 
+def test_images_of_another_size_raise(model):
+    """Once a step is compiled for any size, it would report its operation."""
+    small, ready = np.zeros((6, 12, 20, 3), "float32"), np.zeros((6, 16, 16, 3), "float32")
+    model.predict(ready, verbose=0)
+    for images in (small, small[:, :8], dataset(small)):
+        with pytest.raises(ValueError, match=r"takes images of \(16, 16\) pixels .* Received: \((12|8), 20\)"):
+            model.predict(images, verbose=0)
+    model.predict(ready, verbose=0)
+
+
 @pytest.mark.slow
 def test_data_are_what_they_were(model):
     ready = np.asarray(model.preprocess(PHOTOS))
