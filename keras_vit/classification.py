@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_vit.class_names.imagenet import imagenet_class_names
 from keras_vit.class_names.predictions import decode_predictions
+from keras_vit.integers import is_integer
 
 BATCH_SIZE = 32
 IMAGENET = (1000, 21841, 21843)
@@ -63,6 +64,8 @@ def output_names(model) -> tuple[str, ...]:
 
 
 def top_classes(outputs: np.ndarray, names, top: int) -> list[list[tuple[str, float]]]:
-    """Logits or probabilities (B, C) to lists of (name, probability)."""
+    """Logits or probabilities (B, C) to lists of (name, probability); raises ValueError unless `top` is at least 1."""
+    if not is_integer(top):
+        raise ValueError(f"`top` must be an integer of at least 1. Received: {top!r}")
     decoded = decode_predictions(outputs, min(top, len(names)), class_names=names)
     return [[(name, probability) for _, name, probability in best] for best in decoded]

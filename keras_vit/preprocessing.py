@@ -60,6 +60,8 @@ class Preprocessing:
             if len(values) != 3 or (name == "std" and min(values) <= 0):
                 above = " above 0" if name == "std" else ""
                 raise ValueError(f"`{name}` must be three numbers{above}. Received: {values}")
+            if max(values) > 1:
+                raise ValueError(f"`{name}` is of pixels in [0, 1]: divide it by 255. Received: {values}")
             object.__setattr__(self, name, values)
 
     def __call__(self, images):

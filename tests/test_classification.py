@@ -59,6 +59,12 @@ def test_default_names(toy):
     assert output_names(toy(num_classes=1000))[0] == "tench, Tinca tinca"
 
 
+@pytest.mark.parametrize("top", [0, 2.5, True, "3"])
+def test_invalid_top(model, top):
+    with pytest.raises(ValueError, match="`top` must be an integer of at least 1. Received"):
+        model.classify(np.zeros((16, 16, 3), "uint8"), top=top)
+
+
 def test_invalid_names_and_models(toy):
     with pytest.raises(ValueError, match="one name per class. Received: 2 names for 3 classes"):
         toy(num_classes=3, class_names=["a", "b"])

@@ -48,7 +48,7 @@ class Finetune:
         from keras_vit_cli.finetune.result import export_checked, print_result
 
         output = self.output or Path("runs") / self.folder.absolute().name
-        recipe = self._previous_recipe(output)
+        recipe = self._previous_recipe(output) if output.is_dir() else None
         if recipe is None:
             checks = [self._open, lambda: check_replaceable(output, RECIPE_FILE)]
             if self.weights:  # otherwise there may be a download, which has to wait for the folder

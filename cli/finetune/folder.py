@@ -1,6 +1,7 @@
 """The folder of `keras-vit finetune`: its splits, and what is wrong with its images."""
 
-from collections import Counter
+import hashlib
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,6 +69,8 @@ def open_images(folder: Path, data: Data) -> ImageFolder:
         problems.append(f"{len(bad):,} of {total:,} files are no images. Remove them: {first_names(bad)}")
     elif bad:
         notes.append(f"{len(bad):,} of {total:,} files are no images and are skipped: {first_names(bad)}")
+    if pairs := _in_two_classes(dataset):
+        notes.append(f"{len(pairs):,} images are in two classes: {first_names(f'{a} = {b}' for a, b in pairs)}")
     if problems:
         raise ValueError("\n".join(problems))
     return ImageFolder(data, dataset, tuple(notes), Counter({split: len(files) for split, files in unreadable.items()}))
@@ -92,6 +95,24 @@ def _with_splits(folder: Path, data: Data) -> tuple[ImageDataset, Data]:
             f"the splits {folder}/train/<class>/<image> and {folder}/test/<class>/<image>."
         )
     return _with_splits(folder / (train or next(iter(dataset.splits))), data)
+
+
+def _in_two_classes(dataset) -> list[tuple[str, str]]:
+    """Pairs of files with the same content and different labels."""
+    files = [
+        (name.decode(), int(label))
+        for split in dataset.splits
+        for name, _, label in dataset.read(split).as_numpy_iterator()
+    ]
+    by_size = defaultdict(list)
+    for file, label in sorted(files):
+        by_size[Path(file).stat().st_size].append((file, label))
+    pairs, first = [], {}
+    for file, label in (one for same in by_size.values() if len(same) > 1 for one in same):
+        other, label_of_other = first.setdefault(hashlib.sha256(Path(file).read_bytes()).digest(), (file, label))
+        if label != label_of_other:
+            pairs.append((other, file))
+    return pairs
 
 
 def _unreadable(dataset, split) -> Iterator[str]:

@@ -1,17 +1,20 @@
 """Feature maps of a Vision Transformer's blocks, for heads that detect or segment. B batch, h w patch grid, D width."""
 
+import math
+
 from keras import ops
 
 from keras_vit.integers import is_integer
 
 
-def feature_maps(model, images, blocks=(3, 6, 9, 12), normalized=False, training=None) -> list:
+def feature_maps(model, images, blocks=None, normalized=False, training=None) -> list:
     """The tokens of the patches after some blocks, as maps: timm's `forward_intermediates`.
 
     Args:
         model: A `VisionTransformer`.
         images: (B, H, W, 3) from `model.preprocess`, or a `keras.Input` of this shape, for a functional model.
-        blocks: Numbers of blocks, from 1 to the model's depth. Blocks after the last of them are not computed.
+        blocks: Numbers of blocks, from 1 to the model's depth; by default at each quarter of it, 3, 6, 9 and 12 of 12.
+            Blocks after the last of them are not computed.
         normalized: Apply the model's final layer normalization to each map.
         training: See `keras.layers.Layer`.
 
@@ -23,9 +26,12 @@ def feature_maps(model, images, blocks=(3, 6, 9, 12), normalized=False, training
         ValueError: A number is not that of a block; `normalized` for a model that normalizes after pooling.
     """
     depth = model.config.depth
-    if not blocks or not all(is_integer(number) and number <= depth for number in blocks):
+    blocks = sorted({math.ceil(depth * quarter / 4) for quarter in (1, 2, 3, 4)}) if blocks is None else blocks
+    given = blocks if isinstance(blocks, (list, tuple)) else ()
+    if not given or not all(is_integer(number) and number <= depth for number in given):
         raise ValueError(
-            f"Expected `blocks` to be numbers from 1 to {depth}, the model's number of blocks. Received: {blocks!r}"
+            f"Expected `blocks` to be a list of numbers from 1 to {depth}, the model's number of blocks. Received: "
+            f"{blocks!r}"
         )
     if normalized and model.encoder.norm is None:
         raise ValueError(

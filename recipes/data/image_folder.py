@@ -59,10 +59,11 @@ def open_folder(path: str, name: str) -> ImageDataset:
     return ImageDataset(name, class_names, splits, read, stores_paths=True)
 
 
-def check_folder(path: str, layout: str = "<split>/<class>/<image>"):
+def check_folder(path: str, layout: str = "<class>/<image> or <split>/<class>/<image>"):
     """Raises ValueError if there is no such folder."""
     if not path or not tf.io.gfile.isdir(path):
-        raise ValueError(f"There is no folder {path!r}. Expected a folder with {layout}.")
+        found = f"{path!r} is a file" if path and tf.io.gfile.exists(path) else f"There is no folder {path!r}"
+        raise ValueError(f"{found}. Expected a folder with {layout}.")
 
 
 def list_folders(path: str) -> list[str]:
@@ -131,7 +132,10 @@ def _class_files(path):
     """Sorted (class, "<class>/<image>") of a split's folder, and (file, reason) of the files that are not used."""
     images, others = [], []
     for class_name in list_folders(path):
-        for file in list_files(class_name, path):
+        files = list_files(class_name, path)
+        if not files:
+            others.append((class_name, "empty folders"))
+        for file in files:
             if reason := _reason_not_to_read(path, file):
                 others.append((file, reason))
             else:

@@ -30,8 +30,9 @@ def test_last_normalized_map_is_the_output_of_the_encoder(trained_toy, images, c
 
 def test_wrong_blocks_raise(toy, images):
     model = toy()
-    for blocks in ((0,), (3,), (), (1, 2, 9), (1.5,)):
-        with pytest.raises(ValueError, match="Expected `blocks` to be numbers from 1 to 2.*Received: "):
+    assert len(model.feature_maps(images)) == 2  # at quarters of the depth
+    for blocks in ((0,), (3,), (), (1, 2, 9), (1.5,), 1):
+        with pytest.raises(ValueError, match="Expected `blocks` to be a list of numbers from 1 to 2.*Received: "):
             model.feature_maps(images, blocks=blocks)
     with pytest.raises(ValueError, match="normalizes after pooling"):
         toy(pooling="gap", norm_after_pooling=True).feature_maps(images, blocks=(1,), normalized=True)

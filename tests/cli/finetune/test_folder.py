@@ -17,7 +17,7 @@ def fill(tmp_path):
     def write(place, count, **options):
         (tmp_path / place).mkdir(parents=True, exist_ok=True)
         for i in range(count):
-            pixels = np.full((9, 11, 3), i, "uint8")
+            pixels = np.random.default_rng([i, *place.encode()]).integers(0, 256, (9, 11, 3), "uint8")
             Image.fromarray(pixels).save(tmp_path / place / f"{i}.jpg", **options)
         return tmp_path
 
@@ -105,6 +105,19 @@ def test_empty_and_missing_folders(tmp_path):
         open_images(tmp_path, DATA)
     with pytest.raises(ValueError, match="There is no folder"):
         open_images(tmp_path / "nowhere", DATA)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="file' is a file. Expected a folder with <class>/<image> or"):
+        open_images(tmp_path / "file", DATA)
+
+
+def test_images_in_two_classes_and_empty_classes_are_named(fill, caplog):
+    fill("cat", 5)
+    folder = fill("dog", 5)
+    (folder / "elk").mkdir()
+    (folder / "dog" / "copy.jpg").write_bytes((folder / "cat" / "3.jpg").read_bytes())
+    (folder / "dog" / "again.jpg").write_bytes((folder / "dog" / "1.jpg").read_bytes())
+    assert opened(folder)[2] == (f"1 images are in two classes: {folder}/cat/3.jpg = {folder}/dog/copy.jpg",)
+    assert "1 not used (empty folders): elk" in caplog.text
 
 
 def test_damaged_files_are_named_and_do_not_count(fill):

@@ -69,7 +69,7 @@ def test_other_layouts_raise(tmp_path):
     with pytest.raises(ValueError, match="the first one found is a/b/c/d/1.jpg"):
         open_dataset(Data(dataset=f"folder:{tmp_path}"))
     for path in ("", tmp_path / "nowhere"):
-        with pytest.raises(ValueError, match=f"There is no folder '{path}'. Expected a folder with <split>/<class>"):
+        with pytest.raises(ValueError, match=f"There is no folder '{path}'. Expected a folder with <class>/<image> or"):
             open_dataset(Data(dataset=f"folder:{path}"))
 
 
