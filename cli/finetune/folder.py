@@ -107,7 +107,7 @@ def _in_two_classes(dataset) -> list[tuple[str, str]]:
     by_size = defaultdict(list)
     for file, label in sorted(files):
         by_size[Path(file).stat().st_size].append((file, label))
-    pairs, first = [], {}
+    pairs, first = [], dict[bytes, tuple[str, int]]()
     for file, label in (one for same in by_size.values() if len(same) > 1 for one in same):
         other, label_of_other = first.setdefault(hashlib.sha256(Path(file).read_bytes()).digest(), (file, label))
         if label != label_of_other:
