@@ -26,7 +26,7 @@ MASKED_PATCH = MaskedPatch(
     ),
     optimizer=Optimizer(name="adam", learning_rate=1e-3, warmup_steps=100),
     run=RUN,
-    total_steps=4_000,
+    total_steps=3_000,
 )
 
 FINE_TUNE = Supervised(
@@ -36,7 +36,7 @@ FINE_TUNE = Supervised(
     ),
     optimizer=Optimizer(name="adamw", learning_rate=1.5e-3, warmup_steps=40, weight_decay=0.05),
     run=RUN,
-    total_steps=600,
+    total_steps=500,
 )
 
 RECIPES = {

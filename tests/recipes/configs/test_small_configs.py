@@ -14,7 +14,7 @@ def test_digits_have_the_settings_of_the_documented_results():
     assert tuned.data == Data(image_size=14, batch_size=32, min_crop_area=0.7, flip=False, cache=True)
     assert masked.optimizer == Optimizer("adam", 1e-3, warmup_steps=100)
     assert tuned.optimizer == Optimizer("adamw", 1.5e-3, warmup_steps=40, weight_decay=0.05)
-    assert (masked.total_steps, tuned.total_steps, tuned.weights) == (4_000, 600, None)
+    assert (masked.total_steps, tuned.total_steps, tuned.weights) == (3_000, 500, None)
 
 
 def operations_of_blocks(depth, width, mlp_dim, tokens):
