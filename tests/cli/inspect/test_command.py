@@ -39,11 +39,12 @@ def test_wrong_options_are_reported_before_loading(run, tmp_path, images, output
     assert contents(tmp_path) == before
 
 
-def test_unreadable_image(run, trained_toy, folder, tmp_path, monkeypatch):
+def test_unreadable_images_are_named(run, trained_toy, folder, tmp_path, monkeypatch):
     monkeypatch.setattr("keras_vit_cli.inspect.report.make_report", lambda *_: pytest.fail("the model was inspected"))
-    (folder / "a.jpg").write_text("no image")
+    for image in [path for path in folder.rglob("*") if path.suffix in (".jpg", ".png")]:
+        image.write_text("no image")
     status, _, _, errors = run(trained_toy())
-    assert status == 1 and re.search(r"a\.jpg cannot be read as an image: .*Fix the file or leave it out", errors)
+    assert status == 1 and re.search(r"None of the 10 files can be read as an image: .*0\.png", errors)
     assert not (tmp_path / "out").exists()
 
 
