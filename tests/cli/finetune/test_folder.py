@@ -14,11 +14,11 @@ DATA = Data()
 def fill(tmp_path):
     """Writes images: fill("train/cat", 3)."""
 
-    def write(place, count, **options):
+    def write(place, count):
         (tmp_path / place).mkdir(parents=True, exist_ok=True)
         for i in range(count):
             pixels = np.random.default_rng([i, *place.encode()]).integers(0, 256, (9, 11, 3), "uint8")
-            Image.fromarray(pixels).save(tmp_path / place / f"{i}.jpg", **options)
+            Image.fromarray(pixels).save(tmp_path / place / f"{i}.jpg")
         return tmp_path
 
     return write
@@ -40,7 +40,7 @@ def test_classes_without_splits(fill):
         None,
         "test",
     )
-    assert sum(counts.values()) == 15 and 2 <= counts["test"] < counts["train"] and notes == ()
+    assert counts == {"train": 12, "test": 3} and notes == ()
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_single_folder_in_the_folder_is_split(fill, place):
         folder = folder / "data"
         place = "photos"
     data, counts, _ = opened(folder)
-    assert data.dataset == f"folder:{folder}/{place}" and sum(counts.values()) == 10
+    assert data.dataset == f"folder:{folder}/{place}" and counts == {"train": 8, "test": 2}
 
 
 def test_two_depths_are_one_when_most_images_are_in_it(fill, caplog):
@@ -79,7 +79,7 @@ def test_two_depths_are_one_when_most_images_are_in_it(fill, caplog):
     fill("cat/more", 2)
     folder = fill("dog", 6)
     _, counts, _ = opened(folder)
-    assert sum(counts.values()) == 12
+    assert counts == {"train": 10, "test": 2}
     assert "1 not used (folders in the folder of a class): cat/more" in caplog.text
 
 
@@ -130,4 +130,15 @@ def test_damaged_files_are_named_and_do_not_count(fill):
     for i in range(5):
         (folder / "dog" / f"bad{i}.jpg").write_bytes(b"")
     with pytest.raises(ValueError, match="6 of 25 files are no images. Remove them: .*bad"):
+        open_images(folder, DATA)
+
+
+def test_a_class_of_one_image_is_noted_and_all_problems_are_reported_together(fill):
+    fill("cat", 5)
+    folder = fill("dog", 1)
+    assert opened(folder)[2] == ("At most one image to train on: dog. Add images of these classes.",)
+    for file in folder.glob("*/*.jpg"):
+        file.write_bytes(b"")
+    (folder / "dog" / "0.jpg").unlink()
+    with pytest.raises(ValueError, match="one class.*\n.*no images"):
         open_images(folder, DATA)
