@@ -1,6 +1,7 @@
 """Feature maps of a Vision Transformer's blocks, for heads that detect or segment. B batch, h w patch grid, D width."""
 
 import math
+from collections.abc import Sequence
 
 from keras import ops
 
@@ -27,8 +28,7 @@ def feature_maps(model, images, blocks=None, normalized=False, training=None) ->
     """
     depth = model.config.depth
     blocks = sorted({math.ceil(depth * quarter / 4) for quarter in (1, 2, 3, 4)}) if blocks is None else blocks
-    given = blocks if isinstance(blocks, (list, tuple)) else ()
-    if not given or not all(is_integer(number) and number <= depth for number in given):
+    if not isinstance(blocks, Sequence) or not blocks or not all(is_integer(n) and n <= depth for n in blocks):
         raise ValueError(
             f"Expected `blocks` to be a list of numbers from 1 to {depth}, the model's number of blocks. Received: "
             f"{blocks!r}"

@@ -30,7 +30,7 @@ def test_last_normalized_map_is_the_output_of_the_encoder(trained_toy, images, c
 
 def test_wrong_blocks_raise(toy, images):
     model = toy()
-    assert len(model.feature_maps(images)) == 2  # at quarters of the depth
+    assert len(model.feature_maps(images)) == len(model.feature_maps(images, range(1, 3))) == 2  # quarters of the depth
     for blocks in ((0,), (3,), (), (1, 2, 9), (1.5,), 1):
         with pytest.raises(ValueError, match="Expected `blocks` to be a list of numbers from 1 to 2.*Received: "):
             model.feature_maps(images, blocks=blocks)
