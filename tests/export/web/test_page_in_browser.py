@@ -1,12 +1,9 @@
 """The page in Chromium classifies as Keras does."""
 
-import functools
 import itertools
 import json
 import re
 import shutil
-import threading
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import keras
 import numpy as np
@@ -15,7 +12,7 @@ from ai_edge_litert.interpreter import Interpreter
 from blocks import ROOT, blocks_of
 from browser import chromium
 from browser_model import convert
-from browser_page import SECONDS, await_predictions, classify, error_message, open_page, overlay
+from browser_page import SECONDS, await_predictions, classify, error_message, open_page, overlay, serving
 from PIL import Image
 from scenes import encoded, scene
 from selenium.webdriver.common.by import By
@@ -78,13 +75,8 @@ def site(models, files, tmp_path_factory):
 @pytest.fixture(scope="module")
 def served(site):
     """URL of a web server."""
-    handler = functools.partial(QuietHandler, directory=site)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/pages"
-        server.shutdown()
-        thread.join()
+    with serving(site) as url:
+        yield f"{url}/pages"
 
 
 @pytest.fixture(scope="module")
@@ -92,11 +84,6 @@ def browser(tmp_path_factory):
     driver = chromium(tmp_path_factory.mktemp("chromium"))
     yield driver
     driver.quit()
-
-
-class QuietHandler(SimpleHTTPRequestHandler):
-    def log_message(self, *arguments):
-        pass
 
 
 def preprocessed(model, path):
