@@ -11,7 +11,7 @@ from keras import ops
 from keras_vit import Preprocessing
 from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS
 from keras_vit.inspect.rollout import pools_patches, resize_to_images, rollout
-from keras_vit.preprocessing import size_before_crop
+from keras_vit.resizing import size_before_crop
 
 OUTPUT = OUTPUTS[CLASSIFY]
 TOP = 5

@@ -1,12 +1,12 @@
 """The range of pixels that models take, and image sizes.
 
 Every published ViT except DeiT takes RGB pixels in [-1, 1] (google-research/vision_transformer, input_pipeline.py).
+Keras is imported in functions, because reading a checkpoint needs sizes but no Keras.
 """
 
 from numbers import Integral
 
 import numpy as np
-from keras import ops
 
 
 def normalize(images, mean=0.5, std=0.5):
@@ -14,12 +14,16 @@ def normalize(images, mean=0.5, std=0.5):
 
     Any shape; `mean` and `std` are numbers or have one value per channel.
     """
+    from keras import ops
+
     mean, std = (np.asarray(values, "float32") for values in (mean, std))
     return (ops.cast(images, "float32") / 255.0 - mean) / std
 
 
 def denormalize(images):
     """Scales floats in [-1, 1] back to uint8 pixels in [0, 255], rounded and clipped. Any shape."""
+    from keras import ops
+
     pixels = ops.round((ops.cast(images, "float32") + 1.0) * 127.5)
     return ops.cast(ops.clip(pixels, 0.0, 255.0), "uint8")
 

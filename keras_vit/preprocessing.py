@@ -1,16 +1,13 @@
 """From an image of any size to the input of a model. Preprocessing belongs to the weights and is saved with them."""
 
 import difflib
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 
 import numpy as np
-from keras import ops
 
 from keras_vit.images import as_size
-from keras_vit.pixel_range import HALF, IMAGENET, check_unscaled
-from keras_vit.rgb import as_rgb
+from keras_vit.pixel_range import HALF, IMAGENET
 
 RESIZES = ("squash", "shortest", "shortest_area")
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5")
@@ -81,15 +78,23 @@ class Preprocessing:
                 floats that seem to be in [0, 1] or preprocessed already; or, without "squash", their size is unknown.
                 Values of symbolic tensors, as inside tf.data, are not checked.
         """
+        from keras_vit.resizing import resized
+
         mean, std = (255.0 * np.array(values, "float32") for values in (self.mean, self.std))
-        return (self._resized(images) - mean) / std
+        return (resized(images, self) - mean) / std
 
     def pixels(self, images):
         """Resizes and crops images without scaling, for exported models: (B, height, width, 3) float32 in [0, 255]."""
-        return ops.clip(self._resized(images), 0.0, 255.0)  # bicubic resizing overshoots
+        from keras import ops
+
+        from keras_vit.resizing import resized
+
+        return ops.clip(resized(images, self), 0.0, 255.0)  # bicubic resizing overshoots
 
     def region(self, height: int, width: int) -> tuple[int, int, int, int]:
         """The part of an image that remains after the crop, as (top, left, height, width) in the image's pixels."""
+        from keras_vit.resizing import size_before_crop
+
         target = size_before_crop(self.image_size, self.crop_fraction)
         scales = target[0] / height, target[1] / width
         if self.resize != "squash":
@@ -126,63 +131,6 @@ class Preprocessing:
     def get_config(self) -> dict:
         """The fields by name; `Preprocessing(**config)` creates it again."""
         return asdict(self)
-
-    def _resized(self, images):
-        """See `__call__`: (B, height, width, 3) float32 pixels."""
-        images = images if isinstance(images, (list, tuple)) and images else [images]
-        images = [as_rgb(image) for image in images]
-        check_unscaled(images, self.mean, self.std)
-        batches = [ops.cast(image if len(image.shape) == 4 else image[None], "float32") for image in images]
-        resized = [self._resized_batch(batch) for batch in batches]
-        return resized[0] if len(resized) == 1 else ops.concatenate(resized, axis=0)
-
-    def _resized_batch(self, pixels):
-        """Resizes (B, H, W, 3) and crops the center: (B, height, width, 3)."""
-        size, (height, width) = self.image_size, pixels.shape[1:3]
-        target = size_before_crop(size, self.crop_fraction)
-        if self.resize != "squash":
-            if None in (height, width):
-                raise ValueError(
-                    f"resize={self.resize!r} requires images of a known size. Received: (height, width) = "
-                    f"{(height, width)}. Inside tf.data, for one image: tf.ensure_shape(tf.py_function("
-                    f"lambda x: preprocess(x)[0], [image], tf.float32), {(*size, 3)})."
-                )
-            scale = max(target[0] / height, target[1] / width)
-            if self.resize == "shortest_area":
-                return _area_resized(pixels, [round(side * scale) for side in (height, width)], size)
-            target = tuple(max(least, int(side * scale + 1e-6)) for side, least in zip((height, width), target))
-        if target != (height, width):
-            pixels = ops.image.resize(
-                pixels,
-                target,
-                interpolation=self.interpolation,
-                antialias=self.antialias,
-                data_format="channels_last",
-            )
-        top, left = (round((resized - side) / 2) for resized, side in zip(target, size))
-        return pixels[:, top : top + size[0], left : left + size[1]]  # (B, height, width, 3)
-
-
-def _area_resized(pixels, target, size):
-    """Resizes (B, H, W, 3) to `target` by the mean of areas, and crops the center: (B, *size, 3)."""
-    rows, columns = (
-        _area_weights(old, new)[(new - side) // 2 :][:side] for old, new, side in zip(pixels.shape[1:3], target, size)
-    )
-    return ops.einsum("jw,bhwc,ih->bijc", columns, pixels, rows)
-
-
-def _area_weights(old: int, new: int) -> np.ndarray:
-    """(new, old) float32: the fraction that each of `old` pixels has of each of `new` intervals of the same length."""
-    edges, pixels = np.arange(new + 1) * (old / new), np.arange(old)
-    overlap = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
-    return (np.maximum(overlap, 0.0) * (new / old)).astype("float32")
-
-
-def size_before_crop(image_size: tuple[int, int], crop_fraction: float) -> tuple[int, int]:
-    """(height, width) to resize to so that a center crop of this fraction has `image_size`."""
-    # The small addend keeps 224 / 0.875 at 256 despite rounding.
-    height, width = (math.floor(side / crop_fraction + 1e-6) for side in image_size)
-    return height, width
 
 
 def _named_fields(given) -> dict:

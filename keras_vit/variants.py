@@ -19,6 +19,7 @@ RESNETS = {
     ("R", 16): (),
     ("R10", 4): (2, 2),
 }
+ROOT_STRIDE = 4  # of the convolution and the pooling before the stages of a ResNet
 SMALL_IMAGES = "R10"  # not published: the ResNet of form "cifar"
 
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from goldens import golden_file
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("keras_vit", "recipes", "export", "cli")
@@ -96,6 +97,25 @@ def test_the_commands_list_without_keras_or_tensorflow():
     *help_text, modules = done.stdout.splitlines()
     assert "few-shot" in "".join(help_text)
     assert not {"keras", "tensorflow", "jax", "torch"} & set(ast.literal_eval(modules))
+
+
+@pytest.mark.parametrize("golden", [None, "vit_jax_prelogits", "timm_layerscale_reg", "hf_deit"])
+def test_recipes_and_checkpoints_are_listed_without_keras(golden, tmp_path):
+    arguments = ["describe", str(golden_file(tmp_path, golden))] if golden else ["train"]
+    code = "import sys; from keras_vit_cli.main import main; print(main(sys.argv[1:]), sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+    status, modules = done.stdout.splitlines()[-1].split(maxsplit=1)
+    assert status == "0", done.stderr
+    assert not {"keras", "tensorflow", "jax", "torch"} & set(ast.literal_eval(modules))
+
+
+def test_the_command_line_finds_every_public_name():
+    code = (
+        "import keras_vit_cli, sys, keras_vit; assert 'keras' not in sys.modules; from keras_vit import load, layers; "
+        "print(keras_vit.__version__, load.__name__, keras_vit.ViT_B16.__name__, hasattr(keras_vit, 'no_such_name'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split()[1:] == ["load", "ViT_B16", "False"], done.stderr
 
 
 @pytest.mark.parametrize("folder", PACKAGES)

@@ -29,8 +29,13 @@ class Doctor:
     json: bool = False
 
     def run(self) -> int:
-        """Examines the machine, runs TensorFlow in a separate process, and prints the findings."""
+        """Examines the machine, runs TensorFlow in a separate process, and prints the findings.
+
+        What needs no other process is printed first, because starting TensorFlow takes seconds.
+        """
         machine = this_machine()
+        if not self.json:
+            print(machine_report(machine), flush=True)
         findings = [finding for check in CHECKS for finding in check(machine)]
         findings += check_requirements(_pip_check())
         results: dict = {}
@@ -38,7 +43,7 @@ class Doctor:
             print(f"Starting TensorFlow (timeout: {TIMEOUT_S} s) ...", file=sys.stderr)
             results = run_probe(machine)
             findings += check_results(machine, results)
-        print(_json_report(machine, results, findings) if self.json else text_report(machine, results, findings))
+        print(_json_report(machine, results, findings) if self.json else findings_report(machine, results, findings))
         return int(any(finding.severity == "failure" for finding in findings))
 
 
@@ -64,14 +69,8 @@ def _json_report(machine, results, findings) -> str:
     return json.dumps({**parts, "tensorflow": results, "findings": [asdict(found) for found in findings]}, indent=2)
 
 
-def text_report(machine: Machine, results: dict, findings: list[Finding]) -> str:
-    """Versions, hardware, devices, strategy and findings as text.
-
-    Args:
-        machine: The machine.
-        results: Results of `run_probe`; {} without TensorFlow.
-        findings: All problems.
-    """
+def machine_report(machine: Machine) -> str:
+    """Versions and hardware as text."""
     rows = {"python": platform.python_version()} | {name: machine.versions.get(name, "-") for name in PACKAGES}
     chips = f"{len(machine.tpu_chips)} x {machine.tpu_chips[0]}" if machine.tpu_chips else "none"
     disks = ", ".join(f"{free / 1e9:,.0f} GB free in {folder}" for folder, free in machine.free_bytes.items())
@@ -79,9 +78,19 @@ def text_report(machine: Machine, results: dict, findings: list[Finding]) -> str
         "host": f"{machine.cpu_cores} CPU cores, {machine.memory_bytes / 1e9:,.0f} GB of memory; {disks}",
         "TPU chips": chips,
         "Keras backend": machine.backend,
-        **_tensorflow_rows(machine, results),
     }
-    lines = [*_table(rows), "", *_table(hardware), ""]
+    return "\n".join([*_table(rows), "", *_table(hardware)])
+
+
+def findings_report(machine: Machine, results: dict, findings: list[Finding]) -> str:
+    """Devices, strategy and findings as text.
+
+    Args:
+        machine: The machine.
+        results: Results of `run_probe`; {} without TensorFlow.
+        findings: All problems.
+    """
+    lines = [*_table(_tensorflow_rows(machine, results)), ""]
     for finding in findings:
         lines += [f"{finding.severity.upper():<9}{finding.problem}", f"{'':<9}-> {finding.fix}"]
     return "\n".join(lines + ([] if findings else ["No problems found."]))

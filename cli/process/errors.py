@@ -13,6 +13,8 @@ MEMORY = (
     "run.remat."
 )
 FILE = "Copy or write the file again; if it is a TFRecord, keras-vit prepare writes new ones."
+# Missing packages that keras_vit imports without a message of its own, and what to install.
+BACKENDS = {"keras": "keras", "tensorflow": "'keras_vit[tensorflow]'", "jax": "jax", "torch": "torch"}
 # What to do about TensorFlow's errors, by the name of their class.
 TENSORFLOW = {
     "InvalidArgumentError": "Check the images, labels and sizes that were passed.",
@@ -54,6 +56,8 @@ def _foreign_sentence(error) -> str | None:
         return f"No space is left on the disk: {_summary(error)}. {DISK}"
     if isinstance(error, MemoryError) or _kind(error) == "ResourceExhaustedError":
         return f"The memory is exhausted: {_summary(error)}. {MEMORY}"
+    if isinstance(error, ModuleNotFoundError) and error.name in BACKENDS:
+        return f"{error.name} is not installed: pip install {BACKENDS[error.name]}. `keras-vit doctor` checks the rest."
     if isinstance(error, RecursionError):
         return "A file is nested too deeply, or a model too deep, for Python. Check the file that was passed."
     if kind := _kind(error):

@@ -1,7 +1,6 @@
 """The most likely classes of images. B batch, C classes."""
 
 import numpy as np
-from keras import ops
 
 from keras_vit.class_names.imagenet import imagenet_class_names
 
@@ -29,6 +28,8 @@ def decode_predictions(
         ValueError: The outputs are not (B, C) or not finite, `top` is not between 1 and C, there are no default names
             for C classes, the number of names is not C, or the activation is unknown.
     """
+    from keras import ops  # reading a checkpoint imports this package
+
     outputs = np.asarray(ops.convert_to_numpy(outputs)).astype("float64")  # (B, C)
     if outputs.ndim != 2 or not outputs.shape[1]:
         raise ValueError(f"`outputs` must have shape (batch, classes). Received: {outputs.shape}.")

@@ -5,7 +5,6 @@ import warnings
 from dataclasses import asdict, dataclass
 
 from keras_vit.images import patch_grid
-from keras_vit.layers.positions import resample_grid
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.opening import open_checkpoint
 from keras_vit.weights.transfer import POSITIONS, as_parts, in_part, named_weights
@@ -159,6 +158,8 @@ def _positions(model, checkpoint, table, weights_image_size, resample):
     grid = _file_grid(model, checkpoint.tensors.path, num_patches, size, bool(weights_image_size))
     if grid == model.grid:
         return table, None
+    from keras_vit.layers.positions import resample_grid
+
     resample = resample or checkpoint.source.resample
     return resample_grid(table, grid, model.grid, resample, prefix_tokens), (grid, model.grid)
 

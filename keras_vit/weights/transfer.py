@@ -1,8 +1,5 @@
 """Copies weights between models of keras_vit that differ in their head or image size."""
 
-from keras import ops
-
-from keras_vit.layers.positions import resample_grid
 from keras_vit.name_list import first_names
 
 POSITIONS = "positions/table"
@@ -50,6 +47,8 @@ def copy_weights(source, target, skip=(), resample: str = "corners"):
     Raises:
         ValueError: A part is unknown, or the source has weights that the target lacks, such as those of LoRA.
     """
+    from keras import ops
+
     values, variables = named_weights(source), named_weights(target)
     skip = as_parts(skip, [*values, *variables])
     extra = [name for name in values if name not in variables and not in_part(name, skip)]
@@ -69,6 +68,8 @@ def copy_weights(source, target, skip=(), resample: str = "corners"):
 
 def _resampled(leaf, value, source, target, resample):
     """A table of all patches, or of rows or columns, on the target's grid."""
+    from keras_vit.layers.positions import resample_grid
+
     if leaf == "table":
         prefix = source.prefix_tokens if source.config.prefix_positions else 0
         return resample_grid(value, source.grid, target.grid, resample, prefix)

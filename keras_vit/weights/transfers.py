@@ -13,8 +13,6 @@ import uuid
 from pathlib import Path
 from urllib.error import HTTPError
 
-import keras
-
 # A server that sends nothing for this long is given up.
 TIMEOUT_S = 60
 # Connections per call; each continues where the previous one ended.
@@ -120,6 +118,8 @@ def _receive_once(address, part, start) -> bytes | None:
             start = 0  # the whole file, from a server that cannot continue
         if total is not None and total - start > (free := shutil.disk_usage(part.parent).free):
             raise OSError(f"{part.parent} has {free:,} bytes free, but the file has {total:,}: free some space")
+        import keras
+
         bar = keras.utils.Progbar(total)
         with open(part, "ab" if start else "wb") as file:
             received = start

@@ -18,9 +18,9 @@ from keras_vit.layers.resnet.bottleneck import (
     padded,
     shrunk,
 )
+from keras_vit.variants import ROOT_STRIDE
 
 ROOT_FILTERS = 64
-ROOT_STRIDE = 4
 # Padding before the root's pooling in form "paper": zeros, or copies of the border, which do not change a maximum.
 POOL_PADDINGS = {"zeros": "constant", "edge": "symmetric"}
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from keras_vit.preprocessing import Preprocessing, size_before_crop
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.sources.hugging_face import ASSUMED, HUGGING_FACE, PILLOW_FILTERS
 from keras_vit.weights.sources.writing import array_dtype, check_values, named_arrays
 
@@ -99,6 +99,8 @@ def _config_json(model, class_names) -> dict:
 
 
 def _preprocessor_config(preprocessing: Preprocessing) -> dict:
+    from keras_vit.resizing import size_before_crop
+
     height, width = preprocessing.image_size
     numbers = {name: number for number, name in PILLOW_FILTERS.items()}
     if preprocessing.interpolation not in numbers:

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 
-from keras_vit.layers.resnet.backbone import ROOT_STRIDE
+from keras_vit.variants import ROOT_STRIDE
 from keras_vit.weights.files import Tensors
 
 Shapes = Mapping[str, tuple[int, ...]]

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import numpy as np
-from keras import ops
 
 from keras_vit.name_list import first_names
 from keras_vit.weights.naming import Naming
@@ -16,6 +15,8 @@ def named_arrays(model, naming: Naming, rename: Callable[[str], str] = lambda na
     Raises:
         ValueError: The source has no name for a weight.
     """
+    from keras import ops
+
     arrays: dict[str, np.ndarray] = {}
     unnamed = []
     for name, variable in named_weights(model).items():

@@ -123,6 +123,12 @@ def test_own_messages_are_kept_whatever_they_were_raised_from():
         assert error_sentence(error) == "Choose another folder."
 
 
+def test_a_missing_backend():
+    missing = ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
+    assert "pip install 'keras_vit[tensorflow]'" in error_sentence(missing)
+    assert error_sentence(ModuleNotFoundError("Install x: pip install x")) == "Install x: pip install x"
+
+
 def test_own_messages_and_mistakes_in_the_code():
     assert error_sentence(FloatingPointError("It has diverged.")) == "It has diverged."
     assert error_sentence(OSError("x cannot be written: No space left on device. Check")).startswith("x cannot be")
