@@ -40,6 +40,7 @@ WORDS = {
     "output-dir": "run.folder",
     "resume": "run.resume",
     "bf16": "run.precision mixed_bfloat16",
+    "fp16": "run.precision mixed_float16",
     "grad-checkpointing": "run.remat block",
 }
 

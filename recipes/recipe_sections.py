@@ -166,7 +166,8 @@ class Run:
 
     Args:
         strategy: "auto" uses a TPU if there is one, else the workers of TF_CONFIG, else all GPUs, else the CPU.
-        precision: Dtype policy of the model. In "mixed_bfloat16", variables stay float32.
+        precision: Dtype policy of the model. In "mixed_bfloat16", variables stay float32. "mixed_float16" is for GPUs
+            without bfloat16 (T4, V100): the loss is scaled, see `keras_vit.recipes.training.loss_scaling`.
         remat: Part of each Transformer block that the backward pass recomputes instead of storing: less memory, more
             computation, the same numbers. See `keras_vit.layers.EncoderBlock` and docs/tpu_memory.md.
         seed: Seed of initial weights, data order, crops, masks and dropout.
@@ -182,7 +183,7 @@ class Run:
     """
 
     strategy: Literal["auto", "tpu", "mirrored", "multi-worker", "one-device"] = "auto"
-    precision: Literal["float32", "mixed_bfloat16"] = "float32"
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     remat: Literal["mlp", "attention", "block"] | None = None
     seed: int = 0
     steps_per_execution: int = 1

@@ -17,6 +17,7 @@ from keras_vit.recipes.preflight.tiling import tiling_notes
 from keras_vit.recipes.recipe import Recipe, SelfSupervised
 from keras_vit.recipes.recipe_values import check_values
 from keras_vit.recipes.training.accumulation import check_batch_size
+from keras_vit.recipes.training.checks import check_precision
 
 UNKNOWN_TOTAL_STEPS = 1_000_000  # any number: the schedule does not change the cost of a step
 
@@ -57,6 +58,7 @@ def preflight(
     """
     if not isinstance(subject, keras.Model):
         check_values(subject)
+        check_precision(subject.run, is_tpu=True)
     compiler.check_versions()
     tpu_slice = parse_topology(topology)
     batch_size, is_recipes_batch = _batch_size(subject, device_batch_size, tpu_slice.replicas)

@@ -13,7 +13,7 @@ from keras_vit.recipes.check_all import check_all
 from keras_vit.recipes.data import ImageDataset, count_training_images, has_labels
 from keras_vit.recipes.data.image_dataset import count_nonempty
 from keras_vit.recipes.data.model_classes import FOLDER, unlabeled
-from keras_vit.recipes.recipe import Recipe, SelfSupervised, Supervised
+from keras_vit.recipes.recipe import Recipe, Run, SelfSupervised, Supervised
 from keras_vit.recipes.recipe_values import check_values
 from keras_vit.recipes.training.accumulation import check_batch_size
 from keras_vit.recipes.training.kind_checks import check_kind
@@ -33,6 +33,7 @@ def check_recipe(recipe: Recipe, strategy: tf.distribute.Strategy):
     check_values(recipe)
     check_all(
         lambda: check_kind(recipe),
+        lambda: check_precision(recipe.run, isinstance(strategy, tf.distribute.TPUStrategy)),
         lambda: _check_epoch(recipe),
         lambda: check_batch_size(
             recipe.data.batch_size, strategy.num_replicas_in_sync, recipe.optimizer.accumulation_steps
@@ -43,6 +44,15 @@ def check_recipe(recipe: Recipe, strategy: tf.distribute.Strategy):
     )
     if recipe.total_steps is not None and not recipe.data.dataset.startswith(FOLDER):
         _check_length(recipe, recipe.total_steps)
+
+
+def check_precision(run: Run, is_tpu: bool):
+    """Raises ValueError for mixed_float16 on a TPU."""
+    if is_tpu and run.precision == "mixed_float16":
+        raise ValueError(
+            "TPUs compute in bfloat16, which requires no loss scaling. Received: run.precision='mixed_float16'. Use "
+            "run.precision='mixed_bfloat16'."
+        )
 
 
 def check_data(recipe: Recipe, dataset: ImageDataset, total_steps: int):

@@ -17,7 +17,7 @@ def compile_masked_patch(recipe: MaskedPatch) -> MaskedPatchModel:
     """The compiled model of masked-patch pre-training; its `vit` is the result of the training."""
     model = MaskedPatchModel(build_model(recipe.architecture, recipe.data, recipe.run), recipe.target)
     model.compile(
-        optimizer=build_optimizer(recipe.optimizer, recipe.total_steps, model),
+        **_optimizer(recipe, recipe.total_steps, model),
         loss=masked_patch_loss(recipe.target),
         metrics=[] if recipe.target == "pixels" else [PatchAccuracy(name="top1")],
         steps_per_execution=recipe.run.steps_per_execution,
@@ -35,7 +35,7 @@ def compile_masked_autoencoder(recipe: MaskedAutoencoder) -> MaskedAutoencoderMo
         recipe.normalize_targets,
     )
     model.compile(
-        optimizer=build_optimizer(recipe.optimizer, recipe.total_steps, model),
+        **_optimizer(recipe, recipe.total_steps, model),
         loss=keras.losses.MeanSquaredError(),
         steps_per_execution=recipe.run.steps_per_execution,
     )
@@ -57,7 +57,7 @@ def compile_classifier(recipe: Supervised, num_classes: int, total_steps: int, s
         set_head_bias(student, recipe.head_bias)
     model = build_distillation(student, recipe) if isinstance(recipe, Distillation) else student
     model.compile(
-        optimizer=build_optimizer(recipe.optimizer, total_steps, student),
+        **_optimizer(recipe, total_steps, student),
         **_loss_and_metrics(recipe, num_classes),
         steps_per_execution=recipe.run.steps_per_execution,
     )
@@ -67,6 +67,13 @@ def compile_classifier(recipe: Supervised, num_classes: int, total_steps: int, s
 def compile_for_evaluation(classifier, recipe: Supervised, num_classes: int):
     """Compiles a classifier for `evaluate`, without an optimizer."""
     classifier.compile(**_loss_and_metrics(recipe, num_classes))
+
+
+def _optimizer(recipe, total_steps, model):
+    loss_scaling = recipe.run.precision == "mixed_float16"
+    optimizer = build_optimizer(recipe.optimizer, total_steps, model, loss_scaling)
+    # Keras's scaling would apply an optimizer inside of another, whose step, counters and averages we read.
+    return {"optimizer": optimizer, "auto_scale_loss": False}
 
 
 def _loss_and_metrics(recipe, num_classes):

@@ -16,6 +16,7 @@ class NonfiniteSteps(keras.callbacks.Callback):
     """Adds "nonfinite_steps", the number of steps skipped so far, to the logs; stops a run with too many in a row.
 
     For the optimizers of `keras_vit.recipes.training.optimizers`. The mean loss of an epoch with such a step is nan.
+    With loss scaling also "loss_scale" and "overflows", the number of steps skipped because the scale was too large.
     Place it before `Checkpoints`, so that nothing is saved when it stops the run, and before callbacks that write logs.
     A validation whose metrics are not finite stops the run, too: all weights were finite, but the model has diverged.
 
@@ -47,6 +48,9 @@ class NonfiniteSteps(keras.callbacks.Callback):
         if logs is None:
             return
         logs["nonfinite_steps"] = int(self.model.optimizer.nonfinite_steps.numpy())
+        if loss_scale := self.model.optimizer.loss_scale:
+            logs["overflows"] = int(loss_scale.overflows.numpy())
+            logs["loss_scale"] = float(loss_scale.scale.numpy())
         step = int(self.model.optimizer.iterations.numpy())
         validation = {name: value for name, value in logs.items() if name.startswith("val_")}
         check_finite_metrics(validation, f"the validation after step {step}", self._last_checkpoint())
@@ -93,7 +97,8 @@ def finite_epoch_metrics(history: dict[str, list[float]], model) -> dict[str, fl
     The mean of an epoch with a skipped step is NaN, although the model is fine: such metrics are omitted.
 
     Args:
-        history: As `fit` returns it, with "nonfinite_steps", the number of skipped steps so far.
+        history: As `fit` returns it, with "nonfinite_steps" and perhaps "overflows", the numbers of skipped steps so
+            far.
         model: The trained model, with its optimizer.
 
     Raises:
@@ -101,7 +106,8 @@ def finite_epoch_metrics(history: dict[str, list[float]], model) -> dict[str, fl
             one might be due to its images.
     """
     metrics = {name: values[-1] for name, values in history.items()}
-    skipped = np.diff(history.get("nonfinite_steps", [0]), prepend=0)[-1]
+    counts = [history[name] for name in ("nonfinite_steps", "overflows") if name in history]
+    skipped = any(np.diff(count, prepend=0)[-1] for count in counts)
     if not skipped or int(model.optimizer.consecutive_nonfinite_steps.numpy()) > 1:
         check_finite_metrics(metrics, "the last epoch")
     return {name: value for name, value in metrics.items() if math.isfinite(value)}

@@ -69,12 +69,15 @@ class Muon(ReplicaInvariant, ChosenMatrices):
         return x * self.rms_rate * max(math.prod(x.shape[:-1]), x.shape[-1]) ** 0.5
 
 
-def build_optimizer(recipe: Optimizer, total_steps: int, model=None) -> keras.optimizers.Optimizer:
+def build_optimizer(
+    recipe: Optimizer, total_steps: int, model=None, loss_scaling: bool = False
+) -> keras.optimizers.Optimizer:
     """Builds the Keras optimizer of a recipe. Adam's epsilon is 1e-8, as in the paper's code (Keras: 1e-7).
 
     Args:
         total_steps: Steps of the run, for the schedule.
         model: The `VisionTransformer` to train, after freezing layers; needed for `layer_decay` only.
+        loss_scaling: See `ReplicaInvariant`.
 
     Raises:
         ValueError: Weight decay with "adam", layer decay for a model without layer groups, or an invalid schedule, see
@@ -92,6 +95,7 @@ def build_optimizer(recipe: Optimizer, total_steps: int, model=None) -> keras.op
         "global_clipnorm": recipe.global_clipnorm,
         "rate_factors": None if recipe.layer_decay is None else _rate_factors(recipe.layer_decay, model),
         "use_ema": recipe.ema_momentum is not None,
+        "loss_scaling": loss_scaling,
     }
     if recipe.ema_momentum is not None:
         common["ema_momentum"] = recipe.ema_momentum

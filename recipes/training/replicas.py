@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_vit.models.layer_decay import NO_WEIGHT_DECAY
 from keras_vit.recipes.training.keras_internals import CustomUpdate
+from keras_vit.recipes.training.loss_scaling import INITIAL_SCALE, LossScale
 
 MASK = "mask"  # the [mask] embedding of masked patches
 
@@ -21,14 +22,18 @@ class ReplicaInvariant(CustomUpdate):
       step, in `consecutive_nonfinite_steps`.
     - p <- p - rate * update - rate * weight_decay * p, the decay of the paper's flax.optim.Adam, for all variables but
       `NO_WEIGHT_DECAY` and [mask] (other names: `exclude_from_weight_decay`).
+    - With `loss_scaling`, for mixed_float16, gradients are divided by the loss scale after the sum. A step that
+      overflows is skipped and halves the scale; it counts in `overflows` instead of the two counters above, see
+      `LossScale`.
     - average <- p after the first finite step, then ema_momentum * average + (1 - ema_momentum) * p. Training leaves
       the averages in the optimizer, see `ema`.
 
     Args:
         rate_factors: Factors of the learning rate, one per variable in the order of `build`; None for 1.
+        loss_scaling: Scale the loss. Compile the model with auto_scale_loss=False: Keras's scaling would be added.
     """
 
-    def __init__(self, *args, rate_factors: list[float] | None = None, **kwargs):
+    def __init__(self, *args, rate_factors: list[float] | None = None, loss_scaling: bool = False, **kwargs):
         super().__init__(*args, **kwargs)
         if self.ema_overwrite_frequency or self.gradient_accumulation_steps:
             raise ValueError(
@@ -36,6 +41,8 @@ class ReplicaInvariant(CustomUpdate):
                 "keras_vit.recipes.training.ema and keras_vit.recipes.training.accumulation."
             )
         self.rate_factors = None if rate_factors is None else [float(factor) for factor in rate_factors]
+        self.loss_scaling = loss_scaling
+        self.loss_scale: LossScale | None = None
         self.exclude_from_weight_decay(var_names=[*NO_WEIGHT_DECAY, MASK])
 
     def build(self, variables):
@@ -51,20 +58,33 @@ class ReplicaInvariant(CustomUpdate):
         counter = {"shape": (), "dtype": "int64", "aggregation": "only_first_replica"}
         self.nonfinite_steps = self.add_variable(name="nonfinite_steps", **counter)
         self.consecutive_nonfinite_steps = self.add_variable(name="consecutive_nonfinite_steps", **counter)
+        if self.loss_scaling:
+            self.loss_scale = LossScale(self)
         if self.use_ema:  # also of a variable that never gets a gradient
             with tf.init_scope():
                 for average, variable in zip(self.averages, variables):
                     average.assign(variable)
 
+    def scale_loss(self, loss):
+        """The loss to differentiate."""
+        if not self.loss_scaling:
+            return super().scale_loss(loss)
+        return loss * ops.cast(self.loss_scale.scale if self.loss_scale else INITIAL_SCALE, loss.dtype)
+
     def replica_update(self, gradients, variables, learning_rate):
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]  # those of tables may be IndexedSlices
         if replica := tf.distribute.get_replica_context():
             gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+        before = tf.cast(self.nonfinite_steps, "int64")  # steps that were skipped
+        if self.loss_scale:
+            gradients, before = self.loss_scale.unscale(gradients), before + tf.cast(self.loss_scale.overflows, "int64")
         finite = tf.math.is_finite(tf.linalg.global_norm(gradients))
         gradients = self.clip(gradients)
-        first = tf.equal(tf.cast(self.iterations, "int64"), tf.cast(self.nonfinite_steps, "int64"))
+        first = tf.equal(tf.cast(self.iterations, "int64"), before)
         self.update_each(self._update_if, variables, gradients, learning_rate, finite, first)
         skipped = 1 - tf.cast(finite, "int64")
+        if self.loss_scale:
+            skipped -= self.loss_scale.update(finite)
         self.nonfinite_steps.assign_add(skipped)
         self.consecutive_nonfinite_steps.assign((self.consecutive_nonfinite_steps + 1) * skipped)
 
@@ -93,4 +113,5 @@ class ReplicaInvariant(CustomUpdate):
 
     def get_config(self):
         factors = self.rate_factors
-        return {**super().get_config(), "rate_factors": None if factors is None else list(factors)}
+        own = {"rate_factors": None if factors is None else list(factors), "loss_scaling": self.loss_scaling}
+        return {**super().get_config(), **own}

@@ -1,0 +1,182 @@
+"""Loss scaling of mixed_float16 equals Keras's rule, any number of replicas, and a run without an interruption."""
+
+from dataclasses import replace
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit.recipes import fit
+from keras_vit.recipes.preflight import preflight
+from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
+from keras_vit.recipes.training import loss_scaling
+from keras_vit.recipes.training.accumulation import accumulate_gradients
+from keras_vit.recipes.training.checks import check_precision
+from keras_vit.recipes.training.compile import compile_classifier
+from keras_vit.recipes.training.nonfinite import NonfiniteSteps
+from keras_vit.recipes.training.optimizers import SGD
+
+STEPS, BATCH = 6, 16
+
+
+def counters(optimizer):
+    scale = optimizer.loss_scale
+    return {
+        name: int(value.numpy())
+        for name, value in {
+            "steps": optimizer.iterations,
+            "nonfinite": optimizer.nonfinite_steps,
+            "in_a_row": optimizer.consecutive_nonfinite_steps,
+            "overflows": scale.overflows,
+            "scale": scale.scale,
+        }.items()
+    }
+
+
+def test_scale_and_weights_follow_keras(monkeypatch):
+    monkeypatch.setattr(loss_scaling, "GROWTH_STEPS", 3)
+    inner = keras.optimizers.SGD(0.1)
+    theirs = keras.optimizers.LossScaleOptimizer(inner, dynamic_growth_steps=3)
+    ours = SGD(0.1, loss_scaling=True)
+    variables = [keras.Variable(np.ones(2, "float32")) for _ in range(2)]
+    random = np.random.default_rng(0)
+    finite = [True] * 7 + [False] * 4 + list(random.random(40) < 0.8)
+    assert ours.scale_loss(tf.constant(3.0)) == theirs.scale_loss(tf.constant(3.0)) == 3 * 2.0**15
+    for optimizer, variable in zip((theirs, ours), variables):
+        optimizer.build([variable])
+    scales = []
+    for is_finite in finite:
+        gradient = random.standard_normal(2).astype("float32")
+        for optimizer, variable in zip((theirs, ours), variables):
+            scaled = optimizer.scale_loss(tf.constant(gradient))
+            optimizer.apply([scaled if is_finite else scaled * np.inf], [variable])
+        assert float(ours.loss_scale.scale) == float(theirs.dynamic_scale)
+        np.testing.assert_array_equal(*variables)
+        scales.append(float(ours.loss_scale.scale))
+    assert max(scales) > 2**16 and min(scales) < 2**14 and scales[2] == 2**16
+    assert ours.get_config()["loss_scaling"] and "loss_scaling" not in theirs.get_config()
+
+
+def test_the_smallest_scale_counts_nonfinite_steps_and_stops(monkeypatch):
+    monkeypatch.setattr(loss_scaling, "INITIAL_SCALE", 4.0)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, kernel_initializer="ones")])
+    model.compile(SGD(0.1, loss_scaling=True), "mse", jit_compile=False, auto_scale_loss=False)
+    model.optimizer.build(model.trainable_variables)
+    before = model.get_weights()
+    data = tf.data.Dataset.from_tensors((np.full((4, 3), np.nan, "float32"), np.zeros((4, 2)))).repeat(4)
+    history = model.fit(data, shuffle=False, verbose=0, callbacks=[NonfiniteSteps(3)]).history
+    assert counters(model.optimizer) == {"steps": 4, "nonfinite": 2, "in_a_row": 2, "overflows": 2, "scale": 1}
+    assert (history["overflows"], history["nonfinite_steps"], history["loss_scale"]) == ([2], [2], [1.0])
+    with pytest.raises(FloatingPointError, match="gradients of 3 steps in a row, up to step 5"):
+        model.fit(data, shuffle=False, verbose=0, callbacks=[NonfiniteSteps(3)])
+    for one, other in zip(before, model.get_weights()):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_scaling_saves_gradients_that_float16_rounds_to_zero():
+    images, gradients = tf.ones((1, 3)), []
+    for dtype, scaling in (("float32", False), ("mixed_float16", False), ("mixed_float16", True)):
+        keras.utils.set_random_seed(0)
+        layers = [keras.layers.Dense(4, "gelu", dtype=dtype), keras.layers.Dense(1, dtype=dtype)]
+        model = keras.Sequential([keras.Input((3,)), *layers])
+        optimizer = SGD(loss_scaling=scaling)
+        optimizer.build(model.trainable_variables)
+        with tf.GradientTape() as tape:
+            loss = optimizer.scale_loss(1e-8 * tf.reduce_sum(tf.cast(model(images), "float32")))
+        found = tape.gradient(loss, model.trainable_weights)
+        gradients.append((optimizer.loss_scale.unscale(found) if scaling else found)[0])
+    exact, lost, kept = gradients
+    assert np.abs(exact).max() > 1e-9 and not np.any(lost)
+    np.testing.assert_allclose(kept, exact, rtol=5e-3)
+
+
+def recipe_of(precision):
+    return Supervised(
+        architecture=Architecture("Ti/4", depth=1, width=12, mlp_dim=24, num_heads=3),
+        data=Data(image_size=8, batch_size=BATCH),
+        optimizer=Optimizer("sgd", 0.1, "constant", global_clipnorm=0.5, accumulation_steps=2, ema_momentum=0.9),
+        run=Run(precision=precision),
+        total_steps=100,
+    )
+
+
+def trained(precision, replicas=1):
+    """Model and optimizer variables after six steps; in the second, gradients of the second half overflow."""
+    random = np.random.default_rng(0)
+    images = random.uniform(-1, 1, (STEPS, BATCH, 8, 8, 3)).astype("float32")
+    weights = np.ones((STEPS, BATCH), "float32")
+    weights[1, -1] = 1e12 if precision == "mixed_float16" else np.nan
+    labels = random.integers(0, 5, (STEPS, BATCH))
+    strategy = tf.distribute.get_strategy()
+    if replicas == 2:
+        reduce = tf.distribute.ReductionToOneDevice()
+        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=reduce)
+    recipe = recipe_of(precision)
+    with strategy.scope():
+        keras.utils.set_random_seed(0)
+        model, _ = compile_classifier(recipe, 5, 100)
+        random = np.random.default_rng(7)
+        for weight in model.weights:
+            weight.assign(weight + 0.1 * random.standard_normal(weight.shape))
+        model.optimizer.build(model.trainable_variables)
+    accumulate_gradients(model, 2)
+    start = [np.asarray(weight) for weight in model.trainable_weights]
+    model.fit(tf.data.Dataset.from_tensor_slices((images, labels, weights)), shuffle=False, verbose=0)
+    return start, model
+
+
+@pytest.mark.slow
+def test_replicas_equal_one_device_and_an_overflow_skips_one_step():
+    # In the float32 run the same step is skipped, because of a NaN.
+    start, exact = trained("float32")
+    models = [trained("mixed_float16", replicas)[1] for replicas in (1, 2)]
+    for model in models:
+        assert model.compute_dtype == "float16" and model.head.compute_dtype == "float32"
+        expected = {"steps": 6, "nonfinite": 0, "in_a_row": 0, "overflows": 1, "scale": 2**14}
+        assert counters(model.optimizer) == expected
+        moved = max(np.abs(a - b).max() for a, b in zip(start, exact.trainable_weights))
+        for one, other in zip(exact.trainable_weights, model.trainable_weights):
+            assert other.dtype == "float32"
+            np.testing.assert_allclose(one, other, atol=5e-3 * moved)
+        for one, other in zip(exact.optimizer.averages, model.optimizer.averages):
+            np.testing.assert_allclose(one, other, atol=5e-3 * moved)
+    for one, other in zip(*(model.trainable_weights for model in models)):
+        np.testing.assert_allclose(one, other, atol=5e-3 * moved)
+
+
+@pytest.mark.slow
+def test_resume_is_exact_after_overflows(data_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr(loss_scaling, "INITIAL_SCALE", 2.0**22)
+    monkeypatch.setattr(loss_scaling, "GROWTH_STEPS", 4)
+    recipe = recipe_of("mixed_float16")
+    data = replace(recipe.data, dataset="digits", data_dir=data_dir, validation_split=None)
+    run = replace(recipe.run, folder=str(tmp_path / "run"), checkpoint_steps=4, epoch_steps=24)
+    recipe = replace(recipe, data=data, run=run, total_steps=24)
+
+    def everything(model):
+        return [np.asarray(variable) for variable in (*model.variables, *model.optimizer.variables)]
+
+    whole, history = fit.train(replace(recipe, run=replace(run, folder=None)))
+    expected = everything(whole)
+    assert 2 < history["overflows"][-1] < 20 and history["nonfinite_steps"][-1] == 0
+    assert history["loss_scale"][-1] < 2.0**20
+
+    def stop(batch, logs):
+        if int(callback.model.optimizer.iterations) == 10:
+            raise ConnectionAbortedError
+
+    callback = keras.callbacks.LambdaCallback(on_train_batch_end=stop)
+    with pytest.raises(ConnectionAbortedError):
+        fit.train(recipe, callbacks=[callback])
+    again, _ = fit.train(replace(recipe, run=replace(run, resume=True)))
+    for one, other in zip(everything(again), expected):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_tpus_get_bfloat16():
+    check_precision(Run(precision="mixed_float16"), is_tpu=False)
+    with pytest.raises(ValueError, match="Use run.precision='mixed_bfloat16'"):
+        check_precision(Run(precision="mixed_float16"), is_tpu=True)
+    with pytest.raises(ValueError, match="Use run.precision='mixed_bfloat16'"):
+        preflight(recipe_of("mixed_float16"))
