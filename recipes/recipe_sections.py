@@ -86,6 +86,8 @@ class Data:
             (squash).
         min_crop_area: Smallest fraction of the image's area in an "inception" crop.
         resize_size: Size in pixels before the random crop of "resize".
+        scaled_decoding: Decode crops of JPEG files at 1/2, 1/4 or 1/8 of their size where that leaves `image_size`
+            pixels: for photographs of many megapixels. It changes pixels as `antialias` does, see docs/data.md.
         flip: Flip half of the training images horizontally.
         augment: Further data augmentation.
         interpolation: Interpolation of every resize.
@@ -111,6 +113,7 @@ class Data:
     crop: Literal["inception", "resize", "pad", "none"] = "inception"
     min_crop_area: float = 0.05
     resize_size: int = 448
+    scaled_decoding: bool = False
     flip: bool = True
     augment: Augment = field(default_factory=Augment)
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"

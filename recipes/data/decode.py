@@ -5,10 +5,14 @@ CMYK and 16-bit files; transparency is dropped. TensorFlow reads neither TIFF no
 as corrupt. Photographs of a turned camera are turned upright, as their EXIF data say, if they are JPEG files.
 """
 
+from functools import partial
+
 import tensorflow as tf
 
 from keras_vit.recipes.data.image_dataset import ImageDataset
 from keras_vit.recipes.data.orientation import UPRIGHT, orientation, turn_upright
+
+FACTORS = (1, 2, 4, 8)  # by which libjpeg divides the size of an image while it decodes it
 
 
 def decode(encoded):
@@ -23,7 +27,7 @@ def decode(encoded):
         return tf.ensure_shape(turn_upright(tf.identity(image), orientation(encoded)), (None, None, 3))
 
 
-def decode_window(encoded, window):
+def decode_window(encoded, window, least_size: int | None = None):
     """Decodes a window of an image; of an upright JPEG file, not much more than the window is decoded.
 
     JPEG files store colors at a lower resolution than brightness: at the edge of the window, colors may differ a little
@@ -32,13 +36,21 @@ def decode_window(encoded, window):
     Args:
         encoded: As for `decode`.
         window: Function from the image's shape, (H, W, any) int32, to (top, left, height, width) int32.
+        least_size: Pixels: JPEG files are decoded at the smallest of 1/8, 1/4, 1/2 and 1 of their size that leaves both
+            sides of the window at least this long; None for their size. The decoder's mean over 2 x 2, 4 x 4 or 8 x 8
+            pixels is then the first part of a resize, and takes less time than decoding all of them.
 
     Returns:
-        (height, width, 3) uint8.
+        (height, width, 3) uint8, of which both sides are divided by the factor that JPEG files are scaled by.
     """
 
     def from_jpeg():
-        return tf.io.decode_and_crop_jpeg(encoded, window(tf.io.extract_jpeg_shape(encoded)), channels=3)
+        shape = tf.io.extract_jpeg_shape(encoded)
+        area = window(shape)
+        if least_size is None:
+            return tf.io.decode_and_crop_jpeg(encoded, area, channels=3)
+        fitting = tf.reduce_sum(tf.cast(tf.reduce_min(area[2:]) >= least_size * tf.constant(FACTORS[1:]), tf.int32))
+        return tf.switch_case(fitting, [partial(_scaled_window, encoded, shape, area, factor) for factor in FACTORS])
 
     def from_pixels():
         image = decode(encoded)
@@ -50,6 +62,14 @@ def decode_window(encoded, window):
     is_jpeg = tf.strings.substr(encoded, 0, 3) == b"\xff\xd8\xff"
     in_part = is_jpeg & (orientation(encoded) == UPRIGHT)
     return tf.ensure_shape(tf.cond(in_part, from_jpeg, from_pixels), (None, None, 3))
+
+
+def _scaled_window(encoded, shape, window, factor):
+    """Decodes a window of a JPEG file of (H, W, C) at 1 / factor of its size."""
+    most = (shape[:2] + factor - 1) // factor  # the decoder rounds up
+    begin = window[:2] // factor
+    sides = tf.minimum((window[2:] + factor // 2) // factor, most - begin)
+    return tf.io.decode_and_crop_jpeg(encoded, tf.concat([begin, sides], 0), channels=3, ratio=factor)
 
 
 def decode_stored(dataset: ImageDataset, stored):

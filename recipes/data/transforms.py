@@ -19,6 +19,11 @@ def check_images(data: Data):
             f"data.image_size={data.image_size} must not exceed data.resize_size={data.resize_size}, the size that is "
             "cropped."
         )
+    if data.scaled_decoding and data.crop != "inception":
+        raise ValueError(
+            "data.scaled_decoding=True is for data.crop='inception', which draws windows of an image. Received: "
+            f"data.crop={data.crop!r}"
+        )
     if not 0.0 < data.min_crop_area <= 1.0:
         raise ValueError(f"data.min_crop_area must be above 0 and at most 1. Received: {data.min_crop_area}")
     augment = data.augment
@@ -57,7 +62,8 @@ def training_transform(data: Data, seed: int, mean, std, max_value: int = 255):
             tf.random.stateless_uniform((sum(sizes),), key(1)), sizes
         )
         if data.crop == "inception":
-            image = decode_window(encoded, inception_window(key(0), data.min_crop_area))
+            least_size = size if data.scaled_decoding else None
+            image = decode_window(encoded, inception_window(key(0), data.min_crop_area), least_size)
         else:
             image = decode(encoded)
         if max_value < 255 and encoded.dtype == tf.string:

@@ -175,6 +175,8 @@ def test_invalid_fields_raise():
     check_images(valid)
     with pytest.raises(ValueError, match="data.image_size=224 must not exceed data.resize_size=200"):
         check_images(replace(valid, resize_size=200))
+    with pytest.raises(ValueError, match="scaled_decoding=True is for data.crop='inception'"):
+        check_images(replace(valid, crop="pad", scaled_decoding=True))
     with pytest.raises(ValueError, match="data.min_crop_area must be above 0"):
         check_images(replace(valid, min_crop_area=0.0))
     with pytest.raises(ValueError, match="data.augment.erasing must be a probability"):
