@@ -134,7 +134,9 @@ class Optimizer:
 
     Args:
         name: "sgd" has momentum 0.9 (the paper's fine-tuning); "adam" and "adamw" have beta 0.9 and `beta_2`; "muon" is
-            Muon with momentum 0.95 for the kernels inside the model, "adamw" for all else.
+            Muon with momentum 0.95 for the kernels inside the model, "adamw" for all else; "lion" has beta 0.9 and 0.99
+            and requires learning rates 3 to 10 times lower than "adamw"; "lamb" is for large batches and, without
+            weight decay, equals "adam".
         learning_rate: Peak learning rate.
         decay: "cosine" to 0; "linear" to 1e-5, as in the paper's code; "constant"; or "staircase": divided by 10 at
             each fraction of the run in `staircase` (BiT).
@@ -147,10 +149,10 @@ class Optimizer:
             None for no EMA. The paper's ImageNet runs have 0.9999.
         layer_decay: Layer-wise learning-rate decay: factor from layer to layer, from the head down; None disables it.
             0.65 to 0.75 are common.
-        beta_2: Decay of the mean squared gradients of "adam", "adamw" and "muon"; not used by "sgd".
+        beta_2: Decay of the mean squared gradients of "adam", "adamw", "muon" and "lamb"; not used by others.
     """
 
-    name: Literal["adam", "adamw", "sgd", "muon"] = "adam"
+    name: Literal["adam", "adamw", "sgd", "muon", "lion", "lamb"] = "adam"
     learning_rate: float = 1e-3
     decay: Literal["cosine", "linear", "constant", "staircase"] = "cosine"
     staircase: tuple[float, ...] = (0.3, 0.6, 0.9)

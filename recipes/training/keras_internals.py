@@ -131,6 +131,14 @@ class CustomUpdate(keras.optimizers.Optimizer):
         pass
 
 
+class LambMoments(keras.optimizers.Lamb):
+    """`keras.optimizers.Lamb` that returns its moments."""
+
+    def moments_of(self, index: int) -> tuple:
+        """Means of the gradient and of its square, of the variable at this position in `build`."""
+        return self._momentums[index], self._velocities[index]
+
+
 class ChosenMatrices(keras.optimizers.Muon):
     """`keras.optimizers.Muon` for the variables that `is_orthogonalized` names; AdamW updates the others."""
 

@@ -10,7 +10,7 @@ from keras import ops
 from keras_vit import VisionTransformer
 from keras_vit.models.layer_decay import layer_wise_factors
 from keras_vit.recipes.recipe import Optimizer
-from keras_vit.recipes.training.keras_internals import ChosenMatrices
+from keras_vit.recipes.training.keras_internals import ChosenMatrices, LambMoments
 from keras_vit.recipes.training.replicas import ReplicaInvariant
 from keras_vit.recipes.training.schedules import WarmupDecay
 
@@ -69,6 +69,46 @@ class Muon(ReplicaInvariant, ChosenMatrices):
         return x * self.rms_rate * max(math.prod(x.shape[:-1]), x.shape[-1]) ** 0.5
 
 
+@keras.saving.register_keras_serializable(package="keras_vit")
+class Lion(ReplicaInvariant, keras.optimizers.Lion):
+    """`keras.optimizers.Lion` (arXiv 2302.06675), see `ReplicaInvariant`."""
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class Lamb(ReplicaInvariant, LambMoments):
+    """LAMB (arXiv 1904.00962) as apex and timm compute it; see `ReplicaInvariant`.
+
+    r = Adam's step without its rate, plus weight_decay * p; then p <- p - rate * |p| / |r| * r. The ratio of the norms
+    is 1 if one of them is 0, and for variables without weight decay, which have Adam's step. `keras.optimizers.Lamb`
+    decays separately and has the ratio for all variables.
+    """
+
+    def decay_step(self, variable, rate):
+        """Nothing: the decay is a part of the step."""
+
+    def update_step(self, gradient, variable, learning_rate):
+        index, dtype = self.index_of(variable), variable.dtype
+        gradient, rate = ops.cast(gradient, dtype), ops.cast(learning_rate, dtype)
+        mean, square = (
+            moment + (1.0 - beta) * (value - moment)
+            for moment, beta, value in zip(
+                self.moments_of(index), (self.beta_1, self.beta_2), (gradient, ops.square(gradient))
+            )
+        )
+        for moment, value in zip(self.moments_of(index), (mean, square)):
+            self.assign(moment, value)
+        step = ops.cast(self.iterations + 1, dtype)
+        corrections = (1.0 - ops.power(ops.cast(beta, dtype), step) for beta in (self.beta_1, self.beta_2))
+        mean, square = (value / correction for value, correction in zip((mean, square), corrections))
+        update = mean / (ops.sqrt(square) + self.epsilon)
+        if self.decayed[index]:
+            update += self.weight_decay * variable
+            lengths = ops.norm(ops.reshape(variable, (-1,))), ops.norm(ops.reshape(update, (-1,)))
+            both = (lengths[0] > 0) & (lengths[1] > 0)
+            update *= ops.where(both, lengths[0] / ops.where(both, lengths[1], 1.0), 1.0)
+        self.assign_sub(variable, rate * update)
+
+
 def build_optimizer(
     recipe: Optimizer, total_steps: int, model=None, loss_scaling: bool = False
 ) -> keras.optimizers.Optimizer:
@@ -85,7 +125,7 @@ def build_optimizer(
     """
     if recipe.weight_decay and recipe.name == "adam":
         raise ValueError(
-            f"optimizer.weight_decay={recipe.weight_decay} requires optimizer.name='adamw', 'sgd' or 'muon'. "
+            f"optimizer.weight_decay={recipe.weight_decay} requires another optimizer.name, such as 'adamw'. "
             f"Received: optimizer.name={recipe.name!r}"
         )
     common: dict[str, Any] = {
@@ -107,7 +147,12 @@ def build_optimizer(
         return AdamW(weight_decay=recipe.weight_decay, beta_2=recipe.beta_2, epsilon=1e-8, **common)
     if recipe.name == "muon":
         return Muon(weight_decay=recipe.weight_decay or None, adam_beta_2=recipe.beta_2, epsilon=1e-8, **common)
-    raise ValueError(f"optimizer.name must be 'adam', 'adamw', 'sgd' or 'muon'. Received: {recipe.name!r}")
+    if recipe.name == "lion":
+        return Lion(beta_1=0.9, beta_2=0.99, weight_decay=recipe.weight_decay or None, **common)
+    if recipe.name == "lamb":
+        return Lamb(weight_decay=recipe.weight_decay or None, beta_2=recipe.beta_2, epsilon=1e-8, **common)
+    names = "'adam', 'adamw', 'sgd', 'muon', 'lion' or 'lamb'"
+    raise ValueError(f"optimizer.name must be {names}. Received: {recipe.name!r}")
 
 
 def _rate_factors(layer_decay, model):

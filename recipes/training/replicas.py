@@ -94,13 +94,17 @@ class ReplicaInvariant(CustomUpdate):
         index = self.index_of(variable)
         rate = learning_rate * self.rate_factors[index] if self.rate_factors else learning_rate
         if self.decayed[index]:
-            self.assign_sub(variable, variable * ops.cast(self.weight_decay * rate, variable.dtype))
+            self.decay_step(variable, rate)
         self.update_step(gradient, variable, rate)
         if self.use_ema:
             average = self.averages[index]
             fraction = ops.where(first, 1.0, 1.0 - self.ema_momentum)
             self.assign_add(average, (variable - average) * ops.cast(fraction, variable.dtype))
         self._finite = None
+
+    def decay_step(self, variable, rate):
+        """The weight decay of one variable."""
+        self.assign_sub(variable, variable * ops.cast(self.weight_decay * rate, variable.dtype))
 
     def assign(self, variable, value):
         super().assign(variable, tf.where(self._finite, value, tf.convert_to_tensor(variable)))

@@ -4,10 +4,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from goldens import DATA
 
 import keras_vit
 from keras_vit.recipes.recipe import Optimizer
-from keras_vit.recipes.training.optimizers import SGD, Adam, AdamW, Muon, build_optimizer
+from keras_vit.recipes.training.optimizers import SGD, Adam, AdamW, Lamb, Lion, Muon, build_optimizer
 from keras_vit.recipes.training.schedules import WarmupDecay
 
 
@@ -88,6 +89,26 @@ def test_steps_equal_numpy(toy, name, beta_2):
     assert counters(optimizer) == (5, 1, 0)
 
 
+@pytest.mark.parametrize("name", ["lamb", "lion"])
+def test_steps_equal_timm_and_optax(name):
+    """Five steps of timm's Lamb and optax's Lion with clipping, at changing rates; the bias has no weight decay."""
+    golden = np.load(DATA / "optimizer_steps.npz")
+    decay, clipnorm = float(golden["decay"]), float(golden["clipnorm"])
+    optimizer = build_optimizer(Optimizer(name, weight_decay=decay, global_clipnorm=clipnorm, decay="constant"), 10)
+    variables = [
+        keras.Variable(golden[f"start_{part}"].astype("float32"), dtype="float32", name=part)
+        for part in ("kernel", "bias")
+    ]
+    optimizer.build(variables)
+    for step, rate in enumerate(golden["rates"]):
+        gradients = [tf.constant(golden[f"gradient_{part}"][step], "float32") for part in ("kernel", "bias")]
+        optimizer.replica_update(gradients, [variable.value for variable in variables], tf.constant(rate, "float32"))
+        optimizer.iterations.assign_add(1)
+    for part, variable in zip(("kernel", "bias"), variables):
+        np.testing.assert_allclose(variable, golden[f"{name}_{part}"], atol=1e-5)
+        assert np.abs(golden[f"{name}_{part}"] - golden[f"start_{part}"]).max() > 0.1
+
+
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_momentum_at_a_drop_of_the_rate_equals_flax(nesterov):
     """With gradients of 1 the buffer is (1 - 0.9^t) / 0.1 in closed form, whatever the rate was."""
@@ -139,9 +160,9 @@ def test_build_optimizer():
     [
         (
             Optimizer(name="adam", weight_decay=0.1),
-            "requires optimizer.name='adamw', 'sgd' or 'muon'. Received: optimizer.name='adam'",
+            "requires another optimizer.name, such as 'adamw'. Received: optimizer.name='adam'",
         ),
-        (Optimizer(name="lamb"), "must be 'adam', 'adamw', 'sgd' or 'muon'. Received: 'lamb'"),
+        (Optimizer(name="ranger"), "must be 'adam', 'adamw', 'sgd', 'muon', 'lion' or 'lamb'. Received: 'ranger'"),
         (Optimizer(layer_decay=0.7), "requires the layers of a VisionTransformer. Received: NoneType"),
     ],
 )
@@ -160,7 +181,7 @@ def test_layer_decay_requires_a_vision_transformer_and_its_variables(toy):
         optimizer.build(model.trainable_variables[:3])
 
 
-@pytest.mark.parametrize("name", ["adamw", "sgd", "muon"])
+@pytest.mark.parametrize("name", ["adamw", "sgd", "muon", "lion", "lamb"])
 def test_only_kernels_are_decayed(toy, name):
     model = toy(
         representation_size=6,
@@ -191,8 +212,10 @@ def test_only_kernels_are_decayed(toy, name):
         Adam(0.1, use_ema=True),
         AdamW(0.1, clipvalue=0.2, rate_factors=(0.5, 1)),
         Muon(0.1, adam_beta_2=0.9),
+        Lion(0.1, weight_decay=0.1),
+        Lamb(0.1, loss_scaling=True),
     ],
-    ids=["sgd", "adam", "adamw", "muon"],
+    ids=["sgd", "adam", "adamw", "muon", "lion", "lamb"],
 )
 def test_serialization(optimizer):
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))

@@ -1,0 +1,114 @@
+"""Optimizer steps and 3-Augment of other projects, computed by their own code: two files in tests/data/.
+
+    python benchmarks/training_goldens.py optimizers                 # pip install torch timm optax
+    python benchmarks/training_goldens.py three_augment FOLDER       # pip install torch torchvision timm pillow
+
+FOLDER is a clone of facebookresearch/deit.
+"""
+
+import io
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from goldens import DATA
+
+RATES = (0.1, 0.05, 0.02, 0.02, 0.01)
+DECAY, CLIPNORM, EPSILON = 0.2, 1.5, 1e-8
+
+
+def optimizers():
+    """Five steps of timm's Lamb and optax's Lion on a kernel with weight decay and a bias without."""
+    random = np.random.default_rng(0)
+    start = {"kernel": random.standard_normal((3, 4)), "bias": random.standard_normal(4)}
+    gradients = [{name: random.standard_normal(array.shape) for name, array in start.items()} for _ in RATES]
+    gradients[1]["kernel"][0] = 0
+    arrays = {f"start_{name}": array for name, array in start.items()}
+    arrays |= {f"gradient_{name}": np.stack([step[name] for step in gradients]) for name in start}
+    for name, function in (("lamb", _lamb), ("lion", _lion)):
+        arrays |= {f"{name}_{key}": np.asarray(value) for key, value in function(start, gradients).items()}
+    settings = {"rates": RATES, "decay": DECAY, "clipnorm": CLIPNORM, "epsilon": EPSILON}
+    np.savez(DATA / "optimizer_steps.npz", **arrays, **settings)
+
+
+def _lamb(start, gradients):
+    import torch
+    from timm.optim import Lamb
+
+    weights = {name: torch.nn.Parameter(torch.from_numpy(array.copy())) for name, array in start.items()}
+    groups = [
+        {"params": [weights["kernel"]], "weight_decay": DECAY},
+        {"params": [weights["bias"]], "weight_decay": 0.0},
+    ]
+    optimizer = Lamb(groups, betas=(0.9, 0.999), eps=EPSILON, max_grad_norm=CLIPNORM)
+    for rate, step in zip(RATES, gradients):
+        for name, weight in weights.items():
+            weight.grad = torch.from_numpy(step[name].copy())
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.step()
+    return {name: weight.detach().numpy() for name, weight in weights.items()}
+
+
+def _lion(start, gradients):
+    import jax
+    import optax
+
+    jax.config.update("jax_enable_x64", True)
+    mask = {"kernel": True, "bias": False}
+    rates = list(RATES)
+    step_of = [optax.lion(rate, b1=0.9, b2=0.99, weight_decay=DECAY, mask=mask) for rate in rates]
+    clip = optax.clip_by_global_norm(CLIPNORM)
+    weights, state = start, step_of[0].init(start)
+    for optimizer, step in zip(step_of, gradients):
+        clipped, _ = clip.update(step, clip.init(start))
+        updates, state = optimizer.update(clipped, state, weights)
+        weights = optax.apply_updates(weights, updates)
+    return weights
+
+
+def three_augment(folder):
+    """Each part of 3-Augment on a photograph, and its simple random crop, by DeiT's code and torchvision."""
+    sys.path.insert(0, folder)
+    import timm.data.transforms as transforms
+
+    transforms._pil_interp = transforms.str_to_pil_interp  # its name when DeiT was written
+    import augment
+    import torchvision.transforms.functional as functional
+    from PIL import Image
+
+    golden = np.load(DATA / "augment.npz")
+    image = Image.open(io.BytesIO(golden["image_224_png"].tobytes()))
+    results = {
+        "grayscale": augment.gray_scale(p=1.0)(image),
+        "solarization": augment.Solarization(p=1.0)(image),
+    }
+    for radius in (0.1, 0.7, 1.2, 1.6, 2.0):
+        results[f"blur_{radius}"] = augment.GaussianBlur(p=1.0, radius_min=radius, radius_max=radius)(image)
+    for name in ("brightness", "contrast", "saturation"):
+        for factor in (0.7, 0.93, 1.3):
+            results[f"{name}_{factor}"] = getattr(functional, f"adjust_{name}")(image, factor)
+    jittered = functional.adjust_brightness(functional.adjust_contrast(results["blur_1.2"], 1.3), 0.7)
+    results["blur_1.2_contrast_1.3_brightness_0.7_saturation_1.3"] = functional.adjust_saturation(jittered, 1.3)
+    arrays = {name: np.asarray(result)[::4, ::4] for name, result in results.items()}
+    arrays |= _simple_crops(augment, image.crop((0, 0, 150, 100)))
+    np.savez_compressed(DATA / "three_augment.npz", **arrays)
+
+
+def _simple_crops(augment, image):
+    """The image before the random crop of 48 pixels, with its margin: DeiT's transform with all else fixed."""
+    from argparse import Namespace
+
+    pipeline = augment.new_data_aug_generator(Namespace(input_size=48, src=True, color_jitter=0.0)).transforms
+    resize, crop = pipeline[:2]
+    import torchvision.transforms.functional as functional
+
+    padded = functional.pad(resize(image), crop.padding, crop.fill, crop.padding_mode)
+    return {"simple_input": np.asarray(image), "simple_padded": np.asarray(padded)}
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])
