@@ -108,7 +108,8 @@ class Supervised:
         resample: How positions of weights for another image size are resampled, see `keras_vit.layers.resample_grid`.
         trainable_blocks: Number of last Transformer blocks to train, with the normalization, pooling and head after
             them; all before them is frozen, which takes less time and memory. 0 trains the head alone; None trains all.
-        loss: "softmax", or "sigmoid" (the paper's pre-training: summed over classes).
+        loss: "softmax"; "sigmoid" (the paper's pre-training: summed over classes); or "binary" (DeiT III: mean over the
+            classes, and after mixup both classes count fully).
         label_smoothing: In [0, 1) for "softmax", [0, 0.5) for "sigmoid"; see `keras_vit.recipes.training.losses`.
         head_bias: Initial bias of the head, new or kept; 0 leaves it as it is. The authors have -10 with "sigmoid".
         total_steps: Length of the training in steps; None if `total_epochs` is set.
@@ -123,7 +124,7 @@ class Supervised:
     data: Data = field(default_factory=lambda: Data(image_size=384, crop="resize"))
     optimizer: Optimizer = field(default_factory=lambda: Optimizer(name="sgd", learning_rate=0.03, warmup_steps=500))
     run: Run = field(default_factory=Run)
-    loss: Literal["softmax", "sigmoid"] = "softmax"
+    loss: Literal["softmax", "sigmoid", "binary"] = "softmax"
     label_smoothing: float = 0.0
     head_bias: float = 0.0
     total_steps: int | None = 20_000

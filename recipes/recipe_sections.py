@@ -19,6 +19,7 @@ class Architecture:
             such layer.
         position_embedding: See `VisionTransformer`.
         qk_norm: Normalize queries and keys: allows higher learning rates.
+        layer_scale: Initial value of learnable factors on the residual branches (arXiv 2103.17239); None for none.
         dropout, stochastic_depth: Rates.
     """
 
@@ -32,6 +33,7 @@ class Architecture:
     position_embedding: Literal["learned_1d", "learned_2d", "relative", "sincos_2d", "none"] = "learned_1d"
     qk_norm: bool = False
     dropout: float = 0.0
+    layer_scale: float | None = None
     stochastic_depth: float = 0.0
 
 
@@ -48,6 +50,8 @@ class Augment:
         autoaugment: AutoAugment's policy for "imagenet" or "cifar10" (arXiv 1805.09501); None for none.
         erasing: Probability of erasing a rectangle of an image (arXiv 1708.04896).
         mixup_alpha: Parameter of the Beta distribution of mixup (arXiv 1710.09412); 0 for no mixup.
+        three_augment: 3-Augment (DeiT III, arXiv 2204.07118): grayscale, solarization or Gaussian blur, then brightness,
+            contrast and saturation times factors in [0.7, 1.3].
         cutmix_alpha: Parameter of the Beta distribution of CutMix (arXiv 1905.04899); 0 for no CutMix. With both, one
             of them is drawn for each batch.
         mix_probability: Probability that mixup or CutMix is applied to a batch, if they are on.
@@ -61,6 +65,7 @@ class Augment:
     autoaugment: Literal["imagenet", "cifar10"] | None = None
     erasing: float = 0.0
     mixup_alpha: float = 0.0
+    three_augment: bool = False
     cutmix_alpha: float = 0.0
     mix_probability: float = 1.0
     repeats: int = 1
@@ -82,8 +87,9 @@ class Data:
         labels_per_class: Train on this number of images of each class only, chosen by the seed; None for all.
         crop: Crop of training images: "inception" (random area and aspect ratio, the paper's pre-training), "resize"
             (squash to `resize_size`, then a random square of `image_size`: BiT, and the paper's fine-tuning), "pad"
-            (squash, then a random square of the image padded by an eighth of its side with black: CIFAR) or "none"
-            (squash).
+            (squash, then a random square of the image padded by an eighth of its side with black: CIFAR), "simple"
+            (the shorter side resized to `image_size`, then a random square of the image with 4 mirrored pixels around
+            it: DeiT III) or "none" (squash).
         min_crop_area: Smallest fraction of the image's area in an "inception" crop.
         resize_size: Size in pixels before the random crop of "resize".
         scaled_decoding: Decode crops of JPEG files at 1/2, 1/4 or 1/8 of their size where that leaves `image_size`
@@ -110,7 +116,7 @@ class Data:
     image_size: int = 224
     batch_size: int = 512
     labels_per_class: int | None = None
-    crop: Literal["inception", "resize", "pad", "none"] = "inception"
+    crop: Literal["inception", "resize", "pad", "simple", "none"] = "inception"
     min_crop_area: float = 0.05
     resize_size: int = 448
     scaled_decoding: bool = False

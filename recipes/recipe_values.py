@@ -23,6 +23,7 @@ RANGES = {
     "architecture.mlp_dim": AT_LEAST_1,
     "architecture.num_heads": AT_LEAST_1,
     "architecture.representation_size": AT_LEAST_1,
+    "architecture.layer_scale": ABOVE_0,
     "architecture.dropout": RATE,
     "architecture.stochastic_depth": RATE,
     "data.image_size": AT_LEAST_1,

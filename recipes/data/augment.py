@@ -10,6 +10,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from keras_vit.recipes.data.augment_ops import big_vision_operations, cifar10_operations, import_official, operations
+from keras_vit.recipes.data.augment_three import NUM_DRAWS, three_augment
 from keras_vit.recipes.data.augment_timm import MAX_LEVEL, PROBABILITY, increasing_operations, random_level
 from keras_vit.recipes.recipe import Augment
 
@@ -24,7 +25,7 @@ ERASING_ATTEMPTS = 10
 
 
 def augmentation(augment: Augment, mean=(0.5, 0.5, 0.5)) -> tuple[Callable, int]:
-    """Returns the RandAugment or AutoAugment of a recipe, which is applied before an image is normalized.
+    """Returns the RandAugment, AutoAugment or 3-Augment of a recipe, which is applied before an image is normalized.
 
     Args:
         augment: Field `data.augment` of the recipe.
@@ -35,13 +36,14 @@ def augmentation(augment: Augment, mean=(0.5, 0.5, 0.5)) -> tuple[Callable, int]
         numbers to an image of the same shape; without a policy it returns the image, and num_draws is 0.
 
     Raises:
-        ValueError: Both policies are set, or the magnitude is out of range.
+        ValueError: Two policies are set, or the magnitude is out of range.
     """
-    if augment.autoaugment and augment.randaugment_layers:
+    if bool(augment.autoaugment) + (augment.randaugment_layers > 0) + augment.three_augment > 1:
         raise ValueError(
-            "RandAugment and AutoAugment exclude each other. Received: "
-            f"data.augment.randaugment_layers={augment.randaugment_layers} and "
-            f"data.augment.autoaugment={augment.autoaugment!r}"
+            "RandAugment, AutoAugment and 3-Augment exclude each other. Received: "
+            f"data.augment.randaugment_layers={augment.randaugment_layers}, "
+            f"data.augment.autoaugment={augment.autoaugment!r} and "
+            f"data.augment.three_augment={augment.three_augment}"
         )
     largest = MAX_LEVEL if augment.randaugment_policy == "timm" else 30
     if not 0 <= augment.randaugment_magnitude <= largest:
@@ -49,6 +51,8 @@ def augmentation(augment: Augment, mean=(0.5, 0.5, 0.5)) -> tuple[Callable, int]
             f"data.augment.randaugment_magnitude must be in [0, {largest:g}] with "
             f"data.augment.randaugment_policy={augment.randaugment_policy!r}. Received: {augment.randaugment_magnitude}"
         )
+    if augment.three_augment:
+        return three_augment, NUM_DRAWS
     if augment.autoaugment:
         return _autoaugment(augment.autoaugment)
     if not augment.randaugment_layers:

@@ -11,6 +11,8 @@ from keras_vit.recipes.data.decode import decode, decode_window
 from keras_vit.recipes.recipe import Data
 from keras_vit.resizing import size_before_crop
 
+SIMPLE_MARGIN = 4  # pixels, of the crop "simple" (facebookresearch/deit, augment.py)
+
 
 def check_images(data: Data):
     """Raises ValueError for fields that are out of range or inconsistent."""
@@ -71,7 +73,9 @@ def training_transform(data: Data, seed: int, mean, std, max_value: int = 255):
         if data.flip:
             image = tf.cond(flip_draw[0] < 0.5, lambda image=image: tf.reverse(image, [1]), lambda image=image: image)
         image = normalize(image, *scale)
-        if data.crop == "resize":
+        if data.crop == "simple":
+            image = _random_crop(_with_margin(image, data), size, crop_draws)
+        elif data.crop == "resize":
             image = _random_crop(resize(image, (data.resize_size,) * 2, data), size, crop_draws)
         else:
             image = resize(image, (size, size), data)
@@ -156,6 +160,14 @@ def resize(image, size, data: Data):
     return tf.image.resize(image, size, method=data.interpolation, antialias=data.antialias)
 
 
+def _with_margin(image, data: Data):
+    """The shorter side at `image_size`, as torchvision's Resize, and 4 pixels mirrored around the image."""
+    sides = tf.cast(tf.shape(image)[:2], tf.float64)
+    shape = tf.cast(sides * data.image_size / tf.reduce_min(sides) + 1e-6, tf.int32)
+    margin = [[SIMPLE_MARGIN, SIMPLE_MARGIN]] * 2
+    return tf.pad(resize(image, shape, data), [*margin, [0, 0]], "REFLECT")
+
+
 def _padded(image, pixels, mean, std):
     """Pads all sides of an image, normalized by mean and std, with black."""
     black = -np.divide(mean, std).astype("float32")
@@ -163,6 +175,7 @@ def _padded(image, pixels, mean, std):
 
 
 def _random_crop(image, size, draws):
-    """A random square of a larger one; `draws` are two random numbers in [0, 1)."""
-    top, left = tf.unstack(tf.cast(draws * (image.shape[0] - size + 1), tf.int32))
+    """A random square of a larger image; `draws` are two random numbers in [0, 1)."""
+    room = tf.cast(tf.shape(image)[:2] - size + 1, tf.float32)
+    top, left = tf.unstack(tf.cast(draws * room, tf.int32))
     return image[top : top + size, left : left + size]

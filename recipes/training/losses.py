@@ -72,6 +72,22 @@ class Sigmoid(keras.losses.Loss):
         return {**super().get_config(), "label_smoothing": self.label_smoothing}
 
 
+@keras.saving.register_keras_serializable(package="keras_vit")
+class Binary(keras.losses.Loss):
+    """Binary cross-entropy, averaged over the classes, where every label above 0 counts as 1.
+
+    After mixup and CutMix both classes of an image are present ("ResNet strikes back", arXiv 2110.00476, and DeiT III,
+    arXiv 2204.07118: `--bce-loss` in engine.py of facebookresearch/deit). Labels and logits as for `Softmax`.
+    """
+
+    def __init__(self, name="binary", **kwargs):
+        super().__init__(name=name, **kwargs)
+
+    def call(self, y_true, y_pred):
+        present = dense_labels(y_true, y_pred) > 0
+        return ops.mean(ops.softplus(ops.where(present, -y_pred, y_pred)), axis=-1)  # (B,)
+
+
 def dense_labels(labels, logits):
     """Labels (B,) or (B, C) as (B, C) in the logits' dtype; integers that are not classes, such as -1, become zeros."""
     if len(labels.shape) == len(logits.shape):
@@ -87,8 +103,15 @@ def build_loss(recipe: Supervised) -> keras.losses.Loss:
     """
     if recipe.loss == "softmax":
         return Softmax(recipe.label_smoothing)
+    if recipe.loss == "binary":
+        if recipe.label_smoothing:
+            raise ValueError(
+                "loss='binary' counts every label above 0 as 1, so that smoothed ones would all be 1. Received: "
+                f"label_smoothing={recipe.label_smoothing}. Use label_smoothing=0 or loss='sigmoid'."
+            )
+        return Binary()
     if recipe.loss != "sigmoid":
-        raise ValueError(f"`loss` must be 'softmax' or 'sigmoid'. Received: {recipe.loss!r}")
+        raise ValueError(f"`loss` must be 'softmax', 'sigmoid' or 'binary'. Received: {recipe.loss!r}")
     return Sigmoid(recipe.label_smoothing)
 
 

@@ -38,6 +38,7 @@ def build_model(architecture: Architecture, data: Data, run: Run, num_classes: i
         pooling=architecture.pooling,
         position_embedding=architecture.position_embedding,
         qk_norm=architecture.qk_norm,
+        layer_scale=architecture.layer_scale,
         representation_size=architecture.representation_size if num_classes else None,
         **_training_arguments(architecture, run),
         name="vit",
@@ -166,6 +167,7 @@ def _bit(architecture, arguments):
             "position_embedding",
             "qk_norm",
             "dropout",
+            "layer_scale",
             "stochastic_depth",
         )
         if getattr(architecture, name) != getattr(Architecture(), name)

@@ -121,7 +121,7 @@ def test_autoaugment_for_cifar10_moves_by_as_many_pixels_as_the_level():
 
 
 def test_invalid_policies_raise():
-    with pytest.raises(ValueError, match="RandAugment and AutoAugment exclude each other"):
+    with pytest.raises(ValueError, match="RandAugment, AutoAugment and 3-Augment exclude each other"):
         augmentation(Augment(randaugment_layers=2, autoaugment="cifar10"))
     with pytest.raises(ValueError, match=r"randaugment_magnitude must be in \[0, 30\] with .* Received: 31"):
         augmentation(Augment(randaugment_layers=2, randaugment_magnitude=31))

@@ -152,7 +152,7 @@ def test_pad_crops_squares_of_the_image_with_a_black_margin(color_blocks, mean, 
     assert len(corners) > 20
 
 
-@pytest.mark.parametrize("crop", ["inception", "none", "resize", "pad"])
+@pytest.mark.parametrize("crop", ["inception", "none", "resize", "pad", "simple"])
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 def test_decoded_and_encoded_images_give_the_same_crops(color_blocks, crop, interpolation):
     data = Data(image_size=16, crop=crop, resize_size=20, interpolation=interpolation)

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from keras_vit import BiT
 from keras_vit.recipes.recipe import Supervised
-from keras_vit.recipes.training.losses import Sigmoid, Softmax, build_loss, set_head_bias
+from keras_vit.recipes.training.losses import Binary, Sigmoid, Softmax, build_loss, set_head_bias
 
 CLASSES = 7
 
@@ -50,6 +50,18 @@ def test_softmax(logits, labels, smoothing):
     assert float(loss(mixed, logits)) == pytest.approx(expected, rel=1e-6)
     keras_loss = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=smoothing)
     assert float(loss(mixed, logits)) == pytest.approx(float(keras_loss(mixed, logits)), rel=1e-6)
+
+
+def test_binary_is_the_mean_over_classes_and_mixed_labels_count_fully(logits, labels):
+    mixed = 0.2 * one_hot(labels) + 0.8 * one_hot(labels[::-1])
+    expected = sigmoid_by_hand(logits, mixed > 0).mean() / CLASSES
+    assert float(Binary()(mixed, logits)) == pytest.approx(expected, rel=1e-6)
+    assert float(Binary()(labels, logits)) == pytest.approx(sigmoid_by_hand(logits, one_hot(labels)).mean() / CLASSES)
+    keras_loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    assert float(Binary()(mixed, logits)) == pytest.approx(float(keras_loss(np.float32(mixed > 0), logits)), rel=1e-6)
+    assert isinstance(build_loss(Supervised(loss="binary")), Binary)
+    with pytest.raises(ValueError, match="label_smoothing=0.1. Use label_smoothing=0 or loss='sigmoid'"):
+        build_loss(Supervised(loss="binary", label_smoothing=0.1))
 
 
 def test_sigmoid_is_summed_over_classes(logits, labels):
@@ -155,7 +167,7 @@ def test_build_loss():
     assert build_loss(Supervised(loss="sigmoid", label_smoothing=1e-4)).label_smoothing == 1e-4
     with pytest.raises(ValueError, match=r"sigmoid loss must be in \[0, 0.5\). Received: 0.5"):
         build_loss(Supervised(loss="sigmoid", label_smoothing=0.5))
-    with pytest.raises(ValueError, match="must be 'softmax' or 'sigmoid'. Received: 'hinge'"):
+    with pytest.raises(ValueError, match="must be 'softmax', 'sigmoid' or 'binary'. Received: 'hinge'"):
         build_loss(Supervised(loss="hinge"))
     with pytest.raises(ValueError, match=r"must be in \[0, 1\). Received: 1.0"):
         Softmax(1.0)
