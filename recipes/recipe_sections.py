@@ -32,8 +32,8 @@ class Architecture:
     representation_size: int | None = None
     position_embedding: Literal["learned_1d", "learned_2d", "relative", "sincos_2d", "none"] = "learned_1d"
     qk_norm: bool = False
-    dropout: float = 0.0
     layer_scale: float | None = None
+    dropout: float = 0.0
     stochastic_depth: float = 0.0
 
 
@@ -48,10 +48,10 @@ class Augment:
             rand-mstd0.5-inc1: 15 operations whose effect increases with the magnitude, each applied with probability
             0.5 at a magnitude drawn with standard deviation 0.5).
         autoaugment: AutoAugment's policy for "imagenet" or "cifar10" (arXiv 1805.09501); None for none.
-        erasing: Probability of erasing a rectangle of an image (arXiv 1708.04896).
-        mixup_alpha: Parameter of the Beta distribution of mixup (arXiv 1710.09412); 0 for no mixup.
         three_augment: 3-Augment (DeiT III, arXiv 2204.07118): grayscale, solarization or Gaussian blur, then brightness,
             contrast and saturation times factors in [0.7, 1.3].
+        erasing: Probability of erasing a rectangle of an image (arXiv 1708.04896).
+        mixup_alpha: Parameter of the Beta distribution of mixup (arXiv 1710.09412); 0 for no mixup.
         cutmix_alpha: Parameter of the Beta distribution of CutMix (arXiv 1905.04899); 0 for no CutMix. With both, one
             of them is drawn for each batch.
         mix_probability: Probability that mixup or CutMix is applied to a batch, if they are on.
@@ -63,9 +63,9 @@ class Augment:
     randaugment_magnitude: float = 10.0
     randaugment_policy: Literal["big_vision", "timm"] = "big_vision"
     autoaugment: Literal["imagenet", "cifar10"] | None = None
+    three_augment: bool = False
     erasing: float = 0.0
     mixup_alpha: float = 0.0
-    three_augment: bool = False
     cutmix_alpha: float = 0.0
     mix_probability: float = 1.0
     repeats: int = 1

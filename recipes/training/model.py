@@ -166,8 +166,8 @@ def _bit(architecture, arguments):
             "representation_size",
             "position_embedding",
             "qk_norm",
-            "dropout",
             "layer_scale",
+            "dropout",
             "stochastic_depth",
         )
         if getattr(architecture, name) != getattr(Architecture(), name)
