@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -20,6 +20,9 @@ class Evaluate:
     those of the dataset, in the same order. For ObjectNet, pass the folder that contains its folder
     "images": --dataset folder:/path/objectnet-1.0 --split images --objectnet-mapping /path/objectnet-1.0/mappings.
 
+    ImageNet-V2, -A, -R and -Sketch, in the folders of their archives: --dataset folder:/path/imagenet-r --split
+    train+test --imagenet-variant r. Of ImageNet-A and -R, predictions are among their 200 classes, as in their papers.
+
     Args:
         weights: File, folder or name, as for `keras_vit.load`.
         dataset: "digits", a name of TensorFlow Datasets, or "folder:/path" with /path/<split>/<class>/<image>.
@@ -30,6 +33,7 @@ class Evaluate:
         per_class: Also print a line for each class: its accuracy, and the class it is most confused with.
         json: Write all metrics, with the classes and the reliability diagram, to this file.
         objectnet_mapping: The folder "mappings" of ObjectNet, for its images and a model of ImageNet-1k.
+        imagenet_variant: The dataset is ImageNet-V2, -A, -R or -Sketch, and the model one of ImageNet-1k.
         max_corrupt: Largest allowed fraction of images that cannot be decoded; they are named and do not count.
     """
 
@@ -42,6 +46,7 @@ class Evaluate:
     per_class: bool = False
     json: Path | None = None
     objectnet_mapping: str | None = None
+    imagenet_variant: Literal["v2", "a", "r", "sketch"] | None = None
     max_corrupt: float = 0.01
 
     def run(self):
@@ -57,7 +62,7 @@ class Evaluate:
 
         model = self.preparation.load(self.weights)
         dataset = open_dataset(Data(dataset=self.dataset, data_dir=self.data_dir))
-        if not self.objectnet_mapping:
+        if not self.objectnet_mapping and not self.imagenet_variant:
             check_model_classes(dataset, model.num_classes, self.weights, model.class_names)
         report = evaluate_classifier(
             model,
@@ -65,6 +70,7 @@ class Evaluate:
             self.split,
             batch_size=self.batch_size,
             objectnet_mapping=self.objectnet_mapping,
+            imagenet_variant=self.imagenet_variant,
             max_corrupt=self.max_corrupt,
         )
         self._print(report)

@@ -1,4 +1,4 @@
-"""Evaluation of a classifier on a split of a dataset, with ReaL labels or ObjectNet's class mapping."""
+"""Evaluation of a classifier on a split of a dataset: also ReaL labels, ObjectNet, variants of ImageNet."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,6 +14,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.recipes.data import ImageDataset, class_names, count_examples, decoded_images
 from keras_vit.recipes.data.model_classes import check_class_count, unlabeled
 from keras_vit.recipes.evaluation.classification_metrics import ClassificationMetrics
+from keras_vit.recipes.evaluation.imagenet_variants import scored_classes, variant_images, variant_labels
 from keras_vit.recipes.evaluation.objectnet import map_to_imagenet, overlapping_images
 from keras_vit.recipes.recipe import Data
 
@@ -46,6 +47,7 @@ def evaluate_classifier(
     resize: Literal["squash", "shortest", "shortest_area"] | None = None,
     crop_fraction: float | None = None,
     objectnet_mapping: str | Path | None = None,
+    imagenet_variant: Literal["v2", "a", "r", "sketch"] | None = None,
     max_corrupt: float = Data.max_corrupt,
 ) -> ClassificationReport:
     """Evaluates a classifier. Images are prepared by `model.preprocessing`; every image counts once.
@@ -64,29 +66,41 @@ def evaluate_classifier(
         crop_fraction: Overrides `crop_fraction` of the model's `Preprocessing`.
         objectnet_mapping: The folder "mappings" of ObjectNet. The dataset is then ObjectNet's images, a folder per
             class, and the model a classifier of ImageNet-1k.
+        imagenet_variant: The dataset is this variant of ImageNet, and the model a classifier of ImageNet-1k, of whose
+            outputs only those of the variant's classes count, see `keras_vit.recipes.evaluation.imagenet_variants`.
         max_corrupt: Largest allowed fraction of images that cannot be decoded, which are skipped.
 
     Raises:
-        ValueError: The model has different classes, the split is unknown, empty or unlabeled, too many images
-            are corrupt, `resize` or `crop_fraction` is invalid, or the mapping does not match.
+        ValueError: `objectnet_mapping` and `imagenet_variant` are both set, the model has different classes, the split
+            is unknown, empty or unlabeled, too many images are corrupt, `resize` or `crop_fraction` is invalid, or the
+            classes or the mapping do not match.
         OSError: The mapping cannot be read.
     """
     read: list[int] = []
     batches = _labeled_batches(dataset, split, batch_size, max_corrupt, read)
-    if objectnet_mapping:
+    if objectnet_mapping and imagenet_variant:
+        raise ValueError("Set either objectnet_mapping or imagenet_variant. Received: both")
+    scored: np.ndarray | slice = slice(None)  # outputs
+    if imagenet_variant:
+        scored = scored_classes(imagenet_variant)
+        batches = variant_images(batches, variant_labels(class_names(dataset), imagenet_variant))
+        names = [imagenet_class_names()[number][1] for number in scored_classes(imagenet_variant)]
+        check_class_count(dataset, 1000, model.num_classes)
+    elif objectnet_mapping:
         targets = map_to_imagenet(class_names(dataset), objectnet_mapping)
         batches = overlapping_images(batches, targets, batch_size)
         names = [words for _, words in imagenet_class_names()]
+        check_class_count(dataset, len(names), model.num_classes)
     else:
         names = class_names(dataset)
-    check_class_count(dataset, len(names), model.num_classes)
+        check_class_count(dataset, len(names), model.num_classes)
     overrides = {"resize": resize, "crop_fraction": crop_fraction}
     preprocess = replace(model.preprocessing, **{name: value for name, value in overrides.items() if value is not None})
     if tf.config.list_physical_devices("TPU"):  # Keras would compile for the TPU, but the model is on the host
         model.jit_compile = False
     metrics = ClassificationMetrics(len(names))
     for images, labels in batches:
-        metrics.update(model.predict_on_batch(preprocess(images)), labels)
+        metrics.update(model.predict_on_batch(preprocess(images))[:, scored], labels)
     skipped = count_examples(dataset, split) - sum(read)
     return ClassificationReport(metrics.summary(), metrics.per_class(names), metrics.reliability(), preprocess, skipped)
 

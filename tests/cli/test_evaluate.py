@@ -243,3 +243,8 @@ def test_unknown_value_of_an_option():
     with pytest.raises(SystemExit) as stopped:
         main(["evaluate", "x.npz", "--dataset", "d", "--resize", "crop"])
     assert stopped.value.code == 2
+
+
+def test_imagenet_variant_is_passed_on(run, digits, model, tmp_path):
+    status, _, errors = run(tmp_path / "x.keras", *digits, "--imagenet-variant", "a")
+    assert status == 1 and "10 of the 10 classes are not ImageNet's: 0, 1, 2, 3, 4 and 5 more" in errors
