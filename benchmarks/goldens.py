@@ -5,6 +5,7 @@ Each project in an environment of its own, with NumPy, safetensors and h5py:
     python benchmarks/goldens.py hf_vit_mae      # pip install torch transformers
     python benchmarks/goldens.py keras_hub       # pip install keras keras-hub and a backend
     python benchmarks/goldens.py model_garden    # pip install tf-models-official
+    python benchmarks/goldens.py flexivit        # pip install tensorflow flax einops ml_collections; big_vision
 Weights are random, with seeds from their names (tests/goldens.py). Those of timm and transformers are generated again
 by the tests. The files of KerasHub and tf-models-official are stored as these projects wrote them, because their layout
 is tested too.
@@ -46,6 +47,7 @@ def timm_goldens():
         logits = model(torch.from_numpy(IMAGES.transpose(0, 3, 1, 2).copy())).numpy()
     write_golden("timm_qk_norm", weights, images=IMAGES, logits=logits)
     timm_feature_maps()
+    timm_patch_dropout()
 
 
 def timm_feature_maps():
@@ -67,6 +69,48 @@ def timm_feature_maps():
             )
             maps[name] = np.stack([one.numpy().transpose(0, 2, 3, 1) for one in found])
     write_golden("timm_feature_maps", weights, images=images, **maps)
+
+
+def timm_patch_dropout():
+    """Logits in training with `patch_drop_rate`, the noise that its patches are drawn by, and a gradient."""
+    import torch
+    from timm.models.vision_transformer import VisionTransformer
+
+    sizes = {"img_size": SIDE, "patch_size": PATCH, "embed_dim": WIDTH, "mlp_ratio": MLP / WIDTH}
+    options = {"reg_tokens": 2, "patch_drop_rate": 0.4}
+    model = VisionTransformer(**sizes, **options, num_classes=CLASSES, depth=DEPTH, num_heads=HEADS).train()
+    weights = random_weights({name: list(tensor.shape) for name, tensor in model.state_dict().items()})
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
+    noise = torch.randn(len(IMAGES), (SIDE // PATCH) ** 2, generator=torch.Generator().manual_seed(0))
+    original, torch.randn = torch.randn, lambda *shape, **options: noise.reshape(shape)
+    logits = model(torch.from_numpy(IMAGES.transpose(0, 3, 1, 2).copy()))
+    torch.randn = original
+    torch.sin(logits).sum().backward()
+    outputs = {"logits": logits.detach().numpy(), "positions_gradient": model.pos_embed.grad.numpy()}
+    write_golden("timm_patch_dropout", weights, images=IMAGES, noise=noise.numpy(), **outputs)
+
+
+def flexivit_goldens():
+    """FlexiViT: kernels resized by big_vision's function, and logits of its model at three sizes of patches."""
+    import flax
+    import jax
+    from big_vision.models.proj.flexi import vit as flexi
+
+    kernel = np.random.default_rng(2).standard_normal((8, 8, 3, 4)).astype("float32")
+    # No size that is larger in one axis and smaller in the other: big_vision inverts a singular matrix there.
+    sides = ((8, 8), (4, 4), (16, 16), (3, 6), (11, 11), (10, 16))
+    resized = {f"kernel_{h}x{w}": np.asarray(flexi.resample_patchemb(kernel, (h, w))) for h, w in sides}
+    sizes = {"width": WIDTH, "depth": DEPTH, "mlp_dim": MLP, "num_heads": HEADS, "pool_type": "tok"}
+    grid = SIDE // PATCH
+    model = flexi.Model(CLASSES, patch_size=(PATCH, PATCH), posemb_size=(grid, grid), seqhw=grid, **sizes)
+    shapes = jax.eval_shape(model.init, jax.random.PRNGKey(0), IMAGES)["params"]
+    flat = flax.traverse_util.flatten_dict(shapes, sep="/")
+    weights = random_weights({name: list(array.shape) for name, array in flat.items()})
+    params = {"params": flax.traverse_util.unflatten_dict(weights, sep="/")}
+    larger = np.random.default_rng(3).uniform(-1, 1, (2, 2 * SIDE, 2 * SIDE, 3)).astype("float32")
+    cases = {"logits": (IMAGES, grid), "logits_small_patches": (IMAGES, 2 * grid), "logits_large": (larger, grid)}
+    logits = {name: model.apply(params, images, seqhw=side)[0] for name, (images, side) in cases.items()}
+    write_golden("big_vision_flexivit", weights, images=IMAGES, larger=larger, kernel=kernel, **resized, **logits)
 
 
 def vit_mae_goldens():
@@ -181,5 +225,6 @@ if __name__ == "__main__":
         "hf_vit_mae": vit_mae_goldens,
         "keras_hub": keras_hub_goldens,
         "model_garden": model_garden_goldens,
+        "flexivit": flexivit_goldens,
     }[sys.argv[1]]()
     print(json.dumps(sorted(str(file.relative_to(DATA)) for file in DATA.rglob("*") if sys.argv[1] in str(file))))

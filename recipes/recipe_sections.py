@@ -21,6 +21,7 @@ class Architecture:
         qk_norm: Normalize queries and keys: allows higher learning rates.
         layer_scale: Initial value of learnable factors on the residual branches (arXiv 2103.17239); None for none.
         dropout, stochastic_depth: Rates.
+        patch_dropout: Fraction of the patches that is dropped in training, at random; 0.5 halves the tokens.
     """
 
     variant: str = "B/16"
@@ -35,6 +36,7 @@ class Architecture:
     layer_scale: float | None = None
     dropout: float = 0.0
     stochastic_depth: float = 0.0
+    patch_dropout: float = 0.0
 
 
 @dataclass(frozen=True)

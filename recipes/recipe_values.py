@@ -26,6 +26,7 @@ RANGES = {
     "architecture.layer_scale": ABOVE_0,
     "architecture.dropout": RATE,
     "architecture.stochastic_depth": RATE,
+    "architecture.patch_dropout": RATE,
     "data.image_size": AT_LEAST_1,
     "data.batch_size": AT_LEAST_1,
     "data.labels_per_class": AT_LEAST_1,

@@ -13,8 +13,10 @@ from keras_vit.layers.encoder import Encoder as Encoder
 from keras_vit.layers.layer_scale import LayerScale as LayerScale
 from keras_vit.layers.mlp import Mlp as Mlp
 from keras_vit.layers.norm import LayerNorm as LayerNorm
+from keras_vit.layers.patch_dropout import PatchDropout as PatchDropout
 from keras_vit.layers.patches import ExtractPatches as ExtractPatches
 from keras_vit.layers.patches import PatchEmbedding as PatchEmbedding
+from keras_vit.layers.patches import resample_patch_embedding as resample_patch_embedding
 from keras_vit.layers.pooling import AttentionPooling as AttentionPooling
 from keras_vit.layers.pooling import AveragePooling as AveragePooling
 from keras_vit.layers.pooling import TokenPooling as TokenPooling

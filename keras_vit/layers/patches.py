@@ -1,9 +1,11 @@
 """From pixels to patch embeddings. B batch, H W pixels, C channels, P patch side, h w grid, N = h * w, D width."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_vit.images import as_size, patch_grid
+from keras_vit.layers.positions import interpolation_matrix
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -91,3 +93,34 @@ class PatchEmbedding(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "width": self.width, "patch_size": self.patch_size}
+
+
+def resample_patch_embedding(kernel, patch_size):
+    """Resamples the kernel of a patch embedding to another patch size: PI-resize of FlexiViT.
+
+    "FlexiViT: One Model for All Patch Sizes" (arXiv 2212.08013), section 3.3, and big_vision's `resample_patchemb`
+    (models/proj/flexi/vit.py): the new kernel is pinv(R^T) times the old one, where the matrix R resizes a patch
+    linearly with half-pixel centers, as `tf.image.resize`. An enlarged patch then has the embedding of the original
+    one, exactly; embeddings of patches that shrink are as close as possible for pixels that are independent.
+
+    Args:
+        kernel: Array (P, Q, C, D).
+        patch_size: Side of the new patches in pixels, or (height, width).
+
+    Returns:
+        A float32 NumPy array (height, width, C, D); the same numbers if the size is the kernel's.
+
+    Raises:
+        ValueError: The kernel does not have four axes, or the size is not one or two positive integers.
+    """
+    kernel = np.asarray(kernel, "float32")
+    sides = as_size(patch_size, "patch_size")
+    if kernel.ndim != 4:
+        raise ValueError(f"Expected a kernel (P, Q, channels, width). Received: the shape {kernel.shape}")
+    if kernel.shape[:2] == sides:
+        return kernel
+    # R is the Kronecker product of the resizing of rows and of columns, and the pseudo-inverse that of theirs.
+    rows, columns = (
+        np.linalg.pinv(interpolation_matrix(old, new, "half_pixel").T) for old, new in zip(kernel.shape, sides)
+    )
+    return np.einsum("ih,jw,hwcd->ijcd", rows, columns, kernel.astype("float64"), optimize=True).astype("float32")

@@ -80,13 +80,13 @@ def resample_grid(table, source, target, resample="corners", prefix_tokens=0):
     prefix, patches = np.split(table, [prefix_tokens], axis=-2)
     if tuple(source) != tuple(target):
         grid = patches.reshape(*source, -1)  # (h, w, D)
-        rows, columns = (_interpolation(old, new, resample) for old, new in zip(source, target))
+        rows, columns = (interpolation_matrix(old, new, resample) for old, new in zip(source, target))
         grid = np.einsum("ih,jw,hwd->ijd", rows, columns, grid, optimize=True)  # (h', w', D)
         patches = grid.reshape(*table.shape[:-2], -1, table.shape[-1])  # ([1,] h' * w', D)
     return np.concatenate([prefix, patches], axis=-2).astype("float32")
 
 
-def _interpolation(old: int, new: int, resample: str) -> np.ndarray:
+def interpolation_matrix(old: int, new: int, resample: str) -> np.ndarray:
     """The matrix (new, old) that maps `old` samples on a line to `new` ones."""
     if resample == "bicubic_antialias":
         return _antialiased(old, new)

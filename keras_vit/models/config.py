@@ -49,6 +49,8 @@ class ViTConfig:
         dropout: Rate after the positions and in the blocks, see `BlockConfig`.
         attention_dropout: Rate on the attention weights.
         stochastic_depth: Rate of the last block's residual branches, growing linearly from 0 at the first.
+        patch_dropout: Fraction of the patches that is dropped in training, see `PatchDropout`; 0.5 halves the
+            tokens, and with them about time and memory of a step.
         gelu: "tanh" (the paper's code) or "erf" (ports to PyTorch).
         epsilon: Epsilon of the layer normalizations.
         layer_scale: Initial value of learnable factors on the residual branches (arXiv 2103.17239); None disables it.
@@ -88,6 +90,7 @@ class ViTConfig:
     dropout: float = 0.0
     attention_dropout: float = 0.0
     stochastic_depth: float = 0.0
+    patch_dropout: float = 0.0
     gelu: str = "tanh"
     epsilon: float = 1e-6
     layer_scale: float | None = None
@@ -179,7 +182,20 @@ def check_exclusions(config: ViTConfig):
             "axial=True attends along rows and columns, for which position_embedding='relative' is not defined: use "
             "another position_embedding.",
         ),
+        *_exclusions_of_patch_dropout(config),
     )
     for excluded, fix in exclusions:
         if excluded:
             raise ValueError(f"These arguments exclude each other. {fix}")
+
+
+def _exclusions_of_patch_dropout(config: ViTConfig):
+    """What requires all patches, or adds positions where some are already dropped."""
+    requirements = (
+        (config.axial, "axial=True attends along rows and columns"),
+        (config.position_embedding == "relative", "position_embedding='relative' depends on distances in the grid"),
+        (config.position_placement != "stem", f"position_placement={config.position_placement!r} adds to all tokens"),
+        (config.pooling == "none", "pooling='none' returns every token"),
+    )
+    for found, reason in requirements:
+        yield bool(config.patch_dropout) and found, f"{reason}, which requires all patches: omit patch_dropout."

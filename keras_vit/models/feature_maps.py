@@ -24,7 +24,8 @@ def feature_maps(model, images, blocks=None, normalized=False, training=None) ->
         at 224 pixels.
 
     Raises:
-        ValueError: A number is not that of a block; `normalized` for a model that normalizes after pooling.
+        ValueError: A number is not that of a block; `normalized` for a model that normalizes after pooling; a model
+            with `patch_dropout`, unless training=False.
     """
     depth = model.config.depth
     blocks = sorted({math.ceil(depth * quarter / 4) for quarter in (1, 2, 3, 4)}) if blocks is None else blocks
@@ -37,6 +38,12 @@ def feature_maps(model, images, blocks=None, normalized=False, training=None) ->
         raise ValueError(
             "normalized=True requires a final layer normalization, but this model normalizes after pooling "
             "(norm_after_pooling=True). Use normalized=False."
+        )
+    if model.config.patch_dropout and training is not False:
+        raise ValueError(
+            f"Maps require all patches, but this model drops some in training (patch_dropout="
+            f"{model.config.patch_dropout}). Pass training=False, or load it by "
+            "keras_vit.load(file, patch_dropout=0.0)."
         )
     found: dict = {}  # tokens (B, N, D) by number
 

@@ -16,6 +16,7 @@ WORDS = {
     "dropout_rate": "dropout",
     "attn_drop_rate": "attention_dropout",
     "drop_path_rate": "stochastic_depth",
+    "patch_drop_rate": "patch_dropout",
     "embed_dim": "width",
     "hidden_dim": "width",
     "hidden_size": "width",

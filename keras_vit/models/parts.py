@@ -2,8 +2,9 @@
 
 import keras
 
-from keras_vit.layers.encoder import Encoder
+from keras_vit.layers.encoder import SEEDS_PER_BLOCK, Encoder
 from keras_vit.layers.norm import LayerNorm
+from keras_vit.layers.patch_dropout import PatchDropout
 from keras_vit.layers.patches import PatchEmbedding
 from keras_vit.layers.pooling import AttentionPooling, AveragePooling, TokenPooling
 from keras_vit.layers.positions import PositionEmbedding
@@ -60,6 +61,14 @@ def block_positions(config: ViTConfig, first, dtype):
     if placement == "stem":
         return []
     return [first if placement == "shared" else positions(config, dtype, f"positions_{i}") for i in again]
+
+
+def patch_dropout(config: ViTConfig, dtype):
+    if not config.patch_dropout:
+        return None
+    # The encoder's blocks take seed + 1 + SEEDS_PER_BLOCK * i and a few above.
+    seed = None if config.seed is None else config.seed + SEEDS_PER_BLOCK
+    return PatchDropout(config.patch_dropout, config.prefix_tokens, seed, dtype=dtype, name="patch_dropout")
 
 
 def encoder(config: ViTConfig, dtype):

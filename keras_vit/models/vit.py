@@ -5,7 +5,7 @@ from dataclasses import asdict
 import keras
 
 from keras_vit import classification
-from keras_vit.images import as_size
+from keras_vit.images import as_size, patch_grid
 from keras_vit.layers.config import fields_as_keywords
 from keras_vit.layers.xla.dropout import Dropout
 from keras_vit.models import inputs, parts
@@ -60,6 +60,7 @@ class VisionTransformer(keras.Model):
         self.positions = parts.positions(config, dtype)
         self.block_positions = parts.block_positions(config, self.positions, dtype)
         self.dropout = Dropout(config.dropout, seed=config.seed, dtype=dtype, name="dropout")
+        self.patch_dropout = parts.patch_dropout(config, dtype)
         self.encoder = parts.encoder(config, dtype)
         self.pooling = parts.pooling(config, dtype)
         self.pooled_norm = parts.pooled_norm(config, dtype)
@@ -74,7 +75,7 @@ class VisionTransformer(keras.Model):
         """The layers between patch embedding and encoder, in the order of the forward pass."""
         tokens = (self.register_tokens, self.distillation_token, self.class_token)  # each is prepended
         order = (*tokens, self.positions) if self.config.prefix_positions else (self.positions, *tokens)
-        return [layer for layer in (*order, self.dropout) if layer is not None]
+        return [layer for layer in (*order, self.dropout, self.patch_dropout) if layer is not None]
 
     def build(self, input_shape):
         if self.built:
@@ -146,10 +147,13 @@ class VisionTransformer(keras.Model):
         return self.encoder.apply_blocks(tokens, run, self.block_positions)
 
     def add_tokens(self, embeddings, training=False):
-        """Patch embeddings (B, h * w, D) to the encoder's input (B, N, D): adds positions and the other tokens."""
-        tokens = embeddings
+        """Patch embeddings (B, h * w, D) to the encoder's input (B, N, D): adds positions and the other tokens.
+
+        In training with `patch_dropout`, N is the number of tokens that are kept.
+        """
+        tokens, random = embeddings, (self.dropout, self.patch_dropout)
         for layer in self._token_layers():
-            tokens = layer(tokens, training=training) if layer is self.dropout else layer(tokens)  # (B, N, D)
+            tokens = layer(tokens, training=training) if layer in random else layer(tokens)  # (B, N, D)
         return tokens
 
     def pool(self, tokens):
@@ -194,20 +198,45 @@ class VisionTransformer(keras.Model):
         Raises:
             ValueError: The patches do not fit, or the model has relative positions, which belong to one size.
         """
-        if self.config.position_embedding == "relative" and as_size(image_size) != self.image_size:
+        return self.with_patch_size(self.patch_size, as_size(image_size), resample)
+
+    def with_patch_size(self, patch_size, image_size=None, resample: str = "corners"):
+        """Returns a new model for patches of another size with the same weights: PI-resize of FlexiViT.
+
+        The patch embedding is resampled, see `resample_patch_embedding`, and so are positions if the grid changes.
+        FlexiViT's weights keep their accuracy (arXiv 2212.08013); others lose it, and are a start for fine-tuning.
+
+        Args:
+            patch_size: Pixels, one number or (height, width).
+            image_size: Pixels, one number or (height, width); by default the model's. With twice the patch size and
+                twice the image size, the grid of patches and the positions remain.
+            resample: How positions are resampled, see `resample_grid`.
+
+        Raises:
+            ValueError: The patches do not fit; the model has relative positions, which belong to one grid; or, for
+                another patch size, it has a ResNet, whose feature map is not resized as the image is.
+        """
+        size = self.image_size if image_size is None else as_size(image_size)
+        patch = as_size(patch_size, "patch_size")
+        if self.config.position_embedding == "relative" and patch_grid(size, patch) != self.grid:
             raise ValueError(
                 "Relative positions are distances in the sequence of patches, which differ on another grid, so they "
                 "cannot be resampled. Train at the new size, or use another position_embedding."
             )
-        model = self._rebuilt(image_size=image_size)
+        if self.backbone is not None and patch != self.patch_size:
+            raise ValueError(
+                "Patches of a ResNet's feature map cannot be resized as those of an image. Expected the patch size "
+                f"{self.patch_size}, or a model without a ResNet. Received: patch_size={patch}"
+            )
+        model = self._rebuilt(image_size=size, patch_size=patch)
         copy_weights(self, model, (), resample)
         return model
 
     def freeze_encoder(self):
         """Freezes everything before the head, for a linear probe; compile the model afterwards.
 
-        `with_head`, `resized` and .keras files do not preserve this: freeze the new model again, and load a file with
-        compile=False.
+        `with_head`, `resized`, `with_patch_size` and .keras files do not preserve this: freeze the new model again, and
+        load a file with compile=False.
         """
         for layer in self.layers:
             layer.trainable = layer.name in HEADS

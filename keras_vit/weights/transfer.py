@@ -1,8 +1,9 @@
-"""Copies weights between models of keras_vit that differ in their head or image size."""
+"""Copies weights between models of keras_vit that differ in their head, image size or patch size."""
 
 from keras_vit.name_list import first_names
 
 POSITIONS = "positions/table"
+PATCH_KERNEL = "patch_embedding/projection/kernel"
 # Parts of our models; no model has all. BiT's "norm" is omitted: users of a ViT would mean "encoder/norm".
 PARTS = (
     *("backbone", "patch_embedding", "class_token", "distillation_token", "register_tokens", "positions", "encoder"),
@@ -37,10 +38,10 @@ def as_parts(skip, names) -> tuple[str, ...]:
 
 
 def copy_weights(source, target, skip=(), resample: str = "corners"):
-    """Copies every weight of one model to another; resamples positions if the grids differ.
+    """Copies every weight of one model to another; resamples positions and patch embedding if their sizes differ.
 
     Args:
-        source, target: Models that differ only in image size and in the skipped parts.
+        source, target: Models that differ only in image size, patch size and in the skipped parts.
         skip: Parts not to copy, such as "head" or ("head", "encoder/block_0").
         resample: How positions are resampled, see `resample_grid`.
 
@@ -48,6 +49,8 @@ def copy_weights(source, target, skip=(), resample: str = "corners"):
         ValueError: A part is unknown, or the source has weights that the target lacks, such as those of LoRA.
     """
     from keras import ops
+
+    from keras_vit.layers.patches import resample_patch_embedding
 
     values, variables = named_weights(source), named_weights(target)
     skip = as_parts(skip, [*values, *variables])
@@ -63,6 +66,8 @@ def copy_weights(source, target, skip=(), resample: str = "corners"):
         value = ops.convert_to_numpy(values[name])
         if name.startswith("positions") and source.grid != target.grid:
             value = _resampled(name.rpartition("/")[2], value, source, target, resample)
+        if name == PATCH_KERNEL:
+            value = resample_patch_embedding(value, tuple(variable.shape[:2]))
         variable.assign(value)
 
 

@@ -122,6 +122,7 @@ def _check_encoder(vit):
         f"position_placement={config.position_placement!r}": bool(vit.block_positions),
         f"resnet_stages={config.resnet_stages}": vit.backbone is not None,
         "norm_after_pooling=True": config.norm_after_pooling,
+        f"patch_dropout={config.patch_dropout}": bool(config.patch_dropout),
     }
     if found := [name for name, is_found in problems.items() if is_found]:
         raise ValueError(

@@ -34,13 +34,18 @@ class MaskedPatchModel(keras.Model):
         target: "mean_color", "downsampled_color" or "pixels".
 
     Raises:
-        ValueError: The model has a head, which would not be trained.
+        ValueError: The model has a head, which would not be trained, or `patch_dropout`.
     """
 
     def __init__(self, vit, target="mean_color", **kwargs):
         super().__init__(dtype=vit.dtype_policy, **kwargs)
         if vit.head or vit.pre_logits:
             raise ValueError(f"Expected a model without a head, but {vit.name} has one. Pass vit.with_head(0).")
+        if vit.config.patch_dropout:
+            raise ValueError(
+                "Masked-patch prediction reads the output of every corrupted patch. Expected a model without "
+                f"patch_dropout. Received: patch_dropout={vit.config.patch_dropout} in {vit.name}"
+            )
         self.vit = vit
         self.target = target
         self.patch_shape = output_shape(vit.patch_size, target)

@@ -26,6 +26,12 @@ def check_kind(recipe: Recipe):
             "Pre-training without labels has no labels to mix. Set data.augment.mixup_alpha=0.0 and "
             "data.augment.cutmix_alpha=0.0."
         )
+    if isinstance(recipe, SelfSupervised) and recipe.architecture.patch_dropout:
+        raise ValueError(
+            "Pre-training without labels predicts patches, and a masked autoencoder drops the masked ones already. "
+            f"Received: architecture.patch_dropout={recipe.architecture.patch_dropout}. Use "
+            "architecture.patch_dropout=0.0."
+        )
     if isinstance(recipe, MaskedAutoencoder):
         _check_autoencoder(recipe)
     if isinstance(recipe, Distillation):

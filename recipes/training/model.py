@@ -143,6 +143,7 @@ def _training_arguments(architecture, run):
     return {
         "dropout": architecture.dropout,
         "stochastic_depth": architecture.stochastic_depth,
+        "patch_dropout": architecture.patch_dropout,
         "remat": run.remat,
         "seed": run.seed,
     }
@@ -169,6 +170,7 @@ def _bit(architecture, arguments):
             "layer_scale",
             "dropout",
             "stochastic_depth",
+            "patch_dropout",
         )
         if getattr(architecture, name) != getattr(Architecture(), name)
     ]

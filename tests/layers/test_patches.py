@@ -1,8 +1,12 @@
+import re
+
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+from goldens import golden_io
 
-from keras_vit.layers import ExtractPatches, PatchEmbedding
+from keras_vit.layers import ExtractPatches, PatchEmbedding, resample_patch_embedding
 
 
 def test_order_of_patches_and_values():
@@ -38,3 +42,31 @@ def test_initial_values():
 def test_patch_that_does_not_divide_the_image(layer):
     with pytest.raises(ValueError, match=r"\(100, 64\).*\(96, 64\) or image_size=\(112, 64\)"):
         layer.build((None, 100, 64, 3))
+
+
+def test_resampled_kernels_equal_big_vision():
+    io = golden_io("big_vision_flexivit")
+    names = [name for name in io.files if name.startswith("kernel_")]
+    assert len(names) == 6
+    for name in names:
+        size = tuple(map(int, re.findall(r"\d+", name)))
+        found = resample_patch_embedding(io["kernel"], size)
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, io[name], atol=1e-5 * np.abs(io[name]).max(), err_msg=name)
+    np.testing.assert_array_equal(resample_patch_embedding(io["kernel"], 8), io["kernel"])
+
+
+@pytest.mark.parametrize("old,new", [((4, 4), (8, 8)), ((4, 4), (7, 5)), ((3, 4), (3, 9))])
+def test_enlarged_patches_have_the_same_embeddings(old, new):
+    random = np.random.default_rng(0)
+    patches, kernel = random.standard_normal((6, *old, 3)), random.standard_normal((*old, 3, 5)).astype("float32")
+    larger = tf.image.resize(patches, new)  # linear, half-pixel centers
+    expected = np.einsum("nhwc,hwcd->nd", patches, kernel)
+    resampled = resample_patch_embedding(kernel, new)
+    np.testing.assert_allclose(np.einsum("nhwc,hwcd->nd", larger, resampled), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("kernel,size", [(np.zeros((4, 4, 3)), 8), (np.zeros((4, 4, 3, 2)), 0)])
+def test_kernels_that_cannot_be_resampled(kernel, size):
+    with pytest.raises(ValueError, match="four|Expected a kernel|patch_size"):
+        resample_patch_embedding(kernel, size)

@@ -29,6 +29,7 @@ CASES = {
     "LayerScale": (lambda **k: layers.LayerScale(0.1, **k), TOKENS),
     "LearnedTokens": (lambda **k: layers.LearnedTokens(3, **k), TOKENS),
     "Mlp": (lambda **k: layers.Mlp(24, 0.1, "erf", seed=1, **k), TOKENS),
+    "PatchDropout": (lambda **k: layers.PatchDropout(0.5, prefix_tokens=1, seed=1, **k), TOKENS),
     "PatchEmbedding": (lambda **k: layers.PatchEmbedding(6, (4, 2), **k), (2, 8, 8, 3)),
     "PositionEmbedding": (lambda **k: layers.PositionEmbedding((2, 2), prefix_tokens=1, **k), TOKENS),
     "PositionEmbedding2D": (lambda **k: layers.PositionEmbedding2D((2, 2), prefix_tokens=1, **k), TOKENS),

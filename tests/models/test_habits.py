@@ -14,6 +14,7 @@ from keras_vit.models import habits
         ({"input_shape": (16, 16, 3)}, r"input_shape: use image_size=\(height, width\)"),
         ({"classifier_activation": None}, r"use model.classify\(images\), or keras.ops.softmax"),
         ({"drop_path_rate": 0.1, "embed_dim": 12}, "drop_path_rate: use stochastic_depth; embed_dim: use width"),
+        ({"patch_drop_rate": 0.5}, "patch_drop_rate: use patch_dropout"),
         ({"pooling": "avg"}, "Received: 'avg', which is 'gap' here"),
         ({"pooling": "cls"}, "Received: 'cls', which is 'token' here"),
         ({"pooling": []}, r"Received: \[\]$"),

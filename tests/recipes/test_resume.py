@@ -78,6 +78,7 @@ def test_pre_training_after_a_power_failure(pretraining, tmp_path):
 
 def test_fine_tuning_after_sigterm(pretraining, tmp_path, capsys):
     recipe = Supervised(
+        architecture=Architecture(patch_dropout=0.5),
         data=replace(pretraining.data, image_size=12, labels_per_class=10),
         optimizer=Optimizer(name="sgd", learning_rate=0.05, warmup_steps=5),
         run=replace(pretraining.run, checkpoint_steps=100),

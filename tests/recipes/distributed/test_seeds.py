@@ -42,6 +42,24 @@ def test_replicas_draw_different_masks_also_after_a_checkpoint(tmp_path):
         np.testing.assert_array_equal(mask, reference)
 
 
+def test_replicas_drop_different_patches(toy):
+    reduce = tf.distribute.ReductionToOneDevice()
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=reduce)
+    with strategy.scope():
+        model = toy(depth=1, patch_dropout=0.5, seed=3)
+    embeddings = tf.random.normal((1, 16, 12), seed=0)
+
+    def tokens():
+        drawn = strategy.run(tf.function(lambda: model.add_tokens(embeddings, training=True)))
+        return [value.numpy() for value in strategy.experimental_local_results(drawn)]
+
+    np.testing.assert_array_equal(*tokens())  # as in Keras
+    offset_replica_seeds(model)
+    first, second = tokens()
+    assert first.shape == (1, 9, 12) and not np.array_equal(first, second)
+    np.testing.assert_array_equal(first[:, 0], second[:, 0])  # the class token
+
+
 def test_one_replica_is_unchanged():
     model = build(tf.distribute.get_strategy())
     state = model.layers[0].seed_generator.state.numpy()

@@ -39,6 +39,9 @@ def test_fields_that_a_kind_of_recipe_does_not_support():
         check_recipe(MaskedPatch(data=mixed, total_steps=20_000), tf.distribute.get_strategy())
     with pytest.raises(ValueError, match="no labels to mix"):
         check_recipe(MaskedAutoencoder(data=mixed), tf.distribute.get_strategy())
+    for kind in (MaskedPatch, MaskedAutoencoder):
+        with pytest.raises(ValueError, match="architecture.patch_dropout=0.5. Use architecture.patch_dropout=0.0"):
+            check_kind(kind(architecture=Architecture(patch_dropout=0.5)))
 
 
 def test_batches_of_copies_of_one_image_cannot_be_mixed():

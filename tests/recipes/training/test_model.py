@@ -34,11 +34,13 @@ def test_recipe_fields_are_passed_to_the_model():
         position_embedding="sincos_2d",
         dropout=0.1,
         stochastic_depth=0.2,
+        patch_dropout=0.5,
     )
     data = Data(image_size=16, evaluation_resize="shortest", evaluation_crop=0.875, interpolation="bicubic")
     model = build_model(architecture, data, Run(precision="mixed_bfloat16"), num_classes=7)
     expected = {"depth": 2, "width": 12, "mlp_dim": 24, "num_heads": 3, "pooling": "gap", "representation_size": 12}
     expected |= {"position_embedding": "sincos_2d", "dropout": 0.1, "stochastic_depth": 0.2, "num_classes": 7}
+    expected |= {"patch_dropout": 0.5}
     assert {name: getattr(model.config, name) for name in expected} == expected
     assert model.dtype_policy.name == "mixed_bfloat16" and model.image_size == (16, 16)
     prepared = model.preprocessing
@@ -63,10 +65,12 @@ def test_adapt_model():
     source = build_model(TOY, DATA, Run(), num_classes=5)
     for weight in source.weights:
         weight.assign(weight + 0.1)
-    architecture = Architecture(dropout=0.3)  # its variant is not used: the weights determine the model
+    # Its variant is not used: the weights determine the model.
+    architecture = Architecture(dropout=0.3, patch_dropout=0.4)
     recipe = Supervised(architecture, data=Data(image_size=24), run=Run(precision="mixed_bfloat16"))
     model = adapt_model(source, recipe, 3)
     assert model.grid == (6, 6) and model.num_classes == 3 and model.config.dropout == 0.3
+    assert model.patch_dropout.rate == 0.4
     assert model.compute_dtype == "bfloat16" and not np.any(model.head.kernel)
     np.testing.assert_array_equal(model.encoder.blocks[0].mlp.hidden.kernel, source.encoder.blocks[0].mlp.hidden.kernel)
     np.testing.assert_allclose(model.positions.table, source.resized(24).positions.table)
@@ -171,8 +175,8 @@ def test_bit():
     [
         (Architecture("BiT-R51x1"), "Expected one of BiT-R50x1"),
         (
-            Architecture("BiT-R50x1", dropout=0.1, pooling="gap"),
-            "does not support architecture.pooling, architecture.dropout",
+            Architecture("BiT-R50x1", dropout=0.1, pooling="gap", patch_dropout=0.5),
+            "does not support architecture.pooling, architecture.dropout, architecture.patch_dropout",
         ),
         (Architecture("Q/16"), "Expected a variant such as 'B/16'"),
     ],
