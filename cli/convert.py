@@ -37,7 +37,7 @@ class Convert:
     weights_image_size: tuple[int, int] | None = None
     num_classes: int | None = None
     num_heads: int | None = None
-    gelu: Literal["tanh", "erf"] | None = None
+    gelu: Literal["tanh", "erf", "quick"] | None = None
     epsilon: float | None = None
     preparation: Preparation = AS_STATED
     dtype: Literal["float32", "float16"] | None = None

@@ -119,7 +119,7 @@ class Supervised:
     architecture: Architecture = field(default_factory=Architecture)
     weights: str | None = None
     keep_head: bool = False
-    resample: Literal["corners", "half_pixel", "bicubic", "bicubic_antialias"] = "corners"
+    resample: Literal["corners", "half_pixel", "bicubic", "bicubic_offset", "bicubic_antialias"] = "corners"
     trainable_blocks: int | None = None
     data: Data = field(default_factory=lambda: Data(image_size=384, crop="resize"))
     optimizer: Optimizer = field(default_factory=lambda: Optimizer(name="sgd", learning_rate=0.03, warmup_steps=500))

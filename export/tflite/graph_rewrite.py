@@ -32,6 +32,8 @@ def export_copy(model):
     copy = float32_copy(model)
     for block in encoder_blocks(copy):
         _scale_queries(block.attention)
+    if initial := getattr(getattr(copy, "encoder", None), "initial_norm", None):
+        copy.encoder.initial_norm = partial(layer_norm, initial)  # `encode` applies it
     return copy
 
 

@@ -32,7 +32,11 @@ def rotate_tokens(model):
     width = projection.kernel.shape[-1]
     rotation = orthogonal(width)
     basis = rotation - rotation.mean(axis=0)  # subtracts the mean of a token, then rotates it
-    _rotate_embedding(model, projection, basis)
+    if model.encoder.initial_norm is None:
+        _rotate_embedding(model, projection, basis)
+    else:  # its gamma lies between the embeddings and the rotation
+        initial_norm, matrix = model.encoder.initial_norm, basis.astype("float32")
+        model.encoder.initial_norm = lambda tokens: tf.matmul(initial_norm(tokens), matrix)
     for block in encoder_blocks(model):
         for dense in (block.attention.out, block.mlp.out):
             _multiply_outputs(dense, basis)

@@ -19,6 +19,7 @@ from keras_vit.layers.patches import PatchEmbedding as PatchEmbedding
 from keras_vit.layers.patches import resample_patch_embedding as resample_patch_embedding
 from keras_vit.layers.pooling import AttentionPooling as AttentionPooling
 from keras_vit.layers.pooling import AveragePooling as AveragePooling
+from keras_vit.layers.pooling import TokenAndAveragePooling as TokenAndAveragePooling
 from keras_vit.layers.pooling import TokenPooling as TokenPooling
 from keras_vit.layers.positions import PositionEmbedding as PositionEmbedding
 from keras_vit.layers.positions import resample_grid as resample_grid

@@ -62,7 +62,9 @@ class EncoderBlock(keras.layers.Layer):
         self.norm_mlp = LayerNorm(config.epsilon, dtype=dtype, name="norm_mlp")
         self.scale_mlp = self._scale("scale_mlp")
         self.drop_mlp = StochasticDepth(stochastic_depth, seed=seeds[3], dtype=dtype, name="drop_mlp")
-        self.mlp = Mlp(config.mlp_dim, config.dropout, config.gelu, seed=seeds[4], dtype=dtype, name="mlp")
+        self.mlp = Mlp(
+            config.mlp_dim, config.dropout, config.gelu, seed=seeds[4], swiglu=config.swiglu, dtype=dtype, name="mlp"
+        )
 
     def _scale(self, name):
         initial = self.config.layer_scale

@@ -19,7 +19,8 @@ class BlockConfig:
         mlp_dim: Hidden width of the MLP.
         dropout: Rate after the attention's output projection and after both Dense layers of the MLP.
         attention_dropout: Rate on the attention weights; 0 in every published configuration.
-        gelu: "tanh" or "erf", see `Mlp`.
+        gelu: "tanh", "erf" or "quick", see `Mlp`.
+        swiglu: Whether the MLP is gated, see `Mlp`.
         epsilon: Epsilon of the layer normalizations; 1e-6 in the paper's code.
         layer_scale: Initial value of the factors on both residual branches, see `LayerScale`; None disables it.
         qk_norm, relative_positions: See `SelfAttention`.
@@ -30,6 +31,7 @@ class BlockConfig:
     dropout: float = 0.0
     attention_dropout: float = 0.0
     gelu: str = "tanh"
+    swiglu: bool = False
     epsilon: float = 1e-6
     layer_scale: float | None = None
     qk_norm: bool = False

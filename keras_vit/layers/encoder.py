@@ -31,6 +31,7 @@ class Encoder(keras.layers.Layer):
         config: A `BlockConfig`, or its fields as keyword arguments: `num_heads`, `mlp_dim`, `dropout`, ...
         stochastic_depth: Rate of the last block; it grows linearly from 0 at the first (as in scenic and DeiT).
         final_norm: Whether there is a normalization at the end; if not, a model normalizes after pooling.
+        initial_norm: Whether there is a normalization before the first block (CLIP).
         axial_grid: (h, w) for blocks that attend along rows, then columns, see `AxialBlock`; None for all tokens.
         prefix_tokens: Number of tokens before the patches, for axial blocks.
         remat: See `EncoderBlock`; one value for all blocks, or a list with one per block.
@@ -45,6 +46,7 @@ class Encoder(keras.layers.Layer):
         config: BlockConfig,
         stochastic_depth=0.0,
         final_norm=True,
+        initial_norm=False,
         axial_grid=None,
         prefix_tokens=0,
         remat=None,
@@ -73,9 +75,12 @@ class Encoder(keras.layers.Layer):
             for i in range(depth)
         ]
         self.norm = LayerNorm(config.epsilon, dtype=self.dtype_policy, name="norm") if final_norm else None
+        self.initial_norm = (
+            LayerNorm(config.epsilon, dtype=self.dtype_policy, name="initial_norm") if initial_norm else None
+        )
 
     def build(self, input_shape):
-        for layer in (*self.blocks, self.norm):
+        for layer in (self.initial_norm, *self.blocks, self.norm):
             if layer is not None:
                 layer.build(input_shape)
 
@@ -103,6 +108,8 @@ class Encoder(keras.layers.Layer):
 
     def apply_blocks(self, tokens, run, positions=()):
         """Tokens after the last block, not normalized; `run(block, tokens)` applies each block."""
+        if self.initial_norm is not None:
+            tokens = self.initial_norm(tokens)  # (B, N, D)
         for i, block in enumerate(self.blocks):
             if i and positions:
                 tokens = positions[i - 1](tokens)  # (B, N, D)
@@ -120,5 +127,6 @@ class Encoder(keras.layers.Layer):
 
     def get_config(self):
         names = ("depth", "stochastic_depth", "axial_grid", "prefix_tokens", "remat", "seed")
-        own = {name: getattr(self, name) for name in names} | {"final_norm": self.norm is not None}
+        own = {name: getattr(self, name) for name in names}
+        own |= {"final_norm": self.norm is not None, "initial_norm": self.initial_norm is not None}
         return {**super().get_config(), **asdict(self.config), **own}

@@ -11,12 +11,17 @@ from keras_vit.layers.xla.dropout import Dropout
 from keras_vit.layers.xla.gelu import gelu_for_training
 from keras_vit.layers.xla.recompute import recompute_dropout
 
-GELU_FORMS = ("tanh", "erf")
+GELU_FORMS = ("tanh", "erf", "quick")
+# Of x sigmoid(1.702 x), "Gaussian Error Linear Units", arXiv 1606.08415, section 2.
+QUICK = 1.702
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Mlp(keras.layers.Layer):
     """Dense, GELU, dropout, Dense, dropout: the MLP of the paper's equation 3.
+
+    With `swiglu`, GELU is replaced by the product of two halves of the first Dense layer's output, one of them after
+    SiLU: SwiGLU ("GLU Variants Improve Transformer", arXiv 2002.05202, equation 6) with biases, as in DINOv2's g/14.
 
     Initial kernels are Xavier uniform and biases normal with standard deviation 1e-6, as in the paper's code.
 
@@ -26,22 +31,24 @@ class Mlp(keras.layers.Layer):
         mlp_dim: M, the hidden width.
         dropout: Rate of dropout after each Dense layer.
         gelu: "tanh", the approximation in the paper's code, for its weights; or "erf", the exact form, for weights from
-            PyTorch. They differ by at most 4.8e-4.
+            PyTorch, which differs by at most 4.8e-4; or "quick", x sigmoid(1.702 x), for OpenAI's CLIP.
+        swiglu: Whether the MLP is gated; `gelu` is then not used.
         seed: Seed of the dropout.
 
     Raises:
         ValueError: Unknown `gelu`.
     """
 
-    def __init__(self, mlp_dim, dropout=0.0, gelu="tanh", seed=None, **kwargs):
+    def __init__(self, mlp_dim, dropout=0.0, gelu="tanh", seed=None, swiglu=False, **kwargs):
         super().__init__(**kwargs)
         if gelu not in GELU_FORMS:
-            raise ValueError(f"`gelu` must be 'tanh' or 'erf'. Received: {gelu!r}")
+            raise ValueError(f"`gelu` must be 'tanh', 'erf' or 'quick'. Received: {gelu!r}")
         self.mlp_dim = python_integers(mlp_dim)
         self.dropout_rate = dropout
         self.gelu = gelu
         self.seed = seed
-        self.hidden = self._dense(self.mlp_dim, "hidden")
+        self.swiglu = bool(swiglu)
+        self.hidden = self._dense((1 + self.swiglu) * self.mlp_dim, "hidden")
         self.dropout_hidden = keras.layers.Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout_hidden")
         self.dropout_out = Dropout(
             dropout, seed=None if seed is None else seed + 1, dtype=self.dtype_policy, name="dropout_out"
@@ -57,7 +64,7 @@ class Mlp(keras.layers.Layer):
         self.out.build((*input_shape[:-1], self.mlp_dim))
 
     def call(self, tokens, training=None):
-        hidden = apply_dense(self.hidden, tokens)  # (B, N, M)
+        hidden = apply_dense(self.hidden, tokens)  # (B, N, M), or (B, N, 2 M) of a gated MLP
         second_half = partial(self._activate_and_project, training=training)
         output = recompute_dropout(second_half, hidden, [self.dropout_hidden], training)  # (B, N, D)
         return self.dropout_out(output, training=training)  # (B, N, D)
@@ -68,7 +75,12 @@ class Mlp(keras.layers.Layer):
         return apply_dense(self.out, hidden)  # (B, N, D)
 
     def _activate(self, hidden, training=None):
-        """GELU: (B, N, M) -> (B, N, M)."""
+        """GELU: (B, N, M) -> (B, N, M); or SwiGLU: (B, N, 2 M) -> (B, N, M)."""
+        if self.swiglu:
+            gate, values = ops.split(hidden, 2, axis=-1)
+            return ops.silu(gate) * values
+        if self.gelu == "quick":
+            return hidden * ops.sigmoid(QUICK * hidden)
         if training and self.gelu == "tanh":
             return gelu_for_training(hidden)
         return ops.gelu(hidden, approximate=self.gelu == "tanh")
@@ -77,5 +89,6 @@ class Mlp(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        config = {"mlp_dim": self.mlp_dim, "dropout": self.dropout_rate, "gelu": self.gelu, "seed": self.seed}
+        names = ("mlp_dim", "gelu", "seed", "swiglu")
+        config = {name: getattr(self, name) for name in names} | {"dropout": self.dropout_rate}
         return {**super().get_config(), **config}

@@ -8,7 +8,7 @@ from keras_vit.layers.heads import check_heads, merge_heads, split_heads
 from keras_vit.layers.mlp import Mlp
 from keras_vit.layers.norm import LayerNorm
 
-POOLINGS = ("token", "gap", "map", "none")
+POOLINGS = ("token", "gap", "token_and_gap", "map", "none")
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -53,6 +53,20 @@ class AveragePooling(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "prefix_tokens": self.prefix_tokens}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class TokenAndAveragePooling(AveragePooling):
+    """The class token, then the mean of the patch tokens: the input of DINOv2's linear heads. (B, N, D) -> (B, 2 D).
+
+    Code: facebookresearch/dinov2, dinov2/hub/classifiers.py, with one layer.
+    """
+
+    def call(self, tokens):
+        return ops.concatenate([tokens[:, 0], super().call(tokens)], axis=-1)  # (B, 2 D)
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], 2 * input_shape[2])
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

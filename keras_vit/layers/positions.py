@@ -6,7 +6,9 @@ from keras import ops
 
 from keras_vit.layers.grid import check_grid, check_tokens
 
-RESAMPLINGS = ("corners", "half_pixel", "bicubic", "bicubic_antialias")
+RESAMPLINGS = ("corners", "half_pixel", "bicubic", "bicubic_offset", "bicubic_antialias")
+# Against rounding errors of the factor that DINO's code passes to PyTorch; it moves the samples too.
+OFFSET = 0.1
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -57,9 +59,10 @@ def resample_grid(table, source, target, resample="corners", prefix_tokens=0):
         target: (h, w) of the result; need not be square.
         resample: "corners", linear with aligned corners, as google-research/vision_transformer (scipy's `zoom` of order
             1); "half_pixel", linear with half-pixel centers, as `tf.image.resize`; "bicubic", half-pixel centers and
-            Keys' kernel with a = -0.75, as Hugging Face and DeiT (PyTorch's `interpolate`); "bicubic_antialias", the
-            same with a = -0.5, no samples beyond the border and smoothing when shrinking, as timm (and Pillow). The
-            others do not smooth.
+            Keys' kernel with a = -0.75, as Hugging Face and DeiT (PyTorch's `interpolate`); "bicubic_offset", the
+            same on a grid that is 0.1 longer, as DINO and DINOv2 (`interpolate_pos_encoding`); "bicubic_antialias", as
+            "bicubic" with a = -0.5, no samples beyond the border and smoothing when shrinking, as timm (and Pillow).
+            The others do not smooth.
         prefix_tokens: Number of rows before the grid.
 
     Returns:
@@ -93,8 +96,8 @@ def interpolation_matrix(old: int, new: int, resample: str) -> np.ndarray:
     if resample == "corners":
         centers = np.linspace(0.0, old - 1.0, new)
     else:
-        centers = (np.arange(new) + 0.5) * old / new - 0.5
-    kernel, reach = (_cubic, 2) if resample == "bicubic" else (_linear, 1)
+        centers = (np.arange(new) + 0.5) * old / (new + OFFSET * (resample == "bicubic_offset")) - 0.5
+    kernel, reach = (_cubic, 2) if resample.startswith("bicubic") else (_linear, 1)
     matrix = np.zeros((new, old))
     for offset in range(1 - reach, reach + 1):
         neighbors = np.floor(centers).astype(int) + offset

@@ -28,8 +28,9 @@ class ViTConfig:
             measured in the image, and must be a multiple of the ResNet's stride.
         depth, width, mlp_dim, num_heads: The shape of the encoder, see `keras_vit.variants`.
         num_classes: Outputs of the head, whose initial weights are zeros; 0 for no head.
-        pooling: "token" (the class token), "gap" (mean of the patches), "map" (attention), or "none" (all tokens).
-        class_token: Whether there is a class token; by default only with "token" and "none".
+        pooling: "token" (the class token), "gap" (mean of the patches), "token_and_gap" (both, one after the other, as
+            DINOv2's linear heads), "map" (attention), or "none" (all tokens).
+        class_token: Whether there is a class token; by default not with "gap" and "map".
         distillation: Whether there are DeiT's distillation token and its head (arXiv 2012.12877): the model's output is
             the mean of the two heads, and `both_heads` returns each.
         register_tokens: Number of registers (arXiv 2309.16588): learnable tokens before the patches whose output is
@@ -51,16 +52,18 @@ class ViTConfig:
         stochastic_depth: Rate of the last block's residual branches, growing linearly from 0 at the first.
         patch_dropout: Fraction of the patches that is dropped in training, see `PatchDropout`; 0.5 halves the
             tokens, and with them about time and memory of a step.
-        gelu: "tanh" (the paper's code) or "erf" (ports to PyTorch).
+        gelu: "tanh" (the paper's code), "erf" (ports to PyTorch) or "quick" (OpenAI's CLIP), see `Mlp`.
+        swiglu: Whether the MLPs of the blocks are gated (DINOv2's g/14), see `Mlp`.
         epsilon: Epsilon of the layer normalizations.
         layer_scale: Initial value of learnable factors on the residual branches (arXiv 2103.17239); None disables it.
         qk_norm: Whether queries and keys are normalized (arXiv 2302.05442).
+        norm_before_encoder: Whether tokens are also normalized before the first block (CLIP, timm's `pre_norm`).
         norm_after_pooling: Whether the last normalization comes after pooling (timm's `fc_norm`), not before.
         remat: What the backward pass of a training step recomputes to save memory: None, "mlp", "attention", "block",
             or a sequence of these, one for each block; see `EncoderBlock`. The numbers are the same.
-        preprocessing: How `preprocess` prepares images: a `Preprocessing`, some of its fields, or "imagenet" or "half"
-            for mean and standard deviation. By default, which is then said to be assumed, images are resized to the
-            model's size, whatever their aspect ratio, and scaled to [-1, 1].
+        preprocessing: How `preprocess` prepares images: a `Preprocessing`, some of its fields, or "imagenet", "clip" or
+            "half" for mean and standard deviation. By default, which is then said to be assumed, images are resized to
+            the model's size, whatever their aspect ratio, and scaled to [-1, 1].
         seed: Seed of all dropout.
         class_names: One name per class, in the order of the outputs; None if they are unknown.
 
@@ -92,9 +95,11 @@ class ViTConfig:
     stochastic_depth: float = 0.0
     patch_dropout: float = 0.0
     gelu: str = "tanh"
+    swiglu: bool = False
     epsilon: float = 1e-6
     layer_scale: float | None = None
     qk_norm: bool = False
+    norm_before_encoder: bool = False
     norm_after_pooling: bool = False
     remat: str | tuple[str | None, ...] | None = None
     preprocessing: Preprocessing = None  # type: ignore[assignment]
@@ -106,7 +111,7 @@ class ViTConfig:
         normalized = {
             "image_size": size,
             "patch_size": as_size(self.patch_size, "patch_size"),
-            "class_token": self.pooling in ("token", "none") if self.class_token is None else self.class_token,
+            "class_token": self.pooling not in ("gap", "map") if self.class_token is None else self.class_token,
             "resnet_stages": None if self.resnet_stages is None else tuple(self.resnet_stages),
             "remat": tuple(self.remat) if isinstance(self.remat, list) else self.remat,
             "preprocessing": Preprocessing.from_argument(self.preprocessing, size),
@@ -159,7 +164,10 @@ def check_exclusions(config: ViTConfig):
     """Raises a ValueError for arguments that exclude each other."""
     kind, placement, pooling = config.position_embedding, config.position_placement, config.pooling
     exclusions = (
-        (pooling == "token" and not config.class_token, "pooling='token' reads the class token: omit class_token."),
+        (
+            pooling in ("token", "token_and_gap") and not config.class_token,
+            f"pooling={pooling!r} reads the class token: omit class_token.",
+        ),
         (config.distillation and pooling != "token", "distillation=True reads two tokens: use pooling='token'."),
         (
             config.distillation and (config.representation_size or config.norm_after_pooling),

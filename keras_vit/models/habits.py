@@ -11,7 +11,7 @@ WORDS = {
     "img_size": "image_size",
     "classifier_activation": "model.classify(images), or keras.ops.softmax of the outputs, which are logits",
     "activation": "model.classify(images), or keras.ops.softmax of the outputs, which are logits",
-    "global_pool": 'pooling="token", "gap", "map" or "none"',
+    "global_pool": 'pooling="token", "gap", "token_and_gap", "map" or "none"',
     "drop_rate": "dropout",
     "dropout_rate": "dropout",
     "attn_drop_rate": "attention_dropout",

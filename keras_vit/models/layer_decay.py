@@ -13,7 +13,7 @@ def layer_groups(model) -> list[list]:
     """The trainable weights of a VisionTransformer, grouped from its input to its output.
 
     Returns:
-        depth + 2 lists of variables: everything before the encoder (ResNet, patches, tokens, positions); one list per
+        depth + 2 lists of variables: everything before the blocks (ResNet, patches, tokens, positions); one list per
         block, with the positions that are added before it; last normalization, pooling and heads.
 
     Raises:
@@ -27,6 +27,8 @@ def layer_groups(model) -> list[list]:
         block = re.match(r"encoder/block_(\d+)/|positions_(\d+)/", name)
         if block:
             groups[1 + int(block[1] or block[2])].append(variable)
+        elif name.startswith("encoder/initial_norm/"):
+            groups[0].append(variable)
         elif name.startswith(("encoder/", "pooling/", "pooled_norm/", "pre_logits/", "head")):
             groups[-1].append(variable)
         else:

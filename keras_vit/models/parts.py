@@ -6,7 +6,7 @@ from keras_vit.layers.encoder import SEEDS_PER_BLOCK, Encoder
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.patch_dropout import PatchDropout
 from keras_vit.layers.patches import PatchEmbedding
-from keras_vit.layers.pooling import AttentionPooling, AveragePooling, TokenPooling
+from keras_vit.layers.pooling import AttentionPooling, AveragePooling, TokenAndAveragePooling, TokenPooling
 from keras_vit.layers.positions import PositionEmbedding
 from keras_vit.layers.positions_2d import PositionEmbedding2D, SinCosPositions
 from keras_vit.layers.resnet.backbone import ResNetBackbone
@@ -77,6 +77,7 @@ def encoder(config: ViTConfig, dtype):
         config=config.block,
         stochastic_depth=config.stochastic_depth,
         final_norm=not config.norm_after_pooling,
+        initial_norm=config.norm_before_encoder,
         axial_grid=config.grid if config.axial else None,
         prefix_tokens=config.prefix_tokens,
         remat=config.remat,
@@ -90,8 +91,8 @@ def pooling(config: ViTConfig, dtype):
     kind, options = config.pooling, {"dtype": dtype, "name": "pooling"}
     if kind == "token":
         return TokenPooling(1 + int(config.distillation), **options)
-    if kind == "gap":
-        return AveragePooling(config.prefix_tokens, **options)
+    if kind in ("gap", "token_and_gap"):
+        return (AveragePooling if kind == "gap" else TokenAndAveragePooling)(config.prefix_tokens, **options)
     if kind == "map":
         return AttentionPooling(config.num_heads, config.mlp_dim, config.gelu, config.epsilon, **options)
     return None

@@ -16,6 +16,20 @@ def test_equals_two_dense_layers_and_gelu(gelu):
     np.testing.assert_allclose(output, np.asarray(hidden) @ k2 + b2, atol=1e-5)
 
 
+def test_quick_gelu_and_swiglu_equal_their_formulas():
+    layer = Mlp(16, gelu="quick")
+    output = layer(X)
+    (k1, b1), (k2, b2) = layer.hidden.get_weights(), layer.out.get_weights()
+    hidden = X @ k1 + b1
+    np.testing.assert_allclose(output, hidden / (1 + np.exp(-1.702 * hidden)) @ k2 + b2, atol=1e-5)
+    layer = Mlp(16, swiglu=True)
+    output = layer(X)
+    (k1, b1), (k2, b2) = layer.hidden.get_weights(), layer.out.get_weights()
+    assert k1.shape == (8, 32) and k2.shape == (16, 8)
+    gate, values = np.split(X @ k1 + b1, 2, axis=-1)
+    np.testing.assert_allclose(output, gate / (1 + np.exp(-gate)) * values @ k2 + b2, atol=1e-5)
+
+
 def test_tanh_and_erf_gelu_differ_slightly():
     tanh, erf = Mlp(16), Mlp(16, gelu="erf")
     tanh(X), erf(X)
@@ -41,5 +55,5 @@ def test_dropout_after_both_dense_layers():
 
 
 def test_unknown_gelu():
-    with pytest.raises(ValueError, match="'tanh' or 'erf'. Received: 'relu'"):
+    with pytest.raises(ValueError, match="'tanh', 'erf' or 'quick'. Received: 'relu'"):
         Mlp(4, gelu="relu")

@@ -65,7 +65,7 @@ def test_corners_on_a_non_square_grid():
     np.testing.assert_allclose(resized.reshape(3, 2), [[0, 10], [10, 20], [20, 30]])
 
 
-@pytest.mark.parametrize("resample", ["corners", "half_pixel", "bicubic", "bicubic_antialias"])
+@pytest.mark.parametrize("resample", ["corners", "half_pixel", "bicubic", "bicubic_offset", "bicubic_antialias"])
 def test_prefix_rows_and_constants_are_unchanged(resample):
     table = np.full((1, 2 + 6, 3), 0.25, "float32")
     table[0, :2] = [[1, 2, 3], [4, 5, 6]]
@@ -81,7 +81,7 @@ def test_grids_with_equal_numbers_of_patches_are_resampled():
 
 
 def test_wrong_arguments():
-    with pytest.raises(ValueError, match="corners, half_pixel, bicubic, bicubic_antialias. Received: 'nearest'"):
+    with pytest.raises(ValueError, match="bicubic, bicubic_offset, bicubic_antialias. Received: 'nearest'"):
         resample_grid(np.zeros((1, 4, 2)), (2, 2), (3, 3), "nearest")
     with pytest.raises(ValueError, match=r"\(2, 3\) patches and 1 prefix tokens has 7 rows. Received: 4 rows"):
         resample_grid(np.zeros((1, 4, 2)), (2, 3), (3, 3), prefix_tokens=1)

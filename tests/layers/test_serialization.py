@@ -21,14 +21,18 @@ CASES = {
     "ClassToken": (lambda **k: layers.ClassToken(**k), TOKENS),
     "Encoder": (lambda **k: layers.Encoder(2, **SIZE, **NOISE, gelu="erf", epsilon=1e-5, seed=1, **k), TOKENS),
     "Encoder, axial": (lambda **k: layers.Encoder(1, **SIZE, axial_grid=(2, 2), prefix_tokens=1, **k), TOKENS),
-    "Encoder, options": (lambda **k: layers.Encoder(2, **SIZE, final_norm=False, **BLOCK, **k), TOKENS),
+    "Encoder, options": (
+        lambda **k: layers.Encoder(2, **SIZE, final_norm=False, initial_norm=True, **BLOCK, **k),
+        TOKENS,
+    ),
     "EncoderBlock": (lambda **k: layers.EncoderBlock(**SIZE, **NOISE, gelu="erf", epsilon=1e-5, seed=1, **k), TOKENS),
-    "EncoderBlock, options": (lambda **k: layers.EncoderBlock(**SIZE, **BLOCK, **k), TOKENS),
+    "EncoderBlock, options": (lambda **k: layers.EncoderBlock(**SIZE, **BLOCK, swiglu=True, **k), TOKENS),
     "ExtractPatches": (lambda **k: layers.ExtractPatches((4, 2), **k), (2, 8, 8, 3)),
     "LayerNorm": (lambda **k: layers.LayerNorm(1e-5, **k), TOKENS),
     "LayerScale": (lambda **k: layers.LayerScale(0.1, **k), TOKENS),
     "LearnedTokens": (lambda **k: layers.LearnedTokens(3, **k), TOKENS),
     "Mlp": (lambda **k: layers.Mlp(24, 0.1, "erf", seed=1, **k), TOKENS),
+    "Mlp, gated": (lambda **k: layers.Mlp(24, gelu="quick", swiglu=True, **k), TOKENS),
     "PatchDropout": (lambda **k: layers.PatchDropout(0.5, prefix_tokens=1, seed=1, **k), TOKENS),
     "PatchEmbedding": (lambda **k: layers.PatchEmbedding(6, (4, 2), **k), (2, 8, 8, 3)),
     "PositionEmbedding": (lambda **k: layers.PositionEmbedding((2, 2), prefix_tokens=1, **k), TOKENS),
@@ -45,6 +49,7 @@ CASES = {
         MAP,
     ),
     "StochasticDepth": (lambda **k: layers.StochasticDepth(0.2, seed=1, **k), TOKENS),
+    "TokenAndAveragePooling": (lambda **k: layers.TokenAndAveragePooling(prefix_tokens=2, **k), TOKENS),
     "TokenPooling": (lambda **k: layers.TokenPooling(2, **k), TOKENS),
 }
 

@@ -40,6 +40,9 @@ OPTIONS = {
         {"layer_scale": 0.1, "qk_norm": True, "norm_after_pooling": True, "pooling": "gap", "class_token": True},
         PLAIN + L * (2 * D + 4 * D // K),
     ),
+    "CLIP": ({"norm_before_encoder": True, "gelu": "quick"}, PLAIN + 2 * D),
+    "token_and_gap": ({"pooling": "token_and_gap", "register_tokens": 1}, PLAIN + 2 * D + C * D),
+    "SwiGLU": ({"swiglu": True}, PLAIN + L * M * (D + 1)),
     "axial": ({"axial": True, "register_tokens": 1, "layer_scale": 0.1}, PLAIN + 2 * D + L * (BLOCK + 4 * D)),
     "root": ({"resnet_stages": ()}, PLAIN + ROOT + (64 - 4 * 4 * 3) * D),
     "hybrid": (

@@ -24,6 +24,8 @@ VARIANTS = {
     "distillation": {"distillation": True, "position_placement": "shared"},
     "hidden": {"representation_size": 8, "position_embedding": "sincos_2d"},
     "odd": {"width": 36, "num_heads": 3},
+    "CLIP": {"norm_before_encoder": True, "gelu": "quick"},
+    "DINOv2": {"swiglu": True, "layer_scale": 0.5, "pooling": "token_and_gap", "register_tokens": 2},
 }
 
 
