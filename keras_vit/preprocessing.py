@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, field, fields, replace
 import numpy as np
 
 from keras_vit.images import as_size
-from keras_vit.pixel_range import HALF, IMAGENET
+from keras_vit.pixel_range import CLIP, HALF, IMAGENET
 
 RESIZES = ("squash", "shortest", "shortest_area")
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5")
 ORIGINS = ("file", "table", "user", "assumed")
-NAMED = {"imagenet": IMAGENET, "half": HALF}
+NAMED = {"imagenet": IMAGENET, "clip": CLIP, "half": HALF}
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class Preprocessing:
         """From the argument of a model or of `keras_vit.load`, at the model's image size.
 
         Args:
-            given: None for what is known; "imagenet" or "half", the mean and standard deviation of ImageNet, or 0.5;
-                some fields by name; or a `Preprocessing`.
+            given: None for what is known; "imagenet", "clip" or "half", the mean and standard deviation of ImageNet or
+                CLIP, or 0.5; some fields by name; or a `Preprocessing`.
             image_size: Pixels, one number or (height, width).
             known: What is known of the weights; by default the defaults of the fields, which are then assumed.
 

@@ -13,6 +13,26 @@ import numpy as np
 from safetensors.numpy import save_file
 
 DATA = Path(__file__).parent / "data"
+# Files beside the weights of foundation models, by name, and arguments that no file has.
+_CONFIG = {"config.json": {"num_attention_heads": 3, "image_size": 28}}
+_QUICK = {"open_clip_config.json": {"model_cfg": {"quick_gelu": True, "vision_cfg": {"width": 24, "head_width": 8}}}}
+FOUNDATION: dict[str, tuple[dict, dict]] = {
+    "timm_dino": ({}, {"num_heads": 3}),
+    "timm_dinov2": ({}, {"num_heads": 3}),
+    "timm_dinov2_g": ({}, {"num_heads": 3}),
+    "timm_clip": ({"config.json": {"architecture": "vit_toy_clip_quickgelu_28"}}, {"num_heads": 3}),
+    "timm_siglip": ({"config.json": {"architecture": "vit_toy_patch32_siglip_28"}}, {"num_heads": 3}),
+    "timm_siglip_gap": ({}, {"num_heads": 3}),
+    "hf_dinov2": (_CONFIG, {}),
+    "hf_dinov2_reg": (_CONFIG, {}),
+    "hf_dinov2_g": (_CONFIG, {}),
+    "hf_clip": (_CONFIG, {}),
+    "hf_siglip": ({"config.json": {"vision_config": {"num_attention_heads": 3, "image_size": 32}}}, {}),
+    "dino": ({}, {"num_heads": 3, "resample": "bicubic_offset"}),
+    "dinov2": ({}, {"num_heads": 3}),
+    "dinov2_reg": ({}, {"num_heads": 3}),
+    "openai_clip": (_QUICK, {}),
+}
 GOLDENS = json.loads((DATA / "golden_shapes.json").read_text())
 
 
@@ -32,8 +52,8 @@ def random_weights(shapes) -> dict[str, np.ndarray]:
 def write_golden(golden: str, weights, **arrays):
     """Stores shapes and checksum of `random_weights`, and the images and outputs of a model with them."""
     shapes = {name: list(array.shape) for name, array in weights.items()}
-    entries = {**GOLDENS, golden: {"checksum": _checksum(weights), "shapes": shapes}}
-    text = json.dumps(dict(sorted(entries.items())), indent=2)
+    GOLDENS[golden] = {"checksum": _checksum(weights), "shapes": shapes}
+    text = json.dumps(dict(sorted(GOLDENS.items())), indent=2)
     in_one_line = re.sub(
         r"\[[\d,\s]*\]", lambda found: " ".join(found[0].split()).replace("[ ", "[").replace(" ]", "]"), text
     )
@@ -46,6 +66,14 @@ def golden_file(folder, golden: str, **changes) -> Path:
     arrays = {**golden_weights(golden), **changes}
     arrays = {name: array for name, array in arrays.items() if array is not None}
     return write_arrays(Path(folder) / (f"{golden}.npz" if _is_jax(golden) else f"{golden}.safetensors"), arrays)
+
+
+def foundation_folder(folder, golden: str) -> Path:
+    """Writes a foundation model as its project publishes it: model.safetensors and the files beside it."""
+    for file, content in FOUNDATION[golden][0].items():
+        (Path(folder) / file).write_text(json.dumps(content))
+    write_arrays(Path(folder) / "model.safetensors", golden_weights(golden))
+    return Path(folder)
 
 
 def write_arrays(path, arrays) -> Path:

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 # Of keras_vit.pixel_range, which imports Keras.
 ASSUMED = ".*does not state how its pixels are scaled"
-ARGUMENT = 'preprocessing="imagenet", "half" or a dict'
-OPTION = "--preprocessing imagenet, half or FILE.json to the command that uses the model"
+ARGUMENT = 'preprocessing="imagenet", "clip", "half" or a dict'
+OPTION = "--preprocessing imagenet, clip, half or FILE.json to the command that uses the model"
 
 
 @contextmanager

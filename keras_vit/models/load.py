@@ -41,8 +41,8 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, p
         resample: How positions are resampled to another `image_size`, see `resample_grid`; by default as in the source
             of the checkpoint.
         preprocessing: How images are prepared, if it is not as the checkpoint states, or as is assumed where it states
-            nothing: "imagenet" or "half" for the mean and standard deviation of ImageNet, or 0.5; a dict of some fields
-            of `Preprocessing`; or a `Preprocessing`, whose image size is replaced by the model's.
+            nothing: "imagenet", "clip" or "half" for the mean and standard deviation of ImageNet or CLIP, or 0.5; a
+            dict of some fields of `Preprocessing`; or a `Preprocessing`, whose image size is replaced by the model's.
         **arguments: Arguments of `VisionTransformer` or `BiT` that differ from the checkpoint: `image_size`, `dropout`,
             `dtype`, `name`, ... Arguments that do not fit the weights, such as another width, are errors, and so are
             those that the checkpoint's model does not have. `dtype` is by default Keras's global dtype policy, float32
@@ -111,6 +111,11 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
         raise ValueError(
             f"{checkpoint.tensors.path} does not specify the number of attention heads, and no published model has its "
             f"width of {chosen['width']}. Pass num_heads=..."
+        )
+    if chosen["gelu"] is None:
+        raise ValueError(
+            f"{checkpoint.tensors.path} does not specify its GELU: there is no open_clip_config.json beside it. Pass "
+            'gelu="quick" for OpenAI\'s CLIP, or "erf" for those of LAION and others.'
         )
     try:
         preprocessing = Preprocessing(as_size(chosen["image_size"]), **found["preprocessing"])

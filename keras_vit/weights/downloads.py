@@ -12,7 +12,10 @@ from keras_vit.weights.published import FOLDERS, resolve
 from keras_vit.weights.transfers import fetch
 
 # Without pickled weights (.bin, .pt), which can run code when they are opened.
-HUGGING_FACE_FILES = ("config.json", "preprocessor_config.json", "*.safetensors", "*.safetensors.index.json")
+HUGGING_FACE_FILES = (
+    *("config.json", "preprocessor_config.json", "open_clip_config.json"),
+    *("*.safetensors", "*.safetensors.index.json"),
+)
 
 
 def cache_path(name: str) -> Path:

@@ -6,18 +6,45 @@ from pathlib import Path
 from keras_vit.images import as_size
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.downloads import download, download_hugging_face
-from keras_vit.weights.files import PICKLED, PICKLED_HINT, Tensors, check_local, open_tensors
+from keras_vit.weights.files import PICKLED, PICKLED_HINT, Tensors, check_local, open_tensors, read_json
 from keras_vit.weights.pixel_scaling import pixel_scaling
 from keras_vit.weights.published import resolve
-from keras_vit.weights.sources import bit, hugging_face, jax, keras_hub, model_garden, timm
+from keras_vit.weights.sources import (
+    bit,
+    dinov2,
+    hugging_face,
+    hugging_face_dinov2,
+    hugging_face_towers,
+    jax,
+    keras_hub,
+    model_garden,
+    open_clip,
+    timm,
+)
 
-# Sources of .npz and .safetensors files. The first that recognizes a file reads it: hybrids of jax have names of bit.
-ARRAY_SOURCES = (hugging_face, timm, jax, bit)
+# Sources of .npz and .safetensors files. The first that recognizes a file reads it: hybrids of jax have names of bit,
+# and both DINOv2 some of the source after them.
+ARRAY_SOURCES = (hugging_face_dinov2, hugging_face, hugging_face_towers, dinov2, timm, open_clip, jax, bit)
 SOURCES = (
     *(jax.VIT_JAX, jax.BIG_VISION, bit.BIT_V1, bit.BIT_PAPER, bit.BIT_MODELS),
-    *(hugging_face.HUGGING_FACE, timm.TIMM, keras_hub.KERAS_HUB, model_garden.MODEL_GARDEN),
+    *(hugging_face.HUGGING_FACE, hugging_face_dinov2.DINOV2, hugging_face_towers.TOWERS),
+    *(timm.TIMM, dinov2.DINOV2, open_clip.OPEN_CLIP, keras_hub.KERAS_HUB, model_garden.MODEL_GARDEN),
 )
-FOLDER_FILES = ("model.safetensors", "model.safetensors.index.json")
+FOLDER_FILES = ("model.safetensors", "model.safetensors.index.json", "open_clip_model.safetensors")
+# Kinds of models of transformers that are asked for, by `model_type` of config.json, and why they are not supported.
+UNSUPPORTED = {
+    "dinov3_vit": "its positions are rotary",
+    "siglip2": "its images have grids of any shape (NaFlex); SigLIP 2 of one size, such as "
+    "google/siglip2-base-patch16-224, loads",
+    "siglip2_vision_model": "its images have grids of any shape (NaFlex)",
+    "beit": "its positions are biases of the attention",
+    "data2vec-vision": "its positions are biases of the attention",
+    "swin": "its attention is within windows",
+    "swinv2": "its attention is within windows",
+    "aimv2": "its normalizations subtract no mean",
+    "aimv2_vision_model": "its normalizations subtract no mean",
+    "ijepa": "it has neither a class token nor a pooling",
+}
 RUN_RECIPE = "recipe.json"  # in the folder of a run, from its start; model.keras is written at its end
 
 
@@ -62,6 +89,13 @@ def _read(weights, image_size) -> Checkpoint:
 
 
 def _read_arrays(tensors: Tensors, image_size) -> Checkpoint:
+    is_npz = tensors.path.suffix == ".npz"
+    kind = None if is_npz else read_json(tensors.path.with_name("config.json")).get("model_type")
+    if kind in UNSUPPORTED:
+        raise ValueError(
+            f"{tensors.path} is a {kind} of transformers, which is not supported: {UNSUPPORTED[kind]}. Use "
+            "transformers."
+        )
     for source in ARRAY_SOURCES:
         if source.recognizes(tensors):
             return source.read(tensors, image_size)

@@ -2,7 +2,7 @@
 
 import re
 
-from keras_vit.pixel_range import IMAGENET
+from keras_vit.pixel_range import CLIP, IMAGENET
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.published import is_published
 
@@ -19,6 +19,8 @@ def pixel_scaling(checkpoint: Checkpoint) -> dict:
         return {"origin": "file"}
     if is_published(checkpoint.tensors.path):
         return {"origin": "table"}
+    if checkpoint.arguments.get("norm_before_encoder"):  # only CLIP's models have it
+        return {"origin": "assumed", **CLIP}
     return {"origin": "assumed", **(IMAGENET if _resembles_imagenet(checkpoint) else {})}
 
 
@@ -29,6 +31,8 @@ def _resembles_imagenet(checkpoint) -> bool:
     LayerScale, of DeiT III and DINOv2 (registers: none or 4). The plain shapes of DeiT are those of ViT.
     """
     arguments, source, path = checkpoint.arguments, checkpoint.source.name, checkpoint.tensors.path
+    if source in ("dinov2", "hugging_face_dinov2"):
+        return True
     if source not in ("timm", "hugging_face", "keras_hub"):
         return False
     name = path.parent.name if path.stem.partition(".")[0] in UNNAMED else path.name

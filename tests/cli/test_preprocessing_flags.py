@@ -38,7 +38,11 @@ def test_recipes_have_fields_for_it(tmp_path):
 @pytest.mark.parametrize(
     "name,text,message",
     [
-        ("imagnet", None, "Expected --preprocessing imagenet, half or a file that ends in .json. Received: imagnet"),
+        (
+            "imagnet",
+            None,
+            "Expected --preprocessing imagenet, clip, half or a file that ends in .json. Received: imagnet",
+        ),
         ("no.json", None, "There is no file .*no.json for --preprocessing"),
         ("x.json", "{", "x.json is not valid JSON"),
         ("x.json", "[]", "x.json must hold a JSON object of fields. Received: a list"),
@@ -56,8 +60,8 @@ def test_what_is_assumed_is_one_line(run_cli, tmp_path):
     file = golden_file(tmp_path, "timm_token").rename(tmp_path / "deit_tiny.safetensors")
     note = (
         "Note: deit_tiny.safetensors does not state how its pixels are scaled. Assumed: mean=(0.485, 0.456, 0.406) "
-        "and std=(0.229, 0.224, 0.225). If you know others, pass --preprocessing imagenet, half or FILE.json to the "
-        "command that uses the model.\n"
+        "and std=(0.229, 0.224, 0.225). If you know others, pass --preprocessing imagenet, clip, half or FILE.json to "
+        "the command that uses the model.\n"
     )
     status, output, errors = run_cli("describe", file)
     assert status == 0 and errors == note and "\n  origin              assumed\n" in output

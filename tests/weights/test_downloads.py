@@ -245,7 +245,8 @@ def hub(monkeypatch, tmp_path):
 )
 def test_repositories_are_downloaded_to_a_folder(hub, tmp_path, name, repository, revision):
     assert download_hugging_face(name) == tmp_path
-    patterns = ["config.json", "preprocessor_config.json", "*.safetensors", "*.safetensors.index.json"]
+    patterns = ["config.json", "preprocessor_config.json", "open_clip_config.json"]
+    patterns += ["*.safetensors", "*.safetensors.index.json"]
     assert hub.calls == [(repository, {"revision": revision, "allow_patterns": patterns})]
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from goldens import GOLDENS, golden_file, golden_io, golden_weights
+from goldens import FOUNDATION, GOLDENS, golden_file, golden_io, golden_weights
 
 import keras_vit
 from keras_vit.weights import load_weights, open_checkpoint, save
@@ -40,8 +40,11 @@ def build(**arguments):
     return keras_vit.VisionTransformer(**{"image_size": 64, "num_classes": 10, **SHAPE, **arguments})
 
 
-# tests/models/test_feature_maps.py compares the maps of the other one.
-@pytest.mark.parametrize("name", [name for name in GOLDENS if name != "timm_feature_maps"])
+# Outputs of the others are compared in tests/models/ and test_foundation.py.
+ELSEWHERE = ("timm_feature_maps", "timm_patch_dropout", *FOUNDATION)
+
+
+@pytest.mark.parametrize("name", [name for name in GOLDENS if name not in ELSEWHERE])
 def test_outputs_equal_the_original_implementation(name, load_golden):
     model, io = load_golden(name), golden_io(name)
     np.testing.assert_allclose(model(io["images"]), io["outputs" if "outputs" in io else "logits"], atol=1e-4)

@@ -58,7 +58,9 @@ SPELLINGS = (
     (r"^layers\.", "encoder.layer."),
     (r"^cls_classifier\.", "classifier."),
 )
-GELUS = {"gelu": "erf", "gelu_python": "erf"} | dict.fromkeys(("gelu_new", "gelu_pytorch_tanh", "gelu_fast"), "tanh")
+GELUS = {"gelu": "erf", "gelu_python": "erf", "quick_gelu": "quick"} | dict.fromkeys(
+    ("gelu_new", "gelu_pytorch_tanh", "gelu_fast"), "tanh"
+)
 # In a preprocessor_config.json that keras_vit wrote, whether mean and deviation are a guess; transformers ignores it.
 ASSUMED = "image_mean_assumed"
 PILLOW_FILTERS = {0: "nearest", 1: "lanczos3", 2: "bilinear", 3: "bicubic"}
@@ -86,7 +88,7 @@ def _table_name(name):
     return name
 
 
-def _class_names(id2label, num_classes):
+def class_names(id2label: dict | None, num_classes: int) -> tuple[str, ...] | None:
     """The names in config.json; None if it has none but transformers' own LABEL_0, LABEL_1, ..."""
     names = [(id2label or {}).get(str(i)) for i in range(num_classes)]
     if not all(isinstance(name, str) and name.strip() for name in names) or names[:1] in ([], ["LABEL_0"]):
@@ -94,14 +96,25 @@ def _class_names(id2label, num_classes):
     return tuple(" ".join(name.split()) for name in names)
 
 
+def check_biases(tensors: Tensors, config: dict):
+    """Raises a ValueError for a config.json of a model whose attention has no biases."""
+    if not config.get("qkv_bias", True):
+        raise ValueError(f"{tensors.path}: qkv_bias is false in config.json; queries, keys and values need biases.")
+
+
+def known_gelu(tensors: Tensors, config: dict, default: str = "gelu") -> str:
+    """The form of the GELU that a config.json names; raises a ValueError for another activation."""
+    activation = config.get("hidden_act", default)
+    if activation not in GELUS:
+        raise ValueError(f"{tensors.path}: hidden_act is {activation!r} in config.json. Supported: {', '.join(GELUS)}")
+    return GELUS[activation]
+
+
 def _arguments(tensors, config):
     shapes = tensors.shapes
     width, _, patch_height, patch_width = kernel_shape(tensors, PATCHES)
-    if not config.get("qkv_bias", True):
-        raise ValueError(f"{tensors.path}: qkv_bias is false in config.json; queries, keys and values need biases.")
-    activation = config.get("hidden_act", "gelu")
-    if activation not in GELUS:
-        raise ValueError(f"{tensors.path}: hidden_act is {activation!r} in config.json. Supported: {', '.join(GELUS)}")
+    check_biases(tensors, config)
+    gelu = known_gelu(tensors, config)
     if "pooler.dense.bias" in shapes and config.get("pooler_act", "tanh") != "tanh":
         raise ValueError(f"{tensors.path}: pooler_act is {config['pooler_act']!r} in config.json. Supported: tanh")
     has_two_heads = "distillation_classifier.weight" in shapes
@@ -118,12 +131,12 @@ def _arguments(tensors, config):
         "mlp_dim": shapes["encoder.layer.0.intermediate.dense.bias"][0],
         "num_heads": config.get("num_attention_heads"),
         "num_classes": shapes.get("classifier.bias", (0,))[0],
-        "class_names": _class_names(config.get("id2label"), shapes.get("classifier.bias", (0,))[0]),
+        "class_names": class_names(config.get("id2label"), shapes.get("classifier.bias", (0,))[0]),
         "class_token": True,
         "distillation": has_two_heads,
         "register_tokens": int(has_second_token and not has_two_heads),
         "representation_size": shapes.get("pooler.dense.bias", (None,))[0],
-        "gelu": GELUS[activation],
+        "gelu": gelu,
         "epsilon": config.get("layer_norm_eps", 1e-12),
     }
 

@@ -51,6 +51,22 @@ def resnet_stride(stages: tuple[int, ...] | None) -> int:
     return 1 if stages is None else ROOT_STRIDE * 2 ** max(len(stages) - 1, 0)
 
 
+def covered_size(size, patch_size) -> tuple[int, int] | None:
+    """(height, width) of an image, one number or two, without the pixels at its border that no patch covers.
+
+    SigLIP's SO400M has patches of 14 x 14 in images of 384 x 384: its convolution ignores the last 6 rows and columns.
+
+    Args:
+        size: Pixels, one number or (height, width), or nothing for None.
+        patch_size: Pixels, (height, width).
+    """
+    if not size:
+        return None
+    sides = size if isinstance(size, list | tuple) else (size, size)
+    height, width = (max(side // patch, 1) * patch for side, patch in zip(sides, patch_size, strict=True))
+    return height, width
+
+
 def square_image_size(patches: int, patch_size: tuple[int, int]) -> tuple[int, int] | None:
     """(height, width) in pixels of a square grid of patches; None if their number is not a square."""
     side = math.isqrt(patches)

@@ -1,14 +1,16 @@
-"""ViT, DeiT and hybrids of timm: .safetensors files with config.json."""
+"""ViT, DeiT, DINO, DINOv2, MAE, CLIP, SigLIP and hybrids of timm: .safetensors files with config.json."""
 
 import math
 import re
 
 from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.derived import split, with_derived, zeros
 from keras_vit.weights.files import Tensors, read_json
 from keras_vit.weights.naming import Naming
 from keras_vit.weights.resnet_naming import ResNetNaming
 from keras_vit.weights.sources.hugging_face import PILLOW_FILTERS, TORCH_LEAVES
 from keras_vit.weights.sources.shapes import (
+    covered_size,
     kernel_shape,
     num_blocks,
     read_arguments,
@@ -40,7 +42,15 @@ TIMM = Source(
             f"{OUR_BLOCK}/mlp/hidden": (f"{BLOCK}.mlp.fc1.",),
             f"{OUR_BLOCK}/mlp/out": (f"{BLOCK}.mlp.fc2.",),
             f"{OUR_BLOCK}/scale_mlp": (f"{BLOCK}.ls2.gamma",),
+            "encoder/initial_norm": ("norm_pre.",),
             "encoder/norm": ("norm.",),
+            "pooling/query": ("attn_pool.q.",),
+            "pooling/key": ("attn_pool.k.",),
+            "pooling/value": ("attn_pool.v.",),
+            "pooling/out": ("attn_pool.proj.",),
+            "pooling/norm": ("attn_pool.norm.",),
+            "pooling/mlp/hidden": ("attn_pool.mlp.fc1.",),
+            "pooling/mlp/out": ("attn_pool.mlp.fc2.",),
             "pooled_norm": ("fc_norm.",),
             "head": ("head.",),
             "head_distillation": ("head_dist.",),
@@ -51,6 +61,7 @@ TIMM = Source(
             "class_token/token": "cls_token",
             "distillation_token/tokens": "dist_token",
             "register_tokens/tokens": "reg_token",
+            "pooling/probe": "attn_pool.latent",
         },
         "torch",
         ResNetNaming(
@@ -72,22 +83,23 @@ TIMM = Source(
     resample="bicubic_antialias",
     preprocessing={"resize": "shortest", "crop_fraction": 0.9, "interpolation": "bicubic", "antialias": True},
 )
-# Parts of the names of models whose blocks or activations differ from the paper's.
-OTHER_ARCHITECTURES = (
-    "siglip",
-    "clip",
-    "_rpn_",
-    "_18x2_",
-    "_36x1_",
-    "_xp_",
-    "wee_",
-    "_miil",
-    "radio",
-    "intern",
-    "tips",
+# Parts of the names of models that differ from the paper's.
+OTHER_BLOCKS = "blocks or activations of its own"
+ROTARY = "rotary positions"
+OTHER_ARCHITECTURES = {
+    **dict.fromkeys(("_rpn_", "_18x2_", "_36x1_", "_xp_", "wee_", "_miil", "radio", "intern", "tips"), OTHER_BLOCKS),
+    **dict.fromkeys(("dinov3", "eva02", "_rope", "lingbot", "sapiens"), ROTARY),
+    **dict.fromkeys(("beit", "eva_"), "relative or rotary positions"),
+    "naflex": "grids of any shape at run time",
+}
+POOLINGS = {"avg": "gap", "token": "token", "map": "map"}
+GELUS = {None: "erf", "gelu": "erf", "gelu_tanh": "tanh", "quick_gelu": "quick"}
+# Models whose definition, not their config.json, has another GELU than "erf".
+GELU_OF_NAMES = (
+    (r"_quickgelu_", "quick"),
+    (r"_patch32_siglip|_large_patch16_siglip(_gap)?_512|_so400m_patch16_siglip|_giantopt_", "tanh"),
 )
-POOLINGS = {"avg": "gap", "token": "token"}
-GELUS = {None: "erf", "gelu": "erf", "gelu_tanh": "tanh"}
+KEYS_AND_VALUES = "attn_pool.kv."
 
 
 def recognizes(tensors: Tensors) -> bool:
@@ -102,54 +114,103 @@ def read(tensors: Tensors, image_size=None) -> Checkpoint:
         config = {**config, "model_args": {**config.get("model_args", {}), "img_size": image_size}}
     # The root of a hybrid without stages has no "stem" in its names.
     tensors = tensors.renamed(lambda name: re.sub(STEM, rf"{BACKBONE}.stem.\1.", name))
-    arguments = read_arguments(_arguments, tensors, config)
+    tensors = read_arguments(plain_arrays, tensors)
+    arguments = read_arguments(model_arguments, tensors, config)
     return Checkpoint(tensors, TIMM, arguments, _preprocessing_fields(config.get("pretrained_cfg", {})))
 
 
-def _arguments(tensors, config):
+def plain_arrays(tensors: Tensors) -> Tensors:
+    """The arrays with a bias of zeros for CLIP's patches, which have none, and keys and values of SigLIP's pooling."""
+    arrays = {}
+    if "norm_pre.weight" in tensors and "patch_embed.proj.bias" not in tensors:
+        arrays["patch_embed.proj.bias"] = zeros(tensors.shapes[PATCHES][0])
+    joined = [name for name in tensors.shapes if name.startswith(KEYS_AND_VALUES)]
+    for name in joined:
+        arrays |= split(tensors, name, [name.replace("kv", part) for part in "kv"])
+    return with_derived(tensors, arrays, without=joined)
+
+
+def _check_supported(tensors, architecture):
+    """Raises a ValueError, with the reason, for models that differ from the paper's in more than their options."""
+    reason = next((reason for part, reason in OTHER_ARCHITECTURES.items() if part in architecture), None)
+    if reason:
+        raise ValueError(f"{tensors.path} is {architecture} of timm, which is not supported: it has {reason}.")
+    if "pos_embed" not in tensors:
+        raise ValueError(
+            f"{tensors.path} lacks 'pos_embed': the file is incomplete, or a model with {ROTARY}, such as DINOv3 and "
+            "EVA-02, which are not supported."
+        )
+
+
+def model_arguments(tensors: Tensors, config: dict) -> dict:
+    """Arguments of the `VisionTransformer` of `plain_arrays`, with the content of timm's config.json, or {}."""
     shapes = tensors.shapes
-    architecture = config.get("architecture", "")
-    unsupported = [part for part in OTHER_ARCHITECTURES if part in architecture]
-    unsupported += sorted(name for name in shapes if name.startswith(("norm_pre.", "attn_pool.")))
-    if unsupported:
-        raise ValueError(f"{tensors.path} is a variant of timm that is not supported: it has {unsupported[0]!r}.")
+    architecture, options = config.get("architecture", ""), config.get("model_args", {})
+    _check_supported(tensors, architecture)
     width, _, patch_height, patch_width = kernel_shape(tensors, PATCHES)
-    options = config.get("model_args", {})
     has_token, has_second_token = "cls_token" in shapes, "dist_token" in shapes
     registers = shapes.get("reg_token", (1, 0))[1]
     prefix_tokens, positions = has_token + has_second_token + registers, shapes["pos_embed"][1]
     stages = resnet_stages(shapes, f"{BACKBONE}.stem.conv.weight", UNIT)
     stride = resnet_stride(stages)
-    patch_size, norm_after_pooling = (patch_height * stride, patch_width * stride), "fc_norm.weight" in shapes
-    size = options.get("img_size") or config.get("pretrained_cfg", {}).get("input_size", [None])[1:]
-    size = tuple(size) if isinstance(size, (list, tuple)) and size else size or None
+    patch_size = (patch_height * stride, patch_width * stride)
+    stated = options.get("img_size") or config.get("pretrained_cfg", {}).get("input_size", [])[1:]
+    size = covered_size(stated, patch_size)
     prefix_positions = _has_prefix_positions(positions, prefix_tokens, size, patch_size, options)
-    default_pooling = "avg" if norm_after_pooling or not has_token else "token"
-    pooling = options.get("global_pool") or config.get("global_pool") or default_pooling
-    for name, value, known in (("global_pool", pooling, POOLINGS), ("act_layer", options.get("act_layer"), GELUS)):
-        if value not in known:
-            names = ", ".join(filter(None, known))
-            raise ValueError(f"{tensors.path}: {name} is {value!r} in config.json. Supported: {names}")
+    mlp_dim, has_initial_norm = shapes["blocks.0.mlp.fc2.weight"][1], "norm_pre.weight" in shapes
+    swiglu = shapes["blocks.0.mlp.fc1.bias"][0] == 2 * mlp_dim
     return {
         "image_size": size or square_image_size(positions - prefix_tokens * prefix_positions, patch_size),
         "patch_size": patch_size,
         "depth": num_blocks(shapes, r"blocks\.(\d+)\."),
         "width": width,
-        "mlp_dim": shapes["blocks.0.mlp.fc1.bias"][0],
-        "num_heads": options.get("num_heads") or (16 if "base_patch16_gap" in architecture else None),
+        "mlp_dim": mlp_dim,
+        "num_heads": options.get("num_heads") or _unusual_num_heads(architecture, width, swiglu),
         "num_classes": shapes.get("head.bias", (0,))[0],
-        "pooling": POOLINGS[pooling],
+        "pooling": _pooling(tensors, config),
         "class_token": has_token,
         "distillation": has_second_token,
         "register_tokens": registers,
         "prefix_positions": prefix_positions,
         "resnet_stages": stages,
         "resnet_form": "v1" if stages is None else "timm",
-        "gelu": GELUS[options.get("act_layer")],
+        "gelu": _gelu(tensors, architecture, options),
+        "swiglu": swiglu,
+        **({"epsilon": 1e-5} if has_initial_norm else {}),  # of all CLIP models of timm
         "layer_scale": 1e-5 if "blocks.0.ls1.gamma" in shapes else None,
         "qk_norm": "blocks.0.attn.q_norm.weight" in shapes,
-        "norm_after_pooling": norm_after_pooling,
+        "norm_before_encoder": has_initial_norm,
+        "norm_after_pooling": "fc_norm.weight" in shapes,
     }
+
+
+def _unusual_num_heads(architecture, width, swiglu):
+    """The number of heads where models of this width have different ones; None where the width determines it."""
+    if "base_patch16_gap" in architecture or "giantopt" in architecture:
+        return 16
+    return 24 if width == 1536 and swiglu else None  # DINOv2's g/14
+
+
+def _pooling(tensors, config):
+    default = "map" if "attn_pool.latent" in tensors else "token"
+    if default == "token" and ("fc_norm.weight" in tensors or "cls_token" not in tensors):
+        default = "avg"
+    pooling = config.get("model_args", {}).get("global_pool") or config.get("global_pool") or default
+    return _known(tensors, "global_pool", pooling, POOLINGS)
+
+
+def _gelu(tensors, architecture, options):
+    stated = options.get("act_layer")
+    if stated is not None:
+        return _known(tensors, "act_layer", stated, GELUS)
+    return next((gelu for pattern, gelu in GELU_OF_NAMES if re.search(pattern, architecture)), GELUS[None])
+
+
+def _known(tensors, name, value, known):
+    if value not in known:
+        names = ", ".join(filter(None, known))
+        raise ValueError(f"{tensors.path}: {name} is {value!r} in config.json. Supported: {names}")
+    return known[value]
 
 
 def _has_prefix_positions(positions, prefix_tokens, size, patch_size, options):

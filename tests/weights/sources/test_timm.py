@@ -116,11 +116,12 @@ def test_unsupported_variants_raise(trained_toy, tmp_path):
     arrays = timm_arrays(trained_toy())
     extra = np.zeros(12, "float32")
     cases = [
-        ({**arrays, "attn_pool.latent": extra}, {}, "not supported: it has 'attn_pool.latent'"),
-        ({**arrays, "norm_pre.weight": extra}, {}, "not supported: it has 'norm_pre.weight'"),
-        (arrays, {"architecture": "vit_base_patch16_clip_quickgelu_224"}, "it has 'clip'"),
-        (arrays, {"act_layer": "quick_gelu"}, "act_layer is 'quick_gelu' in config.json. Supported: gelu, gelu_tanh"),
-        (arrays, {"global_pool": "avgmax"}, "global_pool is 'avgmax' in config.json. Supported: avg, token"),
+        ({**arrays, "attn_pool.latent": extra}, {}, "14 missing(.|\n)*attn_pool.k.bias"),
+        ({**arrays, "attn_pool.kv.weight": extra[:3]}, {}, "attn_pool.kv.weight has shape .3,., which is not 2 arrays"),
+        ({**arrays, "norm_pre.weight": extra}, {}, "1 missing(.|\n)*norm_pre.bias"),
+        (arrays, {"architecture": "vit_relpos_small_patch16_rpn_224"}, "not supported: it has blocks or activations"),
+        (arrays, {"act_layer": "relu"}, "act_layer is 'relu' in config.json. Supported: gelu, gelu_tanh, quick_gelu"),
+        (arrays, {"global_pool": "avgmax"}, "global_pool is 'avgmax' in config.json. Supported: avg, token, map"),
         ({n: x for n, x in arrays.items() if "qkv.bias" not in n}, {}, "2 missing(.|\n)*blocks.1.attn.qkv.bias"),
         ({n: x for n, x in arrays.items() if n != "pos_embed"}, {}, "lacks 'pos_embed'"),
     ]

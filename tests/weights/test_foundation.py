@@ -1,0 +1,189 @@
+"""DINO, DINOv2, CLIP and SigLIP: outputs equal those of the projects that publish them, at every image size."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from goldens import FOUNDATION, foundation_folder, golden_file, golden_io, golden_weights, write_arrays
+
+import keras_vit
+from keras_vit.pixel_range import CLIP, HALF, IMAGENET
+from keras_vit.weights import open_checkpoint
+
+PATCH = 7
+
+
+@pytest.fixture
+def family(tmp_path):
+    """Loads a foundation model from the files of its project."""
+    return lambda name, **changes: keras_vit.load(foundation_folder(tmp_path, name), **FOUNDATION[name][1], **changes)
+
+
+@pytest.mark.parametrize("name", FOUNDATION)
+def test_outputs_equal_at_every_size(name, family):
+    io = golden_io(name)
+    for outputs in (key for key in io.files if key.startswith("outputs")):
+        images = io[outputs.replace("outputs", "images")]
+        side = images.shape[1] // PATCH * PATCH  # no patch covers more
+        model = family(name) if outputs == "outputs" else family(name, image_size=side)
+        assert model.image_size == (side, side)
+        np.testing.assert_allclose(model(images[:, :side, :side]), io[outputs], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("timm_clip", {"gelu": "erf"}),
+        ("timm_siglip", {"gelu": "quick"}),
+        ("dino", {"image_size": 49, "resample": "bicubic"}),
+        ("dinov2_reg", {"image_size": 21, "resample": "bicubic"}),
+        ("hf_dinov2", {"image_size": 21, "resample": "bicubic_antialias"}),
+    ],
+)
+def test_other_forms_are_noticed(name, changes, tmp_path):
+    io, arguments = golden_io(name), {**FOUNDATION[name][1], **changes}
+    suffix = f"_{changes['image_size']}px" if "image_size" in changes else ""
+    found = np.asarray(keras_vit.load(foundation_folder(tmp_path, name), **arguments)(io[f"images{suffix}"]))
+    assert np.abs(found - io[f"outputs{suffix}"]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "pooling", "scaling"),
+    [
+        ("dinov2", "token", IMAGENET),
+        ("hf_dinov2_reg", "token", IMAGENET),
+        ("hf_dinov2_g", "token_and_gap", IMAGENET),
+        ("timm_clip", "token", CLIP),
+        ("hf_clip", "token", CLIP),
+        ("openai_clip", "token", CLIP),
+        ("hf_siglip", "map", HALF),
+        ("timm_siglip", "map", HALF),
+        ("timm_siglip_gap", "gap", HALF),
+    ],
+)
+def test_features_and_assumed_preprocessing(name, pooling, scaling, tmp_path):
+    checkpoint = open_checkpoint(foundation_folder(tmp_path, name))
+    found = checkpoint.describe()["preprocessing"]
+    assert checkpoint.arguments["pooling"] == pooling and found["origin"] == "assumed"
+    assert {"mean": found["mean"], "std": found["std"]} == scaling
+
+
+def test_head_of_clip_is_its_projection(family):
+    model, io = family("hf_clip"), golden_io("hf_clip")
+    projection = golden_weights("hf_clip")["visual_projection.weight"]
+    np.testing.assert_allclose(np.asarray(model.features(io["images"])) @ projection.T, io["outputs"], atol=1e-5)
+    assert model.num_classes == 10 and not np.any(model.head.bias)
+    assert family("hf_clip", num_classes=0).head is None
+
+
+def test_tower_beside_that_of_texts(tmp_path):
+    arrays = golden_weights("hf_siglip")
+    texts = {"text_model.embeddings.token_embedding.weight": np.zeros((3, 4), "float32")}
+    texts |= {"logit_scale": np.zeros(1, "float32")}
+    write_arrays(tmp_path / "model.safetensors", {f"vision_model.{name}": x for name, x in arrays.items()} | texts)
+    vision = {"num_attention_heads": 3, "image_size": 32, "model_type": "siglip_vision_model"}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "siglip", "vision_config": vision}))
+    io = golden_io("hf_siglip")
+    np.testing.assert_allclose(keras_vit.load(tmp_path)(io["images"][:, :28, :28]), io["outputs"], atol=1e-4)
+
+
+def test_classifier_of_siglip_averages_patches(tmp_path):
+    arrays = {f"vision_model.{name}": x for name, x in golden_weights("hf_siglip").items()}
+    head = {"classifier.weight": np.ones((2, 24), "float32"), "classifier.bias": np.ones(2, "float32")}
+    write_arrays(tmp_path / "model.safetensors", arrays | head)
+    config = {"num_attention_heads": 3, "image_size": 28}
+    (tmp_path / "config.json").write_text(json.dumps({"vision_config": config, "id2label": {"0": "cat", "1": "dog"}}))
+    model, images = keras_vit.load(tmp_path), golden_io("hf_siglip")["images"][:, :28, :28]
+    tokens = np.asarray(model.encode(model.embed(images)))
+    np.testing.assert_allclose(model(images), (tokens.mean(axis=1).sum(axis=-1) + 1)[:, None] * [1, 1], atol=1e-4)
+    assert model.config.pooling == "gap" and model.class_names == ("cat", "dog")
+
+
+def test_tower_of_open_clip_that_is_of_timm(tmp_path):
+    arrays = {f"visual.trunk.{name}": x for name, x in golden_weights("timm_siglip").items()}
+    write_arrays(tmp_path / "open_clip_model.safetensors", arrays | {"text.ln_final.weight": np.ones(4, "float32")})
+    described = {"vision_cfg": {"timm_model_name": "vit_base_patch32_siglip_256", "timm_proj": "none"}}
+    preprocessing = {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic", "resize_mode": "squash"}
+    config = {"model_cfg": described, "preprocess_cfg": preprocessing}
+    (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
+    model, io = keras_vit.load(tmp_path, num_heads=3), golden_io("timm_siglip")
+    np.testing.assert_allclose(model(io["images"]), io["outputs"], atol=1e-4)
+    assert (model.preprocessing.resize, model.preprocessing.origin) == ("squash", "file")
+
+
+def test_preprocessing_of_older_files_of_clip(tmp_path):
+    folder = foundation_folder(tmp_path, "hf_clip")
+    stated = {"size": 28, "crop_size": 28, "do_center_crop": True, "resample": 3}
+    (folder / "preprocessor_config.json").write_text(json.dumps(stated))
+    found = keras_vit.load(folder, preprocessing="clip").preprocessing
+    assert (found.resize, found.crop_fraction, found.interpolation, found.antialias) == ("shortest", 1, "bicubic", True)
+    assert found.mean == CLIP["mean"] and found.origin == "user"
+
+
+def test_heads_of_the_largest(tmp_path):
+    """DINOv2's g/14 and SigLIP 2's giant have one width, but not one number of heads."""
+    shapes = {"timm_dinov2_g": 24, "timm_siglip": 16}
+    for golden, heads in shapes.items():
+        arrays = golden_weights(golden)
+        names = {"patch_embed.proj.weight": (1536, 3, 1, 1), "blocks.0.mlp.fc2.weight": (1536, 4)}
+        names["blocks.0.mlp.fc1.bias"] = (8 if heads == 24 else 4,)
+        arrays |= {name: np.zeros(shape, "float32") for name, shape in names.items()}
+        write_arrays(tmp_path / "model.safetensors", arrays)
+        (tmp_path / "config.json").write_text(json.dumps({"architecture": f"vit_giantopt{heads}_" * (heads == 16)}))
+        assert open_checkpoint(tmp_path).num_heads == heads
+
+
+def test_what_is_not_supported_has_a_reason(tmp_path):
+    file, plain = tmp_path / "model.safetensors", golden_weights("timm_dino")
+    clip, head = golden_weights("hf_clip"), np.zeros((2, 24), "float32")
+    classifier = {name: x for name, x in clip.items() if name.startswith("vision_model.")}
+    classifier |= {"classifier.weight": head, "classifier.bias": np.zeros(2, "float32")}
+    openai, average = golden_weights("openai_clip"), {"model_cfg": {"vision_cfg": {"pool_type": "avg"}}}
+    no_positions = {name: x for name, x in plain.items() if name != "pos_embed"}
+    cases = [
+        (plain, {"architecture": "vit_small_patch16_dinov3"}, "dinov3 of timm, .*it has rotary positions"),
+        (no_positions, {}, "lacks 'pos_embed': .*rotary positions, such as DINOv3"),
+        (plain, {"model_type": "dinov3_vit"}, "a dinov3_vit of transformers, .*its positions are rotary"),
+        (plain, {"model_type": "siglip2"}, "NaFlex.*google/siglip2-base-patch16-224, loads"),
+        (classifier, {}, "CLIPForImageClassification, which averages patches that are not normalized"),
+        (openai, {}, 'does not specify its GELU: .*gelu="quick" for OpenAI\'s CLIP'),
+        (openai, average, "pool_type in open_clip_config.json is not supported"),
+        (openai | {"visual.attn_pool.query": head}, {}, "attn_pool.query, as CoCa"),
+    ]
+    for arrays, config, message in cases:
+        write_arrays(file, arrays)
+        for name in ("config.json", "open_clip_config.json"):
+            (tmp_path / name).write_text(json.dumps(config))
+        with pytest.raises(ValueError, match=message):
+            keras_vit.load(tmp_path, num_heads=3)
+
+
+def test_gelu_of_timm_models():
+    """As `timm.create_model(name).blocks[0].mlp.act` of timm 1.0.31; config.json does not state it."""
+    from keras_vit.weights.sources.timm import GELU_OF_NAMES
+
+    expected = {
+        "vit_base_patch32_siglip_256": "tanh",
+        "vit_base_patch32_siglip_gap_256": "tanh",
+        "vit_base_patch16_siglip_512": "erf",
+        "vit_large_patch16_siglip_384": "erf",
+        "vit_large_patch16_siglip_512": "tanh",
+        "vit_large_patch16_siglip_gap_512": "tanh",
+        "vit_so400m_patch14_siglip_384": "erf",
+        "vit_so400m_patch16_siglip_gap_384": "tanh",
+        "vit_giantopt_patch16_siglip_256": "tanh",
+        "vit_large_patch14_clip_quickgelu_336": "quick",
+        "vit_base_patch32_clip_224": "erf",
+    }
+    found = {
+        name: next((gelu for pattern, gelu in GELU_OF_NAMES if re.search(pattern, name)), "erf") for name in expected
+    }
+    assert found == expected
+
+
+def test_bare_file_of_the_authors(tmp_path):
+    file = golden_file(tmp_path, "dinov2_reg")
+    arguments = open_checkpoint(file).arguments
+    assert arguments["swiglu"] and arguments["register_tokens"] == 2 and not arguments["prefix_positions"]
+    assert arguments["mlp_dim"] == 64 and arguments["layer_scale"] and arguments["num_heads"] is None
