@@ -25,7 +25,8 @@ class Evaluate:
 
     Args:
         weights: File, folder or name, as for `keras_vit.load`.
-        dataset: "digits", a name of TensorFlow Datasets, or "folder:/path" with /path/<split>/<class>/<image>.
+        dataset: "digits", a name of TensorFlow Datasets, "folder:/path" with /path/<split>/<class>/<image>, or
+            "csv:/path" with /path/<split>.csv, several labels per image.
         split: In TensorFlow Datasets' notation, such as "test" or "validation[:10%]".
         data_dir: Folder of prepared datasets; by default that of TensorFlow Datasets.
         batch_size: Number of images at a time.
@@ -87,6 +88,9 @@ class Evaluate:
             print(f"{report.skipped:,} more cannot be decoded and do not count")
         if summary["counted"] < summary["images"]:
             print(f"{summary['counted']:,} of them have a label and count")
+        if "mean_average_precision" in summary:
+            self._print_precisions(report)
+            return
         print(f"top-1 {summary['top1']:.2%}")
         if "top5" in summary:
             print(f"top-5 {summary['top5']:.2%}")
@@ -98,3 +102,11 @@ class Evaluate:
             for row in report.per_class:
                 confused_with = f"{row['confused_with']} ({row['confused']})" if row["confused"] else "-"
                 print(f"{row['class']:{width}}  {row['images']:>8,}  {row['accuracy']:>8.2%}  {confused_with}")
+
+    def _print_precisions(self, report):
+        print(f"mean average precision {report.summary['mean_average_precision']:.2%}")
+        if self.per_class:
+            width = max(len("class"), *(len(row["class"]) for row in report.per_class))
+            print(f"\n{'class':{width}}  images  average precision")
+            for row in report.per_class:
+                print(f"{row['class']:{width}}  {row['images']:>6,}  {row['average_precision']:>17.2%}")

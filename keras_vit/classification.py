@@ -24,8 +24,8 @@ def classify(model, images, top: int = 5) -> list[list[tuple[str, float]]]:
 
     Returns:
         For each image a list of (class name, probability). Names are those of the model (`model.class_names`), else
-        ImageNet's for 1000, 21841 and 21843 classes, else "class 0", "class 1", ... Probabilities are a softmax; for
-        21843 classes one sigmoid each, see `decode_predictions`.
+        ImageNet's for 1000, 21841 and 21843 classes, else "class 0", "class 1", ... Probabilities are a softmax; of a
+        model with `multi_label`, and for 21843 classes, one sigmoid each, see `decode_predictions`.
 
     Raises:
         ValueError: The model has no head, or one for every token; an image cannot be read; pixels are not in [0, 255].
@@ -35,9 +35,10 @@ def classify(model, images, top: int = 5) -> list[list[tuple[str, float]]]:
         raise ValueError(f"{model.name} has no head for whole images, see model.with_head(num_classes).")
     images = list(images) if isinstance(images, (list, tuple)) else [images]
     names, found = output_names(model), []
+    activation = "sigmoid" if is_multi_label(model) else "auto"
     for start in range(0, len(images), BATCH_SIZE):
         logits = model(model.preprocess(images[start : start + BATCH_SIZE]), training=False)
-        found += top_classes(ops.convert_to_numpy(ops.cast(logits, "float32")), names, top)
+        found += top_classes(ops.convert_to_numpy(ops.cast(logits, "float32")), names, top, activation)
     return found
 
 
@@ -49,6 +50,16 @@ def class_names(model) -> tuple[str, ...] | None:
 def set_class_names(model, names):
     """Raises a ValueError unless there is one name per class, each one line of text."""
     model.config = replace(model.config, class_names=names)
+
+
+def is_multi_label(model) -> bool:
+    """Whether an image may have several of a model's classes; it is saved with the model."""
+    return getattr(model.config, "multi_label", False)
+
+
+def set_multi_label(model, value: bool):
+    """Sets whether an image may have several of a model's classes."""
+    model.config = replace(model.config, multi_label=bool(value))
 
 
 def known_names(model) -> tuple[str, ...] | None:
@@ -63,9 +74,13 @@ def output_names(model) -> tuple[str, ...]:
     return known_names(model) or tuple(f"class {i}" for i in range(model.num_classes))
 
 
-def top_classes(outputs: np.ndarray, names, top: int) -> list[list[tuple[str, float]]]:
-    """Logits or probabilities (B, C) to lists of (name, probability); raises ValueError unless `top` is at least 1."""
+def top_classes(outputs: np.ndarray, names, top: int, activation="auto") -> list[list[tuple[str, float]]]:
+    """Logits or probabilities (B, C) to lists of (name, probability); raises ValueError unless `top` is at least 1.
+
+    Args:
+        activation: See `decode_predictions`.
+    """
     if not is_integer(top):
         raise ValueError(f"`top` must be an integer of at least 1. Received: {top!r}")
-    decoded = decode_predictions(outputs, min(top, len(names)), class_names=names)
+    decoded = decode_predictions(outputs, min(top, len(names)), class_names=names, activation=activation)
     return [[(name, probability) for _, name, probability in best] for best in decoded]

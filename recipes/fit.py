@@ -75,7 +75,7 @@ def train(recipe: Supervised, start=None, callbacks=()) -> tuple[keras.Model, lo
         total_steps, num_classes = count_steps(recipe, dataset), len(class_names(dataset))
         check_data(recipe, dataset, total_steps)
         with strategy.scope():
-            model, classifier = compile_classifier(recipe, num_classes, total_steps, start)
+            model, classifier = compile_classifier(recipe, num_classes, total_steps, start, dataset.multi_label)
         batches = partial(training_batches, recipe.data, dataset, recipe.run.seed)
         history = loop.fit(model, recipe, total_steps, dataset, batches, callbacks)
     if model is not classifier:  # distillation
@@ -87,8 +87,9 @@ def train(recipe: Supervised, start=None, callbacks=()) -> tuple[keras.Model, lo
 def evaluate(model, data: Data, split: str) -> dict[str, float]:
     """Metrics of a model from `train` on a split; every image counts once.
 
-    "loss"; "top1" and, with more than 5 classes, "top5" accuracy, in [0, 1]; "images": number of images that count,
-    which are those that can be decoded and have a label.
+    "loss"; "top1" and, with more than 5 classes, "top5" accuracy, in [0, 1]; with several labels per image
+    "mean_average_precision", see `MeanAveragePrecision`; "images": number of images that count in accuracies, which are
+    those that can be decoded and have a label.
 
     Raises:
         ValueError: The split is missing or has no labels, its files are damaged, or more than `data.max_corrupt` of its

@@ -50,8 +50,8 @@ class Augment:
             rand-mstd0.5-inc1: 15 operations whose effect increases with the magnitude, each applied with probability
             0.5 at a magnitude drawn with standard deviation 0.5).
         autoaugment: AutoAugment's policy for "imagenet" or "cifar10" (arXiv 1805.09501); None for none.
-        three_augment: 3-Augment (DeiT III, arXiv 2204.07118): grayscale, solarization or Gaussian blur, then brightness,
-            contrast and saturation times factors in [0.7, 1.3].
+        three_augment: 3-Augment (DeiT III, arXiv 2204.07118): grayscale, solarization or Gaussian blur, then
+            brightness, contrast and saturation times factors in [0.7, 1.3].
         erasing: Probability of erasing a rectangle of an image (arXiv 1708.04896).
         mixup_alpha: Parameter of the Beta distribution of mixup (arXiv 1710.09412); 0 for no mixup.
         cutmix_alpha: Parameter of the Beta distribution of CutMix (arXiv 1905.04899); 0 for no CutMix. With both, one
@@ -79,7 +79,8 @@ class Data:
 
     Args:
         dataset: "digits" (scikit-learn's, 8 x 8 pixels); any name of TensorFlow Datasets; "vtab/<task>", see
-            `keras_vit.recipes.data.vtab`; "folder:/path" with /path/<split>/<class>/<image>; "tfrecord:/path", a folder
+            `keras_vit.recipes.data.vtab`; "folder:/path" with /path/<split>/<class>/<image>; "csv:/path"
+            with /path/<split>.csv, several labels per image; "tfrecord:/path", a folder
             written by `keras-vit prepare` or a glob of other TFRecords, local or on gs://; see docs/data.md.
         train_split, validation_split, test_split: In the notation of TensorFlow Datasets, such as "train[:99%]".
             Without a validation_split, there is no evaluation during training.

@@ -34,7 +34,7 @@ class BiTConfig:
         form: "paper", the published models, with one more normalization before pooling, or "v1", the ResNet of hybrids
             and of big_vision's models/bit.py.
         pool_padding: See `ResNetBackbone`.
-        class_names: See `ViTConfig`.
+        class_names, multi_label: See `ViTConfig`.
 
     Raises:
         ValueError: No stages, or a number of classes that is not an integer of at least 0.
@@ -48,6 +48,7 @@ class BiTConfig:
     form: str = "paper"
     pool_padding: str = "zeros"
     class_names: tuple[str, ...] | None = None
+    multi_label: bool = False
 
     def __post_init__(self):
         if not self.stages:
@@ -131,11 +132,12 @@ class BiT(keras.Model):
     output_shape = property(inputs.output_shape)
     preprocessing = property(inputs.preprocessing, inputs.set_preprocessing)
     class_names = property(classification.class_names, classification.set_class_names)
+    multi_label = property(classification.is_multi_label, classification.set_multi_label)
     classify = classification.classify
 
     def with_head(self, num_classes: int, class_names=None):
         """Returns a new model with the same weights and a new head of zeros; 0 for no head."""
-        model = self._rebuilt(num_classes=num_classes, class_names=class_names)
+        model = self._rebuilt(num_classes=num_classes, class_names=class_names, multi_label=False)
         copy_weights(self, model, skip=("head",))
         return model
 

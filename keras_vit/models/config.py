@@ -66,6 +66,8 @@ class ViTConfig:
             the model's size, whatever their aspect ratio, and scaled to [-1, 1].
         seed: Seed of all dropout.
         class_names: One name per class, in the order of the outputs; None if they are unknown.
+        multi_label: Whether an image may have several classes, each with a sigmoid of its own; changes no output, only
+            `classify` and evaluations.
 
     Raises:
         ValueError: A patch that does not divide the image, an unknown choice, a number out of range, or arguments that
@@ -105,6 +107,7 @@ class ViTConfig:
     preprocessing: Preprocessing = None  # type: ignore[assignment]
     seed: int | None = None
     class_names: tuple[str, ...] | None = None
+    multi_label: bool = False
 
     def __post_init__(self):
         size = as_size(self.image_size)

@@ -177,6 +177,7 @@ class VisionTransformer(keras.Model):
     output_shape = property(inputs.output_shape)
     preprocessing = property(inputs.preprocessing, inputs.set_preprocessing)
     class_names = property(classification.class_names, classification.set_class_names)
+    multi_label = property(classification.is_multi_label, classification.set_multi_label)
     classify = classification.classify
 
     def with_head(self, num_classes: int, class_names=None):
@@ -184,7 +185,8 @@ class VisionTransformer(keras.Model):
 
         The hidden tanh layer of pre-training is also removed, as the paper does for fine-tuning (appendix B.1.1).
         """
-        model = self._rebuilt(num_classes=num_classes, class_names=class_names, representation_size=None)
+        changes = {"class_names": class_names, "multi_label": False, "representation_size": None}
+        model = self._rebuilt(num_classes=num_classes, **changes)
         copy_weights(self, model, skip=HEADS)
         return model
 

@@ -1,4 +1,4 @@
-"""Opens a dataset by its name in the recipe: of TensorFlow Datasets, VTAB-1k, a folder of images or TFRecords."""
+"""Opens a dataset by its name in the recipe: TensorFlow Datasets, VTAB-1k, a folder, lists of images, TFRecords."""
 
 import os
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from functools import partial
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from keras_vit.recipes.data.csv_labels import open_csv
 from keras_vit.recipes.data.digits import Digits
 from keras_vit.recipes.data.image_dataset import ImageDataset, name_by_index
 from keras_vit.recipes.data.image_folder import open_folder
@@ -25,6 +26,8 @@ def open_dataset(data: Data) -> ImageDataset:
     path = os.path.expanduser(path)
     if source == "folder":
         return open_folder(path, data.dataset)
+    if source == "csv":
+        return open_csv(path, data.dataset)
     if source == "tfrecord":
         if tf.io.gfile.exists(tf.io.gfile.join(path, "features.json")):
             return from_builder(tfds.builder_from_directory(path), data.dataset)
@@ -46,7 +49,7 @@ def prepare_builder(name: str, data_dir: str | None):
     except tfds.core.DatasetNotFoundError as error:
         raise ValueError(
             f"Unknown dataset {name!r}. Use 'digits', a name of https://www.tensorflow.org/datasets/catalog, "
-            "'vtab/<task>', 'folder:/path' with /path/<split>/<class>/<image>, or 'tfrecord:/path'."
+            "'vtab/<task>', 'folder:/path' with /path/<split>/<class>/<image>, 'csv:/path', or 'tfrecord:/path'."
         ) from error
     builder.download_and_prepare()
     return builder
@@ -61,7 +64,7 @@ def from_builder(
         builder: Its images are the feature "image".
         name: As in the recipe.
         label: From an example's features (the image is still encoded) to its label. By default the label is the
-            feature "label", or "real_label" with several correct classes (ReaL, arXiv 2006.07159).
+            feature "label", or, with several correct classes, "real_label" (ReaL, arXiv 2006.07159) or "labels".
         class_names: Required if the feature has none.
         max_value: Largest value of a pixel.
 
@@ -69,14 +72,14 @@ def from_builder(
         ValueError: The features are missing, or the labels are not classes.
     """
     features = dict(builder.info.features or {})
-    label_key = next((key for key in ("label", "real_label") if key in features), None)
+    label_key = next((key for key in ("label", "real_label", "labels") if key in features), None)
     if not isinstance(features.get("image"), tfds.features.Image) or not (label or label_key):
         raise ValueError(
             f"The dataset {name!r} must have the features 'image' and 'label'. Received: {sorted(features)}"
         )
-    multi_label = not label and label_key == "real_label"
+    multi_label = not label and label_key in ("real_label", "labels")
     if not class_names:
-        feature = features[label_key].feature if multi_label else features[label_key]
+        feature = getattr(features[label_key], "feature", None) if multi_label else features[label_key]
         if not isinstance(feature, tfds.features.ClassLabel):
             raise ValueError(
                 f"{label_key!r} of the dataset {name!r} must be a ClassLabel, which names the classes. Received: "
@@ -90,6 +93,7 @@ def from_builder(
     def to_example(name, example):
         if multi_label:
             target = tf.reduce_sum(tf.one_hot(example[label_key], len(class_names)), axis=0)  # (C,)
+            target = tf.minimum(target, 1.0)  # a label may be there twice
         else:
             target = tf.cast(label(example) if label else example[label_key], tf.int64)
         return name, example["image"], target

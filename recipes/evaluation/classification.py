@@ -15,18 +15,22 @@ from keras_vit.recipes.data import ImageDataset, class_names, count_examples, de
 from keras_vit.recipes.data.model_classes import check_class_count, unlabeled
 from keras_vit.recipes.evaluation.classification_metrics import ClassificationMetrics
 from keras_vit.recipes.evaluation.imagenet_variants import scored_classes, variant_images, variant_labels
+from keras_vit.recipes.evaluation.multi_label_metrics import MultiLabelMetrics
 from keras_vit.recipes.evaluation.objectnet import map_to_imagenet, overlapping_images
 from keras_vit.recipes.recipe import Data
 
 
 @dataclass(frozen=True)
 class ClassificationReport:
-    """The metrics of a classifier, see `ClassificationMetrics`.
+    """The metrics of a classifier, see `ClassificationMetrics`; of one with `multi_label`, see `MultiLabelMetrics`.
 
     Attributes:
-        summary: "images", "counted", "top1", "top5", "negative_log_likelihood", "calibration_error".
-        per_class: One row per class that has images: "class", "images", "accuracy", "confused_with", "confused".
-        reliability: One row per bin of confidence: "above", "to", "images", "confidence", "accuracy".
+        summary: "images", "counted", "top1", "top5", "negative_log_likelihood", "calibration_error"; or "images",
+            "counted", "mean_average_precision".
+        per_class: One row per class that has images: "class", "images", "accuracy", "confused_with", "confused"; or
+            "class", "images", "average_precision".
+        reliability: One row per bin of confidence: "above", "to", "images", "confidence", "accuracy"; none with
+            `multi_label`.
         preprocessing: How the images were prepared.
         skipped: Number of images that cannot be decoded; they do not count.
     """
@@ -98,11 +102,13 @@ def evaluate_classifier(
     preprocess = replace(model.preprocessing, **{name: value for name, value in overrides.items() if value is not None})
     if tf.config.list_physical_devices("TPU"):  # Keras would compile for the TPU, but the model is on the host
         model.jit_compile = False
-    metrics = ClassificationMetrics(len(names))
+    is_multi_label = getattr(model, "multi_label", False)
+    metrics = MultiLabelMetrics(len(names)) if is_multi_label else ClassificationMetrics(len(names))
     for images, labels in batches:
         metrics.update(model.predict_on_batch(preprocess(images))[:, scored], labels)
     skipped = count_examples(dataset, split) - sum(read)
-    return ClassificationReport(metrics.summary(), metrics.per_class(names), metrics.reliability(), preprocess, skipped)
+    reliability = [] if isinstance(metrics, MultiLabelMetrics) else metrics.reliability()
+    return ClassificationReport(metrics.summary(), metrics.per_class(names), reliability, preprocess, skipped)
 
 
 def _labeled_batches(

@@ -62,10 +62,12 @@ def check_data(recipe: Recipe, dataset: ImageDataset, total_steps: int):
     may be smaller.
 
     Raises:
-        ValueError: A split is missing, has no labels or too few images.
+        ValueError: A split is missing, has no labels or too few images; or images have several labels, for which the
+            loss is not.
     """
     check_all(
         lambda: _check_length(recipe, total_steps),
+        lambda: _check_loss(recipe, dataset),
         *(partial(_check_split, recipe, dataset, field, split) for field, split in _splits(recipe).items()),
     )
 
@@ -100,6 +102,14 @@ def _check_split(recipe, dataset, field, split):
         check_labels(dataset, split)
     if field == "train_split":
         _check_batch(recipe, dataset)
+
+
+def _check_loss(recipe, dataset):
+    if isinstance(recipe, Supervised) and dataset.multi_label and recipe.loss == "softmax":
+        raise ValueError(
+            f"Images of {dataset.name!r} have any number of labels, but the softmax is for one each. Received: "
+            "loss='softmax'. Use loss='sigmoid'."
+        )
 
 
 def _check_batch(recipe, dataset):

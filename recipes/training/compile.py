@@ -42,15 +42,17 @@ def compile_masked_autoencoder(recipe: MaskedAutoencoder) -> MaskedAutoencoderMo
     return model
 
 
-def compile_classifier(recipe: Supervised, num_classes: int, total_steps: int, start=None):
+def compile_classifier(recipe: Supervised, num_classes: int, total_steps: int, start=None, multi_label: bool = False):
     """Returns the compiled model to fit, and the classifier in it: the same model, or the student of a distillation.
 
     Args:
         num_classes: Number of classes of the dataset.
         total_steps: Steps of the run, for the schedule.
         start: A model to start from instead of the recipe's weights.
+        multi_label: Whether images have several labels each.
     """
     student = _classifier(recipe, start, num_classes)
+    student.multi_label = multi_label
     if recipe.trainable_blocks is not None:
         train_last_blocks(student, recipe.trainable_blocks)
     if recipe.head_bias:
@@ -58,7 +60,7 @@ def compile_classifier(recipe: Supervised, num_classes: int, total_steps: int, s
     model = build_distillation(student, recipe) if isinstance(recipe, Distillation) else student
     model.compile(
         **_optimizer(recipe, total_steps, student),
-        **_loss_and_metrics(recipe, num_classes),
+        **_loss_and_metrics(recipe, num_classes, multi_label),
         steps_per_execution=recipe.run.steps_per_execution,
     )
     return model, student
@@ -66,7 +68,7 @@ def compile_classifier(recipe: Supervised, num_classes: int, total_steps: int, s
 
 def compile_for_evaluation(classifier, recipe: Supervised, num_classes: int):
     """Compiles a classifier for `evaluate`, without an optimizer."""
-    classifier.compile(**_loss_and_metrics(recipe, num_classes))
+    classifier.compile(**_loss_and_metrics(recipe, num_classes, classifier.multi_label))
 
 
 def _optimizer(recipe, total_steps, model):
@@ -76,9 +78,9 @@ def _optimizer(recipe, total_steps, model):
     return {"optimizer": optimizer, "auto_scale_loss": False}
 
 
-def _loss_and_metrics(recipe, num_classes):
+def _loss_and_metrics(recipe, num_classes, multi_label):
     # Weighted, so that the images that pad the last batch of an evaluation do not count.
-    return {"loss": build_loss(recipe), "weighted_metrics": training_metrics(num_classes)}
+    return {"loss": build_loss(recipe), "weighted_metrics": training_metrics(num_classes, multi_label)}
 
 
 def _classifier(recipe, start, num_classes):

@@ -5,6 +5,8 @@ from keras import ops
 
 from keras_vit.recipes.training.losses import dense_labels
 
+BINS, LARGEST_LOGIT = 4096, 16.0
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TopK(keras.metrics.Mean):
@@ -55,9 +57,61 @@ class PatchAccuracy(keras.metrics.Mean):
         return super().update_state(ops.cast(found, self.dtype), sample_weight)
 
 
-def training_metrics(num_classes: int) -> list[keras.metrics.Metric]:
-    """`weighted_metrics` for `compile`: "top1" and, with more than 5 classes, "top5". Call it in the scope."""
-    return [TopK(1, name="top1")] + ([TopK(5, name="top5")] if num_classes > 5 else [])
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MeanAveragePrecision(keras.metrics.Metric):
+    """Mean average precision of multi-label images, in [0, 1], over the classes that have an image.
+
+    Counted in 4,096 bins of the logits from -16 to 16, whose counts can be added over batches and replicas: equal to
+    scikit-learn's average_precision_score of logits rounded to bins. `evaluate_classifier` computes it exactly. An
+    image with NaN or infinity among its logits comes last. Pass it in `weighted_metrics`.
+
+    Args:
+        num_classes: C.
+    """
+
+    def __init__(self, num_classes, name="mean_average_precision", dtype=None):
+        super().__init__(name=name, dtype=dtype)
+        self.num_classes = num_classes
+        shape = {"shape": (num_classes, BINS), "initializer": "zeros"}
+        self.correct = self.add_variable(**shape, name="correct")
+        self.others = self.add_variable(**shape, name="others")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        logits = ops.cast(y_pred, "float32")  # (B, C)
+        weights = ops.ones_like(logits)
+        if sample_weight is not None:
+            weights *= ops.cast(sample_weight, "float32")[:, None]
+        finite = _all_finite(logits)[:, None]
+        bins = ops.floor((ops.where(finite, logits, -LARGEST_LOGIT) / LARGEST_LOGIT + 1.0) * (BINS / 2))
+        bins = ops.cast(ops.clip(bins, 0, BINS - 1), "int32") + BINS * ops.arange(self.num_classes)
+        targets = ops.cast(dense_labels(ops.convert_to_tensor(y_true), logits) > 0, "float32")
+        for state, counted in ((self.correct, targets), (self.others, 1.0 - targets)):
+            counts = ops.segment_sum(
+                ops.reshape(weights * counted, (-1,)), ops.reshape(bins, (-1,)), self.num_classes * BINS
+            )
+            state.assign_add(ops.cast(ops.reshape(counts, (self.num_classes, BINS)), state.dtype))
+
+    def result(self):
+        correct, others = (ops.flip(ops.convert_to_tensor(state), axis=1) for state in (self.correct, self.others))
+        found, total = ops.cumsum(correct, axis=1), ops.cumsum(correct + others, axis=1)
+        precision = found / ops.where(total > 0, total, 1.0)  # of the images in this bin or a higher one
+        images = ops.sum(correct, axis=1)  # (C,)
+        average = ops.sum(correct * precision, axis=1) / ops.where(images > 0, images, 1.0)
+        return ops.sum(average) / ops.maximum(ops.sum(ops.cast(images > 0, average.dtype)), 1.0)
+
+    def get_config(self):
+        return {**super().get_config(), "num_classes": self.num_classes}
+
+
+def training_metrics(num_classes: int, multi_label: bool = False) -> list[keras.metrics.Metric]:
+    """`weighted_metrics` for `compile`; call it in the scope.
+
+    "top1"; with more than 5 classes, "top5"; with several labels per image, "mean_average_precision".
+    """
+    metrics: list[keras.metrics.Metric] = [TopK(1, name="top1")]
+    if num_classes > 5:
+        metrics.append(TopK(5, name="top5"))
+    return [*metrics, MeanAveragePrecision(num_classes)] if multi_label else metrics
 
 
 def _rank(logits, correct):

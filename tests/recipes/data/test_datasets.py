@@ -28,6 +28,7 @@ class Real(tfds.core.GeneratorBasedBuilder):
 
     VERSION = tfds.core.Version("1.0.0")
     pkg_dir_path = None
+    key = "real_label"
     labels = ([], [2], [0, 2], [1])
 
     def _info(self):
@@ -38,7 +39,7 @@ class Real(tfds.core.GeneratorBasedBuilder):
                 {
                     "image": tfds.features.Image(encoding_format="jpeg"),
                     "original_label": label,
-                    "real_label": tfds.features.Sequence(label),
+                    self.key: tfds.features.Sequence(label),
                 }
             ),
             disable_shuffling=True,
@@ -50,7 +51,15 @@ class Real(tfds.core.GeneratorBasedBuilder):
     def _generate_examples(self):
         for key, labels in enumerate(self.labels):
             image = np.full((9, 9, 3), 50 * key, "uint8")
-            yield key, {"image": image, "original_label": 0, "real_label": labels}
+            yield key, {"image": image, "original_label": 0, self.key: labels}
+
+
+class SeveralLabels(Real):
+    """As voc and others: one class is named twice."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    key = "labels"
+    labels = ([], [2, 2], [0, 2], [1])
 
 
 @pytest.fixture
@@ -68,6 +77,13 @@ def test_several_correct_classes_are_multi_hot_labels(real):
     images, labels = evaluation_arrays(Data(image_size=8, batch_size=3), dataset, "validation")
     assert images.shape == (4, 8, 8, 3) and labels.dtype == np.float32
     np.testing.assert_array_equal(labels, expected)
+
+
+def test_a_sequence_of_labels_is_multi_hot(tmp_path):
+    builder = SeveralLabels(data_dir=tmp_path)
+    builder.download_and_prepare()
+    dataset = from_builder(builder, "several")
+    assert dataset.multi_label and labels_of(dataset, "validation") == [[0, 0, 0], [0, 0, 1], [1, 0, 1], [0, 1, 0]]
 
 
 def test_a_label_function_replaces_the_feature(real):

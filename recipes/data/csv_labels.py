@@ -1,0 +1,100 @@
+"""Images with any number of labels each, listed in /path/<split>.csv, local or on gs://. C classes.
+
+    image,labels
+    photos/1.jpg,cat;dog
+    photos/2.jpg,
+
+Images are relative to /path; labels are separated by semicolons, and an image may have none. Classes are the labels of
+all splits in the order of their names, or the lines of /path/labels.txt.
+"""
+
+import csv
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.name_list import first_names
+from keras_vit.recipes.data.image_dataset import ImageDataset, split_ranges
+
+CSV = ".csv"
+HEADERS = (["image", "labels"], ["image", "label"])
+SEPARATOR = ";"
+LABELS = "labels.txt"
+
+
+def open_csv(path: str, name: str) -> ImageDataset:
+    """Reads the lists of a folder. The order of a split's images is a fixed permutation, as of `open_folder`.
+
+    Args:
+        path: The folder.
+        name: Name of the dataset, as in the recipe.
+
+    Raises:
+        ValueError: The folder has no lists, one of them has another form, an image is missing or in a list twice, or a
+            label is not in labels.txt.
+    """
+    files = [file.rstrip("/") for file in tf.io.gfile.listdir(path)] if path and tf.io.gfile.isdir(path) else []
+    lists = {file.removesuffix(CSV): tf.io.gfile.join(path, file) for file in sorted(files) if file.endswith(CSV)}
+    if not lists:
+        raise ValueError(
+            f"{path!r} has no list of images. Expected a folder with <split>.csv, such as train.csv and test.csv, "
+            "whose lines are image,labels and then one image each, such as photos/1.jpg,cat;dog"
+        )
+    rows = {split: _read_rows(file, path) for split, file in lists.items()}
+    found = sorted({label for split in rows.values() for _, labels in split for label in labels})
+    names = _read_names(tf.io.gfile.join(path, LABELS), found) if LABELS in files else tuple(found)
+    if not names:
+        raise ValueError(f"None of the images in {', '.join(lists.values())} has a label.")
+    number = {label: i for i, label in enumerate(names)}
+    splits = {split: len(examples) for split, examples in rows.items()}
+
+    def read(split):
+        examples = []
+        for part, start, end in split_ranges(splits, split, name):
+            order = np.random.RandomState(0).permutation(splits[part])[start:end]  # RandomState never changes
+            examples += [rows[part][i] for i in order]
+        targets = np.zeros((len(examples), len(names)), "uint8")  # (n, C)
+        for target, (_, labels) in zip(targets, examples):
+            target[[number[label] for label in labels]] = 1
+        paths = tf.constant([image for image, _ in examples], tf.string)
+        listed = tf.data.Dataset.from_tensor_slices((paths, paths, targets))
+        return listed.map(lambda image, file, target: (image, file, tf.cast(target, tf.float32)))
+
+    return ImageDataset(name, names, splits, read, stores_paths=True, multi_label=True)
+
+
+def _read_rows(file, folder) -> list[tuple[str, tuple[str, ...]]]:
+    """(path of the image, labels) of each line."""
+    with tf.io.gfile.GFile(file) as content:
+        header, *lines = list(csv.reader(content.read().splitlines())) or [[]]
+    if [cell.strip().lower() for cell in header] not in HEADERS:
+        raise ValueError(f"The first line of {file} must be image,labels. Received: {','.join(header)!r}")
+    rows, images = [], set()
+    for number, line in enumerate(lines, 2):
+        if not line:
+            continue
+        if len(line) != 2 or not line[0].strip():
+            raise ValueError(
+                f"Line {number} of {file} must be an image and its labels, such as photos/1.jpg,cat;dog. Received: "
+                f"{','.join(line)!r}"
+            )
+        image = line[0].strip()
+        if image in images:
+            raise ValueError(f"Line {number} of {file} lists {image} again. Write all of its labels into one line.")
+        images.add(image)
+        labels = dict.fromkeys(label.strip() for label in line[1].split(SEPARATOR) if label.strip())
+        rows.append((tf.io.gfile.join(folder, image), tuple(labels)))
+    if "://" not in folder and (missing := [image for image, _ in rows if not os.path.isfile(image)]):
+        raise ValueError(f"{len(missing):,} of the {len(rows):,} images in {file} are missing: {first_names(missing)}")
+    return rows
+
+
+def _read_names(file, found) -> tuple[str, ...]:
+    with tf.io.gfile.GFile(file) as content:
+        names = tuple(line.strip() for line in content.read().splitlines() if line.strip())
+    if unknown := [label for label in found if label not in names]:
+        raise ValueError(f"{len(unknown):,} labels are not in {file}: {first_names(unknown)}. Add them, or delete it.")
+    if len(set(names)) < len(names):
+        raise ValueError(f"{file} has a label twice. Expected one line for each class.")
+    return names

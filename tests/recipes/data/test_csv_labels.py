@@ -1,0 +1,86 @@
+"""Lists of images with several labels each."""
+
+import numpy as np
+import pytest
+from images_on_disk import jpeg
+
+from keras_vit.recipes.data import class_names, evaluation_batches, open_dataset, training_batches
+from keras_vit.recipes.recipe import Augment, Data
+
+TRAIN = "image,labels\n" + "".join(
+    f"images/{i}.jpg,{labels}\n" for i, labels in enumerate(["cat;dog", "dog", "", "sky; cat"])
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "images").mkdir()
+    for i in range(6):
+        (tmp_path / "images" / f"{i}.jpg").write_bytes(jpeg(40 * i))
+    (tmp_path / "train.csv").write_text(TRAIN)
+    (tmp_path / "test.csv").write_text('image,label\n"images/4.jpg",tree\nimages/5.jpg,cat;cat\n')
+    return tmp_path
+
+
+def examples(dataset, split):
+    found = dataset.read(split).as_numpy_iterator()
+    return {name.decode().rpartition("/")[2]: label.tolist() for name, _, label in found}
+
+
+def test_labels_are_zeros_and_ones_for_the_classes_of_all_splits(folder):
+    dataset = open_dataset(Data(f"csv:{folder}"))
+    assert class_names(dataset) == ["cat", "dog", "sky", "tree"] and dataset.multi_label
+    assert dataset.splits == {"test": 2, "train": 4}
+    assert examples(dataset, "train") == {
+        "0.jpg": [1, 1, 0, 0],
+        "1.jpg": [0, 1, 0, 0],
+        "2.jpg": [0, 0, 0, 0],
+        "3.jpg": [1, 0, 1, 0],
+    }
+    assert examples(dataset, "test") == {"4.jpg": [0, 0, 0, 1], "5.jpg": [1, 0, 0, 0]}
+    parts = examples(dataset, "train[:50%]"), examples(dataset, "train[50%:]")
+    assert len(parts[0]) == 2 and {**parts[0], **parts[1]} == examples(dataset, "train")
+
+
+def test_labels_txt_orders_the_classes(folder):
+    (folder / "labels.txt").write_text("tree\nsky\ndog\ncat\nbird\n")
+    dataset = open_dataset(Data(f"csv:{folder}"))
+    assert class_names(dataset) == ["tree", "sky", "dog", "cat", "bird"]
+    assert examples(dataset, "test")["4.jpg"] == [1, 0, 0, 0, 0]
+
+
+def test_batches_have_the_images_of_their_labels(folder):
+    data = Data(f"csv:{folder}", image_size=8, batch_size=4, crop="none", flip=False, augment=Augment(mixup_alpha=0.5))
+    dataset = open_dataset(data)
+    images, labels, weights = next(evaluation_batches(data, dataset, "train").as_numpy_iterator())
+    values = np.round((images.mean(axis=(1, 2, 3)) * 0.5 + 0.5) * 255 / 40).astype(int)
+    expected = examples(dataset, "train")
+    assert labels.tolist() == [expected[f"{value}.jpg"] for value in values] and np.all(weights == 1)
+    images, labels = next(training_batches(data, dataset, 0).as_numpy_iterator())
+    assert labels.shape == (4, 4) and labels.dtype == "float32" and 0 < labels.max() <= 1
+
+
+@pytest.mark.parametrize(
+    "file,text,message",
+    [
+        ("train.csv", "images/0.jpg,cat\n", "first line of .* must be image,labels. Received: 'images/0.jpg,cat'"),
+        ("train.csv", "image,labels\nimages/0.jpg,cat,dog\n", "Line 2 of .* must be an image and its labels"),
+        ("train.csv", "image,labels\nimages/0.jpg,a\nimages/0.jpg,b\n", "Line 3 of .* lists images/0.jpg again"),
+        ("train.csv", "image,labels\nimages/9.jpg,cat\n", "1 of the 1 images in .* are missing: .*images/9.jpg"),
+        ("labels.txt", "cat\ndog\n", "2 labels are not in .*labels.txt: sky, tree. Add them"),
+        ("labels.txt", "cat\ndog\nsky\ntree\ncat\n", "has a label twice"),
+    ],
+)
+def test_mistakes_in_the_files_are_named(folder, file, text, message):
+    (folder / file).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        open_dataset(Data(f"csv:{folder}"))
+
+
+def test_folders_without_lists_raise(tmp_path):
+    for path in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(ValueError, match="has no list of images. Expected a folder with <split>.csv"):
+            open_dataset(Data(f"csv:{path}"))
+    (tmp_path / "train.csv").write_text("image,labels\n")
+    with pytest.raises(ValueError, match="None of the images in .*train.csv has a label"):
+        open_dataset(Data(f"csv:{tmp_path}"))

@@ -1,0 +1,135 @@
+"""Average precision equals scikit-learn's: tests/data/average_precision.npz has its results, also for equal scores."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from goldens import DATA
+from images_on_disk import jpeg
+
+import keras_vit
+from keras_vit.recipes import run
+from keras_vit.recipes.data import decoded_images, open_dataset
+from keras_vit.recipes.evaluation.classification import evaluate_classifier
+from keras_vit.recipes.evaluation.multi_label_metrics import MultiLabelMetrics, average_precision
+from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
+from keras_vit.recipes.training.metrics import BINS, LARGEST_LOGIT, MeanAveragePrecision
+from keras_vit_cli.main import main
+
+GOLDEN = np.load(DATA / "average_precision.npz")
+
+
+@pytest.mark.parametrize("scores,precisions", [("scores", "precisions"), ("fine", "fine_precisions")])
+def test_average_precision_equals_scikit_learn(scores, precisions):
+    found = [average_precision(GOLDEN["labels"][:, i], GOLDEN[scores][:, i]) for i in range(5)]
+    np.testing.assert_allclose(found, GOLDEN[precisions], rtol=1e-12)
+    assert np.isnan(average_precision(GOLDEN["labels"][:, 5], GOLDEN[scores][:, 5]))  # has no image
+
+
+def test_metrics_of_batches_are_those_of_all_images():
+    metrics = MultiLabelMetrics(6)
+    for part in np.split(np.arange(80), [30, 31]):
+        metrics.update(GOLDEN["scores"][part], GOLDEN["labels"][part].astype("float32"))
+    summary = metrics.summary()
+    assert summary["mean_average_precision"] == pytest.approx(float(GOLDEN["mean"]), rel=1e-12)
+    assert (summary["images"], summary["counted"]) == (80, GOLDEN["labels"].any(axis=1).sum())
+    rows = metrics.per_class("abcdef")
+    assert [row["class"] for row in rows] == list("abcde")
+    assert rows[0] == {
+        "class": "a",
+        "images": GOLDEN["labels"][:, 0].sum(),
+        "average_precision": pytest.approx(GOLDEN["precisions"][0]),
+    }
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        metrics.update(np.full((1, 6), np.nan), np.ones((1, 6)))
+    with pytest.raises(ValueError, match=r"must have the shape \(B, 6\). Received: \(1, 6\) and \(1,\)"):
+        metrics.update(np.zeros((1, 6)), np.zeros(1, int))
+    with pytest.raises(ValueError, match="None of the 0 images has a label"):
+        MultiLabelMetrics(6).summary()
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_the_metric_of_training_equals_scikit_learn_of_rounded_logits(jit_compile):
+    metric = MeanAveragePrecision(6)
+    update = tf.function(metric.update_state, jit_compile=jit_compile)
+    for part in np.split(np.arange(80), 4):  # scores in steps of 0.1 are in bins of their own
+        weights = np.append(np.full(20, 1.5, "float32"), 0)
+        pad = lambda values, with_: np.append(values, np.full((1, 6), with_), 0).astype("float32")  # noqa: E731
+        update(pad(GOLDEN["labels"][part], 1), pad(GOLDEN["scores"][part], -9), weights)
+    assert float(metric.result()) == pytest.approx(float(GOLDEN["mean"]), abs=1e-6)
+    metric.reset_state()
+    metric.update_state(GOLDEN["labels"], GOLDEN["fine"])
+    assert float(metric.result()) == pytest.approx(float(GOLDEN["fine_mean"]), abs=2e-3)
+    step = 2 * LARGEST_LOGIT / BINS
+    rounded = np.floor(GOLDEN["fine"] / step)
+    exact = np.nanmean([average_precision(GOLDEN["labels"][:, i], rounded[:, i]) for i in range(6)])
+    assert float(metric.result()) == pytest.approx(exact, abs=1e-6)
+    copy = keras.metrics.deserialize(keras.metrics.serialize(metric))
+    assert copy.num_classes == 6 and float(copy.result()) == 0
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run on images whose labels are what their brightness is above: dark ones have none."""
+    folder = tmp_path_factory.mktemp("csv")
+    for split, count in (("train", 48), ("test", 24)):
+        lines = ["image,labels"]
+        for i in range(count):
+            value = int(250 * i / count)
+            (folder / f"{split}{i}.jpg").write_bytes(jpeg(value))
+            labels = [name for name, least in (("gray", 80), ("light", 160)) if value >= least]
+            lines.append(f"{split}{i}.jpg,{';'.join(labels)}")
+        (folder / f"{split}.csv").write_text("\n".join(lines))
+    recipe = Supervised(
+        architecture=Architecture("Ti/8", depth=1, width=12, mlp_dim=24, num_heads=3),
+        data=Data(f"csv:{folder}", image_size=8, batch_size=8, crop="none", validation_split="test"),
+        optimizer=Optimizer("adamw", 1e-2, "constant"),
+        run=Run(folder=str(folder / "run"), epoch_steps=30),
+        loss="sigmoid",
+        total_steps=60,
+    )
+    return folder, recipe, run(recipe)
+
+
+@pytest.mark.slow
+def test_a_run_measures_mean_average_precision(trained):
+    folder, recipe, metrics = trained
+    assert metrics["mean_average_precision"] > 0.9
+    assert "val_mean_average_precision" in (folder / "run" / "log.csv").read_text().splitlines()[0]
+    model, dataset = keras_vit.load(folder / "run" / "model.keras"), open_dataset(recipe.data)
+    assert model.multi_label and model.class_names == ("gray", "light")
+    summary = evaluate_classifier(model, dataset, "test").summary
+    images, labels = next(decoded_images(dataset, "test", 24))
+    logits = np.asarray(model(model.preprocess(images)))
+    expected = np.mean([average_precision(labels[:, i] > 0, logits[:, i]) for i in range(2)])
+    assert summary == {"images": 24, "counted": 16, "mean_average_precision": pytest.approx(expected)}
+    assert metrics["mean_average_precision"] == pytest.approx(expected, abs=0.02)
+    # Probabilities are a sigmoid for each class, not a softmax.
+    brightest = int(np.argmax([image.mean() for image in images]))
+    (best,) = model.classify(images[brightest], top=2)
+    sigmoid = dict(zip(model.class_names, 1 / (1 + np.exp(-logits[brightest]))))
+    assert dict(best) == pytest.approx(sigmoid, rel=1e-4) and sum(sigmoid.values()) > 1.2
+    assert not model.with_head(3).multi_label
+
+
+@pytest.mark.slow
+def test_evaluate_prints_average_precisions(trained, capsys):
+    folder, _, _ = trained
+    arguments = ["--dataset", f"csv:{folder}", "--per-class", "--json", str(folder / "report.json")]
+    assert main(["evaluate", str(folder / "run"), *arguments]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    report = json.loads((folder / "report.json").read_text())
+    assert f"mean average precision {report['mean_average_precision']:.2%}" in lines
+    assert lines[-1].split()[:2] == ["light", "8"] and [row["class"] for row in report["classes"]] == ["gray", "light"]
+
+
+@pytest.mark.slow
+def test_a_softmax_is_not_for_several_labels(trained, capsys):
+    folder, _, _ = trained
+    options = ["--data.dataset", f"csv:{folder}", "--loss", "softmax", "--run.folder", str(folder / "no")]
+    assert main(["train", str(folder / "run" / "recipe.json"), *options]) == 1
+    assert "Use --loss sigmoid" in capsys.readouterr().err
+    status = main(["export", str(folder / "run"), "--output", str(folder / "exported"), "--formats", "float32"])
+    assert status == 1 and "has a sigmoid for each class. Export its features" in capsys.readouterr().err
