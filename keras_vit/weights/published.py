@@ -33,6 +33,17 @@ class Folder:
 
 
 BIT = ("R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4")
+# SigLIP (arXiv 2303.15343) and SigLIP 2 (arXiv 2502.14786) of one image size, whose files also have a tower of texts.
+SIGLIP = (
+    *("siglip/webli_en_b16_224_63724782", "siglip/webli_en_b16_256_60500360", "siglip/webli_en_b16_384_68578854"),
+    *("siglip/webli_en_b16_512_68580893", "siglip/webli_en_l16_256_60552751", "siglip/webli_en_l16_384_63634585"),
+    *("siglip/webli_en_so400m_224_57633886", "siglip/webli_en_so400m_384_58765454"),
+    "siglip/webli_i18n_b16_256_66117334",
+    *(f"siglip2/siglip2_{model}" for model in ("b32_256", "b16_224", "b16_256", "b16_384", "b16_512")),
+    *(f"siglip2/siglip2_{model}" for model in ("l16_256", "l16_384", "l16_512", "so400m14_224", "so400m14_384")),
+    *(f"siglip2/siglip2_{model}" for model in ("so400m16_256", "so400m16_384", "so400m16_512")),
+    *(f"siglip2/siglip2_{model}" for model in ("g-opt16_256", "g-opt16_384")),
+)
 FOLDERS = (
     # AugReg (arXiv 2106.10270): ImageNet-21k or ImageNet, at 224 pixels, and fine-tuned at 224 or 384.
     Folder(
@@ -78,7 +89,8 @@ FOLDERS = (
             for size in ("small", "base", "large")
             for pixels in (224, 384)
             for data in ("1k", "21k")
-        ),
+        )
+        + SIGLIP,
     ),
     # BiT ResNets (arXiv 1912.11370): S on ImageNet, M on ImageNet-21k, M fine-tuned; distilled (arXiv 2106.05237).
     Folder(

@@ -88,6 +88,19 @@ def test_tower_beside_that_of_texts(tmp_path):
     np.testing.assert_allclose(keras_vit.load(tmp_path)(io["images"][:, :28, :28]), io["outputs"], atol=1e-4)
 
 
+def test_towers_of_big_vision(tmp_path):
+    arrays, io = golden_weights("big_vision_map"), golden_io("big_vision_map")
+    texts = {"params/txt/head/kernel": np.zeros((3, 4), "float32"), "params/t": np.zeros(1, "float32")}
+    file = tmp_path / "siglip2_b16_224.npz"
+    write_arrays(file, {f"params/img/{name}": x for name, x in arrays.items()} | texts)
+    model = keras_vit.load(file)
+    np.testing.assert_allclose(model(io["images"]), io["outputs"], atol=1e-4)
+    assert (model.preprocessing.resize, model.preprocessing.origin) == ("squash", "table")
+    write_arrays(file, {"params/img/embedding/kernel": np.zeros((768, 24), "float32")})
+    with pytest.raises(ValueError, match="a NaFlex model, .*use a SigLIP 2 of one size"):
+        keras_vit.load(file)
+
+
 def test_classifier_of_siglip_averages_patches(tmp_path):
     arrays = {f"vision_model.{name}": x for name, x in golden_weights("hf_siglip").items()}
     head = {"classifier.weight": np.ones((2, 24), "float32"), "classifier.bias": np.ones(2, "float32")}
@@ -150,6 +163,7 @@ def test_what_is_not_supported_has_a_reason(tmp_path):
         (openai, {}, 'does not specify its GELU: .*gelu="quick" for OpenAI\'s CLIP'),
         (openai, average, "pool_type in open_clip_config.json is not supported"),
         (openai | {"visual.attn_pool.query": head}, {}, "attn_pool.query, as CoCa"),
+        ({"visual.attnpool.positional_embedding": head}, {}, "is a CLIP with a ResNet"),
     ]
     for arrays, config, message in cases:
         write_arrays(file, arrays)

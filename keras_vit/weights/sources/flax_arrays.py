@@ -11,6 +11,8 @@ PRE_LINEN = {
     "MlpBlock_3": "MlpBlock_0",
 }
 _PREFIXES = ("params/", "opt/target/", "target/")
+# Of the image tower in files of SigLIP, beside which are that of texts, a temperature and a bias.
+_TOWERS = ("params/img/", "img/")
 _STACKED = "Transformer/encoderblock/"
 
 
@@ -20,7 +22,7 @@ def linen_arrays(tensors: Tensors) -> Tensors:
     Removes the prefixes of training states and the arrays of optimizers, renames what was written before linen, splits
     the stacked arrays of big_vision's scanned models, and drops the leading axes of (1, 1, 1, C) normalizations.
     """
-    prefix = next((p for p in _PREFIXES if any(name.startswith(p) for name in tensors.shapes)), "")
+    prefix = next((p for p in (*_TOWERS, *_PREFIXES) if any(name.startswith(p) for name in tensors.shapes)), "")
     kept = {name: shape for name, shape in tensors.shapes.items() if name.startswith(prefix)}
     tensors = Tensors(tensors.path, kept, tensors.read)
 
@@ -29,6 +31,11 @@ def linen_arrays(tensors: Tensors) -> Tensors:
         return "/".join(PRE_LINEN.get(part, part) for part in name.split("/"))
 
     return _unstacked(_squeezed(tensors.renamed(rename)))
+
+
+def is_tower(tensors: Tensors) -> bool:
+    """Whether a file has the towers of a SigLIP."""
+    return any(name.startswith(_TOWERS) for name in tensors.shapes)
 
 
 def pre_linen_name(name: str) -> str:

@@ -8,6 +8,8 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.sources.hugging_face import ASSUMED, HUGGING_FACE, PILLOW_FILTERS
 from keras_vit.weights.sources.writing import array_dtype, check_values, named_arrays
 
+ACTIVATIONS = {"erf": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gelu"}
+
 
 def writers(model, path: Path, class_names=None) -> dict[Path, Callable[[Path], object]]:
     """The files of a VisionTransformer, each with the function that writes it: weights and two descriptions.
@@ -33,6 +35,8 @@ def writers(model, path: Path, class_names=None) -> dict[Path, Callable[[Path], 
         axial=(False,),
         resnet_stages=(None,),
         norm_after_pooling=(False,),
+        norm_before_encoder=(False,),
+        swiglu=(False,),
     )
     if config.num_classes:
         check_values(model, "A file of transformers with a head", representation_size=(None,), pooling=("token",))
@@ -78,7 +82,7 @@ def _config_json(model, class_names) -> dict:
     return {
         "attention_probs_dropout_prob": config.attention_dropout,
         "encoder_stride": model.patch_size[0],
-        "hidden_act": "gelu" if config.gelu == "erf" else "gelu_pytorch_tanh",
+        "hidden_act": ACTIVATIONS[config.gelu],
         "hidden_dropout_prob": config.dropout,
         "hidden_size": config.width,
         "id2label": labels,

@@ -10,7 +10,7 @@ from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.files import Tensors
 from keras_vit.weights.naming import Naming
 from keras_vit.weights.resnet_naming import ResNetNaming
-from keras_vit.weights.sources.flax_arrays import linen_arrays, pre_linen_name
+from keras_vit.weights.sources.flax_arrays import is_tower, linen_arrays, pre_linen_name
 from keras_vit.weights.sources.shapes import (
     kernel_shape,
     num_blocks,
@@ -68,6 +68,8 @@ VIT_JAX = Source(
 )
 # resize_small(256)|central_crop(224) of its configurations.
 BIG_VISION_PREPROCESSING = {"resize": "shortest_area", "crop_fraction": 0.875}
+# resize(224) of configs/proj/image_text/common.py.
+SIGLIP_PREPROCESSING = {"resize": "squash", "crop_fraction": 1.0}
 # models/vit.py: positions of patches only, attention pooling.
 BIG_VISION = Source(
     "big_vision",
@@ -90,10 +92,16 @@ def recognizes(tensors: Tensors) -> bool:
 
 
 def read(tensors: Tensors, image_size=None) -> Checkpoint:
-    """The checkpoint in a file. `image_size` is ignored."""
+    """The checkpoint in a file. `image_size` is ignored. Of a SigLIP only the image tower is read."""
+    fields = SIGLIP_PREPROCESSING if is_tower(tensors) else {}
     tensors = linen_arrays(tensors)
+    if fields and len(tensors.shapes["embedding/kernel"]) == 2:
+        raise ValueError(
+            f"{tensors.path} is a NaFlex model, whose images have grids of any shape. This is not supported: use a "
+            "SigLIP 2 of one size, such as big_vision/siglip2/siglip2_b16_224."
+        )
     source = VIT_JAX if POSITIONS in tensors else BIG_VISION
-    return Checkpoint(tensors, source, read_arguments(_arguments, tensors), {})
+    return Checkpoint(tensors, source, read_arguments(_arguments, tensors), fields)
 
 
 def _arguments(tensors):
@@ -144,12 +152,16 @@ def writers(model, path: Path) -> dict[Path, Callable[[Path], object]]:
         position_placement=("stem",),
         axial=(False,),
         register_tokens=(0,),
+        norm_before_encoder=(False,),
+        swiglu=(False,),
         gelu=("tanh",),
         epsilon=(1e-6,),
     )
     if config.num_classes:
         check_values(model, f"{file} with a head", pooling=("token", "gap", "map"))
     _check_grid(model)
+    if config.pooling == "token_and_gap":  # without a head, too: readers would take the class token
+        check_values(model, file, pooling=("token", "gap", "map", "none"))
     if config.pooling in ("gap", "map"):
         check_values(model, f"{file} with pooling={config.pooling!r}", class_token=(False,))
     if config.resnet_stages is not None:

@@ -15,6 +15,7 @@ from keras_vit.weights.sources.source import Source
 
 TOWER, TIMM_TOWER, TIMM_PROJECTION = "visual.", "visual.trunk.", "visual.head.proj."
 TOKEN, POSITIONS, PROJECTION = "class_embedding", "positional_embedding", "proj"
+RESNET = "visual.attnpool.positional_embedding"
 # open_clip/transformer.py and CLIP's clip/model.py; preprocessing: open_clip/transform.py.
 OPEN_CLIP = Source(
     "open_clip",
@@ -44,8 +45,8 @@ RESIZES = {"shortest": "shortest", "squash": "squash"}
 
 
 def recognizes(tensors: Tensors) -> bool:
-    """Whether a file holds the Vision Transformer of a CLIP or SigLIP under the names of open_clip and OpenAI."""
-    return TOWER + TOKEN in tensors or TIMM_TOWER + timm.PATCHES in tensors
+    """Whether a file holds a CLIP or SigLIP under the names of open_clip and OpenAI."""
+    return any(name in tensors for name in (TOWER + TOKEN, TIMM_TOWER + timm.PATCHES, RESNET))
 
 
 def read(tensors: Tensors, image_size=None) -> Checkpoint:
@@ -53,6 +54,8 @@ def read(tensors: Tensors, image_size=None) -> Checkpoint:
 
     What belongs to the tower of texts is omitted.
     """
+    if RESNET in tensors:
+        raise ValueError(f"{tensors.path} is a CLIP with a ResNet, which is not supported. Use one with a ViT.")
     config = read_json(tensors.path.with_name("open_clip_config.json"))
     model = config.get("model_cfg", {})
     is_openai = TOWER + TOKEN in tensors
