@@ -1,7 +1,9 @@
-"""Optimizer steps and 3-Augment of other projects, computed by their own code: two files in tests/data/.
+"""Results of other projects, computed by their own code: files in tests/data/ for optimizers, data and metrics.
 
     python benchmarks/training_goldens.py optimizers                 # pip install torch timm optax
     python benchmarks/training_goldens.py three_augment FOLDER       # pip install torch torchvision timm pillow
+    python benchmarks/training_goldens.py average_precision          # pip install scikit-learn
+    python benchmarks/training_goldens.py hub_dataset                # pip install datasets pillow
 
 FOLDER is a clone of facebookresearch/deit.
 """
@@ -108,6 +110,44 @@ def _simple_crops(augment, image):
 
     padded = functional.pad(resize(image), crop.padding, crop.fill, crop.padding_mode)
     return {"simple_input": np.asarray(image), "simple_padded": np.asarray(padded)}
+
+
+def average_precision():
+    """scikit-learn's average precision of five classes; the sixth has no image. "scores" have many equal ones."""
+    from sklearn.metrics import average_precision_score
+
+    random = np.random.default_rng(0)
+    labels = random.random((80, 6)) < [0.5, 0.2, 0.05, 0.9, 0.3, 0]
+    arrays = {"labels": labels, "scores": np.round(random.normal(0, 2, (80, 6)) + labels, 1).astype("float32")}
+    arrays["fine"] = (random.normal(0, 2, (80, 6)) + labels).astype("float32")
+    for scores, prefix in (("scores", ""), ("fine", "fine_")):
+        found = [average_precision_score(labels[:, i], arrays[scores][:, i]) for i in range(5)]
+        mean = average_precision_score(labels[:, :5], arrays[scores][:, :5], average="macro")
+        arrays |= {f"{prefix}precisions": np.array(found), f"{prefix}mean": np.array(mean)}
+    np.savez(DATA / "average_precision.npz", **arrays)
+
+
+def hub_dataset():
+    """Two datasets in the layout of the Hugging Face Hub: one label per image, and several."""
+    from datasets import ClassLabel, Dataset, Features, Image, Sequence, Value
+    from PIL import Image as Pillow
+
+    def write(file, features, **columns):
+        path = DATA / "hub_dataset" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Dataset.from_dict(columns, features=features).to_parquet(str(path), batch_size=2)
+
+    def images(first, last):
+        return [Pillow.fromarray(np.full((6, 7, 3), 10 * i, "uint8")) for i in range(first, last)]
+
+    classes = ClassLabel(names=["cat", "dog", "sky"])
+    one = Features({"image": Image(), "label": classes, "id": Value("int64")})
+    for file, first, last in (("train-00000-of-00002", 0, 4), ("train-00001-of-00002", 4, 7)):
+        labels = [i % 3 for i in range(first, last)]
+        write(f"one/data/{file}.parquet", one, image=images(first, last), label=labels, id=list(range(first, last)))
+    write("one/data/test-00000-of-00001.parquet", one, image=images(20, 22), label=[2, 1], id=[0, 1])
+    several = Features({"img": Image(), "labels": Sequence(classes)})
+    write("several/train/0000.parquet", several, img=images(0, 3), labels=[[], [0, 2], [1]])
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from keras_vit.recipes.data.csv_labels import open_csv
 from keras_vit.recipes.data.digits import Digits
 from keras_vit.recipes.data.image_dataset import ImageDataset, name_by_index
 from keras_vit.recipes.data.image_folder import open_folder
+from keras_vit.recipes.data.parquet import open_hub
 from keras_vit.recipes.data.tfrecords import open_tfrecords
 from keras_vit.recipes.data.vtab import TASKS
 from keras_vit.recipes.recipe import Data
@@ -28,6 +29,8 @@ def open_dataset(data: Data) -> ImageDataset:
         return open_folder(path, data.dataset)
     if source == "csv":
         return open_csv(path, data.dataset)
+    if source == "hf":
+        return open_hub(path, data.dataset)
     if source == "tfrecord":
         if tf.io.gfile.exists(tf.io.gfile.join(path, "features.json")):
             return from_builder(tfds.builder_from_directory(path), data.dataset)
@@ -49,7 +52,8 @@ def prepare_builder(name: str, data_dir: str | None):
     except tfds.core.DatasetNotFoundError as error:
         raise ValueError(
             f"Unknown dataset {name!r}. Use 'digits', a name of https://www.tensorflow.org/datasets/catalog, "
-            "'vtab/<task>', 'folder:/path' with /path/<split>/<class>/<image>, 'csv:/path', or 'tfrecord:/path'."
+            "'vtab/<task>', 'folder:/path' with /path/<split>/<class>/<image>, 'csv:/path', 'hf:owner/name', or "
+            "'tfrecord:/path'."
         ) from error
     builder.download_and_prepare()
     return builder

@@ -1,0 +1,178 @@
+"""Parquet files in the layout of the Hugging Face Hub's datasets, from the Hub or a folder. C classes, n images.
+
+Files are data/<split>-00000-of-00002.parquet, <split>.parquet or <split>/0000.parquet. Their schema names the features:
+one image, and a class or a sequence of classes.
+"""
+
+import json
+import os
+import re
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.name_list import first_names
+from keras_vit.recipes.data.image_dataset import ImageDataset, split_ranges
+
+MOST_GROUPS = 1_000_000  # which are shuffled: all
+SHARD = re.compile(r"(.+?)-\d+-of-\d+.*")
+LABELS = ("label", "labels")
+
+
+class Columns(NamedTuple):
+    """The columns of images and labels, the names of the classes, and whether an image has several."""
+
+    image: str
+    label: str
+    names: tuple[str, ...]
+    multi_label: bool
+
+
+def open_hub(path: str, name: str) -> ImageDataset:
+    """Opens "owner/name" of the Hub, whose Parquet files are downloaded to the Hub's cache, or a folder of such files.
+
+    Raises:
+        ImportError: pyarrow or, for the Hub, huggingface_hub is not installed.
+        ValueError: There are no Parquet files, those of several configurations, or no images with class labels.
+        OSError: The Hub cannot be reached, or has no such dataset.
+    """
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError("Datasets of the Hugging Face Hub require pyarrow: pip install 'keras_vit[hub]'.") from error
+    files = _list_files(Path(path) if os.path.isdir(path) else _download(path), path)
+    columns = _columns(pyarrow.parquet.read_schema(next(iter(files.values()))[0]), path)
+    groups = {split: _groups(several) for split, several in files.items()}
+    splits = {split: sum(rows for *_, rows in parts) for split, parts in groups.items()}
+
+    def parts(split):
+        return tf.data.Dataset.from_tensor_slices(_selected(groups, split_ranges(splits, split, name)))
+
+    def read(split):
+        return parts(split).flat_map(partial(_examples, columns))
+
+    def read_shuffled(split, seed):
+        shuffled = parts(split).shuffle(MOST_GROUPS, seed=seed, reshuffle_each_iteration=False)
+        return shuffled.flat_map(partial(_examples, columns))
+
+    has_parts = any(len(several) > 1 for several in groups.values())
+    return ImageDataset(
+        name, columns.names, splits, read, read_shuffled if has_parts else None, multi_label=columns.multi_label
+    )
+
+
+def _list_files(folder: Path, path) -> dict[str, list[Path]]:
+    """The files of each split."""
+    files: dict[str, list[Path]] = {}
+    for file in sorted(folder.rglob("*.parquet")):
+        files.setdefault(_split(file), []).append(file)
+    if not files:
+        raise ValueError(
+            f"{path!r} has no Parquet files. Expected <split>-00000-of-00001.parquet or <split>/0000.parquet."
+        )
+    folders = sorted({str(file.parent.relative_to(folder)) for several in files.values() for file in several})
+    if len(folders) > 1 and not {Path(parent).name for parent in folders} <= set(files):
+        raise ValueError(
+            f"{path!r} has several configurations: {first_names(folders)}. Download one of them, and pass its folder: "
+            "hf:/path/to/folder."
+        )
+    return files
+
+
+def _examples(columns, file, group, first, end):
+    """The examples of some rows of a row group, as `ImageDataset.read` yields them."""
+    shape, dtype = ((None, len(columns.names)), tf.float32) if columns.multi_label else ((None,), tf.int64)
+    read = partial(_read_group, columns)
+    found = tf.numpy_function(read, [file, group, first, end], [tf.string, tf.string, dtype])
+    shaped = [tf.ensure_shape(value, known) for value, known in zip(found, ((None,), (None,), shape))]
+    return tf.data.Dataset.from_tensor_slices(tuple(shaped))
+
+
+def _read_group(columns, file, group, first, end):
+    import pyarrow.parquet
+
+    path = file.decode()
+    table = pyarrow.parquet.ParquetFile(path).read_row_group(group, [columns.image, columns.label])
+    table = table.slice(first, end - first)
+    encoded = [entry and entry["bytes"] for entry in table[columns.image].to_pylist()]
+    if None in encoded:
+        raise ValueError(f"{path} has paths of images instead of images.")
+    where = [f"{os.path.basename(path)} row group {group} image {first + i}" for i in range(len(encoded))]
+    values = table[columns.label].to_pylist()
+    if columns.multi_label:
+        targets = np.zeros((len(values), len(columns.names)), "float32")  # (n, C)
+        for row, classes in zip(targets, values):
+            row[classes or []] = 1
+    else:
+        targets = np.array([-1 if value is None else value for value in values], "int64")
+    return np.array(where, object), np.array(encoded, object), targets
+
+
+def _download(name):
+    if name.count("/") != 1 or name.startswith(("/", ".", "~")):
+        raise ValueError(f"There is no folder {name!r}. Expected hf:/path/to/folder, or hf:owner/name of the Hub.")
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise ImportError(
+            "Datasets of the Hugging Face Hub require huggingface_hub: pip install 'keras_vit[hub]'."
+        ) from error
+    try:
+        return Path(huggingface_hub.snapshot_download(name, repo_type="dataset", allow_patterns="*.parquet"))
+    except Exception as error:  # of several libraries for the network
+        reason = " ".join(str(error).split())[:200]
+        raise OSError(f"The dataset {name!r} could not be downloaded from the Hugging Face Hub: {reason}") from error
+
+
+def _split(file: Path) -> str:
+    """The split of a file: of its name, or of its folder if the name is a number."""
+    stem = match[1] if (match := SHARD.fullmatch(file.stem)) else file.stem
+    return file.parent.name if stem.isdigit() else stem
+
+
+def _columns(schema, path) -> Columns:
+    stated = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+    images = [column for column, feature in stated.items() if feature.get("_type") == "Image"]
+    classes = {column: feature for column, feature in stated.items() if _class_names(feature)}
+    chosen = [column for column in LABELS if column in classes] or list(classes)
+    if len(images) != 1 or not chosen or (len(chosen) > 1 and chosen[0] not in LABELS):
+        raise ValueError(
+            f"{path!r} must have one feature that is an Image, and a ClassLabel, or several of which one is 'label'. "
+            f"Received: {', '.join(images) or 'none'}; {', '.join(classes) or 'none'}"
+        )
+    feature = classes[chosen[0]]
+    return Columns(images[0], chosen[0], _class_names(feature), feature.get("_type") != "ClassLabel")
+
+
+def _class_names(feature) -> tuple[str, ...]:
+    """The names of a ClassLabel or of a sequence of them; none for other features."""
+    inner = feature.get("feature", feature) if isinstance(feature, dict) else {}
+    return tuple(inner.get("names", ())) if inner.get("_type") == "ClassLabel" else ()
+
+
+def _groups(files) -> list[tuple[str, int, int]]:
+    """(file, number of the row group, rows) of a split."""
+    import pyarrow.parquet
+
+    found = []
+    for file in files:
+        metadata = pyarrow.parquet.read_metadata(file)
+        found += [(str(file), i, metadata.row_group(i).num_rows) for i in range(metadata.num_row_groups)]
+    return found
+
+
+def _selected(groups, ranges) -> tuple[np.ndarray, ...]:
+    """Files, row groups, first rows and ends of the parts of row groups in these ranges of splits."""
+    rows = []
+    for split, start, end in ranges:
+        offset = 0
+        for file, group, count in groups[split]:
+            first, last = max(start - offset, 0), min(end - offset, count)
+            if first < last:
+                rows.append((file, group, first, last))
+            offset += count
+    files, *numbers = zip(*rows) if rows else ((), (), (), ())
+    return np.array(files, "S"), *(np.array(column, "int64") for column in numbers)

@@ -1,0 +1,90 @@
+"""Parquet files of the Hugging Face Hub. tests/data/hub_dataset was written by datasets 5.2.0: benchmarks/."""
+
+import shutil
+import sys
+import types
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+from goldens import DATA
+from images_on_disk import labels_of
+
+from keras_vit.recipes.data import class_names, decoded_images, open_dataset, training_batches
+from keras_vit.recipes.recipe import Data
+
+ONE, SEVERAL = DATA / "hub_dataset" / "one", DATA / "hub_dataset" / "several"
+
+
+def values(dataset, split):
+    """What the gray images say their positions are: the writer made them 0, 10, 20, ..."""
+    images, labels = next(decoded_images(dataset, split, 100))
+    assert all(image.shape == (6, 7, 3) for image in images)
+    return [int(image.mean()) // 10 for image in images], labels.tolist()
+
+
+def test_images_labels_and_splits():
+    dataset = open_dataset(Data(f"hf:{ONE}"))
+    assert class_names(dataset) == ["cat", "dog", "sky"] and dataset.splits == {"test": 2, "train": 7}
+    assert values(dataset, "train") == ([0, 1, 2, 3, 4, 5, 6], [0, 1, 2, 0, 1, 2, 0])
+    assert values(dataset, "test") == ([20, 21], [2, 1])
+    # Files of 4 and 3 images, in row groups of 2.
+    assert values(dataset, "train[1:6]") == ([1, 2, 3, 4, 5], [1, 2, 0, 1, 2])
+    assert values(dataset, "train[6:]+test[:1]") == ([6, 20], [0, 2])
+    names = [name.decode() for name, *_ in dataset.read("train[3:5]").as_numpy_iterator()]
+    assert all("train-0000" in name and "image" in name for name in names) and len(set(names)) == 2
+
+
+def test_row_groups_are_shuffled_by_the_seed():
+    dataset = open_dataset(Data(f"hf:{ONE}"))
+    orders = {tuple(name for name, *_ in dataset.read_shuffled("train", seed).as_numpy_iterator()) for seed in range(8)}
+    assert len(orders) > 3 and all(sorted(order) == sorted(next(iter(orders))) for order in orders)
+    again = [name for name, *_ in dataset.read_shuffled("train", 3).as_numpy_iterator()]
+    assert tuple(again) in orders
+    data = Data(f"hf:{ONE}", image_size=8, batch_size=7, crop="none", flip=False)
+    images, labels = next(training_batches(data, dataset, 0).as_numpy_iterator())
+    positions = np.round((images.mean(axis=(1, 2, 3)) * 0.5 + 0.5) * 25.5).astype(int)
+    assert sorted(positions) == list(range(7)) and labels.tolist() == [position % 3 for position in positions]
+
+
+def test_sequences_of_labels_and_files_named_by_numbers():
+    dataset = open_dataset(Data(f"hf:{SEVERAL}"))
+    assert dataset.multi_label and dataset.splits == {"train": 3}
+    assert labels_of(dataset, "train") == [[0, 0, 0], [1, 0, 1], [0, 1, 0]]
+
+
+def test_a_dataset_is_downloaded_from_the_hub(monkeypatch):
+    calls = []
+
+    def snapshot_download(name, **options):
+        calls.append((name, options))
+        if name == "no/such":
+            raise RuntimeError("404 Client Error")
+        return str(ONE)
+
+    module = types.ModuleType("huggingface_hub")
+    module.snapshot_download = snapshot_download
+    monkeypatch.setitem(sys.modules, "huggingface_hub", module)
+    assert open_dataset(Data("hf:owner/name")).splits == {"test": 2, "train": 7}
+    assert calls == [("owner/name", {"repo_type": "dataset", "allow_patterns": "*.parquet"})]
+    with pytest.raises(OSError, match="'no/such' could not be downloaded from the Hugging Face Hub: 404 Client"):
+        open_dataset(Data("hf:no/such"))
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ImportError, match=r"require huggingface_hub: pip install 'keras_vit\[hub\]'"):
+        open_dataset(Data("hf:owner/name"))
+
+
+def test_other_folders_raise(tmp_path):
+    with pytest.raises(ValueError, match="There is no folder './nowhere'. Expected hf:/path/to/folder, or hf:owner/"):
+        open_dataset(Data("hf:./nowhere"))
+    with pytest.raises(ValueError, match="has no Parquet files. Expected <split>-00000-of-00001.parquet or"):
+        open_dataset(Data(f"hf:{tmp_path}"))
+    for config in ("a", "b"):
+        shutil.copytree(ONE / "data", tmp_path / config)
+    with pytest.raises(ValueError, match="has several configurations: a, b. Download one of them"):
+        open_dataset(Data(f"hf:{tmp_path}"))
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    pyarrow.parquet.write_table(pyarrow.table({"image": [b""], "label": [1]}), plain / "train.parquet")
+    with pytest.raises(ValueError, match="must have one feature that is an Image, and a ClassLabel.* none; none"):
+        open_dataset(Data(f"hf:{plain}"))
