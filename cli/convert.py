@@ -29,6 +29,8 @@ class Convert:
         preparation: How images are prepared, if it is not as the weights state.
         dtype: "float16" halves the file. `keras_vit.load(file)` then still computes in float32. Default: float32.
         overwrite: Replace existing files.
+        push: Repository of the Hugging Face Hub, owner/name, to which the files are also uploaded, with the card as
+            README.md. `keras_vit.load("hf:owner/name")` loads a folder with model.safetensors.
     """
 
     weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
@@ -42,6 +44,7 @@ class Convert:
     preparation: Preparation = AS_STATED
     dtype: Literal["float32", "float16"] | None = None
     overwrite: bool = False
+    push: str | None = None
 
     def run(self):
         """Converts, and prints the written files."""
@@ -59,16 +62,26 @@ class Convert:
         options |= {name: value for name, value in changed.items() if value is not None}
         changes = " with " + ", ".join(f"{name}={value}" for name, value in options.items()) if options else ""
         card = model_card(model, self.output.name, f"Converted from `{self.weights}`{changes}.")
-        for file in save(model, self.output, self.overwrite, card, class_names):
+        files = save(model, self.output, self.overwrite, card, class_names)
+        for file in files:
             print(f"Wrote {file} ({file.stat().st_size / 1e6:,.1f} MB)")
         if class_names is None:
             self._remove_old_names()
+        if self.push:
+            from keras_vit.weights.saving import card_file, main_file
+            from keras_vit_cli.push import push
+
+            print(f"Uploaded to {push(files, card_file(main_file(self.output)), self.push)}")
 
     def _check_request(self):
         """Raises ValueError or FileExistsError for invalid options before anything is loaded."""
         from keras_vit.class_names.files import labels_file
         from keras_vit.weights.saving import card_file, main_file
 
+        if self.push:
+            from keras_vit_cli.push import check_push
+
+            check_push(self.push)
         file = main_file(self.output)
         files = [file, card_file(file), labels_file(file)]
         if file.suffix == ".safetensors":
