@@ -20,7 +20,6 @@ from keras_vit.recipes.recipe import Architecture, Augment, Optimizer, Supervise
 
 BATCH = 2048
 FINE_TUNING_BATCH = 512
-EVALUATION = {"evaluation_resize": "shortest", "evaluation_crop": 1.0}  # --eval-crop-ratio 1.0
 
 # Stochastic depth is the same in all of its blocks; here it grows linearly to that of the last one.
 S16 = Architecture("S/16", layer_scale=1e-4, stochastic_depth=0.05)
@@ -31,7 +30,7 @@ PRETRAINING_DATA = replace(
     DATA,
     batch_size=BATCH,
     augment=Augment(three_augment=True, mixup_alpha=0.8, cutmix_alpha=1.0, repeats=3),
-    **EVALUATION,
+    evaluation_crop=1.0,
 )
 # Its optimizer is apex's FusedLAMB, which clips gradients at 1.
 LAMB = Optimizer(
@@ -58,7 +57,7 @@ FINE_TUNING = Supervised(
         DATA,
         batch_size=FINE_TUNING_BATCH,
         augment=replace(DATA.augment, erasing=0.0, repeats=1),
-        **EVALUATION,
+        evaluation_crop=1.0,
     ),
     optimizer=Optimizer(
         name="adamw",
