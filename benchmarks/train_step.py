@@ -3,11 +3,13 @@
 Requires keras_vit[tensorflow] and: pip install keras-hub torch transformers
 Command: python benchmarks/train_step.py --num-threads 1
          python benchmarks/train_step.py --shape cifar10
+         python benchmarks/train_step.py --patch-dropout 0.5 --clock cpu   # requires keras_vit[tensorflow] only
 A step is forward pass, backward pass and AdamW. Shapes: S/16 at 224 pixels, and a plain ViT for CIFAR-10 (width 192,
 depth 9) without QK normalization, which KerasHub does not have. Each model runs in a separate process; they take
 turns, so that other load on the machine affects all of them. The upper bound is the speed of matrix products of the
 MLP's sizes alone, measured in the same turns. With `--clock cpu`, images per second are computed from the process's CPU
-time and the number of threads: more stable on a shared machine.
+time and the number of threads: more stable on a shared machine. With `--patch-dropout`, keras_vit is compared with
+itself, without and with patch dropout at this rate.
 """
 
 import argparse
@@ -52,6 +54,7 @@ SHAPES = {
 }
 PEERS = {"KerasHub": ("keras_hub",), "transformers": ("torch", "transformers")}
 UPPER_BOUND = "matrix products"
+PATCH_DROPOUT = "keras_vit, patch dropout"
 LIBRARIES = (UPPER_BOUND, "KerasHub", "keras_vit", "transformers")
 
 
@@ -76,12 +79,17 @@ def keras_step(build, shape, precision, num_threads, jit):
     return lambda: float(model.train_function(batches)["loss"])
 
 
-def our_model(shape, dtype):
+def our_model(shape, dtype, patch_dropout=0.0):
     import keras_vit
 
     sizes = {"depth": shape.depth, "width": shape.width, "mlp_dim": shape.mlp_dim, "num_heads": shape.heads}
     return keras_vit.VisionTransformer(
-        image_size=shape.size, patch_size=shape.patch, num_classes=shape.classes, dtype=dtype, **sizes
+        image_size=shape.size,
+        patch_size=shape.patch,
+        num_classes=shape.classes,
+        patch_dropout=patch_dropout,
+        dtype=dtype,
+        **sizes,
     )
 
 
@@ -141,14 +149,15 @@ def matrix_product_step(shape, precision, num_threads):
     return step
 
 
-def serve(library, precision, mode, shape, num_threads):
+def serve(library, precision, mode, shape, num_threads, patch_dropout):
     """Runs one step for each line of standard input; prints its wall-clock and CPU seconds."""
     if library == UPPER_BOUND:
         step = matrix_product_step(shape, precision, num_threads)
     elif library == "transformers":
         step = torch_step(shape, precision, num_threads)
     else:
-        build = partial(our_model if library == "keras_vit" else hub_model, shape)
+        rate = patch_dropout if library == PATCH_DROPOUT else 0.0
+        build = partial(hub_model, shape) if library == "KerasHub" else partial(our_model, shape, patch_dropout=rate)
         step = keras_step(build, shape, precision, num_threads, jit=mode == "XLA")
     step(), step()
     print("ready", flush=True)
@@ -172,6 +181,7 @@ def measure(cases, arguments):
     try:
         for case in cases:
             options = ["--num-threads", str(arguments.num_threads), "--shape", arguments.shape]
+            options += ["--patch-dropout", str(arguments.patch_dropout)] if arguments.patch_dropout else []
             command = [sys.executable, __file__, *options, "--serve", *case]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
             environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -206,23 +216,30 @@ def main():
     parser.add_argument(
         "--modes", nargs="+", choices=("graph", "XLA"), default=["graph"], help="how the Keras models are run"
     )
+    parser.add_argument("--patch-dropout", type=float, default=0.0, help="compare keras_vit with and without it")
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
-        return serve(*arguments.serve, SHAPES[arguments.shape], arguments.num_threads)
-    libraries = [library for library in LIBRARIES if installed(library)]
-    print("| | precision | images/s | ratio to KerasHub | fraction of the upper bound |\n|---|---|---|---|---|")
+        return serve(*arguments.serve, SHAPES[arguments.shape], arguments.num_threads, arguments.patch_dropout)
+    compared = ("keras_vit", PATCH_DROPOUT) if arguments.patch_dropout else LIBRARIES
+    libraries = [library for library in compared if installed(library)]
+    references = ("keras_vit",) if arguments.patch_dropout else ("KerasHub", UPPER_BOUND)
+    headings = {"KerasHub": "ratio to KerasHub", UPPER_BOUND: "fraction of the upper bound"}
+    columns = ["", "precision", "images/s", *(headings.get(name, f"ratio to {name}") for name in references)]
+    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
     for precision in ("float32", "bfloat16"):
-        keras_modes = {name: arguments.modes for name in ("KerasHub", "keras_vit")}
+        keras_modes = {name: arguments.modes for name in ("KerasHub", "keras_vit", PATCH_DROPOUT)}
         cases = [(name, precision, mode) for name in libraries for mode in keras_modes.get(name, [""])]
-        report(measure(cases, arguments), arguments.modes[0], SHAPES[arguments.shape].batch)
+        seconds = measure(cases, arguments)
+        report(seconds, references, arguments.modes[0], SHAPES[arguments.shape].batch)
 
 
-def report(seconds, first_mode, batch):
+def report(seconds, references, first_mode, batch):
     for (library, precision, mode), own in seconds.items():
         row = [f"{library} {mode if mode != 'graph' else ''}".strip(), precision]
         row.append(f"{batch / statistics.median(own):.1f}")
-        for other in (("KerasHub", precision, first_mode), (UPPER_BOUND, precision, "")):
+        for name in references:
+            other = (name, precision, "" if name == UPPER_BOUND else first_mode)
             # Ratios within each turn.
             pairs = zip(seconds.get(other, ()), own)
             row.append(f"{statistics.median([a / b for a, b in pairs]):.2f}" if other in seconds else "")

@@ -76,14 +76,17 @@ FOLDERS = (
         "vit_models/gsam",
         ("ViT-S_16", "ViT-S_32", "ViT-B_16", "ViT-B_32"),
     ),
-    # Better plain ViT-S/16 (arXiv 2205.01580), the baselines of FlexiViT (arXiv 2212.08013, 240 pixels), converted
-    # DeiT-3. FlexiViT itself is not supported: its files hold a kernel of 32 x 32 pixels and 7 x 7 positions, which are
-    # resampled for each patch size.
+    # Better plain ViT-S/16 (arXiv 2205.01580), FlexiViT and its baselines (arXiv 2212.08013, 240 pixels), converted
+    # DeiT-3. The files of FlexiViT have a kernel of 32 x 32 pixels and 7 x 7 positions: see `with_patch_size`.
     Folder(
         "big_vision/",
         "big_vision",
         tuple(f"vit_s16_i1k_{epochs}ep" for epochs in (90, 150, 300))
         + ("flexivit/vit_b16_i21k_300ep", "flexivit/vit_b30_i21k_300ep")
+        + tuple(
+            f"flexivit/flexivit_{size}_i1k{epochs}" for size in "slb" for epochs in ("", "_600ep", "_300ep", "_90ep")
+        )
+        + tuple(f"flexivit/flexivit_b_i21k_{epochs}ep" for epochs in (90, 300, 1000))
         + tuple(
             f"zoo/deit3/bv_deit_3_{size}_{pixels}_{data}"
             for size in ("small", "base", "large")

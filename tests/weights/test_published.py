@@ -19,6 +19,8 @@ from keras_vit.weights.published import FOLDERS, published_names, resolve
         ("vit/gsam/ViT-S_32", "vit_models/gsam/ViT-S_32.npz"),
         ("big_vision/vit_s16_i1k_90ep", "big_vision/vit_s16_i1k_90ep.npz"),
         ("big_vision/flexivit/vit_b30_i21k_300ep", "big_vision/flexivit/vit_b30_i21k_300ep.npz"),
+        ("big_vision/flexivit/flexivit_s_i1k", "big_vision/flexivit/flexivit_s_i1k.npz"),
+        ("big_vision/flexivit/flexivit_b_i21k_1000ep", "big_vision/flexivit/flexivit_b_i21k_1000ep.npz"),
         ("bit/BiT-M-R50x1-ILSVRC2012", "bit_models/BiT-M-R50x1-ILSVRC2012.npz"),
         ("bit/distill/R50x1_224", "bit_models/distill/R50x1_224.npz"),
     ],
