@@ -16,6 +16,7 @@ from keras_vit.recipes.data import (
 )
 from keras_vit.recipes.data.data_errors import report_data_errors
 from keras_vit.recipes.distributed.hosts import shard_evaluation
+from keras_vit.recipes.distributed.strategy import strategy_of
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.recipe import Data, SelfSupervised, Supervised
 from keras_vit.recipes.self_supervised import SelfSupervisedModel, compile_self_supervised, self_supervised_batches
@@ -97,7 +98,7 @@ def evaluate(model, data: Data, split: str) -> dict[str, float]:
     """
     dataset = open_dataset(data)
     check_labels(dataset, split)
-    batches, steps = shard_evaluation(model.distribute_strategy, data, dataset, split)
+    batches, steps = shard_evaluation(strategy_of(model), data, dataset, split)
     with report_data_errors(dataset, split):
         found = model.evaluate(batches, steps=steps, return_dict=True, verbose=0)
     compiled = [metric for group in model.metrics for metric in getattr(group, "metrics", ())]

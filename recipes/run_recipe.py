@@ -17,6 +17,7 @@ from keras_vit.recipes.checkpoints.run_folder import METRICS, check_resumable, r
 from keras_vit.recipes.checkpoints.run_identity import check_unchanged
 from keras_vit.recipes.checkpoints.run_lock import locked_folder
 from keras_vit.recipes.data import class_names, open_dataset
+from keras_vit.recipes.distributed.strategy import strategy_of
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.fit import evaluate, pretrain, train
 from keras_vit.recipes.recipe import Distillation, MaskedAutoencoder, Recipe, SelfSupervised
@@ -60,7 +61,7 @@ def run(recipe: Recipe) -> dict[str, float]:
             except (ValueError, OSError) as error:
                 if not recipe.run.folder:
                     raise
-                if Workers(model.distribute_strategy).chief:
+                if Workers(strategy_of(model)).chief:
                     _write_model(recipe, model, names)
                 raise ValueError(
                     f"{error} The training is complete: its model is {recipe.run.folder}/{MODEL}, and run.resume=True "
@@ -70,7 +71,7 @@ def run(recipe: Recipe) -> dict[str, float]:
             metrics |= _skipped_steps(history)
             if "mean_average_precision" not in metrics:
                 _warn_of_chance(metrics["top1"], len(names))
-        if recipe.run.folder and Workers(model.distribute_strategy).chief:
+        if recipe.run.folder and Workers(strategy_of(model)).chief:
             write_results(recipe, model, metrics, names)
         return metrics
 

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from keras_vit.recipes.checkpoints.checkpoints import training_state
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
+from keras_vit.recipes.checkpoints.training_state import TrainingState
 from keras_vit.recipes.masked_autoencoder import reconstruction as autoencoder_reconstruction
 from keras_vit.recipes.masked_autoencoder.batches import masked_autoencoder_batches
 from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
@@ -60,7 +60,9 @@ def load_self_supervised(recipe: SelfSupervised, folder) -> SelfSupervisedModel:
     newest = find_checkpoints(folder)[0]
     try:
         # Partial: the checkpoint also holds the identity of the run.
-        tf.train.Checkpoint(**training_state(model)).read(newest).expect_partial().assert_existing_objects_matched()
+        state = TrainingState(model)
+        tf.train.Checkpoint(**state.groups).read(newest).expect_partial().assert_existing_objects_matched()
+        state.restored()
     except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:  # IndexError: a file is too short
         raise ValueError(
             f"{newest} does not match the model of recipe.json: it is damaged, or was written by another version of "

@@ -12,6 +12,8 @@ import tensorflow as tf
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints, list_folder
 from keras_vit.recipes.checkpoints.run_identity import RunIdentity
 from keras_vit.recipes.checkpoints.stop_signals import StopSignals
+from keras_vit.recipes.checkpoints.training_state import TrainingState
+from keras_vit.recipes.distributed.strategy import strategy_of
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.recipe import Run
 from keras_vit.recipes.remote_files import error_summary
@@ -69,21 +71,22 @@ class Checkpoints(keras.callbacks.Callback):
 
         If a checkpoint is damaged, for example by a power failure, this is printed and the one before it is used.
         """
-        self.workers = Workers(model.distribute_strategy)
+        self.workers = Workers(strategy_of(model))
         try:
             if self.workers.chief:
                 tf.io.gfile.makedirs(self.folder)
                 self._remove_unfinished()
-            state: dict = training_state(model)
-            if self.identity:
-                state["run"] = tf.Variable(self.identity.text())
-            self.checkpoint = tf.train.Checkpoint(**state)
+            self.state = TrainingState(model)
+            more = {"run": tf.Variable(self.identity.text())} if self.identity else {}
+            self.checkpoint = tf.train.Checkpoint(**self.state.groups, **more)
             found = find_checkpoints(self.folder)
             self.latest = next((path for path in found if self._restored(path)), None)
         except tf.errors.OpError as error:
             raise OSError(
                 f"The folder {self.folder} cannot be read: {error_summary(error)}. Check the permissions."
             ) from error
+        if self.latest:
+            self.state.restored()
         if found and not self.latest:
             raise OSError(f"None of the {len(found)} checkpoints in {self.folder} can be read. Choose another folder.")
         self.saved_step = int(model.optimizer.iterations.numpy()) if self.latest else 0
@@ -167,6 +170,7 @@ class Checkpoints(keras.callbacks.Callback):
             if self.identity:
                 self.identity.check_owner(self.folder)
             try:
+                self.state.read()
                 self.checkpoint.write(path)
                 self._remove_old(step)
             except (tf.errors.OpError, OSError) as error:
@@ -195,15 +199,3 @@ class Checkpoints(keras.callbacks.Callback):
 def open_checkpoints(run: Run, identity: RunIdentity | None) -> Checkpoints | None:
     """The checkpoints in the folder of a recipe's `run`; None without a folder."""
     return Checkpoints(run.folder, run.checkpoint_steps, run.keep_checkpoints, identity) if run.folder else None
-
-
-def training_state(model) -> dict[str, dict]:
-    """What a checkpoint holds: TensorFlow variables of model and optimizer, among them random-generator states.
-
-    Keys are numbers, since Keras's names contain a count of the models in the process.
-    """
-    return {"model": _numbered(model.variables), "optimizer": _numbered(model.optimizer.variables)}
-
-
-def _numbered(variables):
-    return {f"{i:05d}": variable.value for i, variable in enumerate(variables)}

@@ -9,7 +9,8 @@ Command:   keras-vit train cifar10 --run.folder runs/cifar10
            keras-vit train cifar10-finetune --weights runs/cifar10-masked-patch/model.keras --data.labels-per-class 500
            keras-vit train cifar10-scratch --data.dataset folder:/images/cifar10      # .../train/<class>/<image>
 Hardware:  2 CPU cores.
-Hours:     About 3.2 (cifar10), 1.6 (cifar10-refine), 0.8 (cifar10-10ep), 1.3 (each pre-training), 0.4 (cifar10-scratch, cifar10-finetune).
+Hours:     About 3.2 (cifar10), 1.6 (cifar10-refine), 0.8 (cifar10-10ep), 1.3 (each pre-training), 0.4 (cifar10-scratch,
+           cifar10-finetune).
 Accuracy:  docs/results.md.
 """
 

@@ -155,6 +155,11 @@ def normalize(image, mean, std):
     return tf.cast(image, tf.float32) * (1.0 / std) - mean / std
 
 
+def normalize_floats(images, mean, std):
+    """(x / 255 - mean) / std of float pixels (..., 3) in [0, 255], as `keras_vit.images.normalize` in tf.data."""
+    return (images / 255.0 - np.asarray(mean, "float32")) / np.asarray(std, "float32")
+
+
 def resize(image, size, data: Data):
     """Resizes (H, W, 3) to (*size, 3) float32; without `data.antialias` as the paper's code does."""
     return tf.image.resize(image, size, method=data.interpolation, antialias=data.antialias)

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_vit.recipes.distributed.strategy import strategy_of
 from keras_vit.recipes.training.keras_internals import has_train_function, reset_step_functions, set_step_functions
 
 
@@ -12,7 +13,7 @@ def set_steps_per_execution(model, steps: int, steps_per_execution: int):
     if model.steps_per_execution != steps_per_execution:
         model.steps_per_execution = steps_per_execution
         reset_step_functions(model)
-    on_tpu = isinstance(model.distribute_strategy, tf.distribute.TPUStrategy)
+    on_tpu = isinstance(strategy_of(model), tf.distribute.TPUStrategy)
     if steps_per_execution > 1 and on_tpu and not has_train_function(model):
         use_static_step_loop(model)
 

@@ -3,12 +3,20 @@
 import functools
 import json
 import os
+from typing import TypeAlias
 
+import keras
 import tensorflow as tf
 
+from keras_vit.recipes.distributed.jax_devices import JaxDevices, choose_devices, chosen_devices
 
-def choose_strategy(name: str) -> tf.distribute.Strategy:
+Strategy: TypeAlias = tf.distribute.Strategy | JaxDevices
+
+
+def choose_strategy(name: str) -> Strategy:
     """Returns the strategy of that name; create model, optimizer and metrics in its `scope()`.
+
+    With Keras on JAX, the devices of that name, see `choose_devices`.
 
     Call it before anything else: workers can join only before TensorFlow has executed an operation.
 
@@ -20,6 +28,8 @@ def choose_strategy(name: str) -> tf.distribute.Strategy:
     Raises:
         ValueError: An unknown name, or its hardware is missing or does not respond.
     """
+    if keras.backend.backend() == "jax":
+        return choose_devices(name)
     if name == "auto":
         name = _detect()
     if name == "tpu":
@@ -31,6 +41,11 @@ def choose_strategy(name: str) -> tf.distribute.Strategy:
     if name == "one-device":
         return tf.distribute.get_strategy()
     raise ValueError(f"run.strategy must be one of auto, tpu, mirrored, multi-worker, one-device. Received: {name!r}")
+
+
+def strategy_of(model) -> Strategy:
+    """The strategy under which a model was created; with Keras on JAX, the devices of this process."""
+    return chosen_devices() if keras.backend.backend() == "jax" else model.distribute_strategy
 
 
 def _detect():

@@ -2,9 +2,12 @@
 
 import tensorflow as tf
 
+from keras_vit.recipes.distributed.jax_devices import JaxDevices
+from keras_vit.recipes.distributed.strategy import Strategy
+
 
 class Workers:
-    """The processes of a strategy: several under `MultiWorkerMirroredStrategy`, else only this one.
+    """The processes of a strategy: several under `MultiWorkerMirroredStrategy` and with JAX, else only this one.
 
     All workers must call `any` and `check_equal` at the same points, as these are collective operations.
 
@@ -16,8 +19,11 @@ class Workers:
         chief: Whether this process is the one that writes files.
     """
 
-    def __init__(self, strategy: tf.distribute.Strategy):
+    def __init__(self, strategy: Strategy):
         self.strategy = strategy
+        if isinstance(strategy, JaxDevices):
+            self.several, self.chief = strategy.processes > 1, strategy.process == 0
+            return
         self.several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
         self.chief = not self.several or is_chief(strategy.cluster_resolver)
 
@@ -36,6 +42,8 @@ class Workers:
 
     def _gather(self, value: int) -> list[int]:
         """The value of each replica of each worker."""
+        if isinstance(self.strategy, JaxDevices):
+            return self.strategy.gather(value)
         if not self.several:
             return [value]
         local = self.strategy.experimental_distribute_values_from_function(lambda _: tf.constant([value], tf.int64))

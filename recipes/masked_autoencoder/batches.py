@@ -5,8 +5,8 @@ Masks and targets are computed in tf.data from (seed, step), as for masked patch
 
 import tensorflow as tf
 
-from keras_vit.images import normalize
-from keras_vit.layers import ExtractPatches
+from keras_vit.recipes.data.patches import extract_patches
+from keras_vit.recipes.data.transforms import normalize_floats
 from keras_vit.recipes.masked_autoencoder.masking import draw_masking
 from keras_vit.recipes.recipe import MaskedAutoencoder
 
@@ -29,7 +29,7 @@ def masked_autoencoder_batches(
     part, parts = host
 
     def prepare(step, batch):
-        images = normalize(batch[0], recipe.data.mean, recipe.data.std)
+        images = normalize_floats(batch[0], recipe.data.mean, recipe.data.std)
         targets = pixel_targets(images, patch_size, recipe.normalize_targets)  # (B, N, P*P*3)
         seed = tf.stack([tf.constant(recipe.run.seed, tf.int64), step])
         # Drawn for the global batch, so that the result does not depend on the number of hosts.
@@ -50,7 +50,7 @@ def pixel_targets(images, patch_size, normalize_targets: bool):
         images: (B, H, W, 3) float, as the model receives them.
         patch_size: P, pixels, or (height, width).
     """
-    patches = ExtractPatches(patch_size, dtype="float32")(tf.cast(images, tf.float32))  # (B, N, P*P*3)
+    patches = extract_patches(tf.cast(images, tf.float32), patch_size)  # (B, N, P*P*3)
     if not normalize_targets:
         return patches
     mean, deviation = patch_statistics(patches)

@@ -10,8 +10,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_vit.images import normalize
 from keras_vit.layers.tokens import take_tokens
+from keras_vit.recipes.data.transforms import normalize_floats
 from keras_vit.recipes.masked_patch.masking import MASK, draw_corruption
 from keras_vit.recipes.masked_patch.targets import output_shape, patch_targets
 from keras_vit.recipes.recipe import MaskedPatch
@@ -111,7 +111,7 @@ def masked_patch_batches(
         # Drawn for the global batch, so that the result does not depend on the number of hosts.
         corruption = draw_corruption(seed, parts * len(images), targets.shape[1], *fractions)
         own = {name: value[part * len(images) :][: len(images)] for name, value in corruption._asdict().items()}
-        inputs = {"images": normalize(images, recipe.data.mean, recipe.data.std), **own}
+        inputs = {"images": normalize_floats(images, recipe.data.mean, recipe.data.std), **own}
         return inputs, tf.gather(targets, own["corrupted"], axis=1, batch_dims=1)
 
     return pixels.enumerate(start_step).map(prepare, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)

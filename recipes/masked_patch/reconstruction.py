@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.images import normalize
-from keras_vit.layers import ExtractPatches
+from keras_vit.recipes.data.patches import extract_patches
 from keras_vit.recipes.masked_patch.masking import MASK, draw_corruption
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel
 from keras_vit.recipes.masked_patch.targets import color_of, patch_targets
@@ -44,7 +44,7 @@ def reconstruct(model: MaskedPatchModel, pixels, recipe: MaskedPatch, seed: int 
     true = _colors(targets, recipe.target)  # (B, N, s*s, 3)
     predicted = true.copy()
     np.put_along_axis(predicted, corruption.corrupted.numpy()[..., None, None], _colors(values, recipe.target), axis=1)
-    extracted = ExtractPatches(vit.patch_size, dtype="float32")(tf.cast(pixels, tf.float32))  # (B, N, P*P*3)
+    extracted = extract_patches(tf.cast(pixels, tf.float32), vit.patch_size)  # (B, N, P*P*3)
     inputs = tf.gather(extracted, tf.maximum(corruption.source, 0), axis=1, batch_dims=1).numpy()
     masked = np.repeat(corruption.source.numpy()[..., None] == MASK, inputs.shape[-1], axis=-1)  # (B, N, P*P*3)
     return Reconstruction(

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from keras_vit.images import as_size
-from keras_vit.layers import ExtractPatches
+from keras_vit.recipes.data.patches import extract_patches
 
 COLORS = 512  # classes: three channels at 3 bits
 BINS = 8
@@ -28,7 +28,7 @@ def patch_targets(pixels, patch_size, target: str):
     Raises:
         ValueError: The target is unknown, or the patch is too small for 4 x 4 cells.
     """
-    patches = ExtractPatches(patch_size, dtype="float32")(tf.cast(pixels, tf.float32))  # (B, N, P*P*3)
+    patches = extract_patches(tf.cast(pixels, tf.float32), patch_size)  # (B, N, P*P*3)
     if target == "pixels":
         return patches / 255.0
     height, width = as_size(patch_size, "patch_size")

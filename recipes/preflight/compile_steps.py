@@ -64,7 +64,7 @@ def _start(programs, kind, batch_size, topology, log, compilers):
     stored = cache.read(key)
     if stored is not None:
         return lambda: _report(report, stored | {"seconds": 0.0})
-    wait = compilers.enter_context(compiler_process(program.hlo, topology.name, replicas))
+    wait = compilers.enter_context(compiler_process(program.hlo, topology.name, replicas, program.partitioned))
     return lambda: _report(report, _store(key, wait(log)))
 
 

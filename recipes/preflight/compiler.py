@@ -38,13 +38,14 @@ def check_versions() -> dict[str, str]:
     return versions
 
 
-def compile_program(hlo: bytes, topology: str, replicas: int) -> dict:
+def compile_program(hlo: bytes, topology: str, replicas: int, partitioned: bool = False) -> dict:
     """Compiles a program for a slice of a TPU.
 
     Args:
-        hlo: A serialized HloModuleProto, as returned by TensorFlow's `experimental_get_compiler_ir`.
+        hlo: A serialized HloModuleProto, as returned by TensorFlow's `experimental_get_compiler_ir`, or of JAX.
         topology: Such as "v5e:2x4".
         replicas: Number of devices that run the program together: all devices of the slice, or 1.
+        partitioned: Whether the program is that of all of these devices, with shardings, see `HloProgram`.
 
     Returns:
         "memory": bytes by kind; "flops" and "bytes" (accessed): per step and device, as counted by the compiler;
@@ -59,8 +60,10 @@ def compile_program(hlo: bytes, topology: str, replicas: int) -> dict:
 
     devices = _devices(topology)[:replicas]
     options = xla_client.CompileOptions()
-    options.num_replicas = replicas
-    options.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id] for device in devices]))
+    assignment = np.array([[device.id] for device in devices])  # (replicas, partitions)
+    options.num_replicas, options.num_partitions = (1, replicas) if partitioned else (replicas, 1)
+    options.executable_build_options.use_spmd_partitioning = partitioned
+    options.device_assignment = xla_client.DeviceAssignment.create(assignment.T if partitioned else assignment)
     with jax_mlir.make_ir_context():
         module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo))
         _adapt_to_tpu(module.operation)
@@ -171,7 +174,7 @@ def main(folder: str):
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     place = Path(folder)
     job = json.loads((place / "job.json").read_text())
-    result = compile_program((place / "program.hlo").read_bytes(), job["topology"], job["replicas"])
+    result = compile_program((place / "program.hlo").read_bytes(), **job)
     (place / "schedule.txt").write_text(result.pop("schedule", ""))
     result["peak_memory"] = _peak_memory()
     (place / "result.json").write_text(json.dumps(result))

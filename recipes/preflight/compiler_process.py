@@ -31,7 +31,7 @@ class CompilerKilled(ChildProcessError):
 
 
 @contextmanager
-def compiler_process(hlo: bytes, topology: str, replicas: int):
+def compiler_process(hlo: bytes, topology: str, replicas: int, partitioned: bool = False):
     """Starts `compiler.compile_program` in another process, which ends with the `with` block at the latest.
 
     Yields:
@@ -48,7 +48,8 @@ def compiler_process(hlo: bytes, topology: str, replicas: int):
     with tempfile.TemporaryDirectory(prefix="keras_vit-preflight-") as temporary:
         folder = Path(temporary)
         (folder / "program.hlo").write_bytes(hlo)
-        (folder / "job.json").write_text(json.dumps({"topology": topology, "replicas": replicas}))
+        job = {"topology": topology, "replicas": replicas, "partitioned": partitioned}
+        (folder / "job.json").write_text(json.dumps(job))
         # -P: do not import the files next to compiler.py as top-level modules.
         command = [sys.executable, "-P", compiler.__file__, str(folder)]
         with open(folder / "errors.txt", "w") as errors:
@@ -61,9 +62,11 @@ def compiler_process(hlo: bytes, topology: str, replicas: int):
             process.wait()
 
 
-def compile_in_subprocess(hlo: bytes, topology: str, replicas: int, log=lambda text: None) -> dict:
+def compile_in_subprocess(
+    hlo: bytes, topology: str, replicas: int, log=lambda text: None, partitioned: bool = False
+) -> dict:
     """The result of `compiler_process`, waited for."""
-    with compiler_process(hlo, topology, replicas) as wait:
+    with compiler_process(hlo, topology, replicas, partitioned) as wait:
         return wait(log)
 
 

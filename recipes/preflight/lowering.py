@@ -28,10 +28,13 @@ class HloProgram:
     Attributes:
         hlo: A serialized HloModuleProto; b"" if there are problems.
         problems: Why the step cannot run on a TPU, each with the layer that causes it.
+        partitioned: Whether it is the program of all devices together, which the compiler partitions, as with Keras on
+            JAX, and not that of one of them.
     """
 
     hlo: bytes
     problems: tuple[str, ...]
+    partitioned: bool = False
 
 
 def lower_to_hlo(step, specs) -> HloProgram:

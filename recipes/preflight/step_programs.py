@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from keras_vit.recipes.preflight import step_functions
+from keras_vit.recipes.preflight.jax_lowering import lower_with_jax
 from keras_vit.recipes.preflight.lowering import HloProgram, lower_to_hlo
 from keras_vit.recipes.recipe import SelfSupervised
 from keras_vit.recipes.self_supervised import compile_self_supervised, self_supervised_batches
@@ -58,6 +59,9 @@ class RecipePrograms:
 
     def lower(self, kind: str, batch_size: int) -> HloProgram:
         """The program of a step with B images per device."""
+        if keras.backend.backend() == "jax":
+            mixed, more = (True, ()) if kind == "training" else (False, (_floats(batch_size),))
+            return lower_with_jax(self.model, kind, (*self._specs(batch_size, mixed), *more), self.replicas)
         if kind == "evaluation":
             specs = self._specs(batch_size, mixed=False) + (_floats(batch_size),)
             return lower_to_hlo(step_functions.evaluation_step(self.model), specs)
@@ -98,6 +102,9 @@ class ModelPrograms:
     def lower(self, kind: str, batch_size: int) -> HloProgram:
         """The program of a step with B images per device."""
         inputs = _floats(batch_size, *self._input_shape())
+        if keras.backend.backend() == "jax":
+            labels = (self._labels(batch_size),) if kind == "training" else ()
+            return lower_with_jax(self.model, kind, (inputs, *labels), self.replicas)
         if kind == "inference":
             return lower_to_hlo(step_functions.inference_step(self.model), (inputs,))
         with step_functions.cross_replica_sums(self.replicas):

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 from keras import tree
 
+from keras_vit.recipes.training.accumulation_jax import jax_train_step
 from keras_vit.recipes.training.keras_internals import update_loss_metric
 
 
@@ -32,7 +33,8 @@ def accumulate_gradients(model, parts: int):
     if not model.built:
         raise ValueError(f"{model.name} has no weights yet. Build it first, or call it on a batch.")
     if parts > 1:
-        model.train_step = partial(_train_step, model, parts)
+        with_jax = keras.backend.backend() == "jax"
+        model.train_step = partial(jax_train_step if with_jax else _train_step, model, parts)
 
 
 def check_batch_size(batch_size: int, replicas: int, parts: int):

@@ -4,6 +4,7 @@ import os
 
 from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
 from keras_vit.recipes.data import ImageDataset
+from keras_vit.recipes.distributed.strategy import strategy_of
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.recipes.training.ema import EvaluateWithEMA
@@ -41,7 +42,7 @@ def training_callbacks(
 
 
 def _logs(recipe, model, dataset, total_steps):
-    chief = Workers(model.distribute_strategy).chief
+    chief = Workers(strategy_of(model)).chief
     epochs = -(-total_steps // recipe.run.epoch_steps)
     logs: list = [Progress(recipe.data.batch_size, total_steps, chief, epochs)]
     if not chief or recipe.run.folder is None:

@@ -13,14 +13,16 @@ from keras_vit.recipes.check_all import check_all
 from keras_vit.recipes.data import ImageDataset, count_training_images, has_labels
 from keras_vit.recipes.data.image_dataset import count_nonempty
 from keras_vit.recipes.data.model_classes import FOLDER, unlabeled
-from keras_vit.recipes.recipe import Recipe, Run, SelfSupervised, Supervised
+from keras_vit.recipes.distributed.jax_devices import JaxDevices
+from keras_vit.recipes.distributed.strategy import Strategy
+from keras_vit.recipes.recipe import Distillation, Recipe, Run, SelfSupervised, Supervised
 from keras_vit.recipes.recipe_values import check_values
 from keras_vit.recipes.training.accumulation import check_batch_size
 from keras_vit.recipes.training.kind_checks import check_kind
 from keras_vit.recipes.training.losses import build_loss
 
 
-def check_recipe(recipe: Recipe, strategy: tf.distribute.Strategy):
+def check_recipe(recipe: Recipe, strategy: Strategy):
     """Checks a recipe's fields, without reading data, building a model or touching the run's folder.
 
     Folders of images are opened quickly, so that `check_data` reports a warmup that is too long for them, too.
@@ -33,6 +35,7 @@ def check_recipe(recipe: Recipe, strategy: tf.distribute.Strategy):
     check_values(recipe)
     check_all(
         lambda: check_kind(recipe),
+        lambda: _check_backend(recipe, strategy),
         lambda: check_precision(recipe.run, isinstance(strategy, tf.distribute.TPUStrategy)),
         lambda: _check_epoch(recipe),
         lambda: check_batch_size(
@@ -44,6 +47,14 @@ def check_recipe(recipe: Recipe, strategy: tf.distribute.Strategy):
     )
     if recipe.total_steps is not None and not recipe.data.dataset.startswith(FOLDER):
         _check_length(recipe, recipe.total_steps)
+
+
+def _check_backend(recipe, strategy):
+    if isinstance(strategy, JaxDevices) and isinstance(recipe, Distillation):
+        raise ValueError(
+            "Distillation requires Keras on TensorFlow, which runs the teacher. Received: KERAS_BACKEND=jax. Start it "
+            "with KERAS_BACKEND=tensorflow."
+        )
 
 
 def check_precision(run: Run, is_tpu: bool):

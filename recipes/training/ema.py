@@ -1,7 +1,10 @@
 """Exponential moving average (EMA) of the weights: the optimizer updates it, evaluations and results use it."""
 
 import keras
+from keras import ops
 
+from keras_vit.recipes.distributed.jax_devices import JaxDevices
+from keras_vit.recipes.distributed.strategy import strategy_of
 from keras_vit.recipes.training.keras_internals import ema_pairs
 
 
@@ -15,8 +18,7 @@ class EvaluateWithEMA(keras.callbacks.Callback):
     """
 
     def on_test_begin(self, logs=None):
-        for strategy, variable, average in _pairs(self.model):
-            strategy.extended.update(variable, _swap, args=(average,))
+        _update_pairs(self.model, _swap)
 
     def on_test_end(self, logs=None):
         self.on_test_begin()
@@ -27,22 +29,23 @@ def use_ema_weights(model):
 
     Checkpoints hold the weights themselves, which a resumed run continues with.
     """
-    for strategy, variable, average in _pairs(model):
-        strategy.extended.update(variable, lambda value, mean: value.assign(mean), args=(average,))
+    _update_pairs(model, lambda variable, average: variable.assign(average))
 
 
-def _pairs(model):
-    """Yields the strategy, a trainable variable and its EMA, both as TensorFlow variables."""
-    optimizer = model.optimizer
+def _update_pairs(model, function):
+    """Calls function(variable, average) for each trainable variable and its EMA, on each device that has copies."""
+    optimizer, strategy = model.optimizer, strategy_of(model)
     if not (getattr(optimizer, "use_ema", False) and optimizer.built):
         return
-    strategy = model.distribute_strategy
     with strategy.scope():
         for variable, average in ema_pairs(optimizer):
-            yield strategy, variable.value, average.value
+            if isinstance(strategy, JaxDevices):
+                function(variable, average)
+            else:
+                strategy.extended.update(variable.value, function, args=(average.value,))
 
 
-def _swap(value, mean):
-    previous = value.read_value()
-    value.assign(mean)
-    mean.assign(previous)
+def _swap(variable, average):
+    previous = ops.copy(variable)
+    variable.assign(average)
+    average.assign(previous)

@@ -5,10 +5,11 @@ tests/recipes/training/test_keras_internals.py names it.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import keras
 import tensorflow as tf
+from keras import ops
 
 
 @contextmanager
@@ -21,18 +22,20 @@ def build_from_spec(model, batch_spec: Callable):
     Args:
         model: Compiled.
         batch_spec: Function that returns the tf.TensorSpecs of what `fit` gets: (inputs, labels), perhaps weights. It
-            is called only for a model that was created under a strategy.
+            is called only for a model that was created under a strategy, or with JAX.
     """
-    if model._distribute_strategy is None:
+    with_jax = keras.backend.backend() == "jax"
+    if not with_jax and model._distribute_strategy is None:
         yield
         return
-    with model.distribute_strategy.scope():
+    with nullcontext() if with_jax else model.distribute_strategy.scope():
         model._symbolic_build(data_batch=batch_spec())
-    model._maybe_symbolic_build = lambda **_: None
+    name = "_symbolic_build" if with_jax else "_maybe_symbolic_build"
+    setattr(model, name, lambda **_: None)
     try:
         yield
     finally:
-        del model._maybe_symbolic_build
+        delattr(model, name)
 
 
 def update_loss_metric(model, loss, num_images):
@@ -78,6 +81,58 @@ def ema_pairs(optimizer) -> Iterator[tuple]:
     return zip(optimizer._trainable_variables, optimizer._model_variables_moving_average)
 
 
+def jax_state(model, kind: str, batch_spec) -> tuple[Callable, tuple]:
+    """The function (state, batch) of a step with JAX, and its state: arrays of all variables that it uses.
+
+    Args:
+        kind: "training", "evaluation" or "inference".
+        batch_spec: tf.TensorSpecs of a batch, from which metrics create their variables.
+    """
+    if kind != "inference":
+        model._symbolic_build(data_batch=batch_spec)
+    more = {"training": ["optimizer_variables", "metrics_variables"], "evaluation": ["metrics_variables"]}
+    names = ["trainable_variables", "non_trainable_variables", *more.get(kind, [])]
+    step = {"training": model.train_step, "evaluation": model.test_step, "inference": model.predict_step}[kind]
+    return step, model._get_jax_state(**dict.fromkeys(names, True))
+
+
+class JaxStep:
+    """The two halves of `keras.Model.train_step` with JAX: gradients, and the optimizer's step.
+
+    Args:
+        model: Compiled.
+        state: The first argument of `train_step`.
+
+    Attributes:
+        weights: The trainable weights, JAX arrays.
+        changing: What the gradients of a batch change: states of layers, such as random generators, and of metrics.
+    """
+
+    def __init__(self, model, state):
+        self.model = model
+        self.weights, layers, self.optimizer, metrics = state
+        self.changing = (layers, metrics)
+
+    def gradients(self, changing, x, y, sample_weight) -> tuple[list, tuple]:
+        """The gradients of a batch's mean loss, and what it changes."""
+        import jax
+
+        loss = jax.value_and_grad(self.model.compute_loss_and_updates, has_aux=True)
+        (_, (mean_loss, y_pred, layers, metrics)), gradients = loss(
+            self.weights, *changing, x, y, sample_weight, training=True, optimizer_variables=self.optimizer
+        )
+        _, metrics = self.model._update_metrics_variables(metrics, mean_loss, x, y, y_pred, sample_weight)
+        return gradients, (layers, metrics)
+
+    def applied(self, gradients, changing) -> tuple[dict, tuple]:
+        """Logs and state after the optimizer's step, as `train_step` returns them."""
+        layers, metrics = changing
+        weights, optimizer = self.model.optimizer.stateless_apply(self.optimizer, gradients, self.weights)
+        with keras.StatelessScope(state_mapping=list(zip(self.model.metrics_variables, metrics))):
+            logs = self.model.get_metrics_result()
+        return logs, (weights, layers, optimizer, metrics)
+
+
 class CustomUpdate(keras.optimizers.Optimizer):
     """For Keras optimizers: replaces their update by `replica_update`.
 
@@ -85,8 +140,23 @@ class CustomUpdate(keras.optimizers.Optimizer):
     """
 
     def replica_update(self, gradients: list, variables: list, learning_rate):
-        """In replica context: a replica's gradients and the TensorFlow variables to update."""
+        """In replica context: a replica's gradients and the TensorFlow variables to update; with JAX, Keras's."""
         raise NotImplementedError
+
+    def summed(self, gradients: list) -> list:
+        """The gradients of all replicas, of which each has its part; with JAX they are sums already."""
+        if keras.backend.backend() == "jax":
+            return gradients
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]  # those of tables may be IndexedSlices
+        if replica := tf.distribute.get_replica_context():
+            return replica.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+        return gradients
+
+    def are_finite(self, gradients: list):
+        """Whether the global norm of the gradients is finite, a scalar bool."""
+        if keras.backend.backend() == "jax":
+            return ops.isfinite(sum(ops.sum(ops.square(gradient)) for gradient in gradients))
+        return tf.math.is_finite(tf.linalg.global_norm(gradients))
 
     def clip(self, gradients: list) -> list:
         """Applies clipnorm, global_clipnorm or clipvalue, whichever is set."""
@@ -94,6 +164,10 @@ class CustomUpdate(keras.optimizers.Optimizer):
 
     def update_each(self, function: Callable, variables: list, gradients: list, *scalars):
         """Calls function(variable, gradient, *scalars) for each variable, on each device that has a copy of it."""
+        if keras.backend.backend() == "jax":
+            for variable, gradient in zip(variables, gradients):
+                function(variable, gradient, *scalars)
+            return
 
         def merged(strategy, gradients, *scalars):
             for variable, gradient in zip(variables, gradients):
@@ -118,7 +192,9 @@ class CustomUpdate(keras.optimizers.Optimizer):
         """Leaves the weights as they are: a run may be resumed. Keras would overwrite them with the averages."""
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        variables = [getattr(variable, "value", variable) for variable in trainable_variables]
+        variables = trainable_variables
+        if keras.backend.backend() == "tensorflow":
+            variables = [getattr(variable, "value", variable) for variable in variables]
         self.replica_update(grads, variables, learning_rate)
 
     def _clip_gradients(self, grads):

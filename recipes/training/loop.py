@@ -11,6 +11,7 @@ from keras_vit.recipes.data.pipeline import ONE_HOST
 from keras_vit.recipes.distributed.hosts import shard_batches, shard_evaluation
 from keras_vit.recipes.distributed.seeds import offset_replica_seeds
 from keras_vit.recipes.distributed.steps_per_execution import set_steps_per_execution
+from keras_vit.recipes.distributed.strategy import strategy_of
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.recipe import Recipe, Run, SelfSupervised
 from keras_vit.recipes.training.accumulation import accumulate_gradients
@@ -43,8 +44,8 @@ def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches:
         FloatingPointError: Gradients, metrics of a validation, or the weights at the end are not finite.
     """
     start_step = 0
-    workers = Workers(model.distribute_strategy)
-    with model.distribute_strategy.scope():
+    workers = Workers(strategy_of(model))
+    with strategy_of(model).scope():
         # Here, not in the first step: a step that creates variables is traced twice.
         model.optimizer.build(model.trainable_variables)
     accumulate_gradients(model, recipe.optimizer.accumulation_steps)
@@ -56,7 +57,7 @@ def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches:
     validation = _validation(model, recipe, dataset)
     callbacks = training_callbacks(recipe, model, dataset, total_steps, checkpoints, callbacks)
     if workers.chief:
-        print(describe_run(recipe, model.distribute_strategy, model, dataset, total_steps, start_step))
+        print(describe_run(recipe, strategy_of(model), model, dataset, total_steps, start_step))
     try:
         with report_data_errors(dataset), build_from_spec(model, lambda: batches(start_step, ONE_HOST).element_spec):
             history = _fit_parts(model, recipe, total_steps, start_step, batches, validation, callbacks)
@@ -74,21 +75,21 @@ def _validation(model, recipe, dataset):
     """Arguments of `fit` for the validation split, if there is one."""
     if isinstance(recipe, SelfSupervised) or not recipe.data.validation_split:
         return {}
-    batches, steps = shard_evaluation(model.distribute_strategy, recipe.data, dataset, recipe.data.validation_split)
+    batches, steps = shard_evaluation(strategy_of(model), recipe.data, dataset, recipe.data.validation_split)
     return {"validation_data": batches, "validation_steps": steps}
 
 
 def _fit_parts(model, recipe, total_steps, step, batches, validation, callbacks):
     """Calls `model.fit` until all steps are done; returns the histories of all calls, joined."""
     run, history = recipe.run, {}
-    workers = Workers(model.distribute_strategy)
+    workers = Workers(strategy_of(model))
     while step < total_steps:
         epoch_steps, epochs = _next_part(step, total_steps, run)
         end = step + epoch_steps * epochs
         # TensorFlow 2.20 fails with several workers and more than one step per execution.
         set_steps_per_execution(model, epoch_steps, 1 if workers.several else run.steps_per_execution)
         part = model.fit(
-            shard_batches(model.distribute_strategy, partial(batches, step), recipe.data.batch_size),
+            shard_batches(strategy_of(model), partial(batches, step), recipe.data.batch_size),
             initial_epoch=step // run.epoch_steps,
             epochs=step // run.epoch_steps + epochs,
             steps_per_epoch=epoch_steps,

@@ -5,12 +5,14 @@ activations do not become zeros, and the gradients of weights, which are float32
 et al., arXiv 1710.03740, section 3.2.)
 """
 
-import tensorflow as tf
+import keras
+from keras import ops
 
 INITIAL_SCALE = 2.0**15
 GROWTH_STEPS = 2_000
 # Below 1 a scale would hide gradients that float16 can hold: what overflows then is a divergence.
 SMALLEST_SCALE = 1.0
+INTEGER = keras.backend.standardize_dtype("int")  # int64; int32 with JAX, as Keras's `iterations`
 
 
 class LossScale:
@@ -24,30 +26,30 @@ class LossScale:
     def __init__(self, optimizer):
         same = {"shape": (), "aggregation": "only_first_replica"}
         self.scale = optimizer.add_variable(name="loss_scale", initializer=_initial_scale, dtype="float32", **same)
-        self.finite_steps = optimizer.add_variable(name="finite_steps", dtype="int64", **same)
-        self.overflows = optimizer.add_variable(name="overflows", dtype="int64", **same)
+        self.finite_steps = optimizer.add_variable(name="finite_steps", dtype=INTEGER, **same)
+        self.overflows = optimizer.add_variable(name="overflows", dtype=INTEGER, **same)
 
     def unscale(self, gradients: list) -> list:
         """The gradients of the loss itself; exact, since the scale is a power of two."""
-        inverse = 1.0 / tf.convert_to_tensor(self.scale)
-        return [gradient * tf.cast(inverse, gradient.dtype) for gradient in gradients]
+        inverse = 1.0 / ops.convert_to_tensor(self.scale)
+        return [gradient * ops.cast(inverse, gradient.dtype) for gradient in gradients]
 
-    def update(self, finite) -> tf.Tensor:
-        """Follows a step. Returns whether it overflowed, which a smaller scale fixes: an int64, 0 or 1.
+    def update(self, finite):
+        """Follows a step. Returns whether it overflowed, which a smaller scale fixes: an integer, 0 or 1.
 
         Args:
             finite: Whether the gradients of the step were finite, a scalar bool. At the smallest scale non-finite
                 gradients are no overflow.
         """
-        scale, count = tf.convert_to_tensor(self.scale), tf.convert_to_tensor(self.finite_steps) + 1
-        overflowed = tf.cast(~finite & (scale > SMALLEST_SCALE), "int64")
-        grows = count == GROWTH_STEPS
-        larger = tf.where(grows & tf.math.is_finite(2 * scale), 2 * scale, scale)
-        self.scale.assign(tf.where(finite, larger, tf.maximum(scale / 2, SMALLEST_SCALE)))
-        self.finite_steps.assign(tf.where(finite & ~grows, count, 0))
+        scale, count = ops.convert_to_tensor(self.scale), ops.convert_to_tensor(self.finite_steps) + 1
+        overflowed = ops.cast(~finite & (scale > SMALLEST_SCALE), INTEGER)
+        grows = ops.equal(count, GROWTH_STEPS)
+        larger = ops.where(grows & ops.isfinite(2 * scale), 2 * scale, scale)
+        self.scale.assign(ops.where(finite, larger, ops.maximum(scale / 2, SMALLEST_SCALE)))
+        self.finite_steps.assign(ops.where(finite & ~grows, count, 0))
         self.overflows.assign_add(overflowed)
         return overflowed
 
 
 def _initial_scale(shape, dtype):
-    return tf.fill(shape, tf.constant(INITIAL_SCALE, dtype))
+    return ops.full(shape, INITIAL_SCALE, dtype=dtype)

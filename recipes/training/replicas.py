@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_vit.models.layer_decay import NO_WEIGHT_DECAY
 from keras_vit.recipes.training.keras_internals import CustomUpdate
-from keras_vit.recipes.training.loss_scaling import INITIAL_SCALE, LossScale
+from keras_vit.recipes.training.loss_scaling import INITIAL_SCALE, INTEGER, LossScale
 
 MASK = "mask"  # the [mask] embedding of masked patches
 
@@ -55,13 +55,13 @@ class ReplicaInvariant(CustomUpdate):
             )
         super().build(variables)
         self.decayed = [self.is_decayed(variable) for variable in variables]
-        counter = {"shape": (), "dtype": "int64", "aggregation": "only_first_replica"}
+        counter = {"shape": (), "dtype": INTEGER, "aggregation": "only_first_replica"}
         self.nonfinite_steps = self.add_variable(name="nonfinite_steps", **counter)
         self.consecutive_nonfinite_steps = self.add_variable(name="consecutive_nonfinite_steps", **counter)
         if self.loss_scaling:
             self.loss_scale = LossScale(self)
         if self.use_ema:  # also of a variable that never gets a gradient
-            with tf.init_scope():
+            with tf.init_scope():  # has no effect with JAX
                 for average, variable in zip(self.averages, variables):
                     average.assign(variable)
 
@@ -72,17 +72,16 @@ class ReplicaInvariant(CustomUpdate):
         return loss * ops.cast(self.loss_scale.scale if self.loss_scale else INITIAL_SCALE, loss.dtype)
 
     def replica_update(self, gradients, variables, learning_rate):
-        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]  # those of tables may be IndexedSlices
-        if replica := tf.distribute.get_replica_context():
-            gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-        before = tf.cast(self.nonfinite_steps, "int64")  # steps that were skipped
+        gradients = self.summed(gradients)
+        before = ops.cast(self.nonfinite_steps, INTEGER)  # steps that were skipped
         if self.loss_scale:
-            gradients, before = self.loss_scale.unscale(gradients), before + tf.cast(self.loss_scale.overflows, "int64")
-        finite = tf.math.is_finite(tf.linalg.global_norm(gradients))
+            gradients = self.loss_scale.unscale(gradients)
+            before += ops.cast(self.loss_scale.overflows, INTEGER)
+        finite = self.are_finite(gradients)
         gradients = self.clip(gradients)
-        first = tf.equal(tf.cast(self.iterations, "int64"), before)
+        first = ops.equal(ops.cast(self.iterations, INTEGER), before)
         self.update_each(self._update_if, variables, gradients, learning_rate, finite, first)
-        skipped = 1 - tf.cast(finite, "int64")
+        skipped = 1 - ops.cast(finite, INTEGER)
         if self.loss_scale:
             skipped -= self.loss_scale.update(finite)
         self.nonfinite_steps.assign_add(skipped)
@@ -107,13 +106,13 @@ class ReplicaInvariant(CustomUpdate):
         self.assign_sub(variable, variable * ops.cast(self.weight_decay * rate, variable.dtype))
 
     def assign(self, variable, value):
-        super().assign(variable, tf.where(self._finite, value, tf.convert_to_tensor(variable)))
+        super().assign(variable, ops.where(self._finite, value, ops.convert_to_tensor(variable)))
 
     def assign_add(self, variable, value):
-        super().assign_add(variable, tf.where(self._finite, value, tf.zeros((), value.dtype)))
+        super().assign_add(variable, ops.where(self._finite, value, ops.zeros((), value.dtype)))
 
     def assign_sub(self, variable, value):
-        super().assign_sub(variable, tf.where(self._finite, value, tf.zeros((), value.dtype)))
+        super().assign_sub(variable, ops.where(self._finite, value, ops.zeros((), value.dtype)))
 
     def get_config(self):
         factors = self.rate_factors

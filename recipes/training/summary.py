@@ -6,6 +6,8 @@ from collections import Counter
 import tensorflow as tf
 
 from keras_vit.recipes.data import ImageDataset, class_names
+from keras_vit.recipes.distributed.jax_devices import JaxDevices
+from keras_vit.recipes.distributed.strategy import Strategy
 from keras_vit.recipes.recipe import Distillation, Recipe, SelfSupervised
 from keras_vit.recipes.training.checks import count_images
 from keras_vit.recipes.training.keras_internals import is_default_strategy
@@ -13,7 +15,7 @@ from keras_vit.recipes.training.keras_internals import is_default_strategy
 
 def describe_run(
     recipe: Recipe,
-    strategy: tf.distribute.Strategy,
+    strategy: Strategy,
     model,
     dataset: ImageDataset,
     total_steps: int,
@@ -48,6 +50,10 @@ def describe_run(
 
 def _devices(strategy):
     replicas = strategy.num_replicas_in_sync
+    if isinstance(strategy, JaxDevices):
+        kind = strategy.names[0].partition(":")[0].upper()
+        processes = f" of {strategy.processes} processes" if strategy.processes > 1 else ""
+        return f"{replicas} {kind}{processes}, JAX"
     if is_default_strategy(strategy):
         kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
         return f"1 {kind}{_gpu_names(kind)}, no strategy"

@@ -1,0 +1,94 @@
+"""Runs of small recipes from given weights, for tests/recipes/distributed/test_jax_training.py.
+
+That test runs them on TensorFlow in its own process, and this file as a program on JAX: KERAS_BACKEND=jax python
+tests/jax_training.py FOLDER
+"""
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from keras_vit.recipes.distributed.jax_devices import PROCESSES
+from keras_vit.recipes.fit import evaluate, pretrain, train
+from keras_vit.recipes.preflight.step_programs import RecipePrograms
+from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run, Supervised
+
+STEPS, HALF = 10, 5
+REPLICAS = 4  # of the programs for a TPU
+ARCHITECTURE = Architecture("Ti/4", depth=2, width=24, mlp_dim=48, num_heads=3, pooling="gap")
+DATA = Data(
+    "digits", image_size=8, batch_size=16, crop="inception", min_crop_area=0.5, flip=False, validation_split=None
+)
+# Every step is clipped.
+OPTIMIZER = Optimizer("adamw", learning_rate=1e-2, warmup_steps=2, weight_decay=0.1, global_clipnorm=0.1)
+RUN = Run(precision="float32", epoch_steps=HALF, checkpoint_steps=HALF, steps_per_execution=HALF, strategy="one-device")
+SUPERVISED = Supervised(
+    architecture=ARCHITECTURE,
+    data=DATA,
+    optimizer=replace(OPTIMIZER, ema_momentum=0.9, accumulation_steps=2),
+    run=RUN,
+    total_steps=STEPS,
+)
+RECIPES = {
+    "masked-patch": MaskedPatch(architecture=ARCHITECTURE, data=DATA, optimizer=OPTIMIZER, run=RUN, total_steps=STEPS),
+    "supervised": SUPERVISED,
+    "muon": replace(SUPERVISED, optimizer=replace(OPTIMIZER, name="muon")),
+}
+
+
+class Start(keras.callbacks.Callback):
+    """Sets the same weights on every backend at the start of a training, and stops it after some steps."""
+
+    def __init__(self, stop_at=None):
+        super().__init__()
+        self.stop_at = stop_at
+
+    def on_train_begin(self, logs=None):
+        model, random = self.model, np.random.default_rng(0)
+        if not int(keras.ops.convert_to_numpy(model.optimizer.iterations)):  # not of a run that is resumed
+            for weight in model.trainable_variables:
+                weight.assign(random.normal(scale=0.1, size=weight.shape).astype("float32"))
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training = batch + 1 == self.stop_at
+
+
+def trained(recipe, stop_at=None) -> dict[str, np.ndarray]:
+    """The weights after a run, and the loss of its last epoch; of a classifier also its metrics on the test images."""
+    function = pretrain if isinstance(recipe, MaskedPatch) else train
+    model, history = function(recipe, callbacks=[Start(stop_at)])
+    weights = {str(i): keras.ops.convert_to_numpy(weight) for i, weight in enumerate(model.trainable_variables)}
+    metrics = {"last_loss": history["loss"][-1]}
+    if isinstance(recipe, Supervised):
+        metrics |= evaluate(model, recipe.data, "test")
+    return weights | metrics
+
+
+def on_devices(recipe, strategy, **run):
+    return replace(recipe, run=replace(recipe.run, strategy=strategy, **run))
+
+
+def main(folder):
+    if PROCESSES[-1] in os.environ:
+        recipe = on_devices(SUPERVISED, "multi-worker", folder=str(folder / "processes"))
+        np.savez(folder / f"process-{os.environ[PROCESSES[-1]]}.npz", **trained(recipe))
+        return
+    for name, recipe in RECIPES.items():
+        np.savez(folder / f"{name}.npz", **trained(on_devices(recipe, "mirrored")))
+    np.savez(folder / "one-device.npz", **trained(SUPERVISED))
+    dropout = replace(SUPERVISED, architecture=replace(ARCHITECTURE, dropout=0.5, stochastic_depth=0.5))
+    resumed = on_devices(dropout, "mirrored", folder=str(folder / "resumed"), resume=True)
+    np.savez(folder / "whole.npz", **trained(on_devices(dropout, "mirrored")))
+    trained(resumed, stop_at=HALF)
+    np.savez(folder / "resumed.npz", **trained(resumed))
+    programs = RecipePrograms(SUPERVISED, 10, STEPS, REPLICAS)
+    for kind, batch_size in (("training", 4), ("evaluation", 16)):
+        (folder / f"{kind}.hlo").write_bytes(programs.lower(kind, batch_size).hlo)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,90 @@
+"""Training with Keras on JAX: on one device, on eight and in two processes, it equals that on TensorFlow."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import jax_training
+import numpy as np
+import pytest
+
+from keras_vit.recipes.preflight.compiler_process import compile_in_subprocess
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = Path(jax_training.__file__)
+FLAGS = "--xla_force_host_platform_device_count={} --xla_backend_optimization_level=0"
+
+
+def start(folder, devices, **more):
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": FLAGS.format(devices)}
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), str(folder)], env=environment | more, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait(process):
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors[-3000:]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("jax")
+    wait(start(folder, 8))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    values = [(address, "2", str(process)) for process in range(2)]
+    for process in [start(folder, 4, **dict(zip(jax_training.PROCESSES, value))) for value in values]:
+        wait(process)
+    programs = {file.name: file.read_bytes() for file in folder.glob("*.hlo")}
+    return {file.stem: dict(np.load(file)) for file in folder.glob("*.npz")} | programs
+
+
+@pytest.fixture(scope="module")
+def on_tensorflow():
+    return {name: jax_training.trained(recipe) for name, recipe in jax_training.RECIPES.items()}
+
+
+def assert_equal(found, expected, atol):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=atol, err_msg=name)
+
+
+@pytest.mark.parametrize("name", jax_training.RECIPES)
+def test_eight_devices_equal_tensorflow(name, results, on_tensorflow):
+    assert_equal(results[name], on_tensorflow[name], 1e-5)
+
+
+def test_one_device_equals_tensorflow(results, on_tensorflow):
+    expected = on_tensorflow["supervised"]
+    assert_equal(results["one-device"], expected, 1e-5)
+    start = np.random.default_rng(0).normal(scale=0.1, size=expected["0"].shape)
+    assert np.abs(expected["0"] - start).max() > 1e-3  # it was trained
+
+
+def test_two_processes_equal_one(results, on_tensorflow):
+    assert_equal(results["process-0"], on_tensorflow["supervised"], 1e-5)
+    assert_equal(results["process-1"], on_tensorflow["supervised"], 1e-5)
+
+
+def test_a_resumed_run_is_equal_bit_for_bit(results):
+    weights = [name for name in results["whole"] if name.isdigit()]
+    assert weights
+    for name in weights:
+        np.testing.assert_array_equal(results["resumed"][name], results["whole"][name])
+    assert np.abs(results["whole"]["0"] - results["supervised"]["0"]).max() > 1e-3  # there was dropout
+
+
+def test_the_steps_compile_for_a_tpu(results):
+    step = compile_in_subprocess(results["training.hlo"], "v5e:2x2", jax_training.REPLICAS, partitioned=True)[
+        "schedule"
+    ]
+    assert "all-reduce" in step and re.search(r"f32\[4,8,8,3\]\S* parameter", step)  # a device's part of 16 images
+    step = compile_in_subprocess(results["evaluation.hlo"], "v5e:2x2", 1)["schedule"]
+    assert "all-reduce" not in step and re.search(r"f32\[16,8,8,3\]\S* parameter", step)
