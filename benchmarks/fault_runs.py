@@ -15,9 +15,10 @@ import tensorflow as tf
 from faults import Lost, check_error, damage, same
 
 from keras_vit.recipes import fit
-from keras_vit.recipes.checkpoints.checkpoints import Checkpoints, training_state
+from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
 from keras_vit.recipes.checkpoints.run_identity import begin_run, read_identity
+from keras_vit.recipes.checkpoints.training_state import TrainingState
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run
@@ -89,13 +90,13 @@ def empty_model():
 
 
 def state():
-    return [x.numpy() for x in tf.nest.flatten(training_state(empty_model()))]
+    return [x.numpy() for x in tf.nest.flatten(TrainingState(empty_model()).groups)]
 
 
 @functools.lru_cache
 def state_of(path):
     with contextlib.redirect_stdout(io.StringIO()):
-        tf.train.Checkpoint(**training_state(empty_model())).read(path).expect_partial()
+        tf.train.Checkpoint(**TrainingState(empty_model()).groups).read(path).expect_partial()
     return state()
 
 
