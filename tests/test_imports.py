@@ -99,7 +99,7 @@ def test_the_commands_list_without_keras_or_tensorflow():
     assert not {"keras", "tensorflow", "jax", "torch"} & set(ast.literal_eval(modules))
 
 
-@pytest.mark.parametrize("golden", [None, "vit_jax_prelogits", "timm_layerscale_reg", "hf_deit"])
+@pytest.mark.parametrize("golden", [None, "vit_jax_prelogits", "timm_layerscale_reg", "hf_deit", "hf_siglip"])
 def test_recipes_and_checkpoints_are_listed_without_keras(golden, tmp_path):
     arguments = ["describe", str(golden_file(tmp_path, golden))] if golden else ["train"]
     code = "import sys; from keras_vit_cli.main import main; print(main(sys.argv[1:]), sorted(sys.modules))"

@@ -94,9 +94,10 @@ def interpolation_matrix(old: int, new: int, resample: str) -> np.ndarray:
     if resample == "bicubic_antialias":
         return _antialiased(old, new)
     if resample == "corners":
-        centers = np.linspace(0.0, old - 1.0, new)
+        centers: np.ndarray = np.linspace(0.0, old - 1.0, new)
     else:
-        centers = (np.arange(new) + 0.5) * old / (new + OFFSET * (resample == "bicubic_offset")) - 0.5
+        length = float(new + OFFSET if resample == "bicubic_offset" else new)
+        centers = (np.arange(new) + 0.5) * old / length - 0.5
     kernel, reach = (_cubic, 2) if resample.startswith("bicubic") else (_linear, 1)
     matrix = np.zeros((new, old))
     for offset in range(1 - reach, reach + 1):

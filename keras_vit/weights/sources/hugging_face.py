@@ -93,7 +93,7 @@ def class_names(id2label: dict | None, num_classes: int) -> tuple[str, ...] | No
     names = [(id2label or {}).get(str(i)) for i in range(num_classes)]
     if not all(isinstance(name, str) and name.strip() for name in names) or names[:1] in ([], ["LABEL_0"]):
         return None
-    return tuple(" ".join(name.split()) for name in names)
+    return tuple(" ".join(str(name).split()) for name in names)
 
 
 def check_biases(tensors: Tensors, config: dict):

@@ -3,14 +3,16 @@
 import math
 import re
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from keras_vit.variants import ROOT_STRIDE
 from keras_vit.weights.files import Tensors
 
 Shapes = Mapping[str, tuple[int, ...]]
+Result = TypeVar("Result")
 
 
-def read_arguments(read: Callable[..., dict], tensors: Tensors, *others: object) -> dict:
+def read_arguments(read: Callable[..., Result], tensors: Tensors, *others: object) -> Result:
     """`read(tensors, *others)`; raises ValueError if the file lacks an array or one has another rank."""
     try:
         return read(tensors, *others)
