@@ -78,9 +78,9 @@ class Lion(ReplicaInvariant, keras.optimizers.Lion):
 class Lamb(ReplicaInvariant, LambMoments):
     """LAMB (arXiv 1904.00962) as apex and timm compute it; see `ReplicaInvariant`.
 
-    r = Adam's step without its rate, plus weight_decay * p; then p <- p - rate * |p| / |r| * r. The ratio of the norms
-    is 1 if one of them is 0, and for variables without weight decay, which have Adam's step. `keras.optimizers.Lamb`
-    decays separately and has the ratio for all variables.
+    r = Adam's step without its rate, plus weight_decay * p; then p <- p - rate * norm(p) / norm(r) * r. The ratio of
+    the norms is 1 if one of them is 0, and for variables without weight decay, which have Adam's step.
+    `keras.optimizers.Lamb` decays separately and has the ratio for all variables.
     """
 
     def decay_step(self, variable, rate):

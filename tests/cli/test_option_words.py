@@ -33,7 +33,7 @@ def test_several_are_reported_together_and_own_ones_pass():
 
 
 def test_the_words_are_options():
-    values = {"name": ["sgd"], "variant": ["S/16"], "resume": [], "folder:/path": [], "block": [], "bfloat16": []}
+    values = {"name": ["sgd"], "variant": ["S/16"], "resume": [], "folder:/path": [], "block": [], "float16": []}
     for words in WORDS.values():
         arguments = f"--{words}".split()
         value = next((given for end, given in values.items() if arguments[-1].endswith(end)), ["1"])

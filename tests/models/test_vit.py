@@ -119,7 +119,7 @@ def test_images_of_another_size(toy):
     [
         ({"image_size": 18}, r"\(18, 18\).*image_size=16 or image_size=20"),
         ({"image_size": 0}, "positive integer of pixels.*Received: 0"),
-        ({"pooling": "cls"}, "token, gap, map, none. Received: 'cls'"),
+        ({"pooling": "cls"}, "token, gap, token_and_gap, map, none. Received: 'cls'"),
         ({"num_heads": 5}, "num_heads=5, width=12"),
         ({"pooling": "map", "num_heads": 5}, "num_heads=5, width=12"),
         ({"class_token": False}, "pooling='token'"),

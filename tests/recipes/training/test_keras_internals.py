@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras.src.backend.jax.trainer import JAXTrainer
 
 from keras_vit import recipes
 from keras_vit.recipes.distributed.strategy import choose_strategy
@@ -69,7 +70,10 @@ def test_private_names_exist():
         *("train_function", "test_function", "predict_function"),
     }
     used -= {"_abc_impl", "_keras_api_export_path", "_keras_api_symbol_id"}
-    missing = [name for name in used if not hasattr(model, name) and not hasattr(optimizer, name)]
+    lamb = keras.optimizers.Lamb(0.1)
+    lamb.build(model.trainable_variables)
+    owners = (model, optimizer, lamb, JAXTrainer)
+    missing = [name for name in used if not any(hasattr(owner, name) for owner in owners)]
     assert not missing and len(used) > 10
     assert keras_internals.seed_states(model)
     assert callable(tf.Graph()._get_function) and callable(tf.__internal__.distribute.interim.maybe_merge_call)
