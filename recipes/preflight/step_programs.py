@@ -55,7 +55,7 @@ class RecipePrograms:
             self.kinds = ("training", "evaluation")
         self.model.optimizer.build(self.model.trainable_variables)
         self.accumulation_steps = recipe.optimizer.accumulation_steps
-        accumulate_gradients(self.model, self.accumulation_steps)
+        accumulate_gradients(self.model, self.accumulation_steps, replicas)
 
     def lower(self, kind: str, batch_size: int) -> HloProgram:
         """The program of a step with B images per device."""

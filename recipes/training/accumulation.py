@@ -10,7 +10,7 @@ from keras_vit.recipes.training.accumulation_jax import jax_train_step
 from keras_vit.recipes.training.keras_internals import update_loss_metric
 
 
-def accumulate_gradients(model, parts: int):
+def accumulate_gradients(model, parts: int, replicas: int = 1):
     """Makes `fit` compute each step from `parts` equal parts of every replica's batch, one in memory at a time.
 
     The step equals that of the whole batch, under every strategy, if losses are means over images, Keras's default:
@@ -23,6 +23,7 @@ def accumulate_gradients(model, parts: int):
     Args:
         model: Any built Keras model; inputs, labels and weights may be nested.
         parts: S, at least 1.
+        replicas: Number of devices, with JAX: its step has the batch of all of them.
 
     Raises:
         ValueError: `parts` is below 1 or the model is not built. `fit` raises it before the first step if a replica's
@@ -33,8 +34,10 @@ def accumulate_gradients(model, parts: int):
     if not model.built:
         raise ValueError(f"{model.name} has no weights yet. Build it first, or call it on a batch.")
     if parts > 1:
-        with_jax = keras.backend.backend() == "jax"
-        model.train_step = partial(jax_train_step if with_jax else _train_step, model, parts)
+        if keras.backend.backend() == "jax":
+            model.train_step = partial(jax_train_step, model, parts, replicas)
+        else:
+            model.train_step = partial(_train_step, model, parts)
 
 
 def check_batch_size(batch_size: int, replicas: int, parts: int):

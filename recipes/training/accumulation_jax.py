@@ -5,15 +5,13 @@ from functools import partial
 import keras
 from keras import tree
 
-from keras_vit.recipes.distributed.jax_devices import chosen_devices
 from keras_vit.recipes.training.keras_internals import JaxStep
 
 
-def jax_train_step(model, parts: int, state, data):
+def jax_train_step(model, parts: int, devices: int, state, data):
     """`keras.Model.train_step` with a loop around all but the optimizer's step, see `accumulate_gradients`."""
     import jax
 
-    devices = chosen_devices().num_replicas_in_sync
     data = tree.map_structure(partial(_split, parts=parts, devices=devices), data)
     step = JaxStep(model, state)
 

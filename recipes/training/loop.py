@@ -48,7 +48,7 @@ def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches:
     with strategy_of(model).scope():
         # Here, not in the first step: a step that creates variables is traced twice.
         model.optimizer.build(model.trainable_variables)
-    accumulate_gradients(model, recipe.optimizer.accumulation_steps)
+    accumulate_gradients(model, recipe.optimizer.accumulation_steps, strategy_of(model).num_replicas_in_sync)
     identity = begin_run(recipe, dataset, workers) if recipe.run.folder else None
     checkpoints = open_checkpoints(recipe.run, identity)
     if checkpoints:
