@@ -1,7 +1,9 @@
 # Every target creates what it requires: a virtual environment in .venv with the versions pinned in constraints.txt.
 PYTHON ?= python3
 BIN := .venv/bin
-INSTALL := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
+# --use-pep517: seqeval, which tf-models-official requires, is built from source; without isolation its build loads
+# setuptools_scm as an egg, without what that requires in turn.
+INSTALL := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable
 # What the demo requires, and everything.
 RUNNABLE := .venv/runnable
 READY := .venv/ready
