@@ -3,7 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 # --use-pep517: seqeval, which tf-models-official requires, is built from source; without isolation its build loads
 # setuptools_scm as an egg, without what that requires in turn.
-INSTALL := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --use-pep517 --editable
+INSTALL := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python $(PIP_INSTALL)
+PYTEST := -m pytest -n auto --dist loadfile --no-loadscope-reorder
 # What the demo requires, and everything.
 RUNNABLE := .venv/runnable
 READY := .venv/ready
@@ -14,22 +16,28 @@ CLIENT_LIBRARIES := libegl1 libgles2 libgl1 libglib2.0-0 libsm6 libxext6
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check coverage lint format docs clean browser web-runtime
+.PHONY: help demo test test-newest test-oldest check coverage lint format docs clean browser web-runtime
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(RUNNABLE) ## Pre-train, fine-tune, export and check a small model; writes runs/demo/report.html
 	$(BIN)/keras-vit demo
 
 test: lint $(CLIENT)/ready browser web-runtime ## Lint, then all tests, one process per CPU core
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/python $(PYTEST)
+
+test-newest: .venv-newest/ready $(CLIENT)/ready browser web-runtime ## All tests with the newest releases that setup.cfg allows
+	.venv-newest/bin/python $(PYTEST) -m 'not augment'
+
+test-oldest: .venv-oldest/ready $(CLIENT)/ready browser web-runtime ## All tests with the oldest releases that setup.cfg allows
+	.venv-oldest/bin/python $(PYTEST)
 
 check: lint ## Lint, types and the tests that take under a second: run before each commit
 	$(BIN)/python -m pytest -n auto --dist loadfile -m 'not slow' -q
 
 coverage: $(CLIENT)/ready browser web-runtime ## All tests; lists the lines that no test runs
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --cov --cov-report=term-missing:skip-covered
+	$(BIN)/python $(PYTEST) --cov --cov-report=term-missing:skip-covered
 
 lint: $(READY) ## Check style and format with ruff, and types with mypy
 	$(BIN)/ruff check .
@@ -46,7 +54,7 @@ docs: $(READY) ## Build the guides and the API reference: build/site/index.html
 	@echo "Open $(CURDIR)/build/site/index.html"
 
 clean: ## Remove the virtual environments, caches and build/; keeps runs/
-	rm -rf .venv $(CLIENT) .pytest_cache .ruff_cache .mypy_cache build *.egg-info
+	rm -rf .venv .venv-newest .venv-oldest $(CLIENT) .pytest_cache .ruff_cache .mypy_cache build *.egg-info
 
 $(RUNNABLE): setup.cfg pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "keras_vit requires Python 3.11 or later: make PYTHON=python3.11")'
@@ -57,6 +65,19 @@ $(RUNNABLE): setup.cfg pyproject.toml constraints.txt
 $(READY): $(RUNNABLE)
 	$(INSTALL) '.[dev]'
 	@touch $@
+
+# Updated by each run. Without [augment], which requires TensorFlow 2.20.
+.venv-newest/ready: FORCE
+	$(PYTHON) -m venv .venv-newest
+	.venv-newest/bin/python $(PIP_INSTALL) '.[test]' --upgrade --upgrade-strategy eager
+	@touch $@
+
+.venv-oldest/ready: setup.cfg pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv .venv-oldest
+	PIP_CONSTRAINT=$(CURDIR)/constraints-oldest.txt .venv-oldest/bin/python $(PIP_INSTALL) '.[dev]'
+	@touch $@
+
+FORCE:
 
 $(CLIENT)/ready: constraints-mediapipe.txt
 	$(PYTHON) -m venv $(CLIENT)

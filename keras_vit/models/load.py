@@ -93,6 +93,7 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
     num_classes = found["num_classes"] if num_classes is None else num_classes
     keeps_head = num_classes == found["num_classes"]
     _check_arguments(weights, BiT if checkpoint.is_bit else VisionTransformer, arguments)
+    _check_patch_size(weights, found.get("patch_size"), arguments)
     _check_size(checkpoint, arguments)
     if checkpoint.is_bit:
         fields = found.pop("preprocessing")
@@ -150,12 +151,23 @@ def _check_size(checkpoint, arguments):
         )
 
 
+def _check_patch_size(weights, own, arguments):
+    """Raises a ValueError for another patch size than the checkpoint's."""
+    given = arguments.get("patch_size")
+    if None not in (own, given) and as_size(given, "patch_size") != as_size(own):
+        raise ValueError(
+            f"{weights} has patches of {own} pixels. Received: patch_size={given}. Load it without patch_size and "
+            f"resize its patch embedding: model.with_patch_size({given})"
+        )
+
+
 def _load_keras(weights, num_classes, resample, arguments):
     """A model that Keras saved, with another image size or head if requested."""
     model = read_keras_file(weights)
     if not isinstance(model, KINDS):
         raise ValueError(f"{weights} contains a {type(model).__name__}. Expected a model of keras_vit.")
     _check_arguments(weights, type(model), arguments)
+    _check_patch_size(weights, getattr(model, "patch_size", None), arguments)
     size, names = arguments.pop("image_size", None), arguments.pop("class_names", model.class_names)
     dtype = keras.dtype_policies.get(arguments.pop("dtype", keras.config.dtype_policy()))
     changes = any(not _same(model.get_config().get(name), value) for name, value in arguments.items())

@@ -33,8 +33,8 @@ def masked_autoencoder_batches(
         targets = pixel_targets(images, patch_size, recipe.normalize_targets)  # (B, N, P*P*3)
         seed = tf.stack([tf.constant(recipe.run.seed, tf.int64), step])
         # Drawn for the global batch, so that the result does not depend on the number of hosts.
-        masking = draw_masking(seed, parts * len(images), targets.shape[1], recipe.masked_fraction)
-        own = {name: value[part * len(images) :][: len(images)] for name, value in masking._asdict().items()}
+        masking = draw_masking(seed, parts * images.shape[0], targets.shape[1], recipe.masked_fraction)
+        own = {name: value[part * images.shape[0] :][: images.shape[0]] for name, value in masking._asdict().items()}
         return {"images": images, **own}, tf.gather(targets, own["masked"], axis=1, batch_dims=1)
 
     return pixels.enumerate(start_step).map(prepare, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)

@@ -109,8 +109,8 @@ def masked_patch_batches(
         fractions = (recipe.corrupted_fraction, recipe.masked_fraction, recipe.replaced_fraction)
         seed = tf.stack([tf.constant(recipe.run.seed, tf.int64), step])
         # Drawn for the global batch, so that the result does not depend on the number of hosts.
-        corruption = draw_corruption(seed, parts * len(images), targets.shape[1], *fractions)
-        own = {name: value[part * len(images) :][: len(images)] for name, value in corruption._asdict().items()}
+        corruption = draw_corruption(seed, parts * images.shape[0], targets.shape[1], *fractions)
+        own = {name: value[part * images.shape[0] :][: images.shape[0]] for name, value in corruption._asdict().items()}
         inputs = {"images": normalize_floats(images, recipe.data.mean, recipe.data.std), **own}
         return inputs, tf.gather(targets, own["corrupted"], axis=1, batch_dims=1)
 

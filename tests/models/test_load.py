@@ -91,7 +91,7 @@ def test_arguments_that_do_not_fit_the_weights(hidden_file):
         ({"width": 24}, r"width=24 \(file: 48\)"),
         ({"num_heads": 4}, r"num_heads=4 \(file: 3\)"),
         ({"num_heads": 5}, "`num_heads` must divide the width. Received: num_heads=5, width=48"),
-        ({"patch_size": 8}, r"embedding/kernel +\(16, 16, 3, 48\) +\(8, 8, 3, 48\)"),
+        ({"patch_size": 8}, r"has patches of \(16, 16\) pixels. Received: patch_size=8. .*model.with_patch_size\(8\)"),
         ({"layer_scale": 0.1}, r"4 missing, 0 unused(.|\n)*\(encoder/block_0/scale_attention/gamma\)"),
         ({"distillation": True, "representation_size": None}, "distillation_token/tokens"),
         ({"image_size": 50}, "cannot be cut into patches"),
@@ -107,6 +107,8 @@ def test_keras_files(keras_file, images):
     model, file = keras_file
     np.testing.assert_array_equal(keras_vit.load(file)(images), model(images))
     np.testing.assert_array_equal(keras_vit.load(str(file), num_classes=5, patch_size=4)(images), model(images))
+    with pytest.raises(ValueError, match=r"Received: patch_size=8. Load it without patch_size"):
+        keras_vit.load(file, patch_size=8)
     changed = keras_vit.load(file, dropout=0.3, name="other", dtype="mixed_bfloat16")
     assert (changed.name, changed.config.dropout, changed.compute_dtype) == ("other", 0.3, "bfloat16")
     np.testing.assert_array_equal(changed.head.kernel, model.head.kernel)

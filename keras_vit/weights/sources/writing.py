@@ -36,8 +36,12 @@ def array_dtype(model) -> str:
     return "float16" if model.variable_dtype == "float16" else "float32"
 
 
+# Arguments that do not change the shapes of weights: these fit a model with another value, too.
+WITHOUT_TRACE = ("gelu", "epsilon", "pooling")
+
+
 def check_values(model, format_name: str, **allowed: tuple):
-    """Raises a ValueError if an argument that leaves no trace in the weights has a value that the format cannot store.
+    """Raises a ValueError if an argument has a value that the format cannot store.
 
     Args:
         model: A VisionTransformer.
@@ -46,8 +50,8 @@ def check_values(model, format_name: str, **allowed: tuple):
     """
     for name, values in allowed.items():
         if getattr(model.config, name) not in values:
+            other = f", or load it with {name}={values[0]!r} if the weights were trained that way"
             raise ValueError(
                 f"{format_name} cannot store {name}={getattr(model.config, name)!r}, only "
-                f"{' or '.join(map(repr, values))}. Save the model as .keras, or load it with {name}={values[0]!r} if "
-                "the weights were trained that way."
+                f"{' or '.join(map(repr, values))}. Save the model as .keras{other if name in WITHOUT_TRACE else ''}."
             )

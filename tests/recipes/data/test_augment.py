@@ -24,6 +24,7 @@ def apply_operation(name, image, level, sign=1.0, point=(0.5, 0.5)):
     return operations()[name](image, level, tf.constant(sign), tf.constant(point))
 
 
+@pytest.mark.augment
 # RandAugment in a graph: tests/recipes/data/test_pipeline.py.
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -41,6 +42,7 @@ def test_policies_depend_only_on_their_draws(smooth_image, augment, graph):
     assert len({image.tobytes() for image in first}) > 15
 
 
+@pytest.mark.augment
 def test_randaugment_applies_the_drawn_operations(smooth_image):
     distort, num_draws = augmentation(Augment(randaugment_layers=2, randaugment_magnitude=10))
     names = list(big_vision_operations())
@@ -86,6 +88,7 @@ def test_levels_of_timm_have_their_mean_and_deviation():
     assert abs(inside.mean() - 8.97) < 0.02
 
 
+@pytest.mark.augment
 def test_autoaugment_applies_operations_by_their_probabilities(smooth_image):
     distort, _ = augmentation(Augment(autoaugment="imagenet"))
     pair = 2.5 / 25  # Equalize with probability 0.8 at level 8, then with 0.6 at level 3
@@ -95,6 +98,7 @@ def test_autoaugment_applies_operations_by_their_probabilities(smooth_image):
     np.testing.assert_array_equal(first_only, apply_operation("Equalize", smooth_image, 8.0))
 
 
+@pytest.mark.augment
 def test_autoaugment_for_cifar10(smooth_image):
     """The first and the last pair of table 7 of arXiv 1805.09501."""
     distort, _ = augmentation(Augment(autoaugment="cifar10"))
@@ -105,6 +109,7 @@ def test_autoaugment_for_cifar10(smooth_image):
     np.testing.assert_array_equal(last, apply_operation("AutoContrast", smooth_image, 1.0))
 
 
+@pytest.mark.augment
 @pytest.mark.parametrize("level,inverted", [(2, 51), (3, 76), (5, 128), (8, 204)])
 def test_autoaugment_for_cifar10_inverts_more_at_higher_levels(level, inverted):
     """Numbers of the 256 values, by the authors' ImageOps.solarize(image, 256 - int(level * 256 / 10))."""
@@ -113,6 +118,7 @@ def test_autoaugment_for_cifar10_inverts_more_at_higher_levels(level, inverted):
     assert np.sum(solarized[..., 0] != values[..., 0]) == inverted
 
 
+@pytest.mark.augment
 def test_autoaugment_for_cifar10_moves_by_as_many_pixels_as_the_level():
     columns = tf.constant(np.arange(32).reshape(1, 32, 1).repeat(32, axis=0).repeat(3, axis=2), tf.uint8)
     for level in (3, 8, 9):

@@ -41,6 +41,7 @@ def difference(result, expected):
     return np.abs(np.asarray(result).astype(int) - expected)
 
 
+@pytest.mark.augment
 @pytest.mark.parametrize("golden", BIG_VISION)
 def test_operations_equal_big_vision(golden):
     size, name, level = golden.removeprefix("big_vision_").split("_")

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from official.vision.ops import augment as official
 
-from keras_vit.recipes.data.augment_ops import operations
+from keras_vit.recipes.data.augment_ops import import_official, operations
+
+pytestmark = pytest.mark.augment
 
 COLOR_OPERATIONS = ("AutoContrast", "Equalize", "Invert", "Posterize", "Solarize", "Color", "Contrast", "Brightness")
 
@@ -15,6 +16,7 @@ def apply_operation(name, image, level, sign=1.0, point=(0.5, 0.5)):
 
 
 def apply_official(name, image, level):
+    official = import_official()
     function, _, arguments = official._parse_policy_info(name, 1.0, level, [128] * 3, 40.0, 100.0)
     return function(image, None, *arguments)[0].numpy().astype(int)
 
@@ -37,6 +39,7 @@ def test_flat_channels_are_unchanged():
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.parametrize("name", ["Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY"])
 def test_geometric_operations_match_tf_models_official_with_gray_fill(smooth_image, name, sign, monkeypatch):
+    official = import_official()
     monkeypatch.setattr(official, "_randomly_negate_tensor", lambda value: value * sign)
     result = apply_operation(name, smooth_image, 6.0, sign)
     # Its translations are in pixels; ours scale with the image. It reflects what is outside; here it is made to fill.
