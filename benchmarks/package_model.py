@@ -92,8 +92,9 @@ def write_card(options: PackageModel, file: Path) -> str:
     published = replace(  # without paths of the machine that trained it
         recipe, data=replace(recipe.data, dataset=name.split("-")[0]), run=replace(recipe.run, folder=folder)
     )
+    start = "random weights" if recipe.weights is None else f"`{recipe.weights}`"
     origin = (
-        f"Trained from random weights by `keras-vit train {name} --run.folder {folder}`; put into the package by "
+        f"Trained from {start} by `keras-vit train {name} --run.folder {folder}`; put into the package by "
         f"`python benchmarks/package_model.py {folder} {name} {options.name} --dataset ...`. Stored in float16, with "
         "`antialias=True` for larger images."
     )
