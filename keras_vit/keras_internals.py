@@ -6,12 +6,30 @@ names it.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import keras
 
+_lowering_for_tpu = ContextVar("lowering_for_tpu", default=False)
+
+
+@contextmanager
+def lowering_for_tpu() -> Iterator[None]:
+    """In this context JAX traces for TPUs that the process does not have."""
+    token = _lowering_for_tpu.set(True)
+    try:
+        yield
+    finally:
+        _lowering_for_tpu.reset(token)
+
 
 def compiled_by_xla() -> bool:
-    """Whether the graph being traced will be compiled by XLA: within `jit_compile=True`, or under `TPUStrategy`."""
+    """Whether to compute in the forms that XLA compiles best.
+
+    On TensorFlow: in a graph within `jit_compile=True` or under `TPUStrategy`. On JAX, which always compiles: on TPUs.
+    """
+    if keras.backend.backend() == "jax":
+        return _lowering_for_tpu.get() or keras.distribution.list_devices()[0].startswith("tpu")
     if keras.backend.backend() != "tensorflow":
         return False
     import tensorflow as tf
@@ -22,6 +40,10 @@ def compiled_by_xla() -> bool:
 
 def xla_optimization_barrier(tensors: list) -> list:
     """The tensors behind a barrier across which XLA neither merges nor moves operations; only where XLA compiles."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.lax.optimization_barrier(tensors)
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
     return gen_xla_ops.xla_optimization_barrier(input=tensors)

@@ -4,6 +4,7 @@ from contextlib import contextmanager
 
 from keras import tree
 
+from keras_vit.keras_internals import lowering_for_tpu
 from keras_vit.recipes.preflight.lowering import HloProgram
 from keras_vit.recipes.training.keras_internals import jax_state
 
@@ -37,7 +38,7 @@ def lower_with_jax(model, kind: str, specs, replicas: int) -> HloProgram:
 
     step, state = jax_state(model, kind, specs)
     data = tree.map_structure(batch, specs)
-    with _shardings_in_hlo(jax.config):
+    with _shardings_in_hlo(jax.config), lowering_for_tpu():
         program = jax.jit(step, donate_argnums=0 if kind == "training" else ())
         lowered = program.trace(jax.tree.map(copy, state), data).lower(lowering_platforms=("tpu",))
     return HloProgram(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto(), (), partitioned=devices > 1)

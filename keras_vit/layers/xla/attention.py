@@ -7,7 +7,7 @@ forms of the products are those that the TPU's compiler handles best, see docs/t
 """
 
 import keras
-from keras import ops
+from keras import ops, tree
 
 from keras_vit.keras_internals import compiled_by_xla, is_quantized
 from keras_vit.layers.heads import merge_heads
@@ -52,7 +52,8 @@ def project_heads(tokens, kernel, bias, num_heads: int):
     @ops.custom_gradient
     def project(tokens, kernel, bias):
         def gradient(*upstream):
-            joined = ops.concatenate([merge_heads(one) for one in upstream], axis=-1)  # (B, N, 3D)
+            parts = tree.flatten(upstream)  # JAX passes one tuple
+            joined = ops.concatenate([merge_heads(one) for one in parts], axis=-1)  # (B, N, 3D)
             for_tokens = ops.einsum("bne,de->bnd", joined, kernel)
             for_kernel = ops.einsum("bnd,bne->de", tokens, joined)
             return for_tokens, for_kernel, ops.sum(joined, axis=(0, 1))

@@ -18,15 +18,15 @@ def separate_from_forward(stored, upstream):
         stored: Tensors of the forward pass, nested.
         upstream: Gradients, nested, which only the backward pass has.
     """
+    both = (stored, upstream)
+    if compiled_by_xla():
+        return tree.pack_sequence_as(both, xla_optimization_barrier(tree.flatten(both)))
     import tensorflow as tf
 
     if tf.executing_eagerly():
-        return stored, upstream
-    if not compiled_by_xla():
-        with tf.control_dependencies(tree.flatten(upstream)):
-            return tree.map_structure(tf.identity, stored), upstream
-    both = (stored, upstream)
-    return tree.pack_sequence_as(both, xla_optimization_barrier(tree.flatten(both)))
+        return both
+    with tf.control_dependencies(tree.flatten(upstream)):
+        return tree.map_structure(tf.identity, stored), upstream
 
 
 def in_current_name_scope(gradient):

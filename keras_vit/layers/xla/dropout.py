@@ -10,7 +10,7 @@ from keras_vit.layers.xla.recompute import next_seed
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Dropout(keras.layers.Dropout):
-    """`keras.layers.Dropout` that redraws its mask in the backward pass where XLA compiles the step.
+    """`keras.layers.Dropout` that redraws its mask in the backward pass where XLA compiles TensorFlow's step.
 
     A mask of B/16's hidden tokens is half as large as the tokens, and a TPU draws random bits with one instruction.
 
@@ -21,7 +21,7 @@ class Dropout(keras.layers.Dropout):
     """
 
     def call(self, inputs, training=False):
-        if not (training and self.rate and compiled_by_xla()):
+        if not (training and self.rate and compiled_by_xla()) or keras.backend.backend() != "tensorflow":
             return super().call(inputs, training=training)
 
         def drop(x, seed):

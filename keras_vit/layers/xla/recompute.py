@@ -41,12 +41,12 @@ def recompute_dropout(function, x, dropout_layers, training):
 
 
 def next_seed(generator):
-    """The generator's next seed; where XLA compiles the step, without the 64-bit remainder that Keras would take.
+    """The generator's next seed; where XLA compiles TensorFlow's step, without the 64-bit remainder that Keras takes.
 
     A TPU has no 64-bit integers: the remainder takes 1,700 instructions, the majority in a step with dropout.
     """
     seed = generator.next()
-    if not compiled_by_xla() or keras.backend.standardize_dtype(seed.dtype) == "int32":
+    if keras.backend.backend() != "tensorflow" or not compiled_by_xla() or seed.dtype == "int32":
         return seed
     divisor = 2**31 - 2  # Keras's; seeds are below 2**32, so two subtractions are enough
     for _ in range(2):
