@@ -31,7 +31,7 @@ test-newest: .venv-newest/ready $(CLIENT)/ready browser web-runtime ## All tests
 	.venv-newest/bin/python $(PYTEST) -m 'not augment'
 
 test-oldest: .venv-oldest/ready $(CLIENT)/ready browser web-runtime ## All tests with the oldest releases that setup.cfg allows
-	.venv-oldest/bin/python $(PYTEST)
+	.venv-oldest/bin/python $(PYTEST) -W default  # old releases warn of each other
 
 check: lint ## Lint, types and the tests that take under a second: run before each commit
 	$(BIN)/python -m pytest -n auto --dist loadfile -m 'not slow' -q
