@@ -18,6 +18,7 @@ import keras_vit
 from keras_vit.model_card import model_card
 from keras_vit.models.keras_files import WEIGHTS
 from keras_vit.recipes.checkpoints.run_folder import RECIPE
+from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.data.model_classes import check_model_classes
 from keras_vit.recipes.evaluation.classification import evaluate_classifier
@@ -89,12 +90,16 @@ def write_card(options: PackageModel, file: Path) -> str:
         "sha256 of model.keras": hashlib.sha256(file.read_bytes()).hexdigest(),
     }
     name, folder = options.recipe, f"runs/{options.recipe}"
+    start = RECIPES[name].weights
     published = replace(  # without paths of the machine that trained it
-        recipe, data=replace(recipe.data, dataset=name.split("-")[0]), run=replace(recipe.run, folder=folder)
+        recipe,
+        weights=start,
+        data=replace(recipe.data, dataset=name.split("-")[0]),
+        run=replace(recipe.run, folder=folder),
     )
-    start = "random weights" if recipe.weights is None else f"`{recipe.weights}`"
     origin = (
-        f"Trained from {start} by `keras-vit train {name} --run.folder {folder}`; put into the package by "
+        f"Trained from {f'`{start}`' if start else 'random weights'} by `keras-vit train {name} --run.folder {folder}`; "
+        "put into the package by "
         f"`python benchmarks/package_model.py {folder} {name} {options.name} --dataset ...`. Stored in float16, with "
         "`antialias=True` for larger images."
     )
