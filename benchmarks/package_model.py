@@ -98,8 +98,8 @@ def write_card(options: PackageModel, file: Path) -> str:
         run=replace(recipe.run, folder=folder),
     )
     origin = (
-        f"Trained from {f'`{start}`' if start else 'random weights'} by `keras-vit train {name} --run.folder {folder}`; "
-        "put into the package by "
+        f"Trained from {f'`{start}`' if start else 'random weights'} by `keras-vit train {name} --run.folder "
+        f"{folder}`; put into the package by "
         f"`python benchmarks/package_model.py {folder} {name} {options.name} --dataset ...`. Stored in float16, with "
         "`antialias=True` for larger images."
     )
