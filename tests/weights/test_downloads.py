@@ -170,7 +170,8 @@ def hub_server(monkeypatch, tmp_path):
             name, headers = self.path.split("?")[0].rpartition("/")[2], {}
             if self.path.startswith("/api/models/a/b/"):
                 siblings = [{"rfilename": name} for name in HUB_FILES]
-                content = json.dumps({"id": "a/b", "sha": commit, "siblings": siblings, "tags": []}).encode()
+                needed = {"private": False, "disabled": False, "downloads": 0, "likes": 0}  # by huggingface_hub 0.23
+                content = json.dumps({"id": "a/b", "sha": commit, "siblings": siblings, "tags": [], **needed}).encode()
                 if "/tree/" in self.path:
                     content = json.dumps(
                         [{"type": "file", "path": n, "size": len(c), "oid": "0" * 40} for n, c in HUB_FILES.items()]

@@ -67,7 +67,12 @@ def test_seeds_without_xla_are_those_of_keras():
     np.testing.assert_array_equal(next_seed(ours), theirs.next())
 
 
-@pytest.mark.parametrize("rate", [0.0, 1.0])
+KERAS_3_13 = keras.__version__.startswith("3.13.")
+
+
+@pytest.mark.parametrize(
+    "rate", [0.0, pytest.param(1.0, marks=pytest.mark.skipif(KERAS_3_13, reason="Keras 3.13 has no dropout of 1"))]
+)
 def test_rates_that_draw_nothing(rate):
     layer = Dropout(rate)
     output, slope = tf.function(lambda: step(layer), jit_compile=True)()
