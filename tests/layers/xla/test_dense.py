@@ -15,7 +15,8 @@ def test_equals_dense_without_reshapes_under_xla():
     for jit, run in graphs.items():
         np.testing.assert_allclose(run(X), layer(X), atol=1e-5)
         operations = run.get_concrete_function(tf.TensorSpec(X.shape)).graph.get_operations()
-        assert any(operation.type == "Reshape" for operation in operations) != jit
+        # Keras from 3.14 on reshapes the tokens.
+        assert not jit or not any(operation.type == "Reshape" for operation in operations)
 
 
 @pytest.mark.slow
