@@ -20,7 +20,8 @@ class Architecture:
         position_embedding: See `VisionTransformer`.
         qk_norm: Normalize queries and keys: allows higher learning rates.
         layer_scale: Initial value of learnable factors on the residual branches (arXiv 2103.17239); None for none.
-        dropout, stochastic_depth: Rates.
+        dropout, stochastic_depth: Rates. That of stochastic depth is the last block's and grows linearly from 0 at the
+            first; or several, one for each block.
         patch_dropout: Fraction of the patches that is dropped in training, at random; 0.5 halves the tokens.
     """
 
@@ -35,7 +36,7 @@ class Architecture:
     qk_norm: bool = False
     layer_scale: float | None = None
     dropout: float = 0.0
-    stochastic_depth: float = 0.0
+    stochastic_depth: float | tuple[float, ...] = 0.0
     patch_dropout: float = 0.0
 
 

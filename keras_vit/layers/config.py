@@ -56,6 +56,22 @@ def remat_of_blocks(remat, depth: int) -> list:
     return each
 
 
+def stochastic_depth_of_blocks(rate, depth: int) -> list:
+    """Each block's rate: one number grows linearly from 0 at the first block (scenic, DeiT), several are the rates.
+
+    Raises:
+        ValueError: Not one rate for each block.
+    """
+    if not isinstance(rate, (list, tuple)):
+        return [rate * i / max(depth - 1, 1) for i in range(depth)]
+    if len(rate) != depth:
+        raise ValueError(
+            f"`stochastic_depth` must be the last block's rate, or a list with a rate for each of the {depth} blocks. "
+            f"Received {len(rate)} rates: {rate!r}"
+        )
+    return list(rate)
+
+
 def set_fields(config, **values):
     """Sets fields of a frozen dataclass while it is initialized; NumPy's integers become Python's."""
     for name, value in values.items():

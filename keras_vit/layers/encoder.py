@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vit.layers.axial_block import AxialBlock
 from keras_vit.layers.block import EncoderBlock
-from keras_vit.layers.config import BlockConfig, fields_as_keywords, remat_of_blocks
+from keras_vit.layers.config import BlockConfig, fields_as_keywords, remat_of_blocks, stochastic_depth_of_blocks
 from keras_vit.layers.heads import spec_with_attention
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.tokens import take_tokens
@@ -29,7 +29,8 @@ class Encoder(keras.layers.Layer):
     Args:
         depth: Number of blocks.
         config: A `BlockConfig`, or its fields as keyword arguments: `num_heads`, `mlp_dim`, `dropout`, ...
-        stochastic_depth: Rate of the last block; it grows linearly from 0 at the first (as in scenic and DeiT).
+        stochastic_depth: Rate of the last block; it grows linearly from 0 at the first (as in scenic and DeiT). Or a
+            list with a rate for each block (DeiT III: the same in all).
         final_norm: Whether there is a normalization at the end; if not, a model normalizes after pooling.
         initial_norm: Whether there is a normalization before the first block (CLIP).
         axial_grid: (h, w) for blocks that attend along rows, then columns, see `AxialBlock`; None for all tokens.
@@ -62,11 +63,11 @@ class Encoder(keras.layers.Layer):
         self.remat = remat
         self.seed = seed
         block = partial(AxialBlock, axial_grid, prefix_tokens) if axial_grid else EncoderBlock
-        remat_of_block = remat_of_blocks(remat, depth)
+        remat_of_block, rates = remat_of_blocks(remat, depth), stochastic_depth_of_blocks(stochastic_depth, depth)
         self.blocks = [
             block(
                 config=config,
-                stochastic_depth=stochastic_depth * i / max(depth - 1, 1),
+                stochastic_depth=rates[i],
                 remat=remat_of_block[i],
                 seed=None if seed is None else seed + SEEDS_PER_BLOCK * i,
                 dtype=self.dtype_policy,

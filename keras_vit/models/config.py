@@ -49,7 +49,8 @@ class ViTConfig:
         axial: Whether blocks attend along rows, then columns (appendix D.6), see `AxialBlock`.
         dropout: Rate after the positions and in the blocks, see `BlockConfig`.
         attention_dropout: Rate on the attention weights.
-        stochastic_depth: Rate of the last block's residual branches, growing linearly from 0 at the first.
+        stochastic_depth: Rate of the last block's residual branches, growing linearly from 0 at the first; or a
+            sequence with a rate for each block (DeiT III: the same in all).
         patch_dropout: Fraction of the patches that is dropped in training, see `PatchDropout`; 0.5 halves the
             tokens, and with them about time and memory of a step.
         gelu: "tanh" (the paper's code), "erf" (ports to PyTorch) or "quick" (OpenAI's CLIP), see `Mlp`.
@@ -94,7 +95,7 @@ class ViTConfig:
     axial: bool = False
     dropout: float = 0.0
     attention_dropout: float = 0.0
-    stochastic_depth: float = 0.0
+    stochastic_depth: float | tuple[float, ...] = 0.0
     patch_dropout: float = 0.0
     gelu: str = "tanh"
     swiglu: bool = False
@@ -116,7 +117,8 @@ class ViTConfig:
             "patch_size": as_size(self.patch_size, "patch_size"),
             "class_token": self.pooling not in ("gap", "map") if self.class_token is None else self.class_token,
             "resnet_stages": None if self.resnet_stages is None else tuple(self.resnet_stages),
-            "remat": tuple(self.remat) if isinstance(self.remat, list) else self.remat,
+            "remat": _tuple_if_list(self.remat),
+            "stochastic_depth": _tuple_if_list(self.stochastic_depth),
             "preprocessing": Preprocessing.from_argument(self.preprocessing, size),
         }
         set_fields(self, **vars(self) | normalized)
@@ -140,6 +142,10 @@ class ViTConfig:
         names = [field.name for field in fields(BlockConfig) if field.name != "relative_positions"]
         shared = {name: getattr(self, name) for name in names}
         return BlockConfig(**shared, relative_positions=self.position_embedding == "relative")
+
+
+def _tuple_if_list(value):
+    return tuple(value) if isinstance(value, list) else value
 
 
 def check_num_classes(num_classes):

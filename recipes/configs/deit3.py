@@ -21,10 +21,10 @@ from keras_vit.recipes.recipe import Architecture, Augment, Optimizer, Supervise
 BATCH = 2048
 FINE_TUNING_BATCH = 512
 
-# Stochastic depth is the same in all of its blocks; here it grows linearly to that of the last one.
-S16 = Architecture("S/16", layer_scale=1e-4, stochastic_depth=0.05)
-B16 = Architecture("B/16", layer_scale=1e-4, stochastic_depth=0.2)
-L16 = Architecture("L/16", layer_scale=1e-4, stochastic_depth=0.45)
+# The same rate of stochastic depth in all blocks, where DeiT's grows (models_v2.py).
+S16 = Architecture("S/16", layer_scale=1e-4, stochastic_depth=(0.05,) * 12)
+B16 = Architecture("B/16", layer_scale=1e-4, stochastic_depth=(0.2,) * 12)
+L16 = Architecture("L/16", layer_scale=1e-4, stochastic_depth=(0.45,) * 24)
 
 PRETRAINING_DATA = replace(
     DATA,

@@ -25,6 +25,13 @@ def test_stochastic_depth_grows_linearly_from_zero():
     assert rates == [block.drop_attention.rate for block in encoder.blocks]
 
 
+def test_stochastic_depth_of_each_block():
+    encoder = Encoder(3, **SIZE, stochastic_depth=(0.2, 0.1, 0.2))
+    assert [block.drop_mlp.rate for block in Encoder.from_config(encoder.get_config()).blocks] == [0.2, 0.1, 0.2]
+    with pytest.raises(ValueError, match=r"a rate for each of the 3 blocks. Received 2 rates: \(0.2, 0.2\)"):
+        Encoder(3, **SIZE, stochastic_depth=(0.2, 0.2))
+
+
 @pytest.mark.slow
 def test_dropout_is_independent_and_reproducible():
     first, second = (Encoder(2, **SIZE, dropout=0.3, attention_dropout=0.2, stochastic_depth=0.3, seed=5) for _ in "ab")

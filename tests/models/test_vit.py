@@ -19,7 +19,7 @@ import keras_vit
             "patch_size": (4, 2),
             "gelu": "erf",
             "dropout": 0.1,
-            "stochastic_depth": 0.1,
+            "stochastic_depth": [0.1, 0.2],
             "seed": 3,
         },
     ],

@@ -40,6 +40,8 @@ INVALID = [
     ("optimizer.staircase", (0.3, math.nan), "must be finite"),
     ("architecture.stochastic_depth", -0.1, r"must be in \[0, 1\)"),
     ("architecture.stochastic_depth", 1.0, r"must be in \[0, 1\)"),
+    ("architecture.stochastic_depth", (0.1, 1.0), r"must be in \[0, 1\)"),
+    ("architecture.stochastic_depth", "high", "must be a number or a list of numbers"),
     ("architecture.dropout", 1.5, r"must be in \[0, 1\)"),
     ("architecture.patch_dropout", 1.0, r"must be in \[0, 1\)"),
     ("data.max_corrupt", math.nan, "must be finite"),

@@ -21,7 +21,8 @@ PRETRAINING = {
 def test_pretraining(name):
     """256 images on each of 8 GPUs (L: 64 on 32), LAMB, the binary loss, 3-Augment, repeated augmentation."""
     recipe, (variant, size, rate, depth) = RECIPES[name], PRETRAINING[name]
-    assert recipe.architecture == Architecture(variant, layer_scale=1e-4, stochastic_depth=depth)
+    depths = (depth,) * (24 if variant == "L/16" else 12)
+    assert recipe.architecture == Architecture(variant, layer_scale=1e-4, stochastic_depth=depths)
     data, optimizer = recipe.data, recipe.optimizer
     assert (data.image_size, data.batch_size, data.crop, data.min_crop_area) == (size, 2048, "inception", 0.08)
     assert data.augment == Augment(three_augment=True, mixup_alpha=0.8, cutmix_alpha=1.0, repeats=3)
@@ -31,7 +32,7 @@ def test_pretraining(name):
     assert (recipe.loss, recipe.label_smoothing, recipe.total_epochs, recipe.weights) == ("binary", 0.0, 800, None)
 
 
-@pytest.mark.parametrize("name,depth", [("b16", 0.2), ("l16", 0.45)])
+@pytest.mark.parametrize("name,depth", [("b16", (0.2,) * 12), ("l16", (0.45,) * 24)])
 def test_fine_tuning_at_224(name, depth):
     recipe = RECIPES[f"deit3-{name}"]
     assert recipe.architecture == RECIPES[f"deit3-{name}-192"].architecture
@@ -46,9 +47,10 @@ def test_fine_tuning_at_224(name, depth):
     assert (recipe.loss, recipe.label_smoothing, recipe.total_epochs) == ("softmax", 0.1, 20)
 
 
-def test_layer_scale_reaches_the_model():
+def test_layer_scale_and_stochastic_depth_reach_the_model():
     recipe = RECIPES["deit3-s16"]
-    small = replace(recipe.architecture, depth=1, width=12, mlp_dim=24, num_heads=3)
+    small = replace(recipe.architecture, width=12, mlp_dim=24, num_heads=3)
     model = build_model(small, replace(recipe.data, image_size=32), recipe.run, num_classes=2)
     gammas = [weight for weight in model.weights if "scale" in weight.path]
-    assert len(gammas) == 2 and all(np.all(np.asarray(gamma) == np.float32(1e-4)) for gamma in gammas)
+    assert [block.drop_mlp.rate for block in model.encoder.blocks] == [0.05] * 12
+    assert len(gammas) == 2 * 12 and all(np.all(np.asarray(gamma) == np.float32(1e-4)) for gamma in gammas)
