@@ -18,6 +18,7 @@ from keras_vit.recipes.preflight.step_programs import RecipePrograms
 from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run, Supervised
 
 STEPS, HALF = 10, 5
+HALF_DONE = "half-done"  # the folder of a run that TensorFlow resumes
 REPLICAS = 4  # of the programs for a TPU
 ARCHITECTURE = Architecture("Ti/4", depth=2, width=24, mlp_dim=48, num_heads=3, pooling="gap")
 DATA = Data(
@@ -85,6 +86,7 @@ def main(folder):
     np.savez(folder / "whole.npz", **trained(on_devices(dropout, "mirrored")))
     trained(resumed, stop_at=HALF)
     np.savez(folder / "resumed.npz", **trained(resumed))
+    trained(on_devices(SUPERVISED, "one-device", folder=str(folder / HALF_DONE), resume=True), stop_at=HALF)
     programs = RecipePrograms(SUPERVISED, 10, STEPS, REPLICAS)
     for kind, batch_size in (("training", 4), ("evaluation", 16)):
         (folder / f"{kind}.hlo").write_bytes(programs.lower(kind, batch_size).hlo)

@@ -36,6 +36,8 @@ class TrainingState:
     def _tensorflow_variable(self, variable):
         if not self.with_jax:
             return variable.value
-        copy = tf.Variable(ops.convert_to_numpy(variable))
+        value = ops.convert_to_numpy(variable)
+        # Keras's integers are int64 with TensorFlow: a checkpoint of either can be read with the other.
+        copy = tf.Variable(value.astype("int64") if value.dtype == "int32" else value)
         self.pairs.append((variable, copy))
         return copy

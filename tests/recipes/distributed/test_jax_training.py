@@ -11,6 +11,7 @@ import jax_training
 import numpy as np
 import pytest
 
+from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
 from keras_vit.recipes.preflight.compiler_process import compile_in_subprocess
 
 pytestmark = pytest.mark.slow
@@ -32,8 +33,12 @@ def wait(process):
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("jax")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("jax")
+
+
+@pytest.fixture(scope="module")
+def results(folder):
     wait(start(folder, 8))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -79,6 +84,15 @@ def test_a_resumed_run_is_equal_bit_for_bit(results):
     for name in weights:
         np.testing.assert_array_equal(results["resumed"][name], results["whole"][name])
     assert np.abs(results["whole"]["0"] - results["supervised"]["0"]).max() > 1e-3  # there was dropout
+
+
+def test_tensorflow_resumes_a_run(results, on_tensorflow, folder):
+    resumed = {"folder": str(folder / jax_training.HALF_DONE), "resume": True}
+    recipe = jax_training.on_devices(jax_training.SUPERVISED, "one-device", **resumed)
+    assert find_checkpoints(resumed["folder"])[0].endswith(f"step-{jax_training.HALF}")
+    found = jax_training.trained(recipe)
+    assert_equal(found, on_tensorflow["supervised"], 1e-5)
+    assert find_checkpoints(resumed["folder"])[0].endswith(f"step-{jax_training.STEPS}")
 
 
 def test_the_steps_compile_for_a_tpu(results):
