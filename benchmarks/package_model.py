@@ -99,7 +99,7 @@ def write_card(options: PackageModel, file: Path) -> str:
     )
     origin = (
         f"Trained from {f'`{start}`' if start else 'random weights'} by `keras-vit train {name} --run.folder "
-        f"{folder}`; put into the package by "
+        f"{folder} --run.precision {recipe.run.precision}`; put into the package by "
         f"`python benchmarks/package_model.py {folder} {name} {options.name} --dataset ...`. Stored in float16, with "
         "`antialias=True` for larger images."
     )

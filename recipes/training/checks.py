@@ -79,6 +79,7 @@ def check_data(recipe: Recipe, dataset: ImageDataset, total_steps: int):
     check_all(
         lambda: _check_length(recipe, total_steps),
         lambda: _check_loss(recipe, dataset),
+        lambda: _check_classes(recipe, dataset),
         *(partial(_check_split, recipe, dataset, field, split) for field, split in _splits(recipe).items()),
     )
 
@@ -120,6 +121,13 @@ def _check_loss(recipe, dataset):
         raise ValueError(
             f"Images of {dataset.name!r} have any number of labels, but the softmax is for one each. Received: "
             "loss='softmax'. Use loss='sigmoid'."
+        )
+
+
+def _check_classes(recipe, dataset):
+    if isinstance(recipe, Supervised) and recipe.loss == "softmax" and len(dataset.class_names) == 1:
+        raise ValueError(
+            f"{dataset.name!r} has one class, {dataset.class_names[0]!r}: any model is right. Add other classes."
         )
 
 

@@ -90,7 +90,7 @@ def adapt_model(model, recipe: Supervised, num_classes: int):
     skip: tuple[str, ...] = ()
     if not recipe.keep_head or model.num_classes != num_classes:
         skip = ("head",) if is_bit else HEADS
-        changes |= {} if is_bit else {"representation_size": None}
+        changes |= {"class_names": None, "multi_label": False, **({} if is_bit else {"representation_size": None})}
     adapted = type(model).from_config({**model.get_config(), **changes})
     copy_weights(model, adapted, skip)
     return adapted

@@ -106,6 +106,12 @@ def test_a_head_is_new_by_default_or_if_its_shape_does_not_fit(trained_by_transf
             np.testing.assert_array_equal(one, other)
 
 
+def test_a_new_head_has_no_class_names_of_the_old_one(trained_toy):
+    source = trained_toy(class_names=list("abcde"), multi_label=True)
+    model = adapt_model(source, recipe(keep_head=True), 3)
+    assert (model.num_classes, model.config.class_names, model.config.multi_label) == (3, None, False)
+
+
 def test_deit_at_384_starts_from_the_trained_classifier(trained_toy, images, tmp_path):
     """The first loss is that of the loaded classifier: neither its head nor its bias starts again."""
     recipe = RECIPES["deit-b16-384"]

@@ -131,6 +131,8 @@ def test_splits_must_exist_and_have_enough_images(recipe):
     dataset = open_dataset(recipe.data)
     with pytest.raises(ValueError, match="data.batch_size=32 is more than the 30 training images"):
         check_data(replace(recipe, data=replace(recipe.data, labels_per_class=3)), dataset, 100)
+    with pytest.raises(ValueError, match=r"has one class, 'cat': any model is right. Add other classes."):
+        check_data(recipe, replace(dataset, class_names=("cat",)), 100)
     with pytest.raises(ValueError, match="No split 'dev'"):
         check_data(replace(recipe, data=replace(recipe.data, validation_split="dev")), dataset, 100)
     with pytest.raises(ValueError, match=r"'validation\[:0\]' of digits has no images"):
