@@ -132,7 +132,14 @@ def _check_classes(recipe, dataset):
 
 
 def _check_batch(recipe, dataset):
-    count = count_training_images(recipe.data, dataset, recipe.data.train_split)
+    split, labels = recipe.data.train_split, recipe.data.labels_per_class
+    total = count_nonempty(dataset, split)
+    if labels and labels * len(dataset.class_names) > total:
+        raise ValueError(
+            f"data.labels_per_class={labels} is more than {split!r} has: {total:,} images of "
+            f"{len(dataset.class_names):,} classes."
+        )
+    count = count_training_images(recipe.data, dataset, split)
     if count < recipe.data.batch_size:
         raise ValueError(
             f"data.batch_size={recipe.data.batch_size} is more than the {count:,} training images of "

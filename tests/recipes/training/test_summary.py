@@ -133,6 +133,9 @@ def test_splits_must_exist_and_have_enough_images(recipe):
         check_data(replace(recipe, data=replace(recipe.data, labels_per_class=3)), dataset, 100)
     with pytest.raises(ValueError, match=r"has one class, 'cat': any model is right. Add other classes."):
         check_data(recipe, replace(dataset, class_names=("cat",)), 100)
+    too_many = replace(recipe.data, labels_per_class=1_000)
+    with pytest.raises(ValueError, match=r"labels_per_class=1000 is more than 'train.*' has: 1,\d+ images of 10 cl"):
+        check_data(replace(recipe, data=too_many), dataset, 100)
     with pytest.raises(ValueError, match="No split 'dev'"):
         check_data(replace(recipe, data=replace(recipe.data, validation_split="dev")), dataset, 100)
     with pytest.raises(ValueError, match=r"'validation\[:0\]' of digits has no images"):
