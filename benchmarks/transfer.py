@@ -8,6 +8,7 @@ learning rate is chosen on the held-out last tenth of the training images. Finis
 The default mean and standard deviation are ImageNet's, for files that do not hold them.
 """
 
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -33,16 +34,23 @@ class Transfer:
     image_size: int = 128
     steps: int = 780  # two epochs of CIFAR-10 at batch size 128
     learning_rates: tuple[float, ...] = (3e-4, 1e-3)
-    precision: Literal["float32", "mixed_bfloat16"] = "mixed_bfloat16"  # float32 is faster on CPUs without AMX
+    precision: Literal["float32", "mixed_bfloat16"] = "mixed_bfloat16"  # float32 on CPUs without AMX and AVX512_BF16
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
     runs: Path = Path("runs/transfer")
     only: Literal["all", "features", "finetuning"] = "all"
 
 
+def identity(options: Transfer):
+    """A name that other weights, image sizes or scalings do not have."""
+    contents = hashlib.sha256(Path(options.weights).read_bytes())
+    contents.update(repr((options.mean, options.std)).encode())
+    return f"{options.image_size}-{contents.hexdigest()[:8]}"
+
+
 def start(options: Transfer):
     """The network at the image size, with the whole image as its input, as a .keras file."""
-    file = options.runs / f"start-{options.image_size}.keras"
+    file = options.runs / f"start-{identity(options)}.keras"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         size, scaling = options.image_size, {"mean": options.mean, "std": options.std}
@@ -82,7 +90,7 @@ def finetuning(options: Transfer):
         cache=True,
     )
     optimizer = Optimizer("adamw", warmup_steps=options.steps // 10, weight_decay=0.05, layer_decay=0.75)
-    folder = str(options.runs / f"finetuning-{options.image_size}")
+    folder = str(options.runs / f"finetuning-{identity(options)}")
     recipe = Supervised(
         data=data,
         weights=str(start(options)),

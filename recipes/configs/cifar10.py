@@ -53,8 +53,8 @@ MASKED_PATCH = MaskedPatch(
     run=RUN,
     total_steps=3_900,  # 20 epochs
 )
-# Masks and beta_2 as MAE, otherwise as the masked patches above, with as many operations in total: an image costs 2.7
-# times less.
+# Masks and beta_2 as MAE, otherwise as the masked patches above, with as many operations in total, those of the
+# optimizer excepted: an image costs 2.7 times less.
 AUTOENCODER = MaskedAutoencoder(
     architecture=ARCHITECTURE,
     data=MASKED_PATCH.data,

@@ -148,3 +148,20 @@ def test_masked_autoencoder_matches_table_8():
     assert epochs == pytest.approx([40, 800], abs=0.01)
     assert (recipe.masked_fraction, recipe.normalize_targets) == (0.75, True)
     assert (recipe.decoder_depth, recipe.decoder_width, recipe.decoder_heads) == (8, 512, 16)
+
+
+def test_fine_tuning_of_masked_autoencoders_matches_its_code():
+    for name, rate, layer_decay, drop_path, epochs in (("b16", 2e-3, 0.65, 0.1, 100), ("l16", 4e-3, 0.75, 0.2, 50)):
+        recipe = RECIPES[f"mae-{name}-finetune"]
+        optimizer, augment = recipe.optimizer, recipe.data.augment
+        assert (optimizer.name, optimizer.learning_rate, optimizer.layer_decay) == ("adamw", rate, layer_decay)
+        assert (optimizer.weight_decay, optimizer.global_clipnorm, optimizer.beta_2) == (0.05, None, 0.999)
+        assert optimizer.warmup_steps == pytest.approx(5 * 1_281_167 / 1024, abs=1)
+        assert (recipe.architecture.stochastic_depth, recipe.total_epochs, recipe.label_smoothing) == (
+            drop_path,
+            epochs,
+            0.1,
+        )
+        assert (augment.erasing, augment.mixup_alpha, augment.cutmix_alpha, augment.repeats) == (0.25, 0.8, 1.0, 1)
+        assert (augment.randaugment_layers, augment.randaugment_magnitude) == (2, 9) and recipe.data.batch_size == 1024
+        assert recipe.weights == f"runs/mae-{name}/model.keras"
