@@ -25,8 +25,8 @@ class Evaluate:
 
     Args:
         weights: File, folder or name, as for `keras_vit.load`.
-        dataset: "digits", a name of TensorFlow Datasets, "folder:/path" with /path/<split>/<class>/<image>, or
-            "csv:/path" with /path/<split>.csv, several labels per image.
+        dataset: "digits", a name of TensorFlow Datasets, "folder:/path" with /path/<split>/<class>/<image> or
+            /path/<class>/<image>, or "csv:/path" with /path/<split>.csv, several labels per image.
         split: In TensorFlow Datasets' notation, such as "test" or "validation[:10%]".
         data_dir: Folder of prepared datasets; by default that of TensorFlow Datasets.
         batch_size: Number of images at a time.
@@ -84,6 +84,8 @@ class Evaluate:
     def _print(self, report):
         summary = report.summary
         print(f"{summary['images']:,} images of {self.dataset} ({self.split}), {report.preprocessing}")
+        if self._is_part():
+            print("The folder has no splits: a fifth of each class is 'test'. For all images pass --split train+test")
         if report.skipped:
             print(f"{report.skipped:,} more cannot be decoded and do not count")
         if summary["counted"] < summary["images"]:
@@ -102,6 +104,12 @@ class Evaluate:
             for row in report.per_class:
                 confused_with = f"{row['confused_with']} ({row['confused']})" if row["confused"] else "-"
                 print(f"{row['class']:{width}}  {row['images']:>8,}  {row['accuracy']:>8.2%}  {confused_with}")
+
+    def _is_part(self):
+        """Whether the split is a part of the images of a folder without splits."""
+        folder = Path(self.dataset.removeprefix("folder:"))
+        is_folder = self.dataset.startswith("folder:") and folder.is_dir()
+        return is_folder and self.split in ("train", "test") and not (folder / self.split).is_dir()
 
     def _print_precisions(self, report):
         print(f"mean average precision {report.summary['mean_average_precision']:.2%}")

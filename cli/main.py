@@ -17,6 +17,7 @@ DESCRIPTION = """The Vision Transformer for Keras.
 
 --version prints the version. With --debug, an error prints its traceback.
 """
+NVIDIA_DRIVER = "/proc/driver/nvidia"
 # After Ctrl-C, for commands that write checkpoints.
 RESUME_HINTS = {
     "train": " The same command with --run.resume resumes from the last checkpoint.",
@@ -35,7 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
         SystemExit: Wrong options, with status 2; SIGTERM, with 143, in training with 75 after saving a checkpoint.
         Exception: An error that is no mistake of the user; with --debug any.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # of TensorFlow's log, only errors
+    # Of TensorFlow's log, only errors. Without an NVIDIA driver it logs one at every start, about CUDA.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if os.path.exists(NVIDIA_DRIVER) else "3")
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]

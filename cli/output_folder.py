@@ -8,40 +8,41 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-def check_replaceable(folder: Path, mark: str | None = None):
+def check_replaceable(folder: Path, mark: str | None = None, option: str = "--output"):
     """Raises a ValueError unless a folder is missing, empty, or the result of a previous run.
 
     Args:
         folder: The output folder of a command.
         mark: Name of a file that only the command itself writes: a folder that contains it may be replaced.
+        option: The option that names the folder.
     """
     if mark and (folder / mark).is_file():
         return
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder.absolute()} is a file; choose another --output.")
+        raise ValueError(f"{folder.absolute()} is a file; choose another {option}.")
     if folder.exists() and any(folder.iterdir()):
         reason = f" and contains no {mark} of a previous run" if mark else ""
-        raise ValueError(f"{folder.absolute()} is not empty{reason}; choose another --output.")
+        raise ValueError(f"{folder.absolute()} is not empty{reason}; choose another {option}.")
 
 
-def create_folder(folder: Path):
-    """Creates a folder of --output with its parents; raises a ValueError that names the option if it cannot."""
+def create_folder(folder: Path, option: str = "--output"):
+    """Creates the folder of an option with its parents; raises a ValueError that names the option if it cannot."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(f"{folder} cannot be created ({error.strerror}); choose another --output.") from error
+        raise ValueError(f"{folder} cannot be created ({error.strerror}); choose another {option}.") from error
 
 
 @contextmanager
-def new_folder(folder: Path, mark: str | None = None) -> Iterator[Path]:
+def new_folder(folder: Path, mark: str | None = None, option: str = "--output") -> Iterator[Path]:
     """Yields an empty folder that takes the place of `folder` at the end; it is removed if the block raises.
 
     Raises:
         ValueError: See `check_replaceable` and `create_folder`.
     """
     folder = folder.absolute()
-    check_replaceable(folder, mark)
-    create_folder(folder.parent)
+    check_replaceable(folder, mark, option)
+    create_folder(folder.parent, option)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         new, old = temporary / "new", temporary / "old"

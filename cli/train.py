@@ -9,8 +9,10 @@ import tyro
 
 from keras_vit_cli.option_words import check_option_words
 from keras_vit_cli.preprocessing_flags import with_recipe_fields
+from keras_vit_cli.start_checks import check_start
 
 PERCENT = {"top1": "top-1", "top5": "top-5"}  # metrics in [0, 1]
+UNPRINTED = ("images", "learning_rate")
 RECIPE = "recipe.json"  # as keras_vit.recipes.checkpoints.run_folder, which imports TensorFlow
 
 
@@ -40,13 +42,14 @@ class Train:
         from keras_vit.recipes.configs import check_dataset
         from keras_vit.recipes.recipe_values import check_values
 
-        recipe = find_recipe(self.name)
-        if recipe.run.folder is None:  # always write checkpoints
-            recipe = replace(recipe, run=replace(recipe.run, folder=f"runs/{run_name(self.name)}"))
+        named = find_recipe(self.name)
+        if named.run.folder is None:  # always write checkpoints
+            named = replace(named, run=replace(named.run, folder=f"runs/{run_name(self.name)}"))
         changes = with_recipe_fields(self.changes)
-        check_option_words(changes, recipe)
-        recipe = tyro.cli(type(recipe), default=recipe, prog=f"keras-vit train {self.name}", args=changes)
+        check_option_words(changes, named)
+        recipe = tyro.cli(type(named), default=named, prog=f"keras-vit train {self.name}", args=changes)
         check_values(recipe)
+        check_start(recipe, named)
         check_dataset(recipe)
         from keras_vit.recipes import run_recipe
 
@@ -55,16 +58,18 @@ class Train:
 
 def _print_result(recipe, metrics: dict[str, float]):
     """Prints the metrics, of which data they are, and where the model is."""
-    from keras_vit.recipes.recipe import SelfSupervised
+    from keras_vit.recipes.recipe import MaskedPatch, SelfSupervised
 
     data = recipe.data
     if isinstance(recipe, SelfSupervised):
         print("\nIn the last epoch:")
     else:
         print(f"\nOn {metrics['images']:,} images of the split {data.test_split!r} of {data.dataset}:")
+    kind = "color " if isinstance(recipe, MaskedPatch) else ""  # of 512 colors, not of classes
     for metric, value in metrics.items():
-        if metric != "images":
-            print(f"{PERCENT[metric]} {100 * value:.1f} %" if metric in PERCENT else f"{metric} {value:.6g}")
+        if metric not in UNPRINTED and (value or metric != "nonfinite_steps"):
+            percent = f"{kind}{PERCENT.get(metric)} {100 * value:.1f} %"
+            print(percent if metric in PERCENT else f"{metric} {value:.6g}")
     print(f"Model: {recipe.run.folder}/model.keras")
 
 

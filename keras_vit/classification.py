@@ -32,7 +32,10 @@ def classify(model, images, top: int = 5) -> list[list[tuple[str, float]]]:
         FileNotFoundError: A file does not exist.
     """
     if not model.num_classes or getattr(model.config, "pooling", None) == "none":
-        raise ValueError(f"{model.name} has no head for whole images: fine-tune it, see model.with_head.")
+        raise ValueError(
+            f"{model.name} has no head for whole images: fine-tune it, for example by `keras-vit train "
+            "cifar10-finetune --weights FILE`, or see model.with_head."
+        )
     images = list(images) if isinstance(images, (list, tuple)) else [images]
     names, found = output_names(model), []
     activation = "sigmoid" if is_multi_label(model) else "auto"

@@ -27,7 +27,7 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 @dataclass(frozen=True)
 class MaskedPatch:
-    """Masked-patch pre-training; the defaults are the optimizer and schedule of the paper's appendix B.1.2.
+    """Masked-patch pre-training; `MaskedPatch()` has the optimizer and schedule of the paper's appendix B.1.2.
 
     Args:
         target: Prediction target of a corrupted patch: its mean color at 3 bits per channel, the 3-bit colors of the
@@ -51,15 +51,16 @@ class MaskedPatch:
 
 @dataclass(frozen=True)
 class MaskedAutoencoder:
-    """Pre-training of a masked autoencoder (MAE, arXiv 2111.06377); the defaults are those of its table 8.
+    """Pre-training of a masked autoencoder (MAE, arXiv 2111.06377); `MaskedAutoencoder()` has the settings of table 8.
 
     The encoder sees the visible patches only; a small decoder, which is discarded, predicts the pixels of the others.
 
     Args:
         architecture: The encoder. With "gap" there is no class token, which the paper found to work similarly well.
         masked_fraction: Fraction of the patches that is masked, exact in every image.
-        decoder_depth, decoder_width, decoder_heads: Blocks, width and attention heads of the decoder; its MLPs are 4
-            times as wide.
+        decoder_depth: Number of blocks of the decoder.
+        decoder_width: Width of the decoder; its MLPs are 4 times as wide.
+        decoder_heads: Number of attention heads of the decoder.
         normalize_targets: Predict the pixels of each patch minus their mean, divided by their standard deviation.
         total_steps: Length of the training.
     """
@@ -98,7 +99,7 @@ class MaskedAutoencoder:
 
 @dataclass(frozen=True)
 class Supervised:
-    """Training of a classifier, from scratch or from weights; the defaults are the paper's fine-tuning (Table 4).
+    """Training of a classifier, from scratch or from weights; `Supervised()` is the paper's fine-tuning (Table 4).
 
     Args:
         weights: As for `keras_vit.load`; None for random weights. Weights determine the model: of the architecture,

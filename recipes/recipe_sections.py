@@ -13,15 +13,19 @@ class Architecture:
 
     Args:
         variant: As for `keras_vit.ViT`, such as "B/16" or "R50+B/16"; or a BiT, such as "BiT-R50x1".
-        depth, width, mlp_dim, num_heads: Override those of the variant.
+        depth: Number of blocks; None for that of the variant.
+        width: Width of the tokens; None for that of the variant.
+        mlp_dim: Hidden width of the MLPs; None for that of the variant.
+        num_heads: Number of attention heads; None for that of the variant.
         pooling: "token", "gap" or "map".
         representation_size: Width of a hidden tanh layer before the head, as in the paper's pre-training; None for no
             such layer.
         position_embedding: See `VisionTransformer`.
         qk_norm: Normalize queries and keys: allows higher learning rates.
         layer_scale: Initial value of learnable factors on the residual branches (arXiv 2103.17239); None for none.
-        dropout, stochastic_depth: Rates. That of stochastic depth is the last block's and grows linearly from 0 at the
-            first; or several, one for each block.
+        dropout: Rate of dropout.
+        stochastic_depth: Rate of the last block, which grows linearly from 0 at the first; or several, one for each
+            block.
         patch_dropout: Fraction of the patches that is dropped in training, at random; 0.5 halves the tokens.
     """
 

@@ -27,7 +27,8 @@ class Classify:
             possible, the small model of the package, which knows the ten classes of CIFAR-10.
         top: Number of classes per image.
         json: Write the classes and probabilities to this file.
-        attention: Folder for a copy of each image that shows the evidence for its first class. It must not exist.
+        attention: Folder for a copy of each image that shows the evidence for its first class. It must be empty or
+            missing.
         preparation: How images are prepared, if it is not as the weights state.
     """
 
@@ -61,7 +62,8 @@ class Classify:
 
             write_file(self.json, json.dumps(found, indent=2) + "\n")
         if self.attention:
-            print(f"Wrote {len(write_evidence(model, files, self.attention))} images to {self.attention.absolute()}")
+            count = len(write_evidence(model, files, self.attention))
+            print(f"Wrote {count:,} image{'s' * (count != 1)} to {self.attention.absolute()}")
 
     def _files(self) -> list[Path]:
         """The images; raises ValueError or OSError for invalid options before a model is loaded."""
@@ -73,7 +75,7 @@ class Classify:
         if self.top < 1:
             raise ValueError(f"--top must be at least 1. Received: {self.top}")
         if self.attention:
-            check_replaceable(self.attention)
+            check_replaceable(self.attention, option="--attention")
             if self.model and is_exported(self.model):
                 raise ValueError("--attention requires gradients, which exported models lack: pass the Keras model.")
         if self.preparation.fields() and (not self.model or is_exported(self.model)):

@@ -1,5 +1,6 @@
 """Images that show which patches speak for the predicted class."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ from keras_vit.inspect import figures, gradient_rollout
 from keras_vit.rgb import as_rgb
 from keras_vit_cli.inspect.attention_images import gradient_rollout_undefined
 from keras_vit_cli.output_folder import new_folder
+
+SMALLEST_SIDE = 256
 
 
 def check_evidence(model):
@@ -21,6 +24,8 @@ def check_evidence(model):
 def write_evidence(model, files: list[Path], folder: Path) -> list[Path]:
     """Writes each image with the patches that contribute to its most likely class in orange, see `gradient_rollout`.
 
+    Images with a side below 256 pixels are enlarged.
+
     Args:
         model: A `VisionTransformer` with a head.
         files: Image files.
@@ -29,7 +34,7 @@ def write_evidence(model, files: list[Path], folder: Path) -> list[Path]:
     Returns:
         The files written.
     """
-    with new_folder(folder) as new:
+    with new_folder(folder, option="--attention") as new:
         names = [f"{number:03}-{file.stem}.png" for number, file in enumerate(files)]
         for file, name in zip(files, names):
             Image.fromarray(evidence(model, as_rgb(file))).save(new / name)
@@ -37,9 +42,14 @@ def write_evidence(model, files: list[Path], folder: Path) -> list[Path]:
 
 
 def evidence(model, pixels: np.ndarray) -> np.ndarray:
-    """An image (H, W, 3) uint8 with the evidence for its most likely class over the part that the model sees."""
-    top, left, height, width = model.preprocessing.region(*pixels.shape[:2])
+    """An image (H, W, 3) uint8 with the evidence for its most likely class over the part that the model sees.
+
+    It is enlarged by an integer if a side has fewer than 256 pixels: of 32 x 32 pixels nothing could be seen.
+    """
     relevance = gradient_rollout(model, model.preprocess(pixels))[0]  # at the model's size
+    scale = math.ceil(SMALLEST_SIDE / min(*pixels.shape[:2], SMALLEST_SIDE))
+    top, left, height, width = (scale * bound for bound in model.preprocessing.region(*pixels.shape[:2]))
+    pixels = pixels.repeat(scale, axis=0).repeat(scale, axis=1)
     heat = np.zeros(pixels.shape[:2], "float32")
     resized = Image.fromarray(relevance).resize((width, height), Image.Resampling.BILINEAR)
     heat[top : top + height, left : left + width] = resized

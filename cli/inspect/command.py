@@ -45,10 +45,12 @@ class Inspect:
         from keras_vit_cli.inspect.image_files import evenly_spaced, list_images, read_images, without_damaged
 
         files = list_images(self.images)
-        from keras_vit_cli.inspect.model import open_model
+        from keras_vit_cli.inspect.model import open_model, without_reconstructions
         from keras_vit_cli.inspect.report import make_report
 
         inspected = open_model(self.weights, self.preparation.fields())
+        if note := without_reconstructions(self.weights):
+            print(note)
         selected = without_damaged([files[i] for i in evenly_spaced(len(files), self.max_images)])
         print(f"Reading {len(selected):,} of {len(files):,} images from {self.images}")
         images = read_images(inspected.vit.preprocessing, self.images, selected)

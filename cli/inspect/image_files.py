@@ -66,7 +66,7 @@ def without_damaged(files: Sequence[Path]) -> list[Path]:
 
 
 def _note(files, reason):
-    print(f"Note: {len(files):,} files are skipped, since {reason}: {first_names(files)}", file=sys.stderr)
+    print(f"Note: {len(files):,} skipped, since {reason}: {first_names(files)}", file=sys.stderr)
 
 
 def _is_image(file) -> bool:

@@ -29,8 +29,8 @@ TARGETS = {
 }
 AUTOENCODER_TEXT = (
     "Predictions of the masked autoencoder for masked patches, orange, which its encoder does not see. A model of "
-    "normalized patches does not predict their mean and deviation: those of the image are used. Visible patches are "
-    "not predicted and show the image. MAE, arXiv 2111.06377, figure 2."
+    "normalized patches does not predict their brightness and contrast: each has the mean and deviation of its true "
+    "pixels. Visible patches are not predicted and show the image. MAE, arXiv 2111.06377, figure 2."
 )
 Section = tuple[str, str, str]
 

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from pathlib import Path
 
 import tensorflow as tf
 
@@ -11,6 +12,8 @@ from keras_vit.recipes.distributed.strategy import Strategy
 from keras_vit.recipes.recipe import Distillation, Recipe, SelfSupervised
 from keras_vit.recipes.training.checks import count_images
 from keras_vit.recipes.training.keras_internals import is_default_strategy
+
+CPU_INFO = Path("/proc/cpuinfo")
 
 
 def describe_run(
@@ -35,7 +38,7 @@ def describe_run(
         "length": _length(recipe, count_images(recipe, dataset)[recipe.data.train_split], total_steps),
         "model": _model(model),
         "data": _data(recipe, dataset),
-        "precision": recipe.run.precision,
+        "precision": recipe.run.precision + _slow_bfloat16(recipe.run.precision, strategy),
         "optimizer": _optimizer(recipe.optimizer),
     }
     if isinstance(recipe, Distillation):
@@ -63,6 +66,15 @@ def _devices(strategy):
     return f"{f'{workers} workers of ' if workers > 1 else ''}{local}, {type(strategy).__name__}, {replicas} replicas"
 
 
+def _slow_bfloat16(precision, strategy):
+    """A remark if the CPU that trains has no products of bfloat16, which are then emulated."""
+    on_cpu = is_default_strategy(strategy) and not tf.config.list_logical_devices("GPU")
+    if precision != "mixed_bfloat16" or not on_cpu or not CPU_INFO.is_file():
+        return ""
+    known = {"avx512_bf16", "amx_bf16", "bf16"} & set(CPU_INFO.read_text().split())  # the last on Arm
+    return "" if known else "; this CPU has no bfloat16 products, and run.precision='float32' is faster"
+
+
 def _gpu_names(kind):
     if kind != "GPU":
         return ""
@@ -88,7 +100,9 @@ def _model(model):
     total, trainable = (
         sum(math.prod(weight.shape) for weight in group) for group in (model.weights, model.trainable_weights)
     )
-    return f"{model.name}, {total:,} parameters, {'all' if trainable == total else f'{trainable:,}'} trainable"
+    config = getattr(getattr(model, "vit", model), "config", None)
+    sizes = f" of depth {config.depth} and width {config.width}" if hasattr(config, "depth") else ""
+    return f"{model.name}{sizes}, {total:,} parameters, {'all' if trainable == total else f'{trainable:,}'} trainable"
 
 
 def _data(recipe, dataset):

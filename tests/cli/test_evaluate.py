@@ -140,6 +140,10 @@ def test_bit(run, folder, tmp_path):
     BiT(stages=(1,), width_factor=0.5, num_classes=3, image_size=16).save(tmp_path / "bit.keras")
     status, lines, _ = run(tmp_path / "bit.keras", "--dataset", folder[0])
     assert status == 0 and "image_size=(16, 16)" in lines[0] and lines[1].startswith("top-1")
+    classes = folder[0] + "/test"  # the same images as a folder without splits
+    status, lines, _ = run(tmp_path / "bit.keras", "--dataset", classes)
+    assert status == 0 and lines[0].startswith("3 images of") and "pass --split train+test" in lines[1]
+    assert run(tmp_path / "bit.keras", "--dataset", classes, "--split", "train+test")[1][1].startswith("top-1")
 
 
 @pytest.mark.parametrize(

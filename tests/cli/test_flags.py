@@ -51,6 +51,6 @@ def test_flags_are_accepted_by_the_command_line():
 )
 def test_errors_of_commands_name_flags(command, flag, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main([command, "digits-finetune", flag, "100000"]) == 1
+    assert main([command, "cifar10-scratch", flag, "100000"]) == 1
     error = capsys.readouterr().err
     assert f"{flag} must be less than" in error and f"Received: {flag} 100000" in error

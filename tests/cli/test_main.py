@@ -92,7 +92,7 @@ def test_folder_as_recipe(tmp_path, capsys):
 @pytest.mark.parametrize(
     "command,hint",
     [
-        (["train", "digits-finetune"], " The same command with --run.resume resumes from the last checkpoint."),
+        (["train", "cifar10-scratch"], " The same command with --run.resume resumes from the last checkpoint."),
         (["sweep", "digits-finetune"], " The same command resumes from the last checkpoint."),
         (["vtab", "x.npz"], " The same command resumes from the last checkpoint."),
         (["export", "x.keras"], "\n"),

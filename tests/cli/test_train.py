@@ -69,6 +69,13 @@ def test_masked_autoencoder(data_dir, tmp_path, monkeypatch):
         (["finetune-pets", "--optimizer.lr", "0.1"], "no option --optimizer.lr. Use --optimizer.learning-rate"),
         (["plain-s16-90", "--data.image-size", "225"], "Use --data.image-size 224 or --data.image-size 240, or"),
         (["mae-b16", "--decoder-width", "100"], "Received: --decoder-width 100, --decoder-heads 16"),
+        (["cifar10-finetune"], "train it with `keras-vit train cifar10-masked-patch`, or pass --weights with"),
+        (["cifar10-finetune", "--weights", "x.keras", "--architecture.depth", "2"], "depth 2 has no effect, since the"),
+        (
+            ["cifar10-mae", "--architecture.variant", "S/8", "--data.image-size", "30"],
+            "Note: of the recipe, depth 6, mlp_dim 384, num_heads 6 still apply to the variant S/8. For its own pass "
+            "--architecture.depth None --architecture.mlp-dim None --architecture.num-heads None\n",
+        ),
     ],
 )
 def test_errors(arguments, message, capsys, tmp_path, monkeypatch):

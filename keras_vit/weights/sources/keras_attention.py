@@ -92,6 +92,9 @@ def model_arguments(tensors: Tensors, config: dict) -> dict:
         ValueError: It is not a Vision Transformer of either project, or not one that can be built here.
     """
     if "patch_embedding/kernel" not in tensors:
+        run = Path(tensors.path).parent
+        if (run / "recipe.json").is_file():
+            raise ValueError(f"{tensors.path} is a checkpoint of a training. Pass its model: {run / 'model.keras'}")
         raise ValueError(
             f"{tensors.path} is not a Vision Transformer of KerasHub or tf-models-official. If it was "
             "written by save_weights of a keras_vit model, it does not describe the model: build the model, then use "

@@ -11,6 +11,7 @@ from PIL import Image
 import keras_vit
 from keras_vit.export import write_saved_model, write_tflite
 from keras_vit_cli import default_weights
+from keras_vit_cli.classify.evidence import evidence
 from keras_vit_cli.demo import photographs
 from keras_vit_cli.main import main
 
@@ -41,7 +42,7 @@ def test_photographs_without_a_network(monkeypatch, tmp_path, capsys, packaged):
 
 
 @pytest.mark.slow
-def test_evidence_is_over_the_part_that_the_model_sees(tmp_path, packaged, monkeypatch):
+def test_evidence_is_over_the_part_that_the_model_sees(tmp_path, packaged, monkeypatch, capsys):
     model = type(packaged).from_config(
         {**packaged.get_config(), "preprocessing": {"image_size": 32, "resize": "shortest", "crop_fraction": 0.5}}
     )
@@ -53,6 +54,10 @@ def test_evidence_is_over_the_part_that_the_model_sees(tmp_path, packaged, monke
     (top, left), (bottom, right) = changed.min(axis=0), changed.max(axis=0)
     assert drawn.shape == image.shape == (300, 451, 3)
     assert 75 <= top and bottom < 225 and 150 <= left and right < 301 and bottom - top > 75  # the central 150 x 150
+    small = evidence(model, image[:32, :40])  # enlarged by 8
+    assert small.shape == (256, 320, 3) and (small[:8, :8] == image[0, 0]).all()
+    assert main(["classify", str(CAT), "--model", "any", "--attention", str(tmp_path / "new")]) == 1
+    assert "is not empty; choose another --attention." in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -96,11 +96,11 @@ def test_faults_become_one_sentence(fault, message, tmp_path, monkeypatch, capsy
     sentence = error_sentence(raised.value)
     assert len(sentence.splitlines()) == 1 and "{{" not in sentence and "[[" not in sentence
     assert re.search(message, sentence), sentence
-    assert main(["train", "digits-finetune"]) == 1
+    assert main(["train", "cifar10-scratch"]) == 1
     error = capsys.readouterr().err
     assert error.startswith("keras-vit: ") and error.count("\n") == 1 and "Traceback" not in error
     with pytest.raises(type(raised.value)):
-        main(["train", "--debug", "digits-finetune"])
+        main(["train", "--debug", "cifar10-scratch"])
 
 
 def test_errors_that_wrap_others():
@@ -140,7 +140,7 @@ def test_mistakes_in_the_code_have_a_traceback(monkeypatch, tmp_path):
     monkeypatch.setattr(configs, "check_dataset", lambda recipe: 1 / 0)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ZeroDivisionError):
-        main(["train", "digits-finetune"])
+        main(["train", "cifar10-scratch"])
 
 
 def test_without_tensorflow(monkeypatch):

@@ -44,7 +44,7 @@ def test_commands_end_normally(name, closed_pipe, monkeypatch):
 
     monkeypatch.setattr(Train, "run", run)
     monkeypatch.setattr(sys, name, closed_pipe)
-    assert main(["train", "digits-finetune"]) == 0 and finished
+    assert main(["train", "cifar10-scratch"]) == 0 and finished
     assert getattr(sys, name) is closed_pipe
 
 

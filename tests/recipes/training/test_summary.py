@@ -10,6 +10,7 @@ from keras_vit.recipes.checkpoints.run_folder import prepare_run_folder
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.distributed.strategy import choose_strategy
 from keras_vit.recipes.recipe import Data, Distillation, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.training import summary
 from keras_vit.recipes.training.checks import check_data, check_recipe
 from keras_vit.recipes.training.summary import describe_run
 
@@ -37,13 +38,23 @@ def test_summary_of_a_run(recipe, toy, capsys):
         "devices": "2 CPU, MirroredStrategy, 2 replicas",
         "batch": "32 images, 16 per replica in 2 accumulation steps of 8",
         "length": "100 steps, 2.917 epochs; validation every 30 steps",
-        "model": f"{model.name}, {model.count_params():,} parameters, all trainable",
+        "model": f"{model.name} of depth {model.config.depth} and width {model.config.width}, {model.count_params():,} "
+        "parameters, all trainable",
         "data": "digits: 1,097 in train, 200 in validation, 500 in test; 10 classes; 16 x 16 pixels",
         "precision": "float32",
         "optimizer": "adamw, learning rate 0.001 after 10 warmup steps, cosine, weight decay 0.1, "
         "gradient norm clipped at 1, EMA 0.99",
         "folder": f"{recipe.run.folder}, resuming from step 60",
     }
+
+
+@pytest.mark.parametrize("flags,remark", [("avx512f amx_bf16", ""), ("avx512f", "; this CPU has no bfloat16 products")])
+def test_summary_names_slow_bfloat16(recipe, toy, tmp_path, monkeypatch, flags, remark):
+    (tmp_path / "cpuinfo").write_text(f"flags : fpu {flags}\n")
+    monkeypatch.setattr(summary, "CPU_INFO", tmp_path / "cpuinfo")
+    recipe = replace(recipe, run=replace(recipe.run, precision="mixed_bfloat16"))
+    text = describe_run(recipe, tf.distribute.get_strategy(), toy(num_classes=10), open_dataset(recipe.data), 100)
+    assert f"\nprecision  mixed_bfloat16{remark}" in text and bool(remark) == ("is faster" in text)
 
 
 def test_summary_of_other_runs(recipe, toy):
