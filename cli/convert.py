@@ -49,15 +49,13 @@ class Convert:
     def run(self):
         """Converts, and prints the written files."""
         self._check_request()
-        from keras_vit.class_names.files import own_class_names
         from keras_vit.model_card import model_card
         from keras_vit.weights.saving import save
 
         names = ("image_size", "weights_image_size", "num_heads", "gelu", "epsilon", "dtype")
         options = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         model = self.preparation.load(self.weights, num_classes=self.num_classes, **options)
-        # Another number of classes is another head.
-        class_names = own_class_names(self.weights, model.num_classes) if self.num_classes is None else None
+        class_names = model.class_names  # None of another head
         changed = {"num_classes": self.num_classes, **(self.preparation.fields() or {})}
         options |= {name: value for name, value in changed.items() if value is not None}
         changes = " with " + ", ".join(f"{name}={value}" for name, value in options.items()) if options else ""

@@ -107,7 +107,7 @@ class Evaluate:
 
     def _is_part(self):
         """Whether the split is a part of the images of a folder without splits."""
-        folder = Path(self.dataset.removeprefix("folder:"))
+        folder = Path(self.dataset.removeprefix("folder:")).expanduser()
         is_folder = self.dataset.startswith("folder:") and folder.is_dir()
         return is_folder and self.split in ("train", "test") and not (folder / self.split).is_dir()
 

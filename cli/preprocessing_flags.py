@@ -9,7 +9,6 @@ import tyro
 
 OPTION = "--preprocessing"
 Channels = tuple[float, float, float]
-NAMED = ("imagenet", "clip", "half")  # as keras_vit.preprocessing, which imports Keras
 
 
 @dataclass(frozen=True)
@@ -81,10 +80,10 @@ def with_recipe_fields(words: tuple[str, ...], prefix: str = "") -> tuple[str, .
 
 
 def _named(preprocessing) -> dict:
-    if preprocessing in NAMED:
-        from keras_vit.preprocessing import NAMED as FIELDS
+    from keras_vit.preprocessing import NAMED  # imports NumPy
 
-        return FIELDS[preprocessing]
+    if preprocessing in NAMED:
+        return dict(NAMED[preprocessing])
     path = Path(preprocessing)
     if path.suffix != ".json":
         raise ValueError(

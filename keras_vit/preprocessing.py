@@ -145,7 +145,9 @@ def _named_fields(given) -> dict:
             f"keras_vit.Preprocessing. Received: {given!r}.{hint}"
         )
     known = [one.name for one in fields(Preprocessing)]
-    if not isinstance(given, Mapping) or (unknown := [name for name in given if name not in known]):
-        received = f"the fields {', '.join(map(str, unknown))}" if isinstance(given, Mapping) else repr(given)
-        raise ValueError(f"Expected fields of a preprocessing: {', '.join(known)}. Received: {received}")
+    expected = f"Expected fields of a preprocessing: {', '.join(known)}."
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{expected} Received: {given!r}")
+    if unknown := [name for name in given if name not in known]:
+        raise ValueError(f"{expected} Received: the fields {', '.join(map(str, unknown))}")
     return dict(given)

@@ -9,14 +9,31 @@ import types
 from collections.abc import Iterator
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from keras_vit.recipes.check_all import check_all
 
-# Field -> (lowest value, highest value, whether the lowest is excluded, whether the highest is excluded).
-AT_LEAST_0, ABOVE_0 = (0, math.inf, False, False), (0, math.inf, True, False)
-AT_LEAST_1 = (1, math.inf, False, False)
-FRACTION, POSITIVE_FRACTION, RATE = (0, 1, False, False), (0, 1, True, False), (0, 1, False, True)
+
+class Range(NamedTuple):
+    """Allowed numbers, from `low` to `high`; `above` and `below` exclude these two."""
+
+    low: float
+    high: float = math.inf
+    above: bool = False
+    below: bool = False
+
+    def allows(self, number) -> bool:
+        above = self.low < number if self.above else self.low <= number
+        return above and (number < self.high if self.below else number <= self.high)
+
+    def __str__(self):
+        if self.high == math.inf:
+            return f"above {self.low}" if self.above else f"at least {self.low}"
+        return f"in {'(' if self.above else '['}{self.low}, {self.high}{')' if self.below else ']'}"
+
+
+AT_LEAST_0, AT_LEAST_1, ABOVE_0 = Range(0), Range(1), Range(0, above=True)
+FRACTION, POSITIVE_FRACTION, RATE = Range(0, 1), Range(0, 1, above=True), Range(0, 1, below=True)
 RANGES = {
     "architecture.depth": AT_LEAST_1,
     "architecture.width": AT_LEAST_1,
@@ -52,7 +69,7 @@ RANGES = {
     "optimizer.ema_momentum": RATE,
     "optimizer.layer_decay": POSITIVE_FRACTION,
     "optimizer.beta_2": RATE,
-    "run.seed": (0, 2**32, False, True),  # as keras.utils.set_random_seed
+    "run.seed": Range(0, 2**32, below=True),  # as keras.utils.set_random_seed
     "run.steps_per_execution": AT_LEAST_1,
     "run.epoch_steps": AT_LEAST_1,
     "run.checkpoint_steps": AT_LEAST_1,
@@ -92,8 +109,8 @@ def _check_value(name, value, hint):
     for number in value if isinstance(value, tuple | list) else (value,):
         if isinstance(number, Real) and not isinstance(number, Integral) and not math.isfinite(number):
             raise ValueError(f"{name} must be finite. Received: {value!r}")
-        if name in RANGES and number is not None and not _within(number, *RANGES[name]):
-            raise ValueError(f"{name} must be {_described(*RANGES[name])}. Received: {value!r}")
+        if name in RANGES and number is not None and not RANGES[name].allows(number):
+            raise ValueError(f"{name} must be {RANGES[name]}. Received: {value!r}")
 
 
 def _fields(section, prefix="") -> Iterator[tuple[str, Any, Any]]:
@@ -134,13 +151,3 @@ def _expected(hint) -> str:
     if origin is tuple:
         return "a list of numbers" if parts[-1] is Ellipsis else f"{len(parts)} numbers"
     return NAMES[hint]
-
-
-def _within(number, low, high, above, below) -> bool:
-    return (low < number if above else low <= number) and (number < high if below else number <= high)
-
-
-def _described(low, high, above, below) -> str:
-    if high == math.inf:
-        return f"above {low}" if above else f"at least {low}"
-    return f"in {'(' if above else '['}{low}, {high}{')' if below else ']'}"

@@ -62,7 +62,7 @@ def load_self_supervised(recipe: SelfSupervised, folder) -> SelfSupervisedModel:
         # Partial: the checkpoint also holds the identity of the run.
         state = TrainingState(model)
         tf.train.Checkpoint(**state.groups).read(newest).expect_partial().assert_existing_objects_matched()
-        state.restored()
+        state.copy_to_model()
     except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:  # IndexError: a file is too short
         raise ValueError(
             f"{newest} does not match the model of recipe.json: it is damaged, or was written by another version of "

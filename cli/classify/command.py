@@ -103,7 +103,7 @@ class Classify:
 
         probabilities = classifier.probabilities(list(files))
         names = classifier.names or [f"class {i}" for i in range(probabilities.shape[-1])]
-        return top_classes(probabilities, names, self.top)
+        return top_classes(probabilities, names, self.top, activation=None)
 
 
 def _offline_note(model):

@@ -56,11 +56,11 @@ def tensorflow_version(machine: Machine) -> Iterator[Finding]:
             f"{CPU_INSTALL}, on a TPU VM {TPU_INSTALL}",
         )
     for name in TENSORFLOWS:
-        if name in machine.versions and (machine.older(name, "2.20") or not machine.older(name, "2.21")):
+        if name in machine.versions and (machine.older(name, "2.20") or not machine.older(name, "2.22")):
             yield Finding(
                 "warning",
-                f"{name} is {machine.versions[name]}; keras_vit is tested with 2.20, the newest for TPUs.",
-                f"pip install '{name}>=2.20,<2.21'",
+                f"{name} is {machine.versions[name]}; keras_vit is tested with 2.20 and 2.21; TPUs have 2.20.",
+                f"pip install '{name}>=2.20,<2.22'",
             )
 
 
@@ -72,10 +72,10 @@ def keras_version(machine: Machine) -> Iterator[Finding]:
 
 
 def keras_backend(machine: Machine) -> Iterator[Finding]:
-    if machine.backend != "tensorflow":
+    if machine.backend != "tensorflow" and not machine.trains_on_jax:
         yield Finding(
             "failure",
-            f"The backend of Keras is {machine.backend!r}; recipes and export require TensorFlow.",
+            f"The backend of Keras is {machine.backend!r}; recipes require TensorFlow or, installed, JAX.",
             'export KERAS_BACKEND=tensorflow, or set "backend" in ~/.keras/keras.json',
         )
 
@@ -108,7 +108,7 @@ def datasets(machine: Machine) -> Iterator[Finding]:
 
 
 def libtpu(machine: Machine) -> Iterator[Finding]:
-    if "tensorflow-tpu" not in machine.versions:
+    if "tensorflow-tpu" not in machine.versions or machine.trains_on_jax:
         return
     if "libtpu" not in machine.versions:
         yield Finding("failure", "tensorflow-tpu is installed without libtpu.", OLDER_LIBTPU)
@@ -122,7 +122,7 @@ def libtpu(machine: Machine) -> Iterator[Finding]:
 
 
 def chips_without_tensorflow(machine: Machine) -> Iterator[Finding]:
-    if machine.tpu_chips and "tensorflow-tpu" not in machine.versions:
+    if machine.tpu_chips and "tensorflow-tpu" not in machine.versions and not machine.trains_on_jax:
         others = [name for name in TENSORFLOWS if name in machine.versions]
         yield Finding(
             "failure",
@@ -133,6 +133,8 @@ def chips_without_tensorflow(machine: Machine) -> Iterator[Finding]:
 
 def tensorflow_without_chips(machine: Machine) -> Iterator[Finding]:
     name = machine.environment.get("TPU_NAME")
+    if machine.trains_on_jax:
+        return
     if name == "local" and not machine.tpu_chips:
         yield Finding("failure", "TPU_NAME is 'local', but there is no TPU chip on this host.", "unset TPU_NAME")
     elif "tensorflow-tpu" in machine.versions and not (machine.tpu_chips or name or _skips_metadata(machine)):
@@ -162,7 +164,7 @@ def pluggable_device(machine: Machine) -> Iterator[Finding]:
     """Google's release tests of TensorFlow set both variables on single hosts with these chips."""
     library = machine.environment.get("TF_PLUGGABLE_DEVICE_LIBRARY_PATH")
     new = [chip for chip in machine.tpu_chips if chip not in ("v3", "v4")]
-    if new and not library and machine.environment.get("TPU_LOAD_LIBRARY") != "0":
+    if new and not library and not machine.trains_on_jax and machine.environment.get("TPU_LOAD_LIBRARY") != "0":
         yield Finding(
             "warning",
             f"{new[0]} chips require PJRT, which is not enabled.",

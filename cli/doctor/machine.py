@@ -49,6 +49,11 @@ class Machine:
     nvidia: bool = False
     temporary_problem: str | None = None
 
+    @property
+    def trains_on_jax(self) -> bool:
+        """Whether recipes train with Keras on JAX, and TensorFlow only reads data."""
+        return self.backend == "jax" and "jax" in self.versions
+
     def older(self, package: str, version: str) -> bool:
         """Whether the package is installed and older than this version."""
         return package in self.versions and _release(self.versions[package]) < _release(version)

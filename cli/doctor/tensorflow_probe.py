@@ -24,6 +24,9 @@ is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
 report(strategy="TPUStrategy" if is_tpu else type(strategy).__name__.lstrip("_"),
     replicas=strategy.num_replicas_in_sync,
     logical_devices=[device.name for device in tf.config.list_logical_devices()])
+if type(strategy).__name__ == "JaxDevices":  # JAX itself runs on these devices
+    report(working_replicas=strategy.num_replicas_in_sync)
+    sys.exit()
 # Named functions: a TPU's graph does not accept the name of a lambda.
 def product(): return tf.reduce_sum(tf.ones((128, 128)) @ tf.ones((128, 128)))
 def products(): return strategy.run(product)
@@ -80,13 +83,14 @@ def check_results(machine: Machine, results: dict) -> Iterator[Finding]:
         return
     if results["working_replicas"] != results["replicas"]:
         yield Finding("failure", "A replica computes wrong products.", "Try another machine; this one is broken")
-    if machine.tpu_chips and results["strategy"] != "TPUStrategy" and not machine.tpu_lock:
+    if machine.tpu_chips and results["strategy"] not in ("TPUStrategy", "JaxDevices") and not machine.tpu_lock:
         yield Finding(
             "failure",
             f"Found {len(machine.tpu_chips)} TPU chips, but TensorFlow sees none of them.",
             "Fix the issues above; then see docs/tpu_errors.md",
         )
-    if machine.nvidia and not any("GPU" in device for device in results["physical_devices"]):
+    sees_gpu = any("GPU" in device for device in results["physical_devices"])
+    if machine.nvidia and not sees_gpu and not machine.trains_on_jax:
         yield Finding(
             "warning",
             "There is an NVIDIA GPU, but TensorFlow does not see it.",

@@ -96,9 +96,8 @@ def _read_images(dataset, split, count, preprocessing, max_corrupt, indices=None
     from keras_vit.recipes.data import decoded_images
 
     images, labels = [], []
+    indices = np.arange(count) if indices is None else indices
     for batch, batch_labels in decoded_images(dataset, split, max(1, min(64, count)), max_corrupt, indices):
         images += [*np.asarray(preprocessing.pixels(list(batch)))]
         labels += [*batch_labels]
-        if len(images) >= count:
-            break
-    return np.stack(images[:count]), np.array(labels[:count])
+    return np.stack(images), np.array(labels)

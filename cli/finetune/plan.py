@@ -9,6 +9,7 @@ from keras_vit.name_list import first_names
 from keras_vit.recipes.configs.finetune import SMALL
 from keras_vit.recipes.recipe import Supervised
 from keras_vit.recipes.small_folder import Machine, fit_to_folder, image_size, total_epochs, training_seconds
+from keras_vit.recipes.training.model import check_trainable
 from keras_vit_cli.finetune.folder import ImageFolder
 from keras_vit_cli.finetune.timing import measure
 from keras_vit_cli.flags import recipe_flags
@@ -25,6 +26,7 @@ def choose_recipe(folder: ImageFolder, weights: str, model, output: Path) -> Sup
         model: Loaded from it, without a head.
         output: The folder of the run.
     """
+    check_trainable(model)
     for note in folder.notes:
         print(f"Note: {note}")
     accelerator = any(device.device_type in ("GPU", "TPU") for device in tf.config.list_physical_devices())

@@ -3,14 +3,14 @@
 import keras
 from keras import ops
 
-from keras_vit import decode_predictions
+from keras_vit.classification import is_multi_label, output_names, top_classes
 from keras_vit.inspect import attention_rollout, figures, gradient_rollout
 from keras_vit.inspect.rollout import pools_patches
 from keras_vit_cli.html import image_rows
 from keras_vit_cli.inspect.image_files import ImageBatch
 
 
-def rollout_section(vit, shown: ImageBatch, class_names=None) -> tuple[str, str, str]:
+def rollout_section(vit, shown: ImageBatch) -> tuple[str, str, str]:
     """Title, text and HTML: images, attention rollout and, where it is defined, gradient-weighted rollout."""
     undefined = gradient_rollout_undefined(vit)
     rows = []
@@ -19,7 +19,7 @@ def rollout_section(vit, shown: ImageBatch, class_names=None) -> tuple[str, str,
         row = [(pixels, name), (figures.overlay(pixels, attention_rollout(vit, image)[0]), "rollout")]
         if not undefined:
             overlay = figures.overlay(pixels, gradient_rollout(vit, image)[0])
-            row.append((overlay, f"for {_prediction(vit, image, class_names)}"))
+            row.append((overlay, f"for {_prediction(vit, image)}"))
         rows.append(row)
     source = "the mean of the patches" if pools_patches(vit) else "the class token"
     text = (
@@ -46,10 +46,8 @@ def gradient_rollout_undefined(vit) -> str:
     return next((reason for holds, reason in reasons if holds), "")
 
 
-def _prediction(vit, image, class_names) -> str:
+def _prediction(vit, image) -> str:
     """The predicted class and its probability."""
-    logits = ops.convert_to_numpy(vit(image))
-    if class_names is None and vit.num_classes not in (1000, 21841, 21843):  # ImageNet's names are known
-        class_names = [f"class {i}" for i in range(vit.num_classes)]
-    ((_, name, probability),) = decode_predictions(logits, 1, class_names)[0]
+    activation = "sigmoid" if is_multi_label(vit) else "auto"
+    (((name, probability),),) = top_classes(ops.convert_to_numpy(vit(image)), output_names(vit), 1, activation)
     return f"{name}, {probability:.1%}"

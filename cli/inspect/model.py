@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from keras_vit import VisionTransformer, load
-from keras_vit.class_names.files import own_class_names
 from keras_vit.recipes.checkpoints.run_folder import RECIPE, find_checkpoints
 from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel
@@ -21,13 +20,11 @@ class InspectedModel(NamedTuple):
         vit: The `VisionTransformer`.
         masked_model: The `MaskedPatchModel` or `MaskedAutoencoderModel` around it, or None.
         recipe: The recipe of that model, which specifies how images are masked, or None.
-        class_names: Names of the classes, or None.
     """
 
     vit: VisionTransformer
     masked_model: SelfSupervisedModel | None = None
     recipe: SelfSupervised | None = None
-    class_names: list[str] | None = None
 
 
 def open_model(weights: str, preprocessing: dict | None = None) -> InspectedModel:
@@ -60,7 +57,7 @@ def open_model(weights: str, preprocessing: dict | None = None) -> InspectedMode
             "no attention between patches. To compare features of a ResNet: "
             "keras_vit.inspect.nearest_neighbors(model.features(x), model.features(y))."
         )
-    return InspectedModel(model, class_names=own_class_names(weights, model.num_classes))
+    return InspectedModel(model)
 
 
 def _open_run(path, preprocessing) -> InspectedModel:

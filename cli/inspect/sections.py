@@ -44,7 +44,7 @@ def sections(inspected: InspectedModel, images: ImageBatch, shown: list[int]) ->
         shown: Indices of the images to show.
     """
     vit, shown_images = inspected.vit, images.select(shown)
-    yield rollout_section(vit, shown_images, inspected.class_names)
+    yield rollout_section(vit, shown_images)
     if inspected.masked_model is not None:
         yield _reconstructions(inspected, shown_images)
     yield _attention_distance(vit, images)

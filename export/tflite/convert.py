@@ -87,8 +87,8 @@ def write_tflite(
     """
     check_request(model, formats, signatures)
     calibrated = STATIC if calibration is None or len(signatures) > 1 else (*STATIC, INT4)
-    for name in [name for name in formats if name in calibrated]:
-        calibration = checked_calibration(calibration, model, name, signatures)
+    if static := [name for name in formats if name in calibrated]:
+        calibration = checked_calibration(calibration, model, static[0], signatures)
     names = exported_class_names(model, class_names)
     description = _description(model, names if signatures[0] == CLASSIFY else None, license)
     copy = folded_copy(model)

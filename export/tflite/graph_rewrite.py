@@ -65,24 +65,24 @@ def normalize(images, preprocessing):
     return (images - 255 * mean) * (1 / (255 * std))
 
 
-def encode(model, images, norm_outputs=None, tokens_read=None):
+def encode(model, images, *, read: int | None = None, norm_outputs=None):
     """Runs embedding and encoder blocks.
 
     Args:
         model: An `export_copy`.
         images: (1, H, W, 3) after `normalize`; in [0, 255] if the model has `takes_pixels`, see `fold_pixels`.
-        tokens_read: Number of first tokens that the last block computes; None for all. See `tokens_read`.
+        read: Number of first tokens that the last block computes, from `tokens_read`; None for all.
         norm_outputs: List to which the outputs of the blocks' layer normalizations are appended, (1, N, D) each.
 
     Returns:
         Tokens of the last block before the final normalization, (1, N, D), and the attention weights of all blocks,
-        (1, K, N, N) each; with `tokens_read` the last are (1, tokens_read, D) and (1, K, tokens_read, N).
+        (1, K, N, N) each; with `read` the last are (1, read, D) and (1, K, read, N).
     """
     norm_outputs = [] if norm_outputs is None else norm_outputs
-    weights = []
+    weights: list = []
 
     def apply(block, tokens):
-        count = tokens_read if block is model.encoder.blocks[-1] else None
+        count = read if block is model.encoder.blocks[-1] else None
         with tf.name_scope(block.name):  # converters name the operations after it
             if isinstance(block, EncoderBlock):
                 return _block(block, tokens, weights, norm_outputs, count)
@@ -105,7 +105,7 @@ def layer_norm_outputs(model, images):
     """Outputs of the plain blocks' layer normalizations for images in [0, 255]: two per block, (1, N, D) each."""
     outputs = []
     if encoder_blocks(model):
-        encode(model, normalize(images, model.preprocessing), outputs)
+        encode(model, normalize(images, model.preprocessing), norm_outputs=outputs)
     return outputs
 
 

@@ -44,7 +44,7 @@ def signature_function(model, signature: str, form: str = FLOAT):
 
 def _classify(model, images):
     if getattr(model, "head_distillation", None) is not None:
-        tokens, _ = encode(model, images, tokens_read=tokens_read(model))
+        tokens, _ = encode(model, images, read=tokens_read(model))
         first, second = (tf.reshape(layer_norm(model.encoder.norm, token_slice(tokens, i, 1)), (1, -1)) for i in (0, 1))
         logits = (model.head(first) + model.head_distillation(second)) / 2
     else:
@@ -55,7 +55,7 @@ def _classify(model, images):
 def _embed(model, images):
     if not hasattr(model, "encoder"):
         return model.features(images)
-    tokens, _ = encode(model, images, tokens_read=tokens_read(model))
+    tokens, _ = encode(model, images, read=tokens_read(model))
     pooled = pool(model, tokens)
     if model.pooled_norm is not None:
         pooled = layer_norm(model.pooled_norm, pooled)
@@ -64,7 +64,7 @@ def _embed(model, images):
 
 def _attention_map(model, images):
     """Attention rollout of one row: a product of vectors with matrices, from the last layer to the first."""
-    _, weights = encode(model, images, tokens_read=tokens_read(model))
+    _, weights = encode(model, images, read=tokens_read(model))
     prefix, length = model.prefix_tokens, weights[0].shape[-1]
     start, count = (prefix, length - prefix) if pools_patches(model) else (0, 1)
     row = tf.constant([[[float(start <= i < start + count) / count for i in range(length)]]])  # (1, 1, N)

@@ -40,7 +40,7 @@ def overlay(image, heat) -> np.ndarray:
     return (np.clip(mixed, 0, 1) * 255).astype("uint8")
 
 
-def curves(series, ylabel, xlabel="step", percent=False) -> Figure:
+def curves(series, ylabel, percent=False) -> Figure:
     """Training curves.
 
     Args:
@@ -54,7 +54,7 @@ def curves(series, ylabel, xlabel="step", percent=False) -> Figure:
         axis.plot(
             x, np.asarray(y) * (100 if percent else 1), style, color=color, label=label, linewidth=1.8, marker=marker
         )
-    axis.set(xlabel=xlabel, ylabel=ylabel)
+    axis.set(xlabel="step", ylabel=ylabel)
     axis.grid(color="#e4e7eb")
     axis.spines[["top", "right"]].set_visible(False)
     if len(series) > 1:

@@ -77,22 +77,21 @@ class EncoderBlock(keras.layers.Layer):
                 layer.build(input_shape)
 
     def call(self, tokens, training=None, return_attention=False, read=None):
-        if return_attention:
-            return self._apply_branches(tokens, training, return_attention=True)
+        if return_attention:  # an output, so that nothing is recomputed
+            branch, weights = self._attention_branch(tokens, training, return_attention=True, read=read)
+            return self._add_branches(tokens, branch, training, read), weights
         return self._run("block", partial(self._apply_branches, read=read), tokens, training)
 
-    def _apply_branches(self, tokens, training=None, return_attention=False, read=None):
-        """z' = MSA(LN(z)) + z; z = MLP(LN(z')) + z': (B, N, D) -> (B, N, D), with attention weights if requested."""
-        weights = None
-        if return_attention:
-            branch, weights = self._attention_branch(tokens, training, return_attention=True)
-        else:
-            branch = self._run("attention", partial(self._attention_branch, read=read), tokens, training)
+    def _apply_branches(self, tokens, training=None, read=None):
+        """(B, N, D) -> (B, N, D)."""
+        branch = self._run("attention", partial(self._attention_branch, read=read), tokens, training)
+        return self._add_branches(tokens, branch, training, read)
+
+    def _add_branches(self, tokens, branch, training, read):
+        """z' = branch + z; z = MLP(LN(z')) + z': (B, N, D) -> (B, N, D)."""
         tokens = tokens if read is None else take_tokens(tokens, read)  # (B, M, D)
         tokens = tokens + self.drop_attention(branch, training=training)  # (B, N, D)
-        branch = self._run("mlp", self._mlp_branch, tokens, training)
-        tokens = tokens + self.drop_mlp(branch, training=training)  # (B, N, D)
-        return (tokens, weights) if return_attention else tokens
+        return tokens + self.drop_mlp(self._run("mlp", self._mlp_branch, tokens, training), training=training)
 
     def _attention_branch(self, tokens, training=None, return_attention=False, read=None):
         """MSA(LN(z)) with dropout and `LayerScale`: (B, N, D) -> (B, N, D), with attention weights if requested."""

@@ -108,7 +108,7 @@ def interpolation_matrix(old: int, new: int, resample: str) -> np.ndarray:
 
 
 def _antialiased(old, new):
-    """Like `_interpolation`, with a kernel as wide as the new samples are apart and rows that sum to 1."""
+    """Like `interpolation_matrix`, with a kernel as wide as the new samples are apart and rows that sum to 1."""
     scale = old / new
     places = (np.arange(old) + 0.5 - (np.arange(new)[:, None] + 0.5) * scale) / max(scale, 1.0)  # (new, old)
     matrix = _cubic(np.abs(places), a=-0.5)

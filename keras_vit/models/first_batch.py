@@ -79,7 +79,7 @@ class _FirstBatch:
             tf.cond(number == 0, lambda: tf.numpy_function(check, [images], tf.bool), lambda: True)
             return batch
 
-        return dataset.enumerate().map(lambda number, *batch: watch(number, batch[0]))
+        return dataset.enumerate().map(watch)
 
     def _check(self, images):
         # Raises as a call does. A step that was compiled for several sizes would report its operation, not the size.

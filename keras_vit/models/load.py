@@ -74,6 +74,8 @@ def _load(weights, num_classes, weights_image_size, resample, arguments):
     if isinstance(weights, str | os.PathLike) and os.path.isfile(os.path.join(weights, "model.keras")):
         weights = os.path.join(weights, "model.keras")
     if str(weights).endswith(".keras"):
+        if weights_image_size is not None:
+            raise ValueError(f"{weights} states the image size of its weights: omit weights_image_size.")
         return _load_keras(weights, num_classes, resample, arguments)
     if str(weights).endswith(".weights.h5") and is_h5_of_our_models(weights):
         if resample is not None or weights_image_size is not None:

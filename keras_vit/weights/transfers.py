@@ -139,7 +139,7 @@ def _extent(response) -> tuple[int, int | None]:
         if not match:
             raise ConnectionError("the server sent a part without saying which")
         return int(match[1]), int(match[2])
-    return 0, None if response.length is None else response.length
+    return 0, response.length
 
 
 def _md5(headers) -> bytes | None:

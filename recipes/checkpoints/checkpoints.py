@@ -86,7 +86,7 @@ class Checkpoints(keras.callbacks.Callback):
                 f"The folder {self.folder} cannot be read: {error_summary(error)}. Check the permissions."
             ) from error
         if self.latest:
-            self.state.restored()
+            self.state.copy_to_model()
         if found and not self.latest:
             raise OSError(f"None of the {len(found)} checkpoints in {self.folder} can be read. Choose another folder.")
         self.saved_step = int(model.optimizer.iterations.numpy()) if self.latest else 0
@@ -170,7 +170,7 @@ class Checkpoints(keras.callbacks.Callback):
             if self.identity:
                 self.identity.check_owner(self.folder)
             try:
-                self.state.read()
+                self.state.copy_from_model()
                 self.checkpoint.write(path)
                 self._remove_old(step)
             except (tf.errors.OpError, OSError) as error:

@@ -20,12 +20,12 @@ class TrainingState:
         self.pairs: list[tuple] = []  # a variable of Keras and its copy
         self.groups = {"model": self._numbered(model.variables), "optimizer": self._numbered(model.optimizer.variables)}
 
-    def read(self):
+    def copy_from_model(self):
         """Copies the current values, before a checkpoint is written."""
         for variable, copy in self.pairs:
             copy.assign(ops.convert_to_numpy(variable))
 
-    def restored(self):
+    def copy_to_model(self):
         """Copies the values back, after a checkpoint was read."""
         for variable, copy in self.pairs:
             variable.assign(copy.numpy())

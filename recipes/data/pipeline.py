@@ -15,7 +15,7 @@ from keras_vit.recipes.data.corrupt_images import batch_valid_images, replace_co
 from keras_vit.recipes.data.decode import decode_examples, decode_stored
 from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty
 from keras_vit.recipes.data.mixup import mixup_or_cutmix
-from keras_vit.recipes.data.transforms import check_images, evaluation_transform, training_transform
+from keras_vit.recipes.data.transforms import check_transform_fields, evaluation_transform, training_transform
 from keras_vit.recipes.recipe import Data
 
 ONE_HOST = (0, 1)
@@ -102,23 +102,28 @@ def count_training_images(data: Data, dataset: ImageDataset, split: str) -> int:
     return data.labels_per_class * len(dataset.class_names) if data.labels_per_class else total
 
 
-def _training_batches(data, dataset, seed, start_step, host, mean, std):
-    check_images(data)
-    size = _host_batch_size(data, host)
-    total = count_training_images(data, dataset, data.train_split)
+def _fixed_order(data, dataset, seed):
+    """Returns a function that returns the same training examples for any seed."""
     examples = dataset.read(data.train_split)
-    read_shuffled = dataset.read_shuffled and partial(dataset.read_shuffled, data.train_split)
-    if data.labels_per_class or data.cache:
-        read_shuffled = None  # both depend on a fixed order of the files
     if data.labels_per_class:
         selected = tf.constant(_select_per_class(dataset, data.train_split, data.labels_per_class, seed))
         examples = examples.enumerate().filter(lambda i, _: selected[i]).map(lambda _, example: example)
     if data.cache:
         examples = decode_examples(dataset, examples).cache()
+    return lambda seed: examples
+
+
+def _training_batches(data, dataset, seed, start_step, host, mean, std):
+    check_transform_fields(data)
+    size = _host_batch_size(data, host)
+    total = count_training_images(data, dataset, data.train_split)
+    if dataset.read_shuffled and not (data.labels_per_class or data.cache):  # which require a fixed order of the files
+        read = partial(dataset.read_shuffled, data.train_split)
+    else:
+        read = _fixed_order(data, dataset, seed)
     first = start_step * data.batch_size
     first_image, first_copy = divmod(first, data.augment.repeats)
     epoch, skipped = divmod(first_image, total)
-    read = read_shuffled or (lambda seed: examples)
     shuffled = _shuffle_and_repeat(read, data.shuffle_images, seed, epoch).skip(skipped)
     if data.augment.repeats > 1:
         copies = shuffled.flat_map(lambda *image: tf.data.Dataset.from_tensors(image).repeat(data.augment.repeats))

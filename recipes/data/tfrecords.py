@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
+from keras_vit.class_names.files import checked_lines
 from keras_vit.recipes.data.image_dataset import ImageDataset, name_by_index, split_ranges
 from keras_vit.recipes.remote_files import error_summary
 
@@ -95,7 +96,7 @@ def _read_class_names(folder):
         file = tf.io.gfile.join(folder, name)
         if tf.io.gfile.exists(file):
             with tf.io.gfile.GFile(file) as lines:
-                return tuple(line.strip() for line in lines if line.strip())
+                return tuple(checked_lines([line.strip() for line in lines]))
     raise ValueError(f"{folder} has no {' or '.join(CLASS_FILES)}. Create one with a class name on each line.")
 
 

@@ -14,7 +14,7 @@ from keras_vit.resizing import size_before_crop
 SIMPLE_MARGIN = 4  # pixels, of the crop "simple" (facebookresearch/deit, augment.py)
 
 
-def check_images(data: Data):
+def check_transform_fields(data: Data):
     """Raises ValueError for fields that are out of range or inconsistent."""
     if data.crop == "resize" and data.resize_size < data.image_size:
         raise ValueError(

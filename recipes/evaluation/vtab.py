@@ -61,7 +61,7 @@ def run_vtab(
     _check(recipes, weights, folder)
     folder.mkdir(parents=True, exist_ok=True)
     top1 = {task: run_recipe.run_unless_finished(recipe)["top1"] for task, recipe in recipes.items()}
-    result = VtabResult(top1) if tasks else VtabResult(top1, vtab_means(top1, GROUPS))
+    result = VtabResult(top1, vtab_means(top1, GROUPS)) if top1.keys() == GROUPS.keys() else VtabResult(top1)
     content = {"tasks": result.tasks} | ({"means": result.means} if result.means else {})
     write_file(folder / "vtab.json", json.dumps(content, indent=2) + "\n")
     return result

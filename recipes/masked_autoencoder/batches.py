@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras_vit.recipes.data.patches import extract_patches
 from keras_vit.recipes.data.transforms import normalize_floats
 from keras_vit.recipes.masked_autoencoder.masking import draw_masking
+from keras_vit.recipes.masked_patch.masking import part_of
 from keras_vit.recipes.recipe import MaskedAutoencoder
 
 EPSILON = 1e-6  # added to the variance, as in models_mae.py
@@ -26,15 +27,14 @@ def masked_autoencoder_batches(
     P * P * 3) float32, see `pixel_targets`. The masks of batch i are drawn from (recipe.run.seed, i); the first batch
     here is `start_step`. `host` is the part of each batch that `pixels` contains, as for `training_pixels`.
     """
-    part, parts = host
 
     def prepare(step, batch):
         images = normalize_floats(batch[0], recipe.data.mean, recipe.data.std)
         targets = pixel_targets(images, patch_size, recipe.normalize_targets)  # (B, N, P*P*3)
         seed = tf.stack([tf.constant(recipe.run.seed, tf.int64), step])
         # Drawn for the global batch, so that the result does not depend on the number of hosts.
-        masking = draw_masking(seed, parts * images.shape[0], targets.shape[1], recipe.masked_fraction)
-        own = {name: value[part * images.shape[0] :][: images.shape[0]] for name, value in masking._asdict().items()}
+        masking = draw_masking(seed, host[1] * images.shape[0], targets.shape[1], recipe.masked_fraction)
+        own = part_of(masking, host[0], images.shape[0])
         return {"images": images, **own}, tf.gather(targets, own["masked"], axis=1, batch_dims=1)
 
     return pixels.enumerate(start_step).map(prepare, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)

@@ -76,3 +76,8 @@ def draw_corruption(
     step = tf.random.stateless_uniform((batch_size, num_patches), seeds[2], 1, num_patches, tf.int32)
     other = tf.math.floormod(own + step, num_patches)  # any other patch
     return Corruption(corrupted, tf.where(masked, MASK, tf.where(replaced, other, own)))
+
+
+def part_of(draws: NamedTuple, part: int, size: int) -> dict:
+    """The rows of one host, `size` each, of draws for the global batch: tensors by their name."""
+    return {name: value[part * size : (part + 1) * size] for name, value in draws._asdict().items()}

@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_vit.layers.tokens import take_tokens
 from keras_vit.recipes.data.transforms import normalize_floats
-from keras_vit.recipes.masked_patch.masking import MASK, draw_corruption
+from keras_vit.recipes.masked_patch.masking import MASK, draw_corruption, part_of
 from keras_vit.recipes.masked_patch.targets import output_shape, patch_targets
 from keras_vit.recipes.recipe import MaskedPatch
 
@@ -94,14 +94,13 @@ def masked_patch_loss(target: str):
 
 
 def masked_patch_batches(
-    pixels: tf.data.Dataset, patch_size: int, recipe: MaskedPatch, start_step: int = 0, host: tuple[int, int] = (0, 1)
+    pixels: tf.data.Dataset, patch_size, recipe: MaskedPatch, start_step: int = 0, host: tuple[int, int] = (0, 1)
 ) -> tf.data.Dataset:
     """Maps batches ((B, H, W, 3) in [0, 255], labels) to batches (inputs, targets) for `MaskedPatchModel.fit`.
 
     The corruption of batch i is drawn from (recipe.run.seed, i); the first batch here is `start_step`. `host` is the
     part of each batch that `pixels` contains, as for `training_pixels`.
     """
-    part, parts = host
 
     def prepare(step, batch):
         images = batch[0]
@@ -109,8 +108,8 @@ def masked_patch_batches(
         fractions = (recipe.corrupted_fraction, recipe.masked_fraction, recipe.replaced_fraction)
         seed = tf.stack([tf.constant(recipe.run.seed, tf.int64), step])
         # Drawn for the global batch, so that the result does not depend on the number of hosts.
-        corruption = draw_corruption(seed, parts * images.shape[0], targets.shape[1], *fractions)
-        own = {name: value[part * images.shape[0] :][: images.shape[0]] for name, value in corruption._asdict().items()}
+        corruption = draw_corruption(seed, host[1] * images.shape[0], targets.shape[1], *fractions)
+        own = part_of(corruption, host[0], images.shape[0])
         inputs = {"images": normalize_floats(images, recipe.data.mean, recipe.data.std), **own}
         return inputs, tf.gather(targets, own["corrupted"], axis=1, batch_dims=1)
 

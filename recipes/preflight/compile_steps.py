@@ -1,8 +1,8 @@
 """Compiles the steps of a recipe or a model, or reads their stored results, and reports them."""
 
-import functools
 import re
 from contextlib import ExitStack
+from dataclasses import replace
 
 from keras_vit.recipes.preflight import cache, compiler
 from keras_vit.recipes.preflight.chips import Topology
@@ -50,8 +50,7 @@ def _start(programs, kind, batch_size, topology, log, compilers):
     # Only training communicates between devices.
     replicas = topology.replicas if kind == "training" else 1
     chip = topology.chip
-    report = functools.partial(
-        StepReport,
+    step = StepReport(
         kind=kind,
         batch_size=batch_size,
         memory_limit=chip.memory,
@@ -59,13 +58,13 @@ def _start(programs, kind, batch_size, topology, log, compilers):
         bandwidth=chip.bandwidth,
     )
     if program.problems:
-        return functools.partial(report, problems=program.problems)
+        return lambda: replace(step, problems=program.problems)
     key = cache.cache_key(program.hlo, topology.name, replicas, compiler.check_versions())
     stored = cache.read(key)
     if stored is not None:
-        return lambda: _report(report, stored | {"seconds": 0.0})
+        return lambda: _filled(step, stored | {"seconds": 0.0})
     wait = compilers.enter_context(compiler_process(program.hlo, topology.name, replicas, program.partitioned))
-    return lambda: _report(report, _store(key, wait(log)))
+    return lambda: _filled(step, _store(key, wait(log)))
 
 
 def _store(key, result):
@@ -77,12 +76,13 @@ def _store(key, result):
     return result
 
 
-def _report(report, result):
+def _filled(step, result) -> StepReport:
+    """The report of a step with what the compiler found."""
     cost = {"compile_seconds": result["seconds"], "compiler_memory": result["peak_memory"]}
     if "error" in result:
-        return report(**cost, problems=(_problem(result["error"]),))
+        return replace(step, **cost, problems=(_problem(result["error"]),))
     layers = tuple((layer, size) for layer, size in result["layers"])
-    return report(**cost, **{name: result[name] for name in ("memory", "flops", "bytes")}, layer_memory=layers)
+    return replace(step, **cost, **{name: result[name] for name in ("memory", "flops", "bytes")}, layer_memory=layers)
 
 
 def _problem(error):

@@ -25,7 +25,7 @@ def train_last_blocks(model, count: int):
     if count > depth:
         raise ValueError(
             f"trainable_blocks={count} is more than the {depth} Transformer blocks of {model.name}. Use "
-            f"trainable_blocks={depth or 0}, or trainable_blocks=None to train all of it."
+            f"trainable_blocks={depth}, or trainable_blocks=None to train all of it."
         )
     for group in layer_groups(model)[: depth + 1 - count]:
         for variable in group:

@@ -3,6 +3,7 @@
 import os
 import tempfile
 import warnings
+from dataclasses import fields
 
 import tensorflow as tf
 
@@ -59,6 +60,15 @@ def check_patches(data: Data, patch_size):
         raise ValueError(str(error).replace("image_size=", "data.image_size=")) from None
 
 
+def check_trainable(model):
+    """Raises ValueError for models that recipes do not train."""
+    if not isinstance(model, (VisionTransformer, BiT)):
+        raise ValueError(
+            f"Recipes train a VisionTransformer or a BiT. Received: {model.name}, a {type(model).__name__}. Train it "
+            "with model.fit."
+        )
+
+
 def adapt_model(model, recipe: Supervised, num_classes: int):
     """A copy of a trained model for a recipe: a new head of zeros, resampled positions, the recipe's dropout.
 
@@ -68,9 +78,10 @@ def adapt_model(model, recipe: Supervised, num_classes: int):
             (main.py) does.
 
     Raises:
-        ValueError: Mean and standard deviation of the pixels are known and differ from the recipe's, or the image size
-            is not divisible into patches.
+        ValueError: Another class of model; mean and standard deviation of the pixels are known and differ from the
+            recipe's, or the image size is not divisible into patches.
     """
+    check_trainable(model)
     data, run = recipe.data, recipe.run
     trained = model.preprocessing
     if trained.origin != "assumed" and (trained.mean, trained.std) != (data.mean, data.std):
@@ -160,19 +171,9 @@ def _bit(architecture, arguments):
         known = ", ".join(BIT + name for name in BIT_SIZES)
         raise ValueError(f"Expected one of {known}. Received: {architecture.variant!r}")
     changed = [
-        f"architecture.{name}"
-        for name in (
-            *SIZES,
-            "pooling",
-            "representation_size",
-            "position_embedding",
-            "qk_norm",
-            "layer_scale",
-            "dropout",
-            "stochastic_depth",
-            "patch_dropout",
-        )
-        if getattr(architecture, name) != getattr(Architecture(), name)
+        f"architecture.{field.name}"
+        for field in fields(architecture)
+        if field.name != "variant" and getattr(architecture, field.name) != field.default
     ]
     if changed:
         raise ValueError(f"A BiT does not support {', '.join(changed)}. Remove these fields.")

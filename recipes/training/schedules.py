@@ -49,30 +49,26 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
             raise ValueError(
                 f"`staircase` must be increasing fractions in (0, 1), such as (0.3, 0.6). Received: {staircase}"
             )
-        self.config = {
-            "learning_rate": learning_rate,
-            "decay": decay,
-            "warmup_steps": warmup_steps,
-            "total_steps": total_steps,
-            "staircase": stairs,
-        }
+        self.learning_rate, self.decay, self.staircase = learning_rate, decay, stairs
+        self.warmup_steps, self.total_steps = warmup_steps, total_steps
 
     def __call__(self, step):
-        rate, decay, warmup, total, stairs = self.config.values()
+        rate, warmup, total = self.learning_rate, self.warmup_steps, self.total_steps
         step = ops.cast(step, "float32")
         # 1 - p; cosine as sin(pi (1 - p) / 2)^2, which does not cancel in float32 near the end.
         remaining = ops.clip((total - step) / (total - warmup), 0.0, 1.0)
-        if decay == "cosine":
+        if self.decay == "cosine":
             value = rate * ops.square(ops.sin(0.5 * math.pi * remaining))
-        elif decay == "linear":
+        elif self.decay == "linear":
             value = self.LINEAR_END + (rate - self.LINEAR_END) * remaining
-        elif decay == "staircase":
+        elif self.decay == "staircase":
             value = ops.full_like(step, rate)
-            for number, fraction in enumerate(stairs, 1):
+            for number, fraction in enumerate(self.staircase, 1):
                 value = ops.where(step > round(fraction * total), rate / 10**number, value)
         else:
             value = ops.full_like(step, rate)
         return value * ops.minimum(1.0, step / warmup) if warmup else value
 
     def get_config(self):
-        return dict(self.config)
+        names = ("learning_rate", "decay", "warmup_steps", "total_steps", "staircase")
+        return {name: getattr(self, name) for name in names}

@@ -19,6 +19,10 @@ def test_return_attention_does_not_change_the_output():
     output, weights = block(X, return_attention=True)
     np.testing.assert_array_equal(output, block(X))
     np.testing.assert_array_equal(weights, block.attention(block.norm_attention(X), return_attention=True)[1])
+    read = np.array([[2, 0]] * len(X))
+    some, their_weights = block(X, return_attention=True, read=read)
+    np.testing.assert_allclose(some, np.take_along_axis(np.asarray(output), read[..., None], 1), atol=1e-6)
+    np.testing.assert_allclose(their_weights, np.asarray(weights)[:, :, [2, 0]], atol=1e-6)
 
 
 @pytest.mark.parametrize("options,message", [({"gelu": "relu"}, "`gelu`"), ({"stochastic_depth": 1.0}, "`rate`")])

@@ -63,7 +63,7 @@ def recognizes(tensors: Tensors) -> bool:
     return any(name.endswith("conv_root/kernel") or "root_block/" in name for name in names)
 
 
-def read(tensors: Tensors, image_size=None) -> Checkpoint:
+def read(tensors: Tensors, image_size) -> Checkpoint:
     """The checkpoint in a file. `image_size` is ignored."""
     tensors = linen_arrays(tensors)
     if _root(BIT_MODELS) in tensors:

@@ -30,7 +30,7 @@ def recognizes(tensors: Tensors) -> bool:
     return timm.PATCHES in tensors and (MASK in tensors or REGISTERS in tensors)
 
 
-def read(tensors: Tensors, image_size=None) -> Checkpoint:
+def read(tensors: Tensors, image_size) -> Checkpoint:
     """The checkpoint in a file. `image_size` is ignored. The token of masked patches, for training only, is omitted."""
     tensors = read_arguments(_timm_arrays, tensors)
     arguments = read_arguments(timm.model_arguments, tensors, {})

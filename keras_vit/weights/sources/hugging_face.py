@@ -71,7 +71,7 @@ def recognizes(tensors: Tensors) -> bool:
     return any(name.endswith(PATCHES) for name in tensors.shapes)
 
 
-def read(tensors: Tensors, image_size=None) -> Checkpoint:
+def read(tensors: Tensors, image_size) -> Checkpoint:
     """The checkpoint in a file, with the JSON files in its folder. `image_size` is ignored.
 
     The decoder of a ViTMAEForPreTraining is omitted: the paper discards it after pre-training (arXiv 2111.06377).

@@ -49,7 +49,7 @@ def recognizes(tensors: Tensors) -> bool:
     return hugging_face.recognizes(tensors) and any(name.endswith(".layer_scale1.lambda1") for name in tensors.shapes)
 
 
-def read(tensors: Tensors, image_size=None) -> Checkpoint:
+def read(tensors: Tensors, image_size) -> Checkpoint:
     """The checkpoint in a file, with the JSON files in its folder. `image_size` is ignored.
 
     The token of masked patches, for training only, is omitted.

@@ -59,7 +59,7 @@ def recognizes(tensors: Tensors) -> bool:
     return PATCHES in tensors or TOWER + PATCHES in tensors
 
 
-def read(tensors: Tensors, image_size=None) -> Checkpoint:
+def read(tensors: Tensors, image_size) -> Checkpoint:
     """The checkpoint in a file, with the JSON files in its folder. `image_size` is ignored.
 
     What belongs to the tower of texts is omitted.

@@ -91,7 +91,7 @@ def recognizes(tensors: Tensors) -> bool:
     return "embedding/kernel" in linen_arrays(tensors)
 
 
-def read(tensors: Tensors, image_size=None) -> Checkpoint:
+def read(tensors: Tensors, image_size) -> Checkpoint:
     """The checkpoint in a file. `image_size` is ignored. Of a SigLIP only the image tower is read."""
     fields = SIGLIP_PREPROCESSING if is_tower(tensors) else {}
     tensors = linen_arrays(tensors)

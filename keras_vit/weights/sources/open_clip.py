@@ -49,7 +49,7 @@ def recognizes(tensors: Tensors) -> bool:
     return any(name in tensors for name in (TOWER + TOKEN, TIMM_TOWER + timm.PATCHES, RESNET))
 
 
-def read(tensors: Tensors, image_size=None) -> Checkpoint:
+def read(tensors: Tensors, image_size) -> Checkpoint:
     """The checkpoint in a file, with open_clip_config.json in its folder. `image_size` is ignored.
 
     What belongs to the tower of texts is omitted.

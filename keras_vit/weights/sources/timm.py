@@ -107,7 +107,7 @@ def recognizes(tensors: Tensors) -> bool:
     return PATCHES in tensors
 
 
-def read(tensors: Tensors, image_size=None) -> Checkpoint:
+def read(tensors: Tensors, image_size) -> Checkpoint:
     """The checkpoint in a file, with config.json in its folder. `image_size` overrides that of config.json."""
     config = read_json(tensors.path.with_name("config.json"))
     if image_size is not None:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -78,6 +79,15 @@ def test_exported_models_have_the_same_answers(toy, tmp_path, capsys):
             f"Note: {file.name} does not state how its pixels are scaled. Assumed: mean=(0.4,"
         )
     assert answers[0] == answers[1] == answers[2] and answers[0].count("%") == 3 and "bee" in answers[0]
+
+
+def test_rounded_probabilities_of_an_int8_file_are_printed_as_they_are(tmp_path, monkeypatch, capsys):
+    """1,000 small probabilities round to 0, so that they do not sum to 1."""
+    rounded = SimpleNamespace(probabilities=lambda files: np.array([[0.5, 0.25, 0.0]] * len(files)), names=None)
+    monkeypatch.setattr("keras_vit_cli.classify.command.open_exported", lambda _: rounded)
+    (tmp_path / "m.tflite").write_bytes(b"")
+    assert main(["classify", str(CAT), "--model", str(tmp_path / "m.tflite"), "--top", "2"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["   50.0%  class 0", "   25.0%  class 1"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,12 @@ def findings(machine):
     return [finding for check in CHECKS for finding in check(machine)]
 
 
-@pytest.mark.parametrize("machine", [LAPTOP, TPU_VM, replace(TPU_VM, tpu_chips=("v3",) * 4, environment={})])
+JAX_VM = replace(
+    LAPTOP, backend="jax", tpu_chips=("v5e",) * 4, versions={**LAPTOP.versions, "jax": "0.10.2", "libtpu": "0.0.51"}
+)
+
+
+@pytest.mark.parametrize("machine", [LAPTOP, TPU_VM, replace(TPU_VM, tpu_chips=("v3",) * 4, environment={}), JAX_VM])
 def test_machines_without_problems(machine):
     assert findings(machine) == []
 
@@ -45,8 +50,8 @@ def test_machines_without_problems(machine):
             "^pip uninstall -y tensorflow-cpu && pip install",
         ),
         (LAPTOP, {"tensorflow": None}, "failure", "TensorFlow is not installed", "keras_vit.tensorflow,recipes"),
-        (LAPTOP, {"tensorflow": "2.21.0"}, "warning", "tensorflow is 2.21.0", "tensorflow>=2.20,<2.21"),
-        (LAPTOP, {"tensorflow": "2.18.1"}, "warning", "tensorflow is 2.18.1", "tensorflow>=2.20,<2.21"),
+        (LAPTOP, {"tensorflow": "2.22.0"}, "warning", "tensorflow is 2.22.0", "tensorflow>=2.20,<2.22"),
+        (LAPTOP, {"tensorflow": "2.18.1"}, "warning", "tensorflow is 2.18.1", "tensorflow>=2.20,<2.22"),
         (LAPTOP, {"keras": "3.12.9"}, "failure", "older than 3.13", "keras>=3.13"),
         (LAPTOP, {"tensorflow-addons": "0.23.0"}, "warning", "tensorflow-addons was discontinued", "uninstall"),
         (LAPTOP, {"tensorflow-datasets": None}, "failure", "tensorflow-datasets is not installed", "keras_vit.recipes"),

@@ -13,7 +13,7 @@ from scenes import encoded
 from keras_vit import Preprocessing
 from keras_vit.recipes.data.decode import decode, decode_window
 from keras_vit.recipes.data.transforms import (
-    check_images,
+    check_transform_fields,
     evaluation_transform,
     inception_window,
     normalize,
@@ -172,15 +172,15 @@ def test_pixels_below_8_bits_are_scaled_to_255():
 
 def test_invalid_fields_raise():
     valid = Data(crop="resize", resize_size=256, image_size=224)
-    check_images(valid)
+    check_transform_fields(valid)
     with pytest.raises(ValueError, match="data.image_size=224 must not exceed data.resize_size=200"):
-        check_images(replace(valid, resize_size=200))
+        check_transform_fields(replace(valid, resize_size=200))
     with pytest.raises(ValueError, match="scaled_decoding=True is for data.crop='inception'"):
-        check_images(replace(valid, crop="pad", scaled_decoding=True))
+        check_transform_fields(replace(valid, crop="pad", scaled_decoding=True))
     with pytest.raises(ValueError, match="data.min_crop_area must be above 0"):
-        check_images(replace(valid, min_crop_area=0.0))
+        check_transform_fields(replace(valid, min_crop_area=0.0))
     with pytest.raises(ValueError, match="data.augment.erasing must be a probability"):
-        check_images(replace(valid, augment=Augment(erasing=1.5)))
+        check_transform_fields(replace(valid, augment=Augment(erasing=1.5)))
     for name in ("mixup_alpha", "cutmix_alpha", "randaugment_layers"):
         with pytest.raises(ValueError, match=f"data.augment.{name} must be at least 0, .* Received: -1"):
-            check_images(replace(valid, augment=Augment(**{name: -1})))
+            check_transform_fields(replace(valid, augment=Augment(**{name: -1})))
