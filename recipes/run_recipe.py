@@ -8,7 +8,9 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
+import keras
 import tensorflow as tf
 
 from keras_vit.class_names.files import LABELS, class_names_text
@@ -46,34 +48,52 @@ def run(recipe: Recipe) -> dict[str, float]:
         FloatingPointError: The training diverged: gradients, weights or metrics are not finite. No results are written.
     """
     with locked_folder(recipe):
-        if isinstance(recipe, SelfSupervised):
-            pretrained, history = pretrain(recipe)
-            model, names = pretrained.vit, None
-            metrics = finite_epoch_metrics(history or _last_logged(recipe.run.folder), pretrained)
-        else:
-            model, history = train(recipe)
-            dataset = open_dataset(recipe.data)
-            if recipe.run.folder:
-                check_unchanged(recipe, dataset)
-            names = class_names(dataset)
-            try:
-                metrics = evaluate(model, recipe.data, recipe.data.test_split)
-            except (ValueError, OSError) as error:
-                if not recipe.run.folder:
-                    raise
-                if Workers(strategy_of(model)).chief:
-                    _write_model(recipe, model, names)
-                raise ValueError(
-                    f"{error} The training is complete: its model is {recipe.run.folder}/{MODEL}, and run.resume=True "
-                    "repeats only the evaluation."
-                ) from error
-            check_finite_metrics(metrics, f"the model on the split {recipe.data.test_split!r}")
-            metrics |= _skipped_steps(history)
-            if "mean_average_precision" not in metrics:
-                _warn_of_chance(metrics["top1"], len(names))
-        if recipe.run.folder and Workers(strategy_of(model)).chief:
-            write_results(recipe, model, metrics, names)
-        return metrics
+        trained = _pretrained(recipe) if isinstance(recipe, SelfSupervised) else _trained(recipe)
+        if recipe.run.folder and Workers(strategy_of(trained.model)).chief:
+            write_results(recipe, *trained)
+        return trained.metrics
+
+
+class Trained(NamedTuple):
+    """The model of a finished training, its metrics, and its class names if it is a classifier."""
+
+    model: keras.Model
+    metrics: dict[str, float]
+    names: list[str] | None
+
+
+def _pretrained(recipe) -> Trained:
+    model, history = pretrain(recipe)
+    return Trained(model.vit, finite_epoch_metrics(history or _last_logged(recipe.run.folder), model), None)
+
+
+def _trained(recipe) -> Trained:
+    model, history = train(recipe)
+    dataset = open_dataset(recipe.data)
+    if recipe.run.folder:
+        check_unchanged(recipe, dataset)
+    names = class_names(dataset)
+    metrics = _evaluated(recipe, model, names)
+    check_finite_metrics(metrics, f"the model on the split {recipe.data.test_split!r}")
+    metrics |= _skipped_steps(history)
+    if "mean_average_precision" not in metrics:
+        _warn_of_chance(metrics["top1"], len(names))
+    return Trained(model, metrics, names)
+
+
+def _evaluated(recipe, model, names):
+    """Metrics of the test split; if it cannot be read, the model is saved before the error is raised."""
+    try:
+        return evaluate(model, recipe.data, recipe.data.test_split)
+    except (ValueError, OSError) as error:
+        if not recipe.run.folder:
+            raise
+        if Workers(strategy_of(model)).chief:
+            _write_model(recipe, model, names)
+        raise ValueError(
+            f"{error} The training is complete: its model is {recipe.run.folder}/{MODEL}, and run.resume=True repeats "
+            "only the evaluation."
+        ) from error
 
 
 def _skipped_steps(history):
