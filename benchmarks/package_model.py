@@ -1,6 +1,6 @@
 """Puts the model of a finished run into the package: float16 weights, class names and model card in keras_vit/trained.
 
-Command: python benchmarks/package_model.py runs/cifar10 cifar10 cifar10/R10_Ti_4 --dataset folder:IMAGES
+Command: python benchmarks/package_model.py runs/cifar10 cifar10 cifar10/R6_Ti_4 --dataset folder:IMAGES
 Metrics in the card are computed from the file in the package, on all images of the recipe's test split.
 """
 
@@ -36,6 +36,7 @@ class PackageModel:
         recipe: Name of its recipe.
         name: Name for `keras_vit.load`.
         dataset: Test images, as `--data.dataset` of the run.
+        images: What the images of the run are, if not those of the recipe's dataset, as a clause for the card.
         license: Of the weights.
     """
 
@@ -43,6 +44,7 @@ class PackageModel:
     recipe: Annotated[str, tyro.conf.Positional]
     name: Annotated[str, tyro.conf.Positional]
     dataset: str
+    images: str = ""
     license: str = "apache-2.0"
 
 
@@ -104,7 +106,7 @@ def write_card(options: PackageModel, file: Path) -> str:
         "`antialias=True` for larger images."
     )
     data = (
-        f"`{published.data.dataset}`, split `{recipe.data.train_split}`. Metrics are of all images of its split "
+        f"`{published.data.dataset}`{', ' * bool(options.images)}{options.images}, split `{recipe.data.train_split}`. Metrics are of all images of its split "
         f"`{recipe.data.test_split}`; accuracies and calibration error are in [0, 1]."
     )
     return model_card(model, options.name, origin, data, asdict(published), metrics, options.license)

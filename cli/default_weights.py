@@ -6,7 +6,7 @@ from collections.abc import Callable
 # Fine-tuned on ImageNet: 83.7 % of its validation images, 22 million weights, 0.09 GB.
 DEFAULT = "augreg/S_16-i21k-300ep-lr_0.001-aug_light1-wd_0.03-do_0.0-sd_0.0--imagenet2012-steps_20k-lr_0.03-res_224"
 # In the package, for machines without a network.
-OFFLINE = "cifar10/R10_Ti_4"
+OFFLINE = "cifar10/R6_Ti_4"
 
 
 def load_default(load: Callable, note: Callable):

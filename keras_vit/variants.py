@@ -17,10 +17,10 @@ RESNETS = {
     ("R50", 16): (3, 4, 9),
     ("R26", 32): (2, 2, 2, 2),
     ("R", 16): (),
-    ("R10", 4): (2, 2),
+    ("R6", 4): (1, 1),
 }
 ROOT_STRIDE = 4  # of the convolution and the pooling before the stages of a ResNet
-SMALL_IMAGES = "R10"  # not published: the ResNet of form "cifar"
+SMALL_IMAGES = "R6"  # not published: the ResNet of form "cifar"
 
 
 @dataclass(frozen=True)

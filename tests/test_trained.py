@@ -15,7 +15,7 @@ from keras_vit.class_names.files import own_class_names
 from keras_vit.trained import FOLDER, local_folder
 from keras_vit.weights import packaged_names
 
-CIFAR10 = "cifar10/R10_Ti_4"
+CIFAR10 = "cifar10/R6_Ti_4"
 TEST_IMAGES = Path(__file__).parents[2] / "shared" / "data" / "cifar10_test.zip"
 
 

@@ -12,7 +12,7 @@ from keras_vit.rgb import as_rgb
 from keras_vit_cli.classify.evidence import evidence
 from keras_vit_cli.process.native_logs import without_native_logs
 
-NAME = "cifar10/R10_Ti_4"
+NAME = "cifar10/R6_Ti_4"
 # Reduced crops of the photographs: the first half calibrates the integer formats, the second is compared.
 NUM_CROPS = 200
 FORMATS = ("float16", "dynamic-int8", "int8")

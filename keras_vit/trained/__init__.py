@@ -1,4 +1,4 @@
-"""Trained models in the package, such as "cifar10/R10_Ti_4": folders with model.keras, labels.txt and a model card."""
+"""Trained models in the package, such as "cifar10/R6_Ti_4": folders with model.keras, labels.txt and a model card."""
 
 from pathlib import Path
 

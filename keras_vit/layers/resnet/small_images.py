@@ -6,7 +6,7 @@ from keras import ops
 from keras_vit.layers.resnet.bottleneck import build_for, checked_stages, shrunk
 from keras_vit.layers.resnet.standardized_conv import StandardizedConv2D
 
-ROOT_FILTERS = 32
+ROOT_FILTERS = 64
 GROUPS = 16
 
 
@@ -72,10 +72,10 @@ class SmallImageResNet(keras.layers.Layer):
     neither stride nor pooling.
 
     Input: (B, H, W, 3) float; any size. Output: (B, h, w, C), not negative, with h and w as H and W divided by
-        `total_stride`, rounded up; C is 64 after the first stage, doubled by each further one, or 32 without stages.
+        `total_stride`, rounded up; C is 128 after the first stage, doubled by each further one, or 64 without stages.
 
     Args:
-        stages: Number of units in each stage, such as (2, 2) for a stride of 4; () for the root only.
+        stages: Number of units in each stage, such as (1, 1) for a stride of 4; () for the root only.
 
     Attributes:
         total_stride: Distance in pixels of neighboring positions of the feature map.
@@ -85,7 +85,7 @@ class SmallImageResNet(keras.layers.Layer):
         ValueError: Stages without units.
     """
 
-    def __init__(self, stages=(2, 2), **kwargs):
+    def __init__(self, stages=(1, 1), **kwargs):
         super().__init__(**kwargs)
         dtype, self.stages = self.dtype_policy, checked_stages(stages)
         self.total_stride = 2 ** len(self.stages)
@@ -104,7 +104,7 @@ class SmallImageResNet(keras.layers.Layer):
             input_shape = layer.compute_output_shape(input_shape)
 
     def call(self, images):
-        maps = self.conv_root(images)  # (B, H, W, 32)
+        maps = self.conv_root(images)  # (B, H, W, 64)
         for unit in self.units:
             maps = unit(maps)
         return ops.relu(self.norm(maps))  # (B, h, w, C)

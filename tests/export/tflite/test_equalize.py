@@ -65,6 +65,6 @@ def test_fold_pixels_reads_pixels(copy):
 
 
 def test_pixels_of_a_backbone_are_not_folded():
-    copy = keras_vit.ViT("R10+Ti/4", image_size=32, num_classes=3)
+    copy = keras_vit.ViT("R6+Ti/4", image_size=32, num_classes=3)
     fold_pixels(copy)
     assert not hasattr(copy, "takes_pixels")

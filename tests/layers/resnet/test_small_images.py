@@ -42,7 +42,7 @@ class Reference:
         return self.norm_relu(x, "norm")
 
 
-@pytest.mark.parametrize("size,stages,shape", [((8, 8), (2, 1), (2, 2, 128)), ((7, 10), (1,), (4, 5, 64))])
+@pytest.mark.parametrize("size,stages,shape", [((8, 8), (2, 1), (2, 2, 256)), ((7, 10), (1,), (4, 5, 128))])
 def test_outputs_equal_plain_tensorflow(size, stages, shape):
     layer = SmallImageResNet(stages)
     layer.build((None, *size, 3))
@@ -56,9 +56,9 @@ def test_outputs_equal_plain_tensorflow(size, stages, shape):
 
 
 def test_hybrid_for_small_images(tmp_path):
-    model = keras_vit.ViT("R10+Ti/4", image_size=16, depth=1, width=8, mlp_dim=8, num_heads=1, num_classes=3)
+    model = keras_vit.ViT("R6+Ti/4", image_size=16, depth=1, width=8, mlp_dim=8, num_heads=1, num_classes=3)
     assert isinstance(model.backbone, SmallImageResNet) and model.grid == (4, 4)
-    assert model.patch_embedding.projection.kernel.shape == (1, 1, 128, 8)
+    assert model.patch_embedding.projection.kernel.shape == (1, 1, 256, 8)
     model.head.kernel.assign(np.random.default_rng(2).normal(size=(8, 3)))
     model.save(tmp_path / "model.keras")
     copy = keras.saving.load_model(tmp_path / "model.keras")
