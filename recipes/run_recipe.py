@@ -54,7 +54,7 @@ def run(recipe: Recipe) -> dict[str, float]:
         return trained.metrics
 
 
-class Trained(NamedTuple):
+class _Trained(NamedTuple):
     """The model of a finished training, its metrics, and its class names if it is a classifier."""
 
     model: keras.Model
@@ -62,12 +62,12 @@ class Trained(NamedTuple):
     names: list[str] | None
 
 
-def _pretrained(recipe) -> Trained:
+def _pretrained(recipe) -> _Trained:
     model, history = pretrain(recipe)
-    return Trained(model.vit, finite_epoch_metrics(history or _last_logged(recipe.run.folder), model), None)
+    return _Trained(model.vit, finite_epoch_metrics(history or _last_logged(recipe.run.folder), model), None)
 
 
-def _trained(recipe) -> Trained:
+def _trained(recipe) -> _Trained:
     model, history = train(recipe)
     dataset = open_dataset(recipe.data)
     if recipe.run.folder:
@@ -78,7 +78,7 @@ def _trained(recipe) -> Trained:
     metrics |= _skipped_steps(history)
     if "mean_average_precision" not in metrics:
         _warn_of_chance(metrics["top1"], len(names))
-    return Trained(model, metrics, names)
+    return _Trained(model, metrics, names)
 
 
 def _evaluated(recipe, model, names):
@@ -173,7 +173,7 @@ def _origin(recipe):
         return "Pre-trained here as the encoder of a masked autoencoder, without labels (MAE, arXiv 2111.06377)."
     if isinstance(recipe, SelfSupervised):
         return "Pre-trained here by predicting corrupted patches, without labels (appendix B.1.2 of the ViT paper)."
-    start = f"Fine-tuned here from `{recipe.weights}`." if recipe.weights else "Trained here from random weights."
+    start = f"Fine-tuned here from `{recipe.weights}`." if recipe.weights else "_Trained here from random weights."
     return f"{start} Its teacher was `{recipe.teacher}`." if isinstance(recipe, Distillation) else start
 
 
