@@ -105,8 +105,9 @@ def write_card(options: PackageModel, file: Path) -> str:
         f"`python benchmarks/package_model.py {folder} {name} {options.name} --dataset ...`. Stored in float16, with "
         "`antialias=True` for larger images."
     )
+    images = f"`{published.data.dataset}`" + (f", {options.images}" if options.images else "")
     data = (
-        f"`{published.data.dataset}`{', ' * bool(options.images)}{options.images}, split `{recipe.data.train_split}`. Metrics are of all images of its split "
+        f"{images}, split `{recipe.data.train_split}`. Metrics are of all images of its split "
         f"`{recipe.data.test_split}`; accuracies and calibration error are in [0, 1]."
     )
     return model_card(model, options.name, origin, data, asdict(published), metrics, options.license)
