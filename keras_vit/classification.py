@@ -33,8 +33,8 @@ def classify(model, images, top: int = 5) -> list[list[tuple[str, float]]]:
     """
     if not model.num_classes or getattr(model.config, "pooling", None) == "none":
         raise ValueError(
-            f"{model.name} has no head for whole images: fine-tune it, for example by `keras-vit train "
-            "cifar10-finetune --weights FILE`, or see model.with_head."
+            f"{model.name} has no head for whole images: fine-tune it by `keras-vit finetune FOLDER "
+            "--weights FILE`, or see model.with_head."
         )
     images = list(images) if isinstance(images, (list, tuple)) else [images]
     names, found = output_names(model), []

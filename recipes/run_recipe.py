@@ -48,7 +48,7 @@ def run(recipe: Recipe) -> dict[str, float]:
         FloatingPointError: The training diverged: gradients, weights or metrics are not finite. No results are written.
     """
     with locked_folder(recipe):
-        trained = _pretrained(recipe) if isinstance(recipe, SelfSupervised) else _trained(recipe)
+        trained = _run_self_supervised(recipe) if isinstance(recipe, SelfSupervised) else _run_supervised(recipe)
         if recipe.run.folder and Workers(strategy_of(trained.model)).chief:
             write_results(recipe, *trained)
         return trained.metrics
@@ -62,12 +62,12 @@ class _Trained(NamedTuple):
     names: list[str] | None
 
 
-def _pretrained(recipe) -> _Trained:
+def _run_self_supervised(recipe) -> _Trained:
     model, history = pretrain(recipe)
     return _Trained(model.vit, finite_epoch_metrics(history or _last_logged(recipe.run.folder), model), None)
 
 
-def _trained(recipe) -> _Trained:
+def _run_supervised(recipe) -> _Trained:
     model, history = train(recipe)
     dataset = open_dataset(recipe.data)
     if recipe.run.folder:
@@ -173,7 +173,7 @@ def _origin(recipe):
         return "Pre-trained here as the encoder of a masked autoencoder, without labels (MAE, arXiv 2111.06377)."
     if isinstance(recipe, SelfSupervised):
         return "Pre-trained here by predicting corrupted patches, without labels (appendix B.1.2 of the ViT paper)."
-    start = f"Fine-tuned here from `{recipe.weights}`." if recipe.weights else "_Trained here from random weights."
+    start = f"Fine-tuned here from `{recipe.weights}`." if recipe.weights else "Trained here from random weights."
     return f"{start} Its teacher was `{recipe.teacher}`." if isinstance(recipe, Distillation) else start
 
 

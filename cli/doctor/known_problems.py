@@ -75,7 +75,8 @@ def keras_backend(machine: Machine) -> Iterator[Finding]:
     if machine.backend != "tensorflow" and not machine.trains_on_jax:
         yield Finding(
             "failure",
-            f"The backend of Keras is {machine.backend!r}; recipes require TensorFlow or, installed, JAX.",
+            f"The backend of Keras is {machine.backend!r}; recipes require TensorFlow, or JAX where it is installed; "
+            "export requires TensorFlow.",
             'export KERAS_BACKEND=tensorflow, or set "backend" in ~/.keras/keras.json',
         )
 

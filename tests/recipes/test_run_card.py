@@ -18,4 +18,4 @@ def test_card_of_a_run(toy):
     encoder = run_card(toy(), MaskedAutoencoder(), {"loss": 0.5})
     assert "as the encoder of a masked autoencoder" in encoder and "of the last epoch" in encoder
     taught = run_card(toy(num_classes=10), Distillation(teacher="big.keras"), {"top1": 0.5})
-    assert "from random weights. Its teacher was `big.keras`." in taught
+    assert "\nTrained here from random weights. Its teacher was `big.keras`." in taught
