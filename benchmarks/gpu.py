@@ -7,7 +7,9 @@ forward pass, backward pass and AdamW with float32 weights and bfloat16 computat
 bfloat16 throughout. Images stay on the GPU: input pipelines are not measured. Each model runs in a separate process;
 they compile together and are then timed in turns. The upper bound is one large bfloat16 matrix product. Memory is the
 largest amount that was allocated. Errors are those of bfloat16 attention (output; gradients for query, key, value)
-against float32. Without a GPU, tiny models run on the CPU: this tests the script, nothing else.
+against float32. Fractions of the upper bound count the operations of all tokens in all blocks; keras_vit computes 7 %
+(L/16: 3.5 %) fewer, those of the last block for tokens that are not read. Without a GPU, tiny models run on the CPU:
+this tests the script, nothing else.
 """
 
 import argparse

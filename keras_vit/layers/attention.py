@@ -35,7 +35,7 @@ class SelfAttention(keras.layers.Layer):
 
     Input: (B, N, D). Output: (B, N, D), and the attention weights (B, K, N, N) with `return_attention=True`: row i
         holds the weights of all tokens for token i, and sums to 1. With `queries`, (B, M, D), only these attend to the
-        tokens: the output is (B, M, D), the weights (B, K, M, N). Relative positions require all queries.
+        tokens: the output is (B, M, D), the weights (B, K, M, N).
 
     Args:
         num_heads: Number of heads, K; must divide D.
@@ -47,7 +47,7 @@ class SelfAttention(keras.layers.Layer):
         seed: Seed of the dropout.
 
     Raises:
-        ValueError: The heads do not divide the width (when built).
+        ValueError: The heads do not divide the width (when built); `queries` beside relative positions.
     """
 
     def __init__(
@@ -86,6 +86,11 @@ class SelfAttention(keras.layers.Layer):
                 layer.build(heads_shape)
 
     def call(self, tokens, training=None, return_attention=False, queries=None):
+        if queries is not None and self.relative is not None:
+            raise ValueError(
+                "Relative positions require all tokens as queries. Expected queries=None (in EncoderBlock: read=None). "
+                f"Received: queries of shape {tuple(queries.shape)}"
+            )
         if not return_attention and can_omit_weights(self, training):
             return attend_without_weights(self, tokens, queries)  # the same output; weights are recomputed, not stored
         query, key, value = (split_heads(x, self.num_heads) for x in self.project(tokens, queries))

@@ -33,7 +33,8 @@ class EncoderBlock(keras.layers.Layer):
         seed: Seed of all dropout in the block.
 
     Raises:
-        ValueError: The heads do not divide the width (when built), an unknown `gelu`, a rate out of range.
+        ValueError: The heads do not divide the width (when built), an unknown `gelu`, a rate out of range,
+            `read` beside relative positions.
     """
 
     @fields_as_keywords(BlockConfig)

@@ -89,7 +89,7 @@ class Encoder(keras.layers.Layer):
         """Encodes tokens; `positions` are layers that add positions before the second block, the third, ..."""
         attention = []
         # Axial blocks and relative positions require all tokens.
-        reduce_last = not (return_attention or self.axial_grid or self.config.relative_positions)
+        reduce_last = self.blocks and not (return_attention or self.axial_grid or self.config.relative_positions)
 
         def run(block, tokens):
             if read is not None and reduce_last and block is self.blocks[-1]:
