@@ -19,6 +19,7 @@ from keras_vit.recipes.checkpoints.run_folder import METRICS, check_resumable, r
 from keras_vit.recipes.checkpoints.run_identity import check_unchanged
 from keras_vit.recipes.checkpoints.run_lock import locked_folder
 from keras_vit.recipes.data import class_names, open_dataset
+from keras_vit.recipes.distributed.jax_devices import on_this_process
 from keras_vit.recipes.distributed.strategy import strategy_of
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.fit import evaluate, pretrain, train
@@ -143,7 +144,8 @@ def _write_model(recipe: Recipe, model, names: list[str] | None = None):
     with tempfile.TemporaryDirectory() as temporary:
         local = Path(temporary) / MODEL
         # A copy that was never compiled: without optimizer and losses, `import keras_vit` is enough to load the file.
-        copy = model.resized(model.image_size)
+        with on_this_process():
+            copy = model.resized(model.image_size)
         copy.class_names = names
         copy.save(local)
         write_file(os.path.join(folder, MODEL), local.read_bytes())

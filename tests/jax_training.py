@@ -12,6 +12,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from keras_vit.recipes import run
 from keras_vit.recipes.distributed.jax_devices import PROCESSES
 from keras_vit.recipes.fit import evaluate, pretrain, train
 from keras_vit.recipes.preflight.step_programs import RecipePrograms
@@ -19,6 +20,7 @@ from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer,
 
 STEPS, HALF = 10, 5
 HALF_DONE = "half-done"  # the folder of a run that TensorFlow resumes
+FROM_TENSORFLOW = "from-tensorflow"  # the folder of a run that TensorFlow began
 REPLICAS = 4  # of the programs for a TPU
 ARCHITECTURE = Architecture("Ti/4", depth=2, width=24, mlp_dim=48, num_heads=3, pooling="gap")
 DATA = Data(
@@ -34,6 +36,8 @@ SUPERVISED = Supervised(
     run=RUN,
     total_steps=STEPS,
 )
+# The state of its random generators is part of a checkpoint, but it drops nothing.
+NO_DROPS = replace(SUPERVISED, architecture=replace(ARCHITECTURE, dropout=1e-9))
 RECIPES = {
     "masked-patch": MaskedPatch(architecture=ARCHITECTURE, data=DATA, optimizer=OPTIMIZER, run=RUN, total_steps=STEPS),
     "supervised": SUPERVISED,
@@ -75,8 +79,10 @@ def on_devices(recipe, strategy, **run):
 
 def main(folder):
     if PROCESSES[-1] in os.environ:
-        recipe = on_devices(SUPERVISED, "multi-worker", folder=str(folder / "processes"))
+        recipe = on_devices(SUPERVISED, "multi-worker", folder=str(folder / "processes"), resume=True)
+        trained(recipe, stop_at=HALF)
         np.savez(folder / f"process-{os.environ[PROCESSES[-1]]}.npz", **trained(recipe))
+        run(recipe)  # only evaluates, and the first process writes the results
         return
     for name, recipe in RECIPES.items():
         np.savez(folder / f"{name}.npz", **trained(on_devices(recipe, "mirrored")))
@@ -86,7 +92,9 @@ def main(folder):
     np.savez(folder / "whole.npz", **trained(on_devices(dropout, "mirrored")))
     trained(resumed, stop_at=HALF)
     np.savez(folder / "resumed.npz", **trained(resumed))
-    trained(on_devices(SUPERVISED, "one-device", folder=str(folder / HALF_DONE), resume=True), stop_at=HALF)
+    trained(on_devices(NO_DROPS, "one-device", folder=str(folder / HALF_DONE), resume=True), stop_at=HALF)
+    from_tensorflow = on_devices(NO_DROPS, "one-device", folder=str(folder / FROM_TENSORFLOW), resume=True)
+    np.savez(folder / f"{FROM_TENSORFLOW}.npz", **trained(from_tensorflow))
     programs = RecipePrograms(SUPERVISED, 10, STEPS, REPLICAS)
     for kind, batch_size in (("training", 4), ("evaluation", 16)):
         (folder / f"{kind}.hlo").write_bytes(programs.lower(kind, batch_size).hlo)

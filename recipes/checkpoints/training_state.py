@@ -37,7 +37,8 @@ class TrainingState:
         if not self.with_jax:
             return variable.value
         value = ops.convert_to_numpy(variable)
-        # Keras's integers are int64 with TensorFlow: a checkpoint of either can be read with the other.
-        copy = tf.Variable(value.astype("int64") if value.dtype == "int32" else value)
+        # Keras's integers are int64 with TensorFlow, also the states of random generators, which are unsigned with JAX:
+        # a checkpoint of either can be read with the other.
+        copy = tf.Variable(value.astype("int64") if value.dtype.kind in "iu" else value)
         self.pairs.append((variable, copy))
         return copy

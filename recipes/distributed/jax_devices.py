@@ -6,7 +6,7 @@ batch, and so the gradients, are over all devices (`keras.distribution.DataParal
 
 import functools
 import os
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 
 import keras
 import numpy as np
@@ -84,6 +84,17 @@ def choose_devices(name: str) -> JaxDevices:
     devices = JaxDevices(found[:1] if is_one else found)
     _chosen.append(devices)
     return devices
+
+
+@contextmanager
+def on_this_process():
+    """Variables that are created within are of this process alone: with JAX, no other one has to create them, too."""
+    distribution = keras.distribution.distribution()
+    keras.distribution.set_distribution(None)
+    try:
+        yield
+    finally:
+        keras.distribution.set_distribution(distribution)
 
 
 _chosen: list[JaxDevices] = []

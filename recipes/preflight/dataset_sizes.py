@@ -33,7 +33,7 @@ def dataset_size(data: Data) -> tuple[int, int]:
         return num_classes, sum(end - start for _, start, end in ranges)
     if data.dataset.startswith("vtab/") and (task := TASKS.get(data.dataset.removeprefix("vtab/"))):
         return task.num_classes, 1_000
-    if data.dataset.startswith(("folder:", "tfrecord:")):
+    if data.dataset.startswith(("folder:", "csv:", "tfrecord:")):
         dataset = open_dataset(data)
         return len(class_names(dataset)), count_examples(dataset, data.train_split)
     raise ValueError(

@@ -32,6 +32,9 @@ class StepPrograms(Protocol):
         """The program of a step with B images per device."""
 
 
+MULTI_LABEL = "csv:"  # of other datasets, only their files tell whether images have several labels
+
+
 class RecipePrograms:
     """The training and evaluation step of a recipe.
 
@@ -51,7 +54,9 @@ class RecipePrograms:
             self.model = compile_self_supervised(recipe)
             self.kinds = ("training",)
         else:
-            self.model, _ = compile_classifier(replace(recipe, weights=None), num_classes, total_steps)
+            self.multi_label = recipe.data.dataset.startswith(MULTI_LABEL)
+            start = replace(recipe, weights=None)
+            self.model, _ = compile_classifier(start, num_classes, total_steps, multi_label=self.multi_label)
             self.kinds = ("training", "evaluation")
         self.model.optimizer.build(self.model.trainable_variables)
         self.accumulation_steps = recipe.optimizer.accumulation_steps
@@ -75,7 +80,7 @@ class RecipePrograms:
         if isinstance(self.recipe, SelfSupervised):
             shapes = tf.data.Dataset.range(1).map(lambda _: (tf.zeros(images.shape), tf.zeros(batch_size, tf.int64)))
             return self_supervised_batches(shapes, self.model.vit.patch_size, self.recipe).element_spec
-        if mixed and (data.augment.mixup_alpha or data.augment.cutmix_alpha):
+        if self.multi_label or (mixed and (data.augment.mixup_alpha or data.augment.cutmix_alpha)):
             labels = _floats(batch_size, self.num_classes)
         return images, labels
 

@@ -4,6 +4,7 @@ import os
 
 from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
 from keras_vit.recipes.data import ImageDataset
+from keras_vit.recipes.distributed.jax_devices import JaxDevices
 from keras_vit.recipes.distributed.strategy import strategy_of
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.recipe import Recipe
@@ -42,7 +43,8 @@ def training_callbacks(
 
 
 def _logs(recipe, model, dataset, total_steps):
-    chief = Workers(strategy_of(model)).chief
+    workers = Workers(strategy_of(model))
+    chief = workers.chief
     epochs = -(-total_steps // recipe.run.epoch_steps)
     logs: list = [Progress(recipe.data.batch_size, total_steps, chief, epochs)]
     if not chief or recipe.run.folder is None:
@@ -52,5 +54,7 @@ def _logs(recipe, model, dataset, total_steps):
         from keras_vit.recipes.training.tensorboard import TensorBoardLog, image_function  # imports drawing libraries
 
         folder = os.path.join(recipe.run.folder, "tensorboard")
-        logs.append(TensorBoardLog(folder, image_function(recipe, model, dataset)))
+        # With JAX every process computes a part of the model's output, and only the chief draws.
+        draws = not (workers.several and isinstance(workers.strategy, JaxDevices))
+        logs.append(TensorBoardLog(folder, image_function(recipe, model, dataset) if draws else None))
     return logs

@@ -36,7 +36,7 @@ def check_recipe(recipe: Recipe, strategy: Strategy):
     check_all(
         lambda: check_kind(recipe),
         lambda: _check_backend(recipe, strategy),
-        lambda: check_precision(recipe.run, isinstance(strategy, tf.distribute.TPUStrategy)),
+        lambda: check_precision(recipe.run, _has_tpus(strategy)),
         lambda: _check_epoch(recipe),
         lambda: check_batch_size(
             recipe.data.batch_size, strategy.num_replicas_in_sync, recipe.optimizer.accumulation_steps
@@ -47,6 +47,12 @@ def check_recipe(recipe: Recipe, strategy: Strategy):
     )
     if recipe.total_steps is not None and not recipe.data.dataset.startswith(FOLDER):
         _check_length(recipe, recipe.total_steps)
+
+
+def _has_tpus(strategy) -> bool:
+    if isinstance(strategy, JaxDevices):
+        return strategy.names[0].startswith("tpu")
+    return isinstance(strategy, tf.distribute.TPUStrategy)
 
 
 def _check_backend(recipe, strategy):

@@ -155,6 +155,8 @@ def test_what_is_not_supported_has_a_reason(tmp_path):
     openai, average = golden_weights("openai_clip"), {"model_cfg": {"vision_cfg": {"pool_type": "avg"}}}
     no_positions = {name: x for name, x in plain.items() if name != "pos_embed"}
     cases = [
+        (plain, {"architecture": "vit_pe_core_base_patch16_224"}, "vit_pe_core_.* of timm, .*it has rotary positions"),
+        (plain | {"norm_pre.weight": head, "attn_pool.latent": head}, {}, "is a Perception Encoder"),
         (plain, {"architecture": "vit_small_patch16_dinov3"}, "dinov3 of timm, .*it has rotary positions"),
         (no_positions, {}, "lacks 'pos_embed': .*rotary positions, such as DINOv3"),
         (plain, {"model_type": "dinov3_vit"}, "a dinov3_vit of transformers, .*its positions are rotary"),

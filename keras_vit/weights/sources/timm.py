@@ -88,7 +88,7 @@ OTHER_BLOCKS = "blocks or activations of its own"
 ROTARY = "rotary positions"
 OTHER_ARCHITECTURES = {
     **dict.fromkeys(("_rpn_", "_18x2_", "_36x1_", "_xp_", "wee_", "_miil", "radio", "intern", "tips"), OTHER_BLOCKS),
-    **dict.fromkeys(("dinov3", "eva02", "_rope", "lingbot", "sapiens"), ROTARY),
+    **dict.fromkeys(("dinov3", "eva02", "_rope", "vit_pe_", "lingbot", "sapiens"), ROTARY),
     **dict.fromkeys(("beit", "eva_"), "relative or rotary positions"),
     "naflex": "grids of any shape at run time",
 }
@@ -135,6 +135,8 @@ def _check_supported(tensors, architecture):
     reason = next((reason for part, reason in OTHER_ARCHITECTURES.items() if part in architecture), None)
     if reason:
         raise ValueError(f"{tensors.path} is {architecture} of timm, which is not supported: it has {reason}.")
+    if "norm_pre.weight" in tensors and "attn_pool.latent" in tensors:
+        raise ValueError(f"{tensors.path} is a Perception Encoder, which is not supported: it has {ROTARY}, too.")
     if "pos_embed" not in tensors:
         raise ValueError(
             f"{tensors.path} lacks 'pos_embed': the file is incomplete, or a model with {ROTARY}, such as DINOv3 and "

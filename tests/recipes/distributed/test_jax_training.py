@@ -1,5 +1,6 @@
 """Training with Keras on JAX: on one device, on eight and in two processes, it equals that on TensorFlow."""
 
+import json
 import os
 import re
 import socket
@@ -11,6 +12,7 @@ import jax_training
 import numpy as np
 import pytest
 
+import keras_vit
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
 from keras_vit.recipes.preflight.compiler_process import compile_in_subprocess
 
@@ -39,6 +41,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def results(folder):
+    half = {"folder": str(folder / jax_training.FROM_TENSORFLOW), "resume": True}
+    jax_training.trained(jax_training.on_devices(jax_training.NO_DROPS, "one-device", **half), jax_training.HALF)
     wait(start(folder, 8))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -88,11 +92,23 @@ def test_a_resumed_run_is_equal_bit_for_bit(results):
 
 def test_tensorflow_resumes_a_run(results, on_tensorflow, folder):
     resumed = {"folder": str(folder / jax_training.HALF_DONE), "resume": True}
-    recipe = jax_training.on_devices(jax_training.SUPERVISED, "one-device", **resumed)
+    recipe = jax_training.on_devices(jax_training.NO_DROPS, "one-device", **resumed)
     assert find_checkpoints(resumed["folder"])[0].endswith(f"step-{jax_training.HALF}")
     found = jax_training.trained(recipe)
     assert_equal(found, on_tensorflow["supervised"], 1e-5)
     assert find_checkpoints(resumed["folder"])[0].endswith(f"step-{jax_training.STEPS}")
+
+
+def test_a_run_of_tensorflow_is_resumed(results, on_tensorflow):
+    assert_equal(results[jax_training.FROM_TENSORFLOW], on_tensorflow["supervised"], 1e-5)
+
+
+def test_results_of_two_processes(results, folder):
+    model = keras_vit.load(str(folder / "processes" / "model.keras"))
+    for name, weight in enumerate(model.trainable_variables):
+        np.testing.assert_allclose(weight, results["process-0"][str(name)], atol=1e-6, err_msg=weight.path)
+    metrics = json.loads((folder / "processes" / "metrics.json").read_text())
+    assert metrics["top1"] == pytest.approx(results["process-0"]["top1"], abs=1e-6)
 
 
 def test_the_steps_compile_for_a_tpu(results):

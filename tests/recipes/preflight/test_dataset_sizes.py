@@ -24,3 +24,5 @@ def test_folder(tmp_path):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "1.png").write_bytes(tf.io.encode_png(np.zeros((8, 8, 3), "uint8")).numpy())
     assert dataset_size(Data(dataset=f"folder:{tmp_path}")) == (2, 2)
+    (tmp_path / "train.csv").write_text("image,labels\ntrain/cats/1.png,cat;pet\n")
+    assert dataset_size(Data(dataset=f"csv:{tmp_path}")) == (2, 1)

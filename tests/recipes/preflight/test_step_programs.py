@@ -28,8 +28,9 @@ def test_gradients_are_summed_over_replicas(recipe, replicas, found):
         ),
         lambda recipe: replace(recipe, data=replace(recipe.data, augment=Augment(mixup_alpha=0.2)), loss="sigmoid"),
         lambda recipe: replace(recipe, optimizer=Optimizer("sgd", accumulation_steps=2, warmup_steps=10)),
+        lambda recipe: replace(recipe, data=replace(recipe.data, dataset="csv:/not/here"), loss="sigmoid"),
     ],
-    ids=["masked patches", "masked autoencoder", "mixup", "accumulation"],
+    ids=["masked patches", "masked autoencoder", "mixup", "accumulation", "several labels"],
 )
 def test_every_kind_of_recipe_can_be_lowered(recipe, change):
     programs = RecipePrograms(change(recipe), 10, 1_000, 2)

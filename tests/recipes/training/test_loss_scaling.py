@@ -8,11 +8,12 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.recipes import fit
+from keras_vit.recipes.distributed.jax_devices import JaxDevices
 from keras_vit.recipes.preflight import preflight
 from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
 from keras_vit.recipes.training import loss_scaling
 from keras_vit.recipes.training.accumulation import accumulate_gradients
-from keras_vit.recipes.training.checks import check_precision
+from keras_vit.recipes.training.checks import check_precision, check_recipe
 from keras_vit.recipes.training.compile import compile_classifier
 from keras_vit.recipes.training.nonfinite import NonfiniteSteps
 from keras_vit.recipes.training.optimizers import SGD
@@ -180,3 +181,12 @@ def test_tpus_get_bfloat16():
         check_precision(Run(precision="mixed_float16"), is_tpu=True)
     with pytest.raises(ValueError, match="Use run.precision='mixed_bfloat16'"):
         preflight(recipe_of("mixed_float16"))
+
+
+def test_tpus_of_jax_refuse_float16():
+    devices = JaxDevices.__new__(JaxDevices)  # none is here
+    devices.names, devices.num_replicas_in_sync, devices.process, devices.processes = ["tpu:0"], 1, 0, 1
+    with pytest.raises(ValueError, match="TPUs compute in bfloat16.*Received: run.precision='mixed_float16'"):
+        check_recipe(recipe_of("mixed_float16"), devices)
+    devices.names = ["gpu:0"]
+    check_recipe(recipe_of("mixed_float16"), devices)
