@@ -63,7 +63,9 @@ class TokenAndAveragePooling(AveragePooling):
     """
 
     def call(self, tokens):
-        return ops.concatenate([tokens[:, 0], super().call(tokens)], axis=-1)  # (B, 2 D)
+        # XNNPACK takes no slice that removes an axis, as [:, 0] does.
+        first = ops.squeeze(tokens[:, :1], axis=1)  # (B, D)
+        return ops.concatenate([first, super().call(tokens)], axis=-1)  # (B, 2 D)
 
     def compute_output_shape(self, input_shape):
         return (input_shape[0], 2 * input_shape[2])

@@ -10,6 +10,7 @@ from goldens import FOUNDATION, foundation_folder, golden_file, golden_io, golde
 import keras_vit
 from keras_vit.pixel_range import CLIP, HALF, IMAGENET
 from keras_vit.weights import open_checkpoint
+from keras_vit.weights.opening import UNSUPPORTED
 
 PATCH = 7
 
@@ -203,3 +204,11 @@ def test_bare_file_of_the_authors(tmp_path):
     arguments = open_checkpoint(file).arguments
     assert arguments["swiglu"] and arguments["register_tokens"] == 2 and not arguments["prefix_positions"]
     assert arguments["mlp_dim"] == 64 and arguments["layer_scale"] and arguments["num_heads"] is None
+
+
+@pytest.mark.parametrize("kind", UNSUPPORTED)
+def test_kinds_of_transformers_that_are_not_supported(kind, tmp_path):
+    write_arrays(tmp_path / "model.safetensors", golden_weights("timm_dino"))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    with pytest.raises(ValueError, match=f"is a {kind} of transformers, .*{re.escape(UNSUPPORTED[kind])}"):
+        open_checkpoint(tmp_path)

@@ -120,6 +120,8 @@ def test_file_sizes_by_format(artifacts):
         {"distillation": True, "norm_after_pooling": False},
         {"pooling": "gap", "norm_after_pooling": True, "register_tokens": 2, "dtype": "mixed_bfloat16"},
         {"axial": True},
+        {"norm_before_encoder": True, "gelu": "quick", "qk_norm": True},  # CLIP's
+        {"pooling": "token_and_gap", "swiglu": True, "layer_scale": 0.3},  # DINOv2's g/14 with a linear classifier
     ],
     ids=str,
 )

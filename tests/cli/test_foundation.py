@@ -1,0 +1,68 @@
+"""Foundation models from the files of their projects through the commands: CLIP, SigLIP, DINOv2 with SwiGLU."""
+
+import numpy as np
+import pytest
+from ai_edge_litert.interpreter import Interpreter
+from goldens import foundation_folder, golden_io
+from images_on_disk import jpeg
+
+import keras_vit
+from keras_vit_cli.main import main
+
+pytestmark = pytest.mark.slow
+
+GENERAL = {
+    "hf_clip": "Hugging Face transformers' CLIP and SigLIP",
+    "hf_siglip": "Hugging Face transformers' CLIP and SigLIP",
+    "hf_dinov2_g": "Hugging Face transformers' DINOv2",
+    "openai_clip": "open_clip",
+}
+
+
+@pytest.fixture(params=GENERAL)
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def weights(name, tmp_path):
+    folder = tmp_path / "published"
+    folder.mkdir()
+    return foundation_folder(folder, name)
+
+
+def test_describe_convert_and_inspect(name, weights, tmp_path, capsys):
+    assert main(["describe", str(weights)]) == 0
+    assert GENERAL[name] in capsys.readouterr().out
+    assert main(["convert", str(weights), str(tmp_path / "converted.keras")]) == 0
+    io = golden_io(name)
+    model = keras_vit.load(tmp_path / "converted.keras")
+    side = model.image_size[0]
+    np.testing.assert_allclose(model(io["images"][:, :side, :side]), io["outputs"], atol=1e-4)
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "1.jpg").write_bytes(jpeg(100))
+    report = tmp_path / "report.html"
+    assert main(["inspect", str(weights), "--images", str(tmp_path / "images"), "--output", str(report)]) == 0
+    assert report.stat().st_size > 10_000
+
+
+def test_features_are_evaluated(weights, data_dir, capsys):
+    data = ["digits", "--data-dir", data_dir, "--train-split", "train[:100]", "--test-split", "test[:20]"]
+    assert main(["few-shot", str(weights), *data, "--shots", "2", "--seeds", "0"]) == 0
+    width = keras_vit.load(weights).features(np.zeros((1, 28, 28, 3), "float32")).shape[1]
+    assert f"100 training and 20 test images of digits, {width} features" in capsys.readouterr().out
+    assert main(["probe", str(weights), *data, "--neighbors", "1"]) == 0
+    assert "linear:" in capsys.readouterr().out
+
+
+def test_embeddings_are_exported(weights, tmp_path):
+    output = ["--signatures", "embed", "--output", str(tmp_path / "exported")]
+    assert main(["export", str(weights), "--formats", "float32", *output]) == 0
+    model = keras_vit.load(weights)
+    images = np.random.default_rng(0).integers(0, 256, (1, *model.image_size, 3)).astype("float32")
+    (file,) = (tmp_path / "exported").glob("*.tflite")
+    run = Interpreter(str(file)).get_signature_runner("embed")
+    (name,) = run.get_input_details()
+    (found,) = run(**{name: images}).values()
+    expected = model.features(model.preprocess(images))
+    np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
