@@ -16,7 +16,17 @@ from keras_vit.recipes import run
 from keras_vit.recipes.distributed.jax_devices import PROCESSES
 from keras_vit.recipes.fit import evaluate, pretrain, train
 from keras_vit.recipes.preflight.step_programs import RecipePrograms
-from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.recipe import (
+    Architecture,
+    Data,
+    MaskedAutoencoder,
+    MaskedPatch,
+    Optimizer,
+    Run,
+    SelfSupervised,
+    Supervised,
+)
+from keras_vit.recipes.training.optimizers import SGD
 
 STEPS, HALF = 10, 5
 HALF_DONE = "half-done"  # the folder of a run that TensorFlow resumes
@@ -31,7 +41,7 @@ OPTIMIZER = Optimizer("adamw", learning_rate=1e-2, warmup_steps=2, weight_decay=
 RUN = Run(precision="float32", epoch_steps=HALF, checkpoint_steps=HALF, steps_per_execution=HALF, strategy="one-device")
 SUPERVISED = Supervised(
     architecture=ARCHITECTURE,
-    data=DATA,
+    data=replace(DATA, validation_split="test[:50]"),  # of the averages of the weights
     optimizer=replace(OPTIMIZER, ema_momentum=0.9, accumulation_steps=2),
     run=RUN,
     total_steps=STEPS,
@@ -41,6 +51,17 @@ NO_DROPS = replace(SUPERVISED, architecture=replace(ARCHITECTURE, dropout=1e-9))
 RECIPES = {
     "masked-patch": MaskedPatch(architecture=ARCHITECTURE, data=DATA, optimizer=OPTIMIZER, run=RUN, total_steps=STEPS),
     "supervised": SUPERVISED,
+    "masked-autoencoder": MaskedAutoencoder(
+        ARCHITECTURE,
+        DATA,
+        OPTIMIZER,
+        RUN,
+        masked_fraction=0.5,
+        decoder_depth=1,
+        decoder_width=12,
+        decoder_heads=3,
+        total_steps=STEPS,
+    ),
     "muon": replace(SUPERVISED, optimizer=replace(OPTIMIZER, name="muon")),
 }
 
@@ -64,13 +85,26 @@ class Start(keras.callbacks.Callback):
 
 def trained(recipe, stop_at=None) -> dict[str, np.ndarray]:
     """The weights after a run, and the loss of its last epoch; of a classifier also its metrics on the test images."""
-    function = pretrain if isinstance(recipe, MaskedPatch) else train
+    function = pretrain if isinstance(recipe, SelfSupervised) else train
     model, history = function(recipe, callbacks=[Start(stop_at)])
     weights = {str(i): keras.ops.convert_to_numpy(weight) for i, weight in enumerate(model.trainable_variables)}
     metrics = {"last_loss": history["loss"][-1]}
     if isinstance(recipe, Supervised):
+        metrics |= {"val_loss": history["val_loss"][-1]}
         metrics |= evaluate(model, recipe.data, "test")
     return weights | metrics
+
+
+def after_bad_steps(bad) -> dict[str, np.ndarray]:
+    """All variables after five good batches of 4, and bad ones, with a NaN, before those at the positions `bad`."""
+    random = np.random.default_rng(0)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, kernel_initializer="ones")])
+    model.compile(SGD(0.1, momentum=0.9, use_ema=True, global_clipnorm=1.0), "mse")
+    inputs, targets = random.standard_normal((5, 4, 3)), random.standard_normal((5, 4, 2))
+    inputs, targets = np.insert(inputs, bad, np.nan, axis=0), np.insert(targets, bad, 0.0, axis=0)
+    model.fit(inputs.reshape(-1, 3), targets.reshape(-1, 2), batch_size=4, shuffle=False, verbose=0)
+    variables = [*model.weights, *model.optimizer.variables]
+    return {f"{i}": keras.ops.convert_to_numpy(variable) for i, variable in enumerate(variables)}
 
 
 def on_devices(recipe, strategy, **run):
@@ -95,6 +129,8 @@ def main(folder):
     trained(on_devices(NO_DROPS, "one-device", folder=str(folder / HALF_DONE), resume=True), stop_at=HALF)
     from_tensorflow = on_devices(NO_DROPS, "one-device", folder=str(folder / FROM_TENSORFLOW), resume=True)
     np.savez(folder / f"{FROM_TENSORFLOW}.npz", **trained(from_tensorflow))
+    np.savez(folder / "good-steps.npz", **after_bad_steps([]))
+    np.savez(folder / "bad-steps.npz", **after_bad_steps([0, 2, 2]))
     programs = RecipePrograms(SUPERVISED, 10, STEPS, REPLICAS)
     for kind, batch_size in (("training", 4), ("evaluation", 16)):
         (folder / f"{kind}.hlo").write_bytes(programs.lower(kind, batch_size).hlo)

@@ -63,7 +63,7 @@ class ReplicaInvariant(CustomUpdate):
         if self.use_ema:  # also of a variable that never gets a gradient
             with tf.init_scope():  # has no effect with JAX
                 for average, variable in zip(self.averages, variables):
-                    average.assign(variable)
+                    average.assign(ops.copy(variable))  # JAX would share the array, and cannot donate it twice
 
     def scale_loss(self, loss):
         """The loss to differentiate."""

@@ -111,6 +111,15 @@ def test_results_of_two_processes(results, folder):
     assert metrics["top1"] == pytest.approx(results["process-0"]["top1"], abs=1e-6)
 
 
+def test_steps_that_are_not_finite_change_nothing(results):
+    good, bad = results["good-steps"], results["bad-steps"]
+    counts = {name: bad.pop(name) - good.pop(name) for name in list(good) if good[name].dtype.kind in "iu"}
+    assert sorted(counts.values()) == [0, 3, 3]  # not finite in a row at the end, not finite, steps
+    assert good.keys() == bad.keys() and len(good) == 7  # two weights, their momentum and average, the learning rate
+    for name, value in good.items():
+        np.testing.assert_array_equal(bad[name], value, err_msg=name)
+
+
 def test_the_steps_compile_for_a_tpu(results):
     step = compile_in_subprocess(results["training.hlo"], "v5e:2x2", jax_training.REPLICAS, partitioned=True)[
         "schedule"
