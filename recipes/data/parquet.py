@@ -34,6 +34,8 @@ class Columns(NamedTuple):
 def open_hub(path: str, name: str) -> ImageDataset:
     """Opens "owner/name" of the Hub, whose Parquet files are downloaded to the Hub's cache, or a folder of such files.
 
+    "owner/name?label=fine_label" chooses a feature where several are classes and none is named label.
+
     Raises:
         ImportError: pyarrow or, for the Hub, huggingface_hub is not installed.
         ValueError: There are no Parquet files, those of several configurations, or no images with class labels.
@@ -43,8 +45,9 @@ def open_hub(path: str, name: str) -> ImageDataset:
         import pyarrow.parquet
     except ImportError as error:
         raise ImportError("Datasets of the Hugging Face Hub require pyarrow: pip install 'keras_vit[hub]'.") from error
+    path, _, label = path.partition("?label=")
     files = _list_files(Path(path) if os.path.isdir(path) else _download(path), path)
-    columns = _columns(pyarrow.parquet.read_schema(next(iter(files.values()))[0]), path)
+    columns = _columns(pyarrow.parquet.read_schema(next(iter(files.values()))[0]), path, label)
     groups = {split: _groups(several) for split, several in files.items()}
     splits = {split: sum(rows for *_, rows in parts) for split, parts in groups.items()}
 
@@ -133,15 +136,18 @@ def _split(file: Path) -> str:
     return file.parent.name if stem.isdigit() else stem
 
 
-def _columns(schema, path) -> Columns:
+def _columns(schema, path, label) -> Columns:
     stated = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
     images = [column for column, feature in stated.items() if feature.get("_type") == "Image"]
     classes = {column: feature for column, feature in stated.items() if _class_names(feature)}
-    chosen = [column for column in LABELS if column in classes] or list(classes)
-    if len(images) != 1 or not chosen or (len(chosen) > 1 and chosen[0] not in LABELS):
+    wanted = (label,) if label else LABELS
+    chosen = [column for column in wanted if column in classes] or list(classes)
+    if len(images) != 1 or not chosen or (chosen[0] not in wanted and (label or len(chosen) > 1)):
+        choice = f" Append ?label={chosen[0]} to choose one." if chosen else ""
         raise ValueError(
-            f"{path!r} must have one feature that is an Image, and a ClassLabel, or several of which one is 'label'. "
-            f"Received: {', '.join(images) or 'none'}; {', '.join(classes) or 'none'}"
+            f"{path!r} must have one feature that is an Image, and {f'a ClassLabel {label!r}' if label else 'a ClassLabel'}"
+            f", or several of which one is 'label'. Received: {', '.join(images) or 'none'}; "
+            f"{', '.join(classes) or 'none'}.{choice}"
         )
     feature = classes[chosen[0]]
     return Columns(images[0], chosen[0], _class_names(feature), feature.get("_type") != "ClassLabel")

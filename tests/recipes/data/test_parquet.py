@@ -1,5 +1,6 @@
 """Parquet files of the Hugging Face Hub. tests/data/hub_dataset was written by datasets 5.2.0: benchmarks/."""
 
+import json
 import shutil
 import sys
 import types
@@ -72,6 +73,24 @@ def test_a_dataset_is_downloaded_from_the_hub(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ImportError, match=r"require huggingface_hub: pip install 'keras_vit\[hub\]'"):
         open_dataset(Data("hf:owner/name"))
+
+
+def test_one_of_several_class_labels(tmp_path):
+    table = pyarrow.parquet.read_table(ONE / "data" / "test-00000-of-00001.parquet")
+    info = json.loads(table.schema.metadata[b"huggingface"])
+    features = info["info"]["features"]
+    features["fine_label"] = features.pop("label")
+    features["coarse_label"] = {"_type": "ClassLabel", "names": ["animal", "other"]}
+    table = table.rename_columns(["fine_label" if name == "label" else name for name in table.column_names])
+    table = table.append_column("coarse_label", [[1, 0]]).replace_schema_metadata({"huggingface": json.dumps(info)})
+    pyarrow.parquet.write_table(table, tmp_path / "test.parquet")
+    fine, coarse = (open_dataset(Data(f"hf:{tmp_path}?label={name}")) for name in ("fine_label", "coarse_label"))
+    assert class_names(fine) == ["cat", "dog", "sky"] and labels_of(fine, "test") == [2, 1]
+    assert class_names(coarse) == ["animal", "other"] and labels_of(coarse, "test") == [1, 0]
+    with pytest.raises(ValueError, match=r"fine_label, coarse_label\. Append \?label=fine_label to choose one"):
+        open_dataset(Data(f"hf:{tmp_path}"))
+    with pytest.raises(ValueError, match=r"a ClassLabel 'other'.*Append \?label=fine_label"):
+        open_dataset(Data(f"hf:{tmp_path}?label=other"))
 
 
 def test_other_folders_raise(tmp_path):
