@@ -1,8 +1,9 @@
-"""Speed of a training step of a small ViT on this machine: compared with KerasHub and transformers.
+"""Speed of a training step, or of inference, of a small ViT on this machine: compared with KerasHub and transformers.
 
 Requires keras_vit[tensorflow] and: pip install keras-hub torch transformers
 Command: python benchmarks/train_step.py --num-threads 1
          python benchmarks/train_step.py --shape cifar10
+         python benchmarks/train_step.py --inference
          python benchmarks/train_step.py --patch-dropout 0.5 --clock cpu   # requires keras_vit[tensorflow] only
 A step is forward pass, backward pass and AdamW. Shapes: S/16 at 224 pixels, and a plain ViT for CIFAR-10 (width 192,
 depth 9) without QK normalization, which KerasHub does not have. Each model runs in a separate process; they take
@@ -59,7 +60,7 @@ PATCH_DROPOUT = "keras_vit, patch dropout"
 LIBRARIES = (UPPER_BOUND, "KerasHub", "keras_vit", "transformers")
 
 
-def keras_step(build, shape, precision, num_threads, jit):
+def keras_step(build, shape, precision, num_threads, jit, inference):
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(num_threads)
@@ -76,6 +77,9 @@ def keras_step(build, shape, precision, num_threads, jit):
         tf.random.uniform((shape.batch,), 0, shape.classes, tf.int32),
     )
     batches = iter(tf.data.Dataset.from_tensors(batch).repeat())
+    if inference:
+        model.make_predict_function()
+        return lambda: float(model.predict_function([next(batches)])[0, 0])
     model.make_train_function()
     return lambda: float(model.train_function(batches)["loss"])
 
@@ -104,7 +108,7 @@ def hub_model(shape, dtype):
     return keras.Model(backbone.input, logits)
 
 
-def torch_step(shape, precision, num_threads):
+def torch_step(shape, precision, num_threads, inference):
     import torch
     from transformers import ViTConfig, ViTForImageClassification
 
@@ -118,6 +122,10 @@ def torch_step(shape, precision, num_threads):
     images = torch.rand(shape.batch, 3, shape.size, shape.size) * 2 - 1
     labels = torch.randint(shape.classes, (shape.batch,))
 
+    def logits():
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            return float(model(images).logits[0, 0])
+
     def step():
         optimizer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
@@ -126,11 +134,17 @@ def torch_step(shape, precision, num_threads):
         optimizer.step()
         return float(loss.detach())
 
+    if inference:
+        model.eval()
+        return logits
     return step
 
 
-def matrix_product_step(shape, precision, num_threads):
-    """The matrix products of the MLP's two Dense layers, forward and backward, repeated to the FLOP of a step."""
+def matrix_product_step(shape, precision, num_threads, inference):
+    """The matrix products of the MLP's two Dense layers, forward and backward, repeated to the FLOP of a step.
+
+    For inference the same products, a third as often.
+    """
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(num_threads)
@@ -139,6 +153,7 @@ def matrix_product_step(shape, precision, num_threads):
     activations = [tf.cast(tf.random.normal((tokens, units)), precision) for units in (shape.width, shape.mlp_dim)]
     kernel = tf.cast(tf.random.normal((shape.width, shape.mlp_dim)), precision)
     repeats = round(shape.batch * shape.gflop_per_image * 1e9 / (6 * tokens * shape.width * shape.mlp_dim))
+    repeats = round(repeats / 3) if inference else repeats
 
     def step():
         for _ in range(repeats):
@@ -150,16 +165,17 @@ def matrix_product_step(shape, precision, num_threads):
     return step
 
 
-def serve(library, precision, mode, shape, num_threads, patch_dropout):
+def serve(library, precision, mode, shape, arguments):
     """Runs one step for each line of standard input; prints its wall-clock and CPU seconds."""
+    num_threads, inference = arguments.num_threads, arguments.inference
     if library == UPPER_BOUND:
-        step = matrix_product_step(shape, precision, num_threads)
+        step = matrix_product_step(shape, precision, num_threads, inference)
     elif library == "transformers":
-        step = torch_step(shape, precision, num_threads)
+        step = torch_step(shape, precision, num_threads, inference)
     else:
-        rate = patch_dropout if library == PATCH_DROPOUT else 0.0
+        rate = arguments.patch_dropout if library == PATCH_DROPOUT else 0.0
         build = partial(hub_model, shape) if library == "KerasHub" else partial(our_model, shape, patch_dropout=rate)
-        step = keras_step(build, shape, precision, num_threads, jit=mode == "XLA")
+        step = keras_step(build, shape, precision, num_threads, mode == "XLA", inference)
     step(), step()
     print("ready", flush=True)
     for _ in sys.stdin:
@@ -183,6 +199,7 @@ def measure(cases, arguments):
         for case in cases:
             options = ["--num-threads", str(arguments.num_threads), "--shape", arguments.shape]
             options += ["--patch-dropout", str(arguments.patch_dropout)] if arguments.patch_dropout else []
+            options += ["--inference"] if arguments.inference else []
             command = [sys.executable, __file__, *options, "--serve", *case]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
             environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -217,11 +234,12 @@ def main():
     parser.add_argument(
         "--modes", nargs="+", choices=("graph", "XLA"), default=["graph"], help="how the Keras models are run"
     )
+    parser.add_argument("--inference", action="store_true", help="measure the forward pass alone")
     parser.add_argument("--patch-dropout", type=float, default=0.0, help="compare keras_vit with and without it")
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
-        return serve(*arguments.serve, SHAPES[arguments.shape], arguments.num_threads, arguments.patch_dropout)
+        return serve(*arguments.serve, SHAPES[arguments.shape], arguments)
     compared = ("keras_vit", PATCH_DROPOUT) if arguments.patch_dropout else LIBRARIES
     libraries = [library for library in compared if installed(library)]
     references = ("keras_vit",) if arguments.patch_dropout else ("KerasHub", UPPER_BOUND)
