@@ -8,7 +8,7 @@ Command:   keras-vit train cifar10 --run.folder runs/cifar10
            keras-vit train cifar10-finetune --weights runs/cifar10-masked-patch/model.keras --data.labels-per-class 500
            keras-vit train cifar10-scratch --data.dataset folder:/images/cifar10      # .../train/<class>/<image>
 Hardware:  2 CPU cores.
-Hours:     About 1.6 (cifar10), 0.5 (cifar10-10ep), 1.3 (each pre-training), 0.4 (cifar10-scratch, cifar10-finetune);
+Hours:     About 2.0 (cifar10), 0.5 (cifar10-10ep), 1.3 (each pre-training), 0.4 (cifar10-scratch, cifar10-finetune);
            twice that on a slower CPU.
 Accuracy:  docs/results.md.
 """
@@ -84,13 +84,14 @@ TEN_EPOCHS = replace(
     total_steps=None,
     total_epochs=10,
 )
-# The same model for longer, with AutoAugment. It begins to overfit: mixing is worth a trial at this length.
+# The same model for longer, with AutoAugment, and CutMix in half of the batches: after 34 epochs without it 93.0 % of the
+# augmented training images were right, and 89.2 % of the test images.
 CIFAR10 = replace(
     TEN_EPOCHS,
     architecture=replace(TEN_EPOCHS.architecture, stochastic_depth=0.1),
-    data=replace(DATA, augment=Augment(autoaugment="cifar10")),
+    data=replace(DATA, augment=Augment(autoaugment="cifar10", cutmix_alpha=1.0, mix_probability=0.5)),
     optimizer=replace(TEN_EPOCHS.optimizer, warmup_steps=780),
-    total_epochs=34,
+    total_epochs=42,
 )
 FINE_TUNE = replace(
     SCRATCH,
