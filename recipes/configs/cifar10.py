@@ -84,8 +84,8 @@ TEN_EPOCHS = replace(
     total_steps=None,
     total_epochs=10,
 )
-# The same model for longer, with AutoAugment, and CutMix in half of the batches: after 34 epochs without it 93.0 % of the
-# augmented training images were right, and 89.2 % of the test images.
+# The same model for longer, with AutoAugment, and CutMix in half of the batches. After 34 epochs without it 93.0 % of
+# the augmented training images were right, and 89.2 % of the test images.
 CIFAR10 = replace(
     TEN_EPOCHS,
     architecture=replace(TEN_EPOCHS.architecture, stochastic_depth=0.1),

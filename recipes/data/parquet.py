@@ -144,10 +144,10 @@ def _columns(schema, path, label) -> Columns:
     chosen = [column for column in wanted if column in classes] or list(classes)
     if len(images) != 1 or not chosen or (chosen[0] not in wanted and (label or len(chosen) > 1)):
         choice = f" Append ?label={chosen[0]} to choose one." if chosen else ""
+        wanted_label = f"a ClassLabel {label!r}" if label else "a ClassLabel, or several of which one is 'label'"
         raise ValueError(
-            f"{path!r} must have one feature that is an Image, and {f'a ClassLabel {label!r}' if label else 'a ClassLabel'}"
-            f", or several of which one is 'label'. Received: {', '.join(images) or 'none'}; "
-            f"{', '.join(classes) or 'none'}.{choice}"
+            f"{path!r} must have one feature that is an Image, and {wanted_label}. "
+            f"Received: {', '.join(images) or 'none'}; {', '.join(classes) or 'none'}.{choice}"
         )
     feature = classes[chosen[0]]
     return Columns(images[0], chosen[0], _class_names(feature), feature.get("_type") != "ClassLabel")
