@@ -40,14 +40,14 @@ PARTS = {
 }
 
 
-def seconds(function, repeats=STEPS):
+def seconds(function):
     for _ in range(3):
         function()
     start = time.perf_counter()
-    for _ in range(repeats):
+    for _ in range(STEPS):
         result = function()
     np.asarray(result)
-    return (time.perf_counter() - start) / repeats
+    return (time.perf_counter() - start) / STEPS
 
 
 def matrix_speed(dtype, size=2048):

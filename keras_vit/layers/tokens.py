@@ -79,8 +79,8 @@ def take_tokens(tokens, read):
     """
     if isinstance(read, int):
         return tokens[:, :read]
-    if len(read.shape) != 2:
-        raise ValueError(f"Expected read: a Python integer, or indices of shape (B, M). Received: {tuple(read.shape)}")
+    if len(shape := tuple(ops.shape(read))) != 2:
+        raise ValueError(f"Expected read: a Python integer, or indices of shape (B, M). Received: {shape}")
     # A matrix product, since gather on a TPU, and scatter in its backward pass, are slow.
     chosen = ops.one_hot(read, tokens.shape[1], dtype=tokens.dtype)  # (B, M, N)
     return ops.einsum("bmn,bnd->bmd", chosen, tokens)

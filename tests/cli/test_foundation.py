@@ -11,7 +11,7 @@ from keras_vit_cli.main import main
 
 pytestmark = pytest.mark.slow
 
-GENERAL = {
+SOURCES = {
     "hf_clip": "Hugging Face transformers' CLIP and SigLIP",
     "hf_siglip": "Hugging Face transformers' CLIP and SigLIP",
     "hf_dinov2_g": "Hugging Face transformers' DINOv2",
@@ -19,7 +19,7 @@ GENERAL = {
 }
 
 
-@pytest.fixture(params=GENERAL)
+@pytest.fixture(params=SOURCES)
 def name(request):
     return request.param
 
@@ -33,7 +33,7 @@ def weights(name, tmp_path):
 
 def test_describe_convert_and_inspect(name, weights, tmp_path, capsys):
     assert main(["describe", str(weights)]) == 0
-    assert GENERAL[name] in capsys.readouterr().out
+    assert SOURCES[name] in capsys.readouterr().out
     assert main(["convert", str(weights), str(tmp_path / "converted.keras")]) == 0
     io = golden_io(name)
     model = keras_vit.load(tmp_path / "converted.keras")
