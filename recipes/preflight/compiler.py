@@ -4,6 +4,7 @@
 `compiler_process.py` runs this file as a program, because its environment would harm TensorFlow or an attached TPU.
 """
 
+import functools
 import importlib.metadata
 import json
 import os
@@ -48,7 +49,8 @@ def compile_program(hlo: bytes, topology: str, replicas: int, partitioned: bool 
         partitioned: Whether the program is that of all of these devices, with shardings, see `HloProgram`.
 
     Returns:
-        "memory": bytes by kind; "flops" and "bytes" (accessed): per step and device, as counted by the compiler;
+        "memory": bytes by kind; "flops" and "bytes" (accessed): per step and device, as counted by the compiler, times
+        `loop_factors`;
         "schedule": the compiled program as text, in order of execution. Or "error": the compiler's message.
 
     Raises:
@@ -73,12 +75,53 @@ def compile_program(hlo: bytes, topology: str, replicas: int, partitioned: bool 
             return {"error": str(error)}
     memory, costs = compiled.get_compiled_memory_stats(), compiled.cost_analysis()
     kinds = ("argument", "output", "alias", "temp", "generated_code")
+    schedule = compiled.hlo_modules()[0].to_string()
+    flops, accessed = loop_factors(schedule)
     return {
         "memory": {kind: getattr(memory, f"{kind}_size_in_bytes") for kind in kinds},
-        "flops": costs["flops"],
-        "bytes": costs["bytes accessed"],
-        "schedule": compiled.hlo_modules()[0].to_string(),
+        "flops": costs["flops"] * flops,
+        "bytes": costs["bytes accessed"] * accessed,
+        "schedule": schedule,
     }
+
+
+def loop_factors(schedule: str) -> tuple[float, float]:
+    """Operations and bytes accessed with all iterations of loops, divided by those with one, which XLA counts.
+
+    XLA's general count is used for the ratio. Where a loop does not run for a constant number of iterations, one is
+    counted.
+    """
+    from jaxlib import _jax, xla_client
+
+    starts = re.finditer(r"^(?:ENTRY )?%([\w.-]+) \(", schedule, re.MULTILINE)
+    computations = {found[1]: (found.start(), schedule.index("\n}", found.start()) + 3) for found in starts}
+    title = schedule.partition(",")[0] + ", is_scheduled=true\n\n"
+    begin, client = min(start for start, _ in computations.values()), xla_client.make_cpu_client()
+
+    @functools.cache
+    def costs(name):
+        """Those with one iteration, and with all."""
+        start, end = computations[name]
+        body = schedule[start:end].removeprefix("ENTRY ")
+        module = xla_client.hlo.hlo_module_from_text(f"{title}{schedule[begin:start]}ENTRY {body}")
+        counted = _jax.hlo_module_cost_analysis(client, module)
+        one = total = np.array([counted["flops"], counted["bytes accessed"]])
+        for condition, inner in re.findall(r" while\(.*?condition=%([\w.-]+), body=%([\w.-]+)", body):
+            inner_one, inner_total = costs(inner)
+            total = total + _iterations(schedule[slice(*computations[condition])]) * inner_total - inner_one
+        return one, total
+
+    if " while(" not in schedule:
+        return 1.0, 1.0
+    one, total = costs(next(name for name, (start, _) in computations.items() if schedule.startswith("ENTRY", start)))
+    return tuple((total / one).tolist())
+
+
+def _iterations(condition):
+    """Of a loop that counts from 0 with this condition."""
+    constants = dict(re.findall(r"%([\w.-]+) = s32\[\]\S* constant\((\d+)\)", condition))
+    limit = re.search(r"ROOT .* compare\(%[\w.-]+, %([\w.-]+)\), direction=LT", condition)
+    return int(constants.get(limit[1], 1)) if limit else 1
 
 
 def _devices(topology):

@@ -6,7 +6,7 @@ of execution, so liveness can be computed. Tensors in a chip's small fast memory
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 
 BITS = {"pred": 8, "s4": 4, "u4": 4, "bf16": 16, "f16": 16}
 # Instructions whose results share the memory of their operands.
@@ -28,21 +28,8 @@ def peak_live_tensors(schedule: str, count: int = 10) -> tuple[float, list[tuple
     Returns:
         Bytes at the peak, and pairs (layer, bytes), largest first.
     """
-    tensors, last_use = _read_schedule(schedule)
-    freed: Counter = Counter()  # bytes by the instruction that uses a tensor last
-    live = peak = 0.0
-    peak_at = 0
-    for number, (size, _) in enumerate(tensors):
-        live += size
-        if live > peak:
-            peak, peak_at = live, number
-        freed[last_use.get(number, number)] += size
-        live -= freed[number]
-    layers: Counter = Counter()
-    for number, (size, layer) in enumerate(tensors[: peak_at + 1]):
-        if last_use.get(number, number) >= peak_at:
-            layers[layer] += size
-    return peak, [(layer, size) for layer, size in layers.most_common(count) if size]
+    layers = _peak(schedule, schedule[schedule.index("\nENTRY ") + 1 :])
+    return float(sum(layers.values())), [(layer, size) for layer, size in layers.most_common(count) if size]
 
 
 def layer_name(op_name: str) -> str:
@@ -51,32 +38,68 @@ def layer_name(op_name: str) -> str:
     return "/".join(re.sub(r"_\d+$", "", part) for part in parts[:4][: max(1, len(parts) - 1)])
 
 
-def _read_schedule(schedule):
-    """(bytes, layer) of each instruction of the entry computation, and the number of its last user."""
-    tensors, owners, last_use = [], {}, {}
-    entry = schedule[schedule.index("\nENTRY ") :].splitlines()[2:]
-    for line in entry:
-        match = LINE.match(line)
-        if not match:
-            continue
+def _peak(schedule, text) -> Counter:
+    """Bytes by layer at the peak of the first computation of `text`, with the peaks of the loops that it runs."""
+    tensors, last_use, loops = _read_computation(text[: text.index("\n}")])
+    created, freed = defaultdict(list), defaultdict(list)  # tensors by number of an instruction
+    for tensor, (_, _, number) in enumerate(tensors):
+        created[number].append(tensor)
+        freed[last_use.get(tensor, number)].append(tensor)
+    live: Counter = Counter()
+    peak: Counter = Counter()
+    for number in sorted(created | freed | loops):
+        for size, layer, _ in map(tensors.__getitem__, created[number]):
+            live[layer] += size
+        now = live
+        if number in loops:
+            now = live + _peak(schedule, schedule[schedule.index(f"\n%{loops[number]} (") + 1 :])
+        if sum(now.values()) > sum(peak.values()):
+            peak = now.copy()
+        for size, layer, _ in map(tensors.__getitem__, freed[number]):
+            live[layer] -= size
+    return peak
+
+
+def _read_computation(text):
+    """(bytes, layer, number of the instruction) of each tensor, the number of its last user, and bodies of loops.
+
+    An instruction with several results has several tensors, each with its own last user.
+    """
+    tensors, results, last_use, loops = [], {}, {}, {}
+    for number, match in enumerate(filter(None, map(LINE.match, text.splitlines()[1:]))):
         name, shape, opcode, operands = match.groups()
-        number = len(tensors)
-        used = set().union(*(owners.get(operand, ()) for operand in re.findall(r"%([\w.-]+)", operands)))
-        for owner in used:
-            last_use[owner] = number
-        allocates = opcode not in ALIASES and opcode not in WITHOUT_MEMORY
-        found = LAYER.search(line)
-        layer = layer_name(found[1]) if found else next((tensors[owner][1] for owner in sorted(used)), "")
-        tensors.append((_bytes(shape) if allocates else 0.0, layer))
-        owners[name] = used if opcode in ALIASES else {number}
-        if line.lstrip().startswith("ROOT"):  # outputs are not temporaries
-            for owner in used:
-                tensors[owner] = (0.0, "")
-    return tensors, last_use
+        inputs = [results.get(operand, [set()]) for operand in re.findall(r"%([\w.-]+)", operands)]
+        if opcode == "get-tuple-element" and len(inputs[0]) > 1:
+            inputs = [[inputs[0][int(re.search(r"index=(\d+)", match.string)[1])]]]
+        used = {tensor for value in inputs for part in value for tensor in part}
+        last_use |= dict.fromkeys(used, number)
+        found = LAYER.search(match.string)
+        own = layer_name(found[1]) if found else ""
+        for tensor in used:
+            size, layer, creator = tensors[tensor]
+            tensors[tensor] = (size, layer or own, creator)
+        layer = own or next((tensors[tensor][1] for tensor in sorted(used)), "")
+        if opcode == "while":
+            loops[number] = re.search(r"body=%([\w.-]+)", match.string)[1]
+        if opcode in ALIASES or opcode in WITHOUT_MEMORY:
+            results[name] = _aliased(opcode, inputs)
+        else:
+            parts = [_padded_bytes(*part.groups()) for part in TENSOR.finditer(shape)]
+            results[name] = [{len(tensors) + i} for i in range(len(parts))]
+            tensors += [(size, layer, number) for size in parts]
+        if match.string.lstrip().startswith("ROOT"):  # outputs are not temporaries
+            for tensor in set().union(*results[name]):
+                tensors[tensor] = (0.0, *tensors[tensor][1:])
+    return tensors, last_use, loops
 
 
-def _bytes(shape):
-    return sum(_padded_bytes(*match.groups()) for match in TENSOR.finditer(shape))
+def _aliased(opcode, inputs):
+    """The tensors whose memory the results of an instruction share, by result."""
+    if opcode == "tuple":
+        return [set().union(*value) for value in inputs]
+    if opcode in ("while", "opt-barrier"):
+        return inputs[0]
+    return [set().union(*(part for value in inputs for part in value))]
 
 
 def _padded_bytes(dtype, sizes, order, rows, columns, space):

@@ -35,6 +35,26 @@ def test_compile_for_a_chip_that_is_not_attached(hlo):
 
 
 @pytest.mark.slow
+def test_all_iterations_of_loops_are_counted():
+    """Of a loop of 5 iterations that has one of 3: each has a matrix product of 2 * 8 * 128 * 128 FLOP."""
+
+    def inner(i, x):
+        return i + 1, tf.nn.relu(x @ tf.fill((128, 128), tf.cast(i, tf.float32)))
+
+    def outer(i, x):
+        return i + 1, tf.while_loop(lambda j, _: j < 3, inner, (0, x + 1.0))[1]
+
+    def step(x):
+        return tf.while_loop(lambda i, _: i < 5, outer, (0, x))[1]
+
+    program = lower_to_hlo(step, (tf.TensorSpec((8, 128)),)).hlo
+    result = compiler_process.compile_in_subprocess(program, "v5e:1", 1)
+    assert result["schedule"].count(" while(") == 2
+    assert result["flops"] == pytest.approx(5 * 3 * 2 * 8 * 128 * 128, rel=0.05)
+    assert result["bytes"] > 5 * 3 * 2 * 4 * 8 * 128
+
+
+@pytest.mark.slow
 def test_random_numbers_use_the_default_algorithm_of_a_tpu():
     """Not Philox, to which TensorFlow lowers them for a CPU. Each draw has a separate seed."""
 
