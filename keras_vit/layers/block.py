@@ -81,7 +81,9 @@ class EncoderBlock(keras.layers.Layer):
         if return_attention:  # an output, so that nothing is recomputed
             branch, weights = self._attention_branch(tokens, training, return_attention=True, read=read)
             return self._add_branches(tokens, branch, training, read), weights
-        return self._run("block", partial(self._apply_branches, read=read), tokens, training)
+        # Indices are those of all images, which parts of a batch cannot have.
+        length = tokens.shape[1] if read is None else read if isinstance(read, int) else None
+        return self._run("block", partial(self._apply_branches, read=read), tokens, training, length)
 
     def _apply_branches(self, tokens, training=None, read=None):
         """(B, N, D) -> (B, N, D)."""
@@ -111,14 +113,14 @@ class EncoderBlock(keras.layers.Layer):
         branch = self.mlp(self.norm_mlp(tokens, training=training), training=training)
         return branch if self.scale_mlp is None else self.scale_mlp(branch)
 
-    def _run(self, part, function, tokens, training):
+    def _run(self, part, function, tokens, training, output_length=None):
         """function(tokens, training); the backward pass recomputes it if `remat` is this part."""
         function = partial(function, training=training)
         if not training or self.remat != part:
             return function(tokens)
         attention, mlp = (self.attention.dropout, self.dropout), (self.mlp.dropout_hidden, self.mlp.dropout_out)
         block = (*attention, self.drop_attention, *mlp, self.drop_mlp)
-        return recompute(function, tokens, {"attention": attention, "mlp": mlp, "block": block}[part])
+        return recompute(function, tokens, {"attention": attention, "mlp": mlp, "block": block}[part], output_length)
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -15,6 +15,8 @@ ALIASES |= {"copy-start", "slice-start"}
 WITHOUT_MEMORY = {"parameter", "constant", "after-all", "partition-id", "replica-id"}
 LINE = re.compile(r"^ +(?:ROOT )?%(\S+) = (.+?) ([a-z][\w-]*)\((.*?)\)(?:, |$)")
 TENSOR = re.compile(r"(\w+)\[([\d,]*)\](?:\{([\d,]*)(?::T\((\d+)(?:,(\d+))?\))?[^}]*?(?:S\((\d+)\))?\})?")
+# Parts of JAX's names that are no layers.
+JAX_PARTS = {"while", "body", "cond", "closed_call", "checkpoint", "rematted_computation"}
 LAYER = re.compile(r'op_name="([^"]*)"')
 
 
@@ -33,9 +35,16 @@ def peak_live_tensors(schedule: str, count: int = 10) -> tuple[float, list[tuple
 
 
 def layer_name(op_name: str) -> str:
-    """ "vit_1/encoder_1/block_3_1/mlp_1/dense_1/Add" -> "vit/encoder/block_3/mlp"; "" without a layer."""
-    parts = [part for part in op_name.split("/") if part and not part.startswith(("gradient_tape", "while", "cond"))]
-    return "/".join(re.sub(r"_\d+$", "", part) for part in parts[:4][: max(1, len(parts) - 1)])
+    """ "vit_1/encoder_1/block_3_1/mlp_1/dense_1/Add" -> "vit/encoder/block_3/mlp"; "" without a layer.
+
+    With Keras on JAX, "jit(train_step)/transpose(jvp(encoder))/block_3/mlp/dense/add" -> "encoder/block_3/mlp".
+    """
+    *parts, _ = op_name.split("/") if "/" in op_name else (op_name, "")
+    if op_name.startswith("jit("):
+        parts = [part[part.rfind("(") + 1 :].rstrip(")") for part in parts if not part.startswith("jit(")]
+        return "/".join([part for part in parts if part and part not in JAX_PARTS][:3])
+    parts = [part for part in parts if part and not part.startswith(("gradient_tape", "while", "cond"))]
+    return "/".join(re.sub(r"_\d+$", "", part) for part in parts[:4])
 
 
 def _peak(schedule, text) -> Counter:

@@ -7,16 +7,19 @@ import keras
 from keras import ops
 
 from keras_vit.keras_internals import compiled_by_xla, fixed_seeds, seed_generators
+from keras_vit.layers.xla import image_parts
 from keras_vit.layers.xla.barriers import in_current_name_scope, separate_from_forward
 
 
-def recompute(function, x, dropout_layers=()):
+def recompute(function, x, dropout_layers=(), output_length=None):
     """function(x), of which only x is stored for the backward pass.
 
     Args:
         function: From a tensor to a tensor; may use weights and draw random numbers.
         x: Tensor.
         dropout_layers: Layers that the function draws random numbers in: the recomputation draws the same numbers.
+        output_length: M, if the function is (B, N, D) -> (B, M, D) for each image by itself. Where XLA compiles
+            TensorFlow's step, large batches are then computed in parts, see `image_parts`.
     """
     generators = seed_generators(dropout_layers)
     seeds = [next_seed(generator) for generator in generators]
@@ -27,7 +30,8 @@ def recompute(function, x, dropout_layers=()):
 
     if keras.backend.backend() != "tensorflow":
         return keras.remat(lambda x: run_with_seeds(x, seeds))(x)
-    return _recompute_in_tensorflow(run_with_seeds, x, seeds)
+    parts = image_parts.number_of_parts(x) if output_length and compiled_by_xla() else 1
+    return _recompute_in_tensorflow(run_with_seeds, x, seeds, parts, output_length)
 
 
 def recompute_dropout(function, x, dropout_layers, training):
@@ -54,23 +58,26 @@ def next_seed(generator):
     return ops.cast(seed, "int32")
 
 
-def _recompute_in_tensorflow(function, x, seeds):
+def _recompute_in_tensorflow(function, x, seeds, parts, output_length):
     import tensorflow as tf
+
+    def gradients(x, seeds, upstream, variables):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            output = function(x, seeds)
+        zero = tf.UnconnectedGradients.ZERO
+        return tape.gradient(output, (x, variables), upstream, unconnected_gradients=zero)
 
     @tf.custom_gradient
     def run(x):
         def gradient(upstream, variables=()):
             # The seeds, too: otherwise the random masks are merged, and stored.
             (x_again, *same_seeds), upstream = separate_from_forward([x, *seeds], upstream)
-            with tf.GradientTape() as tape:
-                tape.watch(x_again)
-                output = function(x_again, same_seeds)
-            zero = tf.UnconnectedGradients.ZERO
-            found = tape.gradient(output, (x_again, list(variables)), upstream, unconnected_gradients=zero)
+            found = image_parts.gradients(gradients, x_again, same_seeds, upstream, list(variables), parts)
             # The next block waits for them: otherwise the gradients of weights are postponed, and their inputs stored.
             (for_x, for_variables), _ = separate_from_forward(found, ())
             return (for_x, for_variables) if variables else for_x
 
-        return function(x, seeds), in_current_name_scope(gradient)
+        return image_parts.outputs(function, x, seeds, parts, output_length), in_current_name_scope(gradient)
 
     return run(x)

@@ -11,6 +11,9 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.layers import norm
 from keras_vit.layers.config import REMAT
+from keras_vit.layers.xla import image_parts
+from keras_vit.layers.xla.dropout import Dropout
+from keras_vit.layers.xla.recompute import recompute
 
 pytestmark = pytest.mark.slow
 
@@ -90,6 +93,45 @@ def test_attention_without_stored_weights(remat):
     plain, saving = build(None, **calm), build(remat, **calm)
     for one, other in zip(WAYS["eager"](plain)(), WAYS["xla"](saving)()):
         np.testing.assert_allclose(one, other, atol=1e-5 * np.abs(one).max())
+
+
+@pytest.fixture
+def two_images_a_part(monkeypatch):
+    """Of the four images, which have five tokens each."""
+    for name, value in {"MAX_TOKENS": 10, "MAX_PART": 10, "MIN_PART": 1, "SUBLANES": 1}.items():
+        monkeypatch.setattr(image_parts, name, value)
+
+
+@pytest.mark.parametrize("pooling", ["token", "gap"])
+def test_large_batches_in_parts(pooling, two_images_a_part):
+    calm = {"dropout": 0.0, "attention_dropout": 0.0, "stochastic_depth": 0.0, "pooling": pooling}
+    plain, saving = build(None, **calm), build("block", **calm)
+    step = WAYS["xla"](saving)
+    for one, other in zip(WAYS["eager"](plain)(), step()):
+        np.testing.assert_allclose(one, other, atol=1e-5 * np.abs(one).max())
+    assert "while" in step.experimental_get_compiler_ir()(stage="hlo")
+
+
+def test_parts_have_separate_masks_and_recompute_the_same(two_images_a_part):
+    layer = Dropout(0.5, seed=1)
+
+    @tf.function(jit_compile=True)
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            output = recompute(lambda x: layer(x, training=True), x, [layer], output_length=5)
+        return output, tape.gradient(output, x)
+
+    output, gradient = step(tf.ones((4, 5, 12)))
+    np.testing.assert_array_equal(output, gradient)
+    assert set(np.unique(output)) == {0.0, 2.0}
+    assert not np.array_equal(output[:2], output[2:])
+
+
+@pytest.mark.parametrize("batch,parts", [(512, 1), (1024, 4), (2736, 9), (1016, 1), (None, 1)])
+def test_number_of_parts(batch, parts):
+    """512 images are few enough; 1,016 are 127 times 8, and so few would be slow."""
+    assert image_parts.number_of_parts(keras.KerasTensor((batch, 197, 768))) == parts
 
 
 @pytest.mark.parametrize("remat", REMAT[1:])

@@ -63,3 +63,6 @@ def test_layer_name():
     assert layer_name("gradient_tape/vit_1/encoder_1/block_11_1/mlp_1/dense_1/MatMul") == "vit/encoder/block_11/mlp"
     assert layer_name("compile_loss/softmax/Sum") == "compile_loss/softmax"
     assert layer_name("Cast") == "Cast"
+    name = "jit(train_step)/while/body/closed_call/transpose(jvp(encoder))/block_3/mlp/dense/dot_general"
+    assert layer_name(name) == "encoder/block_3/mlp"
+    assert layer_name("jit(train_step)/jit(_where)/select_n") == ""
