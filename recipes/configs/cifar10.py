@@ -42,7 +42,7 @@ DATA = Data(
     std=(0.2470, 0.2435, 0.2616),
     cache=True,
 )
-RUN = Run(precision="mixed_bfloat16", steps_per_execution=10, epoch_steps=390, checkpoint_steps=390)
+RUN = Run(precision="mixed_bfloat16", steps_per_execution=10, epoch_steps=400, checkpoint_steps=400)
 OPTIMIZER = Optimizer(name="muon", learning_rate=2e-3, warmup_steps=390, weight_decay=0.05)
 
 MASKED_PATCH = MaskedPatch(
