@@ -50,8 +50,8 @@ def compile_program(hlo: bytes, topology: str, replicas: int, partitioned: bool 
 
     Returns:
         "memory": bytes by kind; "flops" and "bytes" (accessed): per step and device, as counted by the compiler, times
-        `loop_factors`;
-        "schedule": the compiled program as text, in order of execution. Or "error": the compiler's message.
+        `loop_factors`; "schedule": the compiled program as text, in order of execution. Or "error": the compiler's
+        message.
 
     Raises:
         ValueError: libtpu does not know the topology.

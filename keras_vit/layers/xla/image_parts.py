@@ -1,14 +1,15 @@
-"""A recomputed block for a part of the images at a time, in a loop, so that its memory does not grow with the batch.
+"""A recomputed block for a part of the images at a time, in a loop.
 
 The largest tensors of a block are the attention weights and the hidden tokens of the MLP, which the backward pass
-requires with their gradients. With `remat="block"` only one block has them at a time, for one part of the images.
+requires with their gradients. With `remat="block"` only one block has them at a time, and so for one part of the images
+only. What grows with the batch is the input of each block.
 """
 
 from keras import ops
 
 MAX_TOKENS = 2**17  # of a batch that is computed at once: 665 images of 197 tokens
 MAX_PART, MIN_PART = 2**16, 2**13  # tokens of a part
-SUBLANES = 8  # rows of a tile: a part has a multiple of images
+SUBLANES = 8  # rows of a tile: the number of images in a part is a multiple
 SEED_STEP = 2**20  # between the seeds of parts
 
 
