@@ -1,4 +1,4 @@
-"""Checks the first batch of `fit`, `evaluate` and `predict` where it enters: compiled steps see no values."""
+"""Checks of `fit`, `evaluate` and `predict`: their loss, and the first batch, as compiled steps see no values."""
 
 import functools
 import sys
@@ -7,13 +7,14 @@ from types import GeneratorType
 import keras
 
 from keras_vit.keras_internals import is_distributed
+from keras_vit.models.logit_loss import check_loss
 from keras_vit.pixel_range import check_scaled
 
 BATCH_SIZE = 32  # of Keras, for arrays
 
 
 def first_batch_checked(method):
-    """A method of `keras.Model` whose first argument is data, with a check of the size and pixels of their first batch.
+    """`fit`, `evaluate` or `predict` of `keras.Model`, with checks of the loss and of the size and pixels of a batch.
 
     Images are checked in arrays, tensors, tf.data.Dataset and Python generators; not in other data, and not under a
     distribution strategy, where other processes may read the data.
@@ -21,6 +22,8 @@ def first_batch_checked(method):
 
     @functools.wraps(method)
     def checked(self, x=None, *args, **kwargs):
+        if method is not keras.Model.predict:
+            check_loss(self)
         batch = _FirstBatch(self)
         try:
             return method(self, batch.watched(x), *args, **kwargs)

@@ -1,6 +1,7 @@
-"""Reads .keras files, which may be damaged or hostile."""
+"""Writes .keras files, and reads them, which may be damaged or hostile."""
 
 import json
+import os
 import zipfile
 from pathlib import Path
 
@@ -13,6 +14,16 @@ WEIGHTS = "model.weights.h5"
 # Its parts are repeated by Keras for each layer; ours has a few kilobytes.
 MAX_CONFIG_BYTES = 16 << 20
 FLOAT = ("float16", "bfloat16", "float32", "float64")
+
+
+def save(self, filepath, overwrite=True, zipped=None, **kwargs):
+    """`keras.Model.save`, but not to HDF5: Keras reads such a file only with `custom_objects`."""
+    if os.fspath(filepath).endswith((".h5", ".hdf5")):
+        raise ValueError(
+            f"Expected a name that ends in .keras. Received: {filepath}. For HDF5 write the weights alone: "
+            "model.save_weights('model.weights.h5')"
+        )
+    keras.Model.save(self, filepath, overwrite, zipped, **kwargs)
 
 
 def read_keras_file(path):

@@ -14,6 +14,7 @@ from keras_vit.models.feature_maps import feature_maps
 from keras_vit.models.first_batch import first_batch_checked
 from keras_vit.models.habits import check_words, from_preset
 from keras_vit.models.inputs import check_not_quantized, checked_images, output_spec
+from keras_vit.models.keras_files import save
 from keras_vit.weights.transfer import copy_weights
 
 HEADS = ("head", "head_distillation", "pre_logits")
@@ -173,6 +174,7 @@ class VisionTransformer(keras.Model):
     feature_maps = feature_maps
     fit, evaluate, predict = map(first_batch_checked, (keras.Model.fit, keras.Model.evaluate, keras.Model.predict))
     from_preset = from_pretrained = staticmethod(from_preset)
+    save = save
     input_shape = property(inputs.input_shape)
     output_shape = property(inputs.output_shape)
     preprocessing = property(inputs.preprocessing, inputs.set_preprocessing)

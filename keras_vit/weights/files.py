@@ -14,6 +14,9 @@ from keras_vit.weights.published import suggestion
 
 DAMAGED_HINT = "The file may be an incomplete download: download it again."
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+HDF5_HINT = (
+    " A whole model in HDF5: keras.saving.load_model(path, custom_objects=vars(keras_vit)), then save it as .keras."
+)
 PICKLED_HINT = " Pickled files can run any code when opened, so they are never opened; save as .safetensors instead."
 # Weights hardly compress. Files that declare more bytes than this many times their own size are hostile.
 MAX_COMPRESSION = 100
@@ -76,7 +79,7 @@ def open_tensors(path) -> Tensors:
         return _open_safetensors(path)
     if path.suffix == ".npz":
         return _open_npz(path)
-    hint = PICKLED_HINT if path.suffix in PICKLED else ""
+    hint = PICKLED_HINT if path.suffix in PICKLED else HDF5_HINT if path.suffix in (".h5", ".hdf5") else ""
     raise ValueError(
         "Expected a .keras, .safetensors, .npz or .weights.h5 file, a TensorFlow checkpoint, or a folder with a model. "
         f"Received: {path}.{hint}"

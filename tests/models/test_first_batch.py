@@ -1,5 +1,6 @@
-"""Compiled steps see no values: `fit`, `evaluate` and `predict` check the first batch where it enters."""
+"""`fit` and `evaluate` check the loss and, with `predict`, the first batch: compiled steps see no values."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -45,6 +46,28 @@ def test_pixels_that_are_not_scaled_raise(model):
     assert all((old == new).all() for old, new in zip(before, model.weights))
     for call in calls:
         call(np.asarray(model.preprocess(PHOTOS)))
+
+
+def test_losses_of_probabilities_raise(toy):
+    """They clip logits; the zero head would have no gradient."""
+    model, images = toy(depth=1, preprocessing="imagenet"), np.zeros((2, 16, 16, 3), "float32")
+    cases = (
+        ("sparse_categorical_crossentropy", "SparseCategoricalCrossentropy"),
+        (keras.losses.binary_crossentropy, "BinaryCrossentropy"),
+        (keras.losses.CategoricalFocalCrossentropy(), "CategoricalFocalCrossentropy"),
+    )
+    for loss, name in cases:
+        model.compile("sgd", loss)
+        with pytest.raises(ValueError, match=rf"outputs are logits.* keras.losses.{name}\(from_logits=True\)"):
+            model.fit(images, np.zeros(2), verbose=0)
+        with pytest.raises(ValueError, match="without from_logits=True"):
+            model.evaluate(images, np.zeros(2), verbose=0)
+        assert model.predict(images, verbose=0).shape == (2, 5)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    assert np.isclose(model.evaluate(images, np.zeros(2), verbose=0), np.log(5))
+    features = toy(depth=1, preprocessing="imagenet", num_classes=0)
+    features.compile("sgd", "binary_crossentropy")
+    features.evaluate(images, np.zeros((2, features.config.width)), verbose=0)
 
 
 def test_images_of_another_size_raise(model):

@@ -121,6 +121,19 @@ def test_keras_files(keras_file, images):
             keras_vit.load(file, **arguments)
 
 
+def test_whole_models_in_hdf5(toy, tmp_path):
+    model, file = toy(depth=1), tmp_path / "model.h5"
+    with pytest.raises(ValueError, match=r"ends in .keras. Received: .*model.h5. .*save_weights"):
+        model.save(file)
+    assert not file.exists()
+    keras.Model.save(model, file)
+    with pytest.raises(ValueError, match=r"A whole model in HDF5: keras.saving.load_model\(path, custom_objects"):
+        keras_vit.load(file)
+    loaded = keras.saving.load_model(file, custom_objects=vars(keras_vit))
+    images = np.zeros((1, 16, 16, 3), "float32")
+    np.testing.assert_array_equal(loaded(images), model(images))
+
+
 def test_keras_files_without_a_model_of_keras_vit(toy, tmp_path):
     keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]).save(tmp_path / "other.keras")
     toy().save(tmp_path / "unknown.keras")
