@@ -3,7 +3,6 @@
 import os
 
 import numpy as np
-from keras import ops
 
 EXPECTED = (
     "Expected images as arrays (H, W, 3) or (B, H, W, 3), gray (H, W) or (..., 1), RGBA (..., 4), as paths or Pillow "
@@ -42,6 +41,8 @@ def _repeated(gray):
     """(..., 1) -> (..., 3)."""
     if isinstance(gray, np.ndarray):
         return np.repeat(gray, 3, axis=-1)
+    from keras import ops
+
     return ops.repeat(gray, 3, axis=-1)
 
 
@@ -50,15 +51,24 @@ def _from_file(path):
         from PIL import Image
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("Reading image files requires Pillow: pip install pillow") from error
+    if os.path.isdir(path):
+        raise ValueError(
+            f"{path} is a folder. Expected image files, such as list(pathlib.Path({str(path)!r}).glob('*.jpg'))."
+        )
     try:
         with Image.open(path) as image:
             return _from_pillow(image)
     except FileNotFoundError:
         raise FileNotFoundError(f"There is no image {os.path.abspath(path)}") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        is_heif = str(path).lower().endswith((".heic", ".heif"))
-        fix = "Pillow does not read HEIC: save it as JPEG" if is_heif else "Fix the file or leave it out"
-        raise ValueError(f"{path} cannot be read as an image: {error}. {fix}.") from error
+        raise unreadable(path, error) from error
+
+
+def unreadable(path, error: Exception) -> ValueError:
+    """The error for a file that Pillow does not read, for Pillow's reason."""
+    is_heif = str(path).lower().endswith((".heic", ".heif"))
+    fix = "Pillow does not read HEIC: save it as JPEG" if is_heif else "Fix the file or leave it out"
+    return ValueError(f"{path} cannot be read as an image: {error}. {fix}.")
 
 
 def _from_pillow(image):

@@ -61,6 +61,8 @@ def test_files_that_are_no_images(tmp_path):
         as_rgb(tmp_path / "a.jpg")
     with pytest.raises(FileNotFoundError, match="There is no image .*b.jpg"):
         as_rgb("b.jpg")
+    with pytest.raises(ValueError, match=r"is a folder. Expected image files, such as list\(pathlib"):
+        as_rgb(tmp_path)
     Image.fromarray(GRAY.astype("float32")).save(tmp_path / "c.tiff")
     with pytest.raises(ValueError, match="c.tiff cannot be read .* floats, of unknown range"):
         as_rgb(tmp_path / "c.tiff")

@@ -21,14 +21,15 @@ class Classify:
     """Print the most likely classes of photographs, and how likely each is.
 
     Args:
-        images: Image files; of folders all images, subfolders included. Other files in a folder are skipped and named.
+        images: Image files; of folders all images, subfolders included. Files that are no images are named at the end;
+            those in a folder are skipped.
         model: File, folder or name, as for `keras_vit.load`; also a .tflite file or a SavedModel of `keras-vit export`.
             Default: AugReg's S/16 for the 1000 classes of ImageNet, downloaded once (0.09 GB), or, where no download is
             possible, the small model of the package, which knows the ten classes of CIFAR-10.
         top: Number of classes per image.
         json: Write the classes and probabilities to this file.
-        attention: Folder for a copy of each image that shows the evidence for its first class. It must be empty or
-            missing.
+        attention: Folder for a copy of each image that shows the evidence for its first class in orange, within the
+            rectangle that the model sees if it crops images. It must be empty or missing.
         preparation: How images are prepared, if it is not as the weights state.
     """
 
@@ -40,8 +41,8 @@ class Classify:
     preparation: Preparation = AS_STATED
 
     def run(self):
-        """Classifies, and prints a few lines per image."""
-        files = self._files()
+        """Classifies, and prints a few lines per image; raises ValueError at the end if there is an unreadable file."""
+        files, unreadable = self._files()
         from keras_vit_cli.classify.evidence import check_evidence, write_evidence
 
         found = {}
@@ -64,9 +65,15 @@ class Classify:
         if self.attention:
             count = len(write_evidence(model, files, self.attention))
             print(f"Wrote {count:,} image{'s' * (count != 1)} to {self.attention.absolute()}")
+        if unreadable:
+            raise ValueError("\n".join([*unreadable, "All others are classified above."]))
 
-    def _files(self) -> list[Path]:
-        """The images; raises ValueError or OSError for invalid options before a model is loaded."""
+    def _files(self) -> tuple[list[Path], list[str]]:
+        """The images, and for each other file why it is none.
+
+        Raises:
+            ValueError, OSError: Invalid options or no image, before a model is loaded.
+        """
         from keras_vit_cli.output_folder import check_replaceable
 
         check_json(self.json)
@@ -84,10 +91,15 @@ class Classify:
         missing = [str(path) for path in self.images if not path.exists()]
         if missing:
             raise FileNotFoundError(f"There is no image {', '.join(missing)}")
-        from keras_vit_cli.inspect.image_files import list_images, without_damaged
+        from keras_vit_cli.inspect.image_files import list_images, unreadable_reason, without_damaged
 
+        reasons = {path: unreadable_reason(path) for path in self.images if not path.is_dir()}
         in_folders = [(without_damaged(list_images(path)) if path.is_dir() else [path]) for path in self.images]
-        return [file for files in in_folders for file in files]
+        files = [file for files in in_folders for file in files if not reasons.get(file)]
+        unreadable = [reason for reason in reasons.values() if reason]
+        if not files:
+            raise ValueError("\n".join(unreadable))
+        return files, unreadable
 
     def _load(self):
         from keras_vit import load

@@ -20,13 +20,14 @@ class AttentionData:
     Args:
         model: A `VisionTransformer`.
         images: Images to show.
-        max_megabytes: Size limit of the attention in the report.
+        max_megabytes: Size limit of the attention in the report, in base64.
     """
 
     def __init__(self, model, images: ImageBatch, max_megabytes: float):
         depth, heads = model.config.depth, model.config.num_heads
         self.model = model
-        layer_bytes = heads * (model.prefix_tokens + math.prod(model.grid)) ** 2
+        tokens = model.prefix_tokens + math.prod(model.grid)
+        layer_bytes = heads * tokens * (tokens + 4)  # each row has levels and a step in float32
         max_layers = int(max_megabytes * 1e6 * 3 / 4) // layer_bytes  # base64: 3 bytes as 4 characters
         self.layers = evenly_spaced(depth, max(1, max_layers))
         self.images = images.select(evenly_spaced(len(images.names), max(1, max_layers // depth)))

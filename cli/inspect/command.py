@@ -21,12 +21,13 @@ class Inspect:
 
     Args:
         weights: File, folder or name, as for `keras_vit.load`; or the folder of a training run.
-        images: Folder of images; subfolders are included.
+        images: Folder of images; subfolders are included. Or one image file.
         output: HTML file to write, or a folder for inspect.html. The file must not exist.
         num_shown: Number of images to show, evenly spaced in the sorted folder.
         max_images: Largest number of images for distances, similarities and neighbors, evenly spaced in the sorted
             folder. The paper used 128 for the distances.
-        max_megabytes: Size limit of the attention maps. For large models fewer images, then fewer layers are shown.
+        max_megabytes: Size limit of the attention maps, without the images and figures of the report. For large models
+            fewer images, then fewer layers are shown.
         preparation: How images are prepared, if it is not as the weights state.
     """
 
@@ -52,7 +53,7 @@ class Inspect:
         if note := without_reconstructions(self.weights):
             print(note)
         selected = without_damaged([files[i] for i in evenly_spaced(len(files), self.max_images)])
-        print(f"Reading {len(selected):,} of {len(files):,} images from {self.images}")
+        print(f"Reading {len(selected):,} of {len(files):,} image{'s' * (len(files) != 1)} from {self.images}")
         images = read_images(inspected.vit.preprocessing, self.images, selected)
         text, attention_size = make_report(inspected, images, self.num_shown, self.max_megabytes)
         path.parent.mkdir(parents=True, exist_ok=True)

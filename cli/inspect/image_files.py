@@ -1,4 +1,4 @@
-"""Reads the images of a folder for a model. n images, H W pixels."""
+"""Reads an image or the images of a folder for a model. n images, H W pixels."""
 
 import sys
 from collections.abc import Sequence
@@ -10,13 +10,14 @@ from PIL import Image
 
 from keras_vit.name_list import first_names
 from keras_vit.recipes.data.image_folder import EXTENSIONS
+from keras_vit.rgb import reduce_to_8_bits, unreadable
 
 
 class ImageBatch(NamedTuple):
     """Images before and after preprocessing.
 
     Attributes:
-        names: n paths, relative to the folder.
+        names: n paths, relative to the folder; of a single file its name.
         inputs: (n, H, W, 3) float32, the model's input.
         pixels: (n, H, W, 3) uint8, the same images for display.
     """
@@ -34,14 +35,16 @@ def list_images(folder: Path, option: str = "--images") -> list[Path]:
     """Sorted paths of the images in a folder and its subfolders, without hidden files; prints the names of other files.
 
     Args:
-        folder: The folder.
+        folder: The folder; or an image file, the only one then.
         option: The command's option for it, for the error message.
 
     Raises:
         ValueError: The folder does not exist or contains no images.
     """
+    if folder.is_file():
+        return [folder]
     if not folder.is_dir():
-        raise ValueError(f"{option} {folder.absolute()} does not exist. Expected a folder of images.")
+        raise ValueError(f"{option} {folder.absolute()} does not exist. Expected a folder of images, or an image.")
     files = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
     found = [file for file in files if file.suffix.lower() in EXTENSIONS]
     if not found:
@@ -57,9 +60,13 @@ def without_damaged(files: Sequence[Path]) -> list[Path]:
     Raises:
         ValueError: None can be read.
     """
-    damaged = [file for file in files if not _is_image(file)]
+    damaged = [file for file in files if unreadable_reason(file)]
     if len(damaged) == len(files):
-        raise ValueError(f"None of the {len(files):,} files can be read as an image: {first_names(files)}")
+        raise ValueError(
+            f"None of the {len(files):,} files can be read as an image: {first_names(files)}"
+            if len(files) > 1
+            else unreadable_reason(files[0])
+        )
     if damaged:
         _note(damaged, "they cannot be read as images")
     return [file for file in files if file not in damaged]
@@ -69,26 +76,27 @@ def _note(files, reason):
     print(f"Note: {len(files):,} skipped, since {reason}: {first_names(files)}", file=sys.stderr)
 
 
-def _is_image(file) -> bool:
-    """Whether Pillow reads all of a file."""
+def unreadable_reason(file: Path) -> str:
+    """Why Pillow does not read all of a file, with its name; "" if it does."""
     try:
         with Image.open(file) as image:
             image.draft("RGB", (1, 1))  # of a JPEG file, an eighth of the pixels
             image.load()
-    except Exception:  # Pillow's readers raise errors of many kinds for damaged files
-        return False
-    return True
+            reduce_to_8_bits(image)  # refuses floats
+    except Exception as error:  # Pillow's readers raise errors of many kinds for damaged files
+        return str(unreadable(file, error))
+    return ""
 
 
 def read_images(preprocessing, folder: Path, files: Sequence[Path]) -> ImageBatch:
-    """Reads files from `list_images` and preprocesses them as a model's `preprocessing` specifies.
+    """Reads files from `list_images` of the folder and preprocesses them as a model's `preprocessing` specifies.
 
     Raises:
         ValueError: A file cannot be read as an image.
     """
     inputs = np.concatenate([np.asarray(preprocessing(file)) for file in files])  # (n, H, W, 3)
     pixels = 255 * (inputs * np.float32(preprocessing.std) + np.float32(preprocessing.mean))
-    names = [file.relative_to(folder).as_posix() for file in files]
+    names = [file.name if file == folder else file.relative_to(folder).as_posix() for file in files]
     return ImageBatch(names, inputs, np.clip(np.rint(pixels), 0, 255).astype("uint8"))
 
 

@@ -55,7 +55,7 @@ def _attention_size(data, num_shown, max_megabytes) -> str:
     if num_layers < depth:
         text += f" and {num_layers} of {depth} layers"
     if data.num_omitted or num_layers < depth:
-        text += f", to stay within {max_megabytes:g} MB (--max-megabytes)"
+        text += f", to keep this attention within {max_megabytes:g} MB (--max-megabytes)"
     return text + "."
 
 
@@ -64,7 +64,8 @@ def _summary(vit, num_images) -> str:
     return (
         f"{variant_name(asdict(config)) or vit.name}: {height} x {width} pixels in {h} x {w} patches, depth "
         f"{config.depth}, width {config.width}, {config.num_heads} heads, {vit.count_params():,} parameters. Inspected "
-        f"on {num_images:,} image{'s' * (num_images != 1)}."
+        f"on {num_images:,} image{'s' * (num_images != 1)}, shown as the model sees them: resized, and cropped if its "
+        "preprocessing crops."
     )
 
 

@@ -42,6 +42,27 @@ def test_photographs_without_a_network(monkeypatch, tmp_path, capsys, packaged):
     assert found[str(CAT)][0]["class"] == "cat" and abs(found[str(CAT)][0]["probability"] - 0.911) < 0.001
 
 
+def test_unreadable_files_are_named_at_the_end(tmp_path, monkeypatch, capsys):
+    answers = SimpleNamespace(classify=lambda files, top: [[(file.stem, 0.5)] for file in files])
+    monkeypatch.setattr("keras_vit.load", lambda _, **options: answers)
+    files = [tmp_path / name for name in ("a.jpg", "text.jpg", "floats.tiff", "text.jpg", "d.jpg")]
+    for file in (files[0], files[4]):
+        shutil.copy(CAT, file)
+    files[1].write_text("text")
+    Image.new("F", (16, 16)).save(files[2])
+    arguments = ["classify", *map(str, files), "--model", "any", "--json", str(tmp_path / "found.json")]
+    assert main(arguments) == 1
+    output, errors = capsys.readouterr()
+    assert output.splitlines() == [str(files[0]), "   50.0%  a", str(files[4]), "   50.0%  d"]
+    assert errors.startswith(f"keras-vit: {files[1]} cannot be read as an image: cannot identify image file")
+    assert "floats.tiff cannot be read as an image: the pixels are floats" in errors.splitlines()[1]
+    assert errors.splitlines()[2:] == ["All others are classified above."]
+    assert len(json.loads((tmp_path / "found.json").read_text())) == 2
+    monkeypatch.setattr("keras_vit.load", lambda _: pytest.fail("the model was loaded"))
+    assert main(["classify", str(files[1]), str(files[2])]) == 1
+    assert "classified above" not in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_evidence_is_over_the_part_that_the_model_sees(tmp_path, packaged, monkeypatch, capsys):
     model = type(packaged).from_config(

@@ -21,7 +21,7 @@ def test_output_may_be_a_folder(trained_toy, folder, tmp_path, capsys):
 @pytest.mark.parametrize(
     "images,output,options,message",
     [
-        ("no", "report.html", (), r"no does not exist\. Expected a folder of images"),
+        ("no", "report.html", (), r"no does not exist\. Expected a folder of images, or an image"),
         ("empty", "report.html", (), r"No images in .*empty\. Supported extensions: \.jpg, "),
         ("images", "taken.html", (), r"taken\.html already exists\. Remove it or choose another --output"),
         ("images", "taken.html/report", (), r"taken\.html is a file, not a folder\. Choose another --output"),

@@ -35,7 +35,7 @@ def test_other_and_damaged_files_are_named(tmp_path, capsys):
     )
     assert without_damaged(files) == files[:1]
     assert f"1 skipped, since they cannot be read as images: {tmp_path}/2.jpg" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="None of the 1 files can be read as an image: .*2.jpg"):
+    with pytest.raises(ValueError, match="2.jpg cannot be read as an image: Truncated File Read"):
         without_damaged(files[1:])
     with pytest.raises(ValueError, match="Pillow does not read HEIC: save it as JPEG"):
         as_rgb(tmp_path / "3.HEIC")

@@ -80,15 +80,15 @@ def test_sections_of_other_models(run, trained_toy, changes, omitted, prefix, te
 
 
 def test_omitted_images_and_layers_are_reported(run, trained_toy):
-    status, report, output, _ = run(trained_toy(depth=5), "--max-images", 4, "--max-megabytes", 0.0036)
-    assert status == 0 and "Attention of 1 of 4 images and 3 of 5 layers, to stay within" in output
+    status, report, output, _ = run(trained_toy(depth=5), "--max-images", 4, "--max-megabytes", 0.0044)
+    assert status == 0 and "Attention of 1 of 4 images and 3 of 5 layers, to keep this" in output
     assert "(--max-megabytes)." in report.text
 
 
-def test_one_image_has_no_neighbors(run, trained_toy):
-    status, report, output, _ = run(trained_toy(), "--max-images", 1)
+def test_one_image_has_no_neighbors(run, trained_toy, folder):
+    status, report, output, _ = run(trained_toy(), images=folder / "class 1" / "3.jpg")
     assert status == 0 and report.headings[1:] == [ROLLOUT, DISTANCE, POSITIONS, FILTERS]
-    assert output.splitlines()[1] == "Attention of 1 image."
+    assert output.splitlines()[1] == "Attention of 1 image." and report.data["images"][0]["name"] == "3.jpg"
 
 
 @pytest.mark.parametrize(
