@@ -2,6 +2,7 @@
 
 from dataclasses import fields, is_dataclass
 
+EPOCHS = "total-epochs"
 # Of timm's train.py, big_vision's configs and the Trainer of transformers.
 WORDS = {
     "lr": "optimizer.learning-rate",
@@ -30,8 +31,10 @@ WORDS = {
     "drop": "architecture.dropout",
     "drop-path": "architecture.stochastic-depth",
     "model": "architecture.variant",
-    "epochs": "total-steps None --total-epochs",
-    "num-train-epochs": "total-steps None --total-epochs",
+    "epochs": EPOCHS,
+    "num-epochs": EPOCHS,
+    "num-train-epochs": EPOCHS,
+    "total-epochs": EPOCHS,
     "steps": "total-steps",
     "max-steps": "total-steps",
     "smoothing": "label-smoothing",
@@ -59,7 +62,10 @@ def check_option_words(arguments, recipe, prefix: str = ""):
         option = argument.partition("=")[0].removeprefix("--").replace("_", "-")
         word = option.removeprefix(prefix).rpartition(".")[2]
         if argument.startswith("--") and option not in known and word in WORDS:
-            found.append(f"There is no option --{option}. Use --{prefix}{WORDS[word]}")
+            use = WORDS[word]
+            if use == EPOCHS and prefix + EPOCHS not in known:  # recipes without labels
+                use = "total-steps, images * epochs / batch size"
+            found.append(f"There is no option --{option}. Use --{prefix}{use}")
     if found:
         raise ValueError("\n".join(found))
 

@@ -9,6 +9,8 @@ from typing import Annotated
 import tyro
 
 from keras_vit_cli.json_file import check_json
+from keras_vit_cli.option_words import check_option_words
+from keras_vit_cli.run_length import with_length
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,6 @@ class Preflight:
 
     def run(self) -> int:
         """Compiles, prints the report, and returns the exit status."""
-        from keras_vit.recipes.preflight.chips import parse_topology
-
         if self.list:
             return _print_chips()
         if not self.name:
@@ -52,11 +52,19 @@ class Preflight:
                 "Pass the name of a recipe; keras-vit train lists them. --list lists chips and topologies."
             )
         check_json(self.json)
-        parse_topology(self.topology)
+        from keras_vit.recipes.recipe_values import check_values
+        from keras_vit.recipes.training.field_checks import check_schedule
         from keras_vit_cli.train import find_recipe
 
         recipe = find_recipe(self.name)
+        check_option_words(self.changes, recipe)
+        recipe = with_length(recipe, self.changes)
         recipe = tyro.cli(type(recipe), default=recipe, prog=f"keras-vit train {self.name}", args=self.changes)
+        check_values(recipe)
+        check_schedule(recipe)
+        from keras_vit.recipes.preflight.chips import parse_topology  # takes seconds, as all imports from here on
+
+        parse_topology(self.topology)
         from keras_vit.atomic_write import write_file
         from keras_vit.recipes.preflight import preflight
 

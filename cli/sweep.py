@@ -7,6 +7,8 @@ import tyro
 
 from keras_vit_cli.option_words import check_option_words
 from keras_vit_cli.preprocessing_flags import with_recipe_fields
+from keras_vit_cli.run_length import with_length
+from keras_vit_cli.start_checks import check_start
 from keras_vit_cli.train import find_recipe, run_name
 
 
@@ -25,8 +27,9 @@ class Sweep:
 
     def run(self):
         """Runs the sweep and prints its table."""
-        from keras_vit.recipes import learning_rate_sweep
-        from keras_vit.recipes.configs import SWEEPS, check_dataset
+        from keras_vit.recipes import sweep_plan
+        from keras_vit.recipes.check_all import check_all
+        from keras_vit.recipes.configs import SWEEPS
         from keras_vit.recipes.recipe import SelfSupervised
 
         recipe = find_recipe(self.name)
@@ -34,11 +37,13 @@ class Sweep:
             raise ValueError(
                 f"{self.name} trains without labels, so there is no accuracy to maximize. Sweep a classifier's recipe."
             )
-        plan = learning_rate_sweep.Sweep(recipe, **SWEEPS.get(self.name, {}))
-        run = replace(recipe.run, folder=f"runs/{run_name(self.name)}-sweep")
-        plan = replace(plan, recipe=replace(recipe, run=run))
         changes = with_recipe_fields(self.changes, "recipe.")
         check_option_words(changes, recipe, "recipe.")
-        plan = tyro.cli(learning_rate_sweep.Sweep, default=plan, prog=f"keras-vit sweep {self.name}", args=changes)
-        check_dataset(plan.recipe)
-        print(learning_rate_sweep.markdown_table(learning_rate_sweep.sweep(plan), plan.metric))
+        recipe = with_length(recipe, changes, "recipe.")
+        recipe = replace(recipe, run=replace(recipe.run, folder=f"runs/{run_name(self.name)}-sweep"))
+        plan = sweep_plan.Sweep(recipe, **SWEEPS.get(self.name, {}))
+        plan = tyro.cli(sweep_plan.Sweep, default=plan, prog=f"keras-vit sweep {self.name}", args=changes)
+        check_all(lambda: sweep_plan.check_plan(plan), lambda: check_start(plan.recipe, recipe, "recipe."))
+        from keras_vit.recipes.learning_rate_sweep import markdown_table, sweep
+
+        print(markdown_table(sweep(plan), plan.metric))

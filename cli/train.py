@@ -9,6 +9,7 @@ import tyro
 
 from keras_vit_cli.option_words import check_option_words
 from keras_vit_cli.preprocessing_flags import with_recipe_fields
+from keras_vit_cli.run_length import with_length
 from keras_vit_cli.start_checks import check_start
 
 PERCENT = {"top1": "top-1", "top5": "top-5"}  # metrics in [0, 1]
@@ -39,18 +40,14 @@ class Train:
             print("Recipes for keras-vit train NAME, described in docs/recipes.md:\n")
             print("\n".join(RECIPES))
             return
-        from keras_vit.recipes.configs import check_dataset
-        from keras_vit.recipes.recipe_values import check_values
-
         named = find_recipe(self.name)
         if named.run.folder is None:  # always write checkpoints
             named = replace(named, run=replace(named.run, folder=f"runs/{run_name(self.name)}"))
         changes = with_recipe_fields(self.changes)
         check_option_words(changes, named)
+        named = with_length(named, changes)
         recipe = tyro.cli(type(named), default=named, prog=f"keras-vit train {self.name}", args=changes)
-        check_values(recipe)
         check_start(recipe, named)
-        check_dataset(recipe)
         from keras_vit.recipes import run_recipe
 
         _print_result(recipe, run_recipe.run(recipe))

@@ -19,5 +19,5 @@ def check_all(*checks: Callable) -> list:
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        raise ValueError("\n".join(dict.fromkeys(map(str, errors))))
+        raise ValueError("\n".join(dict.fromkeys(line for error in errors for line in str(error).splitlines())))
     return results

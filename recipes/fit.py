@@ -23,7 +23,7 @@ from keras_vit.recipes.self_supervised import SelfSupervisedModel, compile_self_
 from keras_vit.recipes.training import loop
 from keras_vit.recipes.training.checks import check_data, check_labels, count_images
 from keras_vit.recipes.training.compile import compile_classifier, compile_for_evaluation
-from keras_vit.recipes.training.model import check_image_size, check_patches
+from keras_vit.recipes.training.variant_checks import check_image_size, check_patches
 
 
 def pretrain(recipe: SelfSupervised, callbacks=()) -> tuple[SelfSupervisedModel, loop.History]:

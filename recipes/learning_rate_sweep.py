@@ -3,41 +3,14 @@ on all of them with several seeds.
 """
 
 import json
-import math
 import os
-from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from dataclasses import replace
 
 import numpy as np
 
-from keras_vit.recipes.recipe import Supervised
-from keras_vit.recipes.recipe_values import check_values
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.recipes.run_recipe import run_unless_finished
-
-Metric = Literal["top1", "top5"]
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """Try learning rates on held-out training images, then train on all training images with the best one.
-
-    Each run has a subfolder of the recipe's `run.folder`. Finished runs are not repeated, interrupted ones are resumed.
-
-    Args:
-        recipe: What to train.
-        learning_rates: Learning rates to try. Defaults to the paper's for most of its datasets.
-        tuning_split, held_out_split: Parts of the training images, in TensorFlow Datasets' notation.
-        seeds: Seeds of the final runs.
-        metric: The metric to maximize; "top5" requires more than 5 classes.
-    """
-
-    recipe: Supervised = field(default_factory=Supervised)
-    learning_rates: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03)
-    tuning_split: str = "train[:98%]"
-    held_out_split: str = "train[98%:]"
-    seeds: tuple[int, ...] = (0, 1, 2)
-    metric: Metric = "top1"
+from keras_vit.recipes.sweep_plan import Sweep, check_plan
 
 
 def sweep(plan: Sweep) -> dict:
@@ -55,7 +28,7 @@ def sweep(plan: Sweep) -> dict:
     folder = plan.recipe.run.folder
     if not folder:
         raise ValueError("A sweep requires a folder for its runs and results: set run.folder.")
-    _check_plan(plan)
+    check_plan(plan)
     tuning_data = replace(
         plan.recipe.data,
         train_split=plan.tuning_split,
@@ -97,18 +70,6 @@ def markdown_table(result: dict, metric: str = "top1") -> str:
     best = f"**learning rate {result['learning_rate']:g}, test**"
     rows.append(f"| {best} | **{result['mean']:.2%} ± {result['std']:.2%}** |")
     return "\n".join([f"| | {metric} |", "|---|---|", *rows])
-
-
-def _check_plan(plan):
-    if not plan.learning_rates or not plan.seeds:
-        raise ValueError(f"A sweep requires learning_rates and seeds. Received: {plan.learning_rates} and {plan.seeds}")
-    if plan.metric not in get_args(Metric):
-        raise ValueError(f"`metric` must be one of {', '.join(get_args(Metric))}. Received: {plan.metric!r}")
-    for rate in plan.learning_rates:
-        if not (math.isfinite(rate) and rate >= 0):
-            raise ValueError(f"`learning_rates` must be finite and at least 0. Received: {plan.learning_rates}")
-    for seed in plan.seeds:
-        check_values(replace(plan.recipe, run=replace(plan.recipe.run, seed=seed)))
 
 
 def _metric(recipe, metric):

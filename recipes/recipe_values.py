@@ -1,6 +1,6 @@
 """Checks of single values of a recipe: types, NaN, and ranges. Names are those of Python: `optimizer.learning_rate`.
 
-No TensorFlow import here. Combinations of fields are checked in training/checks.py.
+No TensorFlow import here. Combinations of fields are checked in training/field_checks.py and training/checks.py.
 """
 
 import dataclasses

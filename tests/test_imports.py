@@ -109,6 +109,21 @@ def test_recipes_and_checkpoints_are_listed_without_keras(golden, tmp_path):
     assert not {"keras", "tensorflow", "jax", "torch"} & set(ast.literal_eval(modules))
 
 
+def test_mistakes_that_a_command_line_shows_are_reported_without_tensorflow(tmp_path):
+    commands = (
+        "train cifar10-10ep --total-steps 20",
+        "train cifar10-scratch --data.dataset folder:gone",
+        "sweep finetune-pets --recipe.weights gone.npz",
+        "preflight cifar10-10ep --total-steps 20",
+    )
+    code = "import sys; from keras_vit_cli.main import main; print([main(line.split()) for line in sys.argv[1:]]); "
+    code += "print(sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code, *commands], capture_output=True, text=True, cwd=tmp_path)
+    statuses, modules = map(ast.literal_eval, done.stdout.splitlines())
+    assert statuses == [1] * len(commands), done.stderr
+    assert not {"keras", "tensorflow", "jax", "torch"} & set(modules)
+
+
 def test_the_command_line_finds_every_public_name():
     code = (
         "import keras_vit_cli, sys, keras_vit; assert 'keras' not in sys.modules; from keras_vit import load, layers; "

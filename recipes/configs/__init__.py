@@ -61,7 +61,7 @@ def check_dataset(recipe: Recipe):
     """Raises ValueError if the recipe's dataset is still the placeholder of one without a public location."""
     if PLACEHOLDER in recipe.data.dataset:
         raise ValueError(
-            f"This recipe requires your own dataset; {recipe.data.dataset!r} is a placeholder. Pass its path with "
-            "--data.dataset, such as 'folder:/path' or 'tfrecord:gs://bucket/path', and its splits with "
-            "--data.train-split, --data.validation-split and --data.test-split. `keras-vit prepare` writes TFRecords."
+            f"This recipe requires your own dataset; {recipe.data.dataset!r} is a placeholder. Set data.dataset to "
+            "its path, such as 'folder:/path' or 'tfrecord:gs://bucket/path', and data.train_split, "
+            "data.validation_split and data.test_split to its splits. `keras-vit prepare` writes TFRecords."
         )

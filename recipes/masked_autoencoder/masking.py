@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_vit.recipes.masked_autoencoder.masked_count import masked_count
 from keras_vit.recipes.masked_patch.masking import MASK
 
 
@@ -19,24 +20,6 @@ class Masking(NamedTuple):
     visible: tf.Tensor
     masked: tf.Tensor
     source: tf.Tensor
-
-
-def masked_count(num_patches: int, fraction: float) -> int:
-    """M, the number of masked patches of an image; at least one, and at most N - 1.
-
-    Raises:
-        ValueError: The fraction is not in (0, 1), or there are fewer than two patches.
-    """
-    if not 0.0 < fraction < 1.0:
-        raise ValueError(
-            f"masked_fraction must be in (0, 1), both excluded. Received: masked_fraction={fraction}. MAE uses 0.75."
-        )
-    if num_patches < 2:
-        raise ValueError(
-            f"A masked autoencoder requires at least two patches per image. Received: {num_patches}. Use larger images "
-            "or smaller patches."
-        )
-    return min(max(1, round(num_patches * fraction)), num_patches - 1)
 
 
 def draw_masking(seed, batch_size: int, num_patches: int, masked_fraction: float = 0.75) -> Masking:

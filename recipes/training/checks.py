@@ -12,41 +12,33 @@ import tensorflow as tf
 from keras_vit.recipes.check_all import check_all
 from keras_vit.recipes.data import ImageDataset, count_training_images, has_labels
 from keras_vit.recipes.data.image_dataset import count_nonempty
-from keras_vit.recipes.data.model_classes import FOLDER, unlabeled
+from keras_vit.recipes.data.model_classes import unlabeled
 from keras_vit.recipes.distributed.jax_devices import JaxDevices
 from keras_vit.recipes.distributed.strategy import Strategy
 from keras_vit.recipes.recipe import Distillation, Recipe, Run, SelfSupervised, Supervised
-from keras_vit.recipes.recipe_values import check_values
 from keras_vit.recipes.training.accumulation import check_batch_size
-from keras_vit.recipes.training.kind_checks import check_kind
+from keras_vit.recipes.training.field_checks import check_fields, check_length
 from keras_vit.recipes.training.losses import build_loss
 
 
 def check_recipe(recipe: Recipe, strategy: Strategy):
     """Checks a recipe's fields, without reading data, building a model or touching the run's folder.
 
-    Folders of images are opened quickly, so that `check_data` reports a warmup that is too long for them, too.
-
     Raises:
-        ValueError: Values that cannot be meant, see `check_values`; fields that exclude each other or the strategy,
-            such as a batch size that is not divisible by the replicas or a warmup as long as the run; a missing
-            teacher.
+        ValueError: Fields that exclude each other, see `check_fields`, or the strategy, such as a batch size that is
+            not divisible by the replicas; a missing teacher.
     """
-    check_values(recipe)
+    check_fields(recipe)
     check_all(
-        lambda: check_kind(recipe),
         lambda: _check_backend(recipe, strategy),
         lambda: check_precision(recipe.run, _has_tpus(strategy)),
-        lambda: _check_epoch(recipe),
         lambda: check_batch_size(
             recipe.data.batch_size, strategy.num_replicas_in_sync, recipe.optimizer.accumulation_steps
         ),
         lambda: _check_repeats(recipe.data, strategy.num_replicas_in_sync),
-        lambda: _check_supervised(recipe),
+        lambda: build_loss(recipe) if isinstance(recipe, Supervised) else None,
         lambda: _check_folder(recipe.run, strategy),
     )
-    if recipe.total_steps is not None and not recipe.data.dataset.startswith(FOLDER):
-        _check_length(recipe, recipe.total_steps)
 
 
 def _has_tpus(strategy) -> bool:
@@ -83,7 +75,7 @@ def check_data(recipe: Recipe, dataset: ImageDataset, total_steps: int):
             loss is not.
     """
     check_all(
-        lambda: _check_length(recipe, total_steps),
+        lambda: check_length(recipe, total_steps),
         lambda: _check_loss(recipe, dataset),
         lambda: _check_classes(recipe, dataset),
         *(partial(_check_split, recipe, dataset, field, split) for field, split in _splits(recipe).items()),
@@ -153,17 +145,6 @@ def _check_batch(recipe, dataset):
         )
 
 
-def _check_supervised(recipe):
-    if not isinstance(recipe, Supervised):
-        return
-    build_loss(recipe)
-    if (recipe.total_steps is None) == (recipe.total_epochs is None):
-        raise ValueError(
-            "Set either total_steps or total_epochs, and the other to None. Received: "
-            f"total_steps={recipe.total_steps}, total_epochs={recipe.total_epochs}"
-        )
-
-
 def _check_folder(run, strategy):
     if run.folder is not None:
         _check_reachable(run.folder, strategy)
@@ -190,23 +171,4 @@ def _check_repeats(data, replicas):
             f"Mixup and CutMix mix different images, and data.augment.repeats={augment.repeats} puts copies side by "
             f"side. Received: data.batch_size={data.batch_size} for {replicas} replicas. Use at least "
             f"data.batch_size={least}."
-        )
-
-
-def _check_epoch(recipe):
-    epoch, execution = recipe.run.epoch_steps, recipe.run.steps_per_execution
-    if epoch > execution and epoch % execution:
-        raise ValueError(
-            f"run.epoch_steps={epoch} is not a multiple of run.steps_per_execution={execution}, so every epoch would "
-            f"compile twice. Use run.epoch_steps={epoch // execution * execution}."
-        )
-
-
-def _check_length(recipe, total_steps):
-    warmup = recipe.optimizer.warmup_steps
-    if total_steps < 1 or warmup >= total_steps:
-        fix = f"optimizer.warmup_steps={total_steps // 10}" if total_steps > 0 else "total_steps=100"
-        raise ValueError(
-            "optimizer.warmup_steps must be less than total_steps, which must be at least 1. Received: "
-            f"optimizer.warmup_steps={warmup} for a run of {total_steps} steps. Use {fix}."
         )

@@ -1,14 +1,12 @@
-"""Checks of what the kinds of recipes do not support, as checks.py."""
+"""Checks of what the kinds of recipes do not support, as field_checks.py."""
 
 import math
 import os
 
-import tensorflow as tf
-
 from keras_vit.images import patch_grid
-from keras_vit.recipes.masked_autoencoder.masking import masked_count
+from keras_vit.recipes.masked_autoencoder.masked_count import masked_count
 from keras_vit.recipes.recipe import Distillation, MaskedAutoencoder, Recipe, SelfSupervised
-from keras_vit.recipes.training.model import BIT
+from keras_vit.recipes.training.variant_checks import BIT, check_image_size
 from keras_vit.variants import parse_variant
 
 
@@ -59,14 +57,23 @@ def _check_autoencoder(recipe):
             "decoder_width must be a multiple of decoder_heads and, for sine and cosine positions, of 4. Received: "
             f"decoder_width={width}, decoder_heads={heads}. Use decoder_width={-(-width // step) * step}."
         )
+    check_image_size(architecture, recipe.data)
     masked_count(math.prod(patch_grid(recipe.data.image_size, variant["patch_size"])), recipe.masked_fraction)
 
 
 def _check_teacher(recipe):
     # Checkpoint names such as "vit/imagenet21k/ViT-B_16" or "hf:owner/name" are not paths.
     is_path = recipe.teacher and (recipe.teacher.endswith(".keras") or os.path.isabs(recipe.teacher))
-    if not recipe.teacher or (is_path and not tf.io.gfile.exists(recipe.teacher)):
+    if not recipe.teacher or (is_path and not _exists(recipe.teacher)):
         raise ValueError(
             "Distillation requires a teacher: an existing .keras file or the folder of a SavedModel. "
             f"Received: teacher={recipe.teacher!r}"
         )
+
+
+def _exists(path) -> bool:
+    if "://" not in path:
+        return os.path.exists(path)
+    import tensorflow as tf  # takes seconds
+
+    return tf.io.gfile.exists(path)

@@ -9,15 +9,14 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit import BiT, Preprocessing, VisionTransformer
-from keras_vit.images import patch_grid
 from keras_vit.models.vit import HEADS
 from keras_vit.pixel_range import PixelRangeWarning, scaling
 from keras_vit.recipes.recipe import Architecture, Data, Run, Supervised
 from keras_vit.recipes.remote_files import error_summary
+from keras_vit.recipes.training.variant_checks import BIT, check_patches
 from keras_vit.variants import BIT_SIZES, parse_variant
 from keras_vit.weights.transfer import copy_weights
 
-BIT = "BiT-"
 SIZES = ("depth", "width", "mlp_dim", "num_heads")
 
 
@@ -44,20 +43,6 @@ def build_model(architecture: Architecture, data: Data, run: Run, num_classes: i
         **_training_arguments(architecture, run),
         name="vit",
     )
-
-
-def check_image_size(architecture: Architecture, data: Data):
-    """Raises ValueError if the variant is unknown or the image is not divisible into its patches; builds nothing."""
-    if not architecture.variant.startswith(BIT):
-        check_patches(data, parse_variant(architecture.variant)["patch_size"])
-
-
-def check_patches(data: Data, patch_size):
-    """Raises ValueError, which names the field, if the image is not divisible into patches."""
-    try:
-        patch_grid(data.image_size, patch_size)
-    except ValueError as error:
-        raise ValueError(str(error).replace("image_size=", "data.image_size=")) from None
 
 
 def check_trainable(model):

@@ -3,7 +3,7 @@
 import pytest
 import tyro
 
-from keras_vit.recipes.recipe import Supervised
+from keras_vit.recipes.recipe import MaskedPatch, Supervised
 from keras_vit_cli.main import main
 from keras_vit_cli.option_words import WORDS, check_option_words
 
@@ -13,7 +13,7 @@ from keras_vit_cli.option_words import WORDS, check_option_words
     [
         ("train", "--optimizer.lr", "--optimizer.learning-rate"),
         ("train", "--batch_size=4", "--data.batch-size"),
-        ("train", "--data.image-size 224 --epochs", "--total-steps None --total-epochs"),
+        ("train", "--data.image-size 224 --epochs", "--total-epochs"),
         ("sweep", "--lr", "--recipe.optimizer.learning-rate"),
         ("sweep", "--recipe.run.seed 1 --recipe.optimizer.lr", "--recipe.optimizer.learning-rate"),
     ],
@@ -30,6 +30,12 @@ def test_several_are_reported_together_and_own_ones_pass():
         ValueError, match="--wd. Use --optimizer.weight-decay\nThere is no option --seed. Use --run.seed"
     ):
         check_option_words(["--wd", "0.1", "--seed", "1"], Supervised())
+
+
+def test_recipes_without_labels_have_no_epochs():
+    check_option_words(["--total-epochs", "None"], Supervised())
+    with pytest.raises(ValueError, match="no option --epochs. Use --total-steps, images"):
+        check_option_words(["--epochs", "3"], MaskedPatch())
 
 
 def test_the_words_are_options():

@@ -25,21 +25,26 @@ def runs(tmp_path, monkeypatch):
 
 
 def test_learning_rates_then_seeds_then_a_table(runs, tmp_path, capsys):
-    changes = ["--recipe.total-steps", "7", "--learning-rates", "0.1", "0.2", "--seeds", "3", "4"]
+    changes = "--recipe.total-steps 70 --recipe.weights None --learning-rates 0.1 0.2 --seeds 3 4".split()
     assert main(["sweep", "digits-finetune", *changes]) == 0
     folder = "runs/digits-finetune-sweep"
     assert [recipe.run.folder for recipe in runs] == [
         f"{folder}/{name}" for name in ("rate-0.1", "rate-0.2", "seed-3", "seed-4")
     ]
     assert [recipe.optimizer.learning_rate for recipe in runs] == [0.1, 0.2, 0.2, 0.2]
-    assert {recipe.total_steps for recipe in runs} == {7}
+    assert {recipe.total_steps for recipe in runs} == {70}
     assert "| learning rate 0.2, held out | 20.00% |" in capsys.readouterr().out
     assert json.loads((tmp_path / folder / "sweep.json").read_text())["learning_rate"] == 0.2
 
 
 @pytest.mark.parametrize(
     "name,message",
-    [("digits-masked-patch", "without labels"), ("mae-b16", "without labels"), ("jft-b16", "--data.dataset")],
+    [
+        ("digits-masked-patch", "without labels"),
+        ("mae-b16", "without labels"),
+        ("jft-b16", "--recipe.data.dataset"),
+        ("digits-finetune", "train it with `keras-vit train digits-masked-patch`"),
+    ],
 )
 def test_recipes_that_cannot_be_swept(runs, name, message, capsys):
     assert main(["sweep", name]) == 1
@@ -49,5 +54,6 @@ def test_recipes_that_cannot_be_swept(runs, name, message, capsys):
 def test_sweep_of_a_recipe_file_is_named_after_its_folder(runs, tmp_path):
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     write_recipe(RECIPES["digits-finetune"], tmp_path / "runs" / "mine" / "recipe.json")
-    assert main(["sweep", "runs/mine/recipe.json", "--learning-rates", "0.1", "--seeds", "3"]) == 0
+    options = ["--recipe.weights", "None"]
+    assert main(["sweep", "runs/mine/recipe.json", *options, "--learning-rates", "0.1", "--seeds", "3"]) == 0
     assert [recipe.run.folder for recipe in runs] == ["runs/mine-sweep/rate-0.1", "runs/mine-sweep/seed-3"]

@@ -69,7 +69,7 @@ def test_masked_autoencoder(data_dir, tmp_path, monkeypatch):
         (["finetune-pets", "--optimizer.lr", "0.1"], "no option --optimizer.lr. Use --optimizer.learning-rate"),
         (["plain-s16-90", "--data.image-size", "225"], "Use --data.image-size 224 or --data.image-size 240, or"),
         (["mae-b16", "--decoder-width", "100"], "Received: --decoder-width 100, --decoder-heads 16"),
-        (["cifar10-finetune"], "train it with `keras-vit train cifar10-masked-patch`, or pass --weights with"),
+        (["cifar10-finetune"], "train it with `keras-vit train cifar10-masked-patch`, or choose another"),
         (["cifar10-finetune", "--weights", "x.keras", "--architecture.depth", "2"], "depth 2 has no effect, since the"),
         (
             ["cifar10-mae", "--architecture.variant", "S/8", "--data.image-size", "30"],
@@ -84,18 +84,34 @@ def test_errors(arguments, message, capsys, tmp_path, monkeypatch):
     assert message in capsys.readouterr().err
 
 
+def test_what_needs_no_tensorflow_is_reported_at_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "metrics.json").touch()
+    options = "--total-steps=20 --run.epoch-steps 15 --data.image-size 31 --data.dataset folder:gone --run.folder ."
+    assert main(["train", "cifar10-10ep", *options.split()]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "keras-vit: --run.epoch-steps 15 is not a multiple of --run.steps-per-execution 10, so every epoch would "
+        "compile twice. Use --run.epoch-steps 10.",
+        "--optimizer.warmup-steps must be less than --total-steps, which must be at least 1. Received: "
+        "--optimizer.warmup-steps 390 for a run of 20 steps. Use --optimizer.warmup-steps 2.",
+        "An image of (31, 31) pixels (height, width) cannot be cut into patches of (4, 4). Use --data.image-size 28 or "
+        "--data.image-size 32, or another patch_size.",
+        "There is no folder 'gone'. Expected a folder with <class>/<image> or <split>/<class>/<image>.",
+        ". already contains a run. Resume it with --run.resume, or choose another --run.folder.",
+    ]
+
+
 def test_all_that_does_not_fit_a_small_folder_is_reported_at_once(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in ("cat", "dog"):
         (tmp_path / "photos" / name).mkdir(parents=True)
         for i in range(10):
             (tmp_path / "photos" / name / f"{i}.jpg").write_bytes(b"")
-    arguments = ["--data.dataset", "folder:photos", "--data.validation-split", "val", "--total-steps", "60"]
+    arguments = ["--data.dataset", "folder:photos", "--data.validation-split", "val", "--optimizer.warmup-steps", "6"]
+    arguments += ["--total-steps", "60"]
     assert main(["train", "finetune-pets", *arguments]) == 1
     assert capsys.readouterr().err.splitlines() == [
-        "keras-vit: --optimizer.warmup-steps must be less than --total-steps, which must be at least 1. Received: "
-        "--optimizer.warmup-steps 100 for a run of 60 steps. Use --optimizer.warmup-steps 6.",
-        "--data.batch-size 512 is more than the 16 training images of 'folder:photos'. "
+        "keras-vit: --data.batch-size 512 is more than the 16 training images of 'folder:photos'. "
         "Use at most --data.batch-size 16.",
         "No split 'val' in folder:photos. Splits: train, test. Use --data.validation-split None.",
     ]

@@ -100,6 +100,8 @@ def _stop_where_work_begins(monkeypatch):
         "tyro.extras.subcommand_cli_from_dict", lambda *args, **options: _work_begins(parse(*args, **options))
     )
     # `train`, `sweep` and `preflight` read the fields of the recipe after that.
+    for check in ("check_dataset_path", "check_new_run", "check_weights"):  # of files that the reader has
+        monkeypatch.setattr(f"keras_vit_cli.start_checks.{check}", lambda path: None)
     for work in ("run_recipe.run", "learning_rate_sweep.sweep", "preflight.preflight"):
         monkeypatch.setattr(f"keras_vit.recipes.{work}", _work_begins)
     monkeypatch.setattr("keras_vit_cli.preflight_npu.PreflightNpu.run", _work_begins)

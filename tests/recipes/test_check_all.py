@@ -15,6 +15,8 @@ def test_all_errors_are_reported_once():
     checks = [lambda: fail(ValueError("a")), lambda: 1, lambda: fail(OSError("b")), lambda: fail(ValueError("a"))]
     with pytest.raises(ValueError, match="^a\nb$"):
         check_all(*checks)
+    with pytest.raises(ValueError, match="^c\na\nb$"):
+        check_all(lambda: fail(ValueError("c\na")), *checks)
     with pytest.raises(OSError, match="^b$"):
         check_all(*checks[1:3])
     with pytest.raises(TypeError, match="a mistake"):

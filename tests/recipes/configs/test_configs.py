@@ -91,7 +91,7 @@ def test_sweeps_are_of_classifiers():
 def test_own_data_set_is_requested():
     for name, recipe in RECIPES.items():
         if name.startswith(TRAINS_ON_OWN_DATA):
-            with pytest.raises(ValueError, match="--data.dataset"):
+            with pytest.raises(ValueError, match="Set data.dataset to"):
                 check_dataset(recipe)
         else:
             check_dataset(recipe)

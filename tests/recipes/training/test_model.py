@@ -11,7 +11,7 @@ from keras_vit.pixel_range import PixelRangeWarning
 from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.recipe import Architecture, Data, Run, Supervised
 from keras_vit.recipes.training.compile import compile_classifier
-from keras_vit.recipes.training.model import adapt_model, build_model, check_image_size, load_model
+from keras_vit.recipes.training.model import adapt_model, build_model, load_model
 
 TOY = Architecture("Ti/4", depth=1, width=12, mlp_dim=24, num_heads=3)
 DATA = Data(image_size=16)
@@ -190,10 +190,3 @@ def test_bit():
 def test_invalid_architectures(architecture, message):
     with pytest.raises(ValueError, match=message):
         build_model(architecture, DATA, Run())
-
-
-def test_check_image_size():
-    check_image_size(Architecture("B/16"), Data(image_size=224))
-    check_image_size(Architecture("BiT-R50x1"), Data(image_size=225))
-    with pytest.raises(ValueError, match="cannot be cut into patches"):
-        check_image_size(Architecture("H/14"), Data(image_size=225))

@@ -1,0 +1,67 @@
+"""Whether the files and folders of a command line exist, before TensorFlow is imported, which takes seconds."""
+
+import glob
+import os
+from pathlib import Path
+
+# What is a path and no name of published weights; names of keras_vit.load may contain slashes and dots, too.
+PATHS = ("/", "./", "../", "~")
+RUNS = "runs/"  # the default folder of runs
+FILES = (".keras", ".npz", ".safetensors", ".h5", ".tflite")
+# In the folder of a run, from its start and at its end; the modules with these names import TensorFlow.
+RUN_RECIPE, MODEL, METRICS = "recipe.json", "model.keras", "metrics.json"
+
+
+def check_weights(weights: str | None):
+    """Raises FileNotFoundError for a path of weights where there is nothing; names, also of the Hub, pass."""
+    if not weights or "://" in weights or weights.startswith("hf:") or _exists(Path(weights)):
+        return
+    from keras_vit.weights.published import resolve, suggestion
+
+    is_path = weights.startswith((*PATHS, RUNS))
+    if not is_path and (not weights.endswith(FILES) or resolve(weights)):
+        return
+    run = Path(weights).parent
+    if Path(weights).name == MODEL and (run / RUN_RECIPE).is_file():
+        raise FileNotFoundError(
+            f"The run in {run} has not finished: it has {RUN_RECIPE}, but no {MODEL}. Finish it with keras-vit train "
+            f"{run} --run.folder {run} --run.resume"
+        )
+    hint = "" if is_path else f" {suggestion(weights)}"
+    raise FileNotFoundError(f"There is no weights file or folder {Path(weights).absolute()}.{hint}")
+
+
+def check_dataset_path(dataset: str):
+    """Raises ValueError for a local path of a dataset where there is nothing, or a path without "folder:"."""
+    source, _, path = dataset.partition(":")
+    if "://" in dataset:
+        return
+    if dataset.startswith(PATHS):
+        raise ValueError(
+            f"A path requires a prefix. Received: data.dataset={dataset!r}. Use data.dataset='folder:{dataset}', or "
+            "csv:, tfrecord: or hf: for other files."
+        )
+    expanded = os.path.expanduser(path)
+    if source == "folder":
+        if not os.path.isdir(expanded):
+            found = f"{path!r} is a file" if os.path.isfile(expanded) else f"There is no folder {path!r}"
+            raise ValueError(f"{found}. Expected a folder with <class>/<image> or <split>/<class>/<image>.")
+    elif source in ("csv", "hf") and path.startswith(PATHS) and not os.path.isdir(expanded):
+        raise ValueError(f"There is no folder {path!r}. Received: data.dataset={dataset!r}")
+    elif source == "tfrecord" and not glob.glob(expanded):
+        raise ValueError(f"There are no TFRecord files at {path}, such as train-00000-of-00010 or train.tfrecord.")
+
+
+def check_new_run(run):
+    """Raises ValueError if a local `run.folder` contains a run and `run.resume` is not set."""
+    if run.resume or not run.folder or "://" in run.folder:
+        return
+    if any(Path(run.folder).glob("step-*.index")) or (Path(run.folder) / METRICS).exists():
+        raise ValueError(
+            f"{run.folder} already contains a run. Resume it with run.resume=True, or choose another run.folder."
+        )
+
+
+def _exists(path: Path) -> bool:
+    """Whether there is a file or folder, or a TensorFlow checkpoint with this prefix."""
+    return path.exists() or path.with_name(f"{path.name}.index").exists()
