@@ -19,6 +19,7 @@ from keras_vit.recipes.checkpoints.run_folder import METRICS, check_resumable, r
 from keras_vit.recipes.checkpoints.run_identity import check_unchanged
 from keras_vit.recipes.checkpoints.run_lock import locked_folder
 from keras_vit.recipes.data import class_names, open_dataset
+from keras_vit.recipes.data.skipped_images import skipped_summary
 from keras_vit.recipes.distributed.jax_devices import on_this_process
 from keras_vit.recipes.distributed.strategy import strategy_of
 from keras_vit.recipes.distributed.workers import Workers
@@ -52,6 +53,8 @@ def run(recipe: Recipe) -> dict[str, float]:
         trained = _run_self_supervised(recipe) if isinstance(recipe, SelfSupervised) else _run_supervised(recipe)
         if recipe.run.folder and Workers(strategy_of(trained.model)).chief:
             write_results(recipe, *trained)
+        if skipped := skipped_summary():
+            print(skipped, file=sys.stderr)
         return trained.metrics
 
 

@@ -10,11 +10,13 @@ from PIL import Image
 
 from keras_vit.name_list import first_names
 from keras_vit.recipes.data import ImageDataset, open_dataset, read_labels
+from keras_vit.recipes.data.skipped_images import mark_named
 from keras_vit.recipes.recipe import Data
 
 # Names of splits that people use; the first that a folder has is taken.
 TRAINING, TEST, VALIDATION = ("train", "training"), ("test", "testing"), ("validation", "valid", "val", "eval", "dev")
 MAX_UNREADABLE = 0.1  # fraction of the files
+NAMED = 10  # unreadable files that are named before the training
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ def open_images(folder: Path, data: Data) -> ImageFolder:
     if len(bad) > MAX_UNREADABLE * total:
         problems.append(f"{len(bad):,} of {total:,} files are no images. Remove them: {first_names(bad)}")
     elif bad:
-        notes.append(f"{len(bad):,} of {total:,} files are no images and are skipped: {first_names(bad)}")
+        mark_named(dataset.name, bad[:NAMED])
+        notes.append(f"{len(bad):,} of {total:,} files are no images and are skipped: {first_names(bad, NAMED)}")
     if pairs := _in_two_classes(dataset):
         notes.append(f"{len(pairs):,} images are in two classes: {first_names(f'{a} = {b}' for a, b in pairs)}")
     if problems:

@@ -1,6 +1,5 @@
 """Images and labels of a split as NumPy arrays, in order: for evaluation, features and export. H W pixels."""
 
-import logging
 from contextlib import contextmanager
 
 import numpy as np
@@ -9,6 +8,7 @@ import tensorflow as tf
 from keras_vit.name_list import first_names
 from keras_vit.recipes.data.decode import decode_stored
 from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty
+from keras_vit.recipes.data.skipped_images import count_skipped
 from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.remote_files import error_summary
 
@@ -18,7 +18,7 @@ def decoded_images(
 ):
     """Yields lists of up to `batch_size` images, (H, W, 3) uint8 of any size, and their labels; each once, in order.
 
-    Corrupt images are skipped and named in the log.
+    Corrupt images are skipped, and named on standard error unless this process has named them before.
 
     Args:
         dataset: From `open_dataset`.
@@ -102,7 +102,7 @@ def _iterate_decoded(dataset, split, selected):
 def _report_corrupt(dataset, split, valid, max_corrupt, num_selected):
     names = dataset.read(split).map(lambda name, stored, label: name).as_numpy_iterator()
     names = [name.decode() for name, is_valid in zip(names, valid) if not is_valid]
-    logging.getLogger(__name__).warning("Skipping undecodable images: %s", ", ".join(names))
+    count_skipped(dataset.name, names)
     allowed = max_corrupt * num_selected
     if len(names) > allowed:
         raise ValueError(

@@ -1,14 +1,18 @@
 """Batches of the images that can be decoded: corrupt ones are named, counted, and replaced or weighted 0. B batch.
 
 A corrupt image is dropped from its batch by `ignore_errors` of a dataset that holds only this batch, so that no other
-batch is affected: indices do not shift, and valid images incur no extra cost. All of it, including messages, is
-TensorFlow operations: a Python function would not run on the workers of a tf.data service, and its lock would block all
-threads.
+batch is affected: indices do not shift, and valid images incur no extra cost. All of it is TensorFlow operations: the
+lock of a Python function would block all threads. Only the rare corrupt images are reported by one, unless a tf.data
+service reads them: its workers do not run Python functions.
 """
 
 import sys
+from functools import partial
 
 import tensorflow as tf
+
+from keras_vit.recipes.data.skipped_images import count_skipped
+from keras_vit.recipes.recipe import Data
 
 # More than a machine has cores: calls wait for a thread and take no memory meanwhile.
 PARALLEL_IMAGES = 64
@@ -47,15 +51,15 @@ def batch_valid_images(examples, batch_size: int, prepare, part: int = 0, part_s
     return batches.map(lambda names, valid: (names, *valid))
 
 
-def replace_corrupt(batches, size: int, total: int, max_corrupt: float):
+def replace_corrupt(batches, size: int, total: int, data: Data):
     """Full batches (images, labels): other images of the same batch take the places of corrupt ones.
 
     Args:
         batches: From `batch_valid_images`.
         size: Images of a full batch.
         total: Images of the split.
-        max_corrupt: Largest allowed fraction of corrupt images, of the split or of all read so far, whichever is
-            larger; beyond it an error is raised.
+        data: Its `max_corrupt` is the largest allowed fraction of corrupt images, of the split or of all read so far,
+            whichever is larger; beyond it an error is raised.
     """
 
     def repeat(num_valid, *values):
@@ -67,17 +71,17 @@ def replace_corrupt(batches, size: int, total: int, max_corrupt: float):
         with tf.control_dependencies([check]):
             return _fill_if_short(size, repeat, positions, images, labels)
 
-    return _count_corrupt(batches, total, max_corrupt).map(fill, tf.data.AUTOTUNE)
+    return _count_corrupt(batches, total, data, bool(data.service)).map(fill, tf.data.AUTOTUNE)
 
 
-def zero_weight_corrupt(batches, size: int, batch_size: int, total: int, max_corrupt: float):
+def zero_weight_corrupt(batches, size: int, total: int, data: Data):
     """Full batches (images, labels, (size,) float32 weights), padded with zeros of weight 0; see `replace_corrupt`.
 
     All other images have the same weight, slightly above 1: Keras divides the weighted losses of a batch by its size,
     so the mean is that of the images. Corrupt images are not known beforehand: with some, the mean is too low by
     their fraction. (Weighted metrics divide by the weights, so they are always correct.)
     """
-    weight = -(-total // batch_size) * batch_size / total
+    weight = -(-total // data.batch_size) * data.batch_size / total
 
     def pad(num_valid, *values):
         return tuple(tf.pad(value, [[0, size - num_valid]] + [[0, 0]] * (len(value.shape) - 1)) for value in values)
@@ -86,7 +90,7 @@ def zero_weight_corrupt(batches, size: int, batch_size: int, total: int, max_cor
         weights = weight * tf.sequence_mask(tf.shape(positions)[0], size, tf.float32)
         return *_fill_if_short(size, pad, positions, images, labels), weights
 
-    return _count_corrupt(batches, total, max_corrupt).map(fill, tf.data.AUTOTUNE)
+    return _count_corrupt(batches, total, data, on_service=False).map(fill, tf.data.AUTOTUNE)
 
 
 def _single_batch(examples, size):
@@ -102,20 +106,23 @@ def _fill_if_short(size, fill, positions, *values):
     return tuple(tf.ensure_shape(value, (size, *value.shape[1:])) for value in values)
 
 
-def _count_corrupt(batches, total, max_corrupt):
+def _count_corrupt(batches, total, data, on_service):
     """Returns the batches; prints the names of corrupt images to stderr, and raises an error if there are too many."""
+    max_corrupt, named_by_python = data.max_corrupt, partial(count_skipped, data.dataset)
+
+    def name(images):
+        if on_service:  # in every epoch, on the worker's stderr
+            return tf.print("Skipping undecodable images:", images, output_stream=sys.stderr, summarize=-1)
+        return tf.numpy_function(named_by_python, [images], [])
 
     def report(names, positions, num_read, num_corrupt):
         valid = tf.scatter_nd(positions[:, None], tf.ones_like(positions), tf.shape(names, tf.int64))
-        printed = tf.print(
-            "Skipping undecodable images:", tf.boolean_mask(names, valid == 0), "-", num_corrupt, "of", num_read,
-            "images read so far, repeats included", output_stream=sys.stderr, summarize=-1,
-        )  # fmt: skip
+        named = name(tf.boolean_mask(names, valid == 0))
         allowed = max_corrupt * tf.cast(tf.maximum(num_read, total), tf.float64)
         message = (
             f"More than {max_corrupt:.2%} of the images cannot be decoded (data.max_corrupt={max_corrupt}). So far:"
         )
-        with tf.control_dependencies([printed]):
+        with tf.control_dependencies([named]):
             check = tf.debugging.Assert(
                 tf.cast(num_corrupt, tf.float64) <= allowed, [message, num_corrupt, "of", num_read]
             )

@@ -53,7 +53,7 @@ def test_images_of_any_size(folder):
 
 
 @pytest.mark.slow
-def test_a_corrupt_image_is_named_and_has_weight_0(folder, capfd, caplog):
+def test_a_corrupt_image_is_named_once_and_has_weight_0(folder, capfd):
     data = Data(dataset=f"folder:{folder}", image_size=16, batch_size=4, max_corrupt=0.2)
     dataset = open_dataset(data)
     batches = take(evaluation_batches(data, dataset, "test"), 10)
@@ -61,10 +61,10 @@ def test_a_corrupt_image_is_named_and_has_weight_0(folder, capfd, caplog):
     images, labels = evaluation_arrays(data, dataset, "test")
     assert len(images) == 5 and sorted(labels) == [0, 0, 0, 1, 1]
     printed = capfd.readouterr().err
-    assert f'Skipping undecodable images: ["{folder}/test/dog/1.png"] - 1 of' in printed
+    assert printed.count(f"Skipping undecodable images: {folder}/test/dog/1.png\n") == 1  # of two epochs
     images, labels = zip(*decoded_images(dataset, "test", 4, 0.2))
     assert [len(batch) for batch in images] == [4, 1] and sorted(np.concatenate(labels)) == [0, 0, 0, 1, 1]
-    assert f"Skipping undecodable images: {folder}/test/dog/1.png" in caplog.text
+    assert "Skipping" not in capfd.readouterr().err
     message = r"1 images of 'test' of folder:.* cannot be decoded; 0 are allowed \(max_corrupt=0.01\). Fix or remove"
     with pytest.raises(ValueError, match=message):
         list(decoded_images(dataset, "test", 4))
