@@ -7,6 +7,8 @@ from typing import Annotated
 
 import tyro
 
+from keras_vit_cli.evaluated_inputs import check_model
+
 
 @dataclass(frozen=True)
 class Describe:
@@ -22,6 +24,7 @@ class Describe:
 
     def run(self):
         """Prints the configuration. Reads names and shapes of arrays only, or the whole model of a .keras file."""
+        check_model(self.weights, f"keras-vit export {self.weights} --describe prints what it contains.")
         from keras_vit.name_list import first_names
 
         description = _describe(self.weights)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from keras_vit_cli.evaluated_inputs import check_model_and_dataset
 from keras_vit_cli.json_file import check_json
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 
@@ -55,6 +56,7 @@ class Evaluate:
         check_json(self.json)
         if not 0 <= self.max_corrupt <= 1:
             raise ValueError(f"--max-corrupt must be in [0, 1]. Received: {self.max_corrupt}")
+        check_model_and_dataset(self.weights, self.dataset)
         from keras_vit.atomic_write import write_file
         from keras_vit.recipes.data import open_dataset
         from keras_vit.recipes.data.model_classes import check_model_classes

@@ -1,10 +1,12 @@
 """`keras-vit few-shot`: few-shot accuracy of frozen features, without training."""
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import tyro
 
+from keras_vit_cli.evaluated_inputs import check_model_and_dataset
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 
 
@@ -45,6 +47,16 @@ class FewShot:
         replaced = {"resize", "crop_fraction"} & self.preparation.single.keys()
         if replaced and self.resizing == "big_vision":
             raise ValueError("--resize and --crop-fraction require --resizing weights.")
+        if not self.shots or min(self.shots) < 1:
+            received = " ".join(map(str, self.shots)) or "none"
+            raise ValueError(
+                f"--shots must be one or more integers of at least 1, such as 1 5 10. Received: {received}"
+            )
+        if not self.seeds:
+            raise ValueError("--seeds is empty. Pass at least one, such as 0 1 2.")
+        if not 0 < self.l2 < math.inf:
+            raise ValueError(f"--l2 must be a finite number above 0. Received: {self.l2}")
+        check_model_and_dataset(self.weights, self.dataset)
         from keras_vit.recipes.evaluation import few_shot
         from keras_vit.recipes.recipe import Data
 

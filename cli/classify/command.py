@@ -9,6 +9,7 @@ import tyro
 
 from keras_vit_cli.classify.exported import is_exported, open_exported
 from keras_vit_cli.default_weights import OFFLINE, load_default
+from keras_vit_cli.given_paths import check_weights
 from keras_vit_cli.json_file import check_json
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 from keras_vit_cli.process.native_logs import without_native_logs
@@ -91,6 +92,8 @@ class Classify:
         missing = [str(path) for path in self.images if not path.exists()]
         if missing:
             raise FileNotFoundError(f"There is no image {', '.join(missing)}")
+        if not (self.model and is_exported(self.model)):
+            check_weights(self.model)
         from keras_vit_cli.inspect.image_files import list_images, unreadable_reason, without_damaged
 
         reasons = {path: unreadable_reason(path) for path in self.images if not path.is_dir()}

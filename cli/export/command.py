@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from keras_vit_cli.evaluated_inputs import check_dataset, check_model
 from keras_vit_cli.output_folder import check_replaceable, new_folder
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 from keras_vit_cli.process.native_logs import without_native_logs
@@ -116,7 +117,12 @@ class Export:
         return bool(failures)
 
     def _check_request(self):
-        """Raises ValueError for mistakes that are visible before the model and images are loaded."""
+        """Raises ValueError or OSError for mistakes that are visible before the model and images are loaded."""
+        check_model(
+            self.weights, "Pass the weights that it was exported from, or --describe to print what it contains."
+        )
+        if self.dataset:
+            check_dataset(self.dataset)
         from keras_vit.export.tflite.calibration import MIN_IMAGES
         from keras_vit.export.tflite.quantize import STATIC
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from keras_vit_cli.evaluated_inputs import check_model
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 
 REPORT = "inspect.html"
@@ -42,6 +43,10 @@ class Inspect:
     def run(self):
         """Reads the images, inspects the model and writes the report."""
         path = self._check_output()
+        check_model(
+            self.weights,
+            f"Its attention cannot be read; keras-vit export {self.weights} --describe prints its outputs.",
+        )
         from keras_vit.atomic_write import write_file
         from keras_vit_cli.inspect.image_files import evenly_spaced, list_images, read_images, without_damaged
 

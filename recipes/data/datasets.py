@@ -50,8 +50,9 @@ def prepare_builder(name: str, data_dir: str | None):
         make_builder = Digits if name == "digits" else partial(tfds.builder, name)
         builder = make_builder(data_dir=data_dir)
     except tfds.core.DatasetNotFoundError as error:
+        hint = f"It is a folder. Did you mean 'folder:{name}'? " if os.path.isdir(name) else ""
         raise ValueError(
-            f"Unknown dataset {name!r}. Use 'digits', a name of https://www.tensorflow.org/datasets/catalog, "
+            f"Unknown dataset {name!r}. {hint}Use 'digits', a name of https://www.tensorflow.org/datasets/catalog, "
             "'vtab/<task>', 'folder:/path' with /path/<split>/<class>/<image>, 'csv:/path', 'hf:owner/name', or "
             "'tfrecord:/path'."
         ) from error

@@ -1,10 +1,18 @@
 import pytest
 
 from keras_vit_cli.main import main
+from keras_vit_cli.probe import Probe
 
-pytestmark = pytest.mark.slow
+
+@pytest.mark.parametrize("images,counts", [(100, (10, 20, 100)), (99, (10, 20)), (9, (1,))])
+def test_default_neighbors_that_do_not_fit_are_skipped(images, counts, capsys):
+    assert Probe("model.keras", "digits")._counts(images) == counts
+    skipped = ", ".join(str(count) for count in (10, 20, 100) if count > images)
+    note = f"Note: {skipped} neighbors are skipped: 'train' has {images} images.\n"
+    assert capsys.readouterr().out == (note if skipped else "")
 
 
+@pytest.mark.slow
 def test_accuracy_by_method(trained_toy, data_dir, tmp_path, capsys):
     trained_toy(image_size=8, patch_size=2, num_classes=10).save(tmp_path / "model.keras")
     arguments = ["probe", str(tmp_path / "model.keras"), "digits", "--data-dir", data_dir]

@@ -32,6 +32,7 @@ def test_output_may_be_a_folder(trained_toy, folder, tmp_path, capsys):
 def test_wrong_options_are_reported_before_loading(run, tmp_path, images, output, options, message, monkeypatch):
     monkeypatch.setattr("keras_vit_cli.inspect.model.load", lambda _: pytest.fail("the model was loaded"))
     (tmp_path / "empty").mkdir()
+    (tmp_path / "x.keras").touch()
     (tmp_path / "taken.html").write_text("mine")
     before = contents(tmp_path)
     status, _, _, errors = run(tmp_path / "x.keras", *options, images=tmp_path / images, output=tmp_path / output)
@@ -48,7 +49,9 @@ def test_unreadable_images_are_named(run, trained_toy, folder, tmp_path, monkeyp
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("content,message", [(None, "Model file not found: "), (b"PK", "x.keras is not a .keras file")])
+@pytest.mark.parametrize(
+    "content,message", [(None, "There is no weights file"), (b"PK", "x.keras is not a .keras file")]
+)
 def test_missing_or_damaged_model(run, tmp_path, content, message):
     if content:
         (tmp_path / "x.keras").write_bytes(content)

@@ -109,7 +109,11 @@ def test_data_without_class_labels_raises(real):
         from_builder(real, "real")
 
 
-def test_unknown_names_raise(tmp_path):
+def test_unknown_names_raise(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(ValueError, match="'photos'. It is a folder. Did you mean 'folder:photos'?"):
+        open_dataset(Data(dataset="photos", data_dir=str(tmp_path)))
     with pytest.raises(ValueError, match="Unknown dataset 'no_such_data'"):
         open_dataset(Data(dataset="no_such_data", data_dir=str(tmp_path)))
     with pytest.raises(ValueError, match="Unknown VTAB task 'vtab/dogs'. Tasks: vtab/caltech101"):
