@@ -36,10 +36,11 @@ class Describe:
         description["class_names"] = names if isinstance(names, str) else first_names(names)
         for name, value in description.items():
             print(f"{name:<14}{value:,}" if isinstance(value, int) else f"{name:<14}{value}")
-        for title, values in (("preprocessing", preprocessing), ("arguments", arguments)):
+        for title, values in (("preprocessing", preprocessing), ("other arguments", arguments)):
             print(f"{title}:")
             for name, value in values.items():
-                print(f"  {name:<20}{value}")
+                if name not in description:
+                    print(f"  {name:<20}{value}")
 
 
 def _describe(weights) -> dict:
@@ -47,13 +48,16 @@ def _describe(weights) -> dict:
 
     weights = local_folder(weights)
     if not weights.endswith(".keras") and not (Path(weights) / "model.keras").is_file():
+        from keras_vit.class_names.files import own_class_names
         from keras_vit.pixel_range import warn_if_assumed
         from keras_vit.preprocessing import Preprocessing
         from keras_vit.weights import open_checkpoint
 
         checkpoint = open_checkpoint(weights)
         warn_if_assumed(weights, Preprocessing((1, 1), **checkpoint.preprocessing))  # of any size
-        return checkpoint.describe()
+        found = checkpoint.describe()
+        names = own_class_names(weights, found["num_classes"])  # in a file beside the weights
+        return {**found, "class_names": names or found["class_names"]}
     from keras_vit import load
     from keras_vit.weights.checkpoint import description
 

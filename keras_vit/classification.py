@@ -5,12 +5,11 @@ from dataclasses import replace
 import numpy as np
 from keras import ops
 
-from keras_vit.class_names.imagenet import imagenet_class_names
+from keras_vit.class_names.imagenet import NUM_CLASSES, imagenet_class_names
 from keras_vit.class_names.predictions import decode_predictions
 from keras_vit.integers import is_integer
 
 BATCH_SIZE = 32
-IMAGENET = (1000, 21841, 21843)
 
 
 def classify(model, images, top: int = 5) -> list[list[tuple[str, float]]]:
@@ -67,7 +66,7 @@ def set_multi_label(model, value: bool):
 
 def known_names(model) -> tuple[str, ...] | None:
     """The names of a model's classes, else ImageNet's for 1000, 21841 and 21843 classes; None if they are unknown."""
-    if model.class_names is None and model.num_classes in IMAGENET:
+    if model.class_names is None and model.num_classes in NUM_CLASSES:
         return tuple(name for _, name in imagenet_class_names(model.num_classes))
     return model.class_names
 

@@ -7,6 +7,7 @@ import functools
 import gzip
 from importlib import resources
 
+NUM_CLASSES = (1000, 21841, 21843)
 FILES = {1000: "imagenet_1k.txt.gz", 21843: "imagenet_21k.txt.gz"}
 # ImageNet's release of fall 2011 (21,841 classes) has the same order without these two.
 NOT_IN_FALL_2011 = ("n03931044", "n09859684")

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from keras_vit.class_names.imagenet import NUM_CLASSES
 from keras_vit.images import as_size
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import variant_name
@@ -51,13 +52,15 @@ class Checkpoint:
 def description(source: str, architecture: str, arguments: dict, preprocessing: dict, num_weights: int) -> dict:
     """What `keras-vit describe` prints of a checkpoint or a model."""
     no_size = "any" if architecture == "BiT" else "not in the file"
+    imagenet = arguments["num_classes"] in NUM_CLASSES
+    no_names = "not in the file; ImageNet's are used" if imagenet else "not in the file"
     return {
         "source": source,
         "architecture": architecture,
         "variant": variant_name(arguments) or "custom",
         "image_size": arguments.get("image_size") or no_size,
         "num_classes": arguments["num_classes"],
-        "class_names": arguments.get("class_names") or "not in the file",
+        "class_names": arguments.get("class_names") or no_names,
         "gelu": arguments.get("gelu", "n/a"),
         "epsilon": arguments.get("epsilon", "n/a"),
         "preprocessing": preprocessing,

@@ -1,9 +1,12 @@
 import json
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 from goldens import golden_file
 
 import keras_vit
+from keras_vit.weights.checkpoint import description
 
 
 def test_text(run_cli, tmp_path):
@@ -11,9 +14,22 @@ def test_text(run_cli, tmp_path):
     lines = {line.split()[0]: line.split(maxsplit=1)[1] for line in output.splitlines() if " " in line.strip()}
     assert status == 0 and lines["source"] == "google-research/vision_transformer"
     assert (lines["num_classes"], lines["gelu"], lines["epsilon"]) == ("21", "tanh", "1e-06")
-    assert lines["image_size"] == "(64, 64)"
+    assert lines["image_size"] == "(64, 64)" and lines["class_names"] == "not in the file"
+    names = [line.split()[0] for line in output.splitlines()]
+    assert len(set(names)) == len(names)
     without_size = golden_file(tmp_path, "big_vision_gap_sincos2d")
     assert "\nimage_size    not in the file\n" in run_cli("describe", without_size)[1]
+
+
+def test_class_names(run_cli, tmp_path, toy):
+    weights = golden_file(tmp_path, "vit_jax_prelogits")
+    Path(f"{weights}.labels.txt").write_text("".join(f"class {i}\n" for i in range(21)))
+    assert (
+        "\nclass_names   class 0, class 1, class 2, class 3, class 4 and 16 more\n" in run_cli("describe", weights)[1]
+    )
+    arguments = asdict(toy(num_classes=1000).config)
+    names = description("timm", "VisionTransformer", arguments, {}, 1)["class_names"]
+    assert names == "not in the file; ImageNet's are used"
 
 
 @pytest.mark.parametrize("golden", ["hf_deit", "timm_layerscale_reg", "big_vision_map", "big_vision_bit_paper"])
