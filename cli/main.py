@@ -106,8 +106,10 @@ def _parse(arguments: list[str]) -> Any:
             commands[command], prog="keras-vit preflight", args=arguments[1:], return_unknown_args=True
         )
         return replace(preflight, changes=tuple(changes))
+    # Of a known command alone: hints about an option would name those of all commands.
+    offered = {command: commands[command]} if command in commands else commands
     try:
-        return tyro.extras.subcommand_cli_from_dict(commands, prog="keras-vit", description=DESCRIPTION, args=arguments)
+        return tyro.extras.subcommand_cli_from_dict(offered, prog="keras-vit", description=DESCRIPTION, args=arguments)
     except SystemExit:
         if command not in commands and (similar := difflib.get_close_matches(command, commands, 1)):
             print(f"Perhaps you meant: keras-vit {similar[0]}", file=sys.stderr)

@@ -37,6 +37,13 @@ def test_similar_command_is_suggested(typed, meant, capsys):
     assert errors.endswith(f"Perhaps you meant: keras-vit {meant}\n") if meant else "Perhaps" not in errors
 
 
+def test_hints_are_about_options_of_the_command(capsys):
+    with pytest.raises(SystemExit):
+        main(["classify", "cat.jpg", "--topk", "3"])
+    errors = capsys.readouterr().err
+    assert "Number of classes per image" in errors and "benchmark" not in errors
+
+
 def test_package_can_be_run():
     found = subprocess.run([sys.executable, "-m", "keras_vit_cli", "--version"], capture_output=True, text=True)
     assert found.stdout == f"keras-vit {__version__}\n"
