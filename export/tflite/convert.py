@@ -47,7 +47,7 @@ def write_tflite(
     keep_float: Sequence[str] = (),
     log: Callable[[str], object] = lambda text: None,
 ) -> dict[str, Path]:
-    """Writes `model-<format>.tflite` for each format, and preprocessing.json.
+    """Writes `model-<format>.tflite` for each format, and preprocessing.json; existing files are replaced.
 
     Every file takes one image of the model's size, `images` (1, H, W, 3), pixels in [0, 255] as float32, for "int8" as
     uint8; scaling by mean and standard deviation is in the graph. "classify" returns `probabilities` (1, num_classes),
@@ -199,6 +199,9 @@ def convert(copy, signatures: Sequence[str] = (CLASSIFY,), form: str = FLOAT, ha
 
 def check_request(model, formats: Sequence[str], signatures: Sequence[str] = (CLASSIFY,)):
     """Raises ValueError for a model, formats or signatures that `write_tflite` does not support."""
+    for name, names in (("formats", formats), ("signatures", signatures)):
+        if isinstance(names, str):
+            raise ValueError(f"`{name}` must be a list. Received: the string {names!r}. Pass {name}=[{names!r}]")
     check_exportable(model, "A .tflite file")
     check_pooled(model)
     unknown = [name for name in formats if name not in FORMATS]

@@ -191,6 +191,9 @@ def test_first_signature_is_the_default(classifier, tmp_path, signatures):
 
 def test_invalid_arguments_raise_before_conversion(toy, tmp_path, images, monkeypatch):
     monkeypatch.setattr(tf.lite.TFLiteConverter, "from_saved_model", lambda *a, **k: pytest.fail("converted"))
+    for name in ("formats", "signatures"):
+        with pytest.raises(ValueError, match=f"`{name}` must be a list. Received: the string 'int8'. Pass {name}="):
+            write_tflite(toy(), tmp_path, **{name: "int8"})
     with pytest.raises(ValueError, match="float32, float16, dynamic-int8, .*. Received: \\['int4'\\]"):
         write_tflite(toy(), tmp_path, ["int4"])
     for calibration in (None, images[:3], np.zeros((50, 8, 8, 3), "float32")):
