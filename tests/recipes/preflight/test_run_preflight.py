@@ -1,4 +1,6 @@
 import json
+import os
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -9,6 +11,10 @@ import keras_vit
 from keras_vit.recipes.preflight import preflight
 from keras_vit.recipes.preflight.step_programs import ModelPrograms
 from keras_vit.recipes.recipe import Optimizer
+from keras_vit.recipes.recipe_file import write_recipe
+
+# Of an image: keys and values of 17 tokens; query, projection and MLP of the class token, in the only block.
+FORWARD = 2 * (17 * 2 * 128 * 128 + 2 * 128 * 128 + 2 * 128 * 256) + 2 * 16 * 192 * 128
 
 
 @pytest.mark.slow
@@ -19,9 +25,7 @@ def test_recipe_on_a_slice_of_several_chips(recipe):
     assert training.batch_size == 16 and report.total_steps == 1_000
     # Weights, two moments and their moving average, in float32.
     assert training.memory["argument"] > 4 * 4 * report.num_parameters
-    # Keys and values of 17 tokens; query, projection and MLP of the class token, in the only block.
-    forward = 2 * 16 * (17 * 2 * 128 * 128 + 2 * 128 * 128 + 2 * 128 * 256) + 2 * 16 * 16 * 192 * 128
-    assert 2.5 * forward < training.flops < 6 * forward
+    assert 2.5 * FORWARD < training.flops / 16 < 6 * FORWARD
     assert training.min_seconds == max(training.flops / 197e12, training.bytes / 819e9)
     assert report.min_chip_hours == pytest.approx(1_000 * training.min_seconds * 4 / 3600)
     assert "images/s, utilization (MFU)" in str(report) and str(report).endswith("Ready.")
@@ -30,6 +34,20 @@ def test_recipe_on_a_slice_of_several_chips(recipe):
     assert [step.flops for step in again.steps] == [step.flops for step in report.steps]
     assert all(step.compile_seconds == 0 for step in again.steps)
     assert all(step.compile_seconds > 0 for step in report.steps)
+
+
+@pytest.mark.slow
+def test_recipe_on_jax(recipe, tmp_path):
+    """The step of Keras's JAX backend, in a separate process."""
+    write_recipe(replace(recipe, optimizer=Optimizer("sgd", warmup_steps=10)), tmp_path / "recipe.json")
+    command = [sys.executable, "-m", "keras_vit_cli", "preflight", tmp_path / "recipe.json", "--topology", "v5e:2x2"]
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "KERAS_HOME": str(tmp_path)}
+    output = subprocess.run([*command, "--json", tmp_path / "report.json"], env=environment, capture_output=True)
+    assert output.returncode == 0 and output.stdout.endswith(b"Ready.\n"), output.stderr.decode()
+    training, evaluation = json.loads((tmp_path / "report.json").read_text())["steps"]
+    assert (training["batch_size"], evaluation["kind"]) == (16, "evaluation")
+    assert 2.5 * FORWARD < training["flops"] / 16 < 6 * FORWARD
+    assert 0.9 * FORWARD < evaluation["flops"] / 16 < 2 * FORWARD
 
 
 @pytest.mark.slow
