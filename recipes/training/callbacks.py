@@ -9,7 +9,7 @@ from keras_vit.recipes.distributed.strategy import strategy_of
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.recipes.training.ema import EvaluateWithEMA
-from keras_vit.recipes.training.logs import LOG, CsvLog, Progress
+from keras_vit.recipes.training.logs import LOG, CsvLog, Progress, ProgressBar
 from keras_vit.recipes.training.nonfinite import NonfiniteSteps
 
 
@@ -39,14 +39,14 @@ def training_callbacks(
         *_logs(recipe, model, dataset, total_steps),
         *more,
         *([checkpoints] if checkpoints else []),
+        ProgressBar(),
     ]
 
 
 def _logs(recipe, model, dataset, total_steps):
     workers = Workers(strategy_of(model))
     chief = workers.chief
-    epochs = -(-total_steps // recipe.run.epoch_steps)
-    logs: list = [Progress(recipe.data.batch_size, total_steps, chief, epochs)]
+    logs: list = [Progress(recipe.data.batch_size, total_steps, chief)]
     if not chief or recipe.run.folder is None:
         return logs
     logs.append(CsvLog(os.path.join(recipe.run.folder, LOG)))

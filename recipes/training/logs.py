@@ -26,24 +26,16 @@ class Progress(keras.callbacks.Callback):
         batch_size: Global batch size.
         total_steps: Steps of the whole run.
         show: Whether to print the ETA, if `fit` prints at all.
-        total_epochs: Epochs of the whole run, for the progress bar; None for those of each call of `fit`.
     """
 
     async_safe = True  # Keras may call it in a thread other than that of the training
 
-    def __init__(self, batch_size: int, total_steps: int, show: bool = True, total_epochs: int | None = None):
+    def __init__(self, batch_size: int, total_steps: int, show: bool = True):
         super().__init__()
         self.batch_size = batch_size
         self.total_steps = total_steps
         self.show = show
-        self.total_epochs = total_epochs
         self.pace_since = None  # (step, time) after the first execution of this process
-
-    def set_params(self, params):
-        """Shows the epochs of the whole run, not of this call of `fit`: the progress bar takes these values later."""
-        if self.total_epochs:
-            params["epochs"] = self.total_epochs
-        super().set_params(params)
 
     def on_train_begin(self, logs=None):
         self.compiled = False
@@ -88,6 +80,16 @@ class Progress(keras.callbacks.Callback):
         if steps > 0 and seconds > 0:
             values["images_per_second"] = steps * self.batch_size / seconds
         return values
+
+
+class ProgressBar(keras.callbacks.ProgbarLogger):
+    """Keras's progress bar without its line "Epoch 1/8", which counts rows of log.csv and not epochs of the data."""
+
+    async_safe = True
+
+    def set_params(self, params):
+        """Tells the bar that there is one epoch, of which Keras prints no number."""
+        super().set_params({**params, "epochs": 1})
 
 
 class CsvLog(keras.callbacks.Callback):
