@@ -1,6 +1,8 @@
 """Log lines of native libraries on standard error."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -21,3 +23,15 @@ def test_log_lines_are_left_out_and_errors_stay(capfd):
         raise ValueError
     os.write(2, b"INFO: after\n")
     assert capfd.readouterr().err == ERROR.decode() + "INFO: after\n"
+
+
+@pytest.mark.slow
+def test_lines_of_absl_below_errors_are_turned_off():
+    """In a process of its own: absl logs that XLA compiled once in a process."""
+    code = (
+        "from keras_vit_cli.process.native_logs import log_errors_only; log_errors_only(); import tensorflow as tf; "
+        "tf.function(lambda x: x + 1, jit_compile=True)(tf.zeros(2))"
+    )
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0 and "XLA" not in done.stderr and "absl" not in done.stderr
