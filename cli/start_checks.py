@@ -4,11 +4,10 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
+from keras_vit.recipes.recipe import USED_WITH_WEIGHTS
 from keras_vit_cli.given_paths import check_dataset_path, check_new_run, check_weights
 
 SIZES = ("depth", "width", "mlp_dim", "num_heads")
-# Of the architecture, what a model with given weights takes, too.
-USED_WITH_WEIGHTS = ("dropout", "stochastic_depth", "patch_dropout")
 
 
 def check_start(recipe, named, prefix: str = ""):

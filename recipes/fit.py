@@ -61,7 +61,7 @@ def train(recipe: Supervised, start=None, callbacks=()) -> tuple[keras.Model, lo
         callbacks: Additional Keras callbacks.
 
     Returns:
-        The trained model, compiled for `evaluate`, and the history of `fit`.
+        The trained model with the names of the dataset's classes, compiled for `evaluate`, and the history of `fit`.
 
     Raises:
         ValueError, OSError: The recipe cannot be trained; raised before training starts.
@@ -82,6 +82,7 @@ def train(recipe: Supervised, start=None, callbacks=()) -> tuple[keras.Model, lo
     if model is not classifier:  # distillation
         with strategy.scope():
             compile_for_evaluation(classifier, recipe, num_classes)
+    classifier.class_names = class_names(dataset)
     return classifier, history
 
 

@@ -23,6 +23,8 @@ __all__ = [
 ]
 IMAGENET_IMAGES = 1_281_167
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+# Of the architecture, what a model with given weights takes, too.
+USED_WITH_WEIGHTS = ("dropout", "stochastic_depth", "patch_dropout")
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Supervised:
 
     Args:
         weights: As for `keras_vit.load`; None for random weights. Weights determine the model: of the architecture,
-            only dropout and stochastic depth apply then. Positions are resampled.
+            only dropout, stochastic depth and patch dropout apply then. Positions are resampled.
         keep_head: Start with the head of the weights if it has the dataset's number of classes, as DeiT's code does;
             otherwise, and by default, the head starts at zeros, as in the paper.
         resample: How positions of weights for another image size are resampled, see `keras_vit.layers.resample_grid`.

@@ -24,7 +24,7 @@ from keras_vit.recipes.distributed.jax_devices import on_this_process
 from keras_vit.recipes.distributed.strategy import strategy_of
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.fit import evaluate, pretrain, train
-from keras_vit.recipes.recipe import Distillation, MaskedAutoencoder, Recipe, SelfSupervised
+from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Distillation, MaskedAutoencoder, Recipe, SelfSupervised
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.recipes.training.logs import LOG
 from keras_vit.recipes.training.nonfinite import check_finite_metrics, finite_epoch_metrics
@@ -170,7 +170,15 @@ def run_card(model, recipe: Recipe, metrics: dict, origin: str | None = None) ->
         measured = f"Metrics are of its split `{data.test_split}`; accuracies are in [0, 1]."
     subset = f", {data.labels_per_class} images per class" if data.labels_per_class else ""
     text = f"`{data.dataset}`, split `{data.train_split}`{subset}. {measured}"
-    return model_card(model, MODEL, origin or _origin(recipe), text, dataclasses.asdict(recipe), metrics)
+    return model_card(model, MODEL, origin or _origin(recipe), text, _effective_fields(recipe), metrics)
+
+
+def _effective_fields(recipe):
+    """The fields of a recipe, without those of an architecture that its weights determine."""
+    fields = dataclasses.asdict(recipe)
+    if getattr(recipe, "weights", None):
+        fields["architecture"] = {name: fields["architecture"][name] for name in USED_WITH_WEIGHTS}
+    return fields
 
 
 def _origin(recipe):

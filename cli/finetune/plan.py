@@ -1,15 +1,17 @@
 """The settings of `keras-vit finetune`: chosen from the folder, the weights and the machine, and printed."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import tensorflow as tf
 
+from keras_vit import BiT
 from keras_vit.name_list import first_names
 from keras_vit.recipes.configs.finetune import SMALL
-from keras_vit.recipes.recipe import Supervised
+from keras_vit.recipes.recipe import Architecture, Supervised
 from keras_vit.recipes.small_folder import Machine, fit_to_folder, image_size, total_epochs, training_seconds
 from keras_vit.recipes.training.model import check_trainable
+from keras_vit.variants import SIZES, variant_name
 from keras_vit_cli.finetune.folder import ImageFolder
 from keras_vit_cli.finetune.timing import measure
 from keras_vit_cli.flags import recipe_flags
@@ -33,7 +35,13 @@ def choose_recipe(folder: ImageFolder, weights: str, model, output: Path) -> Sup
     size = image_size(model.preprocessing, accelerator, getattr(model, "patch_size", (1, 1)))
     if model.image_size != (size, size):
         model = model.resized(size)
-    recipe = replace(SMALL, weights=weights, data=folder.data, run=replace(SMALL.run, folder=str(output)))
+    recipe = replace(
+        SMALL,
+        architecture=_architecture(model),
+        weights=weights,
+        data=folder.data,
+        run=replace(SMALL.run, folder=str(output)),
+    )
     images, depth = folder.count(folder.data.train_split), getattr(model.config, "depth", 0)
     machine = measure(model, recipe.data, folder.dataset, accelerator)
     recipe = fit_to_folder(recipe, images, model.preprocessing, size, depth, machine)
@@ -43,7 +51,8 @@ def choose_recipe(folder: ImageFolder, weights: str, model, output: Path) -> Sup
 
 def train_command(recipe: Supervised) -> str:
     """The command that repeats a training in another folder."""
-    again = replace(recipe, run=replace(recipe.run, folder=f"{recipe.run.folder}-again", resume=False))
+    run = replace(recipe.run, folder=f"{recipe.run.folder}-again", resume=False)
+    again = replace(recipe, architecture=SMALL.architecture, run=run)  # the weights determine the architecture
     flags = recipe_flags(again, SMALL)
     lines = [f"keras-vit train {NAME}"]
     for flag in flags:
@@ -51,6 +60,20 @@ def train_command(recipe: Supervised) -> str:
             lines.append("   ")
         lines[-1] += f" {flag}"
     return " \\\n".join(lines)
+
+
+def _architecture(model) -> Architecture:
+    """The architecture of weights as far as a recipe can state it, for recipe.json and a preflight of it."""
+    config = asdict(model.config)
+    name = variant_name(config)
+    if isinstance(model, BiT):
+        return replace(SMALL.architecture, variant=f"BiT-{name}") if name else SMALL.architecture
+    if name:
+        return replace(SMALL.architecture, variant=name)
+    for size in SIZES.values():  # a variant with other sizes
+        if name := variant_name({**config, **asdict(size)}):
+            return replace(SMALL.architecture, variant=name, **{field: config[field] for field in asdict(size)})
+    return SMALL.architecture
 
 
 def _description(folder, recipe, machine: Machine, depth: int) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import tensorflow as tf
 
-from keras_vit.recipes.recipe import Recipe, SelfSupervised
+from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Recipe, SelfSupervised
 from keras_vit.recipes.recipe_file import read_recipe, write_recipe
 from keras_vit.recipes.remote_files import error_summary
 
@@ -108,7 +108,11 @@ def _check_writable(folder):
 
 
 def _identity(recipe) -> dict[str, object]:
-    """The fields that determine what is computed, by names such as "optimizer.learning_rate"."""
+    """The fields that determine what is computed, by names such as "optimizer.learning_rate".
+
+    Of an architecture, weights leave a few.
+    """
+    weights = getattr(recipe, "weights", None)
     fields: dict[str, object] = {}
     for name, value in asdict(recipe).items():
         inner = value if isinstance(value, dict) else {"": value}
@@ -118,4 +122,5 @@ def _identity(recipe) -> dict[str, object]:
         for name, value in fields.items()
         if not (name.startswith("run.") and name.removeprefix("run.") not in RUN_IDENTITY)
         and name not in {f"data.{location}" for location in DATA_LOCATIONS}
+        and not (weights and name.startswith("architecture.") and name.partition(".")[2] not in USED_WITH_WEIGHTS)
     }

@@ -11,10 +11,11 @@ def test_card_of_a_run(toy):
     tuning = replace(digits.FINE_TUNE, weights="B_16.npz")
     card = run_card(toy(num_classes=10), tuning, {"top1": 0.5})
     recipe = json.loads(re.search("```json\n(.*?)```", card, re.DOTALL)[1])
+    assert recipe["architecture"] == {"dropout": 0.0, "stochastic_depth": 0.0, "patch_dropout": 0.0}  # of B_16.npz
     assert recipe["data"]["dataset"] == "digits" and recipe["total_steps"] == tuning.total_steps
     assert "`digits`, split `train`. Metrics are of its split `test`" in card and "from `B_16.npz`" in card
     masked = run_card(toy(), digits.MASKED_PATCH, {"loss": 2.0})
-    assert "predicting corrupted patches" in masked and "of the last epoch" in masked
+    assert '"variant": "Ti/2"' in masked and "predicting corrupted patches" in masked and "of the last epoch" in masked
     encoder = run_card(toy(), MaskedAutoencoder(), {"loss": 0.5})
     assert "as the encoder of a masked autoencoder" in encoder and "of the last epoch" in encoder
     taught = run_card(toy(num_classes=10), Distillation(teacher="big.keras"), {"top1": 0.5})

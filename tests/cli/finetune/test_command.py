@@ -72,7 +72,11 @@ def test_from_a_folder_to_a_checked_file_and_again(folder, weights, tmp_path, ca
     words = shlex.split(command.replace("\\\n", ""))
     assert words[:3] == ["keras-vit", "train", "finetune-small"]
     again = tyro.cli(Supervised, default=RECIPES["finetune-small"], args=words[3:])
-    assert again == replace(recipe, run=replace(recipe.run, folder="runs/my photos-again", resume=False))
+    architecture = RECIPES["finetune-small"].architecture
+    run_again = replace(recipe.run, folder="runs/my photos-again", resume=False)
+    assert again == replace(recipe, architecture=architecture, run=run_again)
+    card = (run / "model_card.md").read_text()
+    assert "| classes | 2: dark, light |" in card and 'variant": "B/16' not in card
 
     (run / "exported").rename(tmp_path / "moved")
     assert main(["finetune", folder, "--weights", weights]) == 0  # exports again, without training

@@ -9,8 +9,9 @@ import pytest
 import tyro
 from PIL import Image
 
+import keras_vit
 from keras_vit.recipes.configs import RECIPES
-from keras_vit.recipes.recipe import Data, Supervised
+from keras_vit.recipes.recipe import Architecture, Data, Supervised
 from keras_vit.recipes.small_folder import Machine
 from keras_vit_cli.finetune import plan
 from keras_vit_cli.finetune.folder import open_images
@@ -50,8 +51,26 @@ def test_duration_and_the_part_that_is_trained(folder, toy, capsys, monkeypatch,
     assert "24 to train on, 6 to evaluate on; 2 classes: cat, dog" in printed
     words = shlex.split(plan.train_command(recipe).replace("\\\n", ""))[3:]
     all_of_it = tyro.cli(Supervised, default=RECIPES["finetune-small"], args=[*words, "--trainable-blocks", "None"])
-    assert all_of_it == replace(recipe, trainable_blocks=None, run=replace(recipe.run, folder="runs/x-again"))
+    defaults = RECIPES["finetune-small"].architecture
+    run = replace(recipe.run, folder="runs/x-again")
+    assert all_of_it == replace(recipe, architecture=defaults, trainable_blocks=None, run=run)
+    assert (recipe.architecture.variant, recipe.architecture.width) == ("Ti/4", 12)  # those of the weights
     assert all(len(line) <= 115 for line in plan.train_command(recipe).splitlines())
+
+
+@pytest.mark.parametrize(
+    "model,expected",
+    [
+        (lambda: keras_vit.ViT("Ti/16", image_size=32, num_classes=0), Architecture("Ti/16")),
+        (
+            lambda: keras_vit.ViT("R6+Ti/4", image_size=32, num_classes=0, depth=1),
+            Architecture("R6+Ti/4", depth=1, width=192, mlp_dim=768, num_heads=3),
+        ),
+        (lambda: keras_vit.BiT(stages=(1, 1, 1, 1), image_size=32, num_classes=0), Architecture()),
+    ],
+)
+def test_the_recipe_states_the_architecture_of_the_weights(model, expected):
+    assert plan._architecture(model()) == expected
 
 
 @pytest.mark.slow

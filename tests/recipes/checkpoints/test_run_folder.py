@@ -51,6 +51,10 @@ def test_folder_of_another_recipe_raises(finished, tmp_path):
         prepare_run_folder(another_model)
     start = fields_to_flags(str(error.value)).partition("choose another folder, with ")[2]
     assert start == f"--weights {tmp_path}/model.keras and --keep-head to start from its trained weights."
+    from_weights = replace(another_model, weights="B_16.npz", run=replace(elsewhere, folder=str(tmp_path / "weights")))
+    prepare_run_folder(from_weights)
+    shutil.copytree(finished[0], tmp_path / "weights", dirs_exist_ok=True)
+    prepare_run_folder(replace(from_weights, architecture=Architecture()))  # the weights determine the model
     # A cache keeps the order of the files, which are shuffled otherwise.
     with pytest.raises(ValueError, match=r"differs in data.cache \(False there, True here\)"):
         prepare_run_folder(replace(recipe, run=elsewhere, data=replace(recipe.data, cache=True)))
