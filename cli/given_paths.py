@@ -56,10 +56,15 @@ def check_new_run(run):
     """Raises ValueError if a local `run.folder` contains a run and `run.resume` is not set."""
     if run.resume or not run.folder or "://" in run.folder:
         return
-    if any(Path(run.folder).glob("step-*.index")) or (Path(run.folder) / METRICS).exists():
+    if has_run(Path(run.folder)):
         raise ValueError(
             f"{run.folder} already contains a run. Resume it with run.resume=True, or choose another run.folder."
         )
+
+
+def has_run(folder: Path) -> bool:
+    """Whether a local folder contains checkpoints or results."""
+    return any(folder.glob("step-*.index")) or (folder / METRICS).exists()
 
 
 def _exists(path: Path) -> bool:

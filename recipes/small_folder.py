@@ -5,6 +5,7 @@ The constants come from trials with a DeiT-Ti and 144 photographs, see docs/resu
 
 import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recipes.recipe import Supervised
@@ -57,6 +58,11 @@ def total_epochs(images: int) -> float:
     return min(MOST_EPOCHS, max(FEWEST_EPOCHS, EPOCHS / math.sqrt(images)))
 
 
+def training_interpolation(interpolation: str) -> Literal["bilinear", "bicubic"]:
+    """That of a recipe, which has two, for one of `Preprocessing`."""
+    return "bilinear" if interpolation in ("nearest", "bilinear") else "bicubic"
+
+
 def training_seconds(machine: Machine, images_seen: float, depth: int, trainable_blocks: int | None = None) -> float:
     """Estimate of a training's duration. The backward pass ends at the first block that is trained.
 
@@ -105,7 +111,7 @@ def fit_to_folder(
             recipe.data,
             image_size=size,
             batch_size=batch,
-            interpolation="bilinear" if preprocessing.interpolation in ("nearest", "bilinear") else "bicubic",
+            interpolation=training_interpolation(preprocessing.interpolation),
             antialias=preprocessing.antialias,
             mean=preprocessing.mean,
             std=preprocessing.std,

@@ -115,6 +115,7 @@ def test_mistakes_that_a_command_line_shows_are_reported_without_tensorflow(tmp_
         "train cifar10-scratch --data.dataset folder:gone",
         "sweep finetune-pets --recipe.weights gone.npz",
         "preflight cifar10-10ep --total-steps 20",
+        "finetune gone --weights gone.npz",
     )
     code = "import sys; from keras_vit_cli.main import main; print([main(line.split()) for line in sys.argv[1:]]); "
     code += "print(sorted(sys.modules))"

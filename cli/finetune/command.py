@@ -1,6 +1,5 @@
 """`keras-vit finetune`: from a folder of images to a classifier, without any other option."""
 
-import shlex
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -9,14 +8,16 @@ from typing import Annotated
 import tyro
 
 from keras_vit_cli.default_weights import OFFLINE, load_default
+from keras_vit_cli.finetune.previous_run import check_same_run, previous_recipe
+from keras_vit_cli.given_paths import RUN_RECIPE, check_dataset_path, check_weights, has_run
 from keras_vit_cli.output_folder import check_replaceable
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
+from keras_vit_cli.process.native_logs import log_errors_only
 
 OFFLINE_NOTE = (
     f"Starting from {OFFLINE}, a small model of 32 x 32 pixels in the package, with which details are lost.\nFor other "
     "weights add --weights FILE"
 )
-RECIPE_FILE = "recipe.json"  # as keras_vit.recipes.checkpoints.run_folder, which imports TensorFlow
 
 
 @dataclass(frozen=True)
@@ -42,56 +43,40 @@ class Finetune:
 
     def run(self):
         """Trains, evaluates, exports, and prints what to do next."""
-        from keras_vit.recipes.check_all import check_all
+        output = self.output or Path("runs") / self.folder.absolute().name
+        again = has_run(output)
+        if again:
+            check_same_run(self.folder, self.weights, self.preparation.fields(), output)
+        else:
+            self._check_new_run(output)
+        log_errors_only()
         from keras_vit.recipes.run_recipe import run_unless_finished
-        from keras_vit_cli.finetune.plan import choose_recipe
         from keras_vit_cli.finetune.result import export_checked, print_result
 
-        output = self.output or Path("runs") / self.folder.absolute().name
-        recipe = self._previous_recipe(output) if output.is_dir() else None
-        if recipe is None:
-            checks = [self._open, lambda: check_replaceable(output, RECIPE_FILE)]
-            if self.weights:  # otherwise there may be a download, which has to wait for the folder
-                checks.append(self._load)
-            images, _, *loaded = check_all(*checks)
-            weights, model = loaded[0] if loaded else self._load()
-            recipe = choose_recipe(images, weights, model, output)
-            del model
+        recipe = previous_recipe(output) if again else self._new_recipe(output)
         metrics = run_unless_finished(replace(recipe, run=replace(recipe.run, resume=True)))
         file = export_checked(recipe, output)
         print_result(recipe, output, file, metrics)
 
-    def _previous_recipe(self, output: Path):
-        """The recipe of the interrupted or finished run in the output folder; None if there is none.
+    def _check_new_run(self, output: Path):
+        from keras_vit.recipes.check_all import check_all
 
-        Raises:
-            ValueError: That run is of another folder or other weights, or it is finished and the folder has changed.
-        """
-        from keras_vit.recipes.checkpoints.run_folder import METRICS, has_run
-        from keras_vit.recipes.checkpoints.run_identity import check_unchanged
-        from keras_vit.recipes.data import open_dataset
-        from keras_vit.recipes.recipe import Supervised
-        from keras_vit.recipes.recipe_file import read_recipe
+        check_all(
+            lambda: check_dataset_path(f"folder:{self.folder}"),
+            lambda: check_replaceable(output, RUN_RECIPE),
+            lambda: check_weights(self.weights),
+            self.preparation.fields,
+        )
 
-        if not has_run(output):
-            return None
-        recipe, another = read_recipe(output / RECIPE_FILE), f"--output {shlex.quote(f'{output}-2')}"
-        images = Path(recipe.data.dataset.removeprefix("folder:")).absolute()
-        weights = recipe.weights if isinstance(recipe, Supervised) else "no weights"
-        if self.folder.absolute() not in (images, *images.parents) or self.weights not in (None, weights):
-            raise ValueError(
-                f"{output} has a run of {recipe.data.dataset} from {weights}. Received: {self.folder}"
-                f"{f' and --weights {self.weights}' if self.weights else ''}. For another run add {another}"
-            )
-        if not (output / METRICS).exists():
-            print(f"Resuming the run in {output}. For a new one add {another}")
-            return recipe
-        try:
-            check_unchanged(recipe, open_dataset(recipe.data))
-        except ValueError as error:
-            raise ValueError(f"{error} For a new run add {another}") from error
-        print(f"The run in {output} is finished. For a new one add {another}")
-        return recipe
+    def _new_recipe(self, output: Path):
+        from keras_vit.recipes.check_all import check_all
+        from keras_vit_cli.finetune.plan import choose_recipe
+
+        if self.weights:
+            images, (weights, model) = check_all(self._open, self._load)
+        else:  # there may be a download, which has to wait for the folder
+            images, (weights, model) = self._open(), self._load()
+        return choose_recipe(images, weights, model, output)
 
     def _open(self):
         from keras_vit.recipes.configs.finetune import SMALL
