@@ -44,8 +44,9 @@ def main(arguments: list[str] | None = None) -> int:
     with surviving_closed_pipes(), clean_up_on_sigterm(), printing_assumptions():
         try:
             return _run(arguments)
-        except KeyboardInterrupt:
-            print(f"\nInterrupted.{RESUME_HINTS.get(''.join(arguments[:1]), '')}", file=sys.stderr)
+        except KeyboardInterrupt as stopped:
+            saved = f" {stopped}" if str(stopped) else ""  # of a training, its checkpoint
+            print(f"\nInterrupted.{saved}{RESUME_HINTS.get(''.join(arguments[:1]), '')}", file=sys.stderr)
             return 130
         except Exception as error:
             sentence = error_sentence(error)

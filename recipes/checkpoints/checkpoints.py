@@ -94,18 +94,17 @@ class Checkpoints(keras.callbacks.Callback):
         return self.saved_step
 
     def on_train_begin(self, logs=None):
-        self.signals.install()
+        self.signals.install(self.model.steps_per_execution)
 
     def on_train_batch_end(self, batch, logs=None):
         optimizer = self.model.optimizer
         step = int(optimizer.iterations.numpy())
-        stop = self._stopped()
+        # Here, and not at the end of the epoch, for which Keras would draw a full progress bar.
+        self._exit_if_stopped()
         due = step - self.saved_step >= self.every_steps
         # If gradients stay NaN from now on, the remaining checkpoints are from before that.
-        if stop or (due and not int(optimizer.consecutive_nonfinite_steps.numpy())):
+        if due and not int(optimizer.consecutive_nonfinite_steps.numpy()):
             self._save()
-        if stop:
-            self.model.stop_training = True
 
     def on_test_batch_end(self, batch, logs=None):
         if self._stopped():
@@ -131,12 +130,13 @@ class Checkpoints(keras.callbacks.Callback):
         if self._stopped():
             self._save()
             self.release()
-            interrupted = self.signals.received == signal.SIGINT
-            print(
-                f"\n{'Interrupted' if interrupted else 'Terminated'}. Saved step {self.saved_step} in {self.folder}, "
-                "where run.resume=True (keras-vit train: --run.resume) resumes."
-            )
-            raise KeyboardInterrupt if interrupted else SystemExit(TERMINATED)
+            saved = f"Saved step {self.saved_step} in {self.folder}"
+            if self.signals.received == signal.SIGINT:
+                interrupt = KeyboardInterrupt(f"{saved}.")
+                interrupt.add_note("run.resume=True resumes it.")
+                raise interrupt
+            print(f"\nTerminated. {saved}, where run.resume=True (keras-vit train: --run.resume) resumes.")
+            raise SystemExit(TERMINATED)
 
     def _restored(self, path) -> bool:
         try:

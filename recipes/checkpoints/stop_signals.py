@@ -5,11 +5,13 @@ import signal
 import threading
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-NOTICE = b"\nInterrupted: saving a checkpoint after the current step. Press Ctrl-C again to end without it.\n"
 
 
 class StopSignals:
     """Handlers of SIGTERM and Ctrl-C that only remember the signal; a second Ctrl-C ends at once, as usual.
+
+    Python calls handlers after an execution of several steps, which may take long. What Ctrl-C does is printed before,
+    by a thread that the system wakes at the signal.
 
     Attributes:
         received: The signal that asks the run to stop, or None.
@@ -19,20 +21,47 @@ class StopSignals:
         self.received: signal.Signals | None = None
         self.previous: dict[signal.Signals, object] = {}
 
-    def install(self):
+    def install(self, steps_per_execution: int = 1):
         """Sets the handlers, if this is the main thread: Python allows no other."""
-        if threading.current_thread() is threading.main_thread():
-            self.previous = {number: signal.signal(number, self._receive) for number in SIGNALS}
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self.release()
+        steps = "step" if steps_per_execution == 1 else f"{steps_per_execution:,} steps"
+        notice = f"\nStopping after the current {steps}, with a checkpoint. Press Ctrl-C again to end without it.\n"
+        self.interrupts = 0
+        source, self.wakeup = os.pipe()
+        os.set_blocking(self.wakeup, False)
+        self.previous_wakeup = signal.set_wakeup_fd(self.wakeup, warn_on_full_buffer=False)
+        self.thread = threading.Thread(target=self._announce, args=(source, notice), daemon=True)
+        self.thread.start()
+        self.previous = {number: signal.signal(number, self._receive) for number in SIGNALS}
 
     def release(self):
         """Restores the previous handlers."""
+        if not self.previous:
+            return
         for number, handler in self.previous.items():
             signal.signal(number, handler)
         self.previous = {}
+        signal.set_wakeup_fd(self.previous_wakeup)
+        os.close(self.wakeup)
+        self.thread.join()
+
+    def _announce(self, source, notice):
+        """Prints the notice at the first Ctrl-C; the system writes the number of each signal to `source`."""
+        while number := os.read(source, 1):
+            if number[0] == signal.SIGINT:
+                self.interrupts += 1
+                if self.interrupts == 1:
+                    _print(notice)
+        os.close(source)
 
     def _receive(self, number, _):
-        if number == signal.SIGINT:
-            if self.received == signal.SIGINT:
-                raise KeyboardInterrupt
-            os.write(2, NOTICE)  # print() could have been interrupted by this signal itself
+        # Python calls a handler once for two signals during the same execution.
+        if number == signal.SIGINT and (self.received == signal.SIGINT or self.interrupts > 1):
+            raise KeyboardInterrupt
         self.received = signal.Signals(number)
+
+
+def _print(notice: str):
+    os.write(2, notice.encode())  # print() may be waiting for the main thread

@@ -117,6 +117,16 @@ def test_interrupt_tells_how_to_resume(command, hint, monkeypatch, capsys):
     assert capsys.readouterr().err.startswith(f"\nInterrupted.{hint}")
 
 
+def test_interrupt_names_the_checkpoint(monkeypatch, capsys):
+    def stop(_):
+        raise KeyboardInterrupt("Saved step 6 in runs/x.")
+
+    monkeypatch.setattr(Vtab, "run", stop)
+    assert main(["vtab", "x.npz"]) == 130
+    saved = "\nInterrupted. Saved step 6 in runs/x. The same command resumes from the last checkpoint.\n"
+    assert capsys.readouterr().err == saved
+
+
 @pytest.mark.parametrize(
     "arguments,message",
     [

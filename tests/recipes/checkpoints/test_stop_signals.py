@@ -1,15 +1,19 @@
 """SIGTERM and Ctrl-C in a training: the last finished step is saved, or nothing changes."""
 
+import hashlib
 import os
 import signal
 import threading
+import time
 
 import keras
 import pytest
 from checkpointed_training import assert_equal, at, batches, build, fit
 
+from keras_vit.recipes.checkpoints import stop_signals
 from keras_vit.recipes.checkpoints.checkpoints import TERMINATED, Checkpoints
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
+from keras_vit.recipes.checkpoints.stop_signals import StopSignals
 
 
 def terminate():
@@ -55,11 +59,12 @@ def test_repeated_sigterm_still_saves(tmp_path):
 
 def test_ctrl_c_saves_the_last_finished_step(tmp_path, capfd):
     handler = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match="Saved step 6 in"):
         fit(build(), Checkpoints(tmp_path), at(5, interrupt))
     assert signal.getsignal(signal.SIGINT) is handler
     output, errors = capfd.readouterr()
-    assert "Interrupted. Saved step 6 in" in output and "Press Ctrl-C again to end without it" in errors
+    notice = "\nStopping after the current step, with a checkpoint. Press Ctrl-C again to end without it.\n"
+    assert not output and errors == notice
     whole, resumed = build(), build()
     whole.fit(batches(), shuffle=False, verbose=0)
     fit(resumed, Checkpoints(tmp_path))
@@ -76,6 +81,24 @@ def test_second_ctrl_c_ends_at_once(tmp_path):
         fit(build(), checkpoints, at(5, twice))
     checkpoints.release()
     assert not find_checkpoints(tmp_path)
+
+
+def test_ctrl_c_is_answered_while_tensorflow_computes(monkeypatch):
+    """Python calls the handler only after that, and once for both signals."""
+    printed = []
+    monkeypatch.setattr(stop_signals, "_print", lambda notice: printed.append((notice, time.monotonic())))
+    signals = StopSignals()
+    signals.install(steps_per_execution=10)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            for seconds in (0.1, 0.2):
+                threading.Timer(seconds, interrupt).start()
+            hashlib.pbkdf2_hmac("sha256", b"", b"", 3_000_000)  # as TensorFlow, not in Python
+        end = time.monotonic()
+    finally:
+        signals.release()
+    ((notice, at_time),) = printed
+    assert notice.startswith("\nStopping after the current 10 steps,") and end - at_time > 0.2
 
 
 def test_training_in_a_thread_sets_no_signal_handler(tmp_path):
