@@ -8,8 +8,9 @@ from pathlib import Path
 PATHS = ("/", "./", "../", "~")
 RUNS = "runs/"  # the default folder of runs
 FILES = (".keras", ".npz", ".safetensors", ".h5", ".tflite")
-# In the folder of a run, from its start and at its end; the modules with these names import TensorFlow.
-RUN_RECIPE, MODEL, METRICS = "recipe.json", "model.keras", "metrics.json"
+# In the folder of a run, from its start and at its end; as keras_vit.recipes.checkpoints.run_folder, which imports
+# TensorFlow.
+RUN_RECIPE, METRICS = "recipe.json", "metrics.json"
 
 
 def check_weights(weights: str | None):
@@ -17,16 +18,14 @@ def check_weights(weights: str | None):
     if not weights or "://" in weights or weights.startswith("hf:") or _exists(Path(weights)):
         return
     from keras_vit.weights.published import resolve, suggestion
+    from keras_vit.weights.runs import MODEL, is_unfinished, unfinished_message
 
     is_path = weights.startswith((*PATHS, RUNS))
     if not is_path and (not weights.endswith(FILES) or resolve(weights)):
         return
     run = Path(weights).parent
-    if Path(weights).name == MODEL and (run / RUN_RECIPE).is_file():
-        raise FileNotFoundError(
-            f"The run in {run} has not finished: it has {RUN_RECIPE}, but no {MODEL}. Finish it with keras-vit train "
-            f"{run} --run.folder {run} --run.resume"
-        )
+    if Path(weights).name == MODEL and is_unfinished(run):
+        raise FileNotFoundError(unfinished_message(run))
     hint = "" if is_path else f" {suggestion(weights)}"
     raise FileNotFoundError(f"There is no weights file or folder {Path(weights).absolute()}.{hint}")
 

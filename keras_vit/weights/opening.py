@@ -9,6 +9,7 @@ from keras_vit.weights.downloads import download, download_hugging_face
 from keras_vit.weights.files import PICKLED, PICKLED_HINT, Tensors, check_local, open_tensors, read_json
 from keras_vit.weights.pixel_scaling import pixel_scaling
 from keras_vit.weights.published import resolve
+from keras_vit.weights.runs import is_unfinished, unfinished_message
 from keras_vit.weights.sources import (
     bit,
     dinov2,
@@ -45,7 +46,6 @@ UNSUPPORTED = {
     "aimv2_vision_model": "its normalizations subtract no mean",
     "ijepa": "it has neither a class token nor a pooling",
 }
-RUN_RECIPE = "recipe.json"  # in the folder of a run, from its start; model.keras is written at its end
 
 
 def open_checkpoint(weights, image_size=None) -> Checkpoint:
@@ -114,11 +114,8 @@ def locate(weights) -> Path:
     if path.is_dir() and not (path / "model.weights.h5").is_file():
         found = next((path / name for name in FOLDER_FILES if (path / name).is_file()), None)
         if found is None:
-            if (path / RUN_RECIPE).is_file():
-                raise FileNotFoundError(
-                    f"The run in {path} has not finished: it has {RUN_RECIPE}, but no model.keras. Finish it with "
-                    f"keras-vit train {path} --run.folder {path} --run.resume"
-                )
+            if is_unfinished(path):
+                raise FileNotFoundError(unfinished_message(path))
             hint = PICKLED_HINT if any(file.suffix in PICKLED for file in path.iterdir()) else ""
             raise FileNotFoundError(f"The folder {path} has none of {', '.join(FOLDER_FILES)}, model.weights.h5.{hint}")
         return found

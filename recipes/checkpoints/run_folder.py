@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Recipe, SelfSupervised
 from keras_vit.recipes.recipe_file import read_recipe, write_recipe
 from keras_vit.recipes.remote_files import error_summary
+from keras_vit.weights.runs import MODEL
 
 RECIPE = "recipe.json"
 METRICS = "metrics.json"  # written when a run is finished
@@ -70,11 +71,13 @@ def check_resumable(recipe: Recipe):
         if fields[name] != previous_fields[name]
     ]
     if differing:
-        model = os.path.join(required_folder(recipe), "model.keras")
-        hint = f", with weights={model!r} and keep_head=True to start from its trained weights"
+        folder, hint = required_folder(recipe), ""
+        model = os.path.join(folder, MODEL)
+        if not isinstance(recipe, SelfSupervised) and tf.io.gfile.exists(model):
+            hint = f", with weights={model!r} and keep_head=True to start from its trained weights"
         raise ValueError(
-            f"{file} is of another run: it differs in {', '.join(differing)}. Resume with the same recipe, or choose "
-            f"another folder{'' if isinstance(recipe, SelfSupervised) else hint}."
+            f"{file} is of another run: it differs in {', '.join(differing)}. Resume with that recipe (keras-vit train "
+            f"{folder} --run.folder {folder} --run.resume), or choose another folder{hint}."
         )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_vit.weights.files import Tensors, checked
 from keras_vit.weights.naming import Naming
+from keras_vit.weights.runs import MODEL, RECIPE, is_unfinished, unfinished_message
 from keras_vit.weights.sources.shapes import kernel_shape, num_blocks, read_arguments, square_image_size
 
 OUR_BLOCK = "encoder/block_{i}"
@@ -93,8 +94,10 @@ def model_arguments(tensors: Tensors, config: dict) -> dict:
     """
     if "patch_embedding/kernel" not in tensors:
         run = Path(tensors.path).parent
-        if (run / "recipe.json").is_file():
-            raise ValueError(f"{tensors.path} is a checkpoint of a training. Pass its model: {run / 'model.keras'}")
+        if is_unfinished(run):
+            raise ValueError(f"{tensors.path} is a checkpoint of a training. {unfinished_message(run)}")
+        if (run / RECIPE).is_file():
+            raise ValueError(f"{tensors.path} is a checkpoint of a training. Pass its model: {run / MODEL}")
         raise ValueError(
             f"{tensors.path} is not a Vision Transformer of KerasHub or tf-models-official. If it was "
             "written by save_weights of a keras_vit model, it does not describe the model: build the model, then use "

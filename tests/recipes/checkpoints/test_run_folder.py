@@ -46,7 +46,10 @@ def test_folder_of_another_recipe_raises(finished, tmp_path):
     ):
         prepare_run_folder(other)
     another_model = replace(recipe, run=elsewhere, architecture=Architecture("L/16"))
-    differs = r"architecture.variant \('B/16' there, 'L/16' here\). Resume with the same"
+    differs = r"architecture.variant \('B/16' there, 'L/16' here\). Resume with that recipe \(keras-vit train "
+    with pytest.raises(ValueError, match=f"{differs}{tmp_path} .*, or choose another folder.$"):
+        prepare_run_folder(another_model)
+    (tmp_path / "model.keras").touch()
     with pytest.raises(ValueError, match=differs) as error:
         prepare_run_folder(another_model)
     start = fields_to_flags(str(error.value)).partition("choose another folder, with ")[2]

@@ -133,6 +133,11 @@ def test_other_models_raise(toy, tmp_path):
     toy().save_weights(tmp_path / "ours.weights.h5")
     with pytest.raises(ValueError, match=r"not a Vision Transformer of KerasHub.*model.load_weights\(file\)"):
         open_checkpoint(tmp_path / "ours.weights.h5")
+    resume, model = "The run in .* has not finished.* --run.resume", "Pass its model: .*model.keras"
+    for file, message in (("recipe.json", resume), ("model.keras", model)):
+        (tmp_path / file).touch()
+        with pytest.raises(ValueError, match=f"is a checkpoint of a training. {message}"):
+            open_checkpoint(tmp_path / "ours.weights.h5")
     names = {"layers/dense": [np.zeros((2, 2)), np.zeros(2)], "layers/dense_1": [np.zeros((2, 2)), np.zeros(2)]}
     with pytest.raises(ValueError, match="contains both layers/dense/vars/0 and layers/dense_1/vars/0"):
         keras_vit.load(write_h5(tmp_path / "two.weights.h5", names))
