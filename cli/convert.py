@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from keras_vit_cli.given_paths import check_weights
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 
 
@@ -72,7 +73,7 @@ class Convert:
             print(f"Uploaded to {push(files, card_file(main_file(self.output)), self.push)}")
 
     def _check_request(self):
-        """Raises ValueError or FileExistsError for invalid options before anything is loaded."""
+        """Raises ValueError or OSError for invalid options before anything is loaded."""
         from keras_vit.class_names.files import labels_file
         from keras_vit.weights.saving import card_file, main_file
 
@@ -89,6 +90,7 @@ class Convert:
             raise FileExistsError(f"{existing[0].absolute()} already exists. Remove it or pass --overwrite.")
         if self.num_classes is not None and self.num_classes < 0:
             raise ValueError(f"--num-classes must be at least 0 (no head). Received: {self.num_classes}")
+        check_weights(self.weights)
 
     def _remove_old_names(self):
         """Removes the class names of a model that --overwrite replaced by one without names."""

@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+from keras_vit_cli.command_words import check_command_words, check_name
 from keras_vit_cli.process.errors import error_sentence
 from keras_vit_cli.process.notes import printing_assumptions
 from keras_vit_cli.process.streams import surviving_closed_pipes
@@ -95,6 +96,8 @@ def _parse(arguments: list[str]) -> Any:
 
     commands = _commands()
     command, name = [*arguments, "", ""][:2]
+    if command in ("train", "sweep"):
+        check_name(command, arguments[1:])
     if command in ("train", "sweep") and name and not name.startswith("-"):
         # Options depend on the recipe: these commands parse the remaining arguments themselves.
         return commands[command](name, tuple(arguments[2:]))
@@ -107,12 +110,13 @@ def _parse(arguments: list[str]) -> Any:
             commands[command], prog="keras-vit preflight", args=arguments[1:], return_unknown_args=True
         )
         return replace(preflight, changes=tuple(changes))
-    # Of a known command alone: hints about an option would name those of all commands.
-    offered = {command: commands[command]} if command in commands else commands
+    if command in commands:  # alone: hints would name options of all commands, and the help of none
+        check_command_words(command, arguments[1:])
+        return tyro.cli(commands[command], prog=f"keras-vit {command}", args=arguments[1:])
     try:
-        return tyro.extras.subcommand_cli_from_dict(offered, prog="keras-vit", description=DESCRIPTION, args=arguments)
+        return tyro.extras.subcommand_cli_from_dict(commands, prog="keras-vit", description=DESCRIPTION, args=arguments)
     except SystemExit:
-        if command not in commands and (similar := difflib.get_close_matches(command, commands, 1)):
+        if similar := difflib.get_close_matches(command, commands, 1):
             print(f"Perhaps you meant: keras-vit {similar[0]}", file=sys.stderr)
         raise
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from keras_vit_cli.given_paths import check_weights
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 from keras_vit_cli.process.native_logs import log_errors_only
 
@@ -35,6 +36,7 @@ class Vtab:
         fields = self.preparation.fields() or {}
         if other := sorted(fields.keys() - {"mean", "std"}):
             raise ValueError(f"VTAB's recipe sets {', '.join(other)}. Expected --preprocessing imagenet or half.")
+        check_weights(self.weights)
         log_errors_only()
         from keras_vit.recipes.data.vtab import TASKS
         from keras_vit.recipes.evaluation.vtab import run_vtab

@@ -22,10 +22,12 @@ def check_fields(recipe: Recipe):
 
 def check_schedule(recipe: Recipe):
     """Raises ValueError unless length, warmup and epochs fit together; `check_data` checks a length in epochs."""
-    checks = [lambda: _check_epoch(recipe), lambda: _check_length_is_set(recipe)]
-    if recipe.total_steps is not None:
-        checks.append(lambda: check_length(recipe, recipe.total_steps))
-    check_all(*checks)
+    steps = recipe.total_steps
+    check_all(
+        lambda: _check_epoch(recipe),
+        lambda: _check_length_is_set(recipe),
+        lambda: check_length(recipe, steps) if steps is not None else None,
+    )
 
 
 def check_length(recipe: Recipe, total_steps: int):

@@ -42,6 +42,7 @@ def test_hints_are_about_options_of_the_command(capsys):
         main(["classify", "cat.jpg", "--topk", "3"])
     errors = capsys.readouterr().err
     assert "Number of classes per image" in errors and "benchmark" not in errors
+    assert "run keras-vit classify --help" in errors
 
 
 def test_package_can_be_run():

@@ -20,15 +20,15 @@ def calls(monkeypatch):
 
 
 def test_table_of_all_tasks(calls, capsys):
-    assert main(["vtab", "x.npz", "--folder", "here", "--data-dir", "there"]) == 0
-    assert calls == [("x.npz", "here", "there", ())]
+    assert main(["vtab", "vit/imagenet21k/ViT-B_16", "--folder", "here", "--data-dir", "there"]) == 0
+    assert calls == [("vit/imagenet21k/ViT-B_16", "here", "there", ())]
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3 + 19 + 4
     assert "| Caltech101 | natural | 51.0 |" in lines and "| **mean** | all | **60.00** |" in lines
 
 
 def test_table_of_some_tasks(calls, capsys):
-    assert main(["vtab", "x.npz", "--tasks", "pets", "dtd"]) == 0
-    assert calls == [("x.npz", "runs/vtab", None, ("pets", "dtd"))]
+    assert main(["vtab", "vit/imagenet21k/ViT-B_16", "--tasks", "pets", "dtd"]) == 0
+    assert calls == [("vit/imagenet21k/ViT-B_16", "runs/vtab", None, ("pets", "dtd"))]
     printed = capsys.readouterr().out
     assert "| Pets | natural | 51.0 |" in printed and "mean" not in printed

@@ -10,11 +10,14 @@ import re
 import subprocess
 
 import pytest
-import tyro
 from blocks import PAGES, ROOT, blocks_of, commands_of
 from toys import free_memory, prepare, previous_run, save_weights
 
+from keras_vit_cli import main as main_module
 from keras_vit_cli.main import main
+from keras_vit_cli.preflight import Preflight
+from keras_vit_cli.sweep import Sweep
+from keras_vit_cli.train import Train
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 TESTED = [block for block in BLOCKS if not block.mark.startswith("skip")]
@@ -95,11 +98,12 @@ def _work_begins(*args, **kwargs):
 
 
 def _stop_where_work_begins(monkeypatch):
-    parse = tyro.extras.subcommand_cli_from_dict
-    monkeypatch.setattr(
-        "tyro.extras.subcommand_cli_from_dict", lambda *args, **options: _work_begins(parse(*args, **options))
-    )
+    parse = main_module._parse
     # `train`, `sweep` and `preflight` read the fields of the recipe after that.
+    own_parsers = (Train, Sweep, Preflight)
+    monkeypatch.setattr(
+        main_module, "_parse", lambda words: found if isinstance(found := parse(words), own_parsers) else _work_begins()
+    )
     for check in ("check_dataset_path", "check_new_run", "check_weights"):  # of files that the reader has
         monkeypatch.setattr(f"keras_vit_cli.start_checks.{check}", lambda path: None)
     for work in ("run_recipe.run", "learning_rate_sweep.sweep", "preflight.preflight"):
