@@ -6,6 +6,7 @@ from pathlib import Path
 from keras_vit_cli.given_paths import RUN_RECIPE
 from keras_vit_cli.option_words import WORDS
 
+FINETUNE_OUTPUT = "output"  # an option of finetune, which `train` does not have
 # Options that are not similar to ours, which tyro would suggest, by command.
 COMMAND_WORDS = {
     "classify": {"k": "top", "weights": "model"},
@@ -13,7 +14,7 @@ COMMAND_WORDS = {
     "few-shot": {"k": "shots"},
     "evaluate": {"data-path": "dataset folder:/path"},
     "export": {"data-path": "dataset folder:/path", "quantize": "formats dynamic-int8"},
-    "finetune": {"model": "weights", "folder": "output", "output-dir": "output"},
+    "finetune": {"model": "weights", "folder": FINETUNE_OUTPUT, "output-dir": FINETUNE_OUTPUT},
     "benchmark": {"k": "top", "n": "num-runs"},
 }
 
@@ -32,13 +33,17 @@ def check_command_words(command: str, arguments):
             continue
         if word := COMMAND_WORDS.get(command, {}).get(option):
             found.append(f"There is no option --{option}. Use --{word}")
-        elif command == "finetune" and ("." in option or option in WORDS or option in WORDS.values()):
+        elif command == "finetune" and option != FINETUNE_OUTPUT and _of_train(option):
             found.append(
                 f"There is no option --{option}: keras-vit finetune chooses the settings of the training. It prints "
                 "them as a keras-vit train command, whose options you can change."
             )
     if found:
         raise ValueError("\n".join(found))
+
+
+def _of_train(option) -> bool:
+    return "." in option or option in WORDS or option in WORDS.values()
 
 
 def check_name(command: str, arguments):

@@ -47,7 +47,7 @@ def check_dataset_path(dataset: str):
             raise ValueError(f"{found}. Expected a folder with <class>/<image> or <split>/<class>/<image>.")
     elif source in ("csv", "hf") and path.startswith(PATHS) and not os.path.isdir(expanded):
         raise ValueError(f"There is no folder {path!r}. Received: data.dataset={dataset!r}")
-    elif source == "tfrecord" and not glob.glob(expanded):
+    elif source == "tfrecord" and not (os.path.exists(expanded) or glob.glob(expanded)):
         raise ValueError(f"There are no TFRecord files at {path}, such as train-00000-of-00010 or train.tfrecord.")
 
 

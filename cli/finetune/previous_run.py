@@ -36,11 +36,11 @@ def check_same_run(folder: Path, weights: str | None, preparation: dict | None, 
     try:
         recipe = json.loads((output / RUN_RECIPE).read_text("utf-8"))
         data, start = recipe["data"], recipe.get("weights", "no weights")
-        images = Path(data["dataset"].removeprefix("folder:")).absolute()
+        images = Path(data["dataset"].removeprefix("folder:")).resolve()
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return  # `previous_recipe` reports it
     had, received = [], []
-    if folder.absolute() not in (images, *images.parents) or weights not in (None, start):
+    if folder.resolve() not in (images, *images.parents) or weights not in (None, start):
         had.append(f"of {data['dataset']} from {start}")
         received.append(f"{folder}{f' and --weights {weights}' if weights else ''}")
     if differing := _differing(data, preparation or {}):

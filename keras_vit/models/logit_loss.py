@@ -10,8 +10,10 @@ def check_loss(model):
 
     Such a loss clips logits to [0, 1]. A new head, which starts at zeros, would have no gradient and never learn.
     """
-    loss = getattr(model, "loss", None)  # as passed to `compile`; a model that was not compiled is reported by Keras
-    if not model.num_classes or not _of_probabilities(loss):
+    losses = keras.tree.flatten(getattr(model, "loss", None))  # Keras reports a model that was not compiled
+    loss = next(filter(_of_probabilities, losses), None)
+    own = type(model).__module__.startswith("keras_vit.")  # outputs of a subclass may be probabilities
+    if not own or not model.num_classes or loss is None:
         return
     name = loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
     fix = "".join(word.title() for word in name.split("_")) if name.islower() else name

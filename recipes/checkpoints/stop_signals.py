@@ -3,8 +3,10 @@
 import os
 import signal
 import threading
+from contextlib import suppress
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+END = b"\0"  # in the pipe of signals' numbers, of which none is 0
 
 
 class StopSignals:
@@ -26,6 +28,7 @@ class StopSignals:
         if threading.current_thread() is not threading.main_thread():
             return
         self.release()
+        self.received = None
         steps = "step" if steps_per_execution == 1 else f"{steps_per_execution:,} steps"
         notice = f"\nStopping after the current {steps}, with a checkpoint. Press Ctrl-C again to end without it.\n"
         self.interrupts = 0
@@ -40,16 +43,17 @@ class StopSignals:
         """Restores the previous handlers."""
         if not self.previous:
             return
-        for number, handler in self.previous.items():
-            signal.signal(number, handler)
-        self.previous = {}
         signal.set_wakeup_fd(self.previous_wakeup)
-        os.close(self.wakeup)
+        os.write(self.wakeup, END)  # a forked process may have a copy of the pipe, so closing it is not enough
         self.thread.join()
+        os.close(self.wakeup)
+        previous, self.previous = self.previous, {}
+        for number, handler in previous.items():  # last, so that a signal in between is only remembered
+            signal.signal(number, handler)
 
     def _announce(self, source, notice):
         """Prints the notice at the first Ctrl-C; the system writes the number of each signal to `source`."""
-        while number := os.read(source, 1):
+        while (number := os.read(source, 1)) != END:
             if number[0] == signal.SIGINT:
                 self.interrupts += 1
                 if self.interrupts == 1:
@@ -64,4 +68,5 @@ class StopSignals:
 
 
 def _print(notice: str):
-    os.write(2, notice.encode())  # print() may be waiting for the main thread
+    with suppress(OSError):  # a closed standard error, such as that of a pipe which Ctrl-C has ended, too
+        os.write(2, notice.encode())  # print() may be waiting for the main thread

@@ -1,4 +1,4 @@
-"""Undecodable images that were skipped in this process: each is named once, and all are counted."""
+"""Undecodable images that were skipped: each is named once in a process, and counted in each run."""
 
 import sys
 from collections import Counter
@@ -30,10 +30,11 @@ def mark_named(dataset: str, names: Iterable[str]):
 
 
 def skipped_summary() -> str:
-    """How many images were skipped in this process and how often; "" if none was."""
+    """How many images were skipped since the last call and how often; "" if none was."""
     if not _reads:
         return ""
     images, reads = len(_reads), _reads.total()
+    _reads.clear()
     return (
         f"Skipped undecodable images: {images:,}, in {reads:,} read{'s' if reads > 1 else ''}. Their names are above."
     )

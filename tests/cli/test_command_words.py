@@ -1,8 +1,10 @@
 """Options and orders of words of other programs are answered by what to type."""
 
+import re
+
 import pytest
 
-from keras_vit_cli.command_words import COMMAND_WORDS
+from keras_vit_cli.command_words import COMMAND_WORDS, check_command_words
 from keras_vit_cli.main import _commands, main
 
 
@@ -37,6 +39,7 @@ def test_the_words_are_options(command, capsys):
     with pytest.raises(SystemExit):
         main([command, "--help"])
     listed = capsys.readouterr().out
+    check_command_words(command, re.findall(r"--[a-z][\w-]*", listed))  # none of its own is refused
     for word, use in COMMAND_WORDS[command].items():
         assert f"--{use.split()[0]} " in listed and f"--{word} " not in listed
     assert command in _commands()

@@ -55,6 +55,7 @@ def test_losses_of_probabilities_raise(toy):
         ("sparse_categorical_crossentropy", "SparseCategoricalCrossentropy"),
         (keras.losses.binary_crossentropy, "BinaryCrossentropy"),
         (keras.losses.CategoricalFocalCrossentropy(), "CategoricalFocalCrossentropy"),
+        (["categorical_crossentropy"], "CategoricalCrossentropy"),
     )
     for loss, name in cases:
         model.compile("sgd", loss)
@@ -65,6 +66,10 @@ def test_losses_of_probabilities_raise(toy):
         assert model.predict(images, verbose=0).shape == (2, 5)
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     assert np.isclose(model.evaluate(images, np.zeros(2), verbose=0), np.log(5))
+    subclass = type("Probabilities", (keras_vit.VisionTransformer,), {"__module__": "user"})  # may end in a softmax
+    model = subclass.from_config(model.get_config())
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    model.evaluate(images, np.zeros(2), verbose=0)
     features = toy(depth=1, preprocessing="imagenet", num_classes=0)
     features.compile("sgd", "binary_crossentropy")
     features.evaluate(images, np.zeros((2, features.config.width)), verbose=0)
