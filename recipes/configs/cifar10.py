@@ -85,7 +85,7 @@ TEN_EPOCHS = replace(
     total_epochs=10,
 )
 # The same model for longer, with AutoAugment, and CutMix in half of the batches. After 34 epochs without it 93.0 % of
-# the augmented training images were right, and 89.2 % of the test images.
+# the augmented training images were right, and 89.2 % of the test images, by which this choice was made.
 CIFAR10 = replace(
     TEN_EPOCHS,
     architecture=replace(TEN_EPOCHS.architecture, stochastic_depth=0.1),
