@@ -61,6 +61,9 @@ class Muon(ReplicaInvariant, ChosenMatrices):
         kernel = variable.path.endswith("/kernel") and len(variable.shape) in (2, 4)
         return kernel and not re.search(r"(^|/)(head|patch_embedding)", variable.path)
 
+    def update_step(self, gradient, variable, learning_rate):
+        super().update_step(gradient, variable, ops.cast(learning_rate, variable.dtype))
+
     def zeropower_via_newtonschulz5(self, x, steps):
         matrix = ops.reshape(x, (-1, x.shape[-1]))  # (rows, columns)
         return ops.reshape(super().zeropower_via_newtonschulz5(matrix, steps), x.shape)

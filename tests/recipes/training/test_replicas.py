@@ -24,6 +24,7 @@ CLIPPED = {"decay": "constant", "global_clipnorm": 0.05}
 RECIPES = {
     "sgd": Optimizer("sgd", 0.1, **CLIPPED),
     "adamw": Optimizer("adamw", 1e-3, weight_decay=0.1, ema_momentum=0.9, layer_decay=0.7, **CLIPPED),
+    "muon": Optimizer("muon", 1e-3, weight_decay=0.1, **CLIPPED),
 }
 
 
@@ -87,6 +88,11 @@ def test_replicas_and_parts_equal_one_batch_with_clipping_active():
     assert largest_difference(whole, cut) < 1e-10
     for name, values in logs.items():
         np.testing.assert_allclose(logs_of_cut[name], values, atol=1e-6)
+
+
+def test_replicas_of_muon():
+    whole, cut = (train(count, count, RECIPES["muon"])[0] for count in (1, 2))
+    assert largest_difference(whole, cut) < 1e-10
 
 
 def test_four_replicas_equal_one(tmp_path):
