@@ -89,12 +89,12 @@ def write_tflite(
     calibrated = STATIC if calibration is None or len(signatures) > 1 else (*STATIC, INT4)
     if static := [name for name in formats if name in calibrated]:
         calibration = checked_calibration(calibration, model, static[0], signatures)
+    in_float = operations_of(model, keep_float)
     names = exported_class_names(model, class_names)
     description = _description(model, names if signatures[0] == CLASSIFY else None, license)
     copy = folded_copy(model)
     (folder := Path(folder)).mkdir(parents=True, exist_ok=True)
     stem, files = "model" if signatures[0] == CLASSIFY else signatures[0], {}
-    in_float = operations_of(copy, keep_float)
     for name, content in _contents(copy, formats, signatures, calibration, equalize, in_float, log):
         files[name] = folder / f"{stem}-{name}.tflite"
         write_file(files[name], with_metadata(content, description, signatures[0]))

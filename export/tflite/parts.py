@@ -19,8 +19,10 @@ def operations_of(model, parts: Sequence[str]) -> tuple[str, ...]:
     """Regular expressions, one of which matches the name of each operation of these parts, for `quantize`.
 
     Raises:
-        ValueError: The model has no such part.
+        ValueError: The model has no such part, or `parts` is a string.
     """
+    if isinstance(parts, str):
+        raise ValueError(f"`keep_float` must be a list. Received: the string {parts!r}. Pass keep_float=[{parts!r}]")
     known = part_names(model)
     if unknown := [part for part in parts if part not in known]:
         raise ValueError(f"Parts of {model.name}: {', '.join(known)}. Received: {', '.join(unknown)}")

@@ -28,6 +28,8 @@ def test_each_operation_is_of_a_part_or_of_the_others(toy, part):
 def test_unknown_part(toy):
     with pytest.raises(ValueError, match="^Parts of .*: block_0/attention, .*, all else. Received: block_9/mlp$"):
         operations_of(toy(depth=1), ["head", "block_9/mlp"])
+    with pytest.raises(ValueError, match="Pass keep_float=\\['head'\\]$"):
+        operations_of(toy(depth=1), "head")
 
 
 @pytest.mark.slow
