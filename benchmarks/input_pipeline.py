@@ -26,6 +26,7 @@ from keras_vit.recipes.data.transforms import inception_window
 from keras_vit.recipes.recipe import Augment, Data
 
 IMAGES, SIZE, BATCH = 1_000, 224, 100
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # as the parser of tf-models-official
 JPEG = (".jpg", ".jpeg")
 
 
@@ -93,7 +94,8 @@ def main(source, rounds, enlarge):
     pipelines = {
         "bare tf.io.decode_and_crop_jpeg": lambda: decode_only(images),
         "tf-models-official": lambda: official(images),
-        "keras_vit": lambda: ours(images, Augment()),
+        "keras_vit": lambda: ours(images, Augment(), mean=IMAGENET[0], std=IMAGENET[1]),
+        "keras_vit, mean and std 0.5": lambda: ours(images, Augment()),
         "keras_vit, scaled_decoding": lambda: ours(images, Augment(), scaled_decoding=True),
         "tf-models-official, RandAugment(2, 10)": lambda: official(images, policy),
         "keras_vit, RandAugment(2, 10)": lambda: ours(images, Augment(randaugment_layers=2)),

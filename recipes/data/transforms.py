@@ -152,12 +152,21 @@ def normalize(image, mean, std):
             input=tf.bitcast(image, tf.quint8), min_range=low, max_range=high, mode="MIN_COMBINED"
         )
     mean, std = (255.0 * np.array(values, "float32") for values in (mean, std))
-    return tf.cast(image, tf.float32) * (1.0 / std) - mean / std
+    image = tf.cast(image, tf.float32)
+    return _by_row(lambda rows, factor, offset: rows * factor - offset, image, 1.0 / std, mean / std)
 
 
 def normalize_floats(images, mean, std):
     """(x / 255 - mean) / std of float pixels (..., 3) in [0, 255], as `keras_vit.images.normalize` in tf.data."""
-    return (images / 255.0 - np.asarray(mean, "float32")) / np.asarray(std, "float32")
+    return _by_row(lambda rows, mean, std: (rows / 255.0 - mean) / std, images, mean, std)
+
+
+def _by_row(function, images, *channels):
+    """A function of images (..., H, W, 3) and vectors (3,), by row: TensorFlow broadcasts along 3 channels slowly."""
+    shape, width = tf.shape(images), tf.shape(images)[-2:-1]
+    rows = tf.reshape(images, tf.concat([shape[:-2], 3 * width], 0))  # (..., H, W 3)
+    rows = function(rows, *(tf.tile(tf.constant(values, tf.float32), width) for values in channels))
+    return tf.ensure_shape(tf.reshape(rows, shape), images.shape)
 
 
 def resize(image, size, data: Data):
