@@ -1,4 +1,6 @@
-"""ELU and REDUCE_MAX in 8 bits: litert-quantizer 0.11 leaves both in float, between two conversions."""
+"""What litert-quantizer 0.11 leaves in float in 8-bit files: ELU and REDUCE_MAX, between two conversions, and parts of a
+SPLIT that nothing reads.
+"""
 
 from collections import defaultdict
 
@@ -43,7 +45,7 @@ def fixed_ranges(float32: bytes, ranges: dict[str, dict]) -> dict[str, dict]:
 
 
 def with_integer_operations(content: bytes) -> bytes:
-    """Replaces DEQUANTIZE, ELU or REDUCE_MAX, QUANTIZE by the operation on integers.
+    """Replaces DEQUANTIZE, ELU or REDUCE_MAX, QUANTIZE by the operation on integers; all parts of a SPLIT become equal.
 
     Args:
         content: The content of a .tflite file.
@@ -56,6 +58,7 @@ def with_integer_operations(content: bytes) -> bytes:
     for graph in model.subgraphs:
         producers = {int(output): one for one in graph.operators for output in one.outputs}
         consumers = _consumers(graph)
+        _quantize_unread_parts(graph, codes, consumers)
         removed: list = []
         for one in [one for one in graph.operators if codes[one.opcodeIndex] in (_Code.ELU, _Code.REDUCE_MAX)]:
             before, after = producers.get(int(one.inputs[0])), consumers[int(one.outputs[0])]
@@ -74,6 +77,15 @@ def with_integer_operations(content: bytes) -> bytes:
         graph.operators = [one for one in graph.operators if not any(one is other for other in removed)]
         _remove_unused_tensors(model, graph)
     return pack_model(model, content)
+
+
+def _quantize_unread_parts(graph, codes, consumers):
+    """Gives unread parts of a SPLIT its input's type: an attention map does not read the last block's values."""
+    for one in graph.operators:
+        if codes[one.opcodeIndex] == _Code.SPLIT:
+            source = graph.tensors[one.inputs[1]]
+            for part in (graph.tensors[index] for index in one.outputs if not consumers[int(index)]):
+                part.type, part.quantization = source.type, source.quantization
 
 
 def _remove_unused_tensors(model, graph):

@@ -1,11 +1,14 @@
 """A file in the format "int8" has integers only, also in operations that litert-quantizer leaves in float."""
 
+import numpy as np
 import pytest
 from ai_edge_litert.schema_py_generated import BuiltinOperator
 
+from keras_vit.export import write_tflite
 from keras_vit.export.tflite.flatbuffer import unpack_model
 from keras_vit.export.tflite.graph import read_graph
 from keras_vit.export.tflite.integer_ops import with_integer_operations
+from keras_vit.export.tflite.interpreter import run_tflite
 
 pytestmark = pytest.mark.slow
 
@@ -35,6 +38,13 @@ def test_scales_of_exponentials(artifacts):
     for (scale, zero), after in scales["ELU"]:
         assert (-128 - zero) * scale == pytest.approx(-6.5, rel=0.01) and zero == 127
         assert after == (pytest.approx(1 / 255), 127)
+
+
+def test_attention_maps_in_integers(classifier, images, tmp_path):
+    """Nothing reads the last block's values, and XNNPACK refuses a SPLIT with parts of several types."""
+    files = write_tflite(classifier, tmp_path, ["float32", "int8"], images, signatures=["attention"])
+    expected, found = (run_tflite(files[name], images, "attention")[0] for name in ("float32", "int8"))
+    assert np.corrcoef(found.ravel(), expected.ravel())[0, 1] > 0.99
 
 
 def test_floats_stay(artifacts):
