@@ -106,8 +106,7 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
         return model
     if not keeps_head:
         found |= {"representation_size": None, "class_names": None}
-    if found["image_size"] is None:
-        found["image_size"] = weights_image_size or 224
+    found["image_size"] = checkpoint.image_size or found["image_size"] or weights_image_size or 224
     found["num_heads"] = checkpoint.num_heads
     chosen = {**found, **arguments, "num_classes": num_classes}
     if chosen["num_heads"] is None:

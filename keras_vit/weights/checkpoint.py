@@ -23,12 +23,14 @@ class Checkpoint:
         arguments: Arguments of its `VisionTransformer` or `BiT`. `image_size` and `num_heads` are None where the file
             does not specify them.
         preprocessing: Fields of its `Preprocessing`, without the size.
+        image_size: The size that its own preprocessing makes, if the positions are those of another size.
     """
 
     tensors: Tensors
     source: Source
     arguments: dict
     preprocessing: dict
+    image_size: int | None = None
 
     @property
     def is_bit(self) -> bool:
@@ -41,9 +43,9 @@ class Checkpoint:
 
     def describe(self) -> dict:
         """What `keras-vit describe` prints."""
-        kind, arguments, size = "BiT", self.arguments, self.arguments.get("image_size")
+        kind, arguments, size = "BiT", self.arguments, self.image_size or self.arguments.get("image_size")
         if not self.is_bit:
-            kind, arguments = "VisionTransformer", {**arguments, "num_heads": self.num_heads}
+            kind, arguments = "VisionTransformer", {**arguments, "num_heads": self.num_heads, "image_size": size}
         preprocessing = Preprocessing(as_size(size or 224), **self.preprocessing).get_config() | {"image_size": size}
         num_weights = sum(math.prod(shape) for shape in self.tensors.shapes.values())
         return description(self.source.title, kind, arguments, preprocessing, num_weights)

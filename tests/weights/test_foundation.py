@@ -70,6 +70,19 @@ def test_features_and_assumed_preprocessing(name, pooling, scaling, tmp_path):
     assert {"mean": found["mean"], "std": found["std"]} == scaling
 
 
+@pytest.mark.parametrize(("crop", "side"), [(21, 21), (20, 28)])  # 20 is no multiple of the patch
+def test_size_of_the_preprocessor(crop, side, tmp_path):
+    """transformers' DINOv2 has positions of 518 pixels, and a preprocessor that crops to 224."""
+    config = {"do_center_crop": True, "crop_size": {"height": crop, "width": crop}, "size": {"shortest_edge": 24}}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
+    folder, io = foundation_folder(tmp_path, "hf_dinov2"), golden_io("hf_dinov2")
+    model = keras_vit.load(folder)
+    assert model.image_size == (side, side) and open_checkpoint(folder).describe()["image_size"] == side
+    if side == crop:
+        np.testing.assert_allclose(model(io["images_21px"]), io["outputs_21px"], atol=1e-4)
+    assert keras_vit.load(folder, image_size=28).image_size == (28, 28)
+
+
 def test_head_of_clip_is_its_projection(family):
     model, io = family("hf_clip"), golden_io("hf_clip")
     projection = golden_weights("hf_clip")["visual_projection.weight"]

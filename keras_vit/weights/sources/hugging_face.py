@@ -172,5 +172,11 @@ def preprocessing_fields(config: dict) -> dict:
     return fields
 
 
+def image_size(config: dict) -> int | None:
+    """Pixels of the square images that a preprocessor_config.json describes, None if it does not."""
+    size = _side(config.get("crop_size" if config.get("do_center_crop") else "size"))
+    return size if isinstance(size, int) else None
+
+
 def _side(size):
     return min(filter(None, size.values()), default=None) if isinstance(size, dict) else size

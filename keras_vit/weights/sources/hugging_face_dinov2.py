@@ -59,7 +59,10 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
     preprocessor = read_json(tensors.path.with_name("preprocessor_config.json"))
     # modeling_dinov2_with_registers.py smooths positions when it shrinks their grid, modeling_dinov2.py does not.
     source = replace(DINOV2, resample="bicubic_antialias") if arguments["register_tokens"] else DINOV2
-    return Checkpoint(tensors, source, arguments, hugging_face.preprocessing_fields(preprocessor))
+    fields, size = hugging_face.preprocessing_fields(preprocessor), hugging_face.image_size(preprocessor)
+    # Models of 518 pixels are published with a preprocessor for 224: transformers resamples their positions.
+    fits = size and not any(size % side for side in arguments["patch_size"])
+    return Checkpoint(tensors, source, arguments, fields, size if fits else None)
 
 
 def _table_name(name):
