@@ -12,15 +12,13 @@ from keras_vit.export.tflite.flatbuffer import pack_model, unpack_model
 _Code = schema.BuiltinOperator
 _RELU6 = schema.ActivationFunctionType.RELU6
 _LOWEST = -6.5  # below, e^x is less than half a step of 1 / 255
-_SIGMOID = -np.log(511), np.log(254.5 / 1.5)  # beyond, a sigmoid is 0 or 255 in steps of 1 / 256
 
 
 def fixed_ranges(float32: bytes, ranges: dict[str, dict]) -> dict[str, dict]:
     """The ranges, with those of `integer_forms` that no image changes.
 
     Exponentials are e^x for x in [-6.5, 0]. Ramps are in [0, 6]: those of a variance that is the same in all images and
-    below the first point would have the range [0, 0], with which XNNPACK does not load the file. What only a sigmoid
-    reads, such as the logits of a model with `multi_label`, has the range in which the sigmoid changes.
+    below the first point would have the range [0, 0], with which XNNPACK does not load the file.
 
     Args:
         float32: The content of the .tflite file that `ranges` belong to.
@@ -37,8 +35,6 @@ def fixed_ranges(float32: bytes, ranges: dict[str, dict]) -> dict[str, dict]:
                 ends |= {int(one.inputs[0]): (_LOWEST, 0), int(one.outputs[0]): (-1, 0)}
                 sums = [other for other in consumers[int(one.outputs[0])] if codes[other.opcodeIndex] == _Code.ADD]
                 ends |= {int(other.outputs[0]): (0, 1) for other in sums}
-            elif codes[one.opcodeIndex] == _Code.LOGISTIC and len(consumers[int(one.inputs[0])]) == 1:
-                ends[int(one.inputs[0])] = _SIGMOID
             elif getattr(one.builtinOptions, "fusedActivationFunction", 0) == _RELU6:
                 ends[int(one.outputs[0])] = 0, 6
         for index, (low, high) in ends.items():
