@@ -20,11 +20,6 @@ def check_exportable(model, what: str):
             f"{what} requires Keras's TensorFlow backend. Received: {keras.backend.backend()}. Save the model as "
             ".keras and export it with the environment variable KERAS_BACKEND=tensorflow."
         )
-    if getattr(model, "multi_label", False):
-        raise ValueError(
-            f"{what} returns a softmax, of one class per image, but {model.name} has a sigmoid for each class. Export "
-            "its features: model.with_head(0)."
-        )
     if model.image_size is None:
         raise ValueError(f"{model.name} takes images of any size. Choose one with model.resized(224).")
 

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.classification import output_activation
 from keras_vit.export.checks import check_classifier, check_exportable, checked_images, float32_copy
 from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS
 from keras_vit.export.onnx import onnx_session
@@ -24,7 +25,8 @@ class Parity:
         top1: Top-1 accuracy of the artifact, in [0, 1].
         accuracy_drop: Top-1 accuracy of Keras minus `top1`, in [-1, 1]; positive is worse than Keras.
         agreement: Fraction of the images with the same top-1 class as Keras, in [0, 1].
-        cosine: Mean cosine similarity of the logits with those of Keras, in [-1, 1], see `logit_cosine`.
+        cosine: Mean cosine similarity of the logits with those of Keras, in [-1, 1], see `logit_cosine`; None for
+            sigmoids, whose logits differ most where the probabilities are all but equal.
         max_difference, mean_difference: Absolute differences of the probabilities.
         size_bytes: Size on disk.
         median_ms: Median latency of a single image, milliseconds.
@@ -34,7 +36,7 @@ class Parity:
     top1: float
     accuracy_drop: float
     agreement: float
-    cosine: float
+    cosine: float | None
     max_difference: float
     mean_difference: float
     size_bytes: int
@@ -49,7 +51,8 @@ def check_parity(model, artifacts: dict[str, Path], images, labels, num_threads:
         artifacts: Name -> file or folder: .keras, .tflite of `write_tflite`, .onnx of `write_onnx`, or a SavedModel of
             `write_saved_model`.
         images: (n, H, W, 3) images of the model's size, pixels in [0, 255].
-        labels: (n,) integers.
+        labels: (n,) integers, or (n, num_classes) with a 1 for each correct class of an image: its top-1 class is right
+            if it is one of them, and images without a correct class do not count for `top1`.
         num_threads: Threads of LiteRT's interpreter.
 
     Returns:
@@ -57,7 +60,7 @@ def check_parity(model, artifacts: dict[str, Path], images, labels, num_threads:
 
     Raises:
         ValueError: The model has no head, no image size, or LoRA weights. There are no images, or they have another
-            size or values outside [0, 255]. The number of labels differs from the number of images.
+            size or values outside [0, 255]. The number of labels differs from that of the images, or all are zeros.
         ImportError: A .onnx file requires onnxruntime, which is not installed.
         FloatingPointError: Outputs of the model or of an artifact are NaN or infinite.
     """
@@ -66,25 +69,24 @@ def check_parity(model, artifacts: dict[str, Path], images, labels, num_threads:
         raise ValueError(f"A parity check compares probabilities, but {model.name} has no head.")
     check_classifier(model)
     images, labels = checked_images(images, model, "A parity check requires"), np.asarray(labels)
-    if labels.shape != images.shape[:1]:
-        raise ValueError(f"Expected one label per image, {images.shape[:1]}. Received: {labels.shape}")
-    inputs = normalize(images, model.preprocessing).numpy()
-    expected = keras.ops.convert_to_numpy(keras.ops.softmax(float32_copy(model).predict(inputs, verbose=0)))
+    _check_labels(labels, len(images), model.num_classes)
+    inputs, activation = normalize(images, model.preprocessing).numpy(), output_activation(model)
+    expected = getattr(tf.nn, activation)(float32_copy(model).predict(inputs, verbose=0)).numpy()
     check_finite(expected, f"The model {model.name}")
-    expected_top1 = (expected.argmax(-1) == labels).mean()
+    expected_top1 = _top1(expected, labels)
     rows = []
     for name, path in artifacts.items():
-        probabilities, milliseconds = _run(Path(path), images, inputs, num_threads)
+        probabilities, milliseconds = _run(Path(path), images, inputs, num_threads, activation)
         check_finite(probabilities, f"The export {name}")
         difference = np.abs(probabilities - expected)
-        top1 = (probabilities.argmax(-1) == labels).mean()
+        top1 = _top1(probabilities, labels)
         rows.append(
             Parity(
                 name=name,
-                top1=float(top1),
-                accuracy_drop=float(expected_top1 - top1),
+                top1=top1,
+                accuracy_drop=expected_top1 - top1,
                 agreement=float((probabilities.argmax(-1) == expected.argmax(-1)).mean()),
-                cosine=float(logit_cosine(probabilities, expected).mean()),
+                cosine=float(logit_cosine(probabilities, expected).mean()) if activation == "softmax" else None,
                 max_difference=float(difference.max()),
                 mean_difference=float(difference.mean()),
                 size_bytes=_size(Path(path)),
@@ -96,23 +98,46 @@ def check_parity(model, artifacts: dict[str, Path], images, labels, num_threads:
 
 def parity_table(rows: list[Parity]) -> str:
     """The rows as a Markdown table; the accuracy drop is in percentage points."""
-    lines = ["| | top-1 | accuracy drop | agreement | logit cosine | size | median |", "|---|---|---|---|---|---|---|"]
+    is_sigmoid = any(row.cosine is None for row in rows)
+    measure = "largest difference" if is_sigmoid else "logit cosine"
+    lines = [f"| | top-1 | accuracy drop | agreement | {measure} | size | median |", "|---|---|---|---|---|---|---|"]
     for row in rows:
-        values = f"{row.top1:.2%} | {100 * row.accuracy_drop:+.2f} | {row.agreement:.2%} | {row.cosine:.4f}"
+        measured = row.max_difference if is_sigmoid else row.cosine
+        values = f"{row.top1:.2%} | {100 * row.accuracy_drop:+.2f} | {row.agreement:.2%} | {measured:.4f}"
         lines.append(f"| {row.name} | {values} | {row.size_bytes / 1e6:.2f} MB | {row.median_ms:.1f} ms |")
     return "\n".join(lines)
 
 
-def _run(path: Path, images, inputs, num_threads):
+def _check_labels(labels, num_images, num_classes):
+    if labels.shape not in ((num_images,), (num_images, num_classes)):
+        raise ValueError(
+            f"Expected one label per image, ({num_images},), or zeros and ones, {(num_images, num_classes)}. "
+            f"Received: {labels.shape}"
+        )
+    if labels.ndim == 2 and not labels.any():
+        raise ValueError("Expected images with labels. Received: zeros only, an image without a correct class each.")
+
+
+def _top1(probabilities, labels) -> float:
+    """The fraction of images whose most likely class is correct, of those with a correct class."""
+    best = probabilities.argmax(-1)
+    if labels.ndim == 1:
+        return float((best == labels).mean())
+    return float(labels[np.arange(len(best)), best][labels.any(-1)].mean())
+
+
+def _run(path: Path, images, inputs, num_threads, activation):
     """Probabilities (n, num_classes) and milliseconds (n,); `inputs` are the images after preprocessing."""
     if path.suffix == ".tflite":
         return run_tflite(path, images, num_threads=num_threads)
     if path.suffix == ".keras":
         model = keras.saving.load_model(path, compile=False)
-        call = tf.function(lambda batch: tf.nn.softmax(tf.cast(model(batch, training=False), tf.float32)))
+        own = getattr(tf.nn, output_activation(model))
+        call = tf.function(lambda batch: own(tf.cast(model(batch, training=False), tf.float32)))
     elif path.suffix == ".onnx":
         session = onnx_session(path)
-        call = lambda batch: tf.nn.softmax(session.run(None, {INPUT: batch.numpy()})[0])  # noqa: E731
+        apply = getattr(tf.nn, activation)
+        call = lambda batch: apply(session.run(None, {INPUT: batch.numpy()})[0])  # noqa: E731
     else:
         loaded = tf.saved_model.load(str(path))  # its variables live only as long as this object
         call = lambda batch: loaded.signatures[CLASSIFY](**{INPUT: batch})[OUTPUTS[CLASSIFY]]  # noqa: E731
@@ -125,7 +150,7 @@ def _run(path: Path, images, inputs, num_threads):
 
 
 def logit_cosine(probabilities, expected) -> np.ndarray:
-    """Cosine similarity (n,) of two models' centered logits, recovered from probabilities (n, num_classes).
+    """Cosine similarity (n,) of two models' centered logits, recovered from a softmax (n, num_classes).
 
     Logarithms minus their mean. Probabilities are clipped to at least 0.001, because uint8 has no smaller ones.
     """

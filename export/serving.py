@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_vit import Preprocessing
+from keras_vit.classification import output_activation
 from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS
 from keras_vit.inspect.rollout import pools_patches, resize_to_images, rollout
 from keras_vit.resizing import size_before_crop
@@ -25,7 +26,8 @@ def serving_functions(model, class_names: list[str] | None = None) -> dict:
     functions, predict = {"serving_default": features}, features
     if model.num_classes:
         logits = _function(lambda images: {"logits": tf.cast(model(images, training=False), tf.float32)}, spec)
-        classify = _function(lambda images: {OUTPUT: tf.nn.softmax(logits(images)["logits"])}, spec)
+        activation = getattr(tf.nn, output_activation(model))
+        classify = _function(lambda images: {OUTPUT: activation(logits(images)["logits"])}, spec)
         functions = {"serving_default": classify, CLASSIFY: classify, "logits": logits}
         predict = lambda images: with_top_classes(classify(images)[OUTPUT], class_names)  # noqa: E731
     functions["features"] = features

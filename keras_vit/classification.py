@@ -6,7 +6,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.class_names.imagenet import NUM_CLASSES, imagenet_class_names
-from keras_vit.class_names.predictions import decode_predictions
+from keras_vit.class_names.predictions import SIGMOID_CLASSES, decode_predictions
 from keras_vit.integers import is_integer
 
 BATCH_SIZE = 32
@@ -23,8 +23,8 @@ def classify(model, images, top: int = 5) -> list[list[tuple[str, float]]]:
 
     Returns:
         For each image a list of (class name, probability). Names are those of the model (`model.class_names`), else
-        ImageNet's for 1000, 21841 and 21843 classes, else "class 0", "class 1", ... Probabilities are a softmax; of a
-        model with `multi_label`, and for 21843 classes, one sigmoid each, see `decode_predictions`.
+        ImageNet's for 1000, 21841 and 21843 classes, else "class 0", "class 1", ... For the probabilities see
+        `output_activation`.
 
     Raises:
         ValueError: The model has no head, or one for every token; an image cannot be read; pixels are not in [0, 255].
@@ -36,8 +36,7 @@ def classify(model, images, top: int = 5) -> list[list[tuple[str, float]]]:
             "--weights FILE`, or see model.with_head."
         )
     images = list(images) if isinstance(images, (list, tuple)) else [images]
-    names, found = output_names(model), []
-    activation = "sigmoid" if is_multi_label(model) else "auto"
+    names, activation, found = output_names(model), output_activation(model), []
     for start in range(0, len(images), BATCH_SIZE):
         logits = model(model.preprocess(images[start : start + BATCH_SIZE]), training=False)
         found += top_classes(ops.convert_to_numpy(ops.cast(logits, "float32")), names, top, activation)
@@ -64,6 +63,15 @@ def set_multi_label(model, value: bool):
     model.config = replace(model.config, multi_label=bool(value))
 
 
+def output_activation(model) -> str:
+    """What makes probabilities of a model's logits, also in exported files: "softmax", or "sigmoid", one per class.
+
+    It is a sigmoid if the model has `multi_label`, and for 21843 classes, because Google's checkpoints of ImageNet-21k
+    are trained with one sigmoid per class.
+    """
+    return "sigmoid" if is_multi_label(model) or model.num_classes == SIGMOID_CLASSES else "softmax"
+
+
 def known_names(model) -> tuple[str, ...] | None:
     """The names of a model's classes, else ImageNet's for 1000, 21841 and 21843 classes; None if they are unknown."""
     if model.class_names is None and model.num_classes in NUM_CLASSES:
@@ -76,11 +84,11 @@ def output_names(model) -> tuple[str, ...]:
     return known_names(model) or tuple(f"class {i}" for i in range(model.num_classes))
 
 
-def top_classes(outputs: np.ndarray, names, top: int, activation="auto") -> list[list[tuple[str, float]]]:
+def top_classes(outputs: np.ndarray, names, top: int, activation: str | None) -> list[list[tuple[str, float]]]:
     """Logits or probabilities (B, C) to lists of (name, probability); raises ValueError unless `top` is at least 1.
 
     Args:
-        activation: See `decode_predictions`.
+        activation: See `decode_predictions`; None for probabilities.
     """
     if not is_integer(top):
         raise ValueError(f"`top` must be an integer of at least 1. Received: {top!r}")

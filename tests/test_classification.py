@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 import keras_vit
-from keras_vit.classification import output_names
+from keras_vit.classification import output_activation, output_names
 
 NAMES = ("ant", "bee", "cat")
 
@@ -57,6 +57,23 @@ def test_names_of_files_beside_the_weights(toy, tmp_path):
 def test_default_names(toy):
     assert output_names(toy(num_classes=2)) == ("class 0", "class 1")
     assert output_names(toy(num_classes=1000))[0] == "tench, Tinca tinca"
+
+
+@pytest.mark.parametrize("options", [{"num_classes": 3, "multi_label": True}, {"num_classes": 21843, "width": 6}])
+def test_sigmoids(toy, options):
+    model = toy(depth=1, **options)
+    model.head.bias.assign(np.linspace(-3, 3, model.num_classes))
+    ((best, second),) = model.classify(np.zeros((16, 16, 3), "uint8"), top=2)
+    assert output_activation(model) == "sigmoid" and best[1] + second[1] > 1.4
+    assert best[1] == pytest.approx(1 / (1 + np.exp(-3)))
+
+
+def test_one_class_without_several_labels_is_a_softmax(toy):
+    """Also if the logits happen to be a distribution."""
+    model = toy(depth=1, num_classes=2)
+    model.head.bias.assign([0.2, 0.8])
+    (best,) = model.classify(np.zeros((16, 16, 3), "uint8"), top=1)
+    assert output_activation(model) == "softmax" and best[0][1] == pytest.approx(1 / (1 + np.exp(-0.6)))
 
 
 @pytest.mark.parametrize("top", [0, 2.5, True, "3"])

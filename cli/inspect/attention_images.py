@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.classification import is_multi_label, output_names, top_classes
+from keras_vit.classification import output_activation, output_names, top_classes
 from keras_vit.inspect import attention_rollout, figures, gradient_rollout
 from keras_vit.inspect.rollout import pools_patches
 from keras_vit_cli.html import image_rows
@@ -48,6 +48,6 @@ def gradient_rollout_undefined(vit) -> str:
 
 def _prediction(vit, image) -> str:
     """The predicted class and its probability."""
-    activation = "sigmoid" if is_multi_label(vit) else "auto"
-    (((name, probability),),) = top_classes(ops.convert_to_numpy(vit(image)), output_names(vit), 1, activation)
+    logits = ops.convert_to_numpy(vit(image))
+    (((name, probability),),) = top_classes(logits, output_names(vit), 1, output_activation(vit))
     return f"{name}, {probability:.1%}"

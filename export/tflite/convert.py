@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.atomic_write import write_file
+from keras_vit.classification import output_activation
 from keras_vit.export.checks import check_exportable, check_pooled, checked_images, disk_reason, exported_class_names
 from keras_vit.export.names import CLASSIFY, INPUT, PREPROCESSING_FILE
 from keras_vit.export.tflite.arithmetic import FLOAT, HALF, INTEGERS
@@ -51,8 +52,9 @@ def write_tflite(
 
     Every file takes one image of the model's size, `images` (1, H, W, 3), pixels in [0, 255] as float32, for "int8" as
     uint8; scaling by mean and standard deviation is in the graph. "classify" returns `probabilities` (1, num_classes),
-    "embed" `embedding` (1, D), "attention" the rollout map `attention` (1, h, w) in [0, 1]. Class names, preprocessing
-    and description are in the file (`with_metadata`), where MediaPipe and Android Studio look for them.
+    a softmax, or with `multi_label` and for 21843 classes one sigmoid per class, "embed" `embedding` (1, D),
+    "attention" the rollout map `attention` (1, h, w) in [0, 1]. Class names, preprocessing and description are in the
+    file (`with_metadata`), where MediaPipe and Android Studio look for them.
 
     Formats: "float32"; "float16": weights in half precision; "dynamic-int8" and "int4-weights": integer weights, and
     activations quantized at run time within each matrix product; "mixed-int8": the same, and the products of queries
@@ -91,7 +93,7 @@ def write_tflite(
         calibration = checked_calibration(calibration, model, static[0], signatures)
     in_float = operations_of(model, keep_float)
     names = exported_class_names(model, class_names)
-    description = _description(model, names if signatures[0] == CLASSIFY else None, license)
+    description = _description(model, signatures[0], names, license)
     copy = folded_copy(model)
     (folder := Path(folder)).mkdir(parents=True, exist_ok=True)
     stem, files = "model" if signatures[0] == CLASSIFY else signatures[0], {}
@@ -103,10 +105,16 @@ def write_tflite(
     return files
 
 
-def _description(model, class_names, license) -> Description:
+def _description(model, first, class_names, license) -> Description:
     text = f"{type(model).__name__} of keras_vit, {model.count_params():,} weights. Pixels in [0, 255]."
+    if first == CLASSIFY and output_activation(model) == "sigmoid":
+        text += " Each class has a probability of its own, a sigmoid: they do not add up to 1."
     return Description(
-        model.name, text, license=license, class_names=class_names, preprocessing=model.preprocessing.get_config()
+        model.name,
+        text,
+        license=license,
+        class_names=class_names if first == CLASSIFY else None,
+        preprocessing=model.preprocessing.get_config(),
     )
 
 

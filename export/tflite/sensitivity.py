@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_vit.classification import output_activation
 from keras_vit.export.checks import checked_images
 from keras_vit.export.parity import check_finite, logit_cosine
 from keras_vit.export.tflite.convert import calibrate, check_request, checked_calibration
@@ -33,13 +34,26 @@ class Sensitivity:
 
     Args:
         part: Name of the part, such as "block_3/mlp"; "all", or "all but <part>".
-        cosine: Mean cosine similarity of the logits with those of float32, see `logit_cosine`.
+        cosine: Mean cosine similarity of the logits with those of float32, see `logit_cosine`; None for sigmoids.
         agreement: Fraction of the images with the same top-1 class as float32, in [0, 1].
+        difference: For sigmoids, the largest difference of an image's probabilities from those of float32, in [0, 1],
+            mean over the images; else None.
     """
 
     part: str
-    cosine: float
+    cosine: float | None
     agreement: float
+    difference: float | None = None
+
+    @property
+    def error(self) -> float:
+        """By which parts are compared: `difference`, or 1 - `cosine`."""
+        return self.difference if self.cosine is None else 1 - self.cosine  # type: ignore[return-value]
+
+    @property
+    def measured(self) -> float:
+        """What tables show: `difference`, or `cosine`."""
+        return self.difference if self.cosine is None else self.cosine  # type: ignore[return-value]
 
 
 def analyze_sensitivity(model, name: str, calibration, images) -> list[Sensitivity]:
@@ -76,10 +90,12 @@ def analyze_sensitivity(model, name: str, calibration, images) -> list[Sensitivi
     def measure(part, in_float):
         found = _run(quantize(float32, name, ranges, keep_float=(*in_float, probabilities)), images)
         agreement = float((found.argmax(-1) == expected.argmax(-1)).mean())
+        if output_activation(model) == "sigmoid":
+            return Sensitivity(part, None, agreement, float(np.abs(found - expected).max(axis=-1).mean()))
         return Sensitivity(part, float(logit_cosine(found, expected).mean()), agreement)
 
     results = [measure(part, all_but(copy, part)) for part in part_names(copy)]
-    results.sort(key=lambda result: (result.cosine, result.agreement))
+    results.sort(key=lambda result: (-result.error, result.agreement))
     worst = results[0].part
     return [*results, measure(ALL, ()), measure(f"{ALL} but {worst}", operations_of(copy, [worst]))]
 
@@ -88,10 +104,10 @@ def sensitivity_table(name: str, results: list[Sensitivity]) -> str:
     """The results of a format as a Markdown table, and `propose`."""
     lines = [
         f"{name}: one part quantized, the rest in float32\n",
-        "| part | logit cosine | agreement |",
+        f"| part | {_measure(results)} | agreement |",
         "|---|---|---|",
     ]
-    lines += [f"| {one.part} | {one.cosine:.5f} | {one.agreement:.2%} |" for one in results]
+    lines += [f"| {one.part} | {one.measured:.5f} | {one.agreement:.2%} |" for one in results]
     return "\n".join([*lines, "", propose(name, results)])
 
 
@@ -103,15 +119,20 @@ def propose(name: str, results: list[Sensitivity]) -> str:
         results: Those of `analyze_sensitivity`.
     """
     *parts, whole, without = results
-    worst, errors = parts[0].part, [1 - one.cosine for one in parts]
+    worst, errors = parts[0].part, [one.error for one in parts]
     text = f"{worst} causes {errors[0] / max(sum(errors), 1e-9):.0%} of the parts' error"
-    if 1 - without.cosine > (1 - _WORTH) * (1 - whole.cosine):
+    if without.error > (1 - _WORTH) * whole.error:
         return f"{text}, and without it the file is hardly better: {OTHER_FORMATS[name]}."
-    change = f"the logit cosine from {whole.cosine:.5f} to {without.cosine:.5f}"
+    verb = "lowers" if whole.cosine is None else "raises"
+    change = f"{verb} the {_measure(results)} from {whole.measured:.5f} to {without.measured:.5f}"
     return (
-        f"{text}. Leave it in float, which raises {change}, unless the accelerator has integers only: "
+        f"{text}. Leave it in float, which {change}, unless the accelerator has integers only: "
         f'--keep-float "{worst}". Otherwise {OTHER_FORMATS[name]}.'
     )
+
+
+def _measure(results) -> str:
+    return "largest difference" if results[0].cosine is None else "logit cosine"
 
 
 def _run(content, images) -> np.ndarray:

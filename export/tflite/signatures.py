@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_vit.classification import output_activation
 from keras_vit.export.names import ATTENTION, CLASSIFY, EMBED, OUTPUTS
 from keras_vit.export.tflite.arithmetic import FLOAT, arithmetic
 from keras_vit.export.tflite.graph_rewrite import (
@@ -24,8 +25,8 @@ def available_signatures(model) -> tuple[str, ...]:
 def signature_function(model, signature: str, form: str = FLOAT):
     """A function of `images`, (1, H, W, 3) float32 in [0, 255], that computes one of the `available_signatures`.
 
-    "classify" returns probabilities (1, num_classes), "embed" the features before the head, (1, D), "attention" the
-    map of `keras_vit.inspect.rollout`, (1, h, w) in [0, 1].
+    "classify" returns probabilities (1, num_classes), see `output_activation`, "embed" the features before the
+    head, (1, D), "attention" the map of `keras_vit.inspect.rollout`, (1, h, w) in [0, 1].
 
     Args:
         model: An `export_copy`.
@@ -49,7 +50,7 @@ def _classify(model, images):
         logits = (model.head(first) + model.head_distillation(second)) / 2
     else:
         logits = model.head(_embed(model, images))
-    return tf.nn.softmax(logits)
+    return getattr(tf.nn, output_activation(model))(logits)
 
 
 def _embed(model, images):

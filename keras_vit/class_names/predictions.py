@@ -5,6 +5,7 @@ import numpy as np
 from keras_vit.class_names.imagenet import imagenet_class_names
 
 ACTIVATIONS = ("auto", "softmax", "sigmoid", None)
+SIGMOID_CLASSES = 21843  # of ImageNet-21k in Google's checkpoints
 
 
 def decode_predictions(
@@ -58,7 +59,7 @@ def _probabilities(outputs, activation):
     if activation == "auto":
         # The tolerance is for sums in bfloat16.
         distribution = (outputs >= 0).all() and (np.abs(outputs.sum(axis=1) - 1) < 0.02).all()
-        activation = None if distribution else "sigmoid" if outputs.shape[1] == 21843 else "softmax"
+        activation = None if distribution else "sigmoid" if outputs.shape[1] == SIGMOID_CLASSES else "softmax"
     if activation == "sigmoid":
         return np.exp(-np.logaddexp(0, -outputs))
     if activation == "softmax":

@@ -68,7 +68,7 @@ class ViTConfig:
         seed: Seed of all dropout.
         class_names: One name per class, in the order of the outputs; None if they are unknown.
         multi_label: Whether an image may have several classes, each with a sigmoid of its own; changes no output, only
-            `classify` and evaluations.
+            the probabilities of `classify` and of exported files, and evaluations.
 
     Raises:
         ValueError: A patch that does not divide the image, an unknown choice, a number out of range, or arguments that

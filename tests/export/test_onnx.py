@@ -93,7 +93,7 @@ def test_metadata_and_overwriting(trained_toy, tmp_path):
     session = check(model, write_onnx(model, str(path), TOY_NAMES))
     metadata = session.get_modelmeta().custom_metadata_map
     assert Preprocessing(**json.loads(metadata["preprocessing"])) == images
-    assert metadata["class_names"].split("\n") == TOY_NAMES
+    assert metadata["class_names"].split("\n") == TOY_NAMES and metadata["activation"] == "softmax"
 
 
 @pytest.mark.slow

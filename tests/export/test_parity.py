@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_vit.export import Parity, check_parity, parity_table
+from keras_vit.export import Parity, check_parity, parity_table, write_saved_model, write_tflite
 
 
 @pytest.mark.slow
@@ -43,6 +43,24 @@ def test_nan_is_no_agreement(classifier, images, inputs, tmp_path):
         check_parity(classifier, {"damaged": tmp_path / "diverged.keras"}, images, labels)
 
 
+@pytest.mark.slow
+def test_sigmoids_are_compared_by_their_largest_difference(classifier, images, inputs, tmp_path):
+    """Two labels per image, of which one is right, and one image without a label."""
+    model = type(classifier).from_config({**classifier.get_config(), "multi_label": True})
+    model.set_weights(classifier.get_weights())
+    files = {"saved_model": write_saved_model(model, tmp_path / "model")}
+    files |= write_tflite(model, tmp_path, ["float32", "dynamic-int8"])
+    labels = np.eye(4)[inputs[1]] + np.eye(4)[(inputs[1] + 1) % 4]
+    labels[7] = 0
+    rows = check_parity(model, files, images, labels)
+    assert [(row.name, row.top1, row.cosine) for row in rows[:2]] == [("saved_model", 1, None), ("float32", 1, None)]
+    assert max(row.max_difference for row in rows[:2]) < 1e-4 < rows[2].max_difference < 0.3
+    table = parity_table(rows)
+    assert "| largest difference | size |" in table and f"| {rows[2].max_difference:.4f} |" in table
+    with pytest.raises(ValueError, match="Expected images with labels. Received: zeros only"):
+        check_parity(model, files, images, 0 * labels)
+
+
 def test_table_is_in_percentage_points():
     row = Parity("int8", 0.5, 0.0125, 0.9, 0.99, 0.1, 0.01, 2_000_000, 3.21)
     assert parity_table([row]).splitlines() == [
@@ -55,7 +73,7 @@ def test_table_is_in_percentage_points():
 def test_invalid_arguments(artifacts, classifier, images, inputs, toy):
     labels = inputs[1]
     for wrong in (labels[:-1], labels[:, None]):  # a column would broadcast
-        with pytest.raises(ValueError, match=r"one label per image, \(60,\). Received: \(\d+,"):
+        with pytest.raises(ValueError, match=r"per image, \(60,\), or zeros and ones, \(60, 4\). Received: \(\d+,"):
             check_parity(classifier, artifacts, images, wrong)
     for wrong in (images[:0], images[:, :8], images[0]):
         with pytest.raises(ValueError, match=r"at least 1 images \(n, 16, 16, 3\)"):

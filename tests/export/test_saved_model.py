@@ -64,6 +64,18 @@ def randomized(model):
     return model
 
 
+def test_sigmoids(trained_toy, tmp_path):
+    model = trained_toy(multi_label=True, depth=1)
+    signatures, images = load(write_saved_model(model, tmp_path / "model")), noise(model)
+    expected = tf.sigmoid(model(images))
+    for name in ("classify", "serving_default"):
+        np.testing.assert_allclose(signatures[name](images)["probabilities"], expected, atol=1e-5)
+    pixels = np.zeros((1, 16, 16, 3), "uint8")
+    found = signatures["serve_uint8"](pixels)
+    np.testing.assert_allclose(found["probabilities"], tf.sigmoid(model(model.preprocess(pixels))), atol=1e-5)
+    assert found["top_probabilities"].sum() > 1.1
+
+
 def test_signatures_equal_keras_for_any_batch_size(artifacts, classifier, inputs):
     signatures = load(artifacts["saved_model"])
     assert set(signatures) == CLASSIFIER

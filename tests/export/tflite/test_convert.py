@@ -63,6 +63,16 @@ def test_equalization_reduces_the_error(classifier, images, tmp_path):
     assert errors[0] < 0.5 * errors[1]
 
 
+@pytest.mark.parametrize("options", [{"multi_label": True, "distillation": True}, {"num_classes": 21843, "width": 8}])
+def test_sigmoids(floats, options):
+    model = keras_vit.VisionTransformer(**{**SMALL, "depth": 1, **options})
+    inputs, (probabilities,), path = floats(model, "classify")
+    np.testing.assert_allclose(probabilities, tf.sigmoid(model(inputs)), atol=1e-5)
+    assert probabilities.sum(axis=-1).min() > 1.1 and read_graph(path)[-1].name == "LOGISTIC"
+    assert not audit(path, ["cpu-xnnpack", "gpu", "litert2"]).findings
+    assert "they do not add up to 1" in read_description(path).description.description
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_only_builtin_operations_and_static_shapes(artifacts, name):
     interpreter = Interpreter(model_path=str(artifacts[name]))

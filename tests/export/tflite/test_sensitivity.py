@@ -5,7 +5,7 @@ import pytest
 
 from keras_vit.export import write_tflite
 from keras_vit.export.tflite import convert, sensitivity
-from keras_vit.export.tflite.sensitivity import Sensitivity, analyze_sensitivity, propose
+from keras_vit.export.tflite.sensitivity import Sensitivity, analyze_sensitivity, propose, sensitivity_table
 
 pytestmark = pytest.mark.slow
 
@@ -44,6 +44,14 @@ def test_another_format_is_proposed_where_no_part_is_to_blame():
     text = propose("int8", [Sensitivity(part, cosine, 0.9) for part, cosine in cosines.items()])
     assert text.startswith("block_0/mlp causes 35% of the parts' error, and without it the file is hardly better")
     assert "mixed-int8" in text and "--keep-float" not in text
+
+
+def test_sigmoids_are_compared_by_their_largest_difference(trained_toy, images):
+    results = analyze_sensitivity(trained_toy(depth=1, multi_label=True), "int8", images[:20], images[:5])
+    parts = [one.difference for one in results[:-2]]
+    assert parts == sorted(parts, reverse=True) and parts[0] > 0 and {one.cosine for one in results} == {None}
+    assert "| largest difference | agreement |" in sensitivity_table("int8", results)
+    assert f"| {results[0].part} | {parts[0]:.5f} |" in sensitivity_table("int8", results)
 
 
 def test_nan_is_no_agreement(toy, images):

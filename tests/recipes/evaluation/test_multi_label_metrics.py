@@ -142,5 +142,18 @@ def test_a_softmax_is_not_for_several_labels(trained, capsys):
     options = ["--data.dataset", f"csv:{folder}", "--loss", "softmax", "--run.folder", str(folder / "no")]
     assert main(["train", str(folder / "run" / "recipe.json"), *options]) == 1
     assert "Use --loss sigmoid" in capsys.readouterr().err
-    status = main(["export", str(folder / "run"), "--output", str(folder / "exported"), "--formats", "float32"])
-    assert status == 1 and "has a sigmoid for each class. Export its features" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_exported_files_have_the_same_sigmoids(trained, capsys):
+    folder, _, _ = trained
+    run, out, image = str(folder / "run"), folder / "exported", str(folder / "test20.jpg")
+    options = ["--output", str(out), "--formats", "float32", "--dataset", f"csv:{folder}"]
+    assert main(["export", run, *options]) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| float32 |")]
+    assert "| +0.00 | 100.00% | 0.0000 |" in row
+    found = []
+    for model in (run, str(out / "model-float32.tflite")):
+        assert main(["classify", image, "--model", model]) == 0
+        found.append(capsys.readouterr().out)
+    assert found[0] == found[1] and sum(float(line.split("%")[0]) for line in found[0].splitlines()[1:]) > 120
