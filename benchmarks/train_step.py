@@ -93,6 +93,7 @@ def our_model(shape, dtype, patch_dropout=0.0):
         patch_size=shape.patch,
         num_classes=shape.classes,
         patch_dropout=patch_dropout,
+        gelu="erf",  # as KerasHub and transformers
         dtype=dtype,
         **sizes,
     )

@@ -1,8 +1,11 @@
+from functools import partial
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from gradients import output_and_gradients
 
+from keras_vit.layers import Mlp
 from keras_vit.layers.xla.gelu import gelu_for_training
 from keras_vit.layers.xla.islands import can_compile_island
 from keras_vit.layers.xla.norm import layer_norm_for_training
@@ -28,7 +31,15 @@ def test_only_in_graphs_that_are_not_compiled_and_without_a_strategy():
     assert found == [False, True, False, False]
 
 
-@pytest.mark.parametrize("function", [gelu_for_training, norm])
+def activation(gelu, x):
+    """That of training; operation by operation in eager mode."""
+    return Mlp(8, gelu=gelu)._activate(x, training=True)
+
+
+FUNCTIONS = (gelu_for_training, partial(activation, "erf"), partial(activation, "quick"), norm)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
 def test_equal_to_single_operations(function):
     def step(x):
         return output_and_gradients(function, x)
