@@ -58,12 +58,14 @@ class Evaluate:
             raise ValueError(f"--max-corrupt must be in [0, 1]. Received: {self.max_corrupt}")
         check_model_and_dataset(self.weights, self.dataset)
         from keras_vit.atomic_write import write_file
+        from keras_vit.classification import check_no_projection
         from keras_vit.recipes.data import open_dataset
         from keras_vit.recipes.data.model_classes import check_model_classes
         from keras_vit.recipes.evaluation.classification import evaluate_classifier
         from keras_vit.recipes.recipe import Data
 
         model = self.preparation.load(self.weights)
+        check_no_projection(model)
         dataset = open_dataset(Data(dataset=self.dataset, data_dir=self.data_dir))
         if not self.objectnet_mapping and not self.imagenet_variant:
             check_model_classes(dataset, model.num_classes, self.weights, model.class_names)

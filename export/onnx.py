@@ -10,9 +10,9 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_vit.classification import output_activation
+from keras_vit.classification import has_classes, is_projection, output_activation
 from keras_vit.export.checks import check_classifier, check_exportable, exported_class_names, float32_copy
-from keras_vit.export.names import INPUT
+from keras_vit.export.names import INPUT, PROJECTION
 from keras_vit.export.private_apis import register_erfc
 
 MAX_WEIGHT_BYTES = 2**31 - 2**24  # protobuf's limit of 2 GiB, less some space for the graph
@@ -22,10 +22,11 @@ def write_onnx(model, path, class_names=None) -> Path:
     """Writes an ONNX file.
 
     Input: `images` (batch, H, W, 3) float32 after `model.preprocess`, any batch size. Output: `logits` (batch,
-    num_classes) float32; without a head `features` (batch, D), or (batch, N, D) with pooling="none". Opset 15. A model
-    of another precision is written in float32. The file's metadata contain "preprocessing", the fields of
-    `keras_vit.Preprocessing` as JSON, and with a head "activation", by which logits become probabilities ("softmax" or
-    "sigmoid"), and "class_names", one per line. An existing file is replaced once the new one is complete.
+    num_classes) float32, or `projection` if the head is one, as CLIP's; without a head `features` (batch, D), or
+    (batch, N, D) with pooling="none". Opset 15. A model of another precision is written in float32. The file's metadata
+    contain "preprocessing", the fields of `keras_vit.Preprocessing` as JSON, and of a classifier "activation", by which
+    logits become probabilities ("softmax" or "sigmoid"), and "class_names", one per line. An existing file is replaced
+    once the new one is complete.
 
     Requires `pip install 'keras_vit[onnx]'` and Keras's TensorFlow backend.
 
@@ -53,10 +54,11 @@ def write_onnx(model, path, class_names=None) -> Path:
         file = Path(temporary) / path.name
         _export(model, file)
         proto = onnx.load(file)
-        _name_tensors(proto.graph, "logits" if model.num_classes else "features")
+        output = PROJECTION if is_projection(model) else "logits" if model.num_classes else "features"
+        _name_tensors(proto.graph, output)
         _separate_padding(proto.graph, onnx)
         metadata = {"preprocessing": json.dumps(model.preprocessing.get_config())}
-        if model.num_classes:
+        if has_classes(model):
             metadata["activation"] = output_activation(model)
         onnx.helper.set_model_props(proto, metadata | ({"class_names": "\n".join(names)} if names else {}))
         try:

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.classification import output_activation
+from keras_vit.classification import check_no_projection, output_activation
 from keras_vit.export.checks import check_classifier, check_exportable, checked_images, float32_copy
 from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS
 from keras_vit.export.onnx import onnx_session
@@ -59,12 +59,14 @@ def check_parity(model, artifacts: dict[str, Path], images, labels, num_threads:
         One row per artifact, in their order.
 
     Raises:
-        ValueError: The model has no head, no image size, or LoRA weights. There are no images, or they have another
-            size or values outside [0, 255]. The number of labels differs from that of the images, or all are zeros.
+        ValueError: The model has no head, a projection as head, no image size, or LoRA weights. There are no images, or
+            they have another size or values outside [0, 255]. The number of labels differs from that of the images, or
+            all are zeros.
         ImportError: A .onnx file requires onnxruntime, which is not installed.
         FloatingPointError: Outputs of the model or of an artifact are NaN or infinite.
     """
     check_exportable(model, "A parity check")
+    check_no_projection(model)
     if not model.num_classes:
         raise ValueError(f"A parity check compares probabilities, but {model.name} has no head.")
     check_classifier(model)

@@ -29,7 +29,8 @@ def write_saved_model(model, folder, class_names=None) -> Path:
     - "serve_uint8": `images` (B, any height, any width, 3) uint8 RGB -> the same as "serve_bytes".
 
     Without a head, "serving_default", "serve_bytes" and "serve_uint8" return the features, and there is no "classify"
-    and no "logits". Models without attention have no "attention".
+    and no "logits"; nor are there if the head is a projection, as CLIP's: they return {"projection": (B, C)}, and so
+    does "projection". Models without attention have no "attention".
 
     assets/preprocessing.json (also in assets.extra) has the fields of `keras_vit.Preprocessing`, assets/labels.txt the
     class names, one per line. The folder appears once it is complete.

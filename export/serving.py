@@ -9,8 +9,8 @@ import tensorflow as tf
 from keras import ops
 
 from keras_vit import Preprocessing
-from keras_vit.classification import output_activation
-from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS
+from keras_vit.classification import is_projection, output_activation
+from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS, PROJECTION
 from keras_vit.inspect.rollout import pools_patches, resize_to_images, rollout
 from keras_vit.resizing import size_before_crop
 
@@ -24,7 +24,10 @@ def serving_functions(model, class_names: list[str] | None = None) -> dict:
     preprocessing = model.preprocessing
     features = _function(lambda images: {"features": tf.cast(model.features(images), tf.float32)}, spec)
     functions, predict = {"serving_default": features}, features
-    if model.num_classes:
+    if is_projection(model):
+        predict = _function(lambda images: {PROJECTION: tf.cast(model(images, training=False), tf.float32)}, spec)
+        functions = {"serving_default": predict, PROJECTION: predict}
+    elif model.num_classes:
         logits = _function(lambda images: {"logits": tf.cast(model(images, training=False), tf.float32)}, spec)
         activation = getattr(tf.nn, output_activation(model))
         classify = _function(lambda images: {OUTPUT: activation(logits(images)["logits"])}, spec)

@@ -27,9 +27,11 @@ def classify(model, images, top: int = 5) -> list[list[tuple[str, float]]]:
         `output_activation`.
 
     Raises:
-        ValueError: The model has no head, or one for every token; an image cannot be read; pixels are not in [0, 255].
+        ValueError: The model has no head, one for every token, or a projection such as CLIP's; an image cannot be read;
+            pixels are not in [0, 255].
         FileNotFoundError: A file does not exist.
     """
+    check_no_projection(model)
     if not model.num_classes or getattr(model.config, "pooling", None) == "none":
         raise ValueError(
             f"{model.name} has no head for whole images: fine-tune it by `keras-vit finetune FOLDER "
@@ -63,6 +65,26 @@ def set_multi_label(model, value: bool):
     model.config = replace(model.config, multi_label=bool(value))
 
 
+def is_projection(model) -> bool:
+    """Whether the head is a projection, see `ViTConfig`; it is saved with the model."""
+    return getattr(getattr(model, "config", None), "projection", False)
+
+
+def has_classes(model) -> bool:
+    """Whether a model has a head, and its outputs are classes."""
+    return bool(model.num_classes) and not is_projection(model)
+
+
+def check_no_projection(model):
+    """Raises a ValueError if the head of a model is a projection, whose outputs are no classes."""
+    if is_projection(model):
+        raise ValueError(
+            f"{model.name} knows no classes: its head is a projection to the space that images share with texts, as "
+            "CLIP's. Train a head: keras-vit finetune FOLDER --weights FILE, or keras-vit probe; or export embeddings: "
+            "keras-vit export FILE --signatures embed."
+        )
+
+
 def output_activation(model) -> str:
     """What makes probabilities of a model's logits, also in exported files: "softmax", or "sigmoid", one per class.
 
@@ -74,7 +96,7 @@ def output_activation(model) -> str:
 
 def known_names(model) -> tuple[str, ...] | None:
     """The names of a model's classes, else ImageNet's for 1000, 21841 and 21843 classes; None if they are unknown."""
-    if model.class_names is None and model.num_classes in NUM_CLASSES:
+    if model.class_names is None and has_classes(model) and model.num_classes in NUM_CLASSES:
         return tuple(name for _, name in imagenet_class_names(model.num_classes))
     return model.class_names
 

@@ -3,12 +3,13 @@
 import json
 from dataclasses import asdict
 
+from keras_vit.classification import has_classes, is_projection
 from keras_vit.name_list import first_names
 from keras_vit.variants import variant_name
 from keras_vit.version import __version__
 
 UNKNOWN = "Not specified"
-SHOWN_APART = ("preprocessing", "image_size", "num_classes", "class_names")
+SHOWN_APART = ("preprocessing", "image_size", "num_classes", "class_names", "projection")
 LIMITATIONS = (
     "- The model knows only the classes and the kind of images it was trained on. It is also confident on "
     "out-of-distribution images.\n"
@@ -59,7 +60,7 @@ def model_card(
 
 
 def _metadata(model, license):
-    task = "image-classification" if model.num_classes else "image-feature-extraction"
+    task = "image-classification" if has_classes(model) else "image-feature-extraction"
     lines = ["---", "library_name: keras", f"pipeline_tag: {task}", "tags:", "- vision", "- keras_vit"]
     return "\n".join([*lines, *([f"license: {json.dumps(license)}"] if license else []), "---", ""])
 
@@ -85,12 +86,16 @@ def _facts(model):
 
 
 def _use(model):
+    if is_projection(model):
+        return 'embeddings = model(model.preprocess(["photo.jpg"]))'
     if model.num_classes:
         return 'print(model.classify(["photo.jpg"]))'
     return 'features = model.features(model.preprocess(["photo.jpg"]))'
 
 
 def _classes(model):
+    if is_projection(model):
+        return f"none: {model.num_classes:,} outputs, a projection to the space that images share with texts"
     if not model.num_classes:
         return "no head"
     return f"{model.num_classes:,}" + (f": {first_names(model.class_names, 10)}" if model.class_names else "")

@@ -162,14 +162,18 @@ class Export:
             raise ValueError(f"--sensitivity writes no files and quantizes all parts: omit {', '.join(unused)}.")
 
     def _check_head(self, model):
-        """Raises ValueError for formats that require a head, if the model has none."""
+        """Raises ValueError for formats that require classes, if the model has no head, or a projection."""
+        from keras_vit.classification import check_no_projection, has_classes
         from keras_vit.export import FORMATS
 
-        if model.num_classes:
+        if has_classes(model):
             return
+        is_classifier = "classify" in self.signatures and set(self.formats) & set(FORMATS)
+        if "web" in self.formats or self.sensitivity or is_classifier:
+            check_no_projection(model)
         if "web" in self.formats:
             raise ValueError("A web page shows classes, but the model has no head. Omit the format web.")
-        if "classify" in self.signatures and set(self.formats) & set(FORMATS):
+        if is_classifier:
             raise ValueError(f"{model.name} has no head to classify with. Pass --signatures embed.")
 
     def _checked_output(self) -> Path:
@@ -222,6 +226,7 @@ class Export:
 
     def _check(self, model, folder, files, data) -> list[tuple[str, str]]:
         """Prints audits and parity table; returns the formats that failed, and why."""
+        from keras_vit.classification import has_classes
         from keras_vit.export import FORMATS, check_parity, parity_table
         from keras_vit.export.audit import audit
 
@@ -236,8 +241,8 @@ class Export:
         classifiers = {
             name: path for name, path in files.items() if "classify" in self.signatures or name not in FORMATS
         }
-        if data.images is None or not model.num_classes or not classifiers:
-            print("\nNot compared with Keras: requires --dataset, a model with a head, and the signature classify.")
+        if data.images is None or not has_classes(model) or not classifiers:
+            print("\nNot compared with Keras: requires --dataset, a model with classes, and the signature classify.")
             return failures
         rows = check_parity(model, classifiers, data.images, data.labels)
         print(f"\n{len(data.images):,} images of {self.dataset} ({self.split})\n\n{parity_table(rows)}")

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from keras_vit.class_names.files import read_class_names
-from keras_vit.classification import known_names
+from keras_vit.classification import has_classes, known_names
 
 # Calibration images are sampled from the first ones only: reading all of a large dataset would take too long.
 CALIBRATION_POOL = 5_000
@@ -21,7 +21,7 @@ class ExportData:
         calibration: (n, H, W, 3), if a format requires calibration.
         images, labels: Images of the parity check, (n, H, W, 3), and integer labels (n,).
         class_names: One name per class: those of the file in the options, else of the dataset, else of the model. None
-            if there are none, or for a model without a head, unless a file was given.
+            if there are none, or for a model without classes, unless a file was given.
         notes: What to know about the calibration images, one sentence each.
     """
 
@@ -47,11 +47,11 @@ class ExportData:
         from keras_vit.recipes.recipe import Data
 
         dataset = open_dataset(Data(dataset=options.dataset, data_dir=options.data_dir))
-        if model.num_classes:
+        if has_classes(model):
             check_model_classes(dataset, model.num_classes, options.weights, model.class_names)
         read = partial(_read_images, dataset, preprocessing=model.preprocessing, max_corrupt=options.max_corrupt)
         images, labels = read(options.split, options.check_images)
-        if model.num_classes and labels.min() < 0:
+        if has_classes(model) and labels.min() < 0:
             raise unlabeled(dataset, options.split)
         calibration, split = None, options.calibration_split
         notes: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class ExportData:
             indices = np.random.default_rng(options.seed).permutation(total)[: options.calibration_images]
             calibration, _ = read(split, len(indices), indices=indices)
             notes = _calibration_notes(dataset, options, indices)
-        return cls(calibration, images, labels, names or (class_names(dataset) if model.num_classes else None), notes)
+        return cls(calibration, images, labels, names or (class_names(dataset) if has_classes(model) else None), notes)
 
 
 def _calibration_notes(dataset, options, indices) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.classification import output_activation, output_names, top_classes
+from keras_vit.classification import is_projection, output_activation, output_names, top_classes
 from keras_vit.inspect import attention_rollout, figures, gradient_rollout
 from keras_vit.inspect.rollout import pools_patches
 from keras_vit_cli.html import image_rows
@@ -38,6 +38,7 @@ def gradient_rollout_undefined(vit) -> str:
     """Why `gradient_rollout` is not defined for a model; "" if it is."""
     reasons = (
         (not vit.num_classes, "the model has no head"),
+        (is_projection(vit), "the head is a projection to the space that images share with texts"),
         (vit.head_distillation is not None, "the model has two heads"),
         (vit.config.pooling == "none", "the model predicts for every token"),
         (vit.config.axial, "axial attention is a product of two factors, for which it is not defined"),

@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.atomic_write import write_file
-from keras_vit.classification import output_activation
+from keras_vit.classification import check_no_projection, is_projection, output_activation
 from keras_vit.export.checks import check_exportable, check_pooled, checked_images, disk_reason, exported_class_names
-from keras_vit.export.names import CLASSIFY, INPUT, PREPROCESSING_FILE
+from keras_vit.export.names import CLASSIFY, EMBED, INPUT, PREPROCESSING_FILE
 from keras_vit.export.tflite.arithmetic import FLOAT, HALF, INTEGERS
 from keras_vit.export.tflite.calibration import (
     MIN_IMAGES,
@@ -53,8 +53,9 @@ def write_tflite(
     Every file takes one image of the model's size, `images` (1, H, W, 3), pixels in [0, 255] as float32, for "int8" as
     uint8; scaling by mean and standard deviation is in the graph. "classify" returns `probabilities` (1, num_classes),
     a softmax, or with `multi_label` and for 21843 classes one sigmoid per class, "embed" `embedding` (1, D),
-    "attention" the rollout map `attention` (1, h, w) in [0, 1]. Class names, preprocessing and description are in the
-    file (`with_metadata`), where MediaPipe and Android Studio look for them.
+    the features before the head, or the output of a head that is a projection, as CLIP's, "attention" the rollout map
+    `attention` (1, h, w) in [0, 1]. Class names, preprocessing and description are in the file (`with_metadata`), where
+    MediaPipe and Android Studio look for them.
 
     Formats: "float32"; "float16": weights in half precision; "dynamic-int8" and "int4-weights": integer weights, and
     activations quantized at run time within each matrix product; "mixed-int8": the same, and the products of queries
@@ -109,6 +110,8 @@ def _description(model, first, class_names, license) -> Description:
     text = f"{type(model).__name__} of keras_vit, {model.count_params():,} weights. Pixels in [0, 255]."
     if first == CLASSIFY and output_activation(model) == "sigmoid":
         text += " Each class has a probability of its own, a sigmoid: they do not add up to 1."
+    if first == EMBED and is_projection(model):
+        text += " Embeddings are in the space that images share with texts."
     return Description(
         model.name,
         text,
@@ -217,6 +220,7 @@ def check_request(model, formats: Sequence[str], signatures: Sequence[str] = (CL
         raise ValueError(f"`formats` must be some of {', '.join(FORMATS)}. Received: {list(formats)}")
     known = available_signatures(model)
     if CLASSIFY in signatures and CLASSIFY not in known:
+        check_no_projection(model)
         raise ValueError(f"{model.name} has no head to classify with. Pass signatures=('embed',), or add a head.")
     if not signatures or len(set(signatures)) < len(signatures) or set(signatures) - set(known):
         raise ValueError(

@@ -9,7 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.class_names.files import checked_lines
+from keras_vit.export.names import ATTENTION, EMBED, OUTPUTS
 from keras_vit.export.tflite.flatbuffer import Signature
+
+MEDIAPIPE_TASKS = {OUTPUTS[EMBED]: "ImageEmbedder", OUTPUTS[ATTENTION]: None}
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,14 @@ class DescribedFile:
     description: Description
 
     @property
+    def mediapipe_task(self) -> str | None:
+        """The task of MediaPipe that reads such an output; None for an attention map."""
+        (output, *_) = next(iter(self.signatures.values())).outputs
+        return MEDIAPIPE_TASKS.get(output.name, "ImageClassifier")
+
+    @property
     def mediapipe_problem(self) -> str | None:
-        """Why MediaPipe's ImageClassifier (1.2.2) rejects the file; None if it does not."""
+        """Why MediaPipe's ImageClassifier and ImageEmbedder (1.2.2) reject the file; None if they do not."""
         inputs = next(iter(self.signatures.values())).inputs
         if self.num_subgraphs > 1:
             return f"it supports one subgraph, this file has {self.num_subgraphs}; export that signature alone"
@@ -103,8 +112,9 @@ class DescribedFile:
         else:
             shown = "; ".join(about.class_names[:5]) + ("; ..." if len(about.class_names) > 5 else "")
             lines.append(f"  class names    {len(about.class_names)}: {shown}")
-        problem = self.mediapipe_problem
-        support = "supported by ImageClassifier" if problem is None else f"not supported by ImageClassifier: {problem}"
+        problem, task = self.mediapipe_problem, self.mediapipe_task
+        support = f"supported by {task}" if problem is None else f"not supported by {task}: {problem}"
+        support = support if task else "no task reads attention maps"
         lines.append(f"  MediaPipe      {support}")
         lines += [f"  preprocessing  {key}: {value}" for key, value in about.preprocessing.items()]
         return "\n".join(lines)

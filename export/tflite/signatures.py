@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from keras_vit.classification import output_activation
+from keras_vit.classification import has_classes, is_projection, output_activation
 from keras_vit.export.names import ATTENTION, CLASSIFY, EMBED, OUTPUTS
 from keras_vit.export.tflite.arithmetic import FLOAT, arithmetic
 from keras_vit.export.tflite.graph_rewrite import (
@@ -18,15 +18,16 @@ from keras_vit.inspect.rollout import pools_patches
 
 
 def available_signatures(model) -> tuple[str, ...]:
-    """Signatures that a model can have: "classify" requires a head, "attention" plain encoder blocks."""
-    return (CLASSIFY,) * bool(model.num_classes) + (EMBED,) + (ATTENTION,) * bool(encoder_blocks(model))
+    """Signatures that a model can have: "classify" requires classes, "attention" plain encoder blocks."""
+    return (CLASSIFY,) * has_classes(model) + (EMBED,) + (ATTENTION,) * bool(encoder_blocks(model))
 
 
 def signature_function(model, signature: str, form: str = FLOAT):
     """A function of `images`, (1, H, W, 3) float32 in [0, 255], that computes one of the `available_signatures`.
 
     "classify" returns probabilities (1, num_classes), see `output_activation`, "embed" the features before the
-    head, (1, D), "attention" the map of `keras_vit.inspect.rollout`, (1, h, w) in [0, 1].
+    head, (1, D), or with `projection` the model's output, (1, num_classes), "attention" the map of
+    `keras_vit.inspect.rollout`, (1, h, w) in [0, 1].
 
     Args:
         model: An `export_copy`.
@@ -49,11 +50,16 @@ def _classify(model, images):
         first, second = (tf.reshape(layer_norm(model.encoder.norm, token_slice(tokens, i, 1)), (1, -1)) for i in (0, 1))
         logits = (model.head(first) + model.head_distillation(second)) / 2
     else:
-        logits = model.head(_embed(model, images))
+        logits = model.head(_features(model, images))
     return getattr(tf.nn, output_activation(model))(logits)
 
 
 def _embed(model, images):
+    features = _features(model, images)
+    return model.head(features) if is_projection(model) else features
+
+
+def _features(model, images):
     if not hasattr(model, "encoder"):
         return model.features(images)
     tokens, _ = encode(model, images, read=tokens_read(model))

@@ -70,6 +70,9 @@ class ViTConfig:
         multi_label: Whether an image may have several classes, each with a sigmoid of its own; changes no output, only
             the probabilities of `classify` and of exported files, and evaluations.
 
+        projection: Whether the head is a projection to the space that images share with texts, as CLIP's, and its
+            outputs are no classes; changes no output.
+
     Raises:
         ValueError: A patch that does not divide the image, an unknown choice, a number out of range, or arguments that
             exclude each other.
@@ -109,6 +112,7 @@ class ViTConfig:
     seed: int | None = None
     class_names: tuple[str, ...] | None = None
     multi_label: bool = False
+    projection: bool = False
 
     def __post_init__(self):
         size = as_size(self.image_size)
@@ -199,6 +203,11 @@ def check_exclusions(config: ViTConfig):
             "axial=True attends along rows and columns, for which position_embedding='relative' is not defined: use "
             "another position_embedding.",
         ),
+        (
+            config.projection and (config.class_names is not None or config.multi_label),
+            "projection=True has no classes: omit class_names and multi_label.",
+        ),
+        (config.projection and not config.num_classes, "num_classes=0 is no projection: omit projection."),
         *_exclusions_of_patch_dropout(config),
     )
     for excluded, fix in exclusions:

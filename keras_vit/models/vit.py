@@ -187,7 +187,7 @@ class VisionTransformer(keras.Model):
 
         The hidden tanh layer of pre-training is also removed, as the paper does for fine-tuning (appendix B.1.1).
         """
-        changes = {"class_names": class_names, "multi_label": False, "representation_size": None}
+        changes = {"class_names": class_names, "multi_label": False, "projection": False, "representation_size": None}
         model = self._rebuilt(num_classes=num_classes, **changes)
         copy_weights(self, model, skip=HEADS)
         return model

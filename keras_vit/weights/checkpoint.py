@@ -56,6 +56,8 @@ def description(source: str, architecture: str, arguments: dict, preprocessing: 
     no_size = "any" if architecture == "BiT" else "not in the file"
     imagenet = arguments["num_classes"] in NUM_CLASSES
     no_names = "not in the file; ImageNet's are used" if imagenet else "not in the file"
+    if arguments.get("projection"):
+        no_names = "none: the head is a projection to the space that images share with texts"
     return {
         "source": source,
         "architecture": architecture,

@@ -117,11 +117,11 @@ def _columns(rows):
 
 
 def _remedy(model, checkpoint):
-    ours = asdict(model.config)
+    ours, harmless = asdict(model.config), ("image_size", "gelu", "epsilon", "class_names", "projection")
     differing = [
         f"{name}={ours[name]!r} (file: {value!r})"
         for name, value in checkpoint.arguments.items()
-        if name in ours and ours[name] != value and name not in ("image_size", "gelu", "epsilon", "class_names")
+        if name in ours and ours[name] != value and name not in harmless
         if not (name == "num_heads" and value is None)  # not in the file
     ]
     start = f"The model {model.name} differs in {', '.join(differing)}." if differing else f"The model is {model.name}."

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.class_names import imagenet_class_names
+from keras_vit.classification import check_no_projection
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recipes.data import ImageDataset, class_names, count_examples, decoded_images
 from keras_vit.recipes.data.model_classes import check_class_count, unlabeled
@@ -75,11 +76,12 @@ def evaluate_classifier(
         max_corrupt: Largest allowed fraction of images that cannot be decoded, which are skipped.
 
     Raises:
-        ValueError: `objectnet_mapping` and `imagenet_variant` are both set, the model has different classes, the split
-            is unknown, empty or unlabeled, too many images are corrupt, `resize` or `crop_fraction` is invalid, or the
-            classes or the mapping do not match.
+        ValueError: The model's head is a projection, as CLIP's; `objectnet_mapping` and `imagenet_variant` are both
+            set, the model has different classes, the split is unknown, empty or unlabeled, too many images are corrupt,
+            `resize` or `crop_fraction` is invalid, or the classes or the mapping do not match.
         OSError: The mapping cannot be read.
     """
+    check_no_projection(model)
     read: list[int] = []
     batches = _labeled_batches(dataset, split, batch_size, max_corrupt, read)
     if objectnet_mapping and imagenet_variant:

@@ -87,6 +87,8 @@ def adapt_model(model, recipe: Supervised, num_classes: int):
     if not recipe.keep_head or model.num_classes != num_classes:
         skip = ("head",) if is_bit else HEADS
         changes |= {"class_names": None, "multi_label": False, **({} if is_bit else {"representation_size": None})}
+    if not is_bit:
+        changes["projection"] = False  # of a kept head, too: it learns classes
     adapted = type(model).from_config({**model.get_config(), **changes})
     copy_weights(model, adapted, skip)
     return adapted

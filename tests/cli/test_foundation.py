@@ -5,6 +5,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 from goldens import foundation_folder, golden_io
 from images_on_disk import jpeg
+from loaded_signatures import load
 
 import keras_vit
 from keras_vit_cli.main import main
@@ -55,6 +56,31 @@ def test_features_are_evaluated(weights, data_dir, capsys):
     assert "linear:" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["hf_clip", "openai_clip"])
+def test_projections_are_no_classes(weights, tmp_path, capsys):
+    (tmp_path / "1.jpg").write_bytes(jpeg(100))
+    model, output = str(weights), ["--output", str(tmp_path / "exported")]
+    for arguments in (
+        ["classify", str(tmp_path / "1.jpg"), "--model", model],
+        ["evaluate", model, "--dataset", "digits"],
+        ["export", model, "--formats", "float32", "saved-model", *output],
+        ["export", model, "--formats", "web", *output],
+    ):
+        assert main(arguments) == 1
+        assert "knows no classes: its head is a projection" in capsys.readouterr().err
+    assert main(["export", model, "--formats", "float32", "saved-model", "--signatures", "embed", *output]) == 0
+    capsys.readouterr()
+    assert main(["export", str(tmp_path / "exported" / "embed-float32.tflite"), "--describe"]) == 0
+    text = capsys.readouterr().out
+    assert "in the space that images share with texts" in text and "supported by ImageEmbedder" in text
+    loaded = load(tmp_path / "exported" / "saved_model")
+    assert set(loaded) == {"serving_default", "projection", "features", "attention", "serve_bytes", "serve_uint8"}
+    vit, pixels = keras_vit.load(weights), np.full((1, 40, 30, 3), 90, "uint8")
+    expected = vit(vit.preprocess(pixels))
+    np.testing.assert_allclose(loaded["serve_uint8"](pixels)["projection"], expected, atol=1e-4)
+    np.testing.assert_allclose(loaded["serving_default"](vit.preprocess(pixels))["projection"], expected, atol=1e-4)
+
+
 def test_embeddings_are_exported(weights, tmp_path):
     output = ["--signatures", "embed", "--output", str(tmp_path / "exported")]
     assert main(["export", str(weights), "--formats", "float32", *output]) == 0
@@ -64,5 +90,6 @@ def test_embeddings_are_exported(weights, tmp_path):
     run = Interpreter(str(file)).get_signature_runner("embed")
     (name,) = run.get_input_details()
     (found,) = run(**{name: images}).values()
-    expected = model.features(model.preprocess(images))
+    inputs = model.preprocess(images)
+    expected = model(inputs) if model.config.projection else model.features(inputs)
     np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())

@@ -73,6 +73,13 @@ def test_models_without_a_head_return_features(trained_toy, tmp_path, pooling):
 
 
 @pytest.mark.slow
+def test_projection_is_named(trained_toy, tmp_path):
+    model = trained_toy(projection=True, depth=1)
+    session = check(model, write_onnx(model, tmp_path / "model.onnx"), "projection")
+    assert "activation" not in session.get_modelmeta().custom_metadata_map
+
+
+@pytest.mark.slow
 def test_mixed_precision_is_exported_in_float32(trained_toy, tmp_path):
     model = trained_toy(dtype="mixed_bfloat16", depth=1)
     session = check(model, write_onnx(model, tmp_path / "model.onnx"), tolerance=0.05)

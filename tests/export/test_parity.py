@@ -83,5 +83,7 @@ def test_invalid_arguments(artifacts, classifier, images, inputs, toy):
             check_parity(classifier, artifacts, wrong, labels)
     with pytest.raises(ValueError, match="has no head"):
         check_parity(toy(num_classes=0), artifacts, images, labels)
+    with pytest.raises(ValueError, match="its head is a projection"):
+        check_parity(toy(projection=True), artifacts, images, labels)
     with pytest.raises(ValueError, match="see keras_vit.load. Received: a PosixPath"):
         check_parity(artifacts["keras"], artifacts, images, labels)

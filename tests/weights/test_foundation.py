@@ -91,6 +91,30 @@ def test_head_of_clip_is_its_projection(family):
     assert family("hf_clip", num_classes=0).head is None
 
 
+def test_projections_are_no_classes(family, tmp_path):
+    for name, answer in (("hf_clip", True), ("openai_clip", True), ("timm_clip", False), ("hf_siglip", False)):
+        assert family(name).config.projection == answer
+    model = family("hf_clip")
+    found = open_checkpoint(tmp_path).describe()
+    assert found["num_classes"] == 10 and found["class_names"].startswith("none: the head is a projection")
+    model.save(tmp_path / "m.keras")
+    kept = (model.resized(35), model.with_patch_size(14), keras_vit.load(tmp_path / "m.keras", dtype="mixed_bfloat16"))
+    assert all(other.config.projection for other in kept)
+    reset = (model.with_head(10), family("hf_clip", num_classes=3), keras_vit.load(tmp_path / "m.keras", num_classes=0))
+    assert not any(other.config.projection for other in reset)
+    with pytest.raises(ValueError, match="knows no classes: its head is a projection.*keras-vit finetune.*embed"):
+        model.classify(np.zeros((28, 28, 3), "uint8"))
+    with pytest.raises(ValueError, match="projection=True has no classes: omit class_names"):
+        model.class_names = [str(i) for i in range(10)]
+
+
+@pytest.mark.parametrize(("bias", "answer"), [(0.0, True), (0.1, False)])
+def test_projection_of_timm_has_a_bias_of_zeros(bias, answer, tmp_path):
+    """Fine-tuned models of timm have the same name and a classifier."""
+    weights = golden_file(tmp_path, "timm_clip", **{"head.bias": np.full(10, bias, "float32")})
+    assert open_checkpoint(weights).arguments["projection"] == answer
+
+
 def test_tower_beside_that_of_texts(tmp_path):
     arrays = golden_weights("hf_siglip")
     texts = {"text_model.embeddings.token_embedding.weight": np.zeros((3, 4), "float32")}
@@ -110,6 +134,7 @@ def test_towers_of_big_vision(tmp_path):
     model = keras_vit.load(file)
     np.testing.assert_allclose(model(io["images"]), io["outputs"], atol=1e-4)
     assert (model.preprocessing.resize, model.preprocessing.origin) == ("squash", "table")
+    assert model.config.projection == (model.num_classes > 0)
     write_arrays(file, {"params/img/embedding/kernel": np.zeros((768, 24), "float32")})
     with pytest.raises(ValueError, match="a NaFlex model, .*use a SigLIP 2 of one size"):
         keras_vit.load(file)
@@ -137,6 +162,11 @@ def test_tower_of_open_clip_that_is_of_timm(tmp_path):
     model, io = keras_vit.load(tmp_path, num_heads=3), golden_io("timm_siglip")
     np.testing.assert_allclose(model(io["images"]), io["outputs"], atol=1e-4)
     assert (model.preprocessing.resize, model.preprocessing.origin) == ("squash", "file")
+    assert not model.config.projection
+    arrays["visual.head.proj.weight"] = np.ones((5, 24), "float32")
+    write_arrays(tmp_path / "open_clip_model.safetensors", arrays)
+    model = keras_vit.load(tmp_path, num_heads=3)
+    assert model.config.projection and model.num_classes == 5
 
 
 def test_preprocessing_of_older_files_of_clip(tmp_path):

@@ -126,4 +126,5 @@ def _arguments(tensors, config):
         "gelu": hugging_face.known_gelu(tensors, config, "quick_gelu" if has_token else "gelu_pytorch_tanh"),
         "epsilon": config.get("layer_norm_eps", 1e-5 if has_token else 1e-6),
         "norm_before_encoder": has_initial_norm,
+        "projection": has_token and num_classes > 0,
     }

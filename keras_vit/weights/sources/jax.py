@@ -100,8 +100,10 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
             f"{tensors.path} is a NaFlex model, whose images have grids of any shape. This is not supported: use a "
             "SigLIP 2 of one size, such as big_vision/siglip2/siglip2_b16_224."
         )
-    source = VIT_JAX if POSITIONS in tensors else BIG_VISION
-    return Checkpoint(tensors, source, read_arguments(_arguments, tensors), fields)
+    source, arguments = VIT_JAX if POSITIONS in tensors else BIG_VISION, read_arguments(_arguments, tensors)
+    if fields:  # a tower, whose head projects to the space of the other one
+        arguments["projection"] = arguments["num_classes"] > 0
+    return Checkpoint(tensors, source, arguments, fields)
 
 
 def _arguments(tensors):

@@ -59,6 +59,7 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
     config = read_json(tensors.path.with_name("open_clip_config.json"))
     model = config.get("model_cfg", {})
     is_openai = TOWER + TOKEN in tensors
+    is_projection = TOWER + PROJECTION in tensors or f"{TIMM_PROJECTION}weight" in tensors
     tensors = with_derived(tensors, {}, without=[name for name in tensors.shapes if not name.startswith(TOWER)])
     if is_openai:
         tensors = read_arguments(_arrays_of_openai, tensors.renamed(lambda name: name.removeprefix(TOWER)))
@@ -67,6 +68,7 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
         tensors = read_arguments(_arrays_of_timm, tensors)
         architecture = model.get("vision_cfg", {}).get("timm_model_name") or ""
         arguments = read_arguments(timm.model_arguments, tensors, {"architecture": architecture})
+    arguments["projection"] = is_projection
     return Checkpoint(tensors, OPEN_CLIP, arguments, _preprocessing_fields(config.get("preprocess_cfg", {})))
 
 

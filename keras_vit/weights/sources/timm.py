@@ -116,6 +116,9 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
     tensors = tensors.renamed(lambda name: re.sub(STEM, rf"{BACKBONE}.stem.\1.", name))
     tensors = read_arguments(plain_arrays, tensors)
     arguments = read_arguments(model_arguments, tensors, config)
+    # timm gives CLIP's projection a bias of zeros, which no trained classifier has.
+    if "norm_pre.weight" in tensors and "head.bias" in tensors:
+        arguments["projection"] = not tensors.read("head.bias").any()
     return Checkpoint(tensors, TIMM, arguments, _preprocessing_fields(config.get("pretrained_cfg", {})))
 
 

@@ -96,7 +96,7 @@ def test_model_without_a_head_gets_no_class_names(tmp_path, capsys):
     assert main([*arguments, "--formats", "int8", "--calibration-images", "20"]) == 1
     assert "has no head to classify with. Pass --signatures embed." in capsys.readouterr().err
     assert main([*arguments, "--formats", "saved-model", "--check-images", "1"]) == 0
-    assert "Not compared with Keras: requires --dataset, a model with a head" in capsys.readouterr().out
+    assert "Not compared with Keras: requires --dataset, a model with classes" in capsys.readouterr().out
 
 
 def test_web_page_requires_a_head(tmp_path, capsys):

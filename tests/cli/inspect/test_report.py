@@ -56,6 +56,7 @@ def test_report_of_a_classifier(run, trained_toy, folder):
         ({"pooling": "map", "class_token": True}, (), ["class token"], "read from the mean of the patches"),
         ({"pooling": "none"}, (), ["class token"], "the model predicts for every token"),
         ({"axial": True}, (), ["class token"], "axial attention is a product"),
+        ({"projection": True}, (), ["class token"], "the head is a projection"),
         ({"distillation": True}, (), ["class token", "distillation token"], "the model has two heads"),
         ({"num_classes": 0, "position_embedding": "relative"}, (POSITIONS,), ["class token"], "the model has no head"),
         ({"image_size": 32, "patch_size": 16, "resnet_stages": (1,)}, (FILTERS,), ["class token"], "evidence for it"),

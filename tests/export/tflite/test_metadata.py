@@ -116,6 +116,15 @@ def test_printed_form(unannotated, tmp_path):
     assert "(pixel - [0]) / [1]" in text and "preprocessing  mean: [0.485, 0.456, 0.406]" in text
 
 
+def test_mediapipe_task(unannotated, tmp_path):
+    path = tmp_path / "model.tflite"
+    for name, task in (("float32", "supported by ImageClassifier"), ("embed", "supported by ImageEmbedder")):
+        path.write_bytes(with_metadata(unannotated[name], description(name)))
+        assert f"MediaPipe      {task}" in str(read_description(path))
+    path.write_bytes(with_metadata(unannotated["signatures"], description("embed"), first="attention"))
+    assert "MediaPipe      no task reads attention maps" in str(read_description(path))
+
+
 def test_mediapipe_problem(unannotated, tmp_path):
     def problem(name, **changes):
         path = tmp_path / "model.tflite"

@@ -110,6 +110,8 @@ def test_a_new_head_has_no_class_names_of_the_old_one(trained_toy):
     source = trained_toy(class_names=list("abcde"), multi_label=True)
     model = adapt_model(source, recipe(keep_head=True), 3)
     assert (model.num_classes, model.config.class_names, model.config.multi_label) == (3, None, False)
+    for num_classes in (3, 5):  # a new head, and a kept one
+        assert not adapt_model(trained_toy(projection=True), recipe(keep_head=True), num_classes).config.projection
 
 
 def test_deit_at_384_starts_from_the_trained_classifier(trained_toy, images, tmp_path):
