@@ -127,6 +127,8 @@ def main():
         keras_vit.ViT(arguments.model, image_size=224, num_classes=1000) if random else keras_vit.load(arguments.model)
     )
     check_model(model)
+    if not random:  # before the files are written, which takes minutes
+        read_images(arguments.images, arguments.labels, model.preprocessing, arguments.judge)
     with tempfile.TemporaryDirectory() as folder:
         files = write_files(model, arguments.files or Path(folder))
         found = {} if random else accuracies(model, files, arguments)

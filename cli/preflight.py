@@ -52,16 +52,14 @@ class Preflight:
                 "Pass the name of a recipe; keras-vit train lists them. --list lists chips and topologies."
             )
         check_json(self.json)
-        from keras_vit.recipes.recipe_values import check_values
-        from keras_vit.recipes.training.field_checks import check_schedule
+        from keras_vit.recipes.training.field_checks import check_fields
         from keras_vit_cli.train import find_recipe
 
         recipe = find_recipe(self.name)
         check_option_words(self.changes, recipe)
         recipe = with_length(recipe, self.changes)
         recipe = tyro.cli(type(recipe), default=recipe, prog=f"keras-vit train {self.name}", args=self.changes)
-        check_values(recipe)
-        check_schedule(recipe)
+        check_fields(recipe)
         from keras_vit.recipes.preflight.chips import parse_topology  # takes seconds, as all imports from here on
 
         parse_topology(self.topology)

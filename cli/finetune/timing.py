@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import tensorflow as tf
 
 from keras_vit.recipes.data import ImageDataset, training_pixels
 from keras_vit.recipes.recipe import Data
@@ -24,10 +23,9 @@ def measure(model, data: Data, dataset: ImageDataset, accelerator: bool) -> Mach
         dataset: From `open_dataset`.
         accelerator: Whether there is a GPU or TPU.
     """
-    inputs = tf.zeros((IMAGES, *model.image_size, 3))
-    forward = tf.function(lambda images: model(images, training=False))
-    np.asarray(forward(inputs))
-    forward_seconds = _seconds(lambda: np.asarray(forward(inputs)), REPEATS)
+    inputs = np.zeros((IMAGES, *model.image_size, 3), "float32")
+    model.predict_on_batch(inputs)
+    forward_seconds = _seconds(lambda: model.predict_on_batch(inputs), REPEATS)
     count, size = min(IMAGES, dataset.splits[data.train_split]), model.image_size[0]
     batches = training_pixels(replace(data, batch_size=count, image_size=size, resize_size=size), dataset, seed=0)
     decode_seconds = _seconds(lambda: list(batches.take(REPEATS)), 1) / REPEATS  # also prepares batches ahead

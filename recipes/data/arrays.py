@@ -57,7 +57,13 @@ def read_encoded(dataset: ImageDataset, split: str):
 
 
 def read_labels(dataset: ImageDataset, split: str) -> np.ndarray:
-    """(n,) int64 labels of all images of a split; decodes none."""
+    """(n,) int64 labels of all images of a split; decodes none.
+
+    Raises:
+        ValueError: Images have several labels each, or a file is damaged.
+    """
+    if dataset.multi_label:
+        raise ValueError(f"Expected images of one class each. Received: {dataset.name!r}, whose have any number.")
     labels = dataset.read(split).map(lambda name, stored, label: label).as_numpy_iterator()
     with report_damaged_files(dataset, split):
         return np.fromiter(labels, "int64")

@@ -67,7 +67,8 @@ def open_csv(path: str, name: str) -> ImageDataset:
 def _read_rows(file, folder) -> list[tuple[str, tuple[str, ...]]]:
     """(path of the image, labels) of each line."""
     with tf.io.gfile.GFile(file) as content:
-        header, *lines = list(csv.reader(content.read().splitlines())) or [[]]
+        text = content.read().removeprefix("\ufeff")  # as Excel writes UTF-8
+        header, *lines = list(csv.reader(text.splitlines())) or [[]]
     if [cell.strip().lower() for cell in header] not in HEADERS:
         raise ValueError(f"The first line of {file} must be image,labels. Received: {','.join(header)!r}")
     rows, images = [], set()

@@ -97,7 +97,7 @@ def _examples(columns, file, group, first, end):
 def _read_group(columns, file, group, first, end):
     import pyarrow.parquet
 
-    path = file.decode()
+    path = os.fsdecode(file)
     table = pyarrow.parquet.ParquetFile(path).read_row_group(group, [columns.image, columns.label])
     table = table.slice(first, end - first)
     encoded = [entry and entry["bytes"] for entry in table[columns.image].to_pylist()]
@@ -108,7 +108,7 @@ def _read_group(columns, file, group, first, end):
     if columns.multi_label:
         targets = np.zeros((len(values), len(columns.names)), "float32")  # (n, C)
         for row, classes in zip(targets, values):
-            row[classes or []] = 1
+            row[[number for number in classes or () if number >= 0]] = 1  # -1: no label
     else:
         targets = np.array([-1 if value is None else value for value in values], "int64")
     return np.array(where, object), np.array(encoded, object), targets
@@ -138,6 +138,7 @@ def _split(file: Path) -> str:
 
 def _columns(schema, path, label) -> Columns:
     stated = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+    stated = {column: _sequence(feature) for column, feature in stated.items()}
     images = [column for column, feature in stated.items() if feature.get("_type") == "Image"]
     classes = {column: feature for column, feature in stated.items() if _class_names(feature)}
     wanted = (label,) if label else LABELS
@@ -153,9 +154,15 @@ def _columns(schema, path, label) -> Columns:
     return Columns(images[0], chosen[0], _class_names(feature), feature.get("_type") != "ClassLabel")
 
 
+def _sequence(feature) -> dict:
+    """A feature as newer versions of datasets describe it: a sequence was a list of one feature."""
+    return {"_type": "Sequence", "feature": feature[0]} if isinstance(feature, list) and feature else dict(feature)
+
+
 def _class_names(feature) -> tuple[str, ...]:
     """The names of a ClassLabel or of a sequence of them; none for other features."""
-    inner = feature.get("feature", feature) if isinstance(feature, dict) else {}
+    inner = feature.get("feature", feature)
+    inner = inner if isinstance(inner, dict) else {}
     return tuple(inner.get("names", ())) if inner.get("_type") == "ClassLabel" else ()
 
 
@@ -181,4 +188,4 @@ def _selected(groups, ranges) -> tuple[np.ndarray, ...]:
                 rows.append((file, group, first, last))
             offset += count
     files, *numbers = zip(*rows) if rows else ((), (), (), ())
-    return np.array(files, "S"), *(np.array(column, "int64") for column in numbers)
+    return np.array([os.fsencode(file) for file in files], "S"), *(np.array(column, "int64") for column in numbers)

@@ -11,6 +11,7 @@ from keras_vit.recipes.data.decode import decode, decode_window
 from keras_vit.recipes.recipe import Data
 from keras_vit.resizing import size_before_crop
 
+PIXELS = (0.0,) * 3, (1 / 255,) * 3  # mean and std that leave pixels in [0, 255]
 SIMPLE_MARGIN = 4  # pixels, of the crop "simple" (facebookresearch/deit, augment.py)
 
 
@@ -50,7 +51,7 @@ def training_transform(data: Data, seed: int, mean, std, max_value: int = 255):
     distort, num_distort_draws = augmentation(data.augment, data.mean)
     num_crop_draws, num_erase_draws = 2, 1 + 4 * ERASING_ATTEMPTS if data.augment.erasing else 0
     size, in_uint8 = data.image_size, num_distort_draws > 0
-    scale = ((0.0,) * 3, (1 / 255,) * 3) if in_uint8 else (mean, std)
+    scale = PIXELS if in_uint8 else _scale_of_large(mean, std)
 
     # Mean 0 and standard deviation 1 where the recipe's mean and std normalize the images.
     noise = np.subtract(data.mean, mean) / np.array(std), np.divide(data.std, std)
@@ -86,6 +87,8 @@ def training_transform(data: Data, seed: int, mean, std, max_value: int = 255):
             # Bicubic values may be outside of [0, 255].
             image = image if data.interpolation == "bilinear" else tf.clip_by_value(image, 0.0, 255.0)
             image = normalize(distort(tf.cast(image + 0.5, tf.uint8), distort_draws), mean, std)
+        elif scale is PIXELS:
+            image = normalize_floats(image, mean, std)
         if data.augment.erasing:
             image = erase(image, data.augment.erasing, erase_draws, key(2), *noise)
         return image
@@ -97,9 +100,10 @@ def evaluation_transform(data: Data):
     """Returns the function from an encoded image to (size, size, 3) float32, as `keras_vit.Preprocessing`."""
     size = data.image_size
     target, _ = size_before_crop((size, size), data.evaluation_crop)
+    scale = _scale_of_large(data.mean, data.std)
 
     def transform(encoded):
-        image = normalize(decode(encoded), data.mean, data.std)
+        image = normalize(decode(encoded), *scale)
         sides = tf.cast(tf.shape(image)[:2], tf.float64)
         resized = sides * (target / tf.reduce_min(sides))
         if data.evaluation_resize == "shortest_area":
@@ -111,7 +115,8 @@ def evaluation_transform(data: Data):
             shape = tf.constant([target] * 2) if squash else tf.maximum(target, tf.cast(resized + 1e-6, tf.int32))
             image = resize(image, shape, data)
             top, left = tf.unstack(tf.cast(tf.round((shape - size) / 2), tf.int32))
-        return tf.ensure_shape(image[top : top + size, left : left + size], (size, size, 3))
+        image = tf.ensure_shape(image[top : top + size, left : left + size], (size, size, 3))
+        return normalize_floats(image, data.mean, data.std) if scale is PIXELS else image
 
     return transform
 
@@ -143,8 +148,8 @@ def inception_window(key, min_area: float):
 def normalize(image, mean, std):
     """(x / 255 - mean) / std of uint8 pixels (..., 3), in float32.
 
-    Normalizing before a resize is equivalent to normalizing after it, and here takes one pass over a quarter of the
-    memory. Equal means and deviations of all channels use a faster operation.
+    Normalizing before a resize is equivalent to normalizing after it, and with equal means and deviations of all
+    channels takes one pass over a quarter of the memory.
     """
     if len(set(mean)) == len(set(std)) == 1:
         low, high = -mean[0] / std[0], (1.0 - mean[0]) / std[0]
@@ -154,6 +159,11 @@ def normalize(image, mean, std):
     mean, std = (255.0 * np.array(values, "float32") for values in (mean, std))
     image = tf.cast(image, tf.float32)
     return _by_row(lambda rows, factor, offset: rows * factor - offset, image, 1.0 / std, mean / std)
+
+
+def _scale_of_large(mean, std):
+    """The mean and std by which to normalize an image before a resize that makes it smaller, see `normalize`."""
+    return (mean, std) if len(set(mean)) == len(set(std)) == 1 else PIXELS
 
 
 def normalize_floats(images, mean, std):

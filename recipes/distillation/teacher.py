@@ -12,7 +12,8 @@ import keras_vit
 from keras_vit import Preprocessing
 from keras_vit.recipes.recipe import Data
 
-SIGNATURES = ("serving_default", "serve", "classify")
+# The first that exists: probabilities are a softmax or sigmoids, of which only the first can be told from logits.
+SIGNATURES = ("logits", "serving_default", "serve", "classify")
 
 
 class Teacher:

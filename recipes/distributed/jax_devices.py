@@ -75,6 +75,11 @@ def choose_devices(name: str) -> JaxDevices:
             f"environment. Missing: {', '.join(missing)}."
         )
     if not missing:
+        if name == "one-device" and (number := os.environ[PROCESSES[1]]) != "1":
+            raise ValueError(
+                f"run.strategy='one-device' is for one process, but {PROCESSES[1]}={number} names several, and each of "
+                f"them would train a model of its own. Use run.strategy='auto', or unset {', '.join(PROCESSES)}."
+            )
         _join()
     kinds = {"tpu": KINDS[:1], "mirrored": KINDS[1:]}.get(name, KINDS)
     found = next((names for kind in kinds if (names := _devices(kind))), None)

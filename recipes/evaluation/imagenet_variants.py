@@ -70,6 +70,8 @@ def variant_images(batches, labels: np.ndarray):
         ValueError: An image is of a class that the variant does not have.
     """
     for images, classes in batches:
+        if classes.ndim != 1:
+            raise ValueError("Variants of ImageNet have one label per image. Received: a dataset with several.")
         found = labels[classes]
         if (found < 0).any():
             raise ValueError("The dataset has images of other classes. Check the variant of ImageNet.")

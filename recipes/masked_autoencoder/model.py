@@ -32,7 +32,7 @@ class MaskedAutoencoderModel(keras.Model):
     Output: predictions of the masked patches, (B, M, P * P * 3) float32 in the order of `ExtractPatches`.
 
     Args:
-        vit: The `VisionTransformer` to train, without a head; its pooling is not used.
+        vit: The `VisionTransformer` to train, without a head; its pooling is not used, and frozen.
         decoder_depth, decoder_width, decoder_heads: Blocks, width and attention heads of the decoder.
         normalize_targets: Whether it is trained on normalized patches, see `MaskedAutoencoder`; changes no output.
 
@@ -46,6 +46,9 @@ class MaskedAutoencoderModel(keras.Model):
         super().__init__(dtype=vit.dtype_policy, **kwargs)
         _check_encoder(vit)
         self.vit = vit
+        for layer in (vit.pooling, vit.pooled_norm):  # without gradients, but weight decay with JAX would shrink them
+            if layer is not None:
+                layer.trainable = False
         self.decoder_depth, self.decoder_width, self.decoder_heads = decoder_depth, decoder_width, decoder_heads
         self.normalize_targets = normalize_targets
         config, dtype = vit.config, self.dtype_policy

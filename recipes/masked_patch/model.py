@@ -30,7 +30,7 @@ class MaskedPatchModel(keras.Model):
     `patch_targets`.
 
     Args:
-        vit: The `VisionTransformer` to train, without a head; its pooling is not used.
+        vit: The `VisionTransformer` to train, without a head; its pooling is not used, and frozen.
         target: "mean_color", "downsampled_color" or "pixels".
 
     Raises:
@@ -47,6 +47,9 @@ class MaskedPatchModel(keras.Model):
                 f"patch_dropout. Received: patch_dropout={vit.config.patch_dropout} in {vit.name}"
             )
         self.vit = vit
+        for layer in (vit.pooling, vit.pooled_norm):  # without gradients, but weight decay with JAX would shrink them
+            if layer is not None:
+                layer.trainable = False
         self.target = target
         self.patch_shape = output_shape(vit.patch_size, target)
         self.head = keras.layers.Dense(

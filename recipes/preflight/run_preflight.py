@@ -6,6 +6,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from keras_vit.recipes.check_all import check_all
 from keras_vit.recipes.preflight import compiler
 from keras_vit.recipes.preflight.chips import parse_topology
 from keras_vit.recipes.preflight.compile_steps import compile_steps
@@ -17,7 +18,8 @@ from keras_vit.recipes.preflight.tiling import tiling_notes
 from keras_vit.recipes.recipe import Recipe, SelfSupervised
 from keras_vit.recipes.recipe_values import check_values
 from keras_vit.recipes.training.accumulation import check_batch_size
-from keras_vit.recipes.training.checks import check_precision
+from keras_vit.recipes.training.checks import check_backend, check_precision
+from keras_vit.recipes.training.kind_checks import check_kind
 
 UNKNOWN_TOTAL_STEPS = 1_000_000  # any number: the schedule does not change the cost of a step
 
@@ -58,6 +60,7 @@ def preflight(
     """
     if not isinstance(subject, keras.Model):
         check_values(subject)
+        check_all(lambda: check_kind(subject), lambda: check_backend(subject))
         check_precision(subject.run, is_tpu=True)
     compiler.check_versions()
     tpu_slice = parse_topology(topology)

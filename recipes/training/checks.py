@@ -7,6 +7,7 @@ Each reports all that it finds, one line for each, with the values that would fi
 import os
 from functools import partial
 
+import keras
 import tensorflow as tf
 
 from keras_vit.recipes.check_all import check_all
@@ -30,7 +31,7 @@ def check_recipe(recipe: Recipe, strategy: Strategy):
     """
     check_fields(recipe)
     check_all(
-        lambda: _check_backend(recipe, strategy),
+        lambda: check_backend(recipe),
         lambda: check_precision(recipe.run, _has_tpus(strategy)),
         lambda: check_batch_size(
             recipe.data.batch_size, strategy.num_replicas_in_sync, recipe.optimizer.accumulation_steps
@@ -47,8 +48,9 @@ def _has_tpus(strategy) -> bool:
     return isinstance(strategy, tf.distribute.TPUStrategy)
 
 
-def _check_backend(recipe, strategy):
-    if isinstance(strategy, JaxDevices) and isinstance(recipe, Distillation):
+def check_backend(recipe: Recipe):
+    """Raises ValueError for distillation with Keras on JAX."""
+    if keras.backend.backend() == "jax" and isinstance(recipe, Distillation):
         raise ValueError(
             "Distillation requires Keras on TensorFlow, which runs the teacher. Received: KERAS_BACKEND=jax. Start it "
             "with KERAS_BACKEND=tensorflow."
@@ -119,6 +121,11 @@ def _check_loss(recipe, dataset):
         raise ValueError(
             f"Images of {dataset.name!r} have any number of labels, but the softmax is for one each. Received: "
             "loss='softmax'. Use loss='sigmoid'."
+        )
+    if isinstance(recipe, Distillation) and dataset.multi_label:
+        raise ValueError(
+            f"A teacher's probabilities add up to 1, but images of {dataset.name!r} have any number of labels. Train "
+            "without a teacher."
         )
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from images_on_disk import jpeg
 
-from keras_vit.recipes.data import class_names, evaluation_batches, open_dataset, training_batches
+from keras_vit.recipes.data import class_names, evaluation_batches, open_dataset, read_labels, training_batches
 from keras_vit.recipes.recipe import Augment, Data
 
 TRAIN = "image,labels\n" + "".join(
@@ -40,6 +40,19 @@ def test_labels_are_zeros_and_ones_for_the_classes_of_all_splits(folder):
     assert examples(dataset, "test") == {"4.jpg": [0, 0, 0, 1], "5.jpg": [1, 0, 0, 0]}
     parts = examples(dataset, "train[:50%]"), examples(dataset, "train[50%:]")
     assert len(parts[0]) == 2 and {**parts[0], **parts[1]} == examples(dataset, "train")
+
+
+def test_lists_of_excel(folder):
+    """They begin with a byte order mark."""
+    expected = examples(open_dataset(Data(f"csv:{folder}")), "test")
+    text = (folder / "test.csv").read_text()
+    (folder / "test.csv").write_text(text, encoding="utf-8-sig")
+    assert examples(open_dataset(Data(f"csv:{folder}")), "test") == expected
+
+
+def test_labels_per_image_are_not_counted(folder):
+    with pytest.raises(ValueError, match="images of one class each. Received: 'csv:.*', whose have any number"):
+        read_labels(open_dataset(Data(f"csv:{folder}")), "train")
 
 
 def test_labels_txt_orders_the_classes(folder):

@@ -75,6 +75,24 @@ def test_a_dataset_is_downloaded_from_the_hub(monkeypatch):
         open_dataset(Data("hf:owner/name"))
 
 
+def test_lists_in_the_place_of_sequences(tmp_path):
+    """As older versions of datasets describe them, in a folder whose name is not ASCII; -1 is no label."""
+    (folder := tmp_path / "Häuser").mkdir()
+    table = pyarrow.parquet.read_table(next((SEVERAL).rglob("*.parquet")))
+    info = json.loads(table.schema.metadata[b"huggingface"])
+    features = info["info"]["features"]
+    (label,) = [name for name, feature in features.items() if feature["_type"] != "Image"]
+    features[label] = [features[label]["feature"]]
+    features["boxes"] = [{"_type": "Value", "dtype": "float32"}]
+    table = table.set_column(table.column_names.index(label), label, pyarrow.array([[0], [2, -1], [-1]]))
+    table = table.append_column("boxes", pyarrow.array([[0.5], [], [0.1]]))
+    pyarrow.parquet.write_table(
+        table.replace_schema_metadata({"huggingface": json.dumps(info)}), folder / "train.parquet"
+    )
+    dataset = open_dataset(Data(f"hf:{folder}"))
+    assert dataset.multi_label and labels_of(dataset, "train") == [[1, 0, 0], [0, 0, 1], [0, 0, 0]]
+
+
 def test_one_of_several_class_labels(tmp_path):
     table = pyarrow.parquet.read_table(ONE / "data" / "test-00000-of-00001.parquet")
     info = json.loads(table.schema.metadata[b"huggingface"])

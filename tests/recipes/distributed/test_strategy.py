@@ -4,6 +4,7 @@ import socket
 import pytest
 import tensorflow as tf
 
+from keras_vit.recipes.distributed import jax_devices
 from keras_vit.recipes.distributed import strategy as strategies
 from keras_vit.recipes.distributed.strategy import choose_strategy
 
@@ -47,6 +48,13 @@ def test_mirrored_uses_all_logical_cpus_without_a_gpu():
 def test_missing_hardware_is_reported(name, message):
     with pytest.raises(ValueError, match=message):
         choose_strategy(name)
+
+
+def test_one_device_of_several_processes_on_jax(monkeypatch):
+    for variable, value in zip(jax_devices.PROCESSES, ("localhost:1234", "2", "0")):
+        monkeypatch.setenv(variable, value)
+    with pytest.raises(ValueError, match="NUM_PROCESSES=2 names several, .* Use run.strategy='auto', or unset"):
+        jax_devices.choose_devices("one-device")
 
 
 @pytest.mark.parametrize("name", ["auto", "multi-worker"])

@@ -36,6 +36,12 @@ def test_folders_of_numbers_are_sorted_as_words():
     np.testing.assert_array_equal(variant_labels(IDS, "sketch"), np.arange(1000))
 
 
+def test_images_with_several_labels_raise():
+    batches = [([], np.zeros((2, 1000), "float32"))]
+    with pytest.raises(ValueError, match="one label per image. Received: a dataset with several"):
+        next(variant_images(batches, variant_labels(IDS, "sketch")))
+
+
 def test_names_of_other_data_raise():
     with pytest.raises(ValueError, match="2 of the 3 classes are not ImageNet's: cat, 7. Expected WordNet ids such as"):
         variant_labels(["cat", IDS[0], "7"], "sketch")

@@ -131,8 +131,9 @@ def test_fit_reduces_the_loss(toy, batches, target):
         assert losses[0] < np.log(512) * 1.05  # the head starts at zeros, so at log 512
 
 
-def test_every_weight_has_a_gradient(toy, batches):
-    model = MaskedPatchModel(toy(num_classes=0))
+@pytest.mark.parametrize("pooling", ["token", "map"])
+def test_every_weight_has_a_gradient(toy, batches, pooling):
+    model = MaskedPatchModel(toy(num_classes=0, pooling=pooling))  # that of "map" has weights, but is not called
     model.head.kernel.assign(np.random.default_rng(0).standard_normal(model.head.kernel.shape))
     inputs, targets = next(iter(batches()))
     with tf.GradientTape() as tape:

@@ -10,7 +10,7 @@ import pytest
 import keras_vit
 from keras_vit.recipes.preflight import preflight
 from keras_vit.recipes.preflight.step_programs import ModelPrograms
-from keras_vit.recipes.recipe import Optimizer
+from keras_vit.recipes.recipe import Distillation, Optimizer
 from keras_vit.recipes.recipe_file import write_recipe
 
 # Of an image: keys and values of 17 tokens; query, projection and MLP of the class token, in the only block.
@@ -79,6 +79,15 @@ def test_batch_size_must_be_divisible_by_the_replicas(recipe):
         preflight(replace(recipe, data=replace(recipe.data, batch_size=100)), "v5e:2x4")
     with pytest.raises(ValueError, match="optimizer.learning_rate must be at least 0. Received: -1"):
         preflight(replace(recipe, optimizer=Optimizer(learning_rate=-1)), "v5e:2x4")
+
+
+def test_distillation_requires_its_teacher(recipe, monkeypatch):
+    distillation = Distillation(recipe.architecture, data=recipe.data, optimizer=Optimizer(warmup_steps=1))
+    with pytest.raises(ValueError, match="Distillation requires a teacher: .* Received: teacher=None"):
+        preflight(distillation, "v5e:1")
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(ValueError, match="requires Keras on TensorFlow"):
+        preflight(replace(distillation, teacher="any"), "v5e:1")
 
 
 @pytest.mark.parametrize(
