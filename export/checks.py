@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from keras_vit.class_names.files import checked_lines
-from keras_vit.classification import has_classes, known_names
+from keras_vit.classification import check_no_projection, known_names
 from keras_vit.weights.transfer import copy_weights
 
 
@@ -88,8 +88,9 @@ def exported_class_names(model, class_names: Sequence | None) -> list[str] | Non
     """The given names, see `checked_class_names`; by default those of `keras_vit.classify`, None if unknown."""
     if class_names is None:
         class_names = known_names(model)
-    count = model.num_classes if has_classes(model) else 0
-    return None if class_names is None else checked_class_names(class_names, count)
+    else:
+        check_no_projection(model)
+    return None if class_names is None else checked_class_names(class_names, model.num_classes)
 
 
 def float32_copy(model):

@@ -59,12 +59,14 @@ def test_features_are_evaluated(weights, data_dir, capsys):
 @pytest.mark.parametrize("name", ["hf_clip", "openai_clip"])
 def test_projections_are_no_classes(weights, tmp_path, capsys):
     (tmp_path / "1.jpg").write_bytes(jpeg(100))
+    (tmp_path / "names.txt").write_text("\n".join("abcdefghij"))
     model, output = str(weights), ["--output", str(tmp_path / "exported")]
     for arguments in (
         ["classify", str(tmp_path / "1.jpg"), "--model", model],
         ["evaluate", model, "--dataset", "digits"],
         ["export", model, "--formats", "float32", "saved-model", *output],
         ["export", model, "--formats", "web", *output],
+        ["export", model, "--formats", "onnx", "--class-names", str(tmp_path / "names.txt"), *output],
     ):
         assert main(arguments) == 1
         assert "knows no classes: its head is a projection" in capsys.readouterr().err
