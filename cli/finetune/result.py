@@ -3,6 +3,8 @@
 import shlex
 from pathlib import Path
 
+import keras
+
 from keras_vit.recipes.data import count_examples, open_dataset
 from keras_vit.recipes.recipe import Supervised
 from keras_vit_cli.export.command import Export, Format
@@ -12,8 +14,14 @@ FILE = f"model-{FORMAT}.tflite"
 CHECKED_IMAGES = 200
 
 
-def export_checked(recipe: Supervised, output: Path) -> Path:
-    """Writes the run's .tflite file, unless it is there, and prints how it compares with Keras; returns its path."""
+def export_checked(recipe: Supervised, output: Path) -> Path | None:
+    """Writes the run's .tflite file, unless it is there, and prints how it compares with Keras.
+
+    Returns:
+        Its path; None with Keras on JAX, which does not export.
+    """
+    if keras.backend.backend() == "jax":
+        return None
     folder = output / "exported"
     if not (folder / FILE).exists():
         print("\nExport to a .tflite file with 8-bit weights, compared with Keras on test images", flush=True)
@@ -32,18 +40,20 @@ def export_checked(recipe: Supervised, output: Path) -> Path:
     return folder / FILE
 
 
-def print_result(recipe: Supervised, output: Path, file: Path, metrics: dict):
+def print_result(recipe: Supervised, output: Path, file: Path | None, metrics: dict):
     """Prints accuracy, files and the next commands."""
     data, run = recipe.data, shlex.quote(str(output))
     dataset = shlex.quote(data.dataset)
     test_images = metrics["images"]  # without those that cannot be decoded
     skip = f" --max-corrupt {data.max_corrupt:g}" if test_images < _test_images(recipe) else ""
-    size = file.stat().st_size / 1e6
+    tflite = "For a .tflite file repeat this command with KERAS_BACKEND=tensorflow: nothing is trained again."
+    if file:
+        tflite = f"{file}  for phones, {file.stat().st_size / 1e6:.1f} MB"
     print(
         f"""
 top-1 {100 * metrics["top1"]:.1f} % of {test_images:,} test images ({data.test_split!r}), which were not trained on
 {output / "model.keras"}  the model, {output / "model_card.md"} its card
-{file}  for phones, {size:.1f} MB
+{tflite}
 
 Next:
     keras-vit classify IMAGE --model {run}

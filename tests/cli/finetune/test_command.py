@@ -4,6 +4,7 @@ import json
 import shlex
 from dataclasses import replace
 
+import keras
 import numpy as np
 import pytest
 import tyro
@@ -13,11 +14,12 @@ import keras_vit
 from keras_vit.recipes import small_folder
 from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.data.split_by_class import split_by_class
-from keras_vit.recipes.recipe import Supervised
+from keras_vit.recipes.recipe import Data, Supervised
 from keras_vit.recipes.recipe_file import read_recipe
 from keras_vit_cli.default_weights import DEFAULT, OFFLINE
 from keras_vit_cli.finetune.command import Finetune
 from keras_vit_cli.finetune.plan import train_command
+from keras_vit_cli.finetune.result import export_checked, print_result
 from keras_vit_cli.main import main
 
 
@@ -90,6 +92,14 @@ def test_from_a_folder_to_a_checked_file_and_again(folder, weights, tmp_path, ca
     assert main(["finetune", folder, "--weights", weights]) == 1
     error = capsys.readouterr().err
     assert "the classes (" in error and "'cat'" in error and "For a new run add --output" in error
+
+
+def test_no_export_with_keras_on_jax(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    recipe = Supervised(data=Data("digits", test_split="validation"))
+    assert export_checked(recipe, tmp_path) is None
+    print_result(recipe, tmp_path, None, {"top1": 0.5, "images": 360})
+    assert "\nFor a .tflite file repeat this command with KERAS_BACKEND=tensorflow" in capsys.readouterr().out
 
 
 def test_mistakes_are_reported_together(tmp_path, capsys, monkeypatch):
