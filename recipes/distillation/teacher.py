@@ -12,7 +12,7 @@ import keras_vit
 from keras_vit import Preprocessing
 from keras_vit.recipes.recipe import Data
 
-# The first that exists: probabilities are a softmax or sigmoids, of which only the first can be told from logits.
+# The first that exists: of probabilities only a softmax, whose sum is 1, differs visibly from logits, sigmoids do not.
 SIGNATURES = ("logits", "serving_default", "serve", "classify")
 
 
