@@ -51,7 +51,7 @@ def training_transform(data: Data, seed: int, mean, std, max_value: int = 255):
     distort, num_distort_draws = augmentation(data.augment, data.mean)
     num_crop_draws, num_erase_draws = 2, 1 + 4 * ERASING_ATTEMPTS if data.augment.erasing else 0
     size, in_uint8 = data.image_size, num_distort_draws > 0
-    scale = PIXELS if in_uint8 else _scale_of_large(mean, std)
+    scale = PIXELS if in_uint8 else _scale_before_resize(mean, std)
 
     # Mean 0 and standard deviation 1 where the recipe's mean and std normalize the images.
     noise = np.subtract(data.mean, mean) / np.array(std), np.divide(data.std, std)
@@ -100,7 +100,7 @@ def evaluation_transform(data: Data):
     """Returns the function from an encoded image to (size, size, 3) float32, as `keras_vit.Preprocessing`."""
     size = data.image_size
     target, _ = size_before_crop((size, size), data.evaluation_crop)
-    scale = _scale_of_large(data.mean, data.std)
+    scale = _scale_before_resize(data.mean, data.std)
 
     def transform(encoded):
         image = normalize(decode(encoded), *scale)
@@ -156,27 +156,23 @@ def normalize(image, mean, std):
         return tf.raw_ops.Dequantize(
             input=tf.bitcast(image, tf.quint8), min_range=low, max_range=high, mode="MIN_COMBINED"
         )
-    mean, std = (255.0 * np.array(values, "float32") for values in (mean, std))
-    image = tf.cast(image, tf.float32)
-    return _by_row(lambda rows, factor, offset: rows * factor - offset, image, 1.0 / std, mean / std)
+    return normalize_floats(tf.cast(image, tf.float32), mean, std)
 
 
-def _scale_of_large(mean, std):
+def _scale_before_resize(mean, std):
     """The mean and std by which to normalize an image before a resize that makes it smaller, see `normalize`."""
     return (mean, std) if len(set(mean)) == len(set(std)) == 1 else PIXELS
 
 
 def normalize_floats(images, mean, std):
-    """(x / 255 - mean) / std of float pixels (..., 3) in [0, 255], as `keras_vit.images.normalize` in tf.data."""
-    return _by_row(lambda rows, mean, std: (rows / 255.0 - mean) / std, images, mean, std)
+    """(x / 255 - mean) / std of float pixels (..., H, W, 3) in [0, 255], as `keras_vit.images.normalize` in tf.data.
 
-
-def _by_row(function, images, *channels):
-    """A function of images (..., H, W, 3) and vectors (3,), by row: TensorFlow broadcasts along 3 channels slowly."""
+    By row: TensorFlow broadcasts along 3 channels slowly.
+    """
     shape, width = tf.shape(images), tf.shape(images)[-2:-1]
+    mean, std = (tf.tile(tf.constant(values, tf.float32), width) for values in (mean, std))
     rows = tf.reshape(images, tf.concat([shape[:-2], 3 * width], 0))  # (..., H, W 3)
-    rows = function(rows, *(tf.tile(tf.constant(values, tf.float32), width) for values in channels))
-    return tf.ensure_shape(tf.reshape(rows, shape), images.shape)
+    return tf.ensure_shape(tf.reshape((rows / 255.0 - mean) / std, shape), images.shape)
 
 
 def resize(image, size, data: Data):

@@ -12,6 +12,7 @@ from keras import ops
 from keras_vit.layers import Encoder, SinCosPositions
 from keras_vit.layers.tokens import take_tokens
 from keras_vit.recipes.masked_patch.masking import MASK
+from keras_vit.recipes.training.freezing import freeze_pooling
 
 MLP_RATIO = 4
 
@@ -46,9 +47,7 @@ class MaskedAutoencoderModel(keras.Model):
         super().__init__(dtype=vit.dtype_policy, **kwargs)
         _check_encoder(vit)
         self.vit = vit
-        for layer in (vit.pooling, vit.pooled_norm):  # without gradients, but weight decay with JAX would shrink them
-            if layer is not None:
-                layer.trainable = False
+        freeze_pooling(vit)
         self.decoder_depth, self.decoder_width, self.decoder_heads = decoder_depth, decoder_width, decoder_heads
         self.normalize_targets = normalize_targets
         config, dtype = vit.config, self.dtype_policy

@@ -15,6 +15,7 @@ from keras_vit.recipes.data.transforms import normalize_floats
 from keras_vit.recipes.masked_patch.masking import MASK, draw_corruption, part_of
 from keras_vit.recipes.masked_patch.targets import output_shape, patch_targets
 from keras_vit.recipes.recipe import MaskedPatch
+from keras_vit.recipes.training.freezing import freeze_pooling
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -47,9 +48,7 @@ class MaskedPatchModel(keras.Model):
                 f"patch_dropout. Received: patch_dropout={vit.config.patch_dropout} in {vit.name}"
             )
         self.vit = vit
-        for layer in (vit.pooling, vit.pooled_norm):  # without gradients, but weight decay with JAX would shrink them
-            if layer is not None:
-                layer.trainable = False
+        freeze_pooling(vit)
         self.target = target
         self.patch_shape = output_shape(vit.patch_size, target)
         self.head = keras.layers.Dense(

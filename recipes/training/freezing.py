@@ -1,4 +1,4 @@
-"""Fine-tuning of a model's last part only: the rest is frozen."""
+"""Training of a part of a model: the rest is frozen."""
 
 from keras_vit import VisionTransformer
 from keras_vit.models.layer_decay import layer_groups
@@ -30,3 +30,10 @@ def train_last_blocks(model, count: int):
     for group in layer_groups(model)[: depth + 1 - count]:
         for variable in group:
             variable.trainable = False
+
+
+def freeze_pooling(vit):
+    """Freezes what pre-training does not call: Keras on JAX decays trainable weights that have no gradients, too."""
+    for layer in (vit.pooling, vit.pooled_norm):
+        if layer is not None:
+            layer.trainable = False
