@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_vit.layers.axial_attention import AxialAttention
 from keras_vit.layers.resnet.bottleneck import EXPANSION, GROUPS, shrunk
+from keras_vit.layers.resnet.group_norm import GroupNorm
 from keras_vit.layers.resnet.standardized_conv import StandardizedConv2D
 
 EPSILON = 1e-4
@@ -17,8 +18,7 @@ def convolution(filters, size, stride, name, dtype):
 
 
 def group_norm(name, dtype, gamma="ones"):
-    options = {"epsilon": EPSILON, "gamma_initializer": gamma, "dtype": dtype, "name": name}
-    return keras.layers.GroupNormalization(GROUPS, axis=-1, **options)
+    return GroupNorm(GROUPS, EPSILON, gamma_initializer=gamma, dtype=dtype, name=name)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

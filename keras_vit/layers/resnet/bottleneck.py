@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.integers import is_integer, python_integers
+from keras_vit.layers.resnet.group_norm import GroupNorm
 from keras_vit.layers.resnet.standardized_conv import StandardizedConv2D
 
 GROUPS = 32
@@ -30,9 +31,7 @@ def checked_stages(stages) -> tuple[int, ...]:
 def group_norm(form, name, dtype, gamma="ones"):
     """Group normalization with 32 groups and the epsilon of each form's code; statistics are in float32."""
     epsilon = 1e-6 if form == "v1" else 1e-5  # timm loads the weights of v1 despite its other epsilon
-    return keras.layers.GroupNormalization(
-        GROUPS, axis=-1, epsilon=epsilon, gamma_initializer=gamma, dtype=dtype, name=name
-    )
+    return GroupNorm(GROUPS, epsilon, gamma_initializer=gamma, dtype=dtype, name=name)
 
 
 def convolution(form, filters, size, stride, name, dtype):

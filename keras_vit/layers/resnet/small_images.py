@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.resnet.bottleneck import build_for, checked_stages, shrunk
+from keras_vit.layers.resnet.group_norm import GroupNorm
 from keras_vit.layers.resnet.standardized_conv import StandardizedConv2D
 
 ROOT_FILTERS = 64
@@ -15,7 +16,7 @@ def _convolution(filters, size, stride, name, dtype):
 
 
 def _group_norm(name, dtype):
-    return keras.layers.GroupNormalization(GROUPS, axis=-1, epsilon=1e-5, dtype=dtype, name=name)
+    return GroupNorm(GROUPS, 1e-5, dtype=dtype, name=name)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
