@@ -15,12 +15,13 @@ from keras_vit_cli.train import find_recipe, run_name
 
 @dataclass(frozen=True)
 class Sweep:
-    """Choose a recipe's learning rate on held-out images, then train on all images with three seeds, as in the paper.
+    """Choose a recipe's learning rate on held-out images, then train with three seeds, as in the paper.
 
     `keras-vit sweep NAME --help` lists the options; fields of the recipe start with --recipe.
 
     Args:
-        name: Name of a classifier's recipe, or a file recipe.json, or the folder of a previous run.
+        name: Name of a classifier's recipe, or a file recipe.json, or the folder of a previous run. The learning rates
+            and held-out images of the paper are known by the name of its recipe.
     """
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]

@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.recipes.run_recipe import run_unless_finished
-from keras_vit.recipes.sweep_plan import Sweep, check_plan
+from keras_vit.recipes.sweep_plan import Sweep, check_plan, tuning_and_held_out
 
 
 def sweep(plan: Sweep) -> dict:
@@ -21,20 +21,16 @@ def sweep(plan: Sweep) -> dict:
         the test metric by seed; "mean" and "std" of these (sample standard deviation, 0.0 for a single seed).
 
     Raises:
-        ValueError: The recipe has no folder, there are no learning rates or seeds, a value cannot be meant, the metric
-            is unknown, or the folder contains runs of another recipe.
+        ValueError: The recipe has no folder, there are no learning rates, seeds or held-out images, a value cannot be
+            meant, the metric is unknown, or the folder contains runs of another recipe.
         FloatingPointError: All learning rates diverged, or a final run did.
     """
     folder = plan.recipe.run.folder
     if not folder:
         raise ValueError("A sweep requires a folder for its runs and results: set run.folder.")
     check_plan(plan)
-    tuning_data = replace(
-        plan.recipe.data,
-        train_split=plan.tuning_split,
-        validation_split=plan.held_out_split,
-        test_split=plan.held_out_split,
-    )
+    tuning, held = tuning_and_held_out(plan)
+    tuning_data = replace(plan.recipe.data, train_split=tuning, validation_split=held, test_split=held)
     held_out: dict[float, float | None] = {}
     for rate in plan.learning_rates:
         recipe = _run_recipe(plan.recipe, f"{folder}/rate-{rate:g}", rate, plan.recipe.run.seed)

@@ -54,7 +54,7 @@ def join(parts: Iterable[Mapping[str, Recipe]]) -> dict[str, Recipe]:
 
 
 RECIPES: dict[str, Recipe] = join(group.RECIPES for group in GROUPS)
-SWEEPS: dict[str, dict] = finetune.SWEEPS
+SWEEPS: dict[str, dict] = finetune.SWEEPS | vtab.SWEEPS
 
 
 def check_dataset(recipe: Recipe):

@@ -78,10 +78,11 @@ RECIPES: dict[str, Supervised] = {
     **{f"deit-{name}-hard": replace(HARD, architecture=architecture) for name, architecture in MODELS.items()},
     **{f"deit-{name}-soft": replace(SOFT, architecture=architecture) for name, architecture in MODELS.items()},
     # The command in the code's README_deit.md: 30 epochs at a constant learning rate, batch 512. The paper reports 25.
-    # The code (main.py) keeps a head whose shape fits and resamples positions by PyTorch's bicubic interpolation.
+    # The code (main.py) keeps a head whose shape fits, resamples positions by PyTorch's bicubic interpolation, and did
+    # not drop blocks: "keep in eval mode for deit finetuning".
     "deit-b16-384": replace(
         DEIT,
-        architecture=MODELS["b16"],
+        architecture=Architecture("B/16"),
         weights="runs/deit-b16/model.keras",
         keep_head=True,
         resample="bicubic",

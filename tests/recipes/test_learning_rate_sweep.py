@@ -7,6 +7,7 @@ from keras_vit.recipes import run_recipe
 from keras_vit.recipes.learning_rate_sweep import Sweep, markdown_table, sweep
 from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
 from keras_vit.recipes.recipe_file import write_recipe
+from keras_vit.recipes.sweep_plan import tuning_and_held_out
 
 
 @pytest.fixture
@@ -90,8 +91,28 @@ def test_finished_runs_with_nan_have_diverged(plan, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    "splits,expected",
+    [
+        (("train", None, "test"), ("train[:98%]", "train[98%:]")),
+        (("train[:99%]", "train[99%:]", "validation"), ("train[:99%]", "train[99%:]")),
+        (("train", "test", "test"), ("train[:98%]", "train[98%:]")),  # test images do not choose the learning rate
+    ],
+)
+def test_held_out_images_are_of_the_recipe(plan, splits, expected):
+    names = ("train_split", "validation_split", "test_split")
+    data = replace(plan.recipe.data, **dict(zip(names, splits, strict=True)))
+    plan = Sweep(replace(plan.recipe, data=data))
+    assert tuning_and_held_out(plan) == expected
+
+
+@pytest.mark.parametrize(
     "change,message",
     [
+        (
+            lambda plan: Sweep(replace(plan.recipe, data=Data(train_split="train[:80%]", validation_split=None))),
+            "Set both tuning_split and held_out_split.* is train.:80%.,.*--held-out-split",
+        ),
+        (lambda plan: replace(plan, held_out_split=None), "Received: train.:90%. and None"),
         (lambda plan: replace(plan, learning_rates=(0.1, -0.1)), "`learning_rates` must be finite and at least 0"),
         (lambda plan: replace(plan, learning_rates=(float("nan"),)), "`learning_rates` must be finite and at least 0"),
         (lambda plan: replace(plan, seeds=(0, -1)), "run.seed must be in"),

@@ -39,5 +39,6 @@ def test_deit_at_384_matches_the_command_in_its_readme():
     assert (recipe.data.image_size, recipe.data.batch_size, recipe.total_epochs) == (384, 512, 30)
     assert (recipe.optimizer.learning_rate, recipe.optimizer.decay) == (5e-6, "constant")
     assert recipe.optimizer.weight_decay == 1e-8
+    assert recipe.architecture == Architecture("B/16")  # without stochastic depth: it was fine-tuned in evaluation mode
     # main.py: a head of the same shape is loaded, positions are interpolated with mode="bicubic".
     assert recipe.keep_head and recipe.resample == "bicubic"

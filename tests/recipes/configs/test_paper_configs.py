@@ -120,6 +120,12 @@ def test_fine_tuning_of_table_2_has_ema_and_a_higher_resolution(name, variant, s
     assert SWEEPS[f"finetune-imagenet-{name}"] == SWEEPS["finetune-imagenet"]
 
 
+def test_sweeps_of_vtab_hold_out_the_200_validation_images():
+    sweep, data = SWEEPS["vtab-eurosat"], RECIPES["vtab-eurosat"].data
+    assert sweep == {"tuning_split": "train[:800]", "held_out_split": "train[16200:16400]"}
+    assert data.train_split == "+".join(sweep.values())
+
+
 def test_masked_patch_matches_appendix_b_1_2():
     recipe = RECIPES["masked-patch-b16"]
     assert recipe.architecture == Architecture("B/16")
