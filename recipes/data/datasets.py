@@ -8,6 +8,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from keras_vit.recipes.data.csv_labels import open_csv
+from keras_vit.recipes.data.dataset_download import download_and_prepare
 from keras_vit.recipes.data.digits import Digits
 from keras_vit.recipes.data.image_dataset import ImageDataset, name_by_index
 from keras_vit.recipes.data.image_folder import open_folder
@@ -22,6 +23,7 @@ def open_dataset(data: Data) -> ImageDataset:
 
     Raises:
         ValueError: The dataset is unknown, or is not laid out as expected.
+        ConnectionError: It cannot be downloaded.
     """
     source, _, path = data.dataset.partition(":")
     path = os.path.expanduser(path)
@@ -45,6 +47,7 @@ def prepare_builder(name: str, data_dir: str | None):
 
     Raises:
         ValueError: The dataset is unknown.
+        ConnectionError: It cannot be downloaded.
     """
     try:
         make_builder = Digits if name == "digits" else partial(tfds.builder, name)
@@ -56,7 +59,7 @@ def prepare_builder(name: str, data_dir: str | None):
             "'vtab/<task>', 'folder:/path' with /path/<split>/<class>/<image>, 'csv:/path', 'hf:owner/name', or "
             "'tfrecord:/path'."
         ) from error
-    builder.download_and_prepare()
+    download_and_prepare(builder, name)
     return builder
 
 
