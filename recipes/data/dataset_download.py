@@ -24,7 +24,7 @@ def download_and_prepare(builder, name: str):
                 pass  # it answers, or is slow to
         builder.download_and_prepare()
     except requests.ConnectionError as error:
-        host = urlsplit(error.request.url).hostname if error.request else "a server"
+        host = urlsplit(str(error.request.url)).hostname if error.request else "a server"
         kind = type(error).__name__
         reason = "" if kind == "ConnectionError" else f" ({kind})"  # such as ProxyError, SSLError
         raise ConnectionError(
