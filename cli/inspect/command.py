@@ -60,7 +60,9 @@ class Inspect:
         selected = without_damaged([files[i] for i in evenly_spaced(len(files), self.max_images)])
         print(f"Reading {len(selected):,} of {len(files):,} image{'s' * (len(files) != 1)} from {self.images}")
         images = read_images(inspected.vit.preprocessing, self.images, selected)
-        text, attention_size = make_report(inspected, images, self.num_shown, self.max_megabytes)
+        text, attention_size = make_report(
+            inspected, images, self.weights, str(self.images), self.num_shown, self.max_megabytes
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, text)
         print(f"{attention_size}\nWritten to {path.absolute()}, {path.stat().st_size / 1e6:.1f} MB")

@@ -104,3 +104,8 @@ def evenly_spaced(total: int, count: int) -> list[int]:
     """At most `count` indices below `total`, evenly spaced from the first to the last; for one, only the last."""
     count = min(count, total)
     return [total - 1] if count == 1 else np.linspace(0, total - 1, count).round().astype(int).tolist()
+
+
+def count_images(names: Sequence[str]) -> str:
+    """Such as "1 image" or "1,000 images"."""
+    return f"{len(names):,} image{'s' * (len(names) != 1)}"

@@ -4,12 +4,13 @@ import html
 import json
 from dataclasses import asdict
 from importlib import resources
+from pathlib import Path
 from string import Template
 
 from keras_vit.variants import variant_name
 from keras_vit_cli.html import package_versions
 from keras_vit_cli.inspect.attention_data import AttentionData
-from keras_vit_cli.inspect.image_files import ImageBatch, evenly_spaced
+from keras_vit_cli.inspect.image_files import ImageBatch, count_images, evenly_spaced
 from keras_vit_cli.inspect.model import InspectedModel
 from keras_vit_cli.inspect.sections import sections
 
@@ -18,12 +19,16 @@ its attention along the column times the mean attention along the row: where inf
 """
 
 
-def make_report(inspected: InspectedModel, images: ImageBatch, num_shown: int, max_megabytes: float) -> tuple[str, str]:
+def make_report(
+    inspected: InspectedModel, images: ImageBatch, weights: str, source: str, num_shown: int, max_megabytes: float
+) -> tuple[str, str]:
     """The HTML, and a sentence about how many images and layers it stores attention of.
 
     Args:
         inspected: The model.
         images: All images.
+        weights: The model's file, folder or name, as the user calls it.
+        source: The folder of the images, or the only file.
         num_shown: Number of images to show.
         max_megabytes: See `AttentionData`.
     """
@@ -37,7 +42,8 @@ def make_report(inspected: InspectedModel, images: ImageBatch, num_shown: int, m
         "script": page.joinpath("inspect.js").read_text(),
         # A file name may contain anything, also "</script>".
         "data": json.dumps(data.as_dict()).replace("<", "\\u003c"),
-        "summary": html.escape(_summary(vit, len(images.names))),
+        "title": html.escape(f"{weights} on {source}: Vision Transformer inspection"),
+        "summary": html.escape(_summary(vit, images.names, weights, source)),
         "attention_size": html.escape(attention_size),
         "axial": _AXIAL if vit.config.axial else "",
         "ratio": f"{vit.image_size[1]} / {vit.image_size[0]}",
@@ -59,13 +65,14 @@ def _attention_size(data, num_shown, max_megabytes) -> str:
     return text + "."
 
 
-def _summary(vit, num_images) -> str:
+def _summary(vit, names, weights, source) -> str:
     config, (height, width), (h, w) = vit.config, vit.image_size, vit.grid
+    variant = variant_name(asdict(config))
+    inspected_on = f"the image {source}" if Path(source).is_file() else f"{count_images(names)} of {source}"
     return (
-        f"{variant_name(asdict(config)) or vit.name}: {height} x {width} pixels in {h} x {w} patches, depth "
+        f"Model: {weights}{f', {variant}' if variant else ''}, {height} x {width} pixels in {h} x {w} patches, depth "
         f"{config.depth}, width {config.width}, {config.num_heads} heads, {vit.count_params():,} parameters. Inspected "
-        f"on {num_images:,} image{'s' * (num_images != 1)}, shown as the model sees them: resized, and cropped if its "
-        "preprocessing crops."
+        f"on {inspected_on}, shown as the model sees them: resized, and cropped if its preprocessing crops."
     )
 
 

@@ -17,7 +17,7 @@ from keras_vit.inspect import (
 from keras_vit.inspect.batches import in_batches
 from keras_vit_cli.html import figure_image, image_rows, pixel_image
 from keras_vit_cli.inspect.attention_images import rollout_section
-from keras_vit_cli.inspect.image_files import ImageBatch
+from keras_vit_cli.inspect.image_files import ImageBatch, count_images
 from keras_vit_cli.inspect.model import InspectedModel
 
 NUM_FILTERS = 28  # as in figure 7 of the paper
@@ -63,7 +63,7 @@ def _attention_distance(vit, images) -> Section:
     batch_size = int(np.clip(2e8 // bytes_per_image, 1, 16))
     distances = attention_distance(vit, images.inputs, batch_size)  # (depth, K)
     text = (
-        f"Mean distance in pixels that each head attends over, on {len(images.names):,} images; each dot is a head. In "
+        f"Mean distance in pixels that each head attends over, on {count_images(images.names)}; each dot is a head. In "
         "trained models, lower layers have both local and global heads, higher layers mostly global ones. Paper, "
         "figure 7, right, and appendix D.7; computed as in the author's code (google-research/vision_transformer, "
         "issue 162): attention to the class token counts as distance 0."
@@ -111,7 +111,7 @@ def _filters(vit) -> Section:
 def _layers(vit, images) -> Section:
     similarity = layer_similarity(layer_features(vit, images.inputs))  # (depth, depth)
     text = (
-        f"Linear CKA, from 0 to 1, between the mean tokens after each block, on {len(images.names):,} images "
+        f"Linear CKA, from 0 to 1, between the mean tokens after each block, on {count_images(images.names)} "
         '("Similarity of Neural Network Representations Revisited", arXiv 1905.00414).'
     )
     return "Similarity of layers", text, figure_image(figures.layer_matrix(similarity), "Linear CKA between layers")

@@ -18,7 +18,7 @@ class Report(HTMLParser):
     def __init__(self, path):
         super().__init__()
         self.tag, self.attributes, self.sources = "", {}, []
-        self.headings, self.captions, self.cells, self.paragraphs = [], [], [], []
+        self.titles, self.headings, self.captions, self.cells, self.paragraphs = [], [], [], [], []
         self.text = path.read_text()
         self.feed(self.text.replace("<wbr>", ""))
         self.data = json.loads(re.search(r'id="data">(.*?)</script>', self.text, re.DOTALL)[1])
@@ -29,7 +29,14 @@ class Report(HTMLParser):
             self.sources.append(self.attributes["src"])
 
     def handle_data(self, data):
-        texts = {"h2": self.headings, "figcaption": self.captions, "td": self.cells, "p": self.paragraphs}
+        texts = {
+            "h1": self.titles,
+            "title": self.titles,
+            "h2": self.headings,
+            "figcaption": self.captions,
+            "td": self.cells,
+            "p": self.paragraphs,
+        }
         if self.tag in texts and data.strip():
             texts[self.tag].append(data)
 

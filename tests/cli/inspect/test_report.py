@@ -23,10 +23,13 @@ ROLLOUT, DISTANCE, POSITIONS, FILTERS, LAYERS, NEIGHBORS, MASKED = (
 ALL_SECTIONS = (ROLLOUT, DISTANCE, POSITIONS, FILTERS, LAYERS, NEIGHBORS)
 
 
-def test_report_of_a_classifier(run, trained_toy, folder):
+def test_report_of_a_classifier(run, trained_toy, folder, tmp_path):
     model = trained_toy()
     status, report, output, _ = run(model, "--num-shown", 3)
     assert status == 0 and report.headings[1:] == list(ALL_SECTIONS)
+    assert report.titles == [f"{tmp_path / 'x.keras'} on {folder}: Vision Transformer inspection"] * 2
+    assert report.paragraphs[0].startswith(f"Model: {tmp_path / 'x.keras'}, 16 x ")
+    assert f"Inspected on 10 images of {folder}, shown" in report.paragraphs[0]
     assert "Reading 10 of 10 images" in output and re.search(r"Written to .*report.html, \d+\.\d MB", output)
     files = sorted(path for path in folder.rglob("*") if path.suffix in (".png", ".jpg"))
     names = [path.relative_to(folder).as_posix() for path in files]
@@ -89,6 +92,8 @@ def test_omitted_images_and_layers_are_reported(run, trained_toy):
 def test_one_image_has_no_neighbors(run, trained_toy, folder):
     status, report, output, _ = run(trained_toy(), images=folder / "class 1" / "3.jpg")
     assert status == 0 and report.headings[1:] == [ROLLOUT, DISTANCE, POSITIONS, FILTERS]
+    paragraphs = " ".join(report.paragraphs)
+    assert f"on the image {folder}/class 1/3.jpg, shown" in paragraphs and "on 1 image; each dot" in paragraphs
     assert output.splitlines()[1] == "Attention of 1 image." and report.data["images"][0]["name"] == "3.jpg"
 
 
