@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from keras_vit_cli.classify.exported import is_exported
-from keras_vit_cli.given_paths import FILES, check_dataset_path, check_weights
+from keras_vit_cli.given_paths import check_dataset_path, check_weights
 
 MODEL_FILES = ("model.keras", "recipe.json", "model.safetensors", "model.weights.h5")
 DATASETS = ("folder:", "csv:", "tfrecord:")
@@ -71,7 +71,7 @@ def with_prefix(dataset: str) -> str:
 def _is_model(text) -> bool:
     """Whether a text can only be weights: a file, a folder or a name of them."""
     from keras_vit.trained import packaged_names
-    from keras_vit.weights.published import resolve
+    from keras_vit.weights.published import FILES, resolve
 
     if text.endswith(FILES) or text in packaged_names() or any((Path(text) / file).is_file() for file in MODEL_FILES):
         return True

@@ -7,7 +7,6 @@ from pathlib import Path
 # What is a path and no name of published weights; names of keras_vit.load may contain slashes and dots, too.
 PATHS = ("/", "./", "../", "~")
 RUNS = "runs/"  # the default folder of runs
-FILES = (".keras", ".npz", ".safetensors", ".h5", ".tflite")
 # In the folder of a run, from its start and at its end; as keras_vit.recipes.checkpoints.run_folder, which imports
 # TensorFlow.
 RUN_RECIPE, METRICS = "recipe.json", "metrics.json"
@@ -17,7 +16,7 @@ def check_weights(weights: str | None):
     """Raises FileNotFoundError for a path of weights where there is nothing; names, also of the Hub, pass."""
     if not weights or "://" in weights or weights.startswith("hf:") or _exists(Path(weights)):
         return
-    from keras_vit.weights.published import resolve, suggestion
+    from keras_vit.weights.published import FILES, missing_folder, resolve, suggestion
     from keras_vit.weights.runs import MODEL, is_unfinished, unfinished_message
 
     is_path = weights.startswith((*PATHS, RUNS))
@@ -26,8 +25,8 @@ def check_weights(weights: str | None):
     run = Path(weights).parent
     if Path(weights).name == MODEL and is_unfinished(run):
         raise FileNotFoundError(unfinished_message(run))
-    hint = "" if is_path else f" {suggestion(weights)}"
-    raise FileNotFoundError(f"There is no weights file or folder {Path(weights).absolute()}.{hint}")
+    hint = missing_folder(weights) if is_path else suggestion(weights)
+    raise FileNotFoundError(f"There is no weights file or folder {Path(weights).absolute()}. {hint}".strip())
 
 
 def check_dataset_path(dataset: str):

@@ -15,6 +15,7 @@ from keras_vit.trained import packaged_names
 from keras_vit.weights.augreg import check_augreg_name, recommended_names
 
 STORAGE = "https://storage.googleapis.com"
+FILES = (".keras", ".npz", ".safetensors", ".h5", ".tflite")  # suffixes of local files
 
 
 @dataclass(frozen=True)
@@ -163,11 +164,20 @@ def is_published(path) -> bool:
     return True
 
 
+def missing_folder(path: str) -> str:
+    """A sentence about the folder of a path, if it does not exist; else ""."""
+    folder = Path(path).parent
+    return "" if folder.is_dir() else f"The folder {folder} does not exist."
+
+
 def suggestion(name: str) -> str:
     """What to pass for a name that is no file: names of the Hugging Face Hub and of timm have a prefix here."""
     if re.match(r"(vit|deit|deit3)_(tiny|small|medium|base|large|huge)_", name):
         return f"For weights of timm pass 'hf:timm/{name}' with the tag of their training, see timm.list_pretrained()."
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+    is_file = name.endswith(FILES)
+    if is_file and (missing := missing_folder(name)):
+        return missing
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not is_file:
         return f"For the Hugging Face Hub pass 'hf:{name}'."
     if name.startswith("imagenet"):
         return "For ImageNet's 1000 classes pass 'vit/imagenet21k+imagenet2012/ViT-B_16' or another published name."

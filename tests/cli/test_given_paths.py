@@ -27,7 +27,9 @@ def test_weights_that_may_exist(weights):
     "weights,message",
     [
         ("other.npz", "no weights file or folder .*/other.npz. To load by name"),
-        ("./google/vit", "no weights file or folder .*/google/vit.$"),
+        ("nope/model.keras", "no weights file or folder .*/nope/model.keras. The folder nope does not exist.$"),
+        ("photos/model.keras", "no weights file or folder .*/photos/model.keras. To load by name"),
+        ("./google/vit", "no weights file or folder .*/google/vit. The folder google does not exist.$"),
         ("runs/x", "no weights file or folder .*/runs/x.$"),
         ("runs/stopped/model.keras", "runs/stopped has not finished.* train runs/stopped --run.folder runs/stopped"),
     ],
