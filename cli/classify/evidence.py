@@ -11,7 +11,7 @@ from keras_vit.rgb import as_rgb
 from keras_vit_cli.inspect.attention_images import gradient_rollout_undefined
 from keras_vit_cli.output_folder import new_folder
 
-SMALLEST_SIDE = 256
+SMALLEST_SIDE, LARGEST_SIDE = 256, 1024  # of an enlarged image
 
 
 def check_evidence(model):
@@ -24,7 +24,7 @@ def check_evidence(model):
 def write_evidence(model, files: list[Path], folder: Path) -> list[Path]:
     """Writes each image with the patches that contribute to its most likely class in orange, see `gradient_rollout`.
 
-    Images with a side below 256 pixels are enlarged.
+    Images with a side below 256 pixels are enlarged, to at most 1,024 pixels.
 
     Args:
         model: A `VisionTransformer` with a head.
@@ -44,10 +44,12 @@ def write_evidence(model, files: list[Path], folder: Path) -> list[Path]:
 def evidence(model, pixels: np.ndarray) -> np.ndarray:
     """An image (H, W, 3) uint8 with the evidence for its most likely class over the part that the model sees.
 
-    It is enlarged by an integer if a side has fewer than 256 pixels: of 32 x 32 pixels nothing could be seen.
+    It is enlarged by an integer if a side has fewer than 256 pixels: of 32 x 32 pixels nothing could be seen. The
+    longer side is enlarged to at most 1,024 pixels.
     """
     relevance = gradient_rollout(model, model.preprocess(pixels))[0]  # at the model's size
-    scale = math.ceil(SMALLEST_SIDE / min(*pixels.shape[:2], SMALLEST_SIDE))
+    shorter, longer = sorted(pixels.shape[:2])
+    scale = max(1, min(math.ceil(SMALLEST_SIDE / shorter), LARGEST_SIDE // longer))
     top, left, height, width = (scale * bound for bound in model.preprocessing.region(*pixels.shape[:2]))
     pixels = pixels.repeat(scale, axis=0).repeat(scale, axis=1)
     heat = np.zeros(pixels.shape[:2], "float32")

@@ -78,6 +78,8 @@ def test_evidence_is_over_the_part_that_the_model_sees(tmp_path, packaged, monke
     assert 75 <= top and bottom < 225 and 150 <= left and right < 301 and bottom - top > 75  # the central 150 x 150
     small = evidence(model, image[:32, :40])  # enlarged by 8
     assert small.shape == (256, 320, 3) and (small[:8, :8] == image[0, 0]).all()
+    narrow = np.zeros((3, 3000, 3), "uint8")
+    assert evidence(model, narrow).shape == (3, 3000, 3) and evidence(model, narrow[:, :300]).shape == (9, 900, 3)
     assert main(["classify", str(CAT), "--model", "any", "--attention", str(tmp_path / "new")]) == 1
     assert "is not empty; choose another --attention." in capsys.readouterr().err
 
