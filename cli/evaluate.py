@@ -101,7 +101,8 @@ class Evaluate:
         if "top5" in summary:
             print(f"top-5 {summary['top5']:.2%}")
         print(f"calibration error {summary['calibration_error']:.2%}")
-        print(f"negative log-likelihood {summary['negative_log_likelihood']:.4f}")
+        if "negative_log_likelihood" in summary:
+            print(f"negative log-likelihood {summary['negative_log_likelihood']:.4f}")
         if self.per_class:
             width = max(len("class"), *(len(row["class"]) for row in report.per_class))
             print(f"\n{'class':{width}}  images  accuracy  most confused with")

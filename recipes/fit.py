@@ -87,7 +87,7 @@ def train(recipe: Supervised, start=None, callbacks=()) -> tuple[keras.Model, lo
 
 
 def evaluate(model, data: Data, split: str) -> dict[str, float]:
-    """Metrics of a model from `train` on a split; every image counts once.
+    """Metrics of a model from `train` on a split; every image that can be decoded counts once.
 
     "loss"; "top1" and, with more than 5 classes, "top5" accuracy, in [0, 1]; with several labels per image
     "mean_average_precision", see `MeanAveragePrecision`; "images": number of images that count in accuracies, which are
@@ -102,10 +102,15 @@ def evaluate(model, data: Data, split: str) -> dict[str, float]:
     batches, steps = shard_evaluation(strategy_of(model), data, dataset, split)
     with report_data_errors(dataset, split):
         found = model.evaluate(batches, steps=steps, return_dict=True, verbose=0)
-    compiled = [metric for group in model.metrics for metric in getattr(group, "metrics", ())]
-    weights = next(float(metric.count) for metric in compiled if metric.name == "top1")
+    compiled = {metric.name: metric for group in model.metrics for metric in getattr(group, "metrics", ())}
     # Each image has the weight (steps x batch size) / images of the split, see `zero_weight_corrupt`.
-    return {**found, "images": round(weights * count_examples(dataset, split) / (steps * data.batch_size))}
+    weight = steps * data.batch_size / count_examples(dataset, split)
+    images = decoded = round(float(compiled["top1"].count) / weight)
+    if dataset.multi_label:  # where images without any of the classes have a loss
+        decoded = round(compiled["mean_average_precision"].total_weight() / weight)
+    if decoded:
+        found["loss"] *= count_examples(dataset, split) / decoded
+    return {**found, "images": images}
 
 
 def count_steps(recipe: Supervised, dataset: ImageDataset) -> int:

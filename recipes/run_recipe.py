@@ -79,7 +79,7 @@ def _run_supervised(recipe) -> _Trained:
     names = class_names(dataset)
     metrics = _evaluated(recipe, model, names)
     check_finite_metrics(metrics, f"the model on the split {recipe.data.test_split!r}")
-    metrics |= _skipped_steps(history)
+    metrics |= _skipped_steps(history or _last_logged(recipe.run.folder))
     if "mean_average_precision" not in metrics:
         _warn_of_chance(metrics["top1"], len(names))
     return _Trained(model, metrics, names)

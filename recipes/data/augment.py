@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from keras_vit.recipes.data.augment_ops import big_vision_operations, cifar10_operations, import_official, operations
+from keras_vit.recipes.data.augment_cifar10 import cifar10_operations
+from keras_vit.recipes.data.augment_ops import big_vision_operations, import_official, operations
 from keras_vit.recipes.data.augment_three import NUM_DRAWS, three_augment
 from keras_vit.recipes.data.augment_timm import MAX_LEVEL, PROBABILITY, increasing_operations, random_level
 from keras_vit.recipes.recipe import Augment

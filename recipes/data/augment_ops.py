@@ -32,36 +32,27 @@ def operations() -> dict:
         "Rotate": lambda image, level, sign, point: rotate(image, 3.0 * level * sign),
         "Posterize": lambda image, level, sign, point: official.posterize(image, posterize_bits(level)),
         "Solarize": lambda image, level, sign, point: solarize(image, int(level / 10 * 256) % 256),
-        "Color": lambda image, level, sign, point: official.color(image, _factor(level)),
-        "Contrast": lambda image, level, sign, point: official.contrast(image, _factor(level)),
-        "Brightness": lambda image, level, sign, point: official.brightness(image, _factor(level)),
-        "Sharpness": lambda image, level, sign, point: sharpness(image, _factor(level)),
+        "Color": lambda image, level, sign, point: official.color(image, blend_factor(level)),
+        "Contrast": lambda image, level, sign, point: official.contrast(image, blend_factor(level)),
+        "Brightness": lambda image, level, sign, point: official.brightness(image, blend_factor(level)),
+        "Sharpness": lambda image, level, sign, point: sharpness(image, blend_factor(level)),
         "ShearX": lambda image, level, sign, point: affine(image, (1.0, 0.03 * level * sign, 0.0), (0.0, 1.0, 0.0)),
         "ShearY": lambda image, level, sign, point: affine(image, (1.0, 0.0, 0.0), (0.03 * level * sign, 1.0, 0.0)),
-        "TranslateX": lambda image, level, sign, point: translate(image, _pixels(image, 10 * level), sign, axis=1),
-        "TranslateY": lambda image, level, sign, point: translate(image, _pixels(image, 10 * level), sign, axis=0),
-        "Cutout": lambda image, level, sign, point: cutout(image, _pixels(image, int(4 * level)), point),
+        "TranslateX": lambda image, level, sign, point: translate(
+            image, scaled_pixels(image, 10 * level), sign, axis=1
+        ),
+        "TranslateY": lambda image, level, sign, point: translate(
+            image, scaled_pixels(image, 10 * level), sign, axis=0
+        ),
+        "Cutout": lambda image, level, sign, point: cutout(image, scaled_pixels(image, int(4 * level)), point),
         "SolarizeAdd": lambda image, level, sign, point: solarize_add(image, int(11 * level)),
     }
 
 
 def big_vision_operations() -> dict:
     """The operations of big_vision's RandAugment (pp/archive/autoaugment.py), in its order: only Contrast differs."""
-    contrast = {"Contrast": lambda image, level, sign, point: contrast_to_size(image, _factor(level))}
+    contrast = {"Contrast": lambda image, level, sign, point: contrast_to_size(image, blend_factor(level))}
     return operations() | contrast
-
-
-def cifar10_operations() -> dict:
-    """The operations of AutoAugment's policy for CIFAR-10: two have other lengths in its authors' code than ImageNet's.
-
-    tensorflow/models, research/autoaugment/augmentation_transforms.py: higher levels invert more values, and move the
-    image by up to 10 of 32 pixels.
-    """
-    return operations() | {
-        "Solarize": lambda image, level, sign, point: solarize(image, 256 - int(level / 10 * 256)),
-        "TranslateX": lambda image, level, sign, point: translate(image, _pixels(image, 7 * level), sign, axis=1),
-        "TranslateY": lambda image, level, sign, point: translate(image, _pixels(image, 7 * level), sign, axis=0),
-    }
 
 
 def contrast_to_size(image, factor: float):
@@ -199,11 +190,11 @@ def _rows(image):
     return tf.reshape(image, (image.shape[0], image.shape[1] * 3))
 
 
-def _factor(level):
+def blend_factor(level):
     return level / 10 * 1.8 + 0.1
 
 
-def _pixels(image, length):
+def scaled_pixels(image, length):
     return round(length * image.shape[1] / REFERENCE_SIZE)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.class_names import imagenet_class_names
-from keras_vit.classification import check_no_projection
+from keras_vit.classification import check_no_projection, output_activation
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recipes.data import ImageDataset, class_names, count_examples, decoded_images
 from keras_vit.recipes.data.model_classes import check_class_count, unlabeled
@@ -26,8 +26,8 @@ class ClassificationReport:
     """The metrics of a classifier, see `ClassificationMetrics`; of one with `multi_label`, see `MultiLabelMetrics`.
 
     Attributes:
-        summary: "images", "counted", "top1", "top5", "negative_log_likelihood", "calibration_error"; or "images",
-            "counted", "mean_average_precision".
+        summary: "images", "counted", "top1", "top5", "negative_log_likelihood" (not of the 21,843 sigmoids of
+            ImageNet-21k), "calibration_error"; or "images", "counted", "mean_average_precision".
         per_class: One row per class that has images: "class", "images", "accuracy", "confused_with", "confused"; or
             "class", "images", "average_precision".
         reliability: One row per bin of confidence: "above", "to", "images", "confidence", "accuracy"; none with
@@ -105,7 +105,9 @@ def evaluate_classifier(
     if tf.config.list_physical_devices("TPU"):  # Keras would compile for the TPU, but the model is on the host
         model.jit_compile = False
     is_multi_label = getattr(model, "multi_label", False)
-    metrics = MultiLabelMetrics(len(names)) if is_multi_label else ClassificationMetrics(len(names))
+    metrics = (
+        MultiLabelMetrics(len(names)) if is_multi_label else ClassificationMetrics(len(names), output_activation(model))
+    )
     for images, labels in batches:
         metrics.update(model.predict_on_batch(preprocess(images))[:, scored], labels)
     skipped = count_examples(dataset, split) - sum(read)

@@ -6,6 +6,7 @@ Memory is O(C), never O(images x C), so ImageNet-21k's 21,843 classes are no pro
 from collections import Counter
 
 import numpy as np
+from scipy.special import expit
 
 BINS = 15
 
@@ -20,10 +21,12 @@ class ClassificationMetrics:
 
     Args:
         num_classes: C.
+        activation: "softmax", or "sigmoid": the probability of a class is then its own sigmoid, as `output_activation`.
     """
 
-    def __init__(self, num_classes: int):
+    def __init__(self, num_classes: int, activation: str = "softmax"):
         self.num_classes = num_classes
+        self.activation = activation
         self.images = self.counted = self.top1 = self.top5 = 0
         self.log_likelihood = 0.0
         self.bins = np.zeros((BINS, 3))  # images, sum of confidences, correct predictions
@@ -50,16 +53,18 @@ class ClassificationMetrics:
         largest = logits.max(axis=1)
         normalizer = np.exp(logits - largest[:, None]).sum(axis=1)  # of the softmax, stable
         self._update_likelihood(logits, correct, largest + np.log(normalizer))
-        self._update_bins(1.0 / normalizer, ranks < 1)
+        sigmoid = self.activation == "sigmoid"
+        self._update_bins(expit(largest) if sigmoid else 1.0 / normalizer, ranks < 1)
         self._update_classes(correct, logits.argmax(axis=1), ranks < 1)
 
     def summary(self) -> dict[str, float]:
         """The metrics of all images.
 
         "images": number of images; "counted": number of those with a correct class; "top1" and, with more than 5
-        classes, "top5": accuracy in [0, 1]; "negative_log_likelihood": mean of -log of the probability of the correct
-        classes, in nats; "calibration_error": expected calibration error, the mean gap between confidence and accuracy
-        in 15 bins of equal width, weighted by the number of images (Guo et al., arXiv 1706.04599, equation 3).
+        classes, "top5": accuracy in [0, 1]; with a softmax "negative_log_likelihood": mean of -log of the probability
+        of the correct classes, in nats; "calibration_error": expected calibration error, the mean gap between
+        confidence and accuracy in 15 bins of equal width, weighted by the number of images (Guo et al., arXiv
+        1706.04599, equation 3).
 
         Raises:
             ValueError: No image counts.
@@ -70,7 +75,8 @@ class ClassificationMetrics:
         if self.num_classes > 5:
             found["top5"] = self.top5 / self.counted
         _, confidences, correct = self.bins.T
-        found["negative_log_likelihood"] = float(-self.log_likelihood / self.counted)
+        if self.activation == "softmax":
+            found["negative_log_likelihood"] = float(-self.log_likelihood / self.counted)
         found["calibration_error"] = float(np.abs(confidences - correct).sum() / self.counted)
         return found
 

@@ -29,9 +29,11 @@ def knn(train, labels, test, neighbors: int = 20, temperature: float = TEMPERATU
 
     if not 1 <= neighbors <= len(train):
         raise ValueError(f"`neighbors` must be between 1 and the {len(train)} training images. Received: {neighbors}")
-    classifier = KNeighborsClassifier(
-        neighbors, weights=lambda distance: np.exp(-distance / temperature), algorithm="brute", metric="cosine"
-    )
+
+    def votes(distances):  # (m, neighbors); relative to the nearest neighbor, whose vote does not vanish
+        return np.exp((distances.min(axis=1, keepdims=True) - distances) / temperature)
+
+    classifier = KNeighborsClassifier(neighbors, weights=votes, algorithm="brute", metric="cosine")
     return classifier.fit(train, labels).predict(test)
 
 

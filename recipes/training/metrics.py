@@ -1,11 +1,15 @@
 """Metrics of classifiers in `fit` and `evaluate`. B batch, C classes."""
 
+import math
+
 import keras
 from keras import ops
 
 from keras_vit.recipes.training.losses import dense_labels
 
-BINS, LARGEST_LOGIT = 4096, 16.0
+BINS = 8192
+# Bins have equal widths of asinh(logit / 4): 0.006 around 0, 0.01 at 5, 0.15 at 100; all logits beyond are in the last.
+LINEAR_RANGE, LARGEST_LOGIT = 4.0, 1000.0
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -17,6 +21,8 @@ class TopK(keras.metrics.Mean):
     ReaL, or an integer below 0) do not count. Among equal logits, the first class wins. An image with NaN or infinity
     among its logits is never right. Pass it in `weighted_metrics`, so that images of weight 0 do not count.
 
+    What the sums of an epoch lose by rounding is added to the next batch (Kahan's compensated summation).
+
     Args:
         k: At least 1.
     """
@@ -24,6 +30,7 @@ class TopK(keras.metrics.Mean):
     def __init__(self, k=1, name="top", dtype=None):
         super().__init__(name=name, dtype=dtype)
         self.k = k
+        self.excess = [self.add_variable((), initializer="zeros", name=f"{sum_}_excess") for sum_ in ("total", "count")]
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         logits = ops.cast(y_pred, "float32")  # (B, C)
@@ -33,8 +40,14 @@ class TopK(keras.metrics.Mean):
         labeled = largest[:, 0] > 0  # (B,)
         found = (_rank(logits, correct) < self.k) & labeled & _all_finite(logits)  # (B,)
         counts = ops.cast(labeled, self.dtype)  # (B,)
-        sample_weight = counts if sample_weight is None else counts * ops.cast(sample_weight, self.dtype)
-        return super().update_state(ops.cast(found, self.dtype), sample_weight)
+        weights = counts if sample_weight is None else counts * ops.cast(sample_weight, self.dtype)
+        added = (ops.sum(weights * ops.cast(found, self.dtype)), ops.sum(weights))
+        for state, excess, value in zip((self.total, self.count), self.excess, added, strict=True):
+            before = ops.convert_to_tensor(state)
+            value = value - excess
+            after = before + value
+            excess.assign((after - before) - value)
+            state.assign(after)
 
     def get_config(self):
         return {**super().get_config(), "k": self.k}
@@ -61,9 +74,10 @@ class PatchAccuracy(keras.metrics.Mean):
 class MeanAveragePrecision(keras.metrics.Metric):
     """Mean average precision of multi-label images, in [0, 1], over the classes that have an image.
 
-    Counted in 4,096 bins of the logits from -16 to 16, whose counts can be added over batches and replicas: equal to
-    scikit-learn's average_precision_score of logits rounded to bins. `evaluate_classifier` computes it exactly. An
-    image with NaN or infinity among its logits comes last. Pass it in `weighted_metrics`.
+    Counted in 8,192 bins of the logits from -1,000 to 1,000, fine around 0 and wider outside, whose counts can be added
+    over batches and replicas: equal to scikit-learn's average_precision_score of logits rounded to bins.
+    `evaluate_classifier` computes it exactly. An image with NaN or infinity among its logits comes last. Pass it in
+    `weighted_metrics`.
 
     Args:
         num_classes: C.
@@ -82,7 +96,8 @@ class MeanAveragePrecision(keras.metrics.Metric):
         if sample_weight is not None:
             weights *= ops.cast(sample_weight, "float32")[:, None]
         finite = _all_finite(logits)[:, None]
-        bins = ops.floor((ops.where(finite, logits, -LARGEST_LOGIT) / LARGEST_LOGIT + 1.0) * (BINS / 2))
+        scaled = ops.arcsinh(ops.where(finite, logits, -LARGEST_LOGIT) / LINEAR_RANGE)
+        bins = ops.floor((scaled / math.asinh(LARGEST_LOGIT / LINEAR_RANGE) + 1.0) * (BINS / 2))
         bins = ops.cast(ops.clip(bins, 0, BINS - 1), "int32") + BINS * ops.arange(self.num_classes)
         targets = ops.cast(dense_labels(ops.convert_to_tensor(y_true), logits) > 0, "float32")
         for state, counted in ((self.correct, targets), (self.others, 1.0 - targets)):
@@ -98,6 +113,10 @@ class MeanAveragePrecision(keras.metrics.Metric):
         images = ops.sum(correct, axis=1)  # (C,)
         average = ops.sum(correct * precision, axis=1) / ops.where(images > 0, images, 1.0)
         return ops.sum(average) / ops.maximum(ops.sum(ops.cast(images > 0, average.dtype)), 1.0)
+
+    def total_weight(self) -> float:
+        """The sum of the weights of all images so far."""
+        return float(ops.sum(self.correct) + ops.sum(self.others)) / self.num_classes
 
     def get_config(self):
         return {**super().get_config(), "num_classes": self.num_classes}

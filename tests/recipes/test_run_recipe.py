@@ -84,6 +84,10 @@ def test_skipped_steps_and_accuracies_by_chance_are_said(recipe, toy, monkeypatc
     assert run_recipe.run(recipe)["nonfinite_steps"] == 3
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["nonfinite_steps"] == 3
     assert "is that of chance for 10 classes" in capsys.readouterr().err
+    # A run that was stopped after its last step: nothing is trained, but log.csv is there.
+    (tmp_path / "run" / "log.csv").write_text("epoch,step,nonfinite_steps\n0,2,1\n1,4,2\n")
+    monkeypatch.setattr(run_recipe, "train", lambda recipe: (train(recipe)[0], {}))
+    assert run_recipe.run(recipe)["nonfinite_steps"] == 2
 
 
 def test_metrics_file_is_valid_json(recipe, toy, tmp_path):

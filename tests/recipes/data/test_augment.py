@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image, ImageEnhance
 
 from keras_vit.recipes.data.augment import ERASING_ATTEMPTS, augmentation, erase
-from keras_vit.recipes.data.augment_ops import big_vision_operations, cifar10_operations, operations
+from keras_vit.recipes.data.augment_cifar10 import cifar10_operations
+from keras_vit.recipes.data.augment_ops import big_vision_operations, operations
 from keras_vit.recipes.data.augment_timm import increasing_operations, random_level
 from keras_vit.recipes.recipe import Augment
 
@@ -103,7 +105,8 @@ def test_autoaugment_for_cifar10(smooth_image):
     """The first and the last pair of table 7 of arXiv 1805.09501."""
     distort, _ = augmentation(Augment(autoaugment="cifar10"))
     first = distort(smooth_image, tf.constant([0.5 / 25, 0.09, 0.5, 0.5, 0.5, 0.19, 0.9, 0.5, 0.5]))
-    expected = apply_operation("Contrast", apply_operation("Invert", smooth_image, 7.0), 6.0)
+    inverted = tf.constant(apply_operation("Invert", smooth_image, 7.0), tf.uint8)
+    expected = cifar10_operations()["Contrast"](inverted, 6.0, None, None)
     np.testing.assert_array_equal(first, expected)
     last = distort(smooth_image, tf.constant([24.5 / 25, 0.71, 0.5, 0.5, 0.5, 0.89, 0.5, 0.5, 0.5]))
     np.testing.assert_array_equal(last, apply_operation("AutoContrast", smooth_image, 1.0))
@@ -124,6 +127,14 @@ def test_autoaugment_for_cifar10_moves_by_as_many_pixels_as_the_level():
     for level in (3, 8, 9):
         moved = cifar10_operations()["TranslateX"](columns, float(level), tf.constant(1.0), None)
         np.testing.assert_array_equal(moved[:, : 32 - level], columns[:, level:])
+
+
+@pytest.mark.augment
+def test_autoaugment_for_cifar10_has_the_contrast_of_pillow(smooth_image):
+    for level in (1, 6, 7):
+        contrast = cifar10_operations()["Contrast"](smooth_image, float(level), None, None).numpy().astype(int)
+        pillow = ImageEnhance.Contrast(Image.fromarray(smooth_image.numpy())).enhance(level / 10 * 1.8 + 0.1)
+        assert np.abs(contrast - np.asarray(pillow)).max() <= 1
 
 
 def test_invalid_policies_raise():

@@ -3,14 +3,17 @@
 from dataclasses import replace
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from images_on_disk import int64_feature, jpeg, write_record
 
 from keras_vit.recipes.data import evaluation_batches, open_dataset, training_batches
 from keras_vit.recipes.data.data_errors import report_data_errors
+from keras_vit.recipes.fit import evaluate
 from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
 from keras_vit.recipes.run_recipe import run
+from keras_vit.recipes.training.compile import compile_for_evaluation
 
 TINY = Architecture("Ti/16", depth=1, width=16, num_heads=2, mlp_dim=16)
 DATA = Data(image_size=16, batch_size=4, crop="none", validation_split=None)
@@ -80,6 +83,21 @@ def test_other_errors_of_tensorflow_are_passed_on(tmp_path):
     dataset = open_dataset(Data(dataset=f"tfrecord:{tmp_path}"))
     with pytest.raises(tf.errors.InvalidArgumentError), report_data_errors(dataset):
         tf.debugging.Assert(tf.constant(False), ["something else"])
+
+
+def test_corrupt_images_have_no_loss(tmp_path, toy):
+    """The mean over the images that can be decoded: the logarithm of 2 for equal logits."""
+    for class_name in "ab":
+        (tmp_path / "test" / class_name).mkdir(parents=True)
+        for i in range(5):
+            damaged = b"\xff\xd8\xff damaged"
+            (tmp_path / "test" / class_name / f"{i}.jpg").write_bytes(damaged if i > 2 else jpeg(40 * i))
+    data = replace(DATA, dataset=f"folder:{tmp_path}", max_corrupt=0.5)
+    model = toy(image_size=16, num_classes=2)
+    model.head.kernel.assign(0 * model.head.kernel)
+    compile_for_evaluation(model, Supervised(data=data), 2)
+    metrics = evaluate(model, data, "test")
+    assert metrics["images"] == 6 and metrics["loss"] == pytest.approx(np.log(2), rel=1e-6)
 
 
 @pytest.mark.slow

@@ -121,6 +121,15 @@ def test_first_class_wins_ties():
     assert (found["top1"], found["top5"]) == (0.1, 0.5)
 
 
+def test_confidences_of_sigmoids_are_those_of_classify():
+    logits = np.array([[2.0, 1.0, -1.0], [0.5, -3.0, -3.0]])
+    metrics = ClassificationMetrics(3, "sigmoid")
+    metrics.update(logits, np.array([0, 1]))
+    found, sigmoids = metrics.summary(), 1 / (1 + np.exp([-2.0, -0.5]))
+    assert found["calibration_error"] == pytest.approx(((1 - sigmoids[0]) + sigmoids[1]) / 2)
+    assert found["top1"] == 0.5 and "negative_log_likelihood" not in found
+
+
 def test_memory_is_linear_in_the_number_of_classes():
     metrics = ClassificationMetrics(21_843)
     metrics.update(np.zeros((3, 21_843), "float32"), np.array([0, 4, 21_842]))

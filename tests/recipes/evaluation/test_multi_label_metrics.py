@@ -15,7 +15,7 @@ from keras_vit.recipes.data import decoded_images, open_dataset
 from keras_vit.recipes.evaluation.classification import evaluate_classifier
 from keras_vit.recipes.evaluation.multi_label_metrics import MultiLabelMetrics, average_precision
 from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
-from keras_vit.recipes.training.metrics import BINS, LARGEST_LOGIT, MeanAveragePrecision
+from keras_vit.recipes.training.metrics import BINS, LARGEST_LOGIT, LINEAR_RANGE, MeanAveragePrecision
 from keras_vit_cli.main import main
 
 GOLDEN = np.load(DATA / "average_precision.npz")
@@ -62,12 +62,19 @@ def test_the_metric_of_training_equals_scikit_learn_of_rounded_logits(jit_compil
     metric.reset_state()
     metric.update_state(GOLDEN["labels"], GOLDEN["fine"])
     assert float(metric.result()) == pytest.approx(float(GOLDEN["fine_mean"]), abs=2e-3)
-    step = 2 * LARGEST_LOGIT / BINS
-    rounded = np.floor(GOLDEN["fine"] / step)
+    step = 2 * np.arcsinh(LARGEST_LOGIT / LINEAR_RANGE) / BINS
+    rounded = np.floor(np.arcsinh(GOLDEN["fine"] / LINEAR_RANGE) / step)
     exact = np.nanmean([average_precision(GOLDEN["labels"][:, i], rounded[:, i]) for i in range(6)])
     assert float(metric.result()) == pytest.approx(exact, abs=1e-6)
     copy = keras.metrics.deserialize(keras.metrics.serialize(metric))
     assert copy.num_classes == 6 and float(copy.result()) == 0
+
+
+@pytest.mark.parametrize("shift", [-40, -15, 30])
+def test_the_metric_of_training_depends_on_ranks_alone(shift):
+    metric = MeanAveragePrecision(6)
+    metric.update_state(GOLDEN["labels"], (GOLDEN["fine"] + shift).astype("float32"))
+    assert float(metric.result()) == pytest.approx(float(GOLDEN["fine_mean"]), abs=0.01)
 
 
 @pytest.mark.slow

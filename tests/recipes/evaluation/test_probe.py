@@ -24,11 +24,18 @@ def knn_by_loops(train, labels, test, count, temperature):
     return found
 
 
-@pytest.mark.parametrize("temperature", [0.07, 10.0])
+@pytest.mark.parametrize("temperature", [0.002, 0.07, 10.0])
 def test_knn_votes_by_cosine_similarity(digits, temperature):
     train, labels, test, _ = digits
     found = knn(train, labels, test[:100], 15, temperature)
     np.testing.assert_array_equal(found, knn_by_loops(train, labels, test[:100], 15, temperature))
+
+
+def test_knn_with_a_small_temperature_is_the_nearest_neighbor():
+    features = np.random.default_rng(0).standard_normal((60, 16))
+    labels = np.arange(40) // 2
+    found = knn(features[:40], labels, features[40:], 20, 1e-5)
+    np.testing.assert_array_equal(found, knn(features[:40], labels, features[40:], 1))
 
 
 def test_accuracy_on_digits(digits):

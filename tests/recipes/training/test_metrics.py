@@ -24,6 +24,23 @@ def test_integer_mixed_and_multi_label_targets():
     assert value(TopK(1), np.array([0, -1, 0, -1]), logits) == 0.5  # the same
 
 
+def test_sums_of_an_epoch_are_exact():
+    """50,000 images in batches of 12: float32 sums of these weights would lose three images."""
+    weight = np.float32(4167 * 12 / 50_000)
+    metric, labels = TopK(1), tf.zeros(12, tf.int32)
+    logits = tf.constant([[1.0, 0.0]] * 11 + [[0.0, 1.0]])
+
+    @tf.function
+    def epoch():
+        for step in tf.range(4167):
+            images = tf.where(step < 4166, 12, 8)
+            metric.update_state(labels, logits, weight * tf.sequence_mask(images, 12, tf.float32))
+
+    epoch()
+    assert round(float(metric.count) / float(weight)) == 50_000
+    assert float(metric.result()) == pytest.approx((4166 * 11 + 8) / 50_000, rel=1e-7)
+
+
 def computed(metric, labels, logits, way):
     """The value after one batch: eagerly, in a graph that Grappler rewrites, or compiled by XLA."""
 
