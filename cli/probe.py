@@ -53,19 +53,22 @@ class Probe:
         import numpy as np
 
         from keras_vit.recipes.data import count_examples, open_dataset
-        from keras_vit.recipes.evaluation.features import extract_features
+        from keras_vit.recipes.evaluation.features import check_any, extract_features
         from keras_vit.recipes.evaluation.probe import knn, linear_probe
         from keras_vit.recipes.recipe import Data
 
         dataset = open_dataset(Data(dataset=self.dataset, data_dir=self.data_dir))
-        counts = self._counts(count_examples(dataset, self.train_split)) if "knn" in self.methods else ()
+        if "knn" in self.methods and self.neighbors is not None:
+            self._counts(count_examples(dataset, self.train_split))
         model = self.preparation.load(self.weights)
         (train, labels), (test, test_labels) = (
-            extract_features(model, dataset, split, self.batch_size, verbose=True)
+            extract_features(model, dataset, split, self.batch_size, max_corrupt=1.0, verbose=True)
             for split in (self.train_split, self.test_split)
         )
+        for split, features in ((self.train_split, train), (self.test_split, test)):
+            check_any(features, dataset, split)
         print(f"{len(train):,} training and {len(test):,} test images of {self.dataset}, {train.shape[1]} features")
-        for count in counts:
+        for count in self._counts(len(train)) if "knn" in self.methods else ():
             predicted = knn(train, labels, test, count)
             print(f"{count:>3} nearest neighbors: {np.mean(predicted == test_labels):.2%}")
         if "linear" in self.methods:

@@ -1,6 +1,7 @@
 """Images and labels of a split as NumPy arrays, in order: for evaluation, features and export. H W pixels."""
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import tensorflow as tf
@@ -46,7 +47,26 @@ def decoded_images(
     if images:
         yield images, np.array(labels)
     if not valid.all():
-        _report_corrupt(dataset, split, valid, max_corrupt, selected.sum())
+        names = report_corrupt(dataset, split, np.flatnonzero(~valid))
+        _check_number(dataset, split, names, max_corrupt, selected.sum())
+
+
+def numbered(dataset: ImageDataset) -> ImageDataset:
+    """The dataset with the position of each image in its split, from 0, as its label: int64."""
+
+    def read(split):
+        return dataset.read(split).enumerate().map(lambda index, example: (*example[:2], index))
+
+    return replace(dataset, read=read, read_shuffled=None, multi_label=False)
+
+
+def report_corrupt(dataset: ImageDataset, split: str, positions) -> list[str]:
+    """Names of the images at these positions of a split; those that this process has not named yet are printed."""
+    corrupt = set(np.asarray(positions).tolist())
+    names = dataset.read(split).map(lambda name, stored, label: name).as_numpy_iterator()
+    names = [name.decode() for index, name in enumerate(names) if index in corrupt]
+    count_skipped(dataset.name, names)
+    return names
 
 
 def read_encoded(dataset: ImageDataset, split: str):
@@ -105,13 +125,11 @@ def _iterate_decoded(dataset, split, selected):
         yield from examples.as_numpy_iterator()
 
 
-def _report_corrupt(dataset, split, valid, max_corrupt, num_selected):
-    names = dataset.read(split).map(lambda name, stored, label: name).as_numpy_iterator()
-    names = [name.decode() for name, is_valid in zip(names, valid) if not is_valid]
-    count_skipped(dataset.name, names)
+def _check_number(dataset, split, names, max_corrupt, num_selected):
     allowed = max_corrupt * num_selected
     if len(names) > allowed:
+        images, them = ("image", "it") if len(names) == 1 else ("images", "them")
         raise ValueError(
-            f"{len(names)} images of {split!r} of {dataset.name} cannot be decoded; {int(allowed)} are allowed "
-            f"(max_corrupt={max_corrupt}). Fix or remove them: {first_names(names)}"
+            f"{len(names):,} {images} of {split!r} of {dataset.name} cannot be decoded; {int(allowed)} are allowed "
+            f"(max_corrupt={max_corrupt}). Fix or remove {them}: {first_names(names)}"
         )

@@ -11,7 +11,9 @@ import numpy as np
 
 from keras_vit.cache_dir import cache_dir
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.recipes.data import ImageDataset, count_examples, decoded_images, read_encoded
+from keras_vit.recipes.data import ImageDataset, decoded_images, read_encoded, read_labels
+from keras_vit.recipes.data.arrays import numbered, report_corrupt
+from keras_vit.recipes.data.image_dataset import count_nonempty
 from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.version import __version__
@@ -35,7 +37,8 @@ def extract_features(
     """The inputs of the model's head for each image, and the labels, in the order of the split.
 
     Features of a `keras.Model` are computed once and cached by a hash of the model's configuration and weights and of
-    the images and labels themselves, so a changed weight or image is never missed.
+    the images and labels themselves, so a changed weight or image is never missed. Images that cannot be decoded are
+    skipped, and named on standard error also where the others are cached.
 
     Args:
         model: Any object with `features` and `preprocess`, such as the models of keras_vit.
@@ -48,7 +51,7 @@ def extract_features(
         preprocessing: Prepares the images; None for the model's own `preprocess`.
 
     Returns:
-        (n, D) float32 and (n,) int64.
+        (n, D) float32 and (n,) int64; (0, 0) and (0,) if no image can be decoded and `max_corrupt` is 1.
 
     Raises:
         ValueError: `batch_size` is below 1, the model does not pool, images have no label or several, or too many are
@@ -57,21 +60,34 @@ def extract_features(
     """
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")
+    count_nonempty(dataset, split)
+    labels = read_labels(dataset, split)
+    selected = np.arange(len(labels)) if indices is None else np.unique(indices)
+    if labels[selected].min(initial=0) < 0:
+        raise ValueError(f"Each image of {split!r} of {dataset.name} must have one label. Choose other data.")
     cached = None
     if isinstance(model, keras.Model):
         cached = cache_folder() / f"{_cache_key(model, dataset, split, indices, max_corrupt, preprocessing)}.npz"
         try:
             with open(cached, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-                return arrays["features"], arrays["labels"]
+                features, valid = arrays["features"], arrays["valid"]
+            if not valid.all():
+                report_corrupt(dataset, split, selected[~valid])
+            return features, labels[selected[valid]]
         except Exception:  # missing or damaged, for which zipfile and NumPy have no class of errors: computed again
             pass
-    preprocess = preprocessing or model.preprocess
-    total = count_examples(dataset, split) if indices is None else len(indices)
-    progress = keras.utils.Progbar(-(-total // batch_size), unit_name="batch", verbose=int(verbose))
-    feature_batches, label_batches = [], []
-    for images, labels in decoded_images(dataset, split, batch_size, max_corrupt, indices):
-        if labels.ndim != 1 or labels.min() < 0:
-            raise ValueError(f"Each image of {split!r} of {dataset.name} must have one label. Choose other data.")
+    progress = keras.utils.Progbar(-(-len(selected) // batch_size), unit_name="batch", verbose=int(verbose))
+    batches = decoded_images(numbered(dataset), split, batch_size, max_corrupt, indices)
+    features, positions = _compute(model, preprocessing or model.preprocess, batches, progress)
+    if cached:
+        _write(cached, features, np.isin(selected, positions))
+    return features, labels[positions]
+
+
+def _compute(model, preprocess, batches, progress):
+    """Features of batches of images and their positions, and the positions."""
+    feature_batches, position_batches = [], [np.zeros(0, "int64")]
+    for images, positions in batches:
         features = np.asarray(model.features(preprocess(images)), "float32")  # (B, D)
         if features.ndim != 2:
             raise ValueError(f"Features must be (B, D): the model must pool. Received: {features.shape}")
@@ -80,12 +96,15 @@ def extract_features(
                 "The model's features contain NaN or infinity: its weights are damaged, or its training diverged."
             )
         feature_batches.append(features)
-        label_batches.append(labels)
+        position_batches.append(positions)
         progress.add(1)
-    features, labels = np.concatenate(feature_batches), np.concatenate(label_batches)
-    if cached:
-        _write(cached, features, labels)
-    return features, labels
+    return np.concatenate(feature_batches or [np.zeros((0, 0), "float32")]), np.concatenate(position_batches)
+
+
+def check_any(features, dataset: ImageDataset, split: str):
+    """Raises ValueError if there are no features, because no image of the split can be decoded."""
+    if not len(features):
+        raise ValueError(f"No image of {split!r} of {dataset.name} can be decoded. Replace the files.")
 
 
 def _cache_key(model, dataset, split, indices, max_corrupt, preprocessing):
@@ -104,9 +123,9 @@ def _cache_key(model, dataset, split, indices, max_corrupt, preprocessing):
     return key.hexdigest()
 
 
-def _write(file, features, labels):
+def _write(file, features, valid):
     content = io.BytesIO()
-    np.savez(content, features=features, labels=labels)
+    np.savez(content, features=features, valid=valid)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_file(file, content.getvalue())

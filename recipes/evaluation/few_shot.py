@@ -3,12 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import Literal
 
 import numpy as np
 
-from keras_vit.recipes.data import class_names, open_dataset, read_labels
-from keras_vit.recipes.evaluation.features import extract_features
+from keras_vit.recipes.data import class_names, has_labels, open_dataset, read_labels
+from keras_vit.recipes.data.arrays import numbered
+from keras_vit.recipes.data.image_dataset import count_nonempty
+from keras_vit.recipes.data.model_classes import unlabeled
+from keras_vit.recipes.evaluation.features import check_any, extract_features
 from keras_vit.recipes.recipe import Data
 
 # big_vision, evaluators/fewshot_lsr.py: a constant feature so large that the penalty hardly affects the bias.
@@ -18,6 +22,9 @@ BIAS = 100.0
 @dataclass(frozen=True)
 class FewShot:
     """Regularized least squares from the features of a few images per class to targets in {-1, 1}.
+
+    Images that cannot be decoded are skipped, and named on standard error. In the draws, the next images of their class
+    replace them.
 
     Args:
         data: `dataset`, `data_dir`, `train_split` and `test_split` are used.
@@ -51,7 +58,8 @@ def few_shot(
         log: Called with the numbers of images and with the result of each number of shots; None for no output.
 
     Raises:
-        ValueError: There are no shots or seeds, a split is unknown or empty, or a chosen image is corrupt.
+        ValueError: There are no shots or seeds, a split is unknown, empty or unlabeled, or none of its images can be
+            decoded.
     """
     if not recipe.seeds or not recipe.shots or min(recipe.shots) < 1 or recipe.l2 <= 0:
         raise ValueError(
@@ -59,32 +67,62 @@ def few_shot(
             f"seeds={recipe.seeds}, shots={recipe.shots}, l2={recipe.l2}"
         )
     dataset, data, batch_size = open_dataset(recipe.data), recipe.data, recipe.batch_size
+    for split in (data.train_split, data.test_split):
+        count_nonempty(dataset, split)
+        if not has_labels(dataset, split):
+            raise unlabeled(dataset, split)
     num_classes = len(class_names(dataset))
     labels = read_labels(dataset, data.train_split)
-    chosen = {seed: choose_shots(labels, max(recipe.shots), num_classes, seed) for seed in recipe.seeds}
-    used = np.unique(np.concatenate([indices for classes in chosen.values() for indices in classes]))
-    extract = partial(extract_features, model, dataset, batch_size=batch_size, verbose=verbose)
+    orders = {seed: choose_shots(labels, len(labels), num_classes, seed) for seed in recipe.seeds}
+    extract = partial(extract_features, model, batch_size=batch_size, max_corrupt=1.0, verbose=verbose)
     if recipe.resizing == "big_vision":
         fields = {"resize": "squash", "crop_fraction": 0.875, "interpolation": "bilinear", "antialias": False}
         extract = partial(extract, preprocessing=replace(model.preprocessing, **fields))
-    # No corrupt images are allowed: skipping one would shift the labels of the others.
-    train, _ = extract(data.train_split, indices=used, max_corrupt=0)
-    test, test_labels = extract(data.test_split)
+    train, corrupt = _extract_drawn(partial(extract, numbered(dataset), data.train_split), orders, max(recipe.shots))
+    test, test_labels = extract(dataset, data.test_split)
+    for split, features in ((data.train_split, train), (data.test_split, test)):
+        check_any(features, dataset, split)
     if log:
-        log(f"{len(labels):,} training and {len(test):,} test images of {data.dataset}, {test.shape[1]} features")
-    row_of = {index: row for row, index in enumerate(used)}
-    available = np.bincount(labels, minlength=num_classes)
+        images = f"{len(labels) - len(corrupt):,} training and {len(test):,} test images"
+        log(f"{images} of {data.dataset}, {test.shape[1]} features")
+    available = np.bincount(np.delete(labels, sorted(corrupt)), minlength=num_classes)
     accuracies: dict[int, list[float]] = {}
     for shots in recipe.shots:
         accuracies[shots] = []
-        for classes in chosen.values():
-            shot_indices = np.concatenate([indices[:shots] for indices in classes])
-            features = train[[row_of[index] for index in shot_indices]]
-            scores = least_squares(features, labels[shot_indices], test, num_classes, recipe.l2)
+        for order in orders.values():
+            drawn = _first_readable(order, corrupt, shots)
+            features = np.stack([train[index] for index in drawn])
+            scores = least_squares(features, labels[drawn], test, num_classes, recipe.l2)
             accuracies[shots].append(float(np.mean(scores.argmax(axis=1) == test_labels)))
         if log:
             log(_result_line(shots, accuracies[shots], available))
     return accuracies
+
+
+def _extract_drawn(extract, orders, shots):
+    """Features of all images that the seeds draw, by position, and the corrupt ones among those that were read.
+
+    Args:
+        extract: From `indices=` to their features and the positions of those that can be decoded.
+        orders: By seed, the images of each class in the order in which they are drawn.
+        shots: Largest number of images per class.
+    """
+    features: dict[int, np.ndarray] = {}
+    corrupt: set[int] = set()
+    while True:  # again for the images that replace corrupt ones
+        drawn = {index for order in orders.values() for index in _first_readable(order, corrupt, shots)}
+        missing = sorted(drawn - features.keys())
+        if not missing:
+            return features, corrupt
+        found, positions = extract(indices=np.array(missing))
+        features.update(zip(positions.tolist(), found))
+        corrupt |= set(missing) - features.keys()
+
+
+def _first_readable(order, corrupt, shots) -> list[int]:
+    """The first images of each class that are not known to be corrupt."""
+    readable = ((index for index in indices.tolist() if index not in corrupt) for indices in order)
+    return [index for indices in readable for index in islice(indices, shots)]
 
 
 def choose_shots(labels, shots: int, num_classes: int, seed: int) -> list[np.ndarray]:

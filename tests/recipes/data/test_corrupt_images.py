@@ -65,7 +65,7 @@ def test_a_corrupt_image_is_named_once_and_has_weight_0(folder, capfd):
     images, labels = zip(*decoded_images(dataset, "test", 4, 0.2))
     assert [len(batch) for batch in images] == [4, 1] and sorted(np.concatenate(labels)) == [0, 0, 0, 1, 1]
     assert "Skipping" not in capfd.readouterr().err
-    message = r"1 images of 'test' of folder:.* cannot be decoded; 0 are allowed \(max_corrupt=0.01\). Fix or remove"
+    message = r"1 image of 'test' of folder:.* cannot be decoded; 0 are allowed \(max_corrupt=0.01\). Fix or remove it"
     with pytest.raises(ValueError, match=message):
         list(decoded_images(dataset, "test", 4))
 

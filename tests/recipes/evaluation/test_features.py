@@ -3,8 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tensorflow as tf
+from images_on_disk import jpeg
 
-from keras_vit.recipes.data import open_dataset
+from keras_vit.recipes.data import open_dataset, skipped_images
 from keras_vit.recipes.evaluation.features import cache_folder, extract_features
 from keras_vit.recipes.recipe import Data
 
@@ -87,6 +88,24 @@ def test_changed_image_in_a_folder_is_noticed(model, tmp_path, batch_sizes):
     assert batch_sizes == [2, 2] and sorted(labels) == [0, 1]
     np.testing.assert_array_equal(before[labels == 0], after[labels == 0])
     assert np.abs(before[labels == 1] - after[labels == 1]).max() > 1e-3
+
+
+def test_corrupt_images_are_skipped_and_named_with_cached_features_too(model, tmp_path, batch_sizes, capsys):
+    for name, content in {"cat/a": jpeg(9), "cat/b": b"no image", "dog/a": jpeg(99), "dog/b": jpeg(200)}.items():
+        (tmp_path / "images" / "test" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "images" / "test" / f"{name}.jpg").write_bytes(content)
+    dataset = open_dataset(Data(dataset=f"folder:{tmp_path / 'images'}"))
+    for _ in range(2):
+        skipped_images._named.clear()
+        features, labels = extract_features(model, dataset, "test", max_corrupt=0.25)
+        assert capsys.readouterr().err == f"Skipping undecodable images: {tmp_path}/images/test/cat/b.jpg\n"
+        assert features.shape == (3, 12) and labels.tolist() == [
+            label for name, _, label in dataset.read("test").as_numpy_iterator() if b"cat/b" not in name
+        ]
+    assert batch_sizes == [3]
+    for file in tmp_path.glob("images/test/*/*"):
+        file.write_bytes(b"no image")
+    assert extract_features(model, dataset, "test", max_corrupt=1.0)[0].shape == (0, 0)
 
 
 def test_model_must_pool(trained_toy, digits):

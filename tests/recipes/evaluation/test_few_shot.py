@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import Ridge
 
 from keras_vit import Preprocessing
-from keras_vit.recipes.data import decoded_images, open_dataset
+from keras_vit.recipes.data import decoded_images, open_dataset, read_labels
 from keras_vit.recipes.evaluation.few_shot import FewShot, choose_shots, few_shot, least_squares
 from keras_vit.recipes.recipe import Data
 
@@ -65,15 +66,9 @@ def test_classes_with_fewer_images_contribute_all(tmp_path):
     random = np.random.default_rng(5)
     for number, indices in enumerate(chosen):
         np.testing.assert_array_equal(indices, random.permutation(np.where(labels == number)[0])[:25])
-    for name, values in {
-        "train/dark": (10, 30, 20),
-        "train/light": (240,),
-        "test/dark": (15,),
-        "test/light": (230,),
-    }.items():
-        (tmp_path / name).mkdir(parents=True)
-        for value in values:
-            (tmp_path / name / f"{value}.jpg").write_bytes(jpeg(value))
+    write_images(
+        tmp_path, {"train/dark": (10, 30, 20), "train/light": (240,), "test/dark": (15,), "test/light": (230,)}
+    )
     recipe = FewShot(Data(dataset=f"folder:{tmp_path}"), shots=(1, 25), seeds=(0,), l2=1.0, resizing="weights")
     assert few_shot(Pixels(), recipe) == {1: [1.0], 25: [1.0]}
     lines = []
@@ -84,6 +79,47 @@ def test_classes_with_fewer_images_contribute_all(tmp_path):
         "  2 per class (1 to 3 available): 100.00% ± 0.00%",
         " 25 per class (1 to 3 available): 100.00%",  # both seeds draw all images
     ]
+
+
+def write_images(folder, values_of):
+    """Writes JPEG files of one gray value each."""
+    for name, values in values_of.items():
+        (folder / name).mkdir(parents=True)
+        for value in values:
+            (folder / name / f"{value}.jpg").write_bytes(jpeg(value))
+
+
+def test_corrupt_images_are_replaced_by_the_next_of_their_class(tmp_path, monkeypatch, capsys):
+    """The others of the draw are the same; least squares receives aligned features and labels."""
+    drawn = []
+
+    def recorded(train, labels, *rest):
+        drawn.append(sorted(zip(labels.tolist(), np.rint(255 * train[:, 0]).astype(int).tolist())))
+        return least_squares(train, labels, *rest)
+
+    monkeypatch.setattr("keras_vit.recipes.evaluation.few_shot.least_squares", recorded)
+    write_images(tmp_path, {"train/dark": range(0, 80, 10), "train/light": (200, 210, 220, 230)})
+    write_images(tmp_path, {"test/dark": (15, 40), "test/light": (230, 240)})
+    recipe = FewShot(Data(dataset=f"folder:{tmp_path}"), shots=(1, 3), seeds=(0,), l2=1.0, resizing="weights")
+    dataset = open_dataset(recipe.data)
+    names = [name.decode() for name, _, _ in dataset.read("train").as_numpy_iterator()]
+    labels = read_labels(dataset, "train")
+    orders = [[names[i] for i in order] for order in choose_shots(labels, 8, 2, seed=0)]
+    corrupt = [orders[0][0], orders[0][3], orders[1][1], f"{tmp_path}/test/light/240.jpg"]
+    for file in corrupt:
+        Path(file).write_bytes(b"no image")
+    lines = []
+    assert few_shot(Pixels(), recipe, log=lines.append) == {1: [1.0], 3: [1.0]}
+    assert lines[0].startswith("9 training and 3 test images")
+    readable = [[int(Path(name).stem) for name in order if name not in corrupt] for order in orders]
+    for found, shots in zip(drawn, recipe.shots):
+        assert found == sorted((label, value) for label, values in enumerate(readable) for value in values[:shots])
+    printed = capsys.readouterr().err
+    assert [printed.count(name) for name in corrupt] == [1, 1, 1, 1]
+    for file in tmp_path.glob("test/*/*"):
+        file.write_bytes(b"no image")
+    with pytest.raises(ValueError, match="No image of 'test' of folder:.* can be decoded"):
+        few_shot(Pixels(), recipe)
 
 
 def test_images_are_squashed_and_cropped_as_in_big_vision(data_dir):
