@@ -57,11 +57,14 @@ class FewShot:
         if not 0 < self.l2 < math.inf:
             raise ValueError(f"--l2 must be a finite number above 0. Received: {self.l2}")
         check_model_and_dataset(self.weights, self.dataset)
+        from keras_vit.recipes.data import open_dataset
+        from keras_vit.recipes.data.model_classes import check_several_classes
         from keras_vit.recipes.evaluation import few_shot
         from keras_vit.recipes.recipe import Data
 
         data = Data(
             dataset=self.dataset, train_split=self.train_split, test_split=self.test_split, data_dir=self.data_dir
         )
+        check_several_classes(open_dataset(data))  # before the model is loaded, which may print
         recipe = few_shot.FewShot(data, self.shots, self.seeds, self.l2, resizing=self.resizing)
         few_shot.few_shot(self.preparation.load(self.weights), recipe, verbose=True, log=print)

@@ -53,11 +53,13 @@ class Probe:
         import numpy as np
 
         from keras_vit.recipes.data import count_examples, open_dataset
+        from keras_vit.recipes.data.model_classes import check_several_classes
         from keras_vit.recipes.evaluation.features import check_any, extract_features
         from keras_vit.recipes.evaluation.probe import knn, linear_probe
         from keras_vit.recipes.recipe import Data
 
         dataset = open_dataset(Data(dataset=self.dataset, data_dir=self.data_dir))
+        check_several_classes(dataset)
         if "knn" in self.methods and self.neighbors is not None:
             self._counts(count_examples(dataset, self.train_split))
         model = self.preparation.load(self.weights)

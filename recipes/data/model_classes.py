@@ -47,6 +47,14 @@ def check_class_count(dataset: ImageDataset, count: int, num_classes: int):
     )
 
 
+def check_several_classes(dataset: ImageDataset):
+    """Raises ValueError for a single class; of several labels per image, one is a question of yes and no."""
+    if not dataset.multi_label and len(dataset.class_names) == 1:
+        raise ValueError(
+            f"{dataset.name!r} has one class, {dataset.class_names[0]!r}: any model is right. Add other classes."
+        )
+
+
 def unlabeled(dataset: ImageDataset, split: str) -> ValueError:
     """The error for a split whose labels are not public, such as the test split of ImageNet."""
     return ValueError(

@@ -11,7 +11,7 @@ import numpy as np
 from keras_vit.recipes.data import class_names, has_labels, open_dataset, read_labels
 from keras_vit.recipes.data.arrays import numbered
 from keras_vit.recipes.data.image_dataset import count_nonempty
-from keras_vit.recipes.data.model_classes import unlabeled
+from keras_vit.recipes.data.model_classes import check_several_classes, unlabeled
 from keras_vit.recipes.evaluation.features import check_any, extract_features
 from keras_vit.recipes.recipe import Data
 
@@ -58,8 +58,8 @@ def few_shot(
         log: Called with the numbers of images and with the result of each number of shots; None for no output.
 
     Raises:
-        ValueError: There are no shots or seeds, a split is unknown, empty or unlabeled, or none of its images can be
-            decoded.
+        ValueError: There are no shots or seeds, the data has one class, a split is unknown, empty or unlabeled, or none
+            of its images can be decoded.
     """
     if not recipe.seeds or not recipe.shots or min(recipe.shots) < 1 or recipe.l2 <= 0:
         raise ValueError(
@@ -67,6 +67,7 @@ def few_shot(
             f"seeds={recipe.seeds}, shots={recipe.shots}, l2={recipe.l2}"
         )
     dataset, data, batch_size = open_dataset(recipe.data), recipe.data, recipe.batch_size
+    check_several_classes(dataset)
     for split in (data.train_split, data.test_split):
         count_nonempty(dataset, split)
         if not has_labels(dataset, split):

@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras_vit.recipes.check_all import check_all
 from keras_vit.recipes.data import ImageDataset, count_training_images, has_labels
 from keras_vit.recipes.data.image_dataset import count_nonempty
-from keras_vit.recipes.data.model_classes import unlabeled
+from keras_vit.recipes.data.model_classes import check_several_classes, unlabeled
 from keras_vit.recipes.distributed.jax_devices import JaxDevices
 from keras_vit.recipes.distributed.strategy import Strategy
 from keras_vit.recipes.recipe import Distillation, Recipe, Run, SelfSupervised, Supervised
@@ -130,10 +130,8 @@ def _check_loss(recipe, dataset):
 
 
 def _check_classes(recipe, dataset):
-    if isinstance(recipe, Supervised) and recipe.loss == "softmax" and len(dataset.class_names) == 1:
-        raise ValueError(
-            f"{dataset.name!r} has one class, {dataset.class_names[0]!r}: any model is right. Add other classes."
-        )
+    if isinstance(recipe, Supervised) and recipe.loss == "softmax":
+        check_several_classes(dataset)
 
 
 def _check_batch(recipe, dataset):

@@ -1,4 +1,5 @@
 import pytest
+from images_on_disk import jpeg
 
 from keras_vit_cli.main import main
 from keras_vit_cli.probe import Probe
@@ -10,6 +11,17 @@ def test_default_neighbors_that_do_not_fit_are_skipped(images, counts, capsys):
     skipped = ", ".join(str(count) for count in (10, 20, 100) if count > images)
     note = f"Note: {skipped} neighbors are skipped: 'train' has {images} images.\n"
     assert capsys.readouterr().out == (note if skipped else "")
+
+
+@pytest.mark.parametrize("command", ["probe", "few-shot"])
+def test_a_single_class_is_an_error_before_the_model_is_loaded(command, run_cli, tmp_path, monkeypatch):
+    for split in ("train", "test"):
+        (tmp_path / "one" / split / "cat").mkdir(parents=True)
+        (tmp_path / "one" / split / "cat" / "a.jpg").write_bytes(jpeg(9))
+    monkeypatch.setattr("keras_vit.load", lambda *_, **__: pytest.fail("the model was loaded first"))
+    data = f"folder:{tmp_path}/one"
+    message = f"keras-vit: {data!r} has one class, 'cat': any model is right. Add other classes.\n"
+    assert run_cli(command, "cifar10/R6_Ti_4", data) == (1, "", message)
 
 
 @pytest.mark.slow
