@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from keras_vit.atomic_write import naming_full_disk
+
 
 def check_replaceable(folder: Path, mark: str | None = None, option: str = "--output"):
     """Raises a ValueError unless a folder is missing, empty, or the result of a previous run.
@@ -47,7 +49,8 @@ def new_folder(folder: Path, mark: str | None = None, option: str = "--output") 
     try:
         new, old = temporary / "new", temporary / "old"
         new.mkdir()
-        yield new
+        with naming_full_disk(folder, temporary):
+            yield new
         if folder.exists():
             os.replace(folder, old)
         os.replace(new, folder)

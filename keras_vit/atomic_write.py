@@ -1,5 +1,6 @@
 """Local files and folders that appear, or replace older ones, only when they are complete."""
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -8,12 +9,30 @@ from pathlib import Path
 
 
 @contextmanager
+def naming_full_disk(path, written=None) -> Iterator[None]:
+    """Names a file or folder in an error of a full disk: the system's error of writing names none.
+
+    Args:
+        path: What is written in the block, as the user knows it.
+        written: A temporary folder that the user does not know, if it is written there first.
+    """
+    try:
+        yield
+    except OSError as error:
+        named = str(error.filename or "")
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) and (not named or (written and named.startswith(str(written)))):
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
 def new_files(*paths: Path) -> Iterator[list[Path]]:
     """Yields where to write each of the files or folders; they are moved to `paths` at the end.
 
     Nothing is left behind if the block raises. The paths share one folder, which must exist.
     """
-    with tempfile.TemporaryDirectory(prefix=f".{paths[0].name}-", dir=paths[0].parent) as folder:
+    temporary = tempfile.TemporaryDirectory(prefix=f".{paths[0].name}-", dir=paths[0].parent)
+    with temporary as folder, naming_full_disk(paths[0].absolute()):
         written = [Path(folder) / path.name for path in paths]
         yield written
         for source, path in zip(written, paths):

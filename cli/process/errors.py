@@ -5,9 +5,12 @@ import re
 import sys
 import traceback
 
+from keras_vit_cli.process.temporary_folder import temporary_folder
+
 # Errors that keras_vit raises itself: their messages say what to do.
 OWN = (ValueError, OSError, ImportError, FloatingPointError)
 DISK = "Free some space, or write to another disk."
+TEMPORARY = "Free some space there, or set TMPDIR to another disk."
 MEMORY = (
     "Use a smaller batch or image: when training, a smaller data.batch_size, a larger optimizer.accumulation_steps, or "
     "run.remat."
@@ -15,6 +18,7 @@ MEMORY = (
 FILE = "Copy or write the file again; if it is a TFRecord, keras-vit prepare writes new ones."
 # Missing packages that keras_vit imports without a message of its own, and what to install.
 BACKENDS = {"keras": "keras", "tensorflow": "'keras_vit[tensorflow]'", "jax": "jax", "torch": "torch"}
+NO_SPACE = re.compile(r"^(\[Errno \d+\] )?No space left on device[:;, ]*|[:;, ]*No space left on device$")
 # What to do about TensorFlow's errors, by the name of their class.
 TENSORFLOW = {
     "InvalidArgumentError": "Check the images, labels and sizes that were passed.",
@@ -53,7 +57,9 @@ def error_sentence(error: BaseException) -> str | None:
 def _foreign_sentence(error) -> str | None:
     """A message for an error of TensorFlow, HDF5, the disk or the memory; None for others."""
     if _is_disk_full(error):
-        return f"No space is left on the disk: {_summary(error)}. {DISK}"
+        place = getattr(error, "filename", None) or NO_SPACE.sub("", _summary(error))
+        fix = TEMPORARY if place == temporary_folder() else DISK
+        return f"No space is left on the disk{place and f': {place}'}. {fix}"
     if isinstance(error, MemoryError) or _kind(error) == "ResourceExhaustedError":
         return f"The memory is exhausted: {_summary(error)}. {MEMORY}"
     if isinstance(error, ModuleNotFoundError) and error.name in BACKENDS:

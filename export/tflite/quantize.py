@@ -10,6 +10,7 @@ from pathlib import Path
 from ai_edge_litert import schema_py_generated as schema
 from litert_quantizer import algorithm_manager, qtyping, quantizer, recipe
 
+from keras_vit.atomic_write import naming_full_disk
 from keras_vit.export.tflite.flatbuffer import pack_model, unpack_model
 from keras_vit.export.tflite.graph_rewrite import ROTATE_BACK, VALUES
 from keras_vit.export.tflite.integer_ops import with_integer_operations
@@ -42,7 +43,7 @@ def quantize(float32: bytes, name: str, ranges: dict | None = None, keep_float: 
         The content of a .tflite file. Input and output are uint8 for "int8", unless `keep_float` matches them, and
         float32 for the other formats.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, naming_full_disk(tempfile.gettempdir()):
         source = Path(folder) / "float32.tflite"
         source.write_bytes(float32)
         work = quantizer.Quantizer(str(source))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_vit.atomic_write import naming_full_disk
 from keras_vit.classification import output_activation
 from keras_vit.export.checks import checked_images
 from keras_vit.export.parity import check_finite, logit_cosine
@@ -136,7 +137,7 @@ def _measure(results) -> str:
 
 
 def _run(content, images) -> np.ndarray:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, naming_full_disk(tempfile.gettempdir()):
         path = Path(folder) / "model.tflite"
         path.write_bytes(content)
         return run_tflite(path, images)[0]

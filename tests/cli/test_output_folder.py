@@ -1,3 +1,4 @@
+import errno
 import os
 
 import pytest
@@ -25,6 +26,13 @@ def test_second_run_replaces_all_of_the_first(tmp_path):
             (folder / MARK).write_text(name)
             (folder / name).write_text("x")
     assert listing(tmp_path) == ["run", f"run/{MARK}", "run/second"]
+
+
+def test_a_full_disk_is_named_as_the_user_does(tmp_path):
+    for name in (None, "model.tflite"):
+        with pytest.raises(OSError) as raised, new_folder(tmp_path / "run") as folder:
+            raise OSError(errno.ENOSPC, "No space left on device", name and str(folder / name))
+        assert raised.value.filename == str(tmp_path / "run") and not listing(tmp_path)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])

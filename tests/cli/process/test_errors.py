@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_vit.atomic_write import naming_full_disk
 from keras_vit.recipes import configs
 from keras_vit_cli.main import main
 from keras_vit_cli.process.errors import error_sentence
@@ -76,9 +77,9 @@ def missing_file(folder):
 FAULTS = [
     (truncated_records, "truncated record at 2.*A file is damaged or truncated. Copy or write"),
     (failed_assertion, "^Too many. So far: 2 of 3. Check the images"),
-    (full_disk, "^No space is left on the disk: .*No space left on device. Free some space"),
-    (full_disk_of_tensorflow, "^No space is left on the disk: .*No space left on device. Free some space"),
-    (full_disk_of_beam, "^No space is left on the disk: .*No space left on device.*. Free some space"),
+    (full_disk, "^No space is left on the disk. Free some space, or write to another disk.$"),
+    (full_disk_of_tensorflow, "^No space is left on the disk: /dev/full. Free some space, or"),
+    (full_disk_of_beam, "^No space is left on the disk: .*while running 'Write'.*. Free some space"),
     (damaged_hdf5, "^An HDF5 file is damaged: .*[a-z].*. Copy or download it again.$"),
     (no_memory, "^The memory is exhausted: .*Unable to allocate 1.00 EiB.*a smaller data.batch_size"),
     (no_memory_of_tensorflow, r"^The memory is exhausted: OOM when allocating tensor with shape\[9,9\]. Use a smaller"),
@@ -101,6 +102,14 @@ def test_faults_become_one_sentence(fault, message, tmp_path, monkeypatch, capsy
     assert error.startswith("keras-vit: ") and error.count("\n") == 1 and "Traceback" not in error
     with pytest.raises(type(raised.value)):
         main(["train", "--debug", "cifar10-scratch"])
+
+
+def test_a_full_disk_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", "/full")
+    for path, fix in ((tmp_path, "Free some space, or"), ("/full", "Free some space there, or set TMPDIR to")):
+        with pytest.raises(OSError) as raised, naming_full_disk("outer"), naming_full_disk(path):
+            full_disk(tmp_path)
+        assert error_sentence(raised.value).startswith(f"No space is left on the disk: {path}. {fix}")
 
 
 def test_errors_that_wrap_others():
