@@ -1,6 +1,7 @@
 """The folder of `keras-vit finetune`: its splits, and what is wrong with its images."""
 
 import hashlib
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -9,13 +10,15 @@ from pathlib import Path
 from PIL import Image
 
 from keras_vit.name_list import first_names
-from keras_vit.recipes.data import ImageDataset, open_dataset, read_labels
+from keras_vit.recipes.data import ImageDataset, decoded_images, open_dataset, read_labels
 from keras_vit.recipes.data.skipped_images import mark_named
 from keras_vit.recipes.recipe import Data
 
 # Names of splits that people use; the first that a folder has is taken.
 TRAINING, TEST, VALIDATION = ("train", "training"), ("test", "testing"), ("validation", "valid", "val", "eval", "dev")
+FEWEST = 30  # images, as documented
 MAX_UNREADABLE = 0.1  # fraction of the files
+DECODED_BYTES = 64e6  # that are decoded to count them: a few seconds
 NAMED = 10  # unreadable files that are named before the training
 
 
@@ -27,7 +30,7 @@ class ImageFolder:
         data: Fields of a recipe, with dataset and splits.
         dataset: The opened dataset.
         notes: What to know about the images, one sentence each.
-        unreadable: Number of files of each split that are no images.
+        unreadable: Number of files of each split that are no images or, in a small folder, cannot be decoded.
     """
 
     data: Data
@@ -44,7 +47,7 @@ def open_images(folder: Path, data: Data) -> ImageFolder:
     """Opens a folder: /folder/<class>/<image>, or with splits, /folder/<split>/<class>/<image>.
 
     Without images for an evaluation, a fifth of each class is held out for it, see `split_by_class`. Nothing on
-    the disk is moved. All images are opened, but not decoded.
+    the disk is moved. All images are opened; those of a small folder are decoded, and named if that fails.
 
     Args:
         folder: Its classes may also be in a single folder in it, as in an unpacked archive.
@@ -67,16 +70,32 @@ def open_images(folder: Path, data: Data) -> ImageFolder:
         notes.append(f"At most one image to train on: {first_names(few)}. Add images of these classes.")
     unreadable = {split: list(_unreadable(dataset, split)) for split in dataset.splits}
     bad, total = [file for files in unreadable.values() for file in files], sum(dataset.splits.values())
+    are_none = "is no image" if len(bad) == 1 else "are no images"
     if len(bad) > MAX_UNREADABLE * total:
-        problems.append(f"{len(bad):,} of {total:,} files are no images. Remove them: {first_names(bad)}")
+        problems.append(f"{len(bad):,} of {total:,} files {are_none}. Remove them: {first_names(bad)}")
     elif bad:
         mark_named(dataset.name, bad[:NAMED])
-        notes.append(f"{len(bad):,} of {total:,} files are no images and are skipped: {first_names(bad, NAMED)}")
+        notes.append(f"{len(bad):,} of {total:,} files {are_none}; skipped: {first_names(bad, NAMED)}")
     if pairs := _in_two_classes(dataset):
-        notes.append(f"{len(pairs):,} images are in two classes: {first_names(f'{a} = {b}' for a, b in pairs)}")
+        images_are = "image is" if len(pairs) == 1 else "images are"
+        notes.append(f"{len(pairs):,} {images_are} in two classes: {first_names(f'{a} = {b}' for a, b in pairs)}")
     if problems:
         raise ValueError("\n".join(problems))
-    return ImageFolder(data, dataset, tuple(notes), Counter({split: len(files) for split, files in unreadable.items()}))
+    counted = Counter({split: len(files) for split, files in unreadable.items()})
+    if sum(os.path.getsize(file) for file in _files(dataset)) <= DECODED_BYTES:
+        counted = Counter({split: _count_undecodable(dataset, split) for split in dataset.splits})
+    found = ImageFolder(data, dataset, tuple(notes), counted)
+    return replace(found, notes=(*notes, *_few_images(found)))
+
+
+def _few_images(folder: ImageFolder) -> Iterator[str]:
+    data, evaluated = folder.data, folder.count(folder.data.test_split)
+    images = sum(folder.count(split) for split in (data.train_split, data.validation_split, data.test_split) if split)
+    if images < FEWEST:
+        yield (
+            f"The folder has {images} images. With fewer than {FEWEST}, the accuracy and the comparison of the exported "
+            f"file with Keras, on {evaluated} of them, say little. Add images."
+        )
 
 
 def _with_splits(folder: Path, data: Data) -> tuple[ImageDataset, Data]:
@@ -116,6 +135,17 @@ def _in_two_classes(dataset) -> list[tuple[str, str]]:
         if label != label_of_other:
             pairs.append((other, file))
     return pairs
+
+
+def _files(dataset) -> Iterator[str]:
+    for split in dataset.splits:
+        yield from (name.decode() for name, _, _ in dataset.read(split).as_numpy_iterator())
+
+
+def _count_undecodable(dataset, split) -> int:
+    """Decodes all images of a split, and names those that cannot be decoded on standard error."""
+    decoded = sum(len(images) for images, _ in decoded_images(dataset, split, batch_size=8, max_corrupt=1.0))
+    return dataset.splits[split] - decoded
 
 
 def _unreadable(dataset, split) -> Iterator[str]:

@@ -1,23 +1,24 @@
-"""Undecodable images that were skipped: each is named once in a process, and counted in each run."""
+"""Undecodable images that were skipped: each is named once in a process, and again at the end of each run."""
 
 import sys
-from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 
-_reads: Counter[tuple[str, str]] = Counter()  # by dataset and image
+from keras_vit.name_list import first_names
+
+_skipped: dict[tuple[str, str], None] = {}  # dataset and image, in the order of their first reads
 _named: set[tuple[str, str]] = set()
 
 
 def count_skipped(dataset: str, names: Iterable[str | bytes]):
-    """Counts one read of each image, and prints those to standard error that this process has not named yet.
+    """Counts images, and prints those to standard error that this process has not named yet.
 
     Args:
         dataset: Name of the dataset; others may have images of the same names.
         names: Names of images; bytes of UTF-8, as TensorFlow returns them, or text.
     """
     images = [(dataset, name.decode("utf-8", "replace") if isinstance(name, bytes) else name) for name in names]
-    _reads.update(images)
+    _skipped.update(dict.fromkeys(images))
     if new := [image for image in dict.fromkeys(images) if image not in _named]:
         _named.update(new)
         with suppress(OSError):  # a closed standard error is no reason to end a training
@@ -30,11 +31,7 @@ def mark_named(dataset: str, names: Iterable[str]):
 
 
 def skipped_summary() -> str:
-    """How many images were skipped since the last call and how often; "" if none was."""
-    if not _reads:
-        return ""
-    images, reads = len(_reads), _reads.total()
-    _reads.clear()
-    return (
-        f"Skipped undecodable images: {images:,}, in {reads:,} read{'s' if reads > 1 else ''}. Their names are above."
-    )
+    """How many images were skipped since the last call, and the first names; "" if none was."""
+    names = [name for _, name in _skipped]
+    _skipped.clear()
+    return f"Skipped undecodable images: {len(names):,} ({first_names(names)})" if names else ""

@@ -59,7 +59,7 @@ def test_from_a_folder_to_a_checked_file_and_again(folder, weights, tmp_path, ca
     top1 = json.loads((run / "metrics.json").read_text())["top1"]
     assert f"top-1 {100 * top1:.1f} % of {splits['test']} test images" in output
     assert f"images    {splits['train']} to train on, {splits['test']} to evaluate on; 2 classes: dark, light" in output
-    assert f"1 of 21 files are no images and are skipped: my photos/{bad}" in output
+    assert f"1 of 21 files is no image; skipped: my photos/{bad}" in output
     assert "--per-class --max-corrupt 0.5\n" in output
     assert f"\n{splits['test']} images of folder:my photos (test)" in output and "| dynamic-int8 |" in output
     assert f"runs/{folder}/exported/model-dynamic-int8.tflite" in output

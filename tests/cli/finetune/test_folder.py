@@ -26,7 +26,8 @@ def fill(tmp_path):
 
 def opened(folder):
     found = open_images(folder, DATA)
-    return found.data, {split: found.count(split) for split in found.dataset.splits}, found.notes
+    counts = {split: found.count(split) for split in found.dataset.splits}
+    return found.data, counts, tuple(note for note in found.notes if "With fewer than 30" not in note)
 
 
 def test_classes_without_splits(fill):
@@ -116,7 +117,7 @@ def test_images_in_two_classes_and_empty_classes_are_named(fill, caplog):
     (folder / "elk").mkdir()
     (folder / "dog" / "copy.jpg").write_bytes((folder / "cat" / "3.jpg").read_bytes())
     (folder / "dog" / "again.jpg").write_bytes((folder / "dog" / "1.jpg").read_bytes())
-    assert opened(folder)[2] == (f"1 images are in two classes: {folder}/cat/3.jpg = {folder}/dog/copy.jpg",)
+    assert opened(folder)[2] == (f"1 image is in two classes: {folder}/cat/3.jpg = {folder}/dog/copy.jpg",)
     assert "1 not used (empty folders): elk" in caplog.text
 
 
@@ -125,12 +126,36 @@ def test_damaged_files_are_named_and_do_not_count(fill):
     folder = fill("dog", 9)
     (folder / "dog" / "bad.jpg").write_bytes(b"no image")
     _, counts, notes = opened(folder)
-    assert notes == (f"1 of 20 files are no images and are skipped: {folder}/dog/bad.jpg",)
+    assert notes == (f"1 of 20 files is no image; skipped: {folder}/dog/bad.jpg",)
     assert sum(counts.values()) == 19
     for i in range(5):
         (folder / "dog" / f"bad{i}.jpg").write_bytes(b"")
     with pytest.raises(ValueError, match="6 of 25 files are no images. Remove them: .*bad"):
         open_images(folder, DATA)
+
+
+def test_images_that_cannot_be_decoded_do_not_count_in_a_small_folder(fill, monkeypatch, capsys):
+    fill("cat", 10)
+    folder = fill("dog", 10)
+    cut = folder / "dog" / "3.jpg"
+    cut.write_bytes(cut.read_bytes()[:-60])
+    assert sum(opened(folder)[1].values()) == 19
+    assert capsys.readouterr().err == f"Skipping undecodable images: {cut}\n"
+    monkeypatch.setattr("keras_vit_cli.finetune.folder.DECODED_BYTES", 0)
+    assert sum(opened(folder)[1].values()) == 20
+
+
+@pytest.mark.parametrize("each,noted", [(14, True), (15, False)])
+def test_fewer_than_30_images_are_noted(fill, each, noted):
+    fill("cat", each)
+    notes = open_images(fill("dog", each), DATA).notes
+    assert notes == ((FEW,) if noted else ())
+
+
+FEW = (
+    "The folder has 28 images. With fewer than 30, the accuracy and the comparison of the exported file with Keras, on 6 "
+    "of them, say little. Add images."
+)
 
 
 def test_a_class_of_one_image_is_noted_and_all_problems_are_reported_together(fill):
