@@ -19,7 +19,8 @@ DESCRIPTION = """The Vision Transformer for Keras.
 --version prints the version. With --debug, an error prints its traceback.
 """
 NVIDIA_DRIVER = "/proc/driver/nvidia"
-# After Ctrl-C, for commands that write checkpoints.
+TERMINATED = 75  # as keras_vit.recipes.checkpoints.checkpoints, which imports TensorFlow
+# After Ctrl-C or SIGTERM, for commands that write checkpoints.
 RESUME_HINTS = {
     "train": " The same command with --run.resume resumes from the last checkpoint.",
     "sweep": " The same command resumes from the last checkpoint.",
@@ -47,14 +48,22 @@ def main(arguments: list[str] | None = None) -> int:
             return _run(arguments)
         except KeyboardInterrupt as stopped:
             saved = f" {stopped}" if str(stopped) else ""  # of a training, its checkpoint
-            print(f"\nInterrupted.{saved}{RESUME_HINTS.get(''.join(arguments[:1]), '')}", file=sys.stderr)
+            print(f"\nInterrupted.{saved}{_resume_hint(arguments)}", file=sys.stderr)
             return 130
+        except SystemExit as stopped:
+            if stopped.code == TERMINATED and (hint := _resume_hint(arguments)):
+                print(hint.lstrip(), file=sys.stderr)
+            raise
         except Exception as error:
             sentence = error_sentence(error)
             if debug or sentence is None:
                 raise
             print(f"keras-vit: {_with_flags(sentence, arguments)}", file=sys.stderr)
             return 1
+
+
+def _resume_hint(arguments) -> str:
+    return RESUME_HINTS.get("".join(arguments[:1]), "")
 
 
 def _run(arguments) -> int:
@@ -81,10 +90,10 @@ def _run(arguments) -> int:
 def _with_flags(message: str, arguments: list[str]) -> str:
     """An error's message; in commands with recipe options, with flags instead of the recipe's fields."""
     if arguments[:1] in (["evaluate"], ["export"]):  # an option of its own, not data.max_corrupt
-        return message.replace("max_corrupt=", "--max-corrupt ")
+        message = message.replace("max_corrupt=", "--max-corrupt ")
     prefix = FLAG_PREFIXES.get("".join(arguments[:1]))
-    if prefix is None:
-        return message
+    if prefix is None:  # the dataset is an argument, or an option of another name
+        return message.replace("data.dataset=", "")
     from keras_vit_cli.flags import fields_to_flags
 
     return fields_to_flags(message, prefix)

@@ -130,12 +130,12 @@ class Checkpoints(keras.callbacks.Callback):
         if self._stopped():
             self._save()
             self.release()
-            saved = f"Saved step {self.saved_step} in {self.folder}"
+            saved = f"Saved step {self.saved_step} in {self.folder}."
             if self.signals.received == signal.SIGINT:
-                interrupt = KeyboardInterrupt(f"{saved}.")
+                interrupt = KeyboardInterrupt(saved)
                 interrupt.add_note("run.resume=True resumes it.")
                 raise interrupt
-            print(f"\nTerminated. {saved}, where run.resume=True (keras-vit train: --run.resume) resumes.")
+            print(f"\nTerminated. {saved}", flush=True)  # before what the command says about it on standard error
             raise SystemExit(TERMINATED)
 
     def _restored(self, path) -> bool:

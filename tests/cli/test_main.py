@@ -6,11 +6,12 @@ import sys
 import pytest
 
 from keras_vit.recipes import configs
+from keras_vit.recipes.checkpoints import checkpoints
 from keras_vit.version import __version__
 from keras_vit_cli.demo.command import Demo
 from keras_vit_cli.doctor.command import Doctor
 from keras_vit_cli.export.command import Export
-from keras_vit_cli.main import main
+from keras_vit_cli.main import TERMINATED, main
 from keras_vit_cli.vtab import Vtab
 
 
@@ -126,6 +127,25 @@ def test_interrupt_names_the_checkpoint(monkeypatch, capsys):
     assert main(["vtab", "x.npz"]) == 130
     saved = "\nInterrupted. Saved step 6 in runs/x. The same command resumes from the last checkpoint.\n"
     assert capsys.readouterr().err == saved
+
+
+def test_commands_without_a_recipe_name_no_fields_of_one(monkeypatch, capsys):
+    def stop(_):
+        raise ConnectionError("Pass data.dataset='folder:/path'.")
+
+    monkeypatch.setattr(Vtab, "run", stop)
+    assert main(["vtab", "x.npz"]) == 1 and capsys.readouterr().err == "keras-vit: Pass 'folder:/path'.\n"
+
+
+def test_sigterm_tells_how_to_resume(monkeypatch, capsys):
+    def stop(_):
+        raise SystemExit(TERMINATED)
+
+    monkeypatch.setattr(configs, "check_dataset", stop)
+    with pytest.raises(SystemExit):
+        main(["train", "cifar10-scratch"])
+    assert capsys.readouterr().err == "The same command with --run.resume resumes from the last checkpoint.\n"
+    assert TERMINATED == checkpoints.TERMINATED
 
 
 @pytest.mark.parametrize(
