@@ -1,6 +1,7 @@
 """`keras-vit train`: trains a recipe; its options are the fields of the recipe."""
 
 import difflib
+import textwrap
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -36,10 +37,7 @@ class Train:
     def run(self):
         """Trains, or lists the recipes if no name is given."""
         if not self.name:
-            from keras_vit.recipes.configs import RECIPES
-
-            print("Recipes for keras-vit train NAME, described in docs/recipes.md:\n")
-            print("\n".join(RECIPES))
+            print(_list_recipes())
             return
         named = find_recipe(self.name)
         if named.run.folder is None:  # always write checkpoints
@@ -53,6 +51,18 @@ class Train:
         from keras_vit.recipes import run_recipe
 
         _print_result(recipe, run_recipe.run(recipe))
+
+
+def _list_recipes() -> str:
+    """The names of all recipes below the purpose of their group, the first line of its file."""
+    from keras_vit.recipes.configs import GROUPS
+
+    lines = ["Recipes for keras-vit train NAME, small ones first. Hours and accuracies: docs/recipes.md."]
+    for group in GROUPS:
+        purpose = (group.__doc__ or group.__name__).partition("\n")[0]
+        names = textwrap.wrap(" ".join(group.RECIPES), 118, break_on_hyphens=False)
+        lines += ["", purpose, *(f"  {line}" for line in names)]
+    return "\n".join(lines)
 
 
 def _print_result(recipe, metrics: dict[str, float]):

@@ -1,4 +1,5 @@
-"""Recipes by name, one file per group. Each file starts with command, hardware, hours and expected accuracy.
+"""Recipes by name, one file per group. Each file starts with its purpose, which `keras-vit train` prints, in one line,
+then command, hardware, hours and expected accuracy.
 
 `RECIPES` contains all of them; `SWEEPS` contains, for some, the learning rates that the paper tried and the images that
 it held out to choose among them. Nothing here imports TensorFlow.
@@ -23,20 +24,21 @@ from keras_vit.recipes.configs import (
 )
 from keras_vit.recipes.recipe import Recipe
 
+# In the order in which `keras-vit train` lists them: those of a laptop first.
 GROUPS = (
-    imagenet,
-    jft,
-    augreg,
-    plain_s16,
-    masked_patch,
-    masked_autoencoder,
+    digits,
+    cifar10,
     finetune,
     vtab,
+    bit,
+    plain_s16,
     deit,
     deit3,
-    bit,
-    cifar10,
-    digits,
+    augreg,
+    imagenet,
+    masked_patch,
+    masked_autoencoder,
+    jft,
 )
 
 # In the paths of the datasets that have no public location: ImageNet-21k and JFT.

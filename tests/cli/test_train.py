@@ -3,6 +3,7 @@ import json
 import pytest
 
 import keras_vit
+from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.recipe_file import read_recipe, write_recipe
 from keras_vit_cli.main import main
 from keras_vit_cli.train import find_recipe, run_name
@@ -16,7 +17,10 @@ TOY = (
 
 def test_recipes_are_listed(capsys):
     assert main(["train"]) == 0
-    assert "finetune-cifar10" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    names = [name for line in output.splitlines() if line.startswith("  ") for name in line.split()]
+    assert names == list(RECIPES) and names[0].startswith("digits-")  # of a laptop first
+    assert "\n\nA small ViT on CIFAR-10: from scratch, and" in output and max(map(len, output.splitlines())) <= 120
 
 
 @pytest.mark.slow
