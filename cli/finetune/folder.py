@@ -93,8 +93,8 @@ def _few_images(folder: ImageFolder) -> Iterator[str]:
     images = sum(folder.count(split) for split in (data.train_split, data.validation_split, data.test_split) if split)
     if images < FEWEST:
         yield (
-            f"The folder has {images} images. With fewer than {FEWEST}, the accuracy and the comparison of the exported "
-            f"file with Keras, on {evaluated} of them, say little. Add images."
+            f"The folder has {images} images. With fewer than {FEWEST}, the accuracy and the comparison of the "
+            f"exported file with Keras, on {evaluated} of them, say little. Add images."
         )
 
 

@@ -153,8 +153,8 @@ def test_fewer_than_30_images_are_noted(fill, each, noted):
 
 
 FEW = (
-    "The folder has 28 images. With fewer than 30, the accuracy and the comparison of the exported file with Keras, on 6 "
-    "of them, say little. Add images."
+    "The folder has 28 images. With fewer than 30, the accuracy and the comparison of the exported file with Keras, on "
+    "6 of them, say little. Add images."
 )
 
 
