@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from keras_vit_cli.command_words import check_command_words, check_name
@@ -43,7 +44,11 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
-    with surviving_closed_pipes(), clean_up_on_sigterm(), printing_assumptions():
+    with (
+        surviving_closed_pipes(),
+        clean_up_on_sigterm(),
+        printing_assumptions(partial(_with_flags, arguments=arguments)),
+    ):
         try:
             return _run(arguments)
         except KeyboardInterrupt as stopped:
@@ -88,9 +93,11 @@ def _run(arguments) -> int:
 
 
 def _with_flags(message: str, arguments: list[str]) -> str:
-    """An error's message; in commands with recipe options, with flags instead of the recipe's fields."""
+    """A message; in commands with recipe options, with flags instead of the recipe's fields."""
     if arguments[:1] in (["evaluate"], ["export"]):  # an option of its own, not data.max_corrupt
         message = message.replace("max_corrupt=", "--max-corrupt ")
+    if arguments[:1] == ["vtab"]:  # whose recipe has no other options
+        message = re.sub(r"data\.(mean|std)=\((.*?)\)", lambda x: f"--{x[1]} {x[2].replace(',', '')}", message)
     prefix = FLAG_PREFIXES.get("".join(arguments[:1]))
     if prefix is None:  # the dataset is an argument, or an option of another name
         return message.replace("data.dataset=", "")

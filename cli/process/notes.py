@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 # Of keras_vit.pixel_range, which imports Keras.
@@ -12,8 +12,12 @@ OPTION = "--preprocessing imagenet, clip, half or FILE.json to the command that 
 
 
 @contextmanager
-def printing_assumptions() -> Iterator[None]:
-    """Prints each warning of an assumed preprocessing once, with the option in place of Python's argument."""
+def printing_assumptions(with_flags: Callable[[str], str]) -> Iterator[None]:
+    """Prints each warning of an assumed preprocessing once, with options in place of Python's arguments.
+
+    Args:
+        with_flags: From a message to one with the command's flags in place of a recipe's fields.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("always", message=ASSUMED)
         show, printed = warnings.showwarning, set()
@@ -23,7 +27,7 @@ def printing_assumptions() -> Iterator[None]:
                 show(message, category, *where, **more)
             elif str(message) not in printed:
                 printed.add(str(message))
-                print(f"Note: {str(message).replace(ARGUMENT, OPTION)}", file=sys.stderr)
+                print(f"Note: {with_flags(str(message).replace(ARGUMENT, OPTION))}", file=sys.stderr)
 
         warnings.showwarning = show_once
         yield

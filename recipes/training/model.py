@@ -105,14 +105,18 @@ def load_model(weights: str, recipe: Supervised, num_classes: int):
             warnings.simplefilter("ignore", PixelRangeWarning)
             loaded = keras_vit.load(weights, **({} if recipe.keep_head else {"num_classes": 0}))
     if loaded.preprocessing.origin == "assumed":
-        data = recipe.data
-        warnings.warn(
-            f"{os.path.basename(weights)} does not state how its pixels are scaled. Probably: "
-            f"{scaling(loaded.preprocessing)}. This training: data.mean={data.mean}, data.std={data.std}.",
-            PixelRangeWarning,
-            stacklevel=2,
-        )
+        warnings.warn(_assumption(weights, loaded.preprocessing, recipe.data), PixelRangeWarning, stacklevel=2)
     return adapt_model(loaded, recipe, num_classes)
+
+
+def _assumption(weights, probable, data) -> str:
+    unstated = f"{os.path.basename(weights)} does not state how its pixels are scaled."
+    if (probable.mean, probable.std) == (data.mean, data.std):
+        return f"{unstated} Assumed, as in this training: {scaling(probable)}."
+    return (
+        f"{unstated} Probably: {scaling(probable)}. This training: {scaling(data)}. To train as the weights probably "
+        f"were, set data.mean={probable.mean} data.std={probable.std}"
+    )
 
 
 def _download(remote, local):

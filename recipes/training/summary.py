@@ -101,7 +101,10 @@ def _model(model):
         sum(math.prod(weight.shape) for weight in group) for group in (model.weights, model.trainable_weights)
     )
     config = getattr(getattr(model, "vit", model), "config", None)
-    sizes = f" of depth {config.depth} and width {config.width}" if hasattr(config, "depth") else ""
+    sizes = ""
+    if hasattr(config, "depth"):  # no BiT
+        grid, patch = (f"{rows} x {columns}" for rows, columns in (config.grid, config.patch_size))
+        sizes = f" of depth {config.depth} and width {config.width}, {grid} patches of {patch} pixels"
     return f"{model.name}{sizes}, {total:,} parameters, {'all' if trainable == total else f'{trainable:,}'} trainable"
 
 

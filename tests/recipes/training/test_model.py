@@ -162,11 +162,16 @@ def test_weights_of_another_pixel_range_raise():
 def test_an_assumed_pixel_range_is_reported_and_yields_to_the_recipe(tmp_path):
     build_model(TOY, DATA, Run(), preprocessing=None).save(tmp_path / "own.keras")
     data = Data(image_size=16, mean=(0.485, 0.456, 0.406))
-    message = r"^own.keras does not state .* Probably: mean=\(0.5, .*This training: data.mean=\(0.485, 0.456, 0.406\), "
+    message = (
+        r"^own.keras does not state .* Probably: mean=\(0.5, .*This training: mean=\(0.485, 0.456, 0.406\) .*probably "
+        r"were, set data.mean=\(0.5, 0.5, 0.5\) data.std=\(0.5, 0.5, 0.5\)$"
+    )
     with pytest.warns(UserWarning, match=message) as warned:
         model = load_model(str(tmp_path / "own.keras"), Supervised(TOY, data=data), 2)
     assert sum(one.category is PixelRangeWarning for one in warned) == 1
     assert model.preprocessing.mean == data.mean and model.preprocessing.origin == "user"
+    with pytest.warns(UserWarning, match=r"Assumed, as in this training: mean=\(0.5, 0.5, 0.5\) and std=\(0.5"):
+        load_model(str(tmp_path / "own.keras"), recipe(), 2)
 
 
 @pytest.mark.slow

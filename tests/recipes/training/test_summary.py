@@ -38,8 +38,8 @@ def test_summary_of_a_run(recipe, toy, capsys):
         "devices": "2 CPU, MirroredStrategy, 2 replicas",
         "batch": "32 images, 16 per replica in 2 accumulation steps of 8",
         "length": "100 steps, 2.917 epochs; validation every 30 steps",
-        "model": f"{model.name} of depth {model.config.depth} and width {model.config.width}, {model.count_params():,} "
-        "parameters, all trainable",
+        "model": f"{model.name} of depth {model.config.depth} and width {model.config.width}, 4 x 4 patches of 4 x 4 "
+        f"pixels, {model.count_params():,} parameters, all trainable",
         "data": "digits: 1,097 in train, 200 in validation, 500 in test; 10 classes; 16 x 16 pixels",
         "precision": "float32",
         "optimizer": "adamw, learning rate 0.001 after 10 warmup steps, cosine, weight decay 0.1, "
