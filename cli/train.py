@@ -50,7 +50,7 @@ class Train:
         log_errors_only()
         from keras_vit.recipes import run_recipe
 
-        _print_result(recipe, run_recipe.run(recipe))
+        _print_result(recipe, named, run_recipe.run(recipe))
 
 
 def _list_recipes() -> str:
@@ -65,9 +65,10 @@ def _list_recipes() -> str:
     return "\n".join(lines)
 
 
-def _print_result(recipe, metrics: dict[str, float]):
-    """Prints the metrics, of which data they are, and where the model is."""
+def _print_result(recipe, named, metrics: dict[str, float]):
+    """Prints the metrics, of which data they are, where the model is, and what to do with it."""
     from keras_vit.recipes.recipe import MaskedPatch, SelfSupervised
+    from keras_vit_cli.next_commands import next_commands
 
     data = recipe.data
     if isinstance(recipe, SelfSupervised):
@@ -80,6 +81,8 @@ def _print_result(recipe, metrics: dict[str, float]):
             percent = f"{kind}{PERCENT.get(metric)} {100 * value:.1f} %"
             print(percent if metric in PERCENT else f"{metric} {value:.6g}")
     print(f"Model: {recipe.run.folder}/model.keras")
+    if "://" not in recipe.run.folder:  # models are read from local files
+        print("\nNext:", *next_commands(recipe, named), sep="\n    ")
 
 
 def run_name(name: str) -> str:

@@ -44,7 +44,7 @@ def open_model(weights: str, preprocessing: dict | None = None) -> InspectedMode
     path = Path(weights)
     if (path / RECIPE).is_file():
         return _open_run(path, preprocessing)
-    if _class_name(path) in (MaskedPatchModel.__name__, MaskedAutoencoderModel.__name__):
+    if keras_class(path) in (MaskedPatchModel.__name__, MaskedAutoencoderModel.__name__):
         import keras
 
         _check_not_given(preprocessing, path)
@@ -99,7 +99,7 @@ def _recipe_of(masked_model) -> SelfSupervised:
     return MaskedPatch(data=data, target=masked_model.target)
 
 
-def _class_name(path) -> str | None:
+def keras_class(path) -> str | None:
     """Class of the model in a .keras file; None for anything else, for which `keras_vit.load` has error messages."""
     if path.suffix != ".keras" or not zipfile.is_zipfile(path):
         return None

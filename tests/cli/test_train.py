@@ -45,7 +45,7 @@ def test_recipe_by_name_and_from_its_file(data_dir, tmp_path, capsys, monkeypatc
     assert (folder / "labels.txt").read_text().split() == [str(digit) for digit in range(10)]
     top1 = json.loads((folder / "metrics.json").read_text())["top1"]
     assert " images of the split 'test' of digits:\n" in printed and f"\ntop-1 {100 * top1:.1f} %\n" in printed
-    assert printed.endswith("\nModel: runs/digits-finetune/model.keras\n")
+    assert "\nModel: runs/digits-finetune/model.keras\n\nNext:\n    keras-vit evaluate runs/digits-finetune " in printed
     assert 0 <= top1 <= 1 and f"| top1 | {top1:.4g} |" in (folder / "model_card.md").read_text()
 
 
