@@ -24,13 +24,23 @@ from keras_vit.recipes.distributed.jax_devices import on_this_process
 from keras_vit.recipes.distributed.strategy import strategy_of
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.fit import evaluate, pretrain, train
-from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Distillation, MaskedAutoencoder, Recipe, SelfSupervised
+from keras_vit.recipes.recipe import (
+    USED_WITH_WEIGHTS,
+    Distillation,
+    MaskedAutoencoder,
+    MaskedPatch,
+    Recipe,
+    SelfSupervised,
+)
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.recipes.training.logs import LOG
 from keras_vit.recipes.training.nonfinite import check_finite_metrics, finite_epoch_metrics
 
 MODEL = "model.keras"
 CARD = "model_card.md"
+# Of the history of a training: a card omits the first two, and the others if they are 0.
+BOOKKEEPING, COUNTS = ("learning_rate", "images_per_second"), ("nonfinite_steps", "overflows")
+COLOR_TOP1 = "color top-1"
 
 
 def run(recipe: Recipe) -> dict[str, float]:
@@ -166,11 +176,23 @@ def run_card(model, recipe: Recipe, metrics: dict, origin: str | None = None) ->
     data = recipe.data
     if isinstance(recipe, SelfSupervised):
         measured = "Metrics are those of the last epoch of training."
+        if isinstance(recipe, MaskedPatch) and "top1" in metrics:
+            measured += f" `{COLOR_TOP1}` is the accuracy of the predicted colors, in [0, 1]; the model has no classes."
     else:
         measured = f"Metrics are of its split `{data.test_split}`; accuracies are in [0, 1]."
     subset = f", {data.labels_per_class} images per class" if data.labels_per_class else ""
     text = f"`{data.dataset}`, split `{data.train_split}`{subset}. {measured}"
-    return model_card(model, MODEL, origin or _origin(recipe), text, _effective_fields(recipe), metrics)
+    return model_card(model, MODEL, origin or _origin(recipe), text, _effective_fields(recipe), _shown(recipe, metrics))
+
+
+def _shown(recipe, metrics):
+    """The metrics that say something about the model, by their names in the card."""
+    shown = {
+        name: value for name, value in metrics.items() if name not in BOOKKEEPING and (value or name not in COUNTS)
+    }
+    if isinstance(recipe, MaskedPatch):
+        shown = {COLOR_TOP1 if name == "top1" else name: value for name, value in shown.items()}
+    return shown
 
 
 def _effective_fields(recipe):

@@ -14,7 +14,10 @@ def test_card_of_a_run(toy):
     assert recipe["architecture"] == {"dropout": 0.0, "stochastic_depth": 0.0, "patch_dropout": 0.0}  # of B_16.npz
     assert recipe["data"]["dataset"] == "digits" and recipe["total_steps"] == tuning.total_steps
     assert "`digits`, split `train`. Metrics are of its split `test`" in card and "from `B_16.npz`" in card
-    masked = run_card(toy(), digits.MASKED_PATCH, {"loss": 2.0})
+    history = {"top1": 0.25, "learning_rate": 0.0, "images_per_second": 70.0, "nonfinite_steps": 0.0, "overflows": 2.0}
+    masked = run_card(toy(), digits.MASKED_PATCH, {"loss": 2.0, **history})
+    assert "|---|---|\n| loss | 2 |\n| color top-1 | 0.25 |\n| overflows | 2 |\n\n" in masked
+    assert "`color top-1` is the accuracy of the predicted colors" in masked
     assert '"variant": "Ti/2"' in masked and "predicting corrupted patches" in masked and "of the last epoch" in masked
     encoder = run_card(toy(), MaskedAutoencoder(), {"loss": 0.5})
     assert "as the encoder of a masked autoencoder" in encoder and "of the last epoch" in encoder
