@@ -62,7 +62,13 @@ def decode_images(image_bytes, preprocessing: Preprocessing):
     """Decodes and preprocesses encoded images (B,) of any sizes: (B, H, W, 3) float32."""
 
     def decode(content):
-        image = tf.io.decode_image(content, channels=3, expand_animations=False)
+        # Of WebP files, TensorFlow decodes only the channels that they have: 3, or 4 with transparency.
+        head = tf.io.decode_raw(content, tf.uint8, fixed_length=12)  # zeros after a shorter file
+        image = tf.cond(
+            tf.reduce_all(head[8:] == list(b"WEBP")),
+            lambda: tf.io.decode_image(content, expand_animations=False)[..., :3],
+            lambda: tf.io.decode_image(content, channels=3, expand_animations=False),
+        )
         # Byte 28 of a BMP file: bits per pixel. At 8, TensorFlow returns indices into the palette as gray values.
         with tf.control_dependencies([image]):  # whose errors name the file's
             has_palette = (tf.strings.substr(content, 0, 2) == b"BM") & (tf.strings.substr(content, 28, 1) == b"\x08")

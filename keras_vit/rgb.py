@@ -19,7 +19,8 @@ def as_rgb(image):
 
     Returns:
         (H, W, 3) or (B, H, W, 3), of the array's dtype; uint8 from a file or a Pillow image. Files and Pillow images
-        are turned as their EXIF orientation says, 16 bits are reduced to 8. Transparency is dropped.
+        are turned as their EXIF orientation says, 16 bits are reduced to 8. Transparency is dropped; transparent pixels
+        of GIF files are black, as in TensorFlow.
 
     Raises:
         ValueError: A shape that is none of these, a file that is no image, or floats in one.
@@ -74,6 +75,9 @@ def unreadable(path, error: Exception) -> ValueError:
 def _from_pillow(image):
     from PIL import ImageOps
 
+    if image.format == "GIF" and "transparency" in image.info:
+        pixels = np.asarray(image.convert("RGBA"))
+        return np.where(pixels[..., 3:] > 0, pixels[..., :3], 0).astype("uint8")
     return np.asarray(reduce_to_8_bits(ImageOps.exif_transpose(image)).convert("RGB"))
 
 

@@ -1,8 +1,9 @@
 """Decodes image files to RGB pixels in TensorFlow's graphs. H W pixels.
 
 JPEG, PNG, GIF (the first frame), BMP and WebP files of any colors become (H, W, 3) uint8 RGB, including gray, palette,
-CMYK and 16-bit files; transparency is dropped. TensorFlow reads neither TIFF nor the palette of a BMP file: both count
-as corrupt. Photographs of a turned camera are turned upright, as their EXIF data say, if they are JPEG files.
+CMYK and 16-bit files; transparency is dropped, and transparent pixels of GIF files are black. TensorFlow reads neither
+TIFF nor the palette of a BMP file: both count as corrupt. Photographs of a turned camera are turned upright, as their
+EXIF data say, if they are JPEG files.
 """
 
 from functools import partial
@@ -19,7 +20,13 @@ def decode(encoded):
     """Decodes an encoded image, a scalar string, to (H, W, 3) uint8; returns decoded images unchanged."""
     if encoded.dtype != tf.string:
         return encoded
-    image = tf.io.decode_image(encoded, channels=3, expand_animations=False)
+    # Of WebP files, TensorFlow decodes only the channels that they have: 3, or 4 with transparency.
+    head = tf.io.decode_raw(encoded, tf.uint8, fixed_length=12)  # zeros after a shorter file
+    image = tf.cond(
+        tf.reduce_all(head[8:] == list(b"WEBP")),
+        lambda: tf.io.decode_image(encoded, expand_animations=False)[..., :3],
+        lambda: tf.io.decode_image(encoded, channels=3, expand_animations=False),
+    )
     # Byte 28: bits per pixel. At 8, TensorFlow returns the indices of the palette's colors as gray values.
     has_palette = (tf.strings.substr(encoded, 0, 2) == b"BM") & (tf.strings.substr(encoded, 28, 1) == b"\x08")
     check = tf.debugging.Assert(~has_palette, ["BMP files with a palette are not supported by TensorFlow"])

@@ -10,7 +10,7 @@ from scenes import encoded, scene
 
 from keras_vit import Preprocessing
 from keras_vit.export import write_saved_model
-from keras_vit.export.serving import preprocess_images
+from keras_vit.export.serving import decode_images, preprocess_images
 
 pytestmark = pytest.mark.slow
 
@@ -50,6 +50,14 @@ def test_encoded_and_uint8_images(trained_toy, tmp_path, name):
         batch = np.stack([array, array[::-1]])
         outputs = signatures["serve_uint8"](batch)
         np.testing.assert_allclose(outputs["probabilities"], tf.nn.softmax(model(model.preprocess(batch))), atol=1e-5)
+
+
+def test_transparent_webp_files_are_decoded():
+    image = scene(0, (9, 7))
+    expected = Preprocessing(16)(np.asarray(image)[None])
+    image.putalpha(100)
+    file = encoded(image, "WEBP", lossless=True)
+    np.testing.assert_allclose(decode_images(tf.constant([file]), Preprocessing(16)), expected, atol=1e-5)
 
 
 def test_sizes_round_as_preprocessing_does():

@@ -9,7 +9,7 @@ from PIL import Image
 from scenes import encoded
 
 from keras_vit.recipes.data.decode import decode, decode_window
-from keras_vit.rgb import reduce_to_8_bits
+from keras_vit.rgb import as_rgb, reduce_to_8_bits
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,7 @@ from keras_vit.rgb import reduce_to_8_bits
         ("GIF", "RGB", {}),
         ("BMP", "RGB", {}),
         ("WEBP", "RGB", {"lossless": True}),
+        ("WEBP", "RGBA", {"lossless": True}),
     ],
 )
 def test_all_formats_decode_as_in_pillow(color_blocks, kind, mode, options):
@@ -38,6 +39,27 @@ def test_all_formats_decode_as_in_pillow(color_blocks, kind, mode, options):
     assert image.dtype == tf.uint8 and np.abs(image - expected).max() <= (4 if kind == "JPEG" else 0)
     window = decode_window(tf.constant(file), lambda shape: tf.constant([5, 7, 20, 31]))
     np.testing.assert_array_equal(window, image[5:25, 7:38])
+
+
+@pytest.mark.parametrize(
+    "kind,mode,options",
+    [
+        ("PNG", "RGBA", {}),
+        ("PNG", "P", {"transparency": 3}),
+        ("WEBP", "RGBA", {"lossless": True, "exact": True}),
+        ("GIF", "P", {"transparency": 3}),
+    ],
+)
+def test_transparent_pixels_are_those_of_classify(color_blocks, tmp_path, kind, mode, options):
+    image = color_blocks.convert("RGB")
+    image.putalpha(Image.fromarray((np.arange(48 * 64).reshape(48, 64) % 3 * 127).astype("uint8")))
+    (tmp_path / "image").write_bytes(
+        encoded(image.convert("RGB").quantize(8) if mode == "P" else image, kind, **options)
+    )
+    found = as_rgb(tmp_path / "image")
+    np.testing.assert_array_equal(decode(tf.io.read_file(str(tmp_path / "image"))), found)
+    if mode == "RGBA":
+        np.testing.assert_array_equal(found, color_blocks)  # as if opaque
 
 
 @pytest.mark.parametrize("least_size,factor", [(129, 1), (128, 2), (64, 4), (20, 8), (1, 8)])
