@@ -53,8 +53,9 @@ class Probe:
         import numpy as np
 
         from keras_vit.recipes.data import count_examples, open_dataset
+        from keras_vit.recipes.data.arrays import check_any
         from keras_vit.recipes.data.model_classes import check_several_classes
-        from keras_vit.recipes.evaluation.features import check_any, extract_features
+        from keras_vit.recipes.evaluation.features import extract_features
         from keras_vit.recipes.evaluation.probe import knn, linear_probe
         from keras_vit.recipes.recipe import Data
 

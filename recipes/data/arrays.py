@@ -69,6 +69,12 @@ def report_corrupt(dataset: ImageDataset, split: str, positions) -> list[str]:
     return names
 
 
+def check_any(decoded, dataset: ImageDataset, split: str):
+    """Raises ValueError if nothing was decoded: no image of the split can be decoded."""
+    if not len(decoded):
+        raise ValueError(f"No image of {split!r} of {dataset.name} can be decoded. Replace the files.")
+
+
 def read_encoded(dataset: ImageDataset, split: str):
     """Yields each image of a split as stored (bytes), and its label."""
     with report_damaged_files(dataset, split):

@@ -101,12 +101,6 @@ def _compute(model, preprocess, batches, progress):
     return np.concatenate(feature_batches or [np.zeros((0, 0), "float32")]), np.concatenate(position_batches)
 
 
-def check_any(features, dataset: ImageDataset, split: str):
-    """Raises ValueError if there are no features, because no image of the split can be decoded."""
-    if not len(features):
-        raise ValueError(f"No image of {split!r} of {dataset.name} can be decoded. Replace the files.")
-
-
 def _cache_key(model, dataset, split, indices, max_corrupt, preprocessing):
     # The name contains a count of the models created before.
     config = {name: value for name, value in model.get_config().items() if name not in ("name", "preprocessing")}

@@ -9,10 +9,10 @@ from typing import Literal
 import numpy as np
 
 from keras_vit.recipes.data import class_names, has_labels, open_dataset, read_labels
-from keras_vit.recipes.data.arrays import numbered
+from keras_vit.recipes.data.arrays import check_any, numbered
 from keras_vit.recipes.data.image_dataset import count_nonempty
 from keras_vit.recipes.data.model_classes import check_several_classes, unlabeled
-from keras_vit.recipes.evaluation.features import check_any, extract_features
+from keras_vit.recipes.evaluation.features import extract_features
 from keras_vit.recipes.recipe import Data
 
 # big_vision, evaluators/fewshot_lsr.py: a constant feature so large that the penalty hardly affects the bias.
