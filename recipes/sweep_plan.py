@@ -41,12 +41,12 @@ def tuning_and_held_out(plan: Sweep) -> tuple[str, str]:
     Raises:
         ValueError: Only one is given, or none and the recipe's splits do not determine them.
     """
-    given, data = (plan.tuning_split, plan.held_out_split), plan.recipe.data
-    if all(given):
-        return plan.tuning_split, plan.held_out_split
+    tuning, held_out, data = plan.tuning_split, plan.held_out_split, plan.recipe.data
+    if tuning and held_out:
+        return tuning, held_out
     train = data.train_split
-    if any(given):
-        problem = f"Received: {given[0]} and {given[1]}"
+    if tuning or held_out:
+        problem = f"Received: {tuning} and {held_out}"
     elif data.validation_split and data.validation_split != data.test_split:
         return train, data.validation_split
     elif not re.search(r"[\[+]", train):
