@@ -216,7 +216,7 @@ def test_full_disk_leaves_nothing(model, tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr("keras_vit.export.tflite.convert.write_file", full)
     assert main(["export", model, "--output", str(tmp_path / "out"), "--formats", "float32"]) == 1
-    assert "No space left on device" in capsys.readouterr().err
+    assert f"No space is left on the disk: {tmp_path / 'out'}. Free" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
