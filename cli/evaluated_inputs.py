@@ -51,11 +51,8 @@ def check_model_and_dataset(weights: str, dataset: str):
 
 
 def check_dataset(dataset: str):
-    """Raises ValueError for a folder without "folder:", or a path of a dataset where there is nothing.
-
-    A folder whose name TensorFlow Datasets could have is reported where the dataset is opened.
-    """
-    if with_prefix(dataset) != dataset and NO_DATASET_NAME.search(dataset):
+    """Raises ValueError for a folder without "folder:", or a path of a dataset where there is nothing."""
+    if with_prefix(dataset) != dataset and not _is_dataset_name(dataset):
         raise ValueError(f"{dataset!r} is a folder. Did you mean {with_prefix(dataset)}?")
     try:
         check_dataset_path(dataset)
@@ -66,6 +63,21 @@ def check_dataset(dataset: str):
 def with_prefix(dataset: str) -> str:
     """The dataset, with "folder:" if it is an existing folder without it."""
     return f"folder:{dataset}" if os.path.isdir(os.path.expanduser(dataset)) else dataset
+
+
+def _is_dataset_name(text) -> bool:
+    """Whether this, which is also a folder, is the name of a dataset."""
+    if NO_DATASET_NAME.search(text):
+        return False
+    if text == "digits" or text.startswith("vtab/"):
+        return True
+    import tensorflow_datasets as tfds  # imports TensorFlow only when data is read
+
+    try:
+        tfds.builder_cls(re.split("[/:]", text)[0])
+    except tfds.core.DatasetNotFoundError:
+        return False
+    return True
 
 
 def _is_model(text) -> bool:

@@ -30,7 +30,11 @@ def check_weights(weights: str | None):
 
 
 def check_dataset_path(dataset: str):
-    """Raises ValueError for a local path of a dataset where there is nothing, or a path without "folder:"."""
+    """Raises ValueError for a local path of a dataset where there is nothing or no image in a folder of a class, or a
+    path without "folder:".
+    """
+    from keras_vit.recipes.data.folder_layout import check_layout
+
     source, _, path = dataset.partition(":")
     if "://" in dataset:
         return
@@ -44,6 +48,7 @@ def check_dataset_path(dataset: str):
         if not os.path.isdir(expanded):
             found = f"{path!r} is a file" if os.path.isfile(expanded) else f"There is no folder {path!r}"
             raise ValueError(f"{found}. Expected a folder with <class>/<image> or <split>/<class>/<image>.")
+        check_layout(expanded)
     elif source in ("csv", "hf") and path.startswith(PATHS) and not os.path.isdir(expanded):
         raise ValueError(f"There is no folder {path!r}. Received: data.dataset={dataset!r}")
     elif source == "tfrecord" and not (os.path.exists(expanded) or glob.glob(expanded)):

@@ -116,7 +116,15 @@ def test_mistakes_that_a_command_line_shows_are_reported_without_tensorflow(tmp_
         "sweep finetune-pets --recipe.weights gone.npz",
         "preflight cifar10-10ep --total-steps 20",
         "finetune gone --weights gone.npz",
+        "finetune empty",
+        "finetune one",
+        "inspect cifar10/R6_Ti_4 --images gone --output report.html",
+        "classify empty",
+        "few-shot cifar10/R6_Ti_4 one",
     )
+    for path in ("empty", "one/cat"):
+        (tmp_path / path).mkdir(parents=True)
+    (tmp_path / "one" / "cat" / "1.jpg").touch()
     code = "import sys; from keras_vit_cli.main import main; print([main(line.split()) for line in sys.argv[1:]]); "
     code += "print(sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code, *commands], capture_output=True, text=True, cwd=tmp_path)

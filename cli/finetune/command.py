@@ -62,11 +62,18 @@ class Finetune:
         from keras_vit.recipes.check_all import check_all
 
         check_all(
-            lambda: check_dataset_path(f"folder:{self.folder}"),
+            self._check_folder,
             lambda: check_replaceable(output, RUN_RECIPE),
             lambda: check_weights(self.weights),
             self.preparation.fields,
         )
+
+    def _check_folder(self):
+        from keras_vit.recipes.data.folder_layout import one_class, only_class
+
+        check_dataset_path(f"folder:{self.folder}")
+        if name := only_class(str(self.folder)):
+            raise ValueError(one_class(self.folder, name))
 
     def _new_recipe(self, output: Path):
         from keras_vit.recipes.check_all import check_all

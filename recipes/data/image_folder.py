@@ -12,10 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.name_list import first_names
+from keras_vit.recipes.data.folder_layout import EXTENSIONS, wrong_layout
 from keras_vit.recipes.data.image_dataset import ImageDataset, split_ranges
 from keras_vit.recipes.data.split_by_class import split_by_class
-
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
 
 
 def open_folder(path: str, name: str) -> ImageDataset:
@@ -36,11 +35,8 @@ def open_folder(path: str, name: str) -> ImageDataset:
     check_folder(path)
     files, unused = _list_splits(path)
     if not files:
-        raise ValueError(
-            f"{path} is not laid out as /path/<split>/<class>/<image>, for example train/cat/1.jpg and "
-            f"test/cat/2.jpg, or as /path/<class>/<image>. Images are files that end in {', '.join(EXTENSIONS)}; "
-            f"{_deeper_image(path)}."
-        )
+        first = next((file for file in walk_files(path) if file.lower().endswith(EXTENSIONS)), None)
+        raise ValueError(wrong_layout(path, first))
     class_names = tuple(sorted({class_name for pairs in files.values() for class_name, _ in pairs}))
     labels = {class_name: label for label, class_name in enumerate(class_names)}
     splits = {split: len(pairs) for split, pairs in files.items()}
@@ -120,12 +116,6 @@ def _list_splits(path):
     elif loose:
         unused["in no folder of a class"] = [file for _, file in loose]
     return {split: images for split, images in splits.items() if images}, unused
-
-
-def _deeper_image(path) -> str:
-    """Where the first image below a folder is, as a clause for a message."""
-    found = next((file for file in walk_files(path) if file.lower().endswith(EXTENSIONS)), None)
-    return f"the first one found is {found}" if found else "there are none"
 
 
 def _class_files(path):

@@ -8,13 +8,21 @@ from keras_vit_cli.evaluated_inputs import check_model_and_dataset
 @pytest.fixture(autouse=True)
 def files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for file in ("my-photos/cat/1.jpg", "photos/cat/1.jpg", "m.npz", "run/model.keras", "m.tflite", "s/saved_model.pb"):
+    for file in (
+        "my-photos/1/1.jpg",
+        "photos/cat/1.jpg",
+        "cifar100/1/1.jpg",
+        "m.npz",
+        "run/model.keras",
+        "m.tflite",
+        "s/saved_model.pb",
+    ):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()
 
 
 @pytest.mark.parametrize("weights", ["m.npz", "run", "cifar10/R6_Ti_4", "vit/imagenet21k/ViT-B_16", "hf:a/b", "a/b"])
-@pytest.mark.parametrize("dataset", ["digits", "cifar10/3.0.2", "folder:photos", "hf:a/b", "vtab/dtd", "photos"])
+@pytest.mark.parametrize("dataset", ["digits", "cifar10/3.0.2", "folder:photos", "hf:a/b", "vtab/dtd", "cifar100"])
 def test_what_may_be_right_passes(weights, dataset):
     check_model_and_dataset(weights, dataset)
 
@@ -28,6 +36,7 @@ def test_what_may_be_right_passes(weights, dataset):
         ("cifar10", "gone.npz", "Swap them: weights gone.npz, dataset cifar10$"),
         ("m.npz", "./photos", "'./photos' is a folder. Did you mean folder:./photos?"),
         ("m.npz", "my-photos", "'my-photos' is a folder. Did you mean folder:my-photos?"),
+        ("m.npz", "photos", "'photos' is a folder. Did you mean folder:photos?"),
         ("m.npz", "/gone", "Received: '/gone'. Use 'folder:/gone'"),
         ("m.npz", "folder:gone", "There is no folder 'gone'"),
         ("gone.npz", "digits", "There is no weights file or folder .*gone.npz"),

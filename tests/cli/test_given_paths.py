@@ -51,6 +51,7 @@ def test_datasets_that_may_exist(dataset):
     [
         ("folder:gone", "There is no folder 'gone'. Expected a folder with <class>/<image>"),
         ("folder:photos/cat/1.jpg", "'photos/cat/1.jpg' is a file. Expected"),
+        ("folder:runs", "runs is not laid out as .*; there are none.$"),
         ("csv:/gone", "There is no folder '/gone'"),
         ("hf:./gone", "There is no folder './gone'"),
         ("tfrecord:gone", "no TFRecord files at gone"),

@@ -1,0 +1,64 @@
+"""How folders of images are laid out. Without TensorFlow, so that commands check a folder before they start that."""
+
+import os
+from collections.abc import Iterator
+
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
+LEVELS = 2  # of folders in a dataset's: splits and classes
+
+
+def check_layout(path: str):
+    """Raises ValueError if a local folder has no images in folders; what else is wrong is found when it is opened."""
+    if any(folder != path for folder in image_folders(path)):
+        return
+    files = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in sorted(names))
+    first = next((os.path.relpath(file, path) for file in files if _is_image(os.path.basename(file))), None)
+    raise ValueError(wrong_layout(path, first))
+
+
+def only_class(path: str) -> str | None:
+    """The name of the class of a local folder's images if they are of one; None if of several or of none."""
+    names = set[str]()
+    for folder in image_folders(path):
+        if folder != path:
+            names.add(os.path.basename(folder))
+        if len(names) > 1:
+            return None
+    return next(iter(names), None)
+
+
+def image_folders(path: str, levels: int = LEVELS) -> Iterator[str]:
+    """Yields this folder and those in it, up to some levels, that contain images or cannot be read. Local ones only."""
+    try:
+        entries = [entry for entry in os.scandir(path) if not entry.name.startswith(".")]
+    except OSError:
+        yield path
+        return
+    if any(_is_image(entry.name) for entry in entries):
+        yield path
+    for entry in entries:
+        if levels and entry.is_dir():
+            yield from image_folders(entry.path, levels - 1)
+
+
+def wrong_layout(path: str, first: str | None) -> str:
+    """A message about a folder whose images are not in the folders of classes.
+
+    Args:
+        path: The folder.
+        first: Its first image, relative to it; None if it has none.
+    """
+    found = f"the first one found is {first}" if first else "there are none"
+    return (
+        f"{path} is not laid out as /path/<split>/<class>/<image>, for example train/cat/1.jpg and test/cat/2.jpg, or "
+        f"as /path/<class>/<image>. Images are files that end in {', '.join(EXTENSIONS)}; {found}."
+    )
+
+
+def one_class(folder, name: str) -> str:
+    """A message about a folder with one class."""
+    return f"{folder} has one class, {name!r}. Expected a folder of images for each of several classes."
+
+
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(EXTENSIONS) and not name.startswith(".")
