@@ -236,7 +236,7 @@ def test_images_that_cannot_be_decoded(run, folder, toy, tmp_path):
     toy(num_classes=3).save(tmp_path / "x.keras")
     (tmp_path / "images/test/class0/broken.png").write_bytes(b"")
     arguments = tmp_path / "x.keras", "--dataset", folder[0]
-    assert "0 are allowed (--max-corrupt 0.01). Fix or remove them: " in run(*arguments)[2]
+    assert "0 are allowed (--max-corrupt 0.01). Fix or remove it: " in run(*arguments)[2]
     status, lines, _ = run(*arguments, "--max-corrupt", 0.1)
     assert status == 0 and lines[0].startswith("13 images of")
     assert lines[1] == "1 more cannot be decoded and do not count"
