@@ -105,7 +105,7 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
         load_weights(model, checkpoint, () if keeps_head else ("head",))
         return model
     if not keeps_head:
-        found |= {"representation_size": None, "class_names": None, "projection": False}
+        found |= {"representation_size": None, "class_names": None, "multi_label": False, "projection": False}
     found["image_size"] = checkpoint.image_size or found["image_size"] or weights_image_size or 224
     found["num_heads"] = checkpoint.num_heads
     chosen = {**found, **arguments, "num_classes": num_classes}

@@ -38,6 +38,7 @@ SAFETENSORS = {
     "DeiT of one head": {"register_tokens": 1},
     "DeiT without head": {"register_tokens": 1, "num_classes": 0, "representation_size": 12},
     "two classes": {"num_classes": 2},
+    "several labels": {"multi_label": True},
     "images": {
         "preprocessing": {"image_size": 16, "crop_fraction": 0.5, "interpolation": "bicubic", "antialias": True}
     },
@@ -67,6 +68,8 @@ def test_safetensors_round_trip(kind, trained_toy, tmp_path):
     assert [file.name for file in files] == ["model.safetensors", "config.json", "preprocessor_config.json"]
     loaded = keras_vit.load(tmp_path / "folder")
     assert_same(loaded, model)
+    if model.multi_label:
+        assert not keras_vit.load(tmp_path / "folder", num_classes=3).multi_label
     assert loaded.preprocessing == keras_vit.Preprocessing(**{**model.preprocessing.get_config(), "antialias": True})
 
 
@@ -136,6 +139,13 @@ def test_models_that_a_format_cannot_store_raise(toy, tmp_path):
         ("x.npz", {"swiglu": True}, "cannot store swiglu=True, only False"),
         ("x.npz", {"norm_before_encoder": True}, "cannot store norm_before_encoder=True"),
         ("x.npz", {"pooling": "token_and_gap", "num_classes": 0}, "cannot store pooling='token_and_gap'"),
+        ("x.npz", {"multi_label": True}, "with a head cannot store multi_label=True, only False. Save the model as .k"),
+        (
+            "x.npz",
+            {"projection": True},
+            "with a head cannot store projection=True, only False. Save the model as .keras",
+        ),
+        ("folder", {"projection": True}, "with a head cannot store projection=True, only False"),
         ("folder", {"swiglu": True}, "cannot store swiglu=True, only False"),
         ("folder", {"norm_before_encoder": True}, "cannot store norm_before_encoder=True"),
         ("folder", {"pooling": "token_and_gap"}, "A file of transformers cannot store pooling='token_and_gap'"),

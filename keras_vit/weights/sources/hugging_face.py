@@ -61,6 +61,8 @@ SPELLINGS = (
 GELUS = {"gelu": "erf", "gelu_python": "erf", "quick_gelu": "quick"} | dict.fromkeys(
     ("gelu_new", "gelu_pytorch_tanh", "gelu_fast"), "tanh"
 )
+# The problem_type in config.json of classifiers whose classes have a sigmoid each.
+MULTI_LABEL = "multi_label_classification"
 # In a preprocessor_config.json that keras_vit wrote, whether mean and deviation are a guess; transformers ignores it.
 ASSUMED = "image_mean_assumed"
 PILLOW_FILTERS = {0: "nearest", 1: "lanczos3", 2: "bilinear", 3: "bicubic"}
@@ -132,6 +134,7 @@ def _arguments(tensors, config):
         "num_heads": config.get("num_attention_heads"),
         "num_classes": shapes.get("classifier.bias", (0,))[0],
         "class_names": class_names(config.get("id2label"), shapes.get("classifier.bias", (0,))[0]),
+        "multi_label": "classifier.bias" in shapes and config.get("problem_type") == MULTI_LABEL,
         "class_token": True,
         "distillation": has_two_heads,
         "register_tokens": int(has_second_token and not has_two_heads),

@@ -93,6 +93,7 @@ def _arguments(tensors, config):
         "num_heads": config.get("num_attention_heads"),
         "num_classes": num_classes,
         "class_names": hugging_face.class_names(config.get("id2label"), num_classes),
+        "multi_label": num_classes > 0 and config.get("problem_type") == hugging_face.MULTI_LABEL,
         "pooling": "token_and_gap" if num_classes else "token",
         "class_token": True,
         "register_tokens": registers,

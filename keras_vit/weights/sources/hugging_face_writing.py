@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights.sources.hugging_face import ASSUMED, HUGGING_FACE, PILLOW_FILTERS
+from keras_vit.weights.sources.hugging_face import ASSUMED, HUGGING_FACE, MULTI_LABEL, PILLOW_FILTERS
 from keras_vit.weights.sources.writing import array_dtype, check_values, named_arrays
 
 ACTIVATIONS = {"erf": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gelu"}
@@ -39,7 +39,8 @@ def writers(model, path: Path, class_names=None) -> dict[Path, Callable[[Path], 
         swiglu=(False,),
     )
     if config.num_classes:
-        check_values(model, "A file of transformers with a head", representation_size=(None,), pooling=("token",))
+        head_kinds = {"representation_size": (None,), "pooling": ("token",), "projection": (False,)}
+        check_values(model, "A file of transformers with a head", **head_kinds)
     is_deit = config.distillation or config.register_tokens == 1
     kind, class_name = ("deit", "DeiT") if is_deit else ("vit", "ViT")
     head = "ForImageClassificationWithTeacher" if config.distillation else "ForImageClassification"
@@ -97,6 +98,7 @@ def _config_json(model, class_names) -> dict:
         "patch_size": model.patch_size[0],
         "pooler_act": "tanh",
         "pooler_output_size": config.representation_size or config.width,
+        **({"problem_type": MULTI_LABEL} if config.multi_label and config.num_classes else {}),
         "qkv_bias": True,
         "torch_dtype": array_dtype(model),
     }

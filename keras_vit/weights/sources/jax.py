@@ -160,7 +160,8 @@ def writers(model, path: Path) -> dict[Path, Callable[[Path], object]]:
         epsilon=(1e-6,),
     )
     if config.num_classes:
-        check_values(model, f"{file} with a head", pooling=("token", "gap", "map"))
+        head_kinds = {"pooling": ("token", "gap", "map"), "multi_label": (False,), "projection": (False,)}
+        check_values(model, f"{file} with a head", **head_kinds)
     _check_grid(model)
     if config.pooling == "token_and_gap":  # without a head, too: readers would take the class token
         check_values(model, file, pooling=("token", "gap", "map", "none"))
