@@ -90,6 +90,7 @@ OTHER_ARCHITECTURES = {
     **dict.fromkeys(("_rpn_", "_18x2_", "_36x1_", "_xp_", "wee_", "_miil", "radio", "intern", "tips"), OTHER_BLOCKS),
     **dict.fromkeys(("dinov3", "eva02", "_rope", "vit_pe_", "lingbot", "sapiens"), ROTARY),
     **dict.fromkeys(("beit", "eva_"), "relative or rotary positions"),
+    "test_vit3": "attention pooling that reads its register, too",
     "naflex": "grids of any shape at run time",
 }
 POOLINGS = {"avg": "gap", "token": "token", "map": "map"}
@@ -193,6 +194,8 @@ def _unusual_num_heads(architecture, width, swiglu):
     """The number of heads where models of this width have different ones; None where the width determines it."""
     if "base_patch16_gap" in architecture or "giantopt" in architecture:
         return 16
+    if width == 64:  # test_vit and test_vit2, the only ones of this width
+        return 2
     return 24 if width == 1536 and swiglu else None  # DINOv2's g/14
 
 

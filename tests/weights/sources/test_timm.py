@@ -149,3 +149,12 @@ def test_num_heads_of_published_models_can_be_overridden(trained_toy, tmp_path):
     assert checkpoint.describe()["arguments"]["num_heads"] == keras_vit.load(file).config.num_heads == 3
     assert checkpoint.arguments["num_heads"] is None
     assert keras_vit.load(file, num_heads=6).config.num_heads == 6
+
+
+def test_num_heads_of_timms_test_models(trained_toy, tmp_path):
+    arrays = timm_arrays(trained_toy(width=64, num_heads=2))
+    file = write_arrays(tmp_path / "x.safetensors", arrays)
+    assert keras_vit.weights.open_checkpoint(file).num_heads == 2
+    folder = write(tmp_path, arrays, "test_vit3", num_heads=None)
+    with pytest.raises(ValueError, match="test_vit3 of timm, which is not supported: it has attention pooling that"):
+        keras_vit.weights.open_checkpoint(folder)
