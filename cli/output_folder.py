@@ -40,7 +40,8 @@ def new_folder(folder: Path, mark: str | None = None, option: str = "--output") 
     """Yields an empty folder that takes the place of `folder` at the end; it is removed if the block raises.
 
     Raises:
-        ValueError: See `check_replaceable` and `create_folder`.
+        ValueError: See `check_replaceable` and `create_folder`. If `folder` may no longer be replaced at the end, the
+            new folder stays beside it.
     """
     folder = folder.absolute()
     check_replaceable(folder, mark, option)
@@ -51,6 +52,15 @@ def new_folder(folder: Path, mark: str | None = None, option: str = "--output") 
         new.mkdir()
         with naming_full_disk(folder, temporary):
             yield new
+        try:
+            check_replaceable(folder, mark, option)
+        except ValueError as error:
+            kept = folder.with_name(temporary.name[1:])
+            os.replace(new, kept)
+            raise ValueError(
+                f"{folder} was written by something else in the meantime, and is not replaced. The result is complete "
+                f"in {kept}."
+            ) from error
         if folder.exists():
             os.replace(folder, old)
         os.replace(new, folder)

@@ -24,7 +24,7 @@ class Prepare:
         threshold_bits: Largest number of different bits, of 256, in the hashes of two images that count as copies;
             docs/results.md has measurements.
         data_dir: Folder of prepared datasets, for `against`; by default that of TensorFlow Datasets.
-        dry_run: Write the lists only.
+        dry_run: Write the lists only; TFRecords are never replaced.
         shard_megabytes: Approximate size of a file.
         beam_runner: Apache Beam runner, such as DirectRunner, DataflowRunner or FlinkRunner, which shuffles images in
             memory; by default threads of this process do the work and shuffle on disk.

@@ -9,6 +9,7 @@ import os
 import uuid
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import tensorflow_datasets as tfds
 from etils import epath
@@ -44,7 +45,8 @@ def prepare(
 
     Raises:
         ValueError: An argument is out of range, the source has another layout, a test set is unknown, the output
-            exists, or no image of a split remains (a dry run only reports that).
+            exists (checked again at the end: then the result stays beside it), or no image of a split remains (a dry
+            run only reports that).
         ImportError: A runner is specified and Apache Beam is not installed.
     """
     _check_arguments(threshold_bits, shard_megabytes, beam_runner, beam_options)
@@ -55,7 +57,8 @@ def prepare(
             f"to one of {', '.join(folder.classes)}."
         )
     target = epath.Path(_absolute(output))
-    _check_replaceable(target, overwrite)
+    check = partial(_check_replaceable, target, overwrite, dry_run)
+    check()
     options = None
     if beam_runner:
         from keras_vit.recipes.prepare.beam import pipeline_options, write_reports_with_beam
@@ -64,7 +67,7 @@ def prepare(
     test_images, unreadable = {}, []
     if against:
         test_images[train_split], unreadable = hash_test_sets(against, threshold_bits, data_dir)
-    with _replace_when_complete(target) as new:
+    with _replace_when_complete(target, check) as new:
         if not dry_run:
             write_shards(Images(folder, test_images, new, bool(beam_runner)), shard_megabytes, beam_runner, options)
         elif beam_runner and options is not None:
@@ -100,22 +103,40 @@ def _absolute(path):
     return path.rstrip("/") if "://" in path else os.path.abspath(os.path.expanduser(path))
 
 
-def _check_replaceable(folder, overwrite):
+def _check_replaceable(folder, overwrite, dry_run):
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not overwrite:
         raise ValueError(f"{folder} already exists. Choose another output, or set --overwrite.")
     if not any(folder.glob(MARKER)):
         raise ValueError(f"{folder} was not written by keras-vit prepare and is not replaced. Choose another output.")
+    if dry_run and any(file.suffix != ".csv" for file in folder.iterdir()):
+        raise ValueError(
+            f"{folder} contains more than lists, and a dry run writes only lists: --overwrite would delete the rest. "
+            "Choose another output, or omit --dry-run."
+        )
 
 
 @contextmanager
-def _replace_when_complete(target):
-    """Yields the path of a new folder next to the target, which replaces it if the block ends without an error."""
-    new, old = (target.parent / f"{target.name}.{word}-{uuid.uuid4().hex[:8]}" for word in ("incomplete", "old"))
+def _replace_when_complete(target, check):
+    """Yields the path of a new folder next to the target, which replaces it if the block ends without an error.
+
+    The block may take hours, in which others may write to the target: `check` raises ValueError if it may no longer be
+    replaced. The new folder then stays beside it.
+    """
+    words = ("incomplete", "old", "complete")
+    new, old, kept = (target.parent / f"{target.name}.{word}-{uuid.uuid4().hex[:8]}" for word in words)
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield new
+        try:
+            check()
+        except ValueError as error:
+            new.rename(kept)
+            raise ValueError(
+                f"{target} was written by something else in the meantime, and is not replaced. The result is complete "
+                f"in {kept}: use it there, or move it."
+            ) from error
         if target.exists():
             target.rename(old)
         new.rename(target)

@@ -63,6 +63,17 @@ def test_failed_replacement_restores_the_previous_folder(tmp_path, monkeypatch):
     assert listing(tmp_path) == ["run", f"run/{MARK}"]
 
 
+def test_a_folder_that_others_wrote_meanwhile_is_not_replaced(tmp_path):
+    with pytest.raises(ValueError, match="run was written by something else .* The result is complete in") as raised:
+        with new_folder(tmp_path / "run", MARK) as folder:
+            (folder / MARK).write_text("new")
+            (tmp_path / "run").mkdir()
+            (tmp_path / "run" / "thesis.txt").write_text("x")
+    kept = str(raised.value).rpartition("/")[2].rstrip(".")
+    assert listing(tmp_path / "run") == ["thesis.txt"] and listing(tmp_path / kept) == [MARK]
+    assert sorted(os.listdir(tmp_path)) == ["run", kept] and not kept.startswith(".")
+
+
 @pytest.mark.parametrize("mark", [None, MARK])
 def test_folders_with_other_contents_are_not_replaced(tmp_path, mark):
     (tmp_path / "metrics.json").write_text("x")

@@ -152,6 +152,34 @@ def test_only_previous_outputs_are_replaced_and_only_with_overwrite(source, tmp_
     assert sorted(os.listdir(tmp_path)) == ["digits", "images", "out"]
 
 
+def test_an_output_that_others_wrote_meanwhile_is_not_replaced(source, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+
+    def examine_while_others_write(*arguments):
+        out.mkdir(exist_ok=True)
+        (out / "thesis.txt").write_text("x")
+        return examine(*arguments)
+
+    monkeypatch.setattr(builder, "examine", examine_while_others_write)
+    with pytest.raises(
+        ValueError, match=r"out was written by something else .* The result is complete in .*out\.complete"
+    ):
+        prepare(str(source), str(out))
+    (kept,) = tmp_path.glob("out.*")
+    assert os.listdir(out) == ["thesis.txt"] and len(examples(kept, "train")) == 14
+
+
+def test_a_dry_run_replaces_only_lists(source, tmp_path):
+    out = tmp_path / "out"
+    for overwrite in (False, True):
+        prepare(str(source), str(out), dry_run=True, overwrite=overwrite)
+    prepare(str(source), str(out), overwrite=True)
+    before = all_files(tmp_path)
+    with pytest.raises(ValueError, match="out contains more than lists, and a dry run writes only lists"):
+        prepare(str(source), str(out), dry_run=True, overwrite=True)
+    assert all_files(tmp_path) == before
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("disk full")])
 def test_an_interrupted_run_changes_nothing(source, tmp_path, monkeypatch, error):
     prepare(str(source), str(tmp_path / "out"))
