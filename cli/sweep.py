@@ -43,10 +43,22 @@ class Sweep:
         check_option_words(changes, recipe, "recipe.")
         recipe = with_length(recipe, changes, "recipe.")
         recipe = replace(recipe, run=replace(recipe.run, folder=f"runs/{run_name(self.name)}-sweep"))
-        plan = sweep_plan.Sweep(recipe, **SWEEPS.get(self.name, {}))
-        plan = tyro.cli(sweep_plan.Sweep, default=plan, prog=f"keras-vit sweep {self.name}", args=changes)
+        default = sweep_plan.Sweep(recipe, **SWEEPS.get(self.name, {}))
+        plan = tyro.cli(sweep_plan.Sweep, default=default, prog=f"keras-vit sweep {self.name}", args=changes)
+        if _splits(plan.recipe) != _splits(recipe) and _held_out(plan) == _held_out(default):
+            plan = replace(
+                plan, tuning_split=None, held_out_split=None
+            )  # those of the paper are of the recipe's splits
         check_all(lambda: sweep_plan.check_plan(plan), lambda: check_start(plan.recipe, recipe, "recipe."))
         log_errors_only()
         from keras_vit.recipes.learning_rate_sweep import markdown_table, sweep
 
         print(markdown_table(sweep(plan), plan.metric))
+
+
+def _splits(recipe):
+    return recipe.data.train_split, recipe.data.validation_split, recipe.data.test_split
+
+
+def _held_out(plan):
+    return plan.tuning_split, plan.held_out_split

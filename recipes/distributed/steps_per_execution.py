@@ -6,10 +6,8 @@ from keras_vit.recipes.distributed.strategy import strategy_of
 from keras_vit.recipes.training.keras_internals import has_train_function, reset_step_functions, set_step_functions
 
 
-def set_steps_per_execution(model, steps: int, steps_per_execution: int):
-    """Sets the number of steps per call in `fit`: `steps_per_execution` if it divides `steps`, else 1."""
-    if steps % steps_per_execution:
-        steps_per_execution = 1
+def set_steps_per_execution(model, steps_per_execution: int):
+    """Sets the number of steps per call in `fit`."""
     if model.steps_per_execution != steps_per_execution:
         model.steps_per_execution = steps_per_execution
         reset_step_functions(model)

@@ -1,5 +1,6 @@
 """The training loop: `model.fit` from the last checkpoint to the last step."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -85,15 +86,15 @@ def _fit_parts(model, recipe, total_steps, step, batches, validation, callbacks)
     workers = Workers(strategy_of(model))
     while step < total_steps:
         epoch_steps, epochs = _next_part(step, total_steps, run)
-        end = step + epoch_steps * epochs
-        # TensorFlow 2.20 fails with several workers and more than one step per execution.
-        set_steps_per_execution(model, epoch_steps, 1 if workers.several else run.steps_per_execution)
+        # TensorFlow 2.20 fails with several workers and more than one step per execution. Keras would run past the end
+        # of an epoch that is no multiple of them.
+        set_steps_per_execution(model, 1 if workers.several else math.gcd(epoch_steps, run.steps_per_execution))
         part = model.fit(
             shard_batches(strategy_of(model), partial(batches, step), recipe.data.batch_size),
             initial_epoch=step // run.epoch_steps,
             epochs=step // run.epoch_steps + epochs,
             steps_per_epoch=epoch_steps,
-            **({} if end % run.epoch_steps and end < total_steps else validation),
+            **validation,
             shuffle=False,  # the batches are shuffled already, by the seed
             callbacks=callbacks,
             verbose="auto" if workers.chief else 0,
@@ -101,18 +102,14 @@ def _fit_parts(model, recipe, total_steps, step, batches, validation, callbacks)
         history = {name: history.get(name, []) + values for name, values in part.items()}
         if model.stop_training:  # set by a callback
             break
-        step = end
+        step += epoch_steps * epochs
     return history
 
 
 def _next_part(step: int, total_steps: int, run: Run) -> tuple[int, int]:
-    """Steps per epoch and number of epochs of the next call of `model.fit`: all complete epochs, or a part of one.
-
-    A part that is not a multiple of the steps per execution is cut in two; Keras would run past its end otherwise.
-    """
+    """Steps per epoch and number of epochs of the next call of `model.fit`: all complete epochs, or the rest of one."""
     step_in_epoch = step % run.epoch_steps
     complete = (total_steps - step) // run.epoch_steps
-    if not step_in_epoch and complete and run.epoch_steps % run.steps_per_execution == 0:
+    if not step_in_epoch and complete:
         return run.epoch_steps, complete
-    steps = min(run.epoch_steps - step_in_epoch, total_steps - step)
-    return steps - steps % run.steps_per_execution or steps, 1
+    return min(run.epoch_steps - step_in_epoch, total_steps - step), 1

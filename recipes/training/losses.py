@@ -1,6 +1,7 @@
 """Losses of classifiers, from logits. B batch, C classes.
 
 Labels are integers (B,), or floats (B, C): fractions that sum to 1 after mixup, zeros and ones for multi-label data.
+The loss of an integer below 0, an image without a label, is 0.
 """
 
 import keras
@@ -34,7 +35,8 @@ class Softmax(keras.losses.Loss):
         targets = dense_labels(y_true, y_pred)
         if self.label_smoothing:
             targets = (1.0 - self.label_smoothing) * targets + self.label_smoothing / y_pred.shape[-1]
-        return -ops.sum(targets * ops.log_softmax(y_pred, axis=-1), axis=-1)  # (B,)
+        loss = -ops.sum(targets * ops.log_softmax(y_pred, axis=-1), axis=-1)  # (B,)
+        return _of_labeled(loss, y_true)
 
     def get_config(self):
         return {**super().get_config(), "label_smoothing": self.label_smoothing}
@@ -66,7 +68,8 @@ class Sigmoid(keras.losses.Loss):
         if self.label_smoothing:
             targets = (1.0 - 2.0 * self.label_smoothing) * targets + self.label_smoothing
         # Softplus neither overflows nor cancels, and its gradient is exact at 0, where all logits of a new head are.
-        return ops.sum(targets * ops.softplus(-y_pred) + (1.0 - targets) * ops.softplus(y_pred), axis=-1)  # (B,)
+        loss = ops.sum(targets * ops.softplus(-y_pred) + (1.0 - targets) * ops.softplus(y_pred), axis=-1)  # (B,)
+        return _of_labeled(loss, y_true)
 
     def get_config(self):
         return {**super().get_config(), "label_smoothing": self.label_smoothing}
@@ -85,7 +88,7 @@ class Binary(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         present = dense_labels(y_true, y_pred) > 0
-        return ops.mean(ops.softplus(ops.where(present, -y_pred, y_pred)), axis=-1)  # (B,)
+        return _of_labeled(ops.mean(ops.softplus(ops.where(present, -y_pred, y_pred)), axis=-1), y_true)  # (B,)
 
 
 def dense_labels(labels, logits):
@@ -93,6 +96,11 @@ def dense_labels(labels, logits):
     if len(labels.shape) == len(logits.shape):
         return ops.cast(labels, logits.dtype)
     return ops.one_hot(ops.cast(labels, "int32"), logits.shape[-1], dtype=logits.dtype)  # (B, C)
+
+
+def _of_labeled(loss, labels):
+    """The loss (B,) of images with a label, and 0 of the others, whose integers are below 0."""
+    return ops.where(labels >= 0, loss, 0.0) if len(labels.shape) == 1 else loss
 
 
 def build_loss(recipe: Supervised) -> keras.losses.Loss:

@@ -51,6 +51,23 @@ def test_recipes_that_cannot_be_swept(runs, name, message, capsys):
     assert message in capsys.readouterr().err and not runs
 
 
+@pytest.mark.parametrize(
+    "options,tuning",
+    [
+        ([], ("train[:90%]", "train[90%:]")),
+        (["--recipe.data.validation-split", "validation"], ("train", "validation")),
+        (["--recipe.data.train-split", "train[:80%]", "--recipe.data.test-split", "train[80%:]"], None),
+    ],
+)
+def test_held_out_images_are_no_test_images(runs, options, tuning, capsys):
+    fixed = ["--recipe.data.dataset", "digits", "--recipe.weights", "None", "--learning-rates", "0.1"]
+    status = main(["sweep", "finetune-pets", *fixed, *options])
+    if tuning is None:
+        assert status == 1 and "Set both tuning_split and held_out_split" in capsys.readouterr().err and not runs
+    else:
+        assert status == 0 and (runs[0].data.train_split, runs[0].data.test_split) == tuning
+
+
 def test_sweep_of_a_recipe_file_is_named_after_its_folder(runs, tmp_path):
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     write_recipe(RECIPES["digits-finetune"], tmp_path / "runs" / "mine" / "recipe.json")

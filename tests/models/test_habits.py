@@ -55,7 +55,8 @@ def test_the_words_here_are_arguments():
         ("vit_base_patch16_224", "pass 'hf:timm/vit_base_patch16_224' with the tag"),
         ("google/vit-base-patch16-224", "pass 'hf:google/vit-base-patch16-224'"),
         ("imagenet", "pass 'vit/imagenet21k.imagenet2012/ViT-B_16'"),
-        ("./x/y/z.npz", "one of keras_vit.weights.published_names"),
+        ("./x/y/z.npz", "The folder x/y does not exist."),
+        ("z.npz", "one of keras_vit.weights.published_names"),
     ],
 )
 def test_names(name, suggestion):

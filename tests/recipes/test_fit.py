@@ -145,7 +145,7 @@ def test_invalid_image_size_raises_before_data_is_opened(pretraining, finetuning
 def test_total_steps_not_divisible_by_epoch_steps_nor_steps_per_execution(pretraining):
     run = replace(pretraining.run, epoch_steps=10, steps_per_execution=5)
     model, history = fit.pretrain(replace(pretraining, run=run, total_steps=27))
-    assert len(history["loss"]) == 4 and model.optimizer.iterations == 27  # 10 + 10 + 5 + 2 steps
+    assert len(history["loss"]) == 3 and model.optimizer.iterations == 27  # 10 + 10 + 7 steps
 
 
 def test_callback_can_stop_a_run(pretraining):

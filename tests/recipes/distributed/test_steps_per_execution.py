@@ -60,13 +60,13 @@ def trained(strategy, steps):
 def test_steps_per_execution_applies_to_evaluations():
     """Without `reset_step_functions`, Keras keeps the loop of the previous value and evaluates only some batches."""
     model = compiled(1)
-    for steps in (3, 8):
-        set_steps_per_execution(model, steps, 4)
+    for steps, per_execution in ((3, 1), (8, 4)):
+        set_steps_per_execution(model, per_execution)
         model.fit(batches().repeat(), steps_per_epoch=steps, validation_data=batches(), shuffle=False, verbose=0)
         answers = model.predict(batches().map(lambda x, y: x), verbose=0)
         expected = np.mean((answers - Y) ** 2)
         assert model.history.history["val_loss"] == pytest.approx([expected], rel=1e-5)
-        assert model.steps_per_execution == (1 if steps == 3 else 4)
+        assert model.steps_per_execution == per_execution
 
 
 def test_batch_size_is_static_on_a_tpu():

@@ -101,6 +101,12 @@ def test_weights_micro_batches_and_extremes(loss, logits, labels):
     assert np.isfinite(value) and np.isfinite(tape.gradient(value, large)).all()
 
 
+@pytest.mark.parametrize("loss", [Softmax(0.1), Sigmoid(), Binary()], ids=lambda loss: loss.name)
+def test_images_without_a_label_have_no_loss(loss, logits, labels):
+    unlabeled = np.where(np.arange(6) < 2, labels, -1)
+    assert float(loss(unlabeled, logits)) == pytest.approx(float(loss(labels[:2], logits[:2])) / 3, rel=1e-6)
+
+
 def test_gradients(logits, labels):
     """Also at 0, where all logits of a new head are: the common form max(x, 0) - x y + ... has no gradient there."""
     targets = one_hot(labels)
