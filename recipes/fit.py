@@ -15,10 +15,11 @@ from keras_vit.recipes.data import (
     training_pixels,
 )
 from keras_vit.recipes.data.data_errors import report_data_errors
+from keras_vit.recipes.data.model_classes import check_same_classes
 from keras_vit.recipes.distributed.hosts import shard_evaluation
 from keras_vit.recipes.distributed.strategy import strategy_of
 from keras_vit.recipes.distributed.workers import Workers
-from keras_vit.recipes.recipe import Data, SelfSupervised, Supervised
+from keras_vit.recipes.recipe import Data, Distillation, SelfSupervised, Supervised
 from keras_vit.recipes.self_supervised import SelfSupervisedModel, compile_self_supervised, self_supervised_batches
 from keras_vit.recipes.training import loop
 from keras_vit.recipes.training.checks import check_data, check_labels, count_images
@@ -77,6 +78,7 @@ def train(recipe: Supervised, start=None, callbacks=()) -> tuple[keras.Model, lo
         check_data(recipe, dataset, total_steps)
         with strategy.scope():
             model, classifier = compile_classifier(recipe, num_classes, total_steps, start, dataset.multi_label)
+        _check_classes(recipe, dataset, model, classifier, recipe.weights if start is None else None)
         batches = partial(training_batches, recipe.data, dataset, recipe.run.seed)
         history = loop.fit(model, recipe, total_steps, dataset, batches, callbacks)
     if model is not classifier:  # distillation
@@ -121,6 +123,14 @@ def count_steps(recipe: Supervised, dataset: ImageDataset) -> int:
         raise ValueError("Set either total_steps or total_epochs. Received: None for both")
     images = count_images(recipe, dataset)[recipe.data.train_split]
     return round(recipe.total_epochs * images / recipe.data.batch_size)
+
+
+def _check_classes(recipe, dataset, model, classifier, weights):
+    """Raises ValueError if a kept head or the teacher is known to have other classes than the dataset."""
+    role, fix = "keep_head=True keeps the head of", "set keep_head=False for a new head"
+    check_same_classes(dataset, classifier.class_names, weights, role, fix)  # None for a new head
+    if isinstance(recipe, Distillation):
+        check_same_classes(dataset, model.teacher.class_names, recipe.teacher, "The teacher is", "use another teacher")
 
 
 def _prepare(recipe, strategy):

@@ -34,6 +34,29 @@ def check_model_classes(dataset: ImageDataset, num_classes: int, weights=None, o
         )
 
 
+def check_same_classes(dataset: ImageDataset, names, weights, role: str, fix: str):
+    """Raises ValueError if a model whose outputs a training keeps or imitates has other classes than a dataset.
+
+    Args:
+        dataset: From `open_dataset`.
+        names: Class names of the model; None if it knows none, which is no error.
+        weights: Its file, folder or name; None for a model in memory. Names in a .keras file or beside the weights must
+            be those of the dataset. Others may be the same classes in other words: only another order is an error.
+        role: What the training does with the model, to start the message.
+        fix: What to do other than use other data.
+    """
+    if names is None or not (difference := describe_difference(names, dataset.class_names)):
+        return
+    is_own = weights is not None and (str(weights).endswith(".keras") or labels_file(weights).is_file())
+    if is_own or sorted(names) == sorted(dataset.class_names):
+        can_edit = is_own and "://" not in str(weights)  # of remote weights only the file itself is read
+        edit = f"; if only the names differ, write those of the data into {labels_file(weights)}" if can_edit else ""
+        raise ValueError(
+            f"{role} {weights or 'the model to start from'}, whose classes (there) are not those of {dataset.name!r} "
+            f"(here): {difference}. Use data with the model's classes, or {fix}{edit}."
+        )
+
+
 def check_class_count(dataset: ImageDataset, count: int, num_classes: int):
     """Raises ValueError unless a model has as many outputs as there are classes."""
     if count == num_classes:

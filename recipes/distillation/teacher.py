@@ -10,6 +10,7 @@ from keras import ops
 
 import keras_vit
 from keras_vit import Preprocessing
+from keras_vit.class_names.files import LABELS, own_class_names, read_class_names
 from keras_vit.recipes.recipe import Data
 
 # The first that exists: of probabilities only a softmax, whose sum is 1, differs visibly from logits, sigmoids do not.
@@ -32,6 +33,7 @@ class Teacher:
 
     Attributes:
         num_classes: C.
+        class_names: C names, in the order of the outputs; None if they are unknown.
 
     Raises:
         ValueError: The classifier does not support the student's image size, or its output is not (B, C).
@@ -46,6 +48,7 @@ class Teacher:
         self.returns_probabilities = False
         outputs = self._try(data)
         self.num_classes = outputs.shape[-1]
+        self.class_names = getattr(classifier, "class_names", None)
         # The outputs of a zero head sum to 0, and other logits do not sum to 1 twice by chance.
         self.returns_probabilities = bool(outputs.min() >= 0 and np.allclose(outputs.sum(axis=-1), 1, atol=1e-2))
 
@@ -94,10 +97,16 @@ def load_teacher(path, data: Data) -> Teacher:
     if path.endswith((".keras", ".h5")) and not path.endswith(".weights.h5"):
         if not tf.io.gfile.exists(path):
             raise FileNotFoundError(f"The teacher {path} does not exist.")
-        return Teacher(keras.saving.load_model(path, compile=False), data)
-    if tf.io.gfile.exists(os.path.join(path, "saved_model.pb")):
-        return Teacher(_signature(path), data, _preprocessing(path))
-    return Teacher(keras_vit.load(path), data)
+        teacher = Teacher(keras.saving.load_model(path, compile=False), data)
+    elif tf.io.gfile.exists(os.path.join(path, "saved_model.pb")):
+        teacher = Teacher(_signature(path), data, _preprocessing(path))
+        labels = os.path.join(path, "assets", LABELS)
+        if os.path.isfile(labels):
+            teacher.class_names = read_class_names(labels)
+    else:
+        return Teacher(keras_vit.load(path), data)
+    teacher.class_names = own_class_names(path, teacher.num_classes) or teacher.class_names
+    return teacher
 
 
 def _signature(path):
