@@ -8,9 +8,11 @@ from typing import Annotated
 
 import tyro
 
+from keras_vit_cli.given_paths import check_weights
 from keras_vit_cli.json_file import check_json
 from keras_vit_cli.option_words import check_option_words
 from keras_vit_cli.run_length import with_length
+from keras_vit_cli.start_checks import check_architecture
 
 
 @dataclass(frozen=True)
@@ -52,14 +54,21 @@ class Preflight:
                 "Pass the name of a recipe; keras-vit train lists them. --list lists chips and topologies."
             )
         check_json(self.json)
+        from keras_vit.recipes.check_all import check_all
         from keras_vit.recipes.training.field_checks import check_fields
         from keras_vit_cli.train import find_recipe
 
-        recipe = find_recipe(self.name)
-        check_option_words(self.changes, recipe)
-        recipe = with_length(recipe, self.changes)
-        recipe = tyro.cli(type(recipe), default=recipe, prog=f"keras-vit train {self.name}", args=self.changes)
-        check_fields(recipe)
+        named = find_recipe(self.name)
+        check_option_words(self.changes, named)
+        named = with_length(named, self.changes)
+        recipe = tyro.cli(type(named), default=named, prog=f"keras-vit train {self.name}", args=self.changes)
+        weights = getattr(recipe, "weights", None)
+        check_all(
+            lambda: check_fields(recipe),
+            # Those of the recipe may be of a run that is still to come.
+            lambda: check_weights(weights if weights != getattr(named, "weights", None) else None),
+            lambda: check_architecture(recipe, named),
+        )
         from keras_vit.recipes.preflight.chips import parse_topology  # takes seconds, as all imports from here on
 
         parse_topology(self.topology)

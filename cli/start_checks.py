@@ -35,7 +35,7 @@ def check_start(recipe, named, prefix: str = ""):
         lambda: check_dataset_path(recipe.data.dataset),
         lambda: check_new_run(recipe.run),
         lambda: _check_weights(weights, named),
-        lambda: _check_architecture(recipe, named) if weights else None,
+        lambda: check_architecture(recipe, named),
     )
 
 
@@ -67,7 +67,10 @@ def _check_weights(weights, named):
     check_weights(weights)
 
 
-def _check_architecture(recipe, named):
+def check_architecture(recipe, named):
+    """Raises ValueError if a field of the architecture is changed, but weights determine the model."""
+    if not getattr(recipe, "weights", None):
+        return
     for field in fields(recipe.architecture):
         value = getattr(recipe.architecture, field.name)
         if field.name not in USED_WITH_WEIGHTS and value != getattr(named.architecture, field.name):

@@ -45,6 +45,7 @@ IMAGENET = _finetune("imagenet2012", 20_000, 0.03, 500, LONG, test="validation")
 # machine (recipes/small_folder.py). The weights are those of `keras-vit classify`. Layers near the input change little,
 # as in BEiT's fine-tuning (arXiv 2106.08254); evaluation during the training would take longer than the training.
 SMALL = Supervised(
+    architecture=Architecture("S/16"),
     weights="augreg/S_16-i21k-300ep-lr_0.001-aug_light1-wd_0.03-do_0.0-sd_0.0--imagenet2012-steps_20k-lr_0.03-res_224",
     data=Data(
         dataset="folder:images",

@@ -71,10 +71,10 @@ def preflight(
         name, precision = subject.name, subject.dtype_policy.name
         programs = ModelPrograms(subject, label_spec, tpu_slice.replicas)
     else:
-        name, precision = f"{type(subject).__name__} {subject.architecture.variant}", subject.run.precision
         num_classes, total_steps = _sizes(subject, num_classes, num_train_images)
         log("building the model")
         programs = RecipePrograms(subject, num_classes, total_steps or UNKNOWN_TOTAL_STEPS, tpu_slice.replicas)
+        name, precision = f"{type(subject).__name__} {programs.architecture}", subject.run.precision
     kinds = _kinds(kinds, programs)
     steps = compile_steps(programs, kinds, batch_size, tpu_slice, log)
     notes = tiling_notes(getattr(programs.model, "vit", programs.model), batch_size)
@@ -86,7 +86,7 @@ def preflight(
         num_parameters=programs.model.count_params(),
         steps=steps,
         total_steps=total_steps if is_recipes_batch else None,
-        notes=(*notes, *_cost_notes(subject, is_recipes_batch)),
+        notes=(*programs.notes, *notes, *_cost_notes(subject, is_recipes_batch)),
         largest_batch={kind: _largest_batch(programs, kind, tpu_slice, log) for kind in searched},
     )
 

@@ -1,6 +1,7 @@
 """The steps of a recipe or a model, lowered to HLO. B images per device, C classes."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 import keras
@@ -13,6 +14,8 @@ from keras_vit.recipes.recipe import SelfSupervised
 from keras_vit.recipes.self_supervised import compile_self_supervised, self_supervised_batches
 from keras_vit.recipes.training.accumulation import accumulate_gradients
 from keras_vit.recipes.training.compile import compile_classifier
+from keras_vit.trained import local_folder
+from keras_vit.weights.downloads import cache_path
 
 
 class StepPrograms(Protocol):
@@ -22,11 +25,13 @@ class StepPrograms(Protocol):
         model: The model whose steps are lowered.
         kinds: Names of the steps.
         accumulation_steps: B must be a multiple of it.
+        notes: Hints for the report.
     """
 
     model: keras.Model
     kinds: tuple[str, ...]
     accumulation_steps: int
+    notes: tuple[str, ...]
 
     def lower(self, kind: str, batch_size: int) -> HloProgram:
         """The program of a step with B images per device."""
@@ -38,24 +43,35 @@ MULTI_LABEL = "csv:"  # of other datasets, only their files tell whether images 
 class RecipePrograms:
     """The training and evaluation step of a recipe.
 
-    Initial weights do not change the cost of a step: they are not loaded, and the model has the recipe's architecture.
+    Weights determine the model, so those on this machine are loaded, as in training. Others are not downloaded: the
+    model then has the recipe's architecture.
 
     Args:
         recipe: The recipe.
         num_classes: C.
         total_steps: Steps of the whole recipe, for the schedule.
         replicas: Number of devices that train together.
+
+    Attributes:
+        architecture: What the model is: the recipe's variant, or the weights.
+        notes: Says so if the recipe's architecture was assumed.
     """
 
     def __init__(self, recipe, num_classes: int, total_steps: int, replicas: int):
         self.recipe, self.num_classes, self.replicas = recipe, num_classes, replicas
         self.kinds: tuple[str, ...]
+        self.notes: tuple[str, ...] = ()
+        self.architecture = recipe.architecture.variant
         if isinstance(recipe, SelfSupervised):
             self.model = compile_self_supervised(recipe)
             self.kinds = ("training",)
         else:
             self.multi_label = recipe.data.dataset.startswith(MULTI_LABEL)
-            start = replace(recipe, weights=None)
+            start = recipe
+            if recipe.weights and _are_local(recipe.weights):
+                self.architecture = recipe.weights
+            elif recipe.weights:
+                start, self.notes = replace(recipe, weights=None), (_assumption(recipe),)
             self.model, _ = compile_classifier(start, num_classes, total_steps, multi_label=self.multi_label)
             self.kinds = ("training", "evaluation")
         self.model.optimizer.build(self.model.trainable_variables)
@@ -85,6 +101,18 @@ class RecipePrograms:
         return images, labels
 
 
+def _are_local(weights: str) -> bool:
+    """Whether weights can be loaded without a download."""
+    return Path(local_folder(weights)).exists() or cache_path(weights).is_file()
+
+
+def _assumption(recipe) -> str:
+    return (
+        f"The weights {recipe.weights} are not on this machine: the architecture of the recipe was assumed, "
+        f"{recipe.architecture.variant}. For another pass --weights None and --architecture.variant."
+    )
+
+
 class ModelPrograms:
     """The inference step of any `keras.Model`, and its training step if it is compiled.
 
@@ -100,6 +128,7 @@ class ModelPrograms:
             raise ValueError(f"{model.name} has no weights yet. Build it, or call it on a batch, before a preflight.")
         self.model, self.label_spec, self.replicas, self.accumulation_steps = model, label_spec, replicas, 1
         self.kinds: tuple[str, ...] = ("inference",)
+        self.notes: tuple[str, ...] = ()
         if getattr(model, "optimizer", None):
             model.optimizer.build(model.trainable_variables)
             self.kinds = ("training", "inference")

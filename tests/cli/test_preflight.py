@@ -36,6 +36,15 @@ def test_options_and_fields_of_the_recipe(calls, tmp_path, capsys):
     assert report["ready"] and report["topology"]["name"] == "v5e:1" and len(report["steps"]) == 1
 
 
+def test_weights_determine_the_architecture(calls, tmp_path, capsys):
+    weights = tmp_path / "model.keras"
+    options = ["preflight", "cifar10-scratch", "--weights", str(weights), "--architecture.depth", "3"]
+    assert main(options) == 1
+    error = capsys.readouterr().err
+    assert "There is no weights file or folder" in error and "--architecture.depth 3 has no effect, since the" in error
+    assert main(["preflight", "deit-b16-384", "--num-classes", "10"]) == 1 and len(calls) == 1  # too large for a stub
+
+
 def test_exit_status_of_a_step_that_does_not_fit(calls, capsys):
     assert main(["preflight", "cifar10-scratch", "--device-batch-size", "9"]) == 1
     assert "DOES NOT FIT" in capsys.readouterr().out

@@ -66,7 +66,7 @@ def test_duration_and_the_part_that_is_trained(folder, toy, capsys, monkeypatch,
             lambda: keras_vit.ViT("R6+Ti/4", image_size=32, num_classes=0, depth=1),
             Architecture("R6+Ti/4", depth=1, width=192, mlp_dim=768, num_heads=3),
         ),
-        (lambda: keras_vit.BiT(stages=(1, 1, 1, 1), image_size=32, num_classes=0), Architecture()),
+        (lambda: keras_vit.BiT(stages=(1, 1, 1, 1), image_size=32, num_classes=0), plan.SMALL.architecture),
     ],
 )
 def test_the_recipe_states_the_architecture_of_the_weights(model, expected):

@@ -37,6 +37,16 @@ def test_every_kind_of_recipe_can_be_lowered(recipe, change):
     assert [programs.lower(kind, 8).problems for kind in programs.kinds] == [()] * len(programs.kinds)
 
 
+def test_weights_on_this_machine_determine_the_model(recipe, toy, tmp_path):
+    toy(patch_size=16).save(tmp_path / "model.keras")
+    programs = RecipePrograms(replace(recipe, weights=f"{tmp_path}/model.keras"), 10, 1_000, 1)
+    assert (programs.model.config.width, programs.model.num_classes, programs.model.grid) == (12, 10, (2, 2))
+    assert programs.architecture.endswith("model.keras") and programs.notes == ()
+    programs = RecipePrograms(replace(recipe, weights="vit/imagenet21k/ViT-L_16"), 10, 1_000, 1)
+    assert (programs.model.config.width, programs.architecture) == (128, "Ti/8")
+    assert "ViT-L_16 are not on this machine: the architecture of the recipe was assumed, Ti/8" in programs.notes[0]
+
+
 def test_models_need_weights_and_a_static_input_shape():
     with pytest.raises(ValueError, match="has no weights yet. Build it, or call it on a batch"):
         preflight(keras.Sequential([keras.layers.Dense(2)]), "v5e:1", 8)
