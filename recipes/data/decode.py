@@ -2,8 +2,8 @@
 
 JPEG, PNG, GIF (the first frame), BMP and WebP files of any colors become (H, W, 3) uint8 RGB, including gray, palette,
 CMYK and 16-bit files; transparency is dropped, and transparent pixels of GIF files are black. TensorFlow reads neither
-TIFF nor the palette of a BMP file: both count as corrupt. Photographs of a turned camera are turned upright, as their
-EXIF data say, if they are JPEG files.
+TIFF nor the palette of a BMP file: both count as corrupt. JPEG, PNG and WebP photographs of a turned camera are turned
+upright, as their EXIF data say.
 """
 
 from functools import partial
@@ -67,7 +67,7 @@ def decode_window(encoded, window, least_size: int | None = None):
     if encoded.dtype != tf.string:
         return from_pixels()
     is_jpeg = tf.strings.substr(encoded, 0, 3) == b"\xff\xd8\xff"
-    in_part = is_jpeg & (orientation(encoded) == UPRIGHT)
+    in_part = tf.cond(is_jpeg, lambda: orientation(encoded) == UPRIGHT, lambda: False)
     return tf.ensure_shape(tf.cond(in_part, from_jpeg, from_pixels), (None, None, 3))
 
 

@@ -1,13 +1,16 @@
-"""The EXIF orientation of JPEG files in TensorFlow's graphs: photographs of a turned camera become upright. H W pixels.
+"""The EXIF orientation of images in TensorFlow's graphs: photographs of a turned camera become upright. H W pixels.
 
-Layout of the bytes: JPEG's segments, then the tags of TIFF 6.0, section 2; the tag is that of Exif 2.3, section 4.6.4.
+EXIF data are found by the word before them in JPEG, PNG and WebP files and by the header of TIFF after it: a loop over
+the parts of a file would take much longer than this search. Their tags are those of TIFF 6.0, section 2, and Exif 2.3,
+section 4.6.4.
 """
 
 import tensorflow as tf
 
 TAG, UPRIGHT = 0x0112, 1
-# Where "Exif" is: cameras write it into the first segment, other programs after JFIF's, which has 18 bytes.
-POSITIONS, MARK, JPEG = (6, 24), b"Exif\0\0", b"\xff\xd8\xff"
+JPEG, PNG, WEBP = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"WEBP"
+MARK = b"Exif\0\0"  # begins the data in JPEG files; some programs write it in the others, too
+TIFF = (b"II*\0", b"MM\0*")
 MOST_BYTES, MOST_TAGS = 4096, 64  # that are read: cameras write some 15 tags in the first few hundred bytes
 # Orientations whose upright image is the stored one with rows and columns exchanged, then mirrored, then upside down.
 EXCHANGED, MIRRORED, UPSIDE_DOWN = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
@@ -16,13 +19,24 @@ EXCHANGED, MIRRORED, UPSIDE_DOWN = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
 def orientation(encoded):
     """The orientation of an encoded image, a scalar string: int32 from 1 (upright) to 8.
 
-    It is 1 for other files than JPEG, without EXIF data, and where these are damaged.
+    It is 1 for other files than JPEG, PNG and WebP, without EXIF data, and where these are damaged.
     """
-    head = tf.io.decode_raw(encoded, tf.uint8, fixed_length=max(POSITIONS) + len(MARK))  # zeros after a shorter file
-    is_exif = [tf.reduce_all(head[start : start + len(MARK)] == list(MARK)) for start in POSITIONS]
-    is_jpeg = tf.reduce_all(head[: len(JPEG)] == list(JPEG))
-    tiff = tf.where(is_exif[0], *POSITIONS) + len(MARK)
-    return tf.cond(is_jpeg & (is_exif[0] | is_exif[1]), lambda: _read(encoded, tiff), lambda: UPRIGHT)
+    encoded = tf.convert_to_tensor(encoded)
+    head = tf.strings.substr(encoded, 0, 12)
+    is_jpeg = tf.strings.substr(head, 0, 3) == JPEG
+    is_png = tf.strings.substr(head, 0, 8) == PNG
+    is_webp = tf.strings.substr(head, tf.minimum(8, tf.strings.length(head)), 4) == WEBP
+    word = tf.where(is_png, b"eXIf", tf.where(is_webp, b"EXIF", MARK))
+    parts = tf.strings.split(encoded[None], word, maxsplit=1).values
+    has_word = (tf.size(parts) > 1) & (is_jpeg | is_png | is_webp)
+
+    def read():
+        # A JPEG file in the file, such as a second image after the first, has EXIF data of its own.
+        is_own = ~is_jpeg | (tf.size(tf.strings.split(parts[:1], JPEG).values) == 2)
+        size_bytes = tf.where(is_webp, 4, 0)  # a WebP file has the size of the data after the word
+        return tf.where(is_own, _read(parts[1], size_bytes), UPRIGHT)
+
+    return tf.cond(has_word, read, lambda: UPRIGHT)
 
 
 def turn_upright(image, orientation):
@@ -36,20 +50,23 @@ def _is_among(value, values):
     return tf.reduce_any(value == tf.constant(values))
 
 
-def _read(encoded, tiff):
-    """The tag of the EXIF data whose TIFF header is at byte `tiff`."""
-    start = tf.io.decode_raw(tf.strings.substr(encoded, 0, MOST_BYTES), tf.uint8)
-    data = tf.pad(tf.cast(start, tf.int32), [[0, MOST_BYTES - tf.size(start)]])
+def _read(exif, start):
+    """The tag of EXIF data from byte `start` on: a TIFF header, which MARK may precede, and what it refers to."""
+    exif = tf.strings.substr(exif, tf.minimum(start, tf.strings.length(exif)), len(MARK) + MOST_BYTES)
+    has_mark = tf.strings.substr(exif, 0, len(MARK)) == MARK
+    exif = tf.strings.substr(exif, tf.where(has_mark, len(MARK), 0), MOST_BYTES)
+    is_tiff = tf.reduce_any(tf.strings.substr(exif, 0, 4) == TIFF)
+    data = tf.cast(tf.io.decode_raw(exif, tf.uint8, fixed_length=MOST_BYTES), tf.int32)  # zeros after its end
     places = tf.range(4)
-    shifts = 8 * tf.where(data[tiff] == ord("I"), places, 3 - places)  # little endian, or big endian
+    shifts = 8 * tf.where(data[0] == ord("I"), places, 3 - places)  # little endian, or big endian
 
     def number(positions, count):
         indices = tf.clip_by_value(positions[..., None] + places[:count], 0, MOST_BYTES - 1)
         used = shifts[:count] - tf.reduce_min(shifts[:count])
         return tf.reduce_sum(tf.bitwise.left_shift(tf.gather(data, indices), used), axis=-1)
 
-    directory = tiff + number(tiff + 4, 4)
+    directory = number(tf.constant(4), 4)
     tags = directory + 2 + 12 * tf.range(tf.minimum(number(directory, 2), MOST_TAGS))
     values = tf.boolean_mask(number(tags + 8, 2), number(tags, 2) == TAG)
     found = tf.concat([values, [UPRIGHT]], 0)[0]
-    return tf.where((1 <= found) & (found <= 8), found, UPRIGHT)
+    return tf.where(is_tiff & (1 <= found) & (found <= 8), found, UPRIGHT)

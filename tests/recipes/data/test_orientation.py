@@ -1,4 +1,4 @@
-"""EXIF orientations, against Pillow's own reader."""
+"""EXIF orientations, against Pillow's own reader, which `keras-vit classify` uses."""
 
 import io
 
@@ -9,6 +9,7 @@ from PIL import Image, ImageOps
 
 from keras_vit.recipes.data.decode import decode, decode_window
 from keras_vit.recipes.data.orientation import orientation, turn_upright
+from keras_vit.rgb import as_rgb
 
 
 def photograph(value, kind="JPEG", **options):
@@ -52,6 +53,41 @@ def test_little_and_big_endian_and_the_first_segment():
         assert int(orientation(plain[:2] + segment + plain[2:])) == 6, order
 
 
+@pytest.mark.parametrize("kind", ["PNG", "WEBP"])
+@pytest.mark.parametrize("mark", [b"", b"Exif\0\0"])
+def test_other_formats_as_classification(tmp_path, upright, kind, mark):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    block = mark + exif.tobytes().removeprefix(b"Exif\0\0")
+    encoded = photograph(None, kind, exif=block, lossless=True)
+    (tmp_path / "x").write_bytes(encoded)
+    np.testing.assert_array_equal(upright(encoded), as_rgb(tmp_path / "x"))
+    assert upright(encoded).shape == (40, 24, 3)
+
+
+def test_exif_data_after_the_pixels_of_a_png_file(upright):
+    plain, turned = photograph(None, "PNG", exif=b""), photograph(6, "PNG")
+    start = turned.index(b"eXIf") - 4
+    chunk = turned[start : start + 12 + int.from_bytes(turned[start : start + 4], "big")]
+    assert upright(plain[:-12] + chunk + plain[-12:]).shape == (40, 24, 3)
+
+
+def test_segments_before_the_exif_data(tmp_path, upright):
+    """As editors write them: color profiles of several segments, XMP, comments, padding."""
+    encoded = photograph(6)
+    start = encoded.index(b"Exif") - 4
+    segments = {
+        "profile": 3 * (b"\xff\xe2\xff\xff" + b"ICC_PROFILE\0\1\1".ljust(65533, b"\xff")),
+        "XMP": b"\xff\xe1\0\x23http://ns.adobe.com/xap/1.0/\0<x/>",
+        "comment": b"\xff\xfe\0\x0cCREATOR: x",
+        "padding": b"\xff\xff",
+    }
+    for name, segment in segments.items():
+        for at in (2, start):
+            (tmp_path / "x.jpg").write_bytes(content := encoded[:at] + segment + encoded[at:])
+            assert upright(content).shape == as_rgb(tmp_path / "x.jpg").shape == (40, 24, 3), (name, at)
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -62,7 +98,13 @@ def test_little_and_big_endian_and_the_first_segment():
         photograph(None, exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff"),
         photograph(9),
         photograph(0),
-        photograph(6, "PNG"),
+        photograph(6, "PNG")[:20],
+        photograph(6, "PNG")[:8] + b"\xff\xff\xff\xffIDAT",
+        photograph(6, "PNG")[:8] + b"\0\0\0\0IDAT" * 2,
+        photograph(6, "WEBP")[:12] + b"VP8X\xff\xff\xff\xff",
+        photograph(None, "WEBP"),
+        photograph(None, exif=b"") + photograph(6),  # a second image
+        photograph(6).replace(b"MM\0*", b"MM\0+"),
     ],
 )
 def test_unknown_and_damaged_values_are_upright(content):
