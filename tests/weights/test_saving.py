@@ -10,6 +10,7 @@ from safetensors import safe_open
 
 import keras_vit
 from keras_vit.models.bit import BiT
+from keras_vit.resizing import size_before_crop
 from keras_vit.weights import save
 
 NPZ = {
@@ -22,7 +23,6 @@ NPZ = {
         "pooling": "gap",
         "position_embedding": "sincos_2d",
         "prefix_positions": False,
-        "image_size": 224,
     },
     "class token without position": {"prefix_positions": False},
     "hybrid": {"resnet_stages": (), "patch_size": 8},
@@ -32,6 +32,7 @@ SAFETENSORS = {
     "tanh": {"gelu": "tanh", "epsilon": 1e-5},
     "quick": {"gelu": "quick"},
     "not square": {"image_size": (12, 20)},
+    "not square, cropped": {"image_size": (12, 20), "preprocessing": {"crop_fraction": 0.8}},
     "no head": {"num_classes": 0},
     "pooler": {"num_classes": 0, "representation_size": 7},
     "DeiT": {"distillation": True},
@@ -58,7 +59,9 @@ def assert_same(loaded, model, ignored=()):
 def test_npz_round_trip(kind, trained_toy, tmp_path):
     model = trained_toy(**NPZ[kind])
     assert save(model, tmp_path / "x.npz") == [tmp_path / "x.npz"]
-    assert_same(keras_vit.load(tmp_path / "x.npz"), model)
+    # Only this file has no positions, from whose number the size follows.
+    size = {"image_size": 16} if kind == "sine and cosine" else {}
+    assert_same(keras_vit.load(tmp_path / "x.npz", **size), model)
 
 
 @pytest.mark.parametrize("kind", SAFETENSORS)
@@ -70,7 +73,14 @@ def test_safetensors_round_trip(kind, trained_toy, tmp_path):
     assert_same(loaded, model)
     if model.multi_label:
         assert not keras_vit.load(tmp_path / "folder", num_classes=3).multi_label
-    assert loaded.preprocessing == keras_vit.Preprocessing(**{**model.preprocessing.get_config(), "antialias": True})
+    ours, theirs = model.preprocessing, loaded.preprocessing
+    changes = {"antialias": True}
+    if len({*model.image_size}) == 2:  # sides in pixels, of which a fraction follows only nearly
+        assert size_before_crop(ours.image_size, ours.crop_fraction) == size_before_crop(
+            theirs.image_size, theirs.crop_fraction
+        )
+        changes["crop_fraction"] = theirs.crop_fraction
+    assert theirs == keras_vit.Preprocessing(**{**ours.get_config(), **changes})
 
 
 @pytest.mark.parametrize("build", [keras_vit.VisionTransformer, BiT])
@@ -154,6 +164,11 @@ def test_models_that_a_format_cannot_store_raise(toy, tmp_path):
         ("folder", {"qk_norm": True}, "cannot store encoder/block_0/attention/query_norm"),
         ("folder", {"resnet_stages": (), "patch_size": 8}, r"cannot store resnet_stages=\(\)"),
         ("folder", {"patch_size": (4, 8)}, r"cannot store patch_size=\(4, 8\), only square patches"),
+        (
+            "folder",
+            {"image_size": (12, 20), "preprocessing": {"resize": "shortest"}},
+            "cannot store resize='shortest' for images of 12 x 20 pixels, which are not square",
+        ),
         ("x.bin", {}, r"Expected a name that ends in .npz, .safetensors or .keras, or a folder. Received: .*x\.bin"),
     ]
     for name, arguments, message in cases:

@@ -169,7 +169,7 @@ def preprocessing_fields(config: dict) -> dict:
             )
     size, crop = _side(config.get("size")), _side(config.get("crop_size"))
     if config.get("do_center_crop") and size and crop:
-        fields["crop_fraction"] = min(crop / size, 1.0)
+        fields["crop_fraction"] = min(_sides_ratio(config["crop_size"], config["size"]) or crop / size, 1.0)
     if isinstance(config.get("size"), dict) and "shortest_edge" in config["size"]:
         fields["resize"] = "shortest"
     return fields
@@ -179,6 +179,14 @@ def image_size(config: dict) -> int | None:
     """Pixels of the square images that a preprocessor_config.json describes, None if it does not."""
     size = _side(config.get("crop_size" if config.get("do_center_crop") else "size"))
     return size if isinstance(size, int) else None
+
+
+def _sides_ratio(crop, size):
+    """The smaller ratio of heights and widths: `size_before_crop` then returns `size`. None unless both have both."""
+    names = ("height", "width")
+    if not all(isinstance(sides, dict) and all(map(sides.get, names)) for sides in (crop, size)):
+        return None
+    return min(crop[name] / size[name] for name in names)
 
 
 def _side(size):

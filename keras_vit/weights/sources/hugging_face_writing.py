@@ -129,6 +129,12 @@ def _preprocessor_config(preprocessing: Preprocessing) -> dict:
         config[ASSUMED] = True
     # Transformers has no area resize; its bilinear one smooths too and is the nearest to it.
     shortest = preprocessing.resize != "squash"
+    if shortest and height != width:
+        raise ValueError(
+            f"A file of transformers cannot store resize={preprocessing.resize!r} for images of {height} x {width} "
+            "pixels, which are not square: transformers would pad them. Save the model as .keras, or use "
+            "resize='squash'."
+        )
     if preprocessing.crop_fraction < 1.0 or shortest:
         rows, columns = size_before_crop(preprocessing.image_size, preprocessing.crop_fraction)
         config |= {
