@@ -5,15 +5,17 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# Of keras_vit.pixel_range, which imports Keras.
-ASSUMED = ".*does not state how its pixels are scaled"
+# Of keras_vit.pixel_range and keras_vit.models.load, which import Keras.
+CATEGORIES = ("PixelRangeWarning", "ImageSizeWarning")
+ASSUMED = ".*does not state (how its pixels are scaled|the size of its images)"
 ARGUMENT = 'preprocessing="imagenet", "clip", "half" or a dict'
+SIZE_ARGUMENT, SIZE_OPTION = "pass image_size=...", "set it with keras-vit convert --image-size"
 OPTION = "--preprocessing imagenet, clip, half or FILE.json to the command that uses the model"
 
 
 @contextmanager
 def printing_assumptions(with_flags: Callable[[str], str]) -> Iterator[None]:
-    """Prints each warning of an assumed preprocessing once, with options in place of Python's arguments.
+    """Prints each warning of an assumption once, with options in place of Python's arguments.
 
     Args:
         with_flags: From a message to one with the command's flags in place of a recipe's fields.
@@ -23,11 +25,12 @@ def printing_assumptions(with_flags: Callable[[str], str]) -> Iterator[None]:
         show, printed = warnings.showwarning, set()
 
         def show_once(message, category, *where, **more):
-            if category.__name__ != "PixelRangeWarning":
+            if category.__name__ not in CATEGORIES:
                 show(message, category, *where, **more)
             elif str(message) not in printed:
                 printed.add(str(message))
-                print(f"Note: {with_flags(str(message).replace(ARGUMENT, OPTION))}", file=sys.stderr)
+                text = str(message).replace(ARGUMENT, OPTION).replace(SIZE_ARGUMENT, SIZE_OPTION)
+                print(f"Note: {with_flags(text)}", file=sys.stderr)
 
         warnings.showwarning = show_once
         yield

@@ -3,11 +3,12 @@
 import inspect
 import math
 import os
+import warnings
 from dataclasses import asdict, replace
 
 import keras
 
-from keras_vit.class_names.files import own_class_names
+from keras_vit.class_names.files import labels_file, own_class_names, read_class_names
 from keras_vit.images import as_size
 from keras_vit.integers import is_integer
 from keras_vit.models.axial_resnet import AxialResNet
@@ -22,6 +23,10 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.trained import local_folder
 
 KINDS = (VisionTransformer, BiT, AxialResNet)
+
+
+class ImageSizeWarning(UserWarning):
+    """The size of a model's images was assumed."""
 
 
 def load(weights, *, num_classes=None, weights_image_size=None, resample=None, preprocessing=None, **arguments):
@@ -57,17 +62,27 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, p
 
     Warns:
         PixelRangeWarning: Mean and standard deviation of the pixels are neither stated by the checkpoint nor given.
+        ImageSizeWarning: `image_size` is neither stated by the checkpoint nor given, and 224 was assumed.
     """
     weights = local_folder(weights)
     given = arguments.get("class_names")
     Preprocessing.from_argument(preprocessing, 224)  # raises before anything is read
     model = _load(weights, num_classes, weights_image_size, resample, arguments)
-    if num_classes is None and given is None and isinstance(weights, str | os.PathLike):
+    if given is None and isinstance(weights, str | os.PathLike):
         # A file of names beside the weights can be edited, and formats other than .keras hold no names.
-        model.class_names = own_class_names(weights, model.num_classes) or model.class_names
+        model.class_names = _names_beside(weights, num_classes, model) or model.class_names
     model.preprocessing = preprocessing
     warn_if_assumed(weights, model.preprocessing)
     return model
+
+
+def _names_beside(weights, num_classes, model):
+    """Class names beside the weights; None without any, or if `num_classes` replaced their head."""
+    if num_classes is None:
+        return own_class_names(weights, model.num_classes)
+    file = labels_file(weights)
+    names = read_class_names(file) if num_classes and file.is_file() else ()
+    return names if len(names) == num_classes else None
 
 
 def _load(weights, num_classes, weights_image_size, resample, arguments):
@@ -106,6 +121,8 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
         return model
     if not keeps_head:
         found |= {"representation_size": None, "class_names": None, "multi_label": False, "projection": False}
+    if found["image_size"] is None and found["position_embedding"] == "sincos_2d" and not weights_image_size:
+        _warn_of_size(checkpoint.tensors.path, arguments)
     found["image_size"] = checkpoint.image_size or found["image_size"] or weights_image_size or 224
     found["num_heads"] = checkpoint.num_heads
     chosen = {**found, **arguments, "num_classes": num_classes}
@@ -133,6 +150,19 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
     checkpoint = replace(checkpoint, arguments=checkpoint.arguments | forms)
     load_weights(model, checkpoint, skip, weights_image_size, resample)
     return model
+
+
+def _warn_of_size(path, arguments):
+    """Warns if the image size is a guess: sine and cosine positions, which files omit, fit all sizes."""
+    from keras_vit.weights.published import is_published
+
+    if "image_size" not in arguments and not is_published(path):
+        warnings.warn(
+            f"{path.name} does not state the size of its images. Assumed: 224 pixels. If you know another, pass "
+            "image_size=...",
+            ImageSizeWarning,
+            stacklevel=5,
+        )
 
 
 def _check_size(checkpoint, arguments):

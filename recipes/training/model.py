@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit import BiT, Preprocessing, VisionTransformer
+from keras_vit.models.load import ImageSizeWarning
 from keras_vit.models.vit import HEADS
 from keras_vit.pixel_range import PixelRangeWarning, scaling
 from keras_vit.recipes.recipe import Architecture, Data, Run, Supervised
@@ -103,6 +104,7 @@ def load_model(weights: str, recipe: Supervised, num_classes: int):
             weights = local
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PixelRangeWarning)
+            warnings.simplefilter("ignore", ImageSizeWarning)  # the recipe determines it
             loaded = keras_vit.load(weights, **({} if recipe.keep_head else {"num_classes": 0}))
     if loaded.preprocessing.origin == "assumed":
         warnings.warn(_assumption(weights, loaded.preprocessing, recipe.data), PixelRangeWarning, stacklevel=2)

@@ -10,6 +10,7 @@ from goldens import golden_file, golden_io, golden_weights
 
 import keras_vit
 from keras_vit.models.bit import BiT
+from keras_vit.models.load import ImageSizeWarning
 from keras_vit.weights import load_weights, open_checkpoint, save
 
 
@@ -47,6 +48,21 @@ def test_num_classes_replaces_both_heads_of_deit(tmp_path):
     file, io = golden_file(tmp_path, "hf_deit"), golden_io("hf_deit")
     model = keras_vit.load(file, num_heads=3, num_classes=4)
     assert model(io["images"]).shape == (2, 4) and not np.any(model.head_distillation.kernel)
+
+
+def test_class_names_beside_weights_are_those_of_a_kept_head(trained_toy, tmp_path):
+    save(trained_toy(), tmp_path / "x.npz", class_names=list("abcde"))
+    names = [keras_vit.load(tmp_path / "x.npz", num_classes=count).class_names for count in (None, 5, 4, 0)]
+    assert names == [tuple("abcde"), tuple("abcde"), None, None]
+
+
+def test_an_assumed_image_size_is_a_warning(tmp_path):
+    file = golden_file(tmp_path, "big_vision_gap_sincos2d")
+    with pytest.warns(ImageSizeWarning, match=r"npz does not state the size of its images. Assumed: 224 pixels"):
+        assert keras_vit.load(file).image_size == (224, 224)
+    published = file.rename(tmp_path / "vit_s16_i1k_90ep.npz")
+    assert keras_vit.load(published).image_size == (224, 224)  # without a warning, and so is the next
+    assert keras_vit.load(published.rename(file), image_size=64).image_size == (64, 64)
 
 
 @pytest.mark.parametrize("form", ["v1", "paper"])
