@@ -51,7 +51,7 @@ def batch_valid_images(examples, batch_size: int, prepare, part: int = 0, part_s
     return batches.map(lambda names, valid: (names, *valid))
 
 
-def replace_corrupt(batches, size: int, total: int, data: Data):
+def replace_corrupt(batches, size: int, total: int, data: Data, num_hosts: int = 1):
     """Full batches (images, labels): other images of the same batch take the places of corrupt ones.
 
     Args:
@@ -59,7 +59,8 @@ def replace_corrupt(batches, size: int, total: int, data: Data):
         size: Images of a full batch.
         total: Images of the split.
         data: Its `max_corrupt` is the largest allowed fraction of corrupt images, of the split or of all read so far,
-            whichever is larger; beyond it an error is raised.
+            whichever is larger; beyond it an error is raised. Of several machines, each counts its own part.
+        num_hosts: The number of machines.
     """
 
     def repeat(num_valid, *values):
@@ -71,10 +72,10 @@ def replace_corrupt(batches, size: int, total: int, data: Data):
         with tf.control_dependencies([check]):
             return _fill_if_short(size, repeat, positions, images, labels)
 
-    return _count_corrupt(batches, total, data, bool(data.service)).map(fill, tf.data.AUTOTUNE)
+    return _count_corrupt(batches, total, data, num_hosts, bool(data.service)).map(fill, tf.data.AUTOTUNE)
 
 
-def zero_weight_corrupt(batches, size: int, total: int, data: Data):
+def zero_weight_corrupt(batches, size: int, total: int, data: Data, num_hosts: int = 1):
     """Full batches (images, labels, (size,) float32 weights), padded with zeros of weight 0; see `replace_corrupt`.
 
     All other images have the same weight, slightly above 1: Keras divides the weighted losses of a batch by its size,
@@ -90,7 +91,7 @@ def zero_weight_corrupt(batches, size: int, total: int, data: Data):
         weights = weight * tf.sequence_mask(tf.shape(positions)[0], size, tf.float32)
         return *_fill_if_short(size, pad, positions, images, labels), weights
 
-    return _count_corrupt(batches, total, data, on_service=False).map(fill, tf.data.AUTOTUNE)
+    return _count_corrupt(batches, total, data, num_hosts, on_service=False).map(fill, tf.data.AUTOTUNE)
 
 
 def _single_batch(examples, size):
@@ -106,7 +107,7 @@ def _fill_if_short(size, fill, positions, *values):
     return tuple(tf.ensure_shape(value, (size, *value.shape[1:])) for value in values)
 
 
-def _count_corrupt(batches, total, data, on_service):
+def _count_corrupt(batches, total, data, num_hosts, on_service):
     """Returns the batches; prints the names of corrupt images to stderr, and raises an error if there are too many."""
     max_corrupt, named_by_python = data.max_corrupt, partial(count_skipped, data.dataset)
 
@@ -118,7 +119,9 @@ def _count_corrupt(batches, total, data, on_service):
     def report(names, positions, num_read, num_corrupt):
         valid = tf.scatter_nd(positions[:, None], tf.ones_like(positions), tf.shape(names, tf.int64))
         named = name(tf.boolean_mask(names, valid == 0))
-        allowed = max_corrupt * tf.cast(tf.maximum(num_read, total), tf.float64)
+        allowed = max_corrupt * tf.maximum(tf.cast(num_read, tf.float64), total / num_hosts)
+        if num_hosts > 1:  # one image of a small part is not too many
+            allowed = tf.math.ceil(allowed)
         message = (
             f"More than {max_corrupt:.2%} of the images cannot be decoded (data.max_corrupt={max_corrupt}). So far:"
         )

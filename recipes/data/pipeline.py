@@ -83,7 +83,7 @@ def evaluation_batches(
 
     size = _host_batch_size(data, host)
     batches = batch_valid_images(dataset.read(split).enumerate(), data.batch_size, prepare, host[0], size)
-    batches = zero_weight_corrupt(batches, size, total, data)
+    batches = zero_weight_corrupt(batches, size, total, data, host[1])
     # Without a cardinality Keras warns at the end of the data.
     batches = batches.apply(tf.data.experimental.assert_cardinality(-(-total // data.batch_size)))
     return _shard_by_data(batches.prefetch(tf.data.AUTOTUNE))
@@ -134,7 +134,7 @@ def _training_batches(data, dataset, seed, start_step, host, mean, std):
         return transform(index, tf.io.read_file(image) if dataset.stores_paths and not data.cache else image)
 
     batches = batch_valid_images(shuffled.enumerate(first), data.batch_size, prepare, host[0], size)
-    return replace_corrupt(batches, size, total, data)
+    return replace_corrupt(batches, size, total, data, host[1])
 
 
 def _select_per_class(dataset, split, labels_per_class, seed) -> np.ndarray:

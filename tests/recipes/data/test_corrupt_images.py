@@ -1,10 +1,12 @@
 """Folders of images of any size, some of which cannot be decoded."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from images_on_disk import image_names
 from PIL import Image
 
 from keras_vit.recipes.data import (
@@ -107,3 +109,24 @@ def test_too_many_corrupt_images_are_an_error(folder):
     all_corrupt = replace(data, max_corrupt=1.0)
     with pytest.raises(tf.errors.InvalidArgumentError, match="No image of a batch can be decoded"):
         take(training_batches(all_corrupt, open_dataset(all_corrupt), 0), 1)
+
+
+def test_each_host_compares_with_its_own_part(tmp_path):
+    (folder := tmp_path / "test" / "cat").mkdir(parents=True)
+    for i in range(12):
+        Image.new("RGB", (8, 8), (i, i, i)).save(folder / f"{i:02}.png")
+    data = Data(dataset=f"folder:{tmp_path}", train_split="test", image_size=8, batch_size=4, max_corrupt=0.25)
+    data = replace(data, shuffle_images=1)
+    dataset = open_dataset(data)
+    for file in image_names(dataset, "test")[::4]:  # all in the first half of a batch of 4
+        Path(file).write_bytes(b"no image")
+    take(evaluation_batches(data, dataset, "test"), 3)
+    take(evaluation_batches(data, dataset, "test", (1, 2)), 3)
+    for batches in (
+        evaluation_batches(data, dataset, "test", (0, 2)),
+        training_batches(data, dataset, 0, host=(0, 2)),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"More than 25.00% .* So far:.*3.*of"):
+            take(batches, 3)
+    # One image of a small part is not too many.
+    take(evaluation_batches(replace(data, max_corrupt=0.34), dataset, "test", (0, 2)), 3)
