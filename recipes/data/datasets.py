@@ -13,6 +13,7 @@ from keras_vit.recipes.data.digits import Digits
 from keras_vit.recipes.data.image_dataset import ImageDataset, name_by_index
 from keras_vit.recipes.data.image_folder import open_folder
 from keras_vit.recipes.data.parquet import open_hub
+from keras_vit.recipes.data.shard_files import check_prepared
 from keras_vit.recipes.data.tfrecords import open_tfrecords
 from keras_vit.recipes.data.vtab import TASKS
 from keras_vit.recipes.recipe import Data
@@ -35,7 +36,9 @@ def open_dataset(data: Data) -> ImageDataset:
         return open_hub(path, data.dataset)
     if source == "tfrecord":
         if tf.io.gfile.exists(tf.io.gfile.join(path, "features.json")):
-            return from_builder(tfds.builder_from_directory(path), data.dataset)
+            builder = tfds.builder_from_directory(path)
+            check_prepared(builder)
+            return from_builder(builder, data.dataset)
         return open_tfrecords(path, data.dataset)
     if data.dataset.startswith("vtab/"):
         return _open_task(data.dataset, data.data_dir)

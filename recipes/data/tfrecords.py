@@ -2,7 +2,6 @@
 
 import logging
 import re
-import struct
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,12 +10,12 @@ from google.protobuf.message import DecodeError
 
 from keras_vit.class_names.files import checked_lines
 from keras_vit.recipes.data.image_dataset import ImageDataset, name_by_index, split_ranges
+from keras_vit.recipes.data.shard_files import PARALLEL_FILES, check_numbers, count_records
 from keras_vit.recipes.remote_files import error_summary
 
 # Features of the image and its label: those of the usual ImageNet files, or short ones.
 FEATURE_KEYS = (("image/encoded", "image/class/label"), ("image", "label"))
 CLASS_FILES = ("labels.txt", "classes.txt")
-PARALLEL_FILES = 16
 CHECKED_RECORDS, CHECKED_FILES = 2_000, 8
 
 
@@ -32,20 +31,24 @@ def open_tfrecords(pattern: str, name: str) -> ImageDataset:
         name: Name of the dataset, as in the recipe.
 
     Raises:
-        ValueError: There are no files, they are compressed or damaged, or class names, known features or names of some
-            labels are missing. Errors that this check misses are raised when the data is read.
+        ValueError: There are no files, some are missing, compressed or damaged, or class names, known features or names
+            of some labels are missing. Errors that this check misses are raised when the data is read.
     """
     if tf.io.gfile.isdir(pattern):
         pattern = tf.io.gfile.join(pattern, "*")
     files = sorted(file for file in tf.io.gfile.glob(pattern) if re.search(r"tfrecord|-of-\d+$", file.rsplit("/")[-1]))
     if not files:
         raise ValueError(f"There are no TFRecord files at {pattern}, such as train-00000-of-00010 or train.tfrecord.")
+    folders = {file.rpartition("/")[0] for file in files}
+    # Of a glob: files that it omits are not missing.
+    existing = [tf.io.gfile.join(folder, name) for folder in folders for name in tf.io.gfile.listdir(folder or ".")]
+    check_numbers(files, existing)
     class_names = _read_class_names(files[0].rpartition("/")[0])
     checked = np.linspace(0, len(files) - 1, min(len(files), CHECKED_FILES)).astype(int)  # may be sorted by class
     keys = _check_files([files[i] for i in checked], len(class_names))
     logging.getLogger(__name__).info("Counting the images of %d TFRecord files", len(files))
     with ThreadPoolExecutor(PARALLEL_FILES) as pool:
-        counts = dict(zip(files, pool.map(_count_records, files)))
+        counts = dict(zip(files, pool.map(count_records, files)))
     shards: dict[str, list[str]] = {}
     for file in files:
         shards.setdefault(_split_name(file), []).append(file)
@@ -145,23 +148,3 @@ def _split_name(file):
     name = re.sub(r"(-\d+-of-\d+)$", "", file.rpartition("/")[2])
     name = re.sub(r"[.]tfrecords?(-\d+-of-\d+)?$", "", name)
     return name.rpartition("-")[2]
-
-
-def _count_records(file):
-    """Number of records in a file, which must end with one.
-
-    A record: its length (8 bytes), a checksum (4), the data, another checksum (4).
-    """
-    # Unbuffered Python files read only the requested bytes of local files.
-    with tf.io.gfile.GFile(file, "rb") if "://" in file else open(file, "rb", buffering=0) as records:
-        size, count, position = tf.io.gfile.stat(file).length, 0, 0
-        while position < size and len(header := records.read(12)) == 12:
-            position += 16 + struct.unpack("<Q", header[:8])[0]
-            records.seek(min(position, size))
-            count += 1
-    if position != size:
-        raise ValueError(
-            f"{file} is truncated or damaged: its last record ends at byte {position:,}, but it has {size:,} bytes. "
-            "Copy or write it again."
-        )
-    return count
