@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from keras_vit.name_list import first_names
 from keras_vit.recipes.data.image_dataset import ImageDataset, split_ranges
+from keras_vit.recipes.data.shard_files import check_numbers
 
 MOST_GROUPS = 1_000_000  # which are shuffled: all
 SHARD = re.compile(r"(.+?)-\d+-of-\d+.*")
@@ -38,16 +39,17 @@ def open_hub(path: str, name: str) -> ImageDataset:
 
     Raises:
         ImportError: pyarrow or, for the Hub, huggingface_hub is not installed.
-        ValueError: There are no Parquet files, those of several configurations, or no images with class labels.
+        ValueError: There are no Parquet files, those of several configurations or with different classes, some are
+            missing, or there are no images with class labels.
         OSError: The Hub cannot be reached, or has no such dataset.
     """
     try:
-        import pyarrow.parquet
+        import pyarrow.parquet  # noqa: F401
     except ImportError as error:
         raise ImportError("Datasets of the Hugging Face Hub require pyarrow: pip install 'keras_vit[hub]'.") from error
     path, _, label = path.partition("?label=")
     files = _list_files(Path(path) if os.path.isdir(path) else _download(path), path)
-    columns = _columns(pyarrow.parquet.read_schema(next(iter(files.values()))[0]), path, label)
+    columns = _common_columns([file for several in files.values() for file in several], path, label)
     groups = {split: _groups(several) for split, several in files.items()}
     splits = {split: sum(rows for *_, rows in parts) for split, parts in groups.items()}
 
@@ -76,12 +78,17 @@ def _list_files(folder: Path, path) -> dict[str, list[Path]]:
         raise ValueError(
             f"{path!r} has no Parquet files. Expected <split>-00000-of-00001.parquet or <split>/0000.parquet."
         )
-    folders = sorted({str(file.parent.relative_to(folder)) for several in files.values() for file in several})
-    if len(folders) > 1 and not {Path(parent).name for parent in folders} <= set(files):
+    parents = {file.parent for several in files.values() for file in several}
+    # Of <configuration>/<split>/0000.parquet, the configuration.
+    roots = {parent.parent if parent.name in files and parent != folder else parent for parent in parents}
+    folders = sorted(str(root.relative_to(folder)) for root in roots)
+    if len(folders) > 1:
         raise ValueError(
             f"{path!r} has several configurations: {first_names(folders)}. Download one of them, and pass its folder: "
             "hf:/path/to/folder."
         )
+    paths = [str(file) for several in files.values() for file in several]
+    check_numbers(paths, paths)
     return files
 
 
@@ -136,8 +143,33 @@ def _split(file: Path) -> str:
     return file.parent.name if stem.isdigit() else stem
 
 
+def _common_columns(files, path, label) -> Columns:
+    """The columns that the files state, of which all but the first may state nothing."""
+    import pyarrow.parquet
+
+    first = _columns(pyarrow.parquet.read_schema(files[0]), path, label)
+    for file in files[1:]:
+        schema = pyarrow.parquet.read_schema(file)
+        columns = _columns(schema, path, label) if _stated(schema) else first
+        if columns != first:
+            raise ValueError(
+                f"The files of {path!r} have different classes or columns, so their labels differ in meaning. "
+                f"{files[0]}: {_shown(first)}. {file}: {_shown(columns)}. Pass a folder whose files agree."
+            )
+    return first
+
+
+def _shown(columns):
+    return f"{columns.image}, {columns.label} of {len(columns.names)} classes ({first_names(columns.names)})"
+
+
+def _stated(schema) -> dict:
+    """The features that the library datasets wrote into a schema."""
+    return json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+
+
 def _columns(schema, path, label) -> Columns:
-    stated = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+    stated = _stated(schema)
     stated = {column: _sequence(feature) for column, feature in stated.items()}
     images = [column for column, feature in stated.items() if feature.get("_type") == "Image"]
     classes = {column: feature for column, feature in stated.items() if _class_names(feature)}

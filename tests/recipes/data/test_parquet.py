@@ -111,6 +111,34 @@ def test_one_of_several_class_labels(tmp_path):
         open_dataset(Data(f"hf:{tmp_path}?label=other"))
 
 
+def test_several_configurations_and_missing_files_raise(tmp_path):
+    for split in ("train", "test"):
+        for config in ("plain", "noisy"):
+            (folder := tmp_path / config / split).mkdir(parents=True)
+            shutil.copy(ONE / "data" / "test-00000-of-00001.parquet", folder / "0000.parquet")
+    with pytest.raises(ValueError, match="has several configurations: noisy, plain. Download one of them"):
+        open_dataset(Data(f"hf:{tmp_path}"))
+    assert open_dataset(Data(f"hf:{tmp_path}/plain")).splits == {"test": 2, "train": 2}
+    part = shutil.copytree(ONE, tmp_path / "part")
+    (part / "data" / "train-00000-of-00002.parquet").unlink()
+    with pytest.raises(ValueError, match="1 of 2 files are missing: .*/train-00000-of-00002. Copy or write them again"):
+        open_dataset(Data(f"hf:{part}"))
+
+
+def test_files_with_other_class_names_raise(tmp_path):
+    shutil.copytree(ONE / "data", tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "test-00000-of-00001.parquet"
+    table = pyarrow.parquet.read_table(file)
+    info = json.loads(table.schema.metadata[b"huggingface"])
+    info["info"]["features"]["label"]["names"] = ["dog", "cat", "sky"]
+    pyarrow.parquet.write_table(table.replace_schema_metadata({"huggingface": json.dumps(info)}), file)
+    with pytest.raises(ValueError, match=r"different classes.* 3 classes \(dog, cat, sky\).*\(cat, dog, sky\)"):
+        open_dataset(Data(f"hf:{tmp_path}"))
+    pyarrow.parquet.write_table(table.replace_schema_metadata(None), file)
+    with pytest.raises(ValueError, match="must have one feature that is an Image"):  # the first file states nothing
+        open_dataset(Data(f"hf:{tmp_path}"))
+
+
 def test_other_folders_raise(tmp_path):
     with pytest.raises(ValueError, match="There is no folder './nowhere'. Expected hf:/path/to/folder, or hf:owner/"):
         open_dataset(Data("hf:./nowhere"))
