@@ -38,7 +38,7 @@ def check_numbers(files: Iterable[str], existing: Iterable[str]):
         expected = [f"{number:0{width}}" for number in range(int(total))]
         missing = [f"{path}-{number}-of-{total}" for number in expected if number not in there[path, total]]
         if missing:
-            only = "; to use only the others, number them anew"
+            only = "; to use only the others, renumber them"
             raise _missing(missing, int(total), only)
 
 
