@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# Of keras_vit.pixel_range and keras_vit.models.load, which import Keras.
+# Of keras_vit.pixel_range and keras_vit.models.load_checkpoint, which import Keras.
 CATEGORIES = ("PixelRangeWarning", "ImageSizeWarning")
 ASSUMED = ".*does not state (how its pixels are scaled|the size of its images)"
 ARGUMENT = 'preprocessing="imagenet", "clip", "half" or a dict'

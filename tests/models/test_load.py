@@ -10,7 +10,7 @@ from goldens import golden_file, golden_io, golden_weights
 
 import keras_vit
 from keras_vit.models.bit import BiT
-from keras_vit.models.load import ImageSizeWarning
+from keras_vit.models.load_checkpoint import ImageSizeWarning
 from keras_vit.weights import load_weights, open_checkpoint, save
 
 
@@ -38,10 +38,10 @@ def test_another_number_of_classes_replaces_the_head_and_removes_the_hidden_laye
     features = whole.pooling(whole.encode(whole.embed(images)))
     model = keras_vit.load(hidden_file, num_classes=5)
     assert model.pre_logits is None and not np.any(model.head.kernel)
-    np.testing.assert_allclose(model.features(images), features, atol=1e-6)
-    np.testing.assert_allclose(keras_vit.load(hidden_file, num_classes=0)(images), features, atol=1e-6)
+    np.testing.assert_allclose(model.features(images), features, atol=1e-5)
+    np.testing.assert_allclose(keras_vit.load(hidden_file, num_classes=0)(images), features, atol=1e-5)
     kept = keras_vit.load(hidden_file, num_classes=5, representation_size=32)
-    np.testing.assert_allclose(kept.features(images), whole.features(images), atol=1e-6)
+    np.testing.assert_allclose(kept.features(images), whole.features(images), atol=1e-5)
 
 
 def test_num_classes_replaces_both_heads_of_deit(tmp_path):

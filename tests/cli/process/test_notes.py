@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from keras_vit.models.load import ImageSizeWarning
+from keras_vit.models.load_checkpoint import ImageSizeWarning
 from keras_vit.pixel_range import PixelRangeWarning
 from keras_vit_cli.main import _with_flags
 from keras_vit_cli.process.notes import printing_assumptions
