@@ -69,7 +69,8 @@ $(READY): $(RUNNABLE)
 # Updated by each run. Without [augment], which requires TensorFlow 2.20.
 .venv-newest/ready: FORCE
 	$(PYTHON) -m venv .venv-newest
-	.venv-newest/bin/python $(PIP_INSTALL) '.[test]' --upgrade --upgrade-strategy eager
+	.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check uv  # pip resolves for over 15 minutes
+	.venv-newest/bin/uv pip install --quiet --python .venv-newest/bin/python --upgrade --editable '.[test]'
 	@touch $@
 
 .venv-oldest/ready: setup.cfg pyproject.toml constraints-oldest.txt
