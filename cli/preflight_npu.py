@@ -90,14 +90,18 @@ class PreflightNpu:
             return {}
         from keras_vit import Preprocessing
         from keras_vit.export import read_description
-        from keras_vit_cli.inspect.image_files import list_images, read_images
+        from keras_vit.export.names import CLASSIFY
+        from keras_vit_cli.inspect.image_files import list_images, read_images, without_damaged
 
-        paths, images = list_images(self.simulate, "--simulate"), {}
+        paths, images = without_damaged(list_images(self.simulate, "--simulate")), {}
         for file in self.files:
-            fields = read_description(file).description.preprocessing
-            if "image_size" not in fields:
-                raise ValueError(f"--simulate requires files of keras-vit export, with their preprocessing: {file}")
-            images[file] = read_images(Preprocessing(**fields), self.simulate, paths).pixels
+            found = read_description(file)
+            fields = found.description.preprocessing
+            if "image_size" not in fields or next(iter(found.signatures)) != CLASSIFY:
+                raise ValueError(
+                    f"--simulate requires files of keras-vit export with the signature {CLASSIFY!r}. Received: {file}"
+                )
+            images[file] = read_images(Preprocessing.from_config(fields, file), self.simulate, paths).pixels
         return images
 
     def _examine(self, file, chip, temporary, images):

@@ -154,12 +154,14 @@ def _run(path: Path, images, inputs, num_threads, activation):
 def logit_cosine(probabilities, expected) -> np.ndarray:
     """Cosine similarity (n,) of two models' centered logits, recovered from a softmax (n, num_classes).
 
-    Logarithms minus their mean. Probabilities are clipped to at least 0.001, because uint8 has no smaller ones.
+    Logarithms minus their mean. Probabilities are clipped to at least 0.001, because uint8 has no smaller ones. Equal
+    probabilities of all classes have no direction: 1 if both models return them, 0 if one does.
     """
     one, other = (np.log(np.maximum(x.astype("float64"), 1e-3)) for x in (probabilities, expected))
     one, other = (x - x.mean(axis=-1, keepdims=True) for x in (one, other))
-    lengths = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
-    return np.divide((one * other).sum(axis=-1), lengths, out=np.ones(len(lengths)), where=lengths > 0)
+    length, other_length = np.linalg.norm(one, axis=-1), np.linalg.norm(other, axis=-1)
+    product, both_constant = length * other_length, (length == other_length).astype("float64")
+    return np.divide((one * other).sum(axis=-1), product, out=both_constant, where=product > 0)
 
 
 def check_finite(probabilities, what: str):
@@ -172,4 +174,5 @@ def check_finite(probabilities, what: str):
 
 
 def _size(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.rglob("*")) if path.is_dir() else path.stat().st_size
+    files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files)

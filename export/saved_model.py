@@ -7,6 +7,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from keras_vit.atomic_write import new_files
+from keras_vit.class_names.files import class_names_text
 from keras_vit.export.checks import check_classifier, check_exportable, disk_reason, exported_class_names
 from keras_vit.export.names import CLASS_NAMES_FILE, PREPROCESSING_FILE
 from keras_vit.export.serving import serving_functions
@@ -59,7 +60,7 @@ def write_saved_model(model, folder, class_names=None) -> Path:
     preprocessing = json.dumps(model.preprocessing.get_config(), indent=2) + "\n"
     assets = {"preprocessing": (PREPROCESSING_FILE, preprocessing)}
     if names:
-        assets["class_names"] = (CLASS_NAMES_FILE, "\n".join(names) + "\n")
+        assets["class_names"] = (CLASS_NAMES_FILE, class_names_text(names))
     folder.parent.mkdir(parents=True, exist_ok=True)
     with new_files(folder) as (temporary,):
         temporary.mkdir()

@@ -11,7 +11,7 @@ from keras import ops
 from keras_vit import Preprocessing
 from keras_vit.classification import is_projection, output_activation
 from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS, PROJECTION
-from keras_vit.inspect.rollout import pools_patches, resize_to_images, rollout
+from keras_vit.inspect.rollout import patch_share, resize_to_images, rollout
 from keras_vit.resizing import size_before_crop
 
 OUTPUT = OUTPUTS[CLASSIFY]
@@ -111,4 +111,4 @@ def _resize_and_crop(images, preprocessing):
 def attention_map(model, images):
     """`keras_vit.attention_rollout` in float32 on tensors: (B, H, W, 3) -> (B, H, W) in [0, 1]."""
     attention = ops.cast(model.attention_maps(images), "float32")  # (B, depth, K, N, N)
-    return resize_to_images(rollout(attention, model.prefix_tokens, pools_patches(model)), model)
+    return resize_to_images(rollout(attention, model.prefix_tokens, patch_share(model)), model)

@@ -105,9 +105,9 @@ def _classes(model):
 
 
 def _rows(values):
-    rows = [f"| {name.replace('_', ' ')} | {_text(value)} |" for name, value in values.items()]
+    rows = [f"| {_text(name.replace('_', ' '))} | {_text(value)} |" for name, value in values.items()]
     return "\n".join(["| | |", "|---|---|", *rows])
 
 
 def _text(value):
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value).replace("|", "\\|")

@@ -54,7 +54,8 @@ class Preprocessing:
             raise ValueError(f"`crop_fraction` must be above 0 and at most 1. Received: {self.crop_fraction}")
         for name in ("mean", "std"):
             values = tuple(float(value) for value in np.ravel(getattr(self, name)))
-            if len(values) != 3 or (name == "std" and min(values) <= 0):
+            positive = name == "mean" or min(values, default=0) > 0
+            if len(values) != 3 or not np.all(np.isfinite(values)) or not positive:
                 above = " above 0" if name == "std" else ""
                 raise ValueError(f"`{name}` must be three numbers{above}. Received: {values}")
             if max(values) > 1:
@@ -124,12 +125,24 @@ class Preprocessing:
             changes["origin"] = "user"
         return replace(known, **{**changes, "image_size": as_size(image_size)})
 
+    @classmethod
+    def from_config(cls, config: Mapping, source) -> "Preprocessing":
+        """From the fields of `get_config`, as a file stores them; `source` names the file in errors.
+
+        Raises:
+            ValueError: A field is unknown, missing or out of range.
+        """
+        try:
+            return cls(**config)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{source} has no preprocessing of this version of keras_vit: {error}") from error
+
     def at(self, image_size) -> "Preprocessing":
         """The same for another image size."""
         return replace(self, image_size=as_size(image_size))
 
     def get_config(self) -> dict:
-        """The fields by name; `Preprocessing(**config)` creates it again."""
+        """The fields by name, for `from_config`."""
         return asdict(self)
 
 

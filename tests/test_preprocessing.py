@@ -145,6 +145,8 @@ def test_invalid_fields_raise():
         ({"crop_fraction": 1.1}, "at most 1. Received: 1.1"),
         ({"mean": 0.5}, r"`mean` must be three numbers.*Received: \(0.5,\)"),
         ({"std": (1, 0, 1)}, r"`std` must be three numbers above 0. Received: \(1.0, 0.0, 1.0\)"),
+        ({"std": (1, np.nan, 1)}, r"`std` must be three numbers above 0. Received: \(1.0, nan, 1.0\)"),
+        ({"mean": (0.5, np.inf, 0.5)}, r"`mean` must be three numbers. Received: \(0.5, inf, 0.5\)"),
         ({"mean": (123.7, 116.3, 103.5)}, r"`mean` is of pixels in \[0, 1\]: divide it by 255. Received: \(123.7"),
     ]
     for fields, message in cases:

@@ -50,7 +50,7 @@ def _open_tflite(file):
         raise ValueError(f"{file} {UNKNOWN_ORIGIN}")
     if CLASSIFY not in described.signatures:
         raise ValueError(f"{file} is no classifier. Expected a file with the signature {CLASSIFY!r}.")
-    preprocessing = Preprocessing(**about.preprocessing)
+    preprocessing = Preprocessing.from_config(about.preprocessing, file)
     warn_if_assumed(file, preprocessing)
     return Classifier(lambda images: run_tflite(file, preprocessing.pixels(images))[0], about.class_names)
 
@@ -65,7 +65,7 @@ def _open_saved_model(folder):
     file = folder / "assets.extra" / PREPROCESSING_FILE
     if not file.is_file():
         raise ValueError(f"{folder} {UNKNOWN_ORIGIN}")
-    preprocessing = Preprocessing(**json.loads(file.read_text("utf-8")))
+    preprocessing = Preprocessing.from_config(json.loads(file.read_text("utf-8")), file)
     warn_if_assumed(folder, preprocessing)
     labels = folder / "assets" / CLASS_NAMES_FILE
     loaded = tf.saved_model.load(str(folder))  # its variables live only as long as this object

@@ -110,7 +110,7 @@ class Export:
                 failures = self._check(model, folder, self._write(model, data, folder), data)
             if failures and not self.keep_going:
                 raise ValueError(self._explain(failures))
-        print("\n".join(text for _, text in failures) or f"\nWritten to {output.absolute()}")
+        print("\n".join([text for _, text in failures] + [f"\nWritten to {output.absolute()}"]))
         if "web" in self.formats:
             page = output.absolute() / "web"
             print(f"{page / 'index.html'} is the page: python3 -m http.server --directory {shlex.quote(str(page))}")
@@ -124,12 +124,14 @@ class Export:
         if self.dataset:
             check_dataset(self.dataset)
         from keras_vit.export.tflite.calibration import MIN_IMAGES
-        from keras_vit.export.tflite.quantize import STATIC
+        from keras_vit.export.tflite.quantize import INT4, STATIC
 
         calibrated = [name for name in self.formats if name in STATIC]
         if not 0 <= self.max_corrupt <= 1:
             raise ValueError(f"--max-corrupt must be in [0, 1]. Received: {self.max_corrupt}")
         if self.target:
+            if not set(self.formats) - {"saved-model", "onnx"}:
+                raise ValueError("--target examines .tflite files. Add one to --formats, such as dynamic-int8.")
             from keras_vit.export.audit.findings import check_targets
 
             check_targets(self.target)
@@ -146,7 +148,8 @@ class Export:
                 f"{', '.join(calibrated)}: calibration requires images. Pass --dataset, such as folder:/path with "
                 "/path/train/<class>/<image> and /path/test/<class>/<image>; dynamic-int8 requires none."
             )
-        if self.dataset and (self.check_images < 1 or (calibrated and self.calibration_images < MIN_IMAGES)):
+        uses_images = calibrated or INT4 in self.formats
+        if self.dataset and (self.check_images < 1 or (uses_images and self.calibration_images < MIN_IMAGES)):
             raise ValueError(
                 f"--check-images must be at least 1, --calibration-images {MIN_IMAGES}. "
                 f"Received: {self.check_images} and {self.calibration_images}"
@@ -157,7 +160,14 @@ class Export:
 
         if not (calibrated and self.dataset):
             raise ValueError(f"--sensitivity requires --dataset, and --formats among {', '.join(STATIC)}.")
-        given = {"--output": self.output, "--keep-float": self.keep_float, "--target": self.target}
+        given = {
+            "--output": self.output,
+            "--keep-float": self.keep_float,
+            "--target": self.target,
+            "--class-names": self.class_names,
+            "--license": self.license,
+            "--signatures": self.signatures != ("classify",),
+        }
         if unused := [option for option, value in given.items() if value]:
             raise ValueError(f"--sensitivity writes no files and quantizes all parts: omit {', '.join(unused)}.")
 

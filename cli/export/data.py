@@ -18,7 +18,7 @@ class ExportData:
     """Images in [0, 255] of the model's size, float32; None without a dataset.
 
     Args:
-        calibration: (n, H, W, 3), if a format requires calibration.
+        calibration: (n, H, W, 3), if a format requires calibration, or "int4-weights" is more accurate with it.
         images, labels: Images of the parity check, (n, H, W, 3), and integer labels (n,).
         class_names: One name per class: those of the file in the options, else of the dataset, else of the model. None
             if there are none, or for a model without classes, unless a file was given.
@@ -41,6 +41,7 @@ class ExportData:
         names = read_class_names(options.class_names) if options.class_names else None
         if options.dataset is None:
             return cls(class_names=names or known_names(model))
+        from keras_vit.export.tflite.calibration import MIN_IMAGES
         from keras_vit.export.tflite.quantize import INT4, STATIC
         from keras_vit.recipes.data import class_names, count_examples, open_dataset
         from keras_vit.recipes.data.model_classes import check_model_classes, unlabeled
@@ -55,11 +56,15 @@ class ExportData:
             raise unlabeled(dataset, options.split)
         calibration, split = None, options.calibration_split
         notes: tuple[str, ...] = ()
-        if any(name in (INT4, *STATIC) for name in options.formats):
+        required = any(name in STATIC for name in options.formats)
+        if required or (INT4 in options.formats and len(options.signatures) == 1):
             total = min(CALIBRATION_POOL, count_examples(dataset, split))
             indices = np.random.default_rng(options.seed).permutation(total)[: options.calibration_images]
-            calibration, _ = read(split, len(indices), indices=indices)
-            notes = _calibration_notes(dataset, options, indices)
+            if required or total >= MIN_IMAGES:
+                calibration, _ = read(split, len(indices), indices=indices)
+                notes = _calibration_notes(dataset, options, indices)
+            else:
+                notes = (f"Note: {INT4} is not calibrated: {split!r} has {total} images, fewer than {MIN_IMAGES}.",)
         return cls(calibration, images, labels, names or (class_names(dataset) if has_classes(model) else None), notes)
 
 

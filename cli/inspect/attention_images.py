@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_vit.classification import is_projection, output_activation, output_names, top_classes
 from keras_vit.inspect import attention_rollout, figures, gradient_rollout
-from keras_vit.inspect.rollout import pools_patches
+from keras_vit.inspect.rollout import patch_share
 from keras_vit_cli.html import image_rows
 from keras_vit_cli.inspect.image_files import ImageBatch
 
@@ -21,7 +21,8 @@ def rollout_section(vit, shown: ImageBatch) -> tuple[str, str, str]:
             overlay = figures.overlay(pixels, gradient_rollout(vit, image)[0])
             row.append((overlay, f"for {_prediction(vit, image)}"))
         rows.append(row)
-    source = "the mean of the patches" if pools_patches(vit) else "the class token"
+    patches = "the mean of the patches"
+    source = {0.0: "the class token", 0.5: f"the class token and {patches}", 1.0: patches}[patch_share(vit)]
     text = (
         f"Attention multiplied through the layers, read from {source}: the patches that can influence the prediction. "
         "Paper, figure 6 and appendix D.8; arXiv 2005.00928. "

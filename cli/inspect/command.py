@@ -1,5 +1,6 @@
 """`keras-vit inspect`: an HTML report of a model's attention and of what it learned."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -69,7 +70,7 @@ class Inspect:
 
     def _check_output(self) -> Path:
         """The file to write; raises ValueError for invalid options before anything is read."""
-        if self.num_shown < 1 or self.max_images < 1 or not self.max_megabytes > 0:
+        if self.num_shown < 1 or self.max_images < 1 or not 0 < self.max_megabytes < math.inf:
             raise ValueError(
                 "--num-shown and --max-images must be at least 1, --max-megabytes above 0. Received: "
                 f"{self.num_shown}, {self.max_images} and {self.max_megabytes}"

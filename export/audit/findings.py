@@ -7,6 +7,7 @@ from pathlib import Path
 
 from keras_vit.export.audit import targets as tables
 from keras_vit.export.audit.finding import NPU, Finding, counted, grouped
+from keras_vit.export.tflite.flatbuffer import move_to_front, pack_model, read_signatures, unpack_model
 from keras_vit.export.tflite.graph import read_graph
 from keras_vit.export.tflite.interpreter import read_delegation
 
@@ -67,7 +68,7 @@ class Audit:
 def audit(path, targets: Sequence[str] = TARGETS) -> Audit:
     """Lists the operations of a .tflite file that accelerators leave to the CPU, or for which they reject the file.
 
-    "cpu-xnnpack" is read from LiteRT's interpreter on this machine, with its default delegate, for the first subgraph;
+    "cpu-xnnpack" is read from LiteRT's interpreter on this machine, with its default delegate, for every signature;
     operations that are not delegated run in slower kernels. The other targets are tables from the source code and
     manuals of the delegates, cited in audit/targets.py: "gpu" is TFLite's GPU delegate, "litert2" the GPU accelerator
     of LiteRT 2's `CompiledModel`, "nnapi-npu" Android's NNAPI from API level 31 on, "edgetpu" Coral's Edge TPU. The
@@ -140,12 +141,29 @@ def _left_by_npu(path, target):
 def _not_delegated_to_xnnpack(path, operations):
     running = [operation for operation in operations if operation.runtime_inputs]
     try:
-        indices = read_delegation(path, operations).not_delegated
+        left = {place for graph in _subgraphs(path) for place in _left_of_subgraph(path, operations, *graph)}
     except RuntimeError as error:  # Flex and custom operations: the interpreter cannot run the file at all
         custom = [operation for operation in running if operation.custom]
         reason = f"the interpreter cannot run it: {str(error).strip().splitlines()[0]}"
         return [(operation, reason) for operation in custom or running[:1]]
-    return [(one, _xnnpack_reason(one)) for one in running if one.subgraph == 0 and one.index in indices]
+    return [(one, _xnnpack_reason(one)) for one in running if (one.subgraph, one.index) in left]
+
+
+def _subgraphs(path):
+    """Name and subgraph of each signature."""
+    signatures = read_signatures(unpack_model(Path(path).read_bytes()))
+    return [(name, signature.subgraph) for name, signature in signatures.items()]
+
+
+def _left_of_subgraph(path, operations, name, subgraph):
+    """(subgraph, index) of the operations of a signature that are not delegated: LiteRT tells them of the first one."""
+    content = Path(path).read_bytes()
+    if subgraph:
+        model = unpack_model(content)
+        move_to_front(model, name)
+        content = pack_model(model, content)
+    own = [replace(operation, subgraph=0) for operation in operations if operation.subgraph == subgraph]
+    return [(subgraph, index) for index in read_delegation(content, own).not_delegated]
 
 
 def _xnnpack_reason(operation):

@@ -83,8 +83,8 @@ def compare(
     """Measures .tflite files side by side in turns of ten calls (A B A B), so that load on the machine affects all.
 
     Each file runs in a separate process with LiteRT alone: its peak memory is the file's, and a crash affects no other
-    file. Only the call is timed, not copying the image in and the result out. Inputs are random pixels of the file's
-    dtype. If a file has several signatures, that of its first subgraph runs.
+    file. Only the call is timed, not copying the image in and the result out. Inputs are random: floats in [-1, 1],
+    integers in the whole range of the file's dtype. If a file has several signatures, that of its first subgraph runs.
 
     The times by operation come from LiteRT's profiler, in one more process with LiteRT 2's compiled model on the same
     CPU kernels. They are rounded to microseconds, so that very short operations count as 0, and their sum differs from
@@ -96,7 +96,7 @@ def compare(
         num_runs: Timed calls of each file.
         warmup_runs: Calls before them, at least one.
         profile: Whether to measure times by operation, in a fifth of `num_runs`, at least ten.
-        seed: Seed of the pixels.
+        seed: Seed of the inputs.
 
     Returns:
         One result per file, in their order.

@@ -83,9 +83,10 @@ def run_on_simulator(compiled, images) -> np.ndarray:
         ImportError: A package is missing.
     """
     content = Path(compiled).read_bytes()
-    graphs = unpack_model(content).subgraphs
+    model = unpack_model(content)
+    graphs = model.subgraphs
     operators = [operator for graph in graphs for operator in graph.operators]
-    if len(operators) != 1 or not _is_dispatch(content, operators[0]):
+    if len(operators) != 1 or not _is_dispatch(model, operators[0]):
         raise ValueError(
             f"The simulator runs files that are one program for a chip of Qualcomm. Received: {compiled} with "
             f"{len(operators)} operations."
@@ -102,8 +103,8 @@ def run_on_simulator(compiled, images) -> np.ndarray:
     return np.stack(results)
 
 
-def _is_dispatch(content, operator) -> bool:
-    code = unpack_model(content).operatorCodes[operator.opcodeIndex]
+def _is_dispatch(model, operator) -> bool:
+    code = model.operatorCodes[operator.opcodeIndex]
     return code.builtinCode == schema.BuiltinOperator.CUSTOM and bytes(code.customCode) == DISPATCH.encode()
 
 

@@ -56,8 +56,10 @@ def measure_square_sums(model, signature: str, images):
         return [(tf.reduce_min(sums), tf.reduce_max(sums)) for _, sums in seen]
 
     found = np.array([extremes(tf.constant(image[None])) for image in images])  # (n, normalizations, 2)
-    for index, norm in enumerate(norms):
-        low, high = found[:, index, 0].min(), max(found[:, index, 1].max(), 1e-12)
+    for norm in norms:
+        # One normalization may be called several times: for the class and the distillation token.
+        of_norm = found[:, [other is norm for other in norms]]  # (n, calls, 2)
+        low, high = of_norm[..., 0].min(), max(of_norm[..., 1].max(), 1e-12)
         norm.square_sums = float(max(low / 2, high / 512)), float(high)
 
 

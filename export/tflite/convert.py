@@ -98,11 +98,11 @@ def write_tflite(
     copy = folded_copy(model)
     (folder := Path(folder)).mkdir(parents=True, exist_ok=True)
     stem, files = "model" if signatures[0] == CLASSIFY else signatures[0], {}
+    preprocessing = json.dumps(model.preprocessing.get_config(), indent=2) + "\n"
+    write_file(folder / PREPROCESSING_FILE, preprocessing.encode())  # first: what follows may fail
     for name, content in _contents(copy, formats, signatures, calibration, equalize, in_float, log):
         files[name] = folder / f"{stem}-{name}.tflite"
         write_file(files[name], with_metadata(content, description, signatures[0]))
-    preprocessing = json.dumps(model.preprocessing.get_config(), indent=2) + "\n"
-    write_file(folder / PREPROCESSING_FILE, preprocessing.encode())
     return files
 
 

@@ -44,13 +44,14 @@ def balance_attention(model, ranges):
     nothing changes. The same between values and projection brought nothing on a trained network (docs/results.md).
 
     Args:
-        model: A `folded_copy`; blocks with normalized queries and keys keep them.
+        model: A `folded_copy`; blocks with normalized queries and keys, or with relative positions, which queries are
+            multiplied with too, keep theirs.
         ranges: Largest absolute values of queries, keys and values, (3 D,) per block; see
             `calibration.attention_ranges`.
     """
     for block, of_block in zip(encoder_blocks(model), ranges, strict=True):
         layer = block.attention
-        if layer.query_norm is not None:
+        if layer.query_norm is not None or layer.relative is not None:
             continue
         query, key, _ = np.split(np.maximum(of_block.astype("float64"), 1e-6), 3)
         factor = np.sqrt(key / query)

@@ -56,20 +56,20 @@ class Delegation:
     not_delegated: tuple[int, ...]
 
 
-def read_delegation(path, operations: Sequence[Operation]) -> Delegation:
+def read_delegation(file, operations: Sequence[Operation]) -> Delegation:
     """Loads a file on this machine's CPU and reads the delegation.
 
     The delegate appends one node per partition to the file's operations, with the tensors that enter and leave it. The
     operations of a partition are found by walking back from its outputs to its inputs.
 
     Args:
-        path: The file.
-        operations: All operations of the file, see `read_graph`.
+        file: The file, or its content as bytes.
+        operations: Those of its first subgraph, and perhaps of others, see `read_graph`.
 
     Raises:
         RuntimeError: The interpreter cannot run the file.
     """
-    interpreter = Interpreter(model_path=str(path))
+    interpreter = Interpreter(**({"model_content": file} if isinstance(file, bytes) else {"model_path": str(file)}))
     interpreter.allocate_tensors()
     count = sum(operation.subgraph == 0 for operation in operations)
     nodes = operation_details(interpreter)

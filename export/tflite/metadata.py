@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
+from keras_vit.class_names.files import class_names_text
 from keras_vit.export.names import CLASS_NAMES_FILE, CLASSIFY, OUTPUTS, PREPROCESSING_FILE
 from keras_vit.export.tflite.description import DescribedFile, Description
 from keras_vit.export.tflite.flatbuffer import (
@@ -59,7 +60,7 @@ def with_metadata(content: bytes, description: Description, first: str = CLASSIF
     _store(model, encode_metadata(_model(subgraphs, description)))
     files = {PREPROCESSING_FILE: json.dumps(description.preprocessing, indent=2) + "\n"}
     if description.class_names is not None:
-        files[CLASS_NAMES_FILE] = "\n".join(description.class_names) + "\n"
+        files[CLASS_NAMES_FILE] = class_names_text(description.class_names)
     result = io.BytesIO(pack_model(model, content))
     with zipfile.ZipFile(result, "a") as archive:  # uncompressed: readers map them from the file
         for name, text in files.items():

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.export.tflite.graph_rewrite import encoder_blocks
-from keras_vit.layers.pooling import AttentionPooling
+from keras_vit.layers.pooling import AttentionPooling, TokenAndAveragePooling
 
 
 def rotate_tokens(model):
@@ -26,7 +26,9 @@ def rotate_tokens(model):
         model: A `folded_copy`.
     """
     last = model.encoder.norm or model.pooled_norm if encoder_blocks(model) else None
-    if last is None or (last is model.pooled_norm and isinstance(model.pooling, AttentionPooling)):
+    if last is None:
+        return
+    if last is model.pooled_norm and isinstance(model.pooling, AttentionPooling | TokenAndAveragePooling):
         return  # the mean of a token matters
     projection = model.patch_embedding.projection
     width = projection.kernel.shape[-1]
@@ -37,6 +39,9 @@ def rotate_tokens(model):
     else:  # its gamma lies between the embeddings and the rotation
         initial_norm, matrix = model.encoder.initial_norm, basis.astype("float32")
         model.encoder.initial_norm = lambda tokens: tf.matmul(initial_norm(tokens), matrix)
+    zeros = np.zeros((1, model.prefix_tokens + model.grid[0] * model.grid[1], width), "float32")
+    between = [np.asarray(layer(zeros)) @ basis for layer in model.block_positions]
+    model.block_positions = [partial(tf.add, table.astype("float32")) for table in between]
     for block in encoder_blocks(model):
         for dense in (block.attention.out, block.mlp.out):
             _multiply_outputs(dense, basis)
@@ -64,10 +69,8 @@ def _rotate_embedding(model, projection, basis):
     added = np.asarray(model.add_tokens(np.zeros((1, grid[0] * grid[1], width), "float32")))  # (1, N, D)
     added = tf.constant((added.astype("float64") @ basis).astype("float32"))
     prefix, patches = added[:, : model.prefix_tokens], added[:, model.prefix_tokens :]
-    between = [np.asarray(layer(np.zeros(added.shape, "float32"))) @ basis for layer in model.block_positions]
     _multiply_outputs(projection, basis)
     model.add_tokens = lambda embeddings: tf.concat([prefix, embeddings + patches], axis=1)
-    model.block_positions = [partial(tf.add, table.astype("float32")) for table in between]
 
 
 def _multiply_outputs(layer, basis):

@@ -1,5 +1,6 @@
 """The signatures of a TFLite file as functions of pixels. D width, N tokens, h w patch grid."""
 
+import numpy as np
 import tensorflow as tf
 
 from keras_vit.classification import has_classes, is_projection, output_activation
@@ -14,7 +15,7 @@ from keras_vit.export.tflite.graph_rewrite import (
     tokens_read,
 )
 from keras_vit.export.tflite.layer_norm import layer_norm
-from keras_vit.inspect.rollout import pools_patches
+from keras_vit.inspect.rollout import patch_share
 
 
 def available_signatures(model) -> tuple[str, ...]:
@@ -73,11 +74,19 @@ def _attention_map(model, images):
     """Attention rollout of one row: a product of vectors with matrices, from the last layer to the first."""
     _, weights = encode(model, images, read=tokens_read(model))
     prefix, length = model.prefix_tokens, weights[0].shape[-1]
-    start, count = (prefix, length - prefix) if pools_patches(model) else (0, 1)
-    row = tf.constant([[[float(start <= i < start + count) / count for i in range(length)]]])  # (1, 1, N)
+    share = patch_share(model)
+    read = [(1 - share, 0, 1), (share, prefix, length - prefix)]  # weight, first token, number of tokens
+    read = [part for part in read if part[0]]
+    row_weights = np.zeros((1, 1, length), "float32")
+    for weight, start, count in read:
+        row_weights[..., start : start + count] = weight / count
+    row = tf.constant(row_weights)
     *before, last = [tf.reduce_mean(one, axis=1) for one in weights]  # (1, N, N) each; only the rows read in the last
     # A mean of rows, not a product with the constant row: GPU delegates take no constant first factor.
-    row = (row + tf.reduce_mean(token_slice(last, start, count), axis=1, keepdims=True)) / 2
+    for weight, start, count in read:
+        mean = tf.reduce_mean(token_slice(last, start, count), axis=1, keepdims=True)
+        row += mean if weight == 1 else weight * mean
+    row /= 2
     for one in reversed(before):
         row = (row + tf.matmul(row, one)) / 2  # (1, 1, N)
     patches = tf.slice(row, (0, 0, prefix), (1, 1, length - prefix))

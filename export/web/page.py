@@ -79,9 +79,10 @@ def _preprocessing(tflite_path) -> Preprocessing:
         if not path.is_file():
             raise FileNotFoundError(f"{path} does not exist. A web page requires the .tflite file and {file.name}.")
     try:
-        return Preprocessing(**json.loads(file.read_text()))
-    except (TypeError, ValueError) as error:
+        config = json.loads(file.read_text())
+    except ValueError as error:
         raise ValueError(f"{file} is not a file that `write_tflite` writes: {error}") from error
+    return Preprocessing.from_config(config, file)
 
 
 def _signatures(tflite_path, image_size) -> dict:

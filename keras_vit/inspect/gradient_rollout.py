@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.inspect.rollout import patch_contributions, pools_patches, resize_to_images
+from keras_vit.inspect.rollout import patch_contributions, patch_share, resize_to_images
 
 
 def gradient_rollout(model, images, classes=None) -> np.ndarray:
@@ -25,13 +25,15 @@ def gradient_rollout(model, images, classes=None) -> np.ndarray:
         (B, H, W) float32 in [0, 1], bilinearly resized from the patch grid; all 0 if no patch contributes to the class.
 
     Raises:
-        ValueError: The backend is not TensorFlow; the model has no head, two heads, no pooling or axial blocks; or it
-            lacks the classes.
+        ValueError: The backend is not TensorFlow; the model has no head, two heads, a projection as head, no pooling or
+            axial blocks; or it lacks the classes.
     """
     if keras.backend.backend() != "tensorflow":
         raise ValueError(f"Gradients require the TensorFlow backend. Received: {keras.backend.backend()!r}")
     if not model.num_classes or model.head_distillation is not None:
         raise ValueError(f"Expected a model with one head, see model.with_head(num_classes). Received: {model.name}")
+    if model.config.projection:
+        raise ValueError(f"The head of {model.name} projects to the space of texts: it has no classes.")
     if model.config.pooling == "none":
         raise ValueError(f"{model.name} has logits for every token (pooling='none'), not one class per image.")
     if model.config.axial:
@@ -43,7 +45,7 @@ def gradient_rollout(model, images, classes=None) -> np.ndarray:
     joint = np.eye(weights[0].shape[-1])[None]
     for attention, gradient in zip(weights, gradients):
         joint = joint + np.maximum(attention * gradient, 0).mean(axis=1) @ joint  # (B, N, N)
-    patches = patch_contributions(joint - np.eye(joint.shape[-1]), model.prefix_tokens, pools_patches(model))
+    patches = patch_contributions(joint - np.eye(joint.shape[-1]), model.prefix_tokens, patch_share(model))
     return ops.convert_to_numpy(resize_to_images(patches, model))
 
 

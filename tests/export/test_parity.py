@@ -4,6 +4,13 @@ import numpy as np
 import pytest
 
 from keras_vit.export import Parity, check_parity, parity_table, write_saved_model, write_tflite
+from keras_vit.export.parity import logit_cosine
+
+
+def test_cosine_of_constant_outputs():
+    constant, other = np.full((1, 4), 0.25), np.array([[0.97, 0.01, 0.01, 0.01]])
+    for one, two, expected in ((constant, other, 0), (other, constant, 0), (constant, constant, 1), (other, other, 1)):
+        assert logit_cosine(one, two) == pytest.approx(expected)
 
 
 @pytest.mark.slow

@@ -55,6 +55,14 @@ def test_maps_depend_on_the_class(trained_toy, images, changes):
     assert np.abs(found - attention_rollout(model, images)).max() > 0.05
 
 
+def test_patches_beside_the_class_token_count(trained_toy, images):
+    """DINOv2's heads read both. Here only the patches decide."""
+    model = trained_toy(pooling="token_and_gap", depth=1)
+    kernel = model.head.kernel.numpy()
+    model.head.kernel.assign(np.where(np.arange(len(kernel))[:, None] < len(kernel) // 2, 0, kernel))
+    assert gradient_rollout(model, images).max(axis=(1, 2)) == pytest.approx(np.ones(3), abs=0.2)
+
+
 def test_frozen_models_give_the_same_maps(trained_toy, images):
     model = trained_toy()
     before = gradient_rollout(model, images)

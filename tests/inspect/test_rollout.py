@@ -54,7 +54,15 @@ def test_without_class_token_all_rows_are_averaged():
 def test_registers_are_ignored_if_patches_are_pooled():
     attention = np.random.default_rng(0).dirichlet(np.ones(6), (1, 1, 1, 6))
     expected = ((attention[0, 0, 0] + np.eye(6)) / 2)[2:].mean(axis=0)[2:]
-    found = rollout(attention, prefix_tokens=2, pools_patches=True)[0]
+    found = rollout(attention, prefix_tokens=2, patch_share=1.0)[0]
+    np.testing.assert_allclose(found, expected / expected.max())
+
+
+def test_class_token_and_pooled_patches_count_equally():
+    attention = np.random.default_rng(0).dirichlet(np.ones(6), (1, 1, 1, 6))
+    joint = (attention[0, 0, 0] + np.eye(6)) / 2
+    expected = (joint[0] + joint[2:].mean(axis=0))[2:]
+    found = rollout(attention, prefix_tokens=2, patch_share=0.5)[0]
     np.testing.assert_allclose(found, expected / expected.max())
 
 
@@ -72,5 +80,5 @@ def test_maps_have_the_size_of_the_images_and_are_in_range(trained_toy, changes)
 
 def test_without_class_token_registers_are_ignored(trained_toy, images):
     model = trained_toy(pooling="none", class_token=False, register_tokens=2)
-    expected = rollout(model.attention_maps(images), prefix_tokens=2, pools_patches=True)
+    expected = rollout(model.attention_maps(images), prefix_tokens=2, patch_share=1.0)
     np.testing.assert_allclose(keras_vit.attention_rollout(model, images), resize_to_images(expected, model), atol=1e-6)

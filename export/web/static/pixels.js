@@ -24,7 +24,7 @@ export async function decodeImage(blob) {
   canvas.width = Math.max(1, Math.floor(bitmap.width * shrink));
   canvas.height = Math.max(1, Math.floor(bitmap.height * shrink));
   const context = canvas.getContext("2d", { willReadFrequently: true });
-  context.fillStyle = "white"; // behind transparent pixels
+  context.fillStyle = "white"; // behind transparent pixels, whose hidden colors a canvas does not keep
   context.fillRect(0, 0, canvas.width, canvas.height);
   context.imageSmoothingQuality = "high";
   context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
@@ -77,7 +77,7 @@ function resample(source, width, rows, columns) {
       for (let channel = 0; channel < 3; channel++) {
         let sum = 0;
         for (let i = 0; i < weights.length; i++) sum += weights[i] * line[(first + i) * 4 + channel];
-        pixels[at++] = sum;
+        pixels[at++] = Math.min(255, Math.max(0, sum)); // bicubic resizing overshoots
       }
     }
   }

@@ -89,6 +89,22 @@ def test_unsupported_target_is_not_saved(model, tmp_path, capsys):
     assert "--keep-going saves the files anyway, --formats saved-model only those" in capsys.readouterr().err
 
 
+def test_target_requires_a_tflite_file(model, tmp_path, capsys):
+    arguments = ["export", model, "--output", str(tmp_path / "out"), "--formats", "saved-model", "--target", "gpu"]
+    assert main(arguments) == 1
+    assert "--target examines .tflite files. Add one to --formats" in capsys.readouterr().err
+
+
+def test_int4_of_few_images_is_not_calibrated(model, tmp_path, capsys):
+    arguments = ["export", model, "--output", str(tmp_path / "out"), "--dataset", "digits", "--formats", "int4-weights"]
+    assert main([*arguments, "--check-images", "5", "--calibration-images", "5"]) == 1
+    assert "--calibration-images 20. Received: 5 and 5" in capsys.readouterr().err
+    assert main([*arguments, "--check-images", "5", "--calibration-split", "train[:10]", "--keep-going"]) in (0, 1)
+    printed = capsys.readouterr().out
+    assert "int4-weights is not calibrated: 'train[:10]' has 10 images, fewer than 20." in printed
+    assert "Written to" in printed and (tmp_path / "out" / "model-int4-weights.tflite").is_file()
+
+
 def test_model_without_a_head_gets_no_class_names(tmp_path, capsys):
     sizes = {"image_size": 8, "patch_size": 4, "depth": 1, "width": 12, "mlp_dim": 12, "num_heads": 2}
     keras_vit.VisionTransformer(**sizes, num_classes=0).save(tmp_path / "model.keras")

@@ -27,6 +27,7 @@ def test_output_may_be_a_folder(trained_toy, folder, tmp_path, capsys):
         ("images", "taken.html/report", (), r"taken\.html is a file, not a folder\. Choose another --output"),
         ("images", "report.html", ("--num-shown", 0), r"must be at least 1.*Received: 0, 128 and 8\.0"),
         ("images", "report.html", ("--max-megabytes", "nan"), r"above 0\. Received: 6, 128 and nan"),
+        ("images", "report.html", ("--max-megabytes", "inf"), r"above 0\. Received: 6, 128 and inf"),
     ],
 )
 def test_wrong_options_are_reported_before_loading(run, tmp_path, images, output, options, message, monkeypatch):

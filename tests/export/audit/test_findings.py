@@ -208,6 +208,18 @@ def test_report_and_json(converted):
         clean.fails("edgetpu")
 
 
+def test_every_signature_is_examined(tmp_path):
+    spec = tf.TensorSpec((1, 8), tf.float32)
+    module = tf.Module()
+    module.first = tf.function(lambda x: {"y": 2 * x}, [spec])
+    module.second = tf.function(lambda x: {"y": tf.cumsum(x, 1)}, [spec])
+    tf.saved_model.save(module, tmp_path / "model", {"a": module.first, "b": module.second})
+    path = tmp_path / "two.tflite"
+    path.write_bytes(tf.lite.TFLiteConverter.from_saved_model(str(tmp_path / "model"), ["a", "b"]).convert())
+    found = audit(path, ["cpu-xnnpack"]).findings
+    assert [(one.operation, one.count) for one in found] == [("CUMSUM", 1)] and "of subgraph 1" in found[0].location
+
+
 def test_npu_of_a_chip(artifacts):
     found = audit(artifacts["dynamic-int8"], ["npu:SM8750", "litert2"])
     assert not found.of("npu:SM8750") and "npu:SM8750: fully delegated" in str(found)

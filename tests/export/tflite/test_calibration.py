@@ -1,13 +1,17 @@
 """Ranges of activations."""
 
+import numpy as np
 import pytest
+import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from ai_edge_litert.schema_py_generated import BuiltinOperator, TensorType
 
 from keras_vit.export.tflite.calibration import activation_ranges, measure_square_sums
 from keras_vit.export.tflite.equalize import folded_copy
 from keras_vit.export.tflite.flatbuffer import unpack_model
+from keras_vit.export.tflite.layer_norm import watch_norms
 from keras_vit.export.tflite.quantize import quantize
+from keras_vit.export.tflite.signatures import signature_function
 
 pytestmark = pytest.mark.slow
 
@@ -34,6 +38,23 @@ def test_square_sums_of_all_normalizations(classifier, images):
     tokens = copy.add_tokens(copy.embed(images[:5] / 127.5 - 1)).numpy()
     sums = 32 * tokens.var(axis=-1)
     assert norms[0].square_sums == pytest.approx((sums.min() / 2, sums.max()), rel=1e-3)
+
+
+def test_square_sums_of_both_tokens_of_deit(trained_toy, images):
+    """Its last normalization is called once for each token."""
+    copy = folded_copy(trained_toy(distillation=True))
+    image = tf.constant((127.5 * (images[:1] + 1)).astype("float32"))
+
+    @tf.function
+    def last_sums():
+        with watch_norms() as seen:
+            signature_function(copy, "classify")(image)
+        return [of_call for norm, of_call in seen if norm is copy.encoder.norm]
+
+    sums = [np.asarray(of_call).item() for of_call in last_sums()]
+    measure_square_sums(copy, "classify", image)
+    assert len(sums) == 2 and sums[0] != sums[1]
+    assert copy.encoder.norm.square_sums == pytest.approx((min(sums) / 2, max(sums)), rel=1e-3)
 
 
 def test_input_range_is_0_to_255_for_dark_images_too(artifacts, images):

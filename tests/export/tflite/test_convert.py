@@ -171,11 +171,11 @@ def test_hybrid_in_16_bits(tmp_path):
     np.testing.assert_allclose(run_tflite(path, images)[0], tf.nn.softmax(model(images / 127.5 - 1)), atol=0.02)
 
 
-@pytest.mark.parametrize("options", [{}, {"pooling": "gap"}], ids=str)
-def test_attention_map_is_the_rollout(floats, options):
-    model = keras_vit.VisionTransformer(**{**SMALL, **options})
+@pytest.mark.parametrize(("pooling", "patch_share"), [("token", 0), ("token_and_gap", 0.5), ("gap", 1)])
+def test_attention_map_is_the_rollout(floats, pooling, patch_share):
+    model = keras_vit.VisionTransformer(**{**SMALL, "pooling": pooling})
     inputs, (maps,), path = floats(model, "attention")
-    expected = rollout(model.attention_maps(inputs), model.prefix_tokens, model.config.pooling == "gap")
+    expected = rollout(model.attention_maps(inputs), model.prefix_tokens, patch_share)
     np.testing.assert_allclose(maps, np.reshape(expected, (2, 4, 4)), atol=1e-5)
     assert path.name == "attention-float32.tflite"
     assert not audit(path, ["cpu-xnnpack", "gpu", "litert2"]).findings

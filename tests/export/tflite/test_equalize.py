@@ -15,17 +15,20 @@ from keras_vit.export.tflite.signatures import signature_function
 IMAGES = np.random.default_rng(1).integers(0, 256, (3, 16, 16, 3)).astype("float32")
 
 
-@pytest.fixture
-def copy():
-    model = keras_vit.VisionTransformer(
-        image_size=16, patch_size=4, depth=2, width=32, mlp_dim=64, num_heads=2, num_classes=4, layer_scale=0.5
-    )
+def build(**options):
+    config = {"depth": 2, "width": 32, "mlp_dim": 64, "num_heads": 2, "num_classes": 4, "layer_scale": 0.5, **options}
+    model = keras_vit.VisionTransformer(image_size=16, patch_size=4, **config)
     random = np.random.default_rng(0)
     for weight in model.trainable_weights:
         weight.assign(weight + 0.3 * random.standard_normal(weight.shape))
     gamma = model.encoder.blocks[0].norm_mlp.gamma
     gamma.assign([30.0, 0.0, *gamma.numpy()[2:]])  # an outlier channel, and one that is constant
     return export_copy(model)
+
+
+@pytest.fixture
+def copy():
+    return build()
 
 
 def run(copy):
@@ -52,6 +55,13 @@ def test_balance_attention_equalizes_queries_and_keys(copy):
         query, key, value = np.split(largest, 3)
         np.testing.assert_allclose(query, key, rtol=1e-3)
         np.testing.assert_allclose(value, np.split(of_block, 3)[2], rtol=1e-3)
+
+
+def test_queries_of_relative_positions_are_not_balanced():
+    copy = build(position_embedding="relative")
+    before, ranges = run(copy), attention_ranges(copy, IMAGES)
+    balance_attention(copy, [of_block * np.linspace(1, 5, 96) for of_block in ranges])
+    np.testing.assert_allclose(run(copy), before, atol=1e-5)
 
 
 def test_fold_pixels_reads_pixels(copy):

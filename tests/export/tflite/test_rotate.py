@@ -25,6 +25,7 @@ VARIANTS = {
     "hidden": {"representation_size": 8, "position_embedding": "sincos_2d"},
     "odd": {"width": 36, "num_heads": 3},
     "CLIP": {"norm_before_encoder": True, "gelu": "quick"},
+    "CLIP_positions": {"norm_before_encoder": True, "position_placement": "every_layer"},
     "DINOv2": {"swiglu": True, "layer_scale": 0.5, "pooling": "token_and_gap", "register_tokens": 2},
 }
 
@@ -61,8 +62,11 @@ def test_orthogonal_without_large_values(width):
     assert np.abs(matrix).max() <= np.sqrt(2 / width) + 1e-12
 
 
-def test_axial_models_are_not_rotated():
-    copy = folded_copy(build(axial=True))
+@pytest.mark.parametrize(
+    "options", [{"axial": True}, {"pooling": "token_and_gap", "norm_after_pooling": True}], ids=["axial", "pooled"]
+)
+def test_models_that_are_not_rotated(options):
+    copy = folded_copy(build(**options))
     rotate_tokens(copy)
     assert not hasattr(copy, "rotation")
 

@@ -72,7 +72,7 @@ def test_invalid_arguments(exported, tmp_path):
     with pytest.raises(ValueError, match="is not a .tflite file that LiteRT can read"):
         write_web_page(model, target, NAMES)
     (tmp_path / "preprocessing.json").write_text('{"size": 8}')
-    with pytest.raises(ValueError, match="preprocessing.json is not a file that `write_tflite` writes"):
+    with pytest.raises(ValueError, match="preprocessing.json has no preprocessing of this version"):
         write_web_page(model, target, NAMES)
     (tmp_path / "preprocessing.json").unlink()
     with pytest.raises(
