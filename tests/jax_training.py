@@ -26,6 +26,7 @@ from keras_vit.recipes.recipe import (
     SelfSupervised,
     Supervised,
 )
+from keras_vit.recipes.training.ema import use_ema_weights
 from keras_vit.recipes.training.optimizers import SGD
 
 STEPS, HALF = 10, 5
@@ -107,6 +108,18 @@ def after_bad_steps(bad) -> dict[str, np.ndarray]:
     return {f"{i}": keras.ops.convert_to_numpy(variable) for i, variable in enumerate(variables)}
 
 
+def used_after_ema() -> list[np.ndarray]:
+    """The weights of a model that is evaluated and trained again with the averages of its weights."""
+    inputs = np.random.default_rng(0).standard_normal((8, 3))
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, kernel_initializer="ones")])
+    model.compile(SGD(0.1, momentum=0.9, use_ema=True), "mse")
+    for _ in range(2):
+        model.fit(inputs, inputs[:, :2], batch_size=4, shuffle=False, verbose=0)
+        use_ema_weights(model)
+        model.evaluate(inputs, inputs[:, :2], verbose=0)
+    return model.get_weights()
+
+
 def on_devices(recipe, strategy, **run):
     return replace(recipe, run=replace(recipe.run, strategy=strategy, **run))
 
@@ -130,6 +143,7 @@ def main(folder):
     from_tensorflow = on_devices(NO_DROPS, "one-device", folder=str(folder / FROM_TENSORFLOW), resume=True)
     np.savez(folder / f"{FROM_TENSORFLOW}.npz", **trained(from_tensorflow))
     np.savez(folder / "good-steps.npz", **after_bad_steps([]))
+    np.savez(folder / "after-ema.npz", *used_after_ema())
     np.savez(folder / "bad-steps.npz", **after_bad_steps([0, 2, 2]))
     programs = RecipePrograms(SUPERVISED, 10, STEPS, REPLICAS)
     for kind, batch_size in (("training", 4), ("evaluation", 16)):

@@ -164,7 +164,8 @@ class AxialResNet(keras.Model):
 
     def with_head(self, num_classes: int, class_names=None):
         """Returns a new model with the same weights and a new head of zeros; 0 for no head."""
-        model = type(self).from_config({**self.get_config(), "num_classes": num_classes, "class_names": class_names})
+        changes = {"num_classes": num_classes, "class_names": class_names, "trainable": True}
+        model = type(self).from_config({**self.get_config(), **changes})
         copy_weights(self, model, skip=("head",))
         return model
 

@@ -150,7 +150,8 @@ class BiT(keras.Model):
         return model
 
     def _rebuilt(self, **changes):
-        return type(self).from_config({**self.get_config(), **changes})
+        # Trainable, also if this model is frozen: its new head could not learn.
+        return type(self).from_config({**self.get_config(), "trainable": True, **changes})
 
     def get_config(self):
         check_not_quantized(self)

@@ -1,6 +1,9 @@
 """The configuration of a VisionTransformer: its fields, their defaults, and which of them exclude each other."""
 
 from dataclasses import dataclass, fields
+from numbers import Real
+
+import numpy as np
 
 from keras_vit.class_names.files import names_of_outputs
 from keras_vit.images import as_size, patch_grid
@@ -149,6 +152,7 @@ class ViTConfig:
 
 
 def _tuple_if_list(value):
+    value = value.tolist() if isinstance(value, np.ndarray) else value
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -159,7 +163,7 @@ def check_num_classes(num_classes):
 
 
 def check_numbers_and_choices(config: ViTConfig):
-    """Raises a ValueError for numbers that are not integers, and unknown choices."""
+    """Raises a ValueError for numbers that are not integers or out of range, and unknown choices."""
     for name, known in CHOICES.items():
         if getattr(config, name) not in known:
             value = getattr(config, name)
@@ -171,6 +175,14 @@ def check_numbers_and_choices(config: ViTConfig):
     if not is_integer(config.register_tokens, minimum=0):
         raise ValueError(f"`register_tokens` must be an integer, 0 for none. Received: {config.register_tokens!r}")
     check_num_classes(config.num_classes)
+    for name in ("dropout", "attention_dropout"):
+        rate = getattr(config, name)
+        if not isinstance(rate, Real) or not 0 <= float(rate) < 1:
+            raise ValueError(f"`{name}` must be a rate of at least 0 and below 1. Received: {rate!r}")
+    if not isinstance(config.epsilon, Real) or not 0 < config.epsilon < 1:
+        raise ValueError(f"`epsilon` must be a number above 0, such as 1e-6. Received: {config.epsilon!r}")
+    if not isinstance(config.layer_scale, Real | None) or isinstance(config.layer_scale, bool):
+        raise ValueError(f"`layer_scale` must be a number, such as 1e-5, or None. Received: {config.layer_scale!r}")
 
 
 def check_exclusions(config: ViTConfig):

@@ -208,7 +208,8 @@ class VisionTransformer(keras.Model):
         """Returns a new model for patches of another size with the same weights: PI-resize of FlexiViT.
 
         The patch embedding is resampled, see `resample_patch_embedding`, and so are positions if the grid changes.
-        FlexiViT's weights keep their accuracy (arXiv 2212.08013); others lose it, and are a start for fine-tuning.
+        FlexiViT's weights keep their accuracy (arXiv 2212.08013), with `resample="half_pixel"` the numbers of its code;
+        others lose it, and are a start for fine-tuning.
 
         Args:
             patch_size: Pixels, one number or (height, width).
@@ -239,14 +240,15 @@ class VisionTransformer(keras.Model):
     def freeze_encoder(self):
         """Freezes everything before the head, for a linear probe; compile the model afterwards.
 
-        `with_head`, `resized`, `with_patch_size` and .keras files do not preserve this: freeze the new model again, and
-        load a file with compile=False.
+        `with_head`, `resized`, `with_patch_size` and .keras files do not preserve this, nor the first three
+        `trainable = False` of the whole model: freeze the new model again, and load a file with compile=False.
         """
         for layer in self.layers:
             layer.trainable = layer.name in HEADS
 
     def _rebuilt(self, **changes):
-        return type(self).from_config({**self.get_config(), **changes})
+        # Trainable, also if this model is frozen: its new head could not learn.
+        return type(self).from_config({**self.get_config(), "trainable": True, **changes})
 
     def get_config(self):
         check_not_quantized(self)

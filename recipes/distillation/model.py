@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_vit import VisionTransformer
 from keras_vit.recipes.distillation.teacher import Teacher, load_teacher
 from keras_vit.recipes.recipe import Distillation
 
@@ -113,8 +114,14 @@ def build_distillation(student, recipe: Distillation) -> DistillationModel:
     """Loads the recipe's teacher and builds the model that trains the student. Call it in the strategy's scope.
 
     Raises:
-        ValueError: The student has a distillation token and the recipe none, or the other way round.
+        ValueError: The student is no `VisionTransformer`; it has a distillation token and the recipe none, or the other
+            way round.
     """
+    if not isinstance(student, VisionTransformer):
+        raise ValueError(
+            f"A Distillation recipe trains a Vision Transformer. Received: {student.name}, a {type(student).__name__}. "
+            "Use weights of a Vision Transformer."
+        )
     has_token = bool(student.config.distillation)
     if has_token != recipe.distillation_token:
         raise ValueError(

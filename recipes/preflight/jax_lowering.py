@@ -40,7 +40,10 @@ def lower_with_jax(model, kind: str, specs, replicas: int) -> HloProgram:
     data = tree.map_structure(batch, specs)
     with _shardings_in_hlo(jax.config), lowering_for_tpu():
         program = jax.jit(step, donate_argnums=0 if kind == "training" else ())
-        lowered = program.trace(jax.tree.map(copy, state), data).lower(lowering_platforms=("tpu",))
+        try:
+            lowered = program.trace(jax.tree.map(copy, state), data).lower(lowering_platforms=("tpu",))
+        except (ValueError, TypeError, NotImplementedError) as error:  # JAX's own errors are subclasses
+            return HloProgram(b"", (str(error).partition("\n")[0],))
     return HloProgram(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto(), (), partitioned=devices > 1)
 
 

@@ -86,7 +86,7 @@ def preflight(
         num_parameters=programs.model.count_params(),
         steps=steps,
         total_steps=total_steps if is_recipes_batch else None,
-        notes=(*programs.notes, *notes, *_cost_notes(subject, is_recipes_batch)),
+        notes=(*programs.notes, *notes, *_cost_notes(subject, is_recipes_batch, total_steps)),
         largest_batch={kind: _largest_batch(programs, kind, tpu_slice, log) for kind in searched},
     )
 
@@ -121,8 +121,15 @@ def _kinds(kinds, programs) -> tuple[str, ...]:
     return tuple(kinds)
 
 
-def _cost_notes(subject, is_recipes_batch):
-    if not is_recipes_batch and not isinstance(subject, keras.Model):
+def _cost_notes(subject, is_recipes_batch, total_steps):
+    if isinstance(subject, keras.Model):
+        return
+    if is_recipes_batch and not total_steps:
+        yield (
+            f"The number of training images of {subject.data.dataset!r} is unknown, and so is the cost of the whole "
+            "recipe: pass --num-train-images."
+        )
+    if not is_recipes_batch:
         yield (
             f"The recipe's global batch size is {subject.data.batch_size:,}, these steps use another: the cost of the "
             "whole recipe is unknown."
@@ -131,7 +138,13 @@ def _cost_notes(subject, is_recipes_batch):
 
 def _sizes(recipe, num_classes, num_images):
     """Number of classes, and total steps of the recipe (None if it depends on an unknown number of images)."""
-    found = (num_classes, num_images) if num_classes else dataset_size(recipe.data)
+    found = num_classes, num_images
+    if not (num_classes and num_images):
+        try:
+            found = dataset_size(recipe.data)
+        except (ValueError, OSError):  # the dataset is elsewhere
+            if not num_classes:
+                raise
     num_classes, num_images = num_classes or found[0], num_images or found[1]
     if recipe.data.labels_per_class:
         num_images = recipe.data.labels_per_class * num_classes

@@ -29,7 +29,8 @@ def use_ema_weights(model):
 
     Checkpoints hold the weights themselves, which a resumed run continues with.
     """
-    _update_pairs(model, lambda variable, average: variable.assign(average))
+    # A copy, since on JAX both would be one array, which a step donates twice.
+    _update_pairs(model, lambda variable, average: variable.assign(ops.copy(average)))
 
 
 def _update_pairs(model, function):

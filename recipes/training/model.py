@@ -12,7 +12,7 @@ from keras_vit import BiT, Preprocessing, VisionTransformer
 from keras_vit.models.load_checkpoint import ImageSizeWarning
 from keras_vit.models.vit import HEADS
 from keras_vit.pixel_range import PixelRangeWarning, scaling
-from keras_vit.recipes.recipe import Architecture, Data, Run, Supervised
+from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Architecture, Data, Run, Supervised
 from keras_vit.recipes.remote_files import error_summary
 from keras_vit.recipes.training.variant_checks import BIT, check_patches
 from keras_vit.variants import BIT_SIZES, parse_variant
@@ -64,8 +64,8 @@ def adapt_model(model, recipe: Supervised, num_classes: int):
             (main.py) does.
 
     Raises:
-        ValueError: Another class of model; mean and standard deviation of the pixels are known and differ from the
-            recipe's, or the image size is not divisible into patches.
+        ValueError: Another class of model; fields that a BiT does not have; mean and standard deviation of the pixels
+            are known and differ from the recipe's; or the image size is not divisible into patches.
     """
     check_trainable(model)
     data, run = recipe.data, recipe.run
@@ -75,10 +75,11 @@ def adapt_model(model, recipe: Supervised, num_classes: int):
             f"These weights were trained on pixels scaled by mean={trained.mean} and std={trained.std}. Received: "
             f"data.mean={data.mean}, data.std={data.std}. Set data.mean={trained.mean} and data.std={trained.std}."
         )
-    changes = {"num_classes": num_classes, **_common(data, run)}
+    changes = {"num_classes": num_classes, "trainable": True, **_common(data, run)}
     is_bit = isinstance(model, BiT)
     if is_bit:
         _check_no_remat(run)
+        _check_defaults(recipe.architecture, USED_WITH_WEIGHTS)
     else:
         if model.image_size != (data.image_size, data.image_size):
             check_patches(data, model.patch_size)
@@ -158,17 +159,18 @@ def _check_no_remat(run):
         raise ValueError(f"A BiT has no Transformer blocks to recompute. Received: run.remat={run.remat!r}")
 
 
+def _check_defaults(architecture, names):
+    """Raises ValueError for fields that a BiT does not have."""
+    defaults = {field.name: field.default for field in fields(architecture)}
+    if changed := [f"architecture.{name}" for name in names if getattr(architecture, name) != defaults[name]]:
+        raise ValueError(f"A BiT does not support {', '.join(changed)}. Remove these fields.")
+
+
 def _bit(architecture, arguments):
     size = architecture.variant.removeprefix(BIT)
     if size not in BIT_SIZES:
         known = ", ".join(BIT + name for name in BIT_SIZES)
         raise ValueError(f"Expected one of {known}. Received: {architecture.variant!r}")
-    changed = [
-        f"architecture.{field.name}"
-        for field in fields(architecture)
-        if field.name != "variant" and getattr(architecture, field.name) != field.default
-    ]
-    if changed:
-        raise ValueError(f"A BiT does not support {', '.join(changed)}. Remove these fields.")
+    _check_defaults(architecture, [field.name for field in fields(architecture) if field.name != "variant"])
     stages, width_factor = BIT_SIZES[size]
     return BiT(stages=stages, width_factor=width_factor, name="bit", **arguments)

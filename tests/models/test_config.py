@@ -50,6 +50,7 @@ def test_values_are_normalized():
     assert (found.image_size, found.patch_size, found.grid) == ((16, 16), (4, 2), (4, 8))
     assert (found.resnet_stages, found.remat, found.preprocessing) == ((), ("mlp",), Preprocessing((16, 16)))
     assert type(found.image_size[0]) is type(found.num_classes) is int and hash(found)
+    assert config(stochastic_depth=np.array([0.25])).stochastic_depth == (0.25,)
     given = config(preprocessing={"image_size": 8, "resize": "shortest"})
     assert given.preprocessing == Preprocessing(16, resize="shortest")
 
@@ -65,6 +66,20 @@ def test_block_has_the_shared_fields():
     block = config(dropout=0.1, layer_scale=0.2, position_embedding="relative").block
     assert (block.num_heads, block.mlp_dim, block.dropout, block.layer_scale) == (3, 24, 0.1, 0.2)
     assert block.relative_positions and not config().block.relative_positions
+
+
+@pytest.mark.parametrize(
+    "changes,message",
+    [
+        ({"dropout": 1.0}, "`dropout` must be a rate of at least 0 and below 1. Received: 1.0"),
+        ({"attention_dropout": "0.1"}, "`attention_dropout` must be a rate of at least 0 and below 1. Received: '0.1'"),
+        ({"epsilon": -1}, "`epsilon` must be a number above 0, such as 1e-6. Received: -1"),
+        ({"layer_scale": True}, "`layer_scale` must be a number, such as 1e-5, or None. Received: True"),
+    ],
+)
+def test_numbers_out_of_range(changes, message):
+    with pytest.raises(ValueError, match=message):
+        config(**changes)
 
 
 def test_missing_fields():

@@ -4,6 +4,8 @@ import keras
 import numpy as np
 import pytest
 
+import keras_vit
+
 
 def test_with_a_frozen_encoder_only_the_head_is_trained(trained_toy, images):
     changes = {"position_placement": "every_layer", "register_tokens": 1, "pooling": "map", "resnet_stages": ()}
@@ -19,6 +21,16 @@ def test_with_a_frozen_encoder_only_the_head_is_trained(trained_toy, images):
     distilled = trained_toy(distillation=True)
     distilled.freeze_encoder()
     assert {weight.path.split("/")[-2] for weight in distilled.trainable_weights} == {"head", "head_distillation"}
+
+
+def test_models_made_of_a_frozen_one_are_trainable(trained_toy):
+    model = trained_toy()
+    model.trainable = False
+    for made in (model.with_head(3), model.resized(24), model.with_patch_size(8)):
+        assert len(made.trainable_variables) == len(made.weights)
+    bit = keras_vit.BiT(stages=(1,), width_factor=1, image_size=32, num_classes=3)
+    bit.trainable = False
+    assert len(bit.with_head(2).trainable_variables) == len(bit.weights)
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ class GroupNorm(keras.layers.GroupNormalization):
         super().__init__(groups, epsilon=epsilon, **kwargs)
 
     def call(self, inputs, training=None):
-        if training:
+        if training and self.scale and self.center and self.axis in (-1, len(inputs.shape) - 1):
             output = group_norm_for_training(inputs, self.gamma, self.beta, self.groups, self.epsilon)
             return ops.cast(output, self.compute_dtype)
         return super().call(inputs)

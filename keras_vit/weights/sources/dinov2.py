@@ -26,8 +26,8 @@ SPELLINGS = ((r"\.mlp\.w12\.", ".mlp.fc1."), (r"\.mlp\.w3\.", ".mlp.fc2."), (f"^
 
 
 def recognizes(tensors: Tensors) -> bool:
-    """Whether a file holds the encoder of a DINOv2 under its authors' names."""
-    return timm.PATCHES in tensors and (MASK in tensors or REGISTERS in tensors)
+    """Whether a file holds the encoder of a DINOv2 under its authors' names. MAE's has a mask token, too."""
+    return timm.PATCHES in tensors and (MASK in tensors or REGISTERS in tensors) and timm.DECODER not in tensors
 
 
 def read(tensors: Tensors, image_size) -> Checkpoint:

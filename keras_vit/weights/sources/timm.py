@@ -101,6 +101,7 @@ GELU_OF_NAMES = (
     (r"_patch32_siglip|_large_patch16_siglip(_gap)?_512|_so400m_patch16_siglip|_giantopt_", "tanh"),
 )
 KEYS_AND_VALUES = "attn_pool.kv."
+DECODER = "decoder_embed.weight"
 
 
 def recognizes(tensors: Tensors) -> bool:
@@ -124,14 +125,19 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
 
 
 def plain_arrays(tensors: Tensors) -> Tensors:
-    """The arrays with a bias of zeros for CLIP's patches, which have none, and keys and values of SigLIP's pooling."""
+    """The arrays that models have here.
+
+    With a bias of zeros for CLIP's patches, which have none, keys and values of SigLIP's pooling, and without the
+    decoder of a masked autoencoder (facebookresearch/mae, models_mae.py).
+    """
     arrays = {}
     if "norm_pre.weight" in tensors and "patch_embed.proj.bias" not in tensors:
         arrays["patch_embed.proj.bias"] = zeros(tensors.shapes[PATCHES][0])
     joined = [name for name in tensors.shapes if name.startswith(KEYS_AND_VALUES)]
     for name in joined:
         arrays |= split(tensors, name, [name.replace("kv", part) for part in "kv"])
-    return with_derived(tensors, arrays, without=joined)
+    decoder = [name for name in tensors.shapes if name.startswith(("decoder_", "mask_token"))]
+    return with_derived(tensors, arrays, without=joined + (decoder if DECODER in tensors else []))
 
 
 def _check_supported(tensors, architecture):

@@ -47,6 +47,12 @@ def test_inference_is_that_of_keras():
     np.testing.assert_array_equal(ours(X.astype("float32")), keras_norm(X.astype("float32")))
 
 
+@pytest.mark.parametrize("options", [{"scale": False}, {"center": False}, {"axis": 1}], ids=str)
+def test_other_options_of_keras(options):
+    layer, x = GroupNorm(4, 1e-5, **options), X.astype("float32")
+    np.testing.assert_array_equal(layer(x, training=True), layer(x))
+
+
 def test_dtypes_in_mixed_precision():
     ours, keras_norm = norms("mixed_bfloat16")
     x = tf.cast(X, tf.bfloat16)

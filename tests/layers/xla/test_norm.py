@@ -36,6 +36,15 @@ def test_training_equals_inference():
     np.testing.assert_allclose(layer(x, training=True), layer(x, training=False), rtol=1e-6, atol=3e-6)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_training_equals_inference_in_half_precision(dtype):
+    """Rows whose mean is far above their deviation: a float16 resolves what a mean of squares in float32 does not."""
+    layer = random_norm(dtype=f"mixed_{dtype}")
+    x = tf.constant(10 + 0.01 * X, dtype)
+    trained, expected = (tf.cast(layer(x, training=training), "float32") for training in (True, False))
+    np.testing.assert_allclose(trained, expected, rtol=1e-2, atol=5e-2)
+
+
 def test_dtypes_in_mixed_precision():
     layer = random_norm(dtype="mixed_bfloat16")
     inputs = [tf.cast(X, tf.bfloat16), *(weight.value for weight in layer.weights)]

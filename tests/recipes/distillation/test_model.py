@@ -10,6 +10,7 @@ from simulated_tpu import simulated_tpu
 from sklearn.datasets import load_digits
 
 import keras_vit
+from keras_vit import BiT
 from keras_vit.export import write_saved_model
 from keras_vit.recipes.distillation.model import DistillationModel, TeacherLoss, build_distillation
 from keras_vit.recipes.distillation.teacher import Teacher, load_teacher
@@ -112,6 +113,12 @@ def test_student_and_recipe_must_agree_on_the_token(has_token, toy, teacher_mode
     recipe = Distillation(data=DATA, teacher=str(tmp_path / "teacher.keras"), distillation_token=not has_token)
     with pytest.raises(ValueError, match=f"Use other weights, or set distillation_token={has_token}"):
         build_distillation(toy(distillation=has_token), recipe)
+
+
+def test_student_must_be_a_vision_transformer():
+    student = BiT(stages=(1,), width_factor=1, image_size=32, num_classes=3)
+    with pytest.raises(ValueError, match="A Distillation recipe trains a Vision Transformer. Received: .*, a BiT"):
+        build_distillation(student, Distillation(data=DATA, teacher="any", distillation_token=False))
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from pathlib import Path
 import jax_training
 import numpy as np
 import pytest
+from jax_training import used_after_ema
 
 import keras_vit
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
@@ -118,6 +119,11 @@ def test_steps_that_are_not_finite_change_nothing(results):
     assert good.keys() == bad.keys() and len(good) == 7  # two weights, their momentum and average, the learning rate
     for name, value in good.items():
         np.testing.assert_array_equal(bad[name], value, err_msg=name)
+
+
+def test_a_model_can_be_used_after_ema(results):
+    for found, expected in zip(results["after-ema"].values(), used_after_ema(), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_the_steps_compile_for_a_tpu(results):

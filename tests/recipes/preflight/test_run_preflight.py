@@ -74,6 +74,15 @@ def test_total_cost_is_only_for_the_recipes_batch_size(stub_compiler, recipe):
     assert report.total_steps is None and "global batch size is 64, these steps use another" in str(report.notes)
 
 
+def test_number_of_images_is_known_beside_num_classes(stub_compiler, recipe):
+    recipe = replace(recipe, total_steps=None, total_epochs=4)
+    report = preflight(recipe, "v5e:1", num_classes=5, kinds=("evaluation",))
+    assert report.total_steps == 4 * 50_000 // 64
+    elsewhere = replace(recipe, data=replace(recipe.data, dataset="folder:/elsewhere"))
+    report = preflight(elsewhere, "v5e:1", num_classes=5, kinds=("evaluation",))
+    assert report.total_steps is None and "pass --num-train-images" in str(report.notes)
+
+
 def test_batch_size_must_be_divisible_by_the_replicas(recipe):
     with pytest.raises(ValueError, match="100 is not divisible by 8 replicas"):
         preflight(replace(recipe, data=replace(recipe.data, batch_size=100)), "v5e:2x4")

@@ -181,6 +181,15 @@ def test_bit():
     again = adapt_model(model, recipe(image_size=64), 2)
     assert again.num_classes == 2 and again.image_size == (64, 64)
     np.testing.assert_array_equal(again.weights[0], model.weights[0])
+    with_dropout = replace(recipe(image_size=64), architecture=replace(TOY, dropout=0.1, stochastic_depth=0.1))
+    with pytest.raises(ValueError, match="does not support architecture.dropout, architecture.stochastic_depth. Remo"):
+        adapt_model(model, with_dropout, 2)
+
+
+def test_frozen_models_are_trained():
+    model = build_model(TOY, DATA, Run(), num_classes=3)
+    model.trainable = False
+    assert len(adapt_model(model, recipe(), 2).trainable_variables) == len(model.weights)
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,11 @@ def test_encoder_of_a_masked_autoencoder(norm, trained_toy, tmp_path):
     """Of facebookresearch/mae, saved as .safetensors: names of timm, no head and no config.json."""
     options = {"gelu": "erf", "num_classes": 0, "pooling": "gap", "class_token": True}
     model = trained_toy(**options, norm_after_pooling=norm == "fc_norm.")
-    file = write_arrays(tmp_path / "mae_pretrain_vit_toy.safetensors", timm_arrays(model))
+    arrays = timm_arrays(model)
+    if norm == "norm.":  # the files for visualization have the decoder, too
+        decoder = ("mask_token", "decoder_pos_embed", "decoder_embed.weight", "decoder_blocks.0.norm1.bias")
+        arrays |= dict.fromkeys(decoder, np.zeros((1, 1, 8), "float32"))
+    file = write_arrays(tmp_path / "mae_pretrain_vit_toy.safetensors", arrays)
     preprocessing = keras_vit.Preprocessing(16, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
     loaded = keras_vit.load(file, num_heads=3, pooling="gap", preprocessing=preprocessing)
     assert loaded.config.class_token and loaded.config.norm_after_pooling == (norm == "fc_norm.")
