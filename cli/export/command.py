@@ -1,15 +1,14 @@
 """`keras-vit export`: writes a model as SavedModel, ONNX, TFLite or web page, and checks the files."""
 
-import math
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 
 import tyro
 
-from keras_vit_cli.evaluated_inputs import check_dataset, check_model
+from keras_vit_cli.export.files import explain, failed_checks, print_sensitivity, write_files
+from keras_vit_cli.export.request_checks import check_head, check_request
 from keras_vit_cli.output_folder import check_replaceable, new_folder
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 from keras_vit_cli.process.native_logs import without_native_logs
@@ -93,188 +92,31 @@ class Export:
 
             print(read_description(self.weights))
             return 0
-        self._check_request()
+        check_request(self)
         output = None if self.sensitivity else self._checked_output()
         from keras_vit_cli.export.data import ExportData
 
         model = self.preparation.load(self.weights)
-        self._check_head(model)
+        check_head(self, model)
         data = ExportData.read(self, model)
         for note in data.notes:
             print(note)
         if output is None:
             with without_native_logs():
-                return self._print_sensitivity(model, data)
+                return print_sensitivity(self, model, data)
         with new_folder(output) as folder:
             with without_native_logs():
-                failures = self._check(model, folder, self._write(model, data, folder), data)
+                failures = failed_checks(self, model, folder, write_files(self, model, data, folder), data)
             if failures and not self.keep_going:
-                raise ValueError(self._explain(failures))
+                raise ValueError(explain(self, failures))
         print("\n".join([text for _, text in failures] + [f"\nWritten to {output.absolute()}"]))
         if "web" in self.formats:
             page = output.absolute() / "web"
             print(f"{page / 'index.html'} is the page: python3 -m http.server --directory {shlex.quote(str(page))}")
         return bool(failures)
 
-    def _check_request(self):
-        """Raises ValueError or OSError for mistakes that are visible before the model and images are loaded."""
-        check_model(
-            self.weights, "Pass the weights that it was exported from, or --describe to print what it contains."
-        )
-        if self.dataset:
-            check_dataset(self.dataset)
-        from keras_vit.export.tflite.calibration import MIN_IMAGES
-        from keras_vit.export.tflite.quantize import INT4, STATIC
-
-        calibrated = [name for name in self.formats if name in STATIC]
-        if not 0 <= self.max_corrupt <= 1:
-            raise ValueError(f"--max-corrupt must be in [0, 1]. Received: {self.max_corrupt}")
-        if self.target:
-            if not set(self.formats) - {"saved-model", "onnx"}:
-                raise ValueError("--target examines .tflite files. Add one to --formats, such as dynamic-int8.")
-            from keras_vit.export.audit.findings import check_targets
-
-            check_targets(self.target)
-        if not self.formats:
-            raise ValueError("No formats. Pass --formats, such as float32 dynamic-int8.")
-        if not math.isfinite(self.max_accuracy_drop):
-            raise ValueError(f"--max-accuracy-drop must be finite. Received: {self.max_accuracy_drop}")
-        if self.keep_float and not calibrated:
-            raise ValueError(f"--keep-float requires --formats among {', '.join(STATIC)}: others do not use it.")
-        if self.sensitivity:
-            self._check_sensitivity(calibrated)
-        if calibrated and not self.dataset:
-            raise ValueError(
-                f"{', '.join(calibrated)}: calibration requires images. Pass --dataset, such as folder:/path with "
-                "/path/train/<class>/<image> and /path/test/<class>/<image>; dynamic-int8 requires none."
-            )
-        uses_images = calibrated or INT4 in self.formats
-        if self.dataset and (self.check_images < 1 or (uses_images and self.calibration_images < MIN_IMAGES)):
-            raise ValueError(
-                f"--check-images must be at least 1, --calibration-images {MIN_IMAGES}. "
-                f"Received: {self.check_images} and {self.calibration_images}"
-            )
-
-    def _check_sensitivity(self, calibrated):
-        from keras_vit.export.tflite.quantize import STATIC
-
-        if not (calibrated and self.dataset):
-            raise ValueError(f"--sensitivity requires --dataset, and --formats among {', '.join(STATIC)}.")
-        given = {
-            "--output": self.output,
-            "--keep-float": self.keep_float,
-            "--target": self.target,
-            "--class-names": self.class_names,
-            "--license": self.license,
-            "--signatures": self.signatures != ("classify",),
-        }
-        if unused := [option for option, value in given.items() if value]:
-            raise ValueError(f"--sensitivity writes no files and quantizes all parts: omit {', '.join(unused)}.")
-
-    def _check_head(self, model):
-        """Raises ValueError for formats that require classes, if the model has no head, or a projection."""
-        from keras_vit.classification import check_no_projection, has_classes
-        from keras_vit.export import FORMATS
-
-        if has_classes(model):
-            return
-        is_classifier = "classify" in self.signatures and set(self.formats) & set(FORMATS)
-        if "web" in self.formats or self.sensitivity or is_classifier:
-            check_no_projection(model)
-        if "web" in self.formats:
-            raise ValueError("A web page shows classes, but the model has no head. Omit the format web.")
-        if is_classifier:
-            raise ValueError(f"{model.name} has no head to classify with. Pass --signatures embed.")
-
     def _checked_output(self) -> Path:
         if self.output is None:
             raise ValueError("No output folder. Pass --output FOLDER, which must not exist.")
         check_replaceable(self.output)
         return self.output
-
-    def _write(self, model, data, folder) -> dict[str, Path]:
-        """Writes all formats; returns the files to check."""
-        from keras_vit.export import FORMATS, write_onnx, write_saved_model, write_tflite, write_web_page
-
-        files, names = {}, data.class_names
-        if "saved-model" in self.formats:
-            files["saved-model"] = write_saved_model(model, folder / "saved_model", names)
-        if "onnx" in self.formats:
-            files["onnx"] = write_onnx(model, folder / "model.onnx", names)
-        formats = [name for name in self.formats if name in FORMATS]
-        if "web" in self.formats:
-            from keras_vit.export.tflite.signatures import available_signatures
-            from keras_vit.export.web.page import MODEL_FILE
-
-            # A separate file: the page also shows attention, and MediaPipe's files have one signature only.
-            signatures = [name for name in ("classify", "attention") if name in available_signatures(model)]
-            web_format = next((name for name in formats if name in ("dynamic-int8", "float16")), "dynamic-int8")
-            with TemporaryDirectory(dir=folder) as temporary:
-                page_model = write_tflite(
-                    model,
-                    Path(temporary) / "page",
-                    [web_format],
-                    signatures=signatures,
-                    class_names=names,
-                    license=self.license,
-                )[web_format]
-                write_web_page(page_model, folder / "web", names or [str(i) for i in range(model.num_classes)])
-            files["web"] = folder / "web" / MODEL_FILE
-        if formats:
-            files |= write_tflite(
-                model,
-                folder,
-                formats,
-                data.calibration,
-                signatures=self.signatures,
-                class_names=names,
-                license=self.license,
-                keep_float=self.keep_float,
-                log=print,
-            )
-        return files
-
-    def _check(self, model, folder, files, data) -> list[tuple[str, str]]:
-        """Prints audits and parity table; returns the formats that failed, and why."""
-        from keras_vit.classification import has_classes
-        from keras_vit.export import FORMATS, check_parity, parity_table
-        from keras_vit.export.audit import audit
-
-        failures = []
-        for name, path in files.items():
-            if path.suffix == ".tflite" and self.target:
-                found = audit(path, self.target)
-                print("\n" + str(found).replace(f"{folder}/", ""))  # a temporary folder
-                failures += [
-                    (name, f"{target} does not support {name}") for target in self.target if found.fails(target)
-                ]
-        classifiers = {
-            name: path for name, path in files.items() if "classify" in self.signatures or name not in FORMATS
-        }
-        if data.images is None or not has_classes(model) or not classifiers:
-            print("\nNot compared with Keras: requires --dataset, a model with classes, and the signature classify.")
-            return failures
-        rows = check_parity(model, classifiers, data.images, data.labels)
-        print(f"\n{len(data.images):,} images of {self.dataset} ({self.split})\n\n{parity_table(rows)}")
-        for row in rows:
-            drop = 100 * row.accuracy_drop
-            if drop > self.max_accuracy_drop:
-                above = f"has an accuracy drop of {drop:.2f} percentage points, above {self.max_accuracy_drop}"
-                failures.append((row.name, f"{row.name} {above}"))
-        return failures
-
-    def _explain(self, failures) -> str:
-        """What failed, and the options that save files."""
-        failed = {name for name, _ in failures}
-        others = [name for name in dict.fromkeys(self.formats) if name not in failed]
-        advice = f", --formats {' '.join(others)} only those that passed" if others else ""
-        reasons = "; ".join(text for _, text in failures)
-        return f"{reasons}. Nothing was saved; --keep-going saves the files anyway{advice}."
-
-    def _print_sensitivity(self, model, data) -> int:
-        from keras_vit.export.tflite.quantize import STATIC
-        from keras_vit.export.tflite.sensitivity import analyze_sensitivity, sensitivity_table
-
-        for name in [name for name in self.formats if name in STATIC]:
-            print("\n" + sensitivity_table(name, analyze_sensitivity(model, name, data.calibration, data.images)))
-        return 0
