@@ -57,7 +57,7 @@ clean: ## Remove the virtual environments, caches and build/; keeps runs/
 	rm -rf .venv .venv-newest .venv-oldest $(CLIENT) .pytest_cache .ruff_cache .mypy_cache build *.egg-info
 
 $(RUNNABLE): setup.cfg pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "keras_vit requires Python 3.11 or later: make PYTHON=python3.11")'
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "TensorFlow requires Python 3.11, 3.12 or 3.13 here: make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
 	$(INSTALL) '.[tensorflow,recipes,export]'
 	@touch $@

@@ -1,5 +1,6 @@
 """`keras-vit finetune`: from a folder of images to a classifier, without any other option."""
 
+import os
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -43,7 +44,10 @@ class Finetune:
 
     def run(self):
         """Trains, evaluates, exports, and prints what to do next."""
-        output = self.output or Path("runs") / self.folder.absolute().name
+        name = os.path.basename(os.path.abspath(self.folder))  # of "." and "..", too
+        if not (self.output or name):
+            raise ValueError(f"The folder {self.folder} has no name for runs/NAME. Pass --output FOLDER.")
+        output = self.output or Path("runs") / name
         again = has_run(output)
         if again:
             check_same_run(self.folder, self.weights, self.preparation.fields(), output)

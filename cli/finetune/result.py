@@ -43,7 +43,7 @@ def export_checked(recipe: Supervised, output: Path) -> Path | None:
 def print_result(recipe: Supervised, output: Path, file: Path | None, metrics: dict):
     """Prints accuracy, files and the next commands."""
     data, run = recipe.data, shlex.quote(str(output))
-    dataset = shlex.quote(data.dataset)
+    evaluated = f"--dataset {shlex.quote(data.dataset)} --split {data.test_split}"
     test_images = metrics["images"]  # without those that cannot be decoded
     skip = f" --max-corrupt {data.max_corrupt:g}" if test_images < _test_images(recipe) else ""
     tflite = "For a .tflite file repeat this command with KERAS_BACKEND=tensorflow: nothing is trained again."
@@ -57,9 +57,9 @@ top-1 {100 * metrics["top1"]:.1f} % of {test_images:,} test images ({data.test_s
 
 Next:
     keras-vit classify IMAGE --model {run}
-    keras-vit evaluate {run} --dataset {dataset} --split {data.test_split} --per-class{skip}
+    keras-vit evaluate {run} {evaluated} --per-class{skip}
     keras-vit inspect {run} --images {shlex.quote(data.dataset.removeprefix("folder:"))} --output attention.html
-    keras-vit export {run} --formats web --output {shlex.quote(str(output / "web"))}"""
+    keras-vit export {run} {evaluated}{skip} --formats web --output {shlex.quote(str(output / "web"))}"""
     )
 
 

@@ -30,7 +30,7 @@ def prepare(folder, weights, data_dir, monkeypatch) -> dict:
     _images(folder)
     _weights(folder, weights, monkeypatch)
     _recipes(data_dir, monkeypatch)
-    pets = _toy(num_classes=len(CLASSES))
+    pets = _toy(num_classes=len(CLASSES), class_names=CLASSES)
     (folder / "runs" / "pets").mkdir(parents=True)
     pets.save(folder / "runs" / "pets" / "model.keras")
     for name in ("masked", "mae"):
@@ -95,9 +95,10 @@ def _recipes(data_dir, monkeypatch):
         data = replace(data, validation_split=few, test_split=few)
         run = replace(recipe.run, steps_per_execution=1, precision="float32")
         optimizer = replace(recipe.optimizer, warmup_steps=1)
-        return replace(recipe, architecture=toy, data=data, run=run, optimizer=optimizer, total_steps=2)
+        length = {"total_steps": 2} | ({"total_epochs": None} if hasattr(recipe, "total_epochs") else {})
+        return replace(recipe, architecture=toy, data=data, run=run, optimizer=optimizer, **length)
 
-    for name in ("digits-masked-patch", "digits-finetune", "cifar10-scratch", "cifar10-masked-patch"):
+    for name in ("digits-masked-patch", "digits-finetune", "cifar10-10ep", "cifar10-masked-patch"):
         monkeypatch.setitem(configs.RECIPES, name, small(configs.RECIPES[name]))
 
 
@@ -105,7 +106,7 @@ def previous_run(folder, monkeypatch):
     """Changes to the folder and writes the recipe of a previous run there."""
     monkeypatch.chdir(folder)
     (folder / "runs" / "c10").mkdir(parents=True)
-    write_recipe(configs.RECIPES["cifar10-scratch"], folder / "runs" / "c10" / "recipe.json")
+    write_recipe(configs.RECIPES["cifar10-10ep"], folder / "runs" / "c10" / "recipe.json")
 
 
 def free_memory():

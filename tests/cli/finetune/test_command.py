@@ -116,6 +116,13 @@ def test_mistakes_are_reported_together(tmp_path, capsys, monkeypatch):
     assert len(capsys.readouterr().err.splitlines()) == 2
 
 
+def test_the_run_has_the_name_of_the_folder(tmp_path, capsys, monkeypatch):
+    (tmp_path / "photos" / "cat" / "runs" / "photos" / "mine").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "photos" / "cat")
+    assert main(["finetune", ".."]) == 1
+    assert "runs/photos is not empty" in capsys.readouterr().err
+
+
 def test_without_a_network_the_model_of_the_package_is_used(monkeypatch, capsys):
     def load(weights, **_):
         if weights == DEFAULT:
