@@ -94,6 +94,8 @@ def run(kinds, folder: Path, seed: int, faults: int, seconds: float | None = Non
     Returns:
         Number of tries by kind, and (kind, seed, reason) of each failure.
     """
+    if not kinds:
+        raise SystemExit("No kind of fault has such a name. Without --kinds all are made, and listed at the end.")
     names, start = list(kinds), time.monotonic()
     weights = np.array([kinds[name][0] for name in names], "float64")
     tried: collections.Counter = collections.Counter()

@@ -270,7 +270,8 @@ def main():
     if arguments.serve:
         library, name = arguments.serve
         return serve(library, (SIZES | TINY)[name], 32 if name in TINY else 224, arguments.steps)
-    subprocess.run([sys.executable, __file__, "--errors"], env={**os.environ, "KERAS_BACKEND": "jax"}, check=True)
+    if all(map(importlib.util.find_spec, LIBRARIES["keras_vit"])):
+        subprocess.run([sys.executable, __file__, "--errors"], env={**os.environ, "KERAS_BACKEND": "jax"}, check=True)
     libraries = [name for name, needed in LIBRARIES.items() if all(map(importlib.util.find_spec, needed))]
     print("Not installed:", ", ".join(sorted(set(LIBRARIES) - set(libraries))) or "none", file=sys.stderr)
     bound = upper_bound()

@@ -38,7 +38,10 @@ def train(data_dir, folder, out, kill_at):
         run=Run(seed=1, folder=folder, checkpoint_steps=4, epoch_steps=10, resume=True),
         total_steps=STEPS,
     )
-    model, _ = fit.pretrain(recipe, [Kill(int(kill_at))])
+    steps = []
+    counter = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: steps.append(batch))
+    model, _ = fit.pretrain(recipe, [Kill(int(kill_at)), counter])
+    Path(out).with_suffix(".steps").write_text(str(len(steps)))
     np.savez(out, *[np.asarray(variable) for variable in (*model.variables, *model.optimizer.variables)])
 
 
@@ -59,13 +62,16 @@ def main():
             killed = folder / f"killed-{step}"
             if run(folder / "data", killed, folder / "never.npz", step) != -signal.SIGKILL:
                 raise SystemExit("The run was not killed.")
-            saved = [int(file.name.split("-")[1].split(".")[0]) for file in killed.glob("step-*.index")]
+            saved = max((int(file.name.split("-")[1].split(".")[0]) for file in killed.glob("step-*.index")), default=0)
             if run(folder / "data", killed, folder / f"{step}.npz", 0):
                 raise SystemExit("The resumed run failed.")
+            resumed = STEPS - int((folder / f"{step}.steps").read_text())
+            if resumed != saved:
+                raise SystemExit(f"The run continued from step {resumed}, not from its checkpoint of step {saved}.")
             found = np.load(folder / f"{step}.npz")
             compared = sum(whole[name].size for name in whole.files)
             different = sum(int((whole[name] != found[name]).sum()) for name in whole.files)
-            print(f"| {step} | {max(saved, default=0)} | {compared:,} | {different} |", flush=True)
+            print(f"| {step} | {resumed} | {compared:,} | {different} |", flush=True)
 
 
 if __name__ == "__main__":

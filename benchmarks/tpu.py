@@ -191,7 +191,7 @@ def measure_in_subprocess(library, row):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", nargs="+", default=DEFAULT, help=f"all, or some of {', '.join(ROWS)}")
+    parser.add_argument("--rows", nargs="+", default=DEFAULT, choices=("all", *ROWS))
     libraries = [name for name in REQUIRES if name != HALF]
     parser.add_argument("--libraries", nargs="+", default=libraries, choices=REQUIRES)
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
@@ -201,6 +201,10 @@ def main():
     rows = ROWS if arguments.rows == ["all"] else arguments.rows
     # keras_vit first: the others are compared with it.
     libraries = [n for n in REQUIRES if n in arguments.libraries and all(map(importlib.util.find_spec, REQUIRES[n]))]
+    for name in set(arguments.libraries).difference(libraries):
+        print(f"Skipped, not installed: {name}", file=sys.stderr)
+    if not libraries:
+        raise SystemExit("None of these libraries is installed.")
     print("| job | batch | library | temporary memory, GB | traffic, GB | TFLOP | memory / ours | traffic / ours |")
     print("|---" * 8 + "|")
     for row in rows:

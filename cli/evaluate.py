@@ -108,7 +108,7 @@ class Evaluate:
             print(f"\n{'class':{width}}  images  accuracy  most confused with")
             for row in report.per_class:
                 confused_with = f"{row['confused_with']} ({row['confused']})" if row["confused"] else "-"
-                print(f"{row['class']:{width}}  {row['images']:>8,}  {row['accuracy']:>8.2%}  {confused_with}")
+                print(f"{row['class']:{width}}  {row['images']:>6,}  {row['accuracy']:>8.2%}  {confused_with}")
 
     def _is_part(self):
         """Whether the split is a part of the images of a folder without splits."""

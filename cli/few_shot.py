@@ -44,9 +44,9 @@ class FewShot:
 
     def run(self):
         """Evaluates and prints."""
-        replaced = {"resize", "crop_fraction"} & self.preparation.single.keys()
+        replaced = {"resize", "crop_fraction", "interpolation"} & self.preparation.single.keys()
         if replaced and self.resizing == "big_vision":
-            raise ValueError("--resize and --crop-fraction require --resizing weights.")
+            raise ValueError("--resize, --crop-fraction and --interpolation require --resizing weights.")
         if not self.shots or min(self.shots) < 1:
             received = " ".join(map(str, self.shots)) or "none"
             raise ValueError(

@@ -1,5 +1,6 @@
 """What to do with the model that `keras-vit train` wrote: commands with its paths and dataset."""
 
+import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import keras
 
 from keras_vit.recipes.configs import RECIPES
-from keras_vit.recipes.recipe import SelfSupervised, Supervised
+from keras_vit.recipes.recipe import Data, SelfSupervised, Supervised
 from keras_vit_cli.flags import recipe_flags
 from keras_vit_cli.inspect.model import keras_class
 
@@ -27,6 +28,8 @@ def next_commands(recipe, named) -> list[str]:
     data = f"--dataset {shlex.quote(recipe.data.dataset)} --split {shlex.quote(recipe.data.test_split)}"
     if recipe.data.data_dir:
         data += f" --data-dir {shlex.quote(recipe.data.data_dir)}"
+    if recipe.data.max_corrupt > Data.max_corrupt:
+        data += f" --max-corrupt {recipe.data.max_corrupt:g}"
     commands = [f"keras-vit evaluate {shlex.quote(folder)} {data} --per-class"]
     if keras.backend.backend() == "tensorflow":  # no other one exports
         commands.append(f"keras-vit export {shlex.quote(folder)} {data} --output {shlex.quote(f'{folder}/exported')}")
@@ -37,7 +40,7 @@ def next_commands(recipe, named) -> list[str]:
 
 def _inspect(recipe) -> str:
     source, _, path = recipe.data.dataset.partition(":")
-    images = shlex.quote(path) if source == "folder" else "IMAGES"
+    images = shlex.quote(os.path.expanduser(path)) if source == "folder" else "IMAGES"
     run, report = shlex.quote(recipe.run.folder), shlex.quote(f"{recipe.run.folder}/inspect.html")
     return f"keras-vit inspect {run} --images {images} --output {report}"
 

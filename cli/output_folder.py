@@ -18,6 +18,8 @@ def check_replaceable(folder: Path, mark: str | None = None, option: str = "--ou
         mark: Name of a file that only the command itself writes: a folder that contains it may be replaced.
         option: The option that names the folder.
     """
+    if os.path.ismount(folder):
+        raise ValueError(f"{folder.absolute()} is a mount point, which cannot be replaced; choose {option} inside it.")
     if mark and (folder / mark).is_file():
         return
     if folder.exists() and not folder.is_dir():
@@ -40,8 +42,8 @@ def new_folder(folder: Path, mark: str | None = None, option: str = "--output") 
     """Yields an empty folder that takes the place of `folder` at the end; it is removed if the block raises.
 
     Raises:
-        ValueError: See `check_replaceable` and `create_folder`. If `folder` may no longer be replaced at the end, the
-            new folder stays beside it.
+        ValueError: See `check_replaceable` and `create_folder`. If `folder` may no longer be replaced at the end, or
+            cannot be, the new folder stays beside it.
     """
     folder = folder.absolute()
     check_replaceable(folder, mark, option)
@@ -54,16 +56,15 @@ def new_folder(folder: Path, mark: str | None = None, option: str = "--output") 
             yield new
         try:
             check_replaceable(folder, mark, option)
-        except ValueError as error:
+            if folder.exists():
+                os.replace(folder, old)
+            os.replace(new, folder)
+        except (ValueError, OSError) as error:
             kept = folder.with_name(temporary.name[1:])
             os.replace(new, kept)
-            raise ValueError(
-                f"{folder} was written by something else in the meantime, and is not replaced. The result is complete "
-                f"in {kept}."
-            ) from error
-        if folder.exists():
-            os.replace(folder, old)
-        os.replace(new, folder)
+            written = "something else wrote to it in the meantime"
+            reason = written if isinstance(error, ValueError) else error.strerror or error
+            raise ValueError(f"{folder} is not replaced: {reason}. The result is complete in {kept}.") from error
     finally:
         if not folder.exists() and (temporary / "old").exists():
             os.replace(temporary / "old", folder)

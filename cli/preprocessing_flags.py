@@ -75,7 +75,10 @@ def with_recipe_fields(words: tuple[str, ...], prefix: str = "") -> tuple[str, .
     found = _named(joined[at + 1])
     if not {"mean", "std"} <= found.keys():
         raise ValueError(f"{joined[at + 1]} must have the fields mean and std. Received: {', '.join(found) or 'none'}")
-    fields = [(f"--{prefix}data.{name}", *map(str, found[name])) for name in ("mean", "std")]
+    from keras_vit.preprocessing import Preprocessing
+
+    known = Preprocessing.from_argument(found, 224)  # raises for values that are no mean or standard deviation
+    fields = [(f"--{prefix}data.{name}", *map(str, getattr(known, name))) for name in ("mean", "std")]
     return (*fields[0], *fields[1], *joined[:at], *joined[at + 2 :])
 
 

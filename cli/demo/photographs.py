@@ -13,7 +13,7 @@ from keras_vit_cli.classify.evidence import evidence
 from keras_vit_cli.process.native_logs import without_native_logs
 
 NAME = "cifar10/R6_Ti_4"
-# Reduced crops of the photographs: the first half calibrates the integer formats, the second is compared.
+# Reduced crops of the photographs: every other one calibrates the integer formats, the rest are compared.
 NUM_CROPS = 200
 FORMATS = ("float16", "dynamic-int8", "int8")
 

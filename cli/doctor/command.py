@@ -48,15 +48,19 @@ class Doctor:
 
 
 def _pip_check() -> str:
-    return subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True).stdout
+    done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True)
+    return done.stdout or done.stderr
 
 
 def check_requirements(pip_check: str) -> Iterator[Finding]:
-    """Version conflicts of `PACKAGES`, from the output of `pip check`.
+    """Version conflicts of `PACKAGES`, from the output of `pip check`; or that there is no pip, as after `uv venv`.
 
     Requirements that are not installed are no problem: docs/tpu.md installs tf-models-official without them.
     """
     names = {name.replace("_", "-") for name in PACKAGES}
+    if "No module named pip" in pip_check:
+        fix = "Run `uv pip check`, or install pip"
+        yield Finding("warning", "Versions were not compared: there is no pip here", fix)
     for line in pip_check.splitlines():
         if " has requirement " in line and line.split()[0] in names:
             fix = "Install a version that all packages allow, or use a new environment with one pip install for all"

@@ -3,15 +3,24 @@
 import ctypes
 import os
 import re
+import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 # Lines of absl's and TensorFlow's loggers below errors, what follows them, and empty lines.
-NOISE = re.compile(rb"[IW]\d{4} |\d{4}-\d\d-\d\d [\d:.]+: [IW] |INFO: |WARNING: All log messages before absl|\s*$")
-
+NOISE = rb"[IW]\d{4} |\d{4}-\d\d-\d\d [\d:.]+: [IW] |INFO: |WARNING: All log messages before absl|\s*$"
+# Reads on after a reader of its output has gone, such as `head`, so that writing to it never fails.
+FILTER = f"""
+import os, re, sys
+for line in sys.stdin.buffer:
+    if not re.match({NOISE!r}, line):
+        try:
+            os.write(1, line)
+        except BrokenPipeError:
+            pass
+"""
 
 ABSL_ERROR = 2  # of absl::LogSeverityAtLeast; TF_CPP_MIN_LOG_LEVEL counts the same way
 
@@ -36,19 +45,22 @@ def log_errors_only():
 
 @contextmanager
 def without_native_logs() -> Iterator[None]:
-    """Holds back what is written to standard error, and writes it at the end, also of an error, without the log lines.
+    """Removes the log lines from what is written to standard error, in a process that an abort of this one survives.
 
     The file descriptor is replaced, since native libraries do not use `sys.stderr`.
     """
     sys.stderr.flush()
-    with tempfile.TemporaryFile() as held:
-        before = os.dup(2)
-        os.dup2(held.fileno(), 2)
-        try:
-            yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(before, 2)
-            os.close(before)
-            held.seek(0)
-            os.write(2, b"".join(line for line in held if not NOISE.match(line)))
+    # In a session of its own: Ctrl-C must not end it. -S, -E: it starts within milliseconds.
+    command = [sys.executable, "-S", "-E", "-c", FILTER]
+    lines = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, start_new_session=True)
+    before = os.dup(2)
+    os.dup2(lines.stdin.fileno(), 2)  # type: ignore[union-attr]
+    lines.stdin.close()  # type: ignore[union-attr]
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(before, 2)
+        os.close(before)
+        with suppress(subprocess.TimeoutExpired):  # processes that were started meanwhile may keep it open
+            lines.wait(timeout=5)

@@ -82,37 +82,53 @@ def evaluate_classifier(
         OSError: The mapping cannot be read.
     """
     check_no_projection(model)
-    read: list[int] = []
-    batches = _labeled_batches(dataset, split, batch_size, max_corrupt, read)
     if objectnet_mapping and imagenet_variant:
         raise ValueError("Set either objectnet_mapping or imagenet_variant. Received: both")
+    read: list[int] = []
+    batches = _labeled_batches(dataset, split, batch_size, max_corrupt, read)
     scored: np.ndarray | slice = slice(None)  # outputs
     if imagenet_variant:
         scored = scored_classes(imagenet_variant)
         batches = variant_images(batches, variant_labels(class_names(dataset), imagenet_variant))
-        names = [imagenet_class_names()[number][1] for number in scored_classes(imagenet_variant)]
-        check_class_count(dataset, 1000, model.num_classes)
+        names = [imagenet_class_names()[number][1] for number in scored]
+        _check_imagenet_1k(model, f"imagenet_variant={imagenet_variant!r}")
     elif objectnet_mapping:
         targets = map_to_imagenet(class_names(dataset), objectnet_mapping)
         batches = overlapping_images(batches, targets, batch_size)
         names = [words for _, words in imagenet_class_names()]
-        check_class_count(dataset, len(names), model.num_classes)
+        _check_imagenet_1k(model, "ObjectNet")
     else:
         names = class_names(dataset)
         check_class_count(dataset, len(names), model.num_classes)
+    metrics = _metrics(model, dataset, len(names))
     overrides = {"resize": resize, "crop_fraction": crop_fraction}
     preprocess = replace(model.preprocessing, **{name: value for name, value in overrides.items() if value is not None})
     if tf.config.list_physical_devices("TPU"):  # Keras would compile for the TPU, but the model is on the host
         model.jit_compile = False
-    is_multi_label = getattr(model, "multi_label", False)
-    metrics = (
-        MultiLabelMetrics(len(names)) if is_multi_label else ClassificationMetrics(len(names), output_activation(model))
-    )
     for images, labels in batches:
         metrics.update(model.predict_on_batch(preprocess(images))[:, scored], labels)
     skipped = count_examples(dataset, split) - sum(read)
     reliability = [] if isinstance(metrics, MultiLabelMetrics) else metrics.reliability()
     return ClassificationReport(metrics.summary(), metrics.per_class(names), reliability, preprocess, skipped)
+
+
+def _check_imagenet_1k(model, what):
+    if model.num_classes != 1000:
+        raise ValueError(
+            f"{what} requires a classifier of the 1,000 classes of ImageNet. Received: {model.name} with "
+            f"{model.num_classes or 'no'} classes."
+        )
+
+
+def _metrics(model, dataset, num_classes):
+    if not getattr(model, "multi_label", False):
+        return ClassificationMetrics(num_classes, output_activation(model))
+    if not dataset.multi_label:
+        raise ValueError(
+            f"{model.name} has several labels per image (multi_label), but {dataset.name!r} has one. Expected a "
+            "dataset such as csv:/path; see docs/data.md."
+        )
+    return MultiLabelMetrics(num_classes)
 
 
 def _labeled_batches(

@@ -1,6 +1,7 @@
 """VTAB-1k: fine-tunes a checkpoint on its 19 tasks by the paper's recipe, and averages the accuracies."""
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,7 +24,7 @@ class VtabResult:
 
     Attributes:
         tasks: Accuracy by task.
-        means: Mean accuracy by group, and of all tasks as "all"; empty if only some tasks were run.
+        means: Mean accuracy by group, and of all tasks as "all"; empty unless all tasks are finished.
     """
 
     tasks: dict[str, float]
@@ -41,7 +42,7 @@ def run_vtab(
 ) -> VtabResult:
     """Fine-tunes a checkpoint on VTAB-1k, one run per task in folder/<task>, and writes folder/vtab.json.
 
-    Finished tasks are not run again, interrupted ones are resumed.
+    Finished tasks are not run again, interrupted ones are resumed. The result has all finished tasks of the folder.
 
     Args:
         weights: File, folder or name, as for `keras_vit.load`.
@@ -60,7 +61,12 @@ def run_vtab(
     recipes = {task: _recipe(task, weights, folder / task, data_dir, mean, std) for task in tasks or TASKS}
     _check(recipes, weights, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    top1 = {task: run_recipe.run_unless_finished(recipe)["top1"] for task, recipe in recipes.items()}
+    finished = {task: run_recipe.run_unless_finished(recipe)["top1"] for task, recipe in recipes.items()}
+    for task in [task for task in TASKS if task not in recipes and (folder / task / METRICS).is_file()]:
+        with suppress(ValueError):  # of other weights
+            recipe = _recipe(task, weights, folder / task, data_dir, mean, std)
+            finished[task] = run_recipe.run_unless_finished(recipe)["top1"]
+    top1 = {task: finished[task] for task in TASKS if task in finished}
     result = VtabResult(top1, vtab_means(top1, GROUPS)) if top1.keys() == GROUPS.keys() else VtabResult(top1)
     content = {"tasks": result.tasks} | ({"means": result.means} if result.means else {})
     write_file(folder / "vtab.json", json.dumps(content, indent=2) + "\n")

@@ -104,6 +104,8 @@ def _absolute(path):
 
 
 def _check_replaceable(folder, overwrite, dry_run):
+    if os.path.ismount(folder):
+        raise ValueError(f"{folder} is a mount point and cannot be replaced. Choose a folder in it as the output.")
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not overwrite:
@@ -131,15 +133,16 @@ def _replace_when_complete(target, check):
         yield new
         try:
             check()
-        except ValueError as error:
+            if target.exists():
+                target.rename(old)
+            new.rename(target)
+        except (ValueError, OSError) as error:
             new.rename(kept)
+            written = "something else wrote to it in the meantime"
+            reason = written if isinstance(error, ValueError) else error.strerror or error
             raise ValueError(
-                f"{target} was written by something else in the meantime, and is not replaced. The result is complete "
-                f"in {kept}: use it there, or move it."
+                f"{target} is not replaced: {reason}. The result is complete in {kept}: use it there, or move it."
             ) from error
-        if target.exists():
-            target.rename(old)
-        new.rename(target)
     finally:
         if old.exists():
             if not target.exists():

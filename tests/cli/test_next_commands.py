@@ -1,5 +1,6 @@
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import keras
 import pytest
@@ -50,6 +51,10 @@ def test_commands_for_a_classifier(monkeypatch):
         "keras-vit inspect runs/x --images IMAGES --output runs/x/inspect.html",
     ]
     assert next_commands(recipe, named) == expected
+    photos = trained("cifar10", dataset="folder:~/my photos", max_corrupt=0.2)
+    evaluate, export, inspect = next_commands(photos, named)
+    assert evaluate.endswith(" --max-corrupt 0.2 --per-class") and " --max-corrupt 0.2 " in export
+    assert f"--images '{Path.home()}/my photos' " in inspect
     monkeypatch.setattr(module, "keras_class", lambda path: "BiT")
     assert next_commands(recipe, named) == expected[:2]
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")

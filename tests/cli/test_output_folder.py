@@ -58,13 +58,15 @@ def test_failed_replacement_restores_the_previous_folder(tmp_path, monkeypatch):
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", fails_at_the_second)
-    with pytest.raises(OSError, match="No space left"), new_folder(tmp_path / "run", MARK):
-        pass
-    assert listing(tmp_path) == ["run", f"run/{MARK}"]
+    with pytest.raises(ValueError, match="run is not replaced: No space left on device. The result is") as raised:
+        with new_folder(tmp_path / "run", MARK) as folder:
+            (folder / "new").touch()
+    kept = str(raised.value).rpartition("/")[2].rstrip(".")
+    assert listing(tmp_path / "run") == [MARK] and listing(tmp_path / kept) == ["new"]
 
 
 def test_a_folder_that_others_wrote_meanwhile_is_not_replaced(tmp_path):
-    with pytest.raises(ValueError, match="run was written by something else .* The result is complete in") as raised:
+    with pytest.raises(ValueError, match="run is not replaced: something else wrote .* is complete in") as raised:
         with new_folder(tmp_path / "run", MARK) as folder:
             (folder / MARK).write_text("new")
             (tmp_path / "run").mkdir()

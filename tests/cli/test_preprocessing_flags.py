@@ -33,6 +33,9 @@ def test_recipes_have_fields_for_it(tmp_path):
     file.write_text('{"mean": [0, 0, 0]}')
     with pytest.raises(ValueError, match="x.json must have the fields mean and std. Received: mean"):
         with_recipe_fields(("--preprocessing", str(file)))
+    file.write_text('{"mean": 0.5, "std": 0.5}')
+    with pytest.raises(ValueError, match="`mean` must be three numbers. Received: .0.5,."):
+        with_recipe_fields(("--preprocessing", str(file)))
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ def test_version_conflicts():
     )
     assert finding.severity == "warning" and "but you have protobuf 4.25.3" in finding.problem
     assert not list(check_requirements("No broken requirements found.\n"))
+    (finding,) = check_requirements("/venv/bin/python: No module named pip\n")
+    assert finding.severity == "warning" and "there is no pip here" in finding.problem
 
 
 def test_text_reports():

@@ -83,6 +83,13 @@ def test_some_tasks_have_no_means(runs, weights, tmp_path):
     assert list(json.loads((tmp_path / "vtab.json").read_text())) == ["tasks"] and len(runs) == 2
 
 
+def test_finished_tasks_of_the_folder_stay(runs, weights, tmp_path):
+    write_run(tmp_path, "pets", weights, "metrics.json")
+    write_run(tmp_path, "svhn", "other.npz", "metrics.json")
+    assert run_vtab(weights, tmp_path, tasks=("dtd",)).tasks == {"dtd": 0.51, "pets": 0.5}
+    assert list(json.loads((tmp_path / "vtab.json").read_text())["tasks"]) == ["dtd", "pets"]
+
+
 def test_unknown_task(runs, tmp_path):
     with pytest.raises(ValueError, match="No task cats in VTAB. Tasks: caltech101"):
         run_vtab("x.npz", tmp_path, tasks=("cats",))

@@ -162,7 +162,8 @@ def test_an_output_that_others_wrote_meanwhile_is_not_replaced(source, tmp_path,
 
     monkeypatch.setattr(builder, "examine", examine_while_others_write)
     with pytest.raises(
-        ValueError, match=r"out was written by something else .* The result is complete in .*out\.complete"
+        ValueError,
+        match=r"out is not replaced: something else wrote to it .* The result is complete in .*out\.complete",
     ):
         prepare(str(source), str(out))
     (kept,) = tmp_path.glob("out.*")
