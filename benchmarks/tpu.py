@@ -32,13 +32,14 @@ ROWS = {  # variant, image size, batch, topology
     "H/14 518 v5e": ("H/14", 518, 4, "v5e:1"),
 }
 DEFAULT = tuple(ROWS)[:2]
-HALF = "patch_dropout"  # keras_vit with patch_dropout=0.5
+# keras_vit with other arguments; only if requested.
+VARIANTS = {"patch_dropout": {"patch_dropout": 0.5}, "exact_gelu": {"gelu": "erf"}}
 REQUIRES = {
     "keras_vit": (),
     "KerasHub": ("keras_hub",),
     "Flax": ("flax", "optax", "vit_jax"),
     "official": ("official",),
-    HALF: (),
+    **dict.fromkeys(VARIANTS, ()),
 }
 
 
@@ -64,12 +65,12 @@ def keras_program(build, shape, patch, size, batch):
     return program.hlo
 
 
-def our_model(shape, patch, size, patch_dropout=0.0):
+def our_model(shape, patch, size, **more):
     import keras_vit
 
     depth, width, heads, mlp_dim = shape
     options = {"depth": depth, "width": width, "num_heads": heads, "mlp_dim": mlp_dim, "num_classes": CLASSES}
-    return keras_vit.VisionTransformer(image_size=size, patch_size=patch, patch_dropout=patch_dropout, **options)
+    return keras_vit.VisionTransformer(image_size=size, patch_size=patch, **options, **more)
 
 
 def hub_model(shape, patch, size):
@@ -162,7 +163,7 @@ PROGRAMS = {
     "KerasHub": functools.partial(keras_program, hub_model),
     "Flax": flax_program,
     "official": official_program,
-    HALF: functools.partial(keras_program, functools.partial(our_model, patch_dropout=0.5)),
+    **{n: functools.partial(keras_program, functools.partial(our_model, **more)) for n, more in VARIANTS.items()},
 }
 
 
@@ -192,7 +193,7 @@ def measure_in_subprocess(library, row):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", nargs="+", default=DEFAULT, choices=("all", *ROWS))
-    libraries = [name for name in REQUIRES if name != HALF]
+    libraries = [name for name in REQUIRES if name not in VARIANTS]
     parser.add_argument("--libraries", nargs="+", default=libraries, choices=REQUIRES)
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

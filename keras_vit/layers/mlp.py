@@ -8,8 +8,7 @@ from keras import ops
 from keras_vit.integers import python_integers
 from keras_vit.layers.xla.dense import apply_dense
 from keras_vit.layers.xla.dropout import Dropout
-from keras_vit.layers.xla.gelu import QUICK, erf_gelu_in_island, gelu_for_training, quick_gelu_in_island
-from keras_vit.layers.xla.islands import can_compile_island
+from keras_vit.layers.xla.gelu import QUICK, gelu_for_training
 from keras_vit.layers.xla.recompute import recompute_dropout
 
 GELU_FORMS = ("tanh", "erf", "quick")
@@ -78,10 +77,8 @@ class Mlp(keras.layers.Layer):
         if self.swiglu:
             gate, values = ops.split(hidden, 2, axis=-1)
             return ops.silu(gate) * values
-        if training and self.gelu == "tanh":
-            return gelu_for_training(hidden)
-        if training and can_compile_island():
-            return (erf_gelu_in_island if self.gelu == "erf" else quick_gelu_in_island)(hidden)
+        if training:
+            return gelu_for_training(hidden, self.gelu)
         if self.gelu == "quick":
             return hidden * ops.sigmoid(QUICK * hidden)
         return ops.gelu(hidden, approximate=self.gelu == "tanh")

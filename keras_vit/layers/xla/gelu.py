@@ -19,17 +19,37 @@ CUBIC = LINEAR * 0.044715
 QUICK = 1.702
 
 
-@ops.custom_gradient
-def gelu_for_training(x):
-    """The tanh form of GELU ("Gaussian Error Linear Units", arXiv 1606.08415, section 2) with an explicit gradient.
+def gelu_for_training(x, form="tanh"):
+    """GELU ("Gaussian Error Linear Units", arXiv 1606.08415, section 2) with an explicit gradient.
 
-    0.5 x (1 + tanh(u)) is x sigmoid(2 u), which reads and writes the largest tensors of a block less often, and its
-    derivative reuses the sigmoid, except in an `island`, where computing it again is faster than storing it. It is
-    computed in at least float32: bfloat16 is slower on a CPU, operation by operation. For inference `keras.ops.gelu` is
-    better, because converters recognize it.
+    It reads and writes the largest tensors of a block less often than the derived one: from x the gradient computes the
+    gate again, except for "tanh" outside of an `island`, where it is stored. It is computed in at least float32:
+    bfloat16 is slower on a CPU, operation by operation. For inference `keras.ops.gelu` is better, because converters
+    recognize it.
 
-    Input: any shape. Output: the same shape and dtype.
+    Args:
+        x: Any shape.
+        form: "tanh", 0.5 x (1 + tanh(u)) as x sigmoid(2 u); "erf", without approximation; or "quick".
+
+    Returns:
+        The shape and dtype of x.
     """
+    return _FUNCTIONS[form](x)
+
+
+def _explicit(forward, gradient):
+    """The function with the gradient (x, upstream)."""
+
+    @ops.custom_gradient
+    def gelu(x):
+        first, second = (island(forward), island(gradient)) if can_compile_island() else (forward, gradient)
+        return first(x), in_current_name_scope(partial(second, x))
+
+    return gelu
+
+
+@ops.custom_gradient
+def _tanh_gelu(x):
     if can_compile_island():
         return island(_gelu)(x), in_current_name_scope(partial(island(_gradient), x))
     wide, gate, output = _parts(x)
@@ -54,21 +74,6 @@ def _gelu(x):
 
 def _gradient(x, upstream):
     return _gradient_of_parts(*_parts(x), upstream)
-
-
-@ops.custom_gradient
-def erf_gelu_in_island(x):
-    """GELU without approximation, where `can_compile_island`: a quarter of the time of `keras.ops.gelu` in training.
-
-    Input: any shape. Output: the same shape and dtype.
-    """
-    return island(_erf_gelu)(x), in_current_name_scope(partial(island(_erf_gradient), x))
-
-
-@ops.custom_gradient
-def quick_gelu_in_island(x):
-    """x sigmoid(1.702 x), as `erf_gelu_in_island`."""
-    return island(_quick_gelu)(x), in_current_name_scope(partial(island(_quick_gradient), x))
 
 
 def _erf_gelu(x):
@@ -100,3 +105,10 @@ def _quick_gradient(x, upstream):
 def _wide(x):
     """x in at least float32."""
     return ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
+
+
+_FUNCTIONS = {
+    "tanh": _tanh_gelu,
+    "erf": _explicit(_erf_gelu, _erf_gradient),
+    "quick": _explicit(_quick_gelu, _quick_gradient),
+}
