@@ -1,5 +1,7 @@
 """The notebooks of the documentation run from top to bottom, and are stored with outputs of such a run."""
 
+import re
+
 import nbformat
 import pytest
 from blocks import ROOT
@@ -26,7 +28,13 @@ def test_stored_outputs_are_complete_and_small(notebook):
 @pytest.mark.slow
 def test_notebook_runs(notebook, tmp_path):
     resources = {"metadata": {"path": tmp_path}}
+    stored = numbers_of_weights(notebook)
     NotebookClient(notebook, timeout=600, kernel_name="python3", resources=resources).execute()
+    assert numbers_of_weights(notebook) == stored  # the outputs are those of the present model
+
+
+def numbers_of_weights(notebook):
+    return re.findall(r"[\d,]+ weights", nbformat.writes(notebook))
 
 
 def test_there_are_notebooks():
