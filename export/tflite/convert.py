@@ -99,8 +99,9 @@ def write_tflite(
     (folder := Path(folder)).mkdir(parents=True, exist_ok=True)
     stem, files = "model" if signatures[0] == CLASSIFY else signatures[0], {}
     preprocessing = json.dumps(model.preprocessing.get_config(), indent=2) + "\n"
-    write_file(folder / PREPROCESSING_FILE, preprocessing.encode())  # first: what follows may fail
     for name, content in _contents(copy, formats, signatures, calibration, equalize, in_float, log):
+        if not files:  # before the first one, which it describes: what follows may fail
+            write_file(folder / PREPROCESSING_FILE, preprocessing.encode())
         files[name] = folder / f"{stem}-{name}.tflite"
         write_file(files[name], with_metadata(content, description, signatures[0]))
     return files

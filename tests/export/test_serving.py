@@ -88,7 +88,7 @@ def test_other_file_formats(trained_toy, tmp_path):
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="Input is empty"):
         serve([encoded(scene(0), "PNG"), b""])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Unknown image file format. One of JPEG, PNG, GIF, BMP"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Unknown image file format"):
         serve([b"a text"])
     with pytest.raises(tf.errors.InvalidArgumentError, match="BMP files with a palette are not supported"):
         serve([encoded(scene(0).quantize(16), "BMP")])

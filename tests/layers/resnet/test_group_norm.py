@@ -49,7 +49,8 @@ def test_inference_is_that_of_keras():
 
 @pytest.mark.parametrize("options", [{"scale": False}, {"center": False}, {"axis": 1}], ids=str)
 def test_other_options_of_keras(options):
-    layer, x = GroupNorm(4, 1e-5, **options), X.astype("float32")
+    x = X[:, :4].astype("float32")  # four groups of either axis
+    layer = GroupNorm(4, 1e-5, **options)
     np.testing.assert_array_equal(layer(x, training=True), layer(x))
 
 

@@ -197,6 +197,7 @@ def test_replicas_share_each_batch(data, dataset):
             assert_same(batch, [np.concatenate(values) for values in replicas])
 
 
+@pytest.mark.augment
 def test_augmented_batches_depend_only_on_seed_and_step(data, dataset):
     augment = Augment(randaugment_layers=1, erasing=0.5, mixup_alpha=0.2, cutmix_alpha=1.0)
     data = replace(data, augment=augment, image_size=12)
