@@ -97,7 +97,8 @@ def write_tflite(
     description = _description(model, signatures[0], names, license)
     copy = folded_copy(model)
     (folder := Path(folder)).mkdir(parents=True, exist_ok=True)
-    stem, files = "model" if signatures[0] == CLASSIFY else signatures[0], {}
+    stem = "model" if signatures[0] == CLASSIFY else signatures[0]
+    files: dict[str, Path] = {}
     preprocessing = json.dumps(model.preprocessing.get_config(), indent=2) + "\n"
     for name, content in _contents(copy, formats, signatures, calibration, equalize, in_float, log):
         if not files:  # before the first one, which it describes: what follows may fail
