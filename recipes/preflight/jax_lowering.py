@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 
+import keras
 from keras import tree
 
 from keras_vit.keras_internals import lowering_for_tpu
@@ -38,7 +39,7 @@ def lower_with_jax(model, kind: str, specs, replicas: int) -> HloProgram:
 
     step, state = jax_state(model, kind, specs)
     data = tree.map_structure(batch, specs)
-    with _shardings_in_hlo(jax.config), lowering_for_tpu():
+    with _shardings_in_hlo(jax.config), _unfiltered_errors(), lowering_for_tpu():
         program = jax.jit(step, donate_argnums=0 if kind == "training" else ())
         try:
             lowered = program.trace(jax.tree.map(copy, state), data).lower(lowering_platforms=("tpu",))
@@ -56,3 +57,15 @@ def _shardings_in_hlo(config):
         yield
     finally:
         config.update("jax_use_shardy_partitioner", before)
+
+
+@contextmanager
+def _unfiltered_errors():
+    """Keeps Keras from building errors of JAX again with the name of the layer, which fails for some."""
+    filtered = keras.config.is_traceback_filtering_enabled()
+    keras.config.disable_traceback_filtering()
+    try:
+        yield
+    finally:
+        if filtered:
+            keras.config.enable_traceback_filtering()

@@ -51,6 +51,27 @@ def test_recipe_on_jax(recipe, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_step_that_jax_cannot_trace_is_reported():
+    code = """
+import keras
+from keras_vit.recipes.preflight import preflight
+
+class Branch(keras.layers.Layer):
+    def call(self, x):
+        return -x if branches and keras.ops.sum(x) > 0 else x
+
+branches = False
+inputs = keras.Input((4,))
+model = keras.Model(inputs, Branch()(inputs))
+branches = True
+print(preflight(model, "v5e:1", 8).steps[0].problems)
+"""
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert "Attempted boolean conversion of traced array" in done.stdout, done.stderr
+
+
+@pytest.mark.slow
 def test_model():
     model = keras_vit.VisionTransformer(
         image_size=16, patch_size=4, depth=1, width=16, mlp_dim=32, num_heads=2, num_classes=5
