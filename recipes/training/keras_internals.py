@@ -29,13 +29,20 @@ def build_from_spec(model, batch_spec: Callable):
         yield
         return
     with nullcontext() if with_jax else model.distribute_strategy.scope():
-        model._symbolic_build(data_batch=batch_spec())
+        model._symbolic_build(data_batch=in_32_bits(batch_spec()) if with_jax else batch_spec())
     name = "_symbolic_build" if with_jax else "_maybe_symbolic_build"
     setattr(model, name, lambda **_: None)
     try:
         yield
     finally:
         delattr(model, name)
+
+
+def in_32_bits(specs):
+    """tf.TensorSpecs as JAX takes them: it warns of int64 (JAX 0.11), which it makes int32."""
+    return tf.nest.map_structure(
+        lambda spec: tf.TensorSpec(spec.shape, tf.int32 if spec.dtype == tf.int64 else spec.dtype), specs
+    )
 
 
 def update_loss_metric(model, loss, num_images):

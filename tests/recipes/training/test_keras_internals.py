@@ -13,7 +13,7 @@ from keras.src.backend.jax.trainer import JAXTrainer
 from keras_vit import recipes
 from keras_vit.recipes.distributed.strategy import choose_strategy
 from keras_vit.recipes.training import keras_internals
-from keras_vit.recipes.training.keras_internals import build_from_spec
+from keras_vit.recipes.training.keras_internals import build_from_spec, in_32_bits
 
 STARTS = []
 
@@ -91,3 +91,8 @@ def test_private_names_of_keras_are_used_in_one_file():
                 if owner not in ("self", "cls", "os") and node.attr != "_asdict":
                     found.append(f"{file.name}:{node.lineno}: {node.attr}")
     assert {name.partition(":")[0] for name in found} == {"keras_internals.py"}, found
+
+
+def test_jax_gets_labels_of_32_bits():
+    images, labels = in_32_bits((tf.TensorSpec((2, 8, 8, 3), tf.float32), tf.TensorSpec((2,), tf.int64)))
+    assert (images.shape, images.dtype, labels.shape, labels.dtype) == ((2, 8, 8, 3), tf.float32, (2,), tf.int32)
