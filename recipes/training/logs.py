@@ -72,7 +72,8 @@ class Progress(keras.callbacks.Callback):
 
     def _first_steps(self) -> str:
         count = getattr(self.model, "steps_per_execution", 1)
-        return f"Compiling. Progress is shown after {'the first step' if count == 1 else f'each {count:,} steps'}."
+        shown = "the first step" if count == 1 else f"each {count:,} steps"
+        return f"Reading images and compiling. Progress is shown after {shown}."
 
     def _values(self):
         values = {"learning_rate": float(self.model.optimizer.learning_rate)}

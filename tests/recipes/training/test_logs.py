@@ -101,12 +101,12 @@ def test_eta_is_printed(regression, capsys, clock):
     # One second per step.
     assert "Step 4/1,000, ETA 17 min (" in printed
     assert "Step 8/1,000, ETA 17 min (" in printed
-    assert printed.count("Compiling. Progress is shown after each 2 steps.") == 1
+    assert printed.count("Reading images and compiling. Progress is shown after each 2 steps.") == 1
     assert printed.count("learning_rate") == 3 and printed.count("images_per_second: 4.0") == 3
     fit(regression(), [Progress(BATCH, total_steps=1000, show=False)], 0, 3, verbose=2)
     fit(regression(), [Progress(BATCH, total_steps=1000)], 0, 3, verbose=0)
     printed = capsys.readouterr().out
-    assert "ETA" not in printed and "Compiling" not in printed
+    assert "ETA" not in printed and "compiling" not in printed
 
 
 @pytest.mark.slow
