@@ -24,6 +24,8 @@ def test_names_are_read_as_written(tmp_path):
     names = ["tench, Tinca tinca", " indented", "naïve", "a\tb"]
     (tmp_path / "x").write_text(class_names_text(names), encoding="utf-8")
     assert read_class_names(tmp_path / "x") == names
+    (tmp_path / "x").write_text(class_names_text(names), encoding="utf-8-sig")  # with a byte order mark
+    assert read_class_names(tmp_path / "x") == names
     for content, message in ((b"", "is empty"), (b"\xff\n", "is not UTF-8 text"), (b"a\n\nb\n", "one line of text")):
         (tmp_path / "x").write_bytes(content)
         with pytest.raises(ValueError, match=message):

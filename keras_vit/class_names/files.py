@@ -55,7 +55,7 @@ def read_class_names(file) -> list[str]:
     if not Path(file).is_file():
         raise ValueError(f"There is no file of class names {file}. Expected a text file with one class name per line.")
     try:
-        names = Path(file).read_text("utf-8").splitlines()
+        names = Path(file).read_text("utf-8-sig").splitlines()  # some editors begin with a mark
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is not UTF-8 text: {error}. Expected one class name per line.") from error
     if not names:

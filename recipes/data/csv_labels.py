@@ -9,7 +9,9 @@ all splits in the order of their names, or the lines of /path/labels.txt.
 """
 
 import csv
+import io
 import os
+import posixpath
 
 import numpy as np
 import tensorflow as tf
@@ -66,24 +68,26 @@ def open_csv(path: str, name: str) -> ImageDataset:
 
 def _read_rows(file, folder) -> list[tuple[str, tuple[str, ...]]]:
     """(path of the image, labels) of each line."""
-    with tf.io.gfile.GFile(file) as content:
-        text = content.read().removeprefix("\ufeff")  # as Excel writes UTF-8
-        header, *lines = list(csv.reader(text.splitlines())) or [[]]
+    reader = csv.reader(io.StringIO(_read_text(file), newline=""), strict=True)
+    try:
+        (_, header), *lines = [(reader.line_num, cells) for cells in reader] or [(1, [])]
+    except csv.Error as error:
+        raise ValueError(f"{file} is no CSV file: {error}, up to line {reader.line_num}. Close all quotes.") from error
     if [cell.strip().lower() for cell in header] not in HEADERS:
         raise ValueError(f"The first line of {file} must be image,labels. Received: {','.join(header)!r}")
     rows, images = [], set()
-    for number, line in enumerate(lines, 2):
+    for number, line in lines:
         if not line:
             continue
-        if len(line) != 2 or not line[0].strip():
+        if len(line) != 2 or not line[0].strip() or len("".join(line).splitlines()) > 1:
             raise ValueError(
                 f"Line {number} of {file} must be an image and its labels, such as photos/1.jpg,cat;dog. Received: "
                 f"{','.join(line)!r}"
             )
         image = line[0].strip()
-        if image in images:
-            raise ValueError(f"Line {number} of {file} lists {image} again. Write all of its labels into one line.")
-        images.add(image)
+        if (same := posixpath.normpath(image)) in images:
+            raise ValueError(f"Line {number} of {file} lists {same} again. Write all of its labels into one line.")
+        images.add(same)
         labels = dict.fromkeys(label.strip() for label in line[1].split(SEPARATOR) if label.strip())
         rows.append((tf.io.gfile.join(folder, image), tuple(labels)))
     if "://" not in folder and (missing := [image for image, _ in rows if not os.path.isfile(image)]):
@@ -91,9 +95,17 @@ def _read_rows(file, folder) -> list[tuple[str, tuple[str, ...]]]:
     return rows
 
 
+def _read_text(file) -> str:
+    with tf.io.gfile.GFile(file, "rb") as content:
+        encoded = content.read()
+    try:
+        return encoded.decode("utf-8-sig")  # without the mark that Excel begins UTF-8 with
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not UTF-8 text: {error}. Save it as UTF-8 (Excel: CSV UTF-8).") from error
+
+
 def _read_names(file, found) -> tuple[str, ...]:
-    with tf.io.gfile.GFile(file) as content:
-        names = tuple(line.strip() for line in content.read().splitlines() if line.strip())
+    names = tuple(line.strip() for line in _read_text(file).splitlines() if line.strip())
     if unknown := [label for label in found if label not in names]:
         raise ValueError(f"{len(unknown):,} labels are not in {file}: {first_names(unknown)}. Add them, or delete it.")
     if len(set(names)) < len(names):

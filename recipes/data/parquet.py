@@ -107,11 +107,13 @@ def _read_group(columns, file, group, first, end):
     path = os.fsdecode(file)
     table = pyarrow.parquet.ParquetFile(path).read_row_group(group, [columns.image, columns.label])
     table = table.slice(first, end - first)
-    encoded = [entry and entry["bytes"] for entry in table[columns.image].to_pylist()]
-    if None in encoded:
+    entries = [entry or {} for entry in table[columns.image].to_pylist()]
+    if any(entry.get("bytes") is None and entry.get("path") for entry in entries):
         raise ValueError(f"{path} has paths of images instead of images.")
+    encoded = [entry.get("bytes") or b"" for entry in entries]  # without bytes: not decodable, so it is skipped
     where = [f"{os.path.basename(path)} row group {group} image {first + i}" for i in range(len(encoded))]
     values = table[columns.label].to_pylist()
+    _check_labels(values, columns, path)
     if columns.multi_label:
         targets = np.zeros((len(values), len(columns.names)), "float32")  # (n, C)
         for row, classes in zip(targets, values):
@@ -121,9 +123,20 @@ def _read_group(columns, file, group, first, end):
     return np.array(where, object), np.array(encoded, object), targets
 
 
+def _check_labels(values, columns, path):
+    numbers = [number for value in values for number in np.ravel(value) if number is not None]
+    if wrong := [number for number in numbers if number >= len(columns.names)]:
+        raise ValueError(
+            f"{path} has the label {wrong[0]}, but only {len(columns.names)} classes: expected 0 to that - 1."
+        )
+
+
 def _download(name):
     if name.count("/") != 1 or name.startswith(("/", ".", "~")):
-        raise ValueError(f"There is no folder {name!r}. Expected hf:/path/to/folder, or hf:owner/name of the Hub.")
+        raise ValueError(
+            f"There is no folder {name!r}. Expected hf:/path/to/folder, or hf:owner/name of the Hub, such as "
+            "hf:uoft-cs/cifar100?label=fine_label."
+        )
     try:
         import huggingface_hub
     except ImportError as error:
@@ -133,8 +146,11 @@ def _download(name):
     try:
         return Path(huggingface_hub.snapshot_download(name, repo_type="dataset", allow_patterns="*.parquet"))
     except Exception as error:  # of several libraries for the network
-        reason = " ".join(str(error).split())[:200]
-        raise OSError(f"The dataset {name!r} could not be downloaded from the Hugging Face Hub: {reason}") from error
+        reason = " ".join(str(error).split())[:120]
+        raise OSError(
+            f"The dataset {name!r} could not be downloaded from the Hugging Face Hub: {reason}... Check the name and "
+            "the network, log in with `hf auth login` if it is gated, or download it and pass hf:/path/to/folder."
+        ) from error
 
 
 def _split(file: Path) -> str:

@@ -99,7 +99,7 @@ def _read_class_names(folder):
         file = tf.io.gfile.join(folder, name)
         if tf.io.gfile.exists(file):
             with tf.io.gfile.GFile(file) as lines:
-                return tuple(checked_lines([line.strip() for line in lines]))
+                return tuple(checked_lines([line.strip("\ufeff").strip() for line in lines]))
     raise ValueError(f"{folder} has no {' or '.join(CLASS_FILES)}. Create one with a class name on each line.")
 
 

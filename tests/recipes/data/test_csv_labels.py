@@ -50,13 +50,19 @@ def test_lists_of_excel(folder):
     assert examples(open_dataset(Data(f"csv:{folder}")), "test") == expected
 
 
+def test_lists_in_another_encoding_are_named(folder):
+    (folder / "test.csv").write_text("image,labels\nimages/4.jpg,caf\u00e9\n", encoding="latin-1")
+    with pytest.raises(ValueError, match="test.csv is not UTF-8 text: .*Save it as UTF-8"):
+        open_dataset(Data(f"csv:{folder}"))
+
+
 def test_labels_per_image_are_not_counted(folder):
     with pytest.raises(ValueError, match="images of one class each. Received: 'csv:.*', whose have any number"):
         read_labels(open_dataset(Data(f"csv:{folder}")), "train")
 
 
 def test_labels_txt_orders_the_classes(folder):
-    (folder / "labels.txt").write_text("tree\nsky\ndog\ncat\nbird\n")
+    (folder / "labels.txt").write_text("tree\nsky\ndog\ncat\nbird\n", encoding="utf-8-sig")
     dataset = open_dataset(Data(f"csv:{folder}"))
     assert class_names(dataset) == ["tree", "sky", "dog", "cat", "bird"]
     assert examples(dataset, "test")["4.jpg"] == [1, 0, 0, 0, 0]
@@ -80,6 +86,9 @@ def test_batches_have_the_images_of_their_labels(folder):
         ("train.csv", "image,labels\nimages/0.jpg,cat,dog\n", "Line 2 of .* must be an image and its labels"),
         ("train.csv", "image,labels\nimages/0.jpg,a\nimages/0.jpg,b\n", "Line 3 of .* lists images/0.jpg again"),
         ("train.csv", "image,labels\nimages/9.jpg,cat\n", "1 of the 1 images in .* are missing: .*images/9.jpg"),
+        ("train.csv", "image,labels\n./images/0.jpg,a\nimages/0.jpg,b\n", "Line 3 of .* lists images/0.jpg again"),
+        ("train.csv", 'image,labels\nimages/0.jpg,"cat\nimages/1.jpg,dog\n', "is no CSV file: unexpected end of data"),
+        ("train.csv", 'image,labels\nimages/0.jpg,"cat\ndog"\n', "Line 3 of .* must be an image and its labels"),
         ("labels.txt", "cat\ndog\n", "2 labels are not in .*labels.txt: sky, tree. Add them"),
         ("labels.txt", "cat\ndog\nsky\ntree\ncat\n", "has a label twice"),
     ],

@@ -8,10 +8,11 @@ import types
 import numpy as np
 import pyarrow.parquet
 import pytest
+import tensorflow as tf
 from goldens import DATA
 from images_on_disk import labels_of
 
-from keras_vit.recipes.data import class_names, decoded_images, open_dataset, training_batches
+from keras_vit.recipes.data import class_names, decoded_images, evaluation_batches, open_dataset, training_batches
 from keras_vit.recipes.recipe import Data
 
 ONE, SEVERAL = DATA / "hub_dataset" / "one", DATA / "hub_dataset" / "several"
@@ -91,6 +92,23 @@ def test_lists_in_the_place_of_sequences(tmp_path):
     )
     dataset = open_dataset(Data(f"hf:{folder}"))
     assert dataset.multi_label and labels_of(dataset, "train") == [[1, 0, 0], [0, 0, 1], [0, 0, 0]]
+
+
+def test_images_that_are_null_are_skipped_and_other_labels_raise(tmp_path):
+    table = pyarrow.parquet.read_table(ONE / "data" / "test-00000-of-00001.parquet")
+    place = table.column_names.index("image")
+    entries = pyarrow.array([None, *table["image"].to_pylist()[1:]], table.schema.field("image").type)
+    pyarrow.parquet.write_table(
+        table.set_column(place, table.schema.field("image"), entries), tmp_path / "test.parquet"
+    )
+    data = Data(f"hf:{tmp_path}", image_size=8, batch_size=2, max_corrupt=0.5)
+    _, labels, weights = next(evaluation_batches(data, open_dataset(data), "test").as_numpy_iterator())
+    assert labels[weights == 1].tolist() == [1]
+    labels = pyarrow.array([2, 3], table.schema.field("label").type)
+    place = table.column_names.index("label")
+    pyarrow.parquet.write_table(table.set_column(place, table.schema.field("label"), labels), tmp_path / "test.parquet")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="test.parquet has the label 3, but only 3 classes"):
+        labels_of(open_dataset(Data(f"hf:{tmp_path}")), "test")
 
 
 def test_one_of_several_class_labels(tmp_path):
