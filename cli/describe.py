@@ -40,7 +40,8 @@ class Describe:
             print(f"{title}:")
             for name, value in values.items():
                 if name not in description:
-                    print(f"  {name:<20}{value}")
+                    unknown = name == "num_heads" and value is None
+                    print(f"  {name:<20}{'not in the file: pass num_heads' if unknown else value}")
 
 
 def _describe(weights) -> dict:

@@ -52,8 +52,12 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             return _run(arguments)
         except KeyboardInterrupt as stopped:
-            saved = f" {stopped}" if str(stopped) else ""  # of a training, its checkpoint
-            print(f"\nInterrupted.{saved}{_resume_hint(arguments)}", file=sys.stderr)
+            saved, hint = (
+                f" {stopped}" if str(stopped) else "",
+                _resume_hint(arguments),
+            )  # saved: a training's checkpoint
+            hint = hint if saved or not hint else f"{hint[:-1]}, if there is one."
+            print(f"\nInterrupted.{saved}{hint}", file=sys.stderr)
             return 130
         except SystemExit as stopped:
             if stopped.code == TERMINATED and (hint := _resume_hint(arguments)):

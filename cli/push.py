@@ -9,13 +9,15 @@ README = "README.md"
 
 
 def check_push(repository: str):
-    """Raises ValueError for a name of another form, and ImportError without huggingface_hub."""
+    """Raises ValueError for a name of another form or without a login, and ImportError without huggingface_hub."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
         raise ValueError(f"--push must be owner/name, a repository of the Hugging Face Hub. Received: {repository!r}")
     try:
-        import huggingface_hub  # noqa: F401
+        from huggingface_hub import get_token
     except ImportError as error:
         raise ImportError("--push requires huggingface_hub: pip install 'keras_vit[hub]'.") from error
+    if get_token() is None:
+        raise ValueError("--push requires a login: run `hf auth login` with a token that may write, or set HF_TOKEN.")
 
 
 def push(files: list[Path], card: Path, repository: str) -> str:
@@ -42,9 +44,10 @@ def push(files: list[Path], card: Path, repository: str) -> str:
             message = "Upload a model with keras-vit"
             api.upload_folder(repo_id=repository, folder_path=folder, commit_message=message)
         except Exception as error:  # errors of HTTP and the transfer share no class
-            reason = " ".join(str(error).split())[:300]
+            reason = " ".join(str(error).split())[:300].rstrip(".")
             raise ConnectionError(
-                f"The files could not be uploaded to {repository!r} of the Hugging Face Hub: {reason} Log in with `hf "
-                f"auth login` and a token that may write, or upload {files[0].parent.absolute()} by other means."
+                f"The files could not be uploaded to {repository!r} of the Hugging Face Hub: {reason}. Check the "
+                "network and that the token of `hf auth login` or HF_TOKEN may write, or upload them by other means: "
+                f"{', '.join(str(file.absolute()) for file in files)}."
             ) from error
     return str(address)

@@ -79,7 +79,7 @@ def check_no_projection(model):
     """Raises a ValueError if the head of a model is a projection, whose outputs are no classes."""
     if is_projection(model):
         raise ValueError(
-            f"{model.name} knows no classes: its head is a projection to the space that images share with texts, as "
+            "The model knows no classes: its head is a projection to the space that images share with texts, as "
             "CLIP's. Train a head: keras-vit finetune FOLDER --weights FILE, or keras-vit probe; or export embeddings: "
             "keras-vit export FILE --signatures embed."
         )

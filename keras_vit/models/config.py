@@ -175,7 +175,7 @@ def check_numbers_and_choices(config: ViTConfig):
     if not is_integer(config.register_tokens, minimum=0):
         raise ValueError(f"`register_tokens` must be an integer, 0 for none. Received: {config.register_tokens!r}")
     check_num_classes(config.num_classes)
-    for name in ("dropout", "attention_dropout"):
+    for name in ("dropout", "attention_dropout", "patch_dropout"):
         rate = getattr(config, name)
         if not isinstance(rate, Real) or not 0 <= float(rate) < 1:
             raise ValueError(f"`{name}` must be a rate of at least 0 and below 1. Received: {rate!r}")

@@ -75,7 +75,7 @@ def _check_stated(checkpoint, chosen):
     if chosen["num_heads"] is None:
         raise ValueError(
             f"{checkpoint.tensors.path} does not specify the number of attention heads, and no published model has its "
-            f"width of {chosen['width']}. Pass num_heads=..."
+            f"width of {chosen['width']}. Pass num_heads=... (`keras-vit convert`: --num-heads)."
         )
     if chosen["gelu"] is None:
         raise ValueError(

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from keras_vit.atomic_write import new_files
 from keras_vit.class_names.files import class_names_text, labels_file
 from keras_vit.weights.sources import hugging_face_writing, jax
@@ -27,9 +29,9 @@ def save(model, path, overwrite: bool = False, card: str | None = None, class_na
         The files written.
 
     Raises:
-        ValueError: The format is unknown or cannot store the model; the names are not as many as the classes, or one
-            has several lines. An .npz file holds only weights: readers take
-            preprocessing and, for a grid that is not square, the image size from elsewhere.
+        ValueError: The format is unknown or cannot store the model; a weight is NaN or infinite, as large ones are in
+            float16; the names are not as many as the classes, or one has several lines. An .npz file holds only
+            weights: readers take preprocessing and, for a grid that is not square, the image size from elsewhere.
         FileExistsError: A file already exists.
         OSError: The disk is full or cannot be written; what was there before is unchanged.
     """
@@ -53,6 +55,7 @@ def save(model, path, overwrite: bool = False, card: str | None = None, class_na
     existing = [file for file in writers if file.exists()]
     if existing and not overwrite:
         raise FileExistsError(f"{existing[0].absolute()} already exists. Remove it, or pass overwrite=True.")
+    _check_finite(model)
     path.parent.mkdir(parents=True, exist_ok=True)
     with new_files(*writers) as files:
         try:
@@ -63,6 +66,15 @@ def save(model, path, overwrite: bool = False, card: str | None = None, class_na
         except Exception as error:  # on a full disk, safetensors and h5py raise errors of their own
             raise OSError(f"{path} cannot be written: {error}. Check the free space and the permissions.") from error
     return list(writers)
+
+
+def _check_finite(model):
+    from keras import ops
+
+    for weight in model.weights:
+        if not np.isfinite(ops.convert_to_numpy(ops.cast(weight, "float32"))).all():
+            narrow = " float16 ends at 65,504: use float32." if model.variable_dtype == "float16" else ""
+            raise ValueError(f"{weight.path} has values that are NaN or infinite. Nothing was written.{narrow}")
 
 
 def card_file(path: Path) -> Path:

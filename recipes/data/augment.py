@@ -12,7 +12,8 @@ import tensorflow as tf
 from keras_vit.recipes.data.augment_cifar10 import cifar10_operations
 from keras_vit.recipes.data.augment_ops import big_vision_operations, import_official, operations
 from keras_vit.recipes.data.augment_three import NUM_DRAWS, three_augment
-from keras_vit.recipes.data.augment_timm import MAX_LEVEL, PROBABILITY, increasing_operations, random_level
+from keras_vit.recipes.data.augment_timm import PROBABILITY, increasing_operations, random_level
+from keras_vit.recipes.data.transform_checks import check_policies
 from keras_vit.recipes.recipe import Augment
 
 # Which operation, or whether it is applied; sign; y and x of a point, or of timm's policy whether it is applied and its
@@ -37,21 +38,9 @@ def augmentation(augment: Augment, mean=(0.5, 0.5, 0.5)) -> tuple[Callable, int]
         numbers to an image of the same shape; without a policy it returns the image, and num_draws is 0.
 
     Raises:
-        ValueError: Two policies are set, or the magnitude is out of range.
+        ValueError: See `check_policies`.
     """
-    if bool(augment.autoaugment) + (augment.randaugment_layers > 0) + augment.three_augment > 1:
-        raise ValueError(
-            "RandAugment, AutoAugment and 3-Augment exclude each other. Received: "
-            f"data.augment.randaugment_layers={augment.randaugment_layers}, "
-            f"data.augment.autoaugment={augment.autoaugment!r} and "
-            f"data.augment.three_augment={augment.three_augment}"
-        )
-    largest = MAX_LEVEL if augment.randaugment_policy == "timm" else 30
-    if not 0 <= augment.randaugment_magnitude <= largest:
-        raise ValueError(
-            f"data.augment.randaugment_magnitude must be in [0, {largest:g}] with "
-            f"data.augment.randaugment_policy={augment.randaugment_policy!r}. Received: {augment.randaugment_magnitude}"
-        )
+    check_policies(augment)
     if augment.three_augment:
         return three_augment, NUM_DRAWS
     if augment.autoaugment:

@@ -15,7 +15,8 @@ from keras_vit.recipes.data.corrupt_images import batch_valid_images, replace_co
 from keras_vit.recipes.data.decode import decode_examples, decode_stored
 from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty
 from keras_vit.recipes.data.mixup import mixup_or_cutmix
-from keras_vit.recipes.data.transforms import check_transform_fields, evaluation_transform, training_transform
+from keras_vit.recipes.data.transform_checks import check_transform_fields
+from keras_vit.recipes.data.transforms import evaluation_transform, training_transform
 from keras_vit.recipes.recipe import Data
 
 ONE_HOST = (0, 1)

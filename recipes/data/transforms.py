@@ -15,30 +15,6 @@ PIXELS = (0.0,) * 3, (1 / 255,) * 3  # mean and std that leave pixels in [0, 255
 SIMPLE_MARGIN = 4  # pixels, of the crop "simple" (facebookresearch/deit, augment.py)
 
 
-def check_transform_fields(data: Data):
-    """Raises ValueError for fields that are out of range or inconsistent."""
-    if data.crop == "resize" and data.resize_size < data.image_size:
-        raise ValueError(
-            f"data.image_size={data.image_size} must not exceed data.resize_size={data.resize_size}, the size that is "
-            "cropped."
-        )
-    if data.scaled_decoding and data.crop != "inception":
-        raise ValueError(
-            "data.scaled_decoding=True is for data.crop='inception', which draws windows of an image. Received: "
-            f"data.crop={data.crop!r}"
-        )
-    if not 0.0 < data.min_crop_area <= 1.0:
-        raise ValueError(f"data.min_crop_area must be above 0 and at most 1. Received: {data.min_crop_area}")
-    augment = data.augment
-    if not 0.0 <= augment.erasing <= 1.0:
-        raise ValueError(f"data.augment.erasing must be a probability, in [0, 1]. Received: {augment.erasing}")
-    for name in ("randaugment_layers", "mixup_alpha", "cutmix_alpha"):
-        if getattr(augment, name) < 0:
-            raise ValueError(
-                f"data.augment.{name} must be at least 0, which turns it off. Received: {getattr(augment, name)}"
-            )
-
-
 def training_transform(data: Data, seed: int, mean, std, max_value: int = 255):
     """Returns the function from (index, image) to an image (size, size, 3) float32, (x / 255 - mean) / std.
 

@@ -69,10 +69,10 @@ def choose_devices(name: str) -> JaxDevices:
     for kind in ("GPU", "TPU"):  # TensorFlow only reads data here
         tf.config.set_visible_devices([], kind)
     missing = [variable for variable in PROCESSES if variable not in os.environ]
-    if name == "multi-worker" and missing:
+    if missing and (name == "multi-worker" or len(missing) < len(PROCESSES)):
         raise ValueError(
-            f"run.strategy='multi-worker' with Keras on JAX requires {', '.join(PROCESSES)} in every process's "
-            f"environment. Missing: {', '.join(missing)}."
+            f"Several processes with Keras on JAX require {', '.join(PROCESSES)} in every process's environment. "
+            f"Missing: {', '.join(missing)}. Received: run.strategy={name!r}"
         )
     if not missing:
         if name == "one-device" and (number := os.environ[PROCESSES[1]]) != "1":

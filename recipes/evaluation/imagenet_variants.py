@@ -51,7 +51,7 @@ def variant_labels(class_names, variant: str) -> np.ndarray:
     position = {number: place for place, number in enumerate(scored.tolist())}
     labels = np.array([position.get(numbers[name], -1) for name in class_names])
     if missing := sorted(set(position.values()) - set(labels.tolist())):
-        ids = [imagenet_class_names()[scored[place]][0] for place in missing]
+        ids = [str(scored[place]) if variant == "v2" else imagenet_class_names()[scored[place]][0] for place in missing]
         raise ValueError(
             f"{len(missing):,} of the {len(scored):,} classes of ImageNet-{variant.capitalize()} have no images: "
             f"{first_names(ids)}. Unpack all of it."

@@ -4,6 +4,7 @@ Messages name fields as Python does, `optimizer.warmup_steps`, as those of check
 """
 
 from keras_vit.recipes.check_all import check_all
+from keras_vit.recipes.data.transform_checks import check_transform_fields
 from keras_vit.recipes.recipe import Recipe, SelfSupervised
 from keras_vit.recipes.recipe_values import check_values
 from keras_vit.recipes.training.kind_checks import check_kind
@@ -17,7 +18,11 @@ def check_fields(recipe: Recipe):
             other, such as a warmup as long as the run.
     """
     check_values(recipe)
-    check_all(lambda: check_kind(recipe), lambda: check_schedule(recipe))
+    check_all(
+        lambda: check_kind(recipe),
+        lambda: check_transform_fields(recipe.data),
+        lambda: check_schedule(recipe),
+    )
 
 
 def check_schedule(recipe: Recipe):

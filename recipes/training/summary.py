@@ -48,6 +48,8 @@ def describe_run(
         lines["folder"] += f", already finished: all {total_steps:,} steps are trained, so none are trained now"
     elif start_step:
         lines["folder"] += f", resuming from step {start_step:,}"
+    elif recipe.run.resume:
+        lines["folder"] += ", from step 0: there is no checkpoint to resume from"
     return "\n".join(f"{topic:<10} {line}" for topic, line in lines.items())
 
 

@@ -116,6 +116,9 @@ def test_interrupt_tells_how_to_resume(command, hint, monkeypatch, capsys):
     for kind in (Vtab, Export, Demo):
         monkeypatch.setattr(kind, "run", stop)
     assert main(command) == 130
+    hint = hint.replace("checkpoint.", "checkpoint, if there is one.").replace(
+        "last step.", "last step, if there is one."
+    )
     assert capsys.readouterr().err.startswith(f"\nInterrupted.{hint}")
 
 

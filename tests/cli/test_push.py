@@ -86,13 +86,16 @@ def test_a_refused_upload_leaves_the_files(run_cli, hub, tmp_path, monkeypatch):
     file, output = golden_file(tmp_path, "hf_vit"), tmp_path / "x.keras"
     status, _, errors = run_cli("convert", file, output, "--num-heads", 3, "--push", "owner/name")
     assert status == 1 and "could not be uploaded to 'owner/name' of the Hugging Face Hub" in errors
-    assert "Log in with `hf auth login`" in errors and output.exists() and not hub.commits
+    assert "the token of `hf auth login` or HF_TOKEN may write" in errors and output.exists() and not hub.commits
 
 
 def test_a_push_is_checked_before_anything_is_written(run_cli, tmp_path, monkeypatch):
     file, output = golden_file(tmp_path, "hf_vit"), tmp_path / "x.keras"
     status, _, errors = run_cli("convert", file, output, "--push", "https://huggingface.co/owner/name")
     assert status == 1 and "--push must be owner/name" in errors
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    status, _, errors = run_cli("convert", file, output, "--push", "owner/name")
+    assert status == 1 and "--push requires a login: run `hf auth login`" in errors
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     status, _, errors = run_cli("convert", file, output, "--push", "owner/name")
     assert status == 1 and "pip install 'keras_vit[hub]'" in errors and not output.exists()

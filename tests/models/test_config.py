@@ -72,6 +72,7 @@ def test_block_has_the_shared_fields():
     "changes,message",
     [
         ({"dropout": 1.0}, "`dropout` must be a rate of at least 0 and below 1. Received: 1.0"),
+        ({"patch_dropout": "0.5"}, "`patch_dropout` must be a rate of at least 0 and below 1. Received: '0.5'"),
         ({"attention_dropout": "0.1"}, "`attention_dropout` must be a rate of at least 0 and below 1. Received: '0.1'"),
         ({"epsilon": -1}, "`epsilon` must be a number above 0, such as 1e-6. Received: -1"),
         ({"layer_scale": True}, "`layer_scale` must be a number, such as 1e-5, or None. Received: True"),

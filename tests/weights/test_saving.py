@@ -193,6 +193,15 @@ def test_existing_files_are_not_overwritten_by_default(toy, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["x.npz", "x.keras", "model.safetensors"])
+def test_weights_that_are_not_finite_are_not_written(name, toy, tmp_path):
+    model = toy()
+    model.head.bias.assign(np.full(model.head.bias.shape, np.inf))
+    with pytest.raises(ValueError, match="head/bias has values that are NaN or infinite. Nothing was written"):
+        save(model, tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["x.npz", "x.keras", "model.safetensors"])
 def test_errors_leave_no_partial_files(name, toy, tmp_path, monkeypatch):
     model = toy()
     for file in save(model, tmp_path / name):

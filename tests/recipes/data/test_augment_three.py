@@ -52,7 +52,9 @@ def test_draws_choose_operation_radius_factors_and_order():
     assert found.max() <= 2 and (found > 1).mean() < 0.01
     function, num_draws = augmentation(Augment(three_augment=True))
     assert (function, num_draws) == (three_augment, NUM_DRAWS)
-    with pytest.raises(ValueError, match="exclude each other. Received: .*randaugment_layers=2, .*three_augment=True"):
+    with pytest.raises(
+        ValueError, match="exclude each other. Received: .*randaugment_layers=2 and .*three_augment=True"
+    ):
         augmentation(Augment(three_augment=True, randaugment_layers=2))
 
 

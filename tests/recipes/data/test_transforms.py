@@ -12,13 +12,8 @@ from scenes import encoded
 
 from keras_vit import Preprocessing
 from keras_vit.recipes.data.decode import decode, decode_window
-from keras_vit.recipes.data.transforms import (
-    check_transform_fields,
-    evaluation_transform,
-    inception_window,
-    normalize,
-    training_transform,
-)
+from keras_vit.recipes.data.transform_checks import check_transform_fields
+from keras_vit.recipes.data.transforms import evaluation_transform, inception_window, normalize, training_transform
 from keras_vit.recipes.recipe import Augment, Data
 
 GOLDENS = np.load(DATA / "augment.npz")
@@ -177,6 +172,8 @@ def test_invalid_fields_raise():
         check_transform_fields(replace(valid, resize_size=200))
     with pytest.raises(ValueError, match="scaled_decoding=True is for data.crop='inception'"):
         check_transform_fields(replace(valid, crop="pad", scaled_decoding=True))
+    with pytest.raises(ValueError, match="scaled_decoding=True has no effect with data.cache=True"):
+        check_transform_fields(replace(valid, crop="inception", scaled_decoding=True, cache=True))
     with pytest.raises(ValueError, match="data.min_crop_area must be above 0"):
         check_transform_fields(replace(valid, min_crop_area=0.0))
     with pytest.raises(ValueError, match="data.augment.erasing must be a probability"):

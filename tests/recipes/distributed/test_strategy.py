@@ -57,6 +57,14 @@ def test_one_device_of_several_processes_on_jax(monkeypatch):
         jax_devices.choose_devices("one-device")
 
 
+@pytest.mark.parametrize("name", ["auto", "one-device", "multi-worker"])
+def test_incomplete_processes_on_jax(name, monkeypatch):
+    for variable in jax_devices.PROCESSES[:2]:
+        monkeypatch.setenv(variable, "2")
+    with pytest.raises(ValueError, match="Missing: KERAS_DISTRIBUTION_PROCESS_ID. Received: run.strategy="):
+        jax_devices.choose_devices(name)
+
+
 @pytest.mark.parametrize("name", ["auto", "multi-worker"])
 @pytest.mark.parametrize(
     "config",

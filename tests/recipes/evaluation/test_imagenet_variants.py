@@ -49,6 +49,8 @@ def test_names_of_other_data_raise():
         variant_labels(["999", "1000"], "v2")
     with pytest.raises(ValueError, match="198 of the 200 classes of ImageNet-R have no images: n01494475, n01498041"):
         variant_labels([IDS[1], IDS[2]], "r")
+    with pytest.raises(ValueError, match="998 of the 1,000 classes of ImageNet-V2 have no images: 1, 2, 4"):
+        variant_labels(["0", "3"], "v2")
     with pytest.raises(ValueError, match="must be one of v2, a, r, sketch. Received: 'c'"):
         scored_classes("c")
     with pytest.raises(ValueError, match="images of other classes. Check the variant"):

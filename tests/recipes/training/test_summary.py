@@ -46,6 +46,8 @@ def test_summary_of_a_run(recipe, toy, capsys):
         "gradient norm clipped at 1, EMA 0.99",
         "folder": f"{recipe.run.folder}, resuming from step 60",
     }
+    resumed = replace(recipe, run=replace(recipe.run, resume=True))
+    assert "from step 0: there is no checkpoint" in describe_run(resumed, strategy, model, dataset, 100)
 
 
 @pytest.mark.parametrize("flags,remark", [("avx512f amx_bf16", ""), ("avx512f", "; this CPU has no bfloat16 products")])
