@@ -49,7 +49,7 @@ def decode_only(images):
     """Draws an Inception crop and decodes it, nothing else."""
 
     def decode(index, image):
-        window = inception_window(tf.stack([tf.zeros((), tf.int64), index]), 0.05)
+        window = inception_window(tf.stack([tf.zeros((), tf.int64), index]), Data.min_crop_area)
         image = tf.io.decode_and_crop_jpeg(image, window(tf.io.extract_jpeg_shape(image)), channels=3)
         return tf.size(image)  # crops of any size cannot be batched, and one by one Python would slow them down
 
@@ -59,7 +59,7 @@ def decode_only(images):
 
 def official(images, augmentation=None):
     """The training pipeline of tf-models-official: crop, flip, resize, augmentation, normalization."""
-    parser = Parser([SIZE, SIZE], num_classes=10, aug_type=augmentation)
+    parser = Parser([SIZE, SIZE], num_classes=10, aug_type=augmentation, crop_area_range=(Data.min_crop_area, 1.0))
 
     def parse(image):
         return parser.parse_train_image({"image/encoded": image})
