@@ -65,9 +65,11 @@ def tensorflow_version(machine: Machine) -> Iterator[Finding]:
 
 
 def keras_version(machine: Machine) -> Iterator[Finding]:
-    if machine.older("keras", "3.13"):
+    if machine.older("keras", "3.13.1"):
         yield Finding(
-            "failure", f"Keras is {machine.versions['keras']}, older than 3.13.", "pip install --upgrade 'keras>=3.13'"
+            "failure",
+            f"Keras is {machine.versions['keras']}, older than 3.13.1.",
+            "pip install --upgrade 'keras>=3.13.1'",
         )
 
 

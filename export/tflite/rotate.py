@@ -70,7 +70,7 @@ def _rotate_embedding(model, projection, basis):
     added = tf.constant((added.astype("float64") @ basis).astype("float32"))
     prefix, patches = added[:, : model.prefix_tokens], added[:, model.prefix_tokens :]
     _multiply_outputs(projection, basis)
-    model.add_tokens = lambda embeddings: tf.concat([prefix, embeddings + patches], axis=1)
+    model.add_tokens = lambda embeddings, training=None: tf.concat([prefix, embeddings + patches], axis=1)
 
 
 def _multiply_outputs(layer, basis):
