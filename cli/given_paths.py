@@ -13,14 +13,15 @@ RUN_RECIPE, METRICS = "recipe.json", "metrics.json"
 
 
 def check_weights(weights: str | None):
-    """Raises FileNotFoundError for a path of weights where there is nothing; names, also of the Hub, pass."""
+    """Raises FileNotFoundError for weights that are neither a file or folder nor a published name; the Hub's pass."""
     if not weights or "://" in weights or weights.startswith("hf:") or _exists(Path(weights)):
         return
-    from keras_vit.weights.published import FILES, missing_folder, resolve, suggestion
+    from keras_vit.trained import packaged_names
+    from keras_vit.weights.published import missing_folder, resolve, suggestion
     from keras_vit.weights.runs import MODEL, is_unfinished, unfinished_message
 
     is_path = weights.startswith((*PATHS, RUNS))
-    if not is_path and (not weights.endswith(FILES) or resolve(weights)):
+    if not is_path and (weights in packaged_names() or resolve(weights)):
         return
     run = Path(weights).parent
     if Path(weights).name == MODEL and is_unfinished(run):

@@ -69,7 +69,7 @@ class Preflight:
             lambda: check_weights(weights if weights != getattr(named, "weights", None) else None),
             lambda: check_architecture(recipe, named),
         )
-        from keras_vit.recipes.preflight.chips import parse_topology  # takes seconds, as all imports from here on
+        from keras_vit.recipes.preflight.chips import parse_topology
 
         parse_topology(self.topology)
         from keras_vit.atomic_write import write_file
@@ -92,9 +92,11 @@ class Preflight:
 
 
 def show_progress(text: str):
-    """Overwrites a single line of a terminal."""
+    """Overwrites a single line of a terminal; in a log, each text has a line."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+    elif text:
+        print(text, file=sys.stderr, flush=True)
 
 
 def _print_chips():

@@ -92,8 +92,8 @@ class Export:
 
             print(read_description(self.weights))
             return 0
-        check_request(self)
         output = None if self.sensitivity else self._checked_output()
+        check_request(self)
         from keras_vit_cli.export.data import ExportData
 
         model = self.preparation.load(self.weights)

@@ -10,22 +10,22 @@ def check_request(options):
     check_model(options.weights, "Pass the weights that it was exported from, or --describe to print what it contains.")
     if options.dataset:
         check_dataset(options.dataset)
-    from keras_vit.export.tflite.calibration import MIN_IMAGES
-    from keras_vit.export.tflite.quantize import INT4, STATIC
-
-    calibrated = [name for name in options.formats if name in STATIC]
     if not options.formats:
         raise ValueError("No formats. Pass --formats, such as float32 dynamic-int8.")
     if not 0 <= options.max_corrupt <= 1:
         raise ValueError(f"--max-corrupt must be in [0, 1]. Received: {options.max_corrupt}")
+    if not math.isfinite(options.max_accuracy_drop):
+        raise ValueError(f"--max-accuracy-drop must be finite. Received: {options.max_accuracy_drop}")
+    from keras_vit.export.tflite.calibration import MIN_IMAGES  # takes seconds, as all imports from here on
+    from keras_vit.export.tflite.quantize import INT4, STATIC
+
+    calibrated = [name for name in options.formats if name in STATIC]
     if options.target:
         if not set(options.formats) - {"saved-model", "onnx"}:
             raise ValueError("--target examines .tflite files. Add one to --formats, such as dynamic-int8.")
         from keras_vit.export.audit.findings import check_targets
 
         check_targets(options.target)
-    if not math.isfinite(options.max_accuracy_drop):
-        raise ValueError(f"--max-accuracy-drop must be finite. Received: {options.max_accuracy_drop}")
     if options.keep_float and not calibrated:
         raise ValueError(f"--keep-float requires --formats among {', '.join(STATIC)}: others do not use it.")
     if options.sensitivity:

@@ -26,6 +26,8 @@ WORDS = {
     "num_attention_heads": "num_heads",
     "pretrained": "weights, or keras_vit.load",
     "dynamic_img_size": "model.resized(image_size)",
+    "gradient_checkpointing": 'remat="block"',
+    "grad_checkpointing": 'remat="block"',
     "in_chans": "images with 3 channels, the only ones",
 }
 POOLINGS = {"avg": "gap", "mean": "gap", "cls": "token", "tok": "token", "class": "token", None: "none"}

@@ -173,6 +173,7 @@ def missing_folder(path: str) -> str:
 def suggestion(name: str) -> str:
     """What to pass for a name that is no file: names of the Hugging Face Hub and of timm have a prefix here."""
     if re.match(r"(vit|deit|deit3)_(tiny|small|medium|base|large|huge)_", name):
+        name = name.removesuffix(Path(name).suffix) if name.endswith(FILES) else name
         return f"For weights of timm pass 'hf:timm/{name}' with the tag of their training, see timm.list_pretrained()."
     is_file = name.endswith(FILES)
     if is_file and (missing := missing_folder(name)):

@@ -72,13 +72,18 @@ def parse_topology(name: str) -> Topology:
     """Parses "v5e:2x4": the chip, and the number of chips along each side of the slice. "v3:1" is a single v3 chip.
 
     Raises:
-        ValueError: The name does not have this form, or the chip is unknown.
+        ValueError: The name does not have this form, the chip is unknown, or it has no such slice.
     """
     match = re.fullmatch(r"(v\w+):(\d+(?:x\d+){0,2})", name)
     if not match or match[1] not in CHIPS:
         examples = ", ".join(slice for chip in CHIPS.values() for slice in chip.slices[:2])
         raise ValueError(f"Expected a topology (chip and sides of the slice) such as {examples}. Received: {name!r}")
-    num_chips = math.prod(int(side) for side in match[2].split("x"))
-    if not num_chips:
-        raise ValueError(f"A slice must have at least one chip. Received: {name!r}")
-    return Topology(name, CHIPS[match[1]], num_chips)
+    chip, sides = CHIPS[match[1]], [int(side) for side in match[2].split("x")]
+    dimensions = chip.slices[0].count("x") + 1
+    # Hosts have 2 x 2 chips; one chip of a host can be compiled for, too.
+    if sides != [1] and (len(sides) != dimensions or any(side < 2 or side % 2 for side in sides[:2]) or not all(sides)):
+        raise ValueError(
+            f"A slice of {chip.name} has {dimensions} sides, of which the first two are even, such as "
+            f"{', '.join(chip.slices)}; {chip.name}:1 is a single chip. Received: {name!r}"
+        )
+    return Topology(name, chip, math.prod(sides))

@@ -21,7 +21,7 @@ def files(tmp_path, monkeypatch):
         (tmp_path / file).touch()
 
 
-@pytest.mark.parametrize("weights", ["m.npz", "run", "cifar10/R6_Ti_4", "vit/imagenet21k/ViT-B_16", "hf:a/b", "a/b"])
+@pytest.mark.parametrize("weights", ["m.npz", "run", "cifar10/R6_Ti_4", "vit/imagenet21k/ViT-B_16", "hf:a/b"])
 @pytest.mark.parametrize("dataset", ["digits", "cifar10/3.0.2", "folder:photos", "hf:a/b", "vtab/dtd", "cifar100"])
 def test_what_may_be_right_passes(weights, dataset):
     check_model_and_dataset(weights, dataset)

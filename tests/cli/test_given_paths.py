@@ -16,7 +16,7 @@ def files(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "weights",
-    [None, "model.npz", "bert/ckpt-1", "./bert/ckpt-1", "vit/imagenet21k/ViT-B_16.npz", "google/vit", "hf:a/b.npz"]
+    [None, "model.npz", "bert/ckpt-1", "./bert/ckpt-1", "vit/imagenet21k/ViT-B_16.npz", "hf:a/b.npz"]
     + ["gs://bucket/x.npz", "cifar10/R6_Ti_4", "/", "runs/stopped"],
 )
 def test_weights_that_may_exist(weights):
@@ -29,6 +29,9 @@ def test_weights_that_may_exist(weights):
         ("other.npz", "no weights file or folder .*/other.npz. To load by name"),
         ("nope/model.keras", "no weights file or folder .*/nope/model.keras. The folder nope does not exist.$"),
         ("photos/model.keras", "no weights file or folder .*/photos/model.keras. To load by name"),
+        ("google/vit", "no weights file or folder .*/google/vit. For the Hugging Face Hub pass 'hf:google/vit'"),
+        ("nothere", "no weights file or folder .*/nothere"),
+        ("deit_tiny_patch16_224.safetensors", "pass 'hf:timm/deit_tiny_patch16_224' with the tag"),
         ("./google/vit", "no weights file or folder .*/google/vit. The folder google does not exist.$"),
         ("runs/x", "no weights file or folder .*/runs/x.$"),
         ("runs/stopped/model.keras", "runs/stopped has not finished.* train runs/stopped --run.folder runs/stopped"),

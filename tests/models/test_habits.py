@@ -15,6 +15,7 @@ from keras_vit.models import habits
         ({"classifier_activation": None}, r"use model.classify\(images\), or keras.ops.softmax"),
         ({"drop_path_rate": 0.1, "embed_dim": 12}, "drop_path_rate: use stochastic_depth; embed_dim: use width"),
         ({"patch_drop_rate": 0.5}, "patch_drop_rate: use patch_dropout"),
+        ({"gradient_checkpointing": True}, 'gradient_checkpointing: use remat="block"'),
         ({"pooling": "avg"}, "Received: 'avg', which is 'gap' here"),
         ({"pooling": "cls"}, "Received: 'cls', which is 'token' here"),
         ({"pooling": []}, r"Received: \[\]$"),

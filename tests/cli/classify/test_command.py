@@ -50,7 +50,7 @@ def test_unreadable_files_are_named_at_the_end(tmp_path, monkeypatch, capsys):
         shutil.copy(CAT, file)
     files[1].write_text("text")
     Image.new("F", (16, 16)).save(files[2])
-    arguments = ["classify", *map(str, files), "--model", "any", "--json", str(tmp_path / "found.json")]
+    arguments = ["classify", *map(str, files), "--model", "hf:a/b", "--json", str(tmp_path / "found.json")]
     assert main(arguments) == 1
     output, errors = capsys.readouterr()
     assert output.splitlines() == [str(files[0]), "   50.0%  a", str(files[4]), "   50.0%  d"]
@@ -70,7 +70,7 @@ def test_evidence_is_over_the_part_that_the_model_sees(tmp_path, packaged, monke
     )
     model.set_weights(packaged.get_weights())
     monkeypatch.setattr("keras_vit.load", lambda _, **options: model)
-    assert main(["classify", str(CAT), "--model", "any", "--attention", str(tmp_path / "new")]) == 0
+    assert main(["classify", str(CAT), "--model", "hf:a/b", "--attention", str(tmp_path / "new")]) == 0
     drawn, image = (np.asarray(Image.open(file)) for file in (tmp_path / "new" / "000-cat.png", CAT))
     changed = np.argwhere((drawn != image).any(axis=-1))
     (top, left), (bottom, right) = changed.min(axis=0), changed.max(axis=0)
@@ -80,7 +80,7 @@ def test_evidence_is_over_the_part_that_the_model_sees(tmp_path, packaged, monke
     assert small.shape == (256, 320, 3) and (small[:8, :8] == image[0, 0]).all()
     narrow = np.zeros((3, 3000, 3), "uint8")
     assert evidence(model, narrow).shape == (3, 3000, 3) and evidence(model, narrow[:, :300]).shape == (9, 900, 3)
-    assert main(["classify", str(CAT), "--model", "any", "--attention", str(tmp_path / "new")]) == 1
+    assert main(["classify", str(CAT), "--model", "hf:a/b", "--attention", str(tmp_path / "new")]) == 1
     assert "is not empty; choose another --attention." in capsys.readouterr().err
 
 
@@ -137,5 +137,5 @@ def test_attention_of_a_resnet(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
         "keras_vit.load", lambda _, **options: keras_vit.BiT(stages=[1], width_factor=0.5, num_classes=2)
     )
-    assert main(["classify", str(CAT), "--model", "x", "--attention", str(tmp_path / "new")]) == 1
+    assert main(["classify", str(CAT), "--model", "hf:a/b", "--attention", str(tmp_path / "new")]) == 1
     assert "--attention is not defined for" in capsys.readouterr().err and not (tmp_path / "new").exists()

@@ -12,7 +12,9 @@ def test_parse_topology(name, num_chips, replicas):
     assert (topology.name, topology.num_chips, topology.replicas) == (name, num_chips, replicas)
 
 
-@pytest.mark.parametrize("name", ["v5e", "v5e-8", "v9:2x2", "v5e:2x2x2x2", "v5e:0x2", "2x2", ""])
+@pytest.mark.parametrize(
+    "name", ["v5e", "v5e-8", "v9:2x2", "v5e:2x2x2x2", "v5e:0x2", "v5e:3x3", "v5e:2x2x2", "v4:2x2", "2x2", ""]
+)
 def test_invalid_topologies(name):
     with pytest.raises(ValueError, match="Received: "):
         parse_topology(name)
