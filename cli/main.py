@@ -52,10 +52,8 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             return _run(arguments)
         except KeyboardInterrupt as stopped:
-            saved, hint = (
-                f" {stopped}" if str(stopped) else "",
-                _resume_hint(arguments),
-            )  # saved: a training's checkpoint
+            saved = f" {stopped}" if str(stopped) else ""  # of a training, its checkpoint
+            hint = _resume_hint(arguments)
             hint = hint if saved or not hint else f"{hint[:-1]}, if there is one."
             print(f"\nInterrupted.{saved}{hint}", file=sys.stderr)
             return 130

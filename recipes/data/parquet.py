@@ -125,10 +125,9 @@ def _read_group(columns, file, group, first, end):
 
 def _check_labels(values, columns, path):
     numbers = [number for value in values for number in np.ravel(value) if number is not None]
-    if wrong := [number for number in numbers if number >= len(columns.names)]:
-        raise ValueError(
-            f"{path} has the label {wrong[0]}, but only {len(columns.names)} classes: expected 0 to that - 1."
-        )
+    most = len(columns.names) - 1
+    if wrong := [number for number in numbers if number > most]:
+        raise ValueError(f"{path} has the label {wrong[0]}, but its classes are 0 to {most}.")
 
 
 def _download(name):

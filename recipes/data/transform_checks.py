@@ -20,7 +20,7 @@ def check_transform_fields(data: Data):
     if data.scaled_decoding and data.cache:
         raise ValueError(
             "data.scaled_decoding=True has no effect with data.cache=True, which stores images decoded at their full "
-            "size. Use --data.no-cache or --data.no-scaled-decoding."
+            "size. Use data.cache=False or data.scaled_decoding=False."
         )
     if not 0.0 < data.min_crop_area <= 1.0:
         raise ValueError(f"data.min_crop_area must be above 0 and at most 1. Received: {data.min_crop_area}")

@@ -51,7 +51,7 @@ def test_lists_of_excel(folder):
 
 
 def test_lists_in_another_encoding_are_named(folder):
-    (folder / "test.csv").write_text("image,labels\nimages/4.jpg,caf\u00e9\n", encoding="latin-1")
+    (folder / "test.csv").write_text("image,labels\nimages/4.jpg,ni\u00f1o\n", encoding="latin-1")
     with pytest.raises(ValueError, match="test.csv is not UTF-8 text: .*Save it as UTF-8"):
         open_dataset(Data(f"csv:{folder}"))
 

@@ -107,7 +107,9 @@ def test_images_that_are_null_are_skipped_and_other_labels_raise(tmp_path):
     labels = pyarrow.array([2, 3], table.schema.field("label").type)
     place = table.column_names.index("label")
     pyarrow.parquet.write_table(table.set_column(place, table.schema.field("label"), labels), tmp_path / "test.parquet")
-    with pytest.raises(tf.errors.InvalidArgumentError, match="test.parquet has the label 3, but only 3 classes"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="test.parquet has the label 3, but its classes are 0 to 2"
+    ):
         labels_of(open_dataset(Data(f"hf:{tmp_path}")), "test")
 
 
