@@ -224,14 +224,18 @@ def classify_after_error(browser, path):
 
 
 def test_gpu_is_used_if_it_equals_the_cpu(browser, served, files):
-    for name, note in (("float32", ""), ("int8", "The GPU and the CPU return different results for this file.")):
+    for name in ("float32", "int8"):
         open_page(browser, f"{served}/{name}/")
         expected = classify(browser, files[0])
         browser.execute_script("document.getElementById('latency').textContent = ''")
         browser.find_element(By.CSS_SELECTOR, "option[value=webgpu]").click()
         found = await_predictions(browser)
         assert [name for name, _ in found] == [name for name, _ in expected]
-        assert browser.find_element(By.ID, "note").text.startswith(note)
+        # Chromium's GPU in software computes some int8 files wrongly, which ones depends on the initial weights of a
+        # version of Keras: this one with 3.15.
+        note = browser.find_element(By.ID, "note").text
+        assert not note or name == "int8"
+        assert not note or note.startswith("The GPU and the CPU return different results for this file.")
         assert browser.find_element(By.ID, "accelerator").get_attribute("value") == ("wasm" if note else "webgpu")
 
 
