@@ -125,4 +125,6 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--enlarge", type=int, default=1, help="factor of the sides of all images")
     arguments = parser.parse_args()
+    if not Path(arguments.images).exists():
+        parser.error(f"there is no zip file or folder {arguments.images}")
     main(arguments.images, arguments.rounds, arguments.enlarge)

@@ -10,6 +10,7 @@ machine affects all; compare the ratios.
 """
 
 import argparse
+import importlib.util
 import tempfile
 from pathlib import Path
 
@@ -88,6 +89,8 @@ def main():
     parser.add_argument("--num-threads", type=int, default=2)
     parser.add_argument("--profile", action="store_true", help="print the time of each kind of operation")
     arguments = parser.parse_args()
+    if importlib.util.find_spec("keras_hub") is None:
+        parser.error("the comparison requires KerasHub: pip install keras-hub")
     from keras_vit.export.benchmark import compare
 
     images = np.random.default_rng(1).integers(0, 256, (20, SIZE, SIZE, 3)).astype("float32")
