@@ -151,8 +151,10 @@ def test_arguments_that_require_all_patches(toy, changes, found):
 
 @pytest.mark.parametrize("rate", [-0.5, 1.0])
 def test_rate_out_of_range(toy, rate):
-    with pytest.raises(ValueError, match=f"`rate` .*Received: {rate}"):
+    with pytest.raises(ValueError, match=f"`patch_dropout` must be a rate .*Received: {rate}"):
         toy(patch_dropout=rate)
+    with pytest.raises(ValueError, match=f"`rate` .*Received: {rate}"):
+        keras_vit.layers.PatchDropout(rate)
 
 
 def test_feature_maps_require_all_patches(equal_toys, images):
