@@ -13,7 +13,6 @@ from keras_vit.recipes.data.augment_cifar10 import cifar10_operations
 from keras_vit.recipes.data.augment_ops import big_vision_operations, import_official, operations
 from keras_vit.recipes.data.augment_three import NUM_DRAWS, three_augment
 from keras_vit.recipes.data.augment_timm import PROBABILITY, increasing_operations, random_level
-from keras_vit.recipes.data.transform_checks import check_policies
 from keras_vit.recipes.recipe import Augment
 
 # Which operation, or whether it is applied; sign; y and x of a point, or of timm's policy whether it is applied and its
@@ -30,17 +29,13 @@ def augmentation(augment: Augment, mean=(0.5, 0.5, 0.5)) -> tuple[Callable, int]
     """Returns the RandAugment, AutoAugment or 3-Augment of a recipe, which is applied before an image is normalized.
 
     Args:
-        augment: Field `data.augment` of the recipe.
+        augment: Field `data.augment` of the recipe, see `check_policies`.
         mean: Field `data.mean`, the color with which timm's policy fills.
 
     Returns:
         (function, num_draws): the function from an image, (H, W, 3) uint8 of static shape, and (num_draws,) random
         numbers to an image of the same shape; without a policy it returns the image, and num_draws is 0.
-
-    Raises:
-        ValueError: See `check_policies`.
     """
-    check_policies(augment)
     if augment.three_augment:
         return three_augment, NUM_DRAWS
     if augment.autoaugment:

@@ -2,7 +2,7 @@
 
 from keras_vit.recipes.recipe import Augment, Data
 
-LARGEST_LEVEL, LARGEST_TIMM_LEVEL = 30, 10
+LARGEST_LEVEL, LARGEST_TIMM_LEVEL = 30.0, 10.0
 
 
 def check_transform_fields(data: Data):
@@ -48,6 +48,6 @@ def check_policies(augment: Augment):
     largest = LARGEST_TIMM_LEVEL if augment.randaugment_policy == "timm" else LARGEST_LEVEL
     if not 0 <= augment.randaugment_magnitude <= largest:
         raise ValueError(
-            f"data.augment.randaugment_magnitude must be in [0, {largest}] with "
+            f"data.augment.randaugment_magnitude must be in [0, {largest:g}] with "
             f"data.augment.randaugment_policy={augment.randaugment_policy!r}. Received: {augment.randaugment_magnitude}"
         )

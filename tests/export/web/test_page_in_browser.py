@@ -231,8 +231,7 @@ def test_gpu_is_used_if_it_equals_the_cpu(browser, served, files):
         browser.find_element(By.CSS_SELECTOR, "option[value=webgpu]").click()
         found = await_predictions(browser)
         assert [name for name, _ in found] == [name for name, _ in expected]
-        # Chromium's GPU in software computes some int8 files wrongly, which ones depends on the initial weights of a
-        # version of Keras: this one with 3.15.
+        # Chromium's GPU in software computes the int8 file wrongly if Keras 3.15 exported it, and rightly with 3.13.1.
         note = browser.find_element(By.ID, "note").text
         assert not note or name == "int8"
         assert not note or note.startswith("The GPU and the CPU return different results for this file.")

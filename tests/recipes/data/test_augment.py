@@ -9,6 +9,7 @@ from keras_vit.recipes.data.augment import ERASING_ATTEMPTS, augmentation, erase
 from keras_vit.recipes.data.augment_cifar10 import cifar10_operations
 from keras_vit.recipes.data.augment_ops import big_vision_operations, operations
 from keras_vit.recipes.data.augment_timm import increasing_operations, random_level
+from keras_vit.recipes.data.transform_checks import check_policies
 from keras_vit.recipes.recipe import Augment
 
 # big_vision, pp/archive/autoaugment.py, available_ops; timm, data/auto_augment.py, _RAND_INCREASING_TRANSFORMS.
@@ -139,11 +140,11 @@ def test_autoaugment_for_cifar10_has_the_contrast_of_pillow(smooth_image):
 
 def test_invalid_policies_raise():
     with pytest.raises(ValueError, match="RandAugment, AutoAugment and 3-Augment exclude each other"):
-        augmentation(Augment(randaugment_layers=2, autoaugment="cifar10"))
+        check_policies(Augment(randaugment_layers=2, autoaugment="cifar10"))
     with pytest.raises(ValueError, match=r"randaugment_magnitude must be in \[0, 30\] with .* Received: 31"):
-        augmentation(Augment(randaugment_layers=2, randaugment_magnitude=31))
+        check_policies(Augment(randaugment_layers=2, randaugment_magnitude=31))
     with pytest.raises(ValueError, match=r"randaugment_magnitude must be in \[0, 10\] with .*'timm'. Received: 11"):
-        augmentation(Augment(randaugment_layers=2, randaugment_magnitude=11, randaugment_policy="timm"))
+        check_policies(Augment(randaugment_layers=2, randaugment_magnitude=11, randaugment_policy="timm"))
 
 
 @pytest.mark.slow
