@@ -9,7 +9,7 @@ from keras_vit.layers.xla.barriers import in_current_name_scope
 from keras_vit.layers.xla.islands import can_compile_island, island
 
 # Up to this D, that of a head, an `island` made a step faster on a CPU with AVX-512; at 192 it did not. Without AVX-512
-# the layer by itself is slower than Keras's (docs/results.md).
+# a step takes the same time, though the layer by itself is slower than Keras's (docs/results.md).
 LARGEST_ISLAND_ROW = 64
 
 
