@@ -24,9 +24,11 @@ from keras_vit.recipes.self_supervised import SelfSupervisedModel, compile_self_
 from keras_vit.recipes.training import loop
 from keras_vit.recipes.training.checks import check_data, check_labels, count_images
 from keras_vit.recipes.training.compile import compile_classifier, compile_for_evaluation
+from keras_vit.recipes.training.keras_internals import release_gradients
 from keras_vit.recipes.training.variant_checks import check_image_size, check_patches
 
 
+@release_gradients()
 def pretrain(recipe: SelfSupervised, callbacks=()) -> tuple[SelfSupervisedModel, loop.History]:
     """Pre-training without labels: masked patches, or a masked autoencoder.
 
@@ -54,6 +56,7 @@ def pretrain(recipe: SelfSupervised, callbacks=()) -> tuple[SelfSupervisedModel,
         return model, loop.fit(model, recipe, recipe.total_steps, dataset, batches, callbacks)
 
 
+@release_gradients()
 def train(recipe: Supervised, start=None, callbacks=()) -> tuple[keras.Model, loop.History]:
     """Trains a classifier.
 
@@ -79,15 +82,16 @@ def train(recipe: Supervised, start=None, callbacks=()) -> tuple[keras.Model, lo
         with strategy.scope():
             model, classifier = compile_classifier(recipe, num_classes, total_steps, start, dataset.multi_label)
         _check_classes(recipe, dataset, model, classifier, recipe.weights if start is None else None)
+        classifier.class_names = class_names(dataset)  # names that a model cannot have raise before the training
         batches = partial(training_batches, recipe.data, dataset, recipe.run.seed)
         history = loop.fit(model, recipe, total_steps, dataset, batches, callbacks)
     if model is not classifier:  # distillation
         with strategy.scope():
             compile_for_evaluation(classifier, recipe, num_classes)
-    classifier.class_names = class_names(dataset)
     return classifier, history
 
 
+@release_gradients()
 def evaluate(model, data: Data, split: str) -> dict[str, float]:
     """Metrics of a model from `train` on a split; every image that can be decoded counts once.
 
@@ -107,7 +111,7 @@ def evaluate(model, data: Data, split: str) -> dict[str, float]:
     compiled = {metric.name: metric for group in model.metrics for metric in getattr(group, "metrics", ())}
     # Each image has the weight (steps x batch size) / images of the split, see `zero_weight_corrupt`.
     weight = steps * data.batch_size / count_examples(dataset, split)
-    images = decoded = round(float(compiled["top1"].count) / weight)
+    images = decoded = round(compiled["top1"].total_weight() / weight)
     if dataset.multi_label:  # where images without any of the classes have a loss
         decoded = round(compiled["mean_average_precision"].total_weight() / weight)
     if decoded:

@@ -8,9 +8,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
-import keras
 import tensorflow as tf
 
 from keras_vit.class_names.files import LABELS, class_names_text
@@ -18,7 +16,7 @@ from keras_vit.model_card import model_card
 from keras_vit.recipes.checkpoints.run_folder import METRICS, check_resumable, required_folder
 from keras_vit.recipes.checkpoints.run_identity import check_unchanged
 from keras_vit.recipes.checkpoints.run_lock import locked_folder
-from keras_vit.recipes.data import class_names, open_dataset
+from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.data.skipped_images import skipped_summary
 from keras_vit.recipes.distributed.jax_devices import on_this_process
 from keras_vit.recipes.distributed.strategy import strategy_of
@@ -55,59 +53,46 @@ def run(recipe: Recipe) -> dict[str, float]:
         because their gradients were not finite, "nonfinite_steps", their number.
 
     Raises:
-        ValueError, OSError: The recipe cannot be trained; or the test split cannot be read, after model.keras was
-            written.
-        FloatingPointError: The training diverged: gradients, weights or metrics are not finite. No results are written.
+        ValueError, OSError: The recipe cannot be trained; or, after model.keras was written, the test split cannot be
+            read or has changed.
+        FloatingPointError: The training diverged: gradients or weights are not finite, and no results are written; or
+            metrics are not, and metrics.json is not written.
     """
     with locked_folder(recipe):
-        trained = _run_self_supervised(recipe) if isinstance(recipe, SelfSupervised) else _run_supervised(recipe)
-        if recipe.run.folder and Workers(strategy_of(trained.model)).chief:
-            write_results(recipe, *trained)
+        supervised = not isinstance(recipe, SelfSupervised)
+        model, history = train(recipe) if supervised else pretrain(recipe)
+        result = model if supervised else model.vit
+        writes = recipe.run.folder and Workers(strategy_of(model)).chief
+        if writes:  # before anything that can fail
+            _write_model(recipe, result)
+        history = history or _last_logged(recipe.run.folder)
+        metrics = _test_metrics(recipe, model, history) if supervised else finite_epoch_metrics(history, model)
+        if writes:
+            write_file(os.path.join(recipe.run.folder, CARD), run_card(result, recipe, metrics))
+            text = json.dumps(metrics, indent=2, allow_nan=False) + "\n"
+            write_file(os.path.join(recipe.run.folder, METRICS), text)
         if skipped := skipped_summary():
             print(skipped, file=sys.stderr)
-        return trained.metrics
+        return metrics
 
 
-class _Trained(NamedTuple):
-    """The model of a finished training, its metrics, and its class names if it is a classifier."""
-
-    model: keras.Model
-    metrics: dict[str, float]
-    names: list[str] | None
-
-
-def _run_self_supervised(recipe) -> _Trained:
-    model, history = pretrain(recipe)
-    return _Trained(model.vit, finite_epoch_metrics(history or _last_logged(recipe.run.folder), model), None)
-
-
-def _run_supervised(recipe) -> _Trained:
-    model, history = train(recipe)
-    dataset = open_dataset(recipe.data)
-    if recipe.run.folder:
-        check_unchanged(recipe, dataset)
-    names = class_names(dataset)
-    metrics = _evaluated(recipe, model, names)
-    check_finite_metrics(metrics, f"the model on the split {recipe.data.test_split!r}")
-    metrics |= _skipped_steps(history or _last_logged(recipe.run.folder))
-    if "mean_average_precision" not in metrics:
-        _warn_of_chance(metrics["top1"], len(names))
-    return _Trained(model, metrics, names)
-
-
-def _evaluated(recipe, model, names):
-    """Metrics of the test split; if it cannot be read, the model is saved before the error is raised."""
+def _test_metrics(recipe, model, history):
+    """Metrics of the test split. An error says that the model is saved already."""
     try:
-        return evaluate(model, recipe.data, recipe.data.test_split)
+        if recipe.run.folder:
+            check_unchanged(recipe, open_dataset(recipe.data))
+        metrics = evaluate(model, recipe.data, recipe.data.test_split)
     except (ValueError, OSError) as error:
         if not recipe.run.folder:
             raise
-        if Workers(strategy_of(model)).chief:
-            _write_model(recipe, model, names)
         raise ValueError(
             f"{error} The training is complete: its model is {recipe.run.folder}/{MODEL}, and run.resume=True repeats "
             "only the evaluation."
         ) from error
+    check_finite_metrics(metrics, f"the model on the split {recipe.data.test_split!r}")
+    if "mean_average_precision" not in metrics:
+        _warn_of_chance(metrics["top1"], model.num_classes)
+    return metrics | _skipped_steps(history)
 
 
 def _skipped_steps(history):
@@ -142,15 +127,7 @@ def run_unless_finished(recipe: Recipe) -> dict[str, float]:
     return run(recipe)
 
 
-def write_results(recipe: Recipe, model, metrics: dict, names: list[str] | None = None):
-    """Writes model.keras, labels.txt if there are class names, model_card.md and metrics.json into the folder."""
-    folder = required_folder(recipe)
-    _write_model(recipe, model, names)
-    write_file(os.path.join(folder, CARD), run_card(model, recipe, metrics))
-    write_file(os.path.join(folder, METRICS), json.dumps(metrics, indent=2, allow_nan=False) + "\n")
-
-
-def _write_model(recipe: Recipe, model, names: list[str] | None = None):
+def _write_model(recipe: Recipe, model):
     """Writes model.keras and, if there are class names, labels.txt into the folder."""
     folder = required_folder(recipe)
     tf.io.gfile.makedirs(folder)
@@ -159,11 +136,10 @@ def _write_model(recipe: Recipe, model, names: list[str] | None = None):
         # A copy that was never compiled: without optimizer and losses, `import keras_vit` is enough to load the file.
         with on_this_process():
             copy = model.resized(model.image_size)
-        copy.class_names = names
         copy.save(local)
         write_file(os.path.join(folder, MODEL), local.read_bytes())
-    if names:
-        write_file(os.path.join(folder, LABELS), class_names_text(names))
+    if model.class_names:
+        write_file(os.path.join(folder, LABELS), class_names_text(model.class_names))
 
 
 def run_card(model, recipe: Recipe, metrics: dict, origin: str | None = None) -> str:

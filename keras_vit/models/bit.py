@@ -127,7 +127,7 @@ class BiT(keras.Model):
         """Images of any size, pixels in [0, 255], to the model's input; see `Preprocessing`."""
         return self.preprocessing(images)
 
-    fit, evaluate, predict = map(first_batch_checked, (keras.Model.fit, keras.Model.evaluate, keras.Model.predict))
+    fit, evaluate, predict = map(first_batch_checked, ("fit", "evaluate", "predict"))
     from_preset = from_pretrained = staticmethod(from_preset)
     save = save
     input_shape = property(inputs.input_shape)

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import weakref
 from types import GeneratorType
 
 import keras
@@ -13,20 +14,21 @@ from keras_vit.pixel_range import check_scaled
 BATCH_SIZE = 32  # of Keras, for arrays
 
 
-def first_batch_checked(method):
+def first_batch_checked(name: str):
     """`fit`, `evaluate` or `predict` of `keras.Model`, with checks of the loss and of the size and pixels of a batch.
 
     Images are checked in arrays, tensors, tf.data.Dataset and Python generators; not in other data, and not under a
     distribution strategy, where other processes may read the data.
     """
 
-    @functools.wraps(method)
+    @functools.wraps(getattr(keras.Model, name))
     def checked(self, x=None, *args, **kwargs):
-        if method is not keras.Model.predict:
+        if name != "predict":
             check_loss(self)
         batch = _FirstBatch(self)
         try:
-            return method(self, batch.watched(x), *args, **kwargs)
+            # At the time of the call: MLflow's autolog and other tools replace the methods of `keras.Model`.
+            return getattr(keras.Model, name)(self, batch.watched(x), *args, **kwargs)
         except Exception:
             if batch.problem is None:
                 raise
@@ -39,7 +41,8 @@ class _FirstBatch:
     """The first batch that a model receives, and the problem that was found in it."""
 
     def __init__(self, model):
-        self.model = model
+        # Weak: TensorFlow keeps the Python function in a dataset, and all that it refers to, for ever.
+        self.model = weakref.ref(model)
         self.distributed = is_distributed(model)
         self.problem: Exception | None = None
 
@@ -86,6 +89,7 @@ class _FirstBatch:
 
     def _check(self, images):
         # Raises as a call does. A step that was compiled for several sizes would report its operation, not the size.
-        self.model.compute_output_spec(keras.KerasTensor(images.shape, keras.backend.standardize_dtype(images.dtype)))
+        model = self.model()
+        model.compute_output_spec(keras.KerasTensor(images.shape, keras.backend.standardize_dtype(images.dtype)))
         if keras.backend.is_float_dtype(keras.backend.standardize_dtype(images.dtype)):
-            check_scaled(images, self.model.preprocessing)
+            check_scaled(images, model.preprocessing)

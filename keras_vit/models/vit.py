@@ -172,7 +172,7 @@ class VisionTransformer(keras.Model):
         return self.encode(self.embed(images), return_attention=True)[1]
 
     feature_maps = feature_maps
-    fit, evaluate, predict = map(first_batch_checked, (keras.Model.fit, keras.Model.evaluate, keras.Model.predict))
+    fit, evaluate, predict = map(first_batch_checked, ("fit", "evaluate", "predict"))
     from_preset = from_pretrained = staticmethod(from_preset)
     save = save
     input_shape = property(inputs.input_shape)

@@ -1,6 +1,6 @@
 """Evaluation of a classifier on a split of a dataset: also ReaL labels, ObjectNet, variants of ImageNet."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -14,6 +14,8 @@ from keras_vit.classification import check_no_projection, output_activation
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recipes.data import ImageDataset, class_names, count_examples, decoded_images
 from keras_vit.recipes.data.model_classes import check_class_count, unlabeled
+from keras_vit.recipes.distributed.jax_devices import on_this_process
+from keras_vit.recipes.distributed.strategy import strategy_of
 from keras_vit.recipes.evaluation.classification_metrics import ClassificationMetrics
 from keras_vit.recipes.evaluation.imagenet_variants import scored_classes, variant_images, variant_labels
 from keras_vit.recipes.evaluation.multi_label_metrics import MultiLabelMetrics
@@ -103,13 +105,27 @@ def evaluate_classifier(
     metrics = _metrics(model, dataset, len(names))
     overrides = {"resize": resize, "crop_fraction": crop_fraction}
     preprocess = replace(model.preprocessing, **{name: value for name, value in overrides.items() if value is not None})
-    if tf.config.list_physical_devices("TPU"):  # Keras would compile for the TPU, but the model is on the host
-        model.jit_compile = False
+    predict = _prediction(model)
     for images, labels in batches:
-        metrics.update(model.predict_on_batch(preprocess(images))[:, scored], labels)
+        metrics.update(predict(preprocess(images))[:, scored], labels)
     skipped = count_examples(dataset, split) - sum(read)
     reliability = [] if isinstance(metrics, MultiLabelMetrics) else metrics.reliability()
     return ClassificationReport(metrics.summary(), metrics.per_class(names), reliability, preprocess, skipped)
+
+
+def _prediction(model) -> Callable:
+    """Function from a batch of images to logits as an array, also of a model that was created under a strategy.
+
+    There `predict_on_batch` would take the whole batch to every replica, and return it as many times.
+    """
+    if keras.backend.backend() == "jax":
+        return on_this_process()(model.predict_on_batch)
+    if strategy_of(model).num_replicas_in_sync > 1:
+        function = tf.function(lambda images: model(images, training=False), reduce_retracing=True)
+        return lambda images: function(images).numpy()
+    if tf.config.list_physical_devices("TPU"):  # Keras would compile for the TPU, but the model is on the host
+        model.jit_compile = False
+    return model.predict_on_batch
 
 
 def _check_imagenet_1k(model, what):

@@ -49,6 +49,10 @@ class TopK(keras.metrics.Mean):
             excess.assign((after - before) - value)
             state.assign(after)
 
+    def total_weight(self) -> float:
+        """The sum of the weights of all images that count so far, on all replicas."""
+        return float(ops.sum(self.count))  # not float(self.count): operations alone add the parts of the replicas
+
     def get_config(self):
         return {**super().get_config(), "k": self.k}
 
@@ -115,7 +119,7 @@ class MeanAveragePrecision(keras.metrics.Metric):
         return ops.sum(average) / ops.maximum(ops.sum(ops.cast(images > 0, average.dtype)), 1.0)
 
     def total_weight(self) -> float:
-        """The sum of the weights of all images so far."""
+        """The sum of the weights of all images so far, on all replicas."""
         return float(ops.sum(self.correct) + ops.sum(self.others)) / self.num_classes
 
     def get_config(self):
