@@ -16,7 +16,7 @@ CLIENT_LIBRARIES := libegl1 libgles2 libgl1 libglib2.0-0 libsm6 libxext6
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-newest test-oldest check coverage lint format docs clean browser web-runtime
+.PHONY: help demo test test-all test-newest test-oldest check coverage lint format docs clean browser web-runtime
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,8 +24,11 @@ help: ## Show this list
 demo: $(RUNNABLE) ## Pre-train, fine-tune, export and check a small model; writes runs/demo/report.html
 	$(BIN)/keras-vit demo
 
-test: lint $(CLIENT)/ready browser web-runtime ## Lint, then all tests, one process per CPU core
-	$(BIN)/python $(PYTEST)
+test: lint $(CLIENT)/ready browser web-runtime ## Lint, then the journeys and all unit tests, one process per CPU core
+	$(BIN)/python $(PYTEST) -m 'not extended' --durations=25
+
+test-all: $(CLIENT)/ready browser web-runtime ## The tests that make test omits: killed runs, notebooks, more journeys, ...
+	$(BIN)/python $(PYTEST) -m extended --durations=25
 
 test-newest: .venv-newest/ready $(CLIENT)/ready browser web-runtime ## All tests with the newest releases that setup.cfg allows
 	.venv-newest/bin/python $(PYTEST) -m 'not augment'
@@ -34,7 +37,7 @@ test-oldest: .venv-oldest/ready $(CLIENT)/ready browser web-runtime ## All tests
 	.venv-oldest/bin/python $(PYTEST) -W default  # old releases warn of each other
 
 check: lint ## Lint, types and the tests that take under a second: run before each commit
-	$(BIN)/python -m pytest -n auto --dist loadfile -m 'not slow' -q
+	$(BIN)/python -m pytest -n auto --dist loadfile -m 'not slow and not extended' -q
 
 coverage: $(CLIENT)/ready browser web-runtime ## All tests; lists the lines that no test runs
 	$(BIN)/python $(PYTEST) --cov --cov-report=term-missing:skip-covered

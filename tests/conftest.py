@@ -1,4 +1,4 @@
-"""Two logical CPUs for the tests of tf.distribute, seeds, toy models, caches of their own, and no network."""
+"""Four logical CPUs for the tests of tf.distribute, seeds, toy models, caches of their own, and no network."""
 
 import gc
 import os
@@ -16,9 +16,10 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.cache_dir import cache_dir
+from keras_vit.recipes.training.keras_internals import release_gradients
 
 tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
 )
 TOY = {"image_size": 16, "patch_size": 4, "depth": 2, "width": 12, "mlp_dim": 24, "num_heads": 3, "num_classes": 5}
 
@@ -61,6 +62,26 @@ def _no_network():
 def _fresh_state():
     keras.utils.clear_session(free_memory=False)  # a garbage collection for each test takes minutes in all
     keras.utils.set_random_seed(0)
+    with release_gradients():
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _released_memory():
+    """Models refer to themselves in circles, which only a collection releases: without it a process takes 5 GB."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def logical_cpus(monkeypatch):
+    """Function that lets `run.strategy="mirrored"` find only this number of the four logical CPUs."""
+    every = tf.config.list_logical_devices
+
+    def limit(count):
+        monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind=None: every(kind)[:count])
+
+    return limit
 
 
 @pytest.fixture

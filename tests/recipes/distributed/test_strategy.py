@@ -34,7 +34,7 @@ def test_auto_uses_the_cpu_if_there_is_nothing_else():
 
 def test_mirrored_uses_all_logical_cpus_without_a_gpu():
     strategy = choose_strategy("mirrored")
-    assert isinstance(strategy, tf.distribute.MirroredStrategy) and strategy.num_replicas_in_sync == 2
+    assert isinstance(strategy, tf.distribute.MirroredStrategy) and strategy.num_replicas_in_sync == 4
 
 
 @pytest.mark.parametrize(
