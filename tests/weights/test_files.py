@@ -12,6 +12,7 @@ import keras_vit
 from keras_vit.weights import load_weights, open_checkpoint
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
+INDEX = "model.safetensors.index.json"
 ATTENTION = "Transformer/encoderblock_0/MultiHeadDotProductAttention_0"
 
 
@@ -70,7 +71,7 @@ def beside(name, text):
 
 
 def index(text):
-    return content("model.safetensors.index.json", text.encode())
+    return content(INDEX, text.encode())
 
 
 def other_heads(folder):
@@ -96,91 +97,60 @@ def no_first_block(folder):
     return jax(**{name: None for name in golden_weights("vit_jax_token") if "encoderblock_0" in name})(folder)
 
 
+def bad_preset(folder):
+    with h5py.File(folder / "model.weights.h5", "w") as file:
+        file["layers/dense/vars/0"] = np.ones(2)
+    (folder / "config.json").write_text("no")
+    return folder
+
+
 def full(value, dtype="float32"):
     return np.full((1, 1, 48), value, dtype)
 
 
 BROKEN = {
-    "no such file": (
-        lambda folder: folder / "nowhere.npz",
-        r"There is no weights file .*nowhere\.npz. To load by name, .*published_names",
-    ),
-    "empty folder": (folder_of(), r"has none of model\.safetensors, .*model\.weights\.h5"),
-    "interrupted run": (
-        folder_of("recipe.json"),
-        r"has not finished: it has recipe\.json, but no model\.keras. Finish it with keras-vit train .* --run\.resume",
-    ),
-    "folder of PyTorch": (folder_of("pytorch_model.bin"), "has none of .*Pickled files can run any code"),
-    "pickle of PyTorch": (
-        content("x.bin", pickle.dumps(RaisesWhenUnpickled())),
-        "Expected a .keras.*Pickled files can run any code",
-    ),
-    "another ending": (
-        content("x.onnx", b"x"),
-        r"Expected a .keras, .safetensors, .npz or .weights.h5 file, .* Received: .*x\.onnx",
-    ),
-    "empty npz": (content("x.npz", b""), r"x\.npz cannot be read as an \.npz file.*incomplete download"),
-    "text as npz": (content("x.npz", b"<!DOCTYPE html>"), r"cannot be read as an \.npz file.*download it again"),
-    "half an npz": (
-        damaged(jax(), lambda data: data[: len(data) // 2]),
-        r"cannot be read as an \.npz file.*incomplete download",
-    ),
-    "flipped bits": (damaged(jax(), flipped), "cannot be read: Bad CRC-32.*incomplete download"),
-    "flipped bits, compressed": (damaged(compressed, flipped), "cannot be read: .*incomplete download"),
-    "pickled array": (
-        jax(cls=np.array([RaisesWhenUnpickled()], dtype=object)),
-        "cls is a pickled object, which is never opened",
-    ),
-    "NaN": (jax(cls=full(np.nan)), "cls contains NaN or infinite values: the file is damaged"),
-    "infinite": (jax(cls=full(-np.inf)), "cls contains NaN or infinite values"),
-    "infinite, PyTorch": (torch(**{"vit.layernorm.bias": np.full(48, np.inf)}), r"layernorm\.bias contains NaN"),
-    "integers": (jax(cls=full(1, "int64")), "cls has dtype int64; weights must be floating point"),
-    "quantized": (torch(**{"vit.layernorm.bias": np.ones(48, "int8")}), r"layernorm\.bias has dtype I8"),
-    "no first block": (no_first_block, "lacks 'Transformer/encoderblock_0/.*incomplete"),
+    "no such file": (lambda folder: folder / "nowhere.npz", "nowhere.npz"),
+    "empty folder": (folder_of(), "model.safetensors, .*model.weights.h5"),
+    "interrupted run": (folder_of("recipe.json"), "not finished.*--run.resume"),
+    "folder of PyTorch": (folder_of("pytorch_model.bin"), "Pickled"),
+    "pickle of PyTorch": (content("x.bin", pickle.dumps(RaisesWhenUnpickled())), "Pickled"),
+    "another ending": (content("x.onnx", b"x"), "Received: .*x.onnx"),
+    "empty npz": (content("x.npz", b""), "incomplete download"),
+    "text as npz": (content("x.npz", b"<!DOCTYPE html>"), "download it again"),
+    "half an npz": (damaged(jax(), lambda data: data[: len(data) // 2]), "incomplete download"),
+    "flipped bits": (damaged(jax(), flipped), "Bad CRC-32"),
+    "flipped bits, compressed": (damaged(compressed, flipped), "incomplete download"),
+    "pickled array": (jax(cls=np.array([RaisesWhenUnpickled()], dtype=object)), "cls is a pickled object"),
+    "NaN": (jax(cls=full(np.nan)), "cls contains NaN"),
+    "infinite": (jax(cls=full(-np.inf)), "cls contains NaN or infinite"),
+    "infinite, PyTorch": (torch(**{"vit.layernorm.bias": np.full(48, np.inf)}), "layernorm.bias contains NaN"),
+    "integers": (jax(cls=full(1, "int64")), "cls has dtype int64"),
+    "quantized": (torch(**{"vit.layernorm.bias": np.ones(48, "int8")}), "layernorm.bias has dtype I8"),
+    "no first block": (no_first_block, "lacks 'Transformer/encoderblock_0/"),
     "no second norm": (jax(**{"Transformer/encoder_norm/bias": None}), "1 missing, 0 unused(.|\n)*encoder_norm/bias"),
-    "another shape": (jax(**{"embedding/bias": np.ones(47)}), r"1 of a different shape(.|\n)*/bias +\(47,\) +\(48,\)"),
-    "two position tables": (
-        jax(**{POSITIONS: np.ones((2, 17, 48))}),
-        r"1 of a different shape(.|\n)*\(2, 17, 48\) +\(1, 17, 48\)",
-    ),
-    "kernel of two axes": (jax(**{"embedding/kernel": np.ones((48, 48))}), r"has shape \(48, 48\).*four axes"),
+    "another shape": (jax(**{"embedding/bias": np.ones(47)}), r"1 of a different(.|\n)*/bias +\(47,\) +\(48,\)"),
+    "two position tables": (jax(**{POSITIONS: np.ones((2, 17, 48))}), r"1 of a(.|\n)*\(2, 17, 48\) +\(1, 17, 48\)"),
+    "kernel of two axes": (jax(**{"embedding/kernel": np.ones((48, 48))}), r"\(48, 48\).*four axes"),
     "other heads": (other_heads, r"3 of a different shape(.|\n)*query/kernel +\(48, 4, 12\) +\(48, 3, 16\)"),
-    "unknown": (lambda folder: write_arrays(folder / "x.npz", {"a": np.ones(2)}), "not a Vision .*it contains a, "),
-    "no arrays": (lambda folder: write_arrays(folder / "x.npz", {}), "not a Vision Transformer .*contains no arrays"),
-    "text as safetensors": (
-        content("x.safetensors", b"x" * 99),
-        r"cannot be read as a \.safetensors file.*incomplete download",
-    ),
-    "half a safetensors": (
-        damaged(torch(), lambda data: data[:-9]),
-        r"cannot be read as a \.safetensors.*incomplete download",
-    ),
-    "two names": (torch(**{"cls_classifier.bias": np.ones(10)}), "contains both .* are the same weight"),
-    "config is not JSON": (beside("config.json", "{'a': 1}"), r"config\.json is not valid JSON"),
-    "config is a list": (beside("config.json", "[1]"), r"config\.json must hold a JSON object. Received: a list"),
-    "preprocessor": (beside("preprocessor_config.json", "{"), r"preprocessor_config\.json is not valid JSON"),
-    "other activation": (
-        beside("config.json", '{"hidden_act": "relu"}'),
-        "hidden_act is 'relu' in config.json. Supported: gelu",
-    ),
-    "no biases": (beside("config.json", '{"qkv_bias": false}'), "qkv_bias is false in config.json"),
-    "missing shard": (index('{"weight_map": {"a": "b.safetensors"}}'), r"shards that are missing: b\.safetensors"),
-    "shard elsewhere": (
-        index('{"weight_map": {"a": "../../etc/passwd"}}'),
-        r"is not the index of a sharded \.safetensors file",
-    ),
-    "shard is a pickle in another folder": (
-        index('{"weight_map": {"a": "../x.bin"}}'),
-        r"is not the index of a sharded \.safetensors file",
-    ),
-    "shard is a pickle": (pickled_shard, r"lists shards that are not \.safetensors files: x\.bin"),
-    "shard is the index": (
-        index('{"weight_map": {"a": "model.safetensors.index.json"}}'),
-        r"not \.safetensors files: model\.safetensors\.index\.json",
-    ),
-    "no index": (index("[]"), r"is not the index of a sharded \.safetensors file"),
-    "broken HDF5": (content("x.weights.h5", b"HDF"), "cannot be read as an HDF5 file.*incomplete download"),
-    "broken checkpoint": (content("ckpt-1.index", b"x" * 60), "cannot be read as a TensorFlow checkpoint"),
+    "unknown": (lambda folder: write_arrays(folder / "x.npz", {"a": np.ones(2)}), "contains a, "),
+    "no arrays": (lambda folder: write_arrays(folder / "x.npz", {}), "no arrays"),
+    "text as safetensors": (content("x.safetensors", b"x" * 99), "incomplete download"),
+    "half a safetensors": (damaged(torch(), lambda data: data[:-9]), "incomplete download"),
+    "two names": (torch(**{"cls_classifier.bias": np.ones(10)}), "are the same weight"),
+    "config is not JSON": (beside("config.json", "{'a': 1}"), "config.json is not valid JSON"),
+    "config is a list": (beside("config.json", "[1]"), "config.json .*Received: a list"),
+    "preprocessor": (beside("preprocessor_config.json", "{"), "preprocessor_config.json is not valid JSON"),
+    "other activation": (beside("config.json", '{"hidden_act": "relu"}'), "hidden_act is 'relu'"),
+    "no biases": (beside("config.json", '{"qkv_bias": false}'), "qkv_bias is false"),
+    "missing shard": (index('{"weight_map": {"a": "b.safetensors"}}'), "missing: b.safetensors"),
+    "shard elsewhere": (index('{"weight_map": {"a": "../../etc/passwd"}}'), "is not the index"),
+    "shard is a pickle in another folder": (index('{"weight_map": {"a": "../x.bin"}}'), "is not the index"),
+    "shard is a pickle": (pickled_shard, "not .safetensors files: x.bin"),
+    "shard is the index": (index(f'{{"weight_map": {{"a": "{INDEX}"}}}}'), f"not .safetensors files: {INDEX}"),
+    "no index": (index("[]"), "is not the index"),
+    "broken HDF5": (content("x.weights.h5", b"HDF"), "incomplete download"),
+    "broken checkpoint": (content("ckpt-1.index", b"x" * 60), "TensorFlow checkpoint"),
+    "invalid JSON of a preset": (bad_preset, "config.json is not valid JSON"),
 }
 
 
@@ -206,20 +176,11 @@ def test_the_pickle_runs_code_when_opened():
         pickle.loads(pickle.dumps(RaisesWhenUnpickled()))
 
 
-def test_invalid_json_of_a_preset(tmp_path):
-    with h5py.File(tmp_path / "model.weights.h5", "w") as file:
-        file["layers/dense/vars/0"] = np.ones(2)
-    (tmp_path / "config.json").write_text("no")
-    with pytest.raises(ValueError, match=r"config\.json is not valid JSON"):
-        keras_vit.load(tmp_path)
-
-
 @pytest.mark.parametrize("kind,ending", [("bfloat16", "npz"), ("bfloat16", "safetensors"), ("float16", "safetensors")])
 def test_half_precision_is_read_exactly(kind, ending, tmp_path):
     golden = "vit_jax_token" if ending == "npz" else "hf_vit"
-    exact = {
-        name: x.astype(ml_dtypes.bfloat16 if kind == "bfloat16" else kind) for name, x in golden_weights(golden).items()
-    }
+    dtype = ml_dtypes.bfloat16 if kind == "bfloat16" else kind
+    exact = {name: x.astype(dtype) for name, x in golden_weights(golden).items()}
     file = write_arrays(tmp_path / f"x.{ending}", exact)
     if ending == "npz":
         assert np.load(file)["cls"].dtype == np.dtype("V2")  # as JAX's bfloat16 in .npz files
@@ -237,6 +198,5 @@ def test_json_beside_an_npz_file_is_ignored(tmp_path):
 
 @pytest.mark.parametrize("name", ["gs://bucket/ViT-B_16.npz", "gs://bucket/run/model.keras", "https://x.org/B_16.npz"])
 def test_remote_files_must_be_copied_first(name):
-    fix = f": gcloud storage cp {name} " if name.startswith("gs") else " and pass its path"
-    with pytest.raises(ValueError, match=f"Received: {name}. Copy it to this machine first{fix}"):
+    with pytest.raises(ValueError, match=f"gcloud storage cp {name}" if name.startswith("gs") else name):
         keras_vit.load(name)

@@ -53,14 +53,11 @@ def test_outputs_equal_the_original_implementation(name, load_golden):
         assert (model.config.gelu, model.config.epsilon) == SOURCES[source]
 
 
-def test_attention_maps_and_tokens_equal_transformers(load_golden):
+def test_attention_maps_and_tokens_equal_the_original_implementation(load_golden):
     model, io = load_golden("hf_vit"), golden_io("hf_vit")
     np.testing.assert_allclose(model.attention_maps(io["images"]), io["attentions"], atol=1e-5)
     normalized = model.encoder.norm(io["hidden"])  # theirs are before the final normalization
     np.testing.assert_allclose(model.encode(model.embed(io["images"])), normalized, atol=1e-4)
-
-
-def test_tokens_equal_timm(load_golden):
     model, io = load_golden("timm_token"), golden_io("timm_token")
     np.testing.assert_allclose(model.encode(model.embed(io["images"])), io["features"], atol=1e-4)
 
@@ -79,13 +76,15 @@ def test_positions_are_resampled_as_in_the_source(load_golden):
     assert np.abs(other - io["logits"]).max() > 1e-3
 
 
-def test_report_of_a_full_load(token_file):
+def test_reports(token_file):
     model = build()
     report = load_weights(model, token_file)
     assert report.loaded == len(model.weights) and not report.skipped and not report.kept and report.resized is None
-
-
-def test_report_of_resized_positions(token_file):
+    model = build(num_classes=7)
+    for skip in (("head",), "head"):
+        report = load_weights(model, token_file, skip=skip)
+        assert report.skipped == report.kept == ("head/bias", "head/kernel")
+        assert report.loaded == len(model.weights) - 2 and not np.any(model.head.kernel)
     model = build(image_size=(96, 48))
     assert load_weights(model, open_checkpoint(token_file)).resized == ((4, 4), (6, 3))
     source = golden_weights("vit_jax_token")["Transformer/posembed_input/pos_embedding"]
@@ -93,15 +92,8 @@ def test_report_of_resized_positions(token_file):
     np.testing.assert_array_equal(model.positions.table, expected)
 
 
-def test_report_of_skipped_parts(token_file):
-    model = build(num_classes=7)
-    report = load_weights(model, token_file, skip=("head",))
-    assert report.skipped == report.kept == ("head/bias", "head/kernel")
-    assert report.loaded == len(model.weights) - 2 and not np.any(model.head.kernel)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("golden", ["vit_jax_token", "hf_vit", "timm_token", "big_vision_tok"])
+@pytest.mark.parametrize("golden", ["vit_jax_token", "timm_token"])
 def test_skip_blocks(golden, tmp_path):
     whole = keras_vit.load(golden_file(tmp_path, golden), **ARGUMENTS.get(golden, {}))
     model = whole.from_config(whole.get_config())
@@ -117,7 +109,7 @@ def test_skip_blocks(golden, tmp_path):
     np.testing.assert_array_equal(shallow.head.kernel, whole.head.kernel)
 
 
-@pytest.mark.parametrize("golden", ["big_vision_bit_v1", "big_vision_bit_paper", "vit_jax_hybrid_r50like"])
+@pytest.mark.parametrize("golden", ["big_vision_bit_v1", "vit_jax_hybrid_r50like"])
 def test_skip_backbone(golden, tmp_path):
     whole = keras_vit.load(golden_file(tmp_path, golden))
     model = whole.from_config(whole.get_config())
@@ -127,17 +119,16 @@ def test_skip_backbone(golden, tmp_path):
     assert not np.array_equal(loaded, expected)
 
 
-@pytest.mark.parametrize("skip", ["haed", ("head", "encoder/block_2"), ("encoder/",), "", "norm"])
-def test_unknown_parts_raise(skip, token_file):
+def test_unknown_parts_raise(token_file):
     model = build()
-    with pytest.raises(ValueError, match="Unknown part to skip: .*Parts are backbone, .*head_distillation, and"):
-        load_weights(model, token_file, skip=skip)
-    with pytest.raises(ValueError, match="Unknown part to skip"):
-        copy_weights(model, build(), skip=skip)
+    for skip in ("haed", ("head", "encoder/block_2"), ("encoder/",), "", "norm"):
+        with pytest.raises(ValueError, match="Unknown part to skip: .*head_distillation"):
+            load_weights(model, token_file, skip=skip)
+        with pytest.raises(ValueError, match="Unknown part to skip"):
+            copy_weights(model, model, skip=skip)
 
 
-def test_skip_may_be_a_string(token_file):
-    assert load_weights(build(num_classes=7), token_file, skip="head").skipped == ("head/bias", "head/kernel")
+def test_copy_without_the_head():
     source, target = build(num_classes=7), build()
     source.class_token.token.assign(source.class_token.token + 1)
     copy_weights(source, target, skip="head")
@@ -146,29 +137,24 @@ def test_skip_may_be_a_string(token_file):
 
 def test_num_heads_other_than_in_config_raises(tmp_path):
     save(build(num_heads=6, gelu="erf", epsilon=1e-12), tmp_path)
-    with pytest.raises(ValueError, match="trained with num_heads=6, but mine has num_heads=3; nothing was loaded"):
+    with pytest.raises(ValueError, match="num_heads=6, but mine has num_heads=3"):
         keras_vit.load(tmp_path, num_heads=3, name="mine")
-    with pytest.raises(ValueError, match="Build the model with num_heads=6"):
+    with pytest.raises(ValueError, match="num_heads=6"):
         load_weights(build(gelu="erf", epsilon=1e-12), tmp_path)
     assert keras_vit.load(tmp_path).config.num_heads == 6
     (tmp_path / "config.json").unlink()  # the number of published models can be overridden
     assert keras_vit.load(tmp_path, num_heads=4).config.num_heads == 4
 
 
-def test_non_square_grid_requires_weights_image_size(tmp_path):
+def test_grids_that_are_ambiguous_or_not_square_require_weights_image_size(tmp_path, token_file):
     file = golden_file(tmp_path, "vit_jax_token_nonsquare")
-    with pytest.raises(ValueError, match=r"15 positions.*weights_image_size=\(height, width\)"):
-        keras_vit.load(file)
-    with pytest.raises(ValueError, match="15 positions"):
-        keras_vit.load(file, image_size=(80, 48))  # the same number of patches, but another grid
-    assert keras_vit.load(file, weights_image_size=(48, 80)).grid == (3, 5)
-    assert keras_vit.load(file, weights_image_size=(48, 80), image_size=64).grid == (4, 4)
-    with pytest.raises(ValueError, match=r"grid of \(4, 5\) patches, but .* has 15 positions"):
+    for size in ({}, {"image_size": (80, 48)}):  # the same number of patches, but another grid
+        with pytest.raises(ValueError, match="15 positions.*weights_image_size"):
+            keras_vit.load(file, **size)
+    with pytest.raises(ValueError, match=r"\(4, 5\) patches, but .* 15 positions"):
         keras_vit.load(file, weights_image_size=(64, 80))
-
-
-def test_ambiguous_grid_requires_weights_image_size(token_file):
-    with pytest.raises(ValueError, match="grid is ambiguous or not square"):
+    assert keras_vit.load(file, weights_image_size=(48, 80), image_size=64).grid == (4, 4)
+    with pytest.raises(ValueError, match="ambiguous"):
         keras_vit.load(token_file, image_size=(32, 128))
     resized = keras_vit.load(token_file, image_size=(32, 128), weights_image_size=64)
     as_is = keras_vit.load(token_file, weights_image_size=(32, 128))
@@ -181,40 +167,32 @@ def test_all_differences_are_listed_and_nothing_is_loaded(tmp_path):
     file = golden_file(tmp_path, "vit_jax_token", **changes, **{"head/kernel": np.zeros((48, 7), "float32")})
     model = build()
     before = model.get_weights()
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match="1 missing, 1 unused, 2 of a different shape") as error:
         load_weights(model, file)
-    text = str(error.value)
-    assert (
-        "1 missing, 1 unused, 2 of a different shape" in text and "nothing was loaded" in text and "skip=(...)" in text
-    )
-    assert [line.split() for line in text.splitlines() if "cls" in line] == [["cls", "stray"]]
-    assert any(line.split() == ["head/kernel", "(48,", "7)", "(48,", "10)"] for line in text.splitlines())
+    lines = [line.split() for line in str(error.value).splitlines()]
+    assert ["cls", "stray"] in lines and ["head/kernel", "(48,", "7)", "(48,", "10)"] in lines
     for value, old in zip(model.get_weights(), before):
         np.testing.assert_array_equal(value, old)
 
 
-def test_message_has_the_arguments_that_differ(token_file):
+def test_message_has_the_arguments_that_differ(tmp_path, token_file):
+    gap = golden_file(tmp_path, "vit_jax_gap")
     cases = [
-        ({"depth": 3}, "16 missing, 0 unused, 0 of a different shape", "depth=3 (file: 2)"),
-        ({"depth": 1}, "0 missing, 16 unused, 0 of a different shape", "depth=1 (file: 2)"),
-        ({"width": 24}, "0 missing, 0 unused, 37 of a different shape", "width=24 (file: 48)"),
+        ({"depth": 3}, token_file, "16 missing, 0 unused, 0 of a different shape", "depth=3 (file: 2)"),
+        ({"depth": 1}, token_file, "0 missing, 16 unused, 0 of a different shape", "depth=1 (file: 2)"),
+        ({"width": 24}, token_file, "0 missing, 0 unused, 37 of a different shape", "width=24 (file: 48)"),
         # The number of heads is in the shape of the queries, (D, K, d), which are never reshaped silently.
-        ({"num_heads": 4}, "0 missing, 0 unused, 14 of a different shape", "num_heads=4 (file: 3)"),
+        ({"num_heads": 4}, token_file, "0 missing, 0 unused, 14 of a different shape", "num_heads=4 (file: 3)"),
+        ({"pooling": "gap"}, token_file, "0 missing, 1 unused, 1 of a different shape", "(1, 17, 48)"),
+        ({}, gap, "1 missing, 0 unused, 1 of a different shape", "cls"),
     ]
-    for arguments, count, hint in cases:
+    for arguments, file, count, hint in cases:
         with pytest.raises(ValueError) as error:
-            load_weights(build(**arguments), token_file)
+            load_weights(build(**arguments), file)
         assert count in str(error.value) and hint in str(error.value)
-
-
-def test_class_token_only_in_the_file_or_only_in_the_model(tmp_path, token_file):
-    with pytest.raises(ValueError, match=r"0 missing, 1 unused, 1 of a different shape(.|\n)*cls(.|\n)*\(1, 17, 48\)"):
-        load_weights(build(pooling="gap"), token_file)
-    with pytest.raises(ValueError, match=r"1 missing, 0 unused, 1 of a different shape(.|\n)*cls"):
-        load_weights(build(), golden_file(tmp_path, "vit_jax_gap"))
     assert keras_vit.load(token_file, pooling="gap").prefix_tokens == 1
 
 
 def test_another_gelu_warns(token_file):
-    with pytest.warns(UserWarning, match="trained with gelu='tanh', but .* has gelu='erf'"):
+    with pytest.warns(UserWarning, match="gelu='tanh', but .* gelu='erf'"):
         load_weights(build(gelu="erf"), token_file)

@@ -4,45 +4,26 @@ from keras_vit.weights import augreg
 from keras_vit.weights.downloads import cache_path
 from keras_vit.weights.published import FOLDERS, published_names, resolve
 
-
-@pytest.mark.parametrize(
-    "name,path",
-    [
-        (f"augreg/{augreg.EXAMPLE}", f"vit_models/augreg/{augreg.EXAMPLE}.npz"),
-        (f"augreg/{augreg.EXAMPLE_TUNED}", f"vit_models/augreg/{augreg.EXAMPLE_TUNED}.npz"),
-        ("vit/imagenet21k/ViT-B_16", "vit_models/imagenet21k/ViT-B_16.npz"),
-        ("vit/imagenet21k/ViT-B_16.npz", "vit_models/imagenet21k/ViT-B_16.npz"),
-        (
-            "vit/imagenet21k+imagenet2012/R50+ViT-B_16",
-            "vit_models/imagenet21k%2Bimagenet2012/R50%2BViT-B_16.npz",
-        ),
-        ("vit/gsam/ViT-S_32", "vit_models/gsam/ViT-S_32.npz"),
-        ("big_vision/vit_s16_i1k_90ep", "big_vision/vit_s16_i1k_90ep.npz"),
-        ("big_vision/flexivit/vit_b30_i21k_300ep", "big_vision/flexivit/vit_b30_i21k_300ep.npz"),
-        ("big_vision/flexivit/flexivit_s_i1k", "big_vision/flexivit/flexivit_s_i1k.npz"),
-        ("big_vision/flexivit/flexivit_b_i21k_1000ep", "big_vision/flexivit/flexivit_b_i21k_1000ep.npz"),
-        ("bit/BiT-M-R50x1-ILSVRC2012", "bit_models/BiT-M-R50x1-ILSVRC2012.npz"),
-        ("bit/distill/R50x1_224", "bit_models/distill/R50x1_224.npz"),
-    ],
-)
-def test_addresses_of_names(name, path):
-    assert resolve(name) == f"https://storage.googleapis.com/{path}"
+ADDRESSES = {
+    f"augreg/{augreg.EXAMPLE_TUNED}": f"vit_models/augreg/{augreg.EXAMPLE_TUNED}.npz",
+    "vit/imagenet21k/ViT-B_16.npz": "vit_models/imagenet21k/ViT-B_16.npz",
+    "vit/imagenet21k+imagenet2012/R50+ViT-B_16": "vit_models/imagenet21k%2Bimagenet2012/R50%2BViT-B_16.npz",
+    "vit/gsam/ViT-S_32": "vit_models/gsam/ViT-S_32.npz",
+    "big_vision/vit_s16_i1k_90ep": "big_vision/vit_s16_i1k_90ep.npz",
+    "big_vision/flexivit/vit_b30_i21k_300ep": "big_vision/flexivit/vit_b30_i21k_300ep.npz",
+    "bit/BiT-M-R50x1-ILSVRC2012": "bit_models/BiT-M-R50x1-ILSVRC2012.npz",
+    "bit/distill/R50x1_224": "bit_models/distill/R50x1_224.npz",
+}
 
 
-def test_all_names_resolve_to_different_addresses():
+def test_addresses_of_names():
+    for name, path in ADDRESSES.items():
+        assert resolve(name) == f"https://storage.googleapis.com/{path}"
+    for name in ("B_16.npz", "runs/model.npz", "hf:google/vit-base-patch16-224", "vit", "/bit/x", ""):
+        assert resolve(name) is None
     names = published_names()
-    assert (
-        len({resolve(name) for name in names})
-        == len(set(names))
-        == len(names)
-        == sum(len(folder.names) for folder in FOLDERS)
-    )
-    assert len({cache_path(name) for name in names}) == len(names)
-
-
-@pytest.mark.parametrize("name", ["B_16.npz", "runs/model.npz", "hf:google/vit-base-patch16-224", "vit", "/bit/x", ""])
-def test_other_strings_are_not_published_names(name):
-    assert resolve(name) is None
+    assert len(names) == sum(len(folder.names) for folder in FOLDERS)
+    assert len({resolve(name) for name in names}) == len({cache_path(name) for name in names}) == len(names)
 
 
 @pytest.mark.parametrize(
@@ -55,26 +36,20 @@ def test_other_strings_are_not_published_names(name):
     ],
 )
 def test_unknown_names_get_suggestions(name, nearest):
-    with pytest.raises(ValueError, match=f"Unknown published checkpoint '{name}'.*Did you mean one of: .*{nearest}"):
+    with pytest.raises(ValueError, match=f"'{name}'.*Did you mean.*{nearest}"):
         resolve(name)
 
 
 @pytest.mark.parametrize(
     "change,message",
     [
-        (
-            ("aug_medium1", "aug_light2"),
-            "augmentation of .* to be one of aug_none, aug_light0, .* Received: 'aug_light2'",
-        ),
-        (("wd_0.1", "wd_0.2"), "weight decay of .* Received: 'wd_0.2'.*Did you mean wd_0"),
-        (("B_16", "B/16"), "model of .* Received: 'B/16'.*Did you mean B_16"),
-        (("-sd_0.0", ""), "Expected 8 parts .*: model, dataset, epochs.* Received 7"),
-        (
-            ("imagenet2012", "imagenet"),
-            "dataset of 'imagenet-steps_20k.* Received: 'imagenet'.*Did you mean imagenet2012",
-        ),
-        (("-res_384", ""), "Expected 4 parts .*: dataset, steps.* Received 3"),
-        (("-res", "--res"), "at most one double dash. Received"),
+        (("aug_medium1", "aug_light2"), "Received: 'aug_light2'"),
+        (("wd_0.1", "wd_0.2"), "Received: 'wd_0.2'.*Did you mean wd_0"),
+        (("B_16", "B/16"), "Received: 'B/16'.*Did you mean B_16"),
+        (("-sd_0.0", ""), "Expected 8 parts .*Received 7"),
+        (("imagenet2012", "imagenet"), "Received: 'imagenet'.*Did you mean imagenet2012"),
+        (("-res_384", ""), "Expected 4 parts .*Received 3"),
+        (("-res", "--res"), "double dash"),
     ],
 )
 def test_malformed_augreg_names_get_an_example(change, message):

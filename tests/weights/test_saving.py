@@ -19,14 +19,11 @@ NPZ = {
     "hidden layer": {"representation_size": 7},
     "no head": {"num_classes": 0},
     "attention pooling": {"pooling": "map", "prefix_positions": False},
-    "sine and cosine": {
-        "pooling": "gap",
-        "position_embedding": "sincos_2d",
-        "prefix_positions": False,
-    },
+    "sine and cosine": {"pooling": "gap", "position_embedding": "sincos_2d", "prefix_positions": False},
     "class token without position": {"prefix_positions": False},
     "hybrid": {"resnet_stages": (), "patch_size": 8},
 }
+CROPPED = {"image_size": 16, "crop_fraction": 0.5, "interpolation": "bicubic", "antialias": True}
 SAFETENSORS = {
     "token": {"gelu": "erf", "epsilon": 1e-12},
     "tanh": {"gelu": "tanh", "epsilon": 1e-5},
@@ -40,9 +37,7 @@ SAFETENSORS = {
     "DeiT without head": {"register_tokens": 1, "num_classes": 0, "representation_size": 12},
     "two classes": {"num_classes": 2},
     "several labels": {"multi_label": True},
-    "images": {
-        "preprocessing": {"image_size": 16, "crop_fraction": 0.5, "interpolation": "bicubic", "antialias": True}
-    },
+    "images": {"preprocessing": CROPPED},
     "shorter side": {"preprocessing": {"image_size": 16, "resize": "shortest", "mean": (0.4,) * 3, "antialias": True}},
 }
 
@@ -57,7 +52,7 @@ def assert_same(loaded, model, ignored=()):
 
 @pytest.mark.parametrize("kind", NPZ)
 def test_npz_round_trip(kind, trained_toy, tmp_path):
-    model = trained_toy(**NPZ[kind])
+    model = trained_toy(**NPZ[kind], depth=1)
     assert save(model, tmp_path / "x.npz") == [tmp_path / "x.npz"]
     # Only this file has no positions, from whose number the size follows.
     size = {"image_size": 16} if kind == "sine and cosine" else {}
@@ -66,7 +61,7 @@ def test_npz_round_trip(kind, trained_toy, tmp_path):
 
 @pytest.mark.parametrize("kind", SAFETENSORS)
 def test_safetensors_round_trip(kind, trained_toy, tmp_path):
-    model = trained_toy(**SAFETENSORS[kind])
+    model = trained_toy(**SAFETENSORS[kind], depth=1)
     files = save(model, tmp_path / "folder")
     assert [file.name for file in files] == ["model.safetensors", "config.json", "preprocessor_config.json"]
     loaded = keras_vit.load(tmp_path / "folder")
@@ -76,9 +71,8 @@ def test_safetensors_round_trip(kind, trained_toy, tmp_path):
     ours, theirs = model.preprocessing, loaded.preprocessing
     changes = {"antialias": True}
     if len({*model.image_size}) == 2:  # sides in pixels, of which a fraction follows only nearly
-        assert size_before_crop(ours.image_size, ours.crop_fraction) == size_before_crop(
-            theirs.image_size, theirs.crop_fraction
-        )
+        sizes = {size_before_crop(one.image_size, one.crop_fraction) for one in (ours, theirs)}
+        assert len(sizes) == 1
         changes["crop_fraction"] = theirs.crop_fraction
     assert theirs == keras_vit.Preprocessing(**{**ours.get_config(), **changes})
 
@@ -131,79 +125,64 @@ def test_transformers_files_have_names_that_all_versions_read(golden, tmp_path):
     assert config["num_attention_heads"] == 3 and len(config["id2label"]) == 10 and config["patch_size"] == 16
 
 
+UNSUPPORTED = [
+    ("x.npz", {"gelu": "erf"}, "gelu='erf', only 'tanh'"),
+    ("x.npz", {"epsilon": 1e-12}, "epsilon=1e-12, only 1e-06"),
+    ("x.npz", {"register_tokens": 2}, "register_tokens=2"),
+    ("x.npz", {"pooling": "gap", "class_token": True}, "class_token=True"),
+    ("x.npz", {"pooling": "none"}, "pooling='none'"),
+    ("x.npz", {"layer_scale": 0.1}, "encoder/block_0/scale_attention/gamma"),
+    ("x.npz", {"distillation": True}, "distillation_token/tokens, head_distillation"),
+    ("x.npz", {"norm_after_pooling": True}, "pooled_norm"),
+    ("x.npz", {"image_size": (8, 32)}, r"16 positions are a grid of \(2, 8\)"),
+    ("x.npz", {"position_embedding": "sincos_2d"}, "prefix_positions=True"),
+    ("x.npz", {"position_embedding": "learned_2d"}, "position_embedding='learned_2d'"),
+    ("x.npz", {"position_placement": "shared"}, "position_placement='shared'"),
+    ("x.npz", {"swiglu": True}, "swiglu=True"),
+    ("x.npz", {"norm_before_encoder": True}, "norm_before_encoder=True"),
+    ("x.npz", {"pooling": "token_and_gap", "num_classes": 0}, "pooling='token_and_gap'"),
+    ("x.npz", {"multi_label": True}, "multi_label=True"),
+    ("x.npz", {"projection": True}, "projection=True"),
+    ("folder", {"projection": True}, "projection=True"),
+    ("folder", {"swiglu": True}, "swiglu=True"),
+    ("folder", {"norm_before_encoder": True}, "norm_before_encoder=True"),
+    ("folder", {"pooling": "token_and_gap"}, "pooling='token_and_gap'"),
+    ("folder", {"pooling": "gap"}, "pooling='gap'"),
+    ("folder", {"representation_size": 7}, "representation_size=7"),
+    ("folder", {"qk_norm": True}, "encoder/block_0/attention/query_norm"),
+    ("folder", {"resnet_stages": (), "patch_size": 8}, r"resnet_stages=\(\)"),
+    ("folder", {"patch_size": (4, 8)}, r"patch_size=\(4, 8\)"),
+    ("folder", {"image_size": (12, 20), "preprocessing": {"resize": "shortest"}}, "resize='shortest'.* 12 x 20"),
+    ("folder", {"preprocessing": {"image_size": 16, "interpolation": "lanczos5"}}, "interpolation='lanczos5'"),
+    ("x.bin", {}, r"Received: .*x\.bin"),
+]
+
+
 @pytest.mark.slow
 def test_models_that_a_format_cannot_store_raise(toy, tmp_path):
-    cases = [
-        ("x.npz", {"gelu": "erf"}, "An .npz file cannot store gelu='erf', only 'tanh'. Save the model as .keras"),
-        ("x.npz", {"epsilon": 1e-12}, "cannot store epsilon=1e-12, only 1e-06"),
-        ("x.npz", {"register_tokens": 2}, "cannot store register_tokens=2"),
-        ("x.npz", {"pooling": "gap", "class_token": True}, "pooling='gap' cannot store class_token=True"),
-        ("x.npz", {"pooling": "none"}, "with a head cannot store pooling='none'"),
-        ("x.npz", {"layer_scale": 0.1}, "cannot store encoder/block_0/scale_attention/gamma"),
-        ("x.npz", {"distillation": True}, "cannot store distillation_token/tokens, head_distillation"),
-        ("x.npz", {"norm_after_pooling": True}, "cannot store pooled_norm"),
-        ("x.npz", {"image_size": (8, 32)}, r"16 positions are a grid of \(2, 8\)"),
-        ("x.npz", {"position_embedding": "sincos_2d"}, "cannot store prefix_positions=True"),
-        ("x.npz", {"position_embedding": "learned_2d"}, "cannot store position_embedding='learned_2d'"),
-        ("x.npz", {"position_placement": "shared"}, "cannot store position_placement='shared'"),
-        ("x.npz", {"swiglu": True}, "cannot store swiglu=True, only False"),
-        ("x.npz", {"norm_before_encoder": True}, "cannot store norm_before_encoder=True"),
-        ("x.npz", {"pooling": "token_and_gap", "num_classes": 0}, "cannot store pooling='token_and_gap'"),
-        ("x.npz", {"multi_label": True}, "with a head cannot store multi_label=True, only False. Save the model as"),
-        (
-            "x.npz",
-            {"projection": True},
-            "with a head cannot store projection=True, only False. Save the model as .keras",
-        ),
-        ("folder", {"projection": True}, "with a head cannot store projection=True, only False"),
-        ("folder", {"swiglu": True}, "cannot store swiglu=True, only False"),
-        ("folder", {"norm_before_encoder": True}, "cannot store norm_before_encoder=True"),
-        ("folder", {"pooling": "token_and_gap"}, "A file of transformers cannot store pooling='token_and_gap'"),
-        ("folder", {"pooling": "gap"}, "A file of transformers cannot store pooling='gap'"),
-        ("folder", {"representation_size": 7}, "with a head cannot store representation_size=7"),
-        ("folder", {"qk_norm": True}, "cannot store encoder/block_0/attention/query_norm"),
-        ("folder", {"resnet_stages": (), "patch_size": 8}, r"cannot store resnet_stages=\(\)"),
-        ("folder", {"patch_size": (4, 8)}, r"cannot store patch_size=\(4, 8\), only square patches"),
-        (
-            "folder",
-            {"image_size": (12, 20), "preprocessing": {"resize": "shortest"}},
-            "cannot store resize='shortest' for images of 12 x 20 pixels, which are not square",
-        ),
-        ("x.bin", {}, r"Expected a name that ends in .npz, .safetensors or .keras, or a folder. Received: .*x\.bin"),
-    ]
-    for name, arguments, message in cases:
+    for name, arguments, message in UNSUPPORTED:
         with pytest.raises(ValueError, match=message):
-            save(toy(**arguments), tmp_path / "new" / name)
-    with pytest.raises(ValueError, match=r"Only a VisionTransformer can be saved as \.npz. Save bit as \.keras"):
-        save(BiT(stages=(1,), width_factor=0.5, name="bit"), tmp_path / "new" / "x.npz")
-    axial = keras_vit.AxialResNet(image_size=32, stages=(1,), num_heads=1, name="axial")
-    for name in ("x.npz", "folder"):
-        with pytest.raises(ValueError, match="Only a VisionTransformer can be saved as .* Save axial as"):
-            save(axial, tmp_path / "new" / name)
+            save(toy(**arguments, depth=1), tmp_path / "new" / name)
+    bit = BiT(stages=(1,), width_factor=0.5, name="other")
+    axial = keras_vit.AxialResNet(image_size=32, stages=(1,), num_heads=1, name="other")
+    for model, name in ((bit, "x.npz"), (axial, "x.npz"), (axial, "folder")):
+        with pytest.raises(ValueError, match="Only a VisionTransformer .* Save other as"):
+            save(model, tmp_path / "new" / name)
     assert not list(tmp_path.iterdir())
 
 
 def test_existing_files_are_not_overwritten_by_default(toy, tmp_path):
     (tmp_path / "config.json").write_text("mine")
-    with pytest.raises(FileExistsError, match=r"config\.json already exists"):
-        save(toy(), tmp_path)
+    with pytest.raises(FileExistsError, match=r"config\.json"):
+        save(toy(depth=1), tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
-    save(toy(), tmp_path, overwrite=True)
+    save(toy(depth=1), tmp_path, overwrite=True)
     assert "hidden_size" in (tmp_path / "config.json").read_text() and len(list(tmp_path.iterdir())) == 3
 
 
 @pytest.mark.parametrize("name", ["x.npz", "x.keras", "model.safetensors"])
-def test_weights_that_are_not_finite_are_not_written(name, toy, tmp_path):
-    model = toy()
-    model.head.bias.assign(np.full(model.head.bias.shape, np.inf))
-    with pytest.raises(ValueError, match="head/bias has values that are NaN or infinite. Nothing was written"):
-        save(model, tmp_path / name)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("name", ["x.npz", "x.keras", "model.safetensors"])
 def test_errors_leave_no_partial_files(name, toy, tmp_path, monkeypatch):
-    model = toy()
+    model = toy(depth=1)
     for file in save(model, tmp_path / name):
         file.write_bytes(b"old")
     before = sorted(tmp_path.iterdir())
@@ -212,15 +191,11 @@ def test_errors_leave_no_partial_files(name, toy, tmp_path, monkeypatch):
         arguments[0].write_bytes(b"half") if name == "x.npz" else None
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(np, "savez", broken)
-    monkeypatch.setattr(json, "dumps", broken)  # after the weights of a .safetensors file, amid a .keras file
-    with pytest.raises(OSError, match="No space left"):
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(np, "savez", broken)
+        patch.setattr(json, "dumps", broken)  # after the weights of a .safetensors file, amid a .keras file
+        save(model, tmp_path / name, overwrite=True)
+    model.head.bias.assign(np.full(model.head.bias.shape, np.inf))
+    with pytest.raises(ValueError, match="head/bias has values that are NaN or infinite"):
         save(model, tmp_path / name, overwrite=True)
     assert sorted(tmp_path.iterdir()) == before and {file.read_bytes() for file in before} == {b"old"}
-
-
-def test_interpolations_that_transformers_lacks_raise(toy, tmp_path):
-    model = toy(preprocessing={"image_size": 16, "interpolation": "lanczos5"})
-    with pytest.raises(ValueError, match="cannot store interpolation='lanczos5', only nearest, lanczos3"):
-        save(model, tmp_path / "folder")
-    assert not (tmp_path / "folder").exists()
