@@ -11,6 +11,7 @@ import keras_vit
 from keras_vit.pixel_range import CLIP, HALF, IMAGENET
 from keras_vit.weights import open_checkpoint
 from keras_vit.weights.opening import UNSUPPORTED
+from keras_vit.weights.sources.timm import GELU_OF_NAMES
 
 PATCH = 7
 
@@ -38,7 +39,6 @@ def test_outputs_equal_at_every_size(name, family):
         ("timm_clip", {"gelu": "erf"}),
         ("timm_siglip", {"gelu": "quick"}),
         ("dino", {"image_size": 49, "resample": "bicubic"}),
-        ("dinov2_reg", {"image_size": 21, "resample": "bicubic"}),
         ("hf_dinov2", {"image_size": 21, "resample": "bicubic_antialias"}),
     ],
 )
@@ -49,25 +49,26 @@ def test_other_forms_are_noticed(name, changes, tmp_path):
     assert np.abs(found - io[f"outputs{suffix}"]).max() > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("name", "pooling", "scaling"),
-    [
-        ("dinov2", "token", IMAGENET),
-        ("hf_dinov2_reg", "token", IMAGENET),
-        ("hf_dinov2_g", "token_and_gap", IMAGENET),
-        ("timm_clip", "token", CLIP),
-        ("hf_clip", "token", CLIP),
-        ("openai_clip", "token", CLIP),
-        ("hf_siglip", "map", HALF),
-        ("timm_siglip", "map", HALF),
-        ("timm_siglip_gap", "gap", HALF),
-    ],
-)
-def test_features_and_assumed_preprocessing(name, pooling, scaling, tmp_path):
+POOLING_AND_SCALING = {
+    "dinov2": ("token", IMAGENET),
+    "hf_dinov2_reg": ("token", IMAGENET),
+    "hf_dinov2_g": ("token_and_gap", IMAGENET),
+    "timm_clip": ("token", CLIP),
+    "hf_clip": ("token", CLIP),
+    "openai_clip": ("token", CLIP),
+    "hf_siglip": ("map", HALF),
+    "timm_siglip": ("map", HALF),
+    "timm_siglip_gap": ("gap", HALF),
+}
+
+
+@pytest.mark.parametrize("name", POOLING_AND_SCALING)
+def test_features_and_assumed_preprocessing(name, tmp_path):
     checkpoint = open_checkpoint(foundation_folder(tmp_path, name))
     found = checkpoint.describe()["preprocessing"]
-    assert checkpoint.arguments["pooling"] == pooling and found["origin"] == "assumed"
-    assert {"mean": found["mean"], "std": found["std"]} == scaling
+    assert found["origin"] == "assumed"
+    scaling = {key: found[key] for key in ("mean", "std")}
+    assert (checkpoint.arguments["pooling"], scaling) == POOLING_AND_SCALING[name]
 
 
 @pytest.mark.parametrize(("crop", "side"), [(21, 21), (20, 28)])  # 20 is no multiple of the patch
@@ -102,9 +103,9 @@ def test_projections_are_no_classes(family, tmp_path):
     assert all(other.config.projection for other in kept)
     reset = (model.with_head(10), family("hf_clip", num_classes=3), keras_vit.load(tmp_path / "m.keras", num_classes=0))
     assert not any(other.config.projection for other in reset)
-    with pytest.raises(ValueError, match="knows no classes: its head is a projection.*keras-vit finetune.*embed"):
+    with pytest.raises(ValueError, match="projection"):
         model.classify(np.zeros((28, 28, 3), "uint8"))
-    with pytest.raises(ValueError, match="projection=True has no classes: omit class_names"):
+    with pytest.raises(ValueError, match="projection=True"):
         model.class_names = [str(i) for i in range(10)]
 
 
@@ -136,7 +137,7 @@ def test_towers_of_big_vision(tmp_path):
     assert (model.preprocessing.resize, model.preprocessing.origin) == ("squash", "table")
     assert model.config.projection == (model.num_classes > 0)
     write_arrays(file, {"params/img/embedding/kernel": np.zeros((768, 24), "float32")})
-    with pytest.raises(ValueError, match="a NaFlex model, .*use a SigLIP 2 of one size"):
+    with pytest.raises(ValueError, match="NaFlex"):
         keras_vit.load(file)
 
 
@@ -178,80 +179,62 @@ def test_preprocessing_of_older_files_of_clip(tmp_path):
     assert found.mean == CLIP["mean"] and found.origin == "user"
 
 
-def test_heads_of_the_largest(tmp_path):
+@pytest.mark.parametrize(("golden", "heads", "hidden"), [("timm_dinov2_g", 24, 8), ("timm_siglip", 16, 4)])
+def test_heads_of_the_largest(golden, heads, hidden, tmp_path):
     """DINOv2's g/14 and SigLIP 2's giant have one width, but not one number of heads."""
-    shapes = {"timm_dinov2_g": 24, "timm_siglip": 16}
-    for golden, heads in shapes.items():
-        arrays = golden_weights(golden)
-        names = {"patch_embed.proj.weight": (1536, 3, 1, 1), "blocks.0.mlp.fc2.weight": (1536, 4)}
-        names["blocks.0.mlp.fc1.bias"] = (8 if heads == 24 else 4,)
-        arrays |= {name: np.zeros(shape, "float32") for name, shape in names.items()}
-        write_arrays(tmp_path / "model.safetensors", arrays)
-        (tmp_path / "config.json").write_text(json.dumps({"architecture": f"vit_giantopt{heads}_" * (heads == 16)}))
-        assert open_checkpoint(tmp_path).num_heads == heads
+    shapes = {"patch_embed.proj.weight": (1536, 3, 1, 1), "blocks.0.mlp.fc2.weight": (1536, 4)}
+    shapes["blocks.0.mlp.fc1.bias"] = (hidden,)
+    zeros = {name: np.zeros(shape, "float32") for name, shape in shapes.items()}
+    write_arrays(tmp_path / "model.safetensors", golden_weights(golden) | zeros)
+    (tmp_path / "config.json").write_text(json.dumps({"architecture": "vit_giantopt16_" if heads == 16 else ""}))
+    assert open_checkpoint(tmp_path).num_heads == heads
 
 
 def test_what_is_not_supported_has_a_reason(tmp_path):
-    file, plain = tmp_path / "model.safetensors", golden_weights("timm_dino")
-    clip, head = golden_weights("hf_clip"), np.zeros((2, 24), "float32")
+    plain, clip, openai = (golden_weights(name) for name in ("timm_dino", "hf_clip", "openai_clip"))
+    head = np.zeros((2, 24), "float32")
     classifier = {name: x for name, x in clip.items() if name.startswith("vision_model.")}
     classifier |= {"classifier.weight": head, "classifier.bias": np.zeros(2, "float32")}
-    openai, average = golden_weights("openai_clip"), {"model_cfg": {"vision_cfg": {"pool_type": "avg"}}}
     no_positions = {name: x for name, x in plain.items() if name != "pos_embed"}
     cases = [
-        (plain, {"architecture": "vit_pe_core_base_patch16_224"}, "vit_pe_core_.* of timm, .*it has rotary positions"),
-        (plain | {"norm_pre.weight": head, "attn_pool.latent": head}, {}, "is a Perception Encoder"),
-        (plain, {"architecture": "vit_small_patch16_dinov3"}, "dinov3 of timm, .*it has rotary positions"),
-        (no_positions, {}, "lacks 'pos_embed': .*rotary positions, such as DINOv3"),
-        (plain, {"model_type": "dinov3_vit"}, "a dinov3_vit of transformers, .*its positions are rotary"),
-        (plain, {"model_type": "siglip2"}, "NaFlex.*google/siglip2-base-patch16-224, loads"),
-        (classifier, {}, "CLIPForImageClassification, which averages patches that are not normalized"),
-        (openai, {}, 'does not specify its GELU: .*gelu="quick" for OpenAI\'s CLIP'),
-        (openai, average, "pool_type in open_clip_config.json is not supported"),
-        (openai | {"visual.attn_pool.query": head}, {}, "attn_pool.query, as CoCa"),
-        ({"visual.attnpool.positional_embedding": head}, {}, "is a CLIP with a ResNet"),
+        (plain, {"architecture": "vit_pe_core_base_patch16_224"}, "vit_pe_core_.*rotary"),
+        (plain | {"norm_pre.weight": head, "attn_pool.latent": head}, {}, "Perception Encoder"),
+        (plain, {"architecture": "vit_small_patch16_dinov3"}, "dinov3 of timm, .*rotary"),
+        (no_positions, {}, "lacks 'pos_embed'"),
+        (plain, {"model_type": "siglip2"}, "NaFlex"),
+        (classifier, {}, "CLIPForImageClassification"),
+        (openai, {}, 'gelu="quick"'),
+        (openai, {"model_cfg": {"vision_cfg": {"pool_type": "avg"}}}, "pool_type"),
+        (openai | {"visual.attn_pool.query": head}, {}, "attn_pool.query"),
+        ({"visual.attnpool.positional_embedding": head}, {}, "ResNet"),
+        *(
+            (plain, {"model_type": kind}, f"{kind} of transformers, .*{re.escape(UNSUPPORTED[kind])}")
+            for kind in UNSUPPORTED
+        ),
     ]
     for arrays, config, message in cases:
-        write_arrays(file, arrays)
+        write_arrays(tmp_path / "model.safetensors", arrays)
         for name in ("config.json", "open_clip_config.json"):
             (tmp_path / name).write_text(json.dumps(config))
         with pytest.raises(ValueError, match=message):
             keras_vit.load(tmp_path, num_heads=3)
 
 
-def test_gelu_of_timm_models():
-    """As `timm.create_model(name).blocks[0].mlp.act` of timm 1.0.31; config.json does not state it."""
-    from keras_vit.weights.sources.timm import GELU_OF_NAMES
+GELU = {
+    "tanh": "base_patch32_siglip_256 base_patch32_siglip_gap_256 large_patch16_siglip_512 large_patch16_siglip_gap_512 "
+    "so400m_patch16_siglip_gap_384 giantopt_patch16_siglip_256",
+    "erf": "base_patch16_siglip_512 large_patch16_siglip_384 so400m_patch14_siglip_384 base_patch32_clip_224",
+    "quick": "large_patch14_clip_quickgelu_336",
+}
 
-    expected = {
-        "vit_base_patch32_siglip_256": "tanh",
-        "vit_base_patch32_siglip_gap_256": "tanh",
-        "vit_base_patch16_siglip_512": "erf",
-        "vit_large_patch16_siglip_384": "erf",
-        "vit_large_patch16_siglip_512": "tanh",
-        "vit_large_patch16_siglip_gap_512": "tanh",
-        "vit_so400m_patch14_siglip_384": "erf",
-        "vit_so400m_patch16_siglip_gap_384": "tanh",
-        "vit_giantopt_patch16_siglip_256": "tanh",
-        "vit_large_patch14_clip_quickgelu_336": "quick",
-        "vit_base_patch32_clip_224": "erf",
-    }
-    found = {
-        name: next((gelu for pattern, gelu in GELU_OF_NAMES if re.search(pattern, name)), "erf") for name in expected
-    }
-    assert found == expected
+
+@pytest.mark.parametrize(("gelu", "name"), [(gelu, f"vit_{name}") for gelu in GELU for name in GELU[gelu].split()])
+def test_gelu_of_timm_models(gelu, name):
+    """As `timm.create_model(name).blocks[0].mlp.act` of timm 1.0.31; config.json does not state it."""
+    assert next((gelu for pattern, gelu in GELU_OF_NAMES if re.search(pattern, name)), "erf") == gelu
 
 
 def test_bare_file_of_the_authors(tmp_path):
-    file = golden_file(tmp_path, "dinov2_reg")
-    arguments = open_checkpoint(file).arguments
+    arguments = open_checkpoint(golden_file(tmp_path, "dinov2_reg")).arguments
     assert arguments["swiglu"] and arguments["register_tokens"] == 2 and not arguments["prefix_positions"]
     assert arguments["mlp_dim"] == 64 and arguments["layer_scale"] and arguments["num_heads"] is None
-
-
-@pytest.mark.parametrize("kind", UNSUPPORTED)
-def test_kinds_of_transformers_that_are_not_supported(kind, tmp_path):
-    write_arrays(tmp_path / "model.safetensors", golden_weights("timm_dino"))
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
-    with pytest.raises(ValueError, match=f"is a {kind} of transformers, .*{re.escape(UNSUPPORTED[kind])}"):
-        open_checkpoint(tmp_path)

@@ -6,7 +6,6 @@ from goldens import golden_file, golden_io, golden_weights, write_arrays
 
 import keras_vit
 from keras_vit.weights import open_checkpoint
-from keras_vit.weights.sources.flax_arrays import without_counter
 
 BLOCKS = "Transformer/encoderblock_{}/"
 PRE_LINEN = {
@@ -74,9 +73,3 @@ def test_normalizations_with_leading_axes(tmp_path):
     changes = {name: arrays[name][None, None, None] for name in ("gn_root/scale", "gn_root/bias")}
     model = keras_vit.load(golden_file(tmp_path, golden, **changes))
     np.testing.assert_allclose(model(io["images"]), io["outputs"], atol=1e-4)
-
-
-def test_counters_in_names_are_removed():
-    name = "resnet/block1/unit01/a/proj/standardized_conv2d_17/kernel"
-    assert without_counter(name) == "resnet/block1/unit01/a/proj/standardized_conv2d/kernel"
-    assert without_counter("resnet/group_norm/gamma") == "resnet/group_norm/gamma"

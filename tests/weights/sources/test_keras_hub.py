@@ -96,12 +96,9 @@ def hub_variables(model):
     for group, arrays in hub_groups(model, "vi_t").items():
         path = group.replace("layers/vi_t_backbone/layers/vi_t_", "vit_").replace("layer_norm_", "ln_")
         path = path.replace("layer_norm", "ln").replace("output_dense", "attention_output").replace("_dense", "")
-        path = path.replace("layers/dense", "predictions").replace(
-            "encoder_layers/vi_t_encoder_block", "transformer_block"
-        )
-        path = path.replace("transformer_block_1", "transformer_block_2").replace(
-            "transformer_block/", "transformer_block_1/"
-        )
+        path = path.replace("layers/dense", "predictions")
+        path = path.replace("encoder_layers/vi_t_encoder_block_1", "transformer_block_2")
+        path = path.replace("encoder_layers/vi_t_encoder_block/", "transformer_block_1/")
         leaves = ("gamma", "beta") if "/ln" in path else ("kernel", "bias")
         leaves = ("embeddings",) if "position" in path else ("class_token",) if len(arrays) == 1 else leaves
         for leaf, array in zip(leaves, arrays):
@@ -116,45 +113,33 @@ def test_model_in_memory(trained_toy, images):
     model = trained_toy(gelu="erf", epsilon=1e-5)
     weights = [Weight(path=path, name=path, shape=x.shape, value=x) for path, x in hub_variables(model)]
     assert "vit_encoder/transformer_block_2/mha/query/kernel" in {weight.path for weight in weights}
-    peer = SimpleNamespace(name="vit", weights=weights, pooling="token")
+    peer = SimpleNamespace(name="vit", weights=weights, pooling="token", preprocessor=None)
     peer.backbone = SimpleNamespace(get_config=lambda: {"image_shape": (16, 16, 3), "layer_norm_epsilon": 1e-5})
     loaded = keras_vit.load(peer)
-    assert loaded.config.epsilon == 1e-5
+    assert loaded.config.epsilon == 1e-5 and "mean" not in open_checkpoint(peer).preprocessing
     np.testing.assert_allclose(loaded(images), model(images), atol=1e-6)
-
-
-def test_preset_without_weights(tmp_path):
-    (tmp_path / "config.json").write_text('{"class_name": "ViTImageClassifier"}')
-    with pytest.raises(FileNotFoundError, match="has no model.weights.h5"):
-        read_files(tmp_path)
-
-
-def test_other_models_raise(toy, tmp_path):
-    toy().save_weights(tmp_path / "ours.weights.h5")
-    with pytest.raises(ValueError, match=r"not a Vision Transformer of KerasHub.*model.load_weights\(file\)"):
-        open_checkpoint(tmp_path / "ours.weights.h5")
-    resume, model = "The run in .* has not finished.* --run.resume", "Pass its model: .*model.keras"
-    for file, message in (("recipe.json", resume), ("model.keras", model)):
-        (tmp_path / file).touch()
-        with pytest.raises(ValueError, match=f"is a checkpoint of a training. {message}"):
-            open_checkpoint(tmp_path / "ours.weights.h5")
-    names = {"layers/dense": [np.zeros((2, 2)), np.zeros(2)], "layers/dense_1": [np.zeros((2, 2)), np.zeros(2)]}
-    with pytest.raises(ValueError, match="contains both layers/dense/vars/0 and layers/dense_1/vars/0"):
-        keras_vit.load(write_h5(tmp_path / "two.weights.h5", names))
-    with pytest.raises(ValueError, match="not a Vision Transformer of KerasHub or tf-models-official"):
-        keras_vit.load(toy())
-
-
-def test_preprocessing_of_a_model_in_memory(trained_toy):
-    weights = [SimpleNamespace(path=path, shape=x.shape, name=path) for path, x in hub_variables(trained_toy())]
-    peer = SimpleNamespace(name="vit", weights=weights, pooling="token")
-    peer.backbone = SimpleNamespace(get_config=lambda: {"image_shape": (16, 16, 3)})
     peer.preprocessor = SimpleNamespace(image_converter=SimpleNamespace(get_config=lambda: CONVERTER))
     found = open_checkpoint(peer).preprocessing
     np.testing.assert_allclose((found["mean"], found["std"]), ([0.5] * 3, [0.2] * 3))
     assert (found["resize"], found["interpolation"]) == ("squash", "bicubic")
-    peer.preprocessor = None
-    assert "mean" not in open_checkpoint(peer).preprocessing
+
+
+def test_other_models_raise(toy, tmp_path):
+    (tmp_path / "config.json").write_text('{"class_name": "ViTImageClassifier"}')
+    with pytest.raises(FileNotFoundError, match=r"model\.weights\.h5"):
+        read_files(tmp_path)
+    (model := toy(depth=1)).save_weights(tmp_path / "ours.weights.h5")
+    with pytest.raises(ValueError, match="not a Vision Transformer of KerasHub"):
+        open_checkpoint(tmp_path / "ours.weights.h5")
+    for file, message in (("recipe.json", "--run.resume"), ("model.keras", r"model\.keras")):
+        (tmp_path / file).touch()
+        with pytest.raises(ValueError, match=f"is a checkpoint of a training.*{message}"):
+            open_checkpoint(tmp_path / "ours.weights.h5")
+    names = {"layers/dense": [np.zeros((2, 2)), np.zeros(2)], "layers/dense_1": [np.zeros((2, 2)), np.zeros(2)]}
+    with pytest.raises(ValueError, match="both layers/dense/vars/0 and layers/dense_1/vars/0"):
+        keras_vit.load(write_h5(tmp_path / "two.weights.h5", names))
+    with pytest.raises(ValueError, match="not a Vision Transformer of KerasHub or tf-models-official"):
+        keras_vit.load(model)
 
 
 def test_half_precision_is_exact_and_integers_raise(trained_toy, images, tmp_path):
@@ -165,7 +150,7 @@ def test_half_precision_is_exact_and_integers_raise(trained_toy, images, tmp_pat
     expected = keras_vit.load(write_h5(tmp_path / "whole.weights.h5", exact))
     np.testing.assert_array_equal(keras_vit.load(file)(images), expected(images))
     groups["layers/dense"] = [np.ones((12, 5), "int32"), np.zeros(5, "float32")]
-    with pytest.raises(ValueError, match=r"ints\.weights\.h5: layers/dense/vars/0 has dtype int32"):
+    with pytest.raises(ValueError, match="dtype int32"):
         keras_vit.load(write_h5(tmp_path / "ints.weights.h5", groups))
 
 
@@ -186,5 +171,5 @@ def test_external_storage_is_never_opened(kind, trained_toy, tmp_path):
             layout = h5py.VirtualLayout(head.shape, "float32")
             layout[...] = h5py.VirtualSource(str(tmp_path / "secret.h5"), "a", head.shape)
             opened.create_virtual_dataset("layers/dense/vars/0", layout)
-    with pytest.raises(ValueError, match="layers/dense/vars/0 is stored in another file.*never opened"):
+    with pytest.raises(ValueError, match="layers/dense/vars/0 is stored in another file"):
         keras_vit.load(file)
