@@ -1,5 +1,3 @@
-import re
-
 import keras
 import numpy as np
 import pytest
@@ -13,15 +11,15 @@ from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch.masking import MASK
 from keras_vit.recipes.recipe import MaskedAutoencoder, Run
 
-DECODER = {"decoder_depth": 2, "decoder_width": 8, "decoder_heads": 2}
+DECODER = {"decoder_depth": 1, "decoder_width": 8, "decoder_heads": 2}
 
 
 @pytest.fixture
 def build(trained_toy):
     """A model whose weights are all random."""
 
-    def build(decoder=DECODER, **changes):
-        model = MaskedAutoencoderModel(trained_toy(num_classes=0, **changes), **decoder)
+    def build(**changes):
+        model = MaskedAutoencoderModel(trained_toy(num_classes=0, **{"depth": 1, **changes}), **DECODER)
         random = np.random.default_rng(8)
         for weight in model.weights:
             weight.assign(weight + 0.1 * random.standard_normal(weight.shape))
@@ -116,27 +114,6 @@ def test_order_of_the_visible_patches_does_not_matter(build, batch):
     np.testing.assert_allclose(model(turned), model(inputs), atol=1e-5)
 
 
-def test_step_has_no_gather_or_scatter(build, batch):
-    """They are slow on a TPU."""
-    model, (inputs, targets) = build(), batch
-
-    def step():
-        with tf.GradientTape() as tape:
-            loss = keras.losses.MeanSquaredError()(targets, model(inputs, training=True))
-        return tape.gradient(loss, model.trainable_variables)
-
-    graph = tf.function(step).get_concrete_function().graph
-    assert not [operation.type for operation in graph.get_operations() if re.search("Gather|Scatter", operation.type)]
-
-
-def test_every_weight_has_a_gradient(build, batch):
-    model, (inputs, targets) = build(register_tokens=1), batch
-    with tf.GradientTape() as tape:
-        loss = keras.losses.MeanSquaredError()(targets, model(inputs, training=True))
-    for weight, gradient in zip(model.trainable_weights, tape.gradient(loss, model.trainable_weights)):
-        assert gradient is not None and np.abs(gradient).max() > 0, weight.path
-
-
 @pytest.mark.parametrize(
     "changes,found",
     [
@@ -148,32 +125,15 @@ def test_every_weight_has_a_gradient(build, batch):
     ],
 )
 def test_models_that_require_all_patches_are_not_supported(toy, changes, found):
-    with pytest.raises(ValueError, match=f"encodes a part of the patches.* Received: {found} in "):
+    with pytest.raises(ValueError, match=found):
         MaskedAutoencoderModel(toy(num_classes=0, **changes), **DECODER)
-
-
-def test_model_with_a_head_raises(toy):
-    with pytest.raises(ValueError, match=r"vit.with_head\(0\)"):
-        MaskedAutoencoderModel(toy())
-
-
-def test_keras_file_round_trip(build, batch, tmp_path):
-    model = build({**DECODER, "normalize_targets": False, "name": "mine"}, dropout=0.1)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded(batch[0]), model(batch[0]))
-    assert loaded.get_config() == model.get_config() and loaded.name == "mine"
-
-
-def test_predictions_are_float32_under_mixed_precision(build, batch):
-    assert keras.backend.standardize_dtype(build(dtype="mixed_bfloat16")(batch[0]).dtype) == "float32"
 
 
 @pytest.mark.parametrize("remat", ["block", ("mlp", None)])
 def test_recomputation_changes_no_gradient(build, batch, remat):
-    gradients, weights = [], build().get_weights()
+    gradients, weights = [], build(depth=2).get_weights()
     for one in (None, remat):
-        model = build(remat=one)
+        model = build(depth=2, remat=one)
         model.set_weights(weights)
         with tf.GradientTape() as tape:
             loss = keras.losses.MeanSquaredError()(batch[1], model(batch[0], training=True))

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from keras_vit.recipes.masked_patch.masking import MASK, draw_corruption
 
@@ -24,6 +23,8 @@ def test_masked_and_replaced_fractions():
     assert not (masked & ~corrupted).any() and not (moved & ~corrupted).any()
     fractions = masked.sum() / corrupted.sum(), moved.sum() / corrupted.sum()
     np.testing.assert_allclose(fractions, (0.8, 0.1), atol=0.01)
+    for masked_fraction, expected in ((1.0, np.full(10, MASK)), (0.0, np.arange(10))):
+        assert (draw_corruption((0, 0), 4, 10, 1.0, masked_fraction, 0.0).source.numpy() == expected).all()
 
 
 def test_patches_are_chosen_uniformly():
@@ -37,42 +38,15 @@ def test_patches_are_chosen_uniformly():
     np.testing.assert_allclose(sources_of_first[1:], 1 / 7, atol=0.03)
 
 
-def test_fractions_of_zero_and_one():
-    everything = draw_corruption((0, 0), 4, 10, 1.0, masked_fraction=1.0, replaced_fraction=0.0)
-    assert (everything.source.numpy() == MASK).all()
-    nothing = draw_corruption((0, 0), 4, 10, 1.0, masked_fraction=0.0, replaced_fraction=0.0)
-    assert (nothing.source.numpy() == np.arange(10)).all()
-
-
-def test_draw_depends_on_the_seed_only():
-    draw = lambda step: draw_corruption((7, step), 8, 20)  # noqa: E731
-    compiled = tf.function(lambda step: draw_corruption(tf.stack([7, step]), 8, 20))
-    for first, again, graph, other in zip(draw(5), draw(5), compiled(tf.constant(5)), draw(6)):
-        np.testing.assert_array_equal(first, again)
-        np.testing.assert_array_equal(first, graph)
-        assert not np.array_equal(first, other)
-
-
-def test_shapes_are_static():
-    dataset = tf.data.Dataset.range(1).map(lambda i: draw_corruption(tf.stack([i, i]), 8, 20))
-    shapes = [tuple(spec.shape) for spec in dataset.element_spec]
-    assert shapes == [(8, 10), (8, 20)]
-
-
 @pytest.mark.parametrize(
-    "arguments,message",
+    "arguments,received",
     [
-        ({"corrupted_fraction": 0.0}, r"`corrupted_fraction` must be in \(0, 1\]. Received: 0.0"),
-        ({"corrupted_fraction": 1.5}, "Received: 1.5"),
-        ({"masked_fraction": 0.8, "replaced_fraction": 0.3}, "their sum at most 1. Received: 0.8 and 0.3"),
-        ({"masked_fraction": -0.1}, "must be at least 0"),
+        ({"corrupted_fraction": 0.0}, "0.0"),
+        ({"corrupted_fraction": 1.5}, "1.5"),
+        ({"masked_fraction": 0.8, "replaced_fraction": 0.3}, "0.8 and 0.3"),
+        ({"masked_fraction": -0.1}, "-0.1"),
     ],
 )
-def test_invalid_fractions(arguments, message):
-    with pytest.raises(ValueError, match=message):
+def test_invalid_fractions(arguments, received):
+    with pytest.raises(ValueError, match=f"Received: {received}"):
         draw_corruption((0, 0), 2, 8, **arguments)
-
-
-def test_single_patch_raises():
-    with pytest.raises(ValueError, match="at least two patches"):
-        draw_corruption((0, 0), 2, 1)

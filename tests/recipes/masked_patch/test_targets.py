@@ -3,21 +3,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.masked_patch.targets import color_of, output_shape, patch_targets, quantize
+from keras_vit.recipes.masked_patch.targets import TARGETS, color_of, output_shape, patch_targets, quantize
 
 
 def test_quantize_to_bins_of_32_levels():
     colors = [[0, 0, 0], [31.9, 32, 255], [255, 0, 0], [0, 64, 96], [256, -1, 128]]
     np.testing.assert_array_equal(quantize(tf.constant(colors, tf.float32)), [0, 15, 448, 19, 452])
+    np.testing.assert_array_equal(quantize(tf.cast(color_of(np.arange(512)), tf.float32)), np.arange(512))
 
 
-@pytest.mark.parametrize("target", ["mean_color", "pixels"])
-def test_targets_do_not_depend_on_the_dtype_policy(target):
-    pixels = np.random.default_rng(0).uniform(0, 255, (4, 16, 16, 3)).astype("float32")
+@pytest.mark.parametrize("target", TARGETS)
+def test_targets_depend_neither_on_the_dtype_policy_nor_on_that_of_the_pixels(target):
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 16, 16, 3), "uint8")
     expected = patch_targets(pixels, 4, target)
+    np.testing.assert_array_equal(patch_targets(pixels.astype("float32"), 4, target), expected)
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
-        np.testing.assert_array_equal(patch_targets(pixels, 4, target), expected)
+        np.testing.assert_array_equal(patch_targets(pixels.astype("float32"), 4, target), expected)
     finally:
         keras.config.set_dtype_policy("float32")
 
@@ -51,27 +53,12 @@ def test_pixels_are_not_normalized():
     np.testing.assert_allclose(targets[0, 1], pixels[0, :2, 2:].reshape(-1) / 255, atol=1e-6)
 
 
-def test_uint8_and_float_pixels_give_equal_targets():
-    pixels = np.random.default_rng(0).integers(0, 256, (2, 8, 8, 3), "uint8")
-    for target in ("mean_color", "downsampled_color", "pixels"):
-        np.testing.assert_array_equal(
-            patch_targets(pixels, 4, target), patch_targets(pixels.astype("float32"), 4, target)
-        )
-
-
-def test_color_of_a_class_is_in_its_bins():
-    classes = np.arange(512)
-    np.testing.assert_array_equal(quantize(tf.cast(color_of(classes), tf.float32)), classes)
-
-
 @pytest.mark.parametrize("target,shape", [("mean_color", (512,)), ("downsampled_color", (16, 512)), ("pixels", (96,))])
 def test_output_shape(target, shape):
     assert output_shape((4, 8), target) == shape
 
 
-def test_invalid_arguments():
-    pixels = np.zeros((1, 4, 4, 3))
-    with pytest.raises(ValueError, match="at least 4 x 4 pixels. Received: patch_size=2"):
-        patch_targets(pixels, 2, "downsampled_color")
-    with pytest.raises(ValueError, match="mean_color, downsampled_color, pixels. Received: 'color'"):
-        patch_targets(pixels, 2, "color")
+@pytest.mark.parametrize("target,received", [("downsampled_color", "patch_size=2"), ("color", "'color'")])
+def test_invalid_arguments(target, received):
+    with pytest.raises(ValueError, match=f"Received: {received}"):
+        patch_targets(np.zeros((1, 4, 4, 3)), 2, target)
