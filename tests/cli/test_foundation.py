@@ -8,7 +8,6 @@ from images_on_disk import jpeg
 from loaded_signatures import load
 
 import keras_vit
-from keras_vit_cli.main import main
 
 pytestmark = pytest.mark.slow
 
@@ -20,61 +19,53 @@ SOURCES = {
 }
 
 
-@pytest.fixture(params=SOURCES)
-def name(request):
-    return request.param
-
-
 @pytest.fixture
 def weights(name, tmp_path):
-    folder = tmp_path / "published"
-    folder.mkdir()
-    return foundation_folder(folder, name)
+    (tmp_path / "published").mkdir()
+    return foundation_folder(tmp_path / "published", name)
 
 
-def test_describe_convert_and_inspect(name, weights, tmp_path, capsys):
-    assert main(["describe", str(weights)]) == 0
-    assert SOURCES[name] in capsys.readouterr().out
-    assert main(["convert", str(weights), str(tmp_path / "converted.keras")]) == 0
-    io = golden_io(name)
-    model = keras_vit.load(tmp_path / "converted.keras")
+@pytest.mark.parametrize("name", SOURCES)
+def test_describe_convert_and_inspect(name, weights, tmp_path, run_cli):
+    status, output, _ = run_cli("describe", weights)
+    assert status == 0 and SOURCES[name] in output
+    assert run_cli("convert", weights, tmp_path / "converted.keras")[0] == 0
+    io, model = golden_io(name), keras_vit.load(tmp_path / "converted.keras")
     side = model.image_size[0]
     np.testing.assert_allclose(model(io["images"][:, :side, :side]), io["outputs"], atol=1e-4)
-    (tmp_path / "images").mkdir()
-    (tmp_path / "images" / "1.jpg").write_bytes(jpeg(100))
+    (tmp_path / "1.jpg").write_bytes(jpeg(100))
     report = tmp_path / "report.html"
-    assert main(["inspect", str(weights), "--images", str(tmp_path / "images"), "--output", str(report)]) == 0
+    assert run_cli("inspect", weights, "--images", tmp_path / "1.jpg", "--output", report)[0] == 0
     assert report.stat().st_size > 10_000
 
 
-def test_features_are_evaluated(weights, data_dir, capsys):
-    data = ["digits", "--data-dir", data_dir, "--train-split", "train[:100]", "--test-split", "test[:20]"]
-    assert main(["few-shot", str(weights), *data, "--shots", "2", "--seeds", "0"]) == 0
+@pytest.mark.parametrize("name", ["hf_siglip"])
+def test_features_are_evaluated(weights, data_dir, run_cli):
+    data = ["digits", "--data-dir", data_dir, "--train-split", "train[:40]", "--test-split", "test[:20]"]
+    status, output, _ = run_cli("few-shot", weights, *data, "--shots", 1, "--seeds", 0)
     width = keras_vit.load(weights).features(np.zeros((1, 28, 28, 3), "float32")).shape[1]
-    assert f"100 training and 20 test images of digits, {width} features" in capsys.readouterr().out
-    assert main(["probe", str(weights), *data, "--neighbors", "1"]) == 0
-    assert "linear:" in capsys.readouterr().out
+    assert status == 0 and f"40 training and 20 test images of digits, {width} features" in output
+    status, output, _ = run_cli("probe", weights, *data, "--neighbors", 1, "--methods", "knn")
+    assert status == 0 and "1 nearest neighbors: " in output
 
 
-@pytest.mark.parametrize("name", ["hf_clip", "openai_clip"])
-def test_projections_are_no_classes(weights, tmp_path, capsys):
+@pytest.mark.parametrize("name", ["hf_clip"])
+def test_projections_are_no_classes(weights, tmp_path, run_cli):
     (tmp_path / "1.jpg").write_bytes(jpeg(100))
     (tmp_path / "names.txt").write_text("\n".join("abcdefghij"))
-    model, output = str(weights), ["--output", str(tmp_path / "exported")]
+    output = ["--output", tmp_path / "exported"]
     for arguments in (
-        ["classify", str(tmp_path / "1.jpg"), "--model", model],
-        ["evaluate", model, "--dataset", "digits"],
-        ["export", model, "--formats", "float32", "saved-model", *output],
-        ["export", model, "--formats", "web", *output],
-        ["export", model, "--formats", "onnx", "--class-names", str(tmp_path / "names.txt"), *output],
+        ["classify", tmp_path / "1.jpg", "--model", weights],
+        ["evaluate", weights, "--dataset", "digits"],
+        ["export", weights, "--formats", "float32", "saved-model", *output],
+        ["export", weights, "--formats", "web", *output],
+        ["export", weights, "--formats", "onnx", "--class-names", tmp_path / "names.txt", *output],
     ):
-        assert main(arguments) == 1
-        assert "knows no classes: its head is a projection" in capsys.readouterr().err
-    assert main(["export", model, "--formats", "float32", "saved-model", "--signatures", "embed", *output]) == 0
-    capsys.readouterr()
-    assert main(["export", str(tmp_path / "exported" / "embed-float32.tflite"), "--describe"]) == 0
-    text = capsys.readouterr().out
-    assert "in the space that images share with texts" in text and "supported by ImageEmbedder" in text
+        status, _, errors = run_cli(*arguments)
+        assert status == 1 and "its head is a projection" in errors
+    assert run_cli("export", weights, "--formats", "float32", "saved-model", "--signatures", "embed", *output)[0] == 0
+    described = run_cli("export", tmp_path / "exported" / "embed-float32.tflite", "--describe")[1]
+    assert "in the space that images share with texts" in described and "ImageEmbedder" in described
     loaded = load(tmp_path / "exported" / "saved_model")
     assert set(loaded) == {"serving_default", "projection", "features", "attention", "serve_bytes", "serve_uint8"}
     vit, pixels = keras_vit.load(weights), np.full((1, 40, 30, 3), 90, "uint8")
@@ -83,9 +74,10 @@ def test_projections_are_no_classes(weights, tmp_path, capsys):
     np.testing.assert_allclose(loaded["serving_default"](vit.preprocess(pixels))["projection"], expected, atol=1e-4)
 
 
-def test_embeddings_are_exported(weights, tmp_path):
-    output = ["--signatures", "embed", "--output", str(tmp_path / "exported")]
-    assert main(["export", str(weights), "--formats", "float32", *output]) == 0
+@pytest.mark.parametrize("name", ["openai_clip", "hf_dinov2_g"])
+def test_embeddings_are_exported(weights, tmp_path, run_cli):
+    output = ["--signatures", "embed", "--output", tmp_path / "exported"]
+    assert run_cli("export", weights, "--formats", "float32", *output)[0] == 0
     model = keras_vit.load(weights)
     images = np.random.default_rng(0).integers(0, 256, (1, *model.image_size, 3)).astype("float32")
     (file,) = (tmp_path / "exported").glob("*.tflite")

@@ -19,7 +19,6 @@ def trained(name, folder="runs/x", **data):
     "name,expected",
     [
         ("digits-masked-patch", "train digits-finetune"),
-        ("cifar10-masked-patch-pixels", "train cifar10-finetune"),
         ("cifar10-mae", "train cifar10-finetune"),
         ("mae-l16", "train mae-l16-finetune"),
         ("masked-patch-imagenet-b16", "train finetune-imagenet"),

@@ -4,7 +4,6 @@ import pytest
 
 from keras_vit.recipes.preflight import Report, StepReport
 from keras_vit.recipes.preflight.chips import parse_topology
-from keras_vit_cli.main import main
 
 
 @pytest.fixture
@@ -24,37 +23,24 @@ def calls(monkeypatch):
     return calls
 
 
-def test_options_and_fields_of_the_recipe(calls, tmp_path, capsys):
+def test_options_and_fields_of_the_recipe(calls, tmp_path, run_cli):
     file = tmp_path / "report.json"
-    options = ["--topology", "v5e:1", "--num-classes", "7", "--num-train-images", "70", "--largest-batch"]
-    assert main(["preflight", "cifar10-scratch", *options, "--data.batch-size", "8", "--json", str(file)]) == 0
+    options = ["--topology", "v5e:1", "--num-classes", 7, "--num-train-images", 70, "--largest-batch", "--json", file]
+    status, output, _ = run_cli("preflight", "cifar10-scratch", *options, "--data.batch-size", 8)
     ((recipe, topology, device_batch_size, keywords),) = calls
-    assert (recipe.data.batch_size, topology, device_batch_size) == (8, "v5e:1", None)
+    assert status == 0 and (recipe.data.batch_size, topology, device_batch_size) == (8, "v5e:1", None)
     assert keywords == {"num_classes": 7, "num_train_images": 70, "find_largest_batch": True}
-    assert "8 images per device, 8 in total" in capsys.readouterr().out
+    assert "8 images per device, 8 in total" in output
     report = json.loads(file.read_text())
     assert report["ready"] and report["topology"]["name"] == "v5e:1" and len(report["steps"]) == 1
 
 
-def test_weights_determine_the_architecture(calls, tmp_path, capsys):
-    weights = tmp_path / "model.keras"
-    options = ["preflight", "cifar10-scratch", "--weights", str(weights), "--architecture.depth", "3"]
-    assert main(options) == 1
-    error = capsys.readouterr().err
-    assert "There is no weights file or folder" in error and "--architecture.depth 3 has no effect, since the" in error
-    assert main(["preflight", "deit-b16-384", "--num-classes", "10"]) == 1 and len(calls) == 1  # too large for a stub
+def test_a_step_that_does_not_fit_ends_with_status_1(calls, run_cli):
+    status, output, _ = run_cli("preflight", "cifar10-scratch", "--device-batch-size", 9)
+    assert status == 1 and "DOES NOT FIT" in output
+    assert run_cli("preflight", "deit-b16-384", "--num-classes", 10)[0] == 1 and len(calls) == 2
 
 
-def test_exit_status_of_a_step_that_does_not_fit(calls, capsys):
-    assert main(["preflight", "cifar10-scratch", "--device-batch-size", "9"]) == 1
-    assert "DOES NOT FIT" in capsys.readouterr().out
-
-
-def test_list(capsys):
-    assert main(["preflight", "--list"]) == 0
-    assert "v6e" in capsys.readouterr().out
-
-
-def test_no_name(capsys):
-    assert main(["preflight"]) == 1
-    assert "Pass the name of a recipe" in capsys.readouterr().err
+def test_list(run_cli):
+    status, output, _ = run_cli("preflight", "--list")
+    assert status == 0 and "v6e" in output

@@ -2,12 +2,10 @@ import pytest
 
 from keras_vit.recipes.data.vtab import GROUPS, TASKS
 from keras_vit.recipes.evaluation.vtab import VtabResult, vtab_means
-from keras_vit_cli.main import main
 
 
-@pytest.fixture
-def calls(monkeypatch):
-    """Replaces `run_vtab`; returns its arguments."""
+@pytest.mark.parametrize("tasks", [(), ("pets", "dtd")])
+def test_table(tasks, run_cli, monkeypatch):
     calls = []
 
     def run_vtab(weights, folder, *, data_dir, tasks, **scaling):
@@ -16,19 +14,10 @@ def calls(monkeypatch):
         return VtabResult(top1, {} if tasks else vtab_means(top1, GROUPS))
 
     monkeypatch.setattr("keras_vit.recipes.evaluation.vtab.run_vtab", run_vtab)
-    return calls
-
-
-def test_table_of_all_tasks(calls, capsys):
-    assert main(["vtab", "vit/imagenet21k/ViT-B_16", "--folder", "here", "--data-dir", "there"]) == 0
-    assert calls == [("vit/imagenet21k/ViT-B_16", "here", "there", ())]
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 3 + 19 + 4
-    assert "| Caltech101 | natural | 51.0 |" in lines and "| **mean** | all | **60.00** |" in lines
-
-
-def test_table_of_some_tasks(calls, capsys):
-    assert main(["vtab", "vit/imagenet21k/ViT-B_16", "--tasks", "pets", "dtd"]) == 0
-    assert calls == [("vit/imagenet21k/ViT-B_16", "runs/vtab", None, ("pets", "dtd"))]
-    printed = capsys.readouterr().out
-    assert "| Pets | natural | 51.0 |" in printed and "mean" not in printed
+    options = ["--tasks", *tasks] if tasks else ["--folder", "here", "--data-dir", "there"]
+    status, output, _ = run_cli("vtab", "vit/imagenet21k/ViT-B_16", *options)
+    lines = output.splitlines()
+    folders = ("runs/vtab", None) if tasks else ("here", "there")
+    assert status == 0 and calls == [("vit/imagenet21k/ViT-B_16", *folders, tasks)]
+    assert f"| {'Pets' if tasks else 'Caltech101'} | natural | 51.0 |" in lines
+    assert ("mean" not in output) if tasks else ("| **mean** | all | **60.00** |" in lines and len(lines) == 26)

@@ -1,0 +1,139 @@
+"""Whole messages of the errors that most users meet, one command each; the other mistakes: test_mistakes.py."""
+
+import sys
+
+import pytest
+
+from keras_vit_cli.main import main
+
+ERRORS = """
+train cifar10-scrach
+No recipe 'cifar10-scrach'. Did you mean one of: cifar10-scratch, cifar10-mae, cifar10, cifar10-masked-patch,
+cifar10-10ep? keras-vit train lists all recipes; a recipe file ends in .json.
+
+train finetune-pets --optimizer.lr 0.1
+There is no option --optimizer.lr. Use --optimizer.learning-rate
+
+train --total-steps 3 cifar10
+The name of a recipe, or the folder of a run, precedes all options: keras-vit train cifar10 --total-steps 3
+keras-vit train lists the recipes.
+
+train cifar10-10ep --run.folder old
+old already contains a run. Resume it with --run.resume, or choose another --run.folder.
+
+train cifar10-finetune
+runs/cifar10-masked-patch/model.keras does not exist: train it with `keras-vit train cifar10-masked-patch`, or choose
+another file or name of weights.
+
+train jft-b16
+This recipe requires your own dataset; 'tfrecord:gs://your-bucket/jft' is a placeholder. Set --data.dataset to its path,
+such as 'folder:/path' or 'tfrecord:gs://bucket/path', and --data.train-split, --data.validation-split and
+--data.test-split to its splits. `keras-vit prepare` writes TFRecords.
+
+train cifar10-10ep --data.image-size 31
+An image of (31, 31) pixels (height, width) cannot be cut into patches of (4, 4). Use --data.image-size 28 or
+--data.image-size 32, or another patch_size.
+
+train cifar10-10ep --total-steps 20
+--optimizer.warmup-steps must be less than --total-steps, which must be at least 1. Received: --optimizer.warmup-steps
+390 for a run of 20 steps. Use --optimizer.warmup-steps 2.
+
+train cifar10-scratch --data.dataset photos
+Unknown dataset 'photos'. It is a folder. Did you mean 'folder:photos'? Use 'digits', a name of
+https://www.tensorflow.org/datasets/catalog, 'vtab/<task>', 'folder:/path' with /path/<split>/<class>/<image>,
+'csv:/path', 'hf:owner/name', or 'tfrecord:/path'.
+
+train finetune-pets --data.dataset folder:photos --data.validation-split val --weights None
+--data.batch-size 512 is more than the 4 training images of 'folder:photos'. Use at most --data.batch-size 4.
+No split 'val' in folder:photos. Splits: train, test. Use --data.validation-split None.
+
+finetune gone
+There is no folder 'gone'. Expected a folder with <class>/<image> or <split>/<class>/<image>.
+
+finetune photos --output full
+HERE/full is not empty and contains no recipe.json of a previous run; choose another --output.
+
+classify nofile.jpg
+There is no image nofile.jpg
+
+classify photos/cat/0.png --model TINY/0.keras
+vision_transformer has no head for whole images: fine-tune it by `keras-vit finetune FOLDER --weights FILE`, or see
+model.with_head.
+
+evaluate gone.npz --dataset digits
+There is no weights file or folder HERE/gone.npz. To load by name, pass 'hf:owner/name' for the Hugging Face Hub, or one
+of keras_vit.weights.published_names().
+
+evaluate google/vit --dataset digits
+There is no weights file or folder HERE/google/vit. For the Hugging Face Hub pass 'hf:google/vit'.
+
+evaluate m.npz --dataset photos
+'photos' is a folder. Did you mean folder:photos?
+
+evaluate photos --dataset m.npz
+Expected weights and a dataset, in this order. Received: photos as weights, m.npz as dataset. Swap them: weights m.npz,
+dataset folder:photos
+
+evaluate TINY/3.keras --dataset folder:photos
+'folder:photos' has 2 classes, but the model has 3. Fine-tune it on this data first. If these are some of the model's
+classes, see docs/data.md, A part of a model's classes.
+
+evaluate TINY/0.keras --dataset folder:photos
+'folder:photos' has 2 classes, but the model has no head. Fine-tune it on this data first.
+
+export m.npz
+No output folder. Pass --output FOLDER, which must not exist.
+
+export m.npz --output full
+HERE/full is not empty; choose another --output.
+
+export TINY/3.keras --output new --formats int8
+int8: calibration requires images. Pass --dataset, such as folder:/path with /path/train/<class>/<image> and
+/path/test/<class>/<image>; dynamic-int8 requires none.
+
+convert m.npz taken.npz
+HERE/taken.npz already exists. Remove it or pass --overwrite.
+
+convert m.npz x.bin
+Expected a name that ends in .npz, .safetensors or .keras, or a folder. Received: x.bin
+
+inspect m.npz --images no --output x.html
+--images HERE/no does not exist. Expected a folder of images, or an image.
+
+describe bad.keras
+bad.keras is not a .keras file, or truncated (13 bytes): copy or save it again.
+
+benchmark bad.keras
+bad.keras is not a .tflite file. Expected: b'TFL3' in bytes 4 to 8. Received: b' and'. A .keras file or a SavedModel
+must be exported first.
+"""
+ROWS = [error.strip().split("\n", 1) for error in ERRORS.split("\n\n")]
+
+
+@pytest.mark.parametrize("line,message", ROWS, ids=[line for line, _ in ROWS])
+def test_whole_message(line, message, mistake, tiny_files):
+    errors = mistake(line.replace("TINY", str(tiny_files)))
+    assert errors.partition("keras-vit: ")[2].split() == message.split()  # a note may precede it
+
+
+@pytest.mark.parametrize(
+    "package,line,message",
+    [
+        ("apache_beam", "prepare photos out --flat --beam-runner DirectRunner", "pip install 'keras_vit[prepare]'"),
+        ("huggingface_hub", "convert TINY/3.keras y.npz --push owner/name", "pip install 'keras_vit[hub]'"),
+    ],
+)
+def test_missing_package(package, line, message, mistake, tiny_files, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, "keras_vit.recipes.prepare.beam", raising=False)
+    assert message in mistake(line.replace("TINY", str(tiny_files)))
+
+
+def test_similar_command_is_suggested(capsys):
+    for typed, end in (("trains", "Perhaps you meant: keras-vit train\n"), ("few_shot", "keras-vit few-shot\n")):
+        with pytest.raises(SystemExit) as stopped:
+            main([typed])
+        assert stopped.value.code == 2 and capsys.readouterr().err.endswith(end)
+    with pytest.raises(SystemExit):
+        main(["xyz"])
+    assert "Perhaps" not in capsys.readouterr().err

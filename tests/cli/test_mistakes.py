@@ -1,0 +1,202 @@
+"""Mistakes on the command line end with status 1 and name the option or value, before a model is loaded."""
+
+import pytest
+
+from keras_vit.recipes.recipe import MaskedPatch, Run, Supervised
+from keras_vit_cli.evaluated_inputs import check_model_and_dataset
+from keras_vit_cli.given_paths import check_dataset_path, check_new_run, check_weights
+from keras_vit_cli.main import main
+from keras_vit_cli.option_words import check_option_words
+
+MISTAKES = [
+    # Options of other programs, and the order of words.
+    ("classify cat.jpg --k=3", "--k. Use --top"),
+    ("finetune photos --epochs 3", "--epochs"),
+    (
+        "finetune photos --output-dir x --optimizer.lr 3",
+        "--output-dir. Use --output\nThere is no option --optimizer.lr",
+    ),
+    ("probe x digits --k 3", "--k. Use --neighbors"),
+    ("sweep --recipe.total-steps 3", "keras-vit sweep NAME --recipe.total-steps 3"),
+    ("sweep finetune-pets --lr 0.1", "--lr. Use --recipe.optimizer.learning-rate"),
+    ("sweep finetune-pets --recipe.run.seed 1 --recipe.optimizer.lr 1", "Use --recipe.optimizer.learning-rate"),
+    ("train --run.folder stopped --run.resume", "keras-vit train stopped --run.folder stopped --run.resume"),
+    ("train --run.folder=stopped", "keras-vit train stopped --run.folder=stopped"),
+    ("train finetune-pets --batch_size=4", "--batch-size. Use --data.batch-size"),
+    ("train finetune-pets --data.image-size 224 --epochs 3", "--epochs. Use --total-epochs"),
+    ("train finetune-pets --wd 1 --seed 1", "Use --optimizer.weight-decay\nThere is no option --seed. Use --run.seed"),
+    ("train mae-b16 --epochs 3", "--epochs. Use --total-steps, images * epochs / batch size"),
+    # Weights.
+    ("classify photos/cat/0.png --model gone.keras", "gone.keras"),
+    ("convert gone.npz x.npz", "gone.npz"),
+    ("describe gone.npz", "gone.npz"),
+    ("describe damaged.npz", "damaged.npz"),
+    ("describe vit/imagenet21k/ViT-B_17", "vit/imagenet21k/ViT-B_16"),
+    ("evaluate nope/model.keras --dataset digits", "The folder nope does not exist"),
+    ("evaluate photos/model.keras --dataset digits", "photos/model.keras"),
+    ("evaluate ./google/vit --dataset digits", "The folder google does not exist"),
+    ("evaluate nothere --dataset digits", "nothere"),
+    ("evaluate deit_tiny_patch16_224.safetensors --dataset digits", "hf:timm/deit_tiny_patch16_224"),
+    ("evaluate stopped/model.keras --dataset digits", "keras-vit train stopped --run.folder stopped --run.resume"),
+    ("finetune photos --weights gone.npz", "gone.npz"),
+    ("inspect gone.keras --images photos --output x.html", "gone.keras"),
+    ("vtab gone.npz", "gone.npz"),
+    # Exported models.
+    ("classify photos/cat/0.png --model m.tflite --attention out", "--attention"),
+    ("classify photos/cat/0.png --model m.tflite --preprocessing half", "m.tflite has its own preprocessing"),
+    ("describe m.tflite", "keras-vit export m.tflite --describe"),
+    ("evaluate m.tflite --dataset folder:photos", "keras-vit export WEIGHTS --dataset folder:photos"),
+    ("export m.tflite --output new", "--describe"),
+    ("few-shot m.tflite digits", "keras-vit classify IMAGES --model m.tflite"),
+    ("inspect m.tflite --images photos --output x.html", "keras-vit export m.tflite --describe"),
+    ("probe s photos", "keras-vit export WEIGHTS --dataset folder:photos"),
+    # Datasets.
+    ("evaluate digits --dataset run", "weights run, dataset digits"),
+    ("evaluate folder:photos --dataset hf:a/b", "weights hf:a/b, dataset folder:photos"),
+    ("evaluate cifar10 --dataset gone.npz", "weights gone.npz, dataset cifar10"),
+    ("evaluate m.npz --dataset ./photos", "folder:./photos?"),
+    ("evaluate m.npz --dataset my-photos", "folder:my-photos?"),
+    ("evaluate m.npz --dataset /gone", "folder:/gone"),
+    ("evaluate m.npz --dataset folder:gone", "'gone'"),
+    ("export m.npz --dataset ./photos --output new", "folder:./photos?"),
+    ("finetune one", "'cat'"),
+    ("probe cifar10/R6_Ti_4 folder:one", "'cat'"),
+    ("few-shot cifar10/R6_Ti_4 folder:one", "'cat'"),
+    ("sweep jft-b16", "--recipe.data.dataset"),
+    ("train cifar10-scratch --data.dataset ./photos", "--data.dataset folder:./photos"),
+    ("train cifar10-scratch --data.dataset csv:/gone", "'/gone'"),
+    ("train cifar10-scratch --data.dataset folder:photos/cat/0.png", "is a file"),
+    ("train cifar10-scratch --data.dataset folder:run", "there are none"),
+    ("train cifar10-scratch --data.dataset hf:./gone", "'./gone'"),
+    ("train cifar10-scratch --data.dataset tfrecord:gone", "gone"),
+    # Values.
+    ("benchmark", ".tflite"),
+    ("benchmark gone.tflite", "gone.tflite"),
+    ("benchmark m.tflite --num-threads 0", "num_threads"),
+    ("classify", "keras-vit classify cat.jpg"),
+    ("classify photos/cat/0.png --std 1 1 1", "--model"),
+    ("classify photos/cat/0.png --top 0", "--top"),
+    ("convert m.npz y.npz --num-classes -1", "--num-classes"),
+    ("convert m.npz y.npz --preprocessing imagnet", "--preprocessing imagenet, clip, half"),
+    ("convert m.npz y.npz --preprocessing no.json", "no.json"),
+    ("convert m.npz y.npz --preprocessing list.json", "a list"),
+    ("convert m.npz y.npz --preprocessing brace.json", "brace.json is not valid JSON"),
+    ("convert m.npz y.npz --push https://huggingface.co/owner/name", "--push must be owner/name"),
+    ("export m.npz --output new --dataset digits --check-images 0", "--check-images"),
+    ("export m.npz --output new --dataset digits --formats int8 --calibration-images 5", "1000 and 5"),
+    (
+        "export m.npz --output new --dataset digits --formats int4-weights --check-images 5 --calibration-images 5",
+        "5 and 5",
+    ),
+    ("export m.npz --output new --dataset folder:/nowhere", "/nowhere"),
+    ("export m.npz --output new --formats", "--formats"),
+    ("export m.npz --output new --formats saved-model --target gpu", "--target"),
+    ("export m.npz --output new --keep-float head", "--keep-float"),
+    ("export m.npz --output new --max-accuracy-drop nan", "nan"),
+    ("export m.npz --output new --target npu:SM8751", "SM8750."),
+    ("export m.npz --output new --target tpu", "npu:SM8750"),
+    ("export m.npz --sensitivity", "--dataset"),
+    (
+        "export m.npz --sensitivity --dataset digits --formats int8 --output new --keep-float head",
+        "--output, --keep-float",
+    ),
+    ("export m.npz --sensitivity --dataset digits --formats int8 --target litert2", "omit --target"),
+    ("export m.tflite --describe", "zero bytes"),
+    ("few-shot m.npz digits --l2 0", "--l2"),
+    ("few-shot m.npz digits --seeds", "--seeds"),
+    ("few-shot m.npz digits --shots 0", "--shots"),
+    ("inspect m.npz --images empty --output x.html", "empty"),
+    ("inspect m.npz --images photos --output taken.html", "--output"),
+    ("inspect m.npz --images photos --output taken.html/report", "is a file"),
+    ("inspect m.npz --images photos --output x.html --max-megabytes inf", "inf"),
+    ("inspect m.npz --images photos --output x.html --max-megabytes nan", "nan"),
+    ("inspect m.npz --images photos --output x.html --num-shown 0", "--num-shown"),
+    ("preflight", "name of a recipe"),
+    ("preflight --npu SM8750", ".tflite"),
+    ("preflight bad.keras --npu SM8750", "bad.keras"),
+    ("preflight cifar10-scratch --npu SM8750", "cifar10-scratch"),
+    ("preflight cifar10-scratch --weights gone.keras --architecture.depth 3", "\n--architecture.depth 3"),
+    ("preflight m.tflite --npu SM9999", "SM9999"),
+    ("preflight m.tflite --output taken.npz", "--output"),
+    ("probe m.npz digits --methods", "--methods"),
+    ("sweep finetune-pets --recipe.weights None --recipe.data.train-split train[:80%]", "--tuning-split 'train[:70%]'"),
+    ("sweep cifar10-scratch --recipe.optimizer.warmup-steps 9999", "Received: --recipe.optimizer.warmup-steps 9999"),
+    ("sweep mae-b16", "mae-b16"),
+    ("sweep digits-masked-patch", "digits-masked-patch"),
+    ("sweep digits-finetune", "keras-vit train digits-masked-patch"),
+    ("train cifar10-finetune --weights m.npz --architecture.depth 2", "--architecture.depth 2 has no effect"),
+    ("train cifar10-mae --architecture.variant S/8 --data.image-size 30", "depth 6, mlp_dim 384, num_heads 6"),
+    ("train cifar10-scratch --data.batch-size 0", "--data.batch-size"),
+    ("train cifar10-scratch --run.folder cut", "--run.resume"),
+    ("train d.json", "d.json"),
+    ("train mae-b16 --decoder-width 100", "--decoder-width 112"),
+    ("train nothing.json", "nothing.json"),
+    ("train plain-s16-90 --data.image-size 225", "--data.image-size 224 or --data.image-size 240"),
+    ("train photos", "No recipe 'photos'"),
+    ("train vit --data.batch-size 0", "No recipe 'vit'"),
+    # Output that replaces other files.
+    ("demo --output full", "full"),
+    ("demo --output old", "old"),
+    ("export m.npz --output old", "old"),
+    *[
+        (f"{command} --json {path}", "--json requires a file in an existing folder")
+        for command in ("evaluate m.npz --dataset digits", "benchmark m.tflite", "preflight cifar10-scratch")
+        + ("classify photos/cat/0.png", "preflight m.tflite")
+        for path in (".", "no/x.json")
+    ],
+    # A length in steps and in epochs.
+    *[
+        (f"{line}total-steps 20 {prefix}total-epochs=3", f"{prefix}total-steps 20 and {prefix}total-epochs 3")
+        for line, prefix in [
+            ("train cifar10-10ep --", "--"),
+            ("sweep cifar10-10ep --recipe.", "--recipe."),
+            ("preflight cifar10-10ep --", "--"),
+        ]
+    ],
+]
+
+
+@pytest.mark.parametrize("line,word", MISTAKES, ids=[line for line, _ in MISTAKES])
+def test_mistake(line, word, mistake, no_load):
+    errors = mistake(line)
+    assert word in errors, errors
+
+
+@pytest.mark.parametrize(
+    "line,word",
+    [
+        ("classify cat.jpg --topk 3", "--top INT"),
+        ("convert x.npz", "OUTPUT"),
+        ("evaluate x.npz --dataset d --resize crop", "--resize"),
+    ],
+)
+def test_mistake_that_tyro_reports(line, word, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(line.split())
+    errors = capsys.readouterr().err
+    assert stopped.value.code == 2 and word in errors and f"keras-vit {line.split()[0]} --help" in errors
+
+
+def test_mistakes_of_a_training_are_reported_together(mistake):
+    options = "--total-steps=20 --run.epoch-steps 15 --data.image-size 31 --data.dataset folder:gone --run.folder old"
+    lines = mistake(f"train cifar10-10ep {options}").splitlines()
+    words = ("--run.epoch-steps 10", "--optimizer.warmup-steps 2", "(31, 31)", "'gone'", "old")
+    assert [word in line for word, line in zip(words, lines, strict=True)] == [True] * 5, lines
+
+
+def test_inputs_that_may_be_right(workplace):
+    weights = "m.npz ckpt/bert-1 ./ckpt/bert-1 vit/imagenet21k/ViT-B_16.npz hf:a/b.npz gs://bucket/x.npz / stopped run"
+    for name in (None, "cifar10/R6_Ti_4", *weights.split()):
+        check_weights(name)
+    for dataset in "digits folder:photos tfrecord:*.tfrecord tfrecord:gs://b/x hf:owner/name vtab/dtd".split():
+        check_dataset_path(dataset)
+    for name in "m.npz run cifar10/R6_Ti_4 vit/imagenet21k/ViT-B_16 hf:a/b".split():
+        for dataset in "digits cifar10/3.0.2 folder:photos hf:a/b vtab/dtd cifar100".split():
+            check_model_and_dataset(name, dataset)
+    for folder in ("gone", "stopped", "gs://bucket/x", None):
+        check_new_run(Run(folder=folder))
+    for folder in ("old", "cut"):
+        check_new_run(Run(folder=folder, resume=True))
+    check_option_words(["--run.seed", "1", "--optimizer.weight_decay=0.1", "lr", "--unknown"], Supervised())
+    check_option_words(["--total-epochs", "None"], Supervised())
+    check_option_words(["--total-steps", "3"], MaskedPatch())
