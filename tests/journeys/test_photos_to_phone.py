@@ -1,0 +1,98 @@
+"""From a folder of photographs to a .tflite file, a SavedModel and an ONNX file, each used without this package."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import keras_vit
+from keras_vit.recipes import small_folder
+from keras_vit_cli.main import main
+
+pytestmark = pytest.mark.slow
+SHADES = {"dark": 0, "light": 150}
+# A program of somebody else: files of classes and photographs to the class of each photograph.
+CLIENT = """
+import json, sys
+import numpy as np
+from PIL import Image
+
+sys.modules["keras_vit"] = None  # an import would fail
+kind, model, *photos = sys.argv[1:]
+pixels = [np.asarray(Image.open(photo).convert("RGB")) for photo in photos]
+if kind == "tflite":
+    import zipfile
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model)
+    interpreter.allocate_tensors()
+    (size,), names = {tuple(d["shape"][1:3]) for d in interpreter.get_input_details()}, zipfile.ZipFile(model)
+    names = names.read("labels.txt").decode().split("\\n")
+    rows = []
+    for image in pixels:
+        image = np.asarray(Image.fromarray(image).resize(size[::-1]), "float32")[None]
+        interpreter.set_tensor(interpreter.get_input_details()[0]["index"], image)
+        interpreter.invoke()
+        rows.append(interpreter.get_tensor(interpreter.get_output_details()[0]["index"])[0])
+elif kind == "saved_model":
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(model)
+    result = loaded.signatures["serve_bytes"](tf.constant([open(photo, "rb").read() for photo in photos]))
+    rows, names = result["probabilities"].numpy(), open(model + "/assets/labels.txt").read().split("\\n")
+print(json.dumps([[names[int(np.argmax(row))], float(np.max(row))] for row in rows]))
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, journey_data):
+    """The folder of a finished `keras-vit finetune` of photos/<class>/<image>."""
+    folder = tmp_path_factory.mktemp("phone")
+    random = np.random.default_rng(0)
+    for name, low in SHADES.items():
+        (folder / "my photos" / name).mkdir(parents=True)
+        for number in range(16):
+            pixels = random.integers(low, low + 100, (20, 20, 3), "uint8")
+            Image.fromarray(pixels).save(folder / "my photos" / name / f"{number}.png")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(small_folder, "MOST_EPOCHS", 12)
+        assert main(["finetune", "my photos", "--weights", str(journey_data / "teacher.keras")]) == 0
+        # The same command again trains nothing, and finds the same file.
+        written = (folder / "runs" / "my photos" / "model.keras").stat().st_mtime_ns
+        assert main(["finetune", "my photos", "--weights", str(journey_data / "teacher.keras")]) == 0
+        assert (folder / "runs" / "my photos" / "model.keras").stat().st_mtime_ns == written
+        export = ["export", "runs/my photos", "--formats", "float32", "saved-model", "--output", "files"]
+        assert main([*export, "--dataset", "folder:my photos"]) == 0
+    return folder
+
+
+def test_metrics_are_those_of_the_held_out_photographs(run, capsys):
+    metrics = json.loads((run / "runs" / "my photos" / "metrics.json").read_text())
+    options = ["--dataset", f"folder:{run / 'my photos'}", "--json", str(run / "evaluation.json")]
+    assert main(["evaluate", str(run / "runs" / "my photos"), *options]) == 0
+    evaluation = json.loads((run / "evaluation.json").read_text())
+    assert evaluation["images"] == metrics["images"] < 32 and evaluation["top1"] == metrics["top1"] == 1.0
+
+
+@pytest.mark.parametrize(
+    "kind,file",
+    [
+        ("tflite", "runs/my photos/exported/model-dynamic-int8.tflite"),
+        ("tflite", "files/model-float32.tflite"),
+        ("saved_model", "files/saved_model"),
+    ],
+)
+def test_files_classify_without_this_package(kind, file, run, tmp_path):
+    photos = [run / "my photos" / name / f"{number}.png" for name in SHADES for number in range(3)]
+    command = [sys.executable, "-c", CLIENT, kind, str(run / file), *map(str, photos)]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    results = json.loads(output.splitlines()[-1])
+    predictions = keras_vit.load(run / "runs" / "my photos").classify(list(map(str, photos)), top=1)
+    tolerance = 0.1 if "int8" in file else 0.02  # the client resizes with Pillow's filter
+    for photo, (name, probability), [(expected_name, expected)] in zip(photos, results, predictions, strict=True):
+        assert name == expected_name == photo.parent.name
+        assert probability == pytest.approx(expected, abs=tolerance)

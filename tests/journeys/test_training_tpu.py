@@ -1,0 +1,43 @@
+"""Every kind of training under TensorFlow's TPUStrategy, as far as a machine without a TPU goes: the steps are traced.
+
+A step cannot run here: TensorFlow's error names an operation that only a TPU's worker has, after the whole graph of
+the step was built. The teacher of a distillation is traced in the same way (tests/recipes/distillation).
+"""
+
+import pytest
+import tensorflow as tf
+from simulated_tpu import simulated_tpu
+
+from journeys.cells import CHOICES, Cell
+from journeys.training import command
+from keras_vit.recipes.data import open_dataset
+from keras_vit.recipes.distributed import strategy as strategies
+from keras_vit.recipes.fit import evaluate
+from keras_vit.recipes.recipe_file import read_recipe
+from keras_vit.recipes.training.compile import compile_classifier
+from keras_vit_cli.main import main
+
+pytestmark = pytest.mark.slow
+REPLICATED = "TPUReplicate"  # begins the names of the operations around a step
+
+
+@pytest.fixture
+def tpu(monkeypatch):
+    strategy = simulated_tpu()
+    monkeypatch.setattr(strategies, "_tpu_name", lambda: "local")
+    monkeypatch.setattr(strategies, "_tpu_strategy", lambda name: strategy)
+    return strategy
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CHOICES["kind"] if kind != "distillation"])
+def test_steps_are_traced(kind, tpu, journey_data, tmp_path):
+    cell = Cell(kind, "tpu", "mixed_bfloat16", True, True, "block", False)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=REPLICATED):
+        main(["--debug", *command(cell, journey_data, tmp_path / "run")])
+    recipe = read_recipe(tmp_path / "run" / "recipe.json")
+    if hasattr(recipe, "weights"):  # a classifier, which is evaluated
+        dataset = open_dataset(recipe.data)
+        with tpu.scope():
+            model, _ = compile_classifier(recipe, 3, recipe.total_steps, multi_label=dataset.multi_label)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=REPLICATED):
+            evaluate(model, recipe.data, "test")
