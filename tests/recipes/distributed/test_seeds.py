@@ -1,10 +1,16 @@
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
 from keras_vit.recipes.distributed.seeds import offset_replica_seeds
 from keras_vit.recipes.training.optimizers import SGD
+
+
+@pytest.fixture
+def two_replicas():
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=tf.distribute.ReductionToOneDevice())
 
 
 def build(strategy):
@@ -15,47 +21,45 @@ def build(strategy):
     return model
 
 
+def drawn(strategy, function):
+    """What the function returns on each replica."""
+    results = strategy.experimental_local_results(strategy.run(tf.function(function)))
+    return [result.numpy() for result in results]
+
+
 def masks(strategy, model):
-    drawn = strategy.run(tf.function(lambda: model.layers[0](tf.ones((1, 64)), training=True)))
-    return [value.numpy() for value in strategy.experimental_local_results(drawn)]
+    return drawn(strategy, lambda: model.layers[0](tf.ones((1, 64)), training=True))
 
 
-def test_replicas_draw_different_masks_also_after_a_checkpoint(tmp_path):
-    reduce = tf.distribute.ReductionToOneDevice()
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=reduce)
-    model = build(strategy)
-    first, second = masks(strategy, model)
-    np.testing.assert_array_equal(first, second)  # as in Keras
+def test_replicas_draw_different_masks_also_after_a_checkpoint(two_replicas, tmp_path):
+    model = build(two_replicas)
+    np.testing.assert_array_equal(*masks(two_replicas, model))  # as in Keras
     offset_replica_seeds(model)
-    first, second = masks(strategy, model)
+    first, second = masks(two_replicas, model)
     assert not np.array_equal(first, second)
     checkpoints = Checkpoints(tmp_path)
     checkpoints.restore(model)
     checkpoints.set_model(model)
     model.optimizer.iterations.assign(1)
     checkpoints.on_train_end()
-    expected = masks(strategy, model)
-    resumed = build(strategy)
+    expected = masks(two_replicas, model)
+    resumed = build(two_replicas)
     assert Checkpoints(tmp_path).restore(resumed) == 1
     offset_replica_seeds(resumed)
-    for mask, reference in zip(masks(strategy, resumed), expected):
-        np.testing.assert_array_equal(mask, reference)
+    np.testing.assert_array_equal(masks(two_replicas, resumed), expected)
 
 
-def test_replicas_drop_different_patches(toy):
-    reduce = tf.distribute.ReductionToOneDevice()
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=reduce)
-    with strategy.scope():
+def test_replicas_drop_different_patches(two_replicas, toy):
+    with two_replicas.scope():
         model = toy(depth=1, patch_dropout=0.5, seed=3)
     embeddings = tf.random.normal((1, 16, 12), seed=0)
 
     def tokens():
-        drawn = strategy.run(tf.function(lambda: model.add_tokens(embeddings, training=True)))
-        return [value.numpy() for value in strategy.experimental_local_results(drawn)]
+        return model.add_tokens(embeddings, training=True)
 
-    np.testing.assert_array_equal(*tokens())  # as in Keras
+    np.testing.assert_array_equal(*drawn(two_replicas, tokens))  # as in Keras
     offset_replica_seeds(model)
-    first, second = tokens()
+    first, second = drawn(two_replicas, tokens)
     assert first.shape == (1, 9, 12) and not np.array_equal(first, second)
     np.testing.assert_array_equal(first[:, 0], second[:, 0])  # the class token
 

@@ -10,8 +10,6 @@ from keras_vit.recipes.distributed.hosts import shard_batches
 from keras_vit.recipes.distributed.steps_per_execution import set_steps_per_execution, use_static_step_loop
 from keras_vit.recipes.distributed.strategy import choose_strategy
 
-pytestmark = pytest.mark.slow
-
 PADS = "XlaSetDynamicDimensionSize"
 RANDOM = np.random.default_rng(0)
 X, Y = RANDOM.normal(size=(40, 4)).astype("float32"), RANDOM.normal(size=(40, 1)).astype("float32")
@@ -29,8 +27,10 @@ def batches(host=None):
     return tf.data.Dataset.from_tensor_slices((X, Y)).batch(4, drop_remainder=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["one-device", "mirrored"])
-def test_static_step_loop_equals_single_steps(name):
+def test_static_step_loop_equals_single_steps(name, logical_cpus):
+    logical_cpus(2)
     strategy = choose_strategy(name)
     weights, history, evaluated, ends = trained(strategy, 1)
     ours, our_history, our_evaluated, our_ends = trained(strategy, 4)
@@ -57,6 +57,7 @@ def trained(strategy, steps):
     return model.get_weights(), history, evaluated, ends
 
 
+@pytest.mark.slow
 def test_steps_per_execution_applies_to_evaluations():
     """Without `reset_step_functions`, Keras keeps the loop of the previous value and evaluates only some batches."""
     model = compiled(1)
@@ -69,6 +70,7 @@ def test_steps_per_execution_applies_to_evaluations():
         assert model.steps_per_execution == per_execution
 
 
+@pytest.mark.slow
 def test_batch_size_is_static_on_a_tpu():
     strategy = simulated_tpu()
     with strategy.scope():

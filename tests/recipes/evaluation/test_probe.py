@@ -14,35 +14,38 @@ def digits():
 
 
 def knn_by_loops(train, labels, test, count, temperature):
-    found = []
-    for one in test:
-        cosines = train @ one / np.linalg.norm(train, axis=1) / np.linalg.norm(one)
+    winners = []
+    for image in test:
+        cosines = train @ image / np.linalg.norm(train, axis=1) / np.linalg.norm(image)
         score = np.zeros(10)
         for i in np.argsort(-cosines)[:count]:
             score[labels[i]] += np.exp(cosines[i] / temperature)
-        found.append(score.argmax())
-    return found
+        winners.append(score.argmax())
+    return winners
 
 
 @pytest.mark.parametrize("temperature", [0.002, 0.07, 10.0])
 def test_knn_votes_by_cosine_similarity(digits, temperature):
     train, labels, test, _ = digits
-    found = knn(train, labels, test[:100], 15, temperature)
-    np.testing.assert_array_equal(found, knn_by_loops(train, labels, test[:100], 15, temperature))
+    votes = knn(train, labels, test[:100], 15, temperature)
+    np.testing.assert_array_equal(votes, knn_by_loops(train, labels, test[:100], 15, temperature))
 
 
 def test_knn_with_a_small_temperature_is_the_nearest_neighbor():
     features = np.random.default_rng(0).standard_normal((60, 16))
     labels = np.arange(40) // 2
-    found = knn(features[:40], labels, features[40:], 20, 1e-5)
-    np.testing.assert_array_equal(found, knn(features[:40], labels, features[40:], 1))
+    nearest = knn(features[:40], labels, features[40:], 1)
+    np.testing.assert_array_equal(knn(features[:40], labels, features[40:], 20, 1e-5), nearest)
 
 
 def test_accuracy_on_digits(digits):
     train, labels, test, answers = digits
     assert np.mean(knn(train, labels, test) == answers) > 0.93
-    found, strength = linear_probe(train, labels, test)
-    assert np.mean(found == answers) > 0.9 and 1e-4 <= strength <= 1e4
+    assert np.mean(linear_probe(train, labels, test)[0] == answers) > 0.9
+    with pytest.raises(ValueError, match="10 training images. Received: 11"):
+        knn(train[:10], labels[:10], test, 11)
+    with pytest.raises(ValueError, match="keras-vit few-shot"):
+        linear_probe(train[:30], labels[:30], test)
 
 
 def test_penalty_is_the_best_on_a_held_out_tenth():
@@ -50,7 +53,7 @@ def test_penalty_is_the_best_on_a_held_out_tenth():
     labels = random.integers(0, 2, 400)
     features = random.normal(0, 3, (400, 60))
     features[:, 0] += 6 * labels
-    found, strength = linear_probe(features[:300], labels[:300], features[300:], seed=3)
+    predicted, strength = linear_probe(features[:300], labels[:300], features[300:], seed=3)
     x = (features - features[:300].mean(axis=0)) / features[:300].std(axis=0)
     rest, tenth = next(StratifiedShuffleSplit(1, test_size=0.1, random_state=3).split(x[:300], labels[:300]))
     scores = {
@@ -59,12 +62,4 @@ def test_penalty_is_the_best_on_a_held_out_tenth():
     }
     assert scores[strength] == max(scores.values()) > min(scores.values())
     expected = LogisticRegression(C=strength).fit(x[:300], labels[:300]).predict(x[300:])
-    np.testing.assert_array_equal(found, expected)
-
-
-def test_too_few_images(digits):
-    train, labels, test, _ = digits
-    with pytest.raises(ValueError, match="between 1 and the 10 training images. Received: 11"):
-        knn(train[:10], labels[:10], test, 11)
-    with pytest.raises(ValueError, match="keras-vit few-shot"):
-        linear_probe(train[:30], labels[:30], test)
+    np.testing.assert_array_equal(predicted, expected)

@@ -12,53 +12,59 @@ from keras_vit.recipes.prepare.duplicates import fingerprint
 from keras_vit.recipes.prepare.outcomes import STORED, UNREADABLE, examine
 
 
-@pytest.mark.parametrize("mode", ["L", "P", "CMYK", "I;16", "LA"])
-def test_all_modes_are_stored(mode, tmp_path):
+@pytest.fixture
+def outcome_of(tmp_path):
+    """Function from the content of a file to its outcome and what is stored, or the error."""
     (tmp_path / "cat").mkdir()
+
+    def examined(content):
+        (tmp_path / "cat" / "1").write_bytes(content)
+        outcome, _, result = examine("cat/1", str(tmp_path))
+        return outcome, result["image"] if outcome == STORED else result[0]
+
+    return examined
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "CMYK", "I;16", "LA"])
+def test_all_modes_are_stored(mode, outcome_of):
     gray = np.asarray(scene(0).convert("L"))
     image = Image.fromarray(gray.astype("uint16") * 257) if mode == "I;16" else scene(0).convert(mode)
-    kind = "JPEG" if mode == "CMYK" else "PNG"
-    (tmp_path / "cat" / "1").write_bytes(encoded(image, kind))
-    outcome, _, example = examine("cat/1", str(tmp_path))
-    assert outcome == STORED and example["image"] == encoded(image, kind)
+    content = encoded(image, "JPEG" if mode == "CMYK" else "PNG")
+    assert outcome_of(content) == (STORED, content)
     if mode != "LA":
-        (tmp_path / "cat" / "1").write_bytes(encoded(image, "TIFF"))
-        outcome, _, example = examine("cat/1", str(tmp_path))
+        outcome, stored = outcome_of(encoded(image, "TIFF"))
         expected = image.convert("RGB") if mode == "CMYK" else image
-        assert outcome == STORED and opened(example["image"]).format == "PNG"
-        np.testing.assert_array_equal(np.asarray(opened(example["image"])), np.asarray(expected))
+        assert outcome == STORED and opened(stored).format == "PNG"
+        np.testing.assert_array_equal(np.asarray(opened(stored)), np.asarray(expected))
 
 
-@pytest.mark.parametrize("mode,max_value", [("I", 65535), ("I;16B", 65535), ("F", 1.0)])
-def test_more_than_8_bits_become_16_and_floats_are_unreadable(mode, max_value, tmp_path):
-    (tmp_path / "cat").mkdir()
+@pytest.mark.parametrize("mode,dtype,max_value", [("I", "int32", 65535), ("I;16B", ">u2", 65535), ("F", "float32", 1)])
+def test_more_than_8_bits_become_16_and_floats_are_unreadable(mode, dtype, max_value, outcome_of):
     values = np.random.default_rng(0).uniform(0, max_value, (40, 50))
-    values[0, :2] = (-5, 70_000) if mode == "I" else values[0, :2]
-    values = values.astype({"I": "int32", "I;16B": ">u2", "F": "float32"}[mode])
+    if mode == "I":
+        values[0, :2] = (-5, 70_000)
+    values = values.astype(dtype)
     image = Image.frombytes(mode, (50, 40), values.tobytes()) if mode == "I;16B" else Image.fromarray(values)
     assert image.mode == mode
-    (tmp_path / "cat" / "1").write_bytes(encoded(image, "TIFF"))
-    outcome, _, result = examine("cat/1", str(tmp_path))
+    outcome, result = outcome_of(encoded(image, "TIFF"))
     if mode == "F":
-        assert outcome == UNREADABLE and "the pixels are floats" in result[0]
-        return
-    pixels = tf.io.decode_png(result["image"], dtype=tf.uint16)[..., 0]
-    np.testing.assert_array_equal(pixels, np.clip(values, 0, 65535))
+        assert outcome == UNREADABLE and "the pixels are floats" in result
+    else:
+        pixels = tf.io.decode_png(result, dtype=tf.uint16)[..., 0]
+        np.testing.assert_array_equal(pixels, np.clip(values, 0, 65535))
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF"])
 @pytest.mark.parametrize("orientation", [1, 2, 3, 4, 5, 6, 7, 8])
-def test_images_are_turned_upright(kind, orientation, tmp_path):
+def test_images_are_turned_upright(kind, orientation, outcome_of):
     """The stored image equals Pillow's own exif_transpose, and its hash that of the upright image."""
-    (tmp_path / "cat").mkdir()
     exif = Image.Exif()
     exif[0x0112] = orientation
     content = encoded(scene(0), kind, exif=exif)
-    (tmp_path / "cat" / "1").write_bytes(content)
-    outcome, _, example = examine("cat/1", str(tmp_path))
-    stored, upright = opened(example["image"]), ImageOps.exif_transpose(opened(content))
+    outcome, result = outcome_of(content)
+    stored, upright = opened(result), ImageOps.exif_transpose(opened(content))
     assert outcome == STORED and stored.getexif().get(0x0112, 1) == 1
-    assert (example["image"] == content) == (orientation == 1 and kind != "TIFF")
+    assert (result == content) == (orientation == 1 and kind != "TIFF")
     assert stored.size == upright.size
     difference = np.abs(np.asarray(stored.convert("RGB"), int) - np.asarray(upright.convert("RGB")))
     assert difference.max() == 0 if kind != "JPEG" else difference.mean() < 1.5
@@ -73,8 +79,6 @@ def test_files_that_would_block_are_unreadable(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")  # Pillow's, when it opens the file
-def test_damaged_exif_does_not_make_an_image_unreadable(tmp_path):
-    (tmp_path / "cat").mkdir()
+def test_damaged_exif_does_not_make_an_image_unreadable(outcome_of):
     content = encoded(scene(0), "JPEG", exif=b"Exif\x00\x00II*\x00\xff\xff\xff\xff")
-    (tmp_path / "cat" / "1.jpg").write_bytes(content)
-    assert examine("cat/1.jpg", str(tmp_path))[2]["image"] == content
+    assert outcome_of(content) == (STORED, content)
