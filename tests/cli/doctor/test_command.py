@@ -30,21 +30,18 @@ def test_version_conflicts():
     assert finding.severity == "warning" and "but you have protobuf 4.25.3" in finding.problem
     assert not list(check_requirements("No broken requirements found.\n"))
     (finding,) = check_requirements("/venv/bin/python: No module named pip\n")
-    assert finding.severity == "warning" and "there is no pip here" in finding.problem
+    assert finding.severity == "warning" and "pip" in finding.problem
 
 
 def test_text_reports():
     results = {"version": "2.20.0", "physical_devices": ["CPU:0"], "logical_devices": ["CPU:0"]}
     results |= {"strategy": "DefaultDistributionStrategy", "replicas": 1, "working_replicas": 1}
-    text = findings_report(LAPTOP, results, [])
-    assert "strategy auto       DefaultDistributionStrategy, replicas: 1\n" in text and text.endswith("problems found.")
+    assert "DefaultDistributionStrategy, replicas: 1\n" in findings_report(LAPTOP, results, [])
     assert "multi-worker" in findings_report(replace(TPU_VM, environment={"TF_CONFIG": "{}"}), results, [])
     assert "4 x v5e" in machine_report(TPU_VM)
 
 
 def test_nothing_but_the_standard_library_is_imported():
-    code = (
-        "import sys, keras_vit_cli.doctor.command\n"
-        "assert not {'keras', 'keras_vit', 'tensorflow', 'numpy', 'tyro'} & set(sys.modules)"
-    )
+    packages = "{'keras', 'keras_vit', 'tensorflow', 'numpy', 'tyro'}"
+    code = f"import sys, keras_vit_cli.doctor.command\nassert not {packages} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,4 +1,3 @@
-import re
 from dataclasses import replace
 
 import pytest
@@ -6,17 +5,29 @@ from machines import LAPTOP, TPU_VM
 
 from keras_vit_cli.doctor.known_problems import CHECKS
 
+JAX_VM = replace(
+    LAPTOP, backend="jax", tpu_chips=("v5e",) * 4, versions={**LAPTOP.versions, "jax": "0.10.2", "libtpu": "0.0.51"}
+)
+NO_CHIPS = replace(TPU_VM, tpu_chips=())
+WORKER = '{"cluster": {"chief": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker", "index": "0"}}'
+
 
 def findings(machine):
     return [finding for check in CHECKS for finding in check(machine)]
 
 
-JAX_VM = replace(
-    LAPTOP, backend="jax", tpu_chips=("v5e",) * 4, versions={**LAPTOP.versions, "jax": "0.10.2", "libtpu": "0.0.51"}
+@pytest.mark.parametrize(
+    "machine",
+    [
+        LAPTOP,
+        TPU_VM,
+        replace(TPU_VM, tpu_chips=("v3",) * 4, environment={}),
+        JAX_VM,
+        replace(LAPTOP, environment={"TF_CONFIG": WORKER}),
+        replace(TPU_VM, environment={"TPU_NAME": "my-pod", "TPU_LOAD_LIBRARY": "0"}),
+        replace(NO_CHIPS, environment={"TPU_NAME": "my-pod", "TPU_LOAD_LIBRARY": "0"}),
+    ],
 )
-
-
-@pytest.mark.parametrize("machine", [LAPTOP, TPU_VM, replace(TPU_VM, tpu_chips=("v3",) * 4, environment={}), JAX_VM])
 def test_machines_without_problems(machine):
     assert findings(machine) == []
 
@@ -24,37 +35,32 @@ def test_machines_without_problems(machine):
 @pytest.mark.parametrize(
     "machine,versions,severity,problem,fix",
     [
-        (
-            TPU_VM,
-            {"tensorflow": "2.20.0"},
-            "failure",
-            "tensorflow and tensorflow-tpu conflict: both are installed",
-            "uninstall -y tens",
-        ),
+        (TPU_VM, {"tensorflow": "2.20.0"}, "failure", "tensorflow-tpu", "uninstall -y tensorflow"),
         (
             TPU_VM,
             {"tensorflow": "2.20.0", "tf-models-official": "2.20.0"},
             "failure",
-            "models-official requires",
+            "tf-models-official",
             "--no-deps",
         ),
-        (TPU_VM, {"libtpu": "0.0.33"}, "failure", "libtpu is 0.0.33", "libtpu<=0.0.27"),
-        (TPU_VM, {"libtpu": "0.0.100.dev1+nightly"}, "failure", "libtpu is 0.0.100", "libtpu<=0.0.27"),
+        (TPU_VM, {"libtpu": "0.0.33"}, "failure", "0.0.33", "libtpu<=0.0.27"),
+        (TPU_VM, {"libtpu": "0.0.100.dev1+nightly"}, "failure", "0.0.100", "libtpu<=0.0.27"),
         (TPU_VM, {"libtpu": None}, "failure", "without libtpu", "libtpu<=0.0.27"),
-        (TPU_VM, {"tensorflow-tpu": None, "tensorflow": "2.20.0"}, "failure", "4 TPU chips .v5e.", "keras_vit.tpu"),
+        (TPU_VM, {"tensorflow-tpu": None, "tensorflow": "2.20.0"}, "failure", "4 TPU chips (v5e)", "keras_vit[tpu"),
         (
             TPU_VM,
             {"tensorflow-tpu": None, "tensorflow-cpu": "2.20.0"},
             "failure",
-            "4 TPU chips",
-            "^pip uninstall -y tensorflow-cpu && pip install",
+            "4 TPU",
+            "uninstall -y tensorflow-cpu",
         ),
-        (LAPTOP, {"tensorflow": None}, "failure", "TensorFlow is not installed", "keras_vit.tensorflow,recipes"),
-        (LAPTOP, {"tensorflow": "2.22.0"}, "warning", "tensorflow is 2.22.0", "tensorflow>=2.20,<2.22"),
-        (LAPTOP, {"tensorflow": "2.18.1"}, "warning", "tensorflow is 2.18.1", "tensorflow>=2.20,<2.22"),
-        (LAPTOP, {"keras": "3.12.9"}, "failure", "older than 3.13", "keras>=3.13"),
-        (LAPTOP, {"tensorflow-addons": "0.23.0"}, "warning", "tensorflow-addons was discontinued", "uninstall"),
-        (LAPTOP, {"tensorflow-datasets": None}, "failure", "tensorflow-datasets is not installed", "keras_vit.recipes"),
+        (LAPTOP, {"tensorflow": None}, "failure", "TensorFlow", "keras_vit[tensorflow,recipes"),
+        (LAPTOP, {"tensorflow": "2.22.0"}, "warning", "2.22.0", "tensorflow>=2.20,<2.22"),
+        (LAPTOP, {"tensorflow": "2.18.1"}, "warning", "2.18.1", "tensorflow>=2.20,<2.22"),
+        (LAPTOP, {"keras": "3.12.9"}, "failure", "3.13", "keras>=3.13"),
+        (LAPTOP, {"keras": "0"}, "failure", "Keras is 0", "keras>=3.13"),
+        (LAPTOP, {"tensorflow-addons": "0.23.0"}, "warning", "tensorflow-addons", "uninstall"),
+        (LAPTOP, {"tensorflow-datasets": None}, "failure", "tensorflow-datasets", "keras_vit[recipes"),
     ],
 )
 def test_packages(machine, versions, severity, problem, fix):
@@ -66,32 +72,14 @@ def test_packages(machine, versions, severity, problem, fix):
     "machine,environment,severity,problem,fix",
     [
         (LAPTOP, {"TF_USE_LEGACY_KERAS": "1"}, "warning", "TF_USE_LEGACY_KERAS", "unset"),
-        (LAPTOP, {"TPU_NAME": "local"}, "failure", "no TPU chip on this host", "unset TPU_NAME"),
-        (
-            TPU_VM,
-            {"TPU_NAME": "my-tpu", **TPU_VM.environment},
-            "warning",
-            "'my-tpu'",
-            "unset TPU_NAME.*TPU_LOAD_LIBRARY=0",
-        ),
-        (TPU_VM, {}, "warning", "v5e chips require PJRT", "NEXT_PLUGGABLE_DEVICE_USE_C_API=true"),
-        (
-            TPU_VM,
-            {"TF_PLUGGABLE_DEVICE_LIBRARY_PATH": "/no"},
-            "failure",
-            "points to a missing file: /no",
-            "get_library_path",
-        ),
-        (LAPTOP, {"GOOGLE_APPLICATION_CREDENTIALS": "/no"}, "failure", "points to a missing file: /no", "unset"),
-        (
-            LAPTOP,
-            {"TF_CONFIG": "worker 0"},
-            "failure",
-            "TF_CONFIG does not name a worker.*JSONDecodeError",
-            "export TF_CONFIG",
-        ),
+        (LAPTOP, {"TPU_NAME": "local"}, "failure", "no TPU chip", "unset TPU_NAME"),
+        (TPU_VM, {"TPU_NAME": "my-tpu", **TPU_VM.environment}, "warning", "'my-tpu'", "TPU_LOAD_LIBRARY=0"),
+        (TPU_VM, {}, "warning", "PJRT", "NEXT_PLUGGABLE_DEVICE_USE_C_API=true"),
+        (TPU_VM, {"TF_PLUGGABLE_DEVICE_LIBRARY_PATH": "/no"}, "failure", "/no", "get_library_path"),
+        (LAPTOP, {"GOOGLE_APPLICATION_CREDENTIALS": "/no"}, "failure", "/no", "unset"),
+        (LAPTOP, {"TF_CONFIG": "worker 0"}, "failure", "JSONDecodeError", "export TF_CONFIG"),
         (LAPTOP, {"TF_CONFIG": '{"cluster": {"worker": ["a:1"]}}'}, "failure", "KeyError: 'task'", "unset TF_CONFIG"),
-        (replace(TPU_VM, tpu_chips=()), {}, "warning", "queries a metadata server for minutes", "TPU_SKIP_MDS_QUERY=1"),
+        (NO_CHIPS, {}, "warning", "metadata server", "TPU_SKIP_MDS_QUERY=1"),
     ],
 )
 def test_variables(machine, environment, severity, problem, fix):
@@ -101,13 +89,8 @@ def test_variables(machine, environment, severity, problem, fix):
 @pytest.mark.parametrize(
     "changes,severity,problem,fix",
     [
-        ({"backend": "jax"}, "failure", "backend of Keras is 'jax'", "KERAS_BACKEND=tensorflow"),
-        (
-            {"tpu_lock": "is locked by another process"},
-            "failure",
-            "in use: .* by another process",
-            "rm -f /tmp/libtpu_lockfile",
-        ),
+        ({"backend": "jax"}, "failure", "'jax'", "KERAS_BACKEND=tensorflow"),
+        ({"tpu_lock": "is locked by another process"}, "failure", "another process", "rm -f /tmp/libtpu_lockfile"),
         ({"free_bytes": {"/tmp": 9_000_000_000}}, "warning", "9.0 GB are free on the disk of /tmp", "gs://"),
         ({"free_bytes": {"/tmp": 10_000_000}}, "failure", "0.0 GB are free on the disk of /tmp", "gs://"),
     ],
@@ -118,12 +101,4 @@ def test_backend_lock_and_disk(changes, severity, problem, fix):
 
 def check_finding(machine, severity, problem, fix):
     (finding,) = findings(machine)
-    assert finding.severity == severity
-    assert re.search(problem, finding.problem) and re.search(fix, finding.fix)
-
-
-def test_correct_variables():
-    config = '{"cluster": {"chief": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker", "index": "0"}}'
-    pod = {"TPU_NAME": "my-pod", "TPU_LOAD_LIBRARY": "0"}
-    for machine, environment in [(LAPTOP, {"TF_CONFIG": config}), (TPU_VM, pod), (replace(TPU_VM, tpu_chips=()), pod)]:
-        assert findings(replace(machine, environment=environment)) == []
+    assert finding.severity == severity and problem in finding.problem and fix in finding.fix

@@ -1,7 +1,6 @@
 """Errors of TensorFlow, HDF5, disks and memory, made by the faults themselves, become one sentence."""
 
 import json
-import re
 import sys
 
 import h5py
@@ -31,14 +30,13 @@ def failed_assertion(folder):
     return list(tf.data.Dataset.range(3).map(check))
 
 
-def full_disk(folder):
-    with open("/dev/full", "w") as file:
+def full_disk(folder, opening=open):
+    with opening("/dev/full", "w") as file:
         file.write("x")
 
 
 def full_disk_of_tensorflow(folder):
-    with tf.io.gfile.GFile("/dev/full", "w") as file:
-        file.write("x")
+    full_disk(folder, tf.io.gfile.GFile)
 
 
 def full_disk_of_beam(folder):
@@ -75,83 +73,68 @@ def missing_file(folder):
 
 
 FAULTS = [
-    (truncated_records, "truncated record at 2.*A file is damaged or truncated. Copy or write"),
-    (failed_assertion, "^Too many. So far: 2 of 3. Check the images"),
-    (full_disk, "^No space is left on the disk. Free some space, or write to another disk.$"),
-    (full_disk_of_tensorflow, "^No space is left on the disk: /dev/full. Free some space, or"),
-    (full_disk_of_beam, "^No space is left on the disk: .*while running 'Write'.*. Free some space"),
-    (damaged_hdf5, "^An HDF5 file is damaged: .*[a-z].*. Copy or download it again.$"),
-    (no_memory, "^The memory is exhausted: .*Unable to allocate 1.00 EiB.*a smaller data.batch_size"),
-    (no_memory_of_tensorflow, r"^The memory is exhausted: OOM when allocating tensor with shape\[9,9\]. Use a smaller"),
-    (deep_nesting, "^A file is nested too deeply"),
-    (missing_file, "none; No such file or directory. Check the path"),
+    (truncated_records, "A file is damaged or truncated"),
+    (failed_assertion, "Too many. So far: 2 of 3"),
+    (full_disk, "No space is left on the disk"),
+    (full_disk_of_tensorflow, "No space is left on the disk: /dev/full"),
+    (full_disk_of_beam, "No space is left on the disk"),
+    (damaged_hdf5, "An HDF5 file is damaged"),
+    (no_memory, "data.batch_size"),
+    (no_memory_of_tensorflow, "shape[9,9]"),
+    (deep_nesting, "nested too deeply"),
+    (missing_file, "none; No such file or directory"),
 ]
 
 
-@pytest.mark.parametrize("fault,message", FAULTS, ids=[fault.__name__ for fault, _ in FAULTS])
-def test_faults_become_one_sentence(fault, message, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("fault,words", FAULTS, ids=[fault.__name__ for fault, _ in FAULTS])
+def test_faults_become_one_sentence(fault, words, tmp_path, monkeypatch, run_cli):
     monkeypatch.setattr(configs, "check_dataset", lambda recipe: fault(tmp_path))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Exception) as raised:
         fault(tmp_path)
     sentence = error_sentence(raised.value)
-    assert len(sentence.splitlines()) == 1 and "{{" not in sentence and "[[" not in sentence
-    assert re.search(message, sentence), sentence
-    assert main(["train", "cifar10-scratch"]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("keras-vit: ") and error.count("\n") == 1 and "Traceback" not in error
+    assert len(sentence.splitlines()) == 1 and words in sentence and "{{" not in sentence and "[[" not in sentence
+    status, _, errors = run_cli("train", "cifar10-scratch")
+    assert status == 1 and errors.startswith("keras-vit: ") and errors.count("\n") == 1 and "Traceback" not in errors
     with pytest.raises(type(raised.value)):
         main(["train", "--debug", "cifar10-scratch"])
 
 
 def test_a_full_disk_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", "/full")
-    for path, fix in ((tmp_path, "Free some space, or"), ("/full", "Free some space there, or set TMPDIR to")):
+    for path, fixes in ((tmp_path, False), ("/full", True)):
         with pytest.raises(OSError) as raised, naming_full_disk("outer"), naming_full_disk(path):
             full_disk(tmp_path)
-        assert error_sentence(raised.value).startswith(f"No space is left on the disk: {path}. {fix}")
+        sentence = error_sentence(raised.value)
+        assert f": {path}." in sentence and ("TMPDIR" in sentence) == fixes
 
 
-def test_errors_that_wrap_others():
+def raised_from(error, cause, folder=None):
     try:
         try:
-            deep_nesting(None)
-        except RecursionError as error:
-            raise RuntimeError("wrapped") from error
-    except RuntimeError as error:
-        assert error_sentence(error).startswith("A file is nested too deeply")
+            cause(folder)
+        except Exception as reason:
+            raise error from reason
+    except Exception as outer:
+        return outer
 
 
-def test_own_messages_are_kept_whatever_they_were_raised_from():
-    try:
-        try:
-            full_disk(None)
-        except OSError as error:
-            raise ValueError("Choose another folder.") from error
-    except ValueError as error:
-        assert error_sentence(error) == "Choose another folder."
-
-
-def test_a_missing_backend():
+def test_causes_and_own_messages():
+    assert "nested too deeply" in error_sentence(raised_from(RuntimeError("wrapped"), deep_nesting))
+    assert error_sentence(raised_from(ValueError("Choose another folder."), full_disk)) == "Choose another folder."
     missing = ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
     assert "pip install 'keras_vit[tensorflow]'" in error_sentence(missing)
-    assert error_sentence(ModuleNotFoundError("Install x: pip install x")) == "Install x: pip install x"
-
-
-def test_own_messages_and_mistakes_in_the_code():
-    assert error_sentence(FloatingPointError("It has diverged.")) == "It has diverged."
-    assert error_sentence(OSError("x cannot be written: No space left on device. Check")).startswith("x cannot be")
-    for mistake in (TypeError("x"), KeyError("x"), RuntimeError("x"), AssertionError()):
-        assert error_sentence(mistake) is None
+    own = "x cannot be written: No space left on device. Check"
+    for error in (ModuleNotFoundError("Install x."), FloatingPointError("It has diverged."), OSError(own)):
+        assert error_sentence(error) == str(error)
 
 
 def test_mistakes_in_the_code_have_a_traceback(monkeypatch, tmp_path):
+    for mistake in (TypeError("x"), KeyError("x"), RuntimeError("x"), AssertionError()):
+        assert error_sentence(mistake) is None
     monkeypatch.setattr(configs, "check_dataset", lambda recipe: 1 / 0)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ZeroDivisionError):
         main(["train", "cifar10-scratch"])
-
-
-def test_without_tensorflow(monkeypatch):
     monkeypatch.delitem(sys.modules, "tensorflow")
     assert error_sentence(ValueError("x")) == "x" and error_sentence(TypeError("x")) is None

@@ -40,7 +40,7 @@ def test_a_reader_that_has_gone_does_no_harm(tmp_path):
     assert (tmp_path / "done").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_lines_of_absl_below_errors_are_turned_off():
     """In a process of its own: absl logs that XLA compiled once in a process."""
     code = (

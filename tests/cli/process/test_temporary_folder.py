@@ -6,7 +6,6 @@ import pytest
 
 from keras_vit_cli.doctor.known_problems import temporary_files
 from keras_vit_cli.doctor.machine import Machine, this_machine
-from keras_vit_cli.main import main
 from keras_vit_cli.process.temporary_folder import temporary_folder_problem
 
 
@@ -23,29 +22,16 @@ class FullFile:
         self.file.raw.close()
 
 
-@pytest.fixture(params=["missing", "full"])
-def unusable(request, tmp_path, monkeypatch):
-    """What the message about an unusable folder says."""
-    if request.param == "missing":
-        monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
-        return f"{tmp_path}/none does not exist"
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "TemporaryFile", FullFile)
-    return f"{tmp_path} cannot be written: No space left on device"
-
-
-def test_commands_do_not_start(unusable, capsys):
-    assert main(["train"]) == 1
-    out, error = capsys.readouterr()
-    assert not out and error == (
-        f"keras-vit: The folder of temporary files {unusable}. Free some space there, or set TMPDIR to another folder: "
-        "export TMPDIR=/path\n"
-    )
-
-
-def test_doctor_reports_it(unusable):
+@pytest.mark.parametrize("name,problem", [("none", "does not exist"), ("", "No space left on device")])
+def test_an_unusable_folder_stops_commands_and_is_found_by_the_doctor(name, problem, tmp_path, run_cli, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / name))
+    if not name:
+        monkeypatch.setattr(tempfile, "TemporaryFile", FullFile)
+    status, output, errors = run_cli("train")
+    assert (status, output) == (1, "") and errors.startswith("keras-vit: ") and errors.count("\n") == 1
+    assert str(tmp_path / name) in errors and problem in errors and "TMPDIR" in errors
     (finding,) = temporary_files(this_machine())
-    assert finding.severity == "failure" and unusable in finding.problem and "export TMPDIR" in finding.fix
+    assert finding.severity == "failure" and problem in finding.problem and "export TMPDIR" in finding.fix
 
 
 def test_usable_folder(tmp_path, monkeypatch):

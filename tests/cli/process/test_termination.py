@@ -18,7 +18,7 @@ STATUSES = {signal.SIGTERM: 143, signal.SIGINT: 130}
 @pytest.fixture(params=STATUSES, ids=lambda number: number.name)
 def interrupted(request, tmp_path, trained_toy, capsys):
     """Runs a command that gets a signal: checks its status, and that only the model is in the folder."""
-    trained_toy(image_size=8, patch_size=2, num_classes=10).save(tmp_path / "x.keras")
+    trained_toy(image_size=8, patch_size=4, depth=1, num_classes=10).save(tmp_path / "x.keras")
     # Tests that run in the background of a shell inherit an ignored SIGINT.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     handlers = {number: signal.getsignal(number) for number in STATUSES}
