@@ -2,7 +2,8 @@
 
 import threading
 from contextlib import contextmanager
-from http.server import ThreadingHTTPServer
+from functools import partialmethod
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 
 @contextmanager
@@ -16,3 +17,9 @@ def serving(handler):
         yield server
         server.shutdown()
         thread.join()
+
+
+def handler_of(folder):
+    """The class of handlers that serve the files of a folder."""
+    start = partialmethod(SimpleHTTPRequestHandler.__init__, directory=folder)
+    return type("Handler", (SimpleHTTPRequestHandler,), {"__init__": start})

@@ -1,10 +1,14 @@
 """A small classifier, images that it classifies correctly, and its exported files."""
 
+import os
+
 import keras
 import numpy as np
 import pytest
+from filelock import FileLock
 
 import keras_vit
+from keras_vit.export import FORMATS, write_onnx, write_saved_model, write_tflite
 
 
 @pytest.fixture(scope="session")
@@ -45,15 +49,16 @@ def classifier(inputs):
 
 @pytest.fixture(scope="session")
 def artifacts(classifier, images, tmp_path_factory):
-    """Format -> file, in every format."""
-    from keras_vit.export import FORMATS, write_onnx, write_saved_model, write_tflite
-
-    folder = tmp_path_factory.mktemp("exports")
-    files = write_tflite(classifier, folder / "tflite", FORMATS, images, class_names=["one", "two", "three", "four"])
-    classifier.save(folder / "model.keras")
-    return {
-        **files,
-        "keras": folder / "model.keras",
-        "onnx": write_onnx(classifier, folder / "model.onnx"),
-        "saved_model": write_saved_model(classifier, folder / "saved_model"),
-    }
+    """Format -> file, in every format. Processes of pytest-xdist share them: the first one exports."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    folder /= "exports"
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "saved_model").exists():
+            write_tflite(classifier, folder, FORMATS, images, class_names=["one", "two", "three", "four"])
+            classifier.save(folder / "model.keras")
+            write_onnx(classifier, folder / "model.onnx")
+            write_saved_model(classifier, folder / "saved_model")
+    others = {"keras": "model.keras", "onnx": "model.onnx", "saved_model": "saved_model"}
+    return {name: folder / file for name, file in {**{f: f"model-{f}.tflite" for f in FORMATS}, **others}.items()}

@@ -32,7 +32,8 @@ def signature_functions(model):
 def converted(model, functions, folder, calibration=None, **settings):
     """The bytes of a .tflite file with these signatures; with calibration images, full int8 with uint8 interfaces."""
     archive = keras.export.ExportArchive()
-    archive.track(model)
+    if model is not None:
+        archive.track(model)
     for name, function in functions.items():
         archive.add_endpoint(name, function, input_signature=[tf.TensorSpec((1, *SIZE, 3), tf.float32, name="images")])
     archive.write_out(folder, verbose=False)

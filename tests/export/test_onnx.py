@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import onnxruntime
 import pytest
+import tensorflow as tf
 
 from keras_vit import AxialResNet, BiT, Preprocessing
 from keras_vit.export.onnx import write_onnx
@@ -40,43 +41,33 @@ def check(model, path, output="logits", tolerance=1e-4):
     return session
 
 
+AXIAL = {"pooling": "map", "axial": True, "image_size": 32, "patch_size": 16, "resnet_stages": (1,)}
+OPTIONS = [
+    ({"dropout": 0.1, "depth": 2}, "logits"),
+    ({"pooling": "gap", "register_tokens": 2, "image_size": (8, 16), "layer_scale": 0.1, "qk_norm": True}, "logits"),
+    ({"distillation": True, "position_embedding": "relative", "gelu": "erf"}, "logits"),
+    pytest.param(AXIAL, "logits", marks=pytest.mark.extended),
+    pytest.param({"num_classes": 0}, "features", marks=pytest.mark.extended),
+    ({"num_classes": 0, "pooling": "none"}, "features"),
+    ({"projection": True}, "projection"),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"dropout": 0.1, "depth": 2},
-        {"pooling": "gap", "register_tokens": 2, "image_size": (8, 16), "layer_scale": 0.1, "qk_norm": True},
-        {"distillation": True, "position_embedding": "relative", "gelu": "erf"},
-        {"pooling": "map", "axial": True, "image_size": 32, "patch_size": 16, "resnet_stages": (1,)},
-    ],
-)
-def test_logits_equal_keras(trained_toy, tmp_path, changes):
+@pytest.mark.parametrize(("changes", "output"), OPTIONS)
+def test_outputs_equal_keras(trained_toy, tmp_path, changes, output):
     model = trained_toy(**{"depth": 1, **changes})
-    assert write_onnx(model, tmp_path / "model.onnx") == tmp_path / "model.onnx"
-    check(model, tmp_path / "model.onnx")
+    session = check(model, write_onnx(model, tmp_path / "model.onnx"), output)
+    assert ("activation" in session.get_modelmeta().custom_metadata_map) == (output == "logits")
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [BiT, AxialResNet])
+@pytest.mark.parametrize("kind", [BiT, pytest.param(AxialResNet, marks=pytest.mark.extended)])
 def test_convolutional_models(tmp_path, kind):
     options = {BiT: {"stages": (1,), "width_factor": 0.5}, AxialResNet: {"stages": (1,)}}[kind]
     model = randomized(kind(image_size=32, num_classes=5, **options))
     check(model, write_onnx(model, tmp_path / "model.onnx"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pooling", ["token", "none"])
-def test_models_without_a_head_return_features(trained_toy, tmp_path, pooling):
-    model = trained_toy(num_classes=0, pooling=pooling, depth=1)
-    check(model, write_onnx(model, tmp_path / "model.onnx"), "features")
-
-
-@pytest.mark.slow
-def test_projection_is_named(trained_toy, tmp_path):
-    model = trained_toy(projection=True, depth=1)
-    session = check(model, write_onnx(model, tmp_path / "model.onnx"), "projection")
-    assert "activation" not in session.get_modelmeta().custom_metadata_map
 
 
 @pytest.mark.slow
@@ -105,12 +96,10 @@ def test_metadata_and_overwriting(trained_toy, tmp_path):
 
 @pytest.mark.slow
 def test_unsupported_operations_raise(trained_toy, tmp_path, monkeypatch):
-    import tensorflow as tf
-
     model = trained_toy(depth=1)
     monkeypatch.setattr(model, "call", lambda images: tf.math.lbeta(tf.abs(model.features(images))[..., None]))
     (tmp_path / "model.onnx").write_text("precious")
-    with pytest.raises(ValueError, match="an operation that ONNX does not support.*Lgamma"):
+    with pytest.raises(ValueError, match="Lgamma"):
         write_onnx(model, tmp_path / "model.onnx")
     assert (tmp_path / "model.onnx").read_text() == "precious"
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
@@ -119,30 +108,23 @@ def test_unsupported_operations_raise(trained_toy, tmp_path, monkeypatch):
 def test_invalid_arguments_raise_before_any_work(toy, tmp_path, monkeypatch):
     monkeypatch.setattr(keras.Model, "export", lambda *a, **k: pytest.fail("exported"))
     model, path = toy(), tmp_path / "new" / "model.onnx"
-    with pytest.raises(ValueError, match="ends in .onnx. Received: .*model"):
-        write_onnx(model, tmp_path / "model")
-    with pytest.raises(ValueError, match="each of the 5 classes. Received: 2 names"):
-        write_onnx(model, path, ["a", "b"])
-    with pytest.raises(ValueError, match=r"Expected a classifier that returns \(batch, classes\)"):
-        write_onnx(toy(pooling="none"), path)
-    with pytest.raises(ValueError, match="see keras_vit.load. Received: a Sequential"):
-        write_onnx(keras.Sequential(), path, ["a"])
-    with pytest.raises(ValueError, match=r"model.resized\(224\)"):
-        write_onnx(BiT(stages=(1,), width_factor=0.5, num_classes=5), path)
-    with monkeypatch.context() as patch, pytest.raises(ValueError, match="2.35 GiB of float32 weights"):
+    cases = [
+        ((model, tmp_path / "model"), "Received: .*model"),
+        ((model, path, ["a", "b"]), "5 classes. Received: 2 names"),
+        ((toy(pooling="none"), path), r"\(batch, classes\)"),
+        ((keras.Sequential(), path, ["a"]), "Received: a Sequential"),
+        ((BiT(stages=(1,), width_factor=0.5, num_classes=5), path), r"resized\(224\)"),
+    ]
+    for arguments, message in cases:
+        with pytest.raises(ValueError, match=message):
+            write_onnx(*arguments)
+    with monkeypatch.context() as patch, pytest.raises(ValueError, match="2.35 GiB"):
         patch.setattr(type(model), "count_params", lambda self: 632_045_800)
         write_onnx(model, path)
-    with (
-        monkeypatch.context() as patch,
-        pytest.raises(ValueError, match="requires Keras's TensorFlow backend. Received: torch"),
-    ):
+    with monkeypatch.context() as patch, pytest.raises(ValueError, match="Received: torch"):
         patch.setattr(keras.backend, "backend", lambda: "torch")
         write_onnx(model, path)
-    assert not list(tmp_path.iterdir())
-
-
-def test_missing_packages_are_named(toy, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
-    with pytest.raises(ImportError, match=r"pip install 'keras_vit\[onnx\]' \(import of tf2onnx"):
-        write_onnx(toy(), tmp_path / "new" / "model.onnx")
+    with pytest.raises(ImportError, match=r"keras_vit\[onnx\]"):
+        write_onnx(model, path)
     assert not list(tmp_path.iterdir())

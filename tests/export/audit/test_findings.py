@@ -78,46 +78,27 @@ def test_open_batch(converted):
         assert "[-1, 32] has an open axis; export with a fixed batch" == audit(path, [target]).findings[0].reason
 
 
-@pytest.mark.parametrize(
-    "function,shape,dtype,operation,targets",
-    [
-        (lambda x: tf.gather(x, [0, 2], axis=1), (1, 4, 8), tf.float32, "GATHER", {"cpu-xnnpack"}),
-        (
-            lambda x: tf.broadcast_to(x, (1, 4, 8)) + 0 * x,
-            (1, 1, 8),
-            tf.float32,
-            "BROADCAST_TO",
-            {"cpu-xnnpack", "gpu", "litert2", "nnapi-npu"},
-        ),
-        (lambda x: x + tf.constant([3], tf.int64), (1, 8), tf.int64, "ADD", {*TARGETS} - {"edgetpu"}),
-        (lambda x: tf.cast(x, tf.float32) / 255, (1, 8, 8, 3), tf.uint8, "CAST", {"cpu-xnnpack", "gpu"}),
-        (lambda x: tf.nn.gelu(x, True), (1, 4, 8), tf.float32, "GELU", {"nnapi-npu"}),
-        (lambda x: x + x[0], (1, 4, 8), tf.float32, "ADD", {"gpu"}),
-        (lambda x: tf.matmul(x, x, transpose_b=True), (1, 2, 4, 8), tf.float32, "BATCH_MATMUL", {"gpu", "litert2"}),
-        (
-            lambda x: tf.matmul(WEIGHTS[:4, :8], x),
-            (2, 8, 4),
-            tf.float32,
-            "BATCH_MATMUL",
-            {"gpu", "litert2", "nnapi-npu"},
-        ),
-        (lambda x: tf.tile(x, (1, 2, 1)), (1, 4, 8), tf.float32, "TILE", {"cpu-xnnpack"}),
-        (lambda x: tf.stack([x, 2 * x]), (1, 8), tf.float32, "PACK", {"cpu-xnnpack"}),
-        (
-            lambda x: tf.math.l2_normalize(x, -1),
-            (1, 8),
-            tf.float32,
-            "L2_NORMALIZATION",
-            {"cpu-xnnpack", "gpu", "litert2"},
-        ),
-    ],
-)
-def test_targets_without_support(converted, function, shape, dtype, operation, targets):
-    path = converted(function, shape, dtype)
-    found = audit(path)
+ALL = {"cpu-xnnpack", "gpu", "litert2", "nnapi-npu"}
+CASES = [
+    ("GATHER", {"cpu-xnnpack"}, lambda x: tf.gather(x, [0, 2], axis=1), (1, 4, 8), tf.float32),
+    ("BROADCAST_TO", ALL, lambda x: tf.broadcast_to(x, (1, 4, 8)) + 0 * x, (1, 1, 8), tf.float32),
+    ("ADD", ALL, lambda x: x + tf.constant([3], tf.int64), (1, 8), tf.int64),
+    ("CAST", {"cpu-xnnpack", "gpu"}, lambda x: tf.cast(x, tf.float32) / 255, (1, 8, 8, 3), tf.uint8),
+    ("GELU", {"nnapi-npu"}, lambda x: tf.nn.gelu(x, True), (1, 4, 8), tf.float32),
+    ("ADD", {"gpu"}, lambda x: x + x[0], (1, 4, 8), tf.float32),
+    ("BATCH_MATMUL", {"gpu", "litert2"}, lambda x: tf.matmul(x, x, transpose_b=True), (1, 2, 4, 8), tf.float32),
+    ("BATCH_MATMUL", ALL - {"cpu-xnnpack"}, lambda x: tf.matmul(WEIGHTS[:4, :8], x), (2, 8, 4), tf.float32),
+    ("TILE", {"cpu-xnnpack"}, lambda x: tf.tile(x, (1, 2, 1)), (1, 4, 8), tf.float32),
+    ("PACK", {"cpu-xnnpack"}, lambda x: tf.stack([x, 2 * x]), (1, 8), tf.float32),
+    ("L2_NORMALIZATION", ALL - {"nnapi-npu"}, lambda x: tf.math.l2_normalize(x, -1), (1, 8), tf.float32),
+]
+
+
+@pytest.mark.parametrize("operation,targets,function,shape,dtype", CASES)
+def test_targets_without_support(converted, operation, targets, function, shape, dtype):
+    found = audit(converted(function, shape, dtype))
     failing = {finding.target for finding in found.findings if finding.operation == operation}
-    assert failing - {"edgetpu"} == targets - {"edgetpu"}
-    assert found.fails("edgetpu")  # nothing here is int8
+    assert failing - {"edgetpu"} == targets and found.fails("edgetpu")  # nothing here is int8
 
 
 def test_flex_operations(converted):
@@ -144,13 +125,15 @@ def test_int8_products_of_activations(converted):
 def test_edge_tpu_supports_a_small_int8_network(converted):
     kernel = np.random.default_rng(0).normal(size=(3, 3, 3, 8)).astype("float32")
     network = lambda x: tf.nn.relu(tf.nn.conv2d(x, kernel, 2, "SAME"))  # noqa: E731
-    path = converted(network, (1, 8, 8, 3), quantize="int8")
-    assert unsupported(path, "edgetpu") == {"DEQUANTIZE": 1}  # the float output
-    assert unsupported(converted(network, (1, 8, 8, 3)), "edgetpu") == {"CONV_2D": 1}
-    rows = converted(lambda x: x @ WEIGHTS, (4, 32), quantize="int8")
-    assert unsupported(rows, "edgetpu") == {"FULLY_CONNECTED": 1, "DEQUANTIZE": 1}
-    row = converted(lambda x: x @ WEIGHTS, (1, 32), quantize="int8")
-    assert unsupported(row, "edgetpu") == {"DEQUANTIZE": 1}
+    product = lambda x: x @ WEIGHTS  # noqa: E731
+    cases = [  # DEQUANTIZE: the float output
+        (network, (1, 8, 8, 3), "int8", {"DEQUANTIZE": 1}),
+        (network, (1, 8, 8, 3), None, {"CONV_2D": 1}),
+        (product, (4, 32), "int8", {"FULLY_CONNECTED": 1, "DEQUANTIZE": 1}),
+        (product, (1, 32), "int8", {"DEQUANTIZE": 1}),
+    ]
+    for function, shape, quantize, expected in cases:
+        assert unsupported(converted(function, shape, quantize=quantize), "edgetpu") == expected
 
 
 def test_float_operations_in_a_quantized_file(converted):
@@ -182,9 +165,8 @@ def test_read_graph(artifacts):
     assert (image.shape, image.constant, kernel.shape) == ((1, 16, 16, 3), False, (32, 4, 4, 3))
     assert kernel.values().shape == (32, 4, 4, 3) and kernel.values().std() > 0
     interpreter = Interpreter(model_path=str(artifacts["float32"]))
-    assert [operation.name for operation in operations] == [
-        details["op_name"] for details in operation_details(interpreter)
-    ]
+    names = [details["op_name"] for details in operation_details(interpreter)]
+    assert [operation.name for operation in operations] == names
 
 
 def test_weights_after_the_flatbuffer(converted):
@@ -198,13 +180,12 @@ def test_weights_after_the_flatbuffer(converted):
 def test_report_and_json(converted):
     found = audit(converted(lambda x: tf.nn.gelu(x, True)[:, 0], (1, 4, 8)))
     assert found.fails("gpu") and found.of("gpu")[0].operation == "STRIDED_SLICE" and found.fails("nnapi-npu")
-    assert "gpu: 1 not delegated\n     1 STRIDED_SLICE (float32): it removes an axis" in str(found)
-    assert "cpu-xnnpack: 1 not delegated" in str(found) and "operation 1" in str(found)
+    assert "gpu: 1 not delegated\n     1 STRIDED_SLICE (float32): " in str(found)
     written = json.loads(found.as_json())
     assert written["num_operations"] == 2 and written["findings"][0]["target"] == "cpu-xnnpack"
     clean = audit(converted(lambda x: 2 * x, (1, 8)), ["gpu"])
     assert not clean.fails("gpu") and str(clean).endswith("gpu: fully delegated")
-    with pytest.raises(ValueError, match="Expected an audited target: gpu. Received: 'edgetpu'"):
+    with pytest.raises(ValueError, match="gpu. Received: 'edgetpu'"):
         clean.fails("edgetpu")
 
 
@@ -220,37 +201,30 @@ def test_every_signature_is_examined(tmp_path):
     assert [(one.operation, one.count) for one in found] == [("CUMSUM", 1)] and "of subgraph 1" in found[0].location
 
 
+@pytest.mark.extended
 def test_npu_of_a_chip(artifacts):
     found = audit(artifacts["dynamic-int8"], ["npu:SM8750", "litert2"])
     assert not found.of("npu:SM8750") and "npu:SM8750: fully delegated" in str(found)
     found = audit(artifacts["float32"], ["npu:SM8350"])
     (finding,) = found.findings
-    assert finding.count == found.num_operations and "export the format int8" in finding.reason
+    assert finding.count == found.num_operations and "int8" in finding.reason
     assert not audit(artifacts["int8"], ["npu:sm8350"]).fails("npu:sm8350")
-    with pytest.raises(ValueError, match="Perhaps you meant SM8750"):
+
+
+def test_invalid_targets_and_files(artifacts, tmp_path):
+    path, whole = tmp_path / "bad.tflite", artifacts["float32"].read_bytes()
+    for targets in (["npu"], ["gpu", "tpu"], [], "gpu"):
+        with pytest.raises(ValueError, match="cpu-xnnpack, gpu, litert2, edgetpu, nnapi-npu"):
+            audit(path, targets)
+    with pytest.raises(ValueError, match="SM8750"):
         audit(artifacts["int8"], ["npu:SM8751"])
-
-
-@pytest.mark.parametrize("targets", [["npu"], ["gpu", "tpu"], [], "gpu"])
-def test_unknown_targets(tmp_path, targets):
-    with pytest.raises(ValueError, match="some of cpu-xnnpack, gpu, litert2, edgetpu, nnapi-npu, or the NPU of a chip"):
-        audit(tmp_path / "missing.tflite", targets)
-
-
-def test_invalid_files(artifacts, tmp_path):
-    whole = artifacts["float32"].read_bytes()
-    for content, message in (
-        (b"", "is empty \\(0 bytes\\)"),
-        (b"PK\3\4 a .keras file", "is not a .tflite file.*must be exported first"),
-        (b"TF", "is not a .tflite file"),
-        (whole[: len(whole) // 2], "is damaged, perhaps truncated"),
-        (b"\x1c\0\0\0TFL3" + bytes(100), "is damaged"),
-    ):
-        path = tmp_path / "bad.tflite"
+    contents = {b"": "0 bytes", b"PK\3\4 a .keras file": "exported first", b"TF": "not a .tflite file"}
+    contents |= {whole[: len(whole) // 2]: "truncated", b"\x1c\0\0\0TFL3" + bytes(100): "damaged"}
+    for content, message in contents.items():
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message):
             audit(path)
-    with pytest.raises(ValueError, match="is a folder, not a .tflite file"):
+    with pytest.raises(ValueError, match="is a folder"):
         audit(artifacts["saved_model"])
     with pytest.raises(FileNotFoundError):
         audit(tmp_path / "nowhere.tflite")

@@ -28,50 +28,33 @@ def axes(*values):
     return tensor(len(values), dtype="int32", values=values)
 
 
+def reshaped(target, name, before, after, expected, *more, **options):
+    """One operation of a first input and an output of these shapes; int8 for the Edge TPU."""
+    kind = int8_tensor if target is edgetpu else tensor
+    return target, operation(name, [kind(*before), *more], kind(*after), **options), expected
+
+
 ONE = tensor(1, 4, 8, index=1)
+CHOSEN = (axes(0, 0), axes(1, 8), axes(1, 2))
 CASES = [
-    (gpu, operation("SOFTMAX", [ONE], ONE, beta=2.0), "beta must be 1. Received: 2.0"),
-    (gpu, operation("STRIDED_SLICE", [ONE], ONE, **{**SLICE, "newAxisMask": 1}), "new axes are not supported"),
-    (gpu, operation("SLICE", [tensor(4, 8)], tensor(4, 4)), "only tensors of 3 or 4 axes"),
-    (gpu, operation("SUB", [ONE, ONE], ONE), "its two inputs are the same tensor"),
-    (litert2, operation("RESHAPE", [ONE, tensor(2, dtype="int32")], tensor(4, 8)), "its shape is computed at run time"),
-    (litert2, operation("MEAN", [ONE, tensor(1, dtype="int32")], tensor(1, 8)), "its axes are computed at run time"),
-    (gpu, operation("ADD", [tensor(1, 2, 4, 8), tensor(1, 8)], tensor(1, 2, 4, 8)), None),
-    (gpu, operation("ADD", [tensor(1, 2, 4, 8), tensor(1, 4, 8)], tensor(1, 2, 4, 8)), None),
-    (gpu, operation("ADD", [tensor(2, 4, 8), tensor(4, 8)], tensor(2, 4, 8)), "different ranks"),
-    (edgetpu, operation("SUM", [int8_tensor(1, 4, 8), axes(0)], int8_tensor(4, 8)), "SUM along the batch axis"),
-    (edgetpu, operation("SUM", [int8_tensor(1, 4, 8), axes(1)], int8_tensor(1, 8)), None),
-    (
-        edgetpu,
-        operation("SOFTMAX", [int8_tensor(4, 8)], int8_tensor(4, 8), beta=1.0),
-        "only one vector of at most 16,000 values",
-    ),
-    (edgetpu, operation("SOFTMAX", [int8_tensor(1, 8)], int8_tensor(1, 8), beta=1.0), None),
-    (
-        edgetpu,
-        operation("CONCATENATION", [int8_tensor(1, 8), int8_tensor(1, 2, values=[[0, 3]])], int8_tensor(1, 10)),
-        "all zeros",
-    ),
-    (
-        edgetpu,
-        operation("CONCATENATION", [int8_tensor(1, 8), int8_tensor(1, 2, values=[[0, 0]])], int8_tensor(1, 10)),
-        None,
-    ),
-    (
-        edgetpu,
-        operation("STRIDED_SLICE", [int8_tensor(1, 8), axes(0, 0), axes(1, 8), axes(1, 2)], int8_tensor(1, 4), **SLICE),
-        "strides must be 1",
-    ),
-    (
-        edgetpu,
-        operation("CONV_2D", [int8_tensor(1, 8, 8, 3)], int8_tensor(1, 8, 8, 4), dilationWFactor=1, dilationHFactor=2),
-        "its two dilations must be equal",
-    ),
-    (
-        lambda one: nnapi(one, False),
-        operation("ADD", [tensor(1, -1, 8), ONE], ONE),
-        "has an open axis; export with a fixed batch",
-    ),
+    (gpu, operation("SOFTMAX", [ONE], ONE, beta=2.0), "Received: 2.0"),
+    (gpu, operation("STRIDED_SLICE", [ONE], ONE, **{**SLICE, "newAxisMask": 1}), "new axes"),
+    (gpu, operation("SUB", [ONE, ONE], ONE), "the same tensor"),
+    (lambda one: nnapi(one, False), operation("ADD", [tensor(1, -1, 8), ONE], ONE), "open axis"),
+    reshaped(gpu, "SLICE", (4, 8), (4, 4), "3 or 4 axes"),
+    reshaped(litert2, "RESHAPE", (1, 4, 8), (4, 8), "computed at run time", tensor(2, dtype="int32")),
+    reshaped(litert2, "MEAN", (1, 4, 8), (1, 8), "computed at run time", tensor(1, dtype="int32")),
+    reshaped(gpu, "ADD", (1, 2, 4, 8), (1, 2, 4, 8), None, tensor(1, 8)),
+    reshaped(gpu, "ADD", (1, 2, 4, 8), (1, 2, 4, 8), None, tensor(1, 4, 8)),
+    reshaped(gpu, "ADD", (2, 4, 8), (2, 4, 8), "different ranks", tensor(4, 8)),
+    reshaped(edgetpu, "SUM", (1, 4, 8), (4, 8), "batch axis", axes(0)),
+    reshaped(edgetpu, "SUM", (1, 4, 8), (1, 8), None, axes(1)),
+    reshaped(edgetpu, "SOFTMAX", (4, 8), (4, 8), "16,000", beta=1.0),
+    reshaped(edgetpu, "SOFTMAX", (1, 8), (1, 8), None, beta=1.0),
+    reshaped(edgetpu, "CONCATENATION", (1, 8), (1, 10), "all zeros", int8_tensor(1, 2, values=[[0, 3]])),
+    reshaped(edgetpu, "CONCATENATION", (1, 8), (1, 10), None, int8_tensor(1, 2, values=[[0, 0]])),
+    reshaped(edgetpu, "STRIDED_SLICE", (1, 8), (1, 4), "strides", *CHOSEN, **SLICE),
+    reshaped(edgetpu, "CONV_2D", (1, 8, 8, 3), (1, 8, 8, 4), "dilations", dilationWFactor=1, dilationHFactor=2),
 ]
 
 

@@ -50,10 +50,6 @@ def test_every_file_is_measured(measured, artifacts):
         assert result.size_bytes == Path(result.path).stat().st_size
         # Python, NumPy and LiteRT, without TensorFlow.
         assert 10e6 < result.base_memory_bytes <= result.peak_memory_bytes < 300e6
-
-
-def test_partitions_are_those_of_the_interpreter(measured):
-    for result in measured:
         interpreter = Interpreter(model_path=result.path)
         interpreter.allocate_tensors()
         delegates = sum(node["op_name"] == "DELEGATE" for node in operation_details(interpreter))
@@ -81,35 +77,18 @@ def test_profile_counts_the_operations_of_the_file(measured):
 
 
 def test_first_subgraph_is_measured(tmp_path):
-    weights = np.random.default_rng(0).normal(size=(64, 64)).astype("float32")
-
-    class Two(tf.Module):
-        @tf.function(input_signature=[tf.TensorSpec((1, 64))])
-        def once(self, x):
-            return x @ weights
-
-        @tf.function(input_signature=[tf.TensorSpec((1, 64))])
-        def thrice(self, x):
-            return tf.nn.relu(x @ weights) @ weights @ weights
-
-    module = Two()
-    for order in ("once", "thrice"), ("thrice", "once"):
-        functions = {name: getattr(module, name) for name in order}
-        tf.saved_model.save(module, str(tmp_path / order[0]), functions)
-        converter = tf.lite.TFLiteConverter.from_saved_model(str(tmp_path / order[0]), signature_keys=list(order))
-        path = tmp_path / f"{order[0]}.tflite"
-        path.write_bytes(converter.convert())
-        first = [operation for operation in read_graph(path) if operation.subgraph == 0]
-        result = benchmark(path, num_runs=1, warmup_runs=1)
-        assert result.num_operations == len(first) and not result.profile_error
-        products = [item.count for item in result.profile if item.operation.startswith("Fully Connected")]
-        assert sum(products) == len([operation for operation in first if operation.name == "FULLY_CONNECTED"])
-
-
-def test_without_a_profile(artifacts):
-    result = benchmark(artifacts["float32"], num_threads=2, num_runs=1, warmup_runs=1, profile=False)
-    assert result.profile == () and result.profile_error == "not requested"
-    assert "no profile: not requested" in table([result])
+    weights, module = np.random.default_rng(0).normal(size=(64, 64)).astype("float32"), tf.Module()
+    spec = tf.TensorSpec((1, 64))
+    module.thrice = tf.function(lambda x: {"y": tf.nn.relu(x @ weights) @ weights @ weights}, [spec])
+    module.once = tf.function(lambda x: {"y": x @ weights}, [spec])
+    names, path = ["thrice", "once"], tmp_path / "two.tflite"
+    tf.saved_model.save(module, str(tmp_path / "saved"), {name: getattr(module, name) for name in names})
+    path.write_bytes(tf.lite.TFLiteConverter.from_saved_model(str(tmp_path / "saved"), names).convert())
+    first = [operation.name for operation in read_graph(path) if operation.subgraph == 0]
+    result = benchmark(path, num_runs=1, warmup_runs=1)
+    assert result.num_operations == len(first) and not result.profile_error
+    products = [item.count for item in result.profile if item.operation.startswith("Fully Connected")]
+    assert sum(products) == first.count("FULLY_CONNECTED") in (1, 3)
 
 
 def test_table_and_json(measured, artifacts):
@@ -132,9 +111,8 @@ def test_read_profile():
     assert (product.operation, product.count) == ("Fully Connected (NC, F32) GEMM", 49)
     assert product.milliseconds == pytest.approx(0.49)
     assert (strided_slice.operation, strided_slice.count, strided_slice.delegated) == ("STRIDED_SLICE", 2, False)
-    assert strided_slice.milliseconds == pytest.approx(
-        0.2
-    ) and add.fraction + product.fraction + strided_slice.fraction == pytest.approx(1)
+    assert strided_slice.milliseconds == pytest.approx(0.2)
+    assert add.fraction + product.fraction + strided_slice.fraction == pytest.approx(1)
     assert read_profile("", 30) == ()
 
 
@@ -147,9 +125,10 @@ def test_turns_are_interleaved(artifacts, monkeypatch):
         return request(worker, *numbers)
 
     monkeypatch.setattr(latency._Worker, "request", recorded)
-    compare([artifacts["float32"], artifacts["int8"]], num_runs=25, warmup_runs=1, profile=False)
+    results = compare([artifacts["float32"], artifacts["int8"]], num_runs=25, warmup_runs=1, profile=False)
     a, b = "model-float32.tflite", "model-int8.tflite"
     assert requests == [(a,), (b,), (a, 10), (b, 10), (a, 10), (b, 10), (a, 5), (b, 5)]
+    assert results[0].profile == () and "no profile: not requested" in table(results)
 
 
 def test_random_inputs(artifacts):
@@ -189,15 +168,13 @@ def test_unsupported_operations(tmp_path):
 def test_invalid_arguments_raise_before_a_process_starts(artifacts, tmp_path, monkeypatch):
     monkeypatch.setattr(latency.subprocess, "Popen", lambda *a, **k: pytest.fail("started"))
     for name in ("num_threads", "num_runs", "warmup_runs"):
-        with pytest.raises(ValueError, match=f"`{name}` must be 1 or more. Received: 0"):
+        with pytest.raises(ValueError, match=f"`{name}` .*Received: 0"):
             benchmark(artifacts["float32"], **{name: 0})
-    for paths in ([], str(artifacts["float32"]), artifacts["float32"]):
-        with pytest.raises(ValueError, match="must be a list of .tflite files"):
+    (empty := tmp_path / "empty.tflite").touch()
+    wrong = {"list": [], "list ": str(artifacts["float32"]), " list": artifacts["float32"], "empty": [empty]}
+    for message, paths in wrong.items():
+        with pytest.raises(ValueError, match=message):
             compare(paths)
-    empty = tmp_path / "empty.tflite"
-    empty.touch()
-    with pytest.raises(ValueError, match="is empty"):
-        compare([artifacts["float32"], empty])
     with pytest.raises(FileNotFoundError):
         benchmark(tmp_path / "nowhere.tflite")
 

@@ -1,4 +1,4 @@
-"""Small files compiled by the real compiler."""
+"""Small files compiled by the real compiler, in `make test-all`; errors in `make test`, too."""
 
 import sys
 import tempfile
@@ -17,6 +17,7 @@ from keras_vit.export.tflite.graph import read_graph
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.extended
 def test_all_on_the_npu(artifacts, tmp_path):
     output = tmp_path / "compiled.tflite"
     output.write_bytes(b"of a previous run")
@@ -30,15 +31,17 @@ def test_all_on_the_npu(artifacts, tmp_path):
     text = str(report)
     assert f"{count} of {count}, in 1 program\n" in text and "SM8750 (Snapdragon 8 Elite)" in text
     assert report.as_dict()["chip"] == {"model": "SM8750", "vendor": "qualcomm"} and report.as_dict()["ready"]
-    with pytest.raises(ValueError, match="is compiled for an NPU already"):
+    with pytest.raises(ValueError, match="compiled"):
         compile_for_npu(output, find_chip("SM8750"))
 
 
+@pytest.mark.extended
 def test_8_bit_weights_run_whole(artifacts):
     report = compile_for_npu(artifacts["dynamic-int8"], find_chip("SM8650"))
     assert report.ready and report.num_on_npu == report.num_operations and report.num_partitions == 1
 
 
+@pytest.mark.extended
 def test_convolution_with_integer_weights_is_left(artifacts, monkeypatch, tmp_path):
     """As in a hybrid; the patches of other models keep float weights for that reason."""
     monkeypatch.setattr(quantize, "PATCHES", "no operation")
@@ -52,6 +55,7 @@ def test_convolution_with_integer_weights_is_left(artifacts, monkeypatch, tmp_pa
     assert "export float16, int8 or int16x8" in str(report)
 
 
+@pytest.mark.extended
 def test_4_bit_weights_are_not_supported(artifacts, monkeypatch, tmp_path):
     """Neither with a scale for each block of inputs, nor, with float activations, with one for each output."""
     chip = find_chip("SM8750")
@@ -70,6 +74,7 @@ def test_4_bit_weights_are_not_supported(artifacts, monkeypatch, tmp_path):
     assert "float activations with 4-bit weights; export int8 or int16x8" in str(report)
 
 
+@pytest.mark.extended
 def test_chip_that_is_too_old_for_an_operation(artifacts):
     report = compile_for_npu(artifacts["int16x8"], find_chip("SM8450"))
     [left] = report.not_on_npu
@@ -77,6 +82,7 @@ def test_chip_that_is_too_old_for_an_operation(artifacts):
     assert "requires a Hexagon V73 NPU or later (Snapdragon 8 Gen 2, SM8550), and this chip has a V69" in left.reason
 
 
+@pytest.mark.extended
 def test_chip_without_float_operations(artifacts, tmp_path):
     chip = find_chip("SM8350")
     report = compile_for_npu(artifacts["float32"], chip, tmp_path / "compiled.tflite")
@@ -98,6 +104,7 @@ def test_compiler_that_is_killed(artifacts, monkeypatch, tmp_path):
     assert report.error == "The compiler reports: the compiler was ended by signal 9."
 
 
+@pytest.mark.extended
 def test_through_litert(artifacts, tmp_path, monkeypatch):
     """As for vendors other than Qualcomm, whose SDKs are downloads; here with Qualcomm's libraries in their place."""
     with qualcomm_libraries() as path:
@@ -113,15 +120,15 @@ def test_through_litert(artifacts, tmp_path, monkeypatch):
 
 
 def test_errors(artifacts, tmp_path):
-    chip = find_chip("SM8750")
-    bad = tmp_path / "model.keras"
-    bad.write_bytes(b"PK\3\4 and more")
-    with pytest.raises(ValueError, match="is not a .tflite file"):
-        compile_for_npu(bad, chip)
-    with pytest.raises(FileNotFoundError):
-        compile_for_npu(tmp_path / "nowhere.tflite", chip)
-    with pytest.raises(ImportError, match="ai-edge-litert-sdk-samsung"):
-        compile_for_npu(artifacts["int8"], find_chip("E9965"))
-    with pytest.raises(FileNotFoundError):
-        compile_for_npu(artifacts["int8"], chip, tmp_path / "nowhere" / "compiled.tflite")
+    chip, whole = find_chip("SM8750"), artifacts["int8"]
+    (bad := tmp_path / "model.keras").write_bytes(b"PK\3\4 and more")
+    cases = [
+        ((bad, chip), ValueError, ".tflite"),
+        ((tmp_path / "nowhere.tflite", chip), FileNotFoundError, "nowhere"),
+        ((whole, find_chip("E9965")), ImportError, "ai-edge-litert-sdk-samsung"),
+        ((whole, chip, tmp_path / "nowhere" / "compiled.tflite"), FileNotFoundError, "nowhere"),
+    ]
+    for arguments, error, message in cases:
+        with pytest.raises(error, match=message):
+            compile_for_npu(*arguments)
     assert litert_file("tools", "apply_plugin_main").is_file() and Chip("x", "samsung").name == "samsung"

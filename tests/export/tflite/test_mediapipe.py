@@ -95,35 +95,37 @@ def assert_same_top_5(found, expected, tolerance):
         assert name == best[rank] or abs(by_name[name] - by_name[best[rank]]) < 2 * tolerance
 
 
-def test_mediapipe_resizes_without_cropping(images, fed):
-    for number, (file, pixels) in enumerate(zip(images, fed)):
+def assert_classifies_as_keras(model, content, images, path, fed=None):
+    path.write_bytes(content)
+    found, run = client("classify", path, *images), signature_functions(model)["classify"]
+    assert len({tuple(name for name, _ in top) for top in found}) > 3  # the images differ
+    for number, (file, top) in enumerate(zip(images, found)):
+        assert_same_top_5(top, run(resized(file))["probabilities"][0].numpy(), TOLERANCE)
+        if fed is not None:
+            assert_same_top_5(top, run(fed[number][None])["probabilities"][0].numpy(), SAME_PIXELS)
+
+
+def test_classifier_equals_keras(model, classify, images, tmp_path):
+    assert_classifies_as_keras(model, with_metadata(classify, ABOUT), images, tmp_path / "model.tflite")
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("scaling", ["in the model", "by MediaPipe"])
+def test_classifier_equals_keras_on_the_same_pixels(model, classify, images, fed, tmp_path, scaling):
+    """Pixels in [0, 255] as in files of `write_tflite`, or scaled by MediaPipe to [-1, 1] as the metadata specifies."""
+    for number, (file, pixels) in enumerate(zip(images, fed)):  # MediaPipe resizes without cropping
         difference = np.abs(pixels - resized(file)[0])
         assert difference.max() <= LEVELS and difference.mean() < 0.25
-        if number < 4:
-            assert np.array_equal(resized(file)[0], np.asarray(opened(file.read_bytes())))
-
-
-@pytest.mark.parametrize("scaling", ["in the model", "by MediaPipe"])
-def test_classifier_equals_keras(model, classify, images, fed, tmp_path, scaling):
-    """Pixels in [0, 255] as in files of `write_tflite`, or scaled by MediaPipe to [-1, 1] as the metadata specifies."""
-    path, classify_pixels, about, content = (
-        tmp_path / "model.tflite",
-        signature_functions(model)["classify"],
-        ABOUT,
-        classify,
-    )
+        assert number >= 4 or np.array_equal(resized(file)[0], np.asarray(opened(file.read_bytes())))
+    content = with_metadata(classify, ABOUT)
     if scaling == "by MediaPipe":
-        about = replace(ABOUT, mean=127.5, std=127.5)
         scaled = {"classify": lambda images: {"probabilities": tf.nn.softmax(model(images, training=False))}}
         content = converted(model, scaled, tmp_path / "saved_model")
-    path.write_bytes(with_metadata(content, about))
-    found = client("classify", path, *images)
-    assert len({tuple(name for name, _ in top) for top in found}) > 3  # the images differ
-    for file, pixels, top in zip(images, fed, found):
-        assert_same_top_5(top, classify_pixels(pixels[None])["probabilities"][0].numpy(), SAME_PIXELS)
-        assert_same_top_5(top, classify_pixels(resized(file))["probabilities"][0].numpy(), TOLERANCE)
+        content = with_metadata(content, replace(ABOUT, mean=127.5, std=127.5))
+    assert_classifies_as_keras(model, content, images, tmp_path / "model.tflite", fed)
 
 
+@pytest.mark.extended
 def test_uint8_classifier_equals_litert(model, images, fed, tmp_path):
     """The same file on the same pixels."""
     path = tmp_path / "uint8.tflite"
@@ -131,8 +133,7 @@ def test_uint8_classifier_equals_litert(model, images, fed, tmp_path):
     random = np.random.default_rng(0)
     calibration = np.concatenate([fed] * 4 + [random.integers(0, 256, (4, *SIZE, 3))]).astype("float32")
     calibration[0, 0, 0], calibration[0, 0, 1] = 0, 255
-    content = converted(model, functions, tmp_path / "saved_model", calibration)
-    path.write_bytes(with_metadata(content, ABOUT))
+    path.write_bytes(with_metadata(converted(model, functions, tmp_path / "saved_model", calibration), ABOUT))
     run = Interpreter(model_path=str(path)).get_signature_runner("classify")
     assert run.get_input_details()["images"]["dtype"] == np.uint8
     scale, zero_point = run.get_output_details()["probabilities"]["quantization"]
@@ -141,9 +142,9 @@ def test_uint8_classifier_equals_litert(model, images, fed, tmp_path):
         assert_same_top_5(top, (stored.astype("float32") - zero_point) * scale, SAME_PIXELS)
 
 
+@pytest.mark.extended
 def test_embedder_equals_keras(model, images, fed, tmp_path):
-    path = tmp_path / "embed.tflite"
-    functions = {"embed": signature_functions(model)["embed"]}
+    path, functions = tmp_path / "embed.tflite", {"embed": signature_functions(model)["embed"]}
     content = converted(model, functions, tmp_path / "saved_model")
     path.write_bytes(with_metadata(content, replace(ABOUT, class_names=None)))
     found = np.array(client("embed", path, *images))
@@ -155,6 +156,7 @@ def test_embedder_equals_keras(model, images, fed, tmp_path):
     assert (np.diag(cosines) > 0.999).all() and (cosines.argmax(1) == np.arange(6)).all()
 
 
+@pytest.mark.extended
 def test_mediapipe_reads_every_field(classify, tmp_path):
     path = tmp_path / "model.tflite"
     path.write_bytes(with_metadata(classify, replace(ABOUT, mean=(1, 2, 3), std=(4, 5, 6))))
@@ -178,6 +180,7 @@ def test_mediapipe_reads_every_field(classify, tmp_path):
     assert (file["name"], file["type"]) == ("labels.txt", 2)  # TENSOR_AXIS_LABELS
 
 
+@pytest.mark.extended
 def test_mediapipe_problem_is_real(model, classify, images, tmp_path):
     """MediaPipe refuses the files for which `mediapipe_problem` warns."""
     path = tmp_path / "model.tflite"
@@ -187,9 +190,3 @@ def test_mediapipe_problem_is_real(model, classify, images, tmp_path):
     assert "Per-channel image normalization" in client("classify", path, images[0], fails=True)
     path.write_bytes(classify)
     assert "NormalizationOptions" in client("classify", path, images[0], fails=True)
-
-
-def test_missing_environment_is_named(monkeypatch, tmp_path):
-    monkeypatch.setitem(globals(), "PYTHON", tmp_path / "python")
-    with pytest.raises(pytest.fail.Exception, match="make test sets it up"):
-        client("check")

@@ -72,6 +72,7 @@ def test_models_that_are_not_rotated(options):
 
 
 @pytest.mark.slow
+@pytest.mark.extended
 def test_outlier_channels_do_less_harm(tmp_path):
     model = build()
     table = model.positions.table

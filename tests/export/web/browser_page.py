@@ -1,9 +1,4 @@
-"""Serves the web page and controls it in a browser."""
-
-import functools
-import threading
-from contextlib import contextmanager
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+"""Controls the web page in a browser."""
 
 import numpy as np
 from selenium.webdriver.common.by import By
@@ -12,34 +7,18 @@ from selenium.webdriver.support.wait import WebDriverWait
 SECONDS = 60
 
 
-class QuietHandler(SimpleHTTPRequestHandler):
-    def log_message(self, *arguments):
-        pass
-
-
-@contextmanager
-def serving(folder):
-    """Yields the URL of a web server of a folder."""
-    handler = functools.partial(QuietHandler, directory=folder)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
 def open_page(browser, url):
     browser.get_log("browser")
     browser.get_log("performance")
     browser.get(url)
-    WebDriverWait(browser, SECONDS).until(
-        lambda _: browser.find_element(By.ID, "file").is_enabled() or error_message(browser)
-    )
+    is_ready = browser.find_element(By.ID, "file").is_enabled
+    WebDriverWait(browser, SECONDS).until(lambda _: is_ready() or error_message(browser))
     assert not error_message(browser)
 
 
-def error_message(browser):
+def error_message(browser, wait=False):
+    if wait:
+        WebDriverWait(browser, SECONDS).until(lambda _: error_message(browser))
     return browser.find_element(By.ID, "error").text
 
 
@@ -51,9 +30,8 @@ def classify(browser, path):
 
 
 def await_predictions(browser):
-    WebDriverWait(browser, SECONDS).until(
-        lambda _: browser.find_element(By.ID, "latency").text or error_message(browser)
-    )
+    latency = browser.find_element(By.ID, "latency")
+    WebDriverWait(browser, SECONDS).until(lambda _: latency.text or error_message(browser))
     assert not error_message(browser)
     rows = [row.text.splitlines() for row in browser.find_elements(By.CSS_SELECTOR, "#predictions li")]
     return [(name, float(percent.removesuffix(" %")) / 100) for name, percent in rows]

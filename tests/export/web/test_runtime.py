@@ -1,15 +1,14 @@
 """Downloads from a local npm registry."""
 
 import base64
-import functools
 import hashlib
 import io
 import socket
 import tarfile
-import threading
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 
 import pytest
+from servers import handler_of, serving
 
 from keras_vit.export.web import runtime
 from keras_vit.export.web.runtime import PACKAGES, Package, fetch_web_runtime, registry, unpack_web_runtime
@@ -34,20 +33,11 @@ def requests(tmp_path, monkeypatch):
     package = Package("@scope/name", "1.0.0", sha512, ("dist/index.js", "wasm/a.wasm"))
     monkeypatch.setattr(runtime, "PACKAGES", (package,))
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
-    paths = []
-
-    class Handler(SimpleHTTPRequestHandler):
-        def log_message(self, *arguments):
-            paths.append(self.path)
-
-    handler = functools.partial(Handler, directory=tmp_path / "registry")
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        monkeypatch.setenv("npm_config_registry", f"http://127.0.0.1:{server.server_port}/")
+    handler, paths = handler_of(tmp_path / "registry"), []
+    handler.do_GET = lambda self: paths.append(self.path) or SimpleHTTPRequestHandler.do_GET(self)
+    with serving(handler) as server:
+        monkeypatch.setenv("npm_config_registry", f"{server.url}/")
         yield paths
-        server.shutdown()
-        thread.join()
 
 
 def test_downloaded_once_and_unpacked_by_name(requests, tmp_path):
@@ -65,27 +55,24 @@ def test_wrong_checksum_raises(requests, tmp_path):
     served = tmp_path / "registry/@scope/name/-/name-1.0.0.tgz"
     content = served.read_bytes()
     served.write_bytes(content + b" ")
-    with pytest.raises(
-        ConnectionError, match=r"sha512 differs.*npm pack @scope/name@1.0.0.* to .*scope-name-1.0.0.tgz"
-    ):
+    with pytest.raises(ConnectionError, match="sha512.*npm pack @scope/name@1.0.0"):
         fetch_web_runtime()
-    home = tmp_path / "home"
-    assert not [file for file in home.rglob("*") if file.is_file()]
+    assert not [file for file in (tmp_path / "home").rglob("*") if file.is_file()]
     served.write_bytes(content)
     (path,) = fetch_web_runtime()
     path.write_bytes(b"changed")
-    with pytest.raises(ValueError, match="scope-name-1.0.0.tgz is not @scope/name 1.0.0 of npm"):
+    with pytest.raises(ValueError, match="scope-name-1.0.0.tgz"):
         unpack_web_runtime(tmp_path / "page")
 
 
 def test_message_without_network(requests, tmp_path, monkeypatch):
     (tmp_path / "registry/@scope/name/-/name-1.0.0.tgz").unlink()
-    with pytest.raises(ConnectionError, match=r"returned 404 .*download http://.*name-1.0.0.tgz by other means"):
+    with pytest.raises(ConnectionError, match=r"404 .*http://.*name-1.0.0.tgz"):
         fetch_web_runtime()
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         monkeypatch.setenv("npm_config_registry", f"http://127.0.0.1:{closed.getsockname()[1]}")
-        with pytest.raises(ConnectionError, match=r"failed: .*refused.* to .*home/keras_vit/web/scope-name-1.0.0.tgz"):
+        with pytest.raises(ConnectionError, match=r"refused.* to .*home/keras_vit/web/scope-name-1.0.0.tgz"):
             fetch_web_runtime()
 
 

@@ -55,43 +55,29 @@ def test_files_and_settings(exported, tmp_path):
 
 
 @pytest.mark.slow
-def test_invalid_arguments(exported, tmp_path):
-    model, target = exported(), tmp_path / "demo"
-    with pytest.raises(ValueError, match="3 classes. Received: 2 names"):
-        write_web_page(model, target, NAMES[:2])
-    for name, error in (("notes.txt", ValueError), ("missing.jpg", FileNotFoundError)):
-        with pytest.raises(error, match=name):
-            write_web_page(model, target, NAMES, [tmp_path / name])
-    with pytest.raises(ValueError, match=r"shape \(1, 8, 8, 3\), but preprocessing.json .*\(1, 16, 8, 3\)"):
-        write_web_page(exported(image_size=(16, 8)), target, NAMES)
-    with pytest.raises(ValueError, match="has no signature 'classify'. Received: embed"):
-        write_web_page(exported("embed"), target, NAMES)
-    with pytest.raises(ValueError, match="'images' is int8"):
-        write_web_page(exported(dtype=tf.int8), target, NAMES)
+def test_invalid_arguments(exported, tmp_path, monkeypatch):
+    model, target, settings = exported(), tmp_path / "demo", tmp_path / "preprocessing.json"
+
+    def check(message, model=model, names=NAMES, examples=(), error=ValueError):
+        with pytest.raises(error, match=message):
+            write_web_page(model, target, names, examples)
+
+    check("3 classes. Received: 2 names", names=NAMES[:2])
+    check("notes.txt", examples=[tmp_path / "notes.txt"])
+    check("missing.jpg", examples=[tmp_path / "missing.jpg"], error=FileNotFoundError)
+    check(r"\(1, 8, 8, 3\), .*\(1, 16, 8, 3\)", exported(image_size=(16, 8)))
+    check("Received: embed", exported("embed"))
+    check("'images' is int8", exported(dtype=tf.int8))
     model.write_bytes(b"no model")
-    with pytest.raises(ValueError, match="is not a .tflite file that LiteRT can read"):
-        write_web_page(model, target, NAMES)
-    (tmp_path / "preprocessing.json").write_text('{"size": 8}')
-    with pytest.raises(ValueError, match="preprocessing.json has no preprocessing of this version"):
-        write_web_page(model, target, NAMES)
-    (tmp_path / "preprocessing.json").unlink()
-    with pytest.raises(
-        FileNotFoundError, match=r"preprocessing.json does not exist. A web page requires the .tflite file"
-    ):
-        write_web_page(model, target, NAMES)
-    assert not target.exists() and not list(tmp_path.glob(".demo*"))
-
-
-def test_existing_folder_is_not_overwritten(exported, tmp_path):
-    (tmp_path / "demo").mkdir()
-    with pytest.raises(ValueError, match="already exists"):
-        write_web_page(exported(), tmp_path / "demo", NAMES)
-    assert not list((tmp_path / "demo").iterdir())
-
-
-def test_failure_leaves_nothing(exported, tmp_path, monkeypatch):
+    check("is not a .tflite file")
+    settings.write_text('{"size": 8}')
+    check("preprocessing.json")
+    settings.unlink()
+    check("preprocessing.json does not exist", error=FileNotFoundError)
     model = exported()
     monkeypatch.setattr(page, "unpack_web_runtime", lambda folder: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        write_web_page(model, tmp_path / "sites" / "demo", NAMES)
-    assert not list((tmp_path / "sites").iterdir())
+    check("division", error=ZeroDivisionError)
+    assert not target.exists() and not list(tmp_path.glob(".demo*"))
+    target.mkdir()
+    check("already exists")
+    assert not list(target.iterdir())
