@@ -30,16 +30,8 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     "forward_seconds,expected",
     [
-        (0.01, ["here about 15 s, as measured\n\nThis command repeats"]),
-        (
-            4.0,
-            [
-                "here about 34 minutes, as measured\n          of the head only: ",
-                "all of the model would take about 1.6 hours",
-                "append --trainable-blocks None to:",
-                " --trainable-blocks 0",
-            ],
-        ),
+        (0.01, ["15 s"]),
+        (4.0, ["34 minutes", "1.6 hours", "head only", "--trainable-blocks None", " --trainable-blocks 0"]),
     ],
 )
 def test_duration_and_the_part_that_is_trained(folder, toy, capsys, monkeypatch, forward_seconds, expected):
@@ -55,22 +47,21 @@ def test_duration_and_the_part_that_is_trained(folder, toy, capsys, monkeypatch,
     run = replace(recipe.run, folder="runs/x-again")
     assert all_of_it == replace(recipe, architecture=defaults, trainable_blocks=None, run=run)
     assert (recipe.architecture.variant, recipe.architecture.width) == ("Ti/4", 12)  # those of the weights
-    assert all(len(line) <= 115 for line in plan.train_command(recipe).splitlines())
 
 
 @pytest.mark.parametrize(
-    "model,expected",
+    "build,expected",
     [
         (lambda: keras_vit.ViT("Ti/16", image_size=32, num_classes=0), Architecture("Ti/16")),
         (
             lambda: keras_vit.ViT("R6+Ti/4", image_size=32, num_classes=0, depth=1),
             Architecture("R6+Ti/4", depth=1, width=192, mlp_dim=768, num_heads=3),
         ),
-        (lambda: keras_vit.BiT(stages=(1, 1, 1, 1), image_size=32, num_classes=0), plan.SMALL.architecture),
+        (lambda: keras_vit.BiT(stages=(1,), image_size=32, num_classes=0), plan.SMALL.architecture),
     ],
 )
-def test_the_recipe_states_the_architecture_of_the_weights(model, expected):
-    assert plan._architecture(model()) == expected
+def test_the_recipe_states_the_architecture_of_the_weights(build, expected):
+    assert plan._architecture(build()) == expected
 
 
 @pytest.mark.slow

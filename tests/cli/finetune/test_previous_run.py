@@ -15,8 +15,7 @@ from keras_vit_cli.preprocessing_flags import PreprocessingFlags
 def run(tmp_path, monkeypatch):
     """A finished run of `photos` from `toy.keras`, whose images are scaled as ImageNet's."""
     monkeypatch.chdir(tmp_path)
-    small = RECIPES["finetune-small"]
-    mean_std = PreprocessingFlags("imagenet").fields()
+    small, mean_std = RECIPES["finetune-small"], PreprocessingFlags("imagenet").fields()
     data = replace(small.data, dataset="folder:photos", interpolation="bicubic", antialias=True, **mean_std)
     recipe = replace(small, weights="toy.keras", data=data)
     (tmp_path / "run").mkdir()
@@ -40,24 +39,26 @@ def test_the_same_command_and_one_without_options_pass(run):
 def test_another_preparation_is_an_error_that_states_both(run):
     with pytest.raises(ValueError) as error:
         check(run, preprocessing="half", interpolation="nearest", crop_fraction=0.9)
-    assert str(error.value) == (
-        "run has a run with mean 0.485 0.456 0.406, std 0.229 0.224 0.225, crop_fraction 1.0, interpolation bicubic. "
-        "Received: mean 0.5 0.5 0.5, std 0.5 0.5 0.5, crop_fraction 0.9, interpolation bilinear. To use that run, omit "
-        "the options that differ; for another run add --output run-2"
-    )
-    with pytest.raises(ValueError, match="of folder:photos from toy.keras, with mean .* Received: other and --weights"):
+    before, after = str(error.value).split("Received")
+    for text, fields in (
+        (before, "mean 0.485 0.456 0.406, std 0.229 0.224 0.225, crop_fraction 1.0, interpolation bicubic"),
+        (after, "mean 0.5 0.5 0.5, std 0.5 0.5 0.5, crop_fraction 0.9, interpolation bilinear"),
+    ):
+        assert fields in text
+    assert "--output run-2" in after
+    with pytest.raises(ValueError, match="folder:photos from toy.keras, with mean .* other and --weights"):
         check(run, "other.npz", "other", preprocessing="half")
-    with pytest.raises(ValueError, match="crop_fraction. must be above 0"):
+    with pytest.raises(ValueError, match="crop_fraction"):
         check(run, crop_fraction=2.0)
 
 
 def test_weights_that_no_longer_exist_are_an_error(run):
     Path("toy.keras").unlink()
     check(run)  # a finished run does not require them
-    with pytest.raises(FileNotFoundError, match="toy.keras.* The run is finished without them: omit --weights. For"):
+    with pytest.raises(FileNotFoundError, match="omit --weights"):
         check(run, "toy.keras")
     (run / "metrics.json").rename(run / "step-8.index")
-    with pytest.raises(FileNotFoundError, match="There is no weights file .*toy.keras.* For another run add --output"):
+    with pytest.raises(FileNotFoundError, match="toy.keras.* --output"):
         check(run)
 
 
