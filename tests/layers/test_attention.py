@@ -2,78 +2,71 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.layers import SelfAttention
+from keras_vit.layers import RelativePositions, SelfAttention
 from keras_vit.layers.attention import attention_weights
 
-TOKENS = np.random.default_rng(0).standard_normal((2, 5, 12)).astype("float32")
-
-
-def test_equals_keras_multi_head_attention():
-    layer, peer = SelfAttention(3), keras.layers.MultiHeadAttention(3, 4)
-    layer(TOKENS)
-    peer(TOKENS, TOKENS)
-    kernel, bias = layer.qkv.get_weights()
-    kernel, bias = kernel + 0.1, bias + 0.2
-    layer.qkv.set_weights([kernel, bias])
-    out_kernel, out_bias = layer.out.get_weights()
-    values = []
-    for part in (slice(0, 12), slice(12, 24), slice(24, 36)):  # query, key, value
-        values += [kernel[:, part].reshape(12, 3, 4), bias[part].reshape(3, 4)]
-    peer.set_weights([*values, out_kernel.reshape(3, 4, 12), out_bias])
-    expected, scores = peer(TOKENS, TOKENS, return_attention_scores=True)
-    output, weights = layer(TOKENS, return_attention=True)
-    np.testing.assert_allclose(output, expected, atol=1e-5)
-    np.testing.assert_allclose(weights, scores, atol=1e-6)
-
-
-def test_weights_are_distributions():
-    _, weights = SelfAttention(3)(TOKENS, return_attention=True)
-    assert weights.shape == (2, 3, 5, 5)
-    np.testing.assert_allclose(np.sum(weights, axis=-1), 1, atol=1e-6)
+B, K, N, D = 2, 3, 5, 12
+TOKENS = np.random.default_rng(0).standard_normal((B, N, D)).astype("float32")
+QUERY = np.random.default_rng(0).standard_normal((B, K, N, D // K)).astype("float32")
 
 
 def test_fused_kernel_has_the_bounds_of_three_xavier_kernels():
     layer = SelfAttention(4)
     layer.build((None, 5, 64))
-    kernel = layer.qkv.get_weights()[0]
+    kernel, bias = layer.qkv.get_weights()
     limit = (6 / (64 + 64)) ** 0.5
-    assert 0.98 * limit < np.abs(kernel).max() <= limit
-    assert not layer.qkv.get_weights()[1].any()
+    assert 0.98 * limit < np.abs(kernel).max() <= limit and not bias.any()
 
 
 def test_softmax_is_float32_under_mixed_precision():
     # 2,000 keys with nearly equal logits: summed in bfloat16, their exponentials would stop growing at 256.
     query, key = np.zeros((1, 1, 1, 4), "float32"), np.zeros((1, 1, 2000, 4), "float32")
     weights = attention_weights(keras.ops.cast(query, "bfloat16"), keras.ops.cast(key, "bfloat16"))
-    assert keras.backend.standardize_dtype(weights.dtype) == "bfloat16"
+    assert weights.dtype == "bfloat16"
     np.testing.assert_allclose(np.asarray(weights, "float32"), 1 / 2000, rtol=0.01)
 
 
 def test_qk_norm_bounds_the_logits():
-    layer, large = SelfAttention(3, qk_norm=True), 1000 * TOKENS
-    _, weights = layer(large, return_attention=True)
+    weights, plain = (SelfAttention(3, qk_norm=norm)(1000 * TOKENS, return_attention=True)[1] for norm in (True, False))
     # |q| = |k| = sqrt(d) after normalization, so no logit is beyond sqrt(d) = 2 and no two differ by more than 4.
-    weights = np.asarray(weights)
-    assert (weights.max(axis=-1) <= weights.min(axis=-1) * np.exp(4.001)).all()
-    _, plain = SelfAttention(3)(large, return_attention=True)
-    assert np.asarray(plain).max() > 0.999
+    assert (np.max(weights, axis=-1) <= np.min(weights, axis=-1) * np.exp(4.001)).all()
+    assert np.max(plain) > 0.999
 
 
-def test_qk_norm_normalizes_each_head():
-    layer = SelfAttention(3, qk_norm=True, epsilon=0.1)
+@pytest.mark.parametrize("qk_norm,relative", [(False, False), (True, False), (False, True), (True, True)])
+def test_equals_the_equations(qk_norm, relative):
+    """The paper's equations 6 and 7, one query and one key at a time, with the logits of appendix D.4 added."""
+    layer = SelfAttention(K, qk_norm=qk_norm, relative_positions=relative, epsilon=0.1)
     layer(TOKENS)
-    assert layer.query_norm.gamma.shape == (4,) and layer.query_norm.epsilon == layer.key_norm.epsilon == 0.1
-    layer.query_norm.set_weights([np.arange(1.0, 5.0), np.arange(4.0)])
-    layer.key_norm.set_weights([np.arange(5.0, 1.0, -1.0), -np.arange(4.0)])
+    random = np.random.default_rng(2)
+    for weight in layer.weights:
+        weight.assign(weight + 0.3 * random.standard_normal(weight.shape))
+    output, attention = layer(TOKENS, return_attention=True)
     kernel, bias = layer.qkv.get_weights()
-    query, key, _ = np.split((TOKENS @ kernel + bias).reshape(2, 5, 9, 4).transpose(0, 2, 1, 3), 3, axis=1)
-    query, key = (
-        (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 0.1) * gamma + beta
-        for x, gamma, beta in ((query, np.arange(1, 5), np.arange(4)), (key, np.arange(5, 1, -1), -np.arange(4)))
-    )
-    logits = query @ key.transpose(0, 1, 3, 2) / 2
-    expected = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
-    np.testing.assert_allclose(layer(TOKENS, return_attention=True)[1], expected, atol=1e-5)
+    qkv = (TOKENS.astype("float64") @ kernel + bias).reshape(B, N, 3, K, D // K)
+    if qk_norm:
+        for part, norm in enumerate((layer.query_norm, layer.key_norm)):
+            x, (gamma, beta) = qkv[:, :, part], norm.get_weights()
+            variance = x.var(-1, keepdims=True) + 0.1
+            qkv[:, :, part] = (x - x.mean(-1, keepdims=True)) / np.sqrt(variance) * gamma + beta
+    table = np.asarray(layer.relative.table) if relative else np.zeros((2 * N - 1, D // K))
+    mixed = np.zeros((B, N, D))
+    for b, k, n in np.ndindex(B, K, N):
+        keys = np.stack([qkv[b, m, 1, k] + table[n - m + N - 1] for m in range(N)])
+        weights = np.exp(keys @ qkv[b, n, 0, k] / np.sqrt(D / K))
+        weights /= weights.sum()
+        np.testing.assert_allclose(attention[b, k, n], weights, atol=1e-5)
+        mixed[b, n, k * D // K : (k + 1) * D // K] = weights @ qkv[b, :, 2, k]
+    kernel, bias = layer.out.get_weights()
+    np.testing.assert_allclose(output, mixed @ kernel + bias, atol=1e-4)
+
+
+def test_relative_logits_equal_the_definition():
+    layer = RelativePositions()
+    output, table = np.asarray(layer(QUERY)), np.asarray(layer.table)
+    assert table.shape == (2 * N - 1, D // K) and 0.01 < table.std() < 0.03
+    for n, m in np.ndindex(N, N):
+        np.testing.assert_allclose(output[:, :, n, m], QUERY[:, :, n] @ table[n - m + N - 1], atol=1e-6)
 
 
 def test_heads_that_do_not_divide_the_width():

@@ -1,6 +1,5 @@
 import re
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,30 +16,29 @@ def test_order_of_patches_and_values():
         np.testing.assert_array_equal(patches[0, number], images[0, row : row + 2, column : column + 3].ravel())
 
 
-@pytest.mark.parametrize("size,patch", [((16, 16), 4), ((8, 24), 4), ((12, 10), (6, 5))])
+@pytest.mark.parametrize("size,patch", [((8, 24), 4), ((12, 10), (6, 5))])
 def test_dense_on_patches_equals_the_convolution(size, patch):
-    images = np.random.default_rng(0).uniform(-1, 1, (2, *size, 3)).astype("float32")
-    embedding = PatchEmbedding(7, patch)
-    expected = embedding(images)
-    dense = keras.layers.Dense(7)
-    patches = ExtractPatches(patch)(images)
-    dense.build(patches.shape)
+    images, embedding = (
+        np.random.default_rng(0).uniform(-1, 1, (2, *size, 3)).astype("float32"),
+        PatchEmbedding(7, patch),
+    )
+    embedding.build(images.shape)
+    embedding.projection.bias.assign(np.arange(7))
     kernel, bias = embedding.projection.get_weights()
-    dense.set_weights([kernel.reshape(-1, 7), bias + 0.5])
-    np.testing.assert_allclose(dense(patches), np.asarray(expected) + 0.5, atol=1e-5)
+    expected = np.asarray(ExtractPatches(patch)(images)) @ kernel.reshape(-1, 7) + bias
+    np.testing.assert_allclose(embedding(images), expected, atol=1e-5)
 
 
 def test_initial_values():
     embedding = PatchEmbedding(256, 8)
     embedding.build((None, 16, 16, 3))
     kernel, bias = embedding.projection.get_weights()
-    assert kernel.std() == pytest.approx((1 / (8 * 8 * 3)) ** 0.5, rel=0.02)
-    assert not bias.any()
+    assert kernel.std() == pytest.approx((1 / (8 * 8 * 3)) ** 0.5, rel=0.02) and not bias.any()
 
 
 @pytest.mark.parametrize("layer", [ExtractPatches(16), PatchEmbedding(8, 16)])
 def test_patch_that_does_not_divide_the_image(layer):
-    with pytest.raises(ValueError, match=r"\(100, 64\).*\(96, 64\) or image_size=\(112, 64\)"):
+    with pytest.raises(ValueError, match=r"\(96, 64\) or image_size=\(112, 64\)"):
         layer.build((None, 100, 64, 3))
 
 
@@ -49,8 +47,7 @@ def test_resampled_kernels_equal_big_vision():
     names = [name for name in io.files if name.startswith("kernel_")]
     assert len(names) == 6
     for name in names:
-        size = tuple(map(int, re.findall(r"\d+", name)))
-        found = resample_patch_embedding(io["kernel"], size)
+        found = resample_patch_embedding(io["kernel"], tuple(map(int, re.findall(r"\d+", name))))
         assert found.dtype == np.float32
         np.testing.assert_allclose(found, io[name], atol=1e-6 * np.abs(io[name]).max(), err_msg=name)
     np.testing.assert_array_equal(resample_patch_embedding(io["kernel"], 8), io["kernel"])
@@ -62,11 +59,11 @@ def test_enlarged_patches_have_the_same_embeddings(old, new):
     patches, kernel = random.standard_normal((6, *old, 3)), random.standard_normal((*old, 3, 5)).astype("float32")
     larger = tf.image.resize(patches, new)  # linear, half-pixel centers
     expected = np.einsum("nhwc,hwcd->nd", patches, kernel)
-    resampled = resample_patch_embedding(kernel, new)
-    np.testing.assert_allclose(np.einsum("nhwc,hwcd->nd", larger, resampled), expected, atol=1e-4)
+    found = np.einsum("nhwc,hwcd->nd", larger, resample_patch_embedding(kernel, new))
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("kernel,size", [(np.zeros((4, 4, 3)), 8), (np.zeros((4, 4, 3, 2)), 0)])
-def test_kernels_that_cannot_be_resampled(kernel, size):
-    with pytest.raises(ValueError, match="four|Expected a kernel|patch_size"):
-        resample_patch_embedding(kernel, size)
+@pytest.mark.parametrize("shape,size,word", [((4, 4, 3), 8, "kernel"), ((4, 4, 3, 2), 0, "patch_size")])
+def test_kernels_that_cannot_be_resampled(shape, size, word):
+    with pytest.raises(ValueError, match=word):
+        resample_patch_embedding(np.zeros(shape), size)

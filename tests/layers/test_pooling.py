@@ -1,7 +1,10 @@
+"""The tokens that are added before the encoder and read after it."""
+
 import keras
 import numpy as np
+import pytest
 
-from keras_vit.layers import AttentionPooling, AveragePooling, TokenPooling
+from keras_vit.layers import AttentionPooling, AveragePooling, ClassToken, LearnedTokens, TokenPooling
 
 X = np.random.default_rng(0).standard_normal((2, 5, 12)).astype("float32")
 
@@ -25,10 +28,26 @@ def test_attention_pooling_equals_attention_and_residual_mlp():
     kernel, bias = layer.out.get_weights()
     peer.set_weights([*values, kernel.reshape(3, 4, 12), bias])
     pooled = np.asarray(peer(probe, X))
-    expected = pooled + np.asarray(layer.mlp(layer.norm(pooled)))
-    np.testing.assert_allclose(output, expected[:, 0], atol=1e-5)
+    np.testing.assert_allclose(output, (pooled + np.asarray(layer.mlp(layer.norm(pooled))))[:, 0], atol=1e-5)
+    np.testing.assert_allclose(output, layer(X[:, ::-1]), atol=1e-5)
 
 
-def test_attention_pooling_is_permutation_invariant():
-    layer = AttentionPooling(3, 24)
-    np.testing.assert_allclose(layer(X), layer(X[:, ::-1]), atol=1e-5)
+def test_class_token_is_first_and_initially_zero():
+    layer = ClassToken()
+    np.testing.assert_array_equal(layer(X), np.pad(X, ((0, 0), (1, 0), (0, 0))))
+    layer.token.assign(np.arange(12.0).reshape(1, 1, 12))
+    np.testing.assert_array_equal(layer(X)[:, 0], [np.arange(12.0)] * 2)
+
+
+def test_learned_tokens_are_first_and_random():
+    layer = LearnedTokens(200)
+    output = np.asarray(layer(X))
+    np.testing.assert_array_equal(output[:, 200:], X)
+    np.testing.assert_array_equal(output[:, :200], np.repeat(layer.tokens, 2, axis=0))
+    assert 0.018 < output[0, :200].std() < 0.022
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.0, "2"])
+def test_count_must_be_a_positive_integer(count):
+    with pytest.raises(ValueError, match=f"Received: {count!r}"):
+        LearnedTokens(count)

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.layers import PositionEmbedding, resample_grid
+from keras_vit.layers import AxialBlock, PositionEmbedding, PositionEmbedding2D, SinCosPositions, resample_grid
 
 GOLDEN = Path(__file__).parents[1] / "data" / "vit_jax_posembed_resize.npz"
+H, W, D = 2, 3, 8
 
 
 @pytest.mark.parametrize("side", [3, 4, 6, 7])
@@ -23,21 +24,20 @@ def test_half_pixel_equals_tensorflow(source, target):
     np.testing.assert_allclose(resample_grid(table, source, target, "half_pixel"), expected, atol=1e-6)
 
 
-def test_bicubic_equals_pytorch():
-    # Row by row: torch.nn.functional.interpolate(x, size=(3, 5), mode="bicubic", align_corners=False) of PyTorch 2.13.
-    table = np.array([[[1.0], [2.0], [4.0], [8.0], [16.0], [32.0]]])
-    resized = resample_grid(table, (2, 3), (3, 5), "bicubic")
-    expected = [
-        [0.354695, 0.488097, 0.784722, 1.293222, 1.644778],
-        [4.068001, 5.598003, 9.0, 14.832, 18.864],
-        [7.781307, 10.707908, 17.215277, 28.370777, 36.083221],
-    ]
-    np.testing.assert_allclose(resized.reshape(3, 5), expected, atol=1e-5)
-
-
-# torch.nn.functional.interpolate(x, size, mode="bicubic", antialias=True, align_corners=False) of PyTorch 2.15.
-ANTIALIASED = [
+# torch.nn.functional.interpolate(x, size, mode="bicubic", align_corners=False) of PyTorch 2.13, and the same with
+# antialias=True of PyTorch 2.15, row by row.
+BICUBIC = [
     (
+        "bicubic",
+        [[1, 2, 4], [8, 16, 32]],
+        [
+            [0.354695, 0.488097, 0.784722, 1.293222, 1.644778],
+            [4.068001, 5.598003, 9.0, 14.832, 18.864],
+            [7.781307, 10.707908, 17.215277, 28.370777, 36.083221],
+        ],
+    ),
+    (
+        "bicubic_antialias",
         [[0, 1, 4], [2, -1, 3]],
         [
             [-0.226911, 0.180086, 1.131579, 3.093185, 4.287238],
@@ -46,23 +46,26 @@ ANTIALIASED = [
         ],
     ),
     (
+        "bicubic_antialias",
         [[0, 1, 4, 2], [2, -1, 3, 0], [5, 1, 0, 2]],
         [[0.287474, 2.07231, 2.053369], [3.04357, 0.473228, 1.213116]],
     ),
 ]
 
 
-@pytest.mark.parametrize("given,expected", ANTIALIASED, ids=["larger", "smaller"])
-def test_bicubic_antialias_equals_pytorch(given, expected):
-    given, expected = np.array(given, "float32"), np.array(expected, "float32")
-    resized = resample_grid(given.reshape(1, -1, 1), given.shape, expected.shape, "bicubic_antialias")
+@pytest.mark.parametrize("resample,table,expected", BICUBIC, ids=["plain", "antialias, larger", "antialias, smaller"])
+def test_bicubic_equals_pytorch(resample, table, expected):
+    table, expected = np.array(table, "float32"), np.array(expected, "float32")
+    resized = resample_grid(table.reshape(1, -1, 1), table.shape, expected.shape, resample)
     np.testing.assert_allclose(resized.reshape(expected.shape), expected, atol=1e-5)
 
 
-def test_corners_on_a_non_square_grid():
-    table = np.array([[[0.0], [10.0], [20.0], [30.0]]])
-    resized = resample_grid(table, (2, 2), (3, 2))
+def test_corners_on_other_grids():
+    resized = resample_grid(np.array([[[0.0], [10.0], [20.0], [30.0]]]), (2, 2), (3, 2))
     np.testing.assert_allclose(resized.reshape(3, 2), [[0, 10], [10, 20], [20, 30]])
+    table = np.arange(16.0).reshape(1, 16, 1)
+    assert not np.array_equal(resample_grid(table, (2, 8), (4, 4)), table)
+    np.testing.assert_array_equal(resample_grid(table, (2, 8), (2, 8)), table)
 
 
 @pytest.mark.parametrize("resample", ["corners", "half_pixel", "bicubic", "bicubic_offset", "bicubic_antialias"])
@@ -74,22 +77,68 @@ def test_prefix_rows_and_constants_are_unchanged(resample):
     np.testing.assert_allclose(resized[0, 2:], 0.25, atol=1e-6)
 
 
-def test_grids_with_equal_numbers_of_patches_are_resampled():
-    table = np.arange(16.0).reshape(1, 16, 1)
-    assert not np.array_equal(resample_grid(table, (2, 8), (4, 4)), table)
-    np.testing.assert_array_equal(resample_grid(table, (2, 8), (2, 8)), table)
+def added(layer, prefix_tokens):
+    """What the layer adds to each of three examples: (N, D)."""
+    tokens = np.random.default_rng(0).standard_normal((3, prefix_tokens + H * W, D)).astype("float32")
+    difference = np.asarray(layer(tokens)) - tokens
+    np.testing.assert_allclose(difference, np.broadcast_to(difference[:1], difference.shape), atol=1e-6)
+    return difference[0]
+
+
+@pytest.mark.parametrize("prefix_tokens", [0, 2])
+def test_learned_positions(prefix_tokens):
+    layer = PositionEmbedding((H, W), prefix_tokens)
+    np.testing.assert_allclose(added(layer, prefix_tokens), layer.table[0], atol=1e-6)
+    assert 0.01 < np.std(layer.table) < 0.03
+    layer = PositionEmbedding2D((H, W), prefix_tokens)
+    difference = added(layer, prefix_tokens)
+    np.testing.assert_allclose(difference, layer.table[0], atol=1e-6)
+    for row, column in np.ndindex(H, W):
+        expected = [*np.asarray(layer.columns)[column], *np.asarray(layer.rows)[row]]
+        np.testing.assert_allclose(difference[prefix_tokens + row * W + column], expected, atol=1e-6)
+    if prefix_tokens:
+        np.testing.assert_allclose(difference[:2], layer.prefix, atol=1e-6)
+    assert layer.count_params() == (H + W) * D // 2 + prefix_tokens * D
+    assert all(0.005 < np.std(weight) < 0.04 for weight in layer.weights)
+
+
+@pytest.mark.parametrize("prefix_tokens", [0, 2])
+def test_sines_and_cosines_equal_big_vision(prefix_tokens):
+    layer = SinCosPositions((H, W), prefix_tokens)
+    difference = added(layer, prefix_tokens)
+    assert not layer.weights and not difference[:prefix_tokens].any()
+    frequencies = [1 / 10_000 ** (i / (D // 4 - 1)) for i in range(D // 4)]
+    for number, (y, x) in enumerate(np.ndindex(H, W)):
+        waves = [f(place * k) for place in (x, y) for f in (np.sin, np.cos) for k in frequencies]
+        np.testing.assert_allclose(difference[prefix_tokens + number], waves, atol=1e-6)
+    narrow = SinCosPositions((1, 2))
+    narrow.build((None, 2, 4))
+    np.testing.assert_allclose(narrow.table[0], [[0, 1, 0, 1], [np.sin(1), np.cos(1), 0, 1]], atol=1e-6)
+
+
+GRID_LAYERS = {
+    "axial": lambda grid: AxialBlock(grid, 1, num_heads=2, mlp_dim=8),
+    "learned_1d": lambda grid: PositionEmbedding(grid, 1),
+    "learned_2d": lambda grid: PositionEmbedding2D(grid, 1),
+    "sincos_2d": lambda grid: SinCosPositions(grid, 1),
+}
+
+
+@pytest.mark.parametrize("name", GRID_LAYERS)
+def test_wrong_grids_and_numbers_of_tokens(name):
+    for grid in (14, (2, 0), (2, 3, 4), (2.0, 3)):
+        with pytest.raises(ValueError, match="`grid`"):
+            GRID_LAYERS[name](grid)
+    with pytest.raises(ValueError, match="make 7 tokens.*has 6 tokens"):
+        GRID_LAYERS[name]((2, 3)).build((None, 6, 8))
 
 
 def test_wrong_arguments():
-    with pytest.raises(ValueError, match="bicubic, bicubic_offset, bicubic_antialias. Received: 'nearest'"):
+    with pytest.raises(ValueError, match="Received: 'nearest'"):
         resample_grid(np.zeros((1, 4, 2)), (2, 2), (3, 3), "nearest")
-    with pytest.raises(ValueError, match=r"\(2, 3\) patches and 1 prefix tokens has 7 rows. Received: 4 rows"):
+    with pytest.raises(ValueError, match="7 rows. Received: 4"):
         resample_grid(np.zeros((1, 4, 2)), (2, 3), (3, 3), prefix_tokens=1)
-
-
-def test_positions_are_added_to_every_example():
-    layer = PositionEmbedding((2, 2))
-    tokens = np.zeros((3, 4, 8), "float32")
-    output = np.asarray(layer(tokens))
-    np.testing.assert_array_equal(output, np.broadcast_to(layer.table, (3, 4, 8)))
-    assert 0.01 < np.std(output) < 0.03
+    with pytest.raises(ValueError, match="width=9. Use 10"):
+        PositionEmbedding2D((H, W), prefix_tokens=1).build((None, 7, 9))
+    with pytest.raises(ValueError, match="width=10. Use 12"):
+        SinCosPositions((H, W), prefix_tokens=1).build((None, 7, 10))

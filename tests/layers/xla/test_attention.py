@@ -32,30 +32,28 @@ def run(function, *values, dtype="float32"):
     return step(*values)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("length", [7, 19, 24])
-def test_chunks(monkeypatch, length):
-    """19 tokens in chunks of 8 require padding by 5; without subtracting the maximum, the logits would overflow."""
+@pytest.fixture
+def chunks(monkeypatch):
+    """More than 10 queries are computed in chunks of 8."""
     monkeypatch.setattr(lean_attention, "MAX_QUERIES", 10)
     monkeypatch.setattr(lean_attention, "CHUNK_SIZE", 8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [7, 19, 24])
+def test_chunks(chunks, length):
+    """19 tokens in chunks of 8 require padding by 5; without subtracting the maximum, the logits would overflow."""
     values = [normal(2, 3, length, 4, seed=i) * scale for i, scale in enumerate((9.0, 9.0, 1.0))]
     for one, other in zip(run(lean_attention.attend, *values), run(plain, *values)):
         np.testing.assert_allclose(one, other, atol=2e-5 * np.abs(other).max())
 
 
-@pytest.mark.slow
-def test_graph_has_a_loop_over_chunks(monkeypatch):
-    monkeypatch.setattr(lean_attention, "MAX_QUERIES", 10)
-    monkeypatch.setattr(lean_attention, "CHUNK_SIZE", 8)
-
-    def loops(length):
+def test_graph_has_a_loop_over_chunks(chunks):
+    for length, loops in ((10, 0), (11, 1)):
         graph = tf.function(lean_attention.attend).get_concrete_function(*[normal(1, 1, length, 4)] * 3).graph
-        return sum(operation.type in ("While", "StatelessWhile") for operation in graph.get_operations())
-
-    assert loops(10) == 0 and loops(11) == 1
+        assert sum(operation.type in ("While", "StatelessWhile") for operation in graph.get_operations()) == loops
 
 
-@pytest.mark.slow
 def test_half_precision():
     values = [normal(2, 3, 30, 8, seed=i) for i in range(3)]
     for one, other in zip(run(lean_attention.attend, *values, dtype="bfloat16"), run(plain, *values)):
@@ -82,10 +80,8 @@ def test_compiled_layer_equals_eager_layer(options):
 
 
 def test_dropout_and_requested_weights_use_plain_attention(monkeypatch):
-    monkeypatch.setattr(
-        "keras_vit.layers.attention.attend_without_weights",
-        lambda *_: pytest.fail("Attention without weights was called."),
-    )
+    unwanted = "keras_vit.layers.attention.attend_without_weights"
+    monkeypatch.setattr(unwanted, lambda *_: pytest.fail("Attention without weights was called."))
     tokens = normal(2, 9, 12)
     dropped, requested = SelfAttention(3, dropout=0.5), SelfAttention(3)
     dropped.build(tokens.shape), requested.build(tokens.shape)
@@ -95,11 +91,8 @@ def test_dropout_and_requested_weights_use_plain_attention(monkeypatch):
     assert weights.shape == (2, 3, 9, 9)
 
 
-def test_block_with_unknown_batch_size(monkeypatch):
-    monkeypatch.setattr(lean_attention, "MAX_QUERIES", 4)
-    monkeypatch.setattr(lean_attention, "CHUNK_SIZE", 4)
-    block = EncoderBlock(num_heads=3, mlp_dim=24)
-    tokens = normal(5, 9, 12)
+def test_block_with_unknown_batch_size(chunks):
+    block, tokens = EncoderBlock(num_heads=3, mlp_dim=24), normal(5, 11, 12)
     expected = block(tokens)
-    compiled = tf.function(block, jit_compile=True, input_signature=[tf.TensorSpec((None, 9, 12))])
+    compiled = tf.function(block, jit_compile=True, input_signature=[tf.TensorSpec((None, 11, 12))])
     np.testing.assert_allclose(compiled(tokens), expected, atol=1e-5)

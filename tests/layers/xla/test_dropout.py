@@ -9,6 +9,7 @@ from keras_vit.layers.xla.dropout import Dropout
 from keras_vit.layers.xla.recompute import next_seed, recompute
 
 X = tf.constant(np.random.default_rng(0).uniform(1, 2, (4, 7, 16)), "float32")
+KERAS_3_13 = pytest.mark.skipif(keras.__version__.startswith("3.13."), reason="Keras 3.13 has no dropout of 1")
 
 
 def step(layer):
@@ -20,16 +21,22 @@ def step(layer):
     return output, tape.gradient(loss, X)
 
 
-def draws(layer):
-    graph = tf.function(lambda: step(layer), jit_compile=True).get_concrete_function().graph
-    return sum(operation.type == "StatelessRandomUniformV2" for operation in graph.get_operations())
+def compiled(layer):
+    return tf.function(lambda: step(layer), jit_compile=True)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_gradient_has_the_mask_of_the_output(compiled):
-    layer = Dropout(0.3, seed=5)
-    compute = tf.function(lambda: step(layer), jit_compile=compiled)
-    masks = []
+def operations(layer):
+    return [operation.type for operation in compiled(layer).get_concrete_function().graph.get_operations()]
+
+
+def recomputed(rate, seed):
+    layer = Dropout(rate, seed=seed)
+    return lambda x, training: recompute(lambda x: layer(x, training=True), x, [layer])
+
+
+@pytest.mark.parametrize("kind", [Dropout, recomputed])
+def test_gradient_has_the_mask_of_the_output(kind):
+    compute, masks = compiled(kind(0.3, seed=5)), []
     for _ in range(2):
         output, slope = compute()
         np.testing.assert_allclose(output, X * slope, rtol=1e-6)
@@ -40,56 +47,35 @@ def test_gradient_has_the_mask_of_the_output(compiled):
 
 
 def test_mask_is_drawn_twice_under_xla():
-    assert draws(Dropout(0.3)) == 2
-    assert draws(keras.layers.Dropout(0.3)) == 1
+    draws = [operations(kind(0.3)).count("StatelessRandomUniformV2") for kind in (Dropout, keras.layers.Dropout)]
+    assert draws == [2, 1]
 
 
 def test_without_xla_it_equals_dropout_of_keras():
     ours, theirs = Dropout(0.3, seed=5), keras.layers.Dropout(0.3, seed=5)
-    for one, other in zip(step(ours), step(theirs)):
-        np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(ours(X), X)
-
-
-@pytest.mark.parametrize("seed", [0, 5, 2**31 - 3, 2**31 - 2, 2**31, 2**32 - 1])
-def test_mask_under_xla_is_that_of_keras_without_64_bit_remainder(seed):
-    ours, theirs = Dropout(0.3, seed=seed), keras.layers.Dropout(0.3, seed=seed)
-    compiled = [tf.function(lambda layer=layer: step(layer), jit_compile=True) for layer in (ours, theirs)]
     for _ in range(2):
-        for one, other in zip(*(each() for each in compiled)):
-            np.testing.assert_allclose(one, other, rtol=1e-6)
-    ops = {operation.type for operation in compiled[0].get_concrete_function().graph.get_operations()}
-    assert "FloorMod" not in ops
-
-
-def test_seeds_without_xla_are_those_of_keras():
+        for one, other in zip(step(ours), step(theirs)):
+            np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(ours(X), X)
     ours, theirs = (keras.random.SeedGenerator(2**31) for _ in range(2))
     np.testing.assert_array_equal(next_seed(ours), theirs.next())
 
 
-KERAS_3_13 = keras.__version__.startswith("3.13.")
+@pytest.mark.parametrize("seed", [0, 2**31 - 3, 2**31 - 2, 2**31, 2**32 - 1])
+def test_mask_under_xla_is_that_of_keras_without_64_bit_remainder(seed):
+    ours, theirs = Dropout(0.3, seed=seed), keras.layers.Dropout(0.3, seed=seed)
+    steps = compiled(ours), compiled(theirs)
+    for _ in range(2):
+        for one, other in zip(*(each() for each in steps)):
+            np.testing.assert_allclose(one, other, rtol=1e-6)
+    assert "FloorMod" not in operations(ours)
 
 
-@pytest.mark.parametrize(
-    "rate", [0.0, pytest.param(1.0, marks=pytest.mark.skipif(KERAS_3_13, reason="Keras 3.13 has no dropout of 1"))]
-)
+@pytest.mark.parametrize("rate", [0.0, pytest.param(1.0, marks=KERAS_3_13)])
 def test_rates_that_draw_nothing(rate):
-    layer = Dropout(rate)
-    output, slope = tf.function(lambda: step(layer), jit_compile=True)()
+    output, slope = compiled(Dropout(rate))()
     np.testing.assert_array_equal(output, X * (1 - rate))
     np.testing.assert_array_equal(slope, np.full(X.shape, 1 - rate))
-
-
-@pytest.mark.slow
-def test_dropout_inside_recompute():
-    layer = Dropout(0.3, seed=5)
-
-    def call(x, training):
-        return recompute(lambda x: layer(x, training=True), x, [layer])
-
-    output, slope = tf.function(lambda: step(call), jit_compile=True)()
-    np.testing.assert_allclose(output, X * slope, rtol=1e-6)
-    assert 0.5 < (slope.numpy() > 0).mean() < 0.9
 
 
 def test_config_round_trip():

@@ -1,0 +1,87 @@
+"""Keras's own checks of every public layer: serialization, symbolic and eager shapes, a training step, precision."""
+
+import inspect
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras.src.testing import TestCase
+
+from keras_vit import layers
+
+TOKENS, MAP, IMAGES = (2, 5, 12), (2, 4, 4, 32), (2, 8, 12, 3)
+SIZE = {"num_heads": 3, "mlp_dim": 24}
+NOISE = {"dropout": 0.1, "attention_dropout": 0.1, "stochastic_depth": 0.2, "seed": 1, "epsilon": 1e-5}
+LOGITS = {"qk_norm": True, "relative_positions": True}
+OPTIONS = {"layer_scale": 0.1, **LOGITS}
+GRID = {"grid": (2, 2), "prefix_tokens": 1}
+PAPER = {"form": "paper", "pool_padding": "edge"}
+CONV = {"epsilon": 1e-10, "epsilon_on": "variance", "strides": 2, "use_bias": True}
+# Layer, arguments, input shape, expected output shape.
+ROWS = [
+    (layers.AttentionPooling, {**SIZE, "gelu": "erf", "epsilon": 1e-5}, TOKENS, (2, 12)),
+    (layers.AveragePooling, {"prefix_tokens": 1}, TOKENS, (2, 12)),
+    (layers.AxialAttention, {"axis": "height", "num_heads": 4, "epsilon": 1e-3}, MAP, MAP),
+    (layers.AxialBlock, {**GRID, **SIZE, **OPTIONS, "seed": 1}, TOKENS, TOKENS),
+    (layers.ClassToken, {}, TOKENS, (2, 6, 12)),
+    (layers.Encoder, {"depth": 2, **SIZE, **NOISE, "gelu": "erf"}, TOKENS, TOKENS),
+    (layers.Encoder, {"depth": 1, **SIZE, "axial_grid": (2, 2), "prefix_tokens": 1}, TOKENS, TOKENS),
+    (layers.Encoder, {"depth": 1, **SIZE, **OPTIONS, "final_norm": False, "initial_norm": True}, TOKENS, TOKENS),
+    (layers.EncoderBlock, {**SIZE, **NOISE, "gelu": "erf"}, TOKENS, TOKENS),
+    (layers.EncoderBlock, {**SIZE, **OPTIONS, "swiglu": True}, TOKENS, TOKENS),
+    (layers.ExtractPatches, {"patch_size": (4, 2)}, IMAGES, (2, 12, 24)),
+    (layers.LayerNorm, {"epsilon": 1e-5}, TOKENS, TOKENS),
+    (layers.LayerScale, {"initial": 0.1}, TOKENS, TOKENS),
+    (layers.LearnedTokens, {"count": 3}, TOKENS, (2, 8, 12)),
+    (layers.Mlp, {"mlp_dim": 24, "dropout": 0.1, "gelu": "erf", "seed": 1}, TOKENS, TOKENS),
+    (layers.Mlp, {"mlp_dim": 24, "gelu": "quick", "swiglu": True}, TOKENS, TOKENS),
+    (layers.PatchDropout, {"rate": 0.5, "prefix_tokens": 1, "seed": 1}, TOKENS, TOKENS),
+    (layers.PatchEmbedding, {"width": 6, "patch_size": (4, 2)}, IMAGES, (2, 12, 6)),
+    (layers.PositionEmbedding, GRID, TOKENS, TOKENS),
+    (layers.PositionEmbedding2D, GRID, TOKENS, TOKENS),
+    (layers.RelativePositions, {}, (2, 3, 5, 4), (2, 3, 5, 5)),
+    (layers.ResNetBackbone, {"stages": (1,), "width_factor": 0.5}, IMAGES, (2, 2, 3, 128)),
+    (layers.ResNetBackbone, {"stages": (1,), "width_factor": 0.5, **PAPER}, IMAGES, (2, 2, 3, 128)),
+    (layers.SelfAttention, {"num_heads": 3, "dropout": 0.1, "seed": 1}, TOKENS, TOKENS),
+    (layers.SelfAttention, {"num_heads": 3, **LOGITS, "epsilon": 1e-5}, TOKENS, TOKENS),
+    (layers.SinCosPositions, GRID, TOKENS, TOKENS),
+    (layers.SmallImageResNet, {"stages": (1,)}, IMAGES, (2, 4, 6, 128)),
+    (layers.StandardizedConv2D, {"filters": 6, "kernel_size": 3, **CONV}, MAP, (2, 1, 1, 6)),
+    (layers.StochasticDepth, {"rate": 0.2, "seed": 1}, TOKENS, TOKENS),
+    (layers.TokenAndAveragePooling, {"prefix_tokens": 2}, TOKENS, (2, 24)),
+    (layers.TokenPooling, {"count": 2}, TOKENS, (2, 12)),
+]
+IDS = [f"{kind.__name__}-{number}" for number, (kind, *_) in enumerate(ROWS)]
+
+
+def test_every_public_layer_has_a_row():
+    public = {kind for kind in vars(layers).values() if inspect.isclass(kind) and issubclass(kind, keras.Layer)}
+    assert public == {kind for kind, *_ in ROWS}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind,arguments,shape,expected", ROWS, ids=IDS)
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed", "ignore:The model does not have any trainable")
+def test_checks_of_keras(kind, arguments, shape, expected):
+    masks = True if kind is layers.LayerNorm else None
+    TestCase().run_layer_test(
+        kind, arguments, input_shape=shape, expected_output_shape=expected, supports_masking=masks
+    )
+
+
+@pytest.mark.parametrize("kind,arguments,shape,expected", ROWS, ids=IDS)
+def test_a_copy_computes_the_same_and_every_weight_has_a_gradient(kind, arguments, shape, expected):
+    layer = kind(**arguments, name="mine", dtype="mixed_bfloat16")
+    copy = kind.from_config(layer.get_config())
+    assert (copy.name, copy.dtype_policy.name) == ("mine", "mixed_bfloat16")
+    x = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    with tf.GradientTape() as tape:
+        output = layer(x)
+        loss = tf.reduce_sum(tf.cast(output, "float32") ** 2)
+    assert output.shape == layer.compute_output_shape(shape) == expected and output.dtype == "bfloat16"
+    for weight, gradient in zip(layer.trainable_weights, tape.gradient(loss, layer.trainable_weights)):
+        assert weight.dtype == "float32" and gradient is not None and np.isfinite(gradient).all(), weight.path
+    copy.build(shape)
+    copy.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(tf.cast(copy(x), "float32"), tf.cast(output, "float32"))
