@@ -10,17 +10,17 @@ import pytest
 import keras_vit
 from keras_vit import AxialResNetConfig, BiTConfig, Preprocessing, ViTConfig
 
-SIZE = {"depth": 1, "width": 12, "mlp_dim": 24, "num_heads": 3}
+SIZE = {"image_size": 16, "patch_size": 4, "depth": 1, "width": 12, "mlp_dim": 24, "num_heads": 3}
 SMALL = {"image_size": 16, "stages": [1], "width_factor": 0.5, "num_classes": 2}
 MODELS = {
-    "ViT": (keras_vit.VisionTransformer, ViTConfig, {"image_size": 16, "patch_size": 4, **SIZE}),
+    "ViT": (keras_vit.VisionTransformer, ViTConfig, SIZE),
     "BiT": (keras_vit.BiT, BiTConfig, SMALL),
     "AxialResNet": (keras_vit.AxialResNet, AxialResNetConfig, SMALL),
 }
 
 
 def config(**changes):
-    return ViTConfig(**{"image_size": 16, "patch_size": 4, **SIZE, **changes})
+    return ViTConfig(**{**SIZE, **changes})
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -29,17 +29,11 @@ def test_fields_and_config_build_the_same_model(name):
     built = model(**options, name="mine")
     assert built.config == kind(**options) and model(config=kind(**options), name="mine").config == built.config
     assert built.get_config().items() >= asdict(built.config).items()
-    assert type(built).from_config(built.get_config()).config == built.config
-    assert copy.deepcopy(built).config == built.config
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_signature_shows_the_fields_and_wrong_keywords_raise(name):
-    model, kind, options = MODELS[name]
+    assert type(built).from_config(built.get_config()).config == built.config == copy.deepcopy(built).config
     shown, fields = inspect.signature(model).parameters, inspect.signature(kind).parameters
     assert list(shown) == [*fields, "kwargs"]
-    assert [shown[name].default for name in fields] == [field.default for field in fields.values()]
-    with pytest.raises(ValueError, match="Unrecognized keyword arguments .*droput"):
+    assert [shown[field].default for field in fields] == [field.default for field in fields.values()]
+    with pytest.raises(ValueError, match="droput"):
         model(**options, droput=0.1)
     with pytest.raises(FrozenInstanceError):
         kind(**options).num_classes = 3
@@ -55,34 +49,31 @@ def test_values_are_normalized():
     assert given.preprocessing == Preprocessing(16, resize="shortest")
 
 
-def test_defaults_that_depend_on_other_fields():
-    assert [config(pooling=pooling).class_token for pooling in ("token", "none", "gap", "map")] == [True] * 2 + [
-        False
-    ] * 2
+def test_fields_that_depend_on_others():
+    class_token = {pooling: config(pooling=pooling).class_token for pooling in ("token", "none", "gap", "map")}
+    assert class_token == {"token": True, "none": True, "gap": False, "map": False}
     assert config(distillation=True, register_tokens=3).prefix_tokens == 5
-
-
-def test_block_has_the_shared_fields():
     block = config(dropout=0.1, layer_scale=0.2, position_embedding="relative").block
     assert (block.num_heads, block.mlp_dim, block.dropout, block.layer_scale) == (3, 24, 0.1, 0.2)
     assert block.relative_positions and not config().block.relative_positions
 
 
 @pytest.mark.parametrize(
-    "changes,message",
+    "field,value",
     [
-        ({"dropout": 1.0}, "`dropout` must be a rate of at least 0 and below 1. Received: 1.0"),
-        ({"patch_dropout": "0.5"}, "`patch_dropout` must be a rate of at least 0 and below 1. Received: '0.5'"),
-        ({"attention_dropout": "0.1"}, "`attention_dropout` must be a rate of at least 0 and below 1. Received: '0.1'"),
-        ({"epsilon": -1}, "`epsilon` must be a number above 0, such as 1e-6. Received: -1"),
-        ({"layer_scale": True}, "`layer_scale` must be a number, such as 1e-5, or None. Received: True"),
+        ("dropout", 1.0),
+        ("patch_dropout", "0.5"),
+        ("patch_dropout", -0.5),
+        ("attention_dropout", "0.1"),
+        ("epsilon", -1),
+        ("layer_scale", True),
     ],
 )
-def test_numbers_out_of_range(changes, message):
-    with pytest.raises(ValueError, match=message):
-        config(**changes)
+def test_numbers_out_of_range(field, value):
+    with pytest.raises(ValueError, match=f"`{field}` .*Received: {value!r}"):
+        config(**{field: value})
 
 
 def test_missing_fields():
-    with pytest.raises(TypeError, match="2 required keyword-only arguments: 'mlp_dim' and 'num_heads'"):
+    with pytest.raises(TypeError, match="'mlp_dim' and 'num_heads'"):
         keras_vit.VisionTransformer(image_size=16, patch_size=4, depth=1, width=12)

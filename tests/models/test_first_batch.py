@@ -15,7 +15,7 @@ LABELS = np.zeros((6, 5), "float32")
 @pytest.fixture
 def model(toy):
     model = toy(depth=1, preprocessing="imagenet")
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", jit_compile=False)
     return model
 
 
@@ -41,7 +41,7 @@ def test_pixels_that_are_not_scaled_raise(model):
     )
     before = [weight.numpy() for weight in model.weights]
     for call in calls:
-        with pytest.raises(ValueError, match=r"between -2.12 and 2.64, .* Received: floats between 0.* and 255"):
+        with pytest.raises(ValueError, match=r"-2.12 and 2.64, .* Received: floats between 0.* and 255"):
             call(PHOTOS)
     assert all((old == new).all() for old, new in zip(before, model.weights))
     for call in calls:
@@ -58,20 +58,19 @@ def test_losses_of_probabilities_raise(toy):
         (["categorical_crossentropy"], "CategoricalCrossentropy"),
     )
     for loss, name in cases:
-        model.compile("sgd", loss)
-        with pytest.raises(ValueError, match=rf"outputs are logits.* keras.losses.{name}\(from_logits=True\)"):
-            model.fit(images, np.zeros(2), verbose=0)
-        with pytest.raises(ValueError, match="without from_logits=True"):
-            model.evaluate(images, np.zeros(2), verbose=0)
-        assert model.predict(images, verbose=0).shape == (2, 5)
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        model.compile("sgd", loss, run_eagerly=True)
+        for method in (model.fit, model.evaluate):
+            with pytest.raises(ValueError, match=rf"keras.losses.{name}\(from_logits=True\)"):
+                method(images, np.zeros(2), verbose=0)
+    assert model.predict(images, verbose=0).shape == (2, 5)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), run_eagerly=True)
     assert np.isclose(model.evaluate(images, np.zeros(2), verbose=0), np.log(5))
     subclass = type("Probabilities", (keras_vit.VisionTransformer,), {"__module__": "user"})  # may end in a softmax
     model = subclass.from_config(model.get_config())
-    model.compile("sgd", "sparse_categorical_crossentropy")
+    model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
     model.evaluate(images, np.zeros(2), verbose=0)
     features = toy(depth=1, preprocessing="imagenet", num_classes=0)
-    features.compile("sgd", "binary_crossentropy")
+    features.compile("sgd", "binary_crossentropy", run_eagerly=True)
     features.evaluate(images, np.zeros((2, features.config.width)), verbose=0)
 
 
@@ -80,7 +79,7 @@ def test_images_of_another_size_raise(model):
     small, ready = np.zeros((6, 12, 20, 3), "float32"), np.zeros((6, 16, 16, 3), "float32")
     model.predict(ready, verbose=0)
     for images in (small, small[:, :8], dataset(small)):
-        with pytest.raises(ValueError, match=r"takes images of \(16, 16\) pixels .* Received: \((12|8), 20\)"):
+        with pytest.raises(ValueError, match=r"\(16, 16\) .* Received: \((12|8), 20\)"):
             model.predict(images, verbose=0)
     model.predict(ready, verbose=0)
 
@@ -88,29 +87,21 @@ def test_images_of_another_size_raise(model):
 @pytest.mark.slow
 def test_data_are_what_they_were(model):
     ready = np.asarray(model.preprocess(PHOTOS))
-    expected = model(ready)
-    np.testing.assert_allclose(model.predict(dataset(ready), verbose=0), expected, atol=1e-5)
-    losses = [
-        model.evaluate(data, steps=2, verbose=0)
-        for data in (
-            dataset(ready, LABELS),
-            dataset(ready, LABELS).map(lambda x, y: (x, y, tf.ones(3))),
-            batches(ready),
-        )
-    ]
+    np.testing.assert_allclose(model.predict(dataset(ready), verbose=0), model(ready), atol=1e-5)
+    pairs = dataset(ready, LABELS)
+    weighted = pairs.map(lambda x, y: (x, y, tf.ones(3)))
+    losses = [model.evaluate(data, steps=2, verbose=0) for data in (pairs, weighted, batches(ready))]
     np.testing.assert_allclose(losses, losses[0], rtol=1e-5)
+    broken = pairs.map(lambda x, y: (tf.debugging.assert_less(x, -9.0, "injected"), (x, y))[1])
     with pytest.raises(tf.errors.InvalidArgumentError, match="injected"):
-        broken = dataset(ready, LABELS).map(lambda x, y: (tf.debugging.assert_less(x, -9.0, "injected"), (x, y))[1])
         model.evaluate(broken, verbose=0)
 
 
 def test_first_batch_of_an_assumed_range_is_a_warning(toy):
-    model = toy(depth=1)
     with pytest.warns(PixelRangeWarning, match=r"\(assumed\). Received: floats between 0.* and 255"):
-        model.predict(PHOTOS, verbose=0)
+        toy(depth=1).predict(PHOTOS, verbose=0)
 
 
-@pytest.mark.slow
 def test_resnets_and_strategies():
     small = {"stages": (1,), "width_factor": 0.5, "image_size": 16, "num_classes": 5, "preprocessing": "half"}
     for kind in (keras_vit.BiT, keras_vit.AxialResNet):

@@ -1,4 +1,4 @@
-"""Inputs that no model accepts, outputs of symbolic images, and quantized models."""
+"""Inputs that no model accepts, outputs of symbolic images, other heads, and quantized models."""
 
 import keras
 import numpy as np
@@ -15,124 +15,91 @@ BUILDS = {
     "BiT": lambda **options: keras_vit.BiT(**SMALL, **options),
     "AxialResNet": lambda **options: keras_vit.AxialResNet(**SMALL, **options),
 }
+KINDS = pytest.mark.parametrize("name", BUILDS)
+QUANTIZED = pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 
 
-@pytest.mark.parametrize("name", BUILDS)
+@KINDS
+def test_a_new_head_of_zeros_replaces_only_the_head(name):
+    model = BUILDS[name](num_classes=5)
+    count = model.count_params()
+    model.build((None, 16, 16, 3))  # again
+    assert model.count_params() == count and not np.any(model(X))
+    for weight in model.weights:
+        weight.assign(weight + 0.1 * np.random.default_rng(7).standard_normal(weight.shape))
+    new, headless = model.with_head(9), model.with_head(0)
+    assert not np.any(new(X)) and new(X).shape == (2, 9)
+    np.testing.assert_array_equal(new.features(X), model.features(X))
+    np.testing.assert_array_equal(headless(X), model.features(X))
+    assert model.output_shape == (None, 5) and headless.output_shape == headless.compute_output_shape((None, 16, 16, 3))
+    assert model.input_shape == (None, *(model.image_size or (None, None)), 3)
+    for classes in (None, -1, 2.5, True):
+        with pytest.raises(ValueError, match=f"`num_classes` .*Received: {classes}"):
+            BUILDS[name](num_classes=classes)
+
+
+@KINDS
 def test_wrong_images_raise_with_a_fix(name):
     model = BUILDS[name](num_classes=5)
     for wrong, message in (
-        (np.zeros((2, 16, 16, 3), "uint8"), r"Received: uint8. Use model.preprocess\(images\)"),
+        (np.zeros((2, 16, 16, 3), "uint8"), "Received: uint8. Use model.preprocess"),
         (np.zeros((2, 16, 16, 3), "int64"), "Received: int64"),
-        (
-            np.zeros((2, 16, 16, 1)),
-            r"Expected RGB .*\(2, 16, 16, 1\). Convert gray images by numpy.repeat\(images, 3, axis=-1\)",
-        ),
-        (
-            np.zeros((2, 3, 16, 16)),
-            r"Expected RGB .*\(2, 3, 16, 16\).* and \(B, 3, H, W\) by numpy.moveaxis\(images, 1, -1\)",
-        ),
-        (X[0], r"Received: the shape \(16, 16, 3\). Add a batch axis to one image: images\[None\]"),
-        ([X[0], X[1]], r"Received: list. .*stack a list: numpy.stack\(images\)"),
+        (np.zeros((2, 16, 16, 1)), r"\(2, 16, 16, 1\).* numpy.repeat\(images, 3, axis=-1\)"),
+        (np.zeros((2, 3, 16, 16)), r"\(2, 3, 16, 16\).* numpy.moveaxis\(images, 1, -1\)"),
+        (X[0], r"\(16, 16, 3\).* images\[None\]"),
+        ([X[0], X[1]], r"list. .*numpy.stack\(images\)"),
+        (keras.Input((16, 16, 3), dtype="uint8"), "Received: uint8. Use model.preprocess"),
+        (keras.Input((16, 16, 1)), r"\(None, 16, 16, 1\). Convert gray"),
+        (keras.Input((16, 3)), r"\(None, 16, 3\). Add a batch axis"),
     ):
-        with pytest.raises(ValueError, match=message):
-            model(wrong)
-        with pytest.raises(ValueError, match=message):
-            model.features(wrong)
+        for call in (model, model.features):
+            with pytest.raises(ValueError, match=message):
+                call(wrong)
     assert model(X.astype("float64")).shape == (2, 5)
 
 
 @pytest.mark.parametrize("name", ["ViT", "AxialResNet"])
-def test_graphs_of_unknown_size(name):
+def test_images_of_another_size(name):
     model = BUILDS[name](num_classes=0)
+    for images, received in (
+        (np.zeros((1, 32, 16, 3), "float32"), r"\(32, 16\).*\(32, 16\)\)?"),  # the fix names the size, too
+        (keras.Input((32, 32, 3)), r"\(32, 32\)"),
+        (keras.Input((None, 32, 3)), r"\(None, 32\)"),
+    ):
+        with pytest.raises(ValueError, match=rf"\(16, 16\) pixels .*Received: {received}"):
+            model(images)
     graph = tf.function(model, input_signature=[tf.TensorSpec((None, None, None, 3))])
     np.testing.assert_allclose(graph(X), model(X), atol=1e-4)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="6144 values, but the requested shape has 1536"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="6144 values"):
         graph(np.zeros((2, 32, 32, 3), "float32"))
 
 
-@pytest.mark.slow
-def test_fit_raises_for_wrong_images():
+def test_fit_raises_for_images_of_another_size_or_unknown_rank():
     model = BUILDS["ViT"](num_classes=5)
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", jit_compile=False)
     spec = (tf.TensorSpec((None, None, None, 3)), tf.TensorSpec((None, 5)))
     pair = np.zeros((2, 19, 19, 3)), np.zeros((2, 5))
     pairs = tf.data.Dataset.from_generator(lambda: [pair], output_signature=spec)
-    with pytest.raises(ValueError, match=r"takes images of \(16, 16\) pixels .* Received: \(19, 19\)"):
+    with pytest.raises(ValueError, match=r"\(16, 16\) pixels .* Received: \(19, 19\)"):
         model.fit(pairs, verbose=0, shuffle=False)
-
-
-@pytest.mark.parametrize("name", BUILDS)
-def test_building_twice_changes_nothing(name):
-    model = BUILDS[name](num_classes=5)
-    before = model.count_params()
-    model.build((None, 16, 16, 3))
-    assert model.count_params() == before
-
-
-@pytest.mark.parametrize("classes", [5, 0])
-@pytest.mark.parametrize("name", BUILDS)
-def test_functional_models_in_mixed_precision(name, classes):
-    model = BUILDS[name](num_classes=classes, dtype="mixed_bfloat16")
-    inputs = keras.Input((16, 16, 3))
-    outputs, real = model(inputs), model(X)
-    assert outputs.shape[1:] == real.shape[1:]
-    assert outputs.dtype == keras.backend.standardize_dtype(real.dtype) == ("float32" if classes else "bfloat16")
-    np.testing.assert_array_equal(keras.Model(inputs, outputs)(X), real)
-
-
-@pytest.mark.parametrize("name", BUILDS)
-def test_wrong_symbolic_images(name):
-    model = BUILDS[name](num_classes=5)
-    wrong = [
-        (keras.Input((16, 16, 3), dtype="uint8"), "Received: uint8. Use model.preprocess"),
-        (keras.Input((16, 16, 1)), r"Received: the shape \(None, 16, 16, 1\). Convert gray"),
-        (keras.Input((16, 3)), r"Received: the shape \(None, 16, 3\). Add a batch axis"),
-    ]
-    if name != "BiT":
-        wrong += [
-            (
-                keras.Input((32, 32, 3)),
-                r"images of \(16, 16\) pixels .*Received: \(32, 32\). Resize the",
-            ),
-            (keras.Input((None, 32, 3)), r"images of \(16, 16\) pixels .*Received: \(None, 32\)"),
-        ]
-    for inputs, message in wrong:
-        with pytest.raises(ValueError, match=message):
-            model(inputs)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("classes,size", [(5, (None, None)), (0, (16, None))])
-@pytest.mark.parametrize("name", BUILDS)
-def test_functional_models_of_unknown_size(name, classes, size):
-    model = BUILDS[name](num_classes=classes)
-    inputs = keras.Input((*size, 3))
-    outputs, real = model(inputs), model(X)
-    assert outputs.shape == (None, *real.shape[1:])
-    np.testing.assert_allclose(keras.Model(inputs, outputs).predict(X, verbose=0), real, atol=1e-4)
-
-
-def test_images_of_unknown_rank():
-    model = BUILDS["ViT"](num_classes=5)
-    model.compile("sgd", "mse")
     images = tf.data.Dataset.from_tensor_slices((X, np.zeros((2, 5), "float32")))
     lost = images.map(lambda x, y: (tf.py_function(lambda x: x[None], [x], tf.float32), y[None]))
-    message = r"unknown rank, .* tf.ensure_shape\(image, \(16, 16, 3\)\) before the images are batched"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"unknown rank, .* tf.ensure_shape\(image, \(16, 16, 3\)\)"):
         model.fit(lost, verbose=0, shuffle=False)
     kept = images.map(lambda x, y: (tf.ensure_shape(tf.py_function(lambda x: x, [x], tf.float32), (16, 16, 3)), y))
     assert np.isfinite(model.fit(kept.batch(2), verbose=0, shuffle=False).history["loss"][0])
 
 
-@pytest.mark.parametrize("classes", [None, -1, 2.5, True])
-@pytest.mark.parametrize("name", BUILDS)
-def test_wrong_num_classes(name, classes):
-    with pytest.raises(ValueError, match=f"`num_classes` must be an integer, 0 for no head. Received: {classes}"):
-        BUILDS[name](num_classes=classes)
+@pytest.mark.parametrize("classes,size", [(5, (None, None)), (0, (16, None))])
+@KINDS
+def test_functional_models_of_unknown_size(name, classes, size):
+    model, inputs = BUILDS[name](num_classes=classes, dtype="mixed_bfloat16"), keras.Input((*size, 3))
+    outputs, real = model(inputs), model(X)
+    assert outputs.shape == (None, *real.shape[1:]) and outputs.dtype == real.dtype.name
+    np.testing.assert_array_equal(keras.Model(inputs, outputs)(X), real)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+@QUANTIZED
 def test_int8_eagerly_and_under_xla(trained_toy, images):
     model, full = trained_toy(depth=1, stochastic_depth=0.1), trained_toy(depth=1)
     full.set_weights(model.get_weights())
@@ -142,13 +109,12 @@ def test_int8_eagerly_and_under_xla(trained_toy, images):
     np.testing.assert_allclose(tf.function(model, jit_compile=True)(images), eager, atol=0.01 * np.abs(eager).max())
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+@QUANTIZED
 def test_quantized_models_are_saved_as_weights(trained_toy, images, tmp_path):
     model, again = trained_toy(depth=1), trained_toy(depth=1)
     model.quantize("int8")
     for build in (lambda: model.save(tmp_path / "model.keras"), lambda: model.with_head(2), lambda: model.resized(32)):
-        with pytest.raises(ValueError, match="was quantized by Keras.*save its weights"):
+        with pytest.raises(ValueError, match="quantized by Keras"):
             build()
     model.save_weights(tmp_path / "model.weights.h5")
     again.quantize("int8")

@@ -14,9 +14,7 @@ from keras_vit.recipes.masked_patch.model import MaskedPatchModel
 from keras_vit.weights.transfer import copy_weights, named_weights
 
 MODELS = {
-    "class token": {},
-    "gap": {"pooling": "gap", "position_embedding": "sincos_2d"},
-    "map": {"pooling": "map", "representation_size": 6},
+    "map": {"pooling": "map", "representation_size": 6, "position_embedding": "sincos_2d"},
     "registers": {"register_tokens": 3, "prefix_positions": False, "layer_scale": 0.3, "qk_norm": True},
     "distillation": {"distillation": True, "position_embedding": "learned_2d"},
     "hybrid": {"resnet_stages": (1,), "image_size": 32, "patch_size": 8, "norm_after_pooling": True},
@@ -69,45 +67,31 @@ def test_blocks_get_half_of_the_patches_in_training_only(equal_toys, images, nam
 def test_training_equals_timm(tmp_path, monkeypatch):
     io = golden_io("timm_patch_dropout")
     model = keras_vit.load(golden_file(tmp_path, "timm_patch_dropout"), num_heads=3, patch_dropout=0.4)
-    monkeypatch.setattr(keras.random, "uniform", lambda shape, **options: tf.ensure_shape(io["noise"], shape))
-    with tf.GradientTape() as tape:
-        logits = model(io["images"], training=True)
-        loss = tf.reduce_sum(tf.sin(logits))
+    with monkeypatch.context() as patch:
+        patch.setattr(keras.random, "uniform", lambda shape, **options: tf.ensure_shape(io["noise"], shape))
+        with tf.GradientTape() as tape:
+            logits = model(io["images"], training=True)
+            loss = tf.reduce_sum(tf.sin(logits))
     np.testing.assert_allclose(logits, io["logits"], atol=1e-5)
     gradient = tape.gradient(loss, model.positions.table.value)
     np.testing.assert_allclose(gradient, io["positions_gradient"], atol=1e-5)
-    monkeypatch.undo()
     assert np.abs(np.asarray(model(io["images"], training=True)) - io["logits"]).max() > 0.01
 
 
-def test_rate_zero_is_the_model_without(equal_toys, images):
+def test_rate_zero_is_the_model_without(equal_toys, images, tmp_path):
     noise = {"dropout": 0.2, "stochastic_depth": 0.2, "seed": 1}
-    model, other = equal_toys({**noise, "patch_dropout": 0.0}, noise)
+    model, other, dropping = equal_toys({**noise, "patch_dropout": 0.0}, noise, {**noise, "patch_dropout": 0.5})
     assert model.patch_dropout is None
     np.testing.assert_array_equal(model(images, training=True), other(images, training=True))
-
-
-@pytest.mark.slow
-def test_keras_file_round_trip(trained_toy, images, tmp_path):
-    model = trained_toy(patch_dropout=0.5, register_tokens=1, seed=2)
-    model.save(tmp_path / "model.keras")
+    dropping.save(tmp_path / "model.keras")
     loaded = keras_vit.load(tmp_path / "model.keras")
-    assert loaded.config == model.config
-    np.testing.assert_array_equal(loaded(images), model(images))
-    np.testing.assert_array_equal(loaded(images, training=True), model(images, training=True))
+    assert loaded.config == dropping.config
+    np.testing.assert_array_equal(loaded(images, training=True), dropping(images, training=True))
     assert keras_vit.load(tmp_path / "model.keras", patch_dropout=0.0).patch_dropout is None
 
 
-def test_all_weights_are_trained(trained_toy, images):
-    model = trained_toy(patch_dropout=0.5, seed=1)
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(tf.sin(model(images, training=True)))
-    for weight, gradient in zip(model.trainable_weights, tape.gradient(loss, model.trainable_weights)):
-        assert np.any(gradient), weight.path
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"pooling": "gap", "remat": "block", "dtype": "mixed_bfloat16"}])
+@pytest.mark.parametrize("options", [{}, {"pooling": "gap", "remat": "block", "dtype": "mixed_bfloat16"}], ids=str)
 def test_xla_computes_the_same_without_gather_and_scatter(equal_toys, images, options, monkeypatch):
     # The same patches: XLA draws other random numbers.
     noise = tf.random.uniform((3, 16), seed=0)
@@ -119,7 +103,7 @@ def test_xla_computes_the_same_without_gather_and_scatter(equal_toys, images, op
         return loss, tape.gradient(loss, [weight.value for weight in model.trainable_weights])
 
     results = []
-    options = {**options, "patch_dropout": 0.5}
+    options = {**options, "patch_dropout": 0.5, "depth": 1}
     for jit, model in zip((False, True), equal_toys(options, options)):
         run = tf.function(partial(step, model), jit_compile=jit)
         if jit:
@@ -130,43 +114,31 @@ def test_xla_computes_the_same_without_gather_and_scatter(equal_toys, images, op
     tolerance = 2e-2 if "dtype" in options else 1e-5
     np.testing.assert_allclose(loss, loss_xla, rtol=tolerance)
     for one, other in zip(gradients, gradients_xla):
+        assert np.any(one)
         np.testing.assert_allclose(one, other, atol=tolerance * np.abs(one).max())
 
 
 @pytest.mark.parametrize(
-    "changes,found",
+    "changes,received",
     [
-        ({"axial": True}, "axial=True attends along rows and columns"),
-        ({"position_embedding": "relative"}, "position_embedding='relative' depends on distances in the grid"),
-        ({"position_placement": "shared"}, "position_placement='shared' adds to all tokens"),
-        ({"pooling": "none"}, "pooling='none' returns every token"),
+        ({"axial": True}, "axial=True"),
+        ({"position_embedding": "relative"}, "position_embedding='relative'"),
+        ({"position_placement": "shared"}, "position_placement='shared'"),
+        ({"pooling": "none"}, "pooling='none'"),
     ],
 )
-def test_arguments_that_require_all_patches(toy, changes, found):
-    message = f"exclude each other. {found}, which requires all patches: omit patch_dropout"
-    with pytest.raises(ValueError, match=message):
+def test_arguments_that_require_all_patches(toy, changes, received):
+    with pytest.raises(ValueError, match=f"{received}.* omit patch_dropout"):
         toy(patch_dropout=0.5, **changes)
-    toy(**changes)
 
 
-@pytest.mark.parametrize("rate", [-0.5, 1.0])
-def test_rate_out_of_range(toy, rate):
-    with pytest.raises(ValueError, match=f"`patch_dropout` must be a rate .*Received: {rate}"):
-        toy(patch_dropout=rate)
-    with pytest.raises(ValueError, match=f"`rate` .*Received: {rate}"):
-        keras_vit.layers.PatchDropout(rate)
-
-
-def test_feature_maps_require_all_patches(equal_toys, images):
+def test_maps_and_masked_pre_training_require_all_patches(equal_toys, images, toy):
     model, whole = equal_toys({"patch_dropout": 0.5}, {})
     for options in ({}, {"training": True}):
-        with pytest.raises(ValueError, match="Maps require all patches.*patch_dropout=0.5.*Pass training=False"):
+        with pytest.raises(ValueError, match="patch_dropout=0.5.*training=False"):
             model.feature_maps(images, **options)
     for found, expected in zip(model.feature_maps(images, training=False), whole.feature_maps(images)):
         np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.parametrize("kind", [MaskedPatchModel, MaskedAutoencoderModel])
-def test_masked_pre_training_requires_all_patches(toy, kind):
-    with pytest.raises(ValueError, match="Expected a model without .*patch_dropout.*Received: patch_dropout=0.5"):
-        kind(toy(num_classes=0, patch_dropout=0.5, position_embedding="sincos_2d"))
+    for kind in (MaskedPatchModel, MaskedAutoencoderModel):
+        with pytest.raises(ValueError, match="Received: patch_dropout=0.5"):
+            kind(toy(num_classes=0, patch_dropout=0.5, position_embedding="sincos_2d"))

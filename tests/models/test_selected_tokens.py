@@ -7,19 +7,20 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.layers.tokens import take_tokens
 
-OPTIONS = {
-    "plain": {},
-    "distillation": {"distillation": True},
-    "registers, LayerScale": {"register_tokens": 2, "layer_scale": 0.3, "representation_size": 7},
-    "QK-norm, norm after pooling": {"qk_norm": True, "norm_after_pooling": True},
-    "positions in every layer": {"position_placement": "every_layer", "remat": "block"},
-    "recomputed attention": {"remat": "attention"},
-    "recomputed MLP": {"remat": "mlp"},
-    "relative positions, all tokens computed": {"position_embedding": "relative"},
-    "stochastic depth": {"stochastic_depth": 0.5, "seed": 3},
+TOKENS = np.random.default_rng(0).normal(size=(2, 5, 12)).astype("float32")
+# The options of a model, and whether XLA compiles it; None: eagerly.
+CASES = {
+    "plain": ({}, False),
+    "distillation": ({"distillation": True}, True),
+    "registers, LayerScale": ({"register_tokens": 2, "layer_scale": 0.3, "representation_size": 7}, None),
+    "QK-norm, norm after pooling": ({"qk_norm": True, "norm_after_pooling": True}, True),
+    "positions in every layer": ({"position_placement": "every_layer", "remat": "block"}, False),
+    "recomputed attention": ({"remat": "attention"}, None),
+    "recomputed MLP": ({"remat": "mlp"}, None),
+    "relative positions, all tokens computed": ({"position_embedding": "relative"}, None),
+    "stochastic depth": ({"stochastic_depth": 0.5, "seed": 3}, None),
+    "bfloat16": ({"dtype": "mixed_bfloat16"}, None),
 }
-
-COMPILED = ("QK-norm, norm after pooling", "distillation")
 
 
 def full(model, images):
@@ -30,30 +31,18 @@ def full(model, images):
     return model.head(model.pool(tokens))
 
 
-def output_and_gradients(function, model, images, **options):
-    @tf.function(**options)
+def output_and_gradients(function, model, images, xla):
     def run():
         with tf.GradientTape() as tape:
             output = function(tf.constant(images))
             loss = tf.reduce_sum(tf.sin(output))
         return output, tape.gradient(loss, [weight.value for weight in model.trainable_weights])
 
-    output, gradients = run()
+    output, gradients = run() if xla is None else tf.function(run, jit_compile=xla)()
     return [output, *gradients]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name,xla", [*((name, False) for name in OPTIONS), *((name, True) for name in COMPILED)])
-def test_outputs_and_gradients(trained_toy, images, name, xla):
-    # Stochastic depth draws once per image, so the second of two equal models draws the same.
-    model, other = (trained_toy(**OPTIONS[name]) for _ in range(2))
-    other.set_weights(model.get_weights())
-    reduced = output_and_gradients(lambda x: model(x, training=True), model, images, jit_compile=xla)
-    complete = output_and_gradients(lambda x: full(other, x), other, images, jit_compile=xla)
-    assert_equal_to_rounding(model, reduced, complete, 1e-5)
-
-
-def assert_equal_to_rounding(model, reduced, complete, tolerance):
+def assert_equal_to_rounding(model, reduced, complete, tolerance=1e-5):
     """Differences relative to the largest value of each array; gradients that are zero by symmetry to all gradients."""
     largest = max(np.abs(gradient).max() for gradient in complete[1:])
     for weight, one, all_tokens in zip(["output", *(w.path for w in model.trainable_weights)], reduced, complete):
@@ -62,47 +51,48 @@ def assert_equal_to_rounding(model, reduced, complete, tolerance):
 
 
 @pytest.mark.slow
-def test_in_bfloat16(trained_toy, images):
-    model = trained_toy(dtype="mixed_bfloat16")
-    reduced = output_and_gradients(lambda x: model(x, training=True), model, images)
-    assert_equal_to_rounding(model, reduced, output_and_gradients(lambda x: full(model, x), model, images), 0.03)
+@pytest.mark.parametrize("name", CASES)
+def test_outputs_and_gradients(trained_toy, images, name):
+    # Stochastic depth draws once per image, so the second of two equal models draws the same.
+    options, xla = CASES[name]
+    model, other = (trained_toy(**options) for _ in range(2))
+    other.set_weights(model.get_weights())
+    reduced = output_and_gradients(lambda x: model(x, training=True), model, images, xla)
+    complete = output_and_gradients(lambda x: full(other, x), other, images, xla)
+    assert_equal_to_rounding(model, reduced, complete, 0.03 if "dtype" in options else 1e-5)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("xla", [False, True])
+@pytest.mark.parametrize("xla", [None, True])
 def test_chosen_tokens(trained_toy, images, xla):
     model = trained_toy(pooling="none", num_classes=0)
     read = np.array([[4, 1], [2, 0], *[[3, 2]] * (len(images) - 2)], "int32")
-    reduced = output_and_gradients(
-        lambda x: model.encode(model.embed(x), training=True, read=read), model, images, jit_compile=xla
-    )
-    complete = output_and_gradients(
-        lambda x: take_tokens(model.encode(model.embed(x), training=True), read), model, images, jit_compile=xla
-    )
-    assert_equal_to_rounding(model, reduced, complete, 1e-5)
+
+    def some(x):
+        return model.encode(model.embed(x), training=True, read=read)
+
+    def every(x):
+        return take_tokens(model.encode(model.embed(x), training=True), read)
+
+    reduced, complete = (output_and_gradients(function, model, images, xla) for function in (some, every))
+    assert_equal_to_rounding(model, reduced, complete)
 
 
-def test_block_alone():
-    tokens = np.random.default_rng(0).normal(size=(2, 5, 12)).astype("float32")
+def test_block_alone_and_an_encoder_without_blocks():
     block = keras_vit.layers.EncoderBlock(num_heads=3, mlp_dim=24)
-    np.testing.assert_allclose(block(tokens, read=1), block(tokens)[:, :1], atol=1e-6)
-    with pytest.raises(ValueError, match=r"Expected read: a Python integer.*Received: \(\)"):
-        block(tokens, read=np.int64(1))  # Keras makes it a tensor
+    np.testing.assert_allclose(block(TOKENS, read=1), block(TOKENS)[:, :1], atol=1e-6)
+    with pytest.raises(ValueError, match=r"Received: \(\)"):
+        block(TOKENS, read=np.int64(1))  # Keras makes it a tensor
     relative = keras_vit.layers.EncoderBlock(num_heads=3, mlp_dim=24, relative_positions=True)
-    with pytest.raises(ValueError, match=r"Relative positions require all tokens.*queries of shape \(2, 1, 12\)"):
-        relative(tokens, read=1)
-
-
-def test_an_encoder_without_blocks():
-    tokens = np.random.default_rng(0).normal(size=(2, 5, 12)).astype("float32")
+    with pytest.raises(ValueError, match=r"\(2, 1, 12\)"):
+        relative(TOKENS, read=1)
     encoder = keras_vit.layers.Encoder(0, num_heads=3, mlp_dim=24)
-    np.testing.assert_allclose(encoder(tokens, read=1), encoder(tokens)[:, :1], atol=1e-6)
+    np.testing.assert_allclose(encoder(TOKENS, read=1), encoder(TOKENS)[:, :1], atol=1e-6)
 
 
 @pytest.mark.parametrize("changes,length", [({}, 1), ({"distillation": True}, 2), ({"pooling": "gap"}, None)])
 def test_the_last_block_computes_the_tokens_that_are_read(toy, images, changes, length, monkeypatch):
-    model = toy(**changes)
-    lengths = []
+    model, lengths = toy(**changes), []
     mlp = type(model.encoder.blocks[0].mlp)
     call = mlp.call
     monkeypatch.setattr(mlp, "call", lambda self, x, **options: lengths.append(x.shape[1]) or call(self, x, **options))

@@ -1,131 +1,269 @@
+"""The model equals the paper, with all its options: positions, tokens, ResNet stems, axial blocks, excluded ones."""
+
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_vit
+from keras_vit.layers import AxialBlock, SinCosPositions, resample_grid
+
+# The toy of conftest.py in the letters of the closed forms: 17 tokens are 16 patches and a class token.
+D, M, L, K, C, PATCHES = 12, 24, 2, 3, 5, 16
+BLOCK = 4 * D * D + 2 * D * M + 9 * D + M
+PLAIN = (4 * 4 * 3 * D + D) + D + (PATCHES + 1) * D + L * BLOCK + 2 * D + C * (D + 1)
+NO_TABLE = PLAIN - (PATCHES + 1) * D
+# A ResNet's root, and a unit of F filters on 32 channels with a projection; each convolution is normalized.
+ROOT = 7 * 7 * 3 * 64 + 2 * 64
+UNIT = (64 * 64 + 2 * 64) + (9 * 64 * 64 + 2 * 64) + (64 * 256 + 2 * 256) + (64 * 256 + 2 * 256)
+
+# Each set of options with its number of weights.
+OPTIONS = {
+    "distillation": ({"distillation": True}, PLAIN + 2 * D + C * (D + 1)),
+    "registers": ({"register_tokens": 3}, PLAIN + 2 * 3 * D),
+    "patches have positions": ({"register_tokens": 3, "prefix_positions": False}, PLAIN + 3 * D - D),
+    "learned_2d": ({"position_embedding": "learned_2d"}, NO_TABLE + (4 + 4) * D // 2 + D),
+    "learned_2d, every layer": (
+        {"position_embedding": "learned_2d", "position_placement": "every_layer", "distillation": True},
+        NO_TABLE + D + C * (D + 1) + L * ((4 + 4) * D // 2 + 2 * D),
+    ),
+    "every layer": ({"position_placement": "every_layer", "depth": 3}, PLAIN + BLOCK + 2 * (PATCHES + 1) * D),
+    "shared": ({"position_placement": "shared", "depth": 3}, PLAIN + BLOCK),
+    "sincos_2d": ({"position_embedding": "sincos_2d", "prefix_positions": False, "pooling": "gap"}, NO_TABLE - D),
+    "sincos_2d, shared": ({"position_embedding": "sincos_2d", "position_placement": "shared"}, NO_TABLE),
+    "relative": (
+        {"position_embedding": "relative", "register_tokens": 1},
+        NO_TABLE + D + L * (2 * (PATCHES + 2) - 1) * D // K,
+    ),
+    "none": ({"position_embedding": "none", "num_classes": 0}, NO_TABLE - C * (D + 1)),
+    "block options": (
+        {"layer_scale": 0.1, "qk_norm": True, "norm_after_pooling": True, "pooling": "gap", "class_token": True},
+        PLAIN + L * (2 * D + 4 * D // K),
+    ),
+    "CLIP": ({"norm_before_encoder": True, "gelu": "quick"}, PLAIN + 2 * D),
+    "token_and_gap": ({"pooling": "token_and_gap", "register_tokens": 1}, PLAIN + 2 * D + C * D),
+    "SwiGLU": ({"swiglu": True}, PLAIN + L * M * (D + 1)),
+    "axial": ({"axial": True, "register_tokens": 1, "layer_scale": 0.1}, PLAIN + 2 * D + L * (BLOCK + 4 * D)),
+    "root": ({"resnet_stages": ()}, PLAIN + ROOT + (64 - 4 * 4 * 3) * D),
+    "hybrid": (
+        {"resnet_stages": (1,), "patch_size": 8, "dropout": 0.1, "stochastic_depth": 0.1, "seed": 3},
+        PLAIN + ROOT + UNIT + (2 * 2 * 256 - 4 * 4 * 3) * D - 12 * D,
+    ),
+    "no pooling": ({"pooling": "none", "class_token": False}, PLAIN - 2 * D),
+    "preprocessing": ({"preprocessing": {"image_size": 8, "resize": "shortest", "mean": [0.4, 0.5, 0.6]}}, PLAIN),
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"pooling": "gap"},
-        {"pooling": "map", "representation_size": 6},
-        {"pooling": "none", "class_token": False},
-        {"pooling": "gap", "class_token": True, "num_classes": 0},
-        {
-            "image_size": (16, 8),
-            "patch_size": (4, 2),
-            "gelu": "erf",
-            "dropout": 0.1,
-            "stochastic_depth": [0.1, 0.2],
-            "seed": 3,
-        },
-    ],
-)
-def test_keras_file_round_trip(trained_toy, images, tmp_path, changes):
+@pytest.mark.parametrize("name", OPTIONS)
+def test_count_gradients_and_keras_file(trained_toy, images, tmp_path, name):
+    changes, count = OPTIONS[name]
     model = trained_toy(**changes)
-    x = images[:, :, : model.image_size[1]]
+    assert model.count_params() == sum(np.prod(weight.shape) for weight in model.weights) == count
+    assert len({weight.path for weight in model.weights}) == len(model.weights)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert loaded.get_config() == model.get_config()
-    np.testing.assert_array_equal(loaded(x), model(x))
-    assert model.compute_output_shape(x.shape) == model(x).shape
-
-
-def test_weights_file_round_trip(trained_toy, toy, images, tmp_path):
-    model, other = trained_toy(), toy()
-    model.save_weights(tmp_path / "model.weights.h5")
-    other.load_weights(tmp_path / "model.weights.h5")
-    np.testing.assert_array_equal(other(images), model(images))
+    output = model(images)
+    np.testing.assert_array_equal(loaded(images), output)
+    assert model.compute_output_shape(images.shape) == output.shape
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model(images, training=True) ** 2)
+    for weight, gradient in zip(model.trainable_weights, tape.gradient(loss, model.trainable_weights)):
+        assert isinstance(gradient, tf.Tensor) and np.isfinite(gradient).all() and np.any(gradient), weight.path
 
 
 def test_forward_pass_equals_the_paper(trained_toy, images):
     model = trained_toy(representation_size=6)
     patches = model.patch_embedding(images)
     tokens = np.concatenate([np.repeat(model.class_token.token.numpy(), 3, axis=0), patches], axis=1)
-    tokens = tokens + np.asarray(model.positions.table)
-    y = np.asarray(model.encoder(tokens))[:, 0]
+    y = np.asarray(model.encoder(tokens + np.asarray(model.positions.table)))[:, 0]
     (kernel, bias), (head, head_bias) = model.pre_logits.get_weights(), model.head.get_weights()
     features = np.tanh(y @ kernel + bias)
     np.testing.assert_allclose(model.features(images), features, atol=1e-5)
     np.testing.assert_allclose(model(images), features @ head + head_bias, atol=1e-5)
+    new = model.with_head(9)  # without the hidden layer
+    assert not np.any(new(images)) and new(images).shape == (3, 9) and model.with_head(0)(images).shape == (3, 12)
+    np.testing.assert_allclose(new.features(images), y, atol=1e-6)
 
 
-def test_new_model_has_a_head_of_zeros(toy, images):
-    assert not np.any(toy()(images))
-
-
-@pytest.mark.slow
-def test_fit_and_predict(toy, images):
-    model = toy(dropout=0.1, stochastic_depth=0.1)
-    model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    losses = model.fit(images, np.array([0, 1, 2]), epochs=30, verbose=0).history["loss"]
-    assert losses[-1] < 0.2 * losses[0]
-    np.testing.assert_array_equal(model.predict(images, verbose=0).argmax(-1), [0, 1, 2])
-
-
-def test_mixed_precision_keeps_logits_and_variables_float32(trained_toy, images):
-    model = trained_toy(dtype="mixed_bfloat16")
-    logits = model(images)
-    assert keras.backend.standardize_dtype(logits.dtype) == "float32"
-    assert {weight.dtype for weight in model.weights} == {"float32"}
-    assert keras.backend.standardize_dtype(model.features(images).dtype) == "bfloat16"
-    full = trained_toy()
-    full.set_weights(model.get_weights())
-    np.testing.assert_allclose(logits, full(images), atol=0.1)
-    assert np.abs(np.asarray(logits) - np.asarray(full(images))).max() > 1e-5
-
-
-def test_attention_maps_do_not_change_the_output(trained_toy, images):
-    model = trained_toy()
-    before = np.asarray(model(images))
-    maps = np.asarray(model.attention_maps(images))
-    assert maps.shape == (3, 2, 3, 17, 17)
-    np.testing.assert_allclose(maps.sum(axis=-1), 1, atol=1e-5)
+@pytest.mark.parametrize("axial", [False, True])
+def test_attention_maps_do_not_change_the_output(trained_toy, images, axial):
+    model = trained_toy(axial=axial, image_size=(16, 8))
+    images = images[:, :, :8]
+    before, maps = np.asarray(model(images)), model.attention_maps(images)
+    assert maps.shape == (3, 2, 3, 9, 9)
+    np.testing.assert_allclose(np.sum(maps, axis=-1), 1, atol=1e-5)
     np.testing.assert_array_equal(model(images), before)
+    assert keras_vit.attention_rollout(model, images).shape == (3, 16, 8)
+    for block in model.encoder.blocks if axial else ():
+        assert isinstance(block, AxialBlock) and block.grid == (4, 2) and block.prefix_tokens == 1
 
 
-def test_with_head_replaces_only_the_head(trained_toy, images):
-    model = trained_toy(representation_size=6)
+def embedded(model, images):
+    """Patch embeddings, and the tokens before them: each (B, n, D)."""
+    embeddings = np.asarray(model.embed(images))
+    prefix = [
+        np.asarray(weight)
+        for layer in (model.class_token, model.distillation_token, model.register_tokens)
+        if layer
+        for weight in layer.weights
+    ]
+    return embeddings, [np.repeat(tokens, len(images), axis=0) for tokens in prefix]
+
+
+def test_order_of_tokens(trained_toy, images):
+    model = trained_toy(distillation=True, register_tokens=3)
+    embeddings, prefix = embedded(model, images)
+    assert [tokens.shape[1] for tokens in prefix] == [1, 1, 3] and model.prefix_tokens == 5
+    tokens = np.concatenate([*prefix, embeddings], axis=1) + np.asarray(model.positions.table)
+    encoded = np.asarray(model.encoder(tokens))
+    np.testing.assert_allclose(model.encode(embeddings), encoded, atol=1e-5)
+    np.testing.assert_allclose(model.features(images), (encoded[:, 0] + encoded[:, 1]) / 2, atol=1e-5)
+    model = trained_toy(distillation=True, register_tokens=3, prefix_positions=False)
+    embeddings, prefix = embedded(model, images)
+    tokens = np.concatenate([*prefix, embeddings + np.asarray(model.positions.table)], axis=1)
+    np.testing.assert_allclose(model.encode(embeddings), model.encoder(tokens), atol=1e-5)
+    average = trained_toy(register_tokens=3, pooling="gap", class_token=True)
+    encoded = np.asarray(average.encode(average.embed(images)))
+    np.testing.assert_allclose(average.features(images), encoded[:, 4:].mean(axis=1), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["learned_1d", "learned_2d", "sincos_2d"])
+@pytest.mark.parametrize("placement", ["every_layer", "shared"])
+def test_positions_before_every_block(trained_toy, images, kind, placement):
+    model = trained_toy(position_embedding=kind, position_placement=placement, depth=3)
+    layers = (model.positions, *model.block_positions)
+    tables = [np.asarray(layer.table) for layer in layers]
+    assert len(tables) == 3 and len(set(layers)) == (1 if placement == "shared" else 3)
+    assert np.array_equal(tables[1], tables[2]) == (placement == "shared" or kind == "sincos_2d")
+    embeddings, prefix = embedded(model, images)
+    tokens = np.concatenate([*prefix, embeddings], axis=1)
+    for table, block in zip(tables, model.encoder.blocks):
+        tokens = np.asarray(block(tokens + table))
+    np.testing.assert_allclose(model.encode(embeddings), model.encoder.norm(tokens), atol=1e-5)
+
+
+def test_permutation_invariance_without_positions(trained_toy, images):
+    mirrored = np.concatenate([images[:, :, 8:], images[:, :, :8]], axis=2)
+    for kind, matters in {"none": False, "relative": True, "sincos_2d": True}.items():
+        model = trained_toy(position_embedding=kind)
+        assert np.allclose(model(images), model(mirrored), atol=1e-5) != matters
+
+
+def test_distillation_averages_two_heads(trained_toy, images):
+    model = trained_toy(distillation=True)
+    first, second = (np.asarray(logits) for logits in model.both_heads(images))
+    tokens = np.asarray(model.encode(model.embed(images)))
+    for logits, layer, token in ((first, model.head, 0), (second, model.head_distillation, 1)):
+        kernel, bias = layer.get_weights()
+        np.testing.assert_allclose(logits, tokens[:, token] @ kernel + bias, atol=1e-5)
+    assert np.abs(first - second).max() > 0.01
+    np.testing.assert_allclose(model(images), (first + second) / 2, atol=1e-6)
     new = model.with_head(9)
-    assert not np.any(new(images)) and new(images).shape == (3, 9)
-    features = model.pool(model.encode(model.embed(images)))
-    assert features.shape == (3, 6) and model.with_head(0)(images).shape == (3, 12)
-    np.testing.assert_allclose(new.features(images), np.asarray(model.encode(model.embed(images)))[:, 0], atol=1e-6)
+    assert [logits.shape for logits in new.both_heads(images)] == [(3, 9)] * 2 and not np.any(new(images))
+    for without in (model.with_head(0), trained_toy()):
+        with pytest.raises(ValueError, match="distillation=True and num_classes > 0"):
+            without.both_heads(images)
 
 
-def test_resized_and_back(trained_toy, images):
-    model = trained_toy()
-    large = model.resized((24, 16))
-    assert large.grid == (6, 4)
-    assert large(np.zeros((1, 24, 16, 3), "float32")).shape == (1, 5)
-    expected = keras_vit.layers.resample_grid(model.positions.table, (4, 4), (6, 4), prefix_tokens=1)
-    np.testing.assert_array_equal(large.positions.table, expected)
-    same = model.resized(16)
-    np.testing.assert_array_equal(same(images), model(images))
-    bicubic = model.resized((24, 16), resample="bicubic")
-    assert not np.allclose(bicubic.positions.table, expected)
+def test_norm_after_pooling(trained_toy, images):
+    model = trained_toy(norm_after_pooling=True, pooling="gap", representation_size=6)
+    assert model.encoder.norm is None
+    tokens = np.asarray(model.encode(model.embed(images)))
+    pooled = model.pooled_norm(tokens.mean(axis=1))
+    np.testing.assert_allclose(model.features(images), model.pre_logits(pooled), atol=1e-5)
 
 
-def test_images_of_another_size(toy):
-    with pytest.raises(ValueError, match=r"Received: \(32, 16\).*model.resized\(\(32, 16\)\)"):
-        toy()(np.zeros((1, 32, 16, 3), "float32"))
+def test_hybrid_embeds_the_feature_map(trained_toy, images):
+    model = trained_toy(resnet_stages=(1, 1), patch_size=8)
+    maps = np.asarray(model.backbone(images))
+    assert maps.shape == (3, 2, 2, 512) and model.grid == (2, 2)
+    kernel, bias = model.patch_embedding.projection.get_weights()
+    assert kernel.shape == (1, 1, 512, 12)
+    np.testing.assert_allclose(model.embed(images), maps.reshape(3, 4, 512) @ kernel[0, 0] + bias, atol=1e-4)
 
 
 @pytest.mark.parametrize(
-    "changes,message",
-    [
-        ({"image_size": 18}, r"\(18, 18\).*image_size=16 or image_size=20"),
-        ({"image_size": 0}, "positive integer of pixels.*Received: 0"),
-        ({"pooling": "cls"}, "token, gap, token_and_gap, map, none. Received: 'cls'"),
-        ({"num_heads": 5}, "num_heads=5, width=12"),
-        ({"pooling": "map", "num_heads": 5}, "num_heads=5, width=12"),
-        ({"class_token": False}, "pooling='token'"),
-        ({"gelu": "exact"}, "Received: 'exact'"),
-    ],
+    "name", ["patches have positions", "learned_2d, every layer", "sincos_2d, shared", "axial", "hybrid"]
 )
-def test_bad_arguments(toy, changes, message):
+def test_resized_keeps_all_other_weights(trained_toy, images, name):
+    model = trained_toy(**OPTIONS[name][0])
+    np.testing.assert_array_equal(model.resized(16)(images), model(images))
+    large = model.resized((24, 32))
+    assert large(np.zeros((1, 24, 32, 3), "float32")).shape[0] == 1
+    assert large.preprocessing.image_size == (24, 32)
+    other = {weight.path: weight for weight in large.weights}
+    for weight in model.weights:
+        if "/positions" not in weight.path:
+            np.testing.assert_array_equal(weight, other[weight.path], err_msg=weight.path)
+
+
+def test_resized_resamples_all_position_embeddings(trained_toy):
+    tables = trained_toy(position_placement="every_layer", register_tokens=2)
+    larger = tables.resized((24, 8))
+    for source, target in zip((tables.positions, *tables.block_positions), (larger.positions, *larger.block_positions)):
+        expected = resample_grid(source.table, (4, 4), (6, 2), prefix_tokens=3)
+        np.testing.assert_array_equal(target.table, expected)
+
+    patches_only = trained_toy(prefix_positions=False)
+    expected = resample_grid(patches_only.positions.table, (4, 4), (6, 2), "bicubic")
+    np.testing.assert_array_equal(patches_only.resized((24, 8), "bicubic").positions.table, expected)
+
+    axes = trained_toy(position_embedding="learned_2d")
+    larger = axes.resized((24, 8)).positions
+    for source, target in ((axes.positions.rows, larger.rows), (axes.positions.columns, larger.columns)):
+        source, target = np.asarray(source), np.asarray(target)
+        places = np.linspace(0, 3, len(target))
+        expected = np.stack([np.interp(places, range(4), channel) for channel in source.T], axis=1)
+        np.testing.assert_allclose(target, expected, atol=1e-6)
+    np.testing.assert_array_equal(larger.prefix, axes.positions.prefix)
+
+    fixed = SinCosPositions((6, 2), 1)
+    fixed.build((None, 13, 12))
+    larger = trained_toy(position_embedding="sincos_2d").resized((24, 8))
+    np.testing.assert_array_equal(larger.positions.table, fixed.table)
+    relative = trained_toy(position_embedding="relative")
+    assert relative.resized(16).config == relative.config
+    with pytest.raises(ValueError, match="cannot be resampled"):
+        relative.resized(24)
+
+
+EXCLUDED = [
+    ({"image_size": 18}, r"\(18, 18\).*image_size=16 or image_size=20"),
+    ({"image_size": 0}, "Received: 0"),
+    ({"pooling": "cls"}, "Received: 'cls'"),
+    ({"num_heads": 5}, "num_heads=5, width=12"),
+    ({"pooling": "map", "num_heads": 5}, "num_heads=5, width=12"),
+    ({"class_token": False}, "pooling='token'"),
+    ({"gelu": "exact"}, "Received: 'exact'"),
+    ({"position_embedding": "learned"}, "Received: 'learned'"),
+    ({"position_placement": "all"}, "Received: 'all'"),
+    ({"register_tokens": -1}, "Received: -1"),
+    ({"register_tokens": 1.5}, "Received: 1.5"),
+    ({"distillation": True, "class_token": False}, "omit class_token"),
+    ({"distillation": True, "pooling": "gap"}, "use pooling='token'"),
+    ({"distillation": True, "representation_size": 6}, "omit representation_size"),
+    ({"distillation": True, "norm_after_pooling": True}, "norm_after_pooling"),
+    ({"norm_after_pooling": True, "pooling": "none"}, "other than 'none'"),
+    ({"position_embedding": "none", "position_placement": "shared"}, "use position_placement="),
+    ({"position_embedding": "relative", "position_placement": "every_layer"}, "position_placement=.stem."),
+    ({"position_placement": "shared", "prefix_positions": False}, "use prefix_positions=True"),
+    ({"position_embedding": "relative", "axial": True}, "use another position_embedding"),
+    ({"position_embedding": "learned_2d", "width": 9}, "width=9"),
+    ({"position_embedding": "sincos_2d", "width": 6}, "width=6"),
+    ({"resnet_stages": (1, 1)}, r"Received: patch_size=\(4, 4\)"),
+    ({"resnet_stages": (0,)}, r"Received: \(0,\)"),
+    ({"resnet_stages": (1,), "resnet_form": "v3"}, "Received: 'v3'"),
+    ({"resnet_stages": (1,), "resnet_form": "paper"}, "Received: 'paper'"),
+    ({"resnet_form": "v3"}, "Received: 'v3'"),
+    ({"depth": 0}, "Received: 0"),
+    ({"depth": -1}, "Received: -1"),
+    ({"preprocessing": {"image_size": 8, "resize": "crop"}}, "Received: 'crop'"),
+]
+
+
+@pytest.mark.parametrize("changes,message", EXCLUDED)
+def test_options_that_exclude_each_other(toy, changes, message):
     with pytest.raises(ValueError, match=message):
         toy(**changes)
