@@ -40,35 +40,26 @@ def _by_loops(layers):
     return reach[0, 1:] / reach[0, 1:].max()
 
 
-def test_heads_are_averaged():
-    heads = np.random.default_rng(0).dirichlet(np.ones(5), (2, 3, 4, 5))
-    np.testing.assert_allclose(rollout(heads), rollout(heads.mean(axis=2, keepdims=True)))
+def joint(length):
+    """Attention of one layer and head, and its average with the identity."""
+    attention = np.random.default_rng(0).dirichlet(np.ones(length), (1, 1, 1, length))
+    return attention, (attention[0, 0, 0] + np.eye(length)) / 2
 
 
-def test_without_class_token_all_rows_are_averaged():
-    attention = np.random.default_rng(0).dirichlet(np.ones(4), (1, 1, 1, 4))
-    expected = ((attention[0, 0, 0] + np.eye(4)) / 2).mean(axis=0)
+def test_pooled_patches_and_the_class_token():
+    attention, rows = joint(4)
+    expected = rows.mean(axis=0)
     np.testing.assert_allclose(rollout(attention, prefix_tokens=0)[0], expected / expected.max())
+    attention, rows = joint(6)  # the second of two prefix tokens is a register
+    for patch_share, expected in (
+        (1.0, rows[2:].mean(axis=0)[2:]),
+        (0.5, (rows[0] + rows[2:].mean(axis=0))[2:]),
+    ):
+        found = rollout(attention, prefix_tokens=2, patch_share=patch_share)[0]
+        np.testing.assert_allclose(found, expected / expected.max())
 
 
-def test_registers_are_ignored_if_patches_are_pooled():
-    attention = np.random.default_rng(0).dirichlet(np.ones(6), (1, 1, 1, 6))
-    expected = ((attention[0, 0, 0] + np.eye(6)) / 2)[2:].mean(axis=0)[2:]
-    found = rollout(attention, prefix_tokens=2, patch_share=1.0)[0]
-    np.testing.assert_allclose(found, expected / expected.max())
-
-
-def test_class_token_and_pooled_patches_count_equally():
-    attention = np.random.default_rng(0).dirichlet(np.ones(6), (1, 1, 1, 6))
-    joint = (attention[0, 0, 0] + np.eye(6)) / 2
-    expected = (joint[0] + joint[2:].mean(axis=0))[2:]
-    found = rollout(attention, prefix_tokens=2, patch_share=0.5)[0]
-    np.testing.assert_allclose(found, expected / expected.max())
-
-
-@pytest.mark.parametrize(
-    "changes", [{}, {"pooling": "gap", "register_tokens": 2}, {"pooling": "gap"}, {"image_size": (8, 24)}]
-)
+@pytest.mark.parametrize("changes", [{}, {"pooling": "gap", "register_tokens": 2}, {"image_size": (8, 24)}])
 def test_maps_have_the_size_of_the_images_and_are_in_range(trained_toy, changes):
     model = trained_toy(**changes)
     images = np.random.default_rng(0).uniform(-1, 1, (2, *model.image_size, 3)).astype("float32")
