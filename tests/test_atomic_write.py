@@ -7,23 +7,16 @@ def listing(path):
     return sorted(str(file.relative_to(path)) for file in path.rglob("*"))
 
 
-def test_write_file(tmp_path):
+def test_write_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     write_file(tmp_path / "a.txt", "größer")
     assert (tmp_path / "a.txt").read_bytes() == "größer".encode()
-    write_file(str(tmp_path / "a.txt"), b"new")
+    write_file("a.txt", b"new")
     assert (tmp_path / "a.txt").read_bytes() == b"new" and listing(tmp_path) == ["a.txt"]
-
-
-def test_write_file_in_the_working_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_file("a.txt", "")
-    assert listing(tmp_path) == ["a.txt"]
-
-
-def test_files_have_the_usual_permissions(tmp_path):
     (tmp_path / "usual").touch()
-    write_file(tmp_path / "new", "")
-    assert (tmp_path / "new").stat().st_mode == (tmp_path / "usual").stat().st_mode
+    assert (tmp_path / "a.txt").stat().st_mode == (tmp_path / "usual").stat().st_mode
+    with pytest.raises(FileNotFoundError):
+        write_file(tmp_path / "nowhere" / "a.txt", "")
 
 
 def test_files_appear_together(tmp_path):
@@ -36,15 +29,10 @@ def test_files_appear_together(tmp_path):
     assert listing(tmp_path) == ["a.txt", "b.npz"]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("No space left on device")])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("No space left on device")])
 def test_errors_leave_the_previous_file(tmp_path, error):
     write_file(tmp_path / "a.txt", "old")
-    with pytest.raises(error if isinstance(error, type) else OSError), new_files(tmp_path / "a.txt") as (file,):
+    with pytest.raises(type(error)), new_files(tmp_path / "a.txt") as (file,):
         file.write_text("part")
         raise error
     assert listing(tmp_path) == ["a.txt"] and (tmp_path / "a.txt").read_text() == "old"
-
-
-def test_missing_folder(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        write_file(tmp_path / "nowhere" / "a.txt", "")

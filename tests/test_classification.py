@@ -8,11 +8,12 @@ import keras_vit
 from keras_vit.classification import output_activation, output_names
 
 NAMES = ("ant", "bee", "cat")
+BLACK = np.zeros((16, 16, 3), "uint8")
 
 
 @pytest.fixture
 def model(toy):
-    model = toy(num_classes=3, class_names=NAMES)
+    model = toy(num_classes=3, depth=1, class_names=NAMES)
     model.head.kernel.assign(np.random.default_rng(0).normal(size=model.head.kernel.shape))
     return model
 
@@ -28,33 +29,34 @@ def test_names_and_probabilities(model, tmp_path):
         np.testing.assert_allclose([probability for _, probability in best], row[[first, second]], atol=1e-5)
     Image.fromarray(images[0]).save(tmp_path / "a.png")
     for image in (images[0], str(tmp_path / "a.png"), Image.fromarray(images[0])):
-        ((best,),) = (keras_vit.classify(model, image, top=1),)
-        assert best[0][0] == found[0][0][0]
+        ((best,),) = keras_vit.classify(model, image, top=1)
+        assert best[0] == found[0][0][0]
     assert len(model.classify(images[0])[0]) == 3 and len(model.classify(images, top=1)) == 40
 
 
 def test_names_belong_to_the_head(model, tmp_path):
     assert model.resized(32).class_names == NAMES and model.with_head(4).class_names is None
     assert model.with_head(2, ["a", "b"]).class_names == ("a", "b")
-    model.save(tmp_path / "m.keras")
-    assert keras_vit.load(tmp_path / "m.keras").class_names == NAMES
-    assert keras_vit.load(tmp_path / "m.keras", dtype="mixed_bfloat16").class_names == NAMES
-    assert keras_vit.load(tmp_path / "m.keras", num_classes=2).class_names is None
-    assert keras_vit.load(tmp_path / "m.keras", num_classes=1, class_names=["x"]).class_names == ("x",)
-    assert keras_vit.load(tmp_path / "m.keras", class_names=["x", "y", "z"]).class_names == ("x", "y", "z")
+    file = tmp_path / "m.keras"
+    model.save(file)
+    for options, names in (
+        ({"dtype": "mixed_bfloat16"}, NAMES),
+        ({"num_classes": 2}, None),
+        ({"num_classes": 1, "class_names": ["x"]}, ("x",)),
+        ({"class_names": ["x", "y", "z"]}, ("x", "y", "z")),
+    ):
+        assert keras_vit.load(file, **options).class_names == names
 
 
 def test_names_of_files_beside_the_weights(toy, tmp_path):
     keras_vit.weights.save(toy(num_classes=3), tmp_path / "m.npz", class_names=NAMES)
-    assert keras_vit.load(tmp_path / "m.npz", num_heads=3).class_names == NAMES
+    for classes, names in ((None, NAMES), (3, NAMES), (4, None), (0, None)):
+        assert keras_vit.load(tmp_path / "m.npz", num_heads=3, num_classes=classes).class_names == names
     keras_vit.weights.save(toy(num_classes=3), tmp_path / "hf", class_names=NAMES)
     (tmp_path / "hf" / "labels.txt").unlink()  # config.json has them too
     assert keras_vit.load(tmp_path / "hf").class_names == NAMES
     keras_vit.weights.save(toy(num_classes=3), tmp_path / "unnamed")
     assert keras_vit.load(tmp_path / "unnamed").class_names is None
-
-
-def test_default_names(toy):
     assert output_names(toy(num_classes=2)) == ("class 0", "class 1")
     assert output_names(toy(num_classes=1000))[0] == "tench, Tinca tinca"
 
@@ -63,7 +65,7 @@ def test_default_names(toy):
 def test_sigmoids(toy, options):
     model = toy(depth=1, **options)
     model.head.bias.assign(np.linspace(-3, 3, model.num_classes))
-    ((best, second),) = model.classify(np.zeros((16, 16, 3), "uint8"), top=2)
+    ((best, second),) = model.classify(BLACK, top=2)
     assert output_activation(model) == "sigmoid" and best[1] + second[1] > 1.4
     assert best[1] == pytest.approx(1 / (1 + np.exp(-3)))
 
@@ -72,21 +74,18 @@ def test_one_class_without_several_labels_is_a_softmax(toy):
     """Also if the logits happen to be a distribution."""
     model = toy(depth=1, num_classes=2)
     model.head.bias.assign([0.2, 0.8])
-    (best,) = model.classify(np.zeros((16, 16, 3), "uint8"), top=1)
+    (best,) = model.classify(BLACK, top=1)
     assert output_activation(model) == "softmax" and best[0][1] == pytest.approx(1 / (1 + np.exp(-0.6)))
 
 
-@pytest.mark.parametrize("top", [0, 2.5, True, "3"])
-def test_invalid_top(model, top):
-    with pytest.raises(ValueError, match="`top` must be an integer of at least 1. Received"):
-        model.classify(np.zeros((16, 16, 3), "uint8"), top=top)
-
-
-def test_invalid_names_and_models(toy):
-    with pytest.raises(ValueError, match="one name per class. Received: 2 names for 3 classes"):
+def test_invalid_arguments_and_models(toy, model):
+    for top in (0, 2.5, True, "3"):
+        with pytest.raises(ValueError, match=f"`top` .* Received: {top!r}"):
+            model.classify(BLACK, top=top)
+    with pytest.raises(ValueError, match="2 names for 3 classes"):
         toy(num_classes=3, class_names=["a", "b"])
-    with pytest.raises(ValueError, match="must be one line of text"):
+    with pytest.raises(ValueError, match="one line"):
         keras_vit.BiT(num_classes=1, class_names=["a\nb"])
     for options in ({"num_classes": 0}, {"pooling": "none"}):
         with pytest.raises(ValueError, match="no head for whole images"):
-            toy(**options).classify(np.zeros((16, 16, 3), "uint8"))
+            toy(**options).classify(BLACK)

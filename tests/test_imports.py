@@ -1,10 +1,7 @@
-"""Which way the arrows point, and what is installed."""
+"""Which package imports which, and what commands load."""
 
 import ast
-import configparser
-import importlib.metadata
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,104 +10,50 @@ import pytest
 from goldens import golden_file
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("keras_vit", "recipes", "export", "cli")
-
-
-def imported(folder, leave_out=()):
-    """Every module that the files of a folder import, with the file."""
-    for file in sorted((ROOT / folder).rglob("*.py")):
-        if any(part in leave_out for part in file.relative_to(ROOT / folder).parts):
-            continue
-        for node in ast.walk(ast.parse(file.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            yield from ((name, file) for name in names)
+# TensorFlow's datasets and checkpoints, its lowering for XLA, the tape of gradients: imported in functions.
+BACKENDS = "first_batch model_garden keras_internals barriers islands recompute gradient_rollout".split()
+HEAVY = {"keras", "tensorflow", "jax", "torch"}
 
 
 @pytest.mark.parametrize(
-    "folder,leave_out,forbidden",
+    "folder,except_files,forbidden",
     [
         ("keras_vit", (), ("keras_vit.recipes", "keras_vit.export", "keras_vit_cli")),
-        # TensorFlow's datasets and checkpoints, its lowering for XLA, the tape of gradients: imported in functions.
-        (
-            "keras_vit",
-            (
-                "first_batch.py",
-                "model_garden.py",
-                "keras_internals.py",
-                "barriers.py",
-                "islands.py",
-                "recompute.py",
-                "gradient_rollout.py",
-            ),
-            ("tensorflow", "jax"),
-        ),
+        ("keras_vit", BACKENDS, ("tensorflow", "jax")),
         ("recipes", (), ("keras_vit.export", "keras_vit_cli")),
         ("export", (), ("keras_vit.recipes", "keras_vit_cli")),
     ],
 )
-def test_arrows_point_one_way(folder, leave_out, forbidden):
-    wrong = [(name, file) for name, file in imported(folder, leave_out) for root in forbidden if _within(name, root)]
-    assert not wrong
+def test_direction_of_imports(folder, except_files, forbidden):
+    for file in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())) if file.stem not in except_files else ():
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not [name for name in names for root in forbidden if f"{name}.".startswith(f"{root}.")], file
 
 
-def _within(name, root):
-    return name == root or name.startswith(root + ".")
-
-
-def test_every_package_is_installed():
-    from setuptools import find_packages
-
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg")
-    installed = set(find_packages(ROOT, **{k: v.split(", ") for k, v in config["options.packages.find"].items()}))
-    folders = {file.parent.relative_to(ROOT) for top in PACKAGES for file in (ROOT / top).rglob("*.py")}
-    names = {".".join(folder.parts) for folder in folders}
-    assert installed == {_installed_as(name) for name in names}
-
-
-def _installed_as(name):
-    if name.startswith("keras_vit"):
-        return name
-    return name.replace("cli", "keras_vit_cli", 1) if name.startswith("cli") else f"keras_vit.{name}"
-
-
-@pytest.mark.parametrize("folder", ["recipes", "export", "cli"])
-def test_editors_and_type_checkers_find_the_packages_in_a_clone(folder):
-    link = ROOT / _installed_as(folder).replace(".", "/")
-    assert link.is_symlink() and link.samefile(ROOT / folder)
+def output_of(code, *arguments, **options):
+    command = [sys.executable, "-c", f"import gc; gc.disable(); {code}", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
 
 
 @pytest.mark.slow
-def test_importing_the_core_brings_nothing_that_keras_does_not():
-    code = (
-        "import gc, sys; gc.disable(); import keras; before = set(sys.modules); import keras_vit; "
-        "print({name.partition('.')[0] for name in set(sys.modules) - before})"
+def test_the_core_is_lazy_with_the_command_line_and_imports_nothing_that_keras_does_not():
+    code = "import sys, keras_vit_cli, keras_vit; assert 'keras' not in sys.modules; import keras; "
+    code += (
+        "before = {*sys.modules}; from keras_vit import load, layers; assert keras_vit.ViT_B16.__name__ == 'ViT_B16'; "
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert ast.literal_eval(done.stdout) <= {"keras_vit", "zipfile"}, done.stderr[-2000:]
+    code += "assert not hasattr(keras_vit, 'no_such_name'); print({*sys.modules} - before)"
+    assert {name.partition(".")[0] for name in ast.literal_eval(output_of(code))} <= {"keras_vit", "zipfile"}
 
 
-def test_the_commands_list_without_keras_or_tensorflow():
-    code = "import sys; from keras_vit_cli.main import main\ntry: main(['--help'])\nfinally: print(sorted(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    *help_text, modules = done.stdout.splitlines()
-    assert "few-shot" in "".join(help_text)
-    assert not {"keras", "tensorflow", "jax", "torch"} & set(ast.literal_eval(modules))
-
-
-@pytest.mark.parametrize("golden", [None, "vit_jax_prelogits", "timm_layerscale_reg", "hf_deit", "hf_siglip"])
-def test_recipes_and_checkpoints_are_listed_without_keras(golden, tmp_path):
-    arguments = ["describe", str(golden_file(tmp_path, golden))] if golden else ["train"]
-    code = "import sys; from keras_vit_cli.main import main; print(main(sys.argv[1:]), sorted(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
-    status, modules = done.stdout.splitlines()[-1].split(maxsplit=1)
-    assert status == "0", done.stderr
-    assert not {"keras", "tensorflow", "jax", "torch"} & set(ast.literal_eval(modules))
-
-
-def test_mistakes_that_a_command_line_shows_are_reported_without_tensorflow(tmp_path):
-    commands = (
+def test_commands_without_keras_or_tensorflow(tmp_path):
+    """The list of recipes, the configurations of checkpoints, and mistakes that a command line shows."""
+    goldens = ("vit_jax_prelogits", "timm_layerscale_reg", "hf_deit", "hf_siglip")
+    fine = ["train", *(f"describe {golden_file(tmp_path, golden)}" for golden in goldens)]
+    wrong = [
         "train cifar10-10ep --total-steps 20",
         "train cifar10-scratch --data.dataset folder:gone",
         "sweep finetune-pets --recipe.weights gone.npz",
@@ -121,55 +64,25 @@ def test_mistakes_that_a_command_line_shows_are_reported_without_tensorflow(tmp_
         "inspect cifar10/R6_Ti_4 --images gone --output report.html",
         "classify empty",
         "few-shot cifar10/R6_Ti_4 one",
-    )
+    ]
     for path in ("empty", "one/cat"):
         (tmp_path / path).mkdir(parents=True)
     (tmp_path / "one" / "cat" / "1.jpg").touch()
     code = "import sys; from keras_vit_cli.main import main; print([main(line.split()) for line in sys.argv[1:]]); "
-    code += "print(sorted(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code, *commands], capture_output=True, text=True, cwd=tmp_path)
-    statuses, modules = map(ast.literal_eval, done.stdout.splitlines())
-    assert statuses == [1] * len(commands), done.stderr
-    assert not {"keras", "tensorflow", "jax", "torch"} & set(modules)
+    output = output_of(code + "print({*sys.modules})", *fine, *wrong, cwd=tmp_path)
+    *_, statuses, modules = output.splitlines()
+    assert ast.literal_eval(statuses) == [0] * len(fine) + [1] * len(wrong)
+    assert not HEAVY & ast.literal_eval(modules)
 
 
-def test_the_command_line_finds_every_public_name():
-    code = (
-        "import keras_vit_cli, sys, keras_vit; assert 'keras' not in sys.modules; from keras_vit import load, layers; "
-        "print(keras_vit.__version__, load.__name__, keras_vit.ViT_B16.__name__, hasattr(keras_vit, 'no_such_name'))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.split()[1:] == ["load", "ViT_B16", "False"], done.stderr
+def test_help_without_keras_or_tensorflow():
+    code = "import sys; from keras_vit_cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+    *help_text, modules = output_of(code + "print({*sys.modules})").splitlines()
+    assert "few-shot" in "".join(help_text) and not HEAVY & ast.literal_eval(modules)
 
 
-@pytest.mark.parametrize("folder", PACKAGES)
-def test_files_stay_short(folder):
-    long = {
-        str(file): lines
-        for file in (ROOT / folder).rglob("*.py")
-        if (lines := len(file.read_text().splitlines())) > 300
-    }
-    assert not long
-
-
-def test_the_core_asks_for_keras_numpy_and_safetensors_only():
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg")
-    needs = config["options"]["install_requires"].split()
-    assert sorted(re.match(r"[\w-]+", line)[0] for line in needs) == ["keras", "numpy", "safetensors"]
-
-
-def test_tensorflow_and_its_tpu_build_never_come_together():
-    needs = importlib.metadata.requires("keras_vit")
-    extras = {
-        name: {re.search(r'extra == "(\w+)"', line)[1] for line in needs if re.match(name + r"[<>=]", line)}
-        for name in ("tensorflow", "tensorflow-tpu")
-    }
-    assert extras == {"tensorflow": {"tensorflow"}, "tensorflow-tpu": {"tpu"}}
-
-
-def test_without_a_backend_the_remedy_is_named(tmp_path):
+def test_without_a_backend_the_error_names_the_extra(tmp_path):
     (tmp_path / "keras.py").write_text("import tensorflow_of_nowhere")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", "import keras_vit"], env=environment, capture_output=True, text=True)
-    assert done.returncode == 1 and "pip install 'keras_vit[tensorflow]'" in done.stderr.splitlines()[-1]
+    assert done.returncode == 1 and "keras_vit[tensorflow]" in done.stderr.splitlines()[-1]

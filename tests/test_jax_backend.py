@@ -12,24 +12,12 @@ from keras_vit import BiT, attention_rollout
 
 pytestmark = pytest.mark.slow
 
+RELATIVE = {"position_embedding": "relative", "register_tokens": 2, "pooling": "gap", "norm_after_pooling": True}
+EVERY_LAYER = {"position_embedding": "learned_2d", "position_placement": "every_layer", "distillation": True}
 MODELS = {
     "map": {"depth": 1, "pooling": "map", "representation_size": 6, "dropout": 0.1, "stochastic_depth": 0.1},
-    "relative": {
-        "depth": 1,
-        "position_embedding": "relative",
-        "register_tokens": 2,
-        "pooling": "gap",
-        "norm_after_pooling": True,
-        "layer_scale": 0.1,
-        "qk_norm": True,
-    },
-    "axial": {
-        "axial": True,
-        "position_embedding": "learned_2d",
-        "position_placement": "every_layer",
-        "distillation": True,
-        "gelu": "erf",
-    },
+    "relative": {"depth": 1, **RELATIVE, "layer_scale": 0.1, "qk_norm": True},
+    "axial": {"axial": True, **EVERY_LAYER, "gelu": "erf"},
     "hybrid": {"depth": 1, "resnet_stages": (1,)},
     "remat": {"depth": 3, "remat": ("mlp", "attention", "block")},
     "bit": None,  # a ResNet

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import keras_vit
 from keras_vit import Preprocessing
 from keras_vit.resizing import size_before_crop
 
@@ -39,13 +38,12 @@ def test_default_is_bilinear_squash_to_minus_one_to_one():
 
 
 def test_images_of_the_right_size_are_only_scaled():
-    batch = np.stack([np.zeros((4, 4, 3)), np.full((4, 4, 3), 255), np.full((4, 4, 3), 51)]).astype("uint8")
+    batch = np.stack([np.full((4, 4, 3), value) for value in (0, 255, 51)]).astype("uint8")
     for kind in ("uint8", "int32", "float32", "float64"):
         ready = np.asarray(Preprocessing(4)(batch.astype(kind)))
-        np.testing.assert_allclose(ready, np.stack([np.full((4, 4, 3), x) for x in (-1, 1, -0.6)]), atol=1e-6)
+        np.testing.assert_allclose(ready[:, 0, 0, 0], [-1, 1, -0.6], atol=1e-6)
     exact = (batch / 255 - IMAGENET["mean"]) / IMAGENET["std"]
     np.testing.assert_allclose(Preprocessing(4, **IMAGENET)(batch), exact, atol=1e-5)
-    np.testing.assert_allclose(Preprocessing(4)(batch), keras_vit.images.normalize(batch), atol=1e-6)
 
 
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic", "lanczos3", "lanczos5"])
@@ -57,78 +55,66 @@ def test_interpolation_and_antialias(interpolation):
         np.testing.assert_allclose(ready, expected, atol=1e-5)
 
 
-# Size of the image, of the model, crop fraction, size between resizing and cropping; sizes are (height, width).
-SHORTEST = [
-    ((300, 400), (224, 224), 0.875, (256, 341)),
-    ((400, 300), (224, 224), 0.875, (341, 256)),
-    ((256, 256), (224, 224), 0.875, (256, 256)),
-    ((30, 60), (224, 224), 1.0, (224, 448)),
-    ((100, 100), (20, 40), 1.0, (40, 40)),
-    ((50, 70), (224, 224), 0.9, (248, 347)),
+# Fields, size of the image, of the model, size between resizing and cropping; sizes are (height, width).
+CROPS = [
+    ({"resize": "shortest", "crop_fraction": 0.875}, (300, 400), (224, 224), (256, 341)),
+    ({"resize": "shortest", "crop_fraction": 0.875}, (400, 300), (224, 224), (341, 256)),
+    ({"resize": "shortest", "crop_fraction": 0.875}, (256, 256), (224, 224), (256, 256)),
+    ({"resize": "shortest"}, (30, 60), (224, 224), (224, 448)),
+    ({"resize": "shortest"}, (100, 100), (20, 40), (40, 40)),
+    ({"resize": "shortest", "crop_fraction": 0.9}, (50, 70), (224, 224), (248, 347)),
+    ({"crop_fraction": 0.75}, (30, 50), (12, 15), (16, 20)),
 ]
 
 
-@pytest.mark.parametrize("image_size,size,fraction,between", SHORTEST)
-def test_shorter_side_is_resized_and_center_cropped(image_size, size, fraction, between):
+@pytest.mark.parametrize("fields,image_size,size,between", CROPS)
+def test_resized_and_center_cropped(fields, image_size, size, between):
     image = pixels(*image_size)
     resized = tf.image.resize(image, between).numpy() / 127.5 - 1
     top, left = ((resized_side - side) / 2 for resized_side, side in zip(between, size))
     expected = resized[round(top) : round(top) + size[0], round(left) : round(left) + size[1]]
-    ready = Preprocessing(size, resize="shortest", crop_fraction=fraction)(image)[0]
+    ready = Preprocessing(size, **fields)(image)[0]
     assert ready.shape == (*size, 3)
     np.testing.assert_allclose(ready, expected, atol=1e-5)
 
 
-def test_squash_with_center_crop():
-    image = pixels(30, 50)
-    expected = tf.image.resize(image, (16, 20)).numpy()[2:14, 2:17] / 127.5 - 1
-    np.testing.assert_allclose(Preprocessing((12, 15), crop_fraction=0.75)(image)[0], expected, atol=1e-5)
-
-
-def test_any_image_size():
+def test_any_image_size_and_lists_of_different_sizes():
+    batch = [pixels(*size) for size in [(1, 1), (5, 100), (100, 5), (6, 7), (7, 6), (13, 11)]]
     for resize in ("squash", "shortest"):
         for fraction in (1.0, 0.95, 0.875, 0.5):
             prepare = Preprocessing((6, 7), resize=resize, crop_fraction=fraction)
-            for height, width in [(1, 1), (5, 100), (100, 5), (6, 7), (7, 6), (13, 11)]:
-                assert prepare(pixels(height, width)).shape == (1, 6, 7, 3)
+            ready = prepare(batch)
+            assert ready.shape == (6, 6, 7, 3)
+            for one, image in zip(ready, batch):
+                np.testing.assert_array_equal(one, prepare(image)[0])
     assert size_before_crop((224, 112), 0.875) == (256, 128)
 
 
-def test_list_of_images_of_different_sizes():
-    batch = [pixels(5, 9), pixels(8, 8), pixels(20, 3)]
-    prepare = Preprocessing(8)
-    ready = prepare(batch)
-    assert ready.shape == (3, 8, 8, 3)
-    for one, image in zip(ready, batch):
-        np.testing.assert_array_equal(one, prepare(image)[0])
+ONE_PIXEL = np.arange(192).reshape(8, 8, 3) == 9
+HALF = "floats between 0.5 and 0.5, which look preprocessed already"
+MIXED = "floats between 0.7 and 0.7, which look preprocessed"
 
 
 @pytest.mark.parametrize(
     "images,message",
     [
-        (np.zeros((8, 8, 2)), r"\(H, W, 3\).*Received: ndarray of shape \(8, 8, 2\)"),
+        (np.zeros((8, 8, 2)), r"shape \(8, 8, 2\)"),
         (np.zeros((2, 3, 8, 8), "uint8"), r"shape \(2, 3, 8, 8\)"),
-        ([], r"Received: list of shape \(\)"),
-        ([[1, 2], [3, 4]], r"Received: list of shape \(\)"),
-        (np.full((8, 8, 3), 0.5, "float32"), "floats between 0.5 and 0.5, which look preprocessed already"),
-        ([np.linspace(-1, 1, 48).reshape(4, 4, 3)], "floats between -1 and 1.*multiply images in .0, 1. by 255"),
-        (np.full((8, 8, 3), 60_000, "uint16"), r"in \[0, 255\]. Received: uint16 between 60000 and 60000"),
-        (np.full((8, 8, 3), -1, "int32"), "Received: int32 between -1 and -1"),
-        (np.full((8, 8, 3), 60_000.0), "Received: float32 between 60000 and 60000"),
-        (np.where(np.arange(192).reshape(8, 8, 3) == 9, np.nan, 100.0), "Received: values that are not finite"),
-        (np.where(np.arange(192).reshape(8, 8, 3) == 9, np.inf, 100.0), "Received: values that are not finite"),
-        ([np.full((8, 8, 3), 200.0), np.full((8, 8, 3), 0.7)], "floats between 0.7 and 0.7, which look preprocessed"),
-        (
-            np.stack([np.full((8, 8, 3), x) for x in (200.0, 0.7)]),
-            "floats between 0.7 and 0.7, which look preprocessed",
-        ),
-        (np.zeros((0, 8, 8, 3), "uint8"), r"Received: ndarray of shape \(0, 8, 8, 3\)"),
-        (np.zeros((0, 8, 3), "uint8"), r"Received: ndarray of shape \(0, 8, 3\)"),
-        (tf.fill((8, 8, 3), 0.5), "floats between 0.5 and 0.5, which look preprocessed already"),
-        (
-            tf.fill((8, 8, 3), tf.constant(0.5, tf.bfloat16)),
-            "floats between 0.5 and 0.5, which look preprocessed already",
-        ),
+        ([], r"list of shape \(\)"),
+        ([[1, 2], [3, 4]], r"list of shape \(\)"),
+        (np.full((8, 8, 3), 0.5, "float32"), HALF),
+        (tf.fill((8, 8, 3), 0.5), HALF),
+        (tf.fill((8, 8, 3), tf.constant(0.5, tf.bfloat16)), HALF),
+        ([np.linspace(-1, 1, 48).reshape(4, 4, 3)], "floats between -1 and 1.* by 255"),
+        (np.full((8, 8, 3), 60_000, "uint16"), "uint16 between 60000 and 60000"),
+        (np.full((8, 8, 3), -1, "int32"), "int32 between -1 and -1"),
+        (np.full((8, 8, 3), 60_000.0), "float32 between 60000 and 60000"),
+        (np.where(ONE_PIXEL, np.nan, 100.0), "not finite"),
+        (np.where(ONE_PIXEL, np.inf, 100.0), "not finite"),
+        ([np.full((8, 8, 3), 200.0), np.full((8, 8, 3), 0.7)], MIXED),
+        (np.stack([np.full((8, 8, 3), x) for x in (200.0, 0.7)]), MIXED),
+        (np.zeros((0, 8, 8, 3), "uint8"), r"shape \(0, 8, 8, 3\)"),
+        (np.zeros((0, 8, 3), "uint8"), r"shape \(0, 8, 3\)"),
     ],
 )
 def test_invalid_images_raise(images, message):
@@ -136,25 +122,27 @@ def test_invalid_images_raise(images, message):
         Preprocessing(8)(images)
 
 
-def test_invalid_fields_raise():
-    cases = [
-        ({"image_size": 0}, "`image_size` must be a positive integer"),
-        ({"resize": "crop"}, "`resize` must be one of squash, shortest, shortest_area. Received: 'crop'"),
-        ({"interpolation": "area"}, "`interpolation` must be one of nearest, bilinear"),
-        ({"crop_fraction": 0.0}, "`crop_fraction` must be above 0 and at most 1. Received: 0.0"),
-        ({"crop_fraction": 1.1}, "at most 1. Received: 1.1"),
-        ({"mean": 0.5}, r"`mean` must be three numbers.*Received: \(0.5,\)"),
-        ({"std": (1, 0, 1)}, r"`std` must be three numbers above 0. Received: \(1.0, 0.0, 1.0\)"),
-        ({"std": (1, np.nan, 1)}, r"`std` must be three numbers above 0. Received: \(1.0, nan, 1.0\)"),
-        ({"mean": (0.5, np.inf, 0.5)}, r"`mean` must be three numbers. Received: \(0.5, inf, 0.5\)"),
-        ({"mean": (123.7, 116.3, 103.5)}, r"`mean` is of pixels in \[0, 1\]: divide it by 255. Received: \(123.7"),
-    ]
-    for fields, message in cases:
-        with pytest.raises(ValueError, match=message):
-            Preprocessing(**{"image_size": 8, **fields})
+@pytest.mark.parametrize(
+    "field,value,received",
+    [
+        ("image_size", 0, "0"),
+        ("resize", "crop", "'crop'"),
+        ("interpolation", "area", "'area'"),
+        ("crop_fraction", 0.0, "0.0"),
+        ("crop_fraction", 1.1, "1.1"),
+        ("mean", 0.5, r"\(0.5,\)"),
+        ("std", (1, 0, 1), r"\(1.0, 0.0, 1.0\)"),
+        ("std", (1, np.nan, 1), r"\(1.0, nan, 1.0\)"),
+        ("mean", (0.5, np.inf, 0.5), r"\(0.5, inf, 0.5\)"),
+        ("mean", (123.7, 116.3, 103.5), r"\(123.7"),
+        ("origin", "guess", "'guess'"),
+    ],
+)
+def test_invalid_fields_raise(field, value, received):
+    with pytest.raises(ValueError, match=f"`{field}` .*Received: {received}"):
+        Preprocessing(**{"image_size": 8, field: value})
 
 
-@pytest.mark.slow
 def test_preprocessing_is_saved_with_the_model(toy, tmp_path):
     prepare = Preprocessing(
         99, resize="shortest", crop_fraction=0.5, interpolation="bicubic", antialias=True, **IMAGENET
@@ -167,35 +155,30 @@ def test_preprocessing_is_saved_with_the_model(toy, tmp_path):
     assert loaded.resized(8).preprocessing == prepare.at(8) and loaded.with_head(3).preprocessing == prepare.at(16)
     image = pixels(40, 30)
     np.testing.assert_allclose(loaded.preprocess(image), prepare.at(16)(image))
-    assert toy().preprocessing == Preprocessing(16) and loaded(loaded.preprocess([image])).shape == (1, 5)
+    assert toy().preprocessing == Preprocessing(16)
 
 
 def test_floats_may_overshoot_as_bicubic_interpolation_does():
     image = np.full((4, 4, 3), 300.0)
     image[0, 0] = -40
-    np.testing.assert_allclose(Preprocessing(4)(image)[0], image / 127.5 - 1, atol=1e-5)
-    wide = np.arange(48, dtype="int64").reshape(4, 4, 3) * 5
-    np.testing.assert_allclose(Preprocessing(4)(wide)[0], wide / 127.5 - 1, atol=1e-5)
-    ones = np.ones((4, 4, 3), "int32")  # integers are pixels, however dark
-    np.testing.assert_allclose(Preprocessing(4)(ones), -1 + 1 / 127.5, atol=1e-5)
+    for ready in (image, np.arange(48, dtype="int64").reshape(4, 4, 3) * 5, np.ones((4, 4, 3), "int32")):
+        np.testing.assert_allclose(Preprocessing(4)(ready)[0], ready / 127.5 - 1, atol=1e-5)
 
 
 def test_black_float_images():
     black, gray = np.zeros((4, 4, 3), "float32"), np.full((4, 4, 3), 102.0, "float32")
-    ready = np.asarray(Preprocessing(4)([black, gray]))
-    np.testing.assert_allclose(ready, np.stack([np.full((4, 4, 3), x) for x in (-1, -0.2)]), atol=1e-6)
+    np.testing.assert_allclose(np.asarray(Preprocessing(4)([black, gray]))[:, 0, 0, 0], [-1, -0.2], atol=1e-6)
     assert np.all(np.asarray(Preprocessing(4)(black)) == -1)
     with pytest.raises(ValueError, match="floats between 0.5 and 0.5"):
         Preprocessing(4)([black, black + 0.5])
 
 
-@pytest.mark.slow
 def test_unknown_sizes_in_tf_data(trained_toy):
     images = [pixels(*size) for size in ((5, 100), (6, 7), (13, 11))]
     spec = tf.TensorSpec((None, None, 3), "uint8")
     dataset = tf.data.Dataset.from_generator(lambda: iter(images), output_signature=spec)
     squash, shortest = (Preprocessing((6, 7), resize=resize, crop_fraction=0.5) for resize in ("squash", "shortest"))
-    with pytest.raises(ValueError, match=r"requires images of a known size.*\(None, None\)\.") as refused:
+    with pytest.raises(ValueError, match=r"\(None, None\)\.") as refused:
         dataset.map(shortest)
     for prepare, mapped in (
         (squash, dataset.map(squash)),
@@ -220,8 +203,6 @@ def test_origin_is_kept_and_does_not_count_when_numbers_are_compared():
     assert config["origin"] == "table" and Preprocessing(**config).origin == "table"
     before = {name: value for name, value in config.items() if name != "origin"}  # of a model that was saved earlier
     assert Preprocessing.from_argument(before, 16) == Preprocessing(**config)
-    with pytest.raises(ValueError, match="`origin` must be one of file, table, user, assumed. Received: 'guess'"):
-        Preprocessing(8, origin="guess")
 
 
 @pytest.mark.parametrize(
