@@ -34,9 +34,7 @@ HALF_DONE = "half-done"  # the folder of a run that TensorFlow resumes
 FROM_TENSORFLOW = "from-tensorflow"  # the folder of a run that TensorFlow began
 REPLICAS = 4  # of the programs for a TPU
 ARCHITECTURE = Architecture("Ti/4", depth=2, width=24, mlp_dim=48, num_heads=3, pooling="gap")
-DATA = Data(
-    "digits", image_size=8, batch_size=16, crop="inception", min_crop_area=0.5, flip=False, validation_split=None
-)
+DATA = Data("digits", image_size=8, batch_size=16, min_crop_area=0.5, flip=False, validation_split=None)
 # Every step is clipped.
 OPTIMIZER = Optimizer("adamw", learning_rate=1e-2, warmup_steps=2, weight_decay=0.1, global_clipnorm=0.1)
 RUN = Run(precision="float32", epoch_steps=HALF, checkpoint_steps=HALF, steps_per_execution=HALF, strategy="one-device")
@@ -49,20 +47,12 @@ SUPERVISED = Supervised(
 )
 # The state of its random generators is part of a checkpoint, but it drops nothing.
 NO_DROPS = replace(SUPERVISED, architecture=replace(ARCHITECTURE, dropout=1e-9))
+MASKED = MaskedPatch(architecture=ARCHITECTURE, data=DATA, optimizer=OPTIMIZER, run=RUN, total_steps=STEPS)
+DECODER = {"masked_fraction": 0.5, "decoder_depth": 1, "decoder_width": 12, "decoder_heads": 3, "total_steps": STEPS}
 RECIPES = {
-    "masked-patch": MaskedPatch(architecture=ARCHITECTURE, data=DATA, optimizer=OPTIMIZER, run=RUN, total_steps=STEPS),
+    "masked-patch": MASKED,
     "supervised": SUPERVISED,
-    "masked-autoencoder": MaskedAutoencoder(
-        ARCHITECTURE,
-        DATA,
-        OPTIMIZER,
-        RUN,
-        masked_fraction=0.5,
-        decoder_depth=1,
-        decoder_width=12,
-        decoder_heads=3,
-        total_steps=STEPS,
-    ),
+    "masked-autoencoder": MaskedAutoencoder(ARCHITECTURE, DATA, OPTIMIZER, RUN, **DECODER),
     "muon": replace(SUPERVISED, optimizer=replace(OPTIMIZER, name="muon")),
 }
 
@@ -88,19 +78,22 @@ def trained(recipe, stop_at=None) -> dict[str, np.ndarray]:
     """The weights after a run, and the loss of its last epoch; of a classifier also its metrics on the test images."""
     function = pretrain if isinstance(recipe, SelfSupervised) else train
     model, history = function(recipe, callbacks=[Start(stop_at)])
-    weights = {str(i): keras.ops.convert_to_numpy(weight) for i, weight in enumerate(model.trainable_variables)}
-    metrics = {"last_loss": history["loss"][-1]}
+    results = {str(i): keras.ops.convert_to_numpy(weight) for i, weight in enumerate(model.trainable_variables)}
+    results["last_loss"] = history["loss"][-1]
     if isinstance(recipe, Supervised):
-        metrics |= {"val_loss": history["val_loss"][-1]}
-        metrics |= evaluate(model, recipe.data, "test")
-    return weights | metrics
+        results |= {"val_loss": history["val_loss"][-1], **evaluate(model, recipe.data, "test")}
+    return results
+
+
+def linear(**options):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, kernel_initializer="ones")])
+    model.compile(SGD(0.1, momentum=0.9, use_ema=True, **options), "mse")
+    return model
 
 
 def after_bad_steps(bad) -> dict[str, np.ndarray]:
     """All variables after five good batches of 4, and bad ones, with a NaN, before those at the positions `bad`."""
-    random = np.random.default_rng(0)
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, kernel_initializer="ones")])
-    model.compile(SGD(0.1, momentum=0.9, use_ema=True, global_clipnorm=1.0), "mse")
+    random, model = np.random.default_rng(0), linear(global_clipnorm=1.0)
     inputs, targets = random.standard_normal((5, 4, 3)), random.standard_normal((5, 4, 2))
     inputs, targets = np.insert(inputs, bad, np.nan, axis=0), np.insert(targets, bad, 0.0, axis=0)
     model.fit(inputs.reshape(-1, 3), targets.reshape(-1, 2), batch_size=4, shuffle=False, verbose=0)
@@ -110,9 +103,7 @@ def after_bad_steps(bad) -> dict[str, np.ndarray]:
 
 def used_after_ema() -> list[np.ndarray]:
     """The weights of a model that is evaluated and trained again with the averages of its weights."""
-    inputs = np.random.default_rng(0).standard_normal((8, 3))
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, kernel_initializer="ones")])
-    model.compile(SGD(0.1, momentum=0.9, use_ema=True), "mse")
+    inputs, model = np.random.default_rng(0).standard_normal((8, 3)), linear()
     for _ in range(2):
         model.fit(inputs, inputs[:, :2], batch_size=4, shuffle=False, verbose=0)
         use_ema_weights(model)
@@ -124,27 +115,32 @@ def on_devices(recipe, strategy, **run):
     return replace(recipe, run=replace(recipe.run, strategy=strategy, **run))
 
 
+def resumable(recipe, folder, strategy="one-device"):
+    return on_devices(recipe, strategy, folder=str(folder), resume=True)
+
+
 def main(folder):
+    def save(name, results):
+        np.savez(folder / f"{name}.npz", **results)
+
     if PROCESSES[-1] in os.environ:
-        recipe = on_devices(SUPERVISED, "multi-worker", folder=str(folder / "processes"), resume=True)
+        recipe = resumable(SUPERVISED, folder / "processes", "multi-worker")
         trained(recipe, stop_at=HALF)
-        np.savez(folder / f"process-{os.environ[PROCESSES[-1]]}.npz", **trained(recipe))
+        save(f"process-{os.environ[PROCESSES[-1]]}", trained(recipe))
         run(recipe)  # only evaluates, and the first process writes the results
         return
     for name, recipe in RECIPES.items():
-        np.savez(folder / f"{name}.npz", **trained(on_devices(recipe, "mirrored")))
-    np.savez(folder / "one-device.npz", **trained(SUPERVISED))
+        save(name, trained(on_devices(recipe, "mirrored")))
+    save("one-device", trained(SUPERVISED))
     dropout = replace(SUPERVISED, architecture=replace(ARCHITECTURE, dropout=0.5, stochastic_depth=0.5))
-    resumed = on_devices(dropout, "mirrored", folder=str(folder / "resumed"), resume=True)
-    np.savez(folder / "whole.npz", **trained(on_devices(dropout, "mirrored")))
-    trained(resumed, stop_at=HALF)
-    np.savez(folder / "resumed.npz", **trained(resumed))
-    trained(on_devices(NO_DROPS, "one-device", folder=str(folder / HALF_DONE), resume=True), stop_at=HALF)
-    from_tensorflow = on_devices(NO_DROPS, "one-device", folder=str(folder / FROM_TENSORFLOW), resume=True)
-    np.savez(folder / f"{FROM_TENSORFLOW}.npz", **trained(from_tensorflow))
-    np.savez(folder / "good-steps.npz", **after_bad_steps([]))
+    save("whole", trained(on_devices(dropout, "mirrored")))
+    trained(resumable(dropout, folder / "resumed", "mirrored"), stop_at=HALF)
+    save("resumed", trained(resumable(dropout, folder / "resumed", "mirrored")))
+    trained(resumable(NO_DROPS, folder / HALF_DONE), stop_at=HALF)
+    save(FROM_TENSORFLOW, trained(resumable(NO_DROPS, folder / FROM_TENSORFLOW)))
+    save("good-steps", after_bad_steps([]))
+    save("bad-steps", after_bad_steps([0, 2, 2]))
     np.savez(folder / "after-ema.npz", *used_after_ema())
-    np.savez(folder / "bad-steps.npz", **after_bad_steps([0, 2, 2]))
     programs = RecipePrograms(SUPERVISED, 10, STEPS, REPLICAS)
     for kind, batch_size in (("training", 4), ("evaluation", 16)):
         (folder / f"{kind}.hlo").write_bytes(programs.lower(kind, batch_size).hlo)

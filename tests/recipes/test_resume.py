@@ -5,96 +5,90 @@ import os
 import signal
 from dataclasses import replace
 
-import keras
 import numpy as np
 import pytest
+from checkpointed_training import assert_variables, at, everything, steps
 
 from keras_vit.recipes import fit
 from keras_vit.recipes.checkpoints.checkpoints import TERMINATED
-from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
-from keras_vit.recipes.recipe import Architecture, Data, MaskedAutoencoder, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.recipe import Architecture, Optimizer
+from keras_vit.recipes.recipe_file import read_recipe
+from keras_vit.recipes.self_supervised import load_self_supervised
 from keras_vit.recipes.training.model import build_model
 
-pytestmark = pytest.mark.slow
+AFTER = "on_train_batch_end"
 
 
 @pytest.fixture
-def pretraining(data_dir, tmp_path):
-    return MaskedPatch(
-        architecture=Architecture("Ti/2", depth=1, width=12, mlp_dim=24, num_heads=3, dropout=0.1),
-        # 1,097 images: the runs below reach the second epoch.
-        data=Data(dataset="digits", data_dir=data_dir, image_size=8, batch_size=40, min_crop_area=0.5, flip=False),
-        optimizer=Optimizer(name="adamw", weight_decay=0.1, learning_rate=3e-3, warmup_steps=5),
-        run=Run(seed=1, folder=str(tmp_path / "run"), checkpoint_steps=8, keep_checkpoints=2, steps_per_execution=2),
-        total_steps=36,
-    )
+def folder(tmp_path):
+    return tmp_path / "run"
 
 
-class Interruption(keras.callbacks.Callback):
-    """Calls `action` after a step, such as a power failure or a preemption."""
-
-    def __init__(self, step, action):
-        super().__init__()
-        self.step, self.action = step, action
-
-    def on_train_batch_end(self, batch, logs=None):
-        if int(self.model.optimizer.iterations) == self.step:
-            self.action()
+def in_folder(recipe, folder, **run):
+    return replace(recipe, run=replace(recipe.run, folder=str(folder), **run))
 
 
-def power_failure():
-    raise ConnectionAbortedError
+@pytest.mark.slow
+def test_pre_training_after_a_power_failure(autoencoder, folder):
+    """Of a masked autoencoder, in the second epoch of the data; masked patches are those of test_kill.py."""
 
+    def power_failure():
+        raise ConnectionAbortedError
 
-def terminate():
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def resumed(recipe):
-    return replace(recipe, run=replace(recipe.run, resume=True))
-
-
-def everything(model):
-    return [np.asarray(variable) for variable in (*model.variables, *model.optimizer.variables)]
-
-
-def test_pre_training_after_a_power_failure(pretraining, tmp_path):
-    """Of a masked autoencoder; masked patches are those of tests/recipes/test_kill.py."""
-    fields = {name: getattr(pretraining, name) for name in ("architecture", "data", "optimizer", "run", "total_steps")}
-    fields["optimizer"] = replace(pretraining.optimizer, ema_momentum=0.9)
-    recipe = MaskedAutoencoder(**fields, decoder_depth=1, decoder_width=8, decoder_heads=2)
-    expected = everything(fit.pretrain(replace(recipe, run=replace(recipe.run, folder=None)))[0])
+    optimizer = Optimizer("adamw", 3e-3, warmup_steps=5, weight_decay=0.1, ema_momentum=0.9)
+    data = replace(autoencoder.data, batch_size=40, crop="inception", min_crop_area=0.5)  # 27 steps
+    run = replace(autoencoder.run, steps_per_execution=2, checkpoint_steps=8, keep_checkpoints=2)
+    recipe = replace(autoencoder, data=data, optimizer=optimizer, run=run, total_steps=36)
+    whole, _ = fit.pretrain(recipe)
+    recipe = in_folder(recipe, folder)
     with pytest.raises(ConnectionAbortedError):
-        fit.pretrain(recipe, [Interruption(30, power_failure)])
-    assert find_checkpoints(recipe.run.folder)[0] == str(tmp_path / "run" / "step-24")
-    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["total_steps"] == 36
-    model, history = fit.pretrain(resumed(recipe))
-    for value, reference in zip(everything(model), expected):
-        np.testing.assert_array_equal(value, reference)
-    assert len(history["loss"]) == 1
-    remaining = {file.name for file in (tmp_path / "run").glob("step-*.index")}
-    assert remaining == {"step-32.index", "step-36.index"}
+        fit.pretrain(recipe, [at(30, power_failure, AFTER)])
+    assert steps(folder) == [24, 16]
+    assert json.loads((folder / "recipe.json").read_text())["total_steps"] == 36
+    model, history = fit.pretrain(in_folder(recipe, folder, resume=True))
+    assert_variables(model, everything(whole))
+    assert len(history["loss"]) == 1 and steps(folder) == [36, 32]
+    loaded = load_self_supervised(read_recipe(folder / "recipe.json"), folder)
+    assert type(loaded) is type(model)
+    for ours, theirs in zip(model.weights, loaded.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
-def test_fine_tuning_after_sigterm(pretraining, tmp_path, capsys):
-    recipe = Supervised(
-        architecture=Architecture(patch_dropout=0.5),
-        data=replace(pretraining.data, image_size=12, labels_per_class=10),
-        optimizer=Optimizer(name="sgd", learning_rate=0.05, warmup_steps=5),
-        run=replace(pretraining.run, checkpoint_steps=100),
-        total_steps=20,
-    )
-    vit = build_model(pretraining.architecture, pretraining.data, pretraining.run)
-    expected = everything(fit.train(replace(recipe, run=replace(recipe.run, folder=None)), vit)[0])
+@pytest.mark.extended
+def test_fine_tuning_after_sigterm(masked, supervised, folder, capsys):
+    data = replace(supervised.data, image_size=12, batch_size=40, labels_per_class=10, validation_split="validation")
+    architecture, optimizer = Architecture(patch_dropout=0.5), Optimizer("sgd", 0.05, warmup_steps=5)
+    run = replace(masked.run, steps_per_execution=2)
+    recipe = replace(supervised, architecture=architecture, data=data, optimizer=optimizer, run=run, total_steps=20)
+    vit = build_model(masked.architecture, masked.data, masked.run)
+    whole, _ = fit.train(recipe, vit)
     handler = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as stopped:
-        fit.train(recipe, vit, [Interruption(12, terminate)])
+        fit.train(in_folder(recipe, folder), vit, [at(12, lambda: os.kill(os.getpid(), signal.SIGTERM), AFTER)])
     assert stopped.value.code == TERMINATED and signal.getsignal(signal.SIGTERM) is handler
     assert "Saved step 12 in" in capsys.readouterr().out
-    model, history = fit.train(resumed(recipe), vit)
+    model, history = fit.train(in_folder(recipe, folder, resume=True), vit)
     assert model.optimizer.iterations == 20 and "val_top1" in history
-    for value, reference in zip(everything(model), expected):
-        np.testing.assert_array_equal(value, reference)
-    again, history = fit.train(resumed(recipe), vit)
+    assert_variables(model, everything(whole))
+    again, history = fit.train(in_folder(recipe, folder, resume=True), vit)
     assert history == {}
     np.testing.assert_array_equal(again.head.kernel, model.head.kernel)
+
+
+@pytest.mark.slow
+def test_model_without_labels_is_loaded_from_its_checkpoints(masked, folder):
+    """With its head, which model.keras does not have."""
+    recipe = in_folder(replace(masked, optimizer=replace(masked.optimizer, accumulation_steps=2)), folder)
+    trained, _ = fit.pretrain(recipe)
+    before = sorted(folder.rglob("*"))
+    loaded = load_self_supervised(read_recipe(folder / "recipe.json"), folder)
+    assert sorted(folder.rglob("*")) == before
+    assert np.abs(loaded.head.kernel).max() > 0  # zeros at the start
+    for ours, theirs in zip(trained.weights, loaded.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    wider = replace(recipe, architecture=replace(recipe.architecture, width=24))
+    with pytest.raises(ValueError, match=r"step-4 does not match .*recipe\.json"):
+        load_self_supervised(wider, folder)
+    (folder / "step-4.data-00000-of-00001").write_bytes(b"")
+    with pytest.raises(ValueError, match="step-4 .*damaged"):
+        load_self_supervised(recipe, folder)

@@ -1,96 +1,118 @@
+"""A recipe from start to end: what it writes, in which order, and what another call of it does."""
+
 import json
+import re
 from dataclasses import replace
 
 import pytest
 
+import keras_vit
 from keras_vit.recipes import run_recipe
-from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.configs import digits
+from keras_vit.recipes.recipe import Distillation, MaskedAutoencoder
+from keras_vit.recipes.run_recipe import run_card
 from keras_vit.recipes.training.compile import compile_for_evaluation
 
-pytestmark = pytest.mark.slow
+FILES = {"recipe.json", "run.json", "log.csv", "model.keras", "model_card.md", "metrics.json"}
 
 
 @pytest.fixture
-def recipe(data_dir, tmp_path):
-    return MaskedPatch(
-        architecture=Architecture("Ti/4", depth=1, width=12, mlp_dim=24, num_heads=3),
-        data=Data(dataset="digits", data_dir=data_dir, image_size=8, batch_size=16, crop="none", flip=False),
-        optimizer=Optimizer(learning_rate=3e-3, warmup_steps=1),
-        run=Run(folder=str(tmp_path / "run"), resume=True),
-        total_steps=4,
-    )
+def folder(tmp_path):
+    return tmp_path / "run"
 
 
-def test_finished_run_is_not_trained_again(recipe, tmp_path):
+def in_folder(recipe, folder, **run):
+    return replace(recipe, run=replace(recipe.run, folder=str(folder), resume=True, **run))
+
+
+@pytest.mark.slow
+def test_finished_run_is_not_trained_again(masked, folder):
+    recipe = in_folder(masked, folder)
     metrics = run_recipe.run(recipe)
-    assert metrics["loss"] > 0 and set(metrics) >= {"top1", "learning_rate"}
+    assert metrics["loss"] > 0 and metrics.keys() >= {"top1", "learning_rate"}
+    assert {file.name for file in folder.iterdir() if not file.name.startswith(("step-", "."))} == FILES
     again = run_recipe.run(recipe)  # no steps remain
-    assert {name: again[name] for name in ("loss", "top1")} == pytest.approx(
-        {name: metrics[name] for name in ("loss", "top1")}
-    )
-    assert json.loads((tmp_path / "run" / "metrics.json").read_text()) == again
-    assert run_recipe.run_unless_finished(recipe) == again
-
-
-def test_metrics_of_another_recipe_raise(recipe, tmp_path):
-    run_recipe.run(recipe)
-    for file in (tmp_path / "run").glob("step-*"):
+    assert [again[name] for name in ("loss", "top1")] == pytest.approx([metrics[name] for name in ("loss", "top1")])
+    assert json.loads((folder / "metrics.json").read_text()) == again == run_recipe.run_unless_finished(recipe)
+    for file in folder.glob("step-*"):
         file.unlink()
     other = replace(recipe, optimizer=replace(recipe.optimizer, learning_rate=0.5))
     for function in (run_recipe.run_unless_finished, run_recipe.run):
-        with pytest.raises(ValueError, match="of another run: it differs in optimizer.learning_rate"):
+        with pytest.raises(ValueError, match="another run: .* optimizer.learning_rate"):
             function(other)
-    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["optimizer"]["learning_rate"] == 3e-3
-    with pytest.raises(ValueError, match="already contains a run. Resume it with run.resume=True"):
+    assert json.loads((folder / "recipe.json").read_text())["optimizer"]["learning_rate"] == 3e-3
+    with pytest.raises(ValueError, match="run.resume=True"):
         run_recipe.run(replace(recipe, run=replace(recipe.run, resume=False)))
+    with pytest.raises(ValueError, match="run.folder"):
+        run_recipe.run_unless_finished(masked)
 
 
-def test_run_unless_finished_requires_a_folder(recipe):
-    with pytest.raises(ValueError, match="set run.folder"):
-        run_recipe.run_unless_finished(replace(recipe, run=replace(recipe.run, folder=None)))
+@pytest.fixture
+def trained(supervised, folder, trained_toy, monkeypatch):
+    """A recipe of which only the training is replaced: by a model with the bias `bias` and the history `history`."""
+    settings = {"bias": [0.0] * 10, "history": {"loss": [1.0]}}
+
+    def train(recipe):
+        model = trained_toy(image_size=8, num_classes=10, depth=1, class_names=list("0123456789"))
+        compile_for_evaluation(model, recipe, 10)
+        model.head.bias.assign(settings["bias"])
+        return model, settings["history"]
+
+    monkeypatch.setattr(run_recipe, "train", train)
+    monkeypatch.setattr(run_recipe, "check_unchanged", lambda *_: None)
+    return in_folder(supervised, folder), settings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_diverged_model_stops_the_run(recipe, toy, monkeypatch, tmp_path, value):
+def test_metrics_that_are_not_finite_stop_the_run(trained, folder, value):
     """The evaluation is the real one: a graph, in which comparisons with NaN are rewritten."""
-    recipe = Supervised(data=recipe.data, optimizer=recipe.optimizer, run=recipe.run, total_steps=4)
-
-    def train(recipe):
-        model = toy(image_size=8, num_classes=10)
-        compile_for_evaluation(model, recipe, 10)
-        model.head.bias.assign([value] * 10)
-        return model, {}
-
-    monkeypatch.setattr(run_recipe, "train", train)
-    monkeypatch.setattr(run_recipe, "check_unchanged", lambda *_: None)
-    with pytest.raises(
-        FloatingPointError, match="^Metrics of the model on the split 'test' are not finite .loss nan.:"
-    ):
+    recipe, settings = trained
+    settings["bias"] = [value] * 10
+    with pytest.raises(FloatingPointError, match="'test' are not finite .loss nan"):
         run_recipe.run(recipe)
-    assert not (tmp_path / "run" / "metrics.json").exists() and not (tmp_path / "run" / "model.keras").exists()
+    assert not (folder / "metrics.json").exists()
 
 
-def test_skipped_steps_and_accuracies_by_chance_are_said(recipe, toy, monkeypatch, tmp_path, capsys):
-    recipe = Supervised(data=recipe.data, optimizer=recipe.optimizer, run=recipe.run, total_steps=4)
+def test_model_is_written_before_anything_that_can_fail(trained, folder, monkeypatch):
+    recipe, _ = trained
 
-    def train(recipe):
-        model = toy(image_size=8, num_classes=10)
-        compile_for_evaluation(model, recipe, 10)
-        model.head.bias.assign([*[-1.0] * 9, 9.0])
-        return model, {"nonfinite_steps": [1, 3]}
+    def evaluate(model, data, split):
+        assert keras_vit.load(folder / "model.keras").num_classes == 10
+        assert (folder / "labels.txt").read_text().split() == list("0123456789")
+        raise ValueError(f"the disk of {split} is gone")
 
-    monkeypatch.setattr(run_recipe, "train", train)
-    monkeypatch.setattr(run_recipe, "check_unchanged", lambda *_: None)
+    monkeypatch.setattr(run_recipe, "evaluate", evaluate)
+    with pytest.raises(ValueError, match=f"the disk of test is gone.*{folder}/model.keras.*run.resume=True"):
+        run_recipe.run(recipe)
+    assert not (folder / "metrics.json").exists()
+    monkeypatch.setattr(run_recipe, "evaluate", lambda *_: {"loss": 2.0, "top1": 0.5})
+    assert run_recipe.run(recipe) == {"loss": 2.0, "top1": 0.5}
+
+
+def test_skipped_steps_and_accuracies_by_chance_are_reported(trained, folder, monkeypatch, capsys):
+    recipe, settings = trained
+    monkeypatch.setattr(run_recipe, "evaluate", lambda *_: {"loss": 2.0, "top1": 0.1})
+    settings["history"] = {"nonfinite_steps": [1, 3]}
     assert run_recipe.run(recipe)["nonfinite_steps"] == 3
-    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["nonfinite_steps"] == 3
-    assert "is that of chance for 10 classes" in capsys.readouterr().err
+    assert json.loads((folder / "metrics.json").read_text())["nonfinite_steps"] == 3
+    assert "chance for 10 classes" in capsys.readouterr().err
     # A run that was stopped after its last step: nothing is trained, but log.csv is there.
-    (tmp_path / "run" / "log.csv").write_text("epoch,step,nonfinite_steps\n0,2,1\n1,4,2\n")
-    monkeypatch.setattr(run_recipe, "train", lambda recipe: (train(recipe)[0], {}))
+    (folder / "log.csv").write_text("epoch,step,nonfinite_steps\n0,2,1\n1,4,2\n")
+    settings["history"] = {}
     assert run_recipe.run(recipe)["nonfinite_steps"] == 2
 
 
-def test_metrics_file_is_valid_json(recipe, toy, tmp_path):
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        run_recipe.write_results(recipe, toy(num_classes=0), {"loss": float("nan")})
-    assert not (tmp_path / "run" / "metrics.json").exists()
+def test_card_of_a_run(toy):
+    tuning = replace(digits.FINE_TUNE, weights="B_16.npz")
+    card = run_card(toy(num_classes=10), tuning, {"top1": 0.5})
+    recipe = json.loads(re.search("```json\n(.*?)```", card, re.DOTALL)[1])
+    assert recipe["architecture"] == {"dropout": 0.0, "stochastic_depth": 0.0, "patch_dropout": 0.0}  # of B_16.npz
+    assert recipe["data"]["dataset"] == "digits" and recipe["total_steps"] == tuning.total_steps
+    assert "`digits`, split `train`" in card and "split `test`" in card and "`B_16.npz`" in card
+    history = {"top1": 0.25, "learning_rate": 0.0, "images_per_second": 70.0, "nonfinite_steps": 0.0, "overflows": 2.0}
+    masked = run_card(toy(), digits.MASKED_PATCH, {"loss": 2.0, **history})
+    assert "|---|---|\n| loss | 2 |\n| color top-1 | 0.25 |\n| overflows | 2 |\n\n" in masked
+    assert '"variant": "Ti/2"' in masked
+    assert "masked autoencoder" in run_card(toy(), MaskedAutoencoder(), {"loss": 0.5})
+    assert "`big.keras`" in run_card(toy(num_classes=10), Distillation(teacher="big.keras"), {"top1": 0.5})

@@ -1,7 +1,5 @@
 """The settings that `keras-vit finetune` chooses."""
 
-from dataclasses import asdict
-
 import pytest
 
 from keras_vit import Preprocessing
@@ -24,13 +22,13 @@ def chosen(images, machine=LAPTOP, depth=12, preprocessing=IMAGENET):
     return fit_to_folder(RECIPES["finetune-small"], images, preprocessing, 224, depth, machine)
 
 
-@pytest.mark.parametrize("images", [2, 5, 7, 29, 30, 144, 800, 4000, 50_000])
 @pytest.mark.parametrize("machine", [LAPTOP, GPU, SLOW])
-def test_every_number_of_images_has_a_recipe_that_can_run(images, machine):
-    recipe = chosen(images, machine)
-    assert recipe.data.batch_size <= images
-    assert 1 <= recipe.optimizer.warmup_steps < recipe.total_steps
-    assert recipe.run.epoch_steps >= 1 and recipe.total_steps % recipe.run.epoch_steps == 0
+def test_every_number_of_images_has_a_recipe_that_can_run(machine):
+    for images in (2, 5, 7, 29, 30, 144, 800, 4000, 50_000):
+        recipe = chosen(images, machine)
+        assert recipe.data.batch_size <= images
+        assert 1 <= recipe.optimizer.warmup_steps < recipe.total_steps
+        assert recipe.run.epoch_steps >= 1 and recipe.total_steps % recipe.run.epoch_steps == 0
 
 
 def test_more_images_are_seen_less_often_in_larger_batches():
@@ -76,10 +74,5 @@ def test_image_size_is_that_of_the_weights_and_on_a_cpu_at_most_224():
     assert image_size(Preprocessing(420), False, (15, 15)) == 420  # the patches would not fit
 
 
-def test_settings_change_nothing_else():
-    base = asdict(RECIPES["finetune-small"])
-    recipe = asdict(chosen(144))
-    assert recipe["run"]["precision"] == "float32" and asdict(chosen(144, GPU))["run"]["precision"] == "mixed_bfloat16"
-    for name in ("weights", "architecture", "loss", "label_smoothing", "total_epochs"):
-        assert recipe[name] == base[name]
-    assert recipe["data"]["max_corrupt"] == base["data"]["max_corrupt"]
+def test_precision_is_that_of_the_machine():
+    assert [chosen(144, machine).run.precision for machine in (LAPTOP, GPU)] == ["float32", "mixed_bfloat16"]

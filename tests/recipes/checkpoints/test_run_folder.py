@@ -1,65 +1,168 @@
-"""Folders of runs: unusable ones, those of another recipe, and what a killed run leaves."""
+"""Folders of runs: unusable ones, those of another recipe, and what makes a resumed run the same run."""
 
-import shutil
+import json
 from dataclasses import replace
 
+import keras
 import pytest
+import tensorflow as tf
 from checkpointed_training import build, fit
 
 from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
 from keras_vit.recipes.checkpoints.run_folder import prepare_run_folder
-from keras_vit.recipes.recipe import Architecture, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.checkpoints.run_identity import begin_run, check_unchanged, read_identity
+from keras_vit.recipes.data.image_dataset import ImageDataset
+from keras_vit.recipes.distributed.workers import Workers
+from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.training.optimizers import Adam
 from keras_vit_cli.flags import fields_to_flags
 
-
-def test_incomplete_checkpoint_of_a_killed_run_is_removed(tmp_path):
-    (tmp_path / "step-8_temp").mkdir()
-    (tmp_path / "step-8_temp" / "part-00000-of-00001.data-00000-of-00001").write_bytes(b"half")
-    assert Checkpoints(tmp_path).restore(build()) == 0
-    assert not list(tmp_path.glob("*temp*"))
+WORKERS = Workers(tf.distribute.get_strategy())
+DATA = ImageDataset("animals", ("ant", "bee", "cat"), {"train": 90, "test": 30}, lambda split: None)
 
 
 @pytest.mark.parametrize("folder", ["nowhere://bucket/run", "{}/file/run"])
 def test_unusable_folder_raises(tmp_path, folder):
     (tmp_path / "file").write_text("")
     folder = folder.format(tmp_path)
-    with pytest.raises(OSError, match=f"run's folder {folder} cannot be used: .*Check the permissions"):
+    with pytest.raises(OSError, match=folder):
         prepare_run_folder(MaskedPatch(run=Run(folder=folder)))
-    with pytest.raises(OSError, match="cannot be"):
+    with pytest.raises(OSError, match=folder):
         fit(build(), Checkpoints(folder))
 
 
-def test_folder_of_another_recipe_raises(finished, tmp_path):
+@pytest.fixture
+def begun(tmp_path):
+    """A recipe that resumes in tmp_path."""
     recipe = Supervised(run=Run(folder=str(tmp_path)))
     prepare_run_folder(recipe)
-    shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)
-    with pytest.raises(ValueError, match="already contains a run. Resume it with run.resume=True"):
+    (tmp_path / "step-1.index").touch()
+    with pytest.raises(ValueError, match=r"run\.resume=True"):
         prepare_run_folder(recipe)
-    # Devices, folders and intervals may change; what is computed may not.
-    elsewhere = Run(folder=str(tmp_path), resume=True, strategy="mirrored", checkpoint_steps=7, tensorboard=True)
-    prepare_run_folder(replace(recipe, run=elsewhere))
-    moved = replace(recipe, run=elsewhere, data=replace(recipe.data, data_dir="/elsewhere"))
-    prepare_run_folder(moved)
-    other = replace(recipe, run=replace(elsewhere, seed=1), optimizer=Optimizer(learning_rate=1.0))
-    with pytest.raises(
-        ValueError, match=r"learning_rate \(0.03 there, 1.0 here\), optimizer.name .*run.seed \(0 there"
-    ):
-        prepare_run_folder(other)
-    another_model = replace(recipe, run=elsewhere, architecture=Architecture("L/16"))
-    differs = r"architecture.variant \('B/16' there, 'L/16' here\). Resume with that recipe \(keras-vit train "
-    with pytest.raises(ValueError, match=f"{differs}{tmp_path} .*, or choose another folder.$"):
-        prepare_run_folder(another_model)
+    # Devices, folders and intervals may change.
+    run = replace(recipe.run, resume=True, strategy="mirrored", checkpoint_steps=7, tensorboard=True)
+    prepare_run_folder(replace(recipe, run=run, data=replace(recipe.data, data_dir="/elsewhere")))
+    return replace(recipe, run=run)
+
+
+@pytest.mark.parametrize(
+    "change,message",
+    [
+        (lambda r: replace(r, optimizer=Optimizer(learning_rate=1.0)), r"learning_rate \(0.03 there, 1.0 here\)"),
+        (lambda r: replace(r, run=replace(r.run, seed=1)), r"run.seed \(0 there"),
+        (lambda r: replace(r, data=replace(r.data, cache=True)), "data.cache"),  # keeps the order of the files
+        (lambda r: replace(r, architecture=Architecture("L/16")), r"variant \('B/16' there, 'L/16' here\)"),
+        (lambda r: MaskedPatch(run=r.run), "Supervised, .* MaskedPatch"),
+    ],
+)
+def test_what_is_computed_may_not_change(begun, change, message):
+    with pytest.raises(ValueError, match=message):
+        prepare_run_folder(change(begun))
+
+
+def test_another_model_may_start_from_the_weights_of_a_finished_run(begun, tmp_path):
     (tmp_path / "model.keras").touch()
-    with pytest.raises(ValueError, match=differs) as error:
-        prepare_run_folder(another_model)
+    with pytest.raises(ValueError) as error:
+        prepare_run_folder(replace(begun, architecture=Architecture("L/16")))
     start = fields_to_flags(str(error.value)).partition("choose another folder, with ")[2]
-    assert start == f"--weights {tmp_path}/model.keras and --keep-head to start from its trained weights."
-    from_weights = replace(another_model, weights="B_16.npz", run=replace(elsewhere, folder=str(tmp_path / "weights")))
-    prepare_run_folder(from_weights)
-    shutil.copytree(finished[0], tmp_path / "weights", dirs_exist_ok=True)
-    prepare_run_folder(replace(from_weights, architecture=Architecture()))  # the weights determine the model
-    # A cache keeps the order of the files, which are shuffled otherwise.
-    with pytest.raises(ValueError, match=r"differs in data.cache \(False there, True here\)"):
-        prepare_run_folder(replace(recipe, run=elsewhere, data=replace(recipe.data, cache=True)))
-    with pytest.raises(ValueError, match="its kind is Supervised, this recipe's is MaskedPatch"):
-        prepare_run_folder(MaskedPatch(run=elsewhere))
+    assert start.startswith(f"--weights {tmp_path}/model.keras and --keep-head ")
+
+
+def test_weights_determine_the_model(tmp_path):
+    run = Run(folder=str(tmp_path), resume=True)
+    recipe = Supervised(weights="B_16.npz", architecture=Architecture("L/16"), run=run)
+    prepare_run_folder(recipe)
+    (tmp_path / "step-1.index").touch()
+    prepare_run_folder(replace(recipe, architecture=Architecture()))
+
+
+def recipe_in(folder, kind=Supervised):
+    return kind(data=Data(validation_split=None), run=Run(folder=str(folder), resume=True))
+
+
+def save(folder, step=1):
+    """Begins or resumes a run and saves a checkpoint of it; returns its identity and the object that saves."""
+    folder.mkdir(exist_ok=True)
+    identity = begin_run(recipe_in(folder), DATA, WORKERS)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    model.compile(Adam(0.1), "mse", jit_compile=False)
+    model.optimizer.build(model.trainable_variables)
+    checkpoints = Checkpoints(folder, identity=identity)
+    checkpoints.restore(model)
+    checkpoints.set_model(model)
+    model.optimizer.iterations.assign(step)
+    checkpoints._save()
+    return identity, checkpoints
+
+
+def test_resumed_run_keeps_its_id(tmp_path):
+    first, _ = save(tmp_path)
+    assert first.class_names == DATA.class_names and first.images == {"train": 90, "test": 30}
+    assert json.loads((tmp_path / "run.json").read_text())["id"] == first.id
+    again, _ = save(tmp_path, 2)
+    assert again.id == first.id and again.process != first.process
+    assert save(tmp_path / "other")[0].id != first.id
+    worker = Workers(tf.distribute.get_strategy())
+    worker.chief = False
+    assert begin_run(recipe_in(tmp_path), DATA, worker).id == first.id
+
+
+@pytest.mark.parametrize("content", [None, b"", bytes(100), b"{", b"{}", b"\xff"])
+def test_damaged_run_json_is_restored_from_the_newest_checkpoint(tmp_path, content):
+    """As after a power failure, which may leave a file that was just renamed without its content."""
+    first, _ = save(tmp_path)
+    (tmp_path / "run.json").unlink() if content is None else (tmp_path / "run.json").write_bytes(content)
+    assert begin_run(recipe_in(tmp_path), DATA, WORKERS).id == first.id
+    assert read_identity(tmp_path).id == first.id
+
+
+@pytest.mark.parametrize(
+    "changes,message",
+    [
+        ({"class_names": ("ant", "cat", "bee")}, "order differs: class 1 is 'bee' there, but 'cat' here"),
+        ({"class_names": ("ant", "bee", "dog")}, "missing here: 'cat'; new here: 'dog'"),
+        ({"class_names": ("ant", "bee")}, "3 classes there, 2 here; missing here: 'cat'"),
+        ({"splits": {"train": 91, "test": 30}}, r"'train' \(90 there, 91 here\)"),
+        ({"splits": {"train": 90, "test": 29}}, r"'test' \(30 there, 29 here\)"),
+    ],
+)
+def test_other_data_raises(tmp_path, changes, message):
+    save(tmp_path)
+    changed, recipe = replace(DATA, **changes), recipe_in(tmp_path)
+    check_unchanged(recipe, DATA)
+    with pytest.raises(ValueError, match=message):
+        check_unchanged(recipe, changed)
+    with pytest.raises(ValueError, match=f"{tmp_path}.*{message}"):
+        begin_run(recipe, changed, WORKERS)
+    (tmp_path / "run.json").unlink()  # the checkpoint knows it too
+    with pytest.raises(ValueError, match=message):
+        begin_run(recipe, changed, WORKERS)
+
+
+def test_classes_do_not_matter_without_labels(tmp_path):
+    identity = begin_run(recipe_in(tmp_path, MaskedPatch), DATA, WORKERS)
+    assert identity.class_names == () and identity.images == {"train": 90}
+
+
+def test_checkpoint_of_another_run_raises(tmp_path):
+    """As if two runs had shared a folder, or a checkpoint had been copied."""
+    save(tmp_path / "one", 5)
+    other, _ = save(tmp_path / "two", 3)
+    for file in (tmp_path / "one").glob("step-5.*"):
+        (tmp_path / "two" / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(ValueError, match=f"step-5 .*{other.id}"):
+        save(tmp_path / "two", 6)
+
+
+def test_process_that_was_replaced_does_not_save(tmp_path):
+    """A lock cannot prevent two processes on gs://: the older one ends at its next checkpoint."""
+    _, older = save(tmp_path)
+    _, newer = save(tmp_path, 2)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    older.model.optimizer.iterations.assign(7)
+    with pytest.raises(OSError, match="Another process"):
+        older._save()
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    newer.model.optimizer.iterations.assign(8)
+    newer._save()
+    assert newer.saved_step == 8

@@ -35,30 +35,33 @@ def holder(tmp_path):
     process.communicate()
 
 
-def test_folder_of_a_living_process_raises_and_of_a_killed_one_does_not(tmp_path, holder):
-    with pytest.raises(OSError, match="is in use by process 4242 on elsewhere. Wait until .*: set run.folder"):
-        with run_lock(str(tmp_path), WORKERS):
-            pytest.fail("locked twice")
+@pytest.mark.parametrize("function", [pretrain, run])
+def test_folder_of_a_living_process_is_left_alone_and_of_a_killed_one_is_locked(tmp_path, holder, function):
+    recipe = MaskedPatch(data=Data("no_such_dataset", batch_size=64), run=Run(folder=str(tmp_path)))
+    with pytest.raises(OSError, match="process 4242 on elsewhere"):
+        function(recipe)
+    assert [file.name for file in tmp_path.iterdir()] == [".lock"]
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     with run_lock(str(tmp_path), WORKERS):
         assert "4242" not in (tmp_path / ".lock").read_text()
 
 
-@pytest.mark.parametrize("function", [pretrain, run])
-def test_run_in_use_is_refused_before_anything_is_written(tmp_path, holder, function):
-    recipe = MaskedPatch(data=Data("no_such_dataset", batch_size=64), run=Run(folder=str(tmp_path)))
-    with pytest.raises(OSError, match="is in use by process 4242"):
-        function(recipe)
-    assert [file.name for file in tmp_path.iterdir()] == [".lock"]
+@pytest.mark.parametrize("chief", [True, False])
+def test_all_workers_end_if_the_chief_cannot_lock(tmp_path, holder, monkeypatch, chief):
+    workers = Workers(tf.distribute.get_strategy())
+    workers.chief = chief
+    monkeypatch.setattr(workers, "_gather", lambda value: [value, 1])  # the other worker has failed, or this one has
+    with pytest.raises(OSError, match="4242" if chief else "chief worker"):
+        with run_lock(str(tmp_path), workers):
+            pass
 
 
 def test_a_run_that_cannot_start_leaves_no_folder_of_its_own(tmp_path):
+    (tmp_path / "old").mkdir()
     for name in ("new", "old"):
-        if name == "old":
-            (tmp_path / name).mkdir()
         recipe = MaskedPatch(data=Data("no_such_dataset", batch_size=64), run=Run(folder=str(tmp_path / name)))
-        with pytest.raises(ValueError, match="Unknown dataset"):
+        with pytest.raises(ValueError, match="no_such_dataset"):
             run(recipe)
     assert [folder.name for folder in tmp_path.iterdir()] == ["old"]
     with pytest.raises(KeyboardInterrupt), run_lock(str(tmp_path / "saved"), WORKERS):
@@ -93,29 +96,18 @@ def test_lock_holds_until_the_outermost_block_of_a_thread_ends(tmp_path):
     assert outcomes == ["refused", "refused", "locked", "locked"]
 
 
-def test_run_without_a_folder_and_folder_that_cannot_be_created(tmp_path):
+def test_folders_that_are_not_locked(tmp_path, monkeypatch):
+    """No folder, one that cannot be created, and one on a disk without locks."""
     with run_lock(None, WORKERS):
         pass
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="folder .*file/run cannot be used: Not a directory. Check the permissions"):
+    with pytest.raises(OSError, match="file/run"):
         with run_lock(str(tmp_path / "file" / "run"), WORKERS):
             pass
 
-
-def test_disk_without_locks_is_used(tmp_path, monkeypatch):
     def flock(*_):
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr("fcntl.flock", flock)
     with run_lock(str(tmp_path), WORKERS), run_lock(str(tmp_path), WORKERS):
         pass
-
-
-@pytest.mark.parametrize("chief", [True, False])
-def test_all_workers_end_if_the_chief_cannot_lock(tmp_path, holder, monkeypatch, chief):
-    workers = Workers(tf.distribute.get_strategy())
-    workers.chief = chief
-    monkeypatch.setattr(workers, "_gather", lambda value: [value, 1])  # the other worker has failed, or this one has
-    with pytest.raises(OSError, match="is in use by" if chief else "The chief worker cannot use the folder"):
-        with run_lock(str(tmp_path), workers):
-            pass

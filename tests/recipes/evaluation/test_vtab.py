@@ -26,7 +26,7 @@ def weights(tmp_path):
 
 @pytest.fixture
 def opened(monkeypatch):
-    """Replaces the opening of datasets; returns the names of those that were opened. Without those in "missing"."""
+    """Replaces the opening of datasets; returns the names of those that were opened. The folder "missing" has none."""
     names = []
 
     def open_dataset(data):
