@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from keras_vit.recipes import fit
 from keras_vit.recipes.distributed.jax_devices import JaxDevices
-from keras_vit.recipes.preflight import preflight
 from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
 from keras_vit.recipes.training import loss_scaling
 from keras_vit.recipes.training.accumulation import accumulate_gradients
@@ -23,22 +22,15 @@ STEPS, BATCH = 6, 16
 
 def counters(optimizer):
     scale = optimizer.loss_scale
-    return {
-        name: int(value.numpy())
-        for name, value in {
-            "steps": optimizer.iterations,
-            "nonfinite": optimizer.nonfinite_steps,
-            "in_a_row": optimizer.consecutive_nonfinite_steps,
-            "overflows": scale.overflows,
-            "scale": scale.scale,
-        }.items()
-    }
+    skipped = (optimizer.nonfinite_steps, optimizer.consecutive_nonfinite_steps)
+    names = ("steps", "nonfinite", "in_a_row", "overflows", "scale")
+    values = (optimizer.iterations, *skipped, scale.overflows, scale.scale)
+    return {name: int(value.numpy()) for name, value in zip(names, values)}
 
 
 def test_scale_and_weights_follow_keras(monkeypatch):
     monkeypatch.setattr(loss_scaling, "GROWTH_STEPS", 3)
-    inner = keras.optimizers.SGD(0.1)
-    theirs = keras.optimizers.LossScaleOptimizer(inner, dynamic_growth_steps=3)
+    theirs = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), dynamic_growth_steps=3)
     ours = SGD(0.1, loss_scaling=True)
     variables = [keras.Variable(np.ones(2, "float32")) for _ in range(2)]
     random = np.random.default_rng(0)
@@ -69,7 +61,7 @@ def test_the_smallest_scale_counts_nonfinite_steps_and_stops(monkeypatch):
     history = model.fit(data, shuffle=False, verbose=0, callbacks=[NonfiniteSteps(3)]).history
     assert counters(model.optimizer) == {"steps": 4, "nonfinite": 2, "in_a_row": 2, "overflows": 2, "scale": 1}
     assert (history["overflows"], history["nonfinite_steps"], history["loss_scale"]) == ([2], [2], [1.0])
-    with pytest.raises(FloatingPointError, match="gradients of 3 steps in a row, up to step 5"):
+    with pytest.raises(FloatingPointError, match="3 steps in a row, up to step 5"):
         model.fit(data, shuffle=False, verbose=0, callbacks=[NonfiniteSteps(3)])
     for one, other in zip(before, model.get_weights()):
         np.testing.assert_array_equal(one, other)
@@ -102,21 +94,16 @@ def recipe_of(precision):
     )
 
 
-def trained(precision, replicas=1):
+def trained(precision, strategy):
     """Model and optimizer variables after six steps; in the second, gradients of the second half overflow."""
     random = np.random.default_rng(0)
     images = random.uniform(-1, 1, (STEPS, BATCH, 8, 8, 3)).astype("float32")
     weights = np.ones((STEPS, BATCH), "float32")
     weights[1, -1] = 1e12 if precision == "mixed_float16" else np.nan
     labels = random.integers(0, 5, (STEPS, BATCH))
-    strategy = tf.distribute.get_strategy()
-    if replicas == 2:
-        reduce = tf.distribute.ReductionToOneDevice()
-        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=reduce)
-    recipe = recipe_of(precision)
     with strategy.scope():
         keras.utils.set_random_seed(0)
-        model, _ = compile_classifier(recipe, 5, 100)
+        model, _ = compile_classifier(recipe_of(precision), 5, 100)
         random = np.random.default_rng(7)
         for weight in model.weights:
             weight.assign(weight + 0.1 * random.standard_normal(weight.shape))
@@ -128,15 +115,15 @@ def trained(precision, replicas=1):
 
 
 @pytest.mark.slow
-def test_replicas_equal_one_device_and_an_overflow_skips_one_step():
+def test_replicas_equal_one_device_and_an_overflow_skips_one_step(strategy_of, without_xla):
     # In the float32 run the same step is skipped, because of a NaN.
-    start, exact = trained("float32")
-    models = [trained("mixed_float16", replicas)[1] for replicas in (1, 2)]
+    start, exact = trained("float32", strategy_of(1))
+    models = [trained("mixed_float16", strategy_of(replicas))[1] for replicas in (1, 2)]
+    moved = max(np.abs(a - b).max() for a, b in zip(start, exact.trainable_weights))
     for model in models:
         assert model.compute_dtype == "float16" and model.head.compute_dtype == "float32"
         expected = {"steps": 6, "nonfinite": 0, "in_a_row": 0, "overflows": 1, "scale": 2**14}
         assert counters(model.optimizer) == expected
-        moved = max(np.abs(a - b).max() for a, b in zip(start, exact.trainable_weights))
         for one, other in zip(exact.trainable_weights, model.trainable_weights):
             assert other.dtype == "float32"
             np.testing.assert_allclose(one, other, atol=5e-3 * moved)
@@ -147,7 +134,7 @@ def test_replicas_equal_one_device_and_an_overflow_skips_one_step():
 
 
 @pytest.mark.slow
-def test_resume_is_exact_after_overflows(data_dir, tmp_path, monkeypatch):
+def test_resume_is_exact_after_overflows(data_dir, tmp_path, monkeypatch, without_xla):
     monkeypatch.setattr(loss_scaling, "INITIAL_SCALE", 2.0**22)
     monkeypatch.setattr(loss_scaling, "GROWTH_STEPS", 4)
     recipe = recipe_of("mixed_float16")
@@ -177,16 +164,11 @@ def test_resume_is_exact_after_overflows(data_dir, tmp_path, monkeypatch):
 
 def test_tpus_get_bfloat16():
     check_precision(Run(precision="mixed_float16"), is_tpu=False)
-    with pytest.raises(ValueError, match="Use run.precision='mixed_bfloat16'"):
+    with pytest.raises(ValueError, match="mixed_bfloat16"):
         check_precision(Run(precision="mixed_float16"), is_tpu=True)
-    with pytest.raises(ValueError, match="Use run.precision='mixed_bfloat16'"):
-        preflight(recipe_of("mixed_float16"))
-
-
-def test_tpus_of_jax_refuse_float16():
     devices = JaxDevices.__new__(JaxDevices)  # none is here
     devices.names, devices.num_replicas_in_sync, devices.process, devices.processes = ["tpu:0"], 1, 0, 1
-    with pytest.raises(ValueError, match="TPUs compute in bfloat16.*Received: run.precision='mixed_float16'"):
+    with pytest.raises(ValueError, match="mixed_float16"):
         check_recipe(recipe_of("mixed_float16"), devices)
     devices.names = ["gpu:0"]
     check_recipe(recipe_of("mixed_float16"), devices)

@@ -23,25 +23,11 @@ def recipe(image_size=16, **fields):
 
 
 def test_recipe_fields_are_passed_to_the_model():
-    architecture = Architecture(
-        "Ti/4",
-        depth=2,
-        width=12,
-        mlp_dim=24,
-        num_heads=3,
-        pooling="gap",
-        representation_size=12,
-        position_embedding="sincos_2d",
-        dropout=0.1,
-        stochastic_depth=0.2,
-        patch_dropout=0.5,
-    )
+    fields = {"depth": 2, "width": 12, "mlp_dim": 24, "num_heads": 3, "pooling": "gap", "representation_size": 12}
+    fields |= {"position_embedding": "sincos_2d", "dropout": 0.1, "stochastic_depth": 0.2, "patch_dropout": 0.5}
     data = Data(image_size=16, evaluation_resize="shortest", evaluation_crop=0.875, interpolation="bicubic")
-    model = build_model(architecture, data, Run(precision="mixed_bfloat16"), num_classes=7)
-    expected = {"depth": 2, "width": 12, "mlp_dim": 24, "num_heads": 3, "pooling": "gap", "representation_size": 12}
-    expected |= {"position_embedding": "sincos_2d", "dropout": 0.1, "stochastic_depth": 0.2, "num_classes": 7}
-    expected |= {"patch_dropout": 0.5}
-    assert {name: getattr(model.config, name) for name in expected} == expected
+    model = build_model(Architecture("Ti/4", **fields), data, Run(precision="mixed_bfloat16"), num_classes=7)
+    assert {name: getattr(model.config, name) for name in fields} == fields and model.num_classes == 7
     assert model.dtype_policy.name == "mixed_bfloat16" and model.image_size == (16, 16)
     prepared = model.preprocessing
     assert (prepared.resize, prepared.crop_fraction, prepared.interpolation) == ("shortest", 0.875, "bicubic")
@@ -52,7 +38,7 @@ def test_remat_is_set_by_the_run():
     source = build_model(TOY, DATA, run, num_classes=5)
     assert source.encoder.blocks[0].remat == "block"
     assert adapt_model(source, RECIPE, 3).encoder.blocks[0].remat is None
-    with pytest.raises(ValueError, match="no Transformer blocks to recompute. Received: run.remat='block'"):
+    with pytest.raises(ValueError, match="run.remat='block'"):
         build_model(Architecture("BiT-R50x1"), DATA, run)
 
 
@@ -76,12 +62,12 @@ def test_adapt_model():
     np.testing.assert_allclose(model.positions.table, source.resized(24).positions.table)
 
 
-@pytest.fixture
-def trained_by_transformers(tmp_path):
+@pytest.fixture(scope="module")
+def trained_by_transformers(tmp_path_factory):
     """A .keras file with the weights of a classifier of transformers (10 classes, 64 pixels)."""
-    model = keras_vit.load(golden_file(tmp_path, "hf_vit"), num_heads=3)
-    model.save(tmp_path / "trained.keras")
-    return str(tmp_path / "trained.keras")
+    folder = tmp_path_factory.mktemp("trained")
+    keras_vit.load(golden_file(folder, "hf_vit"), num_heads=3).save(folder / "trained.keras")
+    return str(folder / "trained.keras")
 
 
 def test_kept_head_and_bicubic_positions_equal_transformers(trained_by_transformers):
@@ -132,45 +118,34 @@ def test_deit_at_384_starts_from_the_trained_classifier(trained_toy, images, tmp
     np.testing.assert_allclose(loss, -(smoothed * log_probabilities).sum(axis=1).mean(), rtol=1e-5)
 
 
-def test_load_model_from_a_file(tmp_path):
-    source = build_model(TOY, DATA, Run(), num_classes=5)
-    source.save(tmp_path / "model.keras")
-    model = load_model(str(tmp_path / "model.keras"), recipe(), 2)
-    np.testing.assert_array_equal(model.encoder.norm.gamma, source.encoder.norm.gamma)
-    assert model.num_classes == 2
-
-
 def test_load_model_from_a_bucket(tmp_path):
     source = build_model(TOY, DATA, Run(), num_classes=5)
     source.save(tmp_path / "model.keras")
     tf.io.gfile.makedirs("ram://bucket")
     tf.io.gfile.copy(str(tmp_path / "model.keras"), "ram://bucket/model.keras", overwrite=True)
-    model = load_model("ram://bucket/model.keras", recipe(), 2)
-    np.testing.assert_array_equal(model.encoder.norm.gamma, source.encoder.norm.gamma)
-    with pytest.raises(OSError, match="ram://bucket/other.keras cannot be read"):
+    for file in (tmp_path / "model.keras", "ram://bucket/model.keras"):
+        model = load_model(str(file), recipe(), 2)
+        np.testing.assert_array_equal(model.encoder.norm.gamma, source.encoder.norm.gamma)
+        assert model.num_classes == 2
+    with pytest.raises(OSError, match="ram://bucket/other.keras"):
         load_model("ram://bucket/other.keras", recipe(), 2)
 
 
 def test_weights_of_another_pixel_range_raise():
     source = build_model(TOY, DATA, Run())
     imagenet = Data(image_size=16, mean=(0.485, 0.456, 0.406))
-    ending = r"Set data.mean=\(0.5, 0.5, 0.5\) and data.std=\(0.5, 0.5, 0.5\).$"
-    with pytest.raises(ValueError, match=rf"trained on pixels scaled by mean=\(0.5, 0.5, 0.5\) .*{ending}"):
+    with pytest.raises(ValueError, match=r"data.mean=\(0.5, 0.5, 0.5\) and data.std=\(0.5, 0.5, 0.5\)"):
         adapt_model(source, Supervised(TOY, data=imagenet), 2)
 
 
 def test_an_assumed_pixel_range_is_reported_and_yields_to_the_recipe(tmp_path):
     build_model(TOY, DATA, Run(), preprocessing=None).save(tmp_path / "own.keras")
     data = Data(image_size=16, mean=(0.485, 0.456, 0.406))
-    message = (
-        r"^own.keras does not state .* Probably: mean=\(0.5, .*This training: mean=\(0.485, 0.456, 0.406\) .*probably "
-        r"were, set data.mean=\(0.5, 0.5, 0.5\) data.std=\(0.5, 0.5, 0.5\)$"
-    )
-    with pytest.warns(UserWarning, match=message) as warned:
+    with pytest.warns(UserWarning, match=r"own.keras .*mean=\(0.485, 0.456, 0.406\).*data.mean=\(0.5, ") as warned:
         model = load_model(str(tmp_path / "own.keras"), Supervised(TOY, data=data), 2)
     assert sum(one.category is PixelRangeWarning for one in warned) == 1
     assert model.preprocessing.mean == data.mean and model.preprocessing.origin == "user"
-    with pytest.warns(UserWarning, match=r"Assumed, as in this training: mean=\(0.5, 0.5, 0.5\) and std=\(0.5"):
+    with pytest.warns(UserWarning, match=r"mean=\(0.5, 0.5, 0.5\) and std=\(0.5"):
         load_model(str(tmp_path / "own.keras"), recipe(), 2)
 
 
@@ -182,7 +157,7 @@ def test_bit():
     assert again.num_classes == 2 and again.image_size == (64, 64)
     np.testing.assert_array_equal(again.weights[0], model.weights[0])
     with_dropout = replace(recipe(image_size=64), architecture=replace(TOY, dropout=0.1, stochastic_depth=0.1))
-    with pytest.raises(ValueError, match="does not support architecture.dropout, architecture.stochastic_depth. Remo"):
+    with pytest.raises(ValueError, match="architecture.dropout, architecture.stochastic_depth"):
         adapt_model(model, with_dropout, 2)
 
 
@@ -193,16 +168,13 @@ def test_frozen_models_are_trained():
 
 
 @pytest.mark.parametrize(
-    "architecture,message",
+    "architecture,words",
     [
-        (Architecture("BiT-R51x1"), "Expected one of BiT-R50x1"),
-        (
-            Architecture("BiT-R50x1", dropout=0.1, pooling="gap", patch_dropout=0.5),
-            "does not support architecture.pooling, architecture.dropout, architecture.patch_dropout",
-        ),
-        (Architecture("Q/16"), "Expected a variant such as 'B/16'"),
+        (Architecture("BiT-R51x1"), "BiT-R50x1"),
+        (Architecture("BiT-R50x1", dropout=0.1, pooling="gap"), "architecture.pooling, architecture.dropout"),
+        (Architecture("Q/16"), "'B/16'"),
     ],
 )
-def test_invalid_architectures(architecture, message):
-    with pytest.raises(ValueError, match=message):
+def test_invalid_architectures(architecture, words):
+    with pytest.raises(ValueError, match=words):
         build_model(architecture, DATA, Run())

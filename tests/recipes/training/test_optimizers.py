@@ -73,7 +73,7 @@ def test_steps_equal_numpy(toy, name, beta_2):
     recipe = Optimizer(name, 0.05, "constant", beta_2=beta_2, **decay)
     optimizer = build_optimizer(recipe, 10, model)
     optimizer.build(model.trainable_variables)
-    gradients = gradients_of(model, 5)
+    gradients = gradients_of(model, 4)
     gradients[2][4][...] = np.nan
     paths = [variable.path for variable in model.trainable_variables]
     decayed = [path.endswith("/kernel") for path in paths]
@@ -86,7 +86,7 @@ def test_steps_equal_numpy(toy, name, beta_2):
     for value, average, reference, mean in zip(model.weights, optimizer.averages, *expected):
         np.testing.assert_allclose(value, reference, atol=2e-5)
         np.testing.assert_allclose(average, mean, atol=2e-5)
-    assert counters(optimizer) == (5, 1, 0)
+    assert counters(optimizer) == (4, 1, 0)
 
 
 @pytest.mark.parametrize("name", ["lamb", "lion"])
@@ -95,10 +95,8 @@ def test_steps_equal_timm_and_optax(name):
     golden = np.load(DATA / "optimizer_steps.npz")
     decay, clipnorm = float(golden["decay"]), float(golden["clipnorm"])
     optimizer = build_optimizer(Optimizer(name, weight_decay=decay, global_clipnorm=clipnorm, decay="constant"), 10)
-    variables = [
-        keras.Variable(golden[f"start_{part}"].astype("float32"), dtype="float32", name=part)
-        for part in ("kernel", "bias")
-    ]
+    starts = {part: golden[f"start_{part}"].astype("float32") for part in ("kernel", "bias")}
+    variables = [keras.Variable(start, dtype="float32", name=part) for part, start in starts.items()]
     optimizer.build(variables)
     for step, rate in enumerate(golden["rates"]):
         gradients = [tf.constant(golden[f"gradient_{part}"][step], "float32") for part in ("kernel", "bias")]
@@ -131,18 +129,17 @@ def test_nonfinite_step_changes_only_the_counters(toy, bad):
     optimizer.build(model.trainable_variables)
     good, after = gradients_of(model, 2)
     optimizer.apply(good)
-    state = [np.array(variable) for variable in (*model.variables, *optimizer.variables)]
-    names = [variable.path for variable in (*model.variables, *optimizer.variables)]
+    counted = ("/iteration", "/nonfinite_steps", "/consecutive_nonfinite_steps")
+    variables = [v for v in (*model.variables, *optimizer.variables) if not v.path.endswith(counted)]
+    state = [np.array(variable) for variable in variables]
     after[5].flat[0] = bad
     for _ in range(2):
         optimizer.apply([tf.constant(grad, "float32") for grad in after])
-    for name, variable, before in zip(names, (*model.variables, *optimizer.variables), state):
-        if not name.endswith(("/iteration", "/nonfinite_steps", "/consecutive_nonfinite_steps")):
-            np.testing.assert_array_equal(variable, before)
+    for variable, before in zip(variables, state):
+        np.testing.assert_array_equal(variable, before)
     assert counters(optimizer) == (3, 2, 2)
     optimizer.apply(good)
-    assert counters(optimizer) == (4, 2, 0)
-    assert not np.array_equal(state[0], model.variables[0])
+    assert counters(optimizer) == (4, 2, 0) and not np.array_equal(state[0], model.variables[0])
 
 
 def test_build_optimizer():
@@ -156,70 +153,56 @@ def test_build_optimizer():
 
 
 @pytest.mark.parametrize(
-    "recipe,message",
+    "fields,model,received",
     [
-        (
-            Optimizer(name="adam", weight_decay=0.1),
-            "requires another optimizer.name, such as 'adamw'. Received: optimizer.name='adam'",
-        ),
-        (Optimizer(name="ranger"), "must be 'adam', 'adamw', 'sgd', 'muon', 'lion' or 'lamb'. Received: 'ranger'"),
-        (Optimizer(layer_decay=0.7), "requires the layers of a VisionTransformer. Received: NoneType"),
+        ({"name": "adam", "weight_decay": 0.1}, None, "'adam'"),
+        ({"name": "ranger"}, None, "'ranger'"),
+        ({"layer_decay": 0.7}, None, "NoneType"),
+        ({"layer_decay": 0.7}, keras_vit.BiT(stages=(1,), num_classes=2), "BiT"),
     ],
 )
-def test_invalid_recipes(recipe, message):
-    with pytest.raises(ValueError, match=message):
-        build_optimizer(recipe, 10)
+def test_invalid_recipes(fields, model, received):
+    with pytest.raises(ValueError, match=f"Received: .*{received}"):
+        build_optimizer(Optimizer(**fields), 10, model)
 
 
-def test_layer_decay_requires_a_vision_transformer_and_its_variables(toy):
-    bit = keras_vit.BiT(stages=(1,), num_classes=2)
-    with pytest.raises(ValueError, match="requires the layers of a VisionTransformer. Received: BiT"):
-        build_optimizer(Optimizer(layer_decay=0.7), 10, bit)
+def test_layer_decay_requires_the_variables_of_its_model(toy):
     model = toy()
     optimizer = build_optimizer(Optimizer(layer_decay=0.7), 10, model)
-    with pytest.raises(ValueError, match="one learning-rate factor for each of the 3 trainable variables"):
+    with pytest.raises(ValueError, match="3 trainable variables"):
         optimizer.build(model.trainable_variables[:3])
 
 
 @pytest.mark.parametrize("name", ["adamw", "sgd", "muon", "lion", "lamb"])
 def test_only_kernels_are_decayed(toy, name):
-    model = toy(
-        representation_size=6,
-        pooling="map",
-        class_token=True,
-        register_tokens=1,
-        position_embedding="learned_2d",
-        layer_scale=0.1,
-        qk_norm=True,
-    )
+    parts = {"representation_size": 6, "pooling": "map", "class_token": True, "register_tokens": 1, "layer_scale": 0.1}
+    model = toy(position_embedding="learned_2d", qk_norm=True, **parts)
     optimizer = build_optimizer(Optimizer(name=name, learning_rate=0.1, weight_decay=0.5, decay="constant"), 10)
     before = [weight.numpy() for weight in model.trainable_weights]
     for weight in model.trainable_weights:
         weight.assign(np.ones(weight.shape))
     optimizer.build(model.trainable_weights)
     optimizer.apply([np.zeros(value.shape, "float32") for value in before])
-    decayed = {weight.path.rpartition("/")[2] for weight in model.trainable_weights if not np.allclose(weight, 1)}
-    unchanged = {weight.path.rpartition("/")[2] for weight in model.trainable_weights if np.allclose(weight, 1)}
-    assert decayed == {"kernel"} and unchanged == {
-        *("bias", "gamma", "beta", "probe", "token", "tokens", "rows", "columns", "prefix")
-    }
+    names = {(weight.path.rpartition("/")[2], bool(np.allclose(weight, 1))) for weight in model.trainable_weights}
+    others = ("bias", "gamma", "beta", "probe", "token", "tokens", "rows", "columns", "prefix")
+    assert names == {("kernel", False), *((name, True) for name in others)}
 
 
 @pytest.mark.parametrize(
-    "optimizer",
+    "kind,options",
     [
-        SGD(0.1, global_clipnorm=0.5),
-        Adam(0.1, use_ema=True),
-        AdamW(0.1, clipvalue=0.2, rate_factors=(0.5, 1)),
-        Muon(0.1, adam_beta_2=0.9),
-        Lion(0.1, weight_decay=0.1),
-        Lamb(0.1, loss_scaling=True),
+        (SGD, {"global_clipnorm": 0.5}),
+        (Adam, {"use_ema": True}),
+        (AdamW, {"clipvalue": 0.2, "rate_factors": (0.5, 1)}),
+        (Muon, {"adam_beta_2": 0.9}),
+        (Lion, {"weight_decay": 0.1}),
+        (Lamb, {"loss_scaling": True}),
     ],
-    ids=["sgd", "adam", "adamw", "muon", "lion", "lamb"],
 )
-def test_serialization(optimizer):
+def test_serialization(kind, options):
+    optimizer = kind(0.1, **options)
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
-    assert type(copy) is type(optimizer) and copy.get_config() == optimizer.get_config()
+    assert type(copy) is kind and copy.get_config() == optimizer.get_config()
 
 
 @pytest.mark.slow
@@ -228,18 +211,18 @@ def test_training_resumes_from_a_keras_file(toy, images, tmp_path):
     recipe = Optimizer("adamw", 0.05, "linear", weight_decay=0.3, ema_momentum=0.7, layer_decay=0.5)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(build_optimizer(recipe, 10, model), loss, jit_compile=False)
-    model.fit(images, np.array([0, 1, 2]), epochs=2, verbose=0)
+    model.fit(images, np.array([0, 1, 2]), verbose=0)
     model.save(tmp_path / "model.keras")
     copy = keras.saving.load_model(tmp_path / "model.keras")
     for one in (model, copy):
-        one.fit(images, np.array([0, 1, 2]), epochs=2, verbose=0)
+        one.fit(images, np.array([0, 1, 2]), verbose=0)
     for value, reference in zip(copy.variables + copy.optimizer.variables, model.variables + model.optimizer.variables):
         np.testing.assert_array_equal(value, reference)
 
 
 @pytest.mark.parametrize("option", [{"ema_overwrite_frequency": 2}, {"gradient_accumulation_steps": 2}])
 def test_unsupported_options_of_keras_raise(option):
-    with pytest.raises(ValueError, match=r"recipes\.training\.ema and keras_vit\.recipes\.training\.accumulation"):
+    with pytest.raises(ValueError, match="recipes.training"):
         SGD(0.1, use_ema=True, **option)
 
 

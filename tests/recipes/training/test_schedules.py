@@ -28,21 +28,6 @@ def test_schedule_equals_the_formula(decay, warmup, total):
         np.testing.assert_allclose(schedule(step), by_hand(step, 3e-3, decay, warmup, total), rtol=1e-6, atol=1e-17)
 
 
-@pytest.mark.parametrize(
-    "decay,values",
-    [
-        # Steps: 0, half of the warm-up, its end, half of the decay, last, beyond.
-        ("cosine", (0.0, 0.05, 0.1, 0.05, 0.0, 0.0)),
-        ("linear", (0.0, 0.05, 0.1, (0.1 + 1e-5) / 2, 1e-5, 1e-5)),
-        ("constant", (0.0, 0.05, 0.1, 0.1, 0.1, 0.1)),
-        ("staircase", (0.0, 0.05, 0.1, 0.01, 0.0001, 0.0001)),
-    ],
-)
-def test_schedule_values(decay, values):
-    schedule = WarmupDecay(0.1, decay, warmup_steps=10, total_steps=110)
-    np.testing.assert_allclose([schedule(step) for step in (0, 5, 10, 60, 110, 200)], values, atol=1e-8)
-
-
 def test_staircase_equals_bit_hyperrule():
     # bit_hyperrule.py for 20,000 to 500,000 examples: warm-up to 500, then `if s < step: base_lr /= 10` for s of 3,000,
     # 6,000 and 9,000.
@@ -53,24 +38,23 @@ def test_staircase_equals_bit_hyperrule():
 
 
 @pytest.mark.parametrize("decay", ["cosine", "staircase"])
-def test_schedule_without_warmup_and_its_config(decay):
+def test_config(decay):
     schedule = WarmupDecay(0.1, decay, 0, 100, staircase=(0.2, 0.5))
-    np.testing.assert_allclose(schedule(0), 0.1)
     copy = WarmupDecay.from_config(schedule.get_config())
-    np.testing.assert_allclose(copy(25), schedule(25))
+    np.testing.assert_allclose(copy(25), by_hand(25, 0.1, decay, 0, 100, (0.2, 0.5)), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
-    "arguments,message",
+    "arguments,received",
     [
-        ((0.1, "cosine", 100, 100), "less than total_steps. Received: warmup_steps=100, total_steps=100"),
-        ((0.1, "cosine", -1, 100), "Received: warmup_steps=-1"),
-        ((0.1, "exponential", 0, 100), "one of cosine, linear.*Received: 'exponential'"),
-        ((0.1, "staircase", 0, 100, ()), "increasing fractions"),
-        ((0.1, "staircase", 0, 100, (0.6, 0.3)), r"Received: \(0.6, 0.3\)"),
-        ((0.1, "staircase", 0, 100, (30, 60)), r"fractions in \(0, 1\)"),
+        ((0.1, "cosine", 100, 100), "warmup_steps=100, total_steps=100"),
+        ((0.1, "cosine", -1, 100), "warmup_steps=-1"),
+        ((0.1, "exponential", 0, 100), "'exponential'"),
+        ((0.1, "staircase", 0, 100, ()), r"\(\)"),
+        ((0.1, "staircase", 0, 100, (0.6, 0.3)), r"\(0.6, 0.3\)"),
+        ((0.1, "staircase", 0, 100, (30, 60)), r"\(30, 60\)"),
     ],
 )
-def test_invalid_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
+def test_invalid_arguments(arguments, received):
+    with pytest.raises(ValueError, match=f"Received: {received}"):
         WarmupDecay(*arguments)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from simulated_tpu import simulated_tpu
@@ -25,38 +26,36 @@ def recipe(data_dir, tmp_path):
     )
 
 
-@pytest.mark.slow
-def test_summary_of_a_run(recipe, toy, capsys):
-    strategy, dataset = choose_strategy("mirrored"), open_dataset(recipe.data)
+def test_summary_of_a_run(recipe, toy, logical_cpus):
+    logical_cpus(2)
+    strategy, dataset, model = choose_strategy("mirrored"), open_dataset(recipe.data), toy(num_classes=10)
     check_recipe(recipe, strategy)
     check_data(recipe, dataset, 100)
-    model = toy(num_classes=10)
-    lines = dict(
-        line.split(maxsplit=1) for line in describe_run(recipe, strategy, model, dataset, 100, 60).splitlines()
-    )
-    assert lines == {
-        "devices": "2 CPU, MirroredStrategy, 2 replicas",
-        "batch": "32 images, 16 per replica in 2 accumulation steps of 8",
-        "length": "100 steps, 2.917 epochs; validation every 30 steps",
-        "model": f"{model.name} of depth {model.config.depth} and width {model.config.width}, 4 x 4 patches of 4 x 4 "
-        f"pixels, {model.count_params():,} parameters, all trainable",
-        "data": "digits: 1,097 in train, 200 in validation, 500 in test; 10 classes; 16 x 16 pixels",
-        "precision": "float32",
-        "optimizer": "adamw, learning rate 0.001 after 10 warmup steps, cosine, weight decay 0.1, "
-        "gradient norm clipped at 1, EMA 0.99",
-        "folder": f"{recipe.run.folder}, resuming from step 60",
+    lines = describe_run(recipe, strategy, model, dataset, 100, 60).splitlines()
+    expected = {
+        "devices": ("2 CPU", "2 replicas"),
+        "batch": ("32 images, 16 per replica", "2 accumulation steps of 8"),
+        "length": ("100 steps, 2.917 epochs", "every 30 steps"),
+        "model": (f"depth {model.config.depth} and width {model.config.width}", f"{model.count_params():,} parameters"),
+        "data": ("1,097 in train, 200 in validation, 500 in test", "10 classes", "16 x 16"),
+        "precision": ("float32",),
+        "optimizer": ("adamw", "0.001", "10 warmup", "cosine", "decay 0.1", "clipped at 1", "EMA 0.99"),
+        "folder": (recipe.run.folder, "step 60"),
     }
+    assert [line.split()[0] for line in lines] == list(expected)
+    for line, parts in zip(lines, expected.values()):
+        assert all(part in line for part in parts), line
     resumed = replace(recipe, run=replace(recipe.run, resume=True))
-    assert "from step 0: there is no checkpoint" in describe_run(resumed, strategy, model, dataset, 100)
+    assert "from step 0" in describe_run(resumed, strategy, model, dataset, 100)
 
 
-@pytest.mark.parametrize("flags,remark", [("avx512f amx_bf16", ""), ("avx512f", "; this CPU has no bfloat16 products")])
-def test_summary_names_slow_bfloat16(recipe, toy, tmp_path, monkeypatch, flags, remark):
+@pytest.mark.parametrize("flags,slow", [("avx512f amx_bf16", False), ("avx512f", True)])
+def test_summary_names_slow_bfloat16(recipe, toy, tmp_path, monkeypatch, flags, slow):
     (tmp_path / "cpuinfo").write_text(f"flags : fpu {flags}\n")
     monkeypatch.setattr(summary, "CPU_INFO", tmp_path / "cpuinfo")
     recipe = replace(recipe, run=replace(recipe.run, precision="mixed_bfloat16"))
     text = describe_run(recipe, tf.distribute.get_strategy(), toy(num_classes=10), open_dataset(recipe.data), 100)
-    assert f"\nprecision  mixed_bfloat16{remark}" in text and bool(remark) == ("is faster" in text)
+    assert "mixed_bfloat16" in text and ("no bfloat16 products" in text) == slow
 
 
 def test_summary_of_other_runs(recipe, toy):
@@ -68,7 +67,7 @@ def test_summary_of_other_runs(recipe, toy):
     fields = {"data": data, "optimizer": optimizer, "total_steps": 10}
     text = describe_run(Distillation(**fields, teacher="teacher.keras"), one, model, dataset, 10)
     assert "1 CPU, no strategy" in text and "digits: 40 in train" in text
-    assert f"parameters, {sum(w.shape.num_elements() for w in map(_tensor, model.trainable_weights))} train" in text
+    assert f"parameters, {sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)} train" in text
     assert "sgd, learning rate 0.001, constant\n" in text and "teacher.keras, hard, 0.5 of the loss" in text
     assert "none, outputs are not saved" in text and "accumulation" not in text
     text = describe_run(MaskedPatch(**fields), one, model, dataset, 10)
@@ -77,31 +76,26 @@ def test_summary_of_other_runs(recipe, toy):
     assert "digits: 40 in train; 16 x 16" in text and "logs every 1,000 steps" in text
 
 
-def _tensor(weight):
-    return tf.convert_to_tensor(weight)
-
-
 @pytest.mark.parametrize(
-    "part,changes,message",
+    "part,changes,words",
     [
-        ("data", {"batch_size": 30}, "data.batch_size=30 is not divisible by 2 replicas times 2 .* Use 28 or 32"),
-        ("optimizer", {"warmup_steps": 100}, "Received: optimizer.warmup_steps=100 for a run of 100 steps"),
-        ("run", {"folder": None, "tensorboard": True}, "requires a folder: set run.folder"),
-        ("run", {"epoch_steps": 125, "steps_per_execution": 50}, "not a multiple of .*=50, .* Use run.epoch_steps=100"),
-        ("data", {"labels_per_class": 0}, "data.labels_per_class must be at least 1. Received: 0"),
+        ("data", {"batch_size": 30}, "data.batch_size=30 .* 2 replicas .* Use 28 or 32"),
+        ("optimizer", {"warmup_steps": 100}, "optimizer.warmup_steps=100 .* 100 steps"),
+        ("run", {"folder": None, "tensorboard": True}, "run.folder"),
+        ("run", {"epoch_steps": 125, "steps_per_execution": 50}, "=50, .* Use run.epoch_steps=100"),
+        ("data", {"labels_per_class": 0}, "data.labels_per_class .* 0"),
     ],
 )
-def test_invalid_fields_raise(recipe, part, changes, message):
-    with pytest.raises(ValueError, match=message):
+def test_invalid_fields_raise(recipe, part, changes, words, logical_cpus):
+    logical_cpus(2)
+    with pytest.raises(ValueError, match=words):
         check_recipe(replace(recipe, **{part: replace(getattr(recipe, part), **changes)}), choose_strategy("mirrored"))
 
 
 def test_remote_tpu_cannot_use_a_local_folder(recipe, tmp_path, monkeypatch):
     strategy = simulated_tpu()
     monkeypatch.setenv("TPU_NAME", "my-pod")
-    with pytest.raises(
-        ValueError, match="machines of the TPU 'my-pod' cannot write .* run.folder='gs://BUCKET/FOLDER'"
-    ):
+    with pytest.raises(ValueError, match="'my-pod' .* run.folder='gs://"):
         check_recipe(recipe, strategy)
     assert not (tmp_path / "run").exists()
     monkeypatch.setenv("TPU_NAME", "local")
@@ -110,18 +104,18 @@ def test_remote_tpu_cannot_use_a_local_folder(recipe, tmp_path, monkeypatch):
 
 def test_length_is_set_once(recipe):
     for changes in ({"total_epochs": 3.0}, {"total_steps": None}):
-        with pytest.raises(ValueError, match="either total_steps or total_epochs"):
+        with pytest.raises(ValueError, match="total_epochs"):
             check_recipe(replace(recipe, **changes), tf.distribute.get_strategy())
     by_epochs = replace(recipe, total_steps=None, total_epochs=0.2)
     check_recipe(by_epochs, tf.distribute.get_strategy())
-    with pytest.raises(ValueError, match="optimizer.warmup_steps=10 for a run of 6 steps"):
+    with pytest.raises(ValueError, match="warmup_steps=10 .* 6 steps"):
         check_data(by_epochs, open_dataset(recipe.data), 6)
 
 
 def test_unwritable_folder_raises(recipe, tmp_path):
     (tmp_path / "file").write_text("")
     blocked = replace(recipe, run=Run(folder=str(tmp_path / "file" / "run")))
-    with pytest.raises(OSError, match="file/run cannot be used: .*choose another folder"):
+    with pytest.raises(OSError, match="file/run"):
         prepare_run_folder(blocked)
     prepare_run_folder(recipe)
     assert [file.name for file in (tmp_path / "run").iterdir()] == ["recipe.json"]  # no trial file remains
@@ -135,23 +129,26 @@ def test_splits_must_have_labels(recipe):
         return unknown if split == "test" else dataset.read(split)
 
     unpublished = replace(dataset, read=read)
-    with pytest.raises(ValueError, match="images of 'test' of .* have no labels"):
+    with pytest.raises(ValueError, match="'test'"):
         check_data(recipe, unpublished, 200)
     check_data(MaskedPatch(data=recipe.data), unpublished, 20_000)
 
 
-def test_splits_must_exist_and_have_enough_images(recipe):
-    dataset = open_dataset(recipe.data)
-    with pytest.raises(ValueError, match="data.batch_size=32 is more than the 30 training images"):
-        check_data(replace(recipe, data=replace(recipe.data, labels_per_class=3)), dataset, 100)
-    with pytest.raises(ValueError, match=r"has one class, 'cat': any model is right. Add other classes."):
-        check_data(recipe, replace(dataset, class_names=("cat",)), 100)
-    too_many = replace(recipe.data, labels_per_class=1_000)
-    with pytest.raises(ValueError, match=r"labels_per_class=1000 is more than 'train.*' has: 1,\d+ images of 10 cl"):
-        check_data(replace(recipe, data=too_many), dataset, 100)
-    with pytest.raises(ValueError, match="No split 'dev'"):
-        check_data(replace(recipe, data=replace(recipe.data, validation_split="dev")), dataset, 100)
-    with pytest.raises(ValueError, match=r"'validation\[:0\]' of digits has no images"):
-        check_data(replace(recipe, data=replace(recipe.data, validation_split="validation[:0]")), dataset, 100)
-    with pytest.raises(ValueError, match=r"'train\[:0\]' of digits has no images"):
-        check_data(replace(recipe, data=replace(recipe.data, train_split="train[:0]")), dataset, 100)
+@pytest.mark.parametrize(
+    "fields,words",
+    [
+        ({"labels_per_class": 3}, "data.batch_size=32 .* 30 "),
+        ({"labels_per_class": 1_000}, "labels_per_class=1000 .* 1,097 "),
+        ({"validation_split": "dev"}, "'dev'"),
+        ({"validation_split": "validation[:0]"}, r"'validation\[:0\]'"),
+        ({"train_split": "train[:0]"}, r"'train\[:0\]'"),
+    ],
+)
+def test_splits_must_exist_and_have_enough_images(recipe, fields, words):
+    with pytest.raises(ValueError, match=words):
+        check_data(replace(recipe, data=replace(recipe.data, **fields)), open_dataset(recipe.data), 100)
+
+
+def test_one_class_is_not_enough(recipe):
+    with pytest.raises(ValueError, match="'cat'"):
+        check_data(recipe, replace(open_dataset(recipe.data), class_names=("cat",)), 100)
