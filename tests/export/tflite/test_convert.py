@@ -166,7 +166,8 @@ def test_backbones_in_integers(build, scale, name, error, tmp_path):
     np.testing.assert_allclose(run_tflite(path, images)[0], tf.nn.softmax(model(images / 127.5 - 1)), atol=error)
 
 
-@pytest.mark.parametrize(("pooling", "patch_share"), [("token_and_gap", 0.5), extended("token", 0), extended("gap", 1)])
+@pytest.mark.extended
+@pytest.mark.parametrize(("pooling", "patch_share"), [("token_and_gap", 0.5), ("gap", 1)])
 def test_attention_map_is_the_rollout(floats, pooling, patch_share):
     model = keras_vit.VisionTransformer(**SMALL, pooling=pooling)
     inputs, (maps,), path = floats(model, "attention")
@@ -176,7 +177,7 @@ def test_attention_map_is_the_rollout(floats, pooling, patch_share):
     assert not audit(path, ["cpu-xnnpack", "gpu", "litert2"]).findings
 
 
-def test_several_signatures(classifier, artifacts, tmp_path):
+def test_several_signatures(classifier, artifacts, inputs, images, tmp_path):
     """They share weights, and the first is the default."""
     three = ["embed", "classify", "attention"]
     (path,) = write_tflite(classifier, tmp_path, ["float32"], signatures=three, class_names=list("abcd")).values()
@@ -184,6 +185,9 @@ def test_several_signatures(classifier, artifacts, tmp_path):
     interpreter, found = Interpreter(model_path=str(path)), read_description(path)
     assert set(interpreter.get_signature_list()) == set(three)
     assert next(iter(found.signatures)) == "embed" and found.description.class_names is None
+    expected = rollout(classifier.attention_maps(inputs[0][:2]), classifier.prefix_tokens)
+    maps, _ = run_tflite(path, images[:2], "attention")
+    np.testing.assert_allclose(maps, np.reshape(expected, (2, 4, 4)), atol=2e-4)
     assert path.name == "embed-float32.tflite" and tuple(interpreter.get_output_details()[0]["shape"]) == (1, 32)
 
 

@@ -197,11 +197,7 @@ def test_files_that_metadata_does_not_fit(unannotated, monkeypatch):
     converter = tf.lite.TFLiteConverter.from_concrete_functions([module.double.get_concrete_function()], module)
     cases = [
         (converter.convert(), Description("double"), r"Received: x \(1, 7\) float32"),
-        (
-            unannotated["float32"],
-            replace(ABOUT, class_names=("a", "b", "c")),
-            "3 names for 10 outputs",
-        ),
+        (unannotated["float32"], replace(ABOUT, class_names=("a", "b", "c")), "3 names for 10 outputs"),
         (unannotated["embed"], ABOUT, "10 names for 32 outputs"),
     ]
     for content, about, message in cases:

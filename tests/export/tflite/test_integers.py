@@ -1,0 +1,221 @@
+"""Files with integers: ranges of activations, rounding of weights, and operations that XNNPACK runs."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from ai_edge_litert.compiled_model import CompiledModel
+from ai_edge_litert.interpreter import Interpreter
+from ai_edge_litert.schema_py_generated import BuiltinOperator, TensorType
+
+from keras_vit.export import FORMATS, write_tflite
+from keras_vit.export.parity import logit_cosine
+from keras_vit.export.private_apis import operation_details
+from keras_vit.export.tflite.calibration import activation_ranges, measure_square_sums
+from keras_vit.export.tflite.equalize import folded_copy
+from keras_vit.export.tflite.flatbuffer import unpack_model
+from keras_vit.export.tflite.graph import read_graph
+from keras_vit.export.tflite.graph_rewrite import normalize
+from keras_vit.export.tflite.integer_forms import piecewise, softmax_times
+from keras_vit.export.tflite.integer_ops import with_integer_operations
+from keras_vit.export.tflite.interpreter import read_delegation, run_tflite
+from keras_vit.export.tflite.layer_norm import watch_norms
+from keras_vit.export.tflite.quantize import quantize
+from keras_vit.export.tflite.rounding import round_weights
+from keras_vit.export.tflite.signatures import signature_function
+from keras_vit.export.tflite.symmetry import symmetric_ranges
+from keras_vit.inspect.rollout import rollout
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def float32(artifacts):
+    return artifacts["float32"].read_bytes()
+
+
+def test_ranges_cover_all_images(float32, images):
+    ranges, *single = (activation_ranges(float32, some) for some in (images[:3], *images[:3, None]))
+    assert len(ranges) > 50 and all(one.keys() == ranges.keys() for one in single)
+    for name, ends in ranges.items():
+        assert ends["min"].item() == min(one[name]["min"].item() for one in single)
+        assert ends["max"].item() == max(one[name]["max"].item() for one in single)
+    assert any(ranges[name]["max"].item() > single[0][name]["max"].item() for name in ranges)
+    pixels = next(value for name, value in ranges.items() if "images" in name)
+    assert (pixels["min"].item(), pixels["max"].item()) == (0, 255)
+
+
+def test_input_range_is_0_to_255_for_dark_images_too(float32, images):
+    content = quantize(float32, "int8", activation_ranges(float32, 0.7 * images[:20]))
+    (image,) = Interpreter(model_content=content).get_input_details()
+    assert image["quantization"] == (1.0, 0)
+
+
+def test_square_sums_of_both_tokens_of_deit(trained_toy, images):
+    """Its last normalization is called once for each token."""
+    copy = folded_copy(trained_toy(distillation=True, depth=1))
+    image = tf.constant((127.5 * (images[:1] + 1)).astype("float32"))
+
+    @tf.function
+    def last_sums():
+        with watch_norms() as seen:
+            signature_function(copy, "classify")(image)
+        return [of_call for norm, of_call in seen if norm is copy.encoder.norm]
+
+    sums = [np.asarray(of_call).item() for of_call in last_sums()]
+    measure_square_sums(copy, "classify", image)
+    assert len(sums) == 2 and sums[0] != sums[1]
+    assert copy.encoder.norm.square_sums == pytest.approx((min(sums) / 2, max(sums)), rel=1e-3)
+    norm, tokens = copy.encoder.blocks[0].norm_attention, copy.add_tokens(copy.embed(image / 127.5 - 1)).numpy()
+    sums = 12 * tokens.var(axis=-1)
+    assert norm.square_sums == pytest.approx((sums.min() / 2, sums.max()), rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["dynamic-int8", "mixed-int8", "int8", "int16x8"])
+def test_weights_have_a_scale_for_each_output_channel(artifacts, name):
+    model = unpack_model(artifacts[name].read_bytes())
+    (graph,) = model.subgraphs
+    codes = [code.builtinCode for code in model.operatorCodes]
+    linear = (BuiltinOperator.FULLY_CONNECTED, BuiltinOperator.CONV_2D)
+    weights = [graph.tensors[one.inputs[1]] for one in graph.operators if codes[one.opcodeIndex] in linear]
+    weights = [weight for weight in weights if tuple(weight.shape[1:3]) != (1, 1)]  # of `piecewise` in int8
+    assert len(weights) == 12  # patches, 4 in a block, 5 in the last, the rotation back, the head
+    floats = [weight for weight in weights if weight.type == TensorType.FLOAT32]
+    assert [len(one.shape) for one in floats] == ([4] if name in ("dynamic-int8", "mixed-int8") else [])  # patches
+    for weight in (weight for weight in weights if weight.type != TensorType.FLOAT32):
+        assert len(weight.quantization.scale) == weight.shape[0] > 1
+
+
+@pytest.mark.parametrize(("width", "block"), [(64, 32), (36, 36)])
+def test_errors_of_rounding_cancel_in_the_outputs(width, block):
+    random, errors = np.random.default_rng(0), []
+    inputs = random.standard_normal((400, 8)) @ random.standard_normal((8, width))
+    inputs += 0.1 * random.standard_normal((400, width))
+    weights = random.standard_normal((16, width))
+    for moments in (inputs.T @ inputs, np.eye(width)):  # uncorrelated inputs: the nearest integers
+        integers, scales = round_weights(weights, moments, 4, block)
+        assert integers.dtype == np.int8 and integers.min() >= -8 and integers.max() <= 7
+        assert scales.shape == (16, width // block)
+        np.testing.assert_array_equal(scales, tf.cast(tf.cast(scales, tf.bfloat16), tf.float32))
+        rounded = integers * np.repeat(scales, block, axis=1)
+        assert np.abs(rounded - weights).max() < 1.5
+        errors.append(np.square(inputs @ (rounded - weights).T).mean())
+    assert errors[0] < 0.3 * errors[1], errors
+    integers, scales = round_weights(np.zeros((3, 32)), np.zeros((32, 32)), 4, 32)
+    assert not integers.any() and np.isfinite(scales).all()
+
+
+def test_calibrated_file_of_4_bit_weights_is_more_accurate(classifier, images, artifacts, tmp_path):
+    (plain,) = write_tflite(classifier, tmp_path, ["int4-weights"]).values()
+    expected = np.asarray(tf.nn.softmax(classifier(normalize(images, classifier.preprocessing))))
+    errors = []
+    for path in (artifacts["int4-weights"], plain):
+        operations = read_graph(path)
+        assert sum(one.hybrid and one.inputs[1].dtype == "int4" for one in operations) == 9
+        assert read_delegation(path, operations).not_delegated == ()
+        errors.append(1 - logit_cosine(run_tflite(path, images)[0], expected).mean())
+    assert errors[0] < 0.7 * errors[1], errors
+
+
+@pytest.mark.parametrize("low,high,error", [(1, 197, 0.01), (0.05, 3, 0.006), (2, 4, 0.0005)])
+def test_piecewise_equals_an_inverse_root(low, high, error):
+    x = np.geomspace(low, high, 1000).astype("float32").reshape(1, 500, 1, 2) / [1, 2]
+    weights = [1.0, 2.0]
+    found = piecewise(tf.constant(x, "float32"), weights, lambda x: x**-0.5, low, 2 * high)
+    expected = np.clip(x @ weights, low, 2 * high) ** -0.5
+    assert np.abs(found[..., 0] / expected - 1).max() < error
+
+
+def test_piecewise_is_constant_beyond_its_ends():
+    found = piecewise(tf.constant([0.0, 1, 9, 50]).numpy().reshape(1, 4, 1, 1), [1.0], lambda x: 1 / x, 1, 9)
+    below, low, high, above = np.ravel(found)
+    assert below == low == pytest.approx(1, rel=0.01) and above == high == pytest.approx(1 / 9, rel=0.01)
+
+
+@pytest.mark.parametrize("length,spread", [(1, 1), (2, 1), (197, 0.01), (197, 1), (197, 8)])
+def test_softmax_times_values(length, spread):
+    random = np.random.default_rng(0)
+    logits = (spread * random.standard_normal((1, 3, 7, length))).astype("float32")
+    value = random.standard_normal((1, 3, length, 4)).astype("float32")
+    expected = tf.matmul(tf.nn.softmax(logits), value).numpy()
+    np.testing.assert_allclose(softmax_times(tf.constant(logits), value), expected, atol=0.01 * np.abs(expected).max())
+
+
+def test_scales_of_exponentials(artifacts):
+    model = unpack_model(artifacts["int8"].read_bytes())
+    assert [one.version for one in model.operatorCodes if one.builtinCode == BuiltinOperator.REDUCE_MAX] == [2]
+    scales = {}
+    for one in read_graph(artifacts["int8"]):
+        assert {tensor.dtype for tensor in (*one.inputs, *one.outputs)} <= {"uint8", "int8", "int32"}
+        if one.name in ("ELU", "REDUCE_MAX"):
+            ends = (model.subgraphs[0].tensors[x.index].quantization for x in (one.inputs[0], one.outputs[0]))
+            scales.setdefault(one.name, []).append([(x.scale[0], x.zeroPoint[0]) for x in ends])
+    assert len(scales["ELU"]) == len(scales["REDUCE_MAX"]) == 2
+    for before, after in scales["REDUCE_MAX"]:
+        assert before == after
+    for (scale, zero), after in scales["ELU"]:
+        assert (-128 - zero) * scale == pytest.approx(-6.5, rel=0.01) and zero == 127
+        assert after == (pytest.approx(1 / 255), 127)
+
+
+def test_float_operations_stay(artifacts, float32, tmp_path):
+    (path := tmp_path / "same.tflite").write_bytes(with_integer_operations(float32))
+    names = [one.name for one in read_graph(artifacts["float32"])]
+    assert [one.name for one in read_graph(path)] == names and "REDUCE_MAX" in names
+
+
+def test_attention_maps_in_integers(classifier, inputs, images, tmp_path):
+    """Nothing reads the last block's values, and XNNPACK refuses a SPLIT with parts of several types."""
+    (path,) = write_tflite(classifier, tmp_path, ["int8"], images[:20], signatures=["attention"]).values()
+    found, _ = run_tflite(path, images, "attention")
+    expected = rollout(classifier.attention_maps(inputs[0]), classifier.prefix_tokens)
+    assert np.corrcoef(found.ravel(), np.ravel(expected))[0, 1] > 0.99
+
+
+@pytest.mark.parametrize("name", ["mixed-int8", "int8"])
+def test_xnnpack_multiplies_queries_keys_and_values(artifacts, name):
+    operations = read_graph(artifacts[name])
+    products = [one for one in operations if one.name == "BATCH_MATMUL"]
+    integers = [one for one in products if one.dtype == "int8"]
+    # mixed-int8: only queries with keys. int8: queries, keys and values, and the variances of five normalizations.
+    assert (len(integers), len(products)) == ((2, 4) if name == "mixed-int8" else (9, 9))
+    delegation = read_delegation(artifacts[name], operations)
+    assert not [one for one in products if one.index in delegation.not_delegated]
+    if name == "int8":
+        left = {operations[index].name for index in delegation.not_delegated}
+        assert left == {"SOFTMAX", "GELU", "QUANTIZE"}  # that of the classes, not those of attention
+        assert delegation.num_partitions == 3  # 13 where there are twelve blocks
+
+
+def test_zero_points_of_right_operands(artifacts):
+    interpreter = Interpreter(model_path=str(artifacts["int8"]))
+    interpreter.allocate_tensors()
+    points = {one["index"]: one["quantization"][1] for one in interpreter.get_tensor_details()}
+    products = [one for one in operation_details(interpreter) if one["op_name"] == "BATCH_MATMUL"]
+    assert [points[int(one["inputs"][1])] for one in products] == [0] * 9
+
+
+def test_symmetric_ranges_are_widened_only(artifacts, float32):
+    tensors = {tensor.name: tensor for one in read_graph(artifacts["float32"]) for tensor in one.outputs}
+    ranges = {name: {"min": np.float32(-1.0), "max": np.float32(3.0)} for name in tensors}
+    changed = symmetric_ranges(float32, ranges)
+    widened = [changed[name] for name in ranges if changed[name] is not ranges[name]]
+    assert 2 <= len(widened) < len(ranges) / 2
+    for one in widened:
+        assert (one["max"], one["min"]) == (pytest.approx(3.0), pytest.approx(-128 / 127 * 3.0))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_compiled_model_equals_the_interpreter(artifacts, images, name):
+    expected, _ = run_tflite(artifacts[name], images[:8])
+    dtype, found = np.uint8 if name == "int8" else np.float32, []
+    with CompiledModel.from_file(str(artifacts[name])) as model:
+        (input_buffer,), (output_buffer,) = model.create_input_buffers(0), model.create_output_buffers(0)
+        for image in images[:8]:
+            input_buffer.write(image[None].astype(dtype))
+            model.run_by_index(0, [input_buffer], [output_buffer])
+            found.append(output_buffer.read(4, dtype).copy())
+    if name == "int8":
+        (details,) = Interpreter(model_path=str(artifacts[name])).get_output_details()
+        scale, zero_point = details["quantization"]
+        found = (np.float32(found) - zero_point) * scale
+    np.testing.assert_allclose(found, expected, atol=2e-3)
