@@ -62,20 +62,17 @@ def test_index_drops_an_axis(converted):
     assert not audit(slice_and_reshape, ["cpu-xnnpack", "gpu", "litert2", "nnapi-npu"]).findings
 
 
-def test_five_axes(converted):
+def test_five_axes_and_open_batch(converted):
     path = converted(lambda x: tf.transpose(tf.reshape(x, (1, 4, 3, 2, 4)), (2, 0, 3, 1, 4)) * 2.0, (1, 4, 24))
     for target in ("gpu", "litert2", "nnapi-npu"):
         assert unsupported(path, target) == {"RESHAPE": 1, "MUL": 1, "TRANSPOSE": 1}
-        assert "has 5 axes" in audit(path, [target]).findings[0].reason
+        assert "5 axes" in audit(path, [target]).findings[0].reason
     # 3 x 1 x 2 x 4 x 4: more than three axes are longer than 1.
     assert "three innermost" in audit(path, ["edgetpu"]).findings[0].reason
-
-
-def test_open_batch(converted):
     path = converted(lambda x: tf.nn.relu(x @ WEIGHTS), (None, 32))
     assert not audit(path, ["cpu-xnnpack"]).findings
     for target in ("gpu", "nnapi-npu"):
-        assert "[-1, 32] has an open axis; export with a fixed batch" == audit(path, [target]).findings[0].reason
+        assert "[-1, 32] has an open axis" in audit(path, [target]).findings[0].reason
 
 
 ALL = {"cpu-xnnpack", "gpu", "litert2", "nnapi-npu"}

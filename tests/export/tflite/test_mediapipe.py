@@ -54,10 +54,9 @@ def images(tmp_path_factory):
 
 
 def resized(file):
-    """An image resized as MediaPipe does, (1, H, W, 3) float32 in [0, 255].
+    """An image resized as MediaPipe does, (1, H, W, 3) float32 in [0, 255]: bilinear, not antialiased, corners aligned.
 
-    Bilinear without antialiasing, with aligned corners: pixel x of the model is sampled at x * (width of the image) /
-    (width of the model). `tf.image.resize` aligns the centers of pixels instead.
+    Pixel x of the model is sampled at x * (width of the image) / (width of the model); tf.image.resize aligns centers.
     """
     image = np.asarray(opened(file.read_bytes()), "float32")
     rows, columns = (np.arange(size) * side / size for size, side in zip(SIZE, image.shape))
@@ -167,15 +166,13 @@ def test_mediapipe_reads_every_field(classify, tmp_path):
     (subgraph,) = found["subgraphMetadata"]
     (image,), (result,) = subgraph["inputTensorMetadata"], subgraph["outputTensorMetadata"]
     assert (image["name"], result["name"]) == ("images", "probabilities")
-    height, width = SIZE
-    properties = {"colorSpace": 1, "defaultSize": {"width": width, "height": height}}  # 1: RGB
+    properties = {"colorSpace": 1, "defaultSize": {"width": SIZE[1], "height": SIZE[0]}}  # 1: RGB
     assert image["content"] == {"contentPropertiesType": 2, "contentProperties": properties}  # 2: ImageProperties
     # 1: NormalizationOptions
     assert image["processUnits"] == [{"optionsType": 1, "options": {"mean": [1, 2, 3], "std": [4, 5, 6]}}]
     assert image["stats"]["min"] == pytest.approx([-1 / 4, -2 / 5, -3 / 6])
     assert image["stats"]["max"] == pytest.approx([254 / 4, 253 / 5, 252 / 6])
-    assert result["stats"] == {"min": [0], "max": [1]}
-    assert result["content"]["contentPropertiesType"] == 1  # FeatureProperties
+    assert result["stats"] == {"min": [0], "max": [1]} and result["content"]["contentPropertiesType"] == 1
     (file,) = result["associatedFiles"]
     assert (file["name"], file["type"]) == ("labels.txt", 2)  # TENSOR_AXIS_LABELS
 
@@ -183,10 +180,12 @@ def test_mediapipe_reads_every_field(classify, tmp_path):
 @pytest.mark.extended
 def test_mediapipe_problem_is_real(model, classify, images, tmp_path):
     """MediaPipe refuses the files for which `mediapipe_problem` warns."""
-    path = tmp_path / "model.tflite"
-    path.write_bytes(with_metadata(converted(model, signature_functions(model), tmp_path / "two"), ABOUT))
-    assert "single subgraph" in client("classify", path, images[0], fails=True)
-    path.write_bytes(with_metadata(classify, replace(ABOUT, mean=(1, 2, 3), std=(4, 5, 6))))
-    assert "Per-channel image normalization" in client("classify", path, images[0], fails=True)
-    path.write_bytes(classify)
-    assert "NormalizationOptions" in client("classify", path, images[0], fails=True)
+    path, about = tmp_path / "model.tflite", replace(ABOUT, mean=(1, 2, 3), std=(4, 5, 6))
+    contents = {
+        "single subgraph": with_metadata(converted(model, signature_functions(model), tmp_path / "two"), ABOUT),
+        "Per-channel image normalization": with_metadata(classify, about),
+        "NormalizationOptions": classify,
+    }
+    for message, content in contents.items():
+        path.write_bytes(content)
+        assert message in client("classify", path, images[0], fails=True)

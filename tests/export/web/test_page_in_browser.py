@@ -63,25 +63,19 @@ def site(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def url(site):
-    """That of a web server of the folder."""
-    with serving(handler_of(site)) as server:
-        yield server.url
-
-
-@pytest.fixture(scope="module")
-def page(site, url, model, files, tmp_path_factory):
-    """The address of the page of a format, whose model is exported when it is first asked for."""
+def page(site, model, files, tmp_path_factory):
+    """The address of a page, which is written when it is first asked for if its name is that of a format."""
 
     def address(name):
-        if not (site / name).exists():
+        if name in ("float32", "int8") and not (site / name).exists():
             calibration = np.stack([np.asarray(scene(i, (48, 32)), "float32") for i in range(100, 120)])
             signatures = ["classify"] if name == "int8" else ["classify", "attention"]
             exported = write_tflite(model, tmp_path_factory.mktemp(name), [name], calibration, signatures=signatures)
             write_web_page(exported[name], site / name, NAMES, files[:2])
-        return f"{url}/{name}/"
+        return f"{server.url}/{name}/"
 
-    return address
+    with serving(handler_of(site)) as server:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -157,14 +151,14 @@ def test_code_of_the_guide(browser, page, site, name):
 
 
 @pytest.mark.extended
-def test_model_without_attention(browser, url, site, files, tmp_path):
+def test_model_without_attention(browser, page, site, files, tmp_path):
     """A ResNet: the page has no attention map and no control for it."""
     keras.utils.set_random_seed(0)
     model = keras_vit.BiT(stages=(1,), width_factor=0.5, image_size=(32, 48), num_classes=len(NAMES))
     model.head.kernel.assign(np.random.default_rng(0).standard_normal(model.head.kernel.shape))
     (file,) = write_tflite(model, tmp_path, ["float32"]).values()
     write_web_page(file, site / "plain", NAMES, files[:1])
-    open_page(browser, f"{url}/plain/")
+    open_page(browser, page("plain"))
     found = classify(browser, files[0])
     expected = keras.ops.convert_to_numpy(keras.ops.softmax(model(preprocessed(model, files[0]))))[0]
     assert [name for name, _ in found] == [NAMES[i] for i in expected.argsort()[::-1][:5]]
@@ -278,12 +272,12 @@ def test_accessible_names_and_page_on_a_phone(browser, page, tmp_path):
 
 
 @pytest.mark.extended
-def test_opened_as_a_file_and_missing_file(browser, page, url, site):
+def test_opened_as_a_file_and_missing_file(browser, page, site):
     open_page(browser, page("float32"))
     assert not browser.find_element(By.ID, "opened-as-file").is_displayed()
     browser.get((site / "float32" / "index.html").as_uri())
     assert "python3 -m http.server" in browser.find_element(By.ID, "opened-as-file").text
     shutil.copytree(site / "float32", site / "broken")
     (site / "broken" / "model.tflite").unlink()
-    browser.get(f"{url}/broken/")
+    browser.get(page("broken"))
     assert "model.tflite is missing (404)" in error_message(browser, wait=True)

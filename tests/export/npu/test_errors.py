@@ -1,4 +1,4 @@
-"""Where the vendors' libraries come from, and messages if they are missing."""
+"""Chips, where the vendors' libraries come from, and errors, without a compiler."""
 
 import importlib.util
 import os
@@ -8,15 +8,28 @@ from types import SimpleNamespace
 
 import pytest
 
-from keras_vit.export.npu import libraries
+from keras_vit.export.npu import Chip, compile_for_npu, libraries
+from keras_vit.export.npu.chips import NAMES, SNAPDRAGONS, VENDORS, find_chip, known_chips
 from keras_vit.export.npu.libraries import check_machine, check_sdk, default_chips, qualcomm_libraries, sdk_folder
 from keras_vit.export.npu.simulate import _packages
 
 
 def install_sdk(monkeypatch, vendor, folder):
     """A package of a vendor whose SDK is in the folder."""
-    package = SimpleNamespace(path_to_sdk_libs=lambda: folder)
-    monkeypatch.setitem(sys.modules, libraries.PACKAGES[vendor], package)
+    monkeypatch.setitem(sys.modules, libraries.PACKAGES[vendor], SimpleNamespace(path_to_sdk_libs=lambda: folder))
+
+
+def test_chips():
+    chips = known_chips()
+    assert {chip.vendor for chip in chips.values()} == set(VENDORS)
+    assert set(NAMES) == set(known_chips(["qualcomm"])) >= set(SNAPDRAGONS)
+    chip = find_chip("sm8750")
+    assert (chip.model, chip.vendor, str(chip)) == ("SM8750", "qualcomm", "SM8750 (Snapdragon 8 Elite)")
+    assert find_chip("tensor_g5").vendor == "google_tensor" and Chip("x", "samsung").name == "samsung"
+    for typed, hint in (("SM8760", " Perhaps you meant SM8750."), ("x", "")):
+        with pytest.raises(ValueError, match="SA8255, .*PTL") as error:
+            find_chip(typed)
+        assert str(error.value).endswith(f"Received: {typed}.{hint}")
 
 
 def test_other_machines(monkeypatch):
@@ -27,8 +40,7 @@ def test_other_machines(monkeypatch):
 
 
 def test_missing_packages(monkeypatch, tmp_path):
-    find = importlib.util.find_spec
-    hidden = "onnxruntime_qnn"
+    find, hidden = importlib.util.find_spec, "onnxruntime_qnn"
     with monkeypatch.context() as patch:
         patch.setattr(importlib.util, "find_spec", lambda name: None if name == hidden else find(name))
         vendors = {"qualcomm": r"keras_vit\[npu\]", "samsung": "sdk-samsung", "mediatek": "sdk-mediatek"}
@@ -45,16 +57,13 @@ def test_missing_packages(monkeypatch, tmp_path):
         check_sdk("mediatek")
 
 
-def test_default_chips_include_vendors_whose_package_is_complete(monkeypatch, tmp_path):
+def test_complete_packages(monkeypatch, tmp_path):
     before = [chip.model for chip in default_chips()]
     assert before == ["SM8450", "SM8550", "SM8650", "SM8750", "SM8850"]
     (tmp_path / "libneuron.so").touch()
     install_sdk(monkeypatch, "mediatek", tmp_path)
     chips = [chip.model for chip in default_chips()]
     assert chips[:5] == before and "MT6991" in chips and "LNL" not in chips
-
-
-def test_complete_package_of_qualcomm_comes_first(monkeypatch, tmp_path):
     (tmp_path / "libQnnHtp.so").touch()
     install_sdk(monkeypatch, "qualcomm", tmp_path)
     with qualcomm_libraries() as path:
@@ -70,3 +79,23 @@ def test_stand_in_is_a_link_outside_the_packages():
         assert (stand_in / "libQnnLpai.so").resolve() == (qnn / "libQnnIr.so").resolve()
         assert all(other.is_dir() for other in others) and qnn in others
     assert not stand_in.exists() and sorted(qnn.iterdir()) == before
+
+
+@pytest.mark.slow
+def test_errors(artifacts, monkeypatch, tmp_path):
+    chip, whole = find_chip("SM8750"), artifacts["int8"]
+    (bad := tmp_path / "model.keras").write_bytes(b"PK\3\4 and more")
+    cases = [
+        ((bad, chip), ValueError, ".tflite"),
+        ((tmp_path / "nowhere.tflite", chip), FileNotFoundError, "nowhere"),
+        ((whole, find_chip("E9965")), ImportError, "ai-edge-litert-sdk-samsung"),
+        ((whole, chip, tmp_path / "nowhere" / "compiled.tflite"), FileNotFoundError, "nowhere"),
+    ]
+    for arguments, error, message in cases:
+        with pytest.raises(error, match=message):
+            compile_for_npu(*arguments)
+    assert libraries.litert_file("tools", "apply_plugin_main").is_file()
+    (tool := tmp_path / "tool").write_text("#!/bin/sh\nkill -9 $$\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr("keras_vit.export.npu.compile.litert_file", lambda *parts: tool)
+    assert "signal 9" in compile_for_npu(whole, chip).error
