@@ -50,12 +50,12 @@ def test_two_replicas_equal_one_device(supervised, logical_cpus):
     """Weights after a training with active clipping; and metrics, image for image."""
     logical_cpus(2)
     optimizer = Optimizer(name="sgd", learning_rate=0.1, warmup_steps=2, global_clipnorm=0.2)
-    one, two = (
-        fit.train(replace(supervised, optimizer=optimizer, run=replace(supervised.run, strategy=name), total_steps=5))[
-            0
-        ]
-        for name in ("one-device", "mirrored")
-    )
+
+    def trained(strategy):
+        run = replace(supervised.run, strategy=strategy)
+        return fit.train(replace(supervised, optimizer=optimizer, run=run, total_steps=5))[0]
+
+    one, two = trained("one-device"), trained("mirrored")
     assert two.distribute_strategy.num_replicas_in_sync == 2
     for first, second in zip(one.get_weights(), two.get_weights(), strict=True):
         np.testing.assert_allclose(first, second, atol=1e-5)

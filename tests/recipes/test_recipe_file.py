@@ -33,22 +33,17 @@ from keras_vit_cli.main import main
 # Numbers for which any finite value has a meaning, or that are checked together with others.
 ANY = {"data.mean", "optimizer.staircase", "head_bias", "total_steps"}
 INVALID = [
-    ("optimizer.learning_rate", -1e-3, "at least 0"),
     ("optimizer.learning_rate", math.nan, "finite"),
     ("optimizer.global_clipnorm", 0.0, "above 0"),
     ("optimizer.ema_momentum", 1.0, r"in \[0, 1\)"),
     ("optimizer.layer_decay", 0.0, r"in \(0, 1\]"),
-    ("optimizer.weight_decay", math.inf, "finite"),
     ("optimizer.staircase", (0.3, math.nan), "finite"),
     ("architecture.stochastic_depth", (0.1, 1.0), r"in \[0, 1\)"),
     ("architecture.stochastic_depth", "high", "a number or a list of numbers"),
-    ("data.max_corrupt", -0.1, r"in \[0, 1\]"),
     ("data.augment.mixup_alpha", -0.1, "at least 0"),
     ("data.std", (0.5, 0.0, 0.5), r"in \(0, 1\]"),
-    ("data.mean", (0.5, math.nan, 0.5), "finite"),
     ("data.mean", (0.5, 0.5), "3 numbers"),
     ("data.batch_size", 0, "at least 1"),
-    ("data.batch_size", "64", "an integer"),
     ("data.batch_size", 64.0, "an integer"),
     ("data.batch_size", True, "an integer"),
     ("data.labels_per_class", "1", "an integer or None"),
@@ -57,7 +52,6 @@ INVALID = [
     ("run.resume", "yes", "true or false"),
     ("run.seed", -1, r"in \[0, 4294967296\)"),
     ("run.folder", 3, "a string or None"),
-    ("label_smoothing", 1.0, r"in \[0, 1\)"),
     ("total_epochs", -1.0, "above 0"),
 ]
 
