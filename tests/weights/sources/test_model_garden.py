@@ -50,7 +50,7 @@ def tracked(node):
 @pytest.mark.parametrize("nested", [False, True])
 def test_checkpoint(nested, trained_toy, images, tmp_path):
     pooling = "gap" if nested else "token"
-    model = trained_toy(depth=3, pooling=pooling, representation_size=7, layer_scale=0.1)
+    model = trained_toy(pooling=pooling, representation_size=7, layer_scale=0.1)
     backbone, head = garden(model)
     tree = {"model": {"layer_with_weights-0": backbone, "layer_with_weights-1": head}}
     if not nested:  # as its trainer saves
@@ -64,27 +64,25 @@ def test_checkpoint(nested, trained_toy, images, tmp_path):
     assert loaded.preprocessing.mean == (0.485, 0.456, 0.406)
 
 
-def garden_variables(model):
-    block = "encoder_1/transformer_encoder_block{}/"
-    yield "conv2d_1/", model.patch_embedding.projection.weights, ("kernel", "bias")
-    yield "cls_1/", model.class_token.weights, ("cls",)
-    yield "encoder_1/posembed_input/", model.positions.weights, ("pos_embedding",)
-    yield "encoder_1/layer_normalization/", model.encoder.norm.weights, ("gamma", "beta")
-    yield "dense_1/", model.head.weights, ("kernel", "bias")
+def test_model_in_memory(trained_toy, images):
+    model = trained_toy()
+    block, dense, norm = "encoder_1/transformer_encoder_block{}/", ("kernel", "bias"), ("gamma", "beta")
+    groups = [
+        ("conv2d_1/", model.patch_embedding.projection.weights, dense),
+        ("cls_1/", model.class_token.weights, ("cls",)),
+        ("encoder_1/posembed_input/", model.positions.weights, ("pos_embedding",)),
+        ("encoder_1/layer_normalization/", model.encoder.norm.weights, norm),
+        ("dense_1/", model.head.weights, dense),
+    ]
     for i, layer in enumerate(model.encoder.blocks):
         path = block.format(f"_{i}" if i else "")
         for name, arrays in attention_arrays(layer).items():
-            name = "attention_output" if name == "output" else name
-            yield f"{path}self_attention/{name}/", arrays, ("kernel", "bias")
-        yield f"{path}self_attention_layer_norm/", layer.norm_attention.weights, ("gamma", "beta")
-        yield f"{path}output_layer_norm/", layer.norm_mlp.weights, ("gamma", "beta")
-        yield f"{path}intermediate/", layer.mlp.hidden.weights, ("kernel", "bias")
-        yield f"{path}output/", layer.mlp.out.weights, ("kernel", "bias")
-
-
-def test_model_in_memory(trained_toy, images):
-    model = trained_toy()
-    found = [(path + leaf, x) for path, arrays, leaves in garden_variables(model) for leaf, x in zip(leaves, arrays)]
-    peer = SimpleNamespace(name="classification_model", weights=[tf.Variable(x, name=name) for name, x in found])
-    assert peer.weights[0].name == "conv2d_1/kernel:0"
+            groups.append((f"{path}self_attention/{name.replace('output', 'attention_output')}/", arrays, dense))
+        groups.append((f"{path}self_attention_layer_norm/", layer.norm_attention.weights, norm))
+        groups.append((f"{path}output_layer_norm/", layer.norm_mlp.weights, norm))
+        groups.append((f"{path}intermediate/", layer.mlp.hidden.weights, dense))
+        groups.append((f"{path}output/", layer.mlp.out.weights, dense))
+    weights = [tf.Variable(x, name=path + leaf) for path, arrays, leaves in groups for leaf, x in zip(leaves, arrays)]
+    assert weights[0].name == "conv2d_1/kernel:0"
+    peer = SimpleNamespace(name="classification_model", weights=weights)
     np.testing.assert_allclose(keras_vit.load(peer)(images), model(images), atol=1e-6)
