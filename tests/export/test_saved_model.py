@@ -115,7 +115,7 @@ def test_models_without_attention(tmp_path, kind):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("pooling", ["token", "none"])
+@pytest.mark.parametrize("pooling", ["token", pytest.param("none", marks=pytest.mark.extended)])
 def test_models_without_a_head_return_features(trained_toy, tmp_path, pooling):
     model = trained_toy(num_classes=0, depth=1, pooling=pooling)
     signatures, inputs = load(write_saved_model(model, tmp_path / "model")), noise(model)

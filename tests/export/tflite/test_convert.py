@@ -118,7 +118,7 @@ PREPARED = {"image_size": 16, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.22
         extended({"pooling": "gap", "class_token": False, "layer_scale": 0.3}),
         {"pooling": "map", "num_heads": 4, "qk_norm": True, "gelu": "erf"},
         {"position_embedding": "relative", "representation_size": 8, "preprocessing": PREPARED},
-        {"distillation": True, "norm_after_pooling": False},
+        extended({"distillation": True, "norm_after_pooling": False}),
         {"pooling": "gap", "norm_after_pooling": True, "register_tokens": 2, "dtype": "mixed_bfloat16"},
         extended({"axial": True}),
         extended({"norm_before_encoder": True, "gelu": "quick", "qk_norm": True}),  # CLIP's
