@@ -10,7 +10,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "benchmarks/gpu.py"
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_table_without_a_gpu():
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     command = [sys.executable, SCRIPT, "--rounds", "1", "--steps", "1"]

@@ -11,7 +11,7 @@ from PIL import Image
 
 from keras_vit import BiT
 from keras_vit.class_names.files import class_names_text
-from keras_vit.recipes.data import decoded_images, open_dataset
+from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.evaluation.classification import evaluate_classifier
 from keras_vit.recipes.recipe import Data
 
@@ -59,12 +59,9 @@ def test_everything_is_printed_and_written(run, digits, model, data_dir, tmp_pat
     summary, target = expected.summary, tmp_path / "found.json"
     status, lines, _ = run(tmp_path / "x.keras", *digits, "--per-class", "--json", target)
     assert status == 0 and lines[0].startswith("45 images of digits (test[:45]), Preprocessing(")
-    assert lines[1:5] == [
-        f"top-1 {summary['top1']:.2%}",
-        f"top-5 {summary['top5']:.2%}",
-        f"calibration error {summary['calibration_error']:.2%}",
-        f"negative log-likelihood {summary['negative_log_likelihood']:.4f}",
-    ]
+    names = {"top-1": "top1", "top-5": "top5", "calibration error": "calibration_error"}
+    assert lines[1:4] == [f"{name} {summary[key]:.2%}" for name, key in names.items()]
+    assert lines[4] == f"negative log-likelihood {summary['negative_log_likelihood']:.4f}"
     assert lines[6].split() == "class images accuracy most confused with".split()
     rows = [[row["class"], str(row["images"]), f"{row['accuracy']:.2%}"] for row in expected.per_class]
     assert [line.split()[:3] for line in lines[7:]] == rows
@@ -106,15 +103,6 @@ def test_images_of_many_sizes_are_counted_once(run, folder, trained_toy, tmp_pat
     assert "resize='shortest'" in lines[0] and lines[1] == f"top-1 {top1:.2%}" and not lines[2].startswith("top-5")
     lines = run(tmp_path / "x.keras", "--dataset", dataset, "--resize", "squash", "--crop-fraction", 0.5)[1]
     assert "resize='squash', crop_fraction=0.5" in lines[0]
-
-
-@pytest.mark.slow
-def test_equal_logits_are_not_correct(run, data_dir, toy, tmp_path):
-    toy(depth=1).with_head(10).save(tmp_path / "x.keras")  # a head of zeros
-    status, lines, _ = run(tmp_path / "x.keras", "--dataset", "digits", "--data-dir", data_dir, "--split", "test[:60]")
-    (batch,) = decoded_images(open_dataset(Data(dataset="digits", data_dir=data_dir)), "test[:60]", 60)
-    top1, top5 = np.mean(batch[1] == 0), np.mean(batch[1] < 5)
-    assert status == 0 and lines[1:3] == [f"top-1 {top1:.2%}", f"top-5 {top5:.2%}"] and top1 < 0.3
 
 
 def test_bit(run, folder, tmp_path):
@@ -163,14 +151,11 @@ def test_classes_of_the_model_are_compared_with_those_of_the_data(run, folder, t
         assert status == 1 and not lines and all(word in errors for word in words), errors
 
 
-def test_class_names_inside_the_file_are_compared_too(run, folder, toy, tmp_path):
-    toy(num_classes=3, class_names=["class0", "class2", "class1"]).save(tmp_path / "x.keras")
+def test_class_names_inside_the_file_and_empty_folders(run, folder, toy, tmp_path):
+    toy(num_classes=3, depth=1, class_names=["class0", "class2", "class1"]).save(tmp_path / "x.keras")
     status, _, errors = run(tmp_path / "x.keras", "--dataset", folder[0])
     assert status == 1 and "the order differs: class 1" in errors and f"{tmp_path}/x.keras.labels.txt" in errors
-
-
-def test_empty_class_folders_are_named(run, folder, toy, tmp_path):
-    toy(num_classes=4).save(tmp_path / "x.keras")
+    toy(num_classes=4, depth=1).save(tmp_path / "x.keras")
     (tmp_path / "images/test/zebra").mkdir()
     status, _, errors = run(tmp_path / "x.keras", "--dataset", folder[0])
     assert status == 1 and "has 3 classes" in errors and "zebra" in errors and "the model has 4" in errors

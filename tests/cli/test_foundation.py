@@ -39,16 +39,6 @@ def test_describe_convert_and_inspect(name, weights, tmp_path, run_cli):
     assert report.stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("name", ["hf_siglip"])
-def test_features_are_evaluated(weights, data_dir, run_cli):
-    data = ["digits", "--data-dir", data_dir, "--train-split", "train[:40]", "--test-split", "test[:20]"]
-    status, output, _ = run_cli("few-shot", weights, *data, "--shots", 1, "--seeds", 0)
-    width = keras_vit.load(weights).features(np.zeros((1, 28, 28, 3), "float32")).shape[1]
-    assert status == 0 and f"40 training and 20 test images of digits, {width} features" in output
-    status, output, _ = run_cli("probe", weights, *data, "--neighbors", 1, "--methods", "knn")
-    assert status == 0 and "1 nearest neighbors: " in output
-
-
 @pytest.mark.parametrize("name", ["hf_clip"])
 def test_projections_are_no_classes(weights, tmp_path, run_cli):
     (tmp_path / "1.jpg").write_bytes(jpeg(100))
@@ -75,7 +65,7 @@ def test_projections_are_no_classes(weights, tmp_path, run_cli):
 
 
 @pytest.mark.parametrize("name", ["openai_clip", "hf_dinov2_g"])
-def test_embeddings_are_exported(weights, tmp_path, run_cli):
+def test_embeddings_are_exported_and_evaluated(weights, data_dir, tmp_path, run_cli):
     output = ["--signatures", "embed", "--output", tmp_path / "exported"]
     assert run_cli("export", weights, "--formats", "float32", *output)[0] == 0
     model = keras_vit.load(weights)
@@ -87,3 +77,10 @@ def test_embeddings_are_exported(weights, tmp_path, run_cli):
     inputs = model.preprocess(images)
     expected = model(inputs) if model.config.projection else model.features(inputs)
     np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
+    data = ["digits", "--data-dir", data_dir, "--train-split", "train[:40]", "--test-split", "test[:20]"]
+    for command in (["few-shot", weights, *data, "--shots", 1], ["probe", weights, *data, "--methods", "knn"]):
+        status, printed, _ = run_cli(*command)
+        assert (
+            status == 0
+            and f"40 training and 20 test images of digits, {model.features(inputs).shape[1]} features" in printed
+        )

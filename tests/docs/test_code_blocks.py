@@ -23,27 +23,16 @@ BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 TESTED = [block for block in BLOCKS if not block.mark.startswith("skip")]
 SHELL = [block for block in TESTED if block.language in ("sh", "bash")]
 PYTHON = [block for block in TESTED if block.language == "python"]
+SLOW_PAGES = ("docs/npu.md", "docs/preflight.md", "docs/recipes.md", "docs/segment.md")
 
 
 def test_no_block_is_skipped_and_only_mobile_code_is_untested():
-    skipped = {(block.page, block.mark) for block in BLOCKS if block.mark.startswith("skip")}
-    untested = [
-        (block.page, block.language) for block in BLOCKS if block.language not in ("sh", "bash", "python", "text")
-    ]
-    assert skipped == set()
-    # No Android or iOS toolchain here; the pages state what was compiled. Chromium runs the JavaScript, see
-    # tests/export/web/test_page_in_browser.py.
-    assert untested == [
-        *[("docs/mobile.md", language) for language in ("kotlin", "kotlin", "swift")],
-        *[("docs/tflite.md", language) for language in ("js", "cpp")],
-    ]
-
-
-def test_every_result_has_its_command():
-    _, *sections = (ROOT / "docs" / "results.md").read_text().split("\n## ")
-    assert sections
-    for text in sections:
-        assert re.search(r"^    .*(python benchmarks/\w+\.py|keras-vit )", text, re.MULTILINE), text.partition("\n")[0]
+    """Chromium runs the JavaScript: tests/export/web/test_page_in_browser.py. There is no toolchain of phones here."""
+    languages = {(block.page, block.language) for block in BLOCKS if block not in SHELL + PYTHON}
+    untested = {("docs/mobile.md", "kotlin"), ("docs/mobile.md", "swift"), ("docs/tflite.md", "js")}
+    untested |= {("docs/tflite.md", "cpp")}
+    assert {found for found in languages if found[1] != "text"} == untested
+    assert not [block for block in BLOCKS if block.mark.startswith("skip")]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +43,13 @@ def weights(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", sorted({block.page for block in PYTHON}))
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.extended] * (page in SLOW_PAGES))
+        for page in sorted({block.page for block in PYTHON})
+    ],
+)
 def test_python_runs(page, tmp_path, weights, data_dir, monkeypatch):
     names = prepare(tmp_path, weights, data_dir, monkeypatch)
     for block in PYTHON:
@@ -66,68 +61,74 @@ def test_python_runs(page, tmp_path, weights, data_dir, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", SHELL, ids=str)
-def test_shell_block_is_valid(block, tmp_path, weights, data_dir, monkeypatch):
-    done = subprocess.run(["bash", "-n"], input=block.text, text=True, capture_output=True)
+@pytest.mark.parametrize("block", [block for block in SHELL if block.mark == "run"], ids=str)
+def test_shell_block_runs(block, tmp_path, weights, data_dir, monkeypatch):
+    prepare(tmp_path, weights, data_dir, monkeypatch)
+    check(block)
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in SHELL}))
+def test_shell_blocks_are_valid(page, tmp_path, monkeypatch):
+    previous_run(tmp_path, monkeypatch)
+    stop_where_work_begins(monkeypatch)
+    blocks = [block for block in SHELL if block.page == page and block.mark != "run"]
+    script = "\n".join(f"f{number}() {{\n{block.text}\n}}" for number, block in enumerate(blocks))
+    done = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True)
     assert not done.returncode, done.stderr
-    if block.mark == "run":
-        prepare(tmp_path, weights, data_dir, monkeypatch)
-    else:
-        previous_run(tmp_path, monkeypatch)
-        _stop_where_work_begins(monkeypatch)
+    for block in blocks:
+        check(block)
+
+
+def check(block):
     for program, *words in commands_of(block.text):
         if program == "keras-vit":
-            _check_keras_vit(words)
+            check_keras_vit(words, block)
         elif program == "make":
             targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-            assert set(words) <= set(targets)
+            assert set(words) <= set(targets), block
         elif program == "pip":
-            _check_extras(words)
+            check_extras(words)
         elif program.startswith("python") and words[0].endswith(".py"):
-            _check_script(words)
-        elif block.mark == "run":
-            pytest.fail(f"Only keras-vit commands can run in a test. Received: {program}")
+            source = (ROOT / words[0]).read_text()
+            options = [word[2:].replace("-", "_") for word in words[1:] if word.startswith("--")]
+            assert all(re.search(rf"\b{option}\b", source) for option in options), (block, words)
+        else:
+            assert block.mark != "run", f"Only keras-vit commands can run in a test. Received: {program}"
 
 
 class WorkBegins(Exception):
     """The command line is valid; its work would begin now."""
 
 
-def _work_begins(*args, **kwargs):
+def work_begins(*args, **kwargs):
     raise WorkBegins
 
 
-def _stop_where_work_begins(monkeypatch):
+def stop_where_work_begins(monkeypatch):
     parse = main_module._parse
     # `train`, `sweep` and `preflight` read the fields of the recipe after that.
     own_parsers = (Train, Sweep, Preflight)
     monkeypatch.setattr(
-        main_module, "_parse", lambda words: found if isinstance(found := parse(words), own_parsers) else _work_begins()
+        main_module, "_parse", lambda words: found if isinstance(found := parse(words), own_parsers) else work_begins()
     )
-    for check in ("check_dataset_path", "check_new_run", "check_weights"):  # of files that the reader has
-        monkeypatch.setattr(f"keras_vit_cli.start_checks.{check}", lambda path: None)
+    for name in ("check_dataset_path", "check_new_run", "check_weights"):  # of files that the reader has
+        monkeypatch.setattr(f"keras_vit_cli.start_checks.{name}", lambda path: None)
     for work in ("run_recipe.run", "learning_rate_sweep.sweep", "preflight.preflight"):
-        monkeypatch.setattr(f"keras_vit.recipes.{work}", _work_begins)
-    monkeypatch.setattr("keras_vit_cli.preflight_npu.PreflightNpu.run", _work_begins)
+        monkeypatch.setattr(f"keras_vit.recipes.{work}", work_begins)
+    monkeypatch.setattr("keras_vit_cli.preflight_npu.PreflightNpu.run", work_begins)
 
 
-def _check_keras_vit(words):
+def check_keras_vit(words, block):
     try:
-        assert main(words) == 0, words
+        assert main(words) == 0, (block, words)
     except WorkBegins:
         pass
     except SystemExit as end:  # --help
-        assert not end.code, words
+        assert not end.code, (block, words)
 
 
-def _check_extras(words):
+def check_extras(words):
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
     groups = re.findall(r"(?:keras_vit|\.)\[([\w,]+)\]", " ".join(words))
     assert {extra for group in groups for extra in group.split(",")} <= set(config["options.extras_require"])
-
-
-def _check_script(words):
-    source = (ROOT / words[0]).read_text()
-    options = [word[2:].replace("-", "_") for word in words[1:] if word.startswith("--")]
-    assert all(re.search(rf"\b{option}\b", source) for option in options), words

@@ -16,13 +16,7 @@ CLASSES = ("cat", "dog")
 
 
 def prepare(folder, weights, data_dir, monkeypatch) -> dict:
-    """Fills the working folder of a page's code; returns the variables that its code assumes.
-
-    Args:
-        folder: An empty folder.
-        weights: The folder that `save_weights` filled.
-        data_dir: The `data_dir` of TensorFlow Datasets.
-    """
+    """Fills the working folder of a page's code; returns the variables that its code assumes."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("KERAS_HOME", str(folder / "home"))
     for name in ("fetch_web_runtime", "unpack_web_runtime"):  # LiteRT.js has its own tests
@@ -44,9 +38,8 @@ def prepare(folder, weights, data_dir, monkeypatch) -> dict:
 
 
 def _toy(**arguments):
-    model = keras_vit.VisionTransformer(
-        **{"image_size": 32, "patch_size": 16, "depth": 1, "width": 48, "mlp_dim": 24, "num_heads": 3, **arguments}
-    )
+    sizes = {"image_size": 32, "patch_size": 16, "depth": 1, "width": 48, "mlp_dim": 24, "num_heads": 3}
+    model = keras_vit.VisionTransformer(**sizes, **arguments)
     random = np.random.default_rng(0)
     for weight in model.weights:
         weight.assign(weight + 0.1 * random.standard_normal(weight.shape))
@@ -75,11 +68,8 @@ def save_weights(folder):
 
 def _weights(folder, weights, monkeypatch):
     """Puts the toy in every place that the pages load from: a file, the download cache, the Hugging Face Hub."""
-    for path in (
-        folder / "B_16.npz",
-        cache_path("vit/imagenet21k/ViT-B_16"),
-        cache_path("vit/imagenet21k+imagenet2012/ViT-B_16"),
-    ):
+    published = ("vit/imagenet21k/ViT-B_16", "vit/imagenet21k+imagenet2012/ViT-B_16")
+    for path in (folder / "B_16.npz", *map(cache_path, published)):
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(weights / "toy.npz", path)
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **options: str(weights / "hub"))

@@ -7,44 +7,40 @@ import signal
 import subprocess
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
-from keras_vit_cli.main import main
+import keras_vit
+from keras_vit_cli.demo import photographs
 
 pytestmark = pytest.mark.slow
 
 # The console script.
 CODE = "import sys; from keras_vit_cli.main import main; sys.exit(main())"
 FORMATS = ("float32", "float16", "dynamic-int8", "mixed-int8", "int8")
-COMMAND = [sys.executable, "-c", CODE, "demo", "--fast"]
 
 
 @pytest.fixture(scope="module")
-def environment(data_dir):
-    return {**os.environ, "TFDS_DATA_DIR": data_dir, "TF_CPP_MIN_LOG_LEVEL": "2"}
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory, environment):
+def demo(tmp_path_factory, data_dir):
     folder = tmp_path_factory.mktemp("demo") / "run"
-    done = subprocess.run(
-        [*COMMAND, "--seed", "3", "--output", str(folder)], env=environment, capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", CODE, "demo", "--fast", "--seed", "3", "--output", str(folder)]
+    environment = {**os.environ, "TFDS_DATA_DIR": data_dir, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder, done.stdout
 
 
 def test_output_files(demo):
     folder, output = demo
-    names = {file.name for file in folder.iterdir()}
-    files = {f"model-{name}.tflite" for name in FORMATS}
-    others = {"saved_model", "photographs", "metrics.json", "preprocessing.json", "model_card.md"}
-    assert names == {"report.html", "model.keras"} | others | files
-    assert {file.name for file in folder.parent.iterdir()} == {"run"}
-    assert str(folder / "report.html") in output
+    files = {"report.html", "model.keras", "saved_model", "photographs", "metrics.json", "preprocessing.json"}
+    files |= {"model_card.md", *(f"model-{name}.tflite" for name in FORMATS)}
+    assert {file.name for file in folder.iterdir()} == files and str(folder / "report.html") in output
+    assert [file.name for file in folder.parent.iterdir()] == ["run"]
+    model = keras.saving.load_model(folder / "model.keras")
+    assert model.image_size == (14, 14) and model(np.zeros((1, 14, 14, 3), "float32")).shape == (1, 10)
 
 
 def test_metrics(demo):
@@ -52,19 +48,10 @@ def test_metrics(demo):
     assert metrics["seed"] == 3 and metrics["fast"] is True and metrics["num_test_images"] == 100
     assert set(metrics["test_top1"]) == {"scratch_10", "pretrained_10", "scratch_all", "pretrained_all"}
     rows = {row["name"]: row for row in metrics["exports"]}
-    assert list(rows) == [
-        "Keras",
-        "SavedModel",
-        *(f"TFLite {n}" for n in FORMATS),
-    ]
+    assert list(rows) == ["Keras", "SavedModel", *(f"TFLite {name}" for name in FORMATS)]
     for name in ("Keras", "SavedModel", "TFLite float32"):
         assert rows[name]["agreement"] == 1 and rows[name]["max_difference"] < 1e-4
         assert rows[name]["top1"] == pytest.approx(metrics["test_top1"]["pretrained_all"], abs=1e-6)
-
-
-def test_the_model_can_be_loaded(demo):
-    model = keras.saving.load_model(demo[0] / "model.keras")
-    assert model.image_size == (14, 14) and model(np.zeros((1, 14, 14, 3), "float32")).shape == (1, 10)
 
 
 class Report(HTMLParser):
@@ -74,11 +61,9 @@ class Report(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
-        if tag == "img":
-            self.images.append(attributes)
+        self.images += [attributes] if tag == "img" else []
         self.links += [attributes[name] for name in ("href", "src") if name in attributes]
-        if tag not in ("img", "meta", "br"):
-            self.open.append(tag)
+        self.open += [tag] if tag not in ("img", "meta", "br") else []
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -91,12 +76,12 @@ def test_report_is_valid_and_self_contained(demo):
     assert not report.open and len(report.images) == 8
     for image in report.images:
         assert image["alt"] and image["src"].startswith("data:image/png;base64,") and len(image["src"]) > 5000
-    assert all(link.startswith("data:") for link in report.links) and "http" not in re.sub(r"base64,[^\"]*", "", text)
-    assert "$" not in re.sub(r"base64,[^\"]*", "", text)
-    assert "smoke test" in text
+    without_images = re.sub(r"base64,[^\"]*", "", text)
+    assert all(link.startswith("data:") for link in report.links) and "http" not in without_images
+    assert "$" not in without_images and "smoke test" in text
 
 
-def test_interrupted_demo_leaves_no_files(tmp_path, capsys, monkeypatch):
+def test_interrupted_demo_leaves_no_files(tmp_path, run_cli, monkeypatch):
     def interrupted(folder, *_):
         (folder / "model.keras").write_text("incomplete")
         signal.raise_signal(signal.SIGINT)
@@ -105,23 +90,24 @@ def test_interrupted_demo_leaves_no_files(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("tensorflow.config.threading.set_intra_op_parallelism_threads", lambda _: None)
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        assert main(["demo", "--fast", "--output", str(tmp_path / "run")]) == 130
+        assert run_cli("demo", "--fast", "--output", tmp_path / "run")[0] == 130
     finally:
         signal.signal(signal.SIGINT, previous)
-    assert "Interrupted." in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
-def test_folder_of_other_files_is_not_replaced(tmp_path, capsys):
-    (tmp_path / "thesis.tex").write_text("x")
-    assert main(["demo", "--fast", "--output", str(tmp_path)]) == 1
-    output, errors = capsys.readouterr()
-    assert "contains no report.html of a previous run" in errors and "==" not in output
+def test_photographs_are_classified():
+    images = photographs.read_photographs()
+    found = keras_vit.load(photographs.NAME).classify(list(images.values()), top=1)
+    predicted = {name: best[0][0] for name, best in zip(images, found)}
+    assert (predicted["cat.jpg"], predicted["airplane.jpg"]) == ("cat", "airplane")
+    licenses = (Path(photographs.__file__).parent / "images" / "README.md").read_text()
+    assert all(f"`{name}`" in licenses for name in images)
 
 
-def test_help(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["demo", "--help"])
-    assert stopped.value.code == 0
-    output = capsys.readouterr().out
-    assert all(option in output for option in ("--output", "--seed", "--fast"))
+def test_crops_have_the_labels_of_their_photographs():
+    images = {"cat.jpg": np.zeros((40, 60, 3), "uint8"), "bird.jpg": np.full((50, 30, 3), 255, "uint8")}
+    crops, labels = photographs._crops(images, ["bird", "cat"], (16, 12), seed=0)
+    assert crops.shape == (photographs.NUM_CROPS, 16, 12, 3)
+    np.testing.assert_array_equal(crops.max(axis=(1, 2, 3)), np.where(labels == 0, 255, 0))
+    assert set(labels[::2]) == set(labels[1::2]) == {0, 1}

