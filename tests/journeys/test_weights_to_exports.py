@@ -10,18 +10,19 @@ from goldens import DATA, FOUNDATION, foundation_folder, golden_file, golden_io
 from keras_vit_cli.main import main
 
 pytestmark = pytest.mark.slow
-# Of each source, a model and the name of its logits in the golden file.
+# Of each source a model, and what its files do not specify.
+HEADS = ["--num-heads", "3"]
 SOURCES = {
-    "vit_jax_token": "outputs",
-    "vit_jax_hybrid_stem": "outputs",
-    "big_vision_map": "outputs",
-    "big_vision_bit_v1": "outputs",
-    "hf_vit": "logits",
-    "hf_deit": "logits",
-    "timm_token": "logits",
-    "timm_gap_fcnorm": "logits",
-    "keras_hub_vit": "outputs",
-    "model_garden_vit": "outputs",
+    "vit_jax_token": [],
+    "vit_jax_hybrid_stem": [],
+    "big_vision_map": [],
+    "big_vision_bit_v1": ["--image-size", "64"],
+    "hf_vit": HEADS,
+    "hf_deit": HEADS,
+    "timm_token": HEADS,
+    "timm_layerscale_reg": HEADS,
+    "keras_hub_vit": [],
+    "model_garden_vit": HEADS,
 }
 # Formats, and the largest difference of the logarithms of probabilities.
 FORMATS = {"float32": 1e-4, "saved-model": 1e-4, "onnx": 1e-4, "float16": 2e-2, "dynamic-int8": 0.6, "web": 0.6}
@@ -34,33 +35,36 @@ OTHERS = random.Random(0).sample([chain for chain in CHAINS if chain not in MAIN
     "source,format_", [*MAIN, *(pytest.param(*chain, marks=pytest.mark.extended) for chain in OTHERS)]
 )
 def test_probabilities_are_those_of_the_source(source, format_, tmp_path):
-    io = golden_io(source)
-    file = DATA / source if (DATA / source).is_dir() else golden_file(tmp_path, source)
+    checkpoint = {"keras_hub_vit": DATA / source, "model_garden_vit": DATA / source / "ckpt"}.get(source)
+    converted = convert(checkpoint or golden_file(tmp_path, source), tmp_path, SOURCES[source])
     options = ["--formats", format_, "--preprocessing", "half", "--output", str(tmp_path / "exported")]
-    assert main(["export", str(file), *options]) == 0
-    expected = np.asarray(tf.nn.log_softmax(io[SOURCES[source]]))
-    probabilities = np.concatenate([run(tmp_path / "exported", format_, image[None]) for image in io["images"]])
-    assert np.abs(np.log(probabilities) - expected).max() < FORMATS[format_]
+    assert main(["export", converted, *options]) == 0
+    with golden_io(source) as io:
+        images, logits = io["images"], io["logits" if "logits" in io else "outputs"]
+    probabilities = np.concatenate([run(tmp_path / "exported", format_, image[None]) for image in images])
+    assert np.abs(np.log(probabilities) - tf.nn.log_softmax(logits)).max() < FORMATS[format_]
 
 
 @pytest.mark.parametrize("name", ["dinov2", "hf_clip", pytest.param("timm_siglip", marks=pytest.mark.extended)])
 def test_embeddings_are_those_of_the_source(name, tmp_path):
     (tmp_path / "weights").mkdir()
-    folder, io = foundation_folder(tmp_path / "weights", name), golden_io(name)
-    arguments = FOUNDATION[name][1]
-    if arguments:  # what no file has
-        import keras_vit
-
-        folder = tmp_path / "weights" / "model.keras"
-        keras_vit.load(tmp_path / "weights", **arguments).save(folder)
+    heads = FOUNDATION[name][1].get("num_heads")
+    converted = convert(
+        foundation_folder(tmp_path / "weights", name), tmp_path, ["--num-heads", str(heads)] if heads else []
+    )
     options = ["--formats", "float32", "--signatures", "embed", "--preprocessing", "half"]
-    assert main(["export", str(folder), *options, "--output", str(tmp_path / "exported")]) == 0
-    side = io["images"].shape[1]
-    embeddings = [run(tmp_path / "exported", "float32", image[None, :side, :side]) for image in io["images"]]
-    expected = io["outputs"] / np.linalg.norm(io["outputs"], axis=-1, keepdims=True)
-    found = np.concatenate(embeddings)
-    found = found / np.linalg.norm(found, axis=-1, keepdims=True)
+    assert main(["export", converted, *options, "--output", str(tmp_path / "exported")]) == 0
+    with golden_io(name) as io:
+        images, expected = io["images"], io["outputs"]
+    found = np.concatenate([run(tmp_path / "exported", "float32", image[None]) for image in images])
+    found, expected = (x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (found, expected))
     np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def convert(checkpoint, folder, options) -> str:
+    """A .keras file with the weights and with what its files do not specify."""
+    assert main(["convert", str(checkpoint), str(folder / "converted.keras"), *options]) == 0
+    return str(folder / "converted.keras")
 
 
 def run(folder, format_, images):
@@ -73,7 +77,7 @@ def run(folder, format_, images):
 
         (file,) = folder.rglob("*.onnx")
         session = onnxruntime.InferenceSession(file)
-        return session.run(["probabilities"], {"images": images})[0]
+        return np.asarray(tf.nn.softmax(session.run(["logits"], {"images": images})[0]))
     from ai_edge_litert.interpreter import Interpreter
 
     (file,) = folder.rglob("*.tflite")
