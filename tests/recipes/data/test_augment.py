@@ -9,7 +9,6 @@ from keras_vit.recipes.data.augment import ERASING_ATTEMPTS, augmentation, erase
 from keras_vit.recipes.data.augment_cifar10 import cifar10_operations
 from keras_vit.recipes.data.augment_ops import big_vision_operations, operations
 from keras_vit.recipes.data.augment_timm import increasing_operations, random_level
-from keras_vit.recipes.data.transform_checks import check_policies
 from keras_vit.recipes.recipe import Augment
 
 # big_vision, pp/archive/autoaugment.py, available_ops; timm, data/auto_augment.py, _RAND_INCREASING_TRANSFORMS.
@@ -25,24 +24,6 @@ TIMM_ORDER = (
 
 def apply_operation(name, image, level, sign=1.0, point=(0.5, 0.5)):
     return operations()[name](image, level, tf.constant(sign), tf.constant(point))
-
-
-@pytest.mark.augment
-# RandAugment in a graph: tests/recipes/data/test_pipeline.py.
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "augment,graph", [(Augment(randaugment_layers=2), False), (Augment(autoaugment="imagenet"), True)]
-)
-def test_policies_depend_only_on_their_draws(smooth_image, augment, graph):
-    distort, num_draws = augmentation(augment)
-    distort = tf.function(distort) if graph else distort
-    all_draws = tf.constant(np.random.default_rng(0).random((60, num_draws)), tf.float32)
-    first = [distort(smooth_image, draws).numpy() for draws in all_draws]
-    tf.random.set_seed(77)
-    for image, draws in zip(first, all_draws):
-        assert image.shape == smooth_image.shape and image.dtype == np.uint8
-        np.testing.assert_array_equal(distort(smooth_image, draws), image)
-    assert len({image.tobytes() for image in first}) > 15
 
 
 @pytest.mark.augment
@@ -114,37 +95,22 @@ def test_autoaugment_for_cifar10(smooth_image):
 
 
 @pytest.mark.augment
-@pytest.mark.parametrize("level,inverted", [(2, 51), (3, 76), (5, 128), (8, 204)])
-def test_autoaugment_for_cifar10_inverts_more_at_higher_levels(level, inverted):
-    """Numbers of the 256 values, by the authors' ImageOps.solarize(image, 256 - int(level * 256 / 10))."""
+def test_operations_of_autoaugment_for_cifar10(smooth_image):
+    """Numbers of the 256 values by the authors' ImageOps.solarize(image, 256 - int(level * 256 / 10)); pixels moved by
+    the level; the contrast of Pillow."""
+    operations = cifar10_operations()
     values = tf.constant(np.arange(256).reshape(16, 16, 1).repeat(3, axis=2), tf.uint8)
-    solarized = cifar10_operations()["Solarize"](values, float(level), 1.0, None)
-    assert np.sum(solarized[..., 0] != values[..., 0]) == inverted
-
-
-@pytest.mark.augment
-def test_autoaugment_for_cifar10_moves_by_as_many_pixels_as_the_level():
+    for level, inverted in ((2, 51), (3, 76), (5, 128), (8, 204)):
+        solarized = operations["Solarize"](values, float(level), 1.0, None)
+        assert np.sum(solarized[..., 0] != values[..., 0]) == inverted
     columns = tf.constant(np.arange(32).reshape(1, 32, 1).repeat(32, axis=0).repeat(3, axis=2), tf.uint8)
     for level in (3, 8, 9):
-        moved = cifar10_operations()["TranslateX"](columns, float(level), tf.constant(1.0), None)
+        moved = operations["TranslateX"](columns, float(level), tf.constant(1.0), None)
         np.testing.assert_array_equal(moved[:, : 32 - level], columns[:, level:])
-
-
-@pytest.mark.augment
-def test_autoaugment_for_cifar10_has_the_contrast_of_pillow(smooth_image):
     for level in (1, 6, 7):
-        contrast = cifar10_operations()["Contrast"](smooth_image, float(level), None, None).numpy().astype(int)
+        contrast = operations["Contrast"](smooth_image, float(level), None, None).numpy().astype(int)
         pillow = ImageEnhance.Contrast(Image.fromarray(smooth_image.numpy())).enhance(level / 10 * 1.8 + 0.1)
         assert np.abs(contrast - np.asarray(pillow)).max() <= 1
-
-
-def test_invalid_policies_raise():
-    with pytest.raises(ValueError, match="RandAugment, AutoAugment and 3-Augment exclude each other"):
-        check_policies(Augment(randaugment_layers=2, autoaugment="cifar10"))
-    with pytest.raises(ValueError, match=r"randaugment_magnitude must be in \[0, 30\] with .* Received: 31"):
-        check_policies(Augment(randaugment_layers=2, randaugment_magnitude=31))
-    with pytest.raises(ValueError, match=r"randaugment_magnitude must be in \[0, 10\] with .*'timm'. Received: 11"):
-        check_policies(Augment(randaugment_layers=2, randaugment_magnitude=11, randaugment_policy="timm"))
 
 
 @pytest.mark.slow
@@ -156,12 +122,12 @@ def test_erasing_fills_one_rectangle_with_noise():
         draws = tf.random.stateless_uniform((1 + 4 * ERASING_ATTEMPTS,), tf.stack([1, index]))
         return erase(image, 0.25, draws, tf.stack([2, index]))
 
-    for index in tf.range(200):
+    for index in tf.range(150):
         changed = (erase_by_index(index).numpy() != 7.0).all(axis=-1)
         if changed.any():
             rows, columns = (np.flatnonzero(changed.any(axis=axis)) for axis in (1, 0))
             assert changed[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].all()
             areas.append(changed.mean())
             num_erased += 1
-    assert 30 < num_erased < 70
+    assert 22 < num_erased < 53
     assert 0.015 < min(areas) < 0.08 and 0.25 < max(areas) < 0.36

@@ -1,4 +1,4 @@
-"""RandAugment's operations against outputs of big_vision and timm for a photograph, and against Pillow.
+"""RandAugment's operations against outputs of big_vision and timm for a photograph, Pillow and tf-models-official.
 
 tests/data/augment.npz holds the photograph and every fourth pixel, in rows and columns, of their outputs.
 """
@@ -11,7 +11,7 @@ import tensorflow as tf
 from goldens import DATA
 from PIL import Image
 
-from keras_vit.recipes.data.augment_ops import big_vision_operations
+from keras_vit.recipes.data.augment_ops import big_vision_operations, import_official, operations
 from keras_vit.recipes.data.augment_timm import increasing_operations
 
 GOLDENS = np.load(DATA / "augment.npz")
@@ -76,12 +76,84 @@ def test_geometric_operations_equal_pillow(name, sign):
 
 
 def test_levels_0_and_10_of_the_increasing_set():
-    image, operations = tf.constant(photograph(224)), increasing_operations(FILL)
+    image, increasing = tf.constant(photograph(224)), increasing_operations(FILL)
     zero, ten, plus = tf.constant(0.0), tf.constant(10.0), tf.constant(1.0)
     unchanged = {"SolarizeIncreasing", "SolarizeAdd", "Rotate", "ShearX", "ShearY", "TranslateXRel", "TranslateYRel"}
     unchanged |= {"ColorIncreasing", "ContrastIncreasing", "BrightnessIncreasing", "SharpnessIncreasing"}
     for name in unchanged:
-        np.testing.assert_array_equal(operations[name](image, zero, plus), image)
-    np.testing.assert_array_equal(operations["PosterizeIncreasing"](image, zero, plus), image.numpy() & 0xF0)
-    assert not operations["PosterizeIncreasing"](image, ten, plus).numpy().any()
-    np.testing.assert_array_equal(operations["SolarizeIncreasing"](image, ten, plus), 255 - image.numpy())
+        np.testing.assert_array_equal(increasing[name](image, zero, plus), image)
+    np.testing.assert_array_equal(increasing["PosterizeIncreasing"](image, zero, plus), image.numpy() & 0xF0)
+    assert not increasing["PosterizeIncreasing"](image, ten, plus).numpy().any()
+    np.testing.assert_array_equal(increasing["SolarizeIncreasing"](image, ten, plus), 255 - image.numpy())
+
+
+COLOR_OPERATIONS = ("AutoContrast", "Equalize", "Invert", "Posterize", "Solarize", "Color", "Contrast", "Brightness")
+
+
+def apply_operation(name, image, level, sign=1.0, point=(0.5, 0.5)):
+    return operations()[name](image, level, tf.constant(sign), tf.constant(point)).numpy().astype(int)
+
+
+def apply_official(name, image, level):
+    official = import_official()
+    function, _, arguments = official._parse_policy_info(name, 1.0, level, [128] * 3, 40.0, 100.0)
+    return function(image, None, *arguments)[0].numpy().astype(int)
+
+
+@pytest.mark.augment
+@pytest.mark.parametrize("level", [0.0, 7.0, 10.0, 30.0])
+@pytest.mark.parametrize("name", [*COLOR_OPERATIONS, "Sharpness", "SolarizeAdd"])
+def test_color_operations_match_tf_models_official(smooth_image, name, level):
+    # Sharpness: an exact thirteenth may be rounded down to the value below, in both.
+    tolerance = 1 + level / 5 if name == "Sharpness" else 0
+    difference = apply_operation(name, smooth_image, level) - apply_official(name, smooth_image, level)
+    assert np.abs(difference).max() <= tolerance
+
+
+@pytest.mark.augment
+def test_flat_channels_are_unchanged():
+    flat = tf.constant(np.full((8, 8, 3), 77), tf.uint8)
+    for name in ("AutoContrast", "Equalize", "Sharpness"):
+        np.testing.assert_array_equal(apply_operation(name, flat, 10.0), flat)
+
+
+@pytest.mark.augment
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("name", ["Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY"])
+def test_geometric_operations_match_tf_models_official_with_gray_fill(smooth_image, name, sign, monkeypatch):
+    official = import_official()
+    monkeypatch.setattr(official, "_randomly_negate_tensor", lambda value: value * sign)
+    result = apply_operation(name, smooth_image, 6.0, sign)
+    # Its translations are in pixels; ours scale with the image. It reflects what is outside; here it is made to fill.
+    function, _, (argument, _) = official._parse_policy_info(name, 1.0, 6.0, [128] * 3, 40.0, 100.0)
+    if name.startswith("Translate"):
+        argument = round(60 * 32 / 224) * sign
+
+    def transform(image, transforms):
+        images, transforms = tf.reshape(image, (1, 24, 32, 4)), tf.reshape(tf.cast(transforms, tf.float32), (1, 8))
+        filled = {"fill_value": 0.0, "fill_mode": "CONSTANT", "interpolation": "NEAREST", "output_shape": (24, 32)}
+        moved = tf.raw_ops.ImageProjectiveTransformV3(images=images, transforms=transforms, **filled)
+        return tf.reshape(moved, image.shape)
+
+    def translate(image, translations):
+        return transform(image, official._convert_translation_to_transform(translations))
+
+    monkeypatch.setattr(official, "transform", transform)
+    monkeypatch.setattr(official, "translate", translate)
+    expected = function(smooth_image, None, argument, [128] * 3)[0].numpy().astype(int)
+    assert (result == 128).all(axis=-1).any()
+    assert (result != expected).any(axis=-1).mean() < 0.02  # coordinates halfway between two pixels
+
+
+@pytest.mark.augment
+def test_translation_and_cutout_leave_gray(smooth_image):
+    narrow = smooth_image[:, :8]
+    assert (apply_operation("TranslateX", narrow, 30.0) == apply_operation("TranslateX", narrow, 30.0, -1.0)).all()
+    moved = apply_operation("TranslateY", smooth_image, 10.0, 1.0)
+    np.testing.assert_array_equal(moved[:-14], smooth_image[14:])
+    assert (moved[-14:] == 128).all()
+    half = round(40 * 32 / 224)
+    cut = apply_operation("Cutout", smooth_image, 10.0, point=(0.5, 0.0))
+    np.testing.assert_array_equal(cut[12 - half : 12 + half, :half], 128)
+    cut[12 - half : 12 + half, :half] = smooth_image[12 - half : 12 + half, :half]
+    np.testing.assert_array_equal(cut, smooth_image)

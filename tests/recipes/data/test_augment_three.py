@@ -11,7 +11,6 @@ from PIL import Image
 from keras_vit.recipes.data.augment import augmentation
 from keras_vit.recipes.data.augment_three import NUM_DRAWS, color_jitter, gaussian_blur, grayscale, three_augment
 from keras_vit.recipes.data.augment_timm import solarize_above
-from keras_vit.recipes.data.transform_checks import check_policies
 from keras_vit.recipes.data.transforms import training_transform
 from keras_vit.recipes.recipe import Augment, Data
 
@@ -53,10 +52,6 @@ def test_draws_choose_operation_radius_factors_and_order():
     assert found.max() <= 2 and (found > 1).mean() < 0.01
     function, num_draws = augmentation(Augment(three_augment=True))
     assert (function, num_draws) == (three_augment, NUM_DRAWS)
-    with pytest.raises(
-        ValueError, match="exclude each other. Received: .*randaugment_layers=2 and .*three_augment=True"
-    ):
-        check_policies(Augment(three_augment=True, randaugment_layers=2))
 
 
 def test_orders_of_the_color_jitter_differ():

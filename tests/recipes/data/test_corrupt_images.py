@@ -9,13 +9,7 @@ import tensorflow as tf
 from images_on_disk import image_names
 from PIL import Image
 
-from keras_vit.recipes.data import (
-    decoded_images,
-    evaluation_arrays,
-    evaluation_batches,
-    open_dataset,
-    training_batches,
-)
+from keras_vit.recipes.data import decoded_images, evaluation_arrays, evaluation_batches, open_dataset, training_batches
 from keras_vit.recipes.recipe import Data
 
 
@@ -67,31 +61,21 @@ def test_a_corrupt_image_is_named_once_and_has_weight_0(folder, capfd):
     images, labels = zip(*decoded_images(dataset, "test", 4, 0.2))
     assert [len(batch) for batch in images] == [4, 1] and sorted(np.concatenate(labels)) == [0, 0, 0, 1, 1]
     assert "Skipping" not in capfd.readouterr().err
-    message = r"1 image of 'test' of folder:.* cannot be decoded; 0 are allowed \(max_corrupt=0.01\). Fix or remove it"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"1 image of 'test' .* 0 .*max_corrupt=0.01"):
         list(decoded_images(dataset, "test", 4))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("crop,cache", [("inception", False), ("none", True)])
 def test_a_corrupt_image_shifts_no_other(folder, capfd, crop, cache):
-    data = Data(
-        dataset=f"folder:{folder}",
-        train_split="test",
-        image_size=16,
-        batch_size=4,
-        shuffle_images=6,
-        max_corrupt=0.2,
-        crop=crop,
-        cache=cache,
-    )
+    small = {"image_size": 16, "batch_size": 4, "shuffle_images": 6, "max_corrupt": 0.2}
+    data = Data(dataset=f"folder:{folder}", train_split="test", crop=crop, cache=cache, **small)
     dataset = open_dataset(data)
     whole = take(training_batches(data, dataset, 0), 6)
     assert "test/dog/1.png" in capfd.readouterr().err
-    for start in (1, 4):
-        ((images, labels),) = take(training_batches(data, dataset, 0, start_step=start), 1)
-        np.testing.assert_array_equal(images, whole[start][0])
-        np.testing.assert_array_equal(labels, whole[start][1])
+    ((images, labels),) = take(training_batches(data, dataset, 0, start_step=4), 1)
+    np.testing.assert_array_equal(images, whole[4][0])
+    np.testing.assert_array_equal(labels, whole[4][1])
     # The other images equal those of the same data without a corrupt image.
     valid = folder / "test" / "dog" / "1.png"
     valid.write_bytes((folder / "test" / "dog" / "2.png").read_bytes())
@@ -122,10 +106,8 @@ def test_each_host_compares_with_its_own_part(tmp_path):
         Path(file).write_bytes(b"no image")
     take(evaluation_batches(data, dataset, "test"), 3)
     take(evaluation_batches(data, dataset, "test", (1, 2)), 3)
-    for batches in (
-        evaluation_batches(data, dataset, "test", (0, 2)),
-        training_batches(data, dataset, 0, host=(0, 2)),
-    ):
+    evaluation = evaluation_batches(data, dataset, "test", (0, 2))
+    for batches in (evaluation, training_batches(data, dataset, 0, host=(0, 2))):
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"More than 25.00% .* So far:.*3.*of"):
             take(batches, 3)
     # One image of a small part is not too many.

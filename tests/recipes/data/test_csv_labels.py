@@ -31,13 +31,11 @@ def test_labels_are_zeros_and_ones_for_the_classes_of_all_splits(folder):
     dataset = open_dataset(Data(f"csv:{folder}"))
     assert class_names(dataset) == ["cat", "dog", "sky", "tree"] and dataset.multi_label
     assert dataset.splits == {"test": 2, "train": 4}
-    assert examples(dataset, "train") == {
-        "0.jpg": [1, 1, 0, 0],
-        "1.jpg": [0, 1, 0, 0],
-        "2.jpg": [0, 0, 0, 0],
-        "3.jpg": [1, 0, 1, 0],
-    }
+    labels = ([1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 0])
+    assert examples(dataset, "train") == {f"{i}.jpg": label for i, label in enumerate(labels)}
     assert examples(dataset, "test") == {"4.jpg": [0, 0, 0, 1], "5.jpg": [1, 0, 0, 0]}
+    with pytest.raises(ValueError, match="csv:"):
+        read_labels(dataset, "train")
     parts = examples(dataset, "train[:50%]"), examples(dataset, "train[50%:]")
     assert len(parts[0]) == 2 and {**parts[0], **parts[1]} == examples(dataset, "train")
 
@@ -48,17 +46,6 @@ def test_lists_of_excel(folder):
     text = (folder / "test.csv").read_text()
     (folder / "test.csv").write_text(text, encoding="utf-8-sig")
     assert examples(open_dataset(Data(f"csv:{folder}")), "test") == expected
-
-
-def test_lists_in_another_encoding_are_named(folder):
-    (folder / "test.csv").write_text("image,labels\nimages/4.jpg,ni\u00f1o\n", encoding="latin-1")
-    with pytest.raises(ValueError, match="test.csv is not UTF-8 text: .*Save it as UTF-8"):
-        open_dataset(Data(f"csv:{folder}"))
-
-
-def test_labels_per_image_are_not_counted(folder):
-    with pytest.raises(ValueError, match="images of one class each. Received: 'csv:.*', whose have any number"):
-        read_labels(open_dataset(Data(f"csv:{folder}")), "train")
 
 
 def test_labels_txt_orders_the_classes(folder):
@@ -80,29 +67,30 @@ def test_batches_have_the_images_of_their_labels(folder):
 
 
 @pytest.mark.parametrize(
-    "file,text,message",
+    "file,text,words",
     [
-        ("train.csv", "images/0.jpg,cat\n", "first line of .* must be image,labels. Received: 'images/0.jpg,cat'"),
-        ("train.csv", "image,labels\nimages/0.jpg,cat,dog\n", "Line 2 of .* must be an image and its labels"),
-        ("train.csv", "image,labels\nimages/0.jpg,a\nimages/0.jpg,b\n", "Line 3 of .* lists images/0.jpg again"),
-        ("train.csv", "image,labels\nimages/9.jpg,cat\n", "1 of the 1 images in .* are missing: .*images/9.jpg"),
-        ("train.csv", "image,labels\n./images/0.jpg,a\nimages/0.jpg,b\n", "Line 3 of .* lists images/0.jpg again"),
-        ("train.csv", 'image,labels\nimages/0.jpg,"cat\nimages/1.jpg,dog\n', "is no CSV file: unexpected end of data"),
-        ("train.csv", 'image,labels\nimages/0.jpg,"cat\ndog"\n', "Line 3 of .* must be an image and its labels"),
-        ("labels.txt", "cat\ndog\n", "2 labels are not in .*labels.txt: sky, tree. Add them"),
-        ("labels.txt", "cat\ndog\nsky\ntree\ncat\n", "has a label twice"),
+        ("train.csv", "images/0.jpg,cat\n", "'images/0.jpg,cat'"),
+        ("train.csv", "image,labels\nimages/0.jpg,cat,dog\n", "Line 2 "),
+        ("train.csv", "image,labels\nimages/0.jpg,a\nimages/0.jpg,b\n", "Line 3 .* images/0.jpg"),
+        ("train.csv", "image,labels\nimages/9.jpg,cat\n", "1 of the 1 .*images/9.jpg"),
+        ("train.csv", "image,labels\n./images/0.jpg,a\nimages/0.jpg,b\n", "Line 3 .* images/0.jpg"),
+        ("train.csv", 'image,labels\nimages/0.jpg,"cat\nimages/1.jpg,dog\n', "end of data"),
+        ("train.csv", 'image,labels\nimages/0.jpg,"cat\ndog"\n', "Line 3 "),
+        ("train.csv", "image,labels\n", "None .*train.csv"),
+        ("labels.txt", "cat\ndog\n", "2 .*labels.txt: sky, tree"),
+        ("labels.txt", "cat\ndog\nsky\ntree\ncat\n", "twice"),
+        ("test.csv", b"image,labels\nimages/4.jpg,ni\xf1o\n", "test.csv .*UTF-8"),
     ],
 )
-def test_mistakes_in_the_files_are_named(folder, file, text, message):
-    (folder / file).write_text(text)
-    with pytest.raises(ValueError, match=message):
+def test_mistakes_in_the_files_are_named(folder, file, text, words):
+    if file == "train.csv":
+        (folder / "test.csv").unlink()
+    (folder / file).write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ValueError, match=words):
         open_dataset(Data(f"csv:{folder}"))
 
 
-def test_folders_without_lists_raise(tmp_path):
-    for path in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(ValueError, match="has no list of images. Expected a folder with <split>.csv"):
-            open_dataset(Data(f"csv:{path}"))
-    (tmp_path / "train.csv").write_text("image,labels\n")
-    with pytest.raises(ValueError, match="None of the images in .*train.csv has a label"):
-        open_dataset(Data(f"csv:{tmp_path}"))
+@pytest.mark.parametrize("name", ["", "/nowhere"])
+def test_folders_without_lists_raise(tmp_path, name):
+    with pytest.raises(ValueError, match="<split>.csv"):
+        open_dataset(Data(f"csv:{tmp_path}{name}"))

@@ -23,8 +23,7 @@ def builder(tmp_path, monkeypatch):
 
 
 def test_no_connection_is_reported_before_retries(builder):
-    message = "'toy:1' cannot be downloaded: no connection to 127.0.0.1. .* pass data.dataset='folder:/path' .*/toy.$"
-    with pytest.raises(ConnectionError, match=message):
+    with pytest.raises(ConnectionError, match="'toy:1' .* 127.0.0.1"):
         download_and_prepare(builder, "toy:1")
     assert not builder.prepared
 

@@ -1,5 +1,7 @@
 """Opening datasets of TensorFlow Datasets and VTAB-1k by name."""
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,7 +10,7 @@ from images_on_disk import image_names, labels_of
 
 from keras_vit.recipes.data import class_names, count_examples, decoded_images, evaluation_arrays, open_dataset
 from keras_vit.recipes.data.datasets import from_builder
-from keras_vit.recipes.data.digits import SPLITS, Digits
+from keras_vit.recipes.data.digits import SPLITS
 from keras_vit.recipes.recipe import Data
 
 
@@ -17,10 +19,9 @@ def test_digits(data_dir):
     assert dataset.splits == SPLITS and class_names(dataset) == [str(digit) for digit in range(10)]
     assert count_examples(dataset, "train[:50%]+test[-7:]") == 548 + 7
     assert image_names(dataset, "test[3:5]") == ["test[3:5] image 0", "test[3:5] image 1"]
-    with pytest.raises(ValueError, match="No split 'dev' in digits. Splits: train, validation, test"):
-        count_examples(dataset, "dev")
-    with pytest.raises(ValueError, match=r"No split 'train\[:9999\]' in digits"):
-        count_examples(dataset, "train[:9999]")
+    for split in ("dev", r"train[:9999]"):
+        with pytest.raises(ValueError, match=re.escape(f"'{split}'")):
+            count_examples(dataset, split)
 
 
 class Real(tfds.core.GeneratorBasedBuilder):
@@ -32,17 +33,10 @@ class Real(tfds.core.GeneratorBasedBuilder):
     labels = ([], [2], [0, 2], [1])
 
     def _info(self):
-        label = tfds.features.ClassLabel(names=["a", "b", "c"])
+        label, image = tfds.features.ClassLabel(names=["a", "b", "c"]), tfds.features.Image(encoding_format="jpeg")
+        features = {"image": image, "original_label": label, self.key: tfds.features.Sequence(label)}
         return tfds.core.DatasetInfo(
-            builder=self,
-            features=tfds.features.FeaturesDict(
-                {
-                    "image": tfds.features.Image(encoding_format="jpeg"),
-                    "original_label": label,
-                    self.key: tfds.features.Sequence(label),
-                }
-            ),
-            disable_shuffling=True,
+            builder=self, features=tfds.features.FeaturesDict(features), disable_shuffling=True
         )
 
     def _split_generators(self, dl_manager):
@@ -77,6 +71,8 @@ def test_several_correct_classes_are_multi_hot_labels(real):
     images, labels = evaluation_arrays(Data(image_size=8, batch_size=3), dataset, "validation")
     assert images.shape == (4, 8, 8, 3) and labels.dtype == np.float32
     np.testing.assert_array_equal(labels, expected)
+    records = open_dataset(Data(dataset=f"tfrecord:{real.data_dir}"))
+    assert records.splits == {"validation": 4} and records.multi_label
 
 
 def test_a_sequence_of_labels_is_multi_hot(tmp_path):
@@ -93,42 +89,23 @@ def test_a_label_function_replaces_the_feature(real):
     assert images[3].max() == 150  # 255 // 150 is 1
 
 
-def test_tfrecord_opens_folders_of_tensorflow_datasets(real):
-    dataset = open_dataset(Data(dataset=f"tfrecord:{real.data_dir}"))
-    assert dataset.splits == {"validation": 4} and dataset.multi_label
-
-
 def test_data_without_class_labels_raises(real):
     features = real.info.features._feature_dict
     del features["real_label"]
-    message = r"'real' must have the features 'image' and 'label'. Received: \['image', 'original_label'\]"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="'original_label'"):
         from_builder(real, "real")
     features["label"] = tfds.features.Scalar(np.int64)
-    with pytest.raises(ValueError, match="'label' of the dataset 'real' must be a ClassLabel.* Received: Scalar"):
+    with pytest.raises(ValueError, match="Scalar"):
         from_builder(real, "real")
 
 
 def test_unknown_names_raise(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
-    with pytest.raises(ValueError, match="'photos'. It is a folder. Did you mean 'folder:photos'?"):
-        open_dataset(Data(dataset="photos", data_dir=str(tmp_path)))
-    with pytest.raises(ValueError, match="Unknown dataset 'no_such_data'"):
-        open_dataset(Data(dataset="no_such_data", data_dir=str(tmp_path)))
-    with pytest.raises(ValueError, match="Unknown VTAB task 'vtab/dogs'. Tasks: vtab/caltech101"):
-        open_dataset(Data(dataset="vtab/dogs"))
-
-
-def test_vtab_opens_the_data_set_of_the_task(monkeypatch, data_dir):
-    opened = []
-
-    def prepare_builder(name, data_dir_of_task):
-        opened.append(name)
-        return Digits(data_dir=data_dir)
-
-    dataset = open_dataset(Data(dataset="digits", data_dir=data_dir))
-    monkeypatch.setattr("keras_vit.recipes.data.datasets.prepare_builder", prepare_builder)
-    task = open_dataset(Data(dataset="vtab/cifar100"))
-    assert opened == ["cifar100:3.*.*"] and task.name == "vtab/cifar100"
-    assert labels_of(task, "train[:3]") == labels_of(dataset, "train[:3]")
+    for name, words in (
+        ("photos", "folder:photos"),
+        ("no_such_data", "no_such_data"),
+        ("vtab/dogs", "vtab/caltech101"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            open_dataset(Data(dataset=name, data_dir=str(tmp_path)))

@@ -18,6 +18,19 @@ from keras_vit.recipes.recipe import Data
 ONE, SEVERAL = DATA / "hub_dataset" / "one", DATA / "hub_dataset" / "several"
 
 
+TEST = ONE / "data" / "test-00000-of-00001.parquet"
+
+
+def described(table):
+    """What the Hub's metadata say of a table, and its features."""
+    info = json.loads(table.schema.metadata[b"huggingface"])
+    return info, info["info"]["features"]
+
+
+def write_described(table, info, file):
+    pyarrow.parquet.write_table(table.replace_schema_metadata({"huggingface": json.dumps(info)}), file)
+
+
 def values(dataset, split):
     """What the gray images say their positions are: the writer made them 0, 10, 20, ..."""
     images, labels = next(decoded_images(dataset, split, 100))
@@ -69,10 +82,10 @@ def test_a_dataset_is_downloaded_from_the_hub(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", module)
     assert open_dataset(Data("hf:owner/name")).splits == {"test": 2, "train": 7}
     assert calls == [("owner/name", {"repo_type": "dataset", "allow_patterns": "*.parquet"})]
-    with pytest.raises(OSError, match="'no/such' could not be downloaded from the Hugging Face Hub: 404 Client"):
+    with pytest.raises(OSError, match="'no/such'.*404 Client"):
         open_dataset(Data("hf:no/such"))
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(ImportError, match=r"require huggingface_hub: pip install 'keras_vit\[hub\]'"):
+    with pytest.raises(ImportError, match=r"keras_vit\[hub\]"):
         open_dataset(Data("hf:owner/name"))
 
 
@@ -80,22 +93,19 @@ def test_lists_in_the_place_of_sequences(tmp_path):
     """As older versions of datasets describe them, in a folder whose name is not ASCII; -1 is no label."""
     (folder := tmp_path / "Häuser").mkdir()
     table = pyarrow.parquet.read_table(next((SEVERAL).rglob("*.parquet")))
-    info = json.loads(table.schema.metadata[b"huggingface"])
-    features = info["info"]["features"]
+    info, features = described(table)
     (label,) = [name for name, feature in features.items() if feature["_type"] != "Image"]
     features[label] = [features[label]["feature"]]
     features["boxes"] = [{"_type": "Value", "dtype": "float32"}]
     table = table.set_column(table.column_names.index(label), label, pyarrow.array([[0], [2, -1], [-1]]))
     table = table.append_column("boxes", pyarrow.array([[0.5], [], [0.1]]))
-    pyarrow.parquet.write_table(
-        table.replace_schema_metadata({"huggingface": json.dumps(info)}), folder / "train.parquet"
-    )
+    write_described(table, info, folder / "train.parquet")
     dataset = open_dataset(Data(f"hf:{folder}"))
     assert dataset.multi_label and labels_of(dataset, "train") == [[1, 0, 0], [0, 0, 1], [0, 0, 0]]
 
 
 def test_images_that_are_null_are_skipped_and_other_labels_raise(tmp_path):
-    table = pyarrow.parquet.read_table(ONE / "data" / "test-00000-of-00001.parquet")
+    table = pyarrow.parquet.read_table(TEST)
     place = table.column_names.index("image")
     entries = pyarrow.array([None, *table["image"].to_pylist()[1:]], table.schema.field("image").type)
     pyarrow.parquet.write_table(
@@ -107,27 +117,23 @@ def test_images_that_are_null_are_skipped_and_other_labels_raise(tmp_path):
     labels = pyarrow.array([2, 3], table.schema.field("label").type)
     place = table.column_names.index("label")
     pyarrow.parquet.write_table(table.set_column(place, table.schema.field("label"), labels), tmp_path / "test.parquet")
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="test.parquet has the label 3, but its classes are 0 to 2"
-    ):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="test.parquet has the label 3"):
         labels_of(open_dataset(Data(f"hf:{tmp_path}")), "test")
 
 
 def test_one_of_several_class_labels(tmp_path):
-    table = pyarrow.parquet.read_table(ONE / "data" / "test-00000-of-00001.parquet")
-    info = json.loads(table.schema.metadata[b"huggingface"])
-    features = info["info"]["features"]
+    table = pyarrow.parquet.read_table(TEST)
+    info, features = described(table)
     features["fine_label"] = features.pop("label")
     features["coarse_label"] = {"_type": "ClassLabel", "names": ["animal", "other"]}
     table = table.rename_columns(["fine_label" if name == "label" else name for name in table.column_names])
-    table = table.append_column("coarse_label", [[1, 0]]).replace_schema_metadata({"huggingface": json.dumps(info)})
-    pyarrow.parquet.write_table(table, tmp_path / "test.parquet")
+    write_described(table.append_column("coarse_label", [[1, 0]]), info, tmp_path / "test.parquet")
     fine, coarse = (open_dataset(Data(f"hf:{tmp_path}?label={name}")) for name in ("fine_label", "coarse_label"))
     assert class_names(fine) == ["cat", "dog", "sky"] and labels_of(fine, "test") == [2, 1]
     assert class_names(coarse) == ["animal", "other"] and labels_of(coarse, "test") == [1, 0]
-    with pytest.raises(ValueError, match=r"fine_label, coarse_label\. Append \?label=fine_label to choose one"):
+    with pytest.raises(ValueError, match="fine_label, coarse_label"):
         open_dataset(Data(f"hf:{tmp_path}"))
-    with pytest.raises(ValueError, match=r"a ClassLabel 'other'.*Append \?label=fine_label"):
+    with pytest.raises(ValueError, match=r"'other'.*\?label=fine_label"):
         open_dataset(Data(f"hf:{tmp_path}?label=other"))
 
 
@@ -135,13 +141,13 @@ def test_several_configurations_and_missing_files_raise(tmp_path):
     for split in ("train", "test"):
         for config in ("plain", "noisy"):
             (folder := tmp_path / config / split).mkdir(parents=True)
-            shutil.copy(ONE / "data" / "test-00000-of-00001.parquet", folder / "0000.parquet")
-    with pytest.raises(ValueError, match="has several configurations: noisy, plain. Download one of them"):
+            shutil.copy(TEST, folder / "0000.parquet")
+    with pytest.raises(ValueError, match="noisy, plain"):
         open_dataset(Data(f"hf:{tmp_path}"))
     assert open_dataset(Data(f"hf:{tmp_path}/plain")).splits == {"test": 2, "train": 2}
     part = shutil.copytree(ONE, tmp_path / "part")
     (part / "data" / "train-00000-of-00002.parquet").unlink()
-    with pytest.raises(ValueError, match="1 of 2 files are missing: .*/train-00000-of-00002. Copy or write them again"):
+    with pytest.raises(ValueError, match="1 of 2 .*/train-00000-of-00002"):
         open_dataset(Data(f"hf:{part}"))
 
 
@@ -149,27 +155,22 @@ def test_files_with_other_class_names_raise(tmp_path):
     shutil.copytree(ONE / "data", tmp_path, dirs_exist_ok=True)
     file = tmp_path / "test-00000-of-00001.parquet"
     table = pyarrow.parquet.read_table(file)
-    info = json.loads(table.schema.metadata[b"huggingface"])
-    info["info"]["features"]["label"]["names"] = ["dog", "cat", "sky"]
-    pyarrow.parquet.write_table(table.replace_schema_metadata({"huggingface": json.dumps(info)}), file)
-    with pytest.raises(ValueError, match=r"different classes.* 3 classes \(dog, cat, sky\).*\(cat, dog, sky\)"):
+    info, features = described(table)
+    features["label"]["names"] = ["dog", "cat", "sky"]
+    write_described(table, info, file)
+    with pytest.raises(ValueError, match=r"\(dog, cat, sky\).*\(cat, dog, sky\)"):
         open_dataset(Data(f"hf:{tmp_path}"))
     pyarrow.parquet.write_table(table.replace_schema_metadata(None), file)
-    with pytest.raises(ValueError, match="must have one feature that is an Image"):  # the first file states nothing
+    with pytest.raises(ValueError, match="Image"):  # the first file states nothing
         open_dataset(Data(f"hf:{tmp_path}"))
 
 
 def test_other_folders_raise(tmp_path):
-    with pytest.raises(ValueError, match="There is no folder './nowhere'. Expected hf:/path/to/folder, or hf:owner/"):
-        open_dataset(Data("hf:./nowhere"))
-    with pytest.raises(ValueError, match="has no Parquet files. Expected <split>-00000-of-00001.parquet or"):
-        open_dataset(Data(f"hf:{tmp_path}"))
     for config in ("a", "b"):
-        shutil.copytree(ONE / "data", tmp_path / config)
-    with pytest.raises(ValueError, match="has several configurations: a, b. Download one of them"):
-        open_dataset(Data(f"hf:{tmp_path}"))
-    plain = tmp_path / "plain"
-    plain.mkdir()
-    pyarrow.parquet.write_table(pyarrow.table({"image": [b""], "label": [1]}), plain / "train.parquet")
-    with pytest.raises(ValueError, match="must have one feature that is an Image, and a ClassLabel.* none; none"):
-        open_dataset(Data(f"hf:{plain}"))
+        shutil.copytree(ONE / "data", tmp_path / "several" / config)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "plain").mkdir()
+    pyarrow.parquet.write_table(pyarrow.table({"image": [b""], "label": [1]}), tmp_path / "plain" / "train.parquet")
+    for name, words in (("nowhere", "nowhere"), ("empty", "Parquet"), ("several", "a, b"), ("plain", "ClassLabel")):
+        with pytest.raises(ValueError, match=words):
+            open_dataset(Data(f"hf:{tmp_path}/{name}"))

@@ -1,24 +1,28 @@
-"""TFRecords that TensorFlow Datasets did not write."""
+"""TFRecords that TensorFlow Datasets did not write; numbered files that are missing, mixed or truncated."""
 
 import logging
+import os
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from images_on_disk import image_names, int64_feature, labels_of, write_record, write_records
+from images_on_disk import image_names, int64_feature, jpeg, labels_of, write_record, write_records
 
 from keras_vit.recipes.data import class_names, decoded_images, open_dataset, training_batches
+from keras_vit.recipes.data.shard_files import check_numbers
+from keras_vit.recipes.prepare import prepare
 from keras_vit.recipes.recipe import Data
+
+KEYS = ("image", "label")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("keys", [("image/encoded", "image/class/label"), ("image", "label")])
-@pytest.mark.parametrize("pattern", ["", "/*-of-*"])
+@pytest.mark.parametrize("keys,pattern", [(("image/encoded", "image/class/label"), ""), (KEYS, "/*-of-*")])
 def test_splits_labels_and_images_are_read(tmp_path, keys, pattern, caplog):
     write_records(tmp_path, keys)
     with caplog.at_level(logging.INFO):
         dataset = open_dataset(Data(dataset=f"tfrecord:{tmp_path}{pattern}"))
-    assert "Counting the images of 3 TFRecord files" in caplog.text
+    assert "3 TFRecord files" in caplog.text
     assert dataset.splits == {"train": 7, "validation": 1} and class_names(dataset) == ["a", "b", "c"]
     assert sorted(labels_of(dataset, "train")) == [0, 0, 1, 1, 2, 2, 2]
     assert labels_of(dataset, "train") == labels_of(dataset, "train")
@@ -31,17 +35,16 @@ def test_splits_labels_and_images_are_read(tmp_path, keys, pattern, caplog):
 
 def test_missing_files_names_and_features_raise(tmp_path):
     data = Data(dataset=f"tfrecord:{tmp_path}")
-    with pytest.raises(ValueError, match="There are no TFRecord files at"):
+    with pytest.raises(ValueError, match="no TFRecord files"):
         open_dataset(data)
-    write_records(tmp_path, ("image", "label"), names=None)
-    with pytest.raises(ValueError, match=r"has no labels.txt or classes.txt. Create one"):
-        open_dataset(data)
-    write_records(tmp_path, ("image", "label"), first_label=1)
-    with pytest.raises(ValueError, match=r'has the label 3, but .* names 3 classes.*a first line such as "background"'):
-        open_dataset(data)
-    write_records(tmp_path, ("photo", "label"))
-    with pytest.raises(ValueError, match=r"expected the features image/encoded and .*Received: \['label', 'photo'\]"):
-        open_dataset(data)
+    for keys, options, words in (
+        (KEYS, {"names": None}, "labels.txt"),
+        (KEYS, {"first_label": 1}, "label 3.* 3 classes"),
+        (("photo", "label"), {}, "'label', 'photo'"),
+    ):
+        write_records(tmp_path, keys, **options)
+        with pytest.raises(ValueError, match=words):
+            open_dataset(data)
 
 
 @pytest.mark.slow
@@ -49,31 +52,74 @@ def test_unnamed_labels_are_found_in_any_file_and_while_reading(tmp_path, monkey
     (tmp_path / "labels.txt").write_text("a\nb\n")
     for shard in range(9):  # sorted by class, and counted from 1
         with tf.io.TFRecordWriter(f"{tmp_path}/train-{shard:05}-of-00009") as writer:
-            write_record(writer, ("image", "label"), int64_feature(1 + shard // 8))
+            write_record(writer, KEYS, int64_feature(1 + shard // 8))
     data = Data(dataset=f"tfrecord:{tmp_path}", image_size=8, batch_size=3, shuffle_images=9)
-    with pytest.raises(ValueError, match="train-00008-of-00009 has the label 2, but .* names 2 classes"):
+    with pytest.raises(ValueError, match="train-00008-of-00009 has the label 2, .* 2 classes"):
         open_dataset(data)
     monkeypatch.setattr("keras_vit.recipes.data.tfrecords.CHECKED_FILES", 1)
     dataset = open_dataset(data)
     assert labels_of(dataset, "train[:8]") == [1] * 8
-    message = "train-00008-of-00009 image 0.*has the label.*2.*a first line such as"
     for read in (
         lambda: labels_of(dataset, "train"),
         lambda: list(decoded_images(dataset, "train", 3, max_corrupt=1.0)),
         lambda: list(training_batches(data, dataset, 0).take(3)),
     ):
-        with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match=message):
+        with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match="-00008-of-00009 image 0.*label.*2"):
             read()
 
 
 def test_other_labels_and_compressed_files_raise(tmp_path):
     (tmp_path / "labels.txt").write_text("a\nb\n")
-    keys, file = ("image", "label"), str(tmp_path / "train.tfrecord")
-    with tf.io.TFRecordWriter(file) as writer:
-        write_record(writer, keys, tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"a"])))
-    with pytest.raises(ValueError, match="'label' must be an int64_list .* Received: bytes_list with 0 integers"):
-        open_dataset(Data(dataset=f"tfrecord:{tmp_path}"))
-    with tf.io.TFRecordWriter(file, "GZIP") as writer:
-        write_record(writer, keys, int64_feature(1))
-    with pytest.raises(ValueError, match="train.tfrecord cannot be read as TFRecords: it is damaged or compressed"):
-        open_dataset(Data(dataset=f"tfrecord:{tmp_path}"))
+    names = tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"a"]))
+    for options, label, words in (("", names, "bytes_list"), ("GZIP", int64_feature(1), "train.tfrecord .*compressed")):
+        with tf.io.TFRecordWriter(f"{tmp_path}/train.tfrecord", options) as writer:
+            write_record(writer, KEYS, label)
+        with pytest.raises(ValueError, match=words):
+            open_dataset(Data(dataset=f"tfrecord:{tmp_path}"))
+
+
+def test_complete_files_are_accepted():
+    names = ["a/train-00000-of-00002", "a/train-00001-of-00002", "a/test-0-of-1.parquet", "b/train-00000-of-00001", "x"]
+    check_numbers(names, names)
+    of_the_hub = ["a/train-00001-of-00002-f3.parquet", "a/train-00000-of-00002-9e.parquet"]  # with hashes
+    check_numbers(of_the_hub, of_the_hub)
+    check_numbers(["a/train-1-of-2"], ["a/train-0-of-2", "a/train-1-of-2"])  # a glob that omits a file
+
+
+@pytest.mark.parametrize(
+    "names,words",
+    [
+        (["a/t-00001-of-00003"], "2 of 3 .*a/t-00000-of-00003, a/t-00002-of-00003"),
+        (["t-0-of-1", "t-0-of-2", "t-1-of-2"], r"t-\*-of-1, t-\*-of-2"),
+        (["t-0-of-1-f3.parquet", "t-0-of-1-9e.parquet"], "several .*: t-0-of-1"),
+    ],
+)
+def test_missing_and_mixed_files_raise(names, words):
+    with pytest.raises(ValueError, match=words):
+        check_numbers(names, names)
+
+
+@pytest.mark.parametrize("pattern", ["", "/train-*"])
+def test_a_missing_tfrecord_file_raises(tmp_path, pattern):
+    write_records(tmp_path, KEYS)
+    (tmp_path / "train-00000-of-00002").rename(tmp_path / "other")
+    with pytest.raises(ValueError, match="1 of 2 .*/train-00000-of-00002"):
+        open_dataset(Data(f"tfrecord:{tmp_path}{pattern}"))
+
+
+def test_prepared_files_that_are_missing_or_truncated_raise(tmp_path):
+    (folder := tmp_path / "images" / "train" / "cat").mkdir(parents=True)
+    for value in range(4):
+        (folder / f"{value}.jpg").write_bytes(jpeg(value))
+    prepare(str(tmp_path / "images"), str(tmp_path / "out"))
+    data, (file,) = Data(f"tfrecord:{tmp_path}/out"), (tmp_path / "out").glob("images-train*")
+    assert open_dataset(data).splits["train"] == 4
+    content = file.read_bytes()
+    first = 16 + int.from_bytes(content[:8], "little")
+    for length, words in ((first + 20, "truncated"), (first, "truncated.* 1 of 4 images")):
+        file.write_bytes(content[:length])
+        with pytest.raises(ValueError, match=f"images-train.* {words}"):
+            open_dataset(data)
+    os.remove(file)
+    with pytest.raises(ValueError, match="1 of 1 .*images-train"):
+        open_dataset(data)

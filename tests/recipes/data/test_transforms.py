@@ -13,7 +13,7 @@ from scenes import encoded
 from keras_vit import Preprocessing
 from keras_vit.recipes.data.decode import decode, decode_window
 from keras_vit.recipes.data.transform_checks import check_transform_fields
-from keras_vit.recipes.data.transforms import evaluation_transform, inception_window, normalize, training_transform
+from keras_vit.recipes.data.transforms import evaluation_transform, inception_window, training_transform
 from keras_vit.recipes.recipe import Augment, Data
 
 GOLDENS = np.load(DATA / "augment.npz")
@@ -48,14 +48,7 @@ def test_inception_windows_are_as_small_as_min_area():
     assert 0.049 < min(fractions) < 0.07 and sum(fraction < 0.1 for fraction in fractions) > 3
 
 
-@pytest.mark.parametrize("mean,std", [HALVES, ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), PIXELS])
-def test_normalize(color_blocks, mean, std):
-    pixels = np.asarray(color_blocks)
-    expected = (pixels.astype("float64") / 255 - mean) / std
-    np.testing.assert_allclose(normalize(tf.constant(pixels), mean, std), expected, rtol=1e-5, atol=2e-6)
-
-
-@pytest.mark.parametrize("size", [(48, 64), (61, 40), (30, 30), (24, 24)])
+@pytest.mark.parametrize("size", [(61, 40), (24, 24)])
 @pytest.mark.parametrize(
     "changes",
     [
@@ -71,15 +64,8 @@ def test_normalize(color_blocks, mean, std):
 def test_evaluation_transform_matches_preprocessing(size, changes):
     data = Data(image_size=24, **changes)
     pixels = np.random.default_rng(1).integers(0, 256, (*size, 3), "uint8")
-    preprocessing = Preprocessing(
-        24,
-        resize=data.evaluation_resize,
-        crop_fraction=data.evaluation_crop,
-        interpolation=data.interpolation,
-        antialias=data.antialias,
-        mean=data.mean,
-        std=data.std,
-    )
+    shared = {name: getattr(data, name) for name in ("interpolation", "antialias", "mean", "std")}
+    preprocessing = Preprocessing(24, resize=data.evaluation_resize, crop_fraction=data.evaluation_crop, **shared)
     # In a graph, where the sides of an image are unknown.
     image = tf.function(evaluation_transform(data))(tf.constant(encoded(Image.fromarray(pixels), "PNG")))
     np.testing.assert_allclose(image, preprocessing(pixels)[0], atol=1e-4)
@@ -147,8 +133,10 @@ def test_pad_crops_squares_of_the_image_with_a_black_margin(color_blocks, mean, 
     assert len(corners) > 20
 
 
-@pytest.mark.parametrize("crop", ["inception", "none", "resize", "pad", "simple"])
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize(
+    "crop,interpolation",
+    [("inception", "bicubic"), ("none", "bilinear"), ("resize", "bicubic"), ("pad", "bilinear"), ("simple", "bicubic")],
+)
 def test_decoded_and_encoded_images_give_the_same_crops(color_blocks, crop, interpolation):
     data = Data(image_size=16, crop=crop, resize_size=20, interpolation=interpolation)
     transform, file = training_transform(data, 5, *HALVES), tf.constant(encoded(color_blocks, "PNG"))
@@ -165,19 +153,26 @@ def test_pixels_below_8_bits_are_scaled_to_255():
     np.testing.assert_allclose(image[..., 0], 255 * np.eye(8), atol=1e-3)
 
 
-def test_invalid_fields_raise():
+@pytest.mark.parametrize(
+    "changes,words",
+    [
+        ({"resize_size": 200}, "image_size=224 .*resize_size=200"),
+        ({"crop": "pad", "scaled_decoding": True}, "'pad'"),
+        ({"crop": "inception", "scaled_decoding": True, "cache": True}, "data.cache=True"),
+        ({"min_crop_area": 0.0}, "min_crop_area .* 0.0"),
+        ({"augment": Augment(erasing=1.5)}, "erasing .* 1.5"),
+        *(
+            ({"augment": Augment(**{name: -1})}, f"{name} .* -1")
+            for name in ("mixup_alpha", "cutmix_alpha", "randaugment_layers")
+        ),
+        ({"augment": Augment(randaugment_layers=2, autoaugment="cifar10")}, "randaugment_layers=2 .*'cifar10'"),
+        ({"augment": Augment(randaugment_layers=2, three_augment=True)}, "randaugment_layers=2 .*three_augment=True"),
+        ({"augment": Augment(randaugment_magnitude=31)}, r"\[0, 30\] .* 31"),
+        ({"augment": Augment(randaugment_magnitude=11, randaugment_policy="timm")}, r"\[0, 10\] .* 11"),
+    ],
+)
+def test_invalid_fields_raise(changes, words):
     valid = Data(crop="resize", resize_size=256, image_size=224)
     check_transform_fields(valid)
-    with pytest.raises(ValueError, match="data.image_size=224 must not exceed data.resize_size=200"):
-        check_transform_fields(replace(valid, resize_size=200))
-    with pytest.raises(ValueError, match="scaled_decoding=True is for data.crop='inception'"):
-        check_transform_fields(replace(valid, crop="pad", scaled_decoding=True))
-    with pytest.raises(ValueError, match="scaled_decoding=True has no effect with data.cache=True"):
-        check_transform_fields(replace(valid, crop="inception", scaled_decoding=True, cache=True))
-    with pytest.raises(ValueError, match="data.min_crop_area must be above 0"):
-        check_transform_fields(replace(valid, min_crop_area=0.0))
-    with pytest.raises(ValueError, match="data.augment.erasing must be a probability"):
-        check_transform_fields(replace(valid, augment=Augment(erasing=1.5)))
-    for name in ("mixup_alpha", "cutmix_alpha", "randaugment_layers"):
-        with pytest.raises(ValueError, match=f"data.augment.{name} must be at least 0, .* Received: -1"):
-            check_transform_fields(replace(valid, augment=Augment(**{name: -1})))
+    with pytest.raises(ValueError, match=words):
+        check_transform_fields(replace(valid, **changes))
