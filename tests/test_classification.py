@@ -48,6 +48,7 @@ def test_names_belong_to_the_head(model, tmp_path):
         assert keras_vit.load(file, **options).class_names == names
 
 
+@pytest.mark.slow
 def test_names_of_files_beside_the_weights(toy, tmp_path):
     keras_vit.weights.save(toy(num_classes=3), tmp_path / "m.npz", class_names=NAMES)
     for classes, names in ((None, NAMES), (3, NAMES), (4, None), (0, None)):

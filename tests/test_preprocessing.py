@@ -173,6 +173,7 @@ def test_black_float_images():
         Preprocessing(4)([black, black + 0.5])
 
 
+@pytest.mark.slow
 def test_unknown_sizes_in_tf_data(trained_toy):
     images = [pixels(*size) for size in ((5, 100), (6, 7), (13, 11))]
     spec = tf.TensorSpec((None, None, 3), "uint8")

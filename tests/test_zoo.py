@@ -223,6 +223,7 @@ def test_constructors_take_arguments_and_set_names():
     assert built["DeiT_Ti16"].config.gelu == "erf" and built["DeiT_Ti16"].config.distillation
 
 
+@pytest.mark.slow
 def test_checkpoints_of_another_kind(toy, tmp_path):
     small = {"stages": (1,), "width_factor": 0.5}
     axial = keras_vit.AxialResNet(image_size=32, num_classes=2, num_heads=1, **small)

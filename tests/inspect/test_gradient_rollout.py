@@ -32,6 +32,7 @@ def numeric_relevance(model, images, label, step=1e-3):
     return np.maximum(weights * gradients, 0).mean(axis=1)
 
 
+@pytest.mark.slow
 def test_equals_central_differences(trained_toy):
     model = trained_toy(depth=1, image_size=8, num_heads=2)
     images = np.random.default_rng(0).uniform(-1, 1, (2, 8, 8, 3)).astype("float32")

@@ -15,10 +15,8 @@ def small():
     """Builds a BiT with random weights everywhere, in the head and in the scales that start at zeros too."""
 
     def build(**changes):
-        model, random = (
-            BiT(**{"stages": (1,), "width_factor": 0.5, "num_classes": 4, **changes}),
-            np.random.default_rng(7),
-        )
+        model = BiT(**{"stages": (1,), "width_factor": 0.5, "num_classes": 4, **changes})
+        random = np.random.default_rng(7)
         for weight in model.weights:
             weight.assign(weight + 0.1 * random.standard_normal(weight.shape))
         return model

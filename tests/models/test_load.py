@@ -96,6 +96,7 @@ def test_arguments_that_do_not_fit_the_weights(hidden_file, arguments, message):
         keras_vit.load(hidden_file, **arguments)
 
 
+@pytest.mark.slow
 def test_keras_files(trained_toy, images, tmp_path):
     model, file = trained_toy(dropout=0.1, depth=1), tmp_path / "toy.keras"
     model.save(file)
@@ -182,6 +183,7 @@ def test_h5_weights_load_into_a_named_model(tmp_path):
     np.testing.assert_array_equal(keras_vit.load(file, **SMALL, num_classes=5).features(images), bit.features(images))
 
 
+@pytest.mark.slow
 def test_h5_weights_specify_the_number_of_classes_only(trained_toy, images, tmp_path):
     file, model = tmp_path / "own.weights.h5", trained_toy(depth=1, image_size=16)
     model.save_weights(file)

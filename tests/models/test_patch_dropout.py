@@ -46,6 +46,7 @@ def lengths_of_blocks(model, images, **options):
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_blocks_get_half_of_the_patches_in_training_only(equal_toys, images, name):
     model, whole = equal_toys(*({**MODELS[name], "patch_dropout": rate, "seed": 1} for rate in (0.5, 0.0)))
@@ -78,6 +79,7 @@ def test_training_equals_timm(tmp_path, monkeypatch):
     assert np.abs(np.asarray(model(io["images"], training=True)) - io["logits"]).max() > 0.01
 
 
+@pytest.mark.slow
 def test_rate_zero_is_the_model_without(equal_toys, images, tmp_path):
     noise = {"dropout": 0.2, "stochastic_depth": 0.2, "seed": 1}
     model, other, dropping = equal_toys({**noise, "patch_dropout": 0.0}, noise, {**noise, "patch_dropout": 0.5})
