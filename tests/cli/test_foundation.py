@@ -64,7 +64,7 @@ def test_projections_are_no_classes(weights, tmp_path, run_cli):
     np.testing.assert_allclose(loaded["serving_default"](vit.preprocess(pixels))["projection"], expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["openai_clip", "hf_dinov2_g"])
+@pytest.mark.parametrize("name", [pytest.param("openai_clip", marks=pytest.mark.extended), "hf_dinov2_g"])
 def test_embeddings_are_exported_and_evaluated(weights, data_dir, tmp_path, run_cli):
     output = ["--signatures", "embed", "--output", tmp_path / "exported"]
     assert run_cli("export", weights, "--formats", "float32", *output)[0] == 0

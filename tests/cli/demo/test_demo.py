@@ -33,6 +33,7 @@ def demo(tmp_path_factory, data_dir):
     return folder, done.stdout
 
 
+@pytest.mark.extended
 def test_output_files(demo):
     folder, output = demo
     files = {"report.html", "model.keras", "saved_model", "photographs", "metrics.json", "preprocessing.json"}
@@ -43,6 +44,7 @@ def test_output_files(demo):
     assert model.image_size == (14, 14) and model(np.zeros((1, 14, 14, 3), "float32")).shape == (1, 10)
 
 
+@pytest.mark.extended
 def test_metrics(demo):
     metrics = json.loads((demo[0] / "metrics.json").read_text())
     assert metrics["seed"] == 3 and metrics["fast"] is True and metrics["num_test_images"] == 100
@@ -69,6 +71,7 @@ class Report(HTMLParser):
         assert self.open.pop() == tag
 
 
+@pytest.mark.extended
 def test_report_is_valid_and_self_contained(demo):
     text = (demo[0] / "report.html").read_text()
     report = Report()
