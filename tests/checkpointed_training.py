@@ -36,7 +36,7 @@ def at(step, action, event="on_train_batch_begin"):
     """A callback that calls `action` once, in the first such event after at least `step` steps."""
 
     def act(*_, **__):
-        if not acted and int(callback.model.optimizer.iterations) >= step:
+        if not acted and callback.model.optimizer.iterations.numpy() >= step:
             acted.append(True)
             action()
 
