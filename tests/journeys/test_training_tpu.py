@@ -4,13 +4,14 @@ A step cannot run here: TensorFlow's error names an operation that only a TPU's 
 the step was built. The teacher of a distillation is traced in the same way (tests/recipes/distillation).
 """
 
+from dataclasses import replace
+
 import pytest
 import tensorflow as tf
 from simulated_tpu import simulated_tpu
 
 from journeys.cells import CHOICES, Cell
 from journeys.training import command
-from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.distributed import strategy as strategies
 from keras_vit.recipes.fit import evaluate
 from keras_vit.recipes.recipe_file import read_recipe
@@ -34,10 +35,15 @@ def test_steps_are_traced(kind, tpu, journey_data, tmp_path):
     cell = Cell(kind, "tpu", "mixed_bfloat16", True, True, "block", False)
     with pytest.raises(tf.errors.InvalidArgumentError, match=REPLICATED):
         main(["--debug", *command(cell, journey_data, tmp_path / "run")])
-    recipe = read_recipe(tmp_path / "run" / "recipe.json")
-    if hasattr(recipe, "weights"):  # a classifier, which is evaluated
-        dataset = open_dataset(recipe.data)
-        with tpu.scope():
-            model, _ = compile_classifier(recipe, 3, recipe.total_steps, multi_label=dataset.multi_label)
-        with pytest.raises(tf.errors.InvalidArgumentError, match=REPLICATED):
-            evaluate(model, recipe.data, "test")
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_an_evaluation_is_traced(multi_label, tpu, journey_data):
+    recipe = read_recipe(journey_data / "teacher" / "recipe.json")
+    if multi_label:
+        data = replace(recipe.data, dataset=f"csv:{journey_data / 'several'}")
+        recipe = replace(recipe, data=data, loss="sigmoid")
+    with tpu.scope():
+        model, _ = compile_classifier(recipe, 3, recipe.total_steps, multi_label=multi_label)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=REPLICATED):
+        evaluate(model, recipe.data, "test")
