@@ -14,7 +14,15 @@ pytestmark = pytest.mark.slow
 CPUS = {"one": 1, "mirrored2": 2, "mirrored4": 4}
 
 
-@pytest.mark.parametrize("cell", [cell for cell in pairwise() if cell.devices in CPUS], ids=str)
+def local_cells():
+    """The cells of this process; of four replicas, `make test` has one, and make test-all the others."""
+    for cell in pairwise():
+        if cell.devices in CPUS:
+            wide = cell.devices == "mirrored4" and cell.kind != "supervised"
+            yield pytest.param(cell, id=str(cell), marks=[pytest.mark.extended] if wide else [])
+
+
+@pytest.mark.parametrize("cell", local_cells())
 def test_a_training_ends_with_a_model_and_true_metrics(cell, journey_data, tmp_path, logical_cpus):
     logical_cpus(CPUS[cell.devices])
     train(cell, journey_data, tmp_path / "run")

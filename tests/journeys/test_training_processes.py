@@ -15,7 +15,6 @@ from journeys.cells import Cell, pairwise
 from journeys.training import check, train
 
 pytestmark = pytest.mark.slow
-CELLS = {devices: [cell for cell in pairwise() if cell.devices == devices] for devices in ("workers2", "jax8")}
 FLAGS = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
 JAX_8 = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": FLAGS}
 
@@ -39,17 +38,27 @@ def workers(count):
 def run_and_check(cells, environments, data, folder):
     running = [start(data, folder, cells, environment) for environment in environments]
     outputs = [process.communicate(timeout=900)[0] for process in running]
-    assert [process.returncode for process in running] == [0] * len(running), outputs[0][-3000:]
+    failed = [output[-3000:] for process, output in zip(running, outputs) if process.returncode]
+    assert not failed, "\n\n".join(failed)
     for number, cell in enumerate(cells):
         check(cell, data, folder / str(number))
 
 
-def test_two_workers(journey_data, tmp_path):
-    run_and_check(CELLS["workers2"], workers(2), journey_data, tmp_path)
+def some_and_all(devices):
+    """The first cell alone for `make test`, the others together for `make test-all`."""
+    first, *others = [cell for cell in pairwise() if cell.devices == devices]
+    cells = [pytest.param([first], id="one"), pytest.param(others, id="others", marks=pytest.mark.extended)]
+    return pytest.mark.parametrize("cells", cells)
 
 
-def test_jax_on_eight_devices(journey_data, tmp_path):
-    run_and_check(CELLS["jax8"], [JAX_8], journey_data, tmp_path)
+@some_and_all("workers2")
+def test_two_workers(cells, journey_data, tmp_path):
+    run_and_check(cells, workers(2), journey_data, tmp_path)
+
+
+@some_and_all("jax8")
+def test_jax_on_eight_devices(cells, journey_data, tmp_path):
+    run_and_check(cells, [JAX_8], journey_data, tmp_path)
 
 
 if __name__ == "__main__":
