@@ -22,7 +22,7 @@ def local_cells():
             yield pytest.param(cell, id=str(cell), marks=[pytest.mark.extended] if wide else [])
 
 
-@pytest.mark.parametrize("cell", local_cells())
+@pytest.mark.parametrize("cell", list(local_cells()))
 def test_a_training_ends_with_a_model_and_true_metrics(cell, journey_data, tmp_path, logical_cpus):
     logical_cpus(CPUS[cell.devices])
     train(cell, journey_data, tmp_path / "run")
