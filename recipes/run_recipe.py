@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import keras
 import tensorflow as tf
 
 from keras_vit.class_names.files import LABELS, class_names_text
@@ -59,18 +60,24 @@ def run(recipe: Recipe) -> dict[str, float]:
             metrics are not, and metrics.json is not written.
     """
     with locked_folder(recipe):
-        supervised = not isinstance(recipe, SelfSupervised)
-        model, history = train(recipe) if supervised else pretrain(recipe)
-        result = model if supervised else model.vit
-        writes = recipe.run.folder and Workers(strategy_of(model)).chief
-        if writes:  # before anything that can fail
+        model: keras.Model
+        if isinstance(recipe, SelfSupervised):
+            model, history = pretrain(recipe)
+            result = model.vit
+        else:
+            model, history = train(recipe)
+            result = model
+        folder = recipe.run.folder if Workers(strategy_of(model)).chief else None
+        if folder:  # before anything that can fail
             _write_model(recipe, result)
         history = history or _last_logged(recipe.run.folder)
-        metrics = _test_metrics(recipe, model, history) if supervised else finite_epoch_metrics(history, model)
-        if writes:
-            write_file(os.path.join(recipe.run.folder, CARD), run_card(result, recipe, metrics))
-            text = json.dumps(metrics, indent=2, allow_nan=False) + "\n"
-            write_file(os.path.join(recipe.run.folder, METRICS), text)
+        if isinstance(recipe, SelfSupervised):
+            metrics = finite_epoch_metrics(history, model)
+        else:
+            metrics = _test_metrics(recipe, model, history)
+        if folder:
+            write_file(os.path.join(folder, CARD), run_card(result, recipe, metrics))
+            write_file(os.path.join(folder, METRICS), json.dumps(metrics, indent=2, allow_nan=False) + "\n")
         if skipped := skipped_summary():
             print(skipped, file=sys.stderr)
         return metrics
