@@ -18,10 +18,11 @@ class Cell:
     interrupted: bool
 
     def __str__(self):
-        options = [name for name in ("ema", "accumulation", "interrupted") if getattr(self, name)]
-        return "-".join(
-            [self.kind, self.devices, self.precision, *options, *([f"remat_{self.remat}"] * bool(self.remat))]
-        )
+        return "-".join([self.kind, self.devices, *self.options()])
+
+    def options(self) -> list[str]:
+        chosen = [name for name in ("ema", "accumulation", "remat", "interrupted") if getattr(self, name)]
+        return [self.precision, *chosen]
 
 
 CHOICES = {
