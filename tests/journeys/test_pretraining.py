@@ -8,7 +8,7 @@ import pytest
 
 import keras_vit
 from journeys.cells import Cell
-from journeys.training import COMMON, command, read_test_images
+from journeys.training import COMMON, SETTINGS, command, read_test_images
 from keras_vit.recipes.evaluation import vtab
 from keras_vit_cli.main import main
 
@@ -37,12 +37,7 @@ def test_fine_tuning_at_twice_the_size(pretrained, journey_data, tmp_path):
     assert report.read_text().count("<img") + report.read_text().count("<canvas") > 0
 
     options = ["--weights", str(pretrained), "--data.dataset", f"folder:{photos}", "--data.validation-split", "test"]
-    larger = [*TINY, "--data.image-size", "16", "--run.folder", str(tmp_path / "run")]
-    larger = [word for word in larger if not word.startswith("--architecture")]
-    architecture = [word for word in TINY if word.startswith("--architecture")]
-    for name in architecture:  # the weights determine it
-        index = TINY.index(name)
-        larger.remove(TINY[index + 1])
+    larger = [*SETTINGS, "--total-steps", "8", "--data.image-size", "16", "--run.folder", str(tmp_path / "run")]
     assert main(["train", "digits-finetune", *options, *larger]) == 0
     model = keras_vit.load(tmp_path / "run")
     before = keras_vit.load(pretrained)

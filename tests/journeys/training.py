@@ -19,10 +19,12 @@ COLORS = {"blue": (40, 60, 220), "green": (40, 200, 60), "red": (220, 50, 40)}
 IMAGES = {"train": 16, "test": 7}  # per class: the last batch of the test split is not full
 STEPS, STOPPED_AT = 12, 6
 TERMINATED = 75
-COMMON = """--architecture.variant Ti/4 --architecture.depth 1 --architecture.width 16 --architecture.mlp-dim 32
- --architecture.num-heads 2 --data.image-size 8 --data.batch-size 16 --data.crop none --data.train-split train
+ARCHITECTURE = """--architecture.variant Ti/4 --architecture.depth 1 --architecture.width 16 --architecture.mlp-dim 32
+ --architecture.num-heads 2""".split()
+SETTINGS = """--data.image-size 8 --data.batch-size 16 --data.crop none --data.train-split train
  --data.mean 0.5 0.5 0.5 --data.std 0.5 0.5 0.5 --optimizer.learning-rate 1e-2 --optimizer.warmup-steps 1
  --run.epoch-steps 4 --run.steps-per-execution 2 --run.checkpoint-steps 4""".split()
+COMMON = [*ARCHITECTURE, *SETTINGS]
 CLASSIFIER = "--data.test-split test --data.validation-split test".split()
 PLAIN = """--data.augment.randaugment-layers 0 --data.augment.erasing 0 --data.augment.mixup-alpha 0
  --data.augment.cutmix-alpha 0 --data.augment.repeats 1 --architecture.stochastic-depth 0 --total-epochs None""".split()
