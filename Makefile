@@ -31,7 +31,7 @@ test-all: $(CLIENT)/ready browser web-runtime ## The tests that make test omits:
 	$(BIN)/python $(PYTEST) -m extended --durations=25
 
 test-newest: .venv-newest/ready $(CLIENT)/ready browser web-runtime ## All tests with the newest releases that setup.cfg allows
-	.venv-newest/bin/python $(PYTEST) -m 'not augment'
+	.venv-newest/bin/python $(PYTEST)
 
 test-oldest: .venv-oldest/ready $(CLIENT)/ready browser web-runtime ## All tests with the oldest releases that setup.cfg allows
 	.venv-oldest/bin/python $(PYTEST) -W default  # old releases warn of each other
@@ -69,7 +69,7 @@ $(READY): $(RUNNABLE)
 	$(INSTALL) '.[dev]'
 	@touch $@
 
-# Updated by each run. Without [augment], which requires TensorFlow 2.20.
+# Updated by each run. Without [dev], whose tf-models-official requires TensorFlow 2.20.
 .venv-newest/ready: FORCE
 	$(PYTHON) -m venv .venv-newest
 	.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check uv  # pip resolves for over 15 minutes

@@ -53,10 +53,7 @@ def _pip_check() -> str:
 
 
 def check_requirements(pip_check: str) -> Iterator[Finding]:
-    """Version conflicts of `PACKAGES`, from the output of `pip check`; or that there is no pip, as after `uv venv`.
-
-    Requirements that are not installed are no problem: docs/tpu.md installs tf-models-official without them.
-    """
+    """Version conflicts of `PACKAGES`, from the output of `pip check`; or that there is no pip, as after `uv venv`."""
     names = {name.replace("_", "-") for name in PACKAGES}
     if "No module named pip" in pip_check:
         fix = "Run `uv pip check`, or install pip"

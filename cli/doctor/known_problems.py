@@ -39,12 +39,11 @@ def tensorflow_twice(machine: Machine) -> Iterator[Finding]:
     found = [name for name in TENSORFLOWS if name in machine.versions]
     if len(found) < 2:
         return
-    why = " tf-models-official requires tensorflow." if "tf-models-official" in machine.versions else ""
     install = TPU_INSTALL if "tensorflow-tpu" in found else CPU_INSTALL
     yield Finding(
         "failure",
-        f"{' and '.join(found)} conflict: {'both' if len(found) == 2 else 'all'} are installed.{why}",
-        f"pip uninstall -y {' '.join(found)} libtpu && {install}; tf-models-official only with --no-deps (docs/tpu.md)",
+        f"{' and '.join(found)} conflict: {'both' if len(found) == 2 else 'all'} are installed.",
+        f"pip uninstall -y {' '.join(found)} libtpu && {install}",
     )
 
 

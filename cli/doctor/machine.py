@@ -13,7 +13,7 @@ from keras_vit_cli.process.temporary_folder import temporary_folder, temporary_f
 
 TENSORFLOWS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu")
 PACKAGES = (
-    *("keras_vit", "keras", *TENSORFLOWS, "libtpu", "jax", "tf-keras", "tensorflow-datasets", "tf-models-official"),
+    *("keras_vit", "keras", *TENSORFLOWS, "libtpu", "jax", "tf-keras", "tensorflow-datasets"),
     *("tensorflow-addons", "ai-edge-litert", "numpy", "protobuf"),
 )
 # PCI vendor and device IDs of TPUs, from jax/_src/hardware_utils.py; v2 has the ID of v3.

@@ -1,7 +1,7 @@
 """The policies RandAugment and AutoAugment, and random erasing, of one image. H W pixels.
 
 Each is a function of the image and of `draws`, random numbers in [0, 1) that the caller draws from (seed, index of the
-image). Only the chosen operations are computed; augment_ops.py defines them.
+image). Only the chosen operations are computed; augment_ops.py, augment_timm.py and augment_three.py define them.
 """
 
 import math
@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from keras_vit.recipes.data.augment_cifar10 import cifar10_operations
-from keras_vit.recipes.data.augment_ops import big_vision_operations, import_official, operations
+from keras_vit.recipes.data.augment_ops import BIG_VISION_OPERATIONS
 from keras_vit.recipes.data.augment_three import NUM_DRAWS, three_augment
 from keras_vit.recipes.data.augment_timm import PROBABILITY, increasing_operations, random_level
+from keras_vit.recipes.data.autoaugment import AUTOAUGMENT
 from keras_vit.recipes.recipe import Augment
 
 # Which operation, or whether it is applied; sign; y and x of a point, or of timm's policy whether it is applied and its
@@ -79,7 +79,7 @@ def erase(image, probability: float, draws, noise_key, mean=0.0, std=1.0):
 
 def _randaugment(layers, magnitude):
     """big_vision's: each layer applies one of 16 operations."""
-    functions = list(big_vision_operations().values())
+    functions = list(BIG_VISION_OPERATIONS.values())
 
     def distort(image, draws):
         for choice, *parameters in _group_draws(draws):
@@ -108,12 +108,8 @@ def _timm_randaugment(layers, magnitude, mean):
 
 
 def _autoaugment(dataset):
-    """One of the 25 pairs of operations of tf-models-official's policy for a dataset, each with a probability."""
-    policies = import_official().AutoAugment
-    functions, policy = {
-        "imagenet": (operations(), policies.policy_reduced_imagenet()),
-        "cifar10": (cifar10_operations(), policies.policy_reduced_cifar10()),
-    }[dataset]
+    """One of the 25 pairs of operations of the policy for a dataset, each with a probability."""
+    functions, policy = AUTOAUGMENT[dataset]
 
     def apply_pair(image, pair, draws):
         for (name, probability, level), (draw, *parameters) in zip(pair, draws):

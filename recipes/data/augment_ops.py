@@ -1,9 +1,9 @@
-"""The image operations of big_vision's RandAugment and of AutoAugment, on (H, W, 3) uint8 of static shape. H W pixels.
+"""The image operations of RandAugment and AutoAugment, on (H, W, 3) uint8 of static shape. H W pixels.
 
-Each computes what tf-models-official does (official/vision/ops/augment.py), whose functions are called where they are
-fast. The others are written for speed, with the same result, except that geometric ones fill with gray (128), as in the
-code that trained the published AugReg models, and not by reflection. Nothing here is random, so that images depend on
-(seed, index) only; tf-models-official draws from TensorFlow's global generator.
+`OPERATIONS` equal those of tf-models-official (official/vision/ops/augment.py), except that geometric ones fill with
+gray (128), as in the code that trained the published AugReg models, and not by reflection. Nothing here is random, so
+that images depend on (seed, index) only; tf-models-official draws from TensorFlow's global generator. augment_timm.py
+has the operations that only timm's RandAugment has.
 
 `level` is a Python number, 10 the strongest of AutoAugment; `sign` a scalar tensor, 1.0 or -1.0; `point` two scalar
 tensors (y, x) in [0, 1).
@@ -18,73 +18,62 @@ GRAY = 128
 REFERENCE_SIZE = 224
 
 
-def operations() -> dict:
-    """Functions (image, level, sign, point) -> image by name, in the order of tf-models-official's RandAugment.
+def blend(degenerate, image, factor):
+    """degenerate + factor * (image - degenerate), clipped to [0, 255] and truncated, as Pillow's ImageEnhance."""
+    degenerate, image = tf.cast(degenerate, tf.float32), tf.cast(image, tf.float32)
+    return tf.cast(tf.clip_by_value(degenerate + factor * (image - degenerate), 0.0, 255.0), tf.uint8)
 
-    Raises:
-        ImportError: tf-models-official is not installed.
+
+def gray(image):
+    """(H, W, 1) uint8 brightness, in Pillow's fixed-point arithmetic."""
+    weighted = tf.cast(image, tf.int32) * (19595, 38470, 7471)
+    return tf.cast((tf.reduce_sum(weighted, axis=-1, keepdims=True) + 0x8000) // 0x10000, tf.uint8)
+
+
+def mean_gray(image):
+    """The rounded mean brightness."""
+    return tf.floor(tf.reduce_mean(tf.cast(gray(image), tf.float32)) + 0.5)
+
+
+def tensorflow_gray(image):
+    """(H, W, 3) uint8 brightness by `tf.image.rgb_to_grayscale`, which may differ from Pillow's by one."""
+    return tf.image.grayscale_to_rgb(tf.image.rgb_to_grayscale(image))
+
+
+def pixels_per_gray_level(image):
+    """H W / 256, up to 255: the gray around which the code of AugReg changes the contrast, 196 at 224 x 224 pixels.
+
+    Pillow has the mean brightness there. That code, which trained the published models, sums the histogram without its
+    values.
     """
-    official = import_official()
-    return {
-        "AutoContrast": lambda image, level, sign, point: autocontrast(image),
-        "Equalize": lambda image, level, sign, point: equalize(image),
-        "Invert": lambda image, level, sign, point: official.invert(image),
-        "Rotate": lambda image, level, sign, point: rotate(image, 3.0 * level * sign),
-        "Posterize": lambda image, level, sign, point: official.posterize(image, posterize_bits(level)),
-        "Solarize": lambda image, level, sign, point: solarize(image, int(level / 10 * 256) % 256),
-        "Color": lambda image, level, sign, point: official.color(image, blend_factor(level)),
-        "Contrast": lambda image, level, sign, point: official.contrast(image, blend_factor(level)),
-        "Brightness": lambda image, level, sign, point: official.brightness(image, blend_factor(level)),
-        "Sharpness": lambda image, level, sign, point: sharpness(image, blend_factor(level)),
-        "ShearX": lambda image, level, sign, point: affine(image, (1.0, 0.03 * level * sign, 0.0), (0.0, 1.0, 0.0)),
-        "ShearY": lambda image, level, sign, point: affine(image, (1.0, 0.0, 0.0), (0.03 * level * sign, 1.0, 0.0)),
-        "TranslateX": lambda image, level, sign, point: translate(
-            image, scaled_pixels(image, 10 * level), sign, axis=1
-        ),
-        "TranslateY": lambda image, level, sign, point: translate(
-            image, scaled_pixels(image, 10 * level), sign, axis=0
-        ),
-        "Cutout": lambda image, level, sign, point: cutout(image, scaled_pixels(image, int(4 * level)), point),
-        "SolarizeAdd": lambda image, level, sign, point: solarize_add(image, int(11 * level)),
-    }
+    return min(image.shape[0] * image.shape[1] // 256, 255)
 
 
-def big_vision_operations() -> dict:
-    """The operations of big_vision's RandAugment (pp/archive/autoaugment.py), in its order: only Contrast differs."""
-    contrast = {"Contrast": lambda image, level, sign, point: contrast_to_size(image, blend_factor(level))}
-    return operations() | contrast
-
-
-def contrast_to_size(image, factor: float):
-    """Blends with one gray, H W / 256 up to 255, where Pillow has the mean brightness: 196 at 224 x 224 pixels.
-
-    The code that trained the published AugReg models has this error: it sums the histogram without its values.
-    """
-    gray = float(min(image.shape[0] * image.shape[1] // 256, 255))
-    blended = gray + factor * (tf.cast(image, tf.float32) - gray)
-    return tf.cast(tf.clip_by_value(blended, 0.0, 255.0), tf.uint8)
-
-
-def solarize(image, threshold: int):
-    """Inverts the values at or above the threshold.
-
-    RandAugment's threshold at level 10, 256, wraps to 0 in uint8, which inverts all values, and 384 (level 15) to 128,
-    as in tf-models-official and in the code of AugReg.
-    """
-    bright = tf.cast(image >= threshold, tf.uint8) * tf.constant(255, tf.uint8)
+def solarize(image, threshold):
+    """Inverts the values at or above the threshold, an integer."""
+    bright = tf.cast(tf.cast(image, tf.int32) >= threshold, tf.uint8) * tf.constant(255, tf.uint8)
     return tf.bitwise.bitwise_xor(image, bright)
 
 
-def solarize_add(image, addition: int):
-    """Adds to the values below 128, and clips at 255."""
+def solarize_add(image, addition):
+    """Adds an integer in [0, 255] to the values below 128, and clips at 255."""
     dark = tf.cast(image < 128, tf.uint8) * tf.constant(255, tf.uint8)
-    return image + tf.minimum(tf.bitwise.bitwise_and(dark, min(addition, 255)), tf.bitwise.invert(image))
+    addition = tf.bitwise.bitwise_and(dark, tf.cast(addition, tf.uint8))
+    return image + tf.minimum(addition, tf.bitwise.invert(image))
+
+
+def posterize(image, bits: int):
+    """Keeps the highest bits, 1 to 8."""
+    return tf.bitwise.bitwise_and(image, 256 - 2 ** (8 - bits))
 
 
 def posterize_bits(level) -> int:
-    """Bits that RandAugment keeps: 4 at level 10. Above 8 it is 1: tf-models-official's 8 - bits wraps in uint8."""
+    """Bits that RandAugment keeps: 4 at level 10.
+
+    0 and numbers above 8 become 1: tf-models-official shifts by 8 - bits, at most 7, which wraps in uint8.
+    """
     bits = int(level / 10 * 4)
-    return bits if bits <= 8 else 1
+    return bits if 1 <= bits <= 8 else 1
 
 
 def autocontrast(image):
@@ -115,23 +104,31 @@ def equalize(image):
     return tf.reshape(tf.gather(tf.reshape(table, (-1,)), values), image.shape)
 
 
-def sharpness(image, factor: float):
-    """Sharpens (factor above 1) or smooths (below 1) with Pillow's 3 x 3 kernel; the border is unchanged."""
+def smoothed(image, addend: float):
+    """Pillow's filter SMOOTH, a 3 x 3 mean with the weight 5 of 13 for the center; the border is unchanged.
+
+    Args:
+        addend: Of the sum before it is divided by 13 and truncated: 0.5 truncates exactly, 6.5 rounds. An integer would
+            leave it to rounding on which side of a whole quotient the result is.
+    """
     pixels = tf.cast(image, tf.float32)
-    center = pixels[1:-1, 1:-1]
     rows = pixels[:, :-2] + pixels[:, 1:-1] + pixels[:, 2:]  # (H, W - 2, 3)
-    smooth = tf.floor((rows[:-2] + rows[1:-1] + rows[2:] + 4.0 * center) / 13.0)  # (H - 2, W - 2, 3)
-    inner = tf.cast(tf.clip_by_value(smooth + factor * (center - smooth), 0.0, 255.0), tf.uint8)
+    total = rows[:-2] + rows[1:-1] + rows[2:] + 4.0 * pixels[1:-1, 1:-1]
+    inner = tf.cast((total + addend) / 13.0, tf.uint8)  # (H - 2, W - 2, 3)
     middle = tf.concat([image[1:-1, :1], inner, image[1:-1, -1:]], axis=1)  # (H - 2, W, 3)
     return tf.concat([image[:1], middle, image[-1:]], axis=0)
 
 
 def rotate(image, degrees):
     """Rotates around the center."""
-    height, width, _ = image.shape
+    return affine(image, *rotation(degrees, (image.shape[1] - 1) / 2, (image.shape[0] - 1) / 2))
+
+
+def rotation(degrees, x: float, y: float):
+    """The rotation around (x, y), counterclockwise for positive angles, as the coefficients of `affine`."""
     radians = degrees * (math.pi / 180)
-    cosine, sine, x, y = tf.cos(radians), tf.sin(radians), (width - 1) / 2, (height - 1) / 2
-    return affine(image, (cosine, -sine, x - cosine * x + sine * y), (sine, cosine, y - sine * x - cosine * y))
+    cosine, sine = tf.cos(radians), tf.sin(radians)
+    return (cosine, -sine, x - cosine * x + sine * y), (sine, cosine, y - sine * x - cosine * y)
 
 
 def affine(image, to_x, to_y):
@@ -198,13 +195,37 @@ def scaled_pixels(image, length):
     return round(length * image.shape[1] / REFERENCE_SIZE)
 
 
-def import_official():
-    """Imports tf-models-official's augmentations; raises ImportError with the fix if it is not installed."""
-    try:
-        from official.vision.ops import augment  # takes seconds, and only some recipes need it
-    except ImportError as error:
-        raise ImportError(
-            "RandAugment and AutoAugment require tf-models-official: pip install 'keras_vit[augment]'. On a TPU VM, "
-            "where tensorflow would be installed over tensorflow-tpu, see docs/tpu.md."
-        ) from error
-    return augment
+def translation(pixels_per_level: float, axis: int):
+    """The operation `translate`, by so many of REFERENCE_SIZE pixels at each level."""
+
+    def moved(image, level, sign, point):
+        return translate(image, scaled_pixels(image, pixels_per_level * level), sign, axis)
+
+    return moved
+
+
+# Functions (image, level, sign, point) -> image, in the order of tf-models-official's RandAugment. The threshold of
+# Solarize at level 10, 256, wraps to 0 in uint8, which inverts all values, and 384 (level 15) to 128, as there and in
+# the code of AugReg.
+OPERATIONS = {
+    "AutoContrast": lambda image, level, sign, point: autocontrast(image),
+    "Equalize": lambda image, level, sign, point: equalize(image),
+    "Invert": lambda image, level, sign, point: tf.bitwise.invert(image),
+    "Rotate": lambda image, level, sign, point: rotate(image, 3.0 * level * sign),
+    "Posterize": lambda image, level, sign, point: posterize(image, posterize_bits(level)),
+    "Solarize": lambda image, level, sign, point: solarize(image, int(level / 10 * 256) % 256),
+    "Color": lambda image, level, sign, point: blend(tensorflow_gray(image), image, blend_factor(level)),
+    "Contrast": lambda image, level, sign, point: tf.image.adjust_contrast(image, blend_factor(level)),
+    "Brightness": lambda image, level, sign, point: blend(tf.zeros_like(image), image, blend_factor(level)),
+    "Sharpness": lambda image, level, sign, point: blend(smoothed(image, 0.5), image, blend_factor(level)),
+    "ShearX": lambda image, level, sign, point: affine(image, (1.0, 0.03 * level * sign, 0.0), (0.0, 1.0, 0.0)),
+    "ShearY": lambda image, level, sign, point: affine(image, (1.0, 0.0, 0.0), (0.03 * level * sign, 1.0, 0.0)),
+    "TranslateX": translation(10, axis=1),
+    "TranslateY": translation(10, axis=0),
+    "Cutout": lambda image, level, sign, point: cutout(image, scaled_pixels(image, int(4 * level)), point),
+    "SolarizeAdd": lambda image, level, sign, point: solarize_add(image, min(int(11 * level), 255)),
+}
+# Those of big_vision's RandAugment (pp/archive/autoaugment.py), in its order: only Contrast differs.
+BIG_VISION_OPERATIONS = OPERATIONS | {
+    "Contrast": lambda image, level, sign, point: blend(pixels_per_gray_level(image), image, blend_factor(level)),
+}

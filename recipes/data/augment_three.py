@@ -9,7 +9,7 @@ import itertools
 
 import tensorflow as tf
 
-from keras_vit.recipes.data.augment_timm import blend, gray, mean_gray, solarize_above
+from keras_vit.recipes.data.augment_ops import blend, gray, mean_gray, solarize
 
 BLUR_RADIUS = (0.1, 2.0)
 JITTER = 0.3  # of the factors, around 1
@@ -33,7 +33,7 @@ def three_augment(image, draws):
         tf.cast(3.0 * choice, tf.int32),
         [
             lambda: grayscale(image),
-            lambda: solarize_above(image, SOLARIZE_THRESHOLD),
+            lambda: solarize(image, SOLARIZE_THRESHOLD),
             lambda: gaussian_blur(image, low + (high - low) * radius),
         ],
     )

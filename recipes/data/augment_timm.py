@@ -7,11 +7,19 @@ larger level always changes an image more. Cutout is not in it: timm erases at r
 `level` is a scalar tensor in [0, 10]; `sign` a scalar tensor, 1.0 or -1.0.
 """
 
-import math
-
 import tensorflow as tf
 
-from keras_vit.recipes.data.augment_ops import autocontrast, equalize
+from keras_vit.recipes.data.augment_ops import (
+    autocontrast,
+    blend,
+    equalize,
+    gray,
+    mean_gray,
+    rotation,
+    smoothed,
+    solarize,
+    solarize_add,
+)
 from keras_vit.recipes.data.transform_checks import LARGEST_TIMM_LEVEL
 
 PROBABILITY = 0.5  # of each drawn operation
@@ -45,12 +53,12 @@ def increasing_operations(fill: tuple[int, int, int]) -> dict:
         "Invert": lambda image, level, sign: tf.bitwise.invert(image),
         "Rotate": lambda image, level, sign: rotate_bicubic(image, 30.0 * sign * level / LARGEST_TIMM_LEVEL, fill),
         "PosterizeIncreasing": lambda image, level, sign: posterize_bits_less(image, level),
-        "SolarizeIncreasing": lambda image, level, sign: solarize_above(image, 256 - _integer(level, 256)),
+        "SolarizeIncreasing": lambda image, level, sign: solarize(image, 256 - _integer(level, 256)),
         "SolarizeAdd": lambda image, level, sign: solarize_add(image, _integer(level, 110)),
         "ColorIncreasing": enhance(gray),
         "ContrastIncreasing": enhance(mean_gray),
         "BrightnessIncreasing": enhance(tf.zeros_like),
-        "SharpnessIncreasing": enhance(smoothed),
+        "SharpnessIncreasing": enhance(lambda image: smoothed(image, 6.5)),
         "ShearX": move_x(lambda image, level: (1.0, 0.03 * level, 0.0)),
         "ShearY": move_y(lambda image, level: (0.03 * level, 1.0, 0.0)),
         "TranslateXRel": move_x(lambda image, level: (1.0, 0.0, 0.045 * level * image.shape[1])),
@@ -68,57 +76,15 @@ def random_level(magnitude: float, draw):
     return tf.clip_by_value(magnitude + MAGNITUDE_STD * tf.math.ndtri(draw), 0.0, LARGEST_TIMM_LEVEL)
 
 
-def blend(degenerate, image, factor):
-    """degenerate + factor * (image - degenerate), clipped to [0, 255] and truncated, as Pillow's ImageEnhance."""
-    degenerate, image = tf.cast(degenerate, tf.float32), tf.cast(image, tf.float32)
-    return tf.cast(tf.clip_by_value(degenerate + factor * (image - degenerate), 0.0, 255.0), tf.uint8)
-
-
-def gray(image):
-    """(H, W, 1) uint8 brightness, in Pillow's fixed-point arithmetic."""
-    weighted = tf.cast(image, tf.int32) * (19595, 38470, 7471)
-    return tf.cast((tf.reduce_sum(weighted, axis=-1, keepdims=True) + 0x8000) // 0x10000, tf.uint8)
-
-
-def mean_gray(image):
-    """The rounded mean brightness."""
-    return tf.floor(tf.reduce_mean(tf.cast(gray(image), tf.float32)) + 0.5)
-
-
-def smoothed(image):
-    """Pillow's filter SMOOTH, rounded; the border is unchanged."""
-    pixels = tf.cast(image, tf.int32)
-    rows = pixels[:, :-2] + pixels[:, 1:-1] + pixels[:, 2:]  # (H, W - 2, 3)
-    total = rows[:-2] + rows[1:-1] + rows[2:] + 4 * pixels[1:-1, 1:-1]
-    inner = tf.cast((2 * total + 13) // 26, tf.uint8)
-    middle = tf.concat([image[1:-1, :1], inner, image[1:-1, -1:]], axis=1)  # (H - 2, W, 3)
-    return tf.concat([image[:1], middle, image[-1:]], axis=0)
-
-
 def posterize_bits_less(image, level):
     """Keeps the highest 4 bits at level 0, none at level 10."""
     mask = 256 - tf.bitwise.left_shift(1, 4 + _integer(level, 4))  # 0 without any bits
     return tf.bitwise.bitwise_and(image, tf.cast(mask, tf.uint8))
 
 
-def solarize_above(image, threshold):
-    """Inverts the values at or above the threshold."""
-    return tf.where(tf.cast(image, tf.int32) < threshold, image, tf.bitwise.invert(image))
-
-
-def solarize_add(image, addition):
-    """Adds to the values below 128; the sum stays below 256."""
-    return tf.where(image < 128, image + tf.cast(addition, tf.uint8), image)
-
-
 def rotate_bicubic(image, degrees, fill):
     """Rotates around the center of the image, counterclockwise for positive angles."""
-    height, width, _ = image.shape
-    radians = degrees * (math.pi / 180)
-    cosine, sine, x, y = tf.cos(radians), tf.sin(radians), width / 2, height / 2
-    to_x = (cosine, -sine, x - cosine * x + sine * y)
-    to_y = (sine, cosine, y - sine * x - cosine * y)
-    return affine_bicubic(image, to_x, to_y, fill)
+    return affine_bicubic(image, *rotation(degrees, image.shape[1] / 2, image.shape[0] / 2), fill)
 
 
 def affine_bicubic(image, to_x, to_y, fill):

@@ -34,7 +34,6 @@ def test_machines_without_problems(machine):
 
 PROBLEMS = [
     (TPU_VM, {"tensorflow": "2.20.0"}, "failure", "tensorflow-tpu", "uninstall -y tensorflow"),
-    (TPU_VM, {"tensorflow": "2.20.0", "tf-models-official": "2.20.0"}, "failure", "tf-models-official", "--no-deps"),
     (TPU_VM, {"libtpu": "0.0.33"}, "failure", "0.0.33", "libtpu<=0.0.27"),
     (TPU_VM, {"libtpu": "0.0.100.dev1+nightly"}, "failure", "0.0.100", "libtpu<=0.0.27"),
     (TPU_VM, {"libtpu": None}, "failure", "without libtpu", "libtpu<=0.0.27"),

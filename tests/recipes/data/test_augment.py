@@ -6,9 +6,9 @@ import tensorflow as tf
 from PIL import Image, ImageEnhance
 
 from keras_vit.recipes.data.augment import ERASING_ATTEMPTS, augmentation, erase
-from keras_vit.recipes.data.augment_cifar10 import cifar10_operations
-from keras_vit.recipes.data.augment_ops import big_vision_operations, operations
+from keras_vit.recipes.data.augment_ops import BIG_VISION_OPERATIONS, OPERATIONS
 from keras_vit.recipes.data.augment_timm import increasing_operations, random_level
+from keras_vit.recipes.data.autoaugment import CIFAR10_OPERATIONS
 from keras_vit.recipes.recipe import Augment
 
 # big_vision, pp/archive/autoaugment.py, available_ops; timm, data/auto_augment.py, _RAND_INCREASING_TRANSFORMS.
@@ -23,13 +23,12 @@ TIMM_ORDER = (
 
 
 def apply_operation(name, image, level, sign=1.0, point=(0.5, 0.5)):
-    return operations()[name](image, level, tf.constant(sign), tf.constant(point))
+    return OPERATIONS[name](image, level, tf.constant(sign), tf.constant(point))
 
 
-@pytest.mark.augment
 def test_randaugment_applies_the_drawn_operations(smooth_image):
     distort, num_draws = augmentation(Augment(randaugment_layers=2, randaugment_magnitude=10))
-    names = list(big_vision_operations())
+    names = list(BIG_VISION_OPERATIONS)
     assert names == BIG_VISION_ORDER and num_draws == 8
     for first, second in (("Invert", "Color"), ("ShearX", "Posterize"), ("TranslateY", "Cutout")):
         draws = [(names.index(first) + 0.5) / 16, 0.9, 0.2, 0.3, (names.index(second) + 0.5) / 16, 0.1, 0.7, 0.6]
@@ -72,7 +71,6 @@ def test_levels_of_timm_have_their_mean_and_deviation():
     assert abs(inside.mean() - 8.97) < 0.02
 
 
-@pytest.mark.augment
 def test_autoaugment_applies_operations_by_their_probabilities(smooth_image):
     distort, _ = augmentation(Augment(autoaugment="imagenet"))
     pair = 2.5 / 25  # Equalize with probability 0.8 at level 8, then with 0.6 at level 3
@@ -82,33 +80,30 @@ def test_autoaugment_applies_operations_by_their_probabilities(smooth_image):
     np.testing.assert_array_equal(first_only, apply_operation("Equalize", smooth_image, 8.0))
 
 
-@pytest.mark.augment
 def test_autoaugment_for_cifar10(smooth_image):
     """The first and the last pair of table 7 of arXiv 1805.09501."""
     distort, _ = augmentation(Augment(autoaugment="cifar10"))
     first = distort(smooth_image, tf.constant([0.5 / 25, 0.09, 0.5, 0.5, 0.5, 0.19, 0.9, 0.5, 0.5]))
     inverted = tf.constant(apply_operation("Invert", smooth_image, 7.0), tf.uint8)
-    expected = cifar10_operations()["Contrast"](inverted, 6.0, None, None)
+    expected = CIFAR10_OPERATIONS["Contrast"](inverted, 6.0, None, None)
     np.testing.assert_array_equal(first, expected)
     last = distort(smooth_image, tf.constant([24.5 / 25, 0.71, 0.5, 0.5, 0.5, 0.89, 0.5, 0.5, 0.5]))
     np.testing.assert_array_equal(last, apply_operation("AutoContrast", smooth_image, 1.0))
 
 
-@pytest.mark.augment
 def test_operations_of_autoaugment_for_cifar10(smooth_image):
     """Numbers of the 256 values by the authors' ImageOps.solarize(image, 256 - int(level * 256 / 10)); pixels moved by
     the level; the contrast of Pillow."""
-    operations = cifar10_operations()
     values = tf.constant(np.arange(256).reshape(16, 16, 1).repeat(3, axis=2), tf.uint8)
     for level, inverted in ((2, 51), (3, 76), (5, 128), (8, 204)):
-        solarized = operations["Solarize"](values, float(level), 1.0, None)
+        solarized = CIFAR10_OPERATIONS["Solarize"](values, float(level), 1.0, None)
         assert np.sum(solarized[..., 0] != values[..., 0]) == inverted
     columns = tf.constant(np.arange(32).reshape(1, 32, 1).repeat(32, axis=0).repeat(3, axis=2), tf.uint8)
     for level in (3, 8, 9):
-        moved = operations["TranslateX"](columns, float(level), tf.constant(1.0), None)
+        moved = CIFAR10_OPERATIONS["TranslateX"](columns, float(level), tf.constant(1.0), None)
         np.testing.assert_array_equal(moved[:, : 32 - level], columns[:, level:])
     for level in (1, 6, 7):
-        contrast = operations["Contrast"](smooth_image, float(level), None, None).numpy().astype(int)
+        contrast = CIFAR10_OPERATIONS["Contrast"](smooth_image, float(level), None, None).numpy().astype(int)
         pillow = ImageEnhance.Contrast(Image.fromarray(smooth_image.numpy())).enhance(level / 10 * 1.8 + 0.1)
         assert np.abs(contrast - np.asarray(pillow)).max() <= 1
 

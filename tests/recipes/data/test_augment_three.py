@@ -9,8 +9,8 @@ from goldens import DATA
 from PIL import Image
 
 from keras_vit.recipes.data.augment import augmentation
+from keras_vit.recipes.data.augment_ops import solarize
 from keras_vit.recipes.data.augment_three import NUM_DRAWS, color_jitter, gaussian_blur, grayscale, three_augment
-from keras_vit.recipes.data.augment_timm import solarize_above
 from keras_vit.recipes.data.transforms import training_transform
 from keras_vit.recipes.recipe import Augment, Data
 
@@ -26,7 +26,7 @@ def apply(name):
     if words[0] == "grayscale":
         return grayscale(image)
     if words[0] == "solarization":
-        return solarize_above(image, 128)
+        return solarize(image, 128)
     if words[0] == "blur":
         image, words = gaussian_blur(image, float(words[1])), words[2:]
     factors = dict(zip(words[::2], map(float, words[1::2])))

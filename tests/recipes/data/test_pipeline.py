@@ -182,7 +182,6 @@ def test_replicas_share_each_batch(data, dataset):
             assert_same(batch, [np.concatenate(values) for values in replicas])
 
 
-@pytest.mark.augment
 @pytest.mark.parametrize("policy", [{"randaugment_layers": 1}, {"autoaugment": "imagenet"}])
 def test_augmented_batches_depend_only_on_seed_and_step(data, dataset, policy):
     augment = Augment(**policy, erasing=0.5, mixup_alpha=0.2, cutmix_alpha=1.0)
