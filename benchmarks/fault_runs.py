@@ -1,4 +1,4 @@
-"""Faults of trainings and their checkpoints, for faults.py: killed runs, damaged files of a run's folder."""
+"""Damage and its checks, and the faults of trainings for faults.py: killed runs, damaged files of a run's folder."""
 
 import contextlib
 import dataclasses
@@ -12,7 +12,6 @@ import time
 
 import numpy as np
 import tensorflow as tf
-from faults import Lost, check_error, damage, same
 
 from keras_vit.recipes import fit
 from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
@@ -34,6 +33,50 @@ RECIPE = MaskedPatch(
 )
 
 
+class Lost(AssertionError):
+    """The fault changed a result, or ended in an error that no user understands."""
+
+
+def damage(data: bytes, random: np.random.Generator) -> bytes:
+    """The bytes with one random fault: flipped bits, zeros, a shorter or a longer file, or other bytes."""
+    data = bytearray(data)
+    kind = random.choice(["flip", "flips", "zeros", "truncate", "noise", "grow", "empty", "head"])
+    place = int(random.integers(max(len(data), 1)))
+    count = int(random.integers(1, 4096))
+    if kind == "flip" and data:
+        data[place] ^= 1 << int(random.integers(8))
+    elif kind == "head" and data:  # where formats declare names, shapes and sizes
+        data[place % min(len(data), 2048)] ^= 1 << int(random.integers(8))
+    elif kind == "flips":
+        for place in random.integers(max(len(data), 1), size=16 if data else 0):
+            data[place] ^= 1 << int(random.integers(8))
+    elif kind in ("zeros", "noise"):
+        length = len(data[place : place + count])
+        data[place : place + count] = bytes(length) if kind == "zeros" else random.bytes(length)
+    elif kind == "grow":
+        data += random.bytes(count)
+    else:
+        data = data[:place] if kind == "truncate" else bytearray()
+    return bytes(data)
+
+
+def check_error(error: BaseException, names: tuple[str, ...]):
+    """Raises Lost unless an error is one of the documented classes and its first line says what is wrong with what."""
+    if not isinstance(error, ValueError | OSError):
+        raise Lost(f"{type(error).__name__}: {str(error)[:300]}") from error
+    text = str(error)
+    if isinstance(error, UnicodeError) or "Traceback" in text or not any(name in text for name in names):
+        raise Lost(f"{type(error).__name__} does not name the file: {text[:300]}") from error
+
+
+def same(found, expected, what="weights"):
+    """Raises Lost unless two lists of arrays are equal bit for bit."""
+    if len(found) != len(expected) or not all(
+        np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in zip(found, expected)
+    ):
+        raise Lost(f"silently different {what}")
+
+
 def train(folder, data_dir, out, log):
     """Trains the toy in a process of its own, and writes all variables."""
     os.dup2(descriptor := os.open(log, os.O_CREAT | os.O_WRONLY), 1), os.dup2(descriptor, 2)
@@ -46,7 +89,7 @@ def train(folder, data_dir, out, log):
 def started(*arguments):
     """A process in which the imports are done already."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fault_runs"])
+    context.set_forkserver_preload(["fault_runs", "__main__"])
     process = context.Process(target=train, args=tuple(map(str, arguments)))
     process.start()
     return process

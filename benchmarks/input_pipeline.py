@@ -1,5 +1,6 @@
 """Images per second from JPEG files in memory to training batches, compared with tf-models-official and bare decoding.
 
+Requires keras_vit[tensorflow,recipes,augment]
 Command: python benchmarks/input_pipeline.py --images imagenet_samples.zip
 Each measurement takes 1,000 images; rounds are interleaved and ratios are medians over rounds, since other programs may
 run. Images per second and core are computed from the CPU time of all threads, which other programs affect least. With
@@ -7,6 +8,7 @@ run. Images per second and core are computed from the CPU time of all threads, w
 """
 
 import argparse
+import importlib.util
 import io
 import os
 import statistics
@@ -17,8 +19,6 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import tensorflow as tf
-from official.vision.configs import common
-from official.vision.dataloaders.classification_input import Parser
 from PIL import Image
 
 from keras_vit.recipes.data import ImageDataset, training_batches
@@ -59,6 +59,8 @@ def decode_only(images):
 
 def official(images, augmentation=None):
     """The training pipeline of tf-models-official: crop, flip, resize, augmentation, normalization."""
+    from official.vision.dataloaders.classification_input import Parser
+
     parser = Parser([SIZE, SIZE], num_classes=10, aug_type=augmentation, crop_area_range=(Data.min_crop_area, 1.0))
 
     def parse(image):
@@ -86,6 +88,8 @@ def measure(iterator):
 
 
 def main(source, rounds, enlarge):
+    from official.vision.configs import common
+
     files = read_files(source)
     if enlarge > 1:
         files = [enlarged(file, enlarge) for file in files]
@@ -120,11 +124,13 @@ def main(source, rounds, enlarge):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", required=True, help="zip file or folder of JPEG files")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--enlarge", type=int, default=1, help="factor of the sides of all images")
     arguments = parser.parse_args()
     if not Path(arguments.images).exists():
         parser.error(f"there is no zip file or folder {arguments.images}")
+    if importlib.util.find_spec("official") is None:
+        parser.error("the comparison requires tf-models-official: pip install 'keras_vit[augment]'")
     main(arguments.images, arguments.rounds, arguments.enlarge)

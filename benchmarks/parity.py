@@ -1,19 +1,23 @@
 """Logits of full-size models compared with other libraries' code, with the same random weights.
 
 Requires keras_vit[all] and: pip install torch transformers timm keras-hub tf-models-official
-Command: python benchmarks/parity.py
+Command: python benchmarks/parity.py [--libraries timm transformers]
 Each library saves its weights in its own format, and `keras_vit.load` reads them; formats that keras_vit writes are
 read back by the library. The difference is the largest over 4 images, divided by the standard deviation of the
 library's logits.
 """
 
+import argparse
 import gc
+import importlib.util
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
-import timm  # before TensorFlow: in the other order two copies of LLVM collide
+
+if importlib.util.find_spec("timm"):
+    import timm  # before TensorFlow: in the other order two copies of LLVM collide
 
 import tensorflow as tf  # isort: skip
 
@@ -126,12 +130,28 @@ def model_garden_models(folder):
     yield "tf-models-official vit-b16, checkpoint", logits, keras_vit.load(path)
 
 
+# The models of a library, and the modules that it requires.
+LIBRARIES = {
+    "transformers": (transformers_models, ("torch", "transformers")),
+    "timm": (timm_models, ("torch", "timm")),
+    "keras-hub": (keras_hub_models, ("keras_hub",)),
+    "tf-models-official": (model_garden_models, ("official", "tf_keras")),
+}
+
+
 def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--libraries", nargs="+", choices=LIBRARIES, default=[*LIBRARIES])
+    libraries = parser.parse_args().libraries
+    for name in libraries:
+        missing = [module for module in LIBRARIES[name][1] if importlib.util.find_spec(module) is None]
+        if missing:
+            parser.error(f"{name} is not installed: {', '.join(missing)}. Install it or omit it from --libraries.")
     print("| library | largest difference / std | time, s |\n|---|---|---|")
-    for peer in (transformers_models, timm_models, keras_hub_models, model_garden_models):
+    for library in libraries:
         start = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
-            for name, expected, model in peer(Path(folder)):
+            for name, expected, model in LIBRARIES[library][0](Path(folder)):
                 ours = model.predict(images(), verbose=0)
                 difference = np.abs(ours - expected).max() / expected.std()
                 print(f"| {name} | {difference:.1e} | {time.perf_counter() - start:.0f} |", flush=True)

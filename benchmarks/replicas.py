@@ -1,5 +1,6 @@
 """Replicas, workers and gradient accumulation compared with one replica and the whole batch: largest weight difference.
 
+Requires keras_vit[tensorflow,recipes]
 Command: python benchmarks/replicas.py
 A toy ViT, batch size 16, 20 steps on logical CPUs; gradients are clipped in every step, and the halves of a batch
 differ in scale and labels. Then two processes under `MultiWorkerMirroredStrategy`, and the memory of accumulation.
@@ -7,6 +8,7 @@ Attention does not depend on the key biases (they add the same to every logit of
 rounding errors, which Adam normalizes and of which Lion takes the sign: they are listed separately.
 """
 
+import argparse
 import json
 import os
 import resource
@@ -188,7 +190,7 @@ def memory():
 
 def run(task, *arguments, **variables):
     """Starts a function of this file in a separate process."""
-    command = [sys.executable, __file__, task, *map(str, arguments)]
+    command = [sys.executable, __file__, "--task", task, *map(str, arguments)]
     return subprocess.Popen(command, env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True)
 
 
@@ -200,8 +202,10 @@ def finish(process):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        {"worker": worker, "memory_of": memory_of}[sys.argv[1]](*sys.argv[2:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", nargs="+", help=argparse.SUPPRESS)
+    if task := parser.parse_args().task:
+        {"worker": worker, "memory_of": memory_of}[task[0]](*task[1:])
     else:
         equalities()
         workers()

@@ -5,7 +5,7 @@ the gray image at 32 x 32 pixels, its cosine transform, and for each of the lowe
 their median. A mirrored image has the same coefficients, with those of odd horizontal frequency negated: both hashes
 cost one transform, and every search finds mirrored copies too.
 
-The threshold was measured with benchmarks/duplicates.py, see docs/results.md: at 60 of 256 bits, all re-encoded or
+docs/results.md has the measurements of the threshold: at 60 of 256 bits, all re-encoded or
 downsized copies are found and 99 % of those cropped by 5 %, and about one of 1e9 pairs of different photographs is a
 false positive; with the usual hash of 64 bits it would be thousands.
 """

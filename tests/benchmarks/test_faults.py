@@ -13,36 +13,31 @@ CHEAP = ("weights", "hostile", "recipe.json", "TFRecord", "full disk")
 @pytest.fixture
 def faults(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    import fault_kinds
     import faults
 
-    fault_kinds.whole_weights.cache_clear()
+    faults.whole_weights.cache_clear()
     yield faults
-    for name in ("faults", "fault_kinds", "fault_runs"):
+    for name in ("faults", "fault_runs"):
         sys.modules.pop(name)
 
 
 def test_nothing_is_lost(faults, tmp_path):
-    from fault_kinds import kinds
-
-    tried, failed = faults.run(kinds(tmp_path, CHEAP), tmp_path, seed=0, faults=50)
+    tried, failed = faults.run(faults.kinds(tmp_path, CHEAP), tmp_path, seed=0, faults=50)
     assert len(tried) == 8 and sum(tried.values()) == 50
     assert not failed
 
 
 def test_faults_are_found(faults, tmp_path, monkeypatch, capsys):
     """A reader that never fails, and one whose errors say nothing."""
-    import fault_kinds
-
-    kinds = fault_kinds.kinds(tmp_path, ("weights .npz",))
-    model = fault_kinds.load(tmp_path / "weights" / "model.npz")
+    kinds = faults.kinds(tmp_path, ("weights .npz",))
+    model = faults.load(tmp_path / "weights" / "model.npz")
     path = tmp_path / "weights" / "model.npz"
-    fault_kinds.whole_weights(path)[0][:] += 1
+    faults.whole_weights(path)[0][:] += 1
     model.trainable = False
-    monkeypatch.setattr(fault_kinds, "load", lambda _: model)
+    monkeypatch.setattr(faults, "load", lambda _: model)
     result = faults.run(kinds, tmp_path, seed=0, faults=2)
     assert [reason for *_, reason in result[1]] == ["silently different weights"] * 2
     assert faults.report(*result) == 1 and "| weights .npz | 2 | 0 | 2 |" in capsys.readouterr().out
-    monkeypatch.setattr(fault_kinds, "load", lambda _: {}["a"])
+    monkeypatch.setattr(faults, "load", lambda _: {}["a"])
     _, failed = faults.run(kinds, tmp_path, seed=0, faults=1)
     assert failed == [("weights .npz", 0, "KeyError: 'a'")]

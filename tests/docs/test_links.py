@@ -6,7 +6,7 @@ import pytest
 from blocks import PAGES, ROOT
 from markdown_it import MarkdownIt
 
-PATH = re.compile(r"(?<![\w/.-])((?:keras_vit|recipes|export|cli|tests|benchmarks|docs)/[\w./]*)")
+PATH = re.compile(r"(?<![\w/.-])((?:keras_vit|recipes|export|cli|tests|benchmarks|tools|docs)/[\w./]*)")
 
 
 def tokens(page):

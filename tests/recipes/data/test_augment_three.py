@@ -1,4 +1,4 @@
-"""3-Augment and its crop against the outputs of facebookresearch/deit's own code: benchmarks/training_goldens.py."""
+"""3-Augment and its crop against the outputs of facebookresearch/deit's own code: tools/training_goldens.py."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Parquet files of the Hugging Face Hub. tests/data/hub_dataset was written by datasets 5.2.0: benchmarks/."""
+"""Parquet files of the Hugging Face Hub. tools/training_goldens.py wrote tests/data/hub_dataset by datasets 5.2.0."""
 
 import json
 import shutil

@@ -31,7 +31,7 @@ MEMORY = {  # of names in files
 
 @pytest.mark.parametrize("name", ["keras_hub_vit", "keras_hub_deit"])
 def test_logits_equal_those_of_keras_hub(name, tmp_path):
-    """Presets and logits by KerasHub's own code: benchmarks/goldens.py."""
+    """Presets and logits by KerasHub's own code: tools/model_goldens.py."""
     io = golden_io(name)
     file = write_h5(tmp_path / "x.weights.h5", arrays_of(name))
     for path in (DATA / name, file):

@@ -12,7 +12,7 @@ import keras_vit
 
 
 def test_logits_equal_those_of_tf_models_official():
-    """Checkpoint and logits by its own code: benchmarks/goldens.py."""
+    """Checkpoint and logits by its own code: tools/model_goldens.py."""
     model, io = keras_vit.load(DATA / "model_garden_vit" / "ckpt", num_heads=3), golden_io("model_garden_vit")
     assert model.pre_logits is not None and model.num_classes == 5
     np.testing.assert_allclose(model(io["images"]), io["logits"], atol=1e-5)

@@ -1,13 +1,10 @@
 """Results of other projects, computed by their own code: files in tests/data/ for optimizers, data and metrics.
 
-    python benchmarks/training_goldens.py optimizers                 # pip install torch timm optax
-    python benchmarks/training_goldens.py three_augment FOLDER       # pip install torch torchvision timm pillow
-    python benchmarks/training_goldens.py average_precision          # pip install scikit-learn
-    python benchmarks/training_goldens.py hub_dataset                # pip install datasets pillow
-
-FOLDER is a clone of facebookresearch/deit.
+Command: python tools/training_goldens.py SUBJECT [FOLDER]
+--help lists the packages of a subject. FOLDER is a clone of facebookresearch/deit, for three_augment.
 """
 
+import argparse
 import io
 import sys
 from pathlib import Path
@@ -150,5 +147,31 @@ def hub_dataset():
     write("several/train/0000.parquet", several, img=images(0, 3), labels=[[], [0, 2], [1]])
 
 
+# What writes the files of a subject, and the packages that it requires.
+SUBJECTS = {
+    "optimizers": (optimizers, "torch timm optax"),
+    "three_augment": (three_augment, "torch torchvision timm pillow"),
+    "average_precision": (average_precision, "scikit-learn"),
+    "hub_dataset": (hub_dataset, "datasets pillow"),
+}
+
+
+def main():
+    packages = "\n".join(f"    {name}: pip install {requires}" for name, (_, requires) in SUBJECTS.items())
+    parser = argparse.ArgumentParser(
+        description=f"{__doc__}\n{packages}", formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("subject", choices=SUBJECTS)
+    parser.add_argument("folder", nargs="?", help="a clone of facebookresearch/deit, for three_augment alone")
+    arguments = parser.parse_args()
+    write, requires = SUBJECTS[arguments.subject]
+    if (arguments.folder is not None) != (arguments.subject == "three_augment"):
+        parser.error(f"Expected a folder for three_augment, else none. Received: {arguments.folder}")
+    try:
+        write(*[arguments.folder] * (arguments.folder is not None))
+    except ImportError as error:
+        parser.error(f"{error}. {arguments.subject} requires: pip install {requires}")
+
+
 if __name__ == "__main__":
-    globals()[sys.argv[1]](*sys.argv[2:])
+    main()

@@ -1,6 +1,6 @@
 """Puts the model of a finished run into the package: float16 weights, class names and model card in keras_vit/trained.
 
-Command: python benchmarks/package_model.py runs/cifar10 cifar10 cifar10/R6_Ti_4 --dataset folder:IMAGES
+Command: python tools/package_model.py runs/cifar10 cifar10 cifar10/R6_Ti_4 --dataset folder:IMAGES
 Metrics in the card are computed from the file in the package, on all images of the recipe's test split.
 """
 
@@ -102,7 +102,7 @@ def write_card(options: PackageModel, file: Path) -> str:
     origin = (
         f"Trained from {f'`{start}`' if start else 'random weights'} by `keras-vit train {name} --run.folder "
         f"{folder} --run.precision {recipe.run.precision}`; put into the package by "
-        f"`python benchmarks/package_model.py {folder} {name} {options.name} --dataset ...`. Stored in float16, with "
+        f"`python tools/package_model.py {folder} {name} {options.name} --dataset ...`. Stored in float16, with "
         "`antialias=True` for larger images."
     )
     images = f"`{published.data.dataset}`" + (f", {options.images}" if options.images else "")
