@@ -102,7 +102,7 @@ def main():
         formats = tuple(dict.fromkeys(("float32", *arguments.formats)))
         equalize = not arguments.no_equalize
         files = write_tflite(model, arguments.output or folder, formats, calibration, equalize=equalize)
-        times = dict(zip(files, compare(list(files.values()), 2, arguments.num_runs, profile=False)))
+        times = dict(zip(files, compare(list(files.values()), 2, arguments.num_runs)))
         print("| format | top-1 lost | agreement | KL divergence | median | / float32 | pieces | size |")
         print("|---|---|---|---|---|---|---|---|")
         for name, path in files.items():

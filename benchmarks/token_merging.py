@@ -132,10 +132,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         files = write_files(model, arguments.files or Path(folder))
         found = {} if random else accuracies(model, files, arguments)
-        times = {
-            name: compare([one[name] for one in files.values()], 1, arguments.num_runs, profile=False)
-            for name in FORMATS
-        }
+        times = {name: compare([one[name] for one in files.values()], 1, arguments.num_runs) for name in FORMATS}
     print("| | accuracy drop, percentage points | time in float32 | in dynamic-int8 | operations, float32 |")
     print("|---|---|---|---|---|")
     for row, label in enumerate(files):
