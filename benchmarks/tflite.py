@@ -3,7 +3,6 @@
 Requires keras_vit[tensorflow,export] and keras-hub.
 Command: python benchmarks/tflite.py                     # Ti/16, S/16 and B/16 at 224 pixels, 2 threads; some minutes
          python benchmarks/tflite.py --models S/16 --num-runs 200
-         python benchmarks/tflite.py --models S/16 --profile    # the time of each kind of operation, too
 KerasHub's model is converted from a SavedModel of batch 1, in float32, dynamic-range and full int8. Weights and images
 are random. The files of a model are timed in turns of ten calls, each in a separate process, so that load on the
 machine affects all; compare the ratios.
@@ -69,25 +68,11 @@ def write_keras_hub_files(name, folder, images):
     return files
 
 
-def print_profiles(found, kind):
-    """The milliseconds of each kind of operation in the files of a format."""
-    profiles = {label: one.profile for label, one in found.items() if label.endswith(f" {kind}")}
-    times = [{one.operation: (one.count, one.milliseconds) for one in profile} for profile in profiles.values()]
-    names = sorted(
-        {name for one in times for name in one}, key=lambda name: -max(one.get(name, (0, 0))[1] for one in times)
-    )
-    print(f"\nOperations of {kind}: number, ms\n\n| | {' | '.join(profiles)} |\n|---{'|---' * len(profiles)}|")
-    for name in names:
-        cells = [f"{one[name][0]}, {one[name][1]:.2f}" if name in one else "" for one in times]
-        print(f"| {name} | {' | '.join(cells)} |")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--models", nargs="+", default=["Ti/16", "S/16", "B/16"])
     parser.add_argument("--num-runs", type=int, default=60)
     parser.add_argument("--num-threads", type=int, default=2)
-    parser.add_argument("--profile", action="store_true", help="print the time of each kind of operation")
     arguments = parser.parse_args()
     if importlib.util.find_spec("keras_hub") is None:
         parser.error("the comparison requires KerasHub: pip install keras-hub")
@@ -98,9 +83,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             files = write_keras_hub_files(name, Path(folder), images)
             files |= write_keras_vit_files(name, Path(folder) / "keras_vit", images)
-            results = compare(
-                list(files.values()), arguments.num_threads, arguments.num_runs, profile=arguments.profile
-            )
+            results = compare(list(files.values()), arguments.num_threads, arguments.num_runs)
             found = dict(zip(files, results))
         print(f"\n{name}, {SIZE} pixels, {arguments.num_threads} threads, median of {arguments.num_runs} calls\n")
         print("| | median | / KerasHub | / keras_vit float32 | partitions | size |\n|---|---|---|---|---|---|")
@@ -110,8 +93,6 @@ def main():
             to_float32 = one.median_ms / found["keras_vit float32"].median_ms
             values = f"{one.median_ms:.1f} ms | {to_hub:.2f} | {to_float32:.2f} | {one.num_partitions}"
             print(f"| {label} | {values} | {one.size_bytes / 1e6:.1f} MB |", flush=True)
-        for kind in ("float32", "dynamic-int8") if arguments.profile else ():
-            print_profiles(found, kind)
 
 
 if __name__ == "__main__":

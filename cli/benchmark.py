@@ -11,7 +11,7 @@ from keras_vit_cli.json_file import check_json
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Measure latency, memory and per-operation times of .tflite files with LiteRT and XNNPACK.
+    """Measure latency and memory of .tflite files with LiteRT and XNNPACK.
 
     Each file runs in a separate process, in turns with the others. Results are for this machine's CPU, not for a phone.
 
@@ -20,8 +20,6 @@ class Benchmark:
         num_threads: Threads of the interpreter.
         num_runs: Timed calls of each file.
         warmup_runs: Calls before them.
-        top: Number of kinds of operations to print for each file.
-        profile: Measure times by operation.
         json: File to write all results to.
     """
 
@@ -29,8 +27,6 @@ class Benchmark:
     num_threads: int = 2
     num_runs: int = 50
     warmup_runs: int = 5
-    top: int = 5
-    profile: bool = True
     json: Path | None = None
 
     def run(self):
@@ -41,7 +37,7 @@ class Benchmark:
         from keras_vit.atomic_write import write_file
         from keras_vit.export.benchmark import as_json, compare, table
 
-        results = compare(self.files, self.num_threads, self.num_runs, self.warmup_runs, self.profile)
-        print(table(results, self.top))
+        results = compare(self.files, self.num_threads, self.num_runs, self.warmup_runs)
+        print(table(results))
         if self.json:
             write_file(self.json, as_json(results).encode())

@@ -7,7 +7,6 @@ import tyro
 
 from keras_vit_cli.option_words import check_option_words
 from keras_vit_cli.preprocessing_flags import with_recipe_fields
-from keras_vit_cli.process.native_logs import log_errors_only
 from keras_vit_cli.run_length import with_length
 from keras_vit_cli.start_checks import check_start
 from keras_vit_cli.train import find_recipe, run_name
@@ -50,7 +49,6 @@ class Sweep:
                 plan, tuning_split=None, held_out_split=None
             )  # those of the paper are of the recipe's splits
         check_all(lambda: sweep_plan.check_plan(plan), lambda: check_start(plan.recipe, recipe, "recipe."))
-        log_errors_only()
         from keras_vit.recipes.learning_rate_sweep import markdown_table, sweep
 
         print(markdown_table(sweep(plan), plan.metric))

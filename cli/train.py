@@ -10,7 +10,6 @@ import tyro
 
 from keras_vit_cli.option_words import check_option_words
 from keras_vit_cli.preprocessing_flags import with_recipe_fields
-from keras_vit_cli.process.native_logs import log_errors_only
 from keras_vit_cli.run_length import with_length
 from keras_vit_cli.start_checks import check_start
 
@@ -47,7 +46,6 @@ class Train:
         named = with_length(named, changes)
         recipe = tyro.cli(type(named), default=named, prog=f"keras-vit train {self.name}", args=changes)
         check_start(recipe, named)
-        log_errors_only()
         from keras_vit.recipes import run_recipe
 
         _print_result(recipe, named, run_recipe.run(recipe))

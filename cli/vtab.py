@@ -8,7 +8,6 @@ import tyro
 
 from keras_vit_cli.given_paths import check_weights
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
-from keras_vit_cli.process.native_logs import log_errors_only
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,6 @@ class Vtab:
         if other := sorted(fields.keys() - {"mean", "std"}):
             raise ValueError(f"VTAB's recipe sets {', '.join(other)}. Expected --preprocessing imagenet or half.")
         check_weights(self.weights)
-        log_errors_only()
         from keras_vit.recipes.data.vtab import TASKS
         from keras_vit.recipes.evaluation.vtab import run_vtab
 

@@ -1,8 +1,7 @@
 """Private and experimental APIs of LiteRT, FlatBuffers and tf2onnx that the exports need. No other file uses any.
 
 Tested with ai-edge-litert 2.3.0, flatbuffers 25.12.19, tf2onnx 1.17.0 and onnx 1.23.2;
-tests/export/test_private_apis.py names the one that is missing in another version. LiteRT's C functions, which have
-no Python binding, are in benchmark/worker.py: it runs in a process that imports LiteRT only.
+tests/export/test_private_apis.py names the one that is missing in another version.
 """
 
 import functools

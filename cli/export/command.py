@@ -52,8 +52,8 @@ class Export:
             model. Names of a dataset and of a run (its labels.txt) must be equal.
         license: License of the weights, for the metadata of .tflite files.
         max_accuracy_drop: Largest allowed accuracy drop in percentage points.
-        target: Accelerators that must support every operation: "cpu-xnnpack", "gpu", "litert2", "edgetpu", "nnapi-npu",
-            or the NPU of a chip, such as "npu:SM8750" (docs/npu.md).
+        target: Accelerators that must support every operation: "cpu-xnnpack", "gpu", "litert2", or the NPU of a chip,
+            such as "npu:SM8750" (docs/npu.md).
         keep_going: Save the files even if a check fails.
         sensitivity: Write no files; for each integer format, list the parts of the model by the error that quantizing
             only this part causes, largest first, and propose what to do.

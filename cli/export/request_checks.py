@@ -23,7 +23,7 @@ def check_request(options):
     if options.target:
         if not set(options.formats) - {"saved-model", "onnx"}:
             raise ValueError("--target examines .tflite files. Add one to --formats, such as dynamic-int8.")
-        from keras_vit.export.audit.findings import check_targets
+        from keras_vit.export.audit import check_targets
 
         check_targets(options.target)
     if options.keep_float and not calibrated:

@@ -13,7 +13,6 @@ from keras_vit_cli.finetune.previous_run import check_same_run, previous_recipe
 from keras_vit_cli.given_paths import RUN_RECIPE, check_dataset_path, check_weights, has_run
 from keras_vit_cli.output_folder import check_replaceable
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
-from keras_vit_cli.process.native_logs import log_errors_only
 
 OFFLINE_NOTE = (
     f"Starting from {OFFLINE}, a small model of 32 x 32 pixels in the package, with which details are lost.\nFor other "
@@ -53,7 +52,6 @@ class Finetune:
             check_same_run(self.folder, self.weights, self.preparation.fields(), output)
         else:
             self._check_new_run(output)
-        log_errors_only()
         from keras_vit.recipes.run_recipe import run_unless_finished
         from keras_vit_cli.finetune.result import export_checked, print_result
 

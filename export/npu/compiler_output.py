@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from keras_vit.export.audit.finding import NPU, Finding, counted
+from keras_vit.export.audit import NPU, Finding, counted
 from keras_vit.export.npu.chips import Chip
 from keras_vit.export.tflite.graph import Operation
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from keras_vit.export.audit.finding import Finding
+from keras_vit.export.audit import Finding
 from keras_vit.export.npu.chips import Chip
 
 MB = 1e6

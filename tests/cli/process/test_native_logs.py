@@ -38,15 +38,3 @@ def test_a_reader_that_has_gone_does_no_harm(tmp_path):
     (tmp_path / "program.py").write_text(f"{IMPORTS}\n{lines}")
     subprocess.run(f"{sys.executable} program.py 2>&1 | true", shell=True, cwd=tmp_path, check=True)
     assert (tmp_path / "done").exists()
-
-
-@pytest.mark.extended
-def test_lines_of_absl_below_errors_are_turned_off():
-    """In a process of its own: absl logs that XLA compiled once in a process."""
-    code = (
-        "from keras_vit_cli.process.native_logs import log_errors_only; log_errors_only(); import tensorflow as tf; "
-        "tf.function(lambda x: x + 1, jit_compile=True)(tf.zeros(2))"
-    )
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0 and "XLA" not in done.stderr

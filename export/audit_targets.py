@@ -5,8 +5,6 @@ fast there: only a run on the device does. Each function returns the first reaso
 None.
 """
 
-import math
-
 # Operations with a parser in the delegate of TFLite 2.20 / LiteRT 2, and the checks below:
 # https://github.com/google-ai-edge/LiteRT/blob/main/tflite/delegates/gpu/common/model_builder.cc (NewOperationParser)
 # https://github.com/google-ai-edge/LiteRT/blob/main/tflite/tools/versioning/gpu_compatibility.cc
@@ -37,27 +35,6 @@ _GPU_OTHER_DTYPES = {  # GetOpsToReplace, the same file
 LITERT2 = (GPU - {"DENSIFY"}) | frozenset(
     """ARG_MAX ATAN2 BITCAST BITWISE_XOR CEIL DYNAMIC_UPDATE_SLICE EMBEDDING_LOOKUP LOGICAL_NOT LOGICAL_OR REDUCE_ALL
     REDUCE_ANY REVERSE_V2 RIGHT_SHIFT ROUND TOPK_V2""".split()
-)
-# NNAPIDelegateKernel::Validate at API level 31 (Android 12) and later, where BATCH_MATMUL exists; NNAPI itself is
-# deprecated from Android 15 on (https://developer.android.com/ndk/guides/neuralnetworks/migration-guide):
-# https://github.com/google-ai-edge/LiteRT/blob/main/tflite/delegates/nnapi/nnapi_delegate.cc
-NNAPI = frozenset(
-    """ABS ADD ARG_MAX ARG_MIN AVERAGE_POOL_2D BATCH_MATMUL BATCH_TO_SPACE_ND CAST CONCATENATION CONV_2D COS DENSIFY
-    DEPTHWISE_CONV_2D DEPTH_TO_SPACE DEQUANTIZE DIV ELU EMBEDDING_LOOKUP EQUAL EXP EXPAND_DIMS FILL FLOOR
-    FULLY_CONNECTED GATHER GREATER GREATER_EQUAL HARD_SWISH L2_NORMALIZATION L2_POOL_2D LEAKY_RELU LESS LESS_EQUAL
-    LOCAL_RESPONSE_NORMALIZATION LOG LOGICAL_AND LOGICAL_NOT LOGICAL_OR LOGISTIC LOG_SOFTMAX LSTM MAXIMUM MAX_POOL_2D
-    MEAN MINIMUM MIRROR_PAD MUL NEG NOT_EQUAL PACK PAD PADV2 POW PRELU QUANTIZE REDUCE_ANY REDUCE_MAX REDUCE_MIN
-    REDUCE_PROD RELU RELU6 RELU_N1_TO_1 RESHAPE RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR REVERSE_V2 RSQRT SELECT SIN
-    SLICE SOFTMAX SPACE_TO_BATCH_ND SPACE_TO_DEPTH SPLIT SPLIT_V SQRT SQUARED_DIFFERENCE SQUEEZE STRIDED_SLICE SUB SUM
-    TANH TILE TOPK_V2 TRANSPOSE TRANSPOSE_CONV UNPACK""".split()
-)
-# "Supported operations", table 1, and "Model requirements" of https://coral.ai/docs/edgetpu/models-intro/. By default
-# its compiler maps the first run of supported operations to the TPU and everything after it to the CPU.
-EDGETPU = frozenset(
-    """ADD AVERAGE_POOL_2D CONCATENATION CONV_2D DEPTHWISE_CONV_2D EXPAND_DIMS FULLY_CONNECTED L2_NORMALIZATION LOGISTIC
-    LSTM MAXIMUM MAX_POOL_2D MEAN MINIMUM MUL PACK PAD PRELU QUANTIZE REDUCE_MAX REDUCE_MIN RELU RELU6 RELU_N1_TO_1
-    RESHAPE RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR RSQRT SLICE SOFTMAX SPACE_TO_DEPTH SPLIT SQUARED_DIFFERENCE SQUEEZE
-    STRIDED_SLICE SUB SUM TANH TRANSPOSE TRANSPOSE_CONV UNIDIRECTIONAL_SEQUENCE_LSTM""".split()
 )
 # Reasons for operations that the interpreter did not delegate to
 # https://github.com/google-ai-edge/LiteRT/blob/main/tflite/delegates/xnnpack/xnnpack_delegate.cc
@@ -104,65 +81,6 @@ def litert2(operation) -> str | None:
     allowed = _GPU_DTYPES | {"int32", "bool", "int4", "int2"}
     tensors = (*operation.inputs, *operation.outputs)
     return _unsupported_anywhere(operation, LITERT2) or _dtypes(tensors, allowed) or _any_gpu(operation)
-
-
-def nnapi(operation, quantized: bool) -> str | None:
-    """NNAPI's delegate; the driver of an NPU may support less, and integer NPUs support no float at all."""
-    name, inputs = operation.name, operation.inputs
-    reason = _unsupported_anywhere(operation, NNAPI) or _open_shape(operation)
-    if reason:
-        return reason
-    if name == "BATCH_MATMUL" and (inputs[0].dtype != inputs[1].dtype or inputs[0].shape[:-2] != inputs[1].shape[:-2]):
-        return "NNAPI's BATCH_MATMUL supports neither mixed dtypes nor broadcasting"
-    if operation.hybrid:
-        return "float activations with integer weights: integer NPUs require static ones; export int8 or int16x8"
-    if quantized and operation.dtype == "float32" and name != "QUANTIZE":
-        return "float32 in a quantized file: an integer NPU leaves it to the CPU, with a transfer before and after"
-    return _dtypes(
-        (*operation.runtime_inputs, *operation.outputs), {"float32", "float16", "int32", "int8", "uint8", "bool"}
-    )
-
-
-def edgetpu(operation) -> str | None:
-    """Coral's Edge TPU: int8 and uint8 only, at most three axes longer than 1, no products of two activations."""
-    if operation.custom or operation.name not in EDGETPU:
-        return "not an operation of the Edge TPU"
-    tensors = (*operation.runtime_inputs, *operation.outputs)
-    for tensor in tensors:
-        if math.prod(tensor.shape[:-3]) > 1:
-            return f"{list(tensor.shape)}: only the three innermost axes may be longer than 1"
-    allowed = {"int8", "uint8"} | ({"float32"} if operation.name == "QUANTIZE" else set())
-    # Dtypes last, so that the audit of a float file shows what quantization would not fix.
-    return _open_shape(operation) or _edgetpu_limits(operation) or _dtypes(tensors, allowed)
-
-
-def _edgetpu_limits(operation):
-    """Column "Known limitations" of the table."""
-    name, inputs, output = operation.name, operation.inputs, operation.outputs[0]
-    value = inputs[-1] if name == "SPLIT" else inputs[0]
-    shape, rank = value.shape, len(value.shape)
-    if name in ("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "SPLIT"):
-        index = inputs[0] if name == "SPLIT" else inputs[1]
-        axes = {int(axis) % rank for axis in index.values().ravel()} if index.constant else {0}
-        if name == "MEAN" and axes - set(range(1, rank - 1)):
-            return f"MEAN of {list(shape)} over {sorted(axes)}: only height and width are supported"
-        if rank > 1 and 0 in axes:
-            return f"{name} along the batch axis"
-    if name == "FULLY_CONNECTED" and (math.prod(output.shape[:-1]) > 1 or not inputs[1].constant):
-        return "its output is more than one vector, or its weights are not constant; try a 1 x 1 CONV_2D"
-    if name == "SOFTMAX" and (math.prod(shape[:-1]) > 1 or shape[-1] > 16000):
-        return f"SOFTMAX of {list(shape)}: only one vector of at most 16,000 values is supported"
-    if name == "CONCATENATION":
-        constants = [tensor for tensor in inputs if tensor.constant]
-        if constants and (len(inputs) != 2 or any(tensor.values().any() for tensor in constants)):
-            return "a constant input must be all zeros, and one of two inputs"
-    if name == "STRIDED_SLICE":
-        options, strides = operation.options, inputs[3]
-        if options.ellipsisMask or options.newAxisMask or not strides.constant or (strides.values() != 1).any():
-            return "strides must be 1, without ellipsis and new axes"
-    if name == "CONV_2D" and operation.options.dilationWFactor != operation.options.dilationHFactor:
-        return "its two dilations must be equal"
-    return None
 
 
 def _unsupported_anywhere(operation, table):

@@ -5,13 +5,36 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from keras_vit.export.audit import targets as tables
-from keras_vit.export.audit.finding import NPU, Finding, counted, grouped
+from keras_vit.export import audit_targets as tables
 from keras_vit.export.tflite.flatbuffer import move_to_front, pack_model, read_signatures, unpack_model
 from keras_vit.export.tflite.graph import read_graph
 from keras_vit.export.tflite.interpreter import read_delegation
 
-TARGETS = ("cpu-xnnpack", "gpu", "litert2", "edgetpu", "nnapi-npu")  # NNAPI is deprecated since Android 15
+__all__ = ["TARGETS", "Audit", "Finding", "audit"]
+
+TARGETS = ("cpu-xnnpack", "gpu", "litert2")
+NPU = "npu:"  # before a chip, such as "npu:SM8750"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Operations of one kind that an accelerator does not support for one reason.
+
+    Args:
+        target: One of `audit.TARGETS`, or "npu:" and a chip.
+        operation: Name in TFLite's schema, or of a custom operation, such as "FlexErf".
+        dtype: Dtype of its first input that is not a constant; "float32 x int8" with dynamic-range weights.
+        count: Number of these operations.
+        location: Index of the first one in the file, and the name of its output.
+        reason: Why, and a replacement where one is known.
+    """
+
+    target: str
+    operation: str
+    dtype: str
+    count: int
+    location: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -69,12 +92,12 @@ def audit(path, targets: Sequence[str] = TARGETS) -> Audit:
     """Lists the operations of a .tflite file that accelerators leave to the CPU, or for which they reject the file.
 
     "cpu-xnnpack" is read from LiteRT's interpreter on this machine, with its default delegate, for every signature;
-    operations that are not delegated run in slower kernels. The other targets are tables from the source code and
-    manuals of the delegates, cited in audit/targets.py: "gpu" is TFLite's GPU delegate, "litert2" the GPU accelerator
-    of LiteRT 2's `CompiledModel`, "nnapi-npu" Android's NNAPI from API level 31 on, "edgetpu" Coral's Edge TPU. The
-    tables check dtypes, shapes and options. They do not know a device's driver, memory and runtime version, nor whether
-    the results are correct there. No finding means that no documented limit is violated. "npu:" and a chip, such as
-    "npu:SM8750", compiles the file with the compiler of the chip's vendor, see `keras_vit.export.npu`.
+    operations that are not delegated run in slower kernels. "gpu", TFLite's GPU delegate, and "litert2", the GPU
+    accelerator of LiteRT 2's `CompiledModel`, are tables from the source code of the delegates, cited in
+    audit_targets.py. They check dtypes, shapes and options. They do not know a device's driver, memory and runtime
+    version, nor whether the results are correct there. No finding means that no documented limit is violated. "npu:"
+    and a chip, such as "npu:SM8750", compiles the file with the compiler of the chip's vendor, see
+    `keras_vit.export.npu`.
 
     Args:
         path: The file.
@@ -89,12 +112,7 @@ def audit(path, targets: Sequence[str] = TARGETS) -> Audit:
     operations = read_graph(path)
     # An operation on constants alone (the DEQUANTIZE of float16 weights) runs once, when the file is loaded.
     running = [operation for operation in operations if operation.runtime_inputs]
-    quantized = any(
-        operation.name in ("FULLY_CONNECTED", "CONV_2D") and operation.dtype in ("int8", "uint8")
-        for operation in running
-    )
-    checks = {"gpu": tables.gpu, "edgetpu": tables.edgetpu, "litert2": tables.litert2}
-    checks["nnapi-npu"] = lambda operation: tables.nnapi(operation, quantized)
+    checks = {"gpu": tables.gpu, "litert2": tables.litert2}
     findings = []
     for target in dict.fromkeys(targets):
         if target.startswith(NPU):
@@ -175,3 +193,20 @@ def _xnnpack_reason(operation):
         return f"{' and '.join(sorted(wide))} is not supported; use int32 or float32"
     table = tables.XNNPACK | (tables.XNNPACK_INT8 if operation.dtype in ("int8", "uint8") else {})
     return table.get(operation.name, "the delegate does not support it with these dtypes or options")
+
+
+def counted(target: str, unsupported) -> tuple[Finding, ...]:
+    """One finding per kind of operation and reason, from pairs (operation, reason)."""
+    groups = grouped(unsupported, lambda pair: (pair[0].name, pair[0].dtype, pair[1]))
+    return tuple(
+        Finding(target, name, dtype, len(group), group[0][0].location, reason)
+        for (name, dtype, reason), group in groups.items()
+    )
+
+
+def grouped(items, key) -> dict:
+    """Lists of the items with equal keys, in the order of their first item."""
+    groups: dict = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups

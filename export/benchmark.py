@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -10,10 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.export.benchmark.op_profile import OperationTime, error_summary, profile_operations, worker_command
 from keras_vit.export.tflite.graph import read_graph
 from keras_vit.export.tflite.interpreter import read_delegation
 
+__all__ = ["Benchmark", "as_json", "benchmark", "compare", "table"]
+
+WORKER = Path(__file__).with_name("benchmark_worker.py")
 RUNS_PER_TURN = 10  # consecutive calls of one file before the next file's turn
 
 
@@ -33,8 +36,6 @@ class Benchmark:
         num_operations: Operations of the first subgraph.
         num_delegated: Number of these that XNNPACK runs.
         num_partitions: Partitions that XNNPACK runs; more than one means transfers in between.
-        profile: Times by kind of operation, longest first; empty if there are none.
-        profile_error: Why there is no profile, or "".
     """
 
     path: str
@@ -51,34 +52,25 @@ class Benchmark:
     num_operations: int
     num_delegated: int
     num_partitions: int
-    profile: tuple[OperationTime, ...]
-    profile_error: str
 
 
-def benchmark(
-    path, num_threads: int = 2, num_runs: int = 50, warmup_runs: int = 5, profile: bool = True, seed: int = 0
-) -> Benchmark:
+def benchmark(path, num_threads: int = 2, num_runs: int = 50, warmup_runs: int = 5, seed: int = 0) -> Benchmark:
     """Measures a .tflite file as `compare` does.
 
     Args:
         path: The file.
-        num_threads, num_runs, warmup_runs, profile, seed: See `compare`.
+        num_threads, num_runs, warmup_runs, seed: See `compare`.
 
     Raises:
         ValueError: A number is below 1, or the file is empty, of another format, damaged, or cannot run on this
             machine.
         OSError: The file does not exist.
     """
-    return compare([path], num_threads, num_runs, warmup_runs, profile, seed)[0]
+    return compare([path], num_threads, num_runs, warmup_runs, seed)[0]
 
 
 def compare(
-    paths: Sequence,
-    num_threads: int = 2,
-    num_runs: int = 50,
-    warmup_runs: int = 5,
-    profile: bool = True,
-    seed: int = 0,
+    paths: Sequence, num_threads: int = 2, num_runs: int = 50, warmup_runs: int = 5, seed: int = 0
 ) -> list[Benchmark]:
     """Measures .tflite files side by side in turns of ten calls (A B A B), so that load on the machine affects all.
 
@@ -86,16 +78,11 @@ def compare(
     file. Only the call is timed, not copying the image in and the result out. Inputs are random: floats in [-1, 1],
     integers in the whole range of the file's dtype. If a file has several signatures, that of its first subgraph runs.
 
-    The times by operation come from LiteRT's profiler, in one more process with LiteRT 2's compiled model on the same
-    CPU kernels. They are rounded to microseconds, so that very short operations count as 0, and their sum differs from
-    the median: it includes the cost of measuring and excludes the time between operations. Compare their fractions.
-
     Args:
         paths: The files.
         num_threads: Threads of the interpreter.
         num_runs: Timed calls of each file.
         warmup_runs: Calls before them, at least one.
-        profile: Whether to measure times by operation, in a fifth of `num_runs`, at least ten.
         seed: Seed of the inputs.
 
     Returns:
@@ -110,10 +97,6 @@ def compare(
     timings = _time(paths, num_threads, num_runs, warmup_runs, seed)
     results = []
     for path, delegation, (milliseconds, measured) in zip(paths, delegations, timings):
-        times: tuple[OperationTime, ...] = ()
-        error = "not requested"
-        if profile:
-            times, error = profile_operations(path, num_threads, max(10, num_runs // 5), seed)
         results.append(
             Benchmark(
                 path=str(path),
@@ -126,8 +109,6 @@ def compare(
                 num_operations=len(delegation.delegated) + len(delegation.not_delegated),
                 num_delegated=len(delegation.delegated),
                 num_partitions=delegation.num_partitions,
-                profile=times,
-                profile_error=error,
                 **measured,
             )
         )
@@ -142,8 +123,8 @@ def _check_request(paths, **numbers):
         raise ValueError(f"`paths` must be a list of .tflite files. Received: {paths!r}")
 
 
-def table(benchmarks: Sequence[Benchmark], top: int = 5) -> str:
-    """A table of the results, and the `top` kinds of operations of each file that take longest."""
+def table(benchmarks: Sequence[Benchmark]) -> str:
+    """A table of the results."""
     names = [Path(result.path).name for result in benchmarks]
     if len(set(names)) < len(names):
         names = [result.path for result in benchmarks]
@@ -156,13 +137,6 @@ def table(benchmarks: Sequence[Benchmark], top: int = 5) -> str:
             f"  {result.num_delegated} of {result.num_operations} in {result.num_partitions}"
         )
     lines.append("memory: peak of the process. XNNPACK: delegated operations and number of partitions.")
-    for name, result in zip(names, benchmarks):
-        lines.append(f"\n{name}, by kind of operation:")
-        if result.profile_error:
-            lines.append(f"  no profile: {result.profile_error}")
-        for item in result.profile[:top]:
-            line = f"  {item.fraction:>6.1%}  {item.milliseconds:>8.3f} ms  {item.count:>4} x {item.operation}"
-            lines.append(line if item.delegated else line + "  (not XNNPACK)")
     return "\n".join(lines)
 
 
@@ -182,7 +156,7 @@ def _delegation(path):
 def _time(paths, num_threads, num_runs, warmup_runs, seed):
     """Per file, the milliseconds of its calls, and the fields of `Benchmark` that its worker measured."""
     with ExitStack() as stack:
-        workers = [stack.enter_context(_Worker("time", path, num_threads, warmup_runs, seed)) for path in paths]
+        workers = [stack.enter_context(_Worker(path, num_threads, warmup_runs, seed)) for path in paths]
         # One after the other, so that no file loads while another warms up.
         measured = [worker.request() for worker in workers]
         milliseconds = [[] for _ in paths]
@@ -195,12 +169,12 @@ def _time(paths, num_threads, num_runs, warmup_runs, seed):
 
 
 class _Worker:
-    """A process of worker.py, started at the first request."""
+    """A process of benchmark_worker.py, started at the first request."""
 
-    def __init__(self, mode, path, *numbers):
+    def __init__(self, path, *numbers):
         self.path = path
         self.errors = tempfile.TemporaryFile("w+")
-        self.command = worker_command(mode, path, *numbers)
+        self.command = [sys.executable, "-P", str(WORKER), str(path), *map(str, numbers)]
         self.process = None
 
     def request(self, *numbers):
@@ -215,7 +189,7 @@ class _Worker:
         except BrokenPipeError:
             line = ""
         if not line:
-            summary = error_summary(self.process.wait(), self.errors)
+            summary = _error_summary(self.process.wait(), self.errors)
             raise ValueError(f"{self.path} cannot run on this machine: {summary}")
         return json.loads(line)
 
@@ -227,3 +201,11 @@ class _Worker:
             self.process.kill()
             self.process.communicate()
         self.errors.close()
+
+
+def _error_summary(status: int, errors) -> str:
+    """How a process ended, with the last line of its standard error, an open file."""
+    errors.seek(0)
+    lines = [line.strip() for line in errors if line.strip() and not line.startswith(("INFO", "WARNING"))]
+    end = f"its process ended with signal {-status}" if status < 0 else f"its process ended with status {status}"
+    return ": ".join([end, *lines[-1:]])
