@@ -20,6 +20,8 @@ import keras_vit
 from keras_vit.cache_dir import cache_dir
 from keras_vit.recipes.training.keras_internals import release_gradients
 
+# Each graph runs once or twice, too: optimizing it takes longer. Commands in processes of their own optimize theirs.
+tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
 )
