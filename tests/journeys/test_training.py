@@ -21,7 +21,7 @@ def local_cells():
     """
     for cell in pairwise():
         if cell.devices in CPUS:
-            long = cell.devices == "mirrored4" or cell.devices == "mirrored2" and cell.interrupted
+            long = cell.devices == "mirrored4" or (cell.devices == "mirrored2" and cell.interrupted)
             extended = long and cell.kind != "supervised"
             yield pytest.param(cell, id=str(cell), marks=[pytest.mark.extended] if extended else [])
 
