@@ -1,7 +1,5 @@
 """From images to the names of what is on them."""
 
-from dataclasses import replace
-
 import numpy as np
 from keras import ops
 
@@ -45,26 +43,6 @@ def classify(model, images, top: int = 5) -> list[list[tuple[str, float]]]:
     return found
 
 
-def class_names(model) -> tuple[str, ...] | None:
-    """One name per class, in the order of the outputs; None if they are unknown. They are saved with the model."""
-    return model.config.class_names
-
-
-def set_class_names(model, names):
-    """Raises a ValueError unless there is one name per class, each one line of text."""
-    model.config = replace(model.config, class_names=names)
-
-
-def is_multi_label(model) -> bool:
-    """Whether an image may have several of a model's classes; it is saved with the model."""
-    return getattr(model.config, "multi_label", False)
-
-
-def set_multi_label(model, value: bool):
-    """Sets whether an image may have several of a model's classes."""
-    model.config = replace(model.config, multi_label=bool(value))
-
-
 def is_projection(model) -> bool:
     """Whether the head is a projection, see `ViTConfig`; it is saved with the model."""
     return getattr(getattr(model, "config", None), "projection", False)
@@ -91,7 +69,7 @@ def output_activation(model) -> str:
     It is a sigmoid if the model has `multi_label`, and for 21843 classes, because Google's checkpoints of ImageNet-21k
     are trained with one sigmoid per class.
     """
-    return "sigmoid" if is_multi_label(model) or model.num_classes == SIGMOID_CLASSES else "softmax"
+    return "sigmoid" if model.multi_label or model.num_classes == SIGMOID_CLASSES else "softmax"
 
 
 def known_names(model) -> tuple[str, ...] | None:

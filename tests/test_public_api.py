@@ -56,7 +56,8 @@ def _bare(parameter):
 
 
 def _methods(cls):
-    for name, value in sorted(vars(cls).items()):
+    bases = [base for base in reversed(cls.__mro__) if base.__module__.startswith("keras_vit")]
+    for name, value in sorted({name: value for base in bases for name, value in vars(base).items()}.items()):
         if name.startswith("_") or name in OF_KERAS:
             continue
         if inspect.isfunction(value):

@@ -16,7 +16,7 @@ import tyro
 
 import keras_vit
 from keras_vit.model_card import model_card
-from keras_vit.models.keras_files import WEIGHTS
+from keras_vit.models.load_keras import WEIGHTS
 from keras_vit.recipes.checkpoints.run_folder import RECIPE
 from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.data import open_dataset

@@ -11,8 +11,8 @@ from keras import ops
 
 from keras_vit.layers.block import EncoderBlock
 from keras_vit.layers.config import BlockConfig, fields_as_keywords
-from keras_vit.layers.grid import check_grid, check_tokens
 from keras_vit.layers.heads import spec_with_attention
+from keras_vit.layers.positions import check_grid, check_tokens
 
 # Distance between the seeds of the row's and the column's block.
 SEEDS_PER_DIRECTION = 8

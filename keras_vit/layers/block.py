@@ -8,10 +8,9 @@ import keras
 from keras_vit.layers.attention import SelfAttention
 from keras_vit.layers.config import BlockConfig, fields_as_keywords, remat_of_blocks
 from keras_vit.layers.heads import spec_with_attention
-from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp import Mlp
 from keras_vit.layers.norm import LayerNorm
-from keras_vit.layers.stochastic_depth import StochasticDepth
+from keras_vit.layers.residual import LayerScale, StochasticDepth
 from keras_vit.layers.tokens import take_tokens
 from keras_vit.layers.xla.dropout import Dropout
 from keras_vit.layers.xla.recompute import recompute

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.layers.grid import check_grid, check_tokens
+from keras_vit.integers import is_integer, python_integers
 
 RESAMPLINGS = ("corners", "half_pixel", "bicubic", "bicubic_offset", "bicubic_antialias")
 # Against rounding errors of the factor that DINO's code passes to PyTorch; it moves the samples too.
@@ -124,3 +124,21 @@ def _cubic(distance, a=-0.75):
     near = (a + 2) * distance**3 - (a + 3) * distance**2 + 1
     far = a * distance**3 - 5 * a * distance**2 + 8 * a * distance - 4 * a
     return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
+
+
+def check_grid(grid) -> tuple[int, int]:
+    """Returns (h, w) as a tuple; raises a ValueError unless they are two positive integers."""
+    is_pair = isinstance(grid, (tuple, list)) and len(grid) == 2
+    if not is_pair or not all(map(is_integer, grid)):
+        raise ValueError(f"`grid` must be two positive integers, (rows, columns) of patches. Received: {grid!r}")
+    return python_integers(tuple(grid))
+
+
+def check_tokens(input_shape, grid, prefix_tokens):
+    """Raises a ValueError unless (B, N, D) has one token for each prefix token and each patch of the grid."""
+    expected = prefix_tokens + grid[0] * grid[1]
+    if input_shape[1] != expected:
+        raise ValueError(
+            f"A grid of {grid} patches and {prefix_tokens} prefix tokens make {expected} tokens. "
+            f"Received input shape: {tuple(input_shape)}, which has {input_shape[1]} tokens."
+        )

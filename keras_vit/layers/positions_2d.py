@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.layers.grid import check_grid, check_tokens
+from keras_vit.layers.positions import check_grid, check_tokens
 
 
 def check_width(width, divisor, kind):

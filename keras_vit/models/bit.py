@@ -1,20 +1,18 @@
 """BiT, the ResNet that the paper compares the Vision Transformer with. B batch, H W pixels, h w map, C channels."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import keras
 from keras import ops
 
-from keras_vit import classification
 from keras_vit.class_names.files import names_of_outputs
 from keras_vit.images import as_size
 from keras_vit.layers.config import fields_as_keywords, set_fields
 from keras_vit.layers.resnet.backbone import ResNetBackbone
 from keras_vit.layers.resnet.bottleneck import build_for, group_norm
-from keras_vit.models import inputs, parts
+from keras_vit.models import parts
 from keras_vit.models.config import check_num_classes
-from keras_vit.models.inputs import check_not_quantized, checked_images, output_spec
-from keras_vit.models.keras_files import save
+from keras_vit.models.image_model import ImageModel
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.transfer import copy_weights
 
@@ -62,7 +60,7 @@ class BiTConfig:
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class BiT(keras.Model):
+class BiT(ImageModel):
     """ "Big Transfer" (arXiv 1912.11370), the "ResNet (BiT)" of the paper's section 4.1: see `ResNetBackbone`.
 
     Input: (B, H, W, 3) float, RGB in [-1, 1] for published weights, of any size. Output: logits (B, num_classes),
@@ -80,10 +78,7 @@ class BiT(keras.Model):
 
     @fields_as_keywords(BiTConfig)
     def __init__(self, *, config: BiTConfig, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config
-        self.image_size = config.image_size
-        self.num_classes = config.num_classes
+        super().__init__(config, **kwargs)
         dtype, form = self.dtype_policy, config.form
         self.backbone = ResNetBackbone(
             config.stages, config.width_factor, form, config.pool_padding, dtype=dtype, name="backbone"
@@ -104,50 +99,17 @@ class BiT(keras.Model):
     def compute_output_shape(self, input_shape):
         return (input_shape[0], self.num_classes or self.backbone.channels)
 
-    def compute_output_spec(self, images, training=None):
-        return output_spec(self, images)
-
-    def call(self, images, training=None):
-        features = self.features(images, training=training)
-        return self.head(features) if self.head else features
-
     def features(self, images, training=False):
         """The head's input: (B, H, W, 3) -> (B, C)."""
         return ops.mean(self.feature_map(images, training=training), axis=(1, 2))  # (B, C)
 
     def feature_map(self, images, training=False):
         """The feature map before global average pooling, not negative: (B, H, W, 3) -> (B, h, w, C)."""
-        maps = self.backbone(checked_images(images, self.preprocessing), training=training)
+        maps = self.backbone(self._checked_images(images), training=training)
         return ops.relu(self.norm(maps)) if self.norm else maps  # (B, h, w, C)
-
-    def preprocess(self, images):
-        """Images of any size, pixels in [0, 255], to the model's input; see `Preprocessing`."""
-        return self.preprocessing(images)
-
-    save = save
-    input_shape = property(inputs.input_shape)
-    output_shape = property(inputs.output_shape)
-    preprocessing = property(inputs.preprocessing, inputs.set_preprocessing)
-    class_names = property(classification.class_names, classification.set_class_names)
-    multi_label = property(classification.is_multi_label, classification.set_multi_label)
-    classify = classification.classify
-
-    def with_head(self, num_classes: int, class_names=None):
-        """Returns a new model with the same weights and a new head of zeros; 0 for no head."""
-        model = self._rebuilt(num_classes=num_classes, class_names=class_names, multi_label=False)
-        copy_weights(self, model, skip=("head",))
-        return model
 
     def resized(self, image_size):
         """Returns a new model with the same weights and another `image_size`."""
         model = self._rebuilt(image_size=image_size)
         copy_weights(self, model)
         return model
-
-    def _rebuilt(self, **changes):
-        # Trainable, also if this model is frozen: its new head could not learn.
-        return type(self).from_config({**self.get_config(), "trainable": True, **changes})
-
-    def get_config(self):
-        check_not_quantized(self)
-        return {**super().get_config(), **asdict(self.config)}

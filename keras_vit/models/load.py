@@ -1,14 +1,18 @@
 """From a checkpoint to a model: `keras_vit.load`."""
 
+import inspect
 import os
 
 from keras_vit.class_names.files import labels_file, own_class_names, read_class_names
-from keras_vit.models.h5_weights import is_h5_of_our_models, load_h5_weights
+from keras_vit.models.bit import BiT
 from keras_vit.models.load_checkpoint import load_checkpoint
 from keras_vit.models.load_keras import load_keras
+from keras_vit.models.vit import VisionTransformer
 from keras_vit.pixel_range import warn_if_assumed
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.trained import local_folder
+from keras_vit.weights.files import checked
+from keras_vit.weights.hdf5 import h5_arrays, open_h5
 
 
 def load(weights, *, num_classes=None, weights_image_size=None, resample=None, preprocessing=None, **arguments):
@@ -74,10 +78,74 @@ def _load(weights, num_classes, weights_image_size, resample, arguments):
         if weights_image_size is not None:
             raise ValueError(f"{weights} states the image size of its weights: omit weights_image_size.")
         return load_keras(weights, num_classes, resample, arguments)
-    if str(weights).endswith(".weights.h5") and is_h5_of_our_models(weights):
+    if str(weights).endswith(".weights.h5") and _is_ours(weights):
         if resample is not None or weights_image_size is not None:
             raise ValueError(
                 f"{weights} is loaded at its own image_size: use model.resized(size, resample) afterwards."
             )
-        return load_h5_weights(weights, num_classes, arguments)
+        return _load_h5(weights, num_classes, arguments)
     return load_checkpoint(weights, num_classes, weights_image_size, resample, arguments)
+
+
+# .weights.h5 files of `model.save_weights`: ordered arrays, without the configuration of their model.
+
+
+def _is_ours(path) -> bool:
+    """Whether `save_weights` of a model of keras_vit wrote the file, not one of KerasHub.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
+    if not os.path.isfile(path):  # reported where all files are opened
+        return False
+    with open_h5(path) as file:
+        return any(part in file for part in ("encoder/blocks", "backbone/blocks"))
+
+
+def _load_h5(weights, num_classes, arguments):
+    """Builds the model from these arguments and loads the file's weights; the number of classes is the file's.
+
+    Raises:
+        ValueError: Required arguments are missing, the weights belong to another model, or the file is damaged.
+    """
+    kind = BiT if "stages" in arguments else VisionTransformer
+    arguments.setdefault("image_size", 224)
+    missing = [name for name in _required(kind) if name not in arguments]
+    if missing:
+        raise ValueError(
+            f"{weights} contains the weights of a model of keras_vit, but not its configuration. Missing: "
+            f"{', '.join(missing)}. Name the model, such as keras_vit.ViT_B16(weights=...) or "
+            "keras_vit.BiT_R50x1(weights=...), or save whole models by model.save('name.keras')."
+        )
+    classes, arrays = _contents(weights)
+    model = kind(**{**arguments, "num_classes": classes})
+    other = (
+        f"{weights} does not hold the weights of a {kind.__name__} of {arguments}. If only image_size differs, load it "
+        "at its own image_size and use model.resized(size)."
+    )
+    if arrays != len(model.weights):  # Keras ignores surplus arrays
+        raise ValueError(f"{other} The file has {arrays} arrays, the model {len(model.weights)}.")
+    try:
+        model.load_weights(weights)
+    except Exception as error:  # Keras names a layer; h5py has no class of errors for damaged files
+        raise ValueError(f"{other} {error}") from error
+    return model if num_classes in (None, model.num_classes) else model.with_head(num_classes)
+
+
+def _required(kind):
+    parameters = inspect.signature(kind).parameters.values()
+    return [p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+
+
+def _contents(path):
+    """Number of classes, 0 without a head, and number of arrays without those of an optimizer.
+
+    Reads all of them: the format has no checksums, but a damaged number is often not finite.
+    """
+    with open_h5(path) as file:
+        arrays = {name: array for name, array in h5_arrays(file).items() if not name.startswith("optimizer/")}
+        for name, array in arrays.items():
+            if array.dtype.kind in "fV":  # others are states of random generators
+                checked(path, name, array[()])
+        classes = file["head/vars/0"].shape[1] if "head/vars/0" in file else 0
+        return classes, len(arrays)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from keras_vit.images import as_size
 from keras_vit.models.bit import BiT
-from keras_vit.models.least_weights import least_weights
 from keras_vit.models.load_arguments import check_arguments, check_patch_size
+from keras_vit.models.load_keras import least_weights
 from keras_vit.models.vit import HEADS, VisionTransformer
 from keras_vit.preprocessing import Preprocessing
 

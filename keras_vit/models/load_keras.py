@@ -1,6 +1,9 @@
-"""From a .keras file to a model with the arguments of `keras_vit.load`."""
+"""Reads .keras files, which may be damaged or hostile, as models with the arguments of `keras_vit.load`."""
 
+import json
+import zipfile
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import keras
 
@@ -8,8 +11,13 @@ from keras_vit.images import as_size
 from keras_vit.integers import is_integer
 from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.bit import BiT
-from keras_vit.models.keras_files import read_keras_file
 from keras_vit.models.load_arguments import KINDS, check_arguments, check_patch_size
+from keras_vit.weights.files import MAX_COMPRESSION, check_local, checked
+
+WEIGHTS = "model.weights.h5"
+# Its parts are repeated by Keras for each layer; ours has a few kilobytes.
+MAX_CONFIG_BYTES = 16 << 20
+FLOAT = ("float16", "bfloat16", "float32", "float64")
 
 
 def load_keras(weights, num_classes, resample, arguments):
@@ -57,3 +65,85 @@ def _with_arguments(model, weights, arguments, dtype):
 def _same(ours, given):
     """Whether values of an argument are equal; an integer equals the size (height, width) of that integer."""
     return ours == given or (is_integer(given) and ours == (given, given))
+
+
+def read_keras_file(path):
+    """The model that Keras saved, of any class that Keras finds.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is damaged, of another format, declares more weights than it has, or holds NaN or infinity.
+    """
+    check_local(path)
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"Model file not found: {Path(path).absolute()}")
+    size = Path(path).stat().st_size
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is not a .keras file, or truncated ({size:,} bytes): copy or save it again.")
+    try:
+        with zipfile.ZipFile(path) as file:
+            _check_sizes(file, size)
+        model = keras.saving.load_model(path, compile=False)
+    except Exception as error:  # zipfile, JSON, h5py and the classes of a file share no class of errors
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise ValueError(
+            f"{path} cannot be read as a model of keras_vit: {reason}. It may be damaged: copy or save it again."
+        ) from error
+    for weight in model.weights:
+        if weight.dtype in FLOAT:  # not counters and quantized kernels
+            checked(path, weight.path, keras.ops.convert_to_numpy(weight))
+    return model
+
+
+def _check_sizes(file, size):
+    """Raises a ValueError if the description declares more weights than the file has: Keras builds the model first."""
+    declared = sum(member.file_size for member in file.infolist())
+    if declared > MAX_COMPRESSION * size:
+        raise ValueError(f"it declares {declared:,} bytes and has {size:,}")
+    if file.getinfo("config.json").file_size > MAX_CONFIG_BYTES:
+        raise ValueError("its config.json has more than 16 MiB")
+    try:
+        config = json.loads(file.read("config.json"))
+    except RecursionError:
+        raise ValueError("its config.json is nested too deeply") from None
+    declared = max(map(least_weights, _configs(config)), default=0)
+    found = file.getinfo(WEIGHTS).file_size
+    if declared > found:  # a weight has at least one byte
+        raise ValueError(f"its config.json declares at least {declared:,} weights, its {WEIGHTS} has {found:,} bytes")
+
+
+def _configs(value):
+    """Yields the "config" of a model's description, and of the models in it."""
+    for name, part in value.items() if isinstance(value, dict) else ():
+        if name == "config" and isinstance(part, dict):
+            yield part
+        yield from _configs(part)
+
+
+def least_weights(arguments: dict) -> int:
+    """A lower bound of the number of weights of a VisionTransformer, BiT or AxialResNet, without building it.
+
+    Args:
+        arguments: The arguments or configuration of the model. Without `image_size`, positions do not count.
+
+    Raises:
+        TypeError: A number is of another type.
+    """
+    width, depth, stages = arguments.get("width", 0), arguments.get("depth", 0), arguments.get("stages")
+    classes = arguments.get("num_classes", 0)
+    if stages:  # one kernel of each unit, and the head, at the width of the first stage
+        filters = 32 * arguments.get("width_factor", 1)
+        return int(filters * (sum(stages) * filters + classes))
+    if not depth:
+        return 0
+    total = depth * width * (4 * width + 2 * arguments.get("mlp_dim", 0)) + width * arguments.get("register_tokens", 0)
+    hidden = arguments.get("representation_size")
+    total += hidden * (width + classes) if hidden else width * classes
+    height, columns = as_size(arguments["patch_size"], "patch_size")
+    if arguments.get("resnet_stages") is None:
+        total += 3 * height * columns * width
+    size = arguments.get("image_size")
+    if size is not None and arguments.get("position_embedding", "learned_1d") == "learned_1d":
+        rows, pixels = as_size(size)
+        total += rows // height * (pixels // columns) * width
+    return total

@@ -4,14 +4,13 @@ import keras
 
 from keras_vit.layers.encoder import SEEDS_PER_BLOCK, Encoder
 from keras_vit.layers.norm import LayerNorm
-from keras_vit.layers.patch_dropout import PatchDropout
 from keras_vit.layers.patches import PatchEmbedding
 from keras_vit.layers.pooling import AttentionPooling, AveragePooling, TokenAndAveragePooling, TokenPooling
 from keras_vit.layers.positions import PositionEmbedding
 from keras_vit.layers.positions_2d import PositionEmbedding2D, SinCosPositions
 from keras_vit.layers.resnet.backbone import ResNetBackbone
 from keras_vit.layers.resnet.small_images import SmallImageResNet
-from keras_vit.layers.tokens import ClassToken, LearnedTokens
+from keras_vit.layers.tokens import ClassToken, LearnedTokens, PatchDropout
 from keras_vit.models.config import ViTConfig
 
 POSITIONS = {"learned_1d": PositionEmbedding, "learned_2d": PositionEmbedding2D, "sincos_2d": SinCosPositions}

@@ -1,26 +1,26 @@
 """The Vision Transformer. B batch, H W pixels, h w patch grid, N tokens, D width, K heads."""
 
-from dataclasses import asdict
+import math
+from collections.abc import Sequence
+from typing import ClassVar
 
 import keras
+from keras import ops
 
-from keras_vit import classification
 from keras_vit.images import as_size, patch_grid
+from keras_vit.integers import is_integer
 from keras_vit.layers.config import fields_as_keywords
 from keras_vit.layers.xla.dropout import Dropout
-from keras_vit.models import inputs, parts
+from keras_vit.models import parts
 from keras_vit.models.config import ViTConfig
-from keras_vit.models.feature_maps import feature_maps
-from keras_vit.models.inputs import check_not_quantized, checked_images, output_spec
-from keras_vit.models.keras_files import save
+from keras_vit.models.image_model import ImageModel
 from keras_vit.weights.transfer import copy_weights
 
 HEADS = ("head", "head_distillation", "pre_logits")
-FIX = "the model with model.resized({size})"
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class VisionTransformer(keras.Model):
+class VisionTransformer(ImageModel):
     """The model of "An Image is Worth 16x16 Words" (arXiv 2010.11929), section 3.1; see `keras_vit.ViT_B16()`.
 
     Input: (B, H, W, 3) float, RGB from `preprocess`: in [-1, 1] for Google's weights. Output: logits (B, num_classes),
@@ -39,14 +39,15 @@ class VisionTransformer(keras.Model):
             arguments that exclude each other. When called: the input is not a batch of float images of this size.
     """
 
+    size_fix = "the model with model.resized({size})"
+    head_layers = HEADS
+    head_fields: ClassVar[dict] = {"multi_label": False, "projection": False, "representation_size": None}
+
     @fields_as_keywords(ViTConfig)
     def __init__(self, *, config: ViTConfig, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config
-        self.image_size = config.image_size
+        super().__init__(config, **kwargs)
         self.patch_size = config.patch_size
         self.grid = config.grid
-        self.num_classes = config.num_classes
         self.prefix_tokens = config.prefix_tokens
 
         dtype = self.dtype_policy
@@ -90,9 +91,6 @@ class VisionTransformer(keras.Model):
         *_, (last, shape) = self._stages(input_shape)
         return last.compute_output_shape(shape)
 
-    def compute_output_spec(self, images, training=None):
-        return output_spec(self, images, self.image_size, FIX)
-
     def _stages(self, shape):
         """The layers in the order of the forward pass, each with the shape of its input."""
         before = (self.backbone, self.patch_embedding, *self._token_layers())
@@ -106,8 +104,7 @@ class VisionTransformer(keras.Model):
         if self.head_distillation is not None:
             first, second = self.both_heads(images, training=training)
             return (first + second) / 2
-        features = self.features(images, training=training)
-        return self.head(features) if self.head else features
+        return super().call(images, training=training)
 
     def both_heads(self, images, training=False):
         """Logits of the class token's and the distillation token's heads of a DeiT, (B, num_classes) each."""
@@ -126,7 +123,7 @@ class VisionTransformer(keras.Model):
 
     def embed(self, images):
         """Images to patch embeddings, before class token and positions: (B, H, W, 3) -> (B, h * w, D)."""
-        images = checked_images(images, self.preprocessing, self.image_size, FIX)
+        images = self._checked_images(images)
         return self.patch_embedding(self.backbone(images) if self.backbone else images)  # (B, h*w, D)
 
     def encode(self, embeddings, training=False, return_attention=False, read=None):
@@ -159,32 +156,57 @@ class VisionTransformer(keras.Model):
             tokens = tokens if layer is None else layer(tokens)
         return tokens
 
-    def preprocess(self, images):
-        """Images of any size, pixels in [0, 255], to the model's input; see `Preprocessing`."""
-        return self.preprocessing(images)
-
     def attention_maps(self, images):
         """Attention weights of every block: (B, H, W, 3) -> (B, depth, K, N, N); row i is token i's."""
         return self.encode(self.embed(images), return_attention=True)[1]
 
-    feature_maps = feature_maps
-    save = save
-    input_shape = property(inputs.input_shape)
-    output_shape = property(inputs.output_shape)
-    preprocessing = property(inputs.preprocessing, inputs.set_preprocessing)
-    class_names = property(classification.class_names, classification.set_class_names)
-    multi_label = property(classification.is_multi_label, classification.set_multi_label)
-    classify = classification.classify
+    def feature_maps(self, images, blocks=None, normalized=False, training=None) -> list:
+        """The tokens of the patches after some blocks, as maps: timm's `forward_intermediates`.
 
-    def with_head(self, num_classes: int, class_names=None):
-        """Returns a new model with the same weights and a new head of zeros; 0 for no head.
+        Args:
+            images: (B, H, W, 3) from `preprocess`, or a `keras.Input` of this shape, for a functional model.
+            blocks: Numbers of blocks, from 1 to the model's depth; by default at each quarter of it, 3, 6, 9 and 12 of
+                12. Blocks after the last of them are not computed.
+            normalized: Apply the model's final layer normalization to each map.
+            training: See `keras.layers.Layer`.
 
-        The hidden tanh layer of pre-training is also removed, as the paper does for fine-tuning (appendix B.1.1).
+        Returns:
+            One (B, h, w, D) map per number, in their order, in the model's compute dtype; [(B, 14, 14, 384), ...] for
+            S/16 at 224 pixels.
+
+        Raises:
+            ValueError: A number is not that of a block; `normalized` for a model that normalizes after pooling; a model
+                with `patch_dropout`, unless training=False.
         """
-        changes = {"class_names": class_names, "multi_label": False, "projection": False, "representation_size": None}
-        model = self._rebuilt(num_classes=num_classes, **changes)
-        copy_weights(self, model, skip=HEADS)
-        return model
+        depth = self.config.depth
+        blocks = sorted({math.ceil(depth * quarter / 4) for quarter in (1, 2, 3, 4)}) if blocks is None else blocks
+        if not isinstance(blocks, Sequence) or not blocks or not all(is_integer(n) and n <= depth for n in blocks):
+            raise ValueError(
+                f"Expected `blocks` to be a list of numbers from 1 to {depth}, the model's number of blocks. Received: "
+                f"{blocks!r}"
+            )
+        if normalized and self.encoder.norm is None:
+            raise ValueError(
+                "normalized=True requires a final layer normalization, but this model normalizes after pooling "
+                "(norm_after_pooling=True). Use normalized=False."
+            )
+        if self.config.patch_dropout and training is not False:
+            raise ValueError(
+                f"Maps require all patches, but this model drops some in training (patch_dropout="
+                f"{self.config.patch_dropout}). Pass training=False, or load it by "
+                "keras_vit.load(file, patch_dropout=0.0)."
+            )
+        outputs: dict = {}  # tokens (B, N, D) by number
+
+        def run(block, tokens):
+            number = len(outputs) + 1
+            outputs[number] = block(tokens, training=training) if number <= max(blocks) else tokens
+            return outputs[number]
+
+        self.apply_blocks(self.add_tokens(self.embed(images), training=training), run)
+        norm = self.encoder.norm if normalized else lambda tokens: tokens
+        patches = [norm(outputs[number])[:, self.prefix_tokens :] for number in blocks]  # (B, h*w, D)
+        return [ops.reshape(tokens, (-1, *self.grid, self.config.width)) for tokens in patches]
 
     def resized(self, image_size, resample: str = "corners"):
         """Returns a new model for another image size with the same weights; positions are resampled.
@@ -239,11 +261,3 @@ class VisionTransformer(keras.Model):
         """
         for layer in self.layers:
             layer.trainable = layer.name in HEADS
-
-    def _rebuilt(self, **changes):
-        # Trainable, also if this model is frozen: its new head could not learn.
-        return type(self).from_config({**self.get_config(), "trainable": True, **changes})
-
-    def get_config(self):
-        check_not_quantized(self)
-        return {**super().get_config(), **asdict(self.config)}

@@ -1,14 +1,23 @@
 """Recomputation: only the input of a part is stored for the backward pass, which recomputes the rest.
 
 On TensorFlow, `keras.remat` (`tf.recompute_grad`) saves nothing once XLA compiles the step; see `barriers`.
+
+Large batches are recomputed for a part of the images at a time, in a loop. The largest tensors of a block are the
+attention weights and the hidden tokens of the MLP, which the backward pass requires with their gradients. With
+`remat="block"` only one block has them at a time, and so for one part of the images only. What grows with the batch is
+the input of each block.
 """
 
 import keras
 from keras import ops
 
 from keras_vit.keras_internals import compiled_by_xla, fixed_seeds, seed_generators
-from keras_vit.layers.xla import image_parts
 from keras_vit.layers.xla.barriers import in_current_name_scope, separate_from_forward
+
+MAX_TOKENS = 2**17  # of a batch that is computed at once: 665 images of 197 tokens
+MAX_PART, MIN_PART = 2**16, 2**13  # tokens of a part
+SUBLANES = 8  # rows of a tile: the number of images in a part is a multiple
+SEED_STEP = 2**20  # between the seeds of parts
 
 
 def recompute(function, x, dropout_layers=(), output_length=None):
@@ -19,7 +28,7 @@ def recompute(function, x, dropout_layers=(), output_length=None):
         x: Tensor.
         dropout_layers: Layers that the function draws random numbers in: the recomputation draws the same numbers.
         output_length: M, if the function is (B, N, D) -> (B, M, D) for each image by itself. Where XLA compiles
-            TensorFlow's step, large batches are then computed in parts, see `image_parts`.
+            TensorFlow's step, large batches are then computed in parts, see `number_of_parts`.
     """
     generators = seed_generators(dropout_layers)
     seeds = [next_seed(generator) for generator in generators]
@@ -30,7 +39,7 @@ def recompute(function, x, dropout_layers=(), output_length=None):
 
     if keras.backend.backend() != "tensorflow":
         return keras.remat(lambda x: run_with_seeds(x, seeds))(x)
-    parts = image_parts.number_of_parts(x) if output_length and compiled_by_xla() else 1
+    parts = number_of_parts(x) if output_length and compiled_by_xla() else 1
     return _recompute_in_tensorflow(run_with_seeds, x, seeds, parts, output_length)
 
 
@@ -73,11 +82,58 @@ def _recompute_in_tensorflow(function, x, seeds, parts, output_length):
         def gradient(upstream, variables=()):
             # The seeds, too: otherwise the random masks are merged, and stored.
             (x_again, *same_seeds), upstream = separate_from_forward([x, *seeds], upstream)
-            found = image_parts.gradients(gradients, x_again, same_seeds, upstream, list(variables), parts)
+            found = gradients_in_parts(gradients, x_again, same_seeds, upstream, list(variables), parts)
             # The next block waits for them: otherwise the gradients of weights are postponed, and their inputs stored.
             (for_x, for_variables), _ = separate_from_forward(found, ())
             return (for_x, for_variables) if variables else for_x
 
-        return image_parts.outputs(function, x, seeds, parts, output_length), in_current_name_scope(gradient)
+        return outputs_in_parts(function, x, seeds, parts, output_length), in_current_name_scope(gradient)
 
     return run(x)
+
+
+def number_of_parts(x) -> int:
+    """The smallest number of parts for tokens (B, N, D); 1 if the batch is small, or does not divide well."""
+    batch, length = x.shape[:2]
+    if batch is None or batch * length <= MAX_TOKENS:
+        return 1
+    sizes = [batch // parts for parts in range(2, batch + 1) if batch % parts == 0]
+    return next((batch // size for size in sizes if size % SUBLANES == 0 and MIN_PART <= size * length <= MAX_PART), 1)
+
+
+def outputs_in_parts(function, x, seeds, parts, output_length):
+    """function(x, seeds): (B, N, D) -> (B, M, D)."""
+    if parts == 1:
+        return function(x, seeds)
+
+    def step(i, output):
+        return _set_part(output, i, function(_part(x, i, parts), _seeds_of_part(seeds, i)))
+
+    return ops.fori_loop(0, parts, step, ops.zeros_like(x[:, :output_length]))
+
+
+def gradients_in_parts(function, x, seeds, upstream, variables, parts):
+    """function(x, seeds, upstream, variables): the gradients of x, and of each variable, summed over the images."""
+    if parts == 1:
+        return function(x, seeds, upstream, variables)
+
+    def step(i, state):
+        part, part_upstream = (_part(tensor, i, parts) for tensor in (x, upstream))
+        for_x, for_variables = function(part, _seeds_of_part(seeds, i), part_upstream, variables)
+        return _set_part(state[0], i, for_x), [total + one for total, one in zip(state[1], for_variables)]
+
+    return ops.fori_loop(0, parts, step, (ops.zeros_like(x), [ops.zeros_like(variable) for variable in variables]))
+
+
+def _part(x, i, parts):
+    """(B, N, D) -> (B / parts, N, D)."""
+    size = x.shape[0] // parts
+    return ops.slice(x, (i * size, 0, 0), (size, *x.shape[1:]))
+
+
+def _set_part(x, i, part):
+    return ops.slice_update(x, (i * part.shape[0], 0, 0), part)
+
+
+def _seeds_of_part(seeds, i):
+    return [seed + ops.cast(ops.stack([i * SEED_STEP, 0]), seed.dtype) for seed in seeds]

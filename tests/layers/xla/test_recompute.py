@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
-from keras_vit.layers.xla import image_parts
+from keras_vit.layers.xla import recompute as recomputation
 from keras_vit.layers.xla.dropout import Dropout
 from keras_vit.layers.xla.recompute import recompute
 
@@ -86,7 +86,7 @@ def test_gradients_are_identical_with_the_same_masks(remat, way, options):
 def two_images_a_part(monkeypatch):
     """Of the four images, which have five tokens each."""
     for name, value in {"MAX_TOKENS": 10, "MAX_PART": 10, "MIN_PART": 1, "SUBLANES": 1}.items():
-        monkeypatch.setattr(image_parts, name, value)
+        monkeypatch.setattr(recomputation, name, value)
 
 
 @pytest.mark.slow
@@ -121,7 +121,7 @@ def test_parts_have_separate_masks_and_recompute_the_same(two_images_a_part):
 @pytest.mark.parametrize("batch,parts", [(512, 1), (1024, 4), (2736, 9), (1016, 1), (None, 1)])
 def test_number_of_parts(batch, parts):
     """512 images are few enough; 1,016 are 127 times 8, and so few would be slow."""
-    assert image_parts.number_of_parts(keras.KerasTensor((batch, 197, 768))) == parts
+    assert recomputation.number_of_parts(keras.KerasTensor((batch, 197, 768))) == parts
 
 
 @pytest.mark.slow

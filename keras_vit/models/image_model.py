@@ -1,0 +1,172 @@
+"""What all models share: checks of their input, preprocessing, classes, a new head, saving. B batch, H W pixels."""
+
+import os
+from dataclasses import asdict, replace
+from typing import ClassVar
+
+import keras
+from keras import ops
+
+from keras_vit import classification
+from keras_vit.keras_internals import all_layers, is_quantized
+from keras_vit.pixel_range import expected_range
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.weights.transfer import copy_weights
+
+
+class ImageModel(keras.Model):
+    """A model of images with a linear head, built from a configuration.
+
+    Input: (B, H, W, 3) float, see `preprocess`. Output: logits (B, num_classes), float32 also under mixed precision;
+    with `num_classes=0` the `features`.
+
+    A subclass builds its layers and `head`, and defines `features`, `build` and `compute_output_shape`.
+
+    Args:
+        config: A dataclass with `image_size`, `num_classes`, `preprocessing`, `class_names` and `multi_label`, whose
+            fields are the keyword arguments of the subclass.
+    """
+
+    # How to handle images of another size, with `{size}` for theirs; None for a model that takes all sizes.
+    size_fix: str | None = None
+    # What `with_head` replaces: layers, and fields of the configuration.
+    head_layers: tuple[str, ...] = ("head",)
+    head_fields: ClassVar[dict] = {"multi_label": False}
+
+    def __init__(self, config, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+        self.image_size = config.image_size
+        self.num_classes = config.num_classes
+
+    def call(self, images, training=None):
+        features = self.features(images, training=training)
+        return self.head(features) if self.head else features
+
+    def compute_output_spec(self, images, training=None):
+        self._check_images(images)
+        dtype = self.head.compute_dtype if self.head else self.compute_dtype
+        sides = images.shape[1:3] if self.size_fix is None else self.image_size
+        return keras.KerasTensor(self.compute_output_shape((images.shape[0], *sides, 3)), dtype)
+
+    def _check_images(self, images):
+        """Raises a ValueError unless these are a batch of float images (B, H, W, 3) of a size that the model takes."""
+        shape = getattr(images, "shape", None)
+        if getattr(shape, "rank", 0) is None:
+            sides = ", ".join(map(str, ("height", "width") if self.size_fix is None else self.image_size))
+            raise ValueError(
+                "Expected a batch of images, (B, H, W, 3). Received: a tensor of unknown rank, as tf.py_function "
+                f"returns. Set its shape by tf.ensure_shape(image, ({sides}, 3)) before the images are batched."
+            )
+        if shape is None or len(shape) != 4:
+            received = type(images).__name__ if shape is None else f"the shape {tuple(shape)}"
+            raise ValueError(
+                f"Expected a batch of images, (B, H, W, 3). Received: {received}. Add a batch axis to one image: "
+                "images[None]; stack a list: numpy.stack(images)."
+            )
+        if shape[3] not in (3, None):
+            raise ValueError(
+                f"Expected RGB images, (B, H, W, 3). Received: the shape {tuple(shape)}. Convert gray images by "
+                "numpy.repeat(images, 3, axis=-1), and (B, 3, H, W) by numpy.moveaxis(images, 1, -1)."
+            )
+        dtype = keras.backend.standardize_dtype(images.dtype)
+        if not keras.backend.is_float_dtype(dtype):
+            raise ValueError(
+                f"Expected float pixels {expected_range(self.preprocessing)}. Received: {dtype}. "
+                "Use model.preprocess(images)."
+            )
+        size = tuple(shape[1:3])
+        # A side that is not known yet may be the right one, see `_checked_images`.
+        if self.size_fix is not None and any(a not in (b, None) for a, b in zip(size, self.image_size)):
+            raise ValueError(
+                f"This model takes images of {self.image_size} pixels (height, width). Received: {size}. "
+                f"Resize the images, or {self.size_fix.format(size=size)}."
+            )
+
+    def _checked_images(self, images):
+        """The images (B, H, W, 3), with static height and width if the model takes one size; see `_check_images`."""
+        self._check_images(images)
+        if self.size_fix is None or tuple(images.shape[1:3]) == self.image_size:
+            return images
+        # In a graph: else patches of a larger image would become more images. An image of another shape with the same
+        # number of pixels still passes.
+        return ops.reshape(images, (ops.shape(images)[0], *self.image_size, 3))
+
+    def preprocess(self, images):
+        """Images of any size, pixels in [0, 255], to the model's input; see `Preprocessing`."""
+        return self.preprocessing(images)
+
+    def classify(self, images, top: int = 5) -> list[list[tuple[str, float]]]:
+        """The `top` most likely classes of images with their probabilities; see `keras_vit.classify`."""
+        return classification.classify(self, images, top)
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """How images are prepared for the model. It is saved with it, and can be set as the argument of a model."""
+        return self.config.preprocessing
+
+    @preprocessing.setter
+    def preprocessing(self, argument):
+        own = self.config.preprocessing  # the image size remains
+        changed = Preprocessing.from_argument(argument, own.image_size, own)
+        self.config = replace(self.config, preprocessing=changed)
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """One line of text per class, in the order of the outputs; None if they are unknown. Saved with the model."""
+        return self.config.class_names
+
+    @class_names.setter
+    def class_names(self, names):
+        self.config = replace(self.config, class_names=names)
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether an image may have several of the classes. Saved with the model."""
+        return self.config.multi_label
+
+    @multi_label.setter
+    def multi_label(self, value: bool):
+        self.config = replace(self.config, multi_label=bool(value))
+
+    @property
+    def input_shape(self) -> tuple:
+        """(None, height, width, 3); None for sides of any length."""
+        return (None, *(self.image_size or (None, None)), 3)
+
+    @property
+    def output_shape(self) -> tuple:
+        """Shape of the outputs for a batch of any size: (None, num_classes) with a head."""
+        return self.compute_output_shape(self.input_shape)
+
+    def with_head(self, num_classes: int, class_names=None):
+        """Returns a new model with the same weights and a new head of zeros; 0 for no head.
+
+        A `VisionTransformer` loses the hidden tanh layer of pre-training too, as in the paper (appendix B.1.1).
+        """
+        model = self._rebuilt(num_classes=num_classes, class_names=class_names, **self.head_fields)
+        copy_weights(self, model, skip=self.head_layers)
+        return model
+
+    def _rebuilt(self, **changes):
+        # Trainable, also if this model is frozen: its new head could not learn.
+        return type(self).from_config({**self.get_config(), "trainable": True, **changes})
+
+    def save(self, filepath, overwrite=True, zipped=None, **kwargs):
+        """`keras.Model.save`, but not to HDF5: Keras reads such a file only with `custom_objects`."""
+        if os.fspath(filepath).endswith((".h5", ".hdf5")):
+            raise ValueError(
+                f"Expected a name that ends in .keras. Received: {filepath}. For HDF5 write the weights alone: "
+                "model.save_weights('model.weights.h5')"
+            )
+        super().save(filepath, overwrite, zipped, **kwargs)
+
+    def get_config(self):
+        """Raises a ValueError for a model that Keras quantized: a model built from its config has other weights."""
+        if any(map(is_quantized, all_layers(self))):
+            raise ValueError(
+                f"{self.name} was quantized by Keras, which its config does not record. Change, export or save the "
+                "model before quantize(). To keep a quantized model, save its weights by "
+                "model.save_weights('name.weights.h5'), and load them into a new model after its quantize()."
+            )
+        return {**super().get_config(), **asdict(self.config)}
