@@ -12,7 +12,7 @@ from keras_vit import Preprocessing
 from keras_vit.classification import is_projection, output_activation
 from keras_vit.decoding import decode
 from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS, PROJECTION
-from keras_vit.inspect.rollout import patch_share, resize_to_images, rollout
+from keras_vit.inspect.attention import patch_share, resize_to_images, rollout
 from keras_vit.resizing import size_before_crop
 
 OUTPUT = OUTPUTS[CLASSIFY]

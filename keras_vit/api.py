@@ -16,7 +16,7 @@ from keras_vit import variants as variants
 from keras_vit import weights as weights
 from keras_vit.class_names import decode_predictions as decode_predictions
 from keras_vit.classification import classify as classify
-from keras_vit.inspect.rollout import attention_rollout as attention_rollout
+from keras_vit.inspect.attention import attention_rollout as attention_rollout
 from keras_vit.models.axial_resnet import AxialResNet as AxialResNet
 from keras_vit.models.axial_resnet import AxialResNetConfig as AxialResNetConfig
 from keras_vit.models.bit import BiT as BiT

@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_vit.classification import is_projection, output_activation, output_names, top_classes
 from keras_vit.inspect import attention_rollout, figures, gradient_rollout
-from keras_vit.inspect.rollout import patch_share
+from keras_vit.inspect.attention import patch_share
 from keras_vit_cli.html import image_rows
 from keras_vit_cli.inspect.image_files import ImageBatch
 

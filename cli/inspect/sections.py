@@ -14,7 +14,7 @@ from keras_vit.inspect import (
     nearest_neighbors,
     position_similarity,
 )
-from keras_vit.inspect.batches import in_batches
+from keras_vit.inspect.representation import in_batches
 from keras_vit_cli.html import figure_image, image_rows, pixel_image
 from keras_vit_cli.inspect.attention_images import rollout_section
 from keras_vit_cli.inspect.image_files import ImageBatch, count_images

@@ -15,7 +15,7 @@ from keras_vit.export.tflite.graph_rewrite import (
     tokens_read,
 )
 from keras_vit.export.tflite.layer_norm import layer_norm
-from keras_vit.inspect.rollout import patch_share
+from keras_vit.inspect.attention import patch_share
 
 
 def available_signatures(model) -> tuple[str, ...]:
@@ -28,7 +28,7 @@ def signature_function(model, signature: str, form: str = FLOAT):
 
     "classify" returns probabilities (1, num_classes), see `output_activation`, "embed" the features before the
     head, (1, D), or with `projection` the model's output, (1, num_classes), "attention" the map of
-    `keras_vit.inspect.rollout`, (1, h, w) in [0, 1].
+    `keras_vit.inspect.attention`, (1, h, w) in [0, 1].
 
     Args:
         model: An `export_copy`.

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.inspect.rollout import patch_contributions, patch_share, resize_to_images
+from keras_vit.inspect.attention import patch_contributions, patch_share, resize_to_images
 
 
 def gradient_rollout(model, images, classes=None) -> np.ndarray:

@@ -1,9 +1,7 @@
-"""Similarity of the representations of layers: linear CKA. n images, D E widths, N tokens."""
+"""Features of trained models: similarity, nearest neighbors, filters, positions. n m images, D E widths, N tokens."""
 
 import numpy as np
 from keras import ops
-
-from keras_vit.inspect.batches import in_batches
 
 
 def linear_cka(x, y) -> float:
@@ -54,3 +52,90 @@ def layer_similarity(features, others=None) -> np.ndarray:
     """
     others = features if others is None else others
     return np.array([[linear_cka(x, y) for y in others] for x in features])
+
+
+def in_batches(images, batch_size: int):
+    """Yields slices of (n, ...) of at most `batch_size`.
+
+    Raises:
+        ValueError: There are no images, or `batch_size` is less than 1.
+    """
+    if not len(images) or batch_size < 1:
+        raise ValueError(f"Expected images and a positive batch size. Received: {len(images)} images, {batch_size=}")
+    for start in range(0, len(images), batch_size):
+        yield images[start : start + batch_size]
+
+
+def nearest_neighbors(queries, features, num_neighbors: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    """The most similar features by cosine similarity.
+
+    Args:
+        queries: (n, D), such as from `model.features`.
+        features: (m, D) to search.
+        num_neighbors: At most m.
+
+    Returns:
+        Indices into `features` (n, num_neighbors), the most similar first, and cosine similarities (n, num_neighbors)
+        float64.
+
+    Raises:
+        ValueError: The widths differ, or `num_neighbors` is out of range.
+    """
+    queries, features = (np.asarray(one, "float64") for one in (queries, features))
+    if queries.ndim != 2 or features.ndim != 2 or queries.shape[1] != features.shape[1]:
+        raise ValueError(f"Expected shapes (n, D) and (m, D). Received: {queries.shape}, {features.shape}")
+    if not 1 <= num_neighbors <= len(features):
+        raise ValueError(f"`num_neighbors` must be between 1 and {len(features)}. Received: {num_neighbors}")
+    queries, features = (x / (np.linalg.norm(x, axis=1, keepdims=True) + 1e-12) for x in (queries, features))
+    cosines = queries @ features.T  # (n, m)
+    order = np.argsort(-cosines, axis=1, kind="stable")[:, :num_neighbors]
+    return order, np.take_along_axis(cosines, order, axis=1)
+
+
+def filter_components(model, num_components: int = 28) -> np.ndarray:
+    """The first principal components of the D filters of the patch embedding, as RGB patches.
+
+    The sign of a component is arbitrary: here its value of largest magnitude is positive.
+
+    Args:
+        model: A `VisionTransformer` that is not a hybrid.
+        num_components: At most min(D, P * Q * 3).
+
+    Returns:
+        (num_components, P, Q, 3) float64, orthonormal, in descending order of variance.
+
+    Raises:
+        ValueError: The model is a hybrid, or `num_components` is out of range.
+    """
+    if model.backbone is not None:
+        raise ValueError(f"{model.name} is a hybrid: its patches hold features of a ResNet, not colors.")
+    kernel = ops.convert_to_numpy(ops.cast(model.patch_embedding.projection.kernel, "float32"))  # (P, Q, 3, D)
+    filters = kernel.reshape(-1, kernel.shape[-1]).T.astype("float64")  # (D, P*Q*3)
+    if not 1 <= num_components <= min(filters.shape):
+        raise ValueError(f"`num_components` must be between 1 and {min(filters.shape)}. Received: {num_components}")
+    _, _, components = np.linalg.svd(filters - filters.mean(axis=0), full_matrices=False)
+    components = components[:num_components]
+    largest = np.take_along_axis(components, np.abs(components).argmax(axis=1)[:, None], axis=1)  # (num_components, 1)
+    return (components * np.sign(largest)).reshape(num_components, *kernel.shape[:-1])
+
+
+def position_similarity(model) -> np.ndarray:
+    """Cosine similarity of each patch's position embedding to all others, in the stem.
+
+    Args:
+        model: A `VisionTransformer` with one position embedding per patch, learned or sinusoidal.
+
+    Returns:
+        (h, w, h, w) float64 in [-1, 1]; [i, j] is the map for the patch in row i, column j.
+
+    Raises:
+        ValueError: The model adds no position embeddings to its patches.
+    """
+    if model.positions is None:
+        kind = model.config.position_embedding
+        raise ValueError(f"{model.name} adds no position embeddings to its patches: position_embedding={kind!r}.")
+    # The patches are last: class token and registers may have no positions.
+    patches = model.grid[0] * model.grid[1]
+    table = ops.convert_to_numpy(model.positions.table).astype("float64")[0, -patches:]  # (h*w, D)
+    table /= np.linalg.norm(table, axis=-1, keepdims=True) + 1e-12
+    return (table @ table.T).reshape(*model.grid, *model.grid)

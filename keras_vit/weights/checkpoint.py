@@ -8,7 +8,7 @@ from keras_vit.images import as_size
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import variant_name
 from keras_vit.weights.files import Tensors
-from keras_vit.weights.sources.source import Source
+from keras_vit.weights.naming import Source
 
 SHOWN_APART = ("preprocessing", "class_names")
 

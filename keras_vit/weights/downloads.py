@@ -1,7 +1,10 @@
 """Downloads checkpoints by name, from public storage to a cache, or from the Hugging Face Hub to the Hub's cache."""
 
 import hashlib
+import os
 import re
+import socket
+import tempfile
 import time
 import zipfile
 from pathlib import Path
@@ -9,8 +12,9 @@ from urllib.error import HTTPError, URLError
 
 from keras_vit.cache_dir import cache_dir
 from keras_vit.weights.published import FOLDERS, resolve
-from keras_vit.weights.transfers import fetch
 
+# A server that sends nothing for this long is given up.
+TIMEOUT_S = 60
 # Without pickled weights (.bin, .pt), which can run code when they are opened.
 HUGGING_FACE_FILES = (
     *("config.json", "preprocessor_config.json", "open_clip_config.json"),
@@ -35,9 +39,8 @@ def download(name: str) -> Path:
     Raises:
         ValueError: It is not the name of a published checkpoint.
         FileNotFoundError: The server has no such file.
-        ConnectionError: There is no network, the server stalled or the download was interrupted, and the next call
-            continues it; or the file differs from the MD5 that the server states. The message has the address, and the
-            path for a file that was downloaded by other means.
+        ConnectionError: There is no network, the server stalled, or the file is damaged. The message has the address,
+            and the path for a file that was downloaded by other means.
         OSError: The cache cannot be written.
     """
     address, path = resolve(name), cache_path(name)
@@ -50,22 +53,45 @@ def download(name: str) -> Path:
 
 
 def _fetch(address, path):
+    """Downloads into a folder beside the file, which appears complete, also for several processes at once."""
     fix = f"Try again, or download {address} by other means to {path}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fetch(address, path, _is_intact)
-    except HTTPError as error:
-        error.close()
-        if error.code in (401, 403, 404):  # storage may hide whether a file exists
-            raise FileNotFoundError(f"There is no public file at {address}: {error}") from error
-        raise ConnectionError(f"Could not download {address}: {error}. {fix}") from error
-    except (URLError, ConnectionError, TimeoutError) as error:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".download-") as folder:
+            file = _get_file(address, path.name, folder)
+            if not _is_intact(file):
+                raise ConnectionError("what arrived is damaged or incomplete")
+            os.replace(file, path)
+    except FileNotFoundError:
+        raise
+    except (ConnectionError, TimeoutError) as error:
         raise ConnectionError(f"Could not download {address}: {error}. {fix}") from error
     except OSError as error:
         raise OSError(
             f"{address} cannot be saved in {path.parent}: {error}. Set KERAS_HOME to a folder that can be written, or "
             "pass the path of a file."
         ) from error
+
+
+def _get_file(address, name, folder):
+    """`keras.utils.get_file` with a time-out; what it raises for HTTP errors has no class of its own."""
+    import keras
+
+    timeout = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(TIMEOUT_S)
+    try:
+        return keras.utils.get_file(name, address, cache_dir=folder, cache_subdir="")
+    except Exception as error:
+        cause = error.__context__
+        if isinstance(cause, HTTPError):
+            cause.close()
+        if isinstance(cause, HTTPError) and cause.code in (401, 403, 404):  # storage may hide whether a file exists
+            raise FileNotFoundError(f"There is no public file at {address}: {cause}") from error
+        if isinstance(cause, URLError):
+            raise ConnectionError(cause) from error
+        raise
+    finally:
+        socket.setdefaulttimeout(timeout)
 
 
 def _is_intact(path) -> bool:

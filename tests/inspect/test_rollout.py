@@ -3,7 +3,7 @@ import pytest
 from goldens import golden_file, golden_io
 
 import keras_vit
-from keras_vit.inspect.rollout import resize_to_images, rollout
+from keras_vit.inspect.attention import resize_to_images, rollout
 
 
 def test_manual_example():

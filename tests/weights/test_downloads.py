@@ -7,7 +7,9 @@ import os
 import socket
 import sys
 import tempfile
+import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 
@@ -16,7 +18,7 @@ import pytest
 from huggingface_hub import constants
 from servers import serving
 
-from keras_vit.weights import published
+from keras_vit.weights import downloads, published
 from keras_vit.weights.downloads import cache_path, download, download_hugging_face
 
 NAME = "vit/imagenet21k/R50+ViT-B_16"
@@ -45,11 +47,15 @@ def server(monkeypatch, tmp_path):
                 self.send_header("Content-Length", str(length))
             self.end_headers()
             self.wfile.write(body)
+            self.wfile.flush()
+            if self.server.stalls:
+                self.server.closing.wait(30)
 
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
     with serving(Handler) as storage:
         storage.requests, storage.answer = [], (200, len(NPZ), NPZ)
+        storage.stalls, storage.closing = False, threading.Event()
         monkeypatch.setattr(published, "STORAGE", storage.url)
         yield storage
 
@@ -73,7 +79,7 @@ def test_files_are_downloaded_once(server, tmp_path, monkeypatch):
 
 
 FAILURES = {
-    "closed early": (200, len(NPZ), NPZ[:20000], "20,000"),
+    "closed early": (200, len(NPZ), NPZ[:20000], "20000"),
     "closed early, length unknown": (200, None, NPZ[:20000], "damaged"),
     "corrupted": (200, len(NPZ), NPZ[:20000] + b"?" + NPZ[20001:], "damaged"),
     "a web page": (200, 14, b"<html> hello </", "damaged"),
@@ -90,9 +96,24 @@ def test_failed_downloads(server, tmp_path, kind):
         download(NAME)
     assert f"{published.STORAGE}/{PATH}" in str(error.value)
     assert isinstance(error.value, FileNotFoundError) or str(cache_path(NAME)) in str(error.value)
-    assert not [file for file in files(tmp_path) if not file.name.endswith(".part")]  # continued by the next call
+    assert not files(tmp_path)
     server.answer = (200, len(NPZ), NPZ)
     assert download(NAME).read_bytes() == NPZ and files(tmp_path) == [cache_path(NAME)]
+
+
+def test_a_server_that_stalls_is_given_up(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(downloads, "TIMEOUT_S", 0.2)
+    server.answer, server.stalls = (200, len(NPZ), NPZ[:20000]), True
+    with pytest.raises(ConnectionError, match="timed out"):
+        download(NAME)
+    server.closing.set()
+    assert not files(tmp_path) and socket.getdefaulttimeout() is None
+
+
+def test_many_downloads_at_once(server, tmp_path):
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(download, [NAME] * 8)) == {cache_path(NAME)}
+    assert files(tmp_path) == [cache_path(NAME)] and cache_path(NAME).read_bytes() == NPZ
 
 
 def test_without_network_the_message_has_the_path_for_a_manual_download(server, monkeypatch):

@@ -2,12 +2,10 @@
 
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.files import Tensors
-from keras_vit.weights.naming import Naming
-from keras_vit.weights.resnet_naming import ResNetNaming
+from keras_vit.weights.naming import Naming, ResNetNaming, Source
 from keras_vit.weights.sources.flax_arrays import linen_arrays
 from keras_vit.weights.sources.jax import BIG_VISION_PREPROCESSING, LEAVES, RESNET, UNIT_LAYERS
 from keras_vit.weights.sources.shapes import kernel_shape, read_arguments, resnet_stages
-from keras_vit.weights.sources.source import Source
 
 
 def _naming(resnet: ResNetNaming) -> Naming:

@@ -8,11 +8,10 @@ import re
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.derived import reshaped, split, with_derived, zeros
 from keras_vit.weights.files import Tensors, read_json
-from keras_vit.weights.naming import Naming
+from keras_vit.weights.naming import Naming, Source
 from keras_vit.weights.sources import hugging_face
 from keras_vit.weights.sources.hugging_face import OUR_BLOCK, TORCH_LEAVES
 from keras_vit.weights.sources.shapes import covered_size, kernel_shape, num_blocks, read_arguments, square_image_size
-from keras_vit.weights.sources.source import Source
 
 BLOCK = "encoder.layers.{i}"
 TOWER = "vision_model."

@@ -8,8 +8,7 @@ import numpy as np
 
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.files import Tensors
-from keras_vit.weights.naming import Naming
-from keras_vit.weights.resnet_naming import ResNetNaming
+from keras_vit.weights.naming import Naming, ResNetNaming, Source
 from keras_vit.weights.sources.flax_arrays import is_tower, linen_arrays, pre_linen_name
 from keras_vit.weights.sources.shapes import (
     kernel_shape,
@@ -19,7 +18,6 @@ from keras_vit.weights.sources.shapes import (
     resnet_stride,
     square_image_size,
 )
-from keras_vit.weights.sources.source import Source
 from keras_vit.weights.sources.writing import check_values, named_arrays
 
 OUR_BLOCK = "encoder/block_{i}"

@@ -8,6 +8,7 @@ import numpy as np
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.files import Tensors, checked, read_json
 from keras_vit.weights.hdf5 import h5_arrays, open_h5
+from keras_vit.weights.naming import Source
 from keras_vit.weights.sources.keras_attention import (
     NAMING,
     by_table_name,
@@ -17,7 +18,6 @@ from keras_vit.weights.sources.keras_attention import (
     table_shape,
     variable_path,
 )
-from keras_vit.weights.sources.source import Source
 
 KERAS_HUB = Source(
     "keras_hub",

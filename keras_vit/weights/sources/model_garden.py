@@ -4,6 +4,7 @@ from pathlib import Path
 
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.files import DAMAGED_HINT, Tensors, checked
+from keras_vit.weights.naming import Source
 from keras_vit.weights.sources.keras_attention import (
     NAMING,
     by_table_name,
@@ -12,7 +13,6 @@ from keras_vit.weights.sources.keras_attention import (
     table_name,
     table_shape,
 )
-from keras_vit.weights.sources.source import Source
 
 MODEL_GARDEN = Source(
     "model_garden",

@@ -9,9 +9,9 @@ import re
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.derived import reshaped, transposed, with_derived, zeros
 from keras_vit.weights.files import Tensors, read_json
+from keras_vit.weights.naming import Source
 from keras_vit.weights.sources import timm
 from keras_vit.weights.sources.shapes import read_arguments
-from keras_vit.weights.sources.source import Source
 
 TOWER, TIMM_TOWER, TIMM_PROJECTION = "visual.", "visual.trunk.", "visual.head.proj."
 TOKEN, POSITIONS, PROJECTION = "class_embedding", "positional_embedding", "proj"

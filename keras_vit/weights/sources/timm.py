@@ -6,8 +6,7 @@ import re
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.derived import split, with_derived, zeros
 from keras_vit.weights.files import Tensors, read_json
-from keras_vit.weights.naming import Naming
-from keras_vit.weights.resnet_naming import ResNetNaming
+from keras_vit.weights.naming import Naming, ResNetNaming, Source
 from keras_vit.weights.sources.hugging_face import PILLOW_FILTERS, TORCH_LEAVES
 from keras_vit.weights.sources.shapes import (
     covered_size,
@@ -18,7 +17,6 @@ from keras_vit.weights.sources.shapes import (
     resnet_stride,
     square_image_size,
 )
-from keras_vit.weights.sources.source import Source
 
 OUR_BLOCK, BLOCK = "encoder/block_{i}", "blocks.{i}"
 PATCHES = "patch_embed.proj.weight"

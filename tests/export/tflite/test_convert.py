@@ -14,7 +14,7 @@ from keras_vit.export.audit import audit
 from keras_vit.export.private_apis import operation_details
 from keras_vit.export.tflite.graph import read_graph
 from keras_vit.export.tflite.interpreter import run_tflite
-from keras_vit.inspect.rollout import rollout
+from keras_vit.inspect.attention import rollout
 
 pytestmark = pytest.mark.slow
 

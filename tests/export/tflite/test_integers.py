@@ -23,7 +23,7 @@ from keras_vit.export.tflite.quantize import quantize
 from keras_vit.export.tflite.rounding import round_weights
 from keras_vit.export.tflite.signatures import signature_function
 from keras_vit.export.tflite.symmetry import symmetric_ranges
-from keras_vit.inspect.rollout import rollout
+from keras_vit.inspect.attention import rollout
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,144 @@
+"""Attention of trained models: rollout and distances. B batch, H W pixels, K heads, N tokens."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.inspect.representation import in_batches
+
+
+def rollout(attention, prefix_tokens: int = 1, patch_share: float = 0.0):
+    """Multiplies attention through the layers ("Quantifying Attention Flow in Transformers", arXiv 2005.00928).
+
+    As described by the ViT paper's author (appendix D.8; google-research/vision_transformer, issue 18): the heads are
+    averaged, the identity is added for the residual connection, rows are normalized, and the matrices are multiplied.
+
+    Args:
+        attention: (B, depth, K, N, N), NumPy array or tensor; rows sum to 1.
+        prefix_tokens: Number of tokens before the patches, the class token first if there is one.
+        patch_share: Share of the head's input that is pooled from the patches, in [0, 1]: the mean of their rows has
+            this weight, the class token's row the rest. Without prefix tokens it is 1. See `patch_share`.
+
+    Returns:
+        (B, N - prefix_tokens) tensor of the dtype of `attention`: the contribution of each patch, with a maximum of 1
+        for each image.
+    """
+    attention = ops.mean(attention, axis=2)  # (B, depth, N, N)
+    attention = attention + ops.eye(attention.shape[-1], dtype=keras.backend.standardize_dtype(attention.dtype))
+    attention = attention / ops.sum(attention, axis=-1, keepdims=True)
+    joint = attention[:, 0]  # (B, N, N)
+    for layer in range(1, attention.shape[1]):
+        joint = ops.matmul(attention[:, layer], joint)  # (B, N, N)
+    return patch_contributions(joint, prefix_tokens, patch_share)
+
+
+def patch_contributions(joint, prefix_tokens: int, patch_share: float):
+    """(B, N, N), the contributions to token i in row i, -> (B, N - prefix_tokens) in [0, 1]."""
+    share = patch_share if prefix_tokens else 1.0
+    rows = share * ops.mean(joint[:, prefix_tokens:], axis=1) + (1 - share) * joint[:, 0]  # (B, N)
+    patches = rows[:, prefix_tokens:]
+    return patches / ops.maximum(ops.max(patches, axis=-1, keepdims=True), 1e-30)
+
+
+def attention_rollout(model, images) -> np.ndarray:
+    """Attention rollout of a VisionTransformer over images.
+
+    Args:
+        model: A `VisionTransformer`.
+        images: (B, H, W, 3) float, as the model takes them.
+
+    Returns:
+        (B, H, W) float32 in [0, 1], bilinearly resized from the patch grid.
+    """
+    attention = ops.convert_to_numpy(ops.cast(model.attention_maps(images), "float32")).astype("float64")
+    patches = rollout(attention, model.prefix_tokens, patch_share(model))
+    return ops.convert_to_numpy(resize_to_images(patches, model))
+
+
+def patch_share(model) -> float:
+    """Share of the head's input that is pooled from the patches: 0 for a class token, 1 for a mean, 0.5 for both."""
+    if model.config.pooling == "token_and_gap":
+        return 0.5
+    return float(model.config.pooling in ("gap", "map") or not model.config.class_token)
+
+
+def resize_to_images(patches, model):
+    """Values of the patches, (B, h*w), bilinearly resized to the model's images: (B, H, W) float32 tensor."""
+    grid = ops.reshape(ops.cast(patches, "float32"), (-1, *model.grid, 1))  # (B, h, w, 1)
+    return ops.image.resize(grid, model.image_size, data_format="channels_last")[..., 0]
+
+
+def mean_attention_distance(attention, grid, patch_size, prefix_tokens=1) -> np.ndarray:
+    """Mean distance in pixels between a patch and the patches that it attends to, for each layer and head.
+
+    As computed by the paper's author (google-research/vision_transformer, issue 162): the rows and columns of tokens
+    that are not patches are dropped without renormalizing, so a head that attends only to the class token has
+    distance 0. Euclidean distances are weighted by attention, summed over keys, averaged over queries and images.
+
+    Args:
+        attention: (B, depth, K, N, N) with rows that sum to 1.
+        grid: (h, w).
+        patch_size: Pixels between neighboring patches, or (vertical, horizontal) pixels.
+        prefix_tokens: Number of tokens before the patches.
+
+    Returns:
+        (depth, K) float64, pixels.
+
+    Raises:
+        ValueError: N is not `prefix_tokens` + h * w.
+    """
+    attention = np.asarray(attention, "float64")
+    if attention.ndim != 5 or attention.shape[-1] != prefix_tokens + np.prod(grid):
+        raise ValueError(
+            f"`attention` must have shape (B, depth, K, N, N) with N = {prefix_tokens} + {grid[0]} * {grid[1]}. "
+            f"Received: {attention.shape}"
+        )
+    positions = np.stack(np.meshgrid(*map(np.arange, grid), indexing="ij"), axis=-1).reshape(-1, 2)  # (h*w, 2)
+    offsets = (positions[:, None] - positions[None]) * np.broadcast_to(patch_size, 2)  # (h*w, h*w, 2)
+    distances = np.sqrt(np.square(offsets).sum(axis=-1))  # (h*w, h*w)
+    patches = attention[..., prefix_tokens:, prefix_tokens:]  # (B, depth, K, h*w, h*w)
+    return np.einsum("blkij,ij->lk", patches, distances) / (len(attention) * len(positions))
+
+
+def attention_distance(model, images, batch_size: int = 16) -> np.ndarray:
+    """`mean_attention_distance` of a model over images; the paper used 128 images of 224 pixels.
+
+    Args:
+        model: A `VisionTransformer`. For a hybrid, a patch is the part of the image of one token.
+        images: (n, H, W, 3) float, as the model takes them.
+        batch_size: Number of images at a time; each needs memory for depth * K * N * N numbers.
+
+    Returns:
+        (depth, K) float64, pixels.
+    """
+    side = [pixels / patches for pixels, patches in zip(model.image_size, model.grid)]
+    total = np.zeros(())
+    for batch in in_batches(images, batch_size):
+        attention = ops.convert_to_numpy(ops.cast(model.attention_maps(batch), "float32"))
+        total = total + len(batch) * mean_attention_distance(attention, model.grid, side, model.prefix_tokens)
+    return total / len(images)
+
+
+def quantize_rows(weights) -> tuple[np.ndarray, np.ndarray]:
+    """Quantizes each row to multiples of 1/255 of its maximum: weights = levels * steps, with an error of half a step.
+
+    A row of attention sums to 1: with one step for all rows, rows of uniform attention would become coarse.
+
+    Args:
+        weights: (..., N), finite and nonnegative.
+
+    Returns:
+        Levels (..., N) uint8 and steps (...,) float32; a row of zeros has step 0.
+
+    Raises:
+        ValueError: A weight is negative, infinite or NaN.
+    """
+    weights = np.asarray(weights, "float32")
+    if not np.isfinite(weights).all() or weights.min(initial=0) < 0:
+        raise ValueError(
+            "Expected finite, nonnegative weights. Received: weights "
+            f"from {weights.min(initial=0)} to {weights.max(initial=0)}"
+        )
+    steps = weights.max(axis=-1) / np.float32(255)  # (...)
+    levels = np.rint(weights / np.where(steps, steps, 1)[..., None])  # (..., N)
+    return np.minimum(levels, 255).astype("uint8"), steps
