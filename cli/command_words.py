@@ -15,7 +15,7 @@ COMMAND_WORDS = {
     "evaluate": {"data-path": "dataset folder:/path"},
     "export": {"data-path": "dataset folder:/path", "quantize": "formats dynamic-int8"},
     "finetune": {"model": "weights", "folder": FINETUNE_OUTPUT, "output-dir": FINETUNE_OUTPUT},
-    "benchmark": {"k": "top", "n": "num-runs"},
+    "benchmark": {"n": "num-runs"},
 }
 
 

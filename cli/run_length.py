@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from keras_vit.recipes.recipe_errors import RecipeError
+
 LENGTHS = {"total-steps": "total_epochs", "total-epochs": "total_steps"}  # and the field that each replaces
 
 
@@ -14,14 +16,14 @@ def with_length(recipe, arguments, prefix: str = ""):
         prefix: Of its options, such as "recipe.".
 
     Raises:
-        ValueError: Both lengths are given.
+        RecipeError: Both lengths are given.
     """
     given = {name: value for name in LENGTHS if (value := _value(arguments, f"--{prefix}{name}")) not in ("", "None")}
     if len(given) > 1:
-        options = " and ".join(f"--{prefix}{name} {value}" for name, value in given.items())
-        raise ValueError(f"A run has a length in steps or in epochs. Received: {options}. Omit one of them.")
+        received = {name.replace("-", "_"): value for name, value in given.items()}
+        raise RecipeError("A run has a length in steps or in epochs: omit one of them.", received)
     replaced = [LENGTHS[name] for name in given if hasattr(recipe, LENGTHS[name])]
-    return replace(recipe, **dict.fromkeys(replaced)) if hasattr(recipe, "total_epochs") else recipe
+    return replace(recipe, **dict.fromkeys(replaced)) if recipe.has_labels else recipe
 
 
 def _value(arguments, option) -> str:

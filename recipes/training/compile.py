@@ -88,6 +88,6 @@ def _classifier(recipe, start, num_classes):
         return adapt_model(start, recipe, num_classes)
     if recipe.weights:
         return load_model(recipe.weights, recipe, num_classes)
-    has_token = isinstance(recipe, Distillation) and recipe.distillation_token
+    has_token = recipe.has_teacher and recipe.distillation_token
     more = {"distillation": True} if has_token else {}
     return build_model(recipe.architecture, recipe.data, recipe.run, num_classes, **more)

@@ -104,23 +104,10 @@ def _of_labeled(loss, labels):
 
 
 def build_loss(recipe: Supervised) -> keras.losses.Loss:
-    """Builds the loss of a recipe.
-
-    Raises:
-        ValueError: An unknown loss, or a label smoothing out of range.
-    """
-    if recipe.loss == "softmax":
-        return Softmax(recipe.label_smoothing)
+    """Builds the loss of a recipe."""
     if recipe.loss == "binary":
-        if recipe.label_smoothing:
-            raise ValueError(
-                "loss='binary' counts every label above 0 as 1, so that smoothed ones would all be 1. Received: "
-                f"label_smoothing={recipe.label_smoothing}. Use label_smoothing=0 or loss='sigmoid'."
-            )
         return Binary()
-    if recipe.loss != "sigmoid":
-        raise ValueError(f"`loss` must be 'softmax', 'sigmoid' or 'binary'. Received: {recipe.loss!r}")
-    return Sigmoid(recipe.label_smoothing)
+    return {"softmax": Softmax, "sigmoid": Sigmoid}[recipe.loss](recipe.label_smoothing)
 
 
 def set_head_bias(model, value: float):
