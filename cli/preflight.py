@@ -12,7 +12,6 @@ from keras_vit.recipes.recipe_errors import check_all
 from keras_vit_cli.given_paths import check_weights
 from keras_vit_cli.json_file import check_json
 from keras_vit_cli.option_words import check_option_words
-from keras_vit_cli.run_length import with_length
 from keras_vit_cli.start_checks import check_architecture, check_fields, parse_fields
 
 
@@ -59,7 +58,6 @@ class Preflight:
 
         named = find_recipe(self.name)
         check_option_words(self.changes, named)
-        named = with_length(named, self.changes)
         recipe = parse_fields(named, f"keras-vit train {self.name}", self.changes)
         check_all(
             lambda: check_fields(recipe),

@@ -1,7 +1,7 @@
 """What is wrong with a recipe on the command line, before TensorFlow is imported, which takes seconds."""
 
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import tyro
@@ -10,6 +10,7 @@ from keras_vit.recipes.recipe import USED_WITH_WEIGHTS
 from keras_vit.recipes.recipe_checks import check_plan
 from keras_vit.recipes.recipe_errors import RecipeError, check_all
 from keras_vit.recipes.recipe_values import check_sections, deferred_checks
+from keras_vit.recipes.sweep_plan import Sweep
 from keras_vit_cli.given_paths import check_dataset_path, check_new_run, check_weights
 
 SIZES = ("depth", "width", "mlp_dim", "num_heads")
@@ -46,12 +47,26 @@ def check_start(recipe, named, prefix: str = ""):
 def parse_fields(default, name: str, arguments):
     """A recipe or sweep with the options of a command line; `check_start` checks it, with all else.
 
+    Steps replace the epochs of a recipe, and epochs its steps.
+
     Args:
         default: Without the options.
         name: What precedes the options, such as "keras-vit train cifar10".
     """
     with deferred_checks():  # tyro would report the first error, by the names of Python
-        return tyro.cli(type(default), default=default, prog=name, args=arguments)
+        parsed = tyro.cli(type(default), default=default, prog=name, args=arguments)
+        if isinstance(parsed, Sweep):
+            return replace(parsed, recipe=_with_one_length(parsed.recipe, default.recipe))
+        return _with_one_length(parsed, default)
+
+
+def _with_one_length(recipe, named):
+    if not recipe.has_labels:
+        return recipe
+    lengths = {name: getattr(recipe, name) for name in ("total_steps", "total_epochs")}
+    changed = [name for name, length in lengths.items() if length not in (None, getattr(named, name))]
+    replaced = lengths.keys() - changed if len(changed) == 1 else ()
+    return replace(recipe, **dict.fromkeys(replaced))
 
 
 def check_fields(recipe):

@@ -9,7 +9,6 @@ from keras_vit.recipes.recipe_errors import check_all
 from keras_vit.recipes.recipe_values import check_sections
 from keras_vit_cli.option_words import check_option_words
 from keras_vit_cli.preprocessing_flags import with_recipe_fields
-from keras_vit_cli.run_length import with_length
 from keras_vit_cli.start_checks import check_start, parse_fields
 from keras_vit_cli.train import find_recipe, run_name
 
@@ -40,7 +39,6 @@ class Sweep:
             )
         changes = with_recipe_fields(self.changes, "recipe.")
         check_option_words(changes, recipe, "recipe.")
-        recipe = with_length(recipe, changes, "recipe.")
         recipe = replace(recipe, run=replace(recipe.run, folder=f"runs/{run_name(self.name)}-sweep"))
         default = sweep_plan.Sweep(recipe, **SWEEPS.get(self.name, {}))
         plan = parse_fields(default, f"keras-vit sweep {self.name}", changes)

@@ -10,7 +10,6 @@ import tyro
 
 from keras_vit_cli.option_words import check_option_words
 from keras_vit_cli.preprocessing_flags import with_recipe_fields
-from keras_vit_cli.run_length import with_length
 from keras_vit_cli.start_checks import check_start, parse_fields
 
 PERCENT = {"top1": "top-1", "top5": "top-5"}  # metrics in [0, 1]
@@ -43,7 +42,6 @@ class Train:
             named = replace(named, run=replace(named.run, folder=f"runs/{run_name(self.name)}"))
         changes = with_recipe_fields(self.changes)
         check_option_words(changes, named)
-        named = with_length(named, changes)
         recipe = parse_fields(named, f"keras-vit train {self.name}", changes)
         check_start(recipe, named)
         from keras_vit.recipes import run_recipe

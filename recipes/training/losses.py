@@ -20,14 +20,9 @@ class Softmax(keras.losses.Loss):
 
     Args:
         label_smoothing: s, in [0, 1) (Szegedy et al., arXiv 1512.00567, section 7).
-
-    Raises:
-        ValueError: A smoothing out of range.
     """
 
     def __init__(self, label_smoothing=0.0, name="softmax", **kwargs):
-        if not 0.0 <= label_smoothing < 1.0:
-            raise ValueError(f"`label_smoothing` must be in [0, 1). Received: {label_smoothing}")
         super().__init__(name=name, **kwargs)
         self.label_smoothing = label_smoothing
 
@@ -52,14 +47,9 @@ class Sigmoid(keras.losses.Loss):
     Args:
         label_smoothing: s, in [0, 0.5): the target of a class that is absent, and 1 - s that of one that is present, as
             `onehot(classes, on=1 - s, off=s)` in the preprocessing of big_vision (pp/ops_general.py).
-
-    Raises:
-        ValueError: A smoothing out of range.
     """
 
     def __init__(self, label_smoothing=0.0, name="sigmoid", **kwargs):
-        if not 0.0 <= label_smoothing < 0.5:
-            raise ValueError(f"`label_smoothing` of the sigmoid loss must be in [0, 0.5). Received: {label_smoothing}")
         super().__init__(name=name, **kwargs)
         self.label_smoothing = label_smoothing
 

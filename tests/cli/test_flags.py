@@ -9,11 +9,9 @@ import tyro
 from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.recipe import Augment, Run, Supervised
 from keras_vit.recipes.recipe_errors import RecipeError, SeveralErrors
+from keras_vit.recipes.sweep_plan import Sweep
 from keras_vit_cli.flags import error_text, recipe_flags
-from keras_vit_cli.run_length import with_length
-
-EPOCHS, STEPS = RECIPES["cifar10-10ep"], RECIPES["cifar10-scratch"]
-
+from keras_vit_cli.start_checks import parse_fields
 
 ERROR = RecipeError(
     "A reason.",
@@ -50,21 +48,20 @@ def test_options_are_accepted_by_the_command_line():
 
 
 @pytest.mark.parametrize(
-    "recipe,options,steps,epochs",
+    "name,options,steps,epochs",
     [
-        (EPOCHS, "--total-steps 20", None, None),  # the option is applied later
-        (EPOCHS, "--total_steps=20 --total-epochs None", None, None),
-        (EPOCHS, "--total-epochs 3 --run.seed 1", None, 10),
-        (STEPS, "--total-epochs=0.5", None, None),
-        (STEPS, "--total-epochs None", 2000, None),
-        (STEPS, "--total-steps", 2000, None),  # tyro reports that its value is missing
+        ("cifar10-10ep", "--total-steps 20", 20, None),
+        ("cifar10-10ep", "--total_steps=20 --total-epochs None", 20, None),
+        ("cifar10-10ep", "--total-epochs 3 --run.seed 1", None, 3),
+        ("cifar10-10ep", "--run.seed 1", None, 10),
+        ("cifar10-scratch", "--total-epochs=0.5", None, 0.5),
+        ("cifar10-scratch", "--total-epochs None", 2000, None),
+        ("cifar10-mae", "--total-steps 20", 20, None),
     ],
 )
-def test_one_length_replaces_the_other(recipe, options, steps, epochs):
-    found = with_length(recipe, tuple(options.split()))
+def test_one_length_replaces_the_other(name, options, steps, epochs):
+    found = parse_fields(RECIPES[name], name, options.split())
     assert (found.total_steps, found.total_epochs) == (steps, epochs)
-
-
-def test_length_with_a_prefix_and_of_recipes_without_epochs():
-    assert with_length(EPOCHS, ("--recipe.total-steps", "20"), "recipe.").total_epochs is None
-    assert with_length(RECIPES["cifar10-mae"], ("--total-steps", "20")) is RECIPES["cifar10-mae"]
+    if found.has_labels:
+        words = options.replace("--", "--recipe.").split()
+        assert parse_fields(Sweep(RECIPES[name]), name, words).recipe == found
