@@ -5,7 +5,6 @@ This file has the kinds of recipes, recipe_sections.py the parts that they share
 
 import math
 from dataclasses import dataclass, field
-from functools import partial
 from typing import ClassVar, Literal
 
 from keras_vit.recipes.recipe_errors import RecipeError
@@ -44,8 +43,8 @@ class Unlabeled(Checked):
     architecture: Architecture
     data: Data
 
-    def _combinations(self):
-        return partial(_check_patches, self), self._check_mixing, self._check_patch_dropout
+    def _check_variant(self):
+        _require_patches(self)
 
     def _check_mixing(self):
         augment = self.data.augment
@@ -86,9 +85,6 @@ class MaskedPatch(Unlabeled):
     masked_fraction: float = 0.8
     replaced_fraction: float = 0.1
     total_steps: int = 1_000_000
-
-    def _combinations(self):
-        return *super()._combinations(), self._check_fractions
 
     def _check_fractions(self):
         if self.masked_fraction + self.replaced_fraction > 1:
@@ -147,9 +143,6 @@ class MaskedAutoencoder(Unlabeled):
     decoder_heads: int = 16
     normalize_targets: bool = True
     total_steps: int = 800 * IMAGENET_IMAGES // 4096
-
-    def _combinations(self):
-        return *super()._combinations(), self._check_encoder, self._check_masked_fraction, self._check_decoder
 
     def _check_encoder(self):
         """Raises RecipeError for an encoder that cannot encode a part of the patches."""
@@ -223,9 +216,6 @@ class Supervised(Checked):
     total_steps: int | None = 20_000
     total_epochs: float | None = None
 
-    def _combinations(self):
-        return self._check_one_length, self._check_label_smoothing
-
     def _check_one_length(self):
         if self.total_steps is not None and self.total_epochs is not None:
             raise RecipeError(
@@ -270,11 +260,11 @@ class Distillation(Supervised):
     distillation_alpha: float = 0.5
     distillation_token: bool = True
 
-    def _combinations(self):
-        return *super()._combinations(), partial(_check_patches, self)
+    def _check_variant(self):
+        _require_patches(self)
 
 
-def _check_patches(recipe):
+def _require_patches(recipe):
     """Raises RecipeError for a BiT, which has no patches to mask and no distillation token."""
     variant = recipe.architecture.variant
     if recipe.architecture.is_bit and not recipe.weights:

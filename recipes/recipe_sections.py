@@ -97,9 +97,6 @@ class Augment(Checked):
         """Whether images are mixed, by mixup or CutMix."""
         return self.mixup_alpha > 0 or self.cutmix_alpha > 0
 
-    def _combinations(self):
-        return self._check_policies, self._check_magnitude
-
     def _check_policies(self):
         off = {"randaugment_layers": 0, "autoaugment": None, "three_augment": False}
         chosen = [name for name, nothing in off.items() if getattr(self, name) != nothing]
@@ -186,9 +183,6 @@ class Data(Checked):
     service: str | None = None
     max_corrupt: float = 0.01
 
-    def _combinations(self):
-        return self._check_resize_size, self._check_scaled_decoding
-
     def _check_resize_size(self):
         if self.crop == "resize" and self.resize_size < self.image_size:
             raise RecipeError(
@@ -249,9 +243,6 @@ class Optimizer(Checked):
     ema_momentum: float | None = None
     layer_decay: float | None = None
     beta_2: float = 0.999
-
-    def _combinations(self):
-        return (self._check_weight_decay,)
 
     def _check_weight_decay(self):
         if self.weight_decay and self.name == "adam":

@@ -95,6 +95,8 @@ NAMES = {int: "an integer", float: "a number", str: "a string", bool: "true or f
 class Checked:
     """Base class of recipes and their sections, frozen dataclasses whose fields are checked when one is created.
 
+    All methods whose names start with `_check_` are called, after the types and ranges of all fields.
+
     Attributes:
         place: Of a section in a recipe, such as "data.augment.".
     """
@@ -104,15 +106,8 @@ class Checked:
 
     def __post_init__(self):
         if not Checked.deferred:
-            self._check()
-
-    def _check(self):
-        check_values(self)
-        check_all(*self._combinations())
-
-    def _combinations(self):
-        """Checks of several fields together, or of one with more than a range."""
-        return ()
+            check_values(self)
+            check_all(*(getattr(self, name) for name in dir(self) if name.startswith("_check_")))
 
 
 @contextmanager
@@ -132,7 +127,7 @@ def check_sections(recipe):
         RecipeError, SeveralErrors: Fields that cannot be used.
     """
     values = (getattr(recipe, field.name) for field in dataclasses.fields(recipe))
-    check_all(*(partial(check_sections, value) for value in values if isinstance(value, Checked)), recipe._check)
+    check_all(*(partial(check_sections, value) for value in values if isinstance(value, Checked)), recipe.__post_init__)
 
 
 def flat_fields(section) -> dict[str, object]:

@@ -34,9 +34,6 @@ class Sweep(Checked):
     seeds: tuple[int, ...] = (0, 1, 2)
     metric: Metric = "top1"
 
-    def _combinations(self):
-        return (self._check_runs,)
-
     def _check_runs(self):
         if not self.learning_rates or not self.seeds:
             received = {"learning_rates": self.learning_rates, "seeds": self.seeds}
