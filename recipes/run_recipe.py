@@ -66,8 +66,13 @@ def run(recipe: Recipe) -> dict[str, float]:
         history = history or _last_logged(recipe.run.folder)
         if recipe.has_labels:
             metrics = _test_metrics(recipe, model, history)
-        else:
+        elif history:
             metrics = finite_epoch_metrics(history, model)
+        else:
+            raise ValueError(
+                f"The training is complete, and its model is {folder}/{MODEL}, but its metrics were in log.csv, "
+                "which is missing or empty. Restore that file."
+            )
         if folder:
             write_file(os.path.join(folder, CARD), run_card(result, recipe, metrics))
             write_file(os.path.join(folder, METRICS), json.dumps(metrics, indent=2, allow_nan=False) + "\n")
@@ -188,7 +193,11 @@ def _origin(recipe):
 
 
 def _last_logged(folder) -> dict[str, list[float]]:
-    """The history of the last line of log.csv, for a run that had already trained all its steps."""
-    with tf.io.gfile.GFile(os.path.join(folder, LOG)) as content:
-        *_, last = csv.DictReader(io.StringIO(content.read()))
+    """The history of the last line of log.csv, for a run that had trained all its steps; {} if the file is missing."""
+    file = os.path.join(folder, LOG)
+    if not tf.io.gfile.exists(file):
+        return {}
+    with tf.io.gfile.GFile(file) as content:
+        lines = list(csv.DictReader(io.StringIO(content.read())))
+    last = lines[-1] if lines else {}
     return {name: [float(value)] for name, value in last.items() if value and name not in ("epoch", "step")}

@@ -1,10 +1,8 @@
 """Four logical CPUs for the tests of tf.distribute, seeds, toy models, caches of their own, and no network."""
 
-import ctypes
 import gc
 import os
 import socket
-import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -15,11 +13,14 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from memory import release_memory
 
 import keras_vit
 from keras_vit.cache_dir import cache_dir
 from keras_vit.recipes.training.keras_internals import release_gradients
 
+# Each graph runs once or twice, too: optimizing it takes longer. Commands in processes of their own optimize theirs.
+tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
 )
@@ -70,14 +71,8 @@ def _fresh_state():
 
 @pytest.fixture(scope="module", autouse=True)
 def _released_memory():
-    """Models refer to themselves in circles, which only a collection releases, and glibc keeps what was freed.
-
-    Without both a process takes 5 GB.
-    """
     yield
-    gc.collect()
-    if sys.platform == "linux":
-        ctypes.CDLL(None).malloc_trim(0)
+    release_memory()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_vit import BiT, attention_rollout
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.extended]
 
 RELATIVE = {"position_embedding": "relative", "register_tokens": 2, "pooling": "gap", "norm_after_pooling": True}
 EVERY_LAYER = {"position_embedding": "learned_2d", "position_placement": "every_layer", "distillation": True}
@@ -131,7 +131,7 @@ def _check_gradients(name, model, images, jax):
         np.testing.assert_allclose(jax[f"arr_{i}"], gradient, atol=1e-4 * scale, err_msg=f"{name} {variable.path}")
 
 
-@pytest.mark.parametrize("names", [["map", "hybrid"], pytest.param(OTHERS, marks=pytest.mark.extended)], ids=str)
+@pytest.mark.parametrize("names", [["map", "hybrid"], OTHERS], ids=str)
 def test_forward_pass_equals_tensorflow_and_gradients_are_correct(trained_toy, images, tmp_path, names):
     models = {name: trained_toy(**MODELS[name]) for name in names if name != "bit"}
     if "bit" in names:

@@ -15,11 +15,15 @@ CPUS = {"one": 1, "mirrored2": 2, "mirrored4": 4}
 
 
 def local_cells():
-    """The cells of this process; of four replicas, `make test` has one, and make test-all the others."""
+    """The cells of this process; `make test` has those of few traced steps, make test-all the others.
+
+    Replicas trace a step each, and an interrupted run is trained three times.
+    """
     for cell in pairwise():
         if cell.devices in CPUS:
-            wide = cell.devices == "mirrored4" and cell.kind != "supervised"
-            yield pytest.param(cell, id=str(cell), marks=[pytest.mark.extended] if wide else [])
+            long = cell.devices == "mirrored4" or (cell.devices == "mirrored2" and cell.interrupted)
+            extended = long and cell.kind != "supervised"
+            yield pytest.param(cell, id=str(cell), marks=[pytest.mark.extended] if extended else [])
 
 
 @pytest.mark.parametrize("cell", list(local_cells()))

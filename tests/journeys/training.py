@@ -8,6 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from memory import release_memory
 from PIL import Image
 from sklearn.metrics import average_precision_score, log_loss
 
@@ -102,6 +103,7 @@ def train(cell, data: Path, folder: Path):
             except SystemExit as stopped:
                 status = stopped.code
         assert status == TERMINATED
+    release_memory()
     assert main(command(cell, data, folder, *["--run.resume"] * cell.interrupted)) == 0
 
 

@@ -28,7 +28,7 @@ def in_folder(recipe, folder, **run):
     return replace(recipe, run=replace(recipe.run, folder=str(folder), **run))
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_pre_training_after_a_power_failure(autoencoder, folder):
     """Of a masked autoencoder, in the second epoch of the data; masked patches are those of test_processes.py."""
     optimizer = Optimizer("adamw", 3e-3, warmup_steps=2, weight_decay=0.1, ema_momentum=0.9)

@@ -52,7 +52,7 @@ def test_recipe_on_a_slice_of_several_chips(recipe):
     assert all(step.compile_seconds > 0 for step in report.steps)
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_recipe_on_jax(recipe, tmp_path):
     """The step of Keras's JAX backend, in a separate process."""
     write_recipe(replace(recipe, optimizer=Optimizer("sgd", warmup_steps=10)), tmp_path / "recipe.json")
