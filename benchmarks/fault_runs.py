@@ -21,7 +21,7 @@ from keras_vit.recipes.checkpoints.training_state import TrainingState
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run
-from keras_vit.recipes.training.compile import compile_masked_patch
+from keras_vit.recipes.training.compile import compile_self_supervised
 
 STEPS = 16
 RECIPE = MaskedPatch(
@@ -127,7 +127,7 @@ def training(source, number, place, random):
 
 @functools.lru_cache
 def empty_model():
-    model = compile_masked_patch(RECIPE)
+    model = compile_self_supervised(RECIPE)
     model.optimizer.build(model.trainable_variables)
     return model
 

@@ -54,10 +54,7 @@ def check_dataset(dataset: str):
     """Raises ValueError for a folder without "folder:", or a path of a dataset where there is nothing."""
     if with_prefix(dataset) != dataset and not _is_dataset_name(dataset):
         raise ValueError(f"{dataset!r} is a folder. Did you mean {with_prefix(dataset)}?")
-    try:
-        check_dataset_path(dataset)
-    except ValueError as error:
-        raise ValueError(str(error).replace("data.dataset=", "")) from None  # a field of recipes
+    check_dataset_path(dataset)
 
 
 def with_prefix(dataset: str) -> str:

@@ -4,6 +4,8 @@ import glob
 import os
 from pathlib import Path
 
+from keras_vit.recipes.recipe_errors import RecipeError
+
 # What is a path and no name of published weights; names of keras_vit.load may contain slashes and dots, too.
 PATHS = ("/", "./", "../", "~")
 RUNS = "runs/"  # the default folder of runs
@@ -40,9 +42,10 @@ def check_dataset_path(dataset: str):
     if "://" in dataset:
         return
     if dataset.startswith(PATHS):
-        raise ValueError(
-            f"A path requires a prefix. Received: data.dataset={dataset!r}. Use data.dataset='folder:{dataset}', or "
-            "csv:, tfrecord: or hf: for other files."
+        raise RecipeError(
+            "A path requires a prefix: 'folder:', or 'csv:', 'tfrecord:' or 'hf:' for other files.",
+            {"data.dataset": dataset},
+            {"data.dataset": f"folder:{dataset}"},
         )
     expanded = os.path.expanduser(path)
     if source == "folder":
@@ -51,18 +54,20 @@ def check_dataset_path(dataset: str):
             raise ValueError(f"{found}. Expected a folder with <class>/<image> or <split>/<class>/<image>.")
         check_layout(expanded)
     elif source in ("csv", "hf") and path.startswith(PATHS) and not os.path.isdir(expanded):
-        raise ValueError(f"There is no folder {path!r}. Received: data.dataset={dataset!r}")
+        raise RecipeError(f"There is no folder {path!r}.", {"data.dataset": dataset})
     elif source == "tfrecord" and not (os.path.exists(expanded) or glob.glob(expanded)):
         raise ValueError(f"There are no TFRecord files at {path}, such as train-00000-of-00010 or train.tfrecord.")
 
 
 def check_new_run(run):
-    """Raises ValueError if a local `run.folder` contains a run and `run.resume` is not set."""
+    """Raises RecipeError if a local `run.folder` contains a run and `run.resume` is not set."""
     if run.resume or not run.folder or "://" in run.folder:
         return
     if has_run(Path(run.folder)):
-        raise ValueError(
-            f"{run.folder} already contains a run. Resume it with run.resume=True, or choose another run.folder."
+        raise RecipeError(
+            f"The folder {run.folder} already contains a run.",
+            {"run.folder": run.folder},
+            [{"run.resume": True}, {"run.folder": f"{run.folder}-2"}],
         )
 
 

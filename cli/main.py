@@ -5,7 +5,6 @@ import os
 import re
 import sys
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from keras_vit_cli.command_words import check_command_words, check_name
@@ -28,8 +27,6 @@ RESUME_HINTS = {
     "vtab": " The same command resumes from the last checkpoint.",
     "finetune": " The same command resumes from the last step.",
 }
-# Commands whose options are the fields of a recipe, and what precedes these fields.
-FLAG_PREFIXES = {"train": "", "preflight": "", "sweep": "recipe."}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -47,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     with (
         surviving_closed_pipes(),
         clean_up_on_sigterm(),
-        printing_assumptions(partial(_with_flags, arguments=arguments)),
+        printing_assumptions(),
     ):
         try:
             return _run(arguments)
@@ -62,10 +59,10 @@ def main(arguments: list[str] | None = None) -> int:
                 print(hint.lstrip(), file=sys.stderr)
             raise
         except Exception as error:
-            sentence = error_sentence(error)
+            sentence = error_sentence(error, "".join(arguments[:1]))
             if debug or sentence is None:
                 raise
-            print(f"keras-vit: {_with_flags(sentence, arguments)}", file=sys.stderr)
+            print(f"keras-vit: {sentence}", file=sys.stderr)
             return 1
 
 
@@ -92,20 +89,6 @@ def _run(arguments) -> int:
     if arguments[:1] != ["doctor"]:  # which reports this, too
         check_temporary_folder()
     return command.run() or 0
-
-
-def _with_flags(message: str, arguments: list[str]) -> str:
-    """A message; in commands with recipe options, with flags instead of the recipe's fields."""
-    if arguments[:1] in (["evaluate"], ["export"]):  # an option of its own, not data.max_corrupt
-        message = message.replace("max_corrupt=", "--max-corrupt ")
-    if arguments[:1] == ["vtab"]:  # whose recipe has no other options
-        message = re.sub(r"data\.(mean|std)=\((.*?)\)", lambda x: f"--{x[1]} {x[2].replace(',', '')}", message)
-    prefix = FLAG_PREFIXES.get("".join(arguments[:1]))
-    if prefix is None:  # the dataset is an argument, or an option of another name
-        return message.replace("data.dataset=", "")
-    from keras_vit_cli.flags import fields_to_flags
-
-    return fields_to_flags(message, prefix)
 
 
 def _parse(arguments: list[str]) -> Any:

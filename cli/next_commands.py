@@ -8,7 +8,7 @@ from pathlib import Path
 import keras
 
 from keras_vit.recipes.configs import RECIPES
-from keras_vit.recipes.recipe import Data, SelfSupervised, Supervised
+from keras_vit.recipes.recipe import Data
 from keras_vit_cli.flags import recipe_flags
 from keras_vit_cli.inspect.model import keras_class
 
@@ -22,7 +22,7 @@ def next_commands(recipe, named) -> list[str]:
         recipe: The trained recipe.
         named: The recipe without the options of the command line.
     """
-    if isinstance(recipe, SelfSupervised):
+    if not recipe.has_labels:
         return [_fine_tuning(recipe, named), _inspect(recipe)]
     folder = recipe.run.folder
     data = f"--dataset {shlex.quote(recipe.data.dataset)} --split {shlex.quote(recipe.data.test_split)}"
@@ -67,9 +67,5 @@ def _recipe_to_fine_tune(named) -> str | None:
             return 0
         return 1 + (start.architecture.variant == named.architecture.variant)
 
-    fitting = [
-        name
-        for name, recipe in RECIPES.items()
-        if isinstance(recipe, Supervised) and recipe.weights and recipe.data.dataset == named.data.dataset
-    ]
+    fitting = [name for name, recipe in RECIPES.items() if recipe.weights and recipe.data.dataset == named.data.dataset]
     return max(fitting, key=similarity, default=None)

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import tyro
 
+from keras_vit.recipes.recipe_errors import check_all
 from keras_vit_cli.given_paths import check_weights
 from keras_vit_cli.json_file import check_json
 from keras_vit_cli.option_words import check_option_words
-from keras_vit_cli.run_length import with_length
-from keras_vit_cli.start_checks import check_architecture
+from keras_vit_cli.start_checks import check_architecture, check_fields, parse_fields
 
 
 @dataclass(frozen=True)
@@ -54,19 +54,15 @@ class Preflight:
                 "Pass the name of a recipe; keras-vit train lists them. --list lists chips and topologies."
             )
         check_json(self.json)
-        from keras_vit.recipes.check_all import check_all
-        from keras_vit.recipes.training.field_checks import check_fields
         from keras_vit_cli.train import find_recipe
 
         named = find_recipe(self.name)
         check_option_words(self.changes, named)
-        named = with_length(named, self.changes)
-        recipe = tyro.cli(type(named), default=named, prog=f"keras-vit train {self.name}", args=self.changes)
-        weights = getattr(recipe, "weights", None)
+        recipe = parse_fields(named, f"keras-vit train {self.name}", self.changes)
         check_all(
             lambda: check_fields(recipe),
             # Those of the recipe may be of a run that is still to come.
-            lambda: check_weights(weights if weights != getattr(named, "weights", None) else None),
+            lambda: check_weights(recipe.weights if recipe.weights != named.weights else None),
             lambda: check_architecture(recipe, named),
         )
         from keras_vit.recipes.preflight.chips import parse_topology

@@ -5,10 +5,11 @@ from typing import Annotated
 
 import tyro
 
+from keras_vit.recipes.recipe_errors import check_all
+from keras_vit.recipes.recipe_values import check_sections
 from keras_vit_cli.option_words import check_option_words
 from keras_vit_cli.preprocessing_flags import with_recipe_fields
-from keras_vit_cli.run_length import with_length
-from keras_vit_cli.start_checks import check_start
+from keras_vit_cli.start_checks import check_start, parse_fields
 from keras_vit_cli.train import find_recipe, run_name
 
 
@@ -29,26 +30,27 @@ class Sweep:
     def run(self):
         """Runs the sweep and prints its table."""
         from keras_vit.recipes import sweep_plan
-        from keras_vit.recipes.check_all import check_all
         from keras_vit.recipes.configs import SWEEPS
-        from keras_vit.recipes.recipe import SelfSupervised
 
         recipe = find_recipe(self.name)
-        if isinstance(recipe, SelfSupervised):
+        if not recipe.has_labels:
             raise ValueError(
                 f"{self.name} trains without labels, so there is no accuracy to maximize. Sweep a classifier's recipe."
             )
         changes = with_recipe_fields(self.changes, "recipe.")
         check_option_words(changes, recipe, "recipe.")
-        recipe = with_length(recipe, changes, "recipe.")
         recipe = replace(recipe, run=replace(recipe.run, folder=f"runs/{run_name(self.name)}-sweep"))
         default = sweep_plan.Sweep(recipe, **SWEEPS.get(self.name, {}))
-        plan = tyro.cli(sweep_plan.Sweep, default=default, prog=f"keras-vit sweep {self.name}", args=changes)
+        plan = parse_fields(default, f"keras-vit sweep {self.name}", changes)
         if _splits(plan.recipe) != _splits(recipe) and _held_out(plan) == _held_out(default):
             plan = replace(
                 plan, tuning_split=None, held_out_split=None
             )  # those of the paper are of the recipe's splits
-        check_all(lambda: sweep_plan.check_plan(plan), lambda: check_start(plan.recipe, recipe, "recipe."))
+        check_all(
+            lambda: check_sections(plan),
+            lambda: sweep_plan.tuning_and_held_out(plan),
+            lambda: check_start(plan.recipe, recipe, "recipe."),
+        )
         from keras_vit.recipes.learning_rate_sweep import markdown_table, sweep
 
         print(markdown_table(sweep(plan), plan.metric))

@@ -10,8 +10,7 @@ import tyro
 
 from keras_vit_cli.option_words import check_option_words
 from keras_vit_cli.preprocessing_flags import with_recipe_fields
-from keras_vit_cli.run_length import with_length
-from keras_vit_cli.start_checks import check_start
+from keras_vit_cli.start_checks import check_start, parse_fields
 
 PERCENT = {"top1": "top-1", "top5": "top-5"}  # metrics in [0, 1]
 UNPRINTED = ("images", "learning_rate")
@@ -43,8 +42,7 @@ class Train:
             named = replace(named, run=replace(named.run, folder=f"runs/{run_name(self.name)}"))
         changes = with_recipe_fields(self.changes)
         check_option_words(changes, named)
-        named = with_length(named, changes)
-        recipe = tyro.cli(type(named), default=named, prog=f"keras-vit train {self.name}", args=changes)
+        recipe = parse_fields(named, f"keras-vit train {self.name}", changes)
         check_start(recipe, named)
         from keras_vit.recipes import run_recipe
 
@@ -65,15 +63,14 @@ def _list_recipes() -> str:
 
 def _print_result(recipe, named, metrics: dict[str, float]):
     """Prints the metrics, of which data they are, where the model is, and what to do with it."""
-    from keras_vit.recipes.recipe import MaskedPatch, SelfSupervised
     from keras_vit_cli.next_commands import next_commands
 
     data = recipe.data
-    if isinstance(recipe, SelfSupervised):
+    if not recipe.has_labels:
         print("\nIn the last epoch:")
     else:
         print(f"\nOn {metrics['images']:,} images of the split {data.test_split!r} of {data.dataset}:")
-    kind = "color " if isinstance(recipe, MaskedPatch) else ""  # of 512 colors, not of classes
+    kind = "" if recipe.has_labels else "color "  # of 512 colors, not of classes
     for metric, value in metrics.items():
         if metric not in UNPRINTED and (value or metric != "nonfinite_steps"):
             percent = f"{kind}{PERCENT.get(metric)} {100 * value:.1f} %"

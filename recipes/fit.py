@@ -17,18 +17,23 @@ from keras_vit.recipes.data import (
 from keras_vit.recipes.data.data_errors import report_data_errors
 from keras_vit.recipes.data.model_classes import check_same_classes
 from keras_vit.recipes.distributed.hosts import shard_evaluation
-from keras_vit.recipes.distributed.strategy import strategy_of
+from keras_vit.recipes.distributed.strategy import Strategy, strategy_of
 from keras_vit.recipes.distributed.workers import Workers
-from keras_vit.recipes.recipe import Data, Distillation, SelfSupervised, Supervised
-from keras_vit.recipes.self_supervised import SelfSupervisedModel, compile_self_supervised, self_supervised_batches
+from keras_vit.recipes.recipe import Data, SelfSupervised, Supervised
+from keras_vit.recipes.self_supervised import self_supervised_batches
 from keras_vit.recipes.training import loop
 from keras_vit.recipes.training.checks import check_data, check_labels, count_images
-from keras_vit.recipes.training.compile import compile_classifier, compile_for_evaluation
+from keras_vit.recipes.training.compile import (
+    SelfSupervisedModel,
+    compile_classifier,
+    compile_for_evaluation,
+    compile_self_supervised,
+)
 from keras_vit.recipes.training.keras_internals import release_gradients
-from keras_vit.recipes.training.variant_checks import check_image_size, check_patches
+
+__all__ = ["count_steps", "evaluate", "pretrain", "train"]
 
 
-@release_gradients()
 def pretrain(recipe: SelfSupervised, callbacks=()) -> tuple[SelfSupervisedModel, loop.History]:
     """Pre-training without labels: masked patches, or a masked autoencoder.
 
@@ -42,21 +47,25 @@ def pretrain(recipe: SelfSupervised, callbacks=()) -> tuple[SelfSupervisedModel,
         ValueError, OSError: The recipe cannot be trained; raised before training starts.
         FloatingPointError: Gradients or weights are not finite.
     """
-    check_image_size(recipe.architecture, recipe.data)
     with locked_folder(recipe) as strategy:
-        dataset = _prepare(recipe, strategy)
-        check_data(recipe, dataset, recipe.total_steps)
-        with strategy.scope():
-            model = compile_self_supervised(recipe)
-
-        def batches(start_step, host):
-            pixels = training_pixels(recipe.data, dataset, recipe.run.seed, start_step, host)
-            return self_supervised_batches(pixels, model.vit.patch_size, recipe, start_step, host)
-
-        return model, loop.fit(model, recipe, recipe.total_steps, dataset, batches, callbacks)
+        return fit_unlabeled(recipe, strategy, callbacks)
 
 
 @release_gradients()
+def fit_unlabeled(recipe: SelfSupervised, strategy: Strategy, callbacks=()):
+    """`pretrain` in a folder that is locked already, under its strategy."""
+    dataset = _prepare(recipe, strategy)
+    check_data(recipe, dataset, recipe.total_steps)
+    with strategy.scope():
+        model = compile_self_supervised(recipe)
+
+    def batches(start_step, host):
+        pixels = training_pixels(recipe.data, dataset, recipe.run.seed, start_step, host)
+        return self_supervised_batches(pixels, model.vit.patch_size, recipe, start_step, host)
+
+    return model, loop.fit(model, recipe, recipe.total_steps, dataset, batches, callbacks)
+
+
 def train(recipe: Supervised, start=None, callbacks=()) -> tuple[keras.Model, loop.History]:
     """Trains a classifier.
 
@@ -71,20 +80,22 @@ def train(recipe: Supervised, start=None, callbacks=()) -> tuple[keras.Model, lo
         ValueError, OSError: The recipe cannot be trained; raised before training starts.
         FloatingPointError: Gradients or weights are not finite.
     """
-    if start is not None and hasattr(start, "patch_size"):
-        check_patches(recipe.data, start.patch_size)
-    elif not recipe.weights:
-        check_image_size(recipe.architecture, recipe.data)
-    with locked_folder(recipe) as strategy:
-        dataset = _prepare(recipe, strategy)
-        total_steps, num_classes = count_steps(recipe, dataset), len(class_names(dataset))
-        check_data(recipe, dataset, total_steps)
-        with strategy.scope():
-            model, classifier = compile_classifier(recipe, num_classes, total_steps, start, dataset.multi_label)
-        _check_classes(recipe, dataset, model, classifier, recipe.weights if start is None else None)
-        classifier.class_names = class_names(dataset)  # names that a model cannot have raise before the training
-        batches = partial(training_batches, recipe.data, dataset, recipe.run.seed)
-        history = loop.fit(model, recipe, total_steps, dataset, batches, callbacks)
+    with locked_folder(recipe, start) as strategy:
+        return fit_supervised(recipe, strategy, start, callbacks)
+
+
+@release_gradients()
+def fit_supervised(recipe: Supervised, strategy: Strategy, start=None, callbacks=()):
+    """`train` in a folder that is locked already, under its strategy."""
+    dataset = _prepare(recipe, strategy)
+    total_steps, num_classes = count_steps(recipe, dataset), len(class_names(dataset))
+    check_data(recipe, dataset, total_steps)
+    with strategy.scope():
+        model, classifier = compile_classifier(recipe, num_classes, total_steps, start, dataset.multi_label)
+    _check_classes(recipe, dataset, model, classifier, recipe.weights if start is None else None)
+    classifier.class_names = class_names(dataset)  # names that a model cannot have raise before the training
+    batches = partial(training_batches, recipe.data, dataset, recipe.run.seed)
+    history = loop.fit(model, recipe, total_steps, dataset, batches, callbacks)
     if model is not classifier:  # distillation
         with strategy.scope():
             compile_for_evaluation(classifier, recipe, num_classes)
@@ -123,17 +134,15 @@ def count_steps(recipe: Supervised, dataset: ImageDataset) -> int:
     """Steps of a run: `total_steps`, or those of `total_epochs`."""
     if recipe.total_steps is not None:
         return recipe.total_steps
-    if recipe.total_epochs is None:
-        raise ValueError("Set either total_steps or total_epochs. Received: None for both")
     images = count_images(recipe, dataset)[recipe.data.train_split]
-    return round(recipe.total_epochs * images / recipe.data.batch_size)
+    return round(recipe.total_epochs * images / recipe.data.batch_size)  # type: ignore[operator] # see check_plan
 
 
 def _check_classes(recipe, dataset, model, classifier, weights):
     """Raises ValueError if a kept head or the teacher is known to have other classes than the dataset."""
     role, fix = "keep_head=True keeps the head of", "set keep_head=False for a new head"
     check_same_classes(dataset, classifier.class_names, weights, role, fix)  # None for a new head
-    if isinstance(recipe, Distillation):
+    if recipe.has_teacher:
         check_same_classes(dataset, model.teacher.class_names, recipe.teacher, "The teacher is", "use another teacher")
 
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from keras_vit.recipes.checkpoints.run_folder import required_folder
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.recipes.run_recipe import run_unless_finished
-from keras_vit.recipes.sweep_plan import Sweep, check_plan, tuning_and_held_out
+from keras_vit.recipes.sweep_plan import Sweep, tuning_and_held_out
 
 
 def sweep(plan: Sweep) -> dict:
@@ -21,14 +22,11 @@ def sweep(plan: Sweep) -> dict:
         the test metric by seed; "mean" and "std" of these (sample standard deviation, 0.0 for a single seed).
 
     Raises:
-        ValueError: The recipe has no folder, there are no learning rates, seeds or held-out images, a value cannot be
-            meant, the metric is unknown, or the folder contains runs of another recipe.
+        ValueError: The recipe has no folder, there are no held-out images, or the folder contains runs of another
+            recipe.
         FloatingPointError: All learning rates diverged, or a final run did.
     """
-    folder = plan.recipe.run.folder
-    if not folder:
-        raise ValueError("A sweep requires a folder for its runs and results: set run.folder.")
-    check_plan(plan)
+    folder = required_folder(plan.recipe)
     tuning, held = tuning_and_held_out(plan)
     tuning_data = replace(plan.recipe.data, train_split=tuning, validation_split=held, test_split=held)
     held_out: dict[float, float | None] = {}

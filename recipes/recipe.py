@@ -3,10 +3,14 @@
 This file has the kinds of recipes, recipe_sections.py the parts that they share.
 """
 
+import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
+from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.recipe_sections import Architecture, Augment, Data, Optimizer, Run
+from keras_vit.recipes.recipe_values import Checked
+from keras_vit.variants import parse_variant
 
 __all__ = [
     "Architecture",
@@ -27,8 +31,38 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 USED_WITH_WEIGHTS = ("dropout", "stochastic_depth", "patch_dropout")
 
 
+class Unlabeled(Checked):
+    """What the recipes without labels share: random initial weights, and a length in steps."""
+
+    has_labels: ClassVar[Literal[False]] = False
+    has_teacher: ClassVar[bool] = False
+    weights: ClassVar[None] = None
+    total_epochs: ClassVar[None] = None
+    method: ClassVar[str]  # for model cards, after "Pre-trained here"
+
+    architecture: Architecture
+    data: Data
+
+    def _check_variant(self):
+        _require_patches(self)
+
+    def _check_mixing(self):
+        augment = self.data.augment
+        if augment.mixes:
+            fields = {f"data.augment.{name}": getattr(augment, name) for name in ("mixup_alpha", "cutmix_alpha")}
+            raise RecipeError("Pre-training without labels has no labels to mix.", fields, dict.fromkeys(fields, 0.0))
+
+    def _check_patch_dropout(self):
+        if self.architecture.patch_dropout:
+            raise RecipeError(
+                "Pre-training without labels predicts patches, and a masked autoencoder drops the masked ones already.",
+                {"architecture.patch_dropout": self.architecture.patch_dropout},
+                {"architecture.patch_dropout": 0.0},
+            )
+
+
 @dataclass(frozen=True)
-class MaskedPatch:
+class MaskedPatch(Unlabeled):
     """Masked-patch pre-training; `MaskedPatch()` has the optimizer and schedule of the paper's appendix B.1.2.
 
     Args:
@@ -40,6 +74,8 @@ class MaskedPatch:
         total_steps: Length of the training.
     """
 
+    method: ClassVar[str] = "by predicting corrupted patches, without labels (appendix B.1.2 of the ViT paper)"
+
     architecture: Architecture = field(default_factory=Architecture)
     data: Data = field(default_factory=lambda: Data(batch_size=4096))
     optimizer: Optimizer = field(default_factory=lambda: Optimizer(learning_rate=2e-4, warmup_steps=10_000))
@@ -50,9 +86,17 @@ class MaskedPatch:
     replaced_fraction: float = 0.1
     total_steps: int = 1_000_000
 
+    def _check_fractions(self):
+        if self.masked_fraction + self.replaced_fraction > 1:
+            raise RecipeError(
+                "Of the corrupted patches, those that are masked and those that are replaced are at most all.",
+                {"masked_fraction": self.masked_fraction, "replaced_fraction": self.replaced_fraction},
+                {"masked_fraction": 0.8, "replaced_fraction": 0.1},
+            )
+
 
 @dataclass(frozen=True)
-class MaskedAutoencoder:
+class MaskedAutoencoder(Unlabeled):
     """Pre-training of a masked autoencoder (MAE, arXiv 2111.06377); `MaskedAutoencoder()` has the settings of table 8.
 
     The encoder sees the visible patches only; a small decoder, which is discarded, predicts the pixels of the others.
@@ -66,6 +110,8 @@ class MaskedAutoencoder:
         normalize_targets: Predict the pixels of each patch minus their mean, divided by their standard deviation.
         total_steps: Length of the training.
     """
+
+    method: ClassVar[str] = "as the encoder of a masked autoencoder, without labels (MAE, arXiv 2111.06377)"
 
     architecture: Architecture = field(
         default_factory=lambda: Architecture(pooling="gap", position_embedding="sincos_2d")
@@ -98,9 +144,43 @@ class MaskedAutoencoder:
     normalize_targets: bool = True
     total_steps: int = 800 * IMAGENET_IMAGES // 4096
 
+    def _check_encoder(self):
+        """Raises RecipeError for an encoder that cannot encode a part of the patches."""
+        architecture = self.architecture
+        if architecture.position_embedding == "relative":
+            raise RecipeError(
+                "A masked autoencoder encodes a part of the patches, but relative positions require all.",
+                {"architecture.position_embedding": "relative"},
+                {"architecture.position_embedding": "sincos_2d"},
+            )
+        if not architecture.is_bit and "resnet_stages" in parse_variant(architecture.variant):
+            raise RecipeError(
+                "A masked autoencoder encodes each patch from its own pixels, but a ResNet mixes them with those of "
+                "masked patches.",
+                {"architecture.variant": architecture.variant},
+                {"architecture.variant": architecture.variant.rpartition("+")[2]},
+            )
+
+    def _check_masked_fraction(self):
+        if not 0 < self.masked_fraction < 1:
+            raise RecipeError(
+                "Some patches must be masked and some visible.",
+                {"masked_fraction": self.masked_fraction},
+                {"masked_fraction": 0.75},
+            )
+
+    def _check_decoder(self):
+        step = math.lcm(self.decoder_heads, 4)
+        if self.decoder_width % step:
+            raise RecipeError(
+                "The decoder's width must be divisible by its heads and, for sine and cosine positions, by 4.",
+                {"decoder_width": self.decoder_width, "decoder_heads": self.decoder_heads},
+                {"decoder_width": -(-self.decoder_width // step) * step},
+            )
+
 
 @dataclass(frozen=True)
-class Supervised:
+class Supervised(Checked):
     """Training of a classifier, from scratch or from weights; `Supervised()` is the paper's fine-tuning (Table 4).
 
     Args:
@@ -119,6 +199,9 @@ class Supervised:
         total_epochs: Length of the training in epochs; None if `total_steps` is set.
     """
 
+    has_labels: ClassVar[Literal[True]] = True
+    has_teacher: ClassVar[bool] = False
+
     architecture: Architecture = field(default_factory=Architecture)
     weights: str | None = None
     keep_head: bool = False
@@ -132,6 +215,28 @@ class Supervised:
     head_bias: float = 0.0
     total_steps: int | None = 20_000
     total_epochs: float | None = None
+
+    def _check_one_length(self):
+        if self.total_steps is not None and self.total_epochs is not None:
+            raise RecipeError(
+                "A run has a length in steps or in epochs.",
+                {"total_steps": self.total_steps, "total_epochs": self.total_epochs},
+                [{"total_steps": None}, {"total_epochs": None}],
+            )
+
+    def _check_label_smoothing(self):
+        largest = {"softmax": 1.0, "sigmoid": 0.5}.get(self.loss)
+        if self.label_smoothing and largest is None:
+            raise RecipeError(
+                "The loss 'binary' counts every label above 0 as 1, so that smoothed ones would all be 1.",
+                {"loss": self.loss, "label_smoothing": self.label_smoothing},
+                [{"label_smoothing": 0.0}, {"loss": "sigmoid"}],
+            )
+        if largest is not None and self.label_smoothing >= largest:
+            raise RecipeError(
+                f"Label smoothing of the loss {self.loss!r} is in [0, {largest:g}).",
+                {"label_smoothing": self.label_smoothing},
+            )
 
 
 @dataclass(frozen=True)
@@ -147,11 +252,27 @@ class Distillation(Supervised):
             learns from both labels and teacher.
     """
 
+    has_teacher: ClassVar[bool] = True
+
     teacher: str | None = None
     distillation: Literal["hard", "soft"] = "hard"
     temperature: float = 3.0
     distillation_alpha: float = 0.5
     distillation_token: bool = True
+
+    def _check_variant(self):
+        _require_patches(self)
+
+
+def _require_patches(recipe):
+    """Raises RecipeError for a BiT, which has no patches to mask and no distillation token."""
+    variant = recipe.architecture.variant
+    if recipe.architecture.is_bit and not recipe.weights:
+        raise RecipeError(
+            f"A {type(recipe).__name__} recipe requires a Vision Transformer.",
+            {"architecture.variant": variant},
+            {"architecture.variant": "B/16"},
+        )
 
 
 SelfSupervised = MaskedPatch | MaskedAutoencoder  # recipes without labels

@@ -3,13 +3,13 @@
 import dataclasses
 import difflib
 import json
-from typing import get_type_hints
+from typing import Any
 
 import tensorflow as tf
 
 from keras_vit.name_list import first_names
 from keras_vit.recipes.recipe import Distillation, MaskedAutoencoder, MaskedPatch, Recipe, Supervised
-from keras_vit.recipes.recipe_values import check_values
+from keras_vit.recipes.recipe_errors import RecipeError, SeveralErrors
 from keras_vit.recipes.remote_files import error_summary, write_file
 
 KINDS = {kind.__name__: kind for kind in (MaskedPatch, MaskedAutoencoder, Supervised, Distillation)}
@@ -27,8 +27,7 @@ def read_recipe(file) -> Recipe:
     Raises:
         FileNotFoundError: The file does not exist.
         OSError: It cannot be read, or is a folder.
-        ValueError: It is not a recipe, is of another version of keras_vit, or has values that cannot be meant: the
-            message names the fields.
+        ValueError: It is not a recipe, is of another version of keras_vit, or has fields that cannot be used.
     """
     if not tf.io.gfile.exists(str(file)):
         raise FileNotFoundError(f"The recipe {file} does not exist.")
@@ -45,17 +44,12 @@ def read_recipe(file) -> Recipe:
     kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise ValueError(f"{file} is not a recipe: its 'kind' must be one of {', '.join(KINDS)}. Fix the file.")
-    recipe = _from_dict(kind, found, str(file))
-    try:
-        check_values(recipe)
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}. Fix the file.") from error
-    return recipe
+    return _from_dict(kind, found, str(file))
 
 
 def _from_dict(kind: type, values: dict, place: str):
     """Builds a dataclass and the dataclasses in its fields; `place` is the file and field for error messages."""
-    fields = get_type_hints(kind)
+    fields: dict[str, Any] = {field.name: field.type for field in dataclasses.fields(kind)}
     unknown, missing = sorted(set(values) - set(fields)), sorted(set(fields) - set(values))
     if unknown or missing:
         problems = [f"unknown fields: {first_names(map(repr, unknown))}"] if unknown else []
@@ -70,4 +64,7 @@ def _from_dict(kind: type, values: dict, place: str):
         if dataclasses.is_dataclass(fields[name]) and isinstance(value, dict):
             value = _from_dict(fields[name], value, f"{place}: {name}")
         arguments[name] = tuple(value) if isinstance(value, list) else value
-    return kind(**arguments)
+    try:
+        return kind(**arguments)
+    except (RecipeError, SeveralErrors) as error:
+        raise ValueError(f"{place}: {error} Fix the file.") from error

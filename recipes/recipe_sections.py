@@ -4,11 +4,17 @@ Names of durations and sizes contain their unit. A step is one optimizer step; b
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
+
+from keras_vit.recipes.recipe_errors import RecipeError
+from keras_vit.recipes.recipe_values import Checked
+
+BIT = "BiT-"  # starts the names of variants without patches
+LARGEST_MAGNITUDES = {"big_vision": 30.0, "timm": 10.0}  # of RandAugment
 
 
 @dataclass(frozen=True)
-class Architecture:
+class Architecture(Checked):
     """The model, see `keras_vit.VisionTransformer`; the image size comes from the data.
 
     Args:
@@ -29,6 +35,8 @@ class Architecture:
         patch_dropout: Fraction of the patches that is dropped in training, at random; 0.5 halves the tokens.
     """
 
+    place: ClassVar[str] = "architecture."
+
     variant: str = "B/16"
     depth: int | None = None
     width: int | None = None
@@ -43,9 +51,14 @@ class Architecture:
     stochastic_depth: float | tuple[float, ...] = 0.0
     patch_dropout: float = 0.0
 
+    @property
+    def is_bit(self) -> bool:
+        """Whether the model is a BiT, a ResNet without patches."""
+        return self.variant.startswith(BIT)
+
 
 @dataclass(frozen=True)
-class Augment:
+class Augment(Checked):
     """Data augmentation beyond crop and flip; all off by default.
 
     Args:
@@ -66,6 +79,8 @@ class Augment:
             1902.05509; DeiT: 3). A run of as many steps sees as many images, of which fewer are different.
     """
 
+    place: ClassVar[str] = "data.augment."
+
     randaugment_layers: int = 0
     randaugment_magnitude: float = 10.0
     randaugment_policy: Literal["big_vision", "timm"] = "big_vision"
@@ -77,9 +92,33 @@ class Augment:
     mix_probability: float = 1.0
     repeats: int = 1
 
+    @property
+    def mixes(self) -> bool:
+        """Whether images are mixed, by mixup or CutMix."""
+        return self.mixup_alpha > 0 or self.cutmix_alpha > 0
+
+    def _check_policies(self):
+        off = {"randaugment_layers": 0, "autoaugment": None, "three_augment": False}
+        chosen = [name for name, nothing in off.items() if getattr(self, name) != nothing]
+        if len(chosen) > 1:
+            raise RecipeError(
+                "RandAugment, AutoAugment and 3-Augment exclude each other.",
+                {f"data.augment.{name}": getattr(self, name) for name in chosen},
+                [{f"data.augment.{name}": off[name] for name in chosen if name != kept} for kept in chosen],
+            )
+
+    def _check_magnitude(self):
+        policy, largest = self.randaugment_policy, LARGEST_MAGNITUDES[self.randaugment_policy]
+        if self.randaugment_magnitude > largest:
+            raise RecipeError(
+                f"The magnitude of RandAugment's policy {policy!r} is in [0, {largest:g}].",
+                {"data.augment.randaugment_magnitude": self.randaugment_magnitude},
+                {"data.augment.randaugment_magnitude": largest},
+            )
+
 
 @dataclass(frozen=True)
-class Data:
+class Data(Checked):
     """The dataset, its splits, and the preprocessing of images.
 
     Args:
@@ -117,6 +156,8 @@ class Data:
         max_corrupt: Largest allowed fraction of undecodable images, which are skipped; more stop the run.
     """
 
+    place: ClassVar[str] = "data."
+
     dataset: str = "digits"
     train_split: str = "train"
     validation_split: str | None = "validation"
@@ -142,9 +183,31 @@ class Data:
     service: str | None = None
     max_corrupt: float = 0.01
 
+    def _check_resize_size(self):
+        if self.crop == "resize" and self.resize_size < self.image_size:
+            raise RecipeError(
+                "Images are cropped from resized ones, which must not be smaller.",
+                {"data.image_size": self.image_size, "data.resize_size": self.resize_size},
+                {"data.resize_size": self.image_size},
+            )
+
+    def _check_scaled_decoding(self):
+        if self.scaled_decoding and self.crop != "inception":
+            raise RecipeError(
+                "Scaled decoding is for the crop 'inception', which draws windows of an image.",
+                {"data.scaled_decoding": True, "data.crop": self.crop},
+                {"data.scaled_decoding": False},
+            )
+        if self.scaled_decoding and self.cache:
+            raise RecipeError(
+                "The cache stores images decoded at their full size.",
+                {"data.scaled_decoding": True, "data.cache": True},
+                [{"data.cache": False}, {"data.scaled_decoding": False}],
+            )
+
 
 @dataclass(frozen=True)
-class Optimizer:
+class Optimizer(Checked):
     """Optimizer and learning-rate schedule: linear warmup from 0, then decay. Gradients are all-reduced, then clipped.
 
     Args:
@@ -167,6 +230,8 @@ class Optimizer:
         beta_2: Decay of the mean squared gradients of "adam", "adamw", "muon" and "lamb"; not used by others.
     """
 
+    place: ClassVar[str] = "optimizer."
+
     name: Literal["adam", "adamw", "sgd", "muon", "lion", "lamb"] = "adam"
     learning_rate: float = 1e-3
     decay: Literal["cosine", "linear", "constant", "staircase"] = "cosine"
@@ -179,9 +244,17 @@ class Optimizer:
     layer_decay: float | None = None
     beta_2: float = 0.999
 
+    def _check_weight_decay(self):
+        if self.weight_decay and self.name == "adam":
+            raise RecipeError(
+                "Adam has no weight decay.",
+                {"optimizer.name": self.name, "optimizer.weight_decay": self.weight_decay},
+                [{"optimizer.name": "adamw"}, {"optimizer.weight_decay": 0.0}],
+            )
+
 
 @dataclass(frozen=True)
-class Run:
+class Run(Checked):
     """Devices, precision, checkpoints and logs of a run.
 
     Args:
@@ -201,6 +274,8 @@ class Run:
         max_nonfinite_steps: A step with non-finite gradients changes no weight; this number in a row stops the run.
         tensorboard: Write scalars and images for TensorBoard into the folder.
     """
+
+    place: ClassVar[str] = "run."
 
     strategy: Literal["auto", "tpu", "mirrored", "multi-worker", "one-device"] = "auto"
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"

@@ -1,17 +1,15 @@
-"""Checks of single values of a recipe: types, NaN, and ranges. Names are those of Python: `optimizer.learning_rate`.
-
-No TensorFlow import here. Combinations of fields are checked in training/field_checks.py and training/checks.py.
-"""
+"""Checks of a recipe's fields when it is created: types, NaN and ranges of single values. No TensorFlow import here."""
 
 import dataclasses
 import math
 import types
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import ClassVar, Literal, NamedTuple, Union, get_args, get_origin
 
-from keras_vit.recipes.check_all import check_all
+from keras_vit.recipes.recipe_errors import RecipeError, check_all
 
 
 class Range(NamedTuple):
@@ -34,6 +32,7 @@ class Range(NamedTuple):
 
 AT_LEAST_0, AT_LEAST_1, ABOVE_0 = Range(0), Range(1), Range(0, above=True)
 FRACTION, POSITIVE_FRACTION, RATE = Range(0, 1), Range(0, 1, above=True), Range(0, 1, below=True)
+SEED = Range(0, 2**32, below=True)  # as keras.utils.set_random_seed
 RANGES = {
     "architecture.depth": AT_LEAST_1,
     "architecture.width": AT_LEAST_1,
@@ -69,7 +68,7 @@ RANGES = {
     "optimizer.ema_momentum": RATE,
     "optimizer.layer_decay": POSITIVE_FRACTION,
     "optimizer.beta_2": RATE,
-    "run.seed": Range(0, 2**32, below=True),  # as keras.utils.set_random_seed
+    "run.seed": SEED,
     "run.steps_per_execution": AT_LEAST_1,
     "run.epoch_steps": AT_LEAST_1,
     "run.checkpoint_steps": AT_LEAST_1,
@@ -86,45 +85,85 @@ RANGES = {
     "trainable_blocks": AT_LEAST_0,
     "temperature": ABOVE_0,
     "distillation_alpha": FRACTION,
+    "learning_rates": AT_LEAST_0,
+    "seeds": SEED,
 }
 ABSTRACT = {int: Integral, float: Real}  # NumPy's numbers are among these
 NAMES = {int: "an integer", float: "a number", str: "a string", bool: "true or false", type(None): "None"}
 
 
-def check_values(recipe):
-    """Checks the type and range of every field of a recipe, and that no number is NaN or infinite.
+class Checked:
+    """Base class of recipes and their sections, frozen dataclasses whose fields are checked when one is created.
 
-    Args:
-        recipe: A dataclass of `keras_vit.recipes.recipe`.
+    All methods whose names start with `_check_` are called, after the types and ranges of all fields.
+
+    Attributes:
+        place: Of a section in a recipe, such as "data.augment.".
+    """
+
+    place: ClassVar[str] = ""
+    deferred: ClassVar[bool] = False
+
+    def __post_init__(self):
+        if not Checked.deferred:
+            check_values(self)
+            check_all(*(getattr(self, name) for name in dir(self) if name.startswith("_check_")))
+
+
+@contextmanager
+def deferred_checks() -> Iterator[None]:
+    """Creates recipes without checks, for `check_sections` to report all that is wrong together."""
+    Checked.deferred = True
+    try:
+        yield
+    finally:
+        Checked.deferred = False
+
+
+def check_sections(recipe):
+    """Checks a recipe that was created under `deferred_checks`, and the sections within.
 
     Raises:
-        ValueError: Values have another type, are NaN or infinite, or out of range; a line for each names the field.
+        RecipeError, SeveralErrors: Fields that cannot be used.
     """
-    check_all(*(partial(_check_value, *field) for field in _fields(recipe)))
+    values = (getattr(recipe, field.name) for field in dataclasses.fields(recipe))
+    check_all(*(partial(check_sections, value) for value in values if isinstance(value, Checked)), recipe.__post_init__)
+
+
+def flat_fields(section) -> dict[str, object]:
+    """The value of every field of a recipe, by names such as "data.augment.erasing"."""
+    fields: dict[str, object] = {}
+    for field in dataclasses.fields(section):
+        value = getattr(section, field.name)
+        fields |= flat_fields(value) if isinstance(value, Checked) else {section.place + field.name: value}
+    return fields
+
+
+def check_values(section):
+    """Checks the type and range of every field of a dataclass, and that no number is NaN or infinite.
+
+    Args:
+        section: A `Checked`, whose annotations are types.
+
+    Raises:
+        RecipeError, SeveralErrors: Values of another type, NaN, infinite, or out of range.
+    """
+    check_all(
+        *(
+            partial(_check_value, section.place + field.name, getattr(section, field.name), field.type)
+            for field in dataclasses.fields(section)
+        )
+    )
 
 
 def _check_value(name, value, hint):
     if not _matches(value, hint):
-        raise ValueError(f"{name} must be {_expected(hint)}. Received: {value!r}")
+        raise RecipeError(f"Expected {_expected(hint)}.", {name: value})
     for number in value if isinstance(value, tuple | list) else (value,):
         if isinstance(number, Real) and not isinstance(number, Integral) and not math.isfinite(number):
-            raise ValueError(f"{name} must be finite. Received: {value!r}")
+            raise RecipeError("Expected a finite number.", {name: value})
         if name in RANGES and number is not None and not RANGES[name].allows(number):
-            raise ValueError(f"{name} must be {RANGES[name]}. Received: {value!r}")
-
-
-def _fields(section, prefix="") -> Iterator[tuple[str, Any, Any]]:
-    """The name, value and type of every field, also of the dataclasses within."""
-    hints: dict[str, Any] = get_type_hints(type(section))
-    for field in dataclasses.fields(section):
-        value, hint = getattr(section, field.name), hints[field.name]
-        is_section = dataclasses.is_dataclass(hint)
-        if not is_section:
-            yield prefix + field.name, value, hint
-        elif isinstance(value, hint):
-            yield from _fields(value, f"{prefix}{field.name}.")
-        else:
-            raise ValueError(f"{prefix}{field.name} must be of the type {hint.__name__}. Received: {value!r}")
+            raise RecipeError(f"Expected a number {RANGES[name]}.", {name: value})
 
 
 def _matches(value, hint) -> bool:
@@ -150,4 +189,4 @@ def _expected(hint) -> str:
         return "one of " + ", ".join(map(repr, parts))
     if origin is tuple:
         return "a list of numbers" if parts[-1] is Ellipsis else f"{len(parts)} numbers"
-    return NAMES[hint]
+    return NAMES.get(hint) or f"a dataclass {hint.__name__}"

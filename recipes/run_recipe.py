@@ -20,17 +20,10 @@ from keras_vit.recipes.checkpoints.run_lock import locked_folder
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.data.skipped_images import skipped_summary
 from keras_vit.recipes.distributed.jax_devices import on_this_process
-from keras_vit.recipes.distributed.strategy import strategy_of
 from keras_vit.recipes.distributed.workers import Workers
-from keras_vit.recipes.fit import evaluate, pretrain, train
-from keras_vit.recipes.recipe import (
-    USED_WITH_WEIGHTS,
-    Distillation,
-    MaskedAutoencoder,
-    MaskedPatch,
-    Recipe,
-    SelfSupervised,
-)
+from keras_vit.recipes.fit import evaluate, fit_supervised, fit_unlabeled
+from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Recipe
+from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.recipes.training.logs import LOG
 from keras_vit.recipes.training.nonfinite import check_finite_metrics, finite_epoch_metrics
@@ -59,27 +52,27 @@ def run(recipe: Recipe) -> dict[str, float]:
         FloatingPointError: The training diverged: gradients or weights are not finite, and no results are written; or
             metrics are not, and metrics.json is not written.
     """
-    with locked_folder(recipe):
+    with locked_folder(recipe) as strategy:
         model: keras.Model
-        if isinstance(recipe, SelfSupervised):
-            model, history = pretrain(recipe)
-            result = model.vit
-        else:
-            model, history = train(recipe)
+        if recipe.has_labels:
+            model, history = fit_supervised(recipe, strategy)
             result = model
-        folder = recipe.run.folder if Workers(strategy_of(model)).chief else None
+        else:
+            model, history = fit_unlabeled(recipe, strategy)
+            result = model.vit
+        folder = recipe.run.folder if Workers(strategy).chief else None
         if folder:  # before anything that can fail
             _write_model(recipe, result)
         history = history or _last_logged(recipe.run.folder)
-        if isinstance(recipe, SelfSupervised):
-            if not history:
-                raise ValueError(
-                    f"The training is complete, and its model is {folder}/{MODEL}, but its metrics were in log.csv, "
-                    "which is missing or empty. Restore that file."
-                )
+        if recipe.has_labels:
+            metrics = _test_metrics(recipe, model, history)
+        elif history:
             metrics = finite_epoch_metrics(history, model)
         else:
-            metrics = _test_metrics(recipe, model, history)
+            raise ValueError(
+                f"The training is complete, and its model is {folder}/{MODEL}, but its metrics were in log.csv, "
+                "which is missing or empty. Restore that file."
+            )
         if folder:
             write_file(os.path.join(folder, CARD), run_card(result, recipe, metrics))
             write_file(os.path.join(folder, METRICS), json.dumps(metrics, indent=2, allow_nan=False) + "\n")
@@ -97,9 +90,10 @@ def _test_metrics(recipe, model, history):
     except (ValueError, OSError) as error:
         if not recipe.run.folder:
             raise
-        raise ValueError(
-            f"{error} The training is complete: its model is {recipe.run.folder}/{MODEL}, and run.resume=True repeats "
-            "only the evaluation."
+        raise RecipeError(
+            f"{error} The training is complete: its model is {recipe.run.folder}/{MODEL}. To resume repeats only the "
+            "evaluation.",
+            use={"run.resume": True},
         ) from error
     check_finite_metrics(metrics, f"the model on the split {recipe.data.test_split!r}")
     if "mean_average_precision" not in metrics:
@@ -162,12 +156,12 @@ def run_card(model, recipe: Recipe, metrics: dict, origin: str | None = None) ->
         origin: A sentence on how the model was made; by default from the recipe.
     """
     data = recipe.data
-    if isinstance(recipe, SelfSupervised):
-        measured = "Metrics are those of the last epoch of training."
-        if isinstance(recipe, MaskedPatch) and "top1" in metrics:
-            measured += f" `{COLOR_TOP1}` is the accuracy of the predicted colors, in [0, 1]; the model has no classes."
-    else:
+    if recipe.has_labels:
         measured = f"Metrics are of its split `{data.test_split}`; accuracies are in [0, 1]."
+    else:
+        measured = "Metrics are those of the last epoch of training."
+        if "top1" in metrics:
+            measured += f" `{COLOR_TOP1}` is the accuracy of the predicted colors, in [0, 1]; the model has no classes."
     subset = f", {data.labels_per_class} images per class" if data.labels_per_class else ""
     text = f"`{data.dataset}`, split `{data.train_split}`{subset}. {measured}"
     return model_card(model, MODEL, origin or _origin(recipe), text, _effective_fields(recipe), _shown(recipe, metrics))
@@ -178,7 +172,7 @@ def _shown(recipe, metrics):
     shown = {
         name: value for name, value in metrics.items() if name not in BOOKKEEPING and (value or name not in COUNTS)
     }
-    if isinstance(recipe, MaskedPatch):
+    if not recipe.has_labels:
         shown = {COLOR_TOP1 if name == "top1" else name: value for name, value in shown.items()}
     return shown
 
@@ -186,18 +180,16 @@ def _shown(recipe, metrics):
 def _effective_fields(recipe):
     """The fields of a recipe, without those of an architecture that its weights determine."""
     fields = dataclasses.asdict(recipe)
-    if getattr(recipe, "weights", None):
+    if recipe.weights:
         fields["architecture"] = {name: fields["architecture"][name] for name in USED_WITH_WEIGHTS}
     return fields
 
 
 def _origin(recipe):
-    if isinstance(recipe, MaskedAutoencoder):
-        return "Pre-trained here as the encoder of a masked autoencoder, without labels (MAE, arXiv 2111.06377)."
-    if isinstance(recipe, SelfSupervised):
-        return "Pre-trained here by predicting corrupted patches, without labels (appendix B.1.2 of the ViT paper)."
+    if not recipe.has_labels:
+        return f"Pre-trained here {recipe.method}."
     start = f"Fine-tuned here from `{recipe.weights}`." if recipe.weights else "Trained here from random weights."
-    return f"{start} Its teacher was `{recipe.teacher}`." if isinstance(recipe, Distillation) else start
+    return f"{start} Its teacher was `{recipe.teacher}`." if recipe.has_teacher else start
 
 
 def _last_logged(folder) -> dict[str, list[float]]:

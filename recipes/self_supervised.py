@@ -1,4 +1,4 @@
-"""What differs between the kinds of recipes without labels: model, batches, reconstructions. B batch, H W pixels."""
+"""What differs between the kinds of recipes without labels: batches and reconstructions. B batch, H W pixels."""
 
 import tensorflow as tf
 
@@ -6,22 +6,12 @@ from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
 from keras_vit.recipes.checkpoints.training_state import TrainingState
 from keras_vit.recipes.masked_autoencoder import reconstruction as autoencoder_reconstruction
 from keras_vit.recipes.masked_autoencoder.batches import masked_autoencoder_batches
-from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch import reconstruction as patch_reconstruction
-from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches
+from keras_vit.recipes.masked_patch.model import masked_patch_batches
 from keras_vit.recipes.masked_patch.reconstruction import Reconstruction
 from keras_vit.recipes.recipe import MaskedAutoencoder, SelfSupervised
-from keras_vit.recipes.training.compile import compile_masked_autoencoder, compile_masked_patch
+from keras_vit.recipes.training.compile import SelfSupervisedModel, compile_self_supervised
 from keras_vit.recipes.training.ema import use_ema_weights
-
-SelfSupervisedModel = MaskedPatchModel | MaskedAutoencoderModel
-
-
-def compile_self_supervised(recipe: SelfSupervised) -> SelfSupervisedModel:
-    """The compiled model of a recipe without labels; its `vit` is the result of the training."""
-    if isinstance(recipe, MaskedAutoencoder):
-        return compile_masked_autoencoder(recipe)
-    return compile_masked_patch(recipe)
 
 
 def self_supervised_batches(

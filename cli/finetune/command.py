@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from keras_vit.recipes.recipe_errors import check_all
 from keras_vit_cli.default_weights import OFFLINE, load_default
 from keras_vit_cli.finetune.previous_run import check_same_run, previous_recipe
 from keras_vit_cli.given_paths import RUN_RECIPE, check_dataset_path, check_weights, has_run
@@ -61,8 +62,6 @@ class Finetune:
         print_result(recipe, output, file, metrics)
 
     def _check_new_run(self, output: Path):
-        from keras_vit.recipes.check_all import check_all
-
         check_all(
             self._check_folder,
             lambda: check_replaceable(output, RUN_RECIPE),
@@ -78,7 +77,6 @@ class Finetune:
             raise ValueError(one_class(self.folder, name))
 
     def _new_recipe(self, output: Path):
-        from keras_vit.recipes.check_all import check_all
         from keras_vit_cli.finetune.plan import choose_recipe
 
         if self.weights:

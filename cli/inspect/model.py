@@ -66,7 +66,7 @@ def _open_run(path, preprocessing) -> InspectedModel:
     from keras_vit.recipes.self_supervised import load_self_supervised
 
     recipe = read_recipe(path / RECIPE)
-    if not isinstance(recipe, SelfSupervised) or not find_checkpoints(path):
+    if recipe.has_labels or not find_checkpoints(path):
         return open_model(str(path / MODEL), preprocessing)
     _check_not_given(preprocessing, path)
     masked_model = load_self_supervised(recipe, path)
@@ -80,7 +80,7 @@ def without_reconstructions(weights: str) -> str:
         return ""
     from keras_vit.recipes.recipe_file import read_recipe
 
-    if not isinstance(read_recipe(folder / RECIPE), SelfSupervised):
+    if read_recipe(folder / RECIPE).has_labels:
         return ""
     return f"Note: this file has no reconstructions of its pre-training. For these pass the folder of the run: {folder}"
 

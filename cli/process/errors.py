@@ -1,4 +1,4 @@
-"""Errors of TensorFlow, HDF5, the disk and the memory, as one sentence and what to do. Standard library only."""
+"""Errors of TensorFlow, HDF5, the disk and the memory, as one sentence and what to do."""
 
 import errno
 import re
@@ -12,8 +12,8 @@ OWN = (ValueError, OSError, ImportError, FloatingPointError)
 DISK = "Free some space, or write to another disk."
 TEMPORARY = "Free some space there, or set TMPDIR to another disk."
 MEMORY = (
-    "Use a smaller batch or image: when training, a smaller data.batch_size, a larger optimizer.accumulation_steps, or "
-    "run.remat."
+    "Use a smaller batch or image: when training, a smaller --data.batch-size, a larger "
+    "--optimizer.accumulation-steps, or --run.remat."
 )
 FILE = "Copy or write the file again; if it is a TFRecord, keras-vit prepare writes new ones."
 # Missing packages that keras_vit imports without a message of its own, and what to install.
@@ -41,16 +41,19 @@ PREFIXES = re.compile(
 )
 
 
-def error_sentence(error: BaseException) -> str | None:
+def error_sentence(error: Exception, command: str = "") -> str | None:
     """A message for an error that is not a mistake in keras_vit, without a traceback; None for one that may be.
 
     Args:
         error: Also one that was raised from such an error, as libraries do.
+        command: Such as "train", whose options the message names.
     """
     if sentence := _foreign_sentence(error):
         return sentence
     if isinstance(error, OWN):  # whatever it was raised from
-        return str(error)
+        from keras_vit_cli.flags import error_text
+
+        return error_text(error, command)
     return next((sentence for cause in _causes(error) if (sentence := _foreign_sentence(cause))), None)
 
 

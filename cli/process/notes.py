@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 # Of keras_vit.pixel_range and keras_vit.models.load_checkpoint, which import Keras.
@@ -14,12 +14,8 @@ OPTION = "--preprocessing imagenet, clip, half or FILE.json to the command that 
 
 
 @contextmanager
-def printing_assumptions(with_flags: Callable[[str], str]) -> Iterator[None]:
-    """Prints each warning of an assumption once, with options in place of Python's arguments.
-
-    Args:
-        with_flags: From a message to one with the command's flags in place of a recipe's fields.
-    """
+def printing_assumptions() -> Iterator[None]:
+    """Prints each warning of an assumption once, with options in place of Python's arguments."""
     with warnings.catch_warnings():
         warnings.filterwarnings("always", message=ASSUMED)
         show, printed = warnings.showwarning, set()
@@ -30,7 +26,7 @@ def printing_assumptions(with_flags: Callable[[str], str]) -> Iterator[None]:
             elif str(message) not in printed:
                 printed.add(str(message))
                 text = str(message).replace(ARGUMENT, OPTION).replace(SIZE_ARGUMENT, SIZE_OPTION)
-                print(f"Note: {with_flags(text)}", file=sys.stderr)
+                print(f"Note: {text}", file=sys.stderr)
 
         warnings.showwarning = show_once
         yield

@@ -3,12 +3,13 @@
 import os
 import re
 import uuid
-from dataclasses import asdict
 
 import tensorflow as tf
 
-from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Recipe, SelfSupervised
+from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Recipe
+from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.recipe_file import read_recipe, write_recipe
+from keras_vit.recipes.recipe_values import flat_fields
 from keras_vit.recipes.remote_files import error_summary
 from keras_vit.weights.runs import MODEL
 
@@ -45,40 +46,37 @@ def prepare_run_folder(recipe: Recipe, chief: bool = True):
 
 
 def required_folder(recipe: Recipe) -> str:
-    """`run.folder` of a recipe; raises ValueError if it is None."""
+    """`run.folder` of a recipe; raises RecipeError if it is None."""
     if recipe.run.folder is None:
-        raise ValueError("A folder for the results is required: set run.folder.")
+        raise RecipeError("A folder for the results is required.", {"run.folder": None}, {"run.folder": "runs/x"})
     return recipe.run.folder
 
 
 def check_resumable(recipe: Recipe):
-    """Raises ValueError unless the run in the recipe's folder is of this recipe and `run.resume` is set."""
-    file = os.path.join(required_folder(recipe), RECIPE)
+    """Raises RecipeError unless the run in the recipe's folder is of this recipe and `run.resume` is set."""
+    folder = required_folder(recipe)
+    file, other_folder = os.path.join(folder, RECIPE), {"run.folder": f"{folder}-2"}
     if not recipe.run.resume:
-        raise ValueError(
-            f"{recipe.run.folder} already contains a run. Resume it with run.resume=True, or choose another folder."
+        raise RecipeError(
+            f"The folder {folder} already contains a run.", {"run.folder": folder}, [{"run.resume": True}, other_folder]
         )
     previous = read_recipe(file)
     if type(previous) is not type(recipe):
-        raise ValueError(
+        raise RecipeError(
             f"{file} is of another run: its kind is {type(previous).__name__}, this recipe's is "
-            f"{type(recipe).__name__}. Choose another folder."
+            f"{type(recipe).__name__}.",
+            {"run.folder": folder},
+            other_folder,
         )
     fields, previous_fields = _identity(recipe), _identity(previous)
-    differing = [
-        f"{name} ({previous_fields[name]!r} there, {fields[name]!r} here)"
-        for name in sorted(fields)
-        if fields[name] != previous_fields[name]
-    ]
+    shared = sorted(fields.keys() & previous_fields.keys())  # those of an architecture only without weights
+    differing = [name for name in shared if fields[name] != previous_fields[name]]
     if differing:
-        folder, hint = required_folder(recipe), ""
+        use: list[dict] = [{name: previous_fields[name] for name in differing}, other_folder]
         model = os.path.join(folder, MODEL)
-        if not isinstance(recipe, SelfSupervised) and tf.io.gfile.exists(model):
-            hint = f", with weights={model!r} and keep_head=True to start from its trained weights"
-        raise ValueError(
-            f"{file} is of another run: it differs in {', '.join(differing)}. Resume with that recipe (keras-vit train "
-            f"{folder} --run.folder {folder} --run.resume), or choose another folder{hint}."
-        )
+        if recipe.has_labels and tf.io.gfile.exists(model):  # to start from the trained weights
+            use.append({**other_folder, "weights": model, "keep_head": True})
+        raise RecipeError(f"{file} is of another run.", {name: fields[name] for name in differing}, use)
 
 
 def has_run(folder) -> bool:
@@ -115,14 +113,10 @@ def _identity(recipe) -> dict[str, object]:
 
     Of an architecture, weights leave a few.
     """
-    weights = getattr(recipe, "weights", None)
-    fields: dict[str, object] = {}
-    for name, value in asdict(recipe).items():
-        inner = value if isinstance(value, dict) else {"": value}
-        fields |= {f"{name}.{field}".strip("."): value for field, value in inner.items()}
+    weights = recipe.weights
     return {
         name: value
-        for name, value in fields.items()
+        for name, value in flat_fields(recipe).items()
         if not (name.startswith("run.") and name.removeprefix("run.") not in RUN_IDENTITY)
         and name not in {f"data.{location}" for location in DATA_LOCATIONS}
         and not (weights and name.startswith("architecture.") and name.partition(".")[2] not in USED_WITH_WEIGHTS)

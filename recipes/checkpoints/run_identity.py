@@ -11,7 +11,7 @@ from keras_vit.class_names.files import describe_difference
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints, has_run, required_folder
 from keras_vit.recipes.data import ImageDataset, class_names
 from keras_vit.recipes.distributed.workers import Workers
-from keras_vit.recipes.recipe import Recipe, SelfSupervised
+from keras_vit.recipes.recipe import Recipe
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.recipes.training.checks import count_images
 
@@ -87,7 +87,7 @@ def begin_run(recipe: Recipe, dataset: ImageDataset, workers: Workers) -> RunIde
         OSError: run.json cannot be written.
     """
     folder = required_folder(recipe)
-    names = () if isinstance(recipe, SelfSupervised) else tuple(class_names(dataset))
+    names = tuple(class_names(dataset)) if recipe.has_labels else ()
     current = RunIdentity(uuid.uuid4().hex, names, count_images(recipe, dataset), uuid.uuid4().hex)
     failure = None
     if workers.chief:

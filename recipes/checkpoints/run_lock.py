@@ -5,38 +5,41 @@ import fcntl
 import os
 import shutil
 import socket
-import threading
 from contextlib import contextmanager, suppress
 
 from keras_vit.recipes.distributed.strategy import choose_strategy
 from keras_vit.recipes.distributed.workers import Workers
 from keras_vit.recipes.recipe import Recipe
+from keras_vit.recipes.recipe_checks import check_plan
+from keras_vit.recipes.recipe_errors import check_all
 from keras_vit.recipes.training.checks import check_recipe
 
 LOCK = ".lock"
 BEFORE_TRAINING = {LOCK, "recipe.json", "run.json"}  # what the folder has before its first log and checkpoint
 # Errors of file systems without locks, such as some network disks and buckets mounted as a folder.
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
-_held: dict[tuple[str, int], int] = {}  # how often each (folder, thread) of this process is locked
 
 
 @contextmanager
-def locked_folder(recipe: Recipe):
-    """Checks a recipe's fields, then locks the run's folder for as long as the block runs; yields the strategy.
+def locked_folder(recipe: Recipe, start=None):
+    """Checks a recipe, then locks the run's folder for as long as the block runs; yields the strategy.
+
+    Args:
+        start: A model to start from, which determines the size of the patches.
 
     Raises:
-        ValueError: See `check_recipe`.
+        ValueError: See `check_plan` and `check_recipe`.
         OSError: See `run_lock`.
     """
     strategy = choose_strategy(recipe.run.strategy)  # first, since workers can join only before any operation
-    check_recipe(recipe, strategy)
+    check_all(lambda: check_plan(recipe, getattr(start, "patch_size", None)), lambda: check_recipe(recipe, strategy))
     with run_lock(recipe.run.folder, Workers(strategy)):
         yield strategy
 
 
 @contextmanager
 def run_lock(folder: str | None, workers: Workers):
-    """Locks a run's folder for this thread, which may lock it again inside; the chief locks for all workers.
+    """Locks a run's folder for as long as the block runs; the chief locks for all workers.
 
     A folder that it created is removed again after an error or Ctrl-C before the first checkpoint.
 
@@ -49,22 +52,20 @@ def run_lock(folder: str | None, workers: Workers):
         workers: The processes of the run.
 
     Raises:
-        OSError: Another process or thread trains in the folder, or the folder cannot be written.
+        OSError: Another run trains in the folder, or the folder cannot be written.
     """
     if folder is None:
         yield
         return
     file, failure = None, None
     is_new = not os.path.lexists(folder)
-    key = (os.path.realpath(folder), threading.get_ident())
-    if workers.chief and "://" not in folder and not _held.get(key):
+    if workers.chief and "://" not in folder:
         try:
             file = _lock(folder)
         except OSError as error:
             failure = error
     if workers.any(failure is not None):  # all workers end, instead of waiting for the chief
         raise failure or OSError(f"The chief worker cannot use the folder {folder}: see its message.")
-    _held[key] = _held.get(key, 0) + 1
     try:
         yield
     except BaseException:
@@ -72,9 +73,6 @@ def run_lock(folder: str | None, workers: Workers):
             _remove_unused(folder)
         raise
     finally:
-        _held[key] -= 1
-        if not _held[key]:
-            del _held[key]
         if file:
             file.close()
 

@@ -7,6 +7,7 @@ it held out to choose among them. Nothing here imports TensorFlow.
 
 from collections.abc import Iterable, Mapping
 
+from keras_vit.recipes import recipe_errors
 from keras_vit.recipes.configs import (
     augreg,
     bit,
@@ -60,10 +61,11 @@ SWEEPS: dict[str, dict] = finetune.SWEEPS | vtab.SWEEPS
 
 
 def check_dataset(recipe: Recipe):
-    """Raises ValueError if the recipe's dataset is still the placeholder of one without a public location."""
+    """Raises RecipeError if the recipe's dataset is still the placeholder of one without a public location."""
     if PLACEHOLDER in recipe.data.dataset:
-        raise ValueError(
-            f"This recipe requires your own dataset; {recipe.data.dataset!r} is a placeholder. Set data.dataset to "
-            "its path, such as 'folder:/path' or 'tfrecord:gs://bucket/path', and data.train_split, "
-            "data.validation_split and data.test_split to its splits. `keras-vit prepare` writes TFRecords."
+        raise recipe_errors.RecipeError(
+            "This recipe requires your own dataset and its splits: there is no public one. `keras-vit prepare` writes "
+            "TFRecords.",
+            {"data.dataset": recipe.data.dataset},
+            [{"data.dataset": "folder:/path"}, {"data.dataset": "tfrecord:gs://bucket/path"}],
         )

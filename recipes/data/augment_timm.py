@@ -20,8 +20,9 @@ from keras_vit.recipes.data.augment_ops import (
     solarize,
     solarize_add,
 )
-from keras_vit.recipes.data.transform_checks import LARGEST_TIMM_LEVEL
+from keras_vit.recipes.recipe_sections import LARGEST_MAGNITUDES
 
+LARGEST_LEVEL = LARGEST_MAGNITUDES["timm"]
 PROBABILITY = 0.5  # of each drawn operation
 MAGNITUDE_STD = 0.5
 SAME_X, SAME_Y = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)  # coefficients of a transform that keeps a coordinate
@@ -36,7 +37,7 @@ def increasing_operations(fill: tuple[int, int, int]) -> dict:
 
     def enhance(degenerate):
         def enhanced(image, level, sign):
-            factor = tf.maximum(0.1, 1.0 + sign * 0.9 * level / LARGEST_TIMM_LEVEL)
+            factor = tf.maximum(0.1, 1.0 + sign * 0.9 * level / LARGEST_LEVEL)
             return blend(degenerate(image), image, factor)
 
         return enhanced
@@ -51,7 +52,7 @@ def increasing_operations(fill: tuple[int, int, int]) -> dict:
         "AutoContrast": lambda image, level, sign: autocontrast(image),
         "Equalize": lambda image, level, sign: equalize(image),
         "Invert": lambda image, level, sign: tf.bitwise.invert(image),
-        "Rotate": lambda image, level, sign: rotate_bicubic(image, 30.0 * sign * level / LARGEST_TIMM_LEVEL, fill),
+        "Rotate": lambda image, level, sign: rotate_bicubic(image, 30.0 * sign * level / LARGEST_LEVEL, fill),
         "PosterizeIncreasing": lambda image, level, sign: posterize_bits_less(image, level),
         "SolarizeIncreasing": lambda image, level, sign: solarize(image, 256 - _integer(level, 256)),
         "SolarizeAdd": lambda image, level, sign: solarize_add(image, _integer(level, 110)),
@@ -73,7 +74,7 @@ def random_level(magnitude: float, draw):
         magnitude: Its mean.
         draw: A scalar tensor in [0, 1).
     """
-    return tf.clip_by_value(magnitude + MAGNITUDE_STD * tf.math.ndtri(draw), 0.0, LARGEST_TIMM_LEVEL)
+    return tf.clip_by_value(magnitude + MAGNITUDE_STD * tf.math.ndtri(draw), 0.0, LARGEST_LEVEL)
 
 
 def posterize_bits_less(image, level):
@@ -127,4 +128,4 @@ def _taps(position, side, interpolate):
 
 def _integer(level, scale):
     """int(level / 10 * scale) of timm."""
-    return tf.cast(level / LARGEST_TIMM_LEVEL * scale, tf.int32)
+    return tf.cast(level / LARGEST_LEVEL * scale, tf.int32)

@@ -122,9 +122,7 @@ def _count_corrupt(batches, total, data, num_hosts, on_service):
         allowed = max_corrupt * tf.maximum(tf.cast(num_read, tf.float64), total / num_hosts)
         if num_hosts > 1:  # one image of a small part is not too many
             allowed = tf.math.ceil(allowed)
-        message = (
-            f"More than {max_corrupt:.2%} of the images cannot be decoded (data.max_corrupt={max_corrupt}). So far:"
-        )
+        message = f"More than {max_corrupt:.2%} of the images cannot be decoded. So far:"
         with tf.control_dependencies([named]):
             check = tf.debugging.Assert(
                 tf.cast(num_corrupt, tf.float64) <= allowed, [message, num_corrupt, "of", num_read]

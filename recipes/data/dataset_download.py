@@ -28,8 +28,8 @@ def download_and_prepare(builder, name: str):
         kind = type(error).__name__
         reason = "" if kind == "ConnectionError" else f" ({kind})"  # such as ProxyError, SSLError
         raise ConnectionError(
-            f"The dataset {name!r} cannot be downloaded: no connection to {host}{reason}. Check the network, or pass "
-            "data.dataset='folder:/path' with /path/<split>/<class>/<image>, or copy the dataset from a machine where "
+            f"The dataset {name!r} cannot be downloaded: no connection to {host}{reason}. Check the network, or use "
+            "the dataset 'folder:/path' with /path/<split>/<class>/<image>, or copy the dataset from a machine where "
             f"it was prepared to {builder.data_dir}."
         ) from error
 

@@ -15,9 +15,9 @@ from keras_vit.recipes.data.corrupt_images import batch_valid_images, replace_co
 from keras_vit.recipes.data.decode import decode_examples, decode_stored
 from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty
 from keras_vit.recipes.data.mixup import mixup_or_cutmix
-from keras_vit.recipes.data.transform_checks import check_transform_fields
 from keras_vit.recipes.data.transforms import evaluation_transform, training_transform
 from keras_vit.recipes.recipe import Data
+from keras_vit.recipes.recipe_errors import RecipeError
 
 ONE_HOST = (0, 1)
 PIXELS = {"mean": (0.0, 0.0, 0.0), "std": (1 / 255, 1 / 255, 1 / 255)}
@@ -38,7 +38,7 @@ def training_pixels(
         host: (i, n): the i-th of n equal parts of each batch, for one of n machines; only that part is decoded.
 
     Raises:
-        ValueError: Fields of `data` are inconsistent, or the split is unknown or empty.
+        ValueError: The split is unknown or empty, or has fewer images of a class than `data.labels_per_class`.
     """
     batches = _training_batches(data, dataset, seed, start_step, host, **PIXELS)
     # Bicubic values and the noise of erasing may be outside of [0, 255].
@@ -54,7 +54,7 @@ def training_batches(
     With either, labels are (B, C) float32; images are mixed within the host's part of the batch.
     """
     batches = _training_batches(data, dataset, seed, start_step, host, data.mean, data.std)
-    if data.augment.mixup_alpha or data.augment.cutmix_alpha:
+    if data.augment.mixes:
 
         def mix(step, batch):
             images, labels = batch
@@ -115,7 +115,6 @@ def _fixed_order(data, dataset, seed):
 
 
 def _training_batches(data, dataset, seed, start_step, host, mean, std):
-    check_transform_fields(data)
     size = _host_batch_size(data, host)
     total = count_training_images(data, dataset, data.train_split)
     if dataset.read_shuffled and not (data.labels_per_class or data.cache):  # which require a fixed order of the files
@@ -141,15 +140,21 @@ def _training_batches(data, dataset, seed, start_step, host, mean, std):
 def _select_per_class(dataset, split, labels_per_class, seed) -> np.ndarray:
     """(n,) booleans: whether each image of the split is one of `labels_per_class` chosen ones of its class."""
     if dataset.multi_label:
-        raise ValueError(f"{dataset.name} has several labels per image: data.labels_per_class must be None.")
+        raise RecipeError(
+            f"{dataset.name} has several labels per image, of which no number can be chosen for each class.",
+            {"data.labels_per_class": labels_per_class},
+            {"data.labels_per_class": None},
+        )
     labels = read_labels(dataset, split)
     selected = np.zeros(len(labels), bool)
     random = np.random.default_rng(seed)
     for label, name in enumerate(dataset.class_names):
         members = np.flatnonzero(labels == label)
         if len(members) < labels_per_class:
-            raise ValueError(
-                f"data.labels_per_class={labels_per_class}, but class {name!r} has {len(members)} images in {split!r}."
+            raise RecipeError(
+                f"Class {name!r} has {len(members)} images in {split!r}.",
+                {"data.labels_per_class": labels_per_class},
+                {"data.labels_per_class": len(members)},
             )
         selected[random.choice(members, labels_per_class, replace=False)] = True
     return selected
@@ -172,7 +177,9 @@ def _shuffle_and_repeat(read, buffer_images, seed, first_epoch):
 
 def _host_batch_size(data, host):
     if data.batch_size % host[1]:
-        raise ValueError(f"data.batch_size={data.batch_size} must be divisible by the number of machines, {host[1]}.")
+        raise RecipeError(
+            f"A batch must be divisible by the number of machines, {host[1]}.", {"data.batch_size": data.batch_size}
+        )
     return data.batch_size // host[1]
 
 

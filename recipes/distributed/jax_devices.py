@@ -12,9 +12,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.recipes.recipe_errors import RecipeError
+
 # Keras's names: of the first process's address, the number of processes, and the number of this one.
 PROCESSES = ("KERAS_DISTRIBUTION_JOB_ADDRESSES", "KERAS_DISTRIBUTION_NUM_PROCESSES", "KERAS_DISTRIBUTION_PROCESS_ID")
-STRATEGIES = ("auto", "tpu", "mirrored", "multi-worker", "one-device")
 KINDS = ("tpu", "gpu", "cpu")  # the first that exists is used
 
 
@@ -62,29 +63,31 @@ def choose_devices(name: str) -> JaxDevices:
             "one-device".
 
     Raises:
-        ValueError: An unknown name, or its hardware is missing.
+        ValueError: Its hardware is missing, or the environment variables of several processes.
     """
-    if name not in STRATEGIES:
-        raise ValueError(f"run.strategy must be one of {', '.join(STRATEGIES)}. Received: {name!r}")
     for kind in ("GPU", "TPU"):  # TensorFlow only reads data here
         tf.config.set_visible_devices([], kind)
     missing = [variable for variable in PROCESSES if variable not in os.environ]
     if missing and (name == "multi-worker" or len(missing) < len(PROCESSES)):
         raise ValueError(
             f"Several processes with Keras on JAX require {', '.join(PROCESSES)} in every process's environment. "
-            f"Missing: {', '.join(missing)}. Received: run.strategy={name!r}"
+            f"Missing: {', '.join(missing)}."
         )
     if not missing:
         if name == "one-device" and (number := os.environ[PROCESSES[1]]) != "1":
-            raise ValueError(
-                f"run.strategy='one-device' is for one process, but {PROCESSES[1]}={number} names several, and each of "
-                f"them would train a model of its own. Use run.strategy='auto', or unset {', '.join(PROCESSES)}."
+            raise RecipeError(
+                f"{PROCESSES[1]}={number} names several processes, and each would train a model of its own. For a "
+                f"single one, unset {', '.join(PROCESSES)}.",
+                {"run.strategy": name},
+                {"run.strategy": "auto"},
             )
         _join()
     kinds = {"tpu": KINDS[:1], "mirrored": KINDS[1:]}.get(name, KINDS)
     found = next((names for kind in kinds if (names := _devices(kind))), None)
     if found is None:
-        raise ValueError(f"run.strategy={name!r}, but JAX finds no {kinds[0].upper()}. Devices found: {_devices(None)}")
+        raise RecipeError(
+            f"JAX finds no {kinds[0].upper()}, only {_devices(None)}.", {"run.strategy": name}, {"run.strategy": "auto"}
+        )
     is_one = name == "one-device" or (name == "auto" and missing and found[0].startswith("cpu"))
     devices = JaxDevices(found[:1] if is_one else found)
     _chosen.append(devices)

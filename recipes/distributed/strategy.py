@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from keras_vit.recipes.distributed.jax_devices import JaxDevices, choose_devices, chosen_devices
+from keras_vit.recipes.recipe_errors import RecipeError
 
 Strategy: TypeAlias = tf.distribute.Strategy | JaxDevices
 
@@ -40,7 +41,7 @@ def choose_strategy(name: str) -> Strategy:
         return _multi_worker_strategy(os.environ.get("TF_CONFIG"))
     if name == "one-device":
         return tf.distribute.get_strategy()
-    raise ValueError(f"run.strategy must be one of auto, tpu, mirrored, multi-worker, one-device. Received: {name!r}")
+    raise RecipeError("Expected one of auto, tpu, mirrored, multi-worker, one-device.", {"run.strategy": name})
 
 
 def strategy_of(model) -> Strategy:
@@ -62,10 +63,12 @@ def _tpu_name():
         return name
     if tf.config.list_physical_devices("TPU"):
         return "local"
-    raise ValueError(
-        "run.strategy='tpu', but TensorFlow finds no TPU. On a TPU VM, install keras_vit[tpu] (tensorflow-tpu, not "
-        "tensorflow) and run `keras-vit doctor`; elsewhere, use run.strategy='auto'. Devices found: "
-        f"{[device.name for device in tf.config.list_physical_devices()]}"
+    devices = ", ".join(device.name for device in tf.config.list_physical_devices())
+    raise RecipeError(
+        f"TensorFlow finds no TPU, only {devices}. On a TPU VM, install keras_vit[tpu] (tensorflow-tpu, not "
+        "tensorflow) and run `keras-vit doctor`.",
+        {"run.strategy": "tpu"},
+        {"run.strategy": "auto"},
     )
 
 
@@ -96,8 +99,8 @@ def _multi_worker_strategy(tf_config):
         return MultiWorkerStrategy()
     except RuntimeError as error:
         raise ValueError(
-            "run.strategy='multi-worker' must be set up before TensorFlow executes an operation. Call choose_strategy, "
-            "or start the recipe, before creating models, tensors and datasets."
+            "Several workers must be set up before TensorFlow executes an operation. Call choose_strategy, or start "
+            "the recipe, before creating models, tensors and datasets."
         ) from error
 
 
@@ -123,7 +126,7 @@ def _check_workers(tf_config):
         cluster[task["type"]][int(task["index"])]
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise ValueError(
-            "run.strategy='multi-worker' requires the environment variable TF_CONFIG on every worker, such as "
+            "Several workers require the environment variable TF_CONFIG on every worker, such as "
             '\'{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "task": {"type": "worker", "index": 0}}\', '
             f"with the index of that worker. Received: {tf_config!r}"
         ) from error

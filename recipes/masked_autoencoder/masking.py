@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_vit.recipes.masked_autoencoder.masked_count import masked_count
 from keras_vit.recipes.masked_patch.masking import MASK
 
 
@@ -27,11 +26,8 @@ def draw_masking(seed, batch_size: int, num_patches: int, masked_fraction: float
 
     Args:
         seed: (2,) integers, such as (seed of the run, step): equal seeds produce equal draws.
-        batch_size, num_patches: B and N.
-        masked_fraction: In (0, 1).
-
-    Raises:
-        ValueError: See `masked_count`.
+        batch_size, num_patches: B and N, at least 2.
+        masked_fraction: In (0, 1). At least one patch is masked and one visible.
     """
     noise = tf.random.stateless_uniform((batch_size, num_patches), tf.cast(seed, tf.int32))
     return masking_of(noise, masked_fraction)
@@ -40,7 +36,7 @@ def draw_masking(seed, batch_size: int, num_patches: int, masked_fraction: float
 def masking_of(noise, masked_fraction: float) -> Masking:
     """Masks the patches whose noise, (B, N), is largest, as facebookresearch/mae (models_mae.py, random_masking)."""
     num_patches = noise.shape[1]
-    num_visible = num_patches - masked_count(num_patches, masked_fraction)
+    num_visible = num_patches - min(max(1, round(num_patches * masked_fraction)), num_patches - 1)
     order = tf.argsort(noise, axis=1)  # (B, N)
     position = tf.argsort(order, axis=1)  # (B, N)
     source = tf.where(position < num_visible, position, MASK)

@@ -21,17 +21,6 @@ class Corruption(NamedTuple):
 MASK = -1
 
 
-def corrupted_count(num_patches: int, fraction: float) -> int:
-    """M, the number of corrupted patches of an image; at least one.
-
-    Raises:
-        ValueError: The fraction is not in (0, 1].
-    """
-    if not 0.0 < fraction <= 1.0:
-        raise ValueError(f"`corrupted_fraction` must be in (0, 1]. Received: {fraction}")
-    return max(1, round(num_patches * fraction))
-
-
 def draw_corruption(
     seed,
     batch_size: int,
@@ -44,23 +33,13 @@ def draw_corruption(
 
     Args:
         seed: (2,) integers, such as (seed of the run, step): equal seeds produce equal draws.
-        batch_size, num_patches: B and N.
-        corrupted_fraction: Fraction of the patches that is corrupted, exact in every image (M is rounded).
+        batch_size, num_patches: B and N, at least 2.
+        corrupted_fraction: Fraction of the patches that is corrupted, exact in every image (M is rounded, at least 1).
         masked_fraction: Probability that a corrupted patch gets the [mask] embedding.
         replaced_fraction: Probability that it gets the embedding of another random patch of the same image; else it is
             unchanged.
-
-    Raises:
-        ValueError: A fraction is out of range, or there are fewer than two patches.
     """
-    if masked_fraction < 0 or replaced_fraction < 0 or masked_fraction + replaced_fraction > 1:
-        raise ValueError(
-            "`masked_fraction` and `replaced_fraction` must be at least 0, and their sum at most 1. "
-            f"Received: {masked_fraction} and {replaced_fraction}"
-        )
-    if num_patches < 2:
-        raise ValueError(f"Masked-patch prediction requires at least two patches per image. Received: {num_patches}")
-    count = corrupted_count(num_patches, corrupted_fraction)
+    count = max(1, round(num_patches * corrupted_fraction))
     seeds = tf.random.split(tf.cast(seed, tf.int32), 3)
     order = tf.argsort(tf.random.stateless_uniform((batch_size, num_patches), seeds[0]), axis=1)
     corrupted = order[:, :count]  # (B, M)

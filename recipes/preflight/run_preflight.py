@@ -6,7 +6,6 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from keras_vit.recipes.check_all import check_all
 from keras_vit.recipes.preflight import compiler
 from keras_vit.recipes.preflight.chips import parse_topology
 from keras_vit.recipes.preflight.compile_steps import compile_steps
@@ -15,11 +14,11 @@ from keras_vit.recipes.preflight.largest_batch import GRANULARITY, largest_batch
 from keras_vit.recipes.preflight.report import Report
 from keras_vit.recipes.preflight.step_programs import ModelPrograms, RecipePrograms, StepPrograms
 from keras_vit.recipes.preflight.tiling import tiling_notes
-from keras_vit.recipes.recipe import Recipe, SelfSupervised
-from keras_vit.recipes.recipe_values import check_values
+from keras_vit.recipes.recipe import Recipe
+from keras_vit.recipes.recipe_checks import check_plan
+from keras_vit.recipes.recipe_errors import check_all
 from keras_vit.recipes.training.accumulation import check_batch_size
 from keras_vit.recipes.training.checks import check_backend, check_precision
-from keras_vit.recipes.training.kind_checks import check_kind
 
 UNKNOWN_TOTAL_STEPS = 1_000_000  # any number: the schedule does not change the cost of a step
 
@@ -54,14 +53,16 @@ def preflight(
 
     Raises:
         ValueError: The topology, a kind or the dataset's size is unknown, the batch size is below 1 or indivisible, or
-            a value of the recipe cannot be meant.
+            fields of the recipe do not fit together.
         ImportError: jax or libtpu is missing or has an untested version.
         ChildProcessError: The compiler crashed.
     """
     if not isinstance(subject, keras.Model):
-        check_values(subject)
-        check_all(lambda: check_kind(subject), lambda: check_backend(subject))
-        check_precision(subject.run, is_tpu=True)
+        check_all(
+            lambda: check_plan(subject),
+            lambda: check_backend(subject),
+            lambda: check_precision(subject.run, is_tpu=True),
+        )
     compiler.check_versions()
     tpu_slice = parse_topology(topology)
     batch_size, is_recipes_batch = _batch_size(subject, device_batch_size, tpu_slice.replicas)
@@ -148,6 +149,6 @@ def _sizes(recipe, num_classes, num_images):
     num_classes, num_images = num_classes or found[0], num_images or found[1]
     if recipe.data.labels_per_class:
         num_images = recipe.data.labels_per_class * num_classes
-    if isinstance(recipe, SelfSupervised) or recipe.total_steps:
+    if recipe.total_steps:
         return num_classes, recipe.total_steps
     return num_classes, num_images and round(recipe.total_epochs * num_images / recipe.data.batch_size)

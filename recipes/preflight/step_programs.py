@@ -10,10 +10,9 @@ import tensorflow as tf
 from keras_vit.recipes.preflight import step_functions
 from keras_vit.recipes.preflight.jax_lowering import lower_with_jax
 from keras_vit.recipes.preflight.lowering import HloProgram, lower_to_hlo
-from keras_vit.recipes.recipe import SelfSupervised
-from keras_vit.recipes.self_supervised import compile_self_supervised, self_supervised_batches
+from keras_vit.recipes.self_supervised import self_supervised_batches
 from keras_vit.recipes.training.accumulation import accumulate_gradients
-from keras_vit.recipes.training.compile import compile_classifier
+from keras_vit.recipes.training.compile import compile_classifier, compile_self_supervised
 from keras_vit.trained import local_folder
 from keras_vit.weights.downloads import cache_path
 
@@ -62,7 +61,7 @@ class RecipePrograms:
         self.kinds: tuple[str, ...]
         self.notes: tuple[str, ...] = ()
         self.architecture = recipe.architecture.variant
-        if isinstance(recipe, SelfSupervised):
+        if not recipe.has_labels:
             self.model = compile_self_supervised(recipe)
             self.kinds = ("training",)
         else:
@@ -93,10 +92,10 @@ class RecipePrograms:
         data = self.recipe.data
         images = _floats(batch_size, data.image_size, data.image_size, 3)
         labels = tf.TensorSpec((batch_size,), tf.int64)
-        if isinstance(self.recipe, SelfSupervised):
+        if not self.recipe.has_labels:
             shapes = tf.data.Dataset.range(1).map(lambda _: (tf.zeros(images.shape), tf.zeros(batch_size, tf.int64)))
             return self_supervised_batches(shapes, self.model.vit.patch_size, self.recipe).element_spec
-        if self.multi_label or (mixed and (data.augment.mixup_alpha or data.augment.cutmix_alpha)):
+        if self.multi_label or (mixed and data.augment.mixes):
             labels = _floats(batch_size, self.num_classes)
         return images, labels
 

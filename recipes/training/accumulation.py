@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 from keras import tree
 
+from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.training.accumulation_jax import jax_train_step
 from keras_vit.recipes.training.keras_internals import update_loss_metric
 
@@ -41,13 +42,14 @@ def accumulate_gradients(model, parts: int, replicas: int = 1):
 
 
 def check_batch_size(batch_size: int, replicas: int, parts: int):
-    """Raises ValueError if a global batch is not divisible into equal parts on every replica."""
+    """Raises RecipeError if a global batch is not divisible into equal parts on every replica."""
     divisor = replicas * parts
     if batch_size % divisor:
         lower = batch_size // divisor * divisor
-        raise ValueError(
-            f"data.batch_size={batch_size} is not divisible by {replicas} replicas times {parts} accumulation steps. "
-            f"Use {f'{lower} or ' if lower else ''}{lower + divisor}, or change optimizer.accumulation_steps."
+        raise RecipeError(
+            f"A batch must be divisible by {replicas} replicas times {parts} accumulation steps.",
+            {"data.batch_size": batch_size, "optimizer.accumulation_steps": parts},
+            [{"data.batch_size": size} for size in (lower, lower + divisor) if size],
         )
 
 

@@ -5,38 +5,34 @@ import keras
 from keras_vit.recipes.distillation.model import build_distillation
 from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_loss
-from keras_vit.recipes.recipe import Distillation, MaskedAutoencoder, MaskedPatch, Supervised
+from keras_vit.recipes.recipe import Distillation, MaskedAutoencoder, SelfSupervised, Supervised
 from keras_vit.recipes.training.freezing import train_last_blocks
 from keras_vit.recipes.training.losses import build_loss, set_head_bias
 from keras_vit.recipes.training.metrics import PatchAccuracy, training_metrics
 from keras_vit.recipes.training.model import adapt_model, build_model, load_model
 from keras_vit.recipes.training.optimizers import build_optimizer
 
+SelfSupervisedModel = MaskedPatchModel | MaskedAutoencoderModel
 
-def compile_masked_patch(recipe: MaskedPatch) -> MaskedPatchModel:
-    """The compiled model of masked-patch pre-training; its `vit` is the result of the training."""
-    model = MaskedPatchModel(build_model(recipe.architecture, recipe.data, recipe.run), recipe.target)
+
+def compile_self_supervised(recipe: SelfSupervised) -> SelfSupervisedModel:
+    """The compiled model of a recipe without labels; its `vit` is the result of the training.
+
+    The loss of a masked autoencoder is the mean squared error of its predictions.
+    """
+    vit = build_model(recipe.architecture, recipe.data, recipe.run)
+    model: SelfSupervisedModel
+    loss, metrics = keras.losses.MeanSquaredError(), []
+    if isinstance(recipe, MaskedAutoencoder):
+        sizes = recipe.decoder_depth, recipe.decoder_width, recipe.decoder_heads
+        model = MaskedAutoencoderModel(vit, *sizes, recipe.normalize_targets)
+    else:
+        model, loss = MaskedPatchModel(vit, recipe.target), masked_patch_loss(recipe.target)
+        metrics = [] if recipe.target == "pixels" else [PatchAccuracy(name="top1")]
     model.compile(
         **_optimizer(recipe, recipe.total_steps, model),
-        loss=masked_patch_loss(recipe.target),
-        metrics=[] if recipe.target == "pixels" else [PatchAccuracy(name="top1")],
-        steps_per_execution=recipe.run.steps_per_execution,
-    )
-    return model
-
-
-def compile_masked_autoencoder(recipe: MaskedAutoencoder) -> MaskedAutoencoderModel:
-    """The compiled masked autoencoder, with the mean squared error of its predictions; its `vit` is the result."""
-    model = MaskedAutoencoderModel(
-        build_model(recipe.architecture, recipe.data, recipe.run),
-        recipe.decoder_depth,
-        recipe.decoder_width,
-        recipe.decoder_heads,
-        recipe.normalize_targets,
-    )
-    model.compile(
-        **_optimizer(recipe, recipe.total_steps, model),
-        loss=keras.losses.MeanSquaredError(),
+        loss=loss,
+        metrics=metrics,
         steps_per_execution=recipe.run.steps_per_execution,
     )
     return model
@@ -88,6 +84,6 @@ def _classifier(recipe, start, num_classes):
         return adapt_model(start, recipe, num_classes)
     if recipe.weights:
         return load_model(recipe.weights, recipe, num_classes)
-    has_token = isinstance(recipe, Distillation) and recipe.distillation_token
+    has_token = recipe.has_teacher and recipe.distillation_token
     more = {"distillation": True} if has_token else {}
     return build_model(recipe.architecture, recipe.data, recipe.run, num_classes, **more)

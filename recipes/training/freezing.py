@@ -3,6 +3,7 @@
 from keras_vit import VisionTransformer
 from keras_vit.models.layer_decay import layer_groups
 from keras_vit.models.vit import HEADS
+from keras_vit.recipes.recipe_errors import RecipeError
 
 
 def train_last_blocks(model, count: int):
@@ -15,7 +16,7 @@ def train_last_blocks(model, count: int):
         count: Number of blocks to train, with the normalization, pooling and head after them; with 0 the head alone.
 
     Raises:
-        ValueError: The model has fewer blocks.
+        RecipeError: The model has fewer blocks.
     """
     if count == 0:
         for layer in model.layers:
@@ -23,9 +24,10 @@ def train_last_blocks(model, count: int):
         return
     depth = model.config.depth if isinstance(model, VisionTransformer) else 0
     if count > depth:
-        raise ValueError(
-            f"trainable_blocks={count} is more than the {depth} Transformer blocks of {model.name}. Use "
-            f"trainable_blocks={depth}, or trainable_blocks=None to train all of it."
+        raise RecipeError(
+            f"{model.name} has {depth} Transformer blocks. None trains all of it.",
+            {"trainable_blocks": count},
+            [{"trainable_blocks": depth}, {"trainable_blocks": None}],
         )
     for group in layer_groups(model)[: depth + 1 - count]:
         for variable in group:

@@ -14,7 +14,7 @@ from keras_vit.recipes.distributed.seeds import offset_replica_seeds
 from keras_vit.recipes.distributed.steps_per_execution import set_steps_per_execution
 from keras_vit.recipes.distributed.strategy import strategy_of
 from keras_vit.recipes.distributed.workers import Workers
-from keras_vit.recipes.recipe import Recipe, Run, SelfSupervised
+from keras_vit.recipes.recipe import Recipe, Run
 from keras_vit.recipes.training.accumulation import accumulate_gradients
 from keras_vit.recipes.training.callbacks import training_callbacks
 from keras_vit.recipes.training.ema import use_ema_weights
@@ -74,7 +74,7 @@ def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches:
 
 def _validation(model, recipe, dataset):
     """Arguments of `fit` for the validation split, if there is one."""
-    if isinstance(recipe, SelfSupervised) or not recipe.data.validation_split:
+    if not (recipe.has_labels and recipe.data.validation_split):
         return {}
     batches, steps = shard_evaluation(strategy_of(model), recipe.data, dataset, recipe.data.validation_split)
     return {"validation_data": batches, "validation_steps": steps}

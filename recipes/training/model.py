@@ -13,8 +13,10 @@ from keras_vit.models.load_checkpoint import ImageSizeWarning
 from keras_vit.models.vit import HEADS
 from keras_vit.pixel_range import PixelRangeWarning, scaling
 from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Architecture, Data, Run, Supervised
+from keras_vit.recipes.recipe_checks import check_patches
+from keras_vit.recipes.recipe_errors import RecipeError
+from keras_vit.recipes.recipe_sections import BIT
 from keras_vit.recipes.remote_files import error_summary
-from keras_vit.recipes.training.variant_checks import BIT, check_patches
 from keras_vit.variants import BIT_SIZES, parse_variant
 from keras_vit.weights.transfer import copy_weights
 
@@ -28,7 +30,7 @@ def build_model(architecture: Architecture, data: Data, run: Run, num_classes: i
         ValueError: An unknown variant, fields that a BiT does not have, or sizes that are not divisible.
     """
     common = {"num_classes": num_classes, **_common(data, run), **more}
-    if architecture.variant.startswith(BIT):
+    if architecture.is_bit:
         _check_no_remat(run)
         return _bit(architecture, common)
     arguments = parse_variant(architecture.variant)
@@ -71,9 +73,10 @@ def adapt_model(model, recipe: Supervised, num_classes: int):
     data, run = recipe.data, recipe.run
     trained = model.preprocessing
     if trained.origin != "assumed" and (trained.mean, trained.std) != (data.mean, data.std):
-        raise ValueError(
-            f"These weights were trained on pixels scaled by mean={trained.mean} and std={trained.std}. Received: "
-            f"data.mean={data.mean}, data.std={data.std}. Set data.mean={trained.mean} and data.std={trained.std}."
+        raise RecipeError(
+            f"The weights were trained on pixels scaled by {scaling(trained)}.",
+            {"data.mean": data.mean, "data.std": data.std},
+            {"data.mean": trained.mean, "data.std": trained.std},
         )
     changes = {"num_classes": num_classes, "trainable": True, **_common(data, run)}
     is_bit = isinstance(model, BiT)
@@ -118,7 +121,7 @@ def _assumption(weights, probable, data) -> str:
         return f"{unstated} Assumed, as in this training: {scaling(probable)}."
     return (
         f"{unstated} Probably: {scaling(probable)}. This training: {scaling(data)}. To train as the weights probably "
-        f"were, set data.mean={probable.mean} data.std={probable.std}"
+        "were, set data.mean and data.std to these."
     )
 
 
@@ -156,21 +159,28 @@ def _training_arguments(architecture, run):
 
 def _check_no_remat(run):
     if run.remat:
-        raise ValueError(f"A BiT has no Transformer blocks to recompute. Received: run.remat={run.remat!r}")
+        raise RecipeError(
+            "A BiT has no Transformer blocks to recompute.", {"run.remat": run.remat}, {"run.remat": None}
+        )
 
 
 def _check_defaults(architecture, names):
     """Raises ValueError for fields that a BiT does not have."""
     defaults = {field.name: field.default for field in fields(architecture)}
-    if changed := [f"architecture.{name}" for name in names if getattr(architecture, name) != defaults[name]]:
-        raise ValueError(f"A BiT does not support {', '.join(changed)}. Remove these fields.")
+    values = {name: value for name in names if (value := getattr(architecture, name)) != defaults[name]}
+    if values:
+        raise RecipeError(
+            "A BiT does not support these fields of an architecture.",
+            {f"architecture.{name}": value for name, value in values.items()},
+            {f"architecture.{name}": defaults[name] for name in values},
+        )
 
 
 def _bit(architecture, arguments):
     size = architecture.variant.removeprefix(BIT)
     if size not in BIT_SIZES:
         known = ", ".join(BIT + name for name in BIT_SIZES)
-        raise ValueError(f"Expected one of {known}. Received: {architecture.variant!r}")
+        raise RecipeError(f"Expected one of {known}.", {"architecture.variant": architecture.variant})
     _check_defaults(architecture, [field.name for field in fields(architecture) if field.name != "variant"])
     stages, width_factor = BIT_SIZES[size]
     return BiT(stages=stages, width_factor=width_factor, name="bit", **arguments)

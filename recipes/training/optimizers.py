@@ -10,6 +10,7 @@ from keras import ops
 from keras_vit import VisionTransformer
 from keras_vit.models.layer_decay import layer_wise_factors
 from keras_vit.recipes.recipe import Optimizer
+from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.training.keras_internals import ChosenMatrices, LambMoments
 from keras_vit.recipes.training.replicas import ReplicaInvariant
 from keras_vit.recipes.training.schedules import WarmupDecay
@@ -123,14 +124,8 @@ def build_optimizer(
         loss_scaling: See `ReplicaInvariant`.
 
     Raises:
-        ValueError: Weight decay with "adam", layer decay for a model without layer groups, or an invalid schedule, see
-            `WarmupDecay`.
+        ValueError: Layer decay for a model without layer groups, or an invalid schedule, see `WarmupDecay`.
     """
-    if recipe.weight_decay and recipe.name == "adam":
-        raise ValueError(
-            f"optimizer.weight_decay={recipe.weight_decay} requires another optimizer.name, such as 'adamw'. "
-            f"Received: optimizer.name={recipe.name!r}"
-        )
     common: dict[str, Any] = {
         "learning_rate": WarmupDecay(
             recipe.learning_rate, recipe.decay, recipe.warmup_steps, total_steps, recipe.staircase
@@ -152,17 +147,15 @@ def build_optimizer(
         return Muon(weight_decay=recipe.weight_decay or None, adam_beta_2=recipe.beta_2, epsilon=1e-8, **common)
     if recipe.name == "lion":
         return Lion(beta_1=0.9, beta_2=0.99, weight_decay=recipe.weight_decay or None, **common)
-    if recipe.name == "lamb":
-        return Lamb(weight_decay=recipe.weight_decay or None, beta_2=recipe.beta_2, epsilon=1e-8, **common)
-    names = "'adam', 'adamw', 'sgd', 'muon', 'lion' or 'lamb'"
-    raise ValueError(f"optimizer.name must be {names}. Received: {recipe.name!r}")
+    return Lamb(weight_decay=recipe.weight_decay or None, beta_2=recipe.beta_2, epsilon=1e-8, **common)
 
 
 def _rate_factors(layer_decay, model):
     if not isinstance(model, VisionTransformer):
-        raise ValueError(
-            f"optimizer.layer_decay={layer_decay} requires the layers of a VisionTransformer. Received: "
-            f"{type(model).__name__}. Set optimizer.layer_decay=None."
+        raise RecipeError(
+            f"Layer-wise decay requires the layers of a VisionTransformer, not of a {type(model).__name__}.",
+            {"optimizer.layer_decay": layer_decay},
+            {"optimizer.layer_decay": None},
         )
     factors = layer_wise_factors(model, layer_decay)
     return [factors[variable.path] for variable in model.trainable_variables]

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_vit.recipes.data import ImageDataset, class_names
 from keras_vit.recipes.distributed.jax_devices import JaxDevices
 from keras_vit.recipes.distributed.strategy import Strategy
-from keras_vit.recipes.recipe import Distillation, Recipe, SelfSupervised
+from keras_vit.recipes.recipe import Recipe
 from keras_vit.recipes.training.checks import count_images
 from keras_vit.recipes.training.keras_internals import is_default_strategy
 
@@ -41,8 +41,8 @@ def describe_run(
         "precision": recipe.run.precision + _slow_bfloat16(recipe.run.precision, strategy),
         "optimizer": _optimizer(recipe.optimizer),
     }
-    if isinstance(recipe, Distillation):
-        lines["teacher"] = f"{recipe.teacher}, {recipe.distillation}, {recipe.distillation_alpha:g} of the loss"
+    if recipe.has_teacher:
+        lines["teacher"] = _teacher(recipe)
     lines["folder"] = recipe.run.folder or "none, outputs are not saved"
     if start_step >= total_steps:
         lines["folder"] += f", already finished: all {total_steps:,} steps are trained, so none are trained now"
@@ -93,7 +93,7 @@ def _batch(recipe, replicas):
 
 def _length(recipe, num_images, total_steps):
     epochs = total_steps * recipe.data.batch_size / num_images
-    validates = not isinstance(recipe, SelfSupervised) and recipe.data.validation_split
+    validates = recipe.has_labels and recipe.data.validation_split
     every = f"{'validation' if validates else 'logs'} every {recipe.run.epoch_steps:,} steps"
     return f"{total_steps:,} steps, {epochs:.4g} epochs; {every}"
 
@@ -112,8 +112,12 @@ def _model(model):
 
 def _data(recipe, dataset):
     counts = ", ".join(f"{count:,} in {split}" for split, count in count_images(recipe, dataset).items())
-    classes = "" if isinstance(recipe, SelfSupervised) else f"; {len(class_names(dataset)):,} classes"
+    classes = f"; {len(class_names(dataset)):,} classes" if recipe.has_labels else ""
     return f"{recipe.data.dataset}: {counts}{classes}; {recipe.data.image_size} x {recipe.data.image_size} pixels"
+
+
+def _teacher(recipe):
+    return f"{recipe.teacher}, {recipe.distillation}, {recipe.distillation_alpha:g} of the loss"
 
 
 def _optimizer(optimizer):

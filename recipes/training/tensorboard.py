@@ -63,7 +63,7 @@ def image_function(recipe, model, dataset):
 
     None for classifiers without attention maps: a BiT, an axial ViT.
     """
-    if isinstance(recipe, SelfSupervised):
+    if not recipe.has_labels:
         pixels = _pixels(recipe.data, dataset, recipe.data.train_split)
         return partial(reconstructions, model, pixels, recipe)
     vit = getattr(model, "student", model)

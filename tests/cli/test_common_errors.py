@@ -19,24 +19,24 @@ The name of a recipe, or the folder of a run, precedes all options: keras-vit tr
 keras-vit train lists the recipes.
 
 train cifar10-10ep --run.folder old
-old already contains a run. Resume it with --run.resume, or choose another --run.folder.
+The folder old already contains a run. Received: --run.folder old. Use --run.resume or --run.folder old-2.
 
 train cifar10-finetune
 runs/cifar10-masked-patch/model.keras does not exist: train it with `keras-vit train cifar10-masked-patch`, or choose
 another file or name of weights.
 
 train jft-b16
-This recipe requires your own dataset; 'tfrecord:gs://your-bucket/jft' is a placeholder. Set --data.dataset to its path,
-such as 'folder:/path' or 'tfrecord:gs://bucket/path', and --data.train-split, --data.validation-split and
---data.test-split to its splits. `keras-vit prepare` writes TFRecords.
+This recipe requires your own dataset and its splits: there is no public one. `keras-vit prepare` writes TFRecords.
+Received: --data.dataset tfrecord:gs://your-bucket/jft. Use --data.dataset folder:/path or --data.dataset
+tfrecord:gs://bucket/path.
 
 train cifar10-10ep --data.image-size 31
-An image of (31, 31) pixels (height, width) cannot be cut into patches of (4, 4). Use --data.image-size 28 or
---data.image-size 32, or another patch_size.
+The image cannot be divided into patches of 4 x 4 pixels. Received: --data.image-size 31. Use --data.image-size 28 or
+--data.image-size 32.
 
 train cifar10-10ep --total-steps 20
---optimizer.warmup-steps must be less than --total-steps, which must be at least 1. Received: --optimizer.warmup-steps
-390 for a run of 20 steps. Use --optimizer.warmup-steps 2.
+The warmup must be shorter than the run of 20 steps. Received: --optimizer.warmup-steps 390. Use
+--optimizer.warmup-steps 2.
 
 train cifar10-scratch --data.dataset photos
 Unknown dataset 'photos'. It is a folder. Did you mean 'folder:photos'? Use 'digits', a name of
@@ -44,8 +44,10 @@ https://www.tensorflow.org/datasets/catalog, 'vtab/<task>', 'folder:/path' with 
 'csv:/path', 'hf:owner/name', or 'tfrecord:/path'.
 
 train finetune-pets --data.dataset folder:photos --data.validation-split val --weights None
---data.batch-size 512 is more than the 4 training images of 'folder:photos'. Use at most --data.batch-size 4.
-No split 'val' in folder:photos. Splits: train, test. Use --data.validation-split None.
+A batch cannot be larger than the 4 training images of 'folder:photos'. Received: --data.batch-size 512. Use
+--data.batch-size 4.
+No split 'val' in folder:photos. Splits: train, test. Received: --data.validation-split val. Use --data.validation-split
+None.
 
 finetune gone
 There is no folder 'gone'. Expected a folder with <class>/<image> or <split>/<class>/<image>.

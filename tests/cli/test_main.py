@@ -76,11 +76,3 @@ def test_sigterm_in_training_tells_how_to_resume(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         main(["train", "cifar10-scratch"])
     assert "--run.resume" in capsys.readouterr().err and TERMINATED == checkpoints.TERMINATED
-
-
-def test_commands_without_a_recipe_name_no_fields_of_one(monkeypatch, run_cli):
-    def stop(_):
-        raise ConnectionError("Pass data.dataset='folder:/path'.")
-
-    monkeypatch.setattr(Vtab, "run", stop)
-    assert run_cli("vtab", "x.npz") == (1, "", "keras-vit: Pass 'folder:/path'.\n")

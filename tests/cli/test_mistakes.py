@@ -106,15 +106,18 @@ MISTAKES = [
     ("preflight --npu SM8750", ".tflite"),
     ("preflight bad.keras --npu SM8750", "bad.keras"),
     ("preflight cifar10-scratch --npu SM8750", "cifar10-scratch"),
-    ("preflight cifar10-scratch --weights gone.keras --architecture.depth 3", "\n--architecture.depth 3"),
+    ("preflight cifar10-scratch --weights gone.keras --architecture.depth 3", "--architecture.depth 3"),
     ("preflight m.tflite --npu SM9999", "SM9999"),
     ("preflight m.tflite --output taken.npz", "--output"),
     ("probe m.npz digits --methods", "--methods"),
-    ("sweep finetune-pets --recipe.weights None --recipe.data.train-split train[:80%]", "--tuning-split 'train[:70%]'"),
+    (
+        "sweep finetune-pets --recipe.weights None --recipe.data.train-split train[:80%]",
+        "--held-out-split 'train[70%:80%]'",
+    ),
     ("sweep cifar10-scratch --recipe.optimizer.warmup-steps 9999", "Received: --recipe.optimizer.warmup-steps 9999"),
     ("sweep mae-b16", "mae-b16"),
     ("sweep digits-finetune", "keras-vit train digits-masked-patch"),
-    ("train cifar10-finetune --weights m.npz --architecture.depth 2", "--architecture.depth 2 has no effect"),
+    ("train cifar10-finetune --weights m.npz --architecture.depth 2", "Received: --architecture.depth 2"),
     ("train cifar10-mae --architecture.variant S/8 --data.image-size 30", "depth 6, mlp_dim 384, num_heads 6"),
     ("train cifar10-scratch --data.batch-size 0", "--data.batch-size"),
     ("train cifar10-scratch --run.folder cut", "--run.resume"),
@@ -134,7 +137,7 @@ MISTAKES = [
     ],
     # A length in steps and in epochs.
     *[
-        (f"{line}total-steps 20 {prefix}total-epochs=3", f"{prefix}total-steps 20 and {prefix}total-epochs 3")
+        (f"{line}total-steps 20 {prefix}total-epochs=3", f"{prefix}total-steps 20, {prefix}total-epochs 3")
         for line, prefix in [
             ("train cifar10-10ep --", "--"),
             ("sweep cifar10-10ep --recipe.", "--recipe."),
@@ -168,7 +171,7 @@ def test_mistake_that_tyro_reports(line, word, capsys):
 def test_mistakes_of_a_training_are_reported_together(mistake):
     options = "--total-steps=20 --run.epoch-steps 15 --data.image-size 31 --data.dataset folder:gone --run.folder old"
     lines = mistake(f"train cifar10-10ep {options}").splitlines()
-    words = ("--run.epoch-steps 10", "--optimizer.warmup-steps 2", "(31, 31)", "'gone'", "old")
+    words = ("--run.epoch-steps 10", "--optimizer.warmup-steps 2", "--data.image-size 32", "'gone'", "old")
     assert [word in line for word, line in zip(words, lines, strict=True)] == [True] * 5, lines
 
 

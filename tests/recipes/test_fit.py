@@ -13,6 +13,7 @@ from keras_vit.recipes import fit
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.evaluation.classification import evaluate_classifier
 from keras_vit.recipes.recipe import Optimizer
+from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.training.model import build_model
 
 STILL = Optimizer("sgd", learning_rate=0.0, warmup_steps=1)
@@ -103,10 +104,10 @@ def test_trainings_release_their_models_and_depend_on_the_seed_alone(masked):
 
 def test_invalid_image_size_raises_before_data_is_opened(masked, supervised, monkeypatch):
     monkeypatch.setattr(fit, "open_dataset", lambda data: pytest.fail("data was opened first"))
-    with pytest.raises(ValueError, match="cannot be cut into patches"):
+    with pytest.raises(RecipeError, match="data.image_size=9"):
         fit.pretrain(replace(masked, data=replace(masked.data, image_size=9)))
     vit = build_model(masked.architecture, masked.data, masked.run)
-    with pytest.raises(ValueError, match="cannot be cut into patches"):
+    with pytest.raises(RecipeError, match="data.image_size=13"):
         fit.train(replace(supervised, data=replace(supervised.data, image_size=13)), vit)
 
 

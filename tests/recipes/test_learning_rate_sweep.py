@@ -91,23 +91,12 @@ def test_held_out_images_are_of_the_recipe(plan, splits, expected):
     if expected:
         assert tuning_and_held_out(plan) == expected
     else:
-        with pytest.raises(ValueError, match="tuning_split and held_out_split"):
+        with pytest.raises(ValueError, match="tuning_split=None, held_out_split=None"):
             sweep(plan)
 
 
-@pytest.mark.parametrize(
-    "changes,message",
-    [
-        ({"held_out_split": None}, "Received: train.:90%. and None"),
-        ({"learning_rates": (0.1, -0.1)}, "`learning_rates`"),
-        ({"learning_rates": (float("nan"),)}, "`learning_rates`"),
-        ({"learning_rates": ()}, "learning_rates"),
-        ({"seeds": (0, -1)}, "run.seed"),
-        ({"metric": "loss"}, "'loss'"),
-    ],
-)
-def test_invalid_plans(plan, changes, message):
-    with pytest.raises(ValueError, match=message):
-        sweep(replace(plan, **changes))
+def test_sweeps_that_cannot_start(plan):
+    with pytest.raises(ValueError, match="held_out_split=None"):
+        sweep(replace(plan, held_out_split=None))
     with pytest.raises(ValueError, match="run.folder"):
         sweep(replace(plan, recipe=replace(plan.recipe, run=Run())))

@@ -4,16 +4,14 @@ import dataclasses
 import json
 import math
 import os
+import pickle
 from dataclasses import replace
-from typing import get_args, get_type_hints
+from typing import get_args
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes import fit
-from keras_vit.recipes.check_all import check_all
-from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.recipe import (
     Architecture,
     Augment,
@@ -25,9 +23,11 @@ from keras_vit.recipes.recipe import (
     Run,
     Supervised,
 )
+from keras_vit.recipes.recipe_errors import RecipeError, SeveralErrors, check_all
 from keras_vit.recipes.recipe_file import read_recipe, write_recipe
-from keras_vit.recipes.recipe_values import RANGES, check_values
+from keras_vit.recipes.recipe_values import RANGES, check_sections, deferred_checks
 from keras_vit.recipes.remote_files import write_file
+from keras_vit.recipes.sweep_plan import Sweep
 from keras_vit_cli.main import main
 
 # Numbers for which any finite value has a meaning, or that are checked together with others.
@@ -48,12 +48,14 @@ INVALID = [
     ("data.batch_size", True, "an integer"),
     ("data.labels_per_class", "1", "an integer or None"),
     ("data.crop", "center", "one of 'inception', 'resize', 'pad', 'simple', 'none'"),
-    ("data.augment", 3, "of the type Augment"),
+    ("data.augment", 3, "a dataclass Augment"),
     ("run.resume", "yes", "true or false"),
     ("run.seed", -1, r"in \[0, 4294967296\)"),
     ("run.folder", 3, "a string or None"),
-    ("total_epochs", -1.0, "above 0"),
+    ("total_steps", 1.5, "an integer or None"),
 ]
+BIT, DROPS = Architecture("BiT-R50x1"), Architecture(patch_dropout=0.5)
+MIXED, MIXING = Data(augment=Augment(cutmix_alpha=1.0)), ["data.augment.mixup_alpha", "data.augment.cutmix_alpha"]
 
 
 def change(section, name, value):
@@ -63,23 +65,91 @@ def change(section, name, value):
 
 
 def numeric_fields(section, prefix=""):
-    for name, hint in get_type_hints(type(section)).items():
-        if dataclasses.is_dataclass(hint):
-            yield from numeric_fields(getattr(section, name), f"{prefix}{name}.")
-        elif {int, float} & {hint, *get_args(hint)}:
-            yield prefix + name
+    for field in dataclasses.fields(section):
+        if dataclasses.is_dataclass(field.type):
+            yield from numeric_fields(getattr(section, field.name), f"{prefix}{field.name}.")
+        elif {int, float} & {field.type, *get_args(field.type)}:
+            yield prefix + field.name
 
 
 @pytest.mark.parametrize("name,value,message", INVALID)
 def test_invalid_values_from_python_and_files(name, value, message, tmp_path):
-    recipe = change(Supervised(run=Run(folder=str(tmp_path / "run"))), name, value)
-    for function in (check_values, fit.train):
-        with pytest.raises(ValueError, match=f"^{name} must be {message}. Received: "):
-            function(recipe)
+    with pytest.raises(RecipeError, match=message) as raised:
+        change(Supervised(), name, value)
+    assert list(raised.value.received) == [name] and repr(raised.value.received[name]) == repr(value)  # NaN, too
+    with deferred_checks():
+        recipe = change(Supervised(), name, value)
     write_recipe(recipe, tmp_path / "recipe.json")
-    with pytest.raises(ValueError, match=f"recipe.json: {name} must be {message}"):
+    with pytest.raises(ValueError, match=f"recipe.json.*{message}.*{name}="):
         read_recipe(tmp_path / "recipe.json")
-    assert not (tmp_path / "run").exists()
+
+
+COMBINATIONS = [
+    (Augment, {"randaugment_layers": 2, "autoaugment": "imagenet"}, ["randaugment_layers", "autoaugment"]),
+    (Augment, {"autoaugment": "cifar10", "three_augment": True}, ["autoaugment", "three_augment"]),
+    (Augment, {"randaugment_magnitude": 10.5, "randaugment_policy": "timm"}, ["randaugment_magnitude"]),
+    (Data, {"crop": "resize", "resize_size": 100}, ["image_size", "resize_size"]),
+    (Data, {"scaled_decoding": True, "crop": "none"}, ["scaled_decoding", "crop"]),
+    (Data, {"scaled_decoding": True, "cache": True}, ["scaled_decoding", "cache"]),
+    (Optimizer, {"weight_decay": 0.1}, ["name", "weight_decay"]),
+    (Supervised, {"total_epochs": 3.0}, ["total_steps", "total_epochs"]),
+    (Supervised, {"loss": "binary", "label_smoothing": 0.1}, ["loss", "label_smoothing"]),
+    (Supervised, {"loss": "sigmoid", "label_smoothing": 0.5}, ["label_smoothing"]),
+    (Distillation, {"architecture": BIT}, ["architecture.variant"]),
+    *((kind, {"architecture": BIT}, ["architecture.variant"]) for kind in (MaskedPatch, MaskedAutoencoder)),
+    *((kind, {"architecture": DROPS}, ["architecture.patch_dropout"]) for kind in (MaskedPatch, MaskedAutoencoder)),
+    *((kind, {"data": MIXED}, MIXING) for kind in (MaskedPatch, MaskedAutoencoder)),
+    (
+        MaskedAutoencoder,
+        {"architecture": Architecture(position_embedding="relative")},
+        ["architecture.position_embedding"],
+    ),
+    (MaskedAutoencoder, {"architecture": Architecture("R50+B/16")}, ["architecture.variant"]),
+    (MaskedAutoencoder, {"masked_fraction": 1.0}, ["masked_fraction"]),
+    (MaskedPatch, {"masked_fraction": 0.8, "replaced_fraction": 0.3}, ["masked_fraction", "replaced_fraction"]),
+    (MaskedAutoencoder, {"decoder_width": 100}, ["decoder_width", "decoder_heads"]),
+    (MaskedAutoencoder, {"decoder_width": 30, "decoder_heads": 3}, ["decoder_width", "decoder_heads"]),
+]
+
+
+@pytest.mark.parametrize("kind,fields,names", COMBINATIONS)
+def test_fields_that_exclude_each_other(kind, fields, names):
+    with pytest.raises(RecipeError) as raised:
+        kind(**fields)
+    assert list(raised.value.received) == [kind.place + name for name in names]
+
+
+def test_what_is_advised_can_be_used():
+    for kind, fields, _ in COMBINATIONS:
+        with pytest.raises(RecipeError) as raised:
+            kind(**fields)
+        for use in raised.value.use:
+            with deferred_checks():
+                recipe = kind(**fields)
+                for name, value in use.items():
+                    recipe = change(recipe, name.removeprefix(kind.place), value)
+            check_sections(recipe)
+
+
+def test_all_that_is_wrong_is_reported_together():
+    with deferred_checks():
+        recipe = Supervised(
+            data=Data(image_size=0, augment=Augment(erasing=2.0)), optimizer=Optimizer(weight_decay=0.1), head_bias="x"
+        )
+    with pytest.raises(SeveralErrors) as raised:
+        check_sections(recipe)
+    names = [next(iter(error.received)) for error in raised.value.errors]
+    assert names == ["data.augment.erasing", "data.image_size", "optimizer.name", "head_bias"]
+    with pytest.raises(RecipeError):  # checks are on again
+        Data(image_size=0)
+
+
+def test_message_of_an_error():
+    error = RecipeError("Two exclude each other.", {"a.b": 1, "c": (0.5,)}, [{"a.b": 0}, {"c": (), "d": "x"}])
+    expected = "Two exclude each other. Received: {}, {}. Use {} or {} and {}."
+    assert str(error) == expected.format("a.b=1", "c=(0.5,)", "a.b=0", "c=()", "d='x'")
+    assert error.text(lambda field, _: f"<{field}>") == expected.format("<a.b>", "<c>", "<a.b>", "<c>", "<d>")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 @pytest.mark.parametrize("command,prefix", [("train", "--optimizer"), ("sweep", "--recipe.optimizer")])
@@ -87,28 +157,38 @@ def test_invalid_values_from_python_and_files(name, value, message, tmp_path):
 def test_invalid_options(command, prefix, option, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main([command, "digits-finetune", f"{prefix}.{option}"]) == 1
-    assert capsys.readouterr().err.startswith(f"keras-vit: {prefix}.{option.partition('=')[0]} must be ")
+    assert f"Received: {prefix}.{option.replace('=', ' ')}." in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
 def test_every_number_has_a_range():
     kinds = (MaskedPatch, MaskedAutoencoder, Supervised, Distillation)
-    assert {name for kind in kinds for name in numeric_fields(kind())} == RANGES.keys() | ANY
+    numbers = {name for kind in kinds for name in numeric_fields(kind())} | {"learning_rates", "seeds"}
+    assert numbers == RANGES.keys() | ANY
 
 
-def test_recipes_and_numbers_of_numpy_are_valid():
-    for recipe in RECIPES.values():
-        check_values(recipe)
-    check_values(Supervised(Architecture(depth=np.int64(2)), optimizer=Optimizer(learning_rate=np.float32(0.1))))
-    check_values(Distillation(data=Data(mean=[0, 0, 0]), total_epochs=3))
+def test_lists_and_numbers_of_numpy_are_valid():
+    Supervised(Architecture(depth=np.int64(2)), optimizer=Optimizer(learning_rate=np.float32(0.1)))
+    Distillation(data=Data(mean=[0, 0, 0]), total_steps=None, total_epochs=3)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"seeds": ()}, {"learning_rates": ()}, {"learning_rates": (-0.1,)}, {"seeds": (-1,)}, {"metric": "loss"}]
+)
+def test_invalid_sweeps(fields):
+    with pytest.raises(RecipeError) as raised:
+        Sweep(**fields)
+    assert fields.items() <= raised.value.received.items()
 
 
 @pytest.mark.parametrize(
     "recipe",
     [
         MaskedPatch(target="pixels", run=Run(seed=3)),
-        MaskedAutoencoder(normalize_targets=False, decoder_width=8),
-        Supervised(data=Data(mean=(0.1, 0.2, 0.3), augment=Augment(mixup_alpha=0.2)), total_epochs=90.0),
+        MaskedAutoencoder(normalize_targets=False, decoder_width=16),
+        Supervised(
+            data=Data(mean=(0.1, 0.2, 0.3), augment=Augment(mixup_alpha=0.2)), total_epochs=90.0, total_steps=None
+        ),
         Distillation(teacher="teacher.keras", optimizer=Optimizer(staircase=(0.5,), global_clipnorm=None)),
     ],
 )
@@ -129,7 +209,7 @@ def test_round_trip(recipe, tmp_path):
         (lambda values: values.pop("loss"), "missing fields: 'loss'"),
         (lambda values: values["optimizer"].update(learning_rat=1), "optimizer: .*'learning_rat'.*'learning_rate'"),
         (lambda values: values["data"].update(xyz=1), "data: unknown fields: 'xyz'"),
-        (lambda values: values["optimizer"].update(learning_rate=math.inf), "learning_rate must be finite"),  # Infinity
+        (lambda values: values["optimizer"].update(learning_rate=math.inf), "finite.*learning_rate=inf"),
     ],
 )
 def test_invalid_fields_of_a_file_raise(edit, message, tmp_path):
@@ -160,13 +240,11 @@ def test_all_errors_are_reported_once():
 
     checks = [lambda: fail(ValueError("a")), lambda: 1, lambda: fail(OSError("b")), lambda: fail(ValueError("a"))]
     assert check_all(lambda: 1, lambda: "two") == [1, "two"]
-    for more, error, message in (
-        ([], ValueError, "^a\nb$"),
-        ([lambda: fail(ValueError("c\na"))], ValueError, "^c\na\nb$"),
-        ([lambda: fail(TypeError("a mistake"))], TypeError, "a mistake"),
-    ):
-        with pytest.raises(error, match=message):
-            check_all(*more, *checks)
+    with pytest.raises(SeveralErrors) as raised:
+        check_all(lambda: fail(RecipeError("c.")), lambda: check_all(*checks))
+    assert list(map(str, raised.value.errors)) == ["c.", "a", "b"] and str(raised.value) == "c.\na\nb"
+    with pytest.raises(TypeError, match="a mistake"):
+        check_all(lambda: fail(TypeError("a mistake")), *checks)
     with pytest.raises(OSError, match="^b$"):
         check_all(*checks[1:3])
 

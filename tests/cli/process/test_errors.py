@@ -67,7 +67,7 @@ FAULTS = [
     (lambda folder: full_disk(folder, tf.io.gfile.GFile), "No space is left on the disk: /dev/full"),
     (full_disk_of_beam, "No space is left on the disk"),
     (damaged_hdf5, "An HDF5 file is damaged"),
-    (lambda folder: np.empty(1 << 60, "uint8"), "data.batch_size"),
+    (lambda folder: np.empty(1 << 60, "uint8"), "--data.batch-size"),
     (no_memory_of_tensorflow, "shape[9,9]"),
     (deep_nesting, "nested too deeply"),
     (lambda folder: tf.io.read_file(str(folder / "none")), "none; No such file or directory"),

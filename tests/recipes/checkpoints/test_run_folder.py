@@ -13,9 +13,9 @@ from keras_vit.recipes.checkpoints.run_folder import prepare_run_folder
 from keras_vit.recipes.checkpoints.run_identity import begin_run, check_unchanged, read_identity
 from keras_vit.recipes.data.image_dataset import ImageDataset
 from keras_vit.recipes.distributed.workers import Workers
-from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.recipe import Architecture, Augment, Data, MaskedPatch, Run, Supervised
+from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.training.optimizers import Adam
-from keras_vit_cli.flags import fields_to_flags
 
 WORKERS = Workers(tf.distribute.get_strategy())
 DATA = ImageDataset("animals", ("ant", "bee", "cat"), {"train": 90, "test": 30}, lambda split: None)
@@ -37,8 +37,9 @@ def begun(tmp_path):
     recipe = Supervised(run=Run(folder=str(tmp_path)))
     prepare_run_folder(recipe)
     (tmp_path / "step-1.index").touch()
-    with pytest.raises(ValueError, match=r"run\.resume=True"):
+    with pytest.raises(RecipeError) as raised:
         prepare_run_folder(recipe)
+    assert {"run.resume": True} in raised.value.use
     # Devices, folders and intervals may change.
     run = replace(recipe.run, resume=True, strategy="mirrored", checkpoint_steps=7, tensorboard=True)
     prepare_run_folder(replace(recipe, run=run, data=replace(recipe.data, data_dir="/elsewhere")))
@@ -46,26 +47,32 @@ def begun(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change,message",
+    "section,changes,name,before",
     [
-        (lambda r: replace(r, optimizer=Optimizer(learning_rate=1.0)), r"learning_rate \(0.03 there, 1.0 here\)"),
-        (lambda r: replace(r, run=replace(r.run, seed=1)), r"run.seed \(0 there"),
-        (lambda r: replace(r, data=replace(r.data, cache=True)), "data.cache"),  # keeps the order of the files
-        (lambda r: replace(r, architecture=Architecture("L/16")), r"variant \('B/16' there, 'L/16' here\)"),
-        (lambda r: MaskedPatch(run=r.run), "Supervised, .* MaskedPatch"),
+        ("optimizer", {"learning_rate": 1.0}, "optimizer.learning_rate", 0.03),
+        ("run", {"seed": 1}, "run.seed", 0),
+        ("data", {"cache": True}, "data.cache", False),  # keeps the order of the files
+        ("data", {"augment": Augment(erasing=0.5)}, "data.augment.erasing", 0.0),
+        ("architecture", {"variant": "L/16"}, "architecture.variant", "B/16"),
     ],
 )
-def test_what_is_computed_may_not_change(begun, change, message):
-    with pytest.raises(ValueError, match=message):
-        prepare_run_folder(change(begun))
+def test_what_is_computed_may_not_change(begun, section, changes, name, before):
+    with pytest.raises(RecipeError) as raised:
+        prepare_run_folder(replace(begun, **{section: replace(getattr(begun, section), **changes)}))
+    assert list(raised.value.received) == [name] and raised.value.use[0] == {name: before}
+
+
+def test_the_kind_of_a_recipe_may_not_change(begun):
+    with pytest.raises(RecipeError, match="Supervised, .* MaskedPatch"):
+        prepare_run_folder(MaskedPatch(run=begun.run))
 
 
 def test_another_model_may_start_from_the_weights_of_a_finished_run(begun, tmp_path):
     (tmp_path / "model.keras").touch()
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(RecipeError) as raised:
         prepare_run_folder(replace(begun, architecture=Architecture("L/16")))
-    start = fields_to_flags(str(error.value)).partition("choose another folder, with ")[2]
-    assert start.startswith(f"--weights {tmp_path}/model.keras and --keep-head ")
+    start = {"run.folder": f"{tmp_path}-2", "weights": f"{tmp_path}/model.keras", "keep_head": True}
+    assert raised.value.use[-1] == start
 
 
 def test_weights_determine_the_model(tmp_path):

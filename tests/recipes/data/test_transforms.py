@@ -13,9 +13,8 @@ from scenes import encoded
 from keras_vit import Preprocessing
 from keras_vit.decoding import decode
 from keras_vit.recipes.data.decode import decode_window
-from keras_vit.recipes.data.transform_checks import check_transform_fields
 from keras_vit.recipes.data.transforms import evaluation_transform, inception_window, training_transform
-from keras_vit.recipes.recipe import Augment, Data
+from keras_vit.recipes.recipe import Data
 
 GOLDENS = np.load(DATA / "augment.npz")
 # Fields (resize, crop fraction), and big_vision's preprocessing.
@@ -152,28 +151,3 @@ def test_pixels_below_8_bits_are_scaled_to_255():
     data = Data(image_size=8, crop="none", flip=False)
     image = training_transform(data, 0, *PIXELS, max_value=1)(tf.constant(0, tf.int64), file)
     np.testing.assert_allclose(image[..., 0], 255 * np.eye(8), atol=1e-3)
-
-
-@pytest.mark.parametrize(
-    "changes,words",
-    [
-        ({"resize_size": 200}, "image_size=224 .*resize_size=200"),
-        ({"crop": "pad", "scaled_decoding": True}, "'pad'"),
-        ({"crop": "inception", "scaled_decoding": True, "cache": True}, "data.cache=True"),
-        ({"min_crop_area": 0.0}, "min_crop_area .* 0.0"),
-        ({"augment": Augment(erasing=1.5)}, "erasing .* 1.5"),
-        *(
-            ({"augment": Augment(**{name: -1})}, f"{name} .* -1")
-            for name in ("mixup_alpha", "cutmix_alpha", "randaugment_layers")
-        ),
-        ({"augment": Augment(randaugment_layers=2, autoaugment="cifar10")}, "randaugment_layers=2 .*'cifar10'"),
-        ({"augment": Augment(randaugment_layers=2, three_augment=True)}, "randaugment_layers=2 .*three_augment=True"),
-        ({"augment": Augment(randaugment_magnitude=31)}, r"\[0, 30\] .* 31"),
-        ({"augment": Augment(randaugment_magnitude=11, randaugment_policy="timm")}, r"\[0, 10\] .* 11"),
-    ],
-)
-def test_invalid_fields_raise(changes, words):
-    valid = Data(crop="resize", resize_size=256, image_size=224)
-    check_transform_fields(valid)
-    with pytest.raises(ValueError, match=words):
-        check_transform_fields(replace(valid, **changes))

@@ -33,12 +33,6 @@ def test_patches_are_chosen_uniformly_by_the_largest_noise():
     assert [part.numpy().tolist() for part in drawn] == [[[1, 3]], [[2, 0]], [[MASK, 0, MASK, 1]]]
 
 
-@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1])
-def test_invalid_fractions(fraction):
-    with pytest.raises(ValueError, match=f"masked_fraction={fraction}"):
-        draw_masking((0, 0), 2, 8, fraction)
-
-
 @pytest.mark.parametrize("normalized", [True, False])
 def test_targets_are_the_masked_patches_of_the_normalized_image(normalized):
     data = Data(mean=(0.5, 0.25, 0.0), std=(1.0, 0.5, 0.25))

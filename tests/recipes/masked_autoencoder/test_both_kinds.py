@@ -88,8 +88,6 @@ def test_draws_depend_on_the_seed_only(kind):
         np.testing.assert_array_equal(one, again)
         np.testing.assert_array_equal(one, graph)
         assert not np.array_equal(one, other)
-    with pytest.raises(ValueError, match="two patches"):
-        kind.draw((0, 0), 2, 1)
 
 
 @pytest.mark.parametrize("changes", [{}, {"register_tokens": 1, "pooling": "map"}], ids=["token", "map"])

@@ -192,10 +192,10 @@ def test_largest_batch_by_kind(stub_compiler, recipe, monkeypatch):
 
 
 def test_recipes_that_no_tpu_can_run(recipe, monkeypatch):
-    with pytest.raises(ValueError, match="100 .* 8 replicas"):
+    with pytest.raises(ValueError, match="8 replicas.*data.batch_size=100"):
         preflight(replace(recipe, data=replace(recipe.data, batch_size=100)), "v5e:2x4")
-    with pytest.raises(ValueError, match="optimizer.learning_rate.* -1"):
-        preflight(replace(recipe, optimizer=Optimizer(learning_rate=-1)), "v5e:2x4")
+    with pytest.raises(ValueError, match="optimizer.warmup_steps"):
+        preflight(replace(recipe, optimizer=Optimizer(warmup_steps=10**9)), "v5e:2x4")
     with pytest.raises(ValueError, match="mixed_bfloat16"):
         preflight(replace(recipe, run=replace(recipe.run, precision="mixed_float16")))
     distillation = Distillation(recipe.architecture, data=recipe.data, optimizer=Optimizer(warmup_steps=1))

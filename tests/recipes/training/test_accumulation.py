@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from keras_vit.recipes.masked_autoencoder.masking import draw_masking
 from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
+from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.training.accumulation import accumulate_gradients, check_batch_size
 from keras_vit.recipes.training.optimizers import SGD
 
@@ -125,6 +126,8 @@ def test_indivisible_and_dynamic_batches():
 
 def test_check_batch_size():
     check_batch_size(4096, 8, 4)
-    for size, suggestion in ((100, "96 or 112"), (4, "16")):
-        with pytest.raises(ValueError, match=f"data.batch_size={size} .*Use {suggestion}"):
+    for size, fitting in ((100, [96, 112]), (4, [16])):
+        with pytest.raises(RecipeError) as raised:
             check_batch_size(size, 8, 2)
+        assert raised.value.received == {"data.batch_size": size, "optimizer.accumulation_steps": 2}
+        assert [fields["data.batch_size"] for fields in raised.value.use] == fitting

@@ -21,7 +21,7 @@ def test_all_before_the_last_blocks_is_frozen(toy, count, first):
 def test_blocks_that_there_are_not_and_the_head_of_a_bit(toy):
     bit = BiT(stages=[1], width_factor=0.5, num_classes=2)
     for model, count, there in ((toy(), 3, 2), (bit, 1, 0)):
-        with pytest.raises(ValueError, match=f"trainable_blocks={count} is more than the {there} "):
+        with pytest.raises(ValueError, match=f" {there} .*trainable_blocks={count}"):
             train_last_blocks(model, count)
     train_last_blocks(bit, 0)
     assert [variable.name for variable in bit.trainable_variables] == ["kernel", "bias"]

@@ -1,0 +1,106 @@
+"""Checks of a recipe as a whole, before anything that takes seconds: no TensorFlow import here.
+
+Recipes and their sections check their own fields when they are created; training/checks.py has what requires the
+dataset and the devices.
+"""
+
+import math
+import os
+
+from keras_vit.images import as_size
+from keras_vit.recipes.recipe import Recipe
+from keras_vit.recipes.recipe_errors import RecipeError, check_all
+from keras_vit.recipes.recipe_sections import Data
+from keras_vit.variants import parse_variant
+
+
+def check_plan(recipe: Recipe, patch_size: int | tuple[int, int] | None = None):
+    """Checks that length, warmup and epochs fit together, the image and its patches, and that a teacher exists.
+
+    Args:
+        patch_size: Of a model to start from, in pixels, or (height, width); by default that of the recipe's variant,
+            or, with weights, unknown.
+
+    Raises:
+        RecipeError, SeveralErrors: They do not.
+    """
+    check_all(
+        lambda: _check_epoch(recipe.run),
+        lambda: check_length(recipe, recipe.total_steps),
+        lambda: _check_images(recipe, patch_size),
+        lambda: _check_teacher(recipe),
+    )
+
+
+def check_length(recipe: Recipe, total_steps: int | None):
+    """Raises RecipeError unless a run is longer than its warmup; of None steps, unless it has a length in epochs."""
+    warmup = recipe.optimizer.warmup_steps
+    if total_steps is None and recipe.total_epochs is None:
+        raise RecipeError("A run has a length.", {"total_steps": None, "total_epochs": None}, {"total_epochs": 10.0})
+    if total_steps is not None and total_steps < 1:
+        raise RecipeError("A run has at least one step.", {"total_steps": total_steps}, {"total_steps": 100})
+    if total_steps is not None and warmup >= total_steps:
+        raise RecipeError(
+            f"The warmup must be shorter than the run of {total_steps} steps.",
+            {"optimizer.warmup_steps": warmup},
+            {"optimizer.warmup_steps": total_steps // 10},
+        )
+
+
+def check_patches(data: Data, patch_size: int | tuple[int, int]):
+    """Raises RecipeError if the image is not divisible into patches of these pixels, or of (height, width)."""
+    height, width = as_size(patch_size, "patch_size")
+    size, step = data.image_size, math.lcm(height, width)
+    if size % step:
+        lower = size // step * step
+        fitting = [side for side in (lower, lower + step) if side]
+        raise RecipeError(
+            f"The image cannot be divided into patches of {height} x {width} pixels.",
+            {"data.image_size": size},
+            [{"data.image_size": side} for side in fitting],
+        )
+
+
+def _check_images(recipe, patch_size):
+    if patch_size is None and not recipe.weights and not recipe.architecture.is_bit:
+        patch_size = parse_variant(recipe.architecture.variant)["patch_size"]
+    if patch_size is None:
+        return
+    check_patches(recipe.data, patch_size)
+    if not recipe.has_labels and recipe.data.image_size == patch_size:
+        raise RecipeError(
+            "Pre-training without labels hides some patches and requires at least two.",
+            {"data.image_size": recipe.data.image_size},
+            {"data.image_size": 2 * recipe.data.image_size},
+        )
+
+
+def _check_epoch(run):
+    epoch, execution = run.epoch_steps, run.steps_per_execution
+    if epoch > execution and epoch % execution:
+        raise RecipeError(
+            "Each epoch must be a multiple of the steps per execution, or would compile twice.",
+            {"run.epoch_steps": epoch, "run.steps_per_execution": execution},
+            {"run.epoch_steps": epoch // execution * execution},
+        )
+
+
+def _check_teacher(recipe):
+    if not recipe.has_teacher:
+        return
+    teacher = recipe.teacher
+    # Checkpoint names such as "vit/imagenet21k/ViT-B_16" or "hf:owner/name" are not paths.
+    is_path = teacher and (teacher.endswith(".keras") or os.path.isabs(teacher))
+    if not teacher or (is_path and not _exists(teacher)):
+        raise RecipeError(
+            "Distillation requires a teacher: a .keras file, the folder of a SavedModel, or a name of weights.",
+            {"teacher": teacher},
+        )
+
+
+def _exists(path) -> bool:
+    if "://" not in path:
+        return os.path.exists(path)
+    import tensorflow as tf  # takes seconds
+
+    return tf.io.gfile.exists(path)
