@@ -48,8 +48,8 @@ def keras_program(build, shape, patch, size, batch):
     import keras
     import tensorflow as tf
 
-    from keras_vit.recipes.preflight import step_functions
     from keras_vit.recipes.preflight.lowering import lower_to_hlo
+    from keras_vit.recipes.preflight.step_programs import training_step
     from keras_vit.recipes.recipe import Optimizer
     from keras_vit.recipes.training.optimizers import build_optimizer
 
@@ -59,7 +59,7 @@ def keras_program(build, shape, patch, size, batch):
     model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     optimizer.build(model.trainable_variables)
     specs = tf.TensorSpec((batch, size, size, 3)), tf.TensorSpec((batch,), tf.int32)
-    program = lower_to_hlo(step_functions.training_step(model), specs)
+    program = lower_to_hlo(training_step(model), specs)
     if program.problems:
         raise RuntimeError("; ".join(program.problems))
     return program.hlo

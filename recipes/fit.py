@@ -16,9 +16,7 @@ from keras_vit.recipes.data import (
 )
 from keras_vit.recipes.data.data_errors import report_data_errors
 from keras_vit.recipes.data.model_classes import check_same_classes
-from keras_vit.recipes.distributed.hosts import shard_evaluation
-from keras_vit.recipes.distributed.strategy import Strategy, strategy_of
-from keras_vit.recipes.distributed.workers import Workers
+from keras_vit.recipes.distributed.strategy import Strategy, Workers, shard_evaluation, strategy_of
 from keras_vit.recipes.recipe import Data, SelfSupervised, Supervised
 from keras_vit.recipes.self_supervised import self_supervised_batches
 from keras_vit.recipes.training import loop

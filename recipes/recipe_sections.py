@@ -260,7 +260,7 @@ class Run(Checked):
     Args:
         strategy: "auto" uses a TPU if there is one, else the workers of TF_CONFIG, else all GPUs, else the CPU.
         precision: Dtype policy of the model. In "mixed_bfloat16", variables stay float32. "mixed_float16" is for GPUs
-            without bfloat16 (T4, V100): the loss is scaled, see `keras_vit.recipes.training.loss_scaling`.
+            without bfloat16 (T4, V100): the loss is scaled, see `keras_vit.recipes.training.replicas`.
         remat: Part of each Transformer block that the backward pass recomputes instead of storing: less memory, more
             computation, the same numbers. See `keras_vit.layers.EncoderBlock` and docs/tpu_memory.md.
         seed: Seed of initial weights, data order, crops, masks and dropout.

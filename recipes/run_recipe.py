@@ -20,7 +20,7 @@ from keras_vit.recipes.checkpoints.run_lock import locked_folder
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.data.skipped_images import skipped_summary
 from keras_vit.recipes.distributed.jax_devices import on_this_process
-from keras_vit.recipes.distributed.workers import Workers
+from keras_vit.recipes.distributed.strategy import Workers
 from keras_vit.recipes.fit import evaluate, fit_supervised, fit_unlabeled
 from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Recipe
 from keras_vit.recipes.recipe_errors import RecipeError

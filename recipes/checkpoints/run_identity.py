@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras_vit.class_names.files import describe_difference
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints, has_run, required_folder
 from keras_vit.recipes.data import ImageDataset, class_names
-from keras_vit.recipes.distributed.workers import Workers
+from keras_vit.recipes.distributed.strategy import Workers
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.recipes.training.checks import count_images

@@ -7,8 +7,7 @@ import shutil
 import socket
 from contextlib import contextmanager, suppress
 
-from keras_vit.recipes.distributed.strategy import choose_strategy
-from keras_vit.recipes.distributed.workers import Workers
+from keras_vit.recipes.distributed.strategy import Workers, choose_strategy
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.recipes.recipe_checks import check_plan
 from keras_vit.recipes.recipe_errors import check_all

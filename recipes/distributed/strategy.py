@@ -3,12 +3,16 @@
 import functools
 import json
 import os
+from collections.abc import Callable
 from typing import TypeAlias
 
 import keras
 import tensorflow as tf
 
+from keras_vit.recipes.data import ImageDataset, count_examples, evaluation_batches
+from keras_vit.recipes.data.pipeline import ONE_HOST
 from keras_vit.recipes.distributed.jax_devices import JaxDevices, choose_devices, chosen_devices
+from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.recipe_errors import RecipeError
 
 Strategy: TypeAlias = tf.distribute.Strategy | JaxDevices
@@ -130,3 +134,83 @@ def _check_workers(tf_config):
             '\'{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "task": {"type": "worker", "index": 0}}\', '
             f"with the index of that worker. Received: {tf_config!r}"
         ) from error
+
+
+def shard_batches(strategy: Strategy, batches: Callable, batch_size: int):
+    """Data for `fit` or `evaluate` under a strategy: the hosts together read the batches that a single host would.
+
+    Keras would let every host decode all batches and discard all but its part.
+
+    Args:
+        strategy: The strategy of the model.
+        batches: Function from a host, (i, n), to the tf.data.Dataset of the i-th of n equal parts of every batch.
+        batch_size: Global batch size.
+    """
+    if isinstance(strategy, JaxDevices):
+        return batches((strategy.process, strategy.processes))
+    if not isinstance(strategy, (tf.distribute.MultiWorkerMirroredStrategy, tf.distribute.TPUStrategy)):
+        return batches(ONE_HOST)
+
+    def batches_of_host(context):
+        host = (context.input_pipeline_id, context.num_input_pipelines)
+        replica_batch = context.get_per_replica_batch_size(batch_size)
+        return batches(host).rebatch(replica_batch, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+
+    return strategy.distribute_datasets_from_function(batches_of_host)
+
+
+def shard_evaluation(strategy: Strategy, data: Data, dataset: ImageDataset, split: str):
+    """Batches of a split for `evaluate` under a strategy, and their number, which a sharded dataset does not know."""
+    sharded = shard_batches(strategy, lambda host: evaluation_batches(data, dataset, split, host=host), data.batch_size)
+    return sharded, -(-count_examples(dataset, split) // data.batch_size)
+
+
+class Workers:
+    """The processes of a strategy: several under `MultiWorkerMirroredStrategy` and with JAX, else only this one.
+
+    All workers must call `any` and `check_equal` at the same points, as these are collective operations.
+
+    Args:
+        strategy: The strategy of the run.
+
+    Attributes:
+        several: Whether there may be more than one worker.
+        chief: Whether this process is the one that writes files.
+    """
+
+    def __init__(self, strategy: Strategy):
+        self.strategy = strategy
+        if isinstance(strategy, JaxDevices):
+            self.several, self.chief = strategy.processes > 1, strategy.process == 0
+            return
+        self.several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+        self.chief = not self.several or is_chief(strategy.cluster_resolver)
+
+    def any(self, value: bool) -> bool:
+        """Whether the value is true on any worker."""
+        return any(self._gather(int(value)))
+
+    def check_equal(self, step: int, folder: str):
+        """Raises ValueError if the workers would resume from different steps."""
+        steps = self._gather(step)
+        if len(set(steps)) > 1:
+            raise ValueError(
+                f"The workers found checkpoints of different steps in {folder}: {sorted(set(steps))}. All workers need "
+                "the same folder: use a shared disk or a bucket."
+            )
+
+    def _gather(self, value: int) -> list[int]:
+        """The value of each replica of each worker."""
+        if isinstance(self.strategy, JaxDevices):
+            return self.strategy.gather(value)
+        if not self.several:
+            return [value]
+        local = self.strategy.experimental_distribute_values_from_function(lambda _: tf.constant([value], tf.int64))
+        return [int(one) for one in self.strategy.gather(local, axis=0)]
+
+
+def is_chief(resolver) -> bool:
+    """Whether this process is the chief according to a cluster resolver, such as `TFConfigClusterResolver`."""
+    jobs = resolver.cluster_spec().jobs
+    first = next((job for job in ("chief", "master") if job in jobs), "worker")
+    return not jobs or (resolver.task_type == first and not resolver.task_id)

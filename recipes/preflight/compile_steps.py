@@ -1,15 +1,23 @@
 """Compiles the steps of a recipe or a model, or reads their stored results, and reports them."""
 
+import hashlib
+import json
+import logging
 import re
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
-from keras_vit.recipes.preflight import cache, compiler
+from tensorflow.compiler.xla.service import hlo_pb2
+
+from keras_vit.cache_dir import cache_dir
+from keras_vit.recipes.preflight import compiler
 from keras_vit.recipes.preflight.chips import Topology
 from keras_vit.recipes.preflight.compiler_process import CompilerKilled, compiler_process
 from keras_vit.recipes.preflight.live_tensors import layer_name, peak_live_tensors
 from keras_vit.recipes.preflight.report import StepReport
 from keras_vit.recipes.preflight.step_programs import StepPrograms
+from keras_vit.recipes.remote_files import write_file
 
 # Compiler errors that depend on the program alone; others may be due to the state of this machine.
 REPRODUCIBLE = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "UNIMPLEMENTED")
@@ -59,8 +67,8 @@ def _start(programs, kind, batch_size, topology, log, compilers):
     )
     if program.problems:
         return lambda: replace(step, problems=program.problems)
-    key = cache.cache_key(program.hlo, topology.name, replicas, compiler.check_versions())
-    stored = cache.read(key)
+    key = cache_key(program.hlo, topology.name, replicas, compiler.check_versions())
+    stored = read_result(key)
     if stored is not None:
         return lambda: _filled(step, stored | {"seconds": 0.0})
     wait = compilers.enter_context(compiler_process(program.hlo, topology.name, replicas, program.partitioned))
@@ -72,7 +80,7 @@ def _store(key, result):
     if schedule:
         result["layers"] = peak_live_tensors(schedule)[1]
     if "error" not in result or any(kind in result["error"] for kind in REPRODUCIBLE):
-        cache.write(key, result)
+        write_result(key, result)
     return result
 
 
@@ -94,3 +102,47 @@ def _problem(error):
     if "RESOURCE_EXHAUSTED" in message:
         message += " Use fewer images per device (--largest-batch finds how many), or run.remat='block' for a ViT."
     return message
+
+
+def cache_folder() -> Path:
+    """keras_vit/preflight in KERAS_HOME, which defaults to ~/.keras."""
+    return cache_dir() / "preflight"
+
+
+def cache_key(hlo: bytes, *conditions) -> str:
+    """Hash of a program without its names, of the conditions (topology, versions, ...), and of `compiler.py`.
+
+    Names contain counters of the models and functions created before, so they are removed. Layers named in a stored
+    result may therefore be those of another model with an equal program.
+
+    Args:
+        hlo: A serialized HloModuleProto.
+        conditions: JSON-serializable values.
+    """
+    module = hlo_pb2.HloModuleProto.FromString(hlo)
+    for computation in module.computations:
+        computation.name = ""
+        for instruction in computation.instructions:
+            instruction.name = ""
+            instruction.ClearField("metadata")
+    module.name = module.entry_computation_name = ""
+    module.ClearField("id")
+    rest = json.dumps([Path(compiler.__file__).read_text(), *conditions])
+    return hashlib.sha256(module.SerializeToString(deterministic=True) + rest.encode()).hexdigest()
+
+
+def read_result(key: str) -> dict | None:
+    """The result stored under a key, or None if there is none or it is damaged."""
+    try:
+        return json.loads((cache_folder() / f"{key}.json").read_text())
+    except (OSError, json.JSONDecodeError):
+        return None
+
+
+def write_result(key: str, result: dict):
+    """Stores a result atomically; logs why it cannot, if the cache is read-only or full."""
+    try:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        write_file(cache_folder() / f"{key}.json", json.dumps(result))
+    except OSError as error:
+        logging.getLogger(__name__).warning("The program is compiled again next time: %s", error)

@@ -6,15 +6,16 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from keras_vit.recipes.data import class_names, count_examples, open_dataset
+from keras_vit.recipes.data.digits import SPLITS
+from keras_vit.recipes.data.image_dataset import split_ranges
+from keras_vit.recipes.data.vtab import TASKS
 from keras_vit.recipes.preflight import compiler
 from keras_vit.recipes.preflight.chips import parse_topology
 from keras_vit.recipes.preflight.compile_steps import compile_steps
-from keras_vit.recipes.preflight.dataset_sizes import dataset_size
-from keras_vit.recipes.preflight.largest_batch import GRANULARITY, largest_batch
-from keras_vit.recipes.preflight.report import Report
+from keras_vit.recipes.preflight.report import Report, StepReport
 from keras_vit.recipes.preflight.step_programs import ModelPrograms, RecipePrograms, StepPrograms
-from keras_vit.recipes.preflight.tiling import tiling_notes
-from keras_vit.recipes.recipe import Recipe
+from keras_vit.recipes.recipe import Data, Recipe
 from keras_vit.recipes.recipe_checks import check_plan
 from keras_vit.recipes.recipe_errors import check_all
 from keras_vit.recipes.training.accumulation import check_batch_size
@@ -152,3 +153,143 @@ def _sizes(recipe, num_classes, num_images):
     if recipe.total_steps:
         return num_classes, recipe.total_steps
     return num_classes, num_images and round(recipe.total_epochs * num_images / recipe.data.batch_size)
+
+
+# Section 4.1 of the paper; the classes of ImageNet-21k are those of the published checkpoints.
+KNOWN_SIZES = {
+    "imagenet2012": (1_000, 1_281_167),
+    "imagenet2012_real": (1_000, 1_281_167),
+    "tfrecord:gs://your-bucket/imagenet21k": (21_843, 14_197_122),
+    "tfrecord:gs://your-bucket/jft": (18_291, 303_000_000),
+    "cifar10": (10, 50_000),
+    "cifar100": (100, 50_000),
+    "oxford_iiit_pet": (37, 3_680),
+    "oxford_flowers102": (102, 1_020),
+    "digits": (10, SPLITS["train"]),
+}
+
+
+def dataset_size(data: Data) -> tuple[int, int]:
+    """Number of classes and of images of the training split, such as "train[:98%]". Nothing is downloaded.
+
+    Raises:
+        ValueError: The dataset is neither known nor a local or remote folder or TFRecords, or the split is not a part
+            of the training images.
+    """
+    if data.dataset in KNOWN_SIZES:
+        num_classes, images = KNOWN_SIZES[data.dataset]
+        ranges = split_ranges({"train": images}, data.train_split, data.dataset)
+        return num_classes, sum(end - start for _, start, end in ranges)
+    if data.dataset.startswith("vtab/") and (task := TASKS.get(data.dataset.removeprefix("vtab/"))):
+        return task.num_classes, 1_000
+    if data.dataset.startswith(("folder:", "csv:", "tfrecord:")):
+        dataset = open_dataset(data)
+        return len(class_names(dataset)), count_examples(dataset, data.train_split)
+    raise ValueError(
+        f"The size of the dataset {data.dataset!r} is unknown. Pass --num-classes, and --num-train-images for the "
+        f"cost of the whole recipe. Known: {', '.join(name for name in KNOWN_SIZES if ':' not in name)}, vtab/<task>."
+    )
+
+
+LANES, SUBLANES = 128, 8
+MIN_REPORTED = 0.1  # fraction of padding
+
+
+def tiling_notes(model, batch_size: int) -> list[str]:
+    """Notes about sizes of a `VisionTransformer` that are padded by a tenth or more, with better sizes.
+
+    Args:
+        model: For a model of another class, only the batch size is checked.
+        batch_size: Images per device.
+    """
+    config = getattr(model, "config", None)
+    notes = []
+    if batch_size % SUBLANES:
+        better = max(SUBLANES, round(batch_size / SUBLANES) * SUBLANES)
+        notes.append(f"{batch_size} images per device is not a multiple of {SUBLANES}; use {better}.")
+    if config is None or not hasattr(config, "mlp_dim"):
+        return notes
+    for name in ("width", "mlp_dim"):
+        size = getattr(config, name)
+        if padding_fraction(size) >= MIN_REPORTED:
+            notes.append(f"{name} {size} wastes {padding_fraction(size):.0%} on padding; use {padded(size)}.")
+    notes += _token_notes(model)
+    head = config.width // config.num_heads
+    if padding_fraction(head) >= MIN_REPORTED:
+        notes.append(f"Heads of width {head} leave {padding_fraction(head):.0%} of the matrix unit idle in attention.")
+    return notes
+
+
+def padding_fraction(size: int) -> float:
+    """Fraction of the padded dimension that is padding."""
+    return 1.0 - size / padded(size)
+
+
+def padded(size: int) -> int:
+    """The next multiple of 128."""
+    return -(-size // LANES) * LANES
+
+
+def _token_notes(model):
+    """The number of tokens is the minor dimension of the attention weights. Only square images are checked."""
+    tokens = model.prefix_tokens + math.prod(model.grid)
+    wasted = padding_fraction(tokens)
+    if wasted < MIN_REPORTED or model.grid[0] != model.grid[1]:
+        return []
+    patch, grid = model.patch_size[0], model.grid[0]
+    near = range(max(1, grid - max(2, grid // 4)), grid + max(2, grid // 4) + 1)
+    found = {side * patch: padding_fraction(model.prefix_tokens + side * side) for side in near}
+    best = sorted(found, key=lambda pixels: (found[pixels] > MIN_REPORTED, abs(pixels - grid * patch)))[:2]
+    better = [f"{pixels} px: {found[pixels]:.0%}" for pixels in best if found[pixels] < wasted]
+    ending = f" Nearby image sizes: {', '.join(better)}." if better else ""
+    return [f"{tokens} tokens waste {wasted:.0%} of the attention weights on padding.{ending}"]
+
+
+GRANULARITY = 8  # sublanes of a tile
+MAX_COMPILATIONS = 10
+
+
+def largest_batch(compile_step: Callable[[int], StepReport], granularity: int = GRANULARITY) -> int:
+    """The largest multiple of `granularity` found to fit within ten compilations; 0 if none fits.
+
+    Memory grows nearly linearly with the batch, so two compilations predict the limit and a few more confirm it.
+
+    Args:
+        compile_step: Compiles the step at a batch size and returns its report.
+        granularity: A multiple of 8 and of the recipe's accumulation steps.
+
+    Raises:
+        ValueError: The step cannot run at any batch size.
+    """
+    required: dict[int, float | None] = {}  # bytes by batch size; None where the compiler ran out of memory
+    fits, too_large, guess = 0, None, 4 * granularity
+    for _ in range(MAX_COMPILATIONS):
+        report = compile_step(guess)
+        if report.problems and not any("RESOURCE_EXHAUSTED" in problem for problem in report.problems):
+            raise ValueError(f"The step cannot run at any batch size: {report.problems[0]}")
+        required[guess] = report.required_memory if report.memory else None
+        if report.fits:
+            fits = max(fits, guess)
+        else:
+            too_large = guess if too_large is None else min(too_large, guess)
+        if too_large is not None and too_large - fits <= granularity:
+            break
+        guess = _next_guess(required, report.memory_limit, fits, too_large, granularity)
+    return fits
+
+
+def _next_guess(required, limit, fits, too_large, granularity):
+    """Extrapolates from the last two batches while everything fits, then bisects.
+
+    Near the limit the compiler trades computation for memory and growth is no longer linear, so the extrapolation is
+    capped.
+    """
+    if too_large is not None:
+        return max(granularity, (fits + too_large) // 2 // granularity * granularity)
+    if len(required) == 1:
+        return 2 * fits
+    (small, less), (big, more) = sorted(required.items())[-2:]
+    guess = big + (limit - more) / max(1.0, (more - less) / (big - small))
+    guess = min(guess, 1.25 * fits if more > 0.9 * limit else 4 * fits)
+    # At least one step beyond what is known to fit, to confirm the limit.
+    return max(int(guess) // granularity * granularity, fits + granularity)

@@ -1,15 +1,15 @@
 """The steps of a recipe or a model, lowered to HLO. B images per device, C classes."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 import keras
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-from keras_vit.recipes.preflight import step_functions
-from keras_vit.recipes.preflight.jax_lowering import lower_with_jax
-from keras_vit.recipes.preflight.lowering import HloProgram, lower_to_hlo
+from keras_vit.recipes.preflight.lowering import HloProgram, lower_to_hlo, lower_with_jax
 from keras_vit.recipes.self_supervised import self_supervised_batches
 from keras_vit.recipes.training.accumulation import accumulate_gradients
 from keras_vit.recipes.training.compile import compile_classifier, compile_self_supervised
@@ -84,9 +84,9 @@ class RecipePrograms:
             return lower_with_jax(self.model, kind, (*self._specs(batch_size, mixed), *more), self.replicas)
         if kind == "evaluation":
             specs = self._specs(batch_size, mixed=False) + (_floats(batch_size),)
-            return lower_to_hlo(step_functions.evaluation_step(self.model), specs)
-        with step_functions.cross_replica_sums(self.replicas):
-            return lower_to_hlo(step_functions.training_step(self.model), self._specs(batch_size, mixed=True))
+            return lower_to_hlo(evaluation_step(self.model), specs)
+        with cross_replica_sums(self.replicas):
+            return lower_to_hlo(training_step(self.model), self._specs(batch_size, mixed=True))
 
     def _specs(self, batch_size, mixed):
         data = self.recipe.data
@@ -139,9 +139,9 @@ class ModelPrograms:
             labels = (self._labels(batch_size),) if kind == "training" else ()
             return lower_with_jax(self.model, kind, (inputs, *labels), self.replicas)
         if kind == "inference":
-            return lower_to_hlo(step_functions.inference_step(self.model), (inputs,))
-        with step_functions.cross_replica_sums(self.replicas):
-            return lower_to_hlo(step_functions.training_step(self.model), (inputs, self._labels(batch_size)))
+            return lower_to_hlo(inference_step(self.model), (inputs,))
+        with cross_replica_sums(self.replicas):
+            return lower_to_hlo(training_step(self.model), (inputs, self._labels(batch_size)))
 
     def _input_shape(self):
         size = getattr(self.model, "image_size", None)
@@ -165,3 +165,55 @@ class ModelPrograms:
 
 def _floats(*shape):
     return tf.TensorSpec(shape, tf.float32)
+
+
+def training_step(model):
+    """The step of `fit`: a function of (inputs, labels) that returns the metrics."""
+    return lambda *data: model.train_step(data)
+
+
+def evaluation_step(model):
+    """The step of `evaluate`: a function of (inputs, labels, sample weights) that returns the metrics."""
+    return lambda *data: model.test_step(data)
+
+
+def inference_step(model):
+    """The forward pass of `predict`: a function of the inputs."""
+    return lambda inputs: model(inputs, training=False)
+
+
+@contextmanager
+def cross_replica_sums(replicas: int):
+    """Within this context, traced steps sum over replicas as under `TPUStrategy`.
+
+    Optimizers call `all_reduce` of the replica context for the gradients. Without a strategy it would do nothing; here
+    it adds XLA's operation.
+
+    Args:
+        replicas: Number of devices that run the program together.
+
+    Raises:
+        ValueError: Called in a strategy's scope.
+    """
+    context = tf.distribute.get_replica_context()
+    if context is None:
+        raise ValueError("A preflight must be run outside of a strategy's scope.")
+    if replicas == 1:
+        yield
+        return
+
+    def all_reduce(reduce_op, value, options=None):
+        if reduce_op != tf.distribute.ReduceOp.SUM:
+            raise NotImplementedError(f"all_reduce supports SUM only. Received: {reduce_op}")
+        return tf.nest.map_structure(lambda tensor: _xla_sum(tf.convert_to_tensor(tensor), replicas), value)
+
+    context.all_reduce = all_reduce
+    try:
+        yield
+    finally:
+        del context.all_reduce
+
+
+def _xla_sum(value, replicas):
+    one_group = [list(range(replicas))]
+    return gen_xla_ops.xla_all_reduce(value, group_assignment=one_group, reduce_op="Add", mode="CrossReplica")

@@ -1,25 +1,31 @@
 """The training loop: `model.fit` from the last checkpoint to the last step."""
 
 import math
+import os
 from collections.abc import Callable
 from functools import partial
 
-from keras_vit.recipes.checkpoints.checkpoints import open_checkpoints
+import tensorflow as tf
+
+from keras_vit.recipes.checkpoints.checkpoints import Checkpoints, open_checkpoints
 from keras_vit.recipes.checkpoints.run_identity import begin_run
 from keras_vit.recipes.data import ImageDataset
 from keras_vit.recipes.data.data_errors import report_data_errors
 from keras_vit.recipes.data.pipeline import ONE_HOST
-from keras_vit.recipes.distributed.hosts import shard_batches, shard_evaluation
-from keras_vit.recipes.distributed.seeds import offset_replica_seeds
-from keras_vit.recipes.distributed.steps_per_execution import set_steps_per_execution
-from keras_vit.recipes.distributed.strategy import strategy_of
-from keras_vit.recipes.distributed.workers import Workers
+from keras_vit.recipes.distributed.jax_devices import JaxDevices
+from keras_vit.recipes.distributed.strategy import Workers, shard_batches, shard_evaluation, strategy_of
 from keras_vit.recipes.recipe import Recipe, Run
 from keras_vit.recipes.training.accumulation import accumulate_gradients
-from keras_vit.recipes.training.callbacks import training_callbacks
-from keras_vit.recipes.training.ema import use_ema_weights
-from keras_vit.recipes.training.keras_internals import build_from_spec
-from keras_vit.recipes.training.nonfinite import check_finite_weights, warn_of_skipped_steps
+from keras_vit.recipes.training.ema import EvaluateWithEMA, use_ema_weights
+from keras_vit.recipes.training.keras_internals import (
+    build_from_spec,
+    has_train_function,
+    reset_step_functions,
+    seed_states,
+    set_step_functions,
+)
+from keras_vit.recipes.training.logs import LOG, CsvLog, Progress, ProgressBar
+from keras_vit.recipes.training.nonfinite import NonfiniteSteps, check_finite_weights, warn_of_skipped_steps
 from keras_vit.recipes.training.summary import describe_run
 
 History = dict[str, list[float]]
@@ -113,3 +119,120 @@ def _next_part(step: int, total_steps: int, run: Run) -> tuple[int, int]:
     if not step_in_epoch and complete:
         return run.epoch_steps, complete
     return min(run.epoch_steps - step_in_epoch, total_steps - step), 1
+
+
+def training_callbacks(
+    recipe: Recipe,
+    model,
+    dataset: ImageDataset,
+    total_steps: int,
+    checkpoints: Checkpoints | None = None,
+    more=(),
+) -> list:
+    """Builds the callbacks of a run.
+
+    Args:
+        recipe: With `run.folder`, log.csv is written into it, and with `run.tensorboard` also tensorboard/.
+        model: The model to train: of a recipe without labels, a classifier or a `DistillationModel`.
+        dataset: As returned by `open_dataset`; some of its images are shown in TensorBoard.
+        total_steps: Steps of the whole run.
+        checkpoints: Those of the run, if it has a folder.
+        more: The user's callbacks.
+    """
+    # Weights are swapped back before any other callback sees the end of an evaluation; a run is stopped before its
+    # checkpoint is saved; logs are complete before they are written, and written before the checkpoint.
+    return [
+        EvaluateWithEMA(),
+        NonfiniteSteps(recipe.run.max_nonfinite_steps, checkpoints),
+        *_logs(recipe, model, dataset, total_steps),
+        *more,
+        *([checkpoints] if checkpoints else []),
+        ProgressBar(),
+    ]
+
+
+def _logs(recipe, model, dataset, total_steps):
+    workers = Workers(strategy_of(model))
+    chief = workers.chief
+    logs: list = [Progress(recipe.data.batch_size, total_steps, chief)]
+    if not chief or recipe.run.folder is None:
+        return logs
+    logs.append(CsvLog(os.path.join(recipe.run.folder, LOG)))
+    if recipe.run.tensorboard:
+        from keras_vit.recipes.training.tensorboard import TensorBoardLog, image_function  # imports drawing libraries
+
+        folder = os.path.join(recipe.run.folder, "tensorboard")
+        # With JAX every process computes a part of the model's output, and only the chief draws.
+        draws = not (workers.several and isinstance(workers.strategy, JaxDevices))
+        logs.append(TensorBoardLog(folder, image_function(recipe, model, dataset) if draws else None))
+    return logs
+
+
+STRIDE = 1_000_003  # between replicas; the seeds of layers are close to each other
+
+
+def offset_replica_seeds(model):
+    """Seeds dropout and stochastic depth differently on every replica; does nothing with one replica.
+
+    With JAX there is nothing to do: one program draws the masks of the whole batch.
+
+    Keras starts each random generator in the same state on all replicas, so they would draw the same masks. Call it
+    once per run, after a checkpoint is restored: checkpoints hold the states of the first replica, which do not change.
+    """
+    strategy, states = strategy_of(model), seed_states(model)
+
+    def offset():
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        for state in states:
+            state.assign(state + tf.cast([STRIDE * replica, 0], state.dtype))
+
+    if states and strategy.num_replicas_in_sync > 1 and not isinstance(strategy, JaxDevices):
+        strategy.run(tf.function(offset))
+
+
+def set_steps_per_execution(model, steps_per_execution: int):
+    """Sets the number of steps per call in `fit`."""
+    if model.steps_per_execution != steps_per_execution:
+        model.steps_per_execution = steps_per_execution
+        reset_step_functions(model)
+    on_tpu = isinstance(strategy_of(model), tf.distribute.TPUStrategy)
+    if steps_per_execution > 1 and on_tpu and not has_train_function(model):
+        use_static_step_loop(model)
+
+
+def use_static_step_loop(model):
+    """Replaces the train and test functions of a compiled model: `model.steps_per_execution` steps per call, unchecked.
+
+    Keras's functions check before every step whether data remains. Under `TPUStrategy`, that makes the batch size
+    dynamic, so the compiler pads batches, and every batch passes through one device. Training data is endless; an
+    evaluation checks on the host. Call it after a change of `steps_per_execution`, before `fit`.
+    """
+    strategy, steps = model.distribute_strategy, model.steps_per_execution
+
+    @tf.function(autograph=False)
+    def training(iterator):
+        def step(index):
+            strategy.run(model.train_step, args=(next(iterator),))
+            return (index + 1,)
+
+        tf.while_loop(lambda index: index < steps, step, (tf.constant(0),))
+
+    @tf.function(autograph=False)
+    def evaluation(batch):
+        strategy.run(model.test_step, args=(batch,))
+
+    def train(iterator):
+        training(iterator)
+        return model.get_metrics_result()
+
+    def test(iterator):
+        for index in range(steps):
+            batch = next(iterator, None)  # not in the graph, where metrics of a missing batch would be added
+            if batch is None and index == 0:
+                raise StopIteration
+            if batch is None:
+                break
+            evaluation(batch)
+        return model.get_metrics_result()
+
+    set_step_functions(model, train, test)

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
-from keras_vit.recipes.distributed.seeds import offset_replica_seeds
+from keras_vit.recipes.training.loop import offset_replica_seeds
 from keras_vit.recipes.training.optimizers import SGD
 
 

@@ -6,9 +6,8 @@ import pytest
 import tensorflow as tf
 from simulated_tpu import simulated_tpu
 
-from keras_vit.recipes.distributed.hosts import shard_batches
-from keras_vit.recipes.distributed.steps_per_execution import set_steps_per_execution, use_static_step_loop
-from keras_vit.recipes.distributed.strategy import choose_strategy
+from keras_vit.recipes.distributed.strategy import choose_strategy, shard_batches
+from keras_vit.recipes.training.loop import set_steps_per_execution, use_static_step_loop
 
 PADS = "XlaSetDynamicDimensionSize"
 RANDOM = np.random.default_rng(0)

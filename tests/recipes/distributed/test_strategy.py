@@ -7,8 +7,7 @@ import tensorflow as tf
 
 from keras_vit.recipes.distributed import jax_devices
 from keras_vit.recipes.distributed import strategy as strategies
-from keras_vit.recipes.distributed.strategy import choose_strategy
-from keras_vit.recipes.distributed.workers import Workers, is_chief
+from keras_vit.recipes.distributed.strategy import Workers, choose_strategy, is_chief
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from jax.experimental import topologies
 from keras_vit.recipes.preflight import compiler, compiler_process, preflight
 from keras_vit.recipes.preflight.compiler_process import CompilerKilled, compile_in_subprocess
 from keras_vit.recipes.preflight.lowering import lower_to_hlo
-from keras_vit.recipes.preflight.step_functions import inference_step
+from keras_vit.recipes.preflight.step_programs import inference_step
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from keras_vit.recipes.preflight import preflight
 from keras_vit.recipes.preflight.lowering import layer_path, lower_to_hlo
-from keras_vit.recipes.preflight.step_functions import inference_step
-from keras_vit.recipes.preflight.step_programs import ModelPrograms, RecipePrograms
+from keras_vit.recipes.preflight.step_programs import ModelPrograms, RecipePrograms, inference_step
 from keras_vit.recipes.recipe import Augment, MaskedAutoencoder, MaskedPatch, Optimizer
 
 

@@ -9,9 +9,7 @@ import tensorflow as tf
 
 from keras_vit.recipes.data.digits import SPLITS
 from keras_vit.recipes.preflight.chips import CHIPS, parse_topology
-from keras_vit.recipes.preflight.dataset_sizes import dataset_size
-from keras_vit.recipes.preflight.largest_batch import largest_batch
-from keras_vit.recipes.preflight.tiling import tiling_notes
+from keras_vit.recipes.preflight.run_preflight import dataset_size, largest_batch, tiling_notes
 from keras_vit.recipes.recipe import Data
 
 LIMIT = 16e9

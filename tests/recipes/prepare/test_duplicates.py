@@ -9,8 +9,8 @@ from PIL import Image, ImageOps
 from scenes import encoded, opened, scene
 
 from keras_vit.recipes.prepare.duplicates import HashIndex, fingerprint
-from keras_vit.recipes.prepare.hashed_test_sets import hash_test_sets
 from keras_vit.recipes.prepare.outcomes import UNREADABLE
+from keras_vit.recipes.prepare.shards import hash_test_sets
 
 CHANGES = {
     "JPEG 75": lambda image: opened(encoded(image, quality=75)),

@@ -14,8 +14,8 @@ from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches, masked_patch_loss
 from keras_vit.recipes.recipe import Data, MaskedAutoencoder, MaskedPatch, Optimizer, Run, Supervised
-from keras_vit.recipes.training.callbacks import training_callbacks
 from keras_vit.recipes.training.logs import CsvLog, Progress, ProgressBar
+from keras_vit.recipes.training.loop import training_callbacks
 from keras_vit.recipes.training.nonfinite import NonfiniteSteps
 from keras_vit.recipes.training.optimizers import build_optimizer
 from keras_vit.recipes.training.tensorboard import reconstructions, rollouts
@@ -258,7 +258,7 @@ def test_rollout_uses_the_pixel_range_of_the_model(masked_patch, trained_toy):
 
 @pytest.mark.parametrize("folder,chief", [(None, True), ("run", False)])
 def test_nothing_is_written_without_a_folder_or_by_other_workers(masked_patch, regression, monkeypatch, folder, chief):
-    monkeypatch.setattr("keras_vit.recipes.training.callbacks.Workers", lambda strategy: SimpleNamespace(chief=chief))
+    monkeypatch.setattr("keras_vit.recipes.training.loop.Workers", lambda strategy: SimpleNamespace(chief=chief))
     recipe = replace(masked_patch, run=replace(masked_patch.run, folder=folder))
     (only,) = logging_callbacks(recipe, regression(), None, 4)
     assert isinstance(only, Progress) and only.show is chief

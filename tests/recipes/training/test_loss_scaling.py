@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras_vit.recipes import fit
 from keras_vit.recipes.distributed.jax_devices import JaxDevices
 from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
-from keras_vit.recipes.training import loss_scaling
+from keras_vit.recipes.training import replicas
 from keras_vit.recipes.training.accumulation import accumulate_gradients
 from keras_vit.recipes.training.checks import check_precision, check_recipe
 from keras_vit.recipes.training.compile import compile_classifier
@@ -29,7 +29,7 @@ def counters(optimizer):
 
 
 def test_scale_and_weights_follow_keras(monkeypatch):
-    monkeypatch.setattr(loss_scaling, "GROWTH_STEPS", 3)
+    monkeypatch.setattr(replicas, "GROWTH_STEPS", 3)
     theirs = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), dynamic_growth_steps=3)
     ours = SGD(0.1, loss_scaling=True)
     variables = [keras.Variable(np.ones(2, "float32")) for _ in range(2)]
@@ -52,7 +52,7 @@ def test_scale_and_weights_follow_keras(monkeypatch):
 
 
 def test_the_smallest_scale_counts_nonfinite_steps_and_stops(monkeypatch):
-    monkeypatch.setattr(loss_scaling, "INITIAL_SCALE", 4.0)
+    monkeypatch.setattr(replicas, "INITIAL_SCALE", 4.0)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, kernel_initializer="ones")])
     model.compile(SGD(0.1, loss_scaling=True), "mse", jit_compile=False, auto_scale_loss=False)
     model.optimizer.build(model.trainable_variables)
@@ -135,8 +135,8 @@ def test_replicas_equal_one_device_and_an_overflow_skips_one_step(strategy_of, w
 
 @pytest.mark.slow
 def test_resume_is_exact_after_overflows(data_dir, tmp_path, monkeypatch, without_xla):
-    monkeypatch.setattr(loss_scaling, "INITIAL_SCALE", 2.0**22)
-    monkeypatch.setattr(loss_scaling, "GROWTH_STEPS", 4)
+    monkeypatch.setattr(replicas, "INITIAL_SCALE", 2.0**22)
+    monkeypatch.setattr(replicas, "GROWTH_STEPS", 4)
     recipe = recipe_of("mixed_float16")
     data = replace(recipe.data, dataset="digits", data_dir=data_dir, validation_split=None)
     run = replace(recipe.run, folder=str(tmp_path / "run"), checkpoint_steps=4, epoch_steps=24)

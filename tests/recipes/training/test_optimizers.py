@@ -9,8 +9,7 @@ from goldens import DATA
 import keras_vit
 from keras_vit.recipes.recipe import Optimizer
 from keras_vit.recipes.recipe_errors import RecipeError
-from keras_vit.recipes.training.optimizers import SGD, Adam, AdamW, Lamb, Lion, Muon, build_optimizer
-from keras_vit.recipes.training.schedules import WarmupDecay
+from keras_vit.recipes.training.optimizers import SGD, Adam, AdamW, Lamb, Lion, Muon, WarmupDecay, build_optimizer
 
 
 def orthogonal(update):

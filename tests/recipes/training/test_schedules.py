@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from keras_vit.recipes.training.schedules import WarmupDecay
+from keras_vit.recipes.training.optimizers import WarmupDecay
 
 
 def by_hand(step, rate, decay, warmup, total, stairs=(0.3, 0.6, 0.9)):
