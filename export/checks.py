@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_vit.class_names.files import checked_lines
 from keras_vit.classification import check_no_projection, known_names
-from keras_vit.weights.transfer import copy_weights
+from keras_vit.named_weights import copy_weights
 
 
 def check_exportable(model, what: str):

@@ -13,8 +13,8 @@ from keras_vit.layers.resnet.bottleneck import build_for, group_norm
 from keras_vit.models import parts
 from keras_vit.models.config import check_num_classes
 from keras_vit.models.image_model import ImageModel
+from keras_vit.named_weights import copy_weights
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights.transfer import copy_weights
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,11 @@ from typing import ClassVar
 import keras
 from keras import ops
 
-from keras_vit import classification
+from keras_vit.classification import classify
 from keras_vit.keras_internals import all_layers, is_quantized
+from keras_vit.named_weights import copy_weights
 from keras_vit.pixel_range import expected_range
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights.transfer import copy_weights
 
 
 class ImageModel(keras.Model):
@@ -98,7 +98,7 @@ class ImageModel(keras.Model):
 
     def classify(self, images, top: int = 5) -> list[list[tuple[str, float]]]:
         """The `top` most likely classes of images with their probabilities; see `keras_vit.classify`."""
-        return classification.classify(self, images, top)
+        return classify(self, images, top)
 
     @property
     def preprocessing(self) -> Preprocessing:

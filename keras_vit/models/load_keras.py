@@ -47,7 +47,7 @@ def load_keras(weights, num_classes, resample, arguments):
 
 def _with_arguments(model, weights, arguments, dtype):
     """The same weights in a model with other arguments, such as another dropout, or another precision."""
-    from keras_vit.weights.transfer import copy_weights, named_weights
+    from keras_vit.named_weights import copy_weights, named_weights
 
     changed = type(model).from_config({**model.get_config(), **arguments, "dtype": dtype})
     ours, theirs = ({name: tuple(x.shape) for name, x in named_weights(m).items()} for m in (model, changed))

@@ -14,7 +14,7 @@ from keras_vit.layers.xla.dropout import Dropout
 from keras_vit.models import parts
 from keras_vit.models.config import ViTConfig
 from keras_vit.models.image_model import ImageModel
-from keras_vit.weights.transfer import copy_weights
+from keras_vit.named_weights import copy_weights
 
 HEADS = ("head", "head_distillation", "pre_logits")
 

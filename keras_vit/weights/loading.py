@@ -5,9 +5,9 @@ import warnings
 from dataclasses import asdict, dataclass
 
 from keras_vit.images import patch_grid
+from keras_vit.named_weights import POSITIONS, as_parts, in_part, named_weights
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.opening import open_checkpoint
-from keras_vit.weights.transfer import POSITIONS, as_parts, in_part, named_weights
 
 
 @dataclass(frozen=True)

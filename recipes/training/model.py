@@ -11,6 +11,7 @@ import keras_vit
 from keras_vit import BiT, Preprocessing, VisionTransformer
 from keras_vit.models.load_checkpoint import ImageSizeWarning
 from keras_vit.models.vit import HEADS
+from keras_vit.named_weights import copy_weights
 from keras_vit.pixel_range import PixelRangeWarning, scaling
 from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Architecture, Data, Run, Supervised
 from keras_vit.recipes.recipe_checks import check_patches
@@ -18,7 +19,6 @@ from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.recipe_sections import BIT
 from keras_vit.recipes.remote_files import error_summary
 from keras_vit.variants import BIT_SIZES, parse_variant
-from keras_vit.weights.transfer import copy_weights
 
 SIZES = ("depth", "width", "mlp_dim", "num_heads")
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_vit.models.axial_resnet import AxialResNet
-from keras_vit.weights.transfer import named_weights
+from keras_vit.named_weights import named_weights
 
 # Outputs of scenic's axial_resnet.py, unchanged, for the weights of `set_by_formula`.
 GOLDEN = Path(__file__).parents[1] / "data" / "scenic_axial_resnet_io.npz"

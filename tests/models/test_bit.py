@@ -4,8 +4,8 @@ import pytest
 from goldens import golden_io, golden_weights
 
 from keras_vit.models.bit import BiT
+from keras_vit.named_weights import named_weights
 from keras_vit.weights.sources.bit import BIT_PAPER, BIT_V1
-from keras_vit.weights.transfer import named_weights
 
 FORMS = {"v1": {"form": "v1"}, "paper": {"form": "paper", "pool_padding": "edge"}}
 

@@ -5,7 +5,7 @@ import pytest
 from goldens import golden_file, golden_io
 
 import keras_vit
-from keras_vit.weights.transfer import named_weights
+from keras_vit.named_weights import named_weights
 
 
 def test_logits_equal_those_of_big_vision(tmp_path):

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 
 from keras_vit.name_list import first_names
+from keras_vit.named_weights import named_weights
 from keras_vit.weights.naming import Naming
-from keras_vit.weights.transfer import named_weights
 
 
 def named_arrays(model, naming: Naming, rename: Callable[[str], str] = lambda name: name) -> dict[str, np.ndarray]:

@@ -6,9 +6,9 @@ from goldens import golden_io, write_arrays
 
 import keras_vit
 from keras_vit.models.bit import BiT
+from keras_vit.named_weights import named_weights
 from keras_vit.weights.sources.bit import BIT_MODELS, BIT_PAPER, BIT_V1
 from keras_vit.weights.sources.timm import TIMM
-from keras_vit.weights.transfer import named_weights
 
 V1, PAPER, BIG_TRANSFER, TIMM_HYBRID = (source.naming.resnet for source in (BIT_V1, BIT_PAPER, BIT_MODELS, TIMM))
 STEM = "patch_embed.backbone"
