@@ -49,7 +49,7 @@ def _fine_tuning(recipe, named) -> str:
     """The command that trains a classifier from a model that was trained without labels."""
     model = shlex.quote(f"{recipe.run.folder}/model.keras")
     name = _recipe_to_fine_tune(named)
-    if not name:
+    if not name or recipe.data.dataset.startswith("folder:"):  # whose images may have no labels
         return f"keras-vit finetune FOLDER --weights {model}  # FOLDER/<class>/<image>"
     tuned = RECIPES[name]
     changed = {field: getattr(recipe.data, field) for field in DATASET}

@@ -62,7 +62,8 @@ def markdown_table(result: dict, metric: str = "top1") -> str:
     rows = [f"| learning rate {rate:g}, held out | {value} |" for rate, value in held_out.items()]
     rows += [f"| seed {seed}, test | {value:.2%} |" for seed, value in result["test"].items()]
     best = f"**learning rate {result['learning_rate']:g}, test**"
-    rows.append(f"| {best} | **{result['mean']:.2%} ± {result['std']:.2%}** |")
+    spread = f" ± {result['std']:.2%}" if len(result["test"]) > 1 else ""
+    rows.append(f"| {best} | **{result['mean']:.2%}{spread}** |")
     return "\n".join([f"| | {metric} |", "|---|---|", *rows])
 
 

@@ -113,7 +113,13 @@ def _model(model):
 def _data(recipe, dataset):
     counts = ", ".join(f"{count:,} in {split}" for split, count in count_images(recipe, dataset).items())
     classes = f"; {len(class_names(dataset)):,} classes" if recipe.has_labels else ""
-    return f"{recipe.data.dataset}: {counts}{classes}; {recipe.data.image_size} x {recipe.data.image_size} pixels"
+    pixels = f"{recipe.data.image_size} x {recipe.data.image_size} pixels"
+    unused = [split for split in dataset.splits if split not in recipe.data.train_split]
+    hint = ""
+    if unused and not recipe.has_labels and recipe.data.dataset.startswith("folder:"):
+        every = "+".join(dataset.splits)
+        hint = f"; {', '.join(unused)} not used, --data.train-split {every} trains on all"
+    return f"{recipe.data.dataset}: {counts}{classes}; {pixels}{hint}"
 
 
 def _teacher(recipe):

@@ -33,9 +33,14 @@ def test_a_model_without_labels_is_fine_tuned(name, expected):
 
 
 def test_another_dataset_of_the_pre_training_is_kept():
-    first, second = map(shlex.split, commands("cifar10-mae", "my x", dataset="folder:/my images", test_split="val"))
+    first, _ = map(shlex.split, commands("cifar10-mae", "my x", dataset="cifar100", test_split="val"))
     assert first[1:5] == ["train", "cifar10-finetune", "--weights", "my x/model.keras"]
-    assert first[5:] == ["--data.dataset", "folder:/my images", "--data.test-split", "val"]
+    assert first[5:] == ["--data.dataset", "cifar100", "--data.test-split", "val"]
+
+
+def test_a_folder_without_labels_is_not_a_folder_to_fine_tune_on():
+    first, second = map(shlex.split, commands("cifar10-mae", "my x", dataset="folder:/my images"))
+    assert first[1:5] == ["finetune", "FOLDER", "--weights", "my x/model.keras"]
     assert second[1:] == ["inspect", "my x", "--images", "/my images", "--output", "my x/inspect.html"]
 
 

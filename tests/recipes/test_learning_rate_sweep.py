@@ -45,7 +45,7 @@ def test_best_learning_rate_is_trained_on_all_images(plan, runs, tmp_path):
     assert final.run.resume and "| seed 1, test | 80.00% |" in markdown_table(result)
     assert json.loads((tmp_path / "sweep.json").read_text())["learning_rate"] == 0.01
     single = sweep(replace(plan, seeds=(1,)))
-    assert single["test"] == {1: single["mean"]} and single["std"] == 0.0
+    assert single["test"] == {1: single["mean"]} and single["std"] == 0.0 and "±" not in markdown_table(single)
 
 
 def test_finished_runs_are_not_repeated(plan, runs, tmp_path):
