@@ -55,7 +55,7 @@ INVALID = [
     ("total_steps", 1.5, "an integer or None"),
 ]
 BIT, DROPS = Architecture("BiT-R50x1"), Architecture(patch_dropout=0.5)
-MIXED, MIXING = Data(augment=Augment(cutmix_alpha=1.0)), ["data.augment.mixup_alpha", "data.augment.cutmix_alpha"]
+MIXED, MIXING = Data(augment=Augment(cutmix_alpha=1.0)), ["data.augment.cutmix_alpha"]
 
 
 def change(section, name, value):
@@ -146,7 +146,7 @@ def test_all_that_is_wrong_is_reported_together():
 
 def test_message_of_an_error():
     error = RecipeError("Two exclude each other.", {"a.b": 1, "c": (0.5,)}, [{"a.b": 0}, {"c": (), "d": "x"}])
-    expected = "Two exclude each other. Received: {}, {}. Use {} or {} and {}."
+    expected = "Two exclude each other. Received: {}, {}. Use {}, or {} and {}."
     assert str(error) == expected.format("a.b=1", "c=(0.5,)", "a.b=0", "c=()", "d='x'")
     assert error.text(lambda field, _: f"<{field}>") == expected.format("<a.b>", "<c>", "<a.b>", "<c>", "<d>")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
