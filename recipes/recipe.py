@@ -87,6 +87,17 @@ class MaskedPatch(Unlabeled):
     replaced_fraction: float = 0.1
     total_steps: int = 1_000_000
 
+    def _check_target(self):
+        variant = self.architecture.variant
+        if self.target != "downsampled_color" or self.architecture.is_bit:
+            return
+        if parse_variant(variant)["patch_size"] < 4:
+            raise RecipeError(
+                "Patches that are reduced to 4 x 4 pixels must not be smaller.",
+                {"architecture.variant": variant, "target": self.target},
+                {"target": "mean_color"},
+            )
+
     def _check_fractions(self):
         if self.masked_fraction + self.replaced_fraction > 1:
             raise RecipeError(
