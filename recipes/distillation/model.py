@@ -56,13 +56,11 @@ class DistillationModel(keras.Model):
         alpha: Weight of the teacher's loss, in [0, 1]. DeiT uses 0.5 for "hard" and 0.1 for "soft".
 
     Raises:
-        ValueError: The student lacks a head, or the teacher has different classes.
+        ValueError: The teacher has other classes than the student.
     """
 
     def __init__(self, student, teacher: Teacher, distillation="hard", temperature=3.0, alpha=0.5, **kwargs):
         super().__init__(dtype=student.dtype_policy, **kwargs)
-        if not student.num_classes:
-            raise ValueError(f"{student.name} has no head. Create the student with num_classes.")
         if teacher.num_classes != student.num_classes:
             raise ValueError(
                 f"The teacher has {teacher.num_classes} classes, the student {student.num_classes}. Use a teacher "
