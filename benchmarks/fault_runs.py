@@ -21,7 +21,7 @@ from keras_vit.recipes.checkpoints.training_state import TrainingState
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.distributed.strategy import Workers
 from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run
-from keras_vit.recipes.training.compile import compile_self_supervised
+from keras_vit.recipes.self_supervised import compile_self_supervised
 
 STEPS = 16
 RECIPE = MaskedPatch(

@@ -18,15 +18,10 @@ from keras_vit.recipes.data.data_errors import report_data_errors
 from keras_vit.recipes.data.model_classes import check_same_classes
 from keras_vit.recipes.distributed.strategy import Strategy, Workers, shard_evaluation, strategy_of
 from keras_vit.recipes.recipe import Data, SelfSupervised, Supervised
-from keras_vit.recipes.self_supervised import self_supervised_batches
+from keras_vit.recipes.self_supervised import SelfSupervisedModel, compile_self_supervised, self_supervised_batches
 from keras_vit.recipes.training import loop
 from keras_vit.recipes.training.checks import check_data, check_labels, count_images
-from keras_vit.recipes.training.compile import (
-    SelfSupervisedModel,
-    compile_classifier,
-    compile_for_evaluation,
-    compile_self_supervised,
-)
+from keras_vit.recipes.training.compile import compile_classifier, compile_for_evaluation
 from keras_vit.recipes.training.keras_internals import release_gradients
 
 __all__ = ["count_steps", "evaluate", "pretrain", "train"]

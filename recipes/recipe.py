@@ -49,8 +49,9 @@ class Unlabeled(Checked):
     def _check_mixing(self):
         augment = self.data.augment
         if augment.mixes:
-            fields = {f"data.augment.{name}": getattr(augment, name) for name in ("mixup_alpha", "cutmix_alpha")}
-            raise RecipeError("Pre-training without labels has no labels to mix.", fields, dict.fromkeys(fields, 0.0))
+            alphas = {f"data.augment.{name}": getattr(augment, name) for name in ("mixup_alpha", "cutmix_alpha")}
+            mixing = {name: alpha for name, alpha in alphas.items() if alpha}
+            raise RecipeError("Pre-training without labels has no labels to mix.", mixing, dict.fromkeys(mixing, 0.0))
 
     def _check_patch_dropout(self):
         if self.architecture.patch_dropout:
@@ -85,6 +86,17 @@ class MaskedPatch(Unlabeled):
     masked_fraction: float = 0.8
     replaced_fraction: float = 0.1
     total_steps: int = 1_000_000
+
+    def _check_target(self):
+        variant = self.architecture.variant
+        if self.target != "downsampled_color" or self.architecture.is_bit:
+            return
+        if parse_variant(variant)["patch_size"] < 4:
+            raise RecipeError(
+                "Patches that are reduced to 4 x 4 pixels must not be smaller.",
+                {"architecture.variant": variant, "target": self.target},
+                {"target": "mean_color"},
+            )
 
     def _check_fractions(self):
         if self.masked_fraction + self.replaced_fraction > 1:
@@ -219,7 +231,7 @@ class Supervised(Checked):
     def _check_one_length(self):
         if self.total_steps is not None and self.total_epochs is not None:
             raise RecipeError(
-                "A run has a length in steps or in epochs.",
+                "A run has a length in steps or in epochs, not both.",
                 {"total_steps": self.total_steps, "total_epochs": self.total_epochs},
                 [{"total_steps": None}, {"total_epochs": None}],
             )

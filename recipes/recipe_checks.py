@@ -36,7 +36,7 @@ def check_length(recipe: Recipe, total_steps: int | None):
     """Raises RecipeError unless a run is longer than its warmup; of None steps, unless it has a length in epochs."""
     warmup = recipe.optimizer.warmup_steps
     if total_steps is None and recipe.total_epochs is None:
-        raise RecipeError("A run has a length.", {"total_steps": None, "total_epochs": None}, {"total_epochs": 10.0})
+        raise RecipeError("The length is missing.", {"total_steps": None, "total_epochs": None}, {"total_epochs": 10.0})
     if total_steps is not None and total_steps < 1:
         raise RecipeError("A run has at least one step.", {"total_steps": total_steps}, {"total_steps": 100})
     if total_steps is not None and warmup >= total_steps:

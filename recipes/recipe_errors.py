@@ -33,7 +33,8 @@ class RecipeError(ValueError):
             parts.append("Received: " + ", ".join(spell(*item) for item in self.received.items()))
         if self.use:
             alternatives = [" and ".join(spell(*item) for item in fields.items()) for fields in self.use]
-            parts.append("Use " + " or ".join(alternatives))
+            separator = ", or " if any(len(fields) > 1 for fields in self.use) else " or "
+            parts.append("Use " + separator.join(alternatives))
         return " ".join(part.rstrip(".") + "." for part in parts)
 
     def __str__(self):

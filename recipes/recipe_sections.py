@@ -3,11 +3,12 @@
 Names of durations and sizes contain their unit. A step is one optimizer step; batch sizes are global (all replicas).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import ClassVar, Literal
 
 from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.recipe_values import Checked
+from keras_vit.variants import BIT_SIZES
 
 BIT = "BiT-"  # starts the names of variants without patches
 LARGEST_MAGNITUDES = {"big_vision": 30.0, "timm": 10.0}  # of RandAugment
@@ -55,6 +56,23 @@ class Architecture(Checked):
     def is_bit(self) -> bool:
         """Whether the model is a BiT, a ResNet without patches."""
         return self.variant.startswith(BIT)
+
+    def _check_bit(self):
+        if self.is_bit:
+            variants = [BIT + size for size in BIT_SIZES]
+            if self.variant not in variants:
+                raise RecipeError(f"Expected one of {', '.join(variants)}.", {"architecture.variant": self.variant})
+            check_bit_fields(self, [field.name for field in fields(self) if field.name != "variant"])
+
+
+def check_bit_fields(architecture: Architecture, names):
+    """Raises RecipeError for values of these fields that a BiT does not support, all but the defaults."""
+    defaults = {f"architecture.{field.name}": field.default for field in fields(architecture) if field.name in names}
+    values = {name: getattr(architecture, name.removeprefix("architecture.")) for name in defaults}
+    changed = {name: value for name, value in values.items() if value != defaults[name]}
+    if changed:
+        reason = "A BiT does not support these fields of an architecture."
+        raise RecipeError(reason, changed, {name: defaults[name] for name in changed})
 
 
 @dataclass(frozen=True)
@@ -243,6 +261,15 @@ class Optimizer(Checked):
     ema_momentum: float | None = None
     layer_decay: float | None = None
     beta_2: float = 0.999
+
+    def _check_staircase(self):
+        stairs = self.staircase
+        if self.decay == "staircase" and (not stairs or [0, *stairs, 1] != sorted({0, *stairs, 1})):
+            raise RecipeError(
+                "The fractions of a staircase increase within (0, 1).",
+                {"optimizer.staircase": stairs},
+                {"optimizer.staircase": Optimizer.staircase},
+            )
 
     def _check_weight_decay(self):
         if self.weight_decay and self.name == "adam":

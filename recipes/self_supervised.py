@@ -1,17 +1,46 @@
-"""What differs between the kinds of recipes without labels: batches and reconstructions. B batch, H W pixels."""
+"""What differs between the kinds of recipes without labels: models, batches, reconstructions. B batch, H W pixels."""
 
+import keras
 import tensorflow as tf
 
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
 from keras_vit.recipes.checkpoints.training_state import TrainingState
 from keras_vit.recipes.masked_autoencoder import reconstruction as autoencoder_reconstruction
 from keras_vit.recipes.masked_autoencoder.batches import masked_autoencoder_batches
+from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch import reconstruction as patch_reconstruction
-from keras_vit.recipes.masked_patch.model import masked_patch_batches
+from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches, masked_patch_loss
 from keras_vit.recipes.masked_patch.reconstruction import Reconstruction
 from keras_vit.recipes.recipe import MaskedAutoencoder, SelfSupervised
-from keras_vit.recipes.training.compile import SelfSupervisedModel, compile_self_supervised
+from keras_vit.recipes.training.compile import optimizer_arguments
 from keras_vit.recipes.training.ema import use_ema_weights
+from keras_vit.recipes.training.metrics import PatchAccuracy
+from keras_vit.recipes.training.model import build_model
+
+SelfSupervisedModel = MaskedPatchModel | MaskedAutoencoderModel
+
+
+def compile_self_supervised(recipe: SelfSupervised) -> SelfSupervisedModel:
+    """The compiled model of a recipe, whose `vit` is the result of the training; inside the strategy's scope.
+
+    The loss of a masked autoencoder is the mean squared error of its predictions.
+    """
+    vit = build_model(recipe.architecture, recipe.data, recipe.run)
+    model: SelfSupervisedModel
+    loss, metrics = keras.losses.MeanSquaredError(), []
+    if isinstance(recipe, MaskedAutoencoder):
+        sizes = recipe.decoder_depth, recipe.decoder_width, recipe.decoder_heads
+        model = MaskedAutoencoderModel(vit, *sizes, recipe.normalize_targets)
+    else:
+        model, loss = MaskedPatchModel(vit, recipe.target), masked_patch_loss(recipe.target)
+        metrics = [] if recipe.target == "pixels" else [PatchAccuracy(name="top1")]
+    model.compile(
+        **optimizer_arguments(recipe, recipe.total_steps, model),
+        loss=loss,
+        metrics=metrics,
+        steps_per_execution=recipe.run.steps_per_execution,
+    )
+    return model
 
 
 def self_supervised_batches(

@@ -35,9 +35,9 @@ class Sweep(Checked):
     metric: Metric = "top1"
 
     def _check_runs(self):
-        if not self.learning_rates or not self.seeds:
-            received = {"learning_rates": self.learning_rates, "seeds": self.seeds}
-            raise RecipeError("A sweep requires learning rates and seeds.", received)
+        if empty := [name for name in ("learning_rates", "seeds") if not getattr(self, name)]:
+            defaults = {name: getattr(Sweep, name) for name in empty}
+            raise RecipeError("A sweep requires learning rates and seeds.", dict.fromkeys(empty, ()), defaults)
 
 
 def tuning_and_held_out(plan: Sweep) -> tuple[str, str]:

@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from keras_vit.recipes.distributed.strategy import Workers, choose_strategy
 from keras_vit.recipes.recipe import Recipe
@@ -40,7 +41,7 @@ def locked_folder(recipe: Recipe, start=None):
 def run_lock(folder: str | None, workers: Workers):
     """Locks a run's folder for as long as the block runs; the chief locks for all workers.
 
-    A folder that it created is removed again after an error or Ctrl-C before the first checkpoint.
+    Folders that it created are removed again after an error or Ctrl-C before the first checkpoint.
 
     The system releases the lock of a process that ends in any way, so that a killed run never blocks the next one. A
     folder on gs:// has no lock, nor has one on a disk without locks: there, `RunIdentity.check_owner` stops the older
@@ -57,7 +58,7 @@ def run_lock(folder: str | None, workers: Workers):
         yield
         return
     file, failure = None, None
-    is_new = not os.path.lexists(folder)
+    missing = [path for path in (Path(folder), *Path(folder).parents) if not os.path.lexists(path)]
     if workers.chief and "://" not in folder:
         try:
             file = _lock(folder)
@@ -68,19 +69,22 @@ def run_lock(folder: str | None, workers: Workers):
     try:
         yield
     except BaseException:
-        if file and is_new:
-            _remove_unused(folder)
+        if file and missing:
+            _remove_unused(missing)
         raise
     finally:
         if file:
             file.close()
 
 
-def _remove_unused(folder):
-    """Removes the folder of a run that saved nothing."""
-    with suppress(OSError):  # the error that ended the run is reported
+def _remove_unused(folders):
+    """Removes the folder of a run that saved nothing, and those around it that were created for it."""
+    folder, *parents = folders
+    with suppress(OSError):  # the error that ended the run is reported; other runs may use the parents
         if set(os.listdir(folder)) <= BEFORE_TRAINING:
             shutil.rmtree(folder)
+            for parent in parents:
+                parent.rmdir()
 
 
 def _lock(folder):

@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from urllib.parse import urlsplit
 
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from keras_vit.recipes.data.csv_labels import open_csv
-from keras_vit.recipes.data.dataset_download import download_and_prepare
 from keras_vit.recipes.data.digits import Digits
 from keras_vit.recipes.data.image_dataset import ImageDataset, name_by_index
 from keras_vit.recipes.data.image_folder import open_folder
@@ -17,6 +18,8 @@ from keras_vit.recipes.data.shard_files import check_prepared
 from keras_vit.recipes.data.tfrecords import open_tfrecords
 from keras_vit.recipes.data.vtab import TASKS
 from keras_vit.recipes.recipe import Data
+
+CONNECT_SECONDS = 10  # a firewall may drop packets instead of rejecting them
 
 
 def open_dataset(data: Data) -> ImageDataset:
@@ -64,6 +67,47 @@ def prepare_builder(name: str, data_dir: str | None):
         ) from error
     download_and_prepare(builder, name)
     return builder
+
+
+def download_and_prepare(builder, name: str):
+    """Downloads and prepares a dataset, unless it is prepared.
+
+    A missing connection is reported at once, not after the minutes of retries of TensorFlow Datasets.
+
+    Args:
+        builder: Of TensorFlow Datasets.
+        name: As in the recipe.
+
+    Raises:
+        ConnectionError: The server of its files cannot be reached. The message says what to use instead.
+    """
+    import requests  # TensorFlow Datasets downloads with it: the check has the same proxies and certificates
+
+    try:
+        if url := _first_download(builder):
+            with suppress(requests.ReadTimeout), requests.get(url, stream=True, timeout=CONNECT_SECONDS):
+                pass  # it answers, or is slow to
+        builder.download_and_prepare()
+    except requests.ConnectionError as error:
+        host = urlsplit(str(error.request.url)).hostname if error.request else "a server"
+        kind = type(error).__name__
+        reason = "" if kind == "ConnectionError" else f" ({kind})"  # such as ProxyError, SSLError
+        raise ConnectionError(
+            f"The dataset {name!r} cannot be downloaded: no connection to {host}{reason}. Check the network, or use "
+            "the dataset 'folder:/path' with /path/<split>/<class>/<image>, or copy the dataset from a machine where "
+            f"it was prepared to {builder.data_dir}."
+        ) from error
+
+
+def _first_download(builder) -> str | None:
+    """The address of one of the files to download; None if there is none, or some are there already."""
+    if builder.data_path.exists() or builder.MANUAL_DOWNLOAD_INSTRUCTIONS:
+        return None
+    addresses = [url for url in builder.url_infos or () if url.startswith("http")]
+    # Beside each downloaded file is an .INFO file; in manual/ are files that were downloaded by other means.
+    downloads = builder.data_dir_root / "downloads"
+    patterns = ("*.INFO", f"{builder.name}/*.INFO", "manual/*")
+    return None if any(any(downloads.glob(pattern)) for pattern in patterns) else next(iter(addresses), None)
 
 
 def from_builder(

@@ -1,9 +1,10 @@
 """Folders of images, /path/<split>/<class>/<image> or /path/<class>/<image>, local or on gs://, as datasets.
 
-This file lists and opens them; which images of a folder without splits are for evaluation is in split_by_class.py.
+In a folder without splits, a fifth of the images is for evaluation, see `split_by_class`.
 """
 
 import functools
+import hashlib
 import logging
 import os
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ import tensorflow as tf
 from keras_vit.name_list import first_names
 from keras_vit.recipes.data.folder_layout import EXTENSIONS, wrong_layout
 from keras_vit.recipes.data.image_dataset import ImageDataset, split_ranges
-from keras_vit.recipes.data.split_by_class import split_by_class
+
+TEST_FRACTION = 0.2
 
 
 def open_folder(path: str, name: str) -> ImageDataset:
@@ -116,6 +118,35 @@ def _list_splits(path):
     elif loose:
         unused["in no folder of a class"] = [file for _, file in loose]
     return {split: images for split, images in splits.items() if images}, unused
+
+
+def split_by_class(images: list[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
+    """Splits images into "train" and "test": a fifth of each class, at least one, is "test".
+
+    The choice comes from a hash of the names, so that it is the same on every machine, and few images change sides
+    when some are added. A class with a single image has it in "train".
+
+    Args:
+        images: (class, file) of each image; files have different names.
+
+    Returns:
+        The images of both splits, in the order in which they were.
+    """
+    by_class: dict[str, list[str]] = {}
+    for class_name, file in images:
+        by_class.setdefault(class_name, []).append(file)
+    test = set()
+    for files in by_class.values():
+        count = 0 if len(files) == 1 else max(1, round(TEST_FRACTION * len(files)))
+        test.update(sorted(files, key=_hash)[:count])
+    return {
+        "train": [image for image in images if image[1] not in test],
+        "test": [image for image in images if image[1] in test],
+    }
+
+
+def _hash(file: str) -> str:
+    return hashlib.sha256(file.encode()).hexdigest()
 
 
 def _class_files(path):

@@ -176,11 +176,14 @@ def _shuffle_and_repeat(read, buffer_images, seed, first_epoch):
 
 
 def _host_batch_size(data, host):
-    if data.batch_size % host[1]:
+    size, machines = data.batch_size, host[1]
+    if size % machines:
         raise RecipeError(
-            f"A batch must be divisible by the number of machines, {host[1]}.", {"data.batch_size": data.batch_size}
+            f"A batch must be divisible by the number of machines, {machines}.",
+            {"data.batch_size": size},
+            {"data.batch_size": -(-size // machines) * machines},
         )
-    return data.batch_size // host[1]
+    return size // machines
 
 
 def _prefetch(data, batches):

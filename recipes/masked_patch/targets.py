@@ -8,7 +8,6 @@ from keras_vit.recipes.data.patches import extract_patches
 COLORS = 512  # classes: three channels at 3 bits
 BINS = 8
 REDUCED = 4  # side of the reduced patch of "downsampled_color", in cells
-TARGETS = ("mean_color", "downsampled_color", "pixels")
 
 
 def patch_targets(pixels, patch_size, target: str):
@@ -24,9 +23,6 @@ def patch_targets(pixels, patch_size, target: str):
         paper does not specify the 8 bins; here they are equal, 32 levels each.
         "downsampled_color": (B, N, 16) int32, the same for each of 4 x 4 cells, row by row.
         "pixels": (B, N, P * P * 3) float32 in [0, 1], in the order of `ExtractPatches`.
-
-    Raises:
-        ValueError: The target is unknown, or the patch is too small for 4 x 4 cells.
     """
     patches = extract_patches(tf.cast(pixels, tf.float32), patch_size)  # (B, N, P*P*3)
     if target == "pixels":
@@ -35,16 +31,9 @@ def patch_targets(pixels, patch_size, target: str):
     count = patches.shape[1]
     if target == "mean_color":
         return quantize(tf.reduce_mean(tf.reshape(patches, (-1, count, height * width, 3)), axis=2))  # (B, N)
-    if target == "downsampled_color":
-        if min(height, width) < REDUCED:
-            raise ValueError(
-                f"target='downsampled_color' requires patches of at least {REDUCED} x {REDUCED} pixels. "
-                f"Received: patch_size={patch_size}. Use target='mean_color' or larger patches."
-            )
-        cells = tf.reshape(patches, (-1, height, width, 3))  # (B*N, P, P, 3)
-        cells = tf.image.resize(cells, (REDUCED, REDUCED), method="area")  # (B*N, 4, 4, 3)
-        return quantize(tf.reshape(cells, (-1, count, REDUCED * REDUCED, 3)))  # (B, N, 16)
-    raise ValueError(f"`target` must be one of {', '.join(TARGETS)}. Received: {target!r}")
+    cells = tf.reshape(patches, (-1, height, width, 3))  # (B*N, P, P, 3)
+    cells = tf.image.resize(cells, (REDUCED, REDUCED), method="area")  # (B*N, 4, 4, 3)
+    return quantize(tf.reshape(cells, (-1, count, REDUCED * REDUCED, 3)))  # (B, N, 16)
 
 
 def quantize(colors):

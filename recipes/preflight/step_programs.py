@@ -10,9 +10,9 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from keras_vit.recipes.preflight.lowering import HloProgram, lower_to_hlo, lower_with_jax
-from keras_vit.recipes.self_supervised import self_supervised_batches
+from keras_vit.recipes.self_supervised import compile_self_supervised, self_supervised_batches
 from keras_vit.recipes.training.accumulation import accumulate_gradients
-from keras_vit.recipes.training.compile import compile_classifier, compile_self_supervised
+from keras_vit.recipes.training.compile import compile_classifier
 from keras_vit.trained import local_folder
 from keras_vit.weights.downloads import cache_path
 

@@ -13,22 +13,14 @@ false positive; with the usual hash of 64 bits it would be thousands.
 from collections.abc import Iterable
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 from scipy.fft import dctn
 
 from keras_vit.rgb import reduce_to_8_bits
 
 THRESHOLD_BITS = 60
 ORIENTATION = 0x0112  # EXIF tag: how to turn the stored image upright
-TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
+TURNED = range(2, 9)
 # Hashes of photographs have about 128 bits set. Flat or symmetric images determine few coefficients: their hashes are
 # all near each other.
 MIN_BITS_SET = 96
@@ -36,14 +28,14 @@ PIXELS, FREQUENCIES = 32, 16
 SIGNS_OF_MIRRORED = np.where(np.arange(FREQUENCIES) % 2, -1.0, 1.0)
 
 
-def turn_of(image: Image.Image) -> Image.Transpose | None:
-    """How to turn an image upright, from its EXIF orientation; None if it is upright or its EXIF data is damaged."""
-    if image.format == "TIFF":  # Pillow turns these itself
-        return None
+def turned_upright(image: Image.Image) -> Image.Image:
+    """The image turned by its EXIF orientation; the same object if it is upright or its EXIF data is damaged."""
     try:
-        return TURNS.get(image.getexif().get(ORIENTATION, 1))
+        if image.format != "TIFF" and image.getexif().get(ORIENTATION) in TURNED:  # Pillow turns TIFF itself
+            return ImageOps.exif_transpose(image)
     except Exception:  # nearly anything; the image itself may be intact
-        return None
+        pass
+    return image
 
 
 def fingerprint(image: Image.Image) -> np.ndarray:
@@ -55,10 +47,8 @@ def fingerprint(image: Image.Image) -> np.ndarray:
         OSError, ValueError, SyntaxError and other errors of Pillow: The file is damaged.
         ValueError: The pixels are floats, whose range is unknown.
     """
-    turn = turn_of(image)
     image.draft("L", (4 * PIXELS, 4 * PIXELS))
-    gray = reduce_to_8_bits(image).convert("L").resize((PIXELS, PIXELS), Image.Resampling.LANCZOS)
-    gray = gray if turn is None else gray.transpose(turn)
+    gray = reduce_to_8_bits(turned_upright(image)).convert("L").resize((PIXELS, PIXELS), Image.Resampling.LANCZOS)
     lowest = np.round(dctn(np.asarray(gray, "float64"))[:FREQUENCIES, :FREQUENCIES], 6)
     both = np.stack([lowest, lowest * SIGNS_OF_MIRRORED]).reshape(2, -1)  # (2, 256)
     bits = both > np.median(both, axis=-1, keepdims=True)

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image, UnidentifiedImageError
 
-from keras_vit.recipes.prepare.duplicates import HashIndex, fingerprint, turn_of
+from keras_vit.recipes.prepare.duplicates import HashIndex, fingerprint, turned_upright
 
 STORED, UNREADABLE, DUPLICATE = "stored", "unreadable", "duplicate"
 TURNED_QUALITY = 95  # of JPEG files that are stored turned
@@ -88,16 +88,14 @@ def _fingerprint(content):
 
 
 def _encode(content):
-    with Image.open(io.BytesIO(content)) as image:
-        turn, is_jpeg = turn_of(image), image.format in ("JPEG", "MPO")  # MPO: a JPEG file followed by a second image
-        if turn is None and (is_jpeg or image.format == "PNG"):
+    with Image.open(io.BytesIO(content)) as opened:
+        image, is_jpeg = turned_upright(opened), opened.format in ("JPEG", "MPO")  # MPO: a JPEG file, then another
+        if image is opened and (is_jpeg or opened.format == "PNG"):
             return content
-        if turn is not None:
-            image = image.transpose(turn)
-            if is_jpeg:
-                jpeg = io.BytesIO()
-                image.save(jpeg, "JPEG", quality=TURNED_QUALITY, subsampling=0)
-                return jpeg.getvalue()
+        if is_jpeg:
+            jpeg = io.BytesIO()
+            image.save(jpeg, "JPEG", quality=TURNED_QUALITY, subsampling=0)
+            return jpeg.getvalue()
         if image.mode not in PNG_MODES:
             # `convert` would clip integers of more than 8 bits at 255.
             image = _to_16_bits(image) if image.mode.startswith("I") else image.convert("RGB")

@@ -26,11 +26,9 @@ def accumulate_gradients(model, parts: int, replicas: int = 1):
         replicas: Number of devices, with JAX: its step has the batch of all of them.
 
     Raises:
-        ValueError: `parts` is below 1 or the model is not built. `fit` raises it before the first step if a replica's
+        ValueError: The model is not built. `fit` raises it before the first step if a replica's
             batch is not divisible by S (InvalidArgumentError if the batch size is not static).
     """
-    if parts < 1:
-        raise ValueError(f"`parts` must be at least 1. Received: {parts}")
     if not model.built:
         raise ValueError(f"{model.name} has no weights yet. Build it first, or call it on a batch.")
     if parts > 1:

@@ -1,41 +1,12 @@
-"""Compiled models of recipes. Call these inside the strategy's scope."""
-
-import keras
+"""Compiled classifiers of recipes. Call these inside the strategy's scope."""
 
 from keras_vit.recipes.distillation.model import build_distillation
-from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
-from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_loss
-from keras_vit.recipes.recipe import Distillation, MaskedAutoencoder, SelfSupervised, Supervised
+from keras_vit.recipes.recipe import Distillation, Recipe, Supervised
 from keras_vit.recipes.training.freezing import train_last_blocks
 from keras_vit.recipes.training.losses import build_loss, set_head_bias
-from keras_vit.recipes.training.metrics import PatchAccuracy, training_metrics
+from keras_vit.recipes.training.metrics import training_metrics
 from keras_vit.recipes.training.model import adapt_model, build_model, load_model
 from keras_vit.recipes.training.optimizers import build_optimizer
-
-SelfSupervisedModel = MaskedPatchModel | MaskedAutoencoderModel
-
-
-def compile_self_supervised(recipe: SelfSupervised) -> SelfSupervisedModel:
-    """The compiled model of a recipe without labels; its `vit` is the result of the training.
-
-    The loss of a masked autoencoder is the mean squared error of its predictions.
-    """
-    vit = build_model(recipe.architecture, recipe.data, recipe.run)
-    model: SelfSupervisedModel
-    loss, metrics = keras.losses.MeanSquaredError(), []
-    if isinstance(recipe, MaskedAutoencoder):
-        sizes = recipe.decoder_depth, recipe.decoder_width, recipe.decoder_heads
-        model = MaskedAutoencoderModel(vit, *sizes, recipe.normalize_targets)
-    else:
-        model, loss = MaskedPatchModel(vit, recipe.target), masked_patch_loss(recipe.target)
-        metrics = [] if recipe.target == "pixels" else [PatchAccuracy(name="top1")]
-    model.compile(
-        **_optimizer(recipe, recipe.total_steps, model),
-        loss=loss,
-        metrics=metrics,
-        steps_per_execution=recipe.run.steps_per_execution,
-    )
-    return model
 
 
 def compile_classifier(recipe: Supervised, num_classes: int, total_steps: int, start=None, multi_label: bool = False):
@@ -55,7 +26,7 @@ def compile_classifier(recipe: Supervised, num_classes: int, total_steps: int, s
         set_head_bias(student, recipe.head_bias)
     model = build_distillation(student, recipe) if isinstance(recipe, Distillation) else student
     model.compile(
-        **_optimizer(recipe, total_steps, student),
+        **optimizer_arguments(recipe, total_steps, student),
         **_loss_and_metrics(recipe, num_classes, multi_label),
         steps_per_execution=recipe.run.steps_per_execution,
     )
@@ -67,7 +38,8 @@ def compile_for_evaluation(classifier, recipe: Supervised, num_classes: int):
     classifier.compile(**_loss_and_metrics(recipe, num_classes, classifier.multi_label))
 
 
-def _optimizer(recipe, total_steps, model):
+def optimizer_arguments(recipe: Recipe, total_steps: int, model) -> dict:
+    """Arguments of `compile`: the optimizer of a recipe, for the trainable weights of a model."""
     loss_scaling = recipe.run.precision == "mixed_float16"
     optimizer = build_optimizer(recipe.optimizer, total_steps, model, loss_scaling)
     # Keras's scaling would apply an optimizer inside of another, whose step, counters and averages we read.

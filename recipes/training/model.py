@@ -3,7 +3,6 @@
 import os
 import tempfile
 import warnings
-from dataclasses import fields
 
 import tensorflow as tf
 
@@ -16,7 +15,7 @@ from keras_vit.pixel_range import PixelRangeWarning, scaling
 from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Architecture, Data, Run, Supervised
 from keras_vit.recipes.recipe_checks import check_patches
 from keras_vit.recipes.recipe_errors import RecipeError
-from keras_vit.recipes.recipe_sections import BIT
+from keras_vit.recipes.recipe_sections import BIT, check_bit_fields
 from keras_vit.recipes.remote_files import error_summary
 from keras_vit.variants import BIT_SIZES, parse_variant
 
@@ -27,12 +26,13 @@ def build_model(architecture: Architecture, data: Data, run: Run, num_classes: i
     """Builds the recipe's model with random weights; `more` are arguments of `VisionTransformer`.
 
     Raises:
-        ValueError: An unknown variant, fields that a BiT does not have, or sizes that are not divisible.
+        ValueError: An unknown variant, or sizes that are not divisible.
     """
     common = {"num_classes": num_classes, **_common(data, run), **more}
     if architecture.is_bit:
         _check_no_remat(run)
-        return _bit(architecture, common)
+        stages, width_factor = BIT_SIZES[architecture.variant.removeprefix(BIT)]
+        return BiT(stages=stages, width_factor=width_factor, name="bit", **common)
     arguments = parse_variant(architecture.variant)
     arguments |= {name: size for name in SIZES if (size := getattr(architecture, name)) is not None}
     return VisionTransformer(
@@ -82,7 +82,7 @@ def adapt_model(model, recipe: Supervised, num_classes: int):
     is_bit = isinstance(model, BiT)
     if is_bit:
         _check_no_remat(run)
-        _check_defaults(recipe.architecture, USED_WITH_WEIGHTS)
+        check_bit_fields(recipe.architecture, USED_WITH_WEIGHTS)
     else:
         if model.image_size != (data.image_size, data.image_size):
             check_patches(data, model.patch_size)
@@ -162,25 +162,3 @@ def _check_no_remat(run):
         raise RecipeError(
             "A BiT has no Transformer blocks to recompute.", {"run.remat": run.remat}, {"run.remat": None}
         )
-
-
-def _check_defaults(architecture, names):
-    """Raises ValueError for fields that a BiT does not have."""
-    defaults = {field.name: field.default for field in fields(architecture)}
-    values = {name: value for name in names if (value := getattr(architecture, name)) != defaults[name]}
-    if values:
-        raise RecipeError(
-            "A BiT does not support these fields of an architecture.",
-            {f"architecture.{name}": value for name, value in values.items()},
-            {f"architecture.{name}": defaults[name] for name in values},
-        )
-
-
-def _bit(architecture, arguments):
-    size = architecture.variant.removeprefix(BIT)
-    if size not in BIT_SIZES:
-        known = ", ".join(BIT + name for name in BIT_SIZES)
-        raise RecipeError(f"Expected one of {known}.", {"architecture.variant": architecture.variant})
-    _check_defaults(architecture, [field.name for field in fields(architecture) if field.name != "variant"])
-    stages, width_factor = BIT_SIZES[size]
-    return BiT(stages=stages, width_factor=width_factor, name="bit", **arguments)

@@ -20,12 +20,12 @@ ERROR = RecipeError(
 )
 TRAIN = (
     "A reason. Received: --data.dataset 'folder:a b', --data.mean 0.4 0.5 0.6, --run.tensorboard, --loss sigmoid. "
-    "Use --optimizer.layer-decay None or --run.no-resume and --seeds 0 1."
+    "Use --optimizer.layer-decay None, or --run.no-resume and --seeds 0 1."
 )
 SWEEP = TRAIN.replace(" --", " --recipe.").replace("--recipe.seeds", "--seeds")
 OTHER = (
     "A reason. Received: folder:a b, --mean 0.4 0.5 0.6, --tensorboard, --loss sigmoid. "
-    "Use --layer-decay None or --no-resume and --seeds 0 1."
+    "Use --layer-decay None, or --no-resume and --seeds 0 1."
 )
 
 

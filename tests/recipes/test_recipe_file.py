@@ -48,6 +48,7 @@ INVALID = [
     ("data.batch_size", True, "an integer"),
     ("data.labels_per_class", "1", "an integer or None"),
     ("data.crop", "center", "one of 'inception', 'resize', 'pad', 'simple', 'none'"),
+    ("architecture.variant", "BiT-R51x1", "one of BiT-R50x1"),
     ("data.augment", 3, "a dataclass Augment"),
     ("run.resume", "yes", "true or false"),
     ("run.seed", -1, r"in \[0, 4294967296\)"),
@@ -55,7 +56,7 @@ INVALID = [
     ("total_steps", 1.5, "an integer or None"),
 ]
 BIT, DROPS = Architecture("BiT-R50x1"), Architecture(patch_dropout=0.5)
-MIXED, MIXING = Data(augment=Augment(cutmix_alpha=1.0)), ["data.augment.mixup_alpha", "data.augment.cutmix_alpha"]
+MIXED, MIXING = Data(augment=Augment(cutmix_alpha=1.0)), ["data.augment.cutmix_alpha"]
 
 
 def change(section, name, value):
@@ -84,6 +85,7 @@ def test_invalid_values_from_python_and_files(name, value, message, tmp_path):
         read_recipe(tmp_path / "recipe.json")
 
 
+STAIRCASES = [(), (0.6, 0.3), (30.0, 60.0)]
 COMBINATIONS = [
     (Augment, {"randaugment_layers": 2, "autoaugment": "imagenet"}, ["randaugment_layers", "autoaugment"]),
     (Augment, {"autoaugment": "cifar10", "three_augment": True}, ["autoaugment", "three_augment"]),
@@ -92,6 +94,8 @@ COMBINATIONS = [
     (Data, {"scaled_decoding": True, "crop": "none"}, ["scaled_decoding", "crop"]),
     (Data, {"scaled_decoding": True, "cache": True}, ["scaled_decoding", "cache"]),
     (Optimizer, {"weight_decay": 0.1}, ["name", "weight_decay"]),
+    *((Optimizer, {"decay": "staircase", "staircase": stairs}, ["staircase"]) for stairs in STAIRCASES),
+    (Architecture, {"variant": "BiT-R50x1", "dropout": 0.1, "pooling": "gap"}, ["pooling", "dropout"]),
     (Supervised, {"total_epochs": 3.0}, ["total_steps", "total_epochs"]),
     (Supervised, {"loss": "binary", "label_smoothing": 0.1}, ["loss", "label_smoothing"]),
     (Supervised, {"loss": "sigmoid", "label_smoothing": 0.5}, ["label_smoothing"]),
@@ -106,6 +110,11 @@ COMBINATIONS = [
     ),
     (MaskedAutoencoder, {"architecture": Architecture("R50+B/16")}, ["architecture.variant"]),
     (MaskedAutoencoder, {"masked_fraction": 1.0}, ["masked_fraction"]),
+    (
+        MaskedPatch,
+        {"architecture": Architecture("Ti/2"), "target": "downsampled_color"},
+        ["architecture.variant", "target"],
+    ),
     (MaskedPatch, {"masked_fraction": 0.8, "replaced_fraction": 0.3}, ["masked_fraction", "replaced_fraction"]),
     (MaskedAutoencoder, {"decoder_width": 100}, ["decoder_width", "decoder_heads"]),
     (MaskedAutoencoder, {"decoder_width": 30, "decoder_heads": 3}, ["decoder_width", "decoder_heads"]),
@@ -146,7 +155,7 @@ def test_all_that_is_wrong_is_reported_together():
 
 def test_message_of_an_error():
     error = RecipeError("Two exclude each other.", {"a.b": 1, "c": (0.5,)}, [{"a.b": 0}, {"c": (), "d": "x"}])
-    expected = "Two exclude each other. Received: {}, {}. Use {} or {} and {}."
+    expected = "Two exclude each other. Received: {}, {}. Use {}, or {} and {}."
     assert str(error) == expected.format("a.b=1", "c=(0.5,)", "a.b=0", "c=()", "d='x'")
     assert error.text(lambda field, _: f"<{field}>") == expected.format("<a.b>", "<c>", "<a.b>", "<c>", "<d>")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)

@@ -12,7 +12,7 @@ from PIL import Image
 import keras_vit
 from keras_vit.recipes import small_folder
 from keras_vit.recipes.configs import RECIPES
-from keras_vit.recipes.data.split_by_class import split_by_class
+from keras_vit.recipes.data.image_folder import split_by_class
 from keras_vit.recipes.recipe import Data, Supervised
 from keras_vit.recipes.recipe_file import read_recipe
 from keras_vit_cli.default_weights import DEFAULT, OFFLINE

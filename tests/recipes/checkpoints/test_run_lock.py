@@ -58,7 +58,7 @@ def test_all_workers_end_if_the_chief_cannot_lock(tmp_path, holder, monkeypatch,
 
 def test_a_run_that_cannot_start_leaves_no_folder_of_its_own(tmp_path):
     (tmp_path / "old").mkdir()
-    for name in ("new", "old"):
+    for name in ("new/run", "old"):
         recipe = MaskedPatch(data=Data("no_such_dataset", batch_size=64), run=Run(folder=str(tmp_path / name)))
         with pytest.raises(ValueError, match="no_such_dataset"):
             run(recipe)

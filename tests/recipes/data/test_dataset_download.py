@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from keras_vit.recipes.data.dataset_download import download_and_prepare
+from keras_vit.recipes.data.datasets import download_and_prepare
 
 
 @pytest.fixture

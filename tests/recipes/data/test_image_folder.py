@@ -8,7 +8,7 @@ from images_on_disk import image_names, jpeg, labels_of, write_records
 
 from keras_vit.recipes.data import class_names, count_examples, decoded_images, open_dataset
 from keras_vit.recipes.data.folder_layout import check_layout, only_class
-from keras_vit.recipes.data.split_by_class import split_by_class
+from keras_vit.recipes.data.image_folder import split_by_class
 from keras_vit.recipes.prepare import prepare
 from keras_vit.recipes.prepare.source_folder import open_source
 from keras_vit.recipes.recipe import Data

@@ -17,6 +17,7 @@ from keras_vit.recipes.data import (
     training_pixels,
 )
 from keras_vit.recipes.recipe import Augment, Data
+from keras_vit.recipes.recipe_errors import RecipeError
 
 pytestmark = pytest.mark.slow
 
@@ -159,8 +160,9 @@ def test_each_host_has_its_part_of_each_batch(data, dataset):
     # The second batch of 40 images has 8: the second host has none of them, and still a batch.
     halves = [take(evaluation_batches(data, dataset, "test[:40]", host=(i, 2)), 9) for i in range(2)]
     assert [[(weights > 0).sum() for _, _, weights in half] for half in halves] == [[16, 8], [16, 0]]
-    with pytest.raises(ValueError, match="data.batch_size=32 .* 3"):
+    with pytest.raises(RecipeError) as raised:
         training_pixels(data, dataset, 0, host=(0, 3))
+    assert raised.value.received == {"data.batch_size": 32} and raised.value.use == ({"data.batch_size": 33},)
 
 
 def test_replicas_share_each_batch(data, dataset):

@@ -64,9 +64,6 @@ def test_teacher_loss_equals_the_paper(logits, kind):
         tape.watch(student)
         value = loss(np.full_like(teacher, np.nan), student)
     assert np.isnan(value) and np.isnan(tape.gradient(value, student)).all()
-    for arguments, message in ((("firm",), "'hard' or 'soft'"), (("soft", 0.0), "temperature")):
-        with pytest.raises(ValueError, match=message):
-            TeacherLoss(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -186,8 +183,7 @@ def test_incompatible_teachers_and_students_raise(toy, teacher_model, tmp_path):
     check(r"\(B, C\)", Teacher, toy(num_classes=0, pooling="none"), DATA)
     check(r"(?s)\(2, 32, 32, 3\).*resized", Teacher, teacher_model, replace(DATA, image_size=32))
     check("5 classes, the student 7", DistillationModel, toy(num_classes=7, distillation=True), teacher)
-    check("has no head", DistillationModel, toy(num_classes=0), teacher)
-    check(r"`alpha` .*\[0, 1\]", DistillationModel, toy(distillation=True), teacher, alpha=1.5)
+    check("5 classes, the student 0", DistillationModel, toy(num_classes=0), teacher)
     check("gone.keras", load_teacher, tmp_path / "gone.keras", DATA, error=FileNotFoundError)
     tf.saved_model.save(tf.Module(), str(tmp_path / "empty"))
     check("signatures none", load_teacher, tmp_path / "empty", DATA)

@@ -8,10 +8,11 @@ import tensorflow as tf
 from keras_vit.recipes.masked_patch.masking import MASK
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches, masked_patch_loss
 from keras_vit.recipes.masked_patch.reconstruction import reconstruct
-from keras_vit.recipes.masked_patch.targets import TARGETS, patch_targets
+from keras_vit.recipes.masked_patch.targets import patch_targets
 from keras_vit.recipes.recipe import Data, MaskedPatch, Run
 
 RECIPE = MaskedPatch(run=Run(seed=3))
+TARGETS = ("mean_color", "downsampled_color", "pixels")
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 3)).astype("float32")
 
 

@@ -167,14 +167,6 @@ def test_frozen_models_are_trained():
     assert len(adapt_model(model, recipe(), 2).trainable_variables) == len(model.weights)
 
 
-@pytest.mark.parametrize(
-    "architecture,words",
-    [
-        (Architecture("BiT-R51x1"), "BiT-R50x1"),
-        (Architecture("BiT-R50x1", dropout=0.1, pooling="gap"), "architecture.pooling='gap', architecture.dropout=0.1"),
-        (Architecture("Q/16"), "'B/16'"),
-    ],
-)
-def test_invalid_architectures(architecture, words):
-    with pytest.raises(ValueError, match=words):
-        build_model(architecture, DATA, Run())
+def test_unknown_variant():
+    with pytest.raises(ValueError, match="'B/16'"):
+        build_model(Architecture("Q/16"), DATA, Run())

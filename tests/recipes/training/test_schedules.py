@@ -50,9 +50,6 @@ def test_config(decay):
         ((0.1, "cosine", 100, 100), "warmup_steps=100, total_steps=100"),
         ((0.1, "cosine", -1, 100), "warmup_steps=-1"),
         ((0.1, "exponential", 0, 100), "'exponential'"),
-        ((0.1, "staircase", 0, 100, ()), r"\(\)"),
-        ((0.1, "staircase", 0, 100, (0.6, 0.3)), r"\(0.6, 0.3\)"),
-        ((0.1, "staircase", 0, 100, (30, 60)), r"\(30, 60\)"),
     ],
 )
 def test_invalid_arguments(arguments, received):
