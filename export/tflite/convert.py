@@ -21,10 +21,9 @@ from keras_vit.export.tflite.calibration import (
     input_moments,
     measure_square_sums,
 )
-from keras_vit.export.tflite.description import Description
 from keras_vit.export.tflite.equalize import balance_attention, fold_pixels, folded_copy
 from keras_vit.export.tflite.integer_ops import fixed_ranges
-from keras_vit.export.tflite.metadata import with_metadata
+from keras_vit.export.tflite.metadata import Description, with_metadata
 from keras_vit.export.tflite.parts import operations_of
 from keras_vit.export.tflite.quantize import ACTIVATION_BITS, DYNAMIC, INT4, STATIC, quantize
 from keras_vit.export.tflite.rotate import rotate_tokens

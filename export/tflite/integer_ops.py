@@ -76,7 +76,7 @@ def with_integer_operations(content: bytes) -> bytes:
             removed += after if of_float else [before, *after]
         graph.operators = [one for one in graph.operators if not any(one is other for other in removed)]
         _remove_unused_tensors(model, graph)
-    return pack_model(model, content)
+    return pack_model(model)
 
 
 def _quantize_unread_parts(graph, codes, consumers):

@@ -106,7 +106,7 @@ def _uint8_interface(content):
         graph.tensors[end].quantization = schema.QuantizationParametersT(
             scale=quantization.scale, zeroPoint=[int(point) + 128 for point in quantization.zeroPoint]
         )
-    return pack_model(model, content)
+    return pack_model(model)
 
 
 @contextlib.contextmanager

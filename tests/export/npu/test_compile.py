@@ -13,8 +13,7 @@ from keras_vit.export.npu.compile import compile_with_litert
 from keras_vit.export.npu.compiler_output import partitions
 from keras_vit.export.npu.libraries import qualcomm_libraries
 from keras_vit.export.tflite import quantize
-from keras_vit.export.tflite.graph import read_graph
-from keras_vit.export.tflite.interpreter import run_tflite
+from keras_vit.export.tflite.graph import read_graph, run_tflite
 
 pytestmark = [pytest.mark.slow, pytest.mark.extended]
 

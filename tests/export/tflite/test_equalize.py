@@ -12,8 +12,8 @@ from keras_vit.export import write_tflite
 from keras_vit.export.parity import logit_cosine
 from keras_vit.export.tflite.calibration import attention_ranges
 from keras_vit.export.tflite.equalize import balance_attention, fold_norms, fold_pixels, folded_copy
+from keras_vit.export.tflite.graph import run_tflite
 from keras_vit.export.tflite.graph_rewrite import export_copy, normalize
-from keras_vit.export.tflite.interpreter import run_tflite
 from keras_vit.export.tflite.rotate import orthogonal, rotate_tokens
 from keras_vit.export.tflite.signatures import available_signatures, signature_function
 

@@ -13,11 +13,10 @@ from keras_vit.export.private_apis import operation_details
 from keras_vit.export.tflite.calibration import activation_ranges, measure_square_sums
 from keras_vit.export.tflite.equalize import folded_copy
 from keras_vit.export.tflite.flatbuffer import unpack_model
-from keras_vit.export.tflite.graph import read_graph
+from keras_vit.export.tflite.graph import read_delegation, read_graph, run_tflite
 from keras_vit.export.tflite.graph_rewrite import normalize
 from keras_vit.export.tflite.integer_forms import piecewise, softmax_times
 from keras_vit.export.tflite.integer_ops import with_integer_operations
-from keras_vit.export.tflite.interpreter import read_delegation, run_tflite
 from keras_vit.export.tflite.layer_norm import watch_norms
 from keras_vit.export.tflite.quantize import quantize
 from keras_vit.export.tflite.rounding import round_weights
