@@ -128,6 +128,21 @@ def read_signatures(model: schema.ModelT) -> dict[str, Signature]:
     return found
 
 
+def operator_code(model: schema.ModelT, operator: schema.OperatorT) -> int:
+    """The kind of an operator, one of `schema.BuiltinOperator`."""
+    return model.operatorCodes[operator.opcodeIndex].builtinCode
+
+
+def operators_of_kind(model: schema.ModelT, code: int) -> list[tuple[schema.SubGraphT, schema.OperatorT]]:
+    """The operators of a kind, one of `schema.BuiltinOperator`, each with its subgraph."""
+    return [
+        (graph, operator)
+        for graph in model.subgraphs
+        for operator in graph.operators
+        if operator_code(model, operator) == code
+    ]
+
+
 def move_to_front(model: schema.ModelT, name: str):
     """Moves a signature and its subgraph to the front, if there is such a signature.
 

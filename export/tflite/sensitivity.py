@@ -10,10 +10,9 @@ from keras_vit.export.checks import checked_images
 from keras_vit.export.parity import check_finite, logit_cosine
 from keras_vit.export.tflite.convert import calibrate, check_request, checked_calibration
 from keras_vit.export.tflite.equalize import folded_copy
-from keras_vit.export.tflite.flatbuffer import unpack_model
+from keras_vit.export.tflite.flatbuffer import pack_model, unpack_model
 from keras_vit.export.tflite.graph import run_tflite
-from keras_vit.export.tflite.parts import all_but, operations_of, part_names
-from keras_vit.export.tflite.quantize import STATIC, quantize
+from keras_vit.export.tflite.quantize import STATIC, all_but, operations_of, part_names, quantize
 from keras_vit.export.tflite.rotate import rotate_tokens
 
 ALL = "all"
@@ -86,7 +85,8 @@ def analyze_sensitivity(model, name: str, calibration, images) -> list[Sensitivi
     probabilities = f"^{re.escape(graph.tensors[graph.outputs[0]].name.decode())}(;|$)"
 
     def measure(part, in_float):
-        found = run_tflite(quantize(float32, name, ranges, keep_float=(*in_float, probabilities)), images)[0]
+        quantized = pack_model(quantize(float32, name, ranges, keep_float=(*in_float, probabilities)))
+        found = run_tflite(quantized, images)[0]
         agreement = float((found.argmax(-1) == expected.argmax(-1)).mean())
         if output_activation(model) == "sigmoid":
             return Sensitivity(part, None, agreement, float(np.abs(found - expected).max(axis=-1).mean()))

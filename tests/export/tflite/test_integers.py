@@ -10,18 +10,16 @@ from ai_edge_litert.schema_py_generated import BuiltinOperator, TensorType
 from keras_vit.export import FORMATS, write_tflite
 from keras_vit.export.parity import logit_cosine
 from keras_vit.export.private_apis import operation_details
-from keras_vit.export.tflite.calibration import activation_ranges, measure_square_sums
+from keras_vit.export.tflite.calibration import activation_ranges, measure_square_sums, symmetric_ranges
 from keras_vit.export.tflite.equalize import folded_copy
-from keras_vit.export.tflite.flatbuffer import unpack_model
+from keras_vit.export.tflite.flatbuffer import pack_model, unpack_model
 from keras_vit.export.tflite.graph import read_delegation, read_graph, run_tflite
 from keras_vit.export.tflite.graph_rewrite import normalize
 from keras_vit.export.tflite.integer_forms import piecewise, softmax_times
-from keras_vit.export.tflite.integer_ops import with_integer_operations
 from keras_vit.export.tflite.layer_norm import watch_norms
-from keras_vit.export.tflite.quantize import quantize
+from keras_vit.export.tflite.quantize import quantize, use_integer_operations
 from keras_vit.export.tflite.rounding import round_weights
 from keras_vit.export.tflite.signatures import signature_function
-from keras_vit.export.tflite.symmetry import symmetric_ranges
 from keras_vit.inspect.rollout import rollout
 
 pytestmark = pytest.mark.slow
@@ -44,8 +42,8 @@ def test_ranges_cover_all_images(float32, images):
 
 
 def test_input_range_is_0_to_255_for_dark_images_too(float32, images):
-    content = quantize(float32, "int8", activation_ranges(float32, 0.7 * images[:20]))
-    (image,) = Interpreter(model_content=content).get_input_details()
+    quantized = quantize(float32, "int8", activation_ranges(float32, 0.7 * images[:20]))
+    (image,) = Interpreter(model_content=pack_model(quantized)).get_input_details()
     assert image["quantization"] == (1.0, 0)
 
 
@@ -157,7 +155,8 @@ def test_scales_of_exponentials(artifacts):
 
 
 def test_float_operations_stay(artifacts, float32, tmp_path):
-    (path := tmp_path / "same.tflite").write_bytes(with_integer_operations(float32))
+    use_integer_operations(model := unpack_model(float32))
+    (path := tmp_path / "same.tflite").write_bytes(pack_model(model))
     names = [one.name for one in read_graph(artifacts["float32"])]
     assert [one.name for one in read_graph(path)] == names and "REDUCE_MAX" in names
 
@@ -196,7 +195,7 @@ def test_zero_points_of_right_operands(artifacts):
 def test_symmetric_ranges_are_widened_only(artifacts, float32):
     tensors = {tensor.name: tensor for one in read_graph(artifacts["float32"]) for tensor in one.outputs}
     ranges = {name: {"min": np.float32(-1.0), "max": np.float32(3.0)} for name in tensors}
-    changed = symmetric_ranges(float32, ranges)
+    changed = symmetric_ranges(unpack_model(float32), ranges)
     widened = [changed[name] for name in ranges if changed[name] is not ranges[name]]
     assert 2 <= len(widened) < len(ranges) / 2
     for one in widened:
