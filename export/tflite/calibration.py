@@ -9,10 +9,9 @@ import tensorflow as tf
 from ai_edge_litert.schema_py_generated import ActivationFunctionType, BuiltinOperator, ModelT
 
 from keras_vit.export.private_apis import inspectable_interpreter, operation_details
+from keras_vit.export.tflite.arithmetic import watch_norms
 from keras_vit.export.tflite.flatbuffer import operator_code, operators_of_kind
-from keras_vit.export.tflite.graph_rewrite import encoder_blocks, layer_norm_outputs
-from keras_vit.export.tflite.layer_norm import watch_norms
-from keras_vit.export.tflite.signatures import signature_function
+from keras_vit.export.tflite.graph_rewrite import encoder_blocks, layer_norm_outputs, signature_function
 
 # Fewer images yield poor ranges; LiteRT's guide recommends 100 to 500.
 MIN_IMAGES = 20

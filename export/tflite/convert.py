@@ -24,13 +24,12 @@ from keras_vit.export.tflite.calibration import (
     measure_square_sums,
     symmetric_ranges,
 )
-from keras_vit.export.tflite.equalize import balance_attention, fold_pixels, folded_copy
+from keras_vit.export.tflite.equalize import balance_attention, fold_pixels, folded_copy, rotate_tokens
 from keras_vit.export.tflite.flatbuffer import unpack_model
+from keras_vit.export.tflite.graph_rewrite import available_signatures, signature_function
 from keras_vit.export.tflite.metadata import Description, pack_with_metadata
 from keras_vit.export.tflite.quantize import ACTIVATION_BITS, DYNAMIC, INT4, STATIC, operations_of, quantize
-from keras_vit.export.tflite.rotate import rotate_tokens
 from keras_vit.export.tflite.rounding import learn_rounding
-from keras_vit.export.tflite.signatures import available_signatures, signature_function
 
 FORMATS = ("float32", "float16", *DYNAMIC, *STATIC)
 
@@ -73,8 +72,8 @@ def write_tflite(
             it. MediaPipe supports files with one signature only. Several share their weights.
         class_names: One name per class, see `write_saved_model`; in the file if "classify" is the first signature.
         license: License of the weights.
-        equalize: For integer formats, whether to rotate the tokens (`rotate.rotate_tokens`) and, for the last three, to
-            balance queries and keys (`equalize.balance_attention`). False omits both, for comparison.
+        equalize: For integer formats, whether to rotate the tokens (`rotate_tokens`) and, for the last three, to
+            balance queries and keys (`balance_attention`). False omits both, for comparison.
         keep_float: Parts that "mixed-int8", "int8" and "int16x8" leave in float32, such as "block_0/attention"; see
             `quantize.part_names`.
         log: Function that prints progress.

@@ -9,11 +9,10 @@ from keras_vit.classification import output_activation
 from keras_vit.export.checks import checked_images
 from keras_vit.export.parity import check_finite, logit_cosine
 from keras_vit.export.tflite.convert import calibrate, check_request, checked_calibration
-from keras_vit.export.tflite.equalize import folded_copy
+from keras_vit.export.tflite.equalize import folded_copy, rotate_tokens
 from keras_vit.export.tflite.flatbuffer import pack_model, unpack_model
 from keras_vit.export.tflite.graph import run_tflite
 from keras_vit.export.tflite.quantize import STATIC, all_but, operations_of, part_names, quantize
-from keras_vit.export.tflite.rotate import rotate_tokens
 
 ALL = "all"
 # Where the worst part is no way out.
