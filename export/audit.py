@@ -135,8 +135,7 @@ def check_targets(targets: Sequence[str]):
             f"Received: {targets!r}"
         )
     if chips := [name.removeprefix(NPU) for name in targets if name.startswith(NPU)]:
-        from keras_vit.export.npu.chips import find_chip
-        from keras_vit.export.npu.libraries import check_machine, check_sdk
+        from keras_vit.export.npu.chips import check_machine, check_sdk, find_chip
 
         check_machine()
         for chip in chips:
