@@ -11,9 +11,9 @@ import keras_vit
 from keras_vit import pixel_range
 from keras_vit.models.load_checkpoint import ImageSizeWarning
 from keras_vit.pixel_range import IMAGENET, PixelRangeWarning
+from keras_vit_cli import process
 from keras_vit_cli.main import _with_flags
 from keras_vit_cli.preprocessing_flags import PreprocessingFlags, with_recipe_fields
-from keras_vit_cli.process import notes
 
 
 def test_fields(tmp_path):
@@ -56,7 +56,7 @@ def test_what_is_assumed_is_one_note(run_cli, tmp_path):
 @pytest.mark.parametrize("command,prefix", [("train", "--data."), ("sweep", "--recipe.data."), ("vtab", "--")])
 def test_fields_in_notes_are_options_of_the_command(command, prefix, capsys):
     message = "x.npz does not state how its pixels are scaled. Set data.mean=(0.5, 0.5, 0.5) data.std=(0.2, 0.3, 0.4)"
-    with notes.printing_assumptions(partial(_with_flags, arguments=[command])):
+    with process.printing_assumptions(partial(_with_flags, arguments=[command])):
         for _ in range(2):
             warnings.warn(message, PixelRangeWarning, stacklevel=1)
     errors = capsys.readouterr().err
@@ -65,7 +65,7 @@ def test_fields_in_notes_are_options_of_the_command(command, prefix, capsys):
 
 def test_notes_replace_the_words_of_the_warnings(capsys):
     message = "x.npz does not state the size of its images. If you know another, pass image_size=..."
-    with notes.printing_assumptions(str):
+    with process.printing_assumptions(str):
         warnings.warn(message, ImageSizeWarning, stacklevel=1)
     assert capsys.readouterr().err.endswith("keras-vit convert --image-size\n")
-    assert notes.ARGUMENT == pixel_range.ARGUMENT
+    assert process.ARGUMENT == pixel_range.ARGUMENT
