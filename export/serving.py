@@ -4,13 +4,13 @@ B batch, H W pixels of the model, h w pixels of an image, N tokens, K heads, C c
 """
 
 from dataclasses import replace
-from functools import partial
 
 import tensorflow as tf
 from keras import ops
 
 from keras_vit import Preprocessing
 from keras_vit.classification import is_projection, output_activation
+from keras_vit.decoding import decode
 from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS, PROJECTION
 from keras_vit.inspect.rollout import patch_share, resize_to_images, rollout
 from keras_vit.resizing import size_before_crop
@@ -60,37 +60,13 @@ def with_top_classes(probabilities, class_names: list[str] | None = None) -> dic
 
 
 def decode_images(image_bytes, preprocessing: Preprocessing):
-    """Decodes and preprocesses encoded images (B,) of any sizes: (B, H, W, 3) float32.
+    """Decodes and preprocesses encoded images (B,) of any sizes: (B, H, W, 3) float32, as `model.classify` does."""
 
-    JPEG files have the pixels of Pillow, and so of `model.classify`: TensorFlow's default, a faster cosine transform,
-    differs by up to 21 gray levels.
-    """
-
-    def decode_other(content):
-        return tf.io.decode_image(content, channels=3, expand_animations=False)
-
-    def decode_jpeg(content):
-        return tf.io.decode_jpeg(content, channels=3, dct_method="INTEGER_ACCURATE")
-
-    def decode(content):
-        # Of WebP files, TensorFlow decodes only the channels that they have: 3, or 4 with transparency.
-        head = tf.io.decode_raw(content, tf.uint8, fixed_length=12)  # zeros after a shorter file
-        is_jpeg = tf.strings.substr(content, 0, 3) == b"\xff\xd8\xff"
-        image = tf.cond(
-            tf.reduce_all(head[8:] == list(b"WEBP")),
-            lambda: tf.io.decode_image(content, expand_animations=False)[..., :3],
-            lambda: tf.cond(is_jpeg, partial(decode_jpeg, content), partial(decode_other, content)),
-        )
-        # Byte 28 of a BMP file: bits per pixel. At 8, TensorFlow returns indices into the palette as gray values.
-        with tf.control_dependencies([image]):  # whose errors name the file's
-            has_palette = (tf.strings.substr(content, 0, 2) == b"BM") & (tf.strings.substr(content, 28, 1) == b"\x08")
-        check = tf.debugging.Assert(~has_palette, ["BMP files with a palette are not supported by TensorFlow"])
-        with tf.control_dependencies([check]):
-            image = tf.identity(image)
-        return preprocess_images(tf.ensure_shape(image, (None, None, 3))[None], preprocessing)[0]
+    def prepare(content):
+        return preprocess_images(decode(content, accurate=True)[None], preprocessing)[0]
 
     shape = tf.TensorSpec((*preprocessing.image_size, 3), tf.float32)
-    return tf.map_fn(decode, image_bytes, fn_output_signature=shape)  # (B, H, W, 3)
+    return tf.map_fn(prepare, image_bytes, fn_output_signature=shape)  # (B, H, W, 3)
 
 
 def preprocess_images(images, preprocessing: Preprocessing):

@@ -74,11 +74,6 @@ def seed_generators(layers) -> list:
     return [generator for generator in found if generator is not None]
 
 
-def is_distributed(model) -> bool:
-    """Whether a model belongs to a `tf.distribute` strategy."""
-    return getattr(model, "_distribute_strategy", None) is not None
-
-
 def is_quantized(layer) -> bool:
     """Whether Keras's `quantize` replaced the kernel of this layer."""
     return getattr(layer, "quantization_mode", None) is not None

@@ -18,7 +18,7 @@ HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 
 
 class PixelRangeWarning(UserWarning):
-    """The range of pixels was assumed, or pixels do not seem to have the range that was assumed."""
+    """The range of pixels was assumed: nothing states the mean and standard deviation of these weights."""
 
 
 def scaled_range(mean, std) -> tuple[float, float]:
@@ -89,46 +89,11 @@ def check_unscaled(images, mean, std):
 
 
 def _unscaled_values(image):
-    """The pixels as an array; None for 8 bits, and for a symbolic tensor, which has no values yet."""
+    """The pixels as integers or float32; None for 8 bits, and for a symbolic tensor, which has no values yet."""
     if getattr(image.dtype, "name", str(image.dtype)) in ("uint8", "bool"):
         return None
-    return concrete(image)
-
-
-def check_scaled(images, preprocessing):
-    """Notices images of another range than the model's.
-
-    Pixels in [0, 255] raise, because they would yield meaningless outputs without any error; so do others far beyond
-    the range, but noise and augmented images do not. Where the model's range was only assumed, they are a warning,
-    because it may be wrong. Images in [0, 1] are a warning, because bright images may be there rightly.
-
-    Args:
-        images: (B, H, W, 3) float; those without values yet are not checked.
-        preprocessing: The model's `Preprocessing`.
-
-    Raises:
-        ValueError: See above.
-    """
-    array = concrete(images)
-    if array is None or not array.size:
-        return
-    low, high = float(array.min()), float(array.max())
-    least, largest = scaled_range(preprocessing.mean, preprocessing.std)
-    expected = f"Expected pixels {expected_range(preprocessing)}. Received: floats between {low:.3g} and {high:.3g}"
-    if max(-low, high) > UNSCALED * max(-least, largest):
-        message = f"{expected}. Pass images in [0, 255] to model.preprocess(images) first."
-        if preprocessing.origin != "assumed":
-            raise ValueError(message)
-        warnings.warn(message, PixelRangeWarning, stacklevel=2)
-    elif least < -0.25 and 0.0 <= low < 0.05 and 0.5 < high <= 1.0:
-        message = f"{expected}, which look like images in [0, 1]. Pass model.preprocess(255 * images)."
-        warnings.warn(message, PixelRangeWarning, stacklevel=2)
-
-
-def concrete(array) -> np.ndarray | None:
-    """An array or tensor as float32, or as integers; None for a symbolic tensor, which has no values yet."""
     try:
-        array = np.asarray(array)
+        array = np.asarray(image)
     except (NotImplementedError, TypeError, ValueError):  # raised by TensorFlow, JAX and Keras for symbolic tensors
         return None
     if array.dtype == object:

@@ -5,7 +5,6 @@ H: "An Image is Worth 16x16 Words" (arXiv 2010.11929), Table 1. g, G: "Scaling V
 Table 2.
 """
 
-import re
 from dataclasses import asdict, dataclass
 
 from keras_vit.images import as_size
@@ -46,12 +45,6 @@ SIZES = {
 HYBRIDS = ("R+Ti/16", "R26+S/32", "R26+B/32", "R50+B/16", "R50+B/32", "R50+L/16", "R50+L/32")
 
 
-def _perhaps(name: str) -> str:
-    """The variant that other spellings, such as "ViT-B_16", "vit_base_patch16_224" or "B16", mean."""
-    found = re.search(r"(?<![a-z])(ti(?:ny)?|s(?:mall)?|b(?:ase)?|l(?:arge)?|h(?:uge)?)\D*([1-9]\d*)", name.lower())
-    return f". Perhaps {found[1][: 2 if found[1][:2] == 'ti' else 1].capitalize()}/{found[2]}" if found else ""
-
-
 def parse_variant(name: str) -> dict:
     """The arguments of `VisionTransformer` for a name such as "B/16" or "R50+B/16".
 
@@ -66,7 +59,7 @@ def parse_variant(name: str) -> dict:
     if letter not in SIZES or not slash or not patch.isdecimal() or int(patch) < 1:
         raise ValueError(
             f"Expected a variant such as 'B/16': one of the sizes {', '.join(SIZES)} (case matters), a slash and the "
-            f"patch size in pixels; or a hybrid such as {', '.join(HYBRIDS)}. Received: {name!r}{_perhaps(name)}"
+            f"patch size in pixels; or a hybrid such as {', '.join(HYBRIDS)}. Received: {name!r}"
         )
     shape = {"patch_size": int(patch), **asdict(SIZES[letter])}
     if not plus:

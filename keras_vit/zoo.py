@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.bit import BiT
-from keras_vit.models.habits import from_preset
 from keras_vit.models.load import load
 from keras_vit.models.vit import VisionTransformer
 from keras_vit.variants import BIT_SIZES, parse_variant
@@ -53,7 +52,6 @@ def _vit(variant: str, kind: str = "ViT", **defaults) -> Callable[..., VisionTra
         return ViT(variant, weights, **{"name": name, **defaults, **arguments})
 
     build.__name__ = build.__qualname__ = name
-    build.from_preset = build.from_pretrained = from_preset  # type: ignore[attr-defined]
     also = "".join(f", {key}={value!r}" for key, value in defaults.items())
     build.__doc__ = f"{name}: see `keras_vit.ViT({variant!r}, weights{also}, **arguments)`."
     return build
@@ -67,7 +65,6 @@ def _bit(size: str) -> Callable[..., BiT]:
         return BiT(**arguments) if weights is None else _loaded(BiT, weights, **arguments)
 
     build.__name__ = build.__qualname__ = f"BiT_{size}"
-    build.from_preset = build.from_pretrained = from_preset  # type: ignore[attr-defined]
     build.__doc__ = f"BiT-{size}: `keras_vit.BiT` with its stages and width factor; for `weights` see `keras_vit.load`."
     return build
 

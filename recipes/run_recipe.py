@@ -72,6 +72,11 @@ def run(recipe: Recipe) -> dict[str, float]:
             _write_model(recipe, result)
         history = history or _last_logged(recipe.run.folder)
         if isinstance(recipe, SelfSupervised):
+            if not history:
+                raise ValueError(
+                    f"The training is complete, and its model is {folder}/{MODEL}, but its metrics were in log.csv, "
+                    "which is missing or empty. Restore that file."
+                )
             metrics = finite_epoch_metrics(history, model)
         else:
             metrics = _test_metrics(recipe, model, history)
@@ -196,7 +201,11 @@ def _origin(recipe):
 
 
 def _last_logged(folder) -> dict[str, list[float]]:
-    """The history of the last line of log.csv, for a run that had already trained all its steps."""
-    with tf.io.gfile.GFile(os.path.join(folder, LOG)) as content:
-        *_, last = csv.DictReader(io.StringIO(content.read()))
+    """The history of the last line of log.csv, for a run that had trained all its steps; {} if the file is missing."""
+    file = os.path.join(folder, LOG)
+    if not tf.io.gfile.exists(file):
+        return {}
+    with tf.io.gfile.GFile(file) as content:
+        lines = list(csv.DictReader(io.StringIO(content.read())))
+    last = lines[-1] if lines else {}
     return {name: [float(value)] for name, value in last.items() if value and name not in ("epoch", "step")}

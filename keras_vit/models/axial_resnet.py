@@ -15,8 +15,6 @@ from keras_vit.layers.resnet.axial_bottleneck import AxialBottleneck, convolutio
 from keras_vit.layers.resnet.bottleneck import shrunk
 from keras_vit.models import inputs, parts
 from keras_vit.models.config import check_num_classes
-from keras_vit.models.first_batch import first_batch_checked
-from keras_vit.models.habits import check_words, from_preset
 from keras_vit.models.inputs import check_not_quantized, checked_images, output_spec
 from keras_vit.models.keras_files import save
 from keras_vit.preprocessing import Preprocessing
@@ -94,7 +92,6 @@ class AxialResNet(keras.Model):
 
     @fields_as_keywords(AxialResNetConfig)
     def __init__(self, *, config: AxialResNetConfig, **kwargs):
-        check_words(kwargs)
         super().__init__(**kwargs)
         self.config = config
         self.image_size = config.image_size
@@ -153,8 +150,6 @@ class AxialResNet(keras.Model):
         """Images of any size, pixels in [0, 255], to the model's input; see `Preprocessing`."""
         return self.preprocessing(images)
 
-    fit, evaluate, predict = map(first_batch_checked, ("fit", "evaluate", "predict"))
-    from_preset = from_pretrained = staticmethod(from_preset)
     save = save
     input_shape = property(inputs.input_shape)
     output_shape = property(inputs.output_shape)

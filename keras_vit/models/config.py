@@ -10,7 +10,6 @@ from keras_vit.images import as_size, patch_grid
 from keras_vit.integers import is_integer
 from keras_vit.layers.config import BlockConfig, set_fields
 from keras_vit.layers.pooling import POOLINGS
-from keras_vit.models.habits import POOLINGS as OTHER_POOLINGS
 from keras_vit.preprocessing import Preprocessing
 
 CHOICES = {
@@ -166,10 +165,7 @@ def check_numbers_and_choices(config: ViTConfig):
     """Raises a ValueError for numbers that are not integers or out of range, and unknown choices."""
     for name, known in CHOICES.items():
         if getattr(config, name) not in known:
-            value = getattr(config, name)
-            here = next((ours for other, ours in OTHER_POOLINGS.items() if name == "pooling" and value == other), None)
-            meant = f", which is {here!r} here" if here else ""
-            raise ValueError(f"`{name}` must be one of {', '.join(known)}. Received: {value!r}{meant}")
+            raise ValueError(f"`{name}` must be one of {', '.join(known)}. Received: {getattr(config, name)!r}")
     if not is_integer(config.depth):
         raise ValueError(f"`depth` must be a positive integer of blocks. Received: {config.depth!r}")
     if not is_integer(config.register_tokens, minimum=0):

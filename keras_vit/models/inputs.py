@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.keras_internals import all_layers, is_quantized
-from keras_vit.pixel_range import check_scaled, expected_range
+from keras_vit.pixel_range import expected_range
 from keras_vit.preprocessing import Preprocessing
 
 
@@ -55,11 +55,9 @@ def checked_images(images, preprocessing: Preprocessing, image_size=None, fix=""
     """The images (B, H, W, 3), with static height and width if the model has an image size. See `check_images`.
 
     Raises:
-        ValueError: They are not a batch of images, not float, of another size, or, if they have values already, far
-            beyond the range of the model's pixels, see `check_scaled`.
+        ValueError: See `check_images`.
     """
     check_images(images, preprocessing, image_size, fix)
-    check_scaled(images, preprocessing)
     if image_size is None or tuple(images.shape[1:3]) == image_size:
         return images
     # In a graph: else patches of a larger image would become more images. An image of another shape with the same

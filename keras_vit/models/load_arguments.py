@@ -5,7 +5,6 @@ import inspect
 from keras_vit.images import as_size
 from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.bit import BiT
-from keras_vit.models.habits import check_words
 from keras_vit.models.vit import VisionTransformer
 
 KINDS = (VisionTransformer, BiT, AxialResNet)
@@ -13,7 +12,6 @@ KINDS = (VisionTransformer, BiT, AxialResNet)
 
 def check_arguments(weights, kind, arguments):
     """Raises a ValueError for arguments that the checkpoint's model does not have."""
-    check_words(arguments)
     unknown = sorted(set(arguments).difference(_names(kind)))
     if unknown:
         fitting = [other.__name__ for other in KINDS if set(arguments).issubset(_names(other))]

@@ -11,8 +11,6 @@ from keras_vit.layers.xla.dropout import Dropout
 from keras_vit.models import inputs, parts
 from keras_vit.models.config import ViTConfig
 from keras_vit.models.feature_maps import feature_maps
-from keras_vit.models.first_batch import first_batch_checked
-from keras_vit.models.habits import check_words, from_preset
 from keras_vit.models.inputs import check_not_quantized, checked_images, output_spec
 from keras_vit.models.keras_files import save
 from keras_vit.weights.transfer import copy_weights
@@ -38,13 +36,11 @@ class VisionTransformer(keras.Model):
 
     Raises:
         ValueError: A patch that does not divide the image, heads that do not divide the width, an unknown name, or
-            arguments that exclude each other. When called: the input is not a batch of float images of this size, or
-            has pixels far beyond the range that `preprocessing` specifies, also in the first batch of `fit`.
+            arguments that exclude each other. When called: the input is not a batch of float images of this size.
     """
 
     @fields_as_keywords(ViTConfig)
     def __init__(self, *, config: ViTConfig, **kwargs):
-        check_words(kwargs)
         super().__init__(**kwargs)
         self.config = config
         self.image_size = config.image_size
@@ -172,8 +168,6 @@ class VisionTransformer(keras.Model):
         return self.encode(self.embed(images), return_attention=True)[1]
 
     feature_maps = feature_maps
-    fit, evaluate, predict = map(first_batch_checked, ("fit", "evaluate", "predict"))
-    from_preset = from_pretrained = staticmethod(from_preset)
     save = save
     input_shape = property(inputs.input_shape)
     output_shape = property(inputs.output_shape)

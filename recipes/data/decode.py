@@ -1,37 +1,13 @@
-"""Decodes image files to RGB pixels in TensorFlow's graphs. H W pixels.
-
-JPEG, PNG, GIF (the first frame), BMP and WebP files of any colors become (H, W, 3) uint8 RGB, including gray, palette,
-CMYK and 16-bit files; transparency is dropped, and transparent pixels of GIF files are black. TensorFlow reads neither
-TIFF nor the palette of a BMP file: both count as corrupt. JPEG, PNG and WebP photographs of a turned camera are turned
-upright, as their EXIF data say.
-"""
+"""Decodes windows of images, and the images that a dataset stores, in TensorFlow's graphs. H W pixels."""
 
 from functools import partial
 
 import tensorflow as tf
 
+from keras_vit.decoding import decode, is_upright_jpeg
 from keras_vit.recipes.data.image_dataset import ImageDataset
-from keras_vit.recipes.data.orientation import UPRIGHT, orientation, turn_upright
 
 FACTORS = (1, 2, 4, 8)  # by which libjpeg divides the size of an image while it decodes it
-
-
-def decode(encoded):
-    """Decodes an encoded image, a scalar string, to (H, W, 3) uint8; returns decoded images unchanged."""
-    if encoded.dtype != tf.string:
-        return encoded
-    # Of WebP files, TensorFlow decodes only the channels that they have: 3, or 4 with transparency.
-    head = tf.io.decode_raw(encoded, tf.uint8, fixed_length=12)  # zeros after a shorter file
-    image = tf.cond(
-        tf.reduce_all(head[8:] == list(b"WEBP")),
-        lambda: tf.io.decode_image(encoded, expand_animations=False)[..., :3],
-        lambda: tf.io.decode_image(encoded, channels=3, expand_animations=False),
-    )
-    # Byte 28: bits per pixel. At 8, TensorFlow returns the indices of the palette's colors as gray values.
-    has_palette = (tf.strings.substr(encoded, 0, 2) == b"BM") & (tf.strings.substr(encoded, 28, 1) == b"\x08")
-    check = tf.debugging.Assert(~has_palette, ["BMP files with a palette are not supported by TensorFlow"])
-    with tf.control_dependencies([check]):
-        return tf.ensure_shape(turn_upright(tf.identity(image), orientation(encoded)), (None, None, 3))
 
 
 def decode_window(encoded, window, least_size: int | None = None):
@@ -66,9 +42,7 @@ def decode_window(encoded, window, least_size: int | None = None):
 
     if encoded.dtype != tf.string:
         return from_pixels()
-    is_jpeg = tf.strings.substr(encoded, 0, 3) == b"\xff\xd8\xff"
-    in_part = tf.cond(is_jpeg, lambda: orientation(encoded) == UPRIGHT, lambda: False)
-    return tf.ensure_shape(tf.cond(in_part, from_jpeg, from_pixels), (None, None, 3))
+    return tf.ensure_shape(tf.cond(is_upright_jpeg(encoded), from_jpeg, from_pixels), (None, None, 3))
 
 
 def _scaled_window(encoded, shape, window, factor):

@@ -6,8 +6,9 @@ Training: decode, crop, flip, resize, augment, normalize. Evaluation: decode, re
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.decoding import decode
 from keras_vit.recipes.data.augment import ERASING_ATTEMPTS, augmentation, erase
-from keras_vit.recipes.data.decode import decode, decode_window
+from keras_vit.recipes.data.decode import decode_window
 from keras_vit.recipes.recipe import Data
 from keras_vit.resizing import size_before_crop
 

@@ -2,8 +2,10 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 from goldens import golden_file
+from safetensors.numpy import load_file
 
 import keras_vit
 from keras_vit.weights.checkpoint import description
@@ -35,8 +37,11 @@ def test_text_and_class_names(run_cli, tmp_path, toy):
     ],
 )
 def test_json(golden, source, architecture, run_cli, tmp_path):
-    status, output, _ = run_cli("describe", golden_file(tmp_path, golden), "--json")
+    file = golden_file(tmp_path, golden)
+    status, output, _ = run_cli("describe", file, "--json")
     described = json.loads(output)
+    arrays = load_file(file) if file.suffix == ".safetensors" else np.load(file)
+    assert described["weights"] == sum(arrays[name].size for name in arrays)
     assert status == 0 and described["num_classes"] == 10 and described["architecture"] == architecture
     assert described["source"].startswith(source)
     assert described["preprocessing"]["crop_fraction"] in (1.0, 0.875, 0.9)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from loaded_signatures import load
-from PIL import Image
+from PIL import Image, ImageOps
 from scenes import encoded, scene
 
 from keras_vit import Preprocessing
@@ -75,6 +75,19 @@ def test_sizes_round_as_preprocessing_does():
             pixels = random.integers(0, 256, (1, height, width, 3), dtype="uint8")
             # A graph divides by a constant as it multiplies; another pixel would be 1/128 off.
             np.testing.assert_allclose(function(pixels), prepare(pixels), atol=1e-6, err_msg=f"{height} x {width}")
+
+
+def test_photographs_of_a_turned_camera_are_upright(decode):
+    files = []
+    for orientation in range(1, 9):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        files.append(encoded(scene(3, (22, 9)), "JPEG", exif=exif))
+    upright = [np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(file)))) for file in files]
+    assert len({pixels.tobytes() for pixels in upright}) == 8
+    np.testing.assert_allclose(
+        decode(tf.constant(files)), np.concatenate([*map(Preprocessing(16), upright)]), atol=1e-5
+    )
 
 
 def test_other_file_formats(decode):

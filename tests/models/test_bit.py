@@ -70,3 +70,11 @@ def test_parameter_count_of_v1():
 def test_no_stages():
     with pytest.raises(ValueError, match=r"Received: \(\)"):
         BiT(stages=())
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+def test_a_quantized_model_is_not_copied(small):
+    model = small()
+    model.quantize("int8")
+    with pytest.raises(ValueError, match="quantized by Keras"):
+        model.with_head(2)

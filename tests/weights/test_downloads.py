@@ -8,6 +8,7 @@ import socket
 import sys
 import tempfile
 import types
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 
 import numpy as np
@@ -105,19 +106,21 @@ def test_without_network_the_message_has_the_path_for_a_manual_download(server, 
     assert download(NAME) == cache_path(NAME)
 
 
-@pytest.fixture
-def user():
-    """For root, to whom permissions do not apply: the rest of the test runs as another user."""
+@contextmanager
+def other_user():
+    """For root, to whom permissions do not apply: runs as another user."""
     root = os.geteuid() == 0
     if root:
         os.seteuid(65534)
-    yield
-    if root:
-        os.seteuid(0)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
 
 
-def test_a_read_only_cache(server, monkeypatch, user):
-    with tempfile.TemporaryDirectory() as home:  # tmp_path is closed to other users
+def test_a_read_only_cache(server, monkeypatch):
+    with other_user(), tempfile.TemporaryDirectory() as home:  # tmp_path is closed to other users
         monkeypatch.setenv("KERAS_HOME", home)
         path = download(NAME)
         os.chmod(home + "/keras_vit/vit", 0o555)

@@ -1,5 +1,6 @@
 import pytest
 
+import keras_vit
 from keras_vit.weights import augreg
 from keras_vit.weights.downloads import cache_path
 from keras_vit.weights.published import FOLDERS, published_names, resolve
@@ -61,3 +62,18 @@ def test_malformed_augreg_names_get_an_example(change, message):
 def test_augreg_names_that_are_not_listed_resolve():
     name = "augreg/R_Ti_16-i1k-300ep-lr_0.001-aug_strong2-wd_0.03-do_0.1-sd_0.1--kitti-steps_0k-lr_0.003-res_224"
     assert name not in published_names() and resolve(name).endswith("--kitti-steps_0k-lr_0.003-res_224.npz")
+
+
+@pytest.mark.parametrize(
+    "name,suggestion",
+    [
+        ("vit_base_patch16_224", "hf:timm/vit_base_patch16_224"),
+        ("google/vit-base-patch16-224", "hf:google/vit-base-patch16-224"),
+        ("imagenet", "vit/imagenet21k.imagenet2012/ViT-B_16"),
+        ("./x/y/z.npz", "x/y"),
+        ("z.npz", "published_names"),
+    ],
+)
+def test_names_of_weights(name, suggestion):
+    with pytest.raises(FileNotFoundError, match=suggestion):
+        keras_vit.load(name)

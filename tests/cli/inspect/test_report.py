@@ -1,11 +1,12 @@
 import base64
+import io
 import re
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit.inspect import attention_distance
+from keras_vit.inspect import attention_distance, attention_rollout, figures
 from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel
 
@@ -21,6 +22,11 @@ ROLLOUT, DISTANCE, POSITIONS, FILTERS, LAYERS, NEIGHBORS, MASKED = (
     "Masked-patch reconstructions",
 )
 ALL_SECTIONS = (ROLLOUT, DISTANCE, POSITIONS, FILTERS, LAYERS, NEIGHBORS)
+
+
+def decode(url):
+    """Pixels of an image in a data: URL."""
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))), int)
 
 
 def test_report_of_a_classifier(run, trained_toy, folder, tmp_path):
@@ -39,6 +45,12 @@ def test_report_of_a_classifier(run, trained_toy, folder, tmp_path):
     predictions = [f"for class {label}" for label in np.argmax(model(inputs), axis=-1)[[0, 4, 9]]]
     captions = [caption for caption in report.captions if caption.startswith("for class")]
     assert [caption.split(",")[0] for caption in captions] == predictions
+
+    rollouts = [decode(source) for source, caption in zip(report.sources, report.captions) if caption == "rollout"]
+    for rollout, i in zip(rollouts, (0, 4, 9), strict=True):
+        (heat,) = attention_rollout(model, inputs[i : i + 1])
+        pixels = np.rint(127.5 * (inputs[i] + 1)).astype("uint8")
+        np.testing.assert_allclose(rollout, figures.overlay(pixels, heat), atol=1)
 
     features = np.asarray(model.features(inputs))
     features = features / np.linalg.norm(features, axis=1, keepdims=True)

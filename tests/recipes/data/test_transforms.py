@@ -11,7 +11,8 @@ from PIL import Image
 from scenes import encoded
 
 from keras_vit import Preprocessing
-from keras_vit.recipes.data.decode import decode, decode_window
+from keras_vit.decoding import decode
+from keras_vit.recipes.data.decode import decode_window
 from keras_vit.recipes.data.transform_checks import check_transform_fields
 from keras_vit.recipes.data.transforms import evaluation_transform, inception_window, training_transform
 from keras_vit.recipes.recipe import Augment, Data

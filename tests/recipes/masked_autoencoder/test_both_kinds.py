@@ -8,18 +8,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.masked_autoencoder.batches import masked_autoencoder_batches
 from keras_vit.recipes.masked_autoencoder.masking import draw_masking
 from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch.masking import draw_corruption
-from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches, masked_patch_loss
+from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_loss
 from keras_vit.recipes.recipe import MaskedAutoencoder, MaskedPatch, Run
+from keras_vit.recipes.self_supervised import self_supervised_batches
 
 PIXELS = np.random.default_rng(2).uniform(0, 255, (6, 16, 16, 3)).astype("float32")
 PATCH = SimpleNamespace(
     model=MaskedPatchModel,
     recipe=MaskedPatch(run=Run(seed=3), target="downsampled_color"),
-    batches=masked_patch_batches,
     draw=draw_corruption,
     loss=masked_patch_loss("downsampled_color"),
     options={"target": "downsampled_color"},
@@ -29,7 +28,6 @@ PATCH = SimpleNamespace(
 AUTOENCODER = SimpleNamespace(
     model=MaskedAutoencoderModel,
     recipe=MaskedAutoencoder(run=Run(seed=3)),
-    batches=masked_autoencoder_batches,
     draw=draw_masking,
     loss=keras.losses.MeanSquaredError(),
     options={"decoder_depth": 2, "decoder_width": 8, "decoder_heads": 2, "normalize_targets": False},
@@ -45,7 +43,7 @@ def kind(request):
 
 def batches(kind, pixels=PIXELS, *options):
     dataset = tf.data.Dataset.from_tensors((pixels, np.zeros(len(pixels)))).repeat()
-    return kind.batches(dataset, 4, kind.recipe, *options)
+    return self_supervised_batches(dataset, 4, kind.recipe, *options)
 
 
 def first(dataset):

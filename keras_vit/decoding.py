@@ -1,4 +1,9 @@
-"""The EXIF orientation of images in TensorFlow's graphs: photographs of a turned camera become upright. H W pixels.
+"""Decodes image files to upright RGB pixels in TensorFlow's graphs, for training and for SavedModels. H W pixels.
+
+JPEG, PNG, GIF (the first frame), BMP and WebP files of any colors become (H, W, 3) uint8 RGB, including gray, palette,
+CMYK and 16-bit files; transparency is dropped, and transparent pixels of GIF files are black. TensorFlow reads neither
+TIFF nor the palette of a BMP file: both raise an error. JPEG, PNG and WebP photographs of a turned camera are turned
+upright, as their EXIF data say.
 
 EXIF data are found by the word before them in JPEG, PNG and WebP files and by the header of TIFF after it: a loop over
 the parts of a file would take much longer than this search. Their tags are those of TIFF 6.0, section 2, and Exif 2.3,
@@ -16,6 +21,41 @@ MOST_BYTES, MOST_TAGS = 4096, 64  # that are read: cameras write some 15 tags in
 EXCHANGED, MIRRORED, UPSIDE_DOWN = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
 
 
+def decode(encoded, accurate: bool = False):
+    """Decodes an encoded image, a scalar string, to (H, W, 3) uint8; returns decoded images unchanged.
+
+    Args:
+        encoded: The content of a file, or (H, W, 3) pixels.
+        accurate: Whether JPEG files have the pixels of Pillow, and so of `model.classify`. TensorFlow's default, a
+            faster cosine transform, differs by up to 21 gray levels.
+    """
+    if encoded.dtype != tf.string:
+        return encoded
+
+    def decode_other():
+        if not accurate:
+            return tf.io.decode_image(encoded, channels=3, expand_animations=False)
+        return tf.cond(
+            _is_jpeg(encoded),
+            lambda: tf.io.decode_jpeg(encoded, channels=3, dct_method="INTEGER_ACCURATE"),
+            lambda: tf.io.decode_image(encoded, channels=3, expand_animations=False),
+        )
+
+    # Of WebP files, TensorFlow decodes only the channels that they have: 3, or 4 with transparency.
+    head = tf.io.decode_raw(encoded, tf.uint8, fixed_length=12)  # zeros after a shorter file
+    image = tf.cond(
+        tf.reduce_all(head[8:] == list(WEBP)),
+        lambda: tf.io.decode_image(encoded, expand_animations=False)[..., :3],
+        decode_other,
+    )
+    # Byte 28: bits per pixel. At 8, TensorFlow returns the indices of the palette's colors as gray values.
+    with tf.control_dependencies([image]):  # whose errors name the file's
+        has_palette = (tf.strings.substr(encoded, 0, 2) == b"BM") & (tf.strings.substr(encoded, 28, 1) == b"\x08")
+    check = tf.debugging.Assert(~has_palette, ["BMP files with a palette are not supported by TensorFlow"])
+    with tf.control_dependencies([check]):
+        return tf.ensure_shape(turn_upright(tf.identity(image), orientation(encoded)), (None, None, 3))
+
+
 # Traced once in a process, and not in every dataset.
 @tf.function(input_signature=[tf.TensorSpec((), tf.string)], autograph=False)
 def orientation(encoded):
@@ -24,7 +64,7 @@ def orientation(encoded):
     It is 1 for other files than JPEG, PNG and WebP, without EXIF data, and where these are damaged.
     """
     head = tf.strings.substr(encoded, 0, 12)
-    is_jpeg = tf.strings.substr(head, 0, 3) == JPEG
+    is_jpeg = _is_jpeg(head)
     is_png = tf.strings.substr(head, 0, 8) == PNG
     is_webp = tf.strings.substr(head, tf.minimum(8, tf.strings.length(head)), 4) == WEBP
     word = tf.where(is_png, b"eXIf", tf.where(is_webp, b"EXIF", MARK))
@@ -45,6 +85,15 @@ def turn_upright(image, orientation):
     image = tf.cond(_is_among(orientation, EXCHANGED), lambda: tf.transpose(image, (1, 0, 2)), lambda: image)
     image = tf.cond(_is_among(orientation, MIRRORED), lambda: image[:, ::-1], lambda: image)
     return tf.cond(_is_among(orientation, UPSIDE_DOWN), lambda: image[::-1], lambda: image)
+
+
+def is_upright_jpeg(encoded):
+    """Whether an encoded image is a JPEG file whose pixels are stored upright, a scalar."""
+    return tf.cond(_is_jpeg(encoded), lambda: orientation(encoded) == UPRIGHT, lambda: False)
+
+
+def _is_jpeg(encoded):
+    return tf.strings.substr(encoded, 0, len(JPEG)) == JPEG
 
 
 def _is_among(value, values):
