@@ -34,7 +34,7 @@ from keras_vit.export import write_saved_model, write_tflite
 from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.recipe_file import read_recipe, write_recipe
 from keras_vit.weights import save
-from keras_vit_cli.process.errors import error_sentence
+from keras_vit_cli.errors import error_sentence
 
 TOY = {"image_size": 16, "patch_size": 8, "depth": 1, "width": 12, "mlp_dim": 24, "num_heads": 3, "num_classes": 5}
 

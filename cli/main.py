@@ -8,11 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from keras_vit_cli.command_words import check_command_words, check_name
-from keras_vit_cli.process.errors import error_sentence
-from keras_vit_cli.process.notes import printing_assumptions
-from keras_vit_cli.process.streams import surviving_closed_pipes
-from keras_vit_cli.process.temporary_folder import check_temporary_folder
-from keras_vit_cli.process.termination import clean_up_on_sigterm
+from keras_vit_cli.errors import check_temporary_folder, error_sentence
+from keras_vit_cli.process import clean_up_on_sigterm, printing_assumptions, surviving_closed_pipes
 
 DESCRIPTION = """The Vision Transformer for Keras.
 

@@ -75,8 +75,8 @@ class PreflightNpu:
 
     def _check_files(self, chips):
         """Raises an error for a file or chip that does not compile anywhere, before the first one is compiled."""
+        from keras_vit.export.npu.chips import check_machine, check_sdk
         from keras_vit.export.npu.compile import read_compilable
-        from keras_vit.export.npu.libraries import check_machine, check_sdk
 
         check_machine()
         for file in dict.fromkeys(self.files):

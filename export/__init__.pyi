@@ -5,7 +5,7 @@ from .parity import parity_table as parity_table
 from .saved_model import write_saved_model as write_saved_model
 from .tflite.convert import FORMATS as FORMATS
 from .tflite.convert import write_tflite as write_tflite
-from .tflite.description import Description as Description
+from .tflite.metadata import Description as Description
 from .tflite.metadata import read_description as read_description
 from .tflite.metadata import with_metadata as with_metadata
 from .web.page import write_web_page as write_web_page

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from keras_vit.export import audit_targets as tables
 from keras_vit.export.tflite.flatbuffer import move_to_front, pack_model, read_signatures, unpack_model
-from keras_vit.export.tflite.graph import read_graph
-from keras_vit.export.tflite.interpreter import read_delegation
+from keras_vit.export.tflite.graph import read_delegation, read_graph
 
 __all__ = ["TARGETS", "Audit", "Finding", "audit"]
 
@@ -136,8 +135,7 @@ def check_targets(targets: Sequence[str]):
             f"Received: {targets!r}"
         )
     if chips := [name.removeprefix(NPU) for name in targets if name.startswith(NPU)]:
-        from keras_vit.export.npu.chips import find_chip
-        from keras_vit.export.npu.libraries import check_machine, check_sdk
+        from keras_vit.export.npu.chips import check_machine, check_sdk, find_chip
 
         check_machine()
         for chip in chips:
@@ -179,7 +177,7 @@ def _left_of_subgraph(path, operations, name, subgraph):
     if subgraph:
         model = unpack_model(content)
         move_to_front(model, name)
-        content = pack_model(model, content)
+        content = pack_model(model)
     own = [replace(operation, subgraph=0) for operation in operations if operation.subgraph == subgraph]
     return [(subgraph, index) for index in read_delegation(content, own).not_delegated]
 

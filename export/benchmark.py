@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.export.tflite.graph import read_graph
-from keras_vit.export.tflite.interpreter import read_delegation
+from keras_vit.export.tflite.graph import read_delegation, read_graph
 
 __all__ = ["Benchmark", "as_json", "benchmark", "compare", "table"]
 

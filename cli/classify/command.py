@@ -12,7 +12,7 @@ from keras_vit_cli.default_weights import OFFLINE, load_default
 from keras_vit_cli.given_paths import check_weights
 from keras_vit_cli.json_file import check_json
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
-from keras_vit_cli.process.native_logs import without_native_logs
+from keras_vit_cli.process import without_native_logs
 
 BATCH_SIZE = 32
 

@@ -40,7 +40,7 @@ def open_exported(weights: str) -> Classifier:
 def _open_tflite(file):
     from keras_vit import Preprocessing
     from keras_vit.export.names import CLASSIFY
-    from keras_vit.export.tflite.interpreter import run_tflite
+    from keras_vit.export.tflite.graph import run_tflite
     from keras_vit.export.tflite.metadata import read_description
     from keras_vit.pixel_range import warn_if_assumed
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from keras_vit_cli.output_folder import check_replaceable, new_folder
-from keras_vit_cli.process.native_logs import without_native_logs
+from keras_vit_cli.process import without_native_logs
 
 REPORT = "report.html"
 NUM_CALIBRATION_IMAGES = 200

@@ -10,7 +10,7 @@ import keras_vit
 from keras_vit.inspect import figures
 from keras_vit.rgb import as_rgb
 from keras_vit_cli.classify.evidence import evidence
-from keras_vit_cli.process.native_logs import without_native_logs
+from keras_vit_cli.process import without_native_logs
 
 NAME = "cifar10/R6_Ti_4"
 # Reduced crops of the photographs: every other one calibrates the integer formats, the rest are compared.

@@ -9,7 +9,7 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from keras_vit_cli.process.temporary_folder import temporary_folder, temporary_folder_problem
+from keras_vit_cli.errors import temporary_folder, temporary_folder_problem
 
 TENSORFLOWS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu")
 PACKAGES = (

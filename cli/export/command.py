@@ -11,7 +11,7 @@ from keras_vit_cli.export.files import explain, failed_checks, print_sensitivity
 from keras_vit_cli.export.request_checks import check_head, check_request
 from keras_vit_cli.output_folder import check_replaceable, new_folder
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
-from keras_vit_cli.process.native_logs import without_native_logs
+from keras_vit_cli.process import without_native_logs
 
 Format = Literal[
     "saved-model",

@@ -15,7 +15,7 @@ def write_files(options, model, data, folder) -> dict[str, Path]:
         files["onnx"] = write_onnx(model, folder / "model.onnx", names)
     formats = [name for name in options.formats if name in FORMATS]
     if "web" in options.formats:
-        from keras_vit.export.tflite.signatures import available_signatures
+        from keras_vit.export.tflite.graph_rewrite import available_signatures
         from keras_vit.export.web.page import MODEL_FILE
 
         # A separate file: the page also shows attention, and MediaPipe's files have one signature only.

@@ -18,7 +18,7 @@ from flatbuffers import flexbuffers
 from keras_vit.export.npu.compile import DISPATCH
 from keras_vit.export.npu.report import NpuReport
 from keras_vit.export.tflite.flatbuffer import DTYPES, unpack_model
-from keras_vit.export.tflite.interpreter import run_tflite
+from keras_vit.export.tflite.graph import run_tflite
 
 PROVIDER = "QNNExecutionProvider"
 

@@ -1,12 +1,24 @@
-"""The kind of arithmetic that a graph is traced for, which decides the form of some of its parts."""
+"""Layer normalization and softmax in the form for the arithmetic of an exported graph. N tokens, K heads, D width.
 
+XNNPACK has no 8-bit SOFTMAX and RSQRT: LiteRT's own kernels take a third of the time of a small ViT, and divide the
+graph into pieces. `softmax_times` and `piecewise` are in integers as well, and more exact.
+"""
+
+import math
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+import numpy as np
+import tensorflow as tf
+
 FLOAT = "float32"  # as the layers of `keras_vit.layers`
 HALF = "float16"  # no square and no sum passes 65,504, the largest float16
-INTEGERS = "int8"  # only operations that XNNPACK runs in 8 bits, see `integer_forms`
+INTEGERS = "int8"  # only operations that XNNPACK runs in 8 bits, see `piecewise` and `softmax_times`
 _ARITHMETIC = ContextVar("arithmetic", default=FLOAT)
+_WATCHING: ContextVar[list | None] = ContextVar("watching", default=None)
+# Added to the largest value of a token, which may be 0. Any number is exact; half precision has this one.
+_SMALLEST = 2.0**-10
+_PIECES = 16
 
 
 @contextmanager
@@ -22,3 +34,100 @@ def arithmetic(name: str):
 def current_arithmetic() -> str:
     """The name of the innermost `arithmetic`, `FLOAT` outside of all."""
     return _ARITHMETIC.get()
+
+
+@contextmanager
+def watch_norms():
+    """Yields a list to which normalizations append (layer, sums of squares of centered tokens, (..., 1))."""
+    token = _WATCHING.set(seen := [])
+    try:
+        yield seen
+    finally:
+        _WATCHING.reset(token)
+
+
+def layer_norm(norm, tokens):
+    """`LayerNorm` in the form of `arithmetic`: (..., D) -> (..., D). No mean is subtracted after `rotate_tokens`."""
+    with tf.name_scope(norm.name):  # `quantize` recognizes normalizations by this name
+        centered = getattr(norm, "centered", False)
+        deviations = tokens if centered else tokens - tf.reduce_mean(tokens, axis=-1, keepdims=True)
+        seen = _WATCHING.get()
+        if seen is not None:
+            seen.append((norm, tf.reduce_sum(deviations * deviations, axis=-1, keepdims=True)))
+        if current_arithmetic() == HALF:
+            deviations, rsqrt = _within_one(deviations, norm.epsilon)
+        else:
+            rsqrt = _rsqrt(deviations, norm)
+        return deviations * rsqrt * norm.gamma + norm.beta
+
+
+def _within_one(centered, epsilon):
+    """Centered tokens divided by their largest absolute value, and 1 / sqrt(variance + epsilon) of the quotients.
+
+    The square of 256 is infinite in half precision, in which GPUs compute, and a few channels of a ViT reach thousands
+    ("Massive Activations in Large Language Models", arXiv 2402.17762, section 5). Squares of the quotients are at most
+    1, and their sum at most D. Epsilon is divided as the variance is, so that the function is the same.
+    """
+    inverse = 1 / (tf.reduce_max(tf.abs(centered), axis=-1, keepdims=True) + _SMALLEST)  # (..., 1)
+    centered = centered * inverse
+    root = inverse * epsilon**0.5  # the square root first: 1e-6 has few digits in half precision
+    return centered, tf.math.rsqrt(tf.reduce_mean(centered * centered, axis=-1, keepdims=True) + root * root)
+
+
+def _rsqrt(centered, norm):
+    """1 / sqrt(variance + epsilon) of centered tokens: (..., D) -> (..., 1).
+
+    With `INTEGERS`, a variance is the product of a token with itself, whose sums are exact in 32-bit integers: squares
+    in 8 bits have steps for the largest of them, and the small ones, which are most, would become 0. The root is
+    `piecewise` within the range of `calibration.measure_square_sums`.
+    """
+    if current_arithmetic() != INTEGERS:
+        # Not tf.square: the converter would fuse it to SQUARED_DIFFERENCE, of which XNNPACK has no int8 kernel.
+        return tf.math.rsqrt(tf.reduce_mean(centered * centered, axis=-1, keepdims=True) + norm.epsilon)
+    *axes, width = centered.shape
+    # Two tensors: GPU delegates do not multiply one by itself. The normalization of queries and keys has heads, too.
+    rows, columns = (tf.reshape(centered, (1, math.prod(axes), *shape)) for shape in ((1, width), (width, 1)))
+    sums = tf.matmul(rows, columns)  # (1, N, 1, 1)
+    low, high = norm.square_sums
+    rsqrt = piecewise(sums, [1.0], lambda x: (x / width + norm.epsilon) ** -0.5, low, high)
+    return tf.reshape(rsqrt, (*axes, 1))
+
+
+def piecewise(x, weights, function, low: float, high: float):
+    """function(sum(weights x)), linear between 17 points: (1, h, w, n) -> (1, h, w, 1).
+
+    Each of 16 ramps climbs from 0 to 6 between two points, with all 256 levels of an 8-bit tensor. The points are a
+    geometric series, because the functions are powers; beyond its ends the result is constant.
+
+    Args:
+        x: (1, h, w, n).
+        weights: (n,) constants.
+        function: Function of an array, convex, falling and positive.
+        low, high: Ends of the range of the sum, positive.
+    """
+    points = np.geomspace(low, high, _PIECES + 1)
+    values, between = function(points), function((points[1:] + points[:-1]) / 2)
+    # Chords lie above the function: half of the largest error on each side.
+    values = values * (1 - np.max((values[1:] + values[:-1]) / 2 / between - 1) / 2)
+    slopes = 6 / np.diff(points)
+    ramps = tf.nn.relu6(_convolution(x, np.asarray(weights)[:, None] * slopes, -points[:-1] * slopes))
+    return _convolution(ramps, np.diff(values)[:, None] / 6, values[:1])
+
+
+def _convolution(x, kernel, bias):
+    """1 x 1, (1, h, w, n) -> (1, h, w, m). A matrix product would become a multiplication where n is 1."""
+    kernel, bias = (tf.constant(one, "float32") for one in (kernel[None, None], bias))
+    return tf.nn.bias_add(tf.nn.conv2d(x, kernel, 1, "VALID"), bias)
+
+
+def softmax_times(logits, value):
+    """softmax(logits) value: (1, K, n, N), (1, K, N, d) -> (1, K, n, d).
+
+    An 8-bit softmax has steps of 1/256, more than most of the weights of 197 tokens. Here exponentials, of which the
+    largest is 1, are divided by the square root of their sum before the product with the values, and again after it.
+    """
+    length = logits.shape[-1]
+    # ELU is e^x - 1 below 0; `calibration.fixed_ranges` sets the ranges.
+    exponentials = tf.nn.elu(logits - tf.reduce_max(logits, axis=-1, keepdims=True)) + 1
+    root = piecewise(exponentials, np.ones(length), lambda x: x**-0.5, 1, max(length, 2))  # (1, K, n, 1)
+    return tf.matmul(exponentials * root, value) * root

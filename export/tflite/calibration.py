@@ -1,4 +1,4 @@
-"""Calibration: ranges of activations, measured on images. n images, H W pixels, D width.
+"""Calibration: ranges of activations, measured on images or known beforehand. n images, H W pixels, D width.
 
 Integers cover the range from the smallest to the largest value. Narrower ranges with a smaller squared error (MSE
 calibration) were worse on a trained network: its outliers matter (docs/results.md).
@@ -6,16 +6,24 @@ calibration) were worse on a trained network: its outliers matter (docs/results.
 
 import numpy as np
 import tensorflow as tf
-from ai_edge_litert.schema_py_generated import BuiltinOperator
+from ai_edge_litert.schema_py_generated import ActivationFunctionType, BuiltinOperator, ModelT
 
-from keras_vit.export.private_apis import inspectable_interpreter
-from keras_vit.export.tflite.flatbuffer import unpack_model
-from keras_vit.export.tflite.graph_rewrite import encoder_blocks, layer_norm_outputs
-from keras_vit.export.tflite.layer_norm import watch_norms
-from keras_vit.export.tflite.signatures import signature_function
+from keras_vit.export.private_apis import inspectable_interpreter, operation_details
+from keras_vit.export.tflite.arithmetic import watch_norms
+from keras_vit.export.tflite.flatbuffer import operator_code, operators_of_kind
+from keras_vit.export.tflite.graph_rewrite import encoder_blocks, layer_norm_outputs, signature_function
 
 # Fewer images yield poor ranges; LiteRT's guide recommends 100 to 500.
 MIN_IMAGES = 20
+_LOWEST = -6.5  # below, e^x is less than half a step of 1 / 255
+# Operations whose outputs have the scale of this input.
+_SAME_SCALE = {
+    BuiltinOperator.SPLIT: 1,
+    BuiltinOperator.TRANSPOSE: 0,
+    BuiltinOperator.RESHAPE: 0,
+    BuiltinOperator.SLICE: 0,
+    BuiltinOperator.STRIDED_SLICE: 0,
+}
 
 
 def attention_ranges(model, images):
@@ -76,16 +84,18 @@ def activation_ranges(float32: bytes, images) -> dict[str, dict]:
     interpreter = inspectable_interpreter(float32)
     interpreter.allocate_tensors()
     (entry,) = interpreter.get_input_details()
-    (graph,) = unpack_model(float32).subgraphs
-    activations = {entry["index"], *(int(output) for operation in graph.operators for output in operation.outputs)}
+    outputs = (int(index) for operation in operation_details(interpreter) for index in operation["outputs"])
+    activations = {entry["index"], *outputs}
     tensors = [
-        one for one in interpreter.get_tensor_details() if one["dtype"] == np.float32 and one["index"] in activations
+        tensor
+        for tensor in interpreter.get_tensor_details()
+        if tensor["dtype"] == np.float32 and tensor["index"] in activations
     ]
     extremes: dict[int, tuple] = {}
     for image in images:
         interpreter.set_tensor(entry["index"], image[None])
         interpreter.invoke()
-        for index in [one["index"] for one in tensors]:
+        for index in [tensor["index"] for tensor in tensors]:
             try:
                 values = interpreter.get_tensor(index)
             except ValueError:  # a temporary of one operation, without data
@@ -93,10 +103,10 @@ def activation_ranges(float32: bytes, images) -> dict[str, dict]:
             low, high = extremes.get(index, (np.inf, -np.inf))
             extremes[index] = min(low, float(values.min())), max(high, float(values.max()))
     ranges = {}
-    for one in tensors:
-        if one["index"] in extremes:
-            ends = zip(("min", "max"), extremes[one["index"]])
-            ranges[one["name"]] = {name: np.full([1] * len(one["shape"]), end, "float32") for name, end in ends}
+    for tensor in tensors:
+        if tensor["index"] in extremes:
+            ends = zip(("min", "max"), extremes[tensor["index"]])
+            ranges[tensor["name"]] = {name: np.full([1] * len(tensor["shape"]), end, "float32") for name, end in ends}
     for name, end in (("min", 0.0), ("max", 255.0)):  # phones feed uint8 pixels as they are
         ranges[entry["name"]][name] = np.full((1, 1, 1, 1), end, "float32")
     return ranges
@@ -113,10 +123,8 @@ def input_moments(float32: bytes, images) -> dict[str, np.ndarray]:
     interpreter = inspectable_interpreter(float32)
     interpreter.allocate_tensors()
     (entry,) = interpreter.get_input_details()
-    model = unpack_model(float32)
-    (graph,) = model.subgraphs
-    linear = {i for i, code in enumerate(model.operatorCodes) if code.builtinCode == BuiltinOperator.FULLY_CONNECTED}
-    indices = {int(one.inputs[0]) for one in graph.operators if one.opcodeIndex in linear}
+    products = [one for one in operation_details(interpreter) if one["op_name"] == "FULLY_CONNECTED"]
+    indices = {int(product["inputs"][0]) for product in products}
     moments: dict = dict.fromkeys(indices, 0)
     for image in images:
         interpreter.set_tensor(entry["index"], image[None])
@@ -125,4 +133,60 @@ def input_moments(float32: bytes, images) -> dict[str, np.ndarray]:
             values = interpreter.get_tensor(index)
             values = np.pad(values.reshape(-1, values.shape[-1]), ((0, 0), (0, 1)), constant_values=1)
             moments[index] = moments[index] + values.T @ values
-    return {graph.tensors[index].name.decode(): found for index, found in moments.items()}
+    names = {tensor["index"]: tensor["name"] for tensor in interpreter.get_tensor_details()}
+    return {names[index]: of_tensor for index, of_tensor in moments.items()}
+
+
+def fixed_ranges(model: ModelT, ranges: dict[str, dict]) -> dict[str, dict]:
+    """The ranges, with those of `softmax_times` and `piecewise` that no image changes.
+
+    Exponentials are e^x for x in [-6.5, 0]. Ramps are in [0, 6]: those of a variance that is the same in all images and
+    below the first point would have the range [0, 0], with which XNNPACK does not load the file.
+
+    Args:
+        model: The float32 model that `ranges` belong to.
+        ranges: See `activation_ranges`.
+    """
+    (graph,) = model.subgraphs
+    ends: dict[int, tuple[float, float]] = {}
+    differences = set()  # e^x - 1
+    for operator in graph.operators:
+        code, output = operator_code(model, operator), int(operator.outputs[0])
+        if code == BuiltinOperator.ELU:
+            ends |= {int(operator.inputs[0]): (_LOWEST, 0), output: (-1, 0)}
+            differences.add(output)
+        elif code == BuiltinOperator.ADD and not differences.isdisjoint(map(int, operator.inputs)):
+            ends[output] = 0, 1
+        elif getattr(operator.builtinOptions, "fusedActivationFunction", 0) == ActivationFunctionType.RELU6:
+            ends[output] = 0, 6
+    changed = dict(ranges)
+    for index, (low, high) in ends.items():
+        name = graph.tensors[index].name.decode()
+        changed[name] = {end: np.full_like(ranges[name][end], value) for end, value in (("min", low), ("max", high))}
+    return changed
+
+
+def symmetric_ranges(model: ModelT, ranges: dict[str, dict]) -> dict[str, dict]:
+    """The ranges, with those of right operands of products widened to [-128 a, 127 a]: their int8 zero point is 0.
+
+    XNNPACK multiplies two int8 tensors only if the zero point of the right one is 0
+    (`src/subgraph/batch-matrix-multiply.c`; LiteRT 2.1.3 and later). Otherwise LiteRT's own kernel runs, which is many
+    times slower. Right operands are keys, values, and with `arithmetic.INTEGERS` the centered tokens.
+
+    Args:
+        model, ranges: See `fixed_ranges`.
+    """
+    (graph,) = model.subgraphs
+    changed = dict(ranges)
+    producers = {int(output): operator for operator in graph.operators for output in operator.outputs}
+    waiting = [int(product.inputs[1]) for _, product in operators_of_kind(model, BuiltinOperator.BATCH_MATMUL)]
+    while waiting:
+        index = waiting.pop()
+        name = graph.tensors[index].name.decode()
+        if name in ranges:
+            step = np.maximum(-ranges[name]["min"] / 128, ranges[name]["max"] / 127)
+            changed[name] = {"min": -128 * step, "max": 127 * step}
+        producer = producers.get(index)
+        if producer is not None and operator_code(model, producer) in _SAME_SCALE:
+            waiting.append(int(producer.inputs[_SAME_SCALE[operator_code(model, producer)]]))
+    return changed

@@ -8,6 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
+from ai_edge_litert.schema_py_generated import ModelT
 
 from keras_vit.atomic_write import write_file
 from keras_vit.classification import check_no_projection, is_projection, output_activation
@@ -18,19 +19,17 @@ from keras_vit.export.tflite.calibration import (
     MIN_IMAGES,
     activation_ranges,
     attention_ranges,
+    fixed_ranges,
     input_moments,
     measure_square_sums,
+    symmetric_ranges,
 )
-from keras_vit.export.tflite.description import Description
-from keras_vit.export.tflite.equalize import balance_attention, fold_pixels, folded_copy
-from keras_vit.export.tflite.integer_ops import fixed_ranges
-from keras_vit.export.tflite.metadata import with_metadata
-from keras_vit.export.tflite.parts import operations_of
-from keras_vit.export.tflite.quantize import ACTIVATION_BITS, DYNAMIC, INT4, STATIC, quantize
-from keras_vit.export.tflite.rotate import rotate_tokens
+from keras_vit.export.tflite.equalize import balance_attention, fold_pixels, folded_copy, rotate_tokens
+from keras_vit.export.tflite.flatbuffer import unpack_model
+from keras_vit.export.tflite.graph_rewrite import available_signatures, signature_function
+from keras_vit.export.tflite.metadata import Description, pack_with_metadata
+from keras_vit.export.tflite.quantize import ACTIVATION_BITS, DYNAMIC, INT4, STATIC, operations_of, quantize
 from keras_vit.export.tflite.rounding import learn_rounding
-from keras_vit.export.tflite.signatures import available_signatures, signature_function
-from keras_vit.export.tflite.symmetry import symmetric_ranges
 
 FORMATS = ("float32", "float16", *DYNAMIC, *STATIC)
 
@@ -73,10 +72,10 @@ def write_tflite(
             it. MediaPipe supports files with one signature only. Several share their weights.
         class_names: One name per class, see `write_saved_model`; in the file if "classify" is the first signature.
         license: License of the weights.
-        equalize: For integer formats, whether to rotate the tokens (`rotate.rotate_tokens`) and, for the last three, to
-            balance queries and keys (`equalize.balance_attention`). False omits both, for comparison.
+        equalize: For integer formats, whether to rotate the tokens (`rotate_tokens`) and, for the last three, to
+            balance queries and keys (`balance_attention`). False omits both, for comparison.
         keep_float: Parts that "mixed-int8", "int8" and "int16x8" leave in float32, such as "block_0/attention"; see
-            `parts.part_names`.
+            `quantize.part_names`.
         log: Function that prints progress.
 
     Returns:
@@ -100,11 +99,11 @@ def write_tflite(
     stem = "model" if signatures[0] == CLASSIFY else signatures[0]
     files: dict[str, Path] = {}
     preprocessing = json.dumps(model.preprocessing.get_config(), indent=2) + "\n"
-    for name, content in _contents(copy, formats, signatures, calibration, equalize, in_float, log):
+    for name, tflite in _tflite_models(copy, formats, signatures, calibration, equalize, in_float, log):
         if not files:  # before the first one, which it describes: what follows may fail
             write_file(folder / PREPROCESSING_FILE, preprocessing.encode())
         files[name] = folder / f"{stem}-{name}.tflite"
-        write_file(files[name], with_metadata(content, description, signatures[0]))
+        write_file(files[name], pack_with_metadata(tflite, description, signatures[0]))
     return files
 
 
@@ -123,21 +122,22 @@ def _description(model, first, class_names, license) -> Description:
     )
 
 
-def _contents(copy, formats, signatures, calibration, equalize, in_float, log) -> Iterator[tuple[str, bytes]]:
-    """Yields name and content of each format, for a `folded_copy`."""
+def _tflite_models(copy, formats, signatures, calibration, equalize, in_float, log) -> Iterator[tuple[str, ModelT]]:
+    """Yields each format and its model, see `unpack_model`, for a `folded_copy`."""
     for name in [name for name in ("float32", "float16") if name in formats]:
         log(f"Converting to {name}")
-        yield name, convert(copy, signatures, HALF, half=name == "float16")  # GPUs compute both in half precision
+        # GPUs compute both in half precision.
+        yield name, unpack_model(convert(copy, signatures, HALF, half=name == "float16"))
     if equalize:
         rotate_tokens(copy)
     float32 = None
     for name in [name for name in DYNAMIC if name in formats]:
         log(f"Converting to {name}")
         float32 = float32 or convert(copy, signatures)
-        content = quantize(float32, name)
+        tflite = quantize(float32, name)
         if name == INT4 and calibration is not None and len(signatures) == 1:
-            content = learn_rounding(content, float32, input_moments(float32, calibration))
-        yield name, content
+            learn_rounding(tflite, unpack_model(float32), input_moments(float32, calibration))
+        yield name, tflite
     static = [name for name in STATIC if name in formats]
     if not static:
         return
@@ -172,11 +172,12 @@ def calibrate(
             fold_pixels(copy)
             measure_square_sums(copy, signatures[0], images)
         float32 = convert(copy, signatures, INTEGERS if integers else FLOAT)
-        ranges = fixed_ranges(float32, activation_ranges(float32, images))
+        tflite = unpack_model(float32)
+        ranges = fixed_ranges(tflite, activation_ranges(float32, images))
         for name in [name for name in formats if (name == "int8") == integers]:
             # 16-bit integers always have the zero point 0.
             symmetric = ACTIVATION_BITS[name] == 8
-            found[name] = float32, symmetric_ranges(float32, ranges) if symmetric else ranges
+            found[name] = float32, symmetric_ranges(tflite, ranges) if symmetric else ranges
     return found
 
 

@@ -1,13 +1,18 @@
-"""Moves scales between weights without changing the function: from normalizations, and from queries to keys. D width.
+"""Evens out channels without changing the function: weights take over scales, and tokens are rotated. D width.
 
-An integer tensor has one scale for all its channels. After a layer normalization a few channels may be far wider than
-the rest, which leaves the others with few of the 256 levels. Most of the difference comes from gamma of the
-normalization, which `fold_norms` removes.
+An integer tensor has one scale for all its channels. A few channels of a trained ViT are many times as wide as the rest
+("Massive Activations in Large Language Models", arXiv 2402.17762, section 5), which leaves the others with few of the
+256 levels. After a layer normalization, most of the difference comes from its gamma, which `fold_norms` removes;
+`rotate_tokens` does it between the blocks, `balance_attention` between queries and keys.
 """
 
+from functools import partial
+
 import numpy as np
+import tensorflow as tf
 
 from keras_vit.export.tflite.graph_rewrite import encoder_blocks, export_copy
+from keras_vit.layers.pooling import AttentionPooling, TokenAndAveragePooling
 
 
 def folded_copy(model):
@@ -71,3 +76,69 @@ def fold_pixels(model):
     projection.bias.assign(projection.bias.numpy() - mean)
     projection.kernel.assign(kernel / 255)
     model.takes_pixels = True
+
+
+def rotate_tokens(model):
+    """Centers and rotates the tokens between the blocks, in place; `graph_rewrite.encode` rotates the last ones back.
+
+    All that writes to the tokens and all that reads them is linear, after a layer normalization whose gamma was folded:
+    its mean is subtracted once and for all by the weights that write ("SliceGPT", arXiv 2401.15024), and what remains,
+    a division by the norm, is the same after a rotation ("QuaRot", arXiv 2404.00456). Neither costs an operation in the
+    blocks, which compute no means and differences any more.
+
+    Models that have other blocks, or read their tokens without a normalization, keep theirs.
+
+    Args:
+        model: A `folded_copy`.
+    """
+    last = model.encoder.norm or model.pooled_norm if encoder_blocks(model) else None
+    if last is None:
+        return
+    if last is model.pooled_norm and isinstance(model.pooling, AttentionPooling | TokenAndAveragePooling):
+        return  # the mean of a token matters
+    projection = model.patch_embedding.projection
+    width = projection.kernel.shape[-1]
+    rotation = orthogonal(width)
+    basis = rotation - rotation.mean(axis=0)  # subtracts the mean of a token, then rotates it
+    if model.encoder.initial_norm is None:
+        _rotate_embedding(model, projection, basis)
+    else:  # its gamma lies between the embeddings and the rotation
+        initial_norm, matrix = model.encoder.initial_norm, basis.astype("float32")
+        model.encoder.initial_norm = lambda tokens: tf.matmul(initial_norm(tokens), matrix)
+    zeros = np.zeros((1, model.prefix_tokens + model.grid[0] * model.grid[1], width), "float32")
+    between = [np.asarray(layer(zeros)) @ basis for layer in model.block_positions]
+    model.block_positions = [partial(tf.add, table.astype("float32")) for table in between]
+    for block in encoder_blocks(model):
+        for dense in (block.attention.out, block.mlp.out):
+            _multiply_outputs(dense, basis)
+        for dense in (block.attention.qkv, block.mlp.hidden):
+            dense.kernel.assign(rotation.T @ dense.kernel.numpy().astype("float64"))
+        block.norm_attention.centered = block.norm_mlp.centered = True
+    last.centered = True
+    model.rotation = rotation.astype("float32")
+
+
+def orthogonal(width: int):
+    """A matrix (D, D) without large values: a channel becomes a wave over all channels.
+
+    The discrete Hartley transform exists for every width, and no value exceeds sqrt(2 / D). Random signs keep channels
+    that are alike from adding up in one place.
+    """
+    angles = 2 * np.pi * np.outer(np.arange(width), np.arange(width)) / width
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], width)
+    return signs[:, None] * (np.cos(angles) + np.sin(angles)) / np.sqrt(width)
+
+
+def _rotate_embedding(model, projection, basis):
+    """Rotates the patch embeddings and what is added to them: class token, registers and positions."""
+    grid, width = model.grid, len(basis)
+    added = np.asarray(model.add_tokens(np.zeros((1, grid[0] * grid[1], width), "float32")))  # (1, N, D)
+    added = tf.constant((added.astype("float64") @ basis).astype("float32"))
+    prefix, patches = added[:, : model.prefix_tokens], added[:, model.prefix_tokens :]
+    _multiply_outputs(projection, basis)
+    model.add_tokens = lambda embeddings, training=None: tf.concat([prefix, embeddings + patches], axis=1)
+
+
+def _multiply_outputs(layer, basis):
+    for weight in (layer.kernel, layer.bias):
+        weight.assign(weight.numpy().astype("float64") @ basis)

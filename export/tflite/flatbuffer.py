@@ -90,6 +90,8 @@ def check_tflite(path) -> Path:
 def unpack_model(content) -> schema.ModelT:
     """The model as objects whose weights are views into `content` (bytes, or a uint8 array).
 
+    Weights stored after the flatbuffer (large models) are in `buffer.data` as well.
+
     Raises:
         ValueError: `content` is empty, not a TFLite model, or truncated.
     """
@@ -103,9 +105,15 @@ def unpack_model(content) -> schema.ModelT:
         tensors = [tensor for subgraph in model.subgraphs for tensor in subgraph.tensors]
     except DAMAGE as error:
         raise ValueError(f"it is damaged or truncated at {len(content)} bytes") from error
-    ends = [getattr(holder, offset) + getattr(holder, size) for holder, offset, size in _external_data(model)]
+    external = [
+        (holder, data, getattr(holder, offset), getattr(holder, size))
+        for holder, data, offset, size in _external_data(model)
+    ]
+    ends = [offset + size for *_, offset, size in external]
     if not subgraphs or any(tensor.buffer >= buffers for tensor in tensors) or max(ends, default=0) > len(content):
         raise ValueError(f"it is damaged or truncated at {len(content)} bytes")
+    for holder, data, offset, size in external:
+        setattr(holder, data, np.frombuffer(content, "uint8", size, offset))
     return model
 
 
@@ -118,6 +126,21 @@ def read_signatures(model: schema.ModelT) -> dict[str, Signature]:
         names = {item.tensorIndex: item.name.decode() for item in chain(signature.inputs, signature.outputs)}
         found[signature.signatureKey.decode()] = _signature(model, signature.subgraphIndex, names)
     return found
+
+
+def operator_code(model: schema.ModelT, operator: schema.OperatorT) -> int:
+    """The kind of an operator, one of `schema.BuiltinOperator`."""
+    return model.operatorCodes[operator.opcodeIndex].builtinCode
+
+
+def operators_of_kind(model: schema.ModelT, code: int) -> list[tuple[schema.SubGraphT, schema.OperatorT]]:
+    """The operators of a kind, one of `schema.BuiltinOperator`, each with its subgraph."""
+    return [
+        (graph, operator)
+        for graph in model.subgraphs
+        for operator in graph.operators
+        if operator_code(model, operator) == code
+    ]
 
 
 def move_to_front(model: schema.ModelT, name: str):
@@ -138,29 +161,28 @@ def move_to_front(model: schema.ModelT, name: str):
     model.signatureDefs.sort(key=lambda item: item is not found[0])
 
 
-def pack_model(model: schema.ModelT, content) -> bytes:
-    """The bytes of a model that `unpack_model` read from `content`.
-
-    Weights stored after the flatbuffer (models of 2 GB and more) are written after the new one.
+def pack_model(model: schema.ModelT) -> bytes:
+    """The bytes of a model of `unpack_model`; weights that were stored after the flatbuffer follow the new one.
 
     Raises:
         ValueError: The flatbuffer would exceed 2 GB, the reach of its offsets.
     """
-    external = []
-    for holder, offset, size in _external_data(model):
-        start = getattr(holder, offset)
-        external.append((holder, offset, bytes(content[start : start + getattr(holder, size)])))
-    parts = [_pack(model)]
-    if not external:
-        return parts[0]
-    position = len(parts[0])  # the second packing has the same length: offsets are 64-bit
-    for holder, offset, data in external:
+    external = [(*fields, getattr(fields[0], fields[1])) for fields in _external_data(model)]
+    for holder, data, *_ in external:
+        setattr(holder, data, None)
+    chunks = [_pack(model)]
+    position = len(chunks[0])
+    for holder, _, offset, size, weights in external:
         gap = -position % AlignedBuilder.ALIGNMENT
-        parts += [bytes(gap), data]
+        chunks += [bytes(gap), weights]
         setattr(holder, offset, position + gap)
-        position += gap + len(data)
-    parts[0] = _pack(model)
-    return b"".join(parts)
+        setattr(holder, size, len(weights))
+        position += gap + len(weights)
+    if external:
+        chunks[0] = _pack(model)  # of the same length: offsets and sizes are 64-bit
+    for holder, data, *_, weights in external:
+        setattr(holder, data, weights)
+    return b"".join(chunks)
 
 
 def _signature(model, subgraph: int, names: dict) -> Signature:
@@ -181,13 +203,13 @@ def _tensor(tensor: schema.TensorT, name: str | None) -> SignatureTensor:
 
 
 def _external_data(model) -> Iterator[tuple]:
-    """(object, name of its offset field, name of its size field) of data after the flatbuffer. 0 and 1 mean none."""
+    """(object, its fields of data, offset and size) of data after the flatbuffer. The offsets 0 and 1 mean none."""
     for buffer in model.buffers:
         if buffer.offset > 1:
-            yield buffer, "offset", "size"
+            yield buffer, "data", "offset", "size"
     for operator in chain.from_iterable(subgraph.operators or () for subgraph in model.subgraphs):
         if operator.largeCustomOptionsOffset > 1:
-            yield operator, "largeCustomOptionsOffset", "largeCustomOptionsSize"
+            yield operator, "customOptions", "largeCustomOptionsOffset", "largeCustomOptionsSize"
 
 
 def _pack(model) -> bytes:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 
-from keras_vit.export.tflite.flatbuffer import unpack_model
+from keras_vit.export.tflite.flatbuffer import operators_of_kind
 
 _DAMPING = 0.01  # of the mean second moment, as in the paper
 _CLIPPING = np.linspace(0.6, 1.0, 21)  # largest integer's value, relative to the largest weight
@@ -63,52 +63,37 @@ def _best_scale(weights, importance, low, high):
     return scales[np.argmin(errors, axis=0), np.arange(len(weights))]
 
 
-def learn_rounding(content: bytes, float32: bytes, moments: dict) -> bytes:
-    """Rounds the 4-bit weights of a file again, by `round_weights`, and subtracts the mean error from biases.
+def learn_rounding(model: schema.ModelT, float32: schema.ModelT, moments: dict):
+    """Rounds the 4-bit weights of a model again, in place, and subtracts the mean error from biases.
 
     Args:
-        content: The content of a .tflite file in the format "int4-weights".
-        float32: That of the file that it was quantized from.
+        model: A model in the format "int4-weights".
+        float32: The one that it was quantized from.
         moments: See `calibration.input_moments`.
     """
-    changed = bytearray(content)  # weights and scales keep their sizes, and are written in place
-    model, source = unpack_model(changed), unpack_model(float32)
-    ((graph, products),), ((before, originals),) = (_linear(one) for one in (model, source))
-    # Biases of the same values, such as zeros, are stored once.
-    uses = Counter(tensor.buffer for tensor in graph.tensors)
-    for product, original in zip(products, originals, strict=True):
+    uses = Counter(tensor.buffer for graph in model.subgraphs for tensor in graph.tensors)
+    products, originals = (operators_of_kind(one, schema.BuiltinOperator.FULLY_CONNECTED) for one in (model, float32))
+    for (graph, product), (before, original) in zip(products, originals, strict=True):
         weight, exact = graph.tensors[product.inputs[1]], before.tensors[original.inputs[1]]
         if weight.type != schema.TensorType.INT4:
             continue
-        exact = _bytes(source, exact, float32).view("float32").reshape(weight.shape)
+        exact = float32.buffers[exact.buffer].data.view("float32").reshape(weight.shape)
         details = weight.quantization.details
         block = details.blockSize if details is not None else weight.shape[1]
         of_input = moments[before.tensors[original.inputs[0]].name.decode()].astype("float64")
         mean, of_input = of_input[-1, :-1] / of_input[-1, -1], of_input[:-1, :-1] / of_input[-1, -1]
-        bias = graph.tensors[product.inputs[2]] if len(product.inputs) > 2 and product.inputs[2] >= 0 else None
-        corrects = bias is not None and uses[bias.buffer] == 1
-        integers, scales = round_weights(exact, of_input - np.outer(mean, mean) * corrects, 4, block)
-        if corrects:  # the mean error, which the rounding therefore need not regard
+        biases = [graph.tensors[index].buffer for index in product.inputs[2:] if index >= 0]
+        # Biases of the same values, such as zeros, are stored once.
+        own_biases = [model.buffers[number] for number in biases if uses[number] == 1]
+        if own_biases:  # correct the mean error, which the rounding therefore need not regard
+            of_input -= np.outer(mean, mean)
+        integers, scales = round_weights(exact, of_input, 4, block)
+        for bias in own_biases:
             error = (integers * np.repeat(scales, block, axis=1) - exact) @ mean
-            values = _bytes(model, bias, changed).view("float32")
-            values -= error.astype("float32")
+            bias.data = (bias.data.view("float32") - error.astype("float32")).view("uint8")
         low, high = (np.pad(integers.ravel(), (0, integers.size % 2)).reshape(-1, 2) & 15).T
-        _bytes(model, weight, changed)[:] = low | high << 4
+        model.buffers[weight.buffer].data = (low | high << 4).view("uint8")
         if details is not None:
-            _bytes(model, graph.tensors[details.scales], changed)[:] = scales.astype("float16").ravel().view("uint8")
+            model.buffers[graph.tensors[details.scales].buffer].data = scales.astype("float16").ravel().view("uint8")
         else:
-            weight.quantization.scale[:] = scales[:, 0]
-    return bytes(changed)
-
-
-def _linear(model):
-    """(subgraph, its FULLY_CONNECTED operations) of each subgraph."""
-    codes = [code.builtinCode for code in model.operatorCodes]
-    linear = schema.BuiltinOperator.FULLY_CONNECTED
-    return [(graph, [one for one in graph.operators if codes[one.opcodeIndex] == linear]) for graph in model.subgraphs]
-
-
-def _bytes(model, tensor, content):
-    """The data of a constant as uint8, a view of `content`."""
-    buffer = model.buffers[tensor.buffer]
-    return buffer.data if buffer.data is not None else np.frombuffer(content, "uint8", buffer.size, buffer.offset)
+            weight.quantization.scale = scales[:, 0]

@@ -1,23 +1,18 @@
 """Sensitivity analysis: how much each part of a model costs when only it is quantized. n images, H W pixels."""
 
 import re
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from keras_vit.atomic_write import naming_full_disk
 from keras_vit.classification import output_activation
 from keras_vit.export.checks import checked_images
 from keras_vit.export.parity import check_finite, logit_cosine
 from keras_vit.export.tflite.convert import calibrate, check_request, checked_calibration
-from keras_vit.export.tflite.equalize import folded_copy
-from keras_vit.export.tflite.flatbuffer import unpack_model
-from keras_vit.export.tflite.interpreter import run_tflite
-from keras_vit.export.tflite.parts import all_but, operations_of, part_names
-from keras_vit.export.tflite.quantize import STATIC, quantize
-from keras_vit.export.tflite.rotate import rotate_tokens
+from keras_vit.export.tflite.equalize import folded_copy, rotate_tokens
+from keras_vit.export.tflite.flatbuffer import pack_model, unpack_model
+from keras_vit.export.tflite.graph import run_tflite
+from keras_vit.export.tflite.quantize import STATIC, all_but, operations_of, part_names, quantize
 
 ALL = "all"
 # Where the worst part is no way out.
@@ -81,7 +76,7 @@ def analyze_sensitivity(model, name: str, calibration, images) -> list[Sensitivi
     copy = folded_copy(model)
     rotate_tokens(copy)
     float32, ranges = calibrate(copy, [name], calibration)[name]
-    expected = _run(float32, images)
+    expected = run_tflite(float32, images)[0]
     check_finite(expected, f"The model {model.name}")
 
     # Probabilities in steps of 1/256 differ more from those of float32 than all parts do, and change no class.
@@ -89,7 +84,8 @@ def analyze_sensitivity(model, name: str, calibration, images) -> list[Sensitivi
     probabilities = f"^{re.escape(graph.tensors[graph.outputs[0]].name.decode())}(;|$)"
 
     def measure(part, in_float):
-        found = _run(quantize(float32, name, ranges, keep_float=(*in_float, probabilities)), images)
+        quantized = pack_model(quantize(float32, name, ranges, keep_float=(*in_float, probabilities)))
+        found = run_tflite(quantized, images)[0]
         agreement = float((found.argmax(-1) == expected.argmax(-1)).mean())
         if output_activation(model) == "sigmoid":
             return Sensitivity(part, None, agreement, float(np.abs(found - expected).max(axis=-1).mean()))
@@ -134,10 +130,3 @@ def propose(name: str, results: list[Sensitivity]) -> str:
 
 def _measure(results) -> str:
     return "largest difference" if results[0].cosine is None else "logit cosine"
-
-
-def _run(content, images) -> np.ndarray:
-    with tempfile.TemporaryDirectory() as folder, naming_full_disk(tempfile.gettempdir()):
-        path = Path(folder) / "model.tflite"
-        path.write_bytes(content)
-        return run_tflite(path, images)[0]

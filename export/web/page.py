@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 
-from ai_edge_litert.interpreter import Interpreter
-
 from keras_vit.atomic_write import new_files
 from keras_vit.export.checks import checked_class_names
 from keras_vit.export.names import ATTENTION, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE
+from keras_vit.export.tflite.flatbuffer import check_tflite, read_signatures, unpack_model
 from keras_vit.export.web.runtime import PACKAGES, fetch_web_runtime, unpack_web_runtime
 from keras_vit.preprocessing import Preprocessing
 
@@ -87,35 +86,32 @@ def _preprocessing(tflite_path) -> Preprocessing:
 
 def _signatures(tflite_path, image_size) -> dict:
     """Tensors of each signature as the page needs them; LiteRT.js reports neither scale nor zero point."""
-    try:
-        interpreter = Interpreter(model_path=str(tflite_path))
-    except ValueError as error:
-        raise ValueError(f"{tflite_path} is not a .tflite file that LiteRT can read: {error}") from error
-    available = interpreter.get_signature_list()
+    available = read_signatures(unpack_model(check_tflite(tflite_path).read_bytes()))
     if CLASSIFY not in available:
         raise ValueError(f"{tflite_path} has no signature {CLASSIFY!r}. Received: {', '.join(available) or 'none'}")
     signatures = {}
-    for key, output in ((key, OUTPUTS[key]) for key in (CLASSIFY, ATTENTION) if key in available):
-        if available[key] != {"inputs": [INPUT], "outputs": [output]}:
-            raise ValueError(f"Signature {key!r} must take {INPUT!r} and return {output!r}. Received: {available[key]}")
-        runner = interpreter.get_signature_runner(key)
-        input_details, output_details = runner.get_input_details()[INPUT], runner.get_output_details()[output]
-        if tuple(input_details["shape"]) != (1, *image_size, 3):
+    for key in (key for key in (CLASSIFY, ATTENTION) if key in available):
+        tensors = (*available[key].inputs, *available[key].outputs)
+        if [tensor.name for tensor in tensors] != [INPUT, OUTPUTS[key]]:
+            received = ", ".join(map(str, tensors))
+            raise ValueError(f"Signature {key!r} must take {INPUT!r} and return {OUTPUTS[key]!r}. Received: {received}")
+        image, output = tensors
+        if image.shape != (1, *image_size, 3):
             raise ValueError(
-                f"{tflite_path} takes images of the shape {tuple(map(int, input_details['shape']))}, but "
-                f"{PREPROCESSING_FILE} next to it produces {(1, *image_size, 3)}. Export them together."
+                f"{tflite_path} takes images of the shape {image.shape}, but {PREPROCESSING_FILE} next to it produces "
+                f"{(1, *image_size, 3)}. Export them together."
             )
-        signatures[key] = {"input": _tensor(INPUT, input_details), "output": _tensor(output, output_details)}
+        signatures[key] = {"input": _settings(image), "output": _settings(output)}
     return signatures
 
 
-def _tensor(name, details) -> dict:
-    dtype = details["dtype"].__name__
-    if dtype not in ("float32", "uint8"):  # and int32, which keras_vit does not export
-        raise ValueError(f"LiteRT.js supports float32 and uint8, but {name!r} is {dtype}. Export another format.")
-    scale, zero_point = details["quantization"]
-    shape = [int(side) for side in details["shape"]]
-    return {"name": name, "dtype": dtype, "shape": shape, "scale": float(scale), "zero_point": int(zero_point)}
+def _settings(tensor) -> dict:
+    if tensor.dtype not in ("float32", "uint8"):  # and int32, which keras_vit does not export
+        raise ValueError(
+            f"LiteRT.js supports float32 and uint8, but {tensor.name!r} is {tensor.dtype}. Export another format."
+        )
+    scale, zero_point = tensor.quantization or (0.0, 0)
+    return {"name": tensor.name, "dtype": tensor.dtype, "shape": tensor.shape, "scale": scale, "zero_point": zero_point}
 
 
 def _checked_examples(examples) -> dict[str, Path]:

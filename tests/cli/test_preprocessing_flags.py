@@ -10,8 +10,8 @@ import keras_vit
 from keras_vit import pixel_range
 from keras_vit.models.load_checkpoint import ImageSizeWarning
 from keras_vit.pixel_range import IMAGENET
+from keras_vit_cli import process
 from keras_vit_cli.preprocessing_flags import PreprocessingFlags, with_recipe_fields
-from keras_vit_cli.process import notes
 
 
 def test_fields(tmp_path):
@@ -53,9 +53,9 @@ def test_what_is_assumed_is_one_note(run_cli, tmp_path):
 
 def test_notes_appear_once_and_name_options(capsys):
     message = "x.npz does not state the size of its images. If you know another, pass image_size=..."
-    with notes.printing_assumptions():
+    with process.printing_assumptions():
         for _ in range(2):
             warnings.warn(message, ImageSizeWarning, stacklevel=1)
     errors = capsys.readouterr().err
     assert errors.endswith("keras-vit convert --image-size\n") and errors.count("Note: ") == 1
-    assert notes.ARGUMENT == pixel_range.ARGUMENT
+    assert process.ARGUMENT == pixel_range.ARGUMENT

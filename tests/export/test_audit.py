@@ -10,8 +10,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 from keras_vit.export.audit import TARGETS, audit
 from keras_vit.export.private_apis import operation_details
-from keras_vit.export.tflite.graph import read_graph
-from keras_vit.export.tflite.interpreter import read_delegation
+from keras_vit.export.tflite.graph import read_delegation, read_graph
 
 pytestmark = pytest.mark.slow
 

@@ -9,12 +9,11 @@ import pytest
 from litert_quantizer import qtyping
 
 from keras_vit.export.npu import compile_for_npu, find_chip, npu_table, run_on_simulator, simulate, simulation_table
-from keras_vit.export.npu.compile import compile_with_litert
-from keras_vit.export.npu.compiler_output import partitions
-from keras_vit.export.npu.libraries import qualcomm_libraries
+from keras_vit.export.npu.chips import qualcomm_libraries
+from keras_vit.export.npu.compile import compile_with_litert, partitions
 from keras_vit.export.tflite import quantize
-from keras_vit.export.tflite.graph import read_graph
-from keras_vit.export.tflite.interpreter import run_tflite
+from keras_vit.export.tflite.flatbuffer import pack_model
+from keras_vit.export.tflite.graph import read_graph, run_tflite
 
 pytestmark = [pytest.mark.slow, pytest.mark.extended]
 
@@ -45,7 +44,7 @@ def test_all_on_the_npu(artifacts, compiled):
 
 
 def quantized(artifacts, name, path):
-    path.write_bytes(quantize.quantize(artifacts["float32"].read_bytes(), name))
+    path.write_bytes(pack_model(quantize.quantize(artifacts["float32"].read_bytes(), name)))
     return path
 
 

@@ -8,15 +8,27 @@ from types import SimpleNamespace
 
 import pytest
 
-from keras_vit.export.npu import Chip, compile_for_npu, libraries
-from keras_vit.export.npu.chips import NAMES, SNAPDRAGONS, VENDORS, find_chip, known_chips
-from keras_vit.export.npu.libraries import check_machine, check_sdk, default_chips, qualcomm_libraries, sdk_folder
+from keras_vit.export.npu import Chip, compile_for_npu
+from keras_vit.export.npu.chips import (
+    NAMES,
+    PACKAGES,
+    SNAPDRAGONS,
+    VENDORS,
+    check_machine,
+    check_sdk,
+    default_chips,
+    find_chip,
+    known_chips,
+    litert_file,
+    qualcomm_libraries,
+    sdk_folder,
+)
 from keras_vit.export.npu.simulate import _packages
 
 
 def install_sdk(monkeypatch, vendor, folder):
     """A package of a vendor whose SDK is in the folder."""
-    monkeypatch.setitem(sys.modules, libraries.PACKAGES[vendor], SimpleNamespace(path_to_sdk_libs=lambda: folder))
+    monkeypatch.setitem(sys.modules, PACKAGES[vendor], SimpleNamespace(path_to_sdk_libs=lambda: folder))
 
 
 def test_chips():
@@ -94,7 +106,7 @@ def test_errors(artifacts, monkeypatch, tmp_path):
     for arguments, error, message in cases:
         with pytest.raises(error, match=message):
             compile_for_npu(*arguments)
-    assert libraries.litert_file("tools", "apply_plugin_main").is_file()
+    assert litert_file("tools", "apply_plugin_main").is_file()
     (tool := tmp_path / "tool").write_text("#!/bin/sh\nkill -9 $$\n")
     tool.chmod(0o755)
     monkeypatch.setattr("keras_vit.export.npu.compile.litert_file", lambda *parts: tool)

@@ -11,11 +11,16 @@ import keras_vit
 from keras_vit.export import write_tflite
 from keras_vit.export.parity import logit_cosine
 from keras_vit.export.tflite.calibration import attention_ranges
-from keras_vit.export.tflite.equalize import balance_attention, fold_norms, fold_pixels, folded_copy
-from keras_vit.export.tflite.graph_rewrite import export_copy, normalize
-from keras_vit.export.tflite.interpreter import run_tflite
-from keras_vit.export.tflite.rotate import orthogonal, rotate_tokens
-from keras_vit.export.tflite.signatures import available_signatures, signature_function
+from keras_vit.export.tflite.equalize import (
+    balance_attention,
+    fold_norms,
+    fold_pixels,
+    folded_copy,
+    orthogonal,
+    rotate_tokens,
+)
+from keras_vit.export.tflite.graph import run_tflite
+from keras_vit.export.tflite.graph_rewrite import available_signatures, export_copy, normalize, signature_function
 
 IMAGES = np.random.default_rng(1).integers(0, 256, (40, 16, 16, 3)).astype("float32")
 VARIANTS = {

@@ -10,19 +10,14 @@ from ai_edge_litert.schema_py_generated import BuiltinOperator, TensorType
 from keras_vit.export import FORMATS, write_tflite
 from keras_vit.export.parity import logit_cosine
 from keras_vit.export.private_apis import operation_details
-from keras_vit.export.tflite.calibration import activation_ranges, measure_square_sums
+from keras_vit.export.tflite.arithmetic import watch_norms
+from keras_vit.export.tflite.calibration import activation_ranges, measure_square_sums, symmetric_ranges
 from keras_vit.export.tflite.equalize import folded_copy
-from keras_vit.export.tflite.flatbuffer import unpack_model
-from keras_vit.export.tflite.graph import read_graph
-from keras_vit.export.tflite.graph_rewrite import normalize
-from keras_vit.export.tflite.integer_forms import piecewise, softmax_times
-from keras_vit.export.tflite.integer_ops import with_integer_operations
-from keras_vit.export.tflite.interpreter import read_delegation, run_tflite
-from keras_vit.export.tflite.layer_norm import watch_norms
-from keras_vit.export.tflite.quantize import quantize
+from keras_vit.export.tflite.flatbuffer import pack_model, unpack_model
+from keras_vit.export.tflite.graph import read_delegation, read_graph, run_tflite
+from keras_vit.export.tflite.graph_rewrite import normalize, signature_function
+from keras_vit.export.tflite.quantize import quantize, use_integer_operations
 from keras_vit.export.tflite.rounding import round_weights
-from keras_vit.export.tflite.signatures import signature_function
-from keras_vit.export.tflite.symmetry import symmetric_ranges
 from keras_vit.inspect.attention import rollout
 
 pytestmark = pytest.mark.slow
@@ -45,8 +40,8 @@ def test_ranges_cover_all_images(float32, images):
 
 
 def test_input_range_is_0_to_255_for_dark_images_too(float32, images):
-    content = quantize(float32, "int8", activation_ranges(float32, 0.7 * images[:20]))
-    (image,) = Interpreter(model_content=content).get_input_details()
+    quantized = quantize(float32, "int8", activation_ranges(float32, 0.7 * images[:20]))
+    (image,) = Interpreter(model_content=pack_model(quantized)).get_input_details()
     assert image["quantization"] == (1.0, 0)
 
 
@@ -116,30 +111,6 @@ def test_calibrated_file_of_4_bit_weights_is_more_accurate(classifier, images, a
     assert errors[0] < 0.7 * errors[1], errors
 
 
-@pytest.mark.parametrize("low,high,error", [(1, 197, 0.01), (0.05, 3, 0.006), (2, 4, 0.0005)])
-def test_piecewise_equals_an_inverse_root(low, high, error):
-    x = np.geomspace(low, high, 1000).astype("float32").reshape(1, 500, 1, 2) / [1, 2]
-    weights = [1.0, 2.0]
-    found = piecewise(tf.constant(x, "float32"), weights, lambda x: x**-0.5, low, 2 * high)
-    expected = np.clip(x @ weights, low, 2 * high) ** -0.5
-    assert np.abs(found[..., 0] / expected - 1).max() < error
-
-
-def test_piecewise_is_constant_beyond_its_ends():
-    found = piecewise(tf.constant([0.0, 1, 9, 50]).numpy().reshape(1, 4, 1, 1), [1.0], lambda x: 1 / x, 1, 9)
-    below, low, high, above = np.ravel(found)
-    assert below == low == pytest.approx(1, rel=0.01) and above == high == pytest.approx(1 / 9, rel=0.01)
-
-
-@pytest.mark.parametrize("length,spread", [(1, 1), (2, 1), (197, 0.01), (197, 1), (197, 8)])
-def test_softmax_times_values(length, spread):
-    random = np.random.default_rng(0)
-    logits = (spread * random.standard_normal((1, 3, 7, length))).astype("float32")
-    value = random.standard_normal((1, 3, length, 4)).astype("float32")
-    expected = tf.matmul(tf.nn.softmax(logits), value).numpy()
-    np.testing.assert_allclose(softmax_times(tf.constant(logits), value), expected, atol=0.01 * np.abs(expected).max())
-
-
 def test_scales_of_exponentials(artifacts):
     model = unpack_model(artifacts["int8"].read_bytes())
     assert [one.version for one in model.operatorCodes if one.builtinCode == BuiltinOperator.REDUCE_MAX] == [2]
@@ -158,7 +129,8 @@ def test_scales_of_exponentials(artifacts):
 
 
 def test_float_operations_stay(artifacts, float32, tmp_path):
-    (path := tmp_path / "same.tflite").write_bytes(with_integer_operations(float32))
+    use_integer_operations(model := unpack_model(float32))
+    (path := tmp_path / "same.tflite").write_bytes(pack_model(model))
     names = [one.name for one in read_graph(artifacts["float32"])]
     assert [one.name for one in read_graph(path)] == names and "REDUCE_MAX" in names
 
@@ -197,7 +169,7 @@ def test_zero_points_of_right_operands(artifacts):
 def test_symmetric_ranges_are_widened_only(artifacts, float32):
     tensors = {tensor.name: tensor for one in read_graph(artifacts["float32"]) for tensor in one.outputs}
     ranges = {name: {"min": np.float32(-1.0), "max": np.float32(3.0)} for name in tensors}
-    changed = symmetric_ranges(float32, ranges)
+    changed = symmetric_ranges(unpack_model(float32), ranges)
     widened = [changed[name] for name in ranges if changed[name] is not ranges[name]]
     assert 2 <= len(widened) < len(ranges) / 2
     for one in widened:

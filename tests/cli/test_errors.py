@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tempfile
 
 import h5py
 import numpy as np
@@ -10,8 +11,10 @@ import tensorflow as tf
 
 from keras_vit.atomic_write import naming_full_disk
 from keras_vit.recipes import configs
+from keras_vit_cli.doctor.known_problems import temporary_files
+from keras_vit_cli.doctor.machine import Machine, this_machine
+from keras_vit_cli.errors import error_sentence, temporary_folder_problem
 from keras_vit_cli.main import main
-from keras_vit_cli.process.errors import error_sentence
 
 
 def truncated_records(folder):
@@ -126,3 +129,37 @@ def test_mistakes_in_the_code_have_a_traceback(monkeypatch, tmp_path):
         main(["train", "cifar10-scratch"])
     monkeypatch.delitem(sys.modules, "tensorflow")
     assert error_sentence(ValueError("x")) == "x" and error_sentence(TypeError("x")) is None
+
+
+class FullFile:
+    """A file on a full disk: small writes fit into a buffer, flushing them fails, as with /dev/full."""
+
+    def __init__(self, dir):
+        self.file = open("/dev/full", "wb")
+
+    def __enter__(self):
+        return self.file
+
+    def __exit__(self, *_):
+        self.file.raw.close()
+
+
+@pytest.mark.parametrize("name,problem", [("none", "does not exist"), ("", "No space left on device")])
+def test_an_unusable_folder_stops_commands_and_is_found_by_the_doctor(name, problem, tmp_path, run_cli, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / name))
+    if not name:
+        monkeypatch.setattr(tempfile, "TemporaryFile", FullFile)
+    status, output, errors = run_cli("train")
+    assert (status, output) == (1, "") and errors.startswith("keras-vit: ") and errors.count("\n") == 1
+    assert str(tmp_path / name) in errors and problem in errors and "TMPDIR" in errors
+    (finding,) = temporary_files(this_machine())
+    assert finding.severity == "failure" and problem in finding.problem and "export TMPDIR" in finding.fix
+
+
+def test_usable_folder(tmp_path, monkeypatch):
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.delenv(name, raising=False)
+    assert temporary_folder_problem() is None
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert temporary_folder_problem() is None and not list(tmp_path.iterdir())
+    assert list(temporary_files(Machine())) == []

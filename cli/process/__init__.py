@@ -1,1 +1,0 @@
-"""What every command does in its process: errors in one sentence, closed pipes, SIGTERM, the temporary folder."""
