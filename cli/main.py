@@ -7,8 +7,8 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from keras_vit_cli.command_words import check_command_words, check_name
 from keras_vit_cli.errors import check_temporary_folder, error_sentence
+from keras_vit_cli.option_words import check_name
 from keras_vit_cli.process import clean_up_on_sigterm, printing_assumptions, surviving_closed_pipes
 
 DESCRIPTION = """The Vision Transformer for Keras.
@@ -109,7 +109,6 @@ def _parse(arguments: list[str]) -> Any:
         )
         return replace(preflight, changes=tuple(changes))
     if command in commands:  # alone: hints would name options of all commands, and the help of none
-        check_command_words(command, arguments[1:])
         return tyro.cli(commands[command], prog=f"keras-vit {command}", args=arguments[1:])
     try:
         return tyro.extras.subcommand_cli_from_dict(commands, prog="keras-vit", description=DESCRIPTION, args=arguments)

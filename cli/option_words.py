@@ -1,6 +1,10 @@
 """Options that other training programs call otherwise, and the words for them here."""
 
+import shlex
 from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+from keras_vit_cli.given_paths import RUN_RECIPE
 
 EPOCHS = "total-epochs"
 # Of timm's train.py, big_vision's configs and the Trainer of transformers.
@@ -77,3 +81,25 @@ def _option_names(section, prefix=""):
             yield from _option_names(value, f"{name}.")
         else:
             yield name
+
+
+def check_name(command: str, arguments):
+    """Raises ValueError if options precede the name of a recipe, or there is none.
+
+    Args:
+        command: "train" or "sweep".
+        arguments: What follows it.
+    """
+    from keras_vit.recipes.configs import RECIPES
+
+    if not arguments or not arguments[0].startswith("-") or arguments[0] in ("-h", "--help"):
+        return
+    names = [word for word in arguments if word in RECIPES]
+    values = [word.rpartition("=")[2] for word in arguments]
+    runs = [value for value in values if (Path(value) / RUN_RECIPE).is_file()]  # such as that of --run.folder
+    first = [*names, *runs, "NAME"][0]
+    options = [word for word in arguments if word not in names]
+    raise ValueError(
+        f"The name of a recipe, or the folder of a run, precedes all options: keras-vit {command} "
+        f"{shlex.join([first, *options])}\nkeras-vit train lists the recipes."
+    )

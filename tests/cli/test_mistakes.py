@@ -10,13 +10,6 @@ from keras_vit_cli.option_words import check_option_words
 
 MISTAKES = [
     # Options of other programs, and the order of words.
-    ("classify cat.jpg --k=3", "--k. Use --top"),
-    ("finetune photos --epochs 3", "--epochs"),
-    (
-        "finetune photos --output-dir x --optimizer.lr 3",
-        "--output-dir. Use --output\nThere is no option --optimizer.lr",
-    ),
-    ("probe x digits --k 3", "--k. Use --neighbors"),
     ("sweep --recipe.total-steps 3", "keras-vit sweep NAME --recipe.total-steps 3"),
     ("sweep finetune-pets --lr 0.1", "--lr. Use --recipe.optimizer.learning-rate"),
     ("sweep finetune-pets --recipe.run.seed 1 --recipe.optimizer.lr 1", "Use --recipe.optimizer.learning-rate"),

@@ -15,7 +15,7 @@ from keras_vit.recipes.recipe import Architecture, Data, Supervised
 from keras_vit.recipes.small_folder import Machine
 from keras_vit_cli.finetune import plan
 from keras_vit_cli.finetune.folder import open_images
-from keras_vit_cli.finetune.timing import measure
+from keras_vit_cli.finetune.plan import measure
 
 
 @pytest.fixture
