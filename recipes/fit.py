@@ -22,7 +22,7 @@ from keras_vit.recipes.self_supervised import SelfSupervisedModel, compile_self_
 from keras_vit.recipes.training import loop
 from keras_vit.recipes.training.checks import check_data, check_labels, count_images
 from keras_vit.recipes.training.compile import compile_classifier, compile_for_evaluation
-from keras_vit.recipes.training.keras_internals import release_gradients
+from keras_vit.recipes.training.keras_internals import release_gradients, weights_kept
 
 __all__ = ["count_steps", "evaluate", "pretrain", "train"]
 
@@ -110,7 +110,7 @@ def evaluate(model, data: Data, split: str) -> dict[str, float]:
     dataset = open_dataset(data)
     check_labels(dataset, split)
     batches, steps = shard_evaluation(strategy_of(model), data, dataset, split)
-    with report_data_errors(dataset, split):
+    with report_data_errors(dataset, split), weights_kept(model):
         found = model.evaluate(batches, steps=steps, return_dict=True, verbose=0)
     compiled = {metric.name: metric for group in model.metrics for metric in getattr(group, "metrics", ())}
     # Each image has the weight (steps x batch size) / images of the split, see `zero_weight_corrupt`.

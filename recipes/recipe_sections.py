@@ -11,6 +11,7 @@ from keras_vit.recipes.recipe_values import Checked
 from keras_vit.variants import BIT_SIZES
 
 BIT = "BiT-"  # starts the names of variants without patches
+PATTERN_SIGNS = "*?[\\"
 LARGEST_MAGNITUDES = {"big_vision": 30.0, "timm": 10.0}  # of RandAugment
 
 
@@ -316,3 +317,12 @@ class Run(Checked):
     resume: bool = False
     max_nonfinite_steps: int = 10
     tensorboard: bool = False
+
+    def _check_folder(self):
+        if self.folder is not None and (signs := sorted(set(PATTERN_SIGNS).intersection(self.folder))):
+            plain = self.folder.translate(str.maketrans(PATTERN_SIGNS, "_" * len(PATTERN_SIGNS)))
+            raise RecipeError(
+                f"TensorFlow reads the path of a checkpoint as a pattern, so it must not contain {' '.join(signs)}",
+                {"run.folder": self.folder},
+                {"run.folder": plain},
+            )

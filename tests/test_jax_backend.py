@@ -159,3 +159,40 @@ def test_forward_pass_equals_tensorflow_and_gradients_are_correct(trained_toy, i
     np.testing.assert_allclose(more["rollout"], attention_rollout(model, images), atol=1e-5)
     np.testing.assert_allclose(more["resized"], model.resized((24, 8)).positions.table, atol=1e-6)
     assert more["training"].shape == (3, 5) and np.abs(more["training"] - model(images)).max() > 1e-3
+
+
+EVALUATION = """
+import os, sys
+import numpy as np
+from PIL import Image
+from keras_vit.recipes import fit
+from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
+
+folder = sys.argv[1] + "/images"
+for number in range(16):
+    for split in ("train", "test"):
+        path = f"{folder}/{split}/{'ab'[number % 2]}"
+        os.makedirs(path, exist_ok=True)
+        Image.new("RGB", (8, 8), (16 * number, 0, 0)).save(f"{path}/{number}.png")
+for number in (3, 5):
+    open(f"{folder}/test/b/{number}.png", "wb").write(b"no image")
+data = Data(f"folder:{folder}", image_size=8, batch_size=8, validation_split=None)
+recipe = Supervised(Architecture("Ti/4", depth=1, width=12, mlp_dim=24, num_heads=3), data=data, optimizer=Optimizer(
+    warmup_steps=1), run=Run(precision="float32"), total_steps=2)
+model, _ = fit.train(recipe)
+weights = model.get_weights()
+try:
+    fit.evaluate(model, data, "test")
+    raise SystemExit("no error")
+except ValueError as error:
+    assert "max_corrupt" in str(error)
+for before, after in zip(weights, model.get_weights(), strict=True):
+    np.testing.assert_array_equal(before, after)
+"""
+
+
+def test_an_error_in_an_evaluation_leaves_the_weights(tmp_path):
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", EVALUATION, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]

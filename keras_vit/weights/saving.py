@@ -22,8 +22,9 @@ def save(model, path, overwrite: bool = False, card: str | None = None, class_na
         overwrite: Whether existing files are replaced.
         card: Text of a model card (see `keras_vit.model_card`) to write next to the weights: model_card.md in a folder
             for transformers, otherwise name.npz.model_card.md or name.keras.model_card.md.
-        class_names: Names of the classes in the order of the outputs, to write next to the weights: labels.txt in a
-            folder for transformers, whose config.json then has them too, otherwise name.npz.labels.txt.
+        class_names: Names of the classes in the order of the outputs, by default those of the model, to write next to
+            the weights: labels.txt in a folder for transformers, whose config.json then has them too, otherwise
+            name.npz.labels.txt. A .keras file has those of the model inside.
 
     Returns:
         The files written.
@@ -36,6 +37,8 @@ def save(model, path, overwrite: bool = False, card: str | None = None, class_na
         OSError: The disk is full or cannot be written; what was there before is unchanged.
     """
     path = main_file(path)
+    if class_names is None and path.suffix != ".keras":
+        class_names = getattr(model, "class_names", None)
     if class_names is not None and len(class_names) != model.num_classes:
         raise ValueError(f"Expected {model.num_classes} class names. Received: {len(class_names)}")
     writers: dict[Path, Callable[[Path], object]]

@@ -184,10 +184,11 @@ class Checkpoints(keras.callbacks.Callback):
 
     def _remove_old(self, step):
         """Removes old checkpoints; those of later steps are damaged, and will be replaced, so they do not count."""
-        done = [path for path in find_checkpoints(self.folder) if int(path.rpartition("-")[2]) <= step]
-        for path in done[self.keep :]:
-            for file in tf.io.gfile.glob(f"{path}.*"):
-                tf.io.gfile.remove(file)
+        names = [os.path.basename(path) for path in find_checkpoints(self.folder)]
+        old = [name for name in names if int(name.rpartition("-")[2]) <= step][self.keep :]
+        for file in list_folder(self.folder):
+            if file.partition(".")[0] in old:
+                tf.io.gfile.remove(os.path.join(self.folder, file))
 
     def _remove_unfinished(self):
         """Removes incomplete checkpoints of a run that was killed or whose disk is full."""

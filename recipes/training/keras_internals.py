@@ -87,6 +87,22 @@ def has_train_function(model) -> bool:
     return model.train_function is not None
 
 
+@contextmanager
+def weights_kept(model) -> Iterator[None]:
+    """Gives a model its values back if an exception passes while Keras evaluates it with JAX.
+
+    Keras takes them out of the variables for the duration of `evaluate`, and returns them only at its end.
+    """
+    values = [(variable, variable._value) for variable in model.variables] if keras.backend.backend() == "jax" else []
+    try:
+        yield
+    except BaseException:
+        for variable, value in values:
+            if variable._value is None:
+                variable._value = value
+        raise
+
+
 def seed_states(model) -> list:
     """States of the random generators of a model's layers, (2,) each."""
     return [variable for variable in model.variables if variable.name == "seed_generator_state"]

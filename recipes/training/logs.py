@@ -2,12 +2,13 @@
 
 import csv
 import io
+import os
 import time
 
 import keras
 import tensorflow as tf
 
-from keras_vit.recipes.remote_files import write_file
+from keras_vit.recipes.remote_files import error_summary, write_file
 
 LOG = "log.csv"
 REFRESH_SECONDS = 0.5
@@ -132,7 +133,11 @@ class CsvLog(keras.callbacks.Callback):
         table = csv.DictWriter(text, columns, lineterminator="\n")
         table.writeheader()
         table.writerows(self.rows)
-        write_file(self.file, text.getvalue())
+        try:
+            tf.io.gfile.makedirs(os.path.dirname(self.file))
+            write_file(self.file, text.getvalue())
+        except (OSError, tf.errors.OpError) as error:  # the checkpoint, written next, matters more
+            print(f"Warning: {error_summary(error)} The next epoch writes this row, too.")
 
     def _read(self):
         if not tf.io.gfile.exists(self.file):

@@ -8,8 +8,9 @@ from keras import ops
 from keras_vit.recipes.training.losses import dense_labels
 
 BINS = 8192
-# Bins have equal widths of asinh(logit / 4): 0.006 around 0, 0.01 at 5, 0.15 at 100; all logits beyond are in the last.
-LINEAR_RANGE, LARGEST_LOGIT = 4.0, 1000.0
+# Bins have equal widths of asinh(logit / 0.01): 0.3 % of a logit, 3e-5 around 0, where those of a model that has hardly
+# been trained are; all logits beyond the largest are in the last.
+LINEAR_RANGE, LARGEST_LOGIT = 0.01, 1000.0
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

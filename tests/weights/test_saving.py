@@ -160,6 +160,16 @@ UNSUPPORTED = [
 
 
 @pytest.mark.slow
+def test_names_of_classes_are_those_of_the_model(toy, tmp_path):
+    names = ("a", "b", "c", "d", "e")
+    model = toy(depth=1, class_names=names)
+    for path in (tmp_path / "x.npz", tmp_path / "folder", tmp_path / "x.keras"):
+        save(model, path)
+        assert keras_vit.load(path).class_names == names
+    save(model, tmp_path / "other", class_names=names[::-1])
+    assert keras_vit.load(tmp_path / "other").class_names == names[::-1]
+
+
 def test_models_that_a_format_cannot_store_raise(toy, tmp_path):
     for name, arguments, message in UNSUPPORTED:
         with pytest.raises(ValueError, match=message):

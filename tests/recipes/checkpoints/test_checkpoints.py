@@ -140,6 +140,14 @@ def test_only_the_newest_checkpoints_are_kept(run, finished):
     assert_variables(resumed, finished[1])
 
 
+def test_old_checkpoints_of_this_folder_alone_are_removed(tmp_path):
+    """Its name is no pattern."""
+    for name in ("ab", "a?", "lr[3]", "a{b,c}"):
+        fit(build(), Checkpoints(tmp_path / name, every_steps=4, keep=3 if name == "ab" else 1))
+    assert steps(tmp_path / "ab") == [12, 8, 4]
+    assert all(steps(tmp_path / name) == [12] for name in ("a?", "lr[3]", "a{b,c}"))
+
+
 def test_clock_jumps_do_not_matter(run, finished, monkeypatch):
     clock = time.time
     for number, file in enumerate(sorted(run.iterdir())):

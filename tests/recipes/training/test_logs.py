@@ -2,6 +2,7 @@
 
 import csv
 import io
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -163,14 +164,20 @@ def test_resumed_run_neither_repeats_nor_loses_rows(regression, tmp_path, saved,
     assert [int(row["epoch"]) for row in table] == [-(-step // 4) for step in expected]
 
 
-def test_csv_that_cannot_be_written_is_unchanged(regression, tmp_path, monkeypatch):
-    file, model = tmp_path / "log.csv", regression()
-    fit(model, [CsvLog(file)], 0, 1)
+def test_a_row_that_cannot_be_written_is_written_by_the_next_epoch(regression, tmp_path, monkeypatch, capsys):
+    def full(*args, **more):
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    file, model, log = tmp_path / "run" / "log.csv", regression(), CsvLog(tmp_path / "run" / "log.csv")
+    fit(model, [log], 0, 1)
     before = file.read_text()
-    monkeypatch.setattr(tf.io.gfile, "rename", lambda *args, **more: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        fit(model, [CsvLog(file)], 1, 2)
-    assert file.read_text() == before and before.endswith("\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(tf.io.gfile, "rename", full)
+        fit(model, [log], 1, 2)
+    assert file.read_text() == before and "No space left on device" in capsys.readouterr().out
+    shutil.rmtree(tmp_path / "run")  # is created again
+    log.on_epoch_end(1, {"loss": 1.0})
+    assert [row["step"] for row in rows(file)] == ["4", "8"]
     file.write_text("name,age\n")
     with pytest.raises(ValueError, match="'step'"):
         fit(model, [CsvLog(file)], 1, 2)
