@@ -9,8 +9,8 @@ from typing import Annotated
 import tyro
 
 from keras_vit_cli.given_paths import check_weights
-from keras_vit_cli.json_file import check_json
 from keras_vit_cli.option_words import check_option_words
+from keras_vit_cli.output_folder import check_json
 from keras_vit_cli.run_length import with_length
 from keras_vit_cli.start_checks import check_architecture
 

@@ -1,22 +1,27 @@
 """The settings of `keras-vit finetune`: chosen from the folder, the weights and the machine, and printed."""
 
+import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
 from keras_vit import BiT
 from keras_vit.name_list import first_names
 from keras_vit.recipes.configs.finetune import SMALL
-from keras_vit.recipes.recipe import Architecture, Supervised
+from keras_vit.recipes.data import ImageDataset, training_pixels
+from keras_vit.recipes.recipe import Architecture, Data, Supervised
 from keras_vit.recipes.small_folder import Machine, fit_to_folder, image_size, total_epochs, training_seconds
 from keras_vit.recipes.training.model import check_trainable
 from keras_vit.variants import SIZES, variant_name
 from keras_vit_cli.finetune.folder import ImageFolder
-from keras_vit_cli.finetune.timing import measure
 from keras_vit_cli.flags import recipe_flags
 
 NAME = "finetune-small"  # of SMALL
+TIMED_IMAGES = 16  # a batch as in training: single images use less of a machine
+REPEATS = 2
 
 
 def choose_recipe(folder: ImageFolder, weights: str, model, output: Path) -> Supervised:
@@ -47,6 +52,31 @@ def choose_recipe(folder: ImageFolder, weights: str, model, output: Path) -> Sup
     recipe = fit_to_folder(recipe, images, model.preprocessing, size, depth, machine)
     print("\n".join(_description(folder, recipe, machine, depth)), flush=True)
     return recipe
+
+
+def measure(model, data: Data, dataset: ImageDataset, accelerator: bool) -> Machine:
+    """Times a model, without its first call, and the decoding of images.
+
+    Args:
+        model: At the image size of the training.
+        data: The recipe's; some of its training images are decoded.
+        dataset: From `open_dataset`.
+        accelerator: Whether there is a GPU or TPU.
+    """
+    inputs = np.zeros((TIMED_IMAGES, *model.image_size, 3), "float32")
+    model.predict_on_batch(inputs)
+    forward_seconds = _seconds(lambda: model.predict_on_batch(inputs), REPEATS)
+    count, size = min(TIMED_IMAGES, dataset.splits[data.train_split]), model.image_size[0]
+    batches = training_pixels(replace(data, batch_size=count, image_size=size, resize_size=size), dataset, seed=0)
+    decode_seconds = _seconds(lambda: list(batches.take(REPEATS)), 1) / REPEATS  # also prepares batches ahead
+    return Machine(accelerator, forward_seconds / TIMED_IMAGES, decode_seconds / count)
+
+
+def _seconds(call: Callable, repeats: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    return (time.perf_counter() - start) / repeats
 
 
 def train_command(recipe: Supervised) -> str:

@@ -5,8 +5,8 @@ import pytest
 from PIL import Image
 
 from keras_vit.rgb import as_rgb
-from keras_vit_cli.inspect.attention_data import AttentionData
 from keras_vit_cli.inspect.image_files import ImageBatch, list_images, read_images, without_damaged
+from keras_vit_cli.inspect.report import AttentionData
 
 
 def test_16_bit_images_have_the_brightness_of_8_bit_ones(toy, tmp_path):
