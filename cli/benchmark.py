@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from keras_vit_cli.json_file import check_json
+from keras_vit_cli.output_folder import check_json
 
 
 @dataclass(frozen=True)

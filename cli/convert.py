@@ -1,4 +1,4 @@
-"""`keras-vit convert`: converts checkpoints between formats."""
+"""`keras-vit convert`: converts checkpoints between formats, and uploads them to the Hugging Face Hub."""
 
 import re
 import shutil
@@ -11,6 +11,8 @@ import tyro
 
 from keras_vit_cli.given_paths import check_weights
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
+
+README = "README.md"
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,6 @@ class Convert:
             self._remove_old_names()
         if self.push:
             from keras_vit.weights.saving import card_file, main_file
-            from keras_vit_cli.convert import push
 
             print(f"Uploaded to {push(files, card_file(main_file(self.output)), self.push)}")
 
@@ -81,8 +82,6 @@ class Convert:
         from keras_vit.weights.saving import card_file, main_file
 
         if self.push:
-            from keras_vit_cli.convert import check_push
-
             check_push(self.push)
         file = main_file(self.output)
         files = [file, card_file(file), labels_file(file)]
@@ -103,9 +102,6 @@ class Convert:
         old = labels_file(main_file(self.output))
         if old.exists() and old.resolve() != labels_file(self.weights).resolve():
             old.unlink()
-
-
-README = "README.md"
 
 
 def check_push(repository: str):

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from keras_vit_cli.evaluated_inputs import check_model_and_dataset
-from keras_vit_cli.json_file import check_json
+from keras_vit_cli.output_folder import check_json
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 
 

@@ -1,4 +1,4 @@
-"""The output folder of a command: it appears, or replaces that of a previous run, only when it is complete."""
+"""The output of a command: its folder, which appears, or replaces a previous run's, when it is complete; --json."""
 
 import os
 import shutil
@@ -69,3 +69,9 @@ def new_folder(folder: Path, mark: str | None = None, option: str = "--output") 
         if not folder.exists() and (temporary / "old").exists():
             os.replace(temporary / "old", folder)
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_json(file: Path | None):
+    """Raises ValueError if the file of --json cannot be written. Called before anything is computed."""
+    if file and (file.is_dir() or not file.absolute().parent.is_dir()):
+        raise ValueError(f"--json requires a file in an existing folder. Received: {file}")

@@ -10,8 +10,8 @@ import tyro
 
 from keras_vit.recipes.recipe_errors import check_all
 from keras_vit_cli.given_paths import check_weights
-from keras_vit_cli.json_file import check_json
 from keras_vit_cli.option_words import check_option_words
+from keras_vit_cli.output_folder import check_json
 from keras_vit_cli.start_checks import check_architecture, check_fields, parse_fields
 
 

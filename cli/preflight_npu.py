@@ -8,8 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from keras_vit_cli.json_file import check_json
-from keras_vit_cli.output_folder import create_folder
+from keras_vit_cli.output_folder import check_json, create_folder
 from keras_vit_cli.preflight import show_progress
 
 

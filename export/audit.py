@@ -157,7 +157,7 @@ def _left_by_npu(path, target):
 def _not_delegated_to_xnnpack(path, operations):
     running = [operation for operation in operations if operation.runtime_inputs]
     try:
-        left = {place for graph in _subgraphs(path) for place in _left_of_subgraph(path, operations, *graph)}
+        left = _not_delegated(Path(path).read_bytes(), operations)
     except RuntimeError as error:  # Flex and custom operations: the interpreter cannot run the file at all
         custom = [operation for operation in running if operation.custom]
         reason = f"the interpreter cannot run it: {str(error).strip().splitlines()[0]}"
@@ -165,21 +165,17 @@ def _not_delegated_to_xnnpack(path, operations):
     return [(one, _xnnpack_reason(one)) for one in running if (one.subgraph, one.index) in left]
 
 
-def _subgraphs(path):
-    """Name and subgraph of each signature."""
-    signatures = read_signatures(unpack_model(Path(path).read_bytes()))
-    return [(name, signature.subgraph) for name, signature in signatures.items()]
-
-
-def _left_of_subgraph(path, operations, name, subgraph):
-    """(subgraph, index) of the operations of a signature that are not delegated: LiteRT tells them of the first one."""
-    content = Path(path).read_bytes()
-    if subgraph:
-        model = unpack_model(content)
-        move_to_front(model, name)
-        content = pack_model(model)
-    own = [replace(operation, subgraph=0) for operation in operations if operation.subgraph == subgraph]
-    return [(subgraph, index) for index in read_delegation(content, own).not_delegated]
+def _not_delegated(content, operations) -> set[tuple[int, int]]:
+    """(subgraph, index) of the operations that are not delegated: LiteRT reports those of the first subgraph."""
+    model, found = unpack_model(content), set()
+    for name, signature in read_signatures(model).items():
+        subgraph, file = signature.subgraph, content
+        if subgraph:
+            move_to_front(model, name)
+            file = pack_model(model)
+        own = [replace(operation, subgraph=0) for operation in operations if operation.subgraph == subgraph]
+        found |= {(subgraph, index) for index in read_delegation(file, own).not_delegated}
+    return found
 
 
 def _xnnpack_reason(operation):

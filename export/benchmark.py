@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_vit.export.tflite.graph import read_delegation, read_graph
 
-__all__ = ["Benchmark", "as_json", "benchmark", "compare", "table"]
+__all__ = ["Benchmark", "as_json", "compare", "table"]
 
 WORKER = Path(__file__).with_name("benchmark_worker.py")
 RUNS_PER_TURN = 10  # consecutive calls of one file before the next file's turn
@@ -21,7 +21,7 @@ RUNS_PER_TURN = 10  # consecutive calls of one file before the next file's turn
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Result of `benchmark`.
+    """Result of `compare` for one file.
 
     Args:
         path: The file.
@@ -53,24 +53,7 @@ class Benchmark:
     num_partitions: int
 
 
-def benchmark(path, num_threads: int = 2, num_runs: int = 50, warmup_runs: int = 5, seed: int = 0) -> Benchmark:
-    """Measures a .tflite file as `compare` does.
-
-    Args:
-        path: The file.
-        num_threads, num_runs, warmup_runs, seed: See `compare`.
-
-    Raises:
-        ValueError: A number is below 1, or the file is empty, of another format, damaged, or cannot run on this
-            machine.
-        OSError: The file does not exist.
-    """
-    return compare([path], num_threads, num_runs, warmup_runs, seed)[0]
-
-
-def compare(
-    paths: Sequence, num_threads: int = 2, num_runs: int = 50, warmup_runs: int = 5, seed: int = 0
-) -> list[Benchmark]:
+def compare(paths: Sequence, num_threads: int = 2, num_runs: int = 50, warmup_runs: int = 5) -> list[Benchmark]:
     """Measures .tflite files side by side in turns of ten calls (A B A B), so that load on the machine affects all.
 
     Each file runs in a separate process with LiteRT alone: its peak memory is the file's, and a crash affects no other
@@ -82,7 +65,6 @@ def compare(
         num_threads: Threads of the interpreter.
         num_runs: Timed calls of each file.
         warmup_runs: Calls before them, at least one.
-        seed: Seed of the inputs.
 
     Returns:
         One result per file, in their order.
@@ -93,7 +75,7 @@ def compare(
     """
     _check_request(paths, num_threads=num_threads, num_runs=num_runs, warmup_runs=warmup_runs)
     delegations = [_delegation(path) for path in paths]
-    timings = _time(paths, num_threads, num_runs, warmup_runs, seed)
+    timings = _time(paths, num_threads, num_runs, warmup_runs)
     results = []
     for path, delegation, (milliseconds, measured) in zip(paths, delegations, timings):
         results.append(
@@ -152,10 +134,10 @@ def _delegation(path):
         raise ValueError(f"{path} cannot run on this machine: {str(error).strip()}") from None
 
 
-def _time(paths, num_threads, num_runs, warmup_runs, seed):
+def _time(paths, num_threads, num_runs, warmup_runs):
     """Per file, the milliseconds of its calls, and the fields of `Benchmark` that its worker measured."""
     with ExitStack() as stack:
-        workers = [stack.enter_context(_Worker(path, num_threads, warmup_runs, seed)) for path in paths]
+        workers = [stack.enter_context(_Worker(path, num_threads, warmup_runs)) for path in paths]
         # One after the other, so that no file loads while another warms up.
         measured = [worker.request() for worker in workers]
         milliseconds = [[] for _ in paths]

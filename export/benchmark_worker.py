@@ -1,6 +1,6 @@
-"""The process that runs one .tflite file for `benchmark`. It is started by path and imports LiteRT and NumPy only.
+"""The process that runs one .tflite file for `compare`. It is started by path and imports LiteRT and NumPy only.
 
-`benchmark_worker.py FILE THREADS WARMUP SEED` replies in lines of JSON: one when the file is ready, then one for each
+`benchmark_worker.py FILE THREADS WARMUP` replies in lines of JSON: one when the file is ready, then one for each
 number on standard input, which is how many calls to time.
 """
 
@@ -12,14 +12,14 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
 
-def serve(path, num_threads, warmup_runs, seed):
+def serve(path, num_threads, warmup_runs):
     """Loads and warms up, then times the number of calls in each line of standard input, after an untimed one."""
     base = peak_memory()
     start = time.perf_counter()
     interpreter = Interpreter(model_path=path, num_threads=num_threads)
     interpreter.allocate_tensors()
     load_ms = (time.perf_counter() - start) * 1e3
-    for details, values in zip(interpreter.get_input_details(), random_inputs(interpreter, seed)):
+    for details, values in zip(interpreter.get_input_details(), random_inputs(interpreter)):
         interpreter.set_tensor(details["index"], values)
     warmup = time_calls(interpreter, warmup_runs)
     reply(load_ms=load_ms, first_ms=warmup[0], base_memory_bytes=base)
@@ -38,9 +38,9 @@ def time_calls(interpreter, count):
     return milliseconds
 
 
-def random_inputs(interpreter, seed):
-    """Random values for every input: floats in [-1, 1], integers over the range of (u)int8."""
-    random = np.random.default_rng(seed)
+def random_inputs(interpreter):
+    """The same random values in each process: floats in [-1, 1], integers over the range of (u)int8."""
+    random = np.random.default_rng(0)
     inputs = []
     for details in interpreter.get_input_details():
         dtype, shape = np.dtype(details["dtype"]), details["shape"]

@@ -1,16 +1,27 @@
-"""Writes a SavedModel with named signatures: encoded images, uint8 pixels, or preprocessed images."""
+"""Writes a SavedModel with named signatures: encoded images, uint8 pixels, or preprocessed images.
+
+B batch, H W pixels of the model, h w pixels of an image, N tokens, K heads, C classes, D width of the features.
+"""
 
 import json
 import tempfile
 from pathlib import Path
 
 import tensorflow as tf
+from keras import ops
 
+from keras_vit import Preprocessing
 from keras_vit.atomic_write import new_files
 from keras_vit.class_names.files import class_names_text
+from keras_vit.classification import is_projection, output_activation
+from keras_vit.decoding import decode, resize_and_crop
 from keras_vit.export.checks import check_classifier, check_exportable, disk_reason, exported_class_names
-from keras_vit.export.names import CLASS_NAMES_FILE, PREPROCESSING_FILE
-from keras_vit.export.serving import serving_functions
+from keras_vit.export.names import CLASS_NAMES_FILE, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE, PROJECTION
+from keras_vit.images import normalize
+from keras_vit.inspect.attention import patch_share, resize_to_images, rollout
+
+OUTPUT = OUTPUTS[CLASSIFY]
+TOP = 5
 
 
 def write_saved_model(model, folder, class_names=None) -> Path:
@@ -56,7 +67,7 @@ def write_saved_model(model, folder, class_names=None) -> Path:
     folder = Path(folder)
     if folder.exists():
         raise ValueError(f"{folder.absolute()} already exists. Remove it or choose another folder.")
-    functions = serving_functions(model, names)
+    functions = _serving_functions(model, names)
     preprocessing = json.dumps(model.preprocessing.get_config(), indent=2) + "\n"
     assets = {"preprocessing": (PREPROCESSING_FILE, preprocessing)}
     if names:
@@ -75,6 +86,67 @@ def write_saved_model(model, folder, class_names=None) -> Path:
         extra.mkdir()
         (extra / PREPROCESSING_FILE).write_text(preprocessing, "utf-8")
     return folder
+
+
+def _serving_functions(model, class_names: list[str] | None = None) -> dict:
+    """Signature name -> `tf.function` for any batch size, see `write_saved_model`."""
+    spec = tf.TensorSpec((None, *model.image_size, 3), tf.float32, name=INPUT)
+    preprocessing = model.preprocessing
+    features = _function(lambda images: {"features": tf.cast(model.features(images), tf.float32)}, spec)
+    functions, predict = {"serving_default": features}, features
+    if is_projection(model):
+        predict = _function(lambda images: {PROJECTION: tf.cast(model(images, training=False), tf.float32)}, spec)
+        functions = {"serving_default": predict, PROJECTION: predict}
+    elif model.num_classes:
+        logits = _function(lambda images: {"logits": tf.cast(model(images, training=False), tf.float32)}, spec)
+        activation = getattr(tf.nn, output_activation(model))
+        classify = _function(lambda images: {OUTPUT: activation(logits(images)["logits"])}, spec)
+        functions = {"serving_default": classify, CLASSIFY: classify, "logits": logits}
+        predict = lambda images: _with_top_classes(classify(images)[OUTPUT], class_names)  # noqa: E731
+    functions["features"] = features
+    functions["serve_bytes"] = _function(
+        lambda image_bytes: predict(decode_images(image_bytes, preprocessing)),
+        tf.TensorSpec((None,), tf.string, name="image_bytes"),
+    )
+    functions["serve_uint8"] = _function(
+        lambda images: predict(preprocess_images(images, preprocessing)),
+        tf.TensorSpec((None, None, None, 3), tf.uint8, name=INPUT),
+    )
+    if hasattr(model, "attention_maps"):
+        functions["attention"] = _function(lambda images: {"attention": _attention_map(model, images)}, spec)
+    return functions
+
+
+def _function(function, spec):
+    return tf.function(function, input_signature=[spec], autograph=False)
+
+
+def _with_top_classes(probabilities, class_names: list[str] | None = None) -> dict:
+    """Probabilities (B, C) with the most likely classes, best first: probabilities, class indices and names."""
+    values, indices = tf.math.top_k(probabilities, min(TOP, probabilities.shape[-1]))
+    outputs = {OUTPUT: probabilities, "top_probabilities": values, "top_classes": indices}
+    return outputs | ({"top_class_names": tf.gather(tf.constant(class_names), indices)} if class_names else {})
+
+
+def decode_images(image_bytes, preprocessing: Preprocessing):
+    """Decodes and preprocesses encoded images (B,) of any sizes: (B, H, W, 3) float32, as `model.classify` does."""
+
+    def prepare(content):
+        return preprocess_images(decode(content, accurate=True), preprocessing)
+
+    shape = tf.TensorSpec((*preprocessing.image_size, 3), tf.float32)
+    return tf.map_fn(prepare, image_bytes, fn_output_signature=shape)  # (B, H, W, 3)
+
+
+def preprocess_images(images, preprocessing: Preprocessing):
+    """`preprocessing(images)` for a size known only when the graph runs: (..., h, w, 3) -> (..., H, W, 3) float32."""
+    return normalize(resize_and_crop(images, preprocessing), preprocessing.mean, preprocessing.std)
+
+
+def _attention_map(model, images):
+    """`keras_vit.attention_rollout` in float32 on tensors: (B, H, W, 3) -> (B, H, W) in [0, 1]."""
+    attention = ops.cast(model.attention_maps(images), "float32")  # (B, depth, K, N, N)
+    return resize_to_images(rollout(attention, model.prefix_tokens, patch_share(model)), model)
 
 
 def _save(folder, functions, assets):

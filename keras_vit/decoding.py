@@ -1,4 +1,4 @@
-"""Decodes image files to upright RGB pixels in TensorFlow's graphs, for training and for SavedModels. H W pixels.
+"""Image files to upright RGB pixels of a model's size in TensorFlow's graphs, for training and SavedModels. H W pixels.
 
 JPEG, PNG, GIF (the first frame), BMP and WebP files of any colors become (H, W, 3) uint8 RGB, including gray, palette,
 CMYK and 16-bit files; transparency is dropped, and transparent pixels of GIF files are black. TensorFlow reads neither
@@ -11,6 +11,9 @@ section 4.6.4.
 """
 
 import tensorflow as tf
+
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.resizing import size_before_crop
 
 TAG, UPRIGHT = 0x0112, 1
 JPEG, PNG, WEBP = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"WEBP"
@@ -85,6 +88,35 @@ def turn_upright(image, orientation):
     image = tf.cond(_is_among(orientation, EXCHANGED), lambda: tf.transpose(image, (1, 0, 2)), lambda: image)
     image = tf.cond(_is_among(orientation, MIRRORED), lambda: image[:, ::-1], lambda: image)
     return tf.cond(_is_among(orientation, UPSIDE_DOWN), lambda: image[::-1], lambda: image)
+
+
+def resize_and_crop(images, preprocessing: Preprocessing):
+    """`preprocessing` without its scaling, for images whose size is known only when the graph runs.
+
+    Args:
+        images: (H, W, 3) or (B, H, W, 3), uint8 or float32.
+        preprocessing: Its `image_size` is (height, width).
+
+    Returns:
+        (height, width, 3) or (B, height, width, 3) float32; bicubic values may exceed the range of the pixels.
+    """
+    size, resize = preprocessing.image_size, preprocessing.resize
+    method, antialias = preprocessing.interpolation, preprocessing.antialias
+    target = size_before_crop(size, preprocessing.crop_fraction)
+    sides = tf.cast(tf.shape(images)[-3:-1], tf.float64)  # float64 rounds as Python's floats do
+    sides *= tf.reduce_max(tf.constant(target, tf.float64) / sides)
+    if resize == "squash":
+        shape = tf.constant(target)
+    elif resize == "shortest":
+        shape = tf.maximum(target, tf.cast(sides + 1e-6, tf.int32))
+    else:
+        shape = tf.cast(tf.round(sides), tf.int32)
+        method, antialias = "area", False
+    images = tf.image.resize(tf.cast(images, tf.float32), shape, method, antialias=antialias)
+    rest = shape - size
+    top, left = tf.unstack(rest // 2 if method == "area" else tf.cast(tf.round(rest / 2), tf.int32))
+    images = images[..., top : top + size[0], left : left + size[1], :]
+    return tf.ensure_shape(images, (*images.shape[:-3], *size, 3))
 
 
 def is_upright_jpeg(encoded):

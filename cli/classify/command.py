@@ -10,7 +10,7 @@ import tyro
 from keras_vit_cli.classify.exported import is_exported, open_exported
 from keras_vit_cli.default_weights import OFFLINE, load_default
 from keras_vit_cli.given_paths import check_weights
-from keras_vit_cli.json_file import check_json
+from keras_vit_cli.output_folder import check_json
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 from keras_vit_cli.process import without_native_logs
 

@@ -1,6 +1,7 @@
 """`keras-vit finetune`: from a folder of images to a classifier, without any other option."""
 
 import os
+import shlex
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ import tyro
 
 from keras_vit.recipes.recipe_errors import check_all
 from keras_vit_cli.default_weights import OFFLINE, load_default
+from keras_vit_cli.export.command import Export, Format
 from keras_vit_cli.finetune.previous_run import check_same_run, previous_recipe
 from keras_vit_cli.given_paths import RUN_RECIPE, check_dataset_path, check_weights, has_run
 from keras_vit_cli.output_folder import check_replaceable
@@ -19,6 +21,9 @@ OFFLINE_NOTE = (
     f"Starting from {OFFLINE}, a small model of 32 x 32 pixels in the package, with which details are lost.\nFor other "
     "weights add --weights FILE"
 )
+FORMAT: Format = "dynamic-int8"  # requires no calibration; no accuracy drop in docs/export.md
+FILE = f"model-{FORMAT}.tflite"
+CHECKED_IMAGES = 200
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,6 @@ class Finetune:
         else:
             self._check_new_run(output)
         from keras_vit.recipes.run_recipe import run_unless_finished
-        from keras_vit_cli.finetune.result import export_checked, print_result
 
         recipe = previous_recipe(output) if again else self._new_recipe(output)
         metrics = run_unless_finished(replace(recipe, run=replace(recipe.run, resume=True)))
@@ -97,3 +101,60 @@ class Finetune:
         if self.weights:
             return self.weights, load(self.weights)
         return load_default(load, lambda model: OFFLINE_NOTE)
+
+
+def export_checked(recipe, output: Path) -> Path | None:
+    """Writes the run's .tflite file, unless it is there, and prints how it compares with Keras.
+
+    Returns:
+        Its path; None with Keras on JAX, which does not export.
+    """
+    import keras
+
+    if keras.backend.backend() == "jax":
+        return None
+    folder = output / "exported"
+    if not (folder / FILE).exists():
+        print("\nExport to a .tflite file with 8-bit weights, compared with Keras on test images", flush=True)
+        checked = min(CHECKED_IMAGES, _test_images(recipe))
+        Export(
+            str(output),
+            output=folder,
+            formats=(FORMAT,),
+            dataset=recipe.data.dataset,
+            split=recipe.data.test_split,
+            check_images=CHECKED_IMAGES,
+            max_corrupt=recipe.data.max_corrupt,
+            max_accuracy_drop=max(1.0, 250 / checked),  # two images more or less are no sign of a defect
+            keep_going=True,
+        ).run()
+    return folder / FILE
+
+
+def print_result(recipe, output: Path, file: Path | None, metrics: dict):
+    """Prints accuracy, files and the next commands."""
+    data, run = recipe.data, shlex.quote(str(output))
+    evaluated = f"--dataset {shlex.quote(data.dataset)} --split {data.test_split}"
+    test_images = metrics["images"]  # without those that cannot be decoded
+    skip = f" --max-corrupt {data.max_corrupt:g}" if test_images < _test_images(recipe) else ""
+    tflite = "For a .tflite file repeat this command with KERAS_BACKEND=tensorflow: nothing is trained again."
+    if file:
+        tflite = f"{file}  for phones, {file.stat().st_size / 1e6:.1f} MB"
+    print(
+        f"""
+top-1 {100 * metrics["top1"]:.1f} % of {test_images:,} test images ({data.test_split!r}), which were not trained on
+{output / "model.keras"}  the model, {output / "model_card.md"} its card
+{tflite}
+
+Next:
+    keras-vit classify IMAGE --model {run}
+    keras-vit evaluate {run} {evaluated} --per-class{skip}
+    keras-vit inspect {run} --images {shlex.quote(data.dataset.removeprefix("folder:"))} --output attention.html
+    keras-vit export {run} {evaluated}{skip} --formats web --output {shlex.quote(str(output / "web"))}"""
+    )
+
+
+def _test_images(recipe) -> int:
+    from keras_vit.recipes.data import count_examples, open_dataset
+
+    return count_examples(open_dataset(recipe.data), recipe.data.test_split)

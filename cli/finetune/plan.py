@@ -20,6 +20,8 @@ from keras_vit_cli.finetune.folder import ImageFolder
 from keras_vit_cli.flags import recipe_flags
 
 NAME = "finetune-small"  # of SMALL
+TIMED_IMAGES = 16  # a batch as in training: single images use less of a machine
+REPEATS = 2
 
 
 def choose_recipe(folder: ImageFolder, weights: str, model, output: Path) -> Supervised:
@@ -50,6 +52,31 @@ def choose_recipe(folder: ImageFolder, weights: str, model, output: Path) -> Sup
     recipe = fit_to_folder(recipe, images, model.preprocessing, size, depth, machine)
     print("\n".join(_description(folder, recipe, machine, depth)), flush=True)
     return recipe
+
+
+def measure(model, data: Data, dataset: ImageDataset, accelerator: bool) -> Machine:
+    """Times a model, without its first call, and the decoding of images.
+
+    Args:
+        model: At the image size of the training.
+        data: The recipe's; some of its training images are decoded.
+        dataset: From `open_dataset`.
+        accelerator: Whether there is a GPU or TPU.
+    """
+    inputs = np.zeros((TIMED_IMAGES, *model.image_size, 3), "float32")
+    model.predict_on_batch(inputs)
+    forward_seconds = _seconds(lambda: model.predict_on_batch(inputs), REPEATS)
+    count, size = min(TIMED_IMAGES, dataset.splits[data.train_split]), model.image_size[0]
+    batches = training_pixels(replace(data, batch_size=count, image_size=size, resize_size=size), dataset, seed=0)
+    decode_seconds = _seconds(lambda: list(batches.take(REPEATS)), 1) / REPEATS  # also prepares batches ahead
+    return Machine(accelerator, forward_seconds / TIMED_IMAGES, decode_seconds / count)
+
+
+def _seconds(call: Callable, repeats: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    return (time.perf_counter() - start) / repeats
 
 
 def train_command(recipe: Supervised) -> str:
@@ -114,28 +141,3 @@ def _duration(seconds: float) -> str:
 
 IMAGES = 16  # a batch as in training: single images use less of a machine
 REPEATS = 2
-
-
-def measure(model, data: Data, dataset: ImageDataset, accelerator: bool) -> Machine:
-    """Times a model, without its first call, and the decoding of images.
-
-    Args:
-        model: At the image size of the training.
-        data: The recipe's; some of its training images are decoded.
-        dataset: From `open_dataset`.
-        accelerator: Whether there is a GPU or TPU.
-    """
-    inputs = np.zeros((IMAGES, *model.image_size, 3), "float32")
-    model.predict_on_batch(inputs)
-    forward_seconds = _seconds(lambda: model.predict_on_batch(inputs), REPEATS)
-    count, size = min(IMAGES, dataset.splits[data.train_split]), model.image_size[0]
-    batches = training_pixels(replace(data, batch_size=count, image_size=size, resize_size=size), dataset, seed=0)
-    decode_seconds = _seconds(lambda: list(batches.take(REPEATS)), 1) / REPEATS  # also prepares batches ahead
-    return Machine(accelerator, forward_seconds / IMAGES, decode_seconds / count)
-
-
-def _seconds(call: Callable, repeats: int) -> float:
-    start = time.perf_counter()
-    for _ in range(repeats):
-        call()
-    return (time.perf_counter() - start) / repeats

@@ -17,8 +17,8 @@ from flatbuffers import flexbuffers
 
 from keras_vit.export.npu.compile import DISPATCH
 from keras_vit.export.npu.report import NpuReport
-from keras_vit.export.tflite.flatbuffer import DTYPES, unpack_model
-from keras_vit.export.tflite.graph import run_tflite
+from keras_vit.export.tflite.flatbuffer import read_signatures, unpack_model
+from keras_vit.export.tflite.graph import as_input, dequantize, run_tflite
 
 PROVIDER = "QNNExecutionProvider"
 
@@ -84,22 +84,19 @@ def run_on_simulator(compiled, images) -> np.ndarray:
     """
     content = Path(compiled).read_bytes()
     model = unpack_model(content)
-    graphs = model.subgraphs
-    operators = [operator for graph in graphs for operator in graph.operators]
+    operators = [operator for graph in model.subgraphs for operator in graph.operators]
     if len(operators) != 1 or not _is_dispatch(model, operators[0]):
         raise ValueError(
             f"The simulator runs files that are one program for a chip of Qualcomm. Received: {compiled} with "
             f"{len(operators)} operations."
         )
-    [graph] = graphs
-    image, output = graph.tensors[operators[0].inputs[0]], graph.tensors[operators[0].outputs[0]]
+    [signature] = read_signatures(model).values()
+    [image], [output] = signature.inputs, signature.outputs
     session = _session(content, operators[0], image, output)
-    dtype = DTYPES[image.type]
     results = []
     for pixels in np.asarray(images):
-        tensor = (pixels if dtype == "float32" else np.round(pixels)).astype(dtype)[None]
-        [result] = session.run(None, {"images": tensor})
-        results.append(_dequantize(result[0], output))
+        [result] = session.run(None, {"images": as_input(pixels, image.dtype)})
+        results.append(dequantize(result[0], output.quantization))
     return np.stack(results)
 
 
@@ -126,11 +123,10 @@ def _session(content, operator, image, output):
         source=PROVIDER,
     )
     ends = [
-        onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
-        for name, dtype, shape in (
-            (name, DTYPES[tensor.type], [int(n) for n in tensor.shape])
-            for name, tensor in (("images", image), ("output", output))
+        onnx.helper.make_tensor_value_info(
+            name, onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype)), tensor.shape
         )
+        for name, tensor in (("images", image), ("output", output))
     ]
     graph = onnx.helper.make_graph([node], "compiled", ends[:1], ends[1:])
     opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("com.microsoft", 1)]
@@ -153,10 +149,3 @@ def _packages():
     runtime.set_default_logger_severity(3)
     runtime.register_execution_provider_library(PROVIDER, qnn.get_library_path())
     return runtime, qnn, onnx
-
-
-def _dequantize(values, tensor):
-    if tensor.quantization is None or tensor.quantization.scale is None:
-        return values.astype("float32")
-    [scale], [zero_point] = tensor.quantization.scale, tensor.quantization.zeroPoint
-    return (values.astype("float32") - zero_point) * np.float32(scale)

@@ -127,22 +127,27 @@ def run_tflite(file, images, signature: str = CLASSIFY, num_threads: int = 2) ->
     interpreter = _interpreter(file, num_threads=num_threads)
     runner = interpreter.get_signature_runner(signature)
     name = OUTPUTS[signature]
-    input_details, output_details = runner.get_input_details()[INPUT], runner.get_output_details()[name]
-    dtype = input_details["dtype"]
+    dtype, quantization = runner.get_input_details()[INPUT]["dtype"], runner.get_output_details()[name]["quantization"]
     outputs, milliseconds = [], []
     for image in np.asarray(images):
-        tensor = (image if dtype == np.float32 else np.round(image)).astype(dtype)[None]
+        tensor = as_input(image, dtype)
         start = time.perf_counter()
         output = runner(**{INPUT: tensor})[name]
         milliseconds.append((time.perf_counter() - start) * 1e3)
-        outputs.append(_dequantize(output[0], output_details))
+        outputs.append(dequantize(output[0], quantization))
     return np.stack(outputs), np.array(milliseconds)
 
 
-def _dequantize(values, details):
-    if details["dtype"] == np.float32:
-        return values
-    scale, zero_point = details["quantization"]
+def as_input(image, dtype) -> np.ndarray:
+    """An image (H, W, 3) in [0, 255] as the input of a file: (1, H, W, 3), rounded for an integer `dtype`."""
+    return (image if np.dtype(dtype).kind == "f" else np.round(image)).astype(dtype)[None]
+
+
+def dequantize(values: np.ndarray, quantization) -> np.ndarray:
+    """Values of a file's output in float32; `quantization` is (scale, zero point) and counts for integers only."""
+    if values.dtype.kind == "f":
+        return values.astype("float32", copy=False)
+    scale, zero_point = quantization
     return (values.astype("float32") - zero_point) * np.float32(scale)
 
 

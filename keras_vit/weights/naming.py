@@ -32,7 +32,7 @@ class ResNetNaming:
 
         Args:
             path: Inside a hybrid or a BiT, such as "backbone/block1/unit2/gn3/gamma"; see
-                `keras_vit.weights.transfer.named_weights`.
+                `keras_vit.named_weights.named_weights`.
         """
         part, _, leaf = path.removeprefix("backbone/").rpartition("/")
         unit = re.fullmatch(r"block(\d+)/unit(\d+)/(\w+)", part)

@@ -6,11 +6,11 @@ Training: decode, crop, flip, resize, augment, normalize. Evaluation: decode, re
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.decoding import decode
+from keras_vit.decoding import decode, resize_and_crop
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.recipes.data.augment import ERASING_ATTEMPTS, augmentation, erase
 from keras_vit.recipes.data.decode import decode_window
 from keras_vit.recipes.recipe import Data
-from keras_vit.resizing import size_before_crop
 
 PIXELS = (0.0,) * 3, (1 / 255,) * 3  # mean and std that leave pixels in [0, 255]
 SIMPLE_MARGIN = 4  # pixels, of the crop "simple" (facebookresearch/deit, augment.py)
@@ -73,26 +73,25 @@ def training_transform(data: Data, seed: int, mean, std, max_value: int = 255):
     return transform
 
 
+def evaluation_preprocessing(data: Data) -> Preprocessing:
+    """How evaluation images are prepared, and how the trained model prepares others."""
+    return Preprocessing(
+        (data.image_size, data.image_size),
+        resize=data.evaluation_resize,
+        crop_fraction=data.evaluation_crop,
+        interpolation=data.interpolation,
+        antialias=data.antialias,
+        mean=data.mean,
+        std=data.std,
+    )
+
+
 def evaluation_transform(data: Data):
-    """Returns the function from an encoded image to (size, size, 3) float32, as `keras_vit.Preprocessing`."""
-    size = data.image_size
-    target, _ = size_before_crop((size, size), data.evaluation_crop)
-    scale = _scale_before_resize(data.mean, data.std)
+    """Returns the function from an encoded image to (size, size, 3) float32, as `evaluation_preprocessing`."""
+    preprocessing, scale = evaluation_preprocessing(data), _scale_before_resize(data.mean, data.std)
 
     def transform(encoded):
-        image = normalize(decode(encoded), *scale)
-        sides = tf.cast(tf.shape(image)[:2], tf.float64)
-        resized = sides * (target / tf.reduce_min(sides))
-        if data.evaluation_resize == "shortest_area":
-            shape = tf.cast(tf.round(resized), tf.int32)
-            image = tf.image.resize(image, shape, "area")
-            top, left = tf.unstack((shape - size) // 2)
-        else:
-            squash = data.evaluation_resize == "squash"
-            shape = tf.constant([target] * 2) if squash else tf.maximum(target, tf.cast(resized + 1e-6, tf.int32))
-            image = resize(image, shape, data)
-            top, left = tf.unstack(tf.cast(tf.round((shape - size) / 2), tf.int32))
-        image = tf.ensure_shape(image[top : top + size, left : left + size], (size, size, 3))
+        image = resize_and_crop(normalize(decode(encoded), *scale), preprocessing)
         return normalize_floats(image, data.mean, data.std) if scale is PIXELS else image
 
     return transform

@@ -7,11 +7,12 @@ import warnings
 import tensorflow as tf
 
 import keras_vit
-from keras_vit import BiT, Preprocessing, VisionTransformer
+from keras_vit import BiT, VisionTransformer
 from keras_vit.models.load_checkpoint import ImageSizeWarning
 from keras_vit.models.vit import HEADS
 from keras_vit.named_weights import copy_weights
 from keras_vit.pixel_range import PixelRangeWarning, scaling
+from keras_vit.recipes.data.transforms import evaluation_preprocessing
 from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Architecture, Data, Run, Supervised
 from keras_vit.recipes.recipe_checks import check_patches
 from keras_vit.recipes.recipe_errors import RecipeError
@@ -135,16 +136,8 @@ def _download(remote, local):
 
 
 def _common(data, run):
-    preprocessing = Preprocessing(
-        data.image_size,
-        resize=data.evaluation_resize,
-        crop_fraction=data.evaluation_crop,
-        interpolation=data.interpolation,
-        antialias=data.antialias,
-        mean=data.mean,
-        std=data.std,
-    )
-    return {"image_size": data.image_size, "preprocessing": preprocessing.get_config(), "dtype": run.precision}
+    preprocessing = evaluation_preprocessing(data).get_config()
+    return {"image_size": data.image_size, "preprocessing": preprocessing, "dtype": run.precision}
 
 
 def _training_arguments(architecture, run):

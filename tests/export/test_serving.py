@@ -12,7 +12,7 @@ from scenes import encoded, scene
 
 from keras_vit import Preprocessing
 from keras_vit.export import write_saved_model
-from keras_vit.export.serving import decode_images, preprocess_images
+from keras_vit.export.saved_model import decode_images, preprocess_images
 
 pytestmark = pytest.mark.slow
 

@@ -16,9 +16,8 @@ from keras_vit.recipes.data.image_folder import split_by_class
 from keras_vit.recipes.recipe import Data, Supervised
 from keras_vit.recipes.recipe_file import read_recipe
 from keras_vit_cli.default_weights import DEFAULT, OFFLINE
-from keras_vit_cli.finetune.command import Finetune
+from keras_vit_cli.finetune.command import Finetune, export_checked, print_result
 from keras_vit_cli.finetune.plan import train_command
-from keras_vit_cli.finetune.result import export_checked, print_result
 
 PREPROCESSING = {"image_size": 16, "resize": "shortest", "mean": [0.4] * 3, "std": [0.3] * 3}
 

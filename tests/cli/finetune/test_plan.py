@@ -15,7 +15,6 @@ from keras_vit.recipes.recipe import Architecture, Data, Supervised
 from keras_vit.recipes.small_folder import Machine
 from keras_vit_cli.finetune import plan
 from keras_vit_cli.finetune.folder import open_images
-from keras_vit_cli.finetune.plan import measure
 
 
 @pytest.fixture
@@ -66,5 +65,5 @@ def test_the_recipe_states_the_architecture_of_the_weights(build, expected):
 
 @pytest.mark.slow
 def test_timing_is_of_seconds_per_image(folder, toy):
-    machine = measure(toy(num_classes=0), Data(dataset=folder.data.dataset), folder.dataset, False)
+    machine = plan.measure(toy(num_classes=0), Data(dataset=folder.data.dataset), folder.dataset, False)
     assert 0 < machine.forward_seconds < 1 and 0 < machine.decode_seconds < 1
