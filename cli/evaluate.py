@@ -80,10 +80,10 @@ class Evaluate:
         )
         self._print(report)
         if self.json:
-            found = {"weights": self.weights, "dataset": self.dataset, "split": self.split}
-            found |= {"skipped": report.skipped, "preprocessing": report.preprocessing.get_config(), **report.summary}
-            found |= {"reliability": report.reliability, "classes": report.per_class}
-            write_file(self.json, json.dumps(found, indent=2) + "\n")
+            result = {"weights": self.weights, "dataset": self.dataset, "split": self.split}
+            result |= {"skipped": report.skipped, "preprocessing": report.preprocessing.get_config(), **report.summary}
+            result |= {"reliability": report.reliability, "classes": report.per_class}
+            write_file(self.json, json.dumps(result, indent=2) + "\n")
 
     def _print(self, report):
         summary = report.summary

@@ -50,8 +50,8 @@ def check_dataset_path(dataset: str):
     expanded = os.path.expanduser(path)
     if source == "folder":
         if not os.path.isdir(expanded):
-            found = f"{path!r} is a file" if os.path.isfile(expanded) else f"There is no folder {path!r}"
-            raise ValueError(f"{found}. Expected a folder with <class>/<image> or <split>/<class>/<image>.")
+            problem = f"{path!r} is a file" if os.path.isfile(expanded) else f"There is no folder {path!r}"
+            raise ValueError(f"{problem}. Expected a folder with <class>/<image> or <split>/<class>/<image>.")
         check_layout(expanded)
     elif source in ("csv", "hf") and path.startswith(PATHS) and not os.path.isdir(expanded):
         raise RecipeError(f"There is no folder {path!r}.", {"data.dataset": dataset})

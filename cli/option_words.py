@@ -60,18 +60,18 @@ def check_option_words(arguments, recipe, prefix: str = ""):
         recipe: Whose fields are the options.
         prefix: Of these options, such as "recipe.".
     """
-    known = {prefix + name for name in _option_names(recipe)}
-    found = []
+    names = {prefix + name for name in _option_names(recipe)}
+    errors = []
     for argument in arguments:
         option = argument.partition("=")[0].removeprefix("--").replace("_", "-")
         word = option.removeprefix(prefix).rpartition(".")[2]
-        if argument.startswith("--") and option not in known and word in WORDS:
+        if argument.startswith("--") and option not in names and word in WORDS:
             use = WORDS[word]
-            if use == EPOCHS and prefix + EPOCHS not in known:  # recipes without labels
+            if use == EPOCHS and prefix + EPOCHS not in names:  # recipes without labels
                 use = "total-steps, images * epochs / batch size"
-            found.append(f"There is no option --{option}. Use --{prefix}{use}")
-    if found:
-        raise ValueError("\n".join(found))
+            errors.append(f"There is no option --{option}. Use --{prefix}{use}")
+    if errors:
+        raise ValueError("\n".join(errors))
 
 
 def _option_names(section, prefix=""):

@@ -72,12 +72,12 @@ def with_recipe_fields(words: tuple[str, ...], prefix: str = "") -> tuple[str, .
     if OPTION not in joined[:-1]:
         return words
     at = joined.index(OPTION)
-    found = _named(joined[at + 1])
-    if not {"mean", "std"} <= found.keys():
-        raise ValueError(f"{joined[at + 1]} must have the fields mean and std. Received: {', '.join(found) or 'none'}")
+    value = _named(joined[at + 1])
+    if not {"mean", "std"} <= value.keys():
+        raise ValueError(f"{joined[at + 1]} must have the fields mean and std. Received: {', '.join(value) or 'none'}")
     from keras_vit.preprocessing import Preprocessing
 
-    known = Preprocessing.from_argument(found, 224)  # raises for values that are no mean or standard deviation
+    known = Preprocessing.from_argument(value, 224)  # raises for values that are no mean or standard deviation
     fields = [(f"--{prefix}data.{name}", *map(str, getattr(known, name))) for name in ("mean", "std")]
     return (*fields[0], *fields[1], *joined[:at], *joined[at + 2 :])
 
@@ -95,9 +95,9 @@ def _named(preprocessing) -> dict:
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path.absolute()} for --preprocessing.")
     try:
-        found = json.loads(path.read_text("utf-8"))
+        content = json.loads(path.read_text("utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} is not valid JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} must hold a JSON object of fields. Received: a {type(found).__name__}")
-    return {name: value for name, value in found.items() if name != "origin"}  # the user vouches for the file
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold a JSON object of fields. Received: a {type(content).__name__}")
+    return {name: value for name, value in content.items() if name != "origin"}  # the user vouches for the file

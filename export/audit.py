@@ -146,9 +146,9 @@ def _left_by_npu(path, target):
     from keras_vit.export.npu import compile_for_npu, find_chip
 
     report = compile_for_npu(path, find_chip(target.removeprefix(NPU)))
-    found = [replace(finding, target=target) for finding in report.not_on_npu]  # as it was requested
-    if report.ready or (found and not report.error):
-        return found
+    findings = [replace(finding, target=target) for finding in report.not_on_npu]  # as it was requested
+    if report.ready or (findings and not report.error):
+        return findings
     # Without an error, other compilers than Qualcomm's give no reasons.
     reason, count = report.error or "the compiler does not say why", report.num_operations - report.num_on_npu
     return [Finding(target, "operations", "all dtypes", count, str(path), reason)]
@@ -167,15 +167,15 @@ def _not_delegated_to_xnnpack(path, operations):
 
 def _not_delegated(content, operations) -> set[tuple[int, int]]:
     """(subgraph, index) of the operations that are not delegated: LiteRT reports those of the first subgraph."""
-    model, found = unpack_model(content), set()
+    model, kinds = unpack_model(content), set()
     for name, signature in read_signatures(model).items():
         subgraph, file = signature.subgraph, content
         if subgraph:
             move_to_front(model, name)
             file = pack_model(model)
         own = [replace(operation, subgraph=0) for operation in operations if operation.subgraph == subgraph]
-        found |= {(subgraph, index) for index in read_delegation(file, own).not_delegated}
-    return found
+        kinds |= {(subgraph, index) for index in read_delegation(file, own).not_delegated}
+    return kinds
 
 
 def _xnnpack_reason(operation):

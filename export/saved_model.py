@@ -153,7 +153,9 @@ def _save(folder, functions, assets):
     """`assets`: attribute of the loaded object -> (file name, text)."""
     root = tf.Module()  # TensorFlow saves what is an attribute of it
     concrete = {name: function.get_concrete_function() for name, function in functions.items()}
-    root.weights = list({id(weight): weight for one in concrete.values() for weight in one.variables}.values())
+    root.weights = list(
+        {id(weight): weight for function in concrete.values() for weight in function.variables}.values()
+    )
     with tempfile.TemporaryDirectory() as scratch:
         for attribute, (name, text) in assets.items():
             path = Path(scratch) / name

@@ -36,11 +36,11 @@ def classify(model, images, top: int = 5) -> list[list[tuple[str, float]]]:
             "--weights FILE`, or see model.with_head."
         )
     images = list(images) if isinstance(images, (list, tuple)) else [images]
-    names, activation, found = output_names(model), output_activation(model), []
+    names, activation, predictions = output_names(model), output_activation(model), []
     for start in range(0, len(images), BATCH_SIZE):
         logits = model(model.preprocess(images[start : start + BATCH_SIZE]), training=False)
-        found += top_classes(ops.convert_to_numpy(ops.cast(logits, "float32")), names, top, activation)
-    return found
+        predictions += top_classes(ops.convert_to_numpy(ops.cast(logits, "float32")), names, top, activation)
+    return predictions
 
 
 def is_projection(model) -> bool:

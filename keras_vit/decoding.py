@@ -150,5 +150,5 @@ def _read(exif, start):
     directory = number(tf.constant(4), 4)
     tags = directory + 2 + 12 * tf.range(tf.minimum(number(directory, 2), MOST_TAGS))
     values = tf.boolean_mask(number(tags + 8, 2), number(tags, 2) == TAG)
-    found = tf.concat([values, [UPRIGHT]], 0)[0]
-    return tf.where(is_tiff & (1 <= found) & (found <= 8), found, UPRIGHT)
+    orientation_value = tf.concat([values, [UPRIGHT]], 0)[0]
+    return tf.where(is_tiff & (1 <= orientation_value) & (orientation_value <= 8), orientation_value, UPRIGHT)

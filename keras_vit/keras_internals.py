@@ -70,8 +70,8 @@ def fixed_seeds(generators, seeds) -> Iterator[None]:
 
 def seed_generators(layers) -> list:
     """The seed generators of dropout layers; none of a layer whose rate is 0, which draws nothing."""
-    found = [getattr(layer, "seed_generator", None) for layer in layers]
-    return [generator for generator in found if generator is not None]
+    generators = [getattr(layer, "seed_generator", None) for layer in layers]
+    return [generator for generator in generators if generator is not None]
 
 
 def is_quantized(layer) -> bool:

@@ -43,8 +43,8 @@ def scaling(preprocessing) -> str:
 def warn_if_assumed(weights, preprocessing):
     """Warns if nobody stated mean and standard deviation of the pixels of these weights."""
     if preprocessing.origin == "assumed":
-        known = isinstance(weights, str | os.PathLike)
-        name = os.path.basename(os.fspath(weights)) or weights if known else f"The {type(weights).__name__}"
+        is_path = isinstance(weights, str | os.PathLike)
+        name = os.path.basename(os.fspath(weights)) or weights if is_path else f"The {type(weights).__name__}"
         warnings.warn(
             f"{name} does not state how its pixels are scaled. Assumed: {scaling(preprocessing)}. If you know others, "
             f"pass {ARGUMENT}.",

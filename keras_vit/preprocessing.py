@@ -157,10 +157,10 @@ def _named_fields(given) -> dict:
             f"Expected the preprocessing {' or '.join(map(repr, NAMED))}, a dict of fields, or a "
             f"keras_vit.Preprocessing. Received: {given!r}.{hint}"
         )
-    known = [one.name for one in fields(Preprocessing)]
-    expected = f"Expected fields of a preprocessing: {', '.join(known)}."
+    names = [field.name for field in fields(Preprocessing)]
+    expected = f"Expected fields of a preprocessing: {', '.join(names)}."
     if not isinstance(given, Mapping):
         raise ValueError(f"{expected} Received: {given!r}")
-    if unknown := [name for name in given if name not in known]:
+    if unknown := [name for name in given if name not in names]:
         raise ValueError(f"{expected} Received: the fields {', '.join(map(str, unknown))}")
     return dict(given)

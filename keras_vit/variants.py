@@ -65,8 +65,8 @@ def parse_variant(name: str) -> dict:
     if not plus:
         return shape
     if (resnet, int(patch)) not in RESNETS:
-        known = ", ".join(f"{one}+{letter}/{side}" for one, side in RESNETS)
-        raise ValueError(f"Expected one of the hybrids {known}. Received: {name!r}")
+        hybrids = ", ".join(f"{one}+{letter}/{side}" for one, side in RESNETS)
+        raise ValueError(f"Expected one of the hybrids {hybrids}. Received: {name!r}")
     stages = RESNETS[resnet, int(patch)]
     form = {"resnet_form": "cifar"} if resnet == SMALL_IMAGES else {}
     return shape | form | {"resnet_stages": stages, "patch_size": int(patch) if stages else 32}

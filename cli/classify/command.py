@@ -46,7 +46,7 @@ class Classify:
         files, unreadable = self._files()
         from keras_vit_cli.classify.evidence import check_evidence, write_evidence
 
-        found = {}
+        results = {}
         if self.model and is_exported(self.model):
             classifier, model = open_exported(self.model), None
         else:
@@ -57,12 +57,12 @@ class Classify:
             batch = files[start : start + BATCH_SIZE]
             predictions = model.classify(batch, self.top) if model else self._run(classifier, batch)
             for file, best in zip(batch, predictions):
-                found[str(file)] = [{"class": name, "probability": probability} for name, probability in best]
+                results[str(file)] = [{"class": name, "probability": probability} for name, probability in best]
                 print("\n".join([str(file), *(f"{probability:8.1%}  {name}" for name, probability in best)]))
         if self.json:
             from keras_vit.atomic_write import write_file
 
-            write_file(self.json, json.dumps(found, indent=2) + "\n")
+            write_file(self.json, json.dumps(results, indent=2) + "\n")
         if self.attention:
             count = len(write_evidence(model, files, self.attention))
             print(f"Wrote {count:,} image{'s' * (count != 1)} to {self.attention.absolute()}")

@@ -28,7 +28,7 @@ def classify_photographs(folder: Path, seed: int) -> dict:
     model, photographs = keras_vit.load(NAME), read_photographs()
     predictions = model.classify(list(photographs.values()), top=3)
     for name, best in zip(photographs, predictions):
-        print(f"{name:14}" + ", ".join(f"{found} {probability:.1%}" for found, probability in best))
+        print(f"{name:14}" + ", ".join(f"{label} {probability:.1%}" for label, probability in best))
     return {
         "figure": _figure(model, photographs, predictions),
         "exports": _export(model, photographs, folder, seed),

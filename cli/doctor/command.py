@@ -67,7 +67,7 @@ def check_requirements(pip_check: str) -> Iterator[Finding]:
 def _json_report(machine, results, findings) -> str:
     parts = {name: value for name, value in asdict(machine).items() if name != "environment"}
     parts["versions"] = {"python": platform.python_version(), **parts["versions"]}
-    return json.dumps({**parts, "tensorflow": results, "findings": [asdict(found) for found in findings]}, indent=2)
+    return json.dumps({**parts, "tensorflow": results, "findings": [asdict(finding) for finding in findings]}, indent=2)
 
 
 def machine_report(machine: Machine) -> str:

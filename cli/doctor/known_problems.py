@@ -36,14 +36,14 @@ class Finding:
 
 def tensorflow_twice(machine: Machine) -> Iterator[Finding]:
     """Two TensorFlow packages contain the same files: the one installed last wins, the other is broken."""
-    found = [name for name in TENSORFLOWS if name in machine.versions]
-    if len(found) < 2:
+    packages = [name for name in TENSORFLOWS if name in machine.versions]
+    if len(packages) < 2:
         return
-    install = TPU_INSTALL if "tensorflow-tpu" in found else CPU_INSTALL
+    install = TPU_INSTALL if "tensorflow-tpu" in packages else CPU_INSTALL
     yield Finding(
         "failure",
-        f"{' and '.join(found)} conflict: {'both' if len(found) == 2 else 'all'} are installed.",
-        f"pip uninstall -y {' '.join(found)} libtpu && {install}",
+        f"{' and '.join(packages)} conflict: {'both' if len(packages) == 2 else 'all'} are installed.",
+        f"pip uninstall -y {' '.join(packages)} libtpu && {install}",
     )
 
 

@@ -109,15 +109,15 @@ def _backend() -> str:
 
 def find_tpu_chips(bus: Path = Path("/sys/bus/pci/devices")) -> tuple[str, ...]:
     """Generation of each TPU chip on the PCI bus."""
-    found = []
+    findings = []
     for device in sorted(bus.glob("*")):
         try:
             vendor, number = ((device / name).read_text().strip() for name in ("vendor", "device"))
         except OSError:
             continue
         if vendor == GOOGLE and number in TPUS:
-            found.append(TPUS[number])
-    return tuple(found)
+            findings.append(TPUS[number])
+    return tuple(findings)
 
 
 def check_tpu_lock(file: Path = Path("/tmp/libtpu_lockfile")) -> str | None:

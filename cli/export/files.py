@@ -56,10 +56,10 @@ def failed_checks(options, model, folder, files, data) -> list[tuple[str, str]]:
     failures = []
     for name, path in files.items():
         if path.suffix == ".tflite" and options.target:
-            found = audit(path, options.target)
-            print("\n" + str(found).replace(f"{folder}/", ""))  # a temporary folder
+            report = audit(path, options.target)
+            print("\n" + str(report).replace(f"{folder}/", ""))  # a temporary folder
             failures += [
-                (name, f"{target} does not support {name}") for target in options.target if found.fails(target)
+                (name, f"{target} does not support {name}") for target in options.target if report.fails(target)
             ]
     classifiers = {
         name: path for name, path in files.items() if "classify" in options.signatures or name not in FORMATS

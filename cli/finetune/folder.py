@@ -83,8 +83,8 @@ def open_images(folder: Path, data: Data) -> ImageFolder:
     counted = Counter({split: len(files) for split, files in unreadable.items()})
     if sum(os.path.getsize(file) for file in _files(dataset)) <= DECODED_BYTES:
         counted = Counter({split: _count_undecodable(dataset, split) for split in dataset.splits})
-    found = ImageFolder(data, dataset, tuple(notes), counted)
-    return replace(found, notes=(*notes, *_few_images(found)))
+    images = ImageFolder(data, dataset, tuple(notes), counted)
+    return replace(images, notes=(*notes, *_few_images(images)))
 
 
 def _few_images(folder: ImageFolder) -> Iterator[str]:
@@ -101,7 +101,7 @@ def _with_splits(folder: Path, data: Data) -> tuple[ImageDataset, Data]:
     dataset = open_dataset(Data(dataset=f"folder:{folder}"))
     by_name = {name.lower(): name for name in dataset.splits}
     train, test, validation = (
-        next((by_name[name] for name in known if name in by_name), None) for known in (TRAINING, TEST, VALIDATION)
+        next((by_name[name] for name in names if name in by_name), None) for names in (TRAINING, TEST, VALIDATION)
     )
     has_no_splits = train and not (folder / train).is_dir()
     if train and (test or validation or has_no_splits):

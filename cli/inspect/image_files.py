@@ -46,12 +46,12 @@ def list_images(folder: Path, option: str = "--images") -> list[Path]:
     if not folder.is_dir():
         raise ValueError(f"{option} {folder.absolute()} does not exist. Expected a folder of images, or an image.")
     files = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
-    found = [file for file in files if file.suffix.lower() in EXTENSIONS]
-    if not found:
+    images = [file for file in files if file.suffix.lower() in EXTENSIONS]
+    if not images:
         raise ValueError(f"No images in {folder.absolute()}. Supported extensions: {', '.join(EXTENSIONS)}.")
     if others := [file for file in files if file.suffix.lower() not in EXTENSIONS]:
         _note(others, f"their names do not end in {', '.join(EXTENSIONS)}")
-    return found
+    return images
 
 
 def without_damaged(files: Sequence[Path]) -> list[Path]:

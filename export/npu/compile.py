@@ -161,24 +161,24 @@ def traffic(text: str) -> dict[str, int]:
 
 def operations_left(text: str, chip: Chip, operations: Sequence[Operation]) -> tuple[Finding, ...]:
     """The operations that the compiler leaves to the CPU, with its reasons."""
-    found, start = [], 0
+    operations_read, start = [], 0
     causes: dict[tuple[str, str], Counter[str]] = {}
     by_place = {(operation.subgraph, operation.index): operation for operation in operations}
     for partitioned in PARTITIONED.finditer(text):
         segment, number, end = text[start : partitioned.start()], int(partitioned[1]), 0
         for match in UNSUPPORTED.finditer(segment):
             operation = by_place[number, int(match[1])]
-            found.append(operation)
+            operations_read.append(operation)
             # The compiler's lines are cut off at times, so operations of one kind share their most frequent cause.
             kind = causes.setdefault((operation.name, operation.dtype), Counter())
             kind.update(cause for cause in CAUSE.findall(segment[end : match.start()]) if not CONSEQUENCE.search(cause))
             end = match.end()
         # The plug-in names no operation with 4-bit weights and float activations, but runs none of them.
         number_left = sum(place[0] == number for place in by_place) - int(partitioned[2])
-        if sum(operation.subgraph == number for operation in found) < number_left:
-            found += [one for one in operations if one.subgraph == number and one.hybrid and _bits4(one)]
+        if sum(operation.subgraph == number for operation in operations_read) < number_left:
+            operations_read += [one for one in operations if one.subgraph == number and one.hybrid and _bits4(one)]
         start = partitioned.end()
-    return counted(NPU + chip.model, [(operation, _reason(operation, causes)) for operation in found])
+    return counted(NPU + chip.model, [(operation, _reason(operation, causes)) for operation in operations_read])
 
 
 def failure(text: str, chip: Chip, operations: Sequence[Operation]) -> tuple[str, tuple[Finding, ...]]:
@@ -186,9 +186,11 @@ def failure(text: str, chip: Chip, operations: Sequence[Operation]) -> tuple[str
     blocks = [operation for operation in operations if operation.hybrid and _bits4(operation)]
     if BLOCKS in text and blocks:
         reason = "4-bit weights with a scale for each block of inputs; export int8 or int16x8"
-        return f"The compiler reports: {BLOCKS}.", counted(NPU + chip.model, [(one, reason) for one in blocks])
+        return f"The compiler reports: {BLOCKS}.", counted(
+            NPU + chip.model, [(operation, reason) for operation in blocks]
+        )
     first = {operation.index: operation for operation in operations if not operation.subgraph}
-    found = [
+    reasons = [
         (first[int(index)], message.strip()) for index, message in NOT_CREATED.findall(text) if int(index) in first
     ]
     messages = [message.strip() for message in ERROR.findall(text) if HARMLESS not in message]
@@ -197,7 +199,7 @@ def failure(text: str, chip: Chip, operations: Sequence[Operation]) -> tuple[str
     sentence = f"The compiler reports: {cause}."
     if chip.model in INTEGERS_ONLY and any(operation.dtype.startswith("float") for operation in operations):
         sentence += f" The NPU of {chip} has integer operations only: export the format int8."
-    return sentence, counted(NPU + chip.model, found)
+    return sentence, counted(NPU + chip.model, reasons)
 
 
 def _bits4(operation: Operation) -> bool:

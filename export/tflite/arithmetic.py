@@ -116,7 +116,7 @@ def piecewise(x, weights, function, low: float, high: float):
 
 def _convolution(x, kernel, bias):
     """1 x 1, (1, h, w, n) -> (1, h, w, m). A matrix product would become a multiplication where n is 1."""
-    kernel, bias = (tf.constant(one, "float32") for one in (kernel[None, None], bias))
+    kernel, bias = (tf.constant(array, "float32") for array in (kernel[None, None], bias))
     return tf.nn.bias_add(tf.nn.conv2d(x, kernel, 1, "VALID"), bias)
 
 

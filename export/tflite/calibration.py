@@ -40,8 +40,8 @@ def attention_ranges(model, images):
         inputs = layer_norm_outputs(model, image)[::2]
         return [tf.reduce_max(tf.abs(layer(x)), axis=(0, 1)) for layer, x in zip(layers, inputs)]
 
-    found = [[one.numpy() for one in largest(tf.constant(image[None]))] for image in images]
-    return [np.max(of_block, axis=0) for of_block in zip(*found)]
+    sums = [[value.numpy() for value in largest(tf.constant(image[None]))] for image in images]
+    return [np.max(of_block, axis=0) for of_block in zip(*sums)]
 
 
 def measure_square_sums(model, signature: str, images):
@@ -63,10 +63,10 @@ def measure_square_sums(model, signature: str, images):
         norms[:] = [norm for norm, _ in seen]
         return [(tf.reduce_min(sums), tf.reduce_max(sums)) for _, sums in seen]
 
-    found = np.array([extremes(tf.constant(image[None])) for image in images])  # (n, normalizations, 2)
+    extremes_of_images = np.array([extremes(tf.constant(image[None])) for image in images])  # (n, normalizations, 2)
     for norm in norms:
         # One normalization may be called several times: for the class and the distillation token.
-        of_norm = found[:, [other is norm for other in norms]]  # (n, calls, 2)
+        of_norm = extremes_of_images[:, [other is norm for other in norms]]  # (n, calls, 2)
         low, high = of_norm[..., 0].min(), max(of_norm[..., 1].max(), 1e-12)
         norm.square_sums = float(max(low / 2, high / 512)), float(high)
 
@@ -123,7 +123,7 @@ def input_moments(float32: bytes, images) -> dict[str, np.ndarray]:
     interpreter = inspectable_interpreter(float32)
     interpreter.allocate_tensors()
     (entry,) = interpreter.get_input_details()
-    products = [one for one in operation_details(interpreter) if one["op_name"] == "FULLY_CONNECTED"]
+    products = [operation for operation in operation_details(interpreter) if operation["op_name"] == "FULLY_CONNECTED"]
     indices = {int(product["inputs"][0]) for product in products}
     moments: dict = dict.fromkeys(indices, 0)
     for image in images:

@@ -166,7 +166,7 @@ def calibrate(
     """
     if equalize:
         balance_attention(copy, attention_ranges(copy, images))
-    found = {}
+    sizes = {}
     for integers in sorted({name == "int8" for name in formats}):  # int8 last: it changes the copy
         if integers:
             fold_pixels(copy)
@@ -177,8 +177,8 @@ def calibrate(
         for name in [name for name in formats if (name == "int8") == integers]:
             # 16-bit integers always have the zero point 0.
             symmetric = ACTIVATION_BITS[name] == 8
-            found[name] = float32, symmetric_ranges(tflite, ranges) if symmetric else ranges
-    return found
+            sizes[name] = float32, symmetric_ranges(tflite, ranges) if symmetric else ranges
+    return sizes
 
 
 def convert(copy, signatures: Sequence[str] = (CLASSIFY,), form: str = FLOAT, half: bool = False) -> bytes:
@@ -221,13 +221,13 @@ def check_request(model, formats: Sequence[str], signatures: Sequence[str] = (CL
     unknown = [name for name in formats if name not in FORMATS]
     if unknown or not formats:
         raise ValueError(f"`formats` must be some of {', '.join(FORMATS)}. Received: {list(formats)}")
-    known = available_signatures(model)
-    if CLASSIFY in signatures and CLASSIFY not in known:
+    available = available_signatures(model)
+    if CLASSIFY in signatures and CLASSIFY not in available:
         check_no_projection(model)
         raise ValueError(f"{model.name} has no head to classify with. Pass signatures=('embed',), or add a head.")
-    if not signatures or len(set(signatures)) < len(signatures) or set(signatures) - set(known):
+    if not signatures or len(set(signatures)) < len(signatures) or set(signatures) - set(available):
         raise ValueError(
-            f"`signatures` must be some of {', '.join(known)}, which {model.name} has. Received: {list(signatures)}"
+            f"`signatures` must be some of {', '.join(available)}, which {model.name} has. Received: {list(signatures)}"
         )
 
 

@@ -121,11 +121,11 @@ def read_signatures(model: schema.ModelT) -> dict[str, Signature]:
     """Name -> signature; a model without signatures has one, "", with the names of its tensors."""
     if not model.signatureDefs:
         return {"": _signature(model, 0, {})}
-    found = {}
+    arrays = {}
     for signature in model.signatureDefs:
         names = {item.tensorIndex: item.name.decode() for item in chain(signature.inputs, signature.outputs)}
-        found[signature.signatureKey.decode()] = _signature(model, signature.subgraphIndex, names)
-    return found
+        arrays[signature.signatureKey.decode()] = _signature(model, signature.subgraphIndex, names)
+    return arrays
 
 
 def operator_code(model: schema.ModelT, operator: schema.OperatorT) -> int:
@@ -149,16 +149,16 @@ def move_to_front(model: schema.ModelT, name: str):
     Runtimes that use no names (MediaPipe, `Interpreter.run` of Android) run the first subgraph; the converter sorts
     signatures alphabetically.
     """
-    found = [item for item in model.signatureDefs or () if item.signatureKey == name.encode()]
-    if not found:
+    definitions = [item for item in model.signatureDefs or () if item.signatureKey == name.encode()]
+    if not definitions:
         return
     # IF and WHILE refer to subgraphs by number too, but never to one of a signature.
-    old, graphs = found[0].subgraphIndex, model.subgraphs
+    old, graphs = definitions[0].subgraphIndex, model.subgraphs
     graphs[0], graphs[old] = graphs[old], graphs[0]
     moved = {0: old, old: 0}
     for item in model.signatureDefs:
         item.subgraphIndex = moved.get(item.subgraphIndex, item.subgraphIndex)
-    model.signatureDefs.sort(key=lambda item: item is not found[0])
+    model.signatureDefs.sort(key=lambda item: item is not definitions[0])
 
 
 def pack_model(model: schema.ModelT) -> bytes:

@@ -272,14 +272,16 @@ def _attention_map(model, images):
     for weight, start, count in read:
         row_weights[..., start : start + count] = weight / count
     row = tf.constant(row_weights)
-    *before, last = [tf.reduce_mean(one, axis=1) for one in weights]  # (1, N, N) each; only the rows read in the last
+    *before, last = [
+        tf.reduce_mean(layer, axis=1) for layer in weights
+    ]  # (1, N, N) each; only the rows read in the last
     # A mean of rows, not a product with the constant row: GPU delegates take no constant first factor.
     for weight, start, count in read:
         mean = tf.reduce_mean(token_slice(last, start, count), axis=1, keepdims=True)
         row += mean if weight == 1 else weight * mean
     row /= 2
-    for one in reversed(before):
-        row = (row + tf.matmul(row, one)) / 2  # (1, 1, N)
+    for layer in reversed(before):
+        row = (row + tf.matmul(row, layer)) / 2  # (1, 1, N)
     patches = tf.slice(row, (0, 0, prefix), (1, 1, length - prefix))
     patches = patches / tf.reduce_max(patches, axis=-1, keepdims=True)
     return tf.reshape(patches, (1, *model.grid))  # (1, h, w)

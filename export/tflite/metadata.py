@@ -165,11 +165,13 @@ def with_metadata(content: bytes, description: Description, first: str = CLASSIF
 def pack_with_metadata(model: schema.ModelT, description: Description, first: str) -> bytes:
     """`with_metadata` of a model of `unpack_model`, which is changed."""
     move_to_front(model, first)
-    found = {signature.subgraph: (name, signature) for name, signature in read_signatures(model).items()}
-    if 0 not in found:
-        raise ValueError(f"The first subgraph has no signature. Received: signatures of the subgraphs {sorted(found)}")
-    _check_tensors(found[0][1], description)
-    subgraphs = [_subgraph(*found[i], description) if i in found else {} for i in range(len(model.subgraphs))]
+    signatures = {signature.subgraph: (name, signature) for name, signature in read_signatures(model).items()}
+    if 0 not in signatures:
+        raise ValueError(
+            f"The first subgraph has no signature. Received: signatures of the subgraphs {sorted(signatures)}"
+        )
+    _check_tensors(signatures[0][1], description)
+    subgraphs = [_subgraph(*signatures[i], description) if i in signatures else {} for i in range(len(model.subgraphs))]
     _store(model, encode_metadata(_model(subgraphs, description)))
     files = {PREPROCESSING_FILE: json.dumps(description.preprocessing, indent=2) + "\n"}
     if description.class_names is not None:

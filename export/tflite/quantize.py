@@ -179,10 +179,10 @@ def operations_of(model, parts: Sequence[str]) -> tuple[str, ...]:
     """
     if isinstance(parts, str):
         raise ValueError(f"`keep_float` must be a list. Received: the string {parts!r}. Pass keep_float=[{parts!r}]")
-    known = part_names(model)
-    if unknown := [part for part in parts if part not in known]:
-        raise ValueError(f"Parts of {model.name}: {', '.join(known)}. Received: {', '.join(unknown)}")
-    return tuple(f".*{_any_of([part])}.*" if part != ALL_ELSE else f"^(?!.*{_any_of(known[:-1])}).*" for part in parts)
+    names = part_names(model)
+    if unknown := [part for part in parts if part not in names]:
+        raise ValueError(f"Parts of {model.name}: {', '.join(names)}. Received: {', '.join(unknown)}")
+    return tuple(f".*{_any_of([part])}.*" if part != ALL_ELSE else f"^(?!.*{_any_of(names[:-1])}).*" for part in parts)
 
 
 def all_but(model, part: str) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ def learn_rounding(model: schema.ModelT, float32: schema.ModelT, moments: dict):
         moments: See `calibration.input_moments`.
     """
     uses = Counter(tensor.buffer for graph in model.subgraphs for tensor in graph.tensors)
-    products, originals = (operators_of_kind(one, schema.BuiltinOperator.FULLY_CONNECTED) for one in (model, float32))
+    products, originals = (operators_of_kind(part, schema.BuiltinOperator.FULLY_CONNECTED) for part in (model, float32))
     for (graph, product), (before, original) in zip(products, originals, strict=True):
         weight, exact = graph.tensors[product.inputs[1]], before.tensors[original.inputs[1]]
         if weight.type != schema.TensorType.INT4:

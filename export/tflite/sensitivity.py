@@ -85,11 +85,11 @@ def analyze_sensitivity(model, name: str, calibration, images) -> list[Sensitivi
 
     def measure(part, in_float):
         quantized = pack_model(quantize(float32, name, ranges, keep_float=(*in_float, probabilities)))
-        found = run_tflite(quantized, images)[0]
-        agreement = float((found.argmax(-1) == expected.argmax(-1)).mean())
+        outputs = run_tflite(quantized, images)[0]
+        agreement = float((outputs.argmax(-1) == expected.argmax(-1)).mean())
         if output_activation(model) == "sigmoid":
-            return Sensitivity(part, None, agreement, float(np.abs(found - expected).max(axis=-1).mean()))
-        return Sensitivity(part, float(logit_cosine(found, expected).mean()), agreement)
+            return Sensitivity(part, None, agreement, float(np.abs(outputs - expected).max(axis=-1).mean()))
+        return Sensitivity(part, float(logit_cosine(outputs, expected).mean()), agreement)
 
     results = [measure(part, all_but(copy, part)) for part in part_names(copy)]
     results.sort(key=lambda result: (-result.error, result.agreement))
@@ -104,7 +104,7 @@ def sensitivity_table(name: str, results: list[Sensitivity]) -> str:
         f"| part | {_measure(results)} | agreement |",
         "|---|---|---|",
     ]
-    lines += [f"| {one.part} | {one.measured:.5f} | {one.agreement:.2%} |" for one in results]
+    lines += [f"| {result.part} | {result.measured:.5f} | {result.agreement:.2%} |" for result in results]
     return "\n".join([*lines, "", propose(name, results)])
 
 

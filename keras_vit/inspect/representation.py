@@ -16,7 +16,7 @@ def linear_cka(x, y) -> float:
     Raises:
         ValueError: The numbers of images differ or are less than 2.
     """
-    x, y = (np.asarray(one, "float64") for one in (x, y))
+    x, y = (np.asarray(array, "float64") for array in (x, y))
     if x.ndim != 2 or y.ndim != 2 or len(x) != len(y) or len(x) < 2:
         raise ValueError(f"Expected shapes (n, D) and (n, E) with n of at least 2. Received: {x.shape}, {y.shape}")
     x, y = x - x.mean(axis=0), y - y.mean(axis=0)
@@ -81,7 +81,7 @@ def nearest_neighbors(queries, features, num_neighbors: int = 5) -> tuple[np.nda
     Raises:
         ValueError: The widths differ, or `num_neighbors` is out of range.
     """
-    queries, features = (np.asarray(one, "float64") for one in (queries, features))
+    queries, features = (np.asarray(array, "float64") for array in (queries, features))
     if queries.ndim != 2 or features.ndim != 2 or queries.shape[1] != features.shape[1]:
         raise ValueError(f"Expected shapes (n, D) and (m, D). Received: {queries.shape}, {features.shape}")
     if not 1 <= num_neighbors <= len(features):

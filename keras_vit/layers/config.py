@@ -48,7 +48,7 @@ def remat_of_blocks(remat, depth: int) -> list:
         ValueError: An unknown name, or a list of another length.
     """
     each = list(remat) if isinstance(remat, (list, tuple)) else [remat] * depth
-    if len(each) != depth or any(one not in REMAT for one in each):
+    if len(each) != depth or any(part not in REMAT for part in each):
         raise ValueError(
             f"`remat` must be None, 'mlp', 'attention' or 'block', or a list of these for the {depth} blocks. "
             f"Received: {remat!r}"
@@ -89,16 +89,18 @@ def fields_as_keywords(kind: type) -> Callable:
     def decorate(init: Callable[..., None]) -> Callable[..., None]:
         @wraps(init)
         def init_from_fields(self, *args, config=None, **keywords):
-            given = {name: keywords.pop(name) for name in names if name in keywords}
-            if config is not None and given:
-                raise TypeError(f"Pass either `config` or its fields. Received: `config` and {', '.join(given)}")
-            init(self, *args, config=kind(**given) if config is None else config, **keywords)
+            values = {name: keywords.pop(name) for name in names if name in keywords}
+            if config is not None and values:
+                raise TypeError(f"Pass either `config` or its fields. Received: `config` and {', '.join(values)}")
+            init(self, *args, config=kind(**values) if config is None else config, **keywords)
 
         own = inspect.signature(init).parameters.values()
-        of_fields = [one.replace(kind=one.KEYWORD_ONLY) for one in inspect.signature(kind).parameters.values()]
+        of_fields = [
+            parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in inspect.signature(kind).parameters.values()
+        ]
         shown = sorted(
-            [*(one for one in own if one.name != "config"), *of_fields],
-            key=lambda one: (one.kind, one.default is not one.empty),
+            [*(parameter for parameter in own if parameter.name != "config"), *of_fields],
+            key=lambda parameter: (parameter.kind, parameter.default is not parameter.empty),
         )
         init_from_fields.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
         return init_from_fields

@@ -231,5 +231,5 @@ def _exclusions_of_patch_dropout(config: ViTConfig):
         (config.position_placement != "stem", f"position_placement={config.position_placement!r} adds to all tokens"),
         (config.pooling == "none", "pooling='none' returns every token"),
     )
-    for found, reason in requirements:
-        yield bool(config.patch_dropout) and found, f"{reason}, which requires all patches: omit patch_dropout."
+    for is_wrong, reason in requirements:
+        yield bool(config.patch_dropout) and is_wrong, f"{reason}, which requires all patches: omit patch_dropout."

@@ -51,10 +51,10 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, p
         ImageSizeWarning: `image_size` is neither stated by the checkpoint nor given, and 224 was assumed.
     """
     weights = local_folder(weights)
-    given = arguments.get("class_names")
+    names = arguments.get("class_names")
     Preprocessing.from_argument(preprocessing, 224)  # raises before anything is read
     model = _load(weights, num_classes, weights_image_size, resample, arguments)
-    if given is None and isinstance(weights, str | os.PathLike):
+    if names is None and isinstance(weights, str | os.PathLike):
         # A file of names beside the weights can be edited, and formats other than .keras hold no names.
         model.class_names = _names_beside(weights, num_classes, model) or model.class_names
     model.preprocessing = preprocessing

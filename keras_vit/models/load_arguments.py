@@ -23,11 +23,11 @@ def check_arguments(weights, kind, arguments):
 
 def check_patch_size(weights, own, arguments):
     """Raises a ValueError for another patch size than the checkpoint's."""
-    given = arguments.get("patch_size")
-    if None not in (own, given) and as_size(given, "patch_size") != as_size(own):
+    patch_size = arguments.get("patch_size")
+    if None not in (own, patch_size) and as_size(patch_size, "patch_size") != as_size(own):
         raise ValueError(
-            f"{weights} has patches of {own} pixels. Received: patch_size={given}. Load it without patch_size and "
-            f"resize its patch embedding: model.with_patch_size({given})"
+            f"{weights} has patches of {own} pixels. Received: patch_size={patch_size}. Load it without patch_size and "
+            f"resize its patch embedding: model.with_patch_size({patch_size})"
         )
 
 

@@ -47,12 +47,12 @@ def _load_bit(checkpoint, keeps_head, arguments):
 def _load_vit(checkpoint, keeps_head, weights_image_size, resample, arguments):
     from keras_vit.weights import load_weights
 
-    found = dict(checkpoint.arguments)
+    described = dict(checkpoint.arguments)
     if not keeps_head:
-        found |= {"representation_size": None, "class_names": None, "multi_label": False, "projection": False}
-    found["image_size"] = checkpoint.image_size or found["image_size"] or weights_image_size or 224
-    found["num_heads"] = checkpoint.num_heads
-    chosen = {**found, **arguments}
+        described |= {"representation_size": None, "class_names": None, "multi_label": False, "projection": False}
+    described["image_size"] = checkpoint.image_size or described["image_size"] or weights_image_size or 224
+    described["num_heads"] = checkpoint.num_heads
+    chosen = {**described, **arguments}
     _check_stated(checkpoint, chosen)
     try:
         preprocessing = Preprocessing(as_size(chosen["image_size"]), **checkpoint.preprocessing)
@@ -103,13 +103,13 @@ def _check_size(checkpoint, arguments):
     described = checkpoint.arguments
     if arguments.keys() & {"image_size", "patch_size"}:  # the caller's grid, not the file's
         described = {**described, "image_size": None}
-    found = sum(math.prod(shape) for shape in checkpoint.tensors.shapes.values())
+    count = sum(math.prod(shape) for shape in checkpoint.tensors.shapes.values())
     try:
         declared = least_weights({"patch_size": 1, **described})
     except TypeError:  # reported where the model is built
         return
-    if declared > found:
+    if declared > count:
         raise ValueError(
-            f"{checkpoint.tensors.path} has {found:,} weights, fewer than the {declared:,} that its names, shapes or "
+            f"{checkpoint.tensors.path} has {count:,} weights, fewer than the {declared:,} that its names, shapes or "
             "config.json declare: download it again, and check image_size in config.json."
         )

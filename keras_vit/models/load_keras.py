@@ -107,9 +107,11 @@ def _check_sizes(file, size):
     except RecursionError:
         raise ValueError("its config.json is nested too deeply") from None
     declared = max(map(least_weights, _configs(config)), default=0)
-    found = file.getinfo(WEIGHTS).file_size
-    if declared > found:  # a weight has at least one byte
-        raise ValueError(f"its config.json declares at least {declared:,} weights, its {WEIGHTS} has {found:,} bytes")
+    num_bytes = file.getinfo(WEIGHTS).file_size
+    if declared > num_bytes:  # a weight has at least one byte
+        raise ValueError(
+            f"its config.json declares at least {declared:,} weights, its {WEIGHTS} has {num_bytes:,} bytes"
+        )
 
 
 def _configs(value):

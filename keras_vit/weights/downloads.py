@@ -157,11 +157,11 @@ def _check_hashes(folder, address, started):
         if not re.fullmatch("[0-9a-f]{64}", blob.name) or blob.stat().st_mtime < started - 2:  # checked when it was new
             continue
         with open(blob, "rb") as content:
-            found = hashlib.file_digest(content, "sha256").hexdigest()
-        if found != blob.name:
+            sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+        if sha256 != blob.name:
             blob.unlink()
             file.unlink(missing_ok=True)
             raise ConnectionError(
-                f"{file.name} of {address} has SHA-256 {found}, not {blob.name}, which the Hub states. It was removed: "
-                "download it again."
+                f"{file.name} of {address} has SHA-256 {sha256}, not {blob.name}, which the Hub states. It was "
+                "removed: download it again."
             )

@@ -118,9 +118,9 @@ def _npy_header(file, member):
             return shape, dtype
         if not dtype.itemsize or any(type(side) is not int or side < 0 for side in shape):
             raise ValueError(f"{member} declares an array of shape {shape} and type {dtype}")
-        declared, found = math.prod(shape) * dtype.itemsize, file.getinfo(member).file_size - stream.tell()
-        if declared != found:
-            raise ValueError(f"{member} declares an array of {declared:,} bytes and has {found:,}")
+        declared, num_bytes = math.prod(shape) * dtype.itemsize, file.getinfo(member).file_size - stream.tell()
+        if declared != num_bytes:
+            raise ValueError(f"{member} declares an array of {declared:,} bytes and has {num_bytes:,}")
         return shape, dtype
 
 

@@ -79,13 +79,13 @@ def load_weights(model, weights, skip=(), weights_image_size=None, resample: str
 def _check_match(model, checkpoint, arrays, skipped):
     """Raises a ValueError with all missing and unused names and all shapes that differ, if there are any."""
     shapes = checkpoint.tensors.shapes
-    needed = {array.name for found in arrays.values() for array in found}
+    needed = {array.name for sources in arrays.values() for array in sources}
     present = set(shapes) - skipped
     missing, unused = needed - present, present - needed
     mismatches = [
         (array.name, shapes[array.name], array.shape)
-        for name, found in arrays.items()
-        for array in found
+        for name, sources in arrays.items()
+        for array in sources
         if array.name in present and not _shapes_match(name, shapes[array.name], array.shape, missing | unused)
     ]
     if not (missing or unused or mismatches):
@@ -95,7 +95,7 @@ def _check_match(model, checkpoint, arrays, skipped):
         rows.append(tuple(names[i] if i < len(names) else "" for names in (sorted(missing), sorted(unused))))
     lines = _columns(rows) if len(rows) > 1 else []
     if mismatches:
-        cells = [(name, str(tuple(found)), str(tuple(expected))) for name, found, expected in mismatches]
+        cells = [(name, str(tuple(shape)), str(tuple(expected))) for name, shape, expected in mismatches]
         lines += _columns([("shape mismatch", "shape in the file", "shape in the model"), *cells])
     table = "\n".join(lines)
     raise ValueError(

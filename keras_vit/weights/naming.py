@@ -102,13 +102,13 @@ class Naming:
 
     def our_names(self, source_name: str) -> tuple[str, ...]:
         """Paths of our layers and weights that a source's array may belong to; none for those of a ResNet."""
-        found = [path for path, name in self.weights.items() if name == source_name]
+        paths = [path for path, name in self.weights.items() if name == source_name]
         for path, names in self.layers.items():
             for name in names:
                 match = re.match(re.escape(name).replace(r"\{i\}", r"(\d+)"), source_name)
                 if match:
-                    found.append(path.replace("{i}", match[1]) if "{i}" in path else path)
-        return tuple(found)
+                    paths.append(path.replace("{i}", match[1]) if "{i}" in path else path)
+        return tuple(paths)
 
     def from_source(self, arrays: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray:
         """Our weight of this shape from the source's arrays, whose shapes have been checked."""

@@ -133,8 +133,8 @@ UNNAMED = ("model", "pytorch_model")
 
 def pixel_scaling(checkpoint: Checkpoint) -> dict:
     """The field `origin` of `Preprocessing`, and `mean` and `std` if they are assumed and not 0.5."""
-    stated = checkpoint.preprocessing
-    if {"mean", "std"} <= stated.keys():
+    fields = checkpoint.preprocessing
+    if {"mean", "std"} <= fields.keys():
         return {"origin": "file"}
     if is_published(checkpoint.tensors.path):
         return {"origin": "table"}

@@ -53,7 +53,7 @@ def project_heads(tokens, kernel, bias, num_heads: int):
     def project(tokens, kernel, bias):
         def gradient(*upstream):
             parts = tree.flatten(upstream)  # JAX passes one tuple
-            joined = ops.concatenate([merge_heads(one) for one in parts], axis=-1)  # (B, N, 3D)
+            joined = ops.concatenate([merge_heads(part) for part in parts], axis=-1)  # (B, N, 3D)
             for_tokens = ops.einsum("bne,de->bnd", joined, kernel)
             for_kernel = ops.einsum("bnd,bne->de", tokens, joined)
             return for_tokens, for_kernel, ops.sum(joined, axis=(0, 1))

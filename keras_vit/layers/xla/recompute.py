@@ -82,9 +82,9 @@ def _recompute_in_tensorflow(function, x, seeds, parts, output_length):
         def gradient(upstream, variables=()):
             # The seeds, too: otherwise the random masks are merged, and stored.
             (x_again, *same_seeds), upstream = separate_from_forward([x, *seeds], upstream)
-            found = gradients_in_parts(gradients, x_again, same_seeds, upstream, list(variables), parts)
+            both = gradients_in_parts(gradients, x_again, same_seeds, upstream, list(variables), parts)
             # The next block waits for them: otherwise the gradients of weights are postponed, and their inputs stored.
-            (for_x, for_variables), _ = separate_from_forward(found, ())
+            (for_x, for_variables), _ = separate_from_forward(both, ())
             return (for_x, for_variables) if variables else for_x
 
         return outputs_in_parts(function, x, seeds, parts, output_length), in_current_name_scope(gradient)

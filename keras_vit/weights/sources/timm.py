@@ -212,9 +212,9 @@ def _pooling(tensors, config):
 
 
 def _gelu(tensors, architecture, options):
-    stated = options.get("act_layer")
-    if stated is not None:
-        return _known(tensors, "act_layer", stated, GELUS)
+    activation = options.get("act_layer")
+    if activation is not None:
+        return _known(tensors, "act_layer", activation, GELUS)
     return next((gelu for pattern, gelu in GELU_OF_NAMES if re.search(pattern, architecture)), GELUS[None])
 
 
