@@ -85,7 +85,7 @@ def _recipes(data_dir, monkeypatch):
         data = replace(data, validation_split=few, test_split=few)
         run = replace(recipe.run, steps_per_execution=1, precision="float32")
         optimizer = replace(recipe.optimizer, warmup_steps=1)
-        length = {"total_steps": 2} | ({"total_epochs": None} if hasattr(recipe, "total_epochs") else {})
+        length = {"total_steps": 2} | ({"total_epochs": None} if recipe.has_labels else {})
         return replace(recipe, architecture=toy, data=data, run=run, optimizer=optimizer, **length)
 
     for name in ("digits-masked-patch", "digits-finetune", "cifar10-10ep", "cifar10-masked-patch"):
