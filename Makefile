@@ -36,8 +36,9 @@ test-newest: .venv-newest/ready $(CLIENT)/ready browser web-runtime ## All tests
 test-oldest: .venv-oldest/ready $(CLIENT)/ready browser web-runtime ## All tests with the oldest releases that setup.cfg allows
 	.venv-oldest/bin/python $(PYTEST) -W default  # old releases warn of each other
 
-check: lint ## Lint, types and the tests that take under a second: run before each commit
-	$(BIN)/python -m pytest -n auto --dist loadfile -m 'not slow and not extended' -q
+check: lint ## Lint, types and quick tests of imports, API, layers, weights and recipes: run before each commit
+	$(BIN)/python $(PYTEST) -m 'not slow and not extended' -q tests/test_*.py tests/layers/test_*.py \
+		tests/weights/test_*.py tests/recipes/test_*.py
 
 coverage: $(CLIENT)/ready browser web-runtime ## All tests; lists the lines that no test runs
 	$(BIN)/python $(PYTEST) --cov --cov-report=term-missing:skip-covered

@@ -96,7 +96,7 @@ def addons(machine: Machine) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "tensorflow-addons was discontinued in 2024 and does not work with Keras 3; keras_vit does not use it.",
-            "pip uninstall -y tensorflow-addons; README.md names replacements",
+            "pip uninstall -y tensorflow-addons; docs/migrate.md names replacements",
         )
 
 
