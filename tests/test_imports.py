@@ -11,7 +11,7 @@ from goldens import golden_file
 
 ROOT = Path(__file__).parents[1]
 # TensorFlow's datasets and checkpoints, its lowering for XLA, the tape of gradients: imported in functions.
-BACKENDS = "decoding model_garden keras_internals barriers islands recompute gradient_rollout".split()
+BACKENDS = "decoding model_garden keras_internals barriers gelu recompute gradient_rollout".split()
 HEAVY = {"keras", "tensorflow", "jax", "torch"}
 
 

@@ -1,16 +1,19 @@
 """The Gaussian error linear unit and its approximations with explicit gradients.
 
 All are x gate(x): the gate of "erf" is the normal distribution, of "tanh" and "quick" a sigmoid.
+
+In a graph of TensorFlow for a CPU, which runs operation by operation, XLA compiles each GELU and its gradient: a loop
+that reads and writes each tensor once. Matrix products stay outside: XLA's are slower on a CPU than TensorFlow's.
 """
 
 import math
-from functools import partial
+from functools import cache, partial
 
 import keras
 from keras import ops
 
+from keras_vit.keras_internals import compiled_by_xla
 from keras_vit.layers.xla.barriers import in_current_name_scope
-from keras_vit.layers.xla.islands import can_compile_island, island
 
 # 2 sqrt(2 / pi), and that times the coefficient of the cubic term.
 LINEAR = 1.5957691216057308
@@ -112,3 +115,22 @@ _FUNCTIONS = {
     "erf": _explicit(_erf_gelu, _erf_gradient),
     "quick": _explicit(_quick_gelu, _quick_gradient),
 }
+
+
+def can_compile_island() -> bool:
+    """Whether a graph for a CPU is being traced that is not itself compiled: not eagerly, not under a strategy."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    if tf.executing_eagerly() or compiled_by_xla() or tf.distribute.has_strategy():
+        return False
+    return all(device.device_type == "CPU" for device in tf.config.list_logical_devices())
+
+
+@cache
+def island(function):
+    """`function` compiled by XLA, once for all layers of the same shapes; only where `can_compile_island`."""
+    import tensorflow as tf
+
+    return tf.function(function, jit_compile=True, autograph=False)

@@ -6,11 +6,6 @@ import keras
 from keras import ops
 
 from keras_vit.layers.xla.barriers import in_current_name_scope
-from keras_vit.layers.xla.islands import can_compile_island, island
-
-# Up to this D, that of a head, an `island` made a step faster on a CPU with AVX-512; at 192 it did not. Without AVX-512
-# a step takes the same time, though the layer by itself is slower than Keras's (docs/results.md).
-LARGEST_ISLAND_ROW = 64
 
 
 def layer_norm_for_training(x, gamma, beta, epsilon, dtype):
@@ -29,13 +24,9 @@ def layer_norm_for_training(x, gamma, beta, epsilon, dtype):
         dtype: Dtype of the result, (..., D); everything else is computed in at least float32.
     """
     precise = keras.backend.result_type(x.dtype, "float32")
-    compiled = x.shape[-1] <= LARGEST_ISLAND_ROW and can_compile_island()
 
     @ops.custom_gradient
     def norm(x, gamma, beta):
-        if compiled:
-            gradient = partial(island(_island_gradient), x, gamma, epsilon)
-            return island(_island_norm)(x, gamma, beta, epsilon, dtype), in_current_name_scope(gradient)
         normalized, factor = _normalize(x, epsilon)
         gradient = partial(_gradient, normalized, factor, gamma, x.dtype)
         return ops.cast(normalized * gamma + beta, dtype), in_current_name_scope(gradient)
@@ -68,11 +59,3 @@ def _gradient(normalized, factor, gamma, dtype, upstream):
     for_x = (scaled - shift - normalized * slope) * factor
     for_gamma = ops.sum(upstream * normalized, axis=examples)  # (D,)
     return ops.cast(for_x, dtype), for_gamma, ops.sum(upstream, axis=examples)
-
-
-def _island_norm(x, gamma, beta, epsilon, dtype):
-    return ops.cast(_normalize(x, epsilon)[0] * gamma + beta, dtype)
-
-
-def _island_gradient(x, gamma, epsilon, upstream):
-    return _gradient(*_normalize(x, epsilon), gamma, x.dtype, upstream)
