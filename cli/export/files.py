@@ -48,7 +48,7 @@ def write_files(options, model, data, folder) -> dict[str, Path]:
 
 
 def failed_checks(options, model, folder, files, data) -> list[tuple[str, str]]:
-    """Prints audits and parity table; returns the formats that failed, and why."""
+    """Prints audits, and, if they passed, the parity table; returns the formats that failed, and why."""
     from keras_vit.classification import has_classes
     from keras_vit.export import FORMATS, check_parity, parity_table
     from keras_vit.export.audit import audit
@@ -61,6 +61,8 @@ def failed_checks(options, model, folder, files, data) -> list[tuple[str, str]]:
             failures += [
                 (name, f"{target} does not support {name}") for target in options.target if report.fails(target)
             ]
+    if failures and not options.keep_going:
+        return failures  # nothing is saved, so nothing is compared
     classifiers = {
         name: path for name, path in files.items() if "classify" in options.signatures or name not in FORMATS
     }
