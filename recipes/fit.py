@@ -8,19 +8,18 @@ from keras_vit.recipes.checkpoints.run_folder import prepare_run_folder
 from keras_vit.recipes.checkpoints.run_lock import locked_folder
 from keras_vit.recipes.data import (
     ImageDataset,
-    class_names,
     count_examples,
     open_dataset,
     training_batches,
     training_pixels,
 )
-from keras_vit.recipes.data.data_errors import report_data_errors
-from keras_vit.recipes.data.model_classes import check_same_classes
+from keras_vit.recipes.data.image_dataset import report_data_errors
+from keras_vit.recipes.data.model_classes import check_labels, check_same_classes
 from keras_vit.recipes.distributed.strategy import Strategy, Workers, shard_evaluation, strategy_of
 from keras_vit.recipes.recipe import Data, SelfSupervised, Supervised
 from keras_vit.recipes.self_supervised import SelfSupervisedModel, compile_self_supervised, self_supervised_batches
 from keras_vit.recipes.training import loop
-from keras_vit.recipes.training.checks import check_data, check_labels, count_images
+from keras_vit.recipes.training.checks import check_data, count_images
 from keras_vit.recipes.training.compile import compile_classifier, compile_for_evaluation
 from keras_vit.recipes.training.keras_internals import release_gradients, weights_kept
 
@@ -81,12 +80,12 @@ def train(recipe: Supervised, start=None, callbacks=()) -> tuple[keras.Model, lo
 def fit_supervised(recipe: Supervised, strategy: Strategy, start=None, callbacks=()):
     """`train` in a folder that is locked already, under its strategy."""
     dataset = _prepare(recipe, strategy)
-    total_steps, num_classes = count_steps(recipe, dataset), len(class_names(dataset))
+    total_steps, num_classes = count_steps(recipe, dataset), len(dataset.class_names)
     check_data(recipe, dataset, total_steps)
     with strategy.scope():
         model, classifier = compile_classifier(recipe, num_classes, total_steps, start, dataset.multi_label)
     _check_classes(recipe, dataset, model, classifier, recipe.weights if start is None else None)
-    classifier.class_names = class_names(dataset)  # names that a model cannot have raise before the training
+    classifier.class_names = dataset.class_names  # names that a model cannot have raise before the training
     batches = partial(training_batches, recipe.data, dataset, recipe.run.seed)
     history = loop.fit(model, recipe, total_steps, dataset, batches, callbacks)
     if model is not classifier:  # distillation

@@ -18,7 +18,7 @@ from keras_vit.recipes.checkpoints.run_folder import METRICS, check_resumable, r
 from keras_vit.recipes.checkpoints.run_identity import check_unchanged
 from keras_vit.recipes.checkpoints.run_lock import locked_folder
 from keras_vit.recipes.data import open_dataset
-from keras_vit.recipes.data.skipped_images import skipped_summary
+from keras_vit.recipes.data.corrupt_images import skipped_summary
 from keras_vit.recipes.distributed.jax_devices import on_this_process
 from keras_vit.recipes.distributed.strategy import Workers
 from keras_vit.recipes.fit import evaluate, fit_supervised, fit_unlabeled

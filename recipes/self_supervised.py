@@ -5,8 +5,7 @@ import tensorflow as tf
 
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
 from keras_vit.recipes.checkpoints.training_state import TrainingState
-from keras_vit.recipes.masked_autoencoder import reconstruction as autoencoder_reconstruction
-from keras_vit.recipes.masked_autoencoder.batches import masked_autoencoder_batches
+from keras_vit.recipes.masked_autoencoder import batches as autoencoder_batches
 from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch import reconstruction as patch_reconstruction
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches, masked_patch_loss
@@ -51,14 +50,14 @@ def self_supervised_batches(
     See `masked_patch_batches` and `masked_autoencoder_batches`.
     """
     if isinstance(recipe, MaskedAutoencoder):
-        return masked_autoencoder_batches(pixels, patch_size, recipe, start_step, host)
+        return autoencoder_batches.masked_autoencoder_batches(pixels, patch_size, recipe, start_step, host)
     return masked_patch_batches(pixels, patch_size, recipe, start_step, host)
 
 
 def reconstruct(model: SelfSupervisedModel, pixels, recipe: SelfSupervised, seed: int = 0) -> Reconstruction:
     """Masks images (B, H, W, 3) with pixels in [0, 255] as in training, and renders the model's predictions."""
     if isinstance(recipe, MaskedAutoencoder):
-        return autoencoder_reconstruction.reconstruct(model, pixels, recipe, seed)
+        return autoencoder_batches.reconstruct(model, pixels, recipe, seed)
     return patch_reconstruction.reconstruct(model, pixels, recipe, seed)
 
 

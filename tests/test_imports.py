@@ -60,7 +60,6 @@ def test_commands_without_keras_or_tensorflow(tmp_path):
         "preflight cifar10-10ep --total-steps 20",
         "finetune gone --weights gone.npz",
         "finetune empty",
-        "finetune one",
         "inspect cifar10/R6_Ti_4 --images gone --output report.html",
         "classify empty",
         "few-shot cifar10/R6_Ti_4 one",

@@ -54,7 +54,7 @@ class Demo:
 def run_demo(folder: Path, seed: int, fast: bool) -> dict:
     """Trains, exports and checks; returns the contents of the report."""
     from keras_vit.recipes.configs import digits
-    from keras_vit.recipes.data import class_names, evaluation_arrays, open_dataset
+    from keras_vit.recipes.data import evaluation_arrays, open_dataset
     from keras_vit_cli.demo.photographs import classify_photographs
 
     pretraining, finetuning = (_configure(recipe, seed, fast) for recipe in (digits.MASKED_PATCH, digits.FINE_TUNE))
@@ -63,7 +63,7 @@ def run_demo(folder: Path, seed: int, fast: bool) -> dict:
     trained = _train(pretraining, finetuning, digits.FEW_LABELS)
     data, model = finetuning.data, trained["model"]
     dataset = open_dataset(data)
-    names = class_names(dataset)
+    names = dataset.class_names
     images, labels = evaluation_arrays(data, dataset, data.test_split)
     calibration = evaluation_arrays(data, dataset, data.train_split)[0][:NUM_CALIBRATION_IMAGES]
     parity = _export(folder, model, _pixels(calibration), _pixels(images), labels, names)

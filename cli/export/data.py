@@ -43,7 +43,7 @@ class ExportData:
             return cls(class_names=names or known_names(model))
         from keras_vit.export.tflite.calibration import MIN_IMAGES
         from keras_vit.export.tflite.quantize import INT4, STATIC
-        from keras_vit.recipes.data import class_names, count_examples, open_dataset
+        from keras_vit.recipes.data import count_examples, open_dataset
         from keras_vit.recipes.data.model_classes import check_model_classes, unlabeled
         from keras_vit.recipes.recipe import Data
 
@@ -65,7 +65,7 @@ class ExportData:
                 notes = _calibration_notes(dataset, options, indices)
             else:
                 notes = (f"Note: {INT4} is not calibrated: {split!r} has {total} images, fewer than {MIN_IMAGES}.",)
-        return cls(calibration, images, labels, names or (class_names(dataset) if has_classes(model) else None), notes)
+        return cls(calibration, images, labels, names or (dataset.class_names if has_classes(model) else None), notes)
 
 
 def _calibration_notes(dataset, options, indices) -> tuple[str, ...]:

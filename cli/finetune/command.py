@@ -67,18 +67,11 @@ class Finetune:
 
     def _check_new_run(self, output: Path):
         check_all(
-            self._check_folder,
+            lambda: check_dataset_path(f"folder:{self.folder}"),
             lambda: check_replaceable(output, RUN_RECIPE),
             lambda: check_weights(self.weights),
             self.preparation.fields,
         )
-
-    def _check_folder(self):
-        from keras_vit.recipes.data.folder_layout import one_class, only_class
-
-        check_dataset_path(f"folder:{self.folder}")
-        if name := only_class(str(self.folder)):
-            raise ValueError(one_class(self.folder, name))
 
     def _new_recipe(self, output: Path):
         from keras_vit_cli.finetune.plan import choose_recipe

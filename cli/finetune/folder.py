@@ -11,8 +11,7 @@ from PIL import Image
 
 from keras_vit.name_list import first_names
 from keras_vit.recipes.data import ImageDataset, decoded_images, open_dataset, read_labels
-from keras_vit.recipes.data.folder_layout import one_class
-from keras_vit.recipes.data.skipped_images import mark_named
+from keras_vit.recipes.data.corrupt_images import mark_named
 from keras_vit.recipes.recipe import Data
 
 # Names of splits that people use; the first that a folder has is taken.
@@ -62,7 +61,9 @@ def open_images(folder: Path, data: Data) -> ImageFolder:
     names = dataset.class_names
     counts = Counter(names[label] for label in read_labels(dataset, data.train_split))
     if len(names) < 2:
-        problems.append(one_class(folder, names[0]))
+        problems.append(
+            f"{folder} has one class, {names[0]!r}. Expected a folder of images for each of several classes."
+        )
     elif not dataset.splits.get(data.test_split):
         problems.append(f"Each class of {folder} has a single image, so that none is left to evaluate on. Add images.")
     elif few := [name for name in names if counts[name] < 2]:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_vit.class_names.files import describe_difference
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints, has_run, required_folder
-from keras_vit.recipes.data import ImageDataset, class_names
+from keras_vit.recipes.data import ImageDataset
 from keras_vit.recipes.distributed.strategy import Workers
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.recipes.remote_files import write_file
@@ -87,7 +87,7 @@ def begin_run(recipe: Recipe, dataset: ImageDataset, workers: Workers) -> RunIde
         OSError: run.json cannot be written.
     """
     folder = required_folder(recipe)
-    names = tuple(class_names(dataset)) if recipe.has_labels else ()
+    names = dataset.class_names if recipe.has_labels else ()
     current = RunIdentity(uuid.uuid4().hex, names, count_images(recipe, dataset), uuid.uuid4().hex)
     failure = None
     if workers.chief:
@@ -107,7 +107,7 @@ def check_unchanged(recipe: Recipe, dataset: ImageDataset):
     """Raises ValueError if classes or image counts changed since the run in the recipe's folder was started."""
     folder = required_folder(recipe)
     if began := read_identity(folder):
-        now = replace(began, class_names=tuple(class_names(dataset)), images=count_images(recipe, dataset))
+        now = replace(began, class_names=dataset.class_names, images=count_images(recipe, dataset))
         now.check_data(began, folder)
 
 

@@ -1,10 +1,8 @@
 from .arrays import decoded_images as decoded_images
-from .arrays import has_labels as has_labels
 from .arrays import read_encoded as read_encoded
 from .arrays import read_labels as read_labels
 from .datasets import open_dataset as open_dataset
 from .image_dataset import ImageDataset as ImageDataset
-from .image_dataset import class_names as class_names
 from .image_dataset import count_examples as count_examples
 from .pipeline import count_training_images as count_training_images
 from .pipeline import evaluation_arrays as evaluation_arrays

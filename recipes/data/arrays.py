@@ -1,17 +1,15 @@
 """Images and labels of a split as NumPy arrays, in order: for evaluation, features and export. H W pixels."""
 
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 import tensorflow as tf
 
 from keras_vit.name_list import first_names
-from keras_vit.recipes.data.decode import decode_stored
-from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty
-from keras_vit.recipes.data.skipped_images import count_skipped
+from keras_vit.recipes.data.corrupt_images import count_skipped
+from keras_vit.recipes.data.decode import decode_examples
+from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty, report_data_errors
 from keras_vit.recipes.recipe import Data
-from keras_vit.recipes.remote_files import error_summary
 
 
 def decoded_images(
@@ -36,9 +34,11 @@ def decoded_images(
         raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")
     total = count_nonempty(dataset, split)
     selected = np.ones(total, bool) if indices is None else np.isin(np.arange(total), indices)
-    images, labels, valid = [], [], ~selected
-    for index, image, label in _iterate_decoded(dataset, split, selected):
-        valid[index] = True
+    images, labels, corrupt = [], [], []
+    for name, image, label in _iterate_decoded(dataset, split, selected):
+        if not image.size:
+            corrupt.append(name.decode())
+            continue
         images.append(image)
         labels.append(label)
         if len(images) == batch_size:
@@ -46,9 +46,9 @@ def decoded_images(
             images, labels = [], []
     if images:
         yield images, np.array(labels)
-    if not valid.all():
-        names = report_corrupt(dataset, split, np.flatnonzero(~valid))
-        _check_number(dataset, split, names, max_corrupt, selected.sum())
+    if corrupt:
+        count_skipped(dataset.name, corrupt)
+        _check_number(dataset, split, corrupt, max_corrupt, selected.sum())
 
 
 def numbered(dataset: ImageDataset) -> ImageDataset:
@@ -60,15 +60,6 @@ def numbered(dataset: ImageDataset) -> ImageDataset:
     return replace(dataset, read=read, read_shuffled=None, multi_label=False)
 
 
-def report_corrupt(dataset: ImageDataset, split: str, positions) -> list[str]:
-    """Names of the images at these positions of a split; those that this process has not named yet are printed."""
-    corrupt = set(np.asarray(positions).tolist())
-    names = dataset.read(split).map(lambda name, stored, label: name).as_numpy_iterator()
-    names = [name.decode() for index, name in enumerate(names) if index in corrupt]
-    count_skipped(dataset.name, names)
-    return names
-
-
 def check_any(decoded, dataset: ImageDataset, split: str):
     """Raises ValueError if nothing was decoded: no image of the split can be decoded."""
     if not len(decoded):
@@ -77,7 +68,7 @@ def check_any(decoded, dataset: ImageDataset, split: str):
 
 def read_encoded(dataset: ImageDataset, split: str):
     """Yields each image of a split as stored (bytes), and its label."""
-    with report_damaged_files(dataset, split):
+    with report_data_errors(dataset, split, only_reads=True):
         for _, stored, label in dataset.read(split).as_numpy_iterator():
             yield tf.io.gfile.GFile(stored, "rb").read() if dataset.stores_paths else stored, label
 
@@ -91,44 +82,17 @@ def read_labels(dataset: ImageDataset, split: str) -> np.ndarray:
     if dataset.multi_label:
         raise ValueError(f"Expected images of one class each. Received: {dataset.name!r}, whose have any number.")
     labels = dataset.read(split).map(lambda name, stored, label: label).as_numpy_iterator()
-    with report_damaged_files(dataset, split):
+    with report_data_errors(dataset, split, only_reads=True):
         return np.fromiter(labels, "int64")
 
 
-def has_labels(dataset: ImageDataset, split: str) -> bool:
-    """Whether the first image of a split has a label; TensorFlow Datasets has -1 for unpublished labels."""
-    return all((np.asarray(label) >= 0).all() for *_, label in dataset.read(split).take(1).as_numpy_iterator())
-
-
-@contextmanager
-def report_damaged_files(dataset: ImageDataset, split: str):
-    """Turns TensorFlow's error about a file that cannot be read into a ValueError that names the split."""
-    try:
-        yield
-    except tf.errors.OpError as error:
-        raise ValueError(
-            f"The split {split!r} of {dataset.name} cannot be read: {error_summary(error)}. Prepare or copy damaged "
-            "files again."
-        ) from error
-
-
 def _iterate_decoded(dataset, split, selected):
-    """Yields index, pixels and label of each selected image that can be decoded."""
-
-    def decode_or_skip(index, example):
-        # Ignores errors of this image only: an error of a file that holds many would recur forever.
-        image = tf.data.Dataset.from_tensors(example[1]).map(lambda stored: decode_stored(dataset, stored))
-        return image.ignore_errors(log_warning=True).map(lambda pixels: (index, pixels, example[2]))
-
-    examples, end = dataset.read(split), 1 + max(np.flatnonzero(selected), default=-1)
-    if end < len(selected):  # the filter alone would read to the end of the split
-        examples = examples.take(end)
+    """Yields name, pixels and label of each selected image, see `decode_examples`."""
+    end = 1 + max(np.flatnonzero(selected), default=-1)  # the filter alone would read to the end of the split
+    examples = dataset.read(split).take(end) if end < len(selected) else dataset.read(split)
     examples = examples.enumerate().filter(lambda index, _: tf.constant(selected)[index])
-    examples = examples.interleave(
-        decode_or_skip, cycle_length=16, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-    )
-    with report_damaged_files(dataset, split):
-        yield from examples.as_numpy_iterator()
+    with report_data_errors(dataset, split, only_reads=True):
+        yield from decode_examples(dataset, examples.map(lambda _, example: example)).as_numpy_iterator()
 
 
 def _check_number(dataset, split, names, max_corrupt, num_selected):

@@ -7,16 +7,21 @@ service reads them: its workers do not run Python functions.
 """
 
 import sys
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 
 import tensorflow as tf
 
-from keras_vit.recipes.data.skipped_images import count_skipped
+from keras_vit.name_list import first_names
 from keras_vit.recipes.recipe import Data
 
 # More than a machine has cores: calls wait for a thread and take no memory meanwhile.
 PARALLEL_IMAGES = 64
 PARALLEL_BATCHES = 2
+
+_skipped: dict[tuple[str, str], None] = {}  # dataset and image, in the order of their first reads
+_named: set[tuple[str, str]] = set()
 
 
 def batch_valid_images(examples, batch_size: int, prepare, part: int = 0, part_size: int | None = None):
@@ -141,3 +146,28 @@ def _count_corrupt(batches, total, data, num_hosts, on_service):
 
     zero = tf.zeros((), tf.int64)
     return batches.scan((zero, zero), count)
+
+
+def count_skipped(dataset: str, names: Iterable[str | bytes]):
+    """Counts images, and prints those to standard error that this process has not named yet.
+
+    Names are bytes of UTF-8, as TensorFlow returns them, or text; other datasets may have the same ones.
+    """
+    images = [(dataset, name.decode("utf-8", "replace") if isinstance(name, bytes) else name) for name in names]
+    _skipped.update(dict.fromkeys(images))
+    if new := [image for image in dict.fromkeys(images) if image not in _named]:
+        _named.update(new)
+        with suppress(OSError):  # a closed standard error is no reason to end a training
+            print(f"Skipping undecodable images: {', '.join(name for _, name in new)}", file=sys.stderr, flush=True)
+
+
+def mark_named(dataset: str, names: Iterable[str]):
+    """Notes that the user has been given these names in another message."""
+    _named.update((dataset, name) for name in names)
+
+
+def skipped_summary() -> str:
+    """How many images were skipped since the last call, and the first names; "" if none was."""
+    names = [name for _, name in _skipped]
+    _skipped.clear()
+    return f"Skipped undecodable images: {len(names):,} ({first_names(names)})" if names else ""

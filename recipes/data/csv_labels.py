@@ -28,10 +28,6 @@ LABELS = "labels.txt"
 def open_csv(path: str, name: str) -> ImageDataset:
     """Reads the lists of a folder. The order of a split's images is a fixed permutation, as of `open_folder`.
 
-    Args:
-        path: The folder.
-        name: Name of the dataset, as in the recipe.
-
     Raises:
         ValueError: The folder has no lists, one of them has another form, an image is missing or in a list twice, or a
             label is not in labels.txt.

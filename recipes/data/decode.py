@@ -62,7 +62,8 @@ def decode_stored(dataset: ImageDataset, stored):
 def decode_examples(dataset: ImageDataset, examples):
     """Decodes the images of a dataset of (name, stored image, label).
 
-    A corrupt image becomes (0, 0, 3): its transform fails each time, as that of the encoded image would.
+    A corrupt image becomes (0, 0, 3): its transform fails each time, as that of the encoded image would. Only errors of
+    one image are ignored: an error of a file that holds many would recur forever.
     """
     empty = tf.data.Dataset.from_tensors(tf.zeros((0, 0, 3), tf.uint8))
 

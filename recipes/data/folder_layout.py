@@ -16,17 +16,6 @@ def check_layout(path: str):
     raise ValueError(wrong_layout(path, first))
 
 
-def only_class(path: str) -> str | None:
-    """The name of the class of a local folder's images if they are of one; None if of several or of none."""
-    names = set[str]()
-    for folder in image_folders(path):
-        if folder != path:
-            names.add(os.path.basename(folder))
-        if len(names) > 1:
-            return None
-    return next(iter(names), None)
-
-
 def image_folders(path: str, levels: int = LEVELS) -> Iterator[str]:
     """Yields this folder and those in it, up to some levels, that contain images or cannot be read. Local ones only."""
     try:
@@ -42,22 +31,12 @@ def image_folders(path: str, levels: int = LEVELS) -> Iterator[str]:
 
 
 def wrong_layout(path: str, first: str | None) -> str:
-    """A message about a folder whose images are not in the folders of classes.
-
-    Args:
-        path: The folder.
-        first: Its first image, relative to it; None if it has none.
-    """
+    """A message about a folder whose images are not in the folders of classes, with its first image if it has any."""
     found = f"the first one found is {first}" if first else "there are none"
     return (
         f"{path} is not laid out as /path/<split>/<class>/<image>, for example train/cat/1.jpg and test/cat/2.jpg, or "
         f"as /path/<class>/<image>. Images are files that end in {', '.join(EXTENSIONS)}; {found}."
     )
-
-
-def one_class(folder, name: str) -> str:
-    """A message about a folder with one class."""
-    return f"{folder} has one class, {name!r}. Expected a folder of images for each of several classes."
 
 
 def _is_image(name: str) -> bool:

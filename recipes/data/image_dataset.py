@@ -1,11 +1,22 @@
-"""`ImageDataset`, the form in which every dataset is opened, with the ranges and sizes of its splits. C classes."""
+"""`ImageDataset`, the form in which every dataset is opened; its splits, and errors while it is read. C classes."""
 
+import re
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 
 import tensorflow as tf
 import tensorflow_datasets as tfds
+
+from keras_vit.recipes.remote_files import error_summary
+
+# Words of our own assertions in the graph, and what to do.
+FIXES = {
+    "images cannot be decoded": "Fix or remove the images that are named above, or increase max_corrupt.",
+    "No image of a batch can be decoded": "Fix or remove the images that are named above.",
+    "has the label": "",  # the message says what to do
+}
 
 
 @dataclass(frozen=True)
@@ -43,11 +54,6 @@ class ImageDataset:
             )
 
 
-def class_names(dataset: ImageDataset) -> list[str]:
-    """Names of the classes, in the order of the labels."""
-    return list(dataset.class_names)
-
-
 def count_examples(dataset: ImageDataset, split: str) -> int:
     """Number of images in a split; raises ValueError with the known splits if it is unknown."""
     return sum(end - start for _, start, end in split_ranges(dataset.splits, split, dataset.name))
@@ -62,15 +68,10 @@ def count_nonempty(dataset: ImageDataset, split: str) -> int:
 
 
 def split_ranges(splits: dict[str, int], split: str, dataset_name: str) -> list[tuple[str, int, int]]:
-    """Resolves a split in TensorFlow Datasets' notation, such as "train[:98%]+test", of any data.
+    """(name, start, end) of each part of a split in TensorFlow Datasets' notation, such as "train[:98%]+test".
 
     Args:
         splits: Number of images in each split.
-        split: In TensorFlow Datasets' notation.
-        dataset_name: For the message.
-
-    Returns:
-        (name, start, end) of each part, in images.
 
     Raises:
         ValueError: The split is unknown or out of range; the message lists the known ones.
@@ -83,6 +84,47 @@ def split_ranges(splits: dict[str, int], split: str, dataset_name: str) -> list[
     return [(part.splitname, part.from_ or 0, splits[part.splitname] if part.to is None else part.to) for part in parts]
 
 
+def select_ranges(files: dict[str, list[tuple]], ranges: list[tuple[str, int, int]]) -> list[tuple]:
+    """(*file, start, end) of the files that contain `split_ranges`, from (*file, number of images) of each split."""
+    selected = []
+    for split, start, end in ranges:
+        for *file, count in files[split]:
+            if max(start, 0) < min(end, count):
+                selected.append((*file, max(start, 0), min(end, count)))
+            start, end = start - count, end - count
+    return selected
+
+
 def name_by_index(source: str, index):
     """Name, for messages, of an image that has none: scalar string, such as "test[:10] image 3"."""
     return tf.strings.join([f"{source} image ", tf.strings.as_string(index)])
+
+
+@contextmanager
+def report_data_errors(dataset: ImageDataset, split: str | None = None, only_reads: bool = False):
+    """Turns TensorFlow's errors about the images, labels or files of a dataset into a ValueError of one sentence.
+
+    With `only_reads`, nothing but the dataset can raise errors of TensorFlow. Otherwise unknown ones are passed on.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        sentence = _sentence(error)
+        if not sentence and not only_reads:
+            raise
+        part = f"The split {split!r} of {dataset.name}" if split else f"The dataset {dataset.name}"
+        sentence = sentence or f"{error_summary(error)}. Prepare or copy damaged files again."
+        raise ValueError(f"{part} cannot be read: {sentence}") from error
+
+
+def _sentence(error):
+    if isinstance(error, tf.errors.DataLossError):
+        found = re.search(r"(truncated|corrupted) record[^\n]*?(?=\s*\[|\n|$)", error.message)
+        what = found.group() if found else error_summary(error)
+        return f"a TFRecord file is damaged ({what}). Copy or write it again."
+    for line in error.message.splitlines():
+        for words, fix in FIXES.items():
+            if words in line and "assertion failed:" in line:
+                parts = re.findall(r"\[(.*?)\](?= \[|\s*$)", line.partition("assertion failed:")[2])
+                return f"{' '.join(parts).rstrip('.')}. {fix}".rstrip().replace('\\"', '"')
+    return None

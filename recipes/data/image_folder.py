@@ -25,14 +25,8 @@ def open_folder(path: str, name: str) -> ImageDataset:
     A folder without splits, /path/<class>/<image>, gets "train" and "test" by `split_by_class`. The order of a split's
     images is a fixed permutation, so that a part such as "train[:98%]" has images of all classes. Classes are numbered
     in the order of their names, over all splits; folders without images are none. A warning names files that are not
-    used, and classes that only one of several splits has.
-
-    Args:
-        path: The folder.
-        name: Name of the dataset, as in the recipe.
-
-    Raises:
-        ValueError: The folder is missing, or laid out in another way.
+    used, and classes that only one of several splits has. A folder that is missing, or laid out in another way, raises
+    ValueError.
     """
     check_folder(path)
     files, unused = _list_splits(path)
@@ -124,13 +118,7 @@ def split_by_class(images: list[tuple[str, str]]) -> dict[str, list[tuple[str, s
     """Splits images into "train" and "test": a fifth of each class, at least one, is "test".
 
     The choice comes from a hash of the names, so that it is the same on every machine, and few images change sides
-    when some are added. A class with a single image has it in "train".
-
-    Args:
-        images: (class, file) of each image; files have different names.
-
-    Returns:
-        The images of both splits, in the order in which they were.
+    when some are added. A class with a single image has it in "train". Images are (class, file), and keep their order.
     """
     by_class: dict[str, list[str]] = {}
     for class_name, file in images:

@@ -1,27 +1,21 @@
 """Whether a dataset fits a classifier: the same classes in the same order, and labels to compare with."""
 
-import os
+import numpy as np
 
 from keras_vit.class_names.files import describe_difference, labels_file, own_class_names
-from keras_vit.name_list import first_names
 from keras_vit.recipes.data.image_dataset import ImageDataset
-from keras_vit.recipes.data.image_folder import list_folders
-
-FOLDER = "folder:"
 
 
 def check_model_classes(dataset: ImageDataset, num_classes: int, weights=None, own_names=None):
     """Raises ValueError unless the labels of a dataset mean the same as the outputs of a model.
 
     Args:
-        dataset: From `open_dataset`.
-        num_classes: Outputs of the model.
         weights: File, folder or name of the model. If the names of its classes are beside it, as in the folder of a
             run, they are compared too: with another order, all labels would be wrong.
         own_names: `class_names` of the model, which are compared if it is a .keras file without names beside it. Those
             of other projects may be the same classes in other words.
     """
-    check_class_count(dataset, len(dataset.class_names), num_classes)
+    check_class_count(dataset, num_classes)
     beside = own_class_names(weights, num_classes) if weights is not None else None
     names = beside or (own_names if str(weights).endswith(".keras") else None)
     if names and (difference := describe_difference(names, dataset.class_names)):
@@ -38,7 +32,6 @@ def check_same_classes(dataset: ImageDataset, names, weights, role: str, fix: st
     """Raises ValueError if a model whose outputs a training keeps or imitates has other classes than a dataset.
 
     Args:
-        dataset: From `open_dataset`.
         names: Class names of the model; None if it knows none, which is no error.
         weights: Its file, folder or name; None for a model in memory. Names in a .keras file or beside the weights must
             be those of the dataset. Others may be the same classes in other words: only another order is an error.
@@ -57,15 +50,13 @@ def check_same_classes(dataset: ImageDataset, names, weights, role: str, fix: st
         )
 
 
-def check_class_count(dataset: ImageDataset, count: int, num_classes: int):
+def check_class_count(dataset: ImageDataset, num_classes: int):
     """Raises ValueError unless a model has as many outputs as there are classes."""
-    if count == num_classes:
+    if (count := len(dataset.class_names)) == num_classes:
         return
-    empty = _empty_class_folders(dataset)
-    note = f" (the folders {first_names(empty)} are empty and do not count)" if empty else ""
     part = " If these are some of the model's classes, see docs/data.md, A part of a model's classes."
     raise ValueError(
-        f"{dataset.name!r} has {count} classes{note}, but the model has {num_classes or 'no head'}. Fine-tune it on "
+        f"{dataset.name!r} has {count} classes, but the model has {num_classes or 'no head'}. Fine-tune it on "
         f"this data first.{part if count < num_classes else ''}"
     )
 
@@ -78,21 +69,15 @@ def check_several_classes(dataset: ImageDataset):
         )
 
 
+def check_labels(dataset: ImageDataset, split: str):
+    """Raises ValueError if the first image of a split has no label; TensorFlow Datasets has -1 for unpublished ones."""
+    if any((np.asarray(label) < 0).any() for *_, label in dataset.read(split).take(1).as_numpy_iterator()):
+        raise unlabeled(dataset, split)
+
+
 def unlabeled(dataset: ImageDataset, split: str) -> ValueError:
     """The error for a split whose labels are not public, such as the test split of ImageNet."""
     return ValueError(
         f"The images of {split!r} of {dataset.name!r} have no labels to train or evaluate on. Choose another split, "
         "such as 'validation'."
     )
-
-
-def _empty_class_folders(dataset) -> list[str]:
-    """Sorted names of class folders without an image in any split, for a dataset in folders."""
-    if not dataset.name.startswith(FOLDER):
-        return []
-    path = os.path.expanduser(dataset.name.removeprefix(FOLDER))
-    folders = list_folders(path)
-    if not set(dataset.splits) & set(folders):  # without splits
-        return sorted(set(folders) - set(dataset.class_names))
-    found = {name for split in folders for name in list_folders(os.path.join(path, split))}
-    return sorted(found - set(dataset.class_names))

@@ -8,6 +8,7 @@ import json
 import os
 import re
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,8 +16,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.name_list import first_names
-from keras_vit.recipes.data.image_dataset import ImageDataset, split_ranges
-from keras_vit.recipes.data.shard_files import check_numbers
+from keras_vit.recipes.data.image_dataset import ImageDataset, select_ranges, split_ranges
+from keras_vit.recipes.data.tfrecords import check_numbers
 
 MOST_GROUPS = 1_000_000  # which are shuffled: all
 SHARD = re.compile(r"(.+?)-\d+-of-\d+.*")
@@ -43,10 +44,6 @@ def open_hub(path: str, name: str) -> ImageDataset:
             missing, or there are no images with class labels.
         OSError: The Hub cannot be reached, or has no such dataset.
     """
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError as error:
-        raise ImportError("Datasets of the Hugging Face Hub require pyarrow: pip install 'keras_vit[hub]'.") from error
     path, _, label = path.partition("?label=")
     files = _list_files(Path(path) if os.path.isdir(path) else _download(path), path)
     columns = _common_columns([file for several in files.values() for file in several], path, label)
@@ -54,7 +51,10 @@ def open_hub(path: str, name: str) -> ImageDataset:
     splits = {split: sum(rows for *_, rows in parts) for split, parts in groups.items()}
 
     def parts(split):
-        return tf.data.Dataset.from_tensor_slices(_selected(groups, split_ranges(splits, split, name)))
+        rows = select_ranges(groups, split_ranges(splits, split, name))
+        files, *numbers = zip(*rows) if rows else ((), (), (), ())
+        files = np.array([os.fsencode(file) for file in files], "S")
+        return tf.data.Dataset.from_tensor_slices((files, *(np.array(column, "int64") for column in numbers)))
 
     def read(split):
         return parts(split).flat_map(partial(_examples, columns))
@@ -67,6 +67,16 @@ def open_hub(path: str, name: str) -> ImageDataset:
     return ImageDataset(
         name, columns.names, splits, read, read_shuffled if has_parts else None, multi_label=columns.multi_label
     )
+
+
+def _require(module):
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise ImportError(
+            f"Datasets of the Hugging Face Hub require {package}: pip install 'keras_vit[hub]'."
+        ) from error
 
 
 def _list_files(folder: Path, path) -> dict[str, list[Path]]:
@@ -102,10 +112,8 @@ def _examples(columns, file, group, first, end):
 
 
 def _read_group(columns, file, group, first, end):
-    import pyarrow.parquet
-
     path = os.fsdecode(file)
-    table = pyarrow.parquet.ParquetFile(path).read_row_group(group, [columns.image, columns.label])
+    table = _require("pyarrow.parquet").ParquetFile(path).read_row_group(group, [columns.image, columns.label])
     table = table.slice(first, end - first)
     entries = [entry or {} for entry in table[columns.image].to_pylist()]
     if any(entry.get("bytes") is None and entry.get("path") for entry in entries):
@@ -113,7 +121,6 @@ def _read_group(columns, file, group, first, end):
     encoded = [entry.get("bytes") or b"" for entry in entries]  # without bytes: not decodable, so it is skipped
     where = [f"{os.path.basename(path)} row group {group} image {first + i}" for i in range(len(encoded))]
     values = table[columns.label].to_pylist()
-    _check_labels(values, columns, path)
     if columns.multi_label:
         targets = np.zeros((len(values), len(columns.names)), "float32")  # (n, C)
         for row, classes in zip(targets, values):
@@ -123,25 +130,13 @@ def _read_group(columns, file, group, first, end):
     return np.array(where, object), np.array(encoded, object), targets
 
 
-def _check_labels(values, columns, path):
-    numbers = [number for value in values for number in np.ravel(value) if number is not None]
-    most = len(columns.names) - 1
-    if wrong := [number for number in numbers if number > most]:
-        raise ValueError(f"{path} has the label {wrong[0]}, but its classes are 0 to {most}.")
-
-
 def _download(name):
     if name.count("/") != 1 or name.startswith(("/", ".", "~")):
         raise ValueError(
             f"There is no folder {name!r}. Expected hf:/path/to/folder, or hf:owner/name of the Hub, such as "
             "hf:uoft-cs/cifar100?label=fine_label."
         )
-    try:
-        import huggingface_hub
-    except ImportError as error:
-        raise ImportError(
-            "Datasets of the Hugging Face Hub require huggingface_hub: pip install 'keras_vit[hub]'."
-        ) from error
+    huggingface_hub = _require("huggingface_hub")
     try:
         return Path(huggingface_hub.snapshot_download(name, repo_type="dataset", allow_patterns="*.parquet"))
     except Exception as error:  # of several libraries for the network
@@ -160,11 +155,10 @@ def _split(file: Path) -> str:
 
 def _common_columns(files, path, label) -> Columns:
     """The columns that the files state, of which all but the first may state nothing."""
-    import pyarrow.parquet
-
-    first = _columns(pyarrow.parquet.read_schema(files[0]), path, label)
+    read_schema = _require("pyarrow.parquet").read_schema
+    first = _columns(read_schema(files[0]), path, label)
     for file in files[1:]:
-        schema = pyarrow.parquet.read_schema(file)
+        schema = read_schema(file)
         columns = _columns(schema, path, label) if _stated(schema) else first
         if columns != first:
             raise ValueError(
@@ -184,8 +178,7 @@ def _stated(schema) -> dict:
 
 
 def _columns(schema, path, label) -> Columns:
-    stated = _stated(schema)
-    stated = {column: _sequence(feature) for column, feature in stated.items()}
+    stated = {column: _sequence(feature) for column, feature in _stated(schema).items()}
     images = [column for column, feature in stated.items() if feature.get("_type") == "Image"]
     classes = {column: feature for column, feature in stated.items() if _class_names(feature)}
     wanted = (label,) if label else LABELS
@@ -215,24 +208,8 @@ def _class_names(feature) -> tuple[str, ...]:
 
 def _groups(files) -> list[tuple[str, int, int]]:
     """(file, number of the row group, rows) of a split."""
-    import pyarrow.parquet
-
     found = []
     for file in files:
-        metadata = pyarrow.parquet.read_metadata(file)
+        metadata = _require("pyarrow.parquet").read_metadata(file)
         found += [(str(file), i, metadata.row_group(i).num_rows) for i in range(metadata.num_row_groups)]
     return found
-
-
-def _selected(groups, ranges) -> tuple[np.ndarray, ...]:
-    """Files, row groups, first rows and ends of the parts of row groups in these ranges of splits."""
-    rows = []
-    for split, start, end in ranges:
-        offset = 0
-        for file, group, count in groups[split]:
-            first, last = max(start - offset, 0), min(end - offset, count)
-            if first < last:
-                rows.append((file, group, first, last))
-            offset += count
-    files, *numbers = zip(*rows) if rows else ((), (), (), ())
-    return np.array([os.fsencode(file) for file in files], "S"), *(np.array(column, "int64") for column in numbers)

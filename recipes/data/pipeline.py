@@ -139,12 +139,6 @@ def _training_batches(data, dataset, seed, start_step, host, mean, std):
 
 def _select_per_class(dataset, split, labels_per_class, seed) -> np.ndarray:
     """(n,) booleans: whether each image of the split is one of `labels_per_class` chosen ones of its class."""
-    if dataset.multi_label:
-        raise RecipeError(
-            f"{dataset.name} has several labels per image, of which no number can be chosen for each class.",
-            {"data.labels_per_class": labels_per_class},
-            {"data.labels_per_class": None},
-        )
     labels = read_labels(dataset, split)
     selected = np.zeros(len(labels), bool)
     random = np.random.default_rng(seed)

@@ -1,7 +1,14 @@
-"""Opens TFRecord files that TensorFlow Datasets did not write: a tf.train.Example for each image."""
+"""Opens TFRecord files that TensorFlow Datasets did not write: a tf.train.Example for each image.
+
+Missing, mixed and truncated files are found, also those of TensorFlow Datasets.
+"""
 
 import logging
+import os
 import re
+import struct
+from collections import Counter
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -9,26 +16,26 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from keras_vit.class_names.files import checked_lines
-from keras_vit.recipes.data.image_dataset import ImageDataset, name_by_index, split_ranges
-from keras_vit.recipes.data.shard_files import PARALLEL_FILES, check_numbers, count_records
+from keras_vit.name_list import first_names
+from keras_vit.recipes.data.image_dataset import ImageDataset, name_by_index, select_ranges, split_ranges
 from keras_vit.recipes.remote_files import error_summary
 
 # Features of the image and its label: those of the usual ImageNet files, or short ones.
 FEATURE_KEYS = (("image/encoded", "image/class/label"), ("image", "label"))
 CLASS_FILES = ("labels.txt", "classes.txt")
 CHECKED_RECORDS, CHECKED_FILES = 2_000, 8
+PARALLEL_FILES = 16
+NUMBERED = re.compile(r"(.+)-(\d+)-of-(\d+)[^/]*")
+FRAME_BYTES = 16  # of a TFRecord, besides its data
 
 
 def open_tfrecords(pattern: str, name: str) -> ImageDataset:
-    """Finds the files and counts their images: reads 12 bytes per record of a local file, all of a file on gs://.
+    """Finds the files of a folder or a glob and counts their images.
 
-    A file's split is the word before the number of the shard: "train" of train-00000-of-01024 and of
-    imagenet2012-train.tfrecord-00000-of-01024. The same folder has labels.txt or classes.txt with a class name on each
-    line, from label 0 on. (The usual ImageNet files count from 1: their first line is "background".)
-
-    Args:
-        pattern: A folder or a glob, local or on gs://.
-        name: Name of the dataset, as in the recipe.
+    It reads 12 bytes per record of a local file, all of a file on gs://. A file's split is the word before the number
+    of the shard: "train" of train-00000-of-01024 and of imagenet2012-train.tfrecord-00000-of-01024. The same folder
+    has labels.txt or classes.txt with a class name on each line, from label 0 on. (The usual ImageNet files count from
+    1: their first line is "background".)
 
     Raises:
         ValueError: There are no files, some are missing, compressed or damaged, or class names, known features or names
@@ -48,19 +55,14 @@ def open_tfrecords(pattern: str, name: str) -> ImageDataset:
     keys = _check_files([files[i] for i in checked], len(class_names))
     logging.getLogger(__name__).info("Counting the images of %d TFRecord files", len(files))
     with ThreadPoolExecutor(PARALLEL_FILES) as pool:
-        counts = dict(zip(files, pool.map(count_records, files)))
-    shards: dict[str, list[str]] = {}
-    for file in files:
-        shards.setdefault(_split_name(file), []).append(file)
-    splits = {split: sum(counts[file] for file in split_files) for split, split_files in shards.items()}
+        counts = list(pool.map(count_records, files))
+    shards: dict[str, list[tuple]] = {}
+    for file, count in zip(files, counts):
+        shards.setdefault(_split_name(file), []).append((file, count))
+    splits = {split: sum(count for _, count in split_files) for split, split_files in shards.items()}
 
     def read(split, seed=None):
-        ranges = []
-        for part, start, end in split_ranges(splits, split, name):
-            for file in shards[part]:
-                if max(start, 0) < min(end, counts[file]):
-                    ranges.append((file, max(start, 0), min(end, counts[file])))
-                start, end = start - counts[file], end - counts[file]
+        ranges = select_ranges(shards, split_ranges(splits, split, name))
         return _read_ranges(ranges, keys, len(class_names), seed)
 
     return ImageDataset(name, class_names, splits, read, read_shuffled=read)
@@ -148,3 +150,82 @@ def _split_name(file):
     name = re.sub(r"(-\d+-of-\d+)$", "", file.rpartition("/")[2])
     name = re.sub(r"[.]tfrecords?(-\d+-of-\d+)?$", "", name)
     return name.rpartition("-")[2]
+
+
+def check_numbers(files: Iterable[str], existing: Iterable[str]):
+    """Raises ValueError if numbered files among `existing` are missing, or `files` were written at different times."""
+    numbers, there = _numbers(files), _numbers(existing)
+    totals: dict[str, list[str]] = {}
+    for path, total in sorted(numbers):
+        totals.setdefault(path, []).append(total)
+        repeated = [f"{path}-{number}-of-{total}" for number, count in numbers[path, total].items() if count > 1]
+        if repeated or len(totals[path]) > 1:
+            mixed = repeated or [f"{path}-*-of-{total}" for total in totals[path]]
+            raise ValueError(f"Files of several datasets are in one folder: {first_names(mixed)}. Keep those of one.")
+        width = max(map(len, numbers[path, total]))
+        expected = [f"{number:0{width}}" for number in range(int(total))]
+        missing = [f"{path}-{number}-of-{total}" for number in expected if number not in there[path, total]]
+        if missing:
+            only = "; to use only the others, renumber them"
+            raise _missing(missing, int(total), only)
+
+
+def check_prepared(builder):
+    """Raises ValueError if a file of a builder of TensorFlow Datasets is missing, or a TFRecord file truncated."""
+    for info in builder.info.splits.values():
+        files = [os.fspath(file) for file in info.filepaths]
+        with ThreadPoolExecutor(PARALLEL_FILES) as pool:
+            sizes = list(pool.map(_size, files))
+        missing = [file for file, size in zip(files, sizes) if size is None]
+        if missing:
+            raise _missing(missing, len(files))
+        is_complete = sum(sizes) >= info.num_bytes + FRAME_BYTES * info.num_examples
+        if is_complete or builder.info.file_format.value != "tfrecord":
+            continue
+        for file, expected in zip(files, info.shard_lengths):  # which one it is
+            if (count := count_records(file)) != expected:
+                raise ValueError(
+                    f"{file} is truncated: it has {count:,} of {expected:,} images. Copy or write it again."
+                )
+
+
+def count_records(file: str) -> int:
+    """Number of records in a TFRecord file: reads 12 bytes per record of a local file, all of a file on gs://.
+
+    A record: its length (8 bytes), a checksum (4), the data, another checksum (4). A file that does not end with a
+    record raises ValueError.
+    """
+    # Unbuffered Python files read only the requested bytes of local files.
+    with tf.io.gfile.GFile(file, "rb") if "://" in file else open(file, "rb", buffering=0) as records:
+        size, count, position = tf.io.gfile.stat(file).length, 0, 0
+        while position < size and len(header := records.read(12)) == 12:
+            position += FRAME_BYTES + struct.unpack("<Q", header[:8])[0]
+            records.seek(min(position, size))
+            count += 1
+    if position != size:
+        raise ValueError(
+            f"{file} is truncated or damaged: its last record ends at byte {position:,}, but it has {size:,} bytes. "
+            "Copy or write it again."
+        )
+    return count
+
+
+def _missing(files, total, other_fix=""):
+    count = f"{len(files):,} of {total:,} files are missing"
+    return ValueError(f"{count}: {first_names(files)}. Copy or write them again{other_fix}.")
+
+
+def _size(file):
+    try:
+        return tf.io.gfile.stat(file).length
+    except tf.errors.NotFoundError:
+        return None
+
+
+def _numbers(files):
+    """How many files have each number: by the path before it and the number of files after it."""
+    found: dict[tuple[str, str], Counter] = {}
+    for match in filter(None, map(NUMBERED.fullmatch, files)):
+        path, number, total = match.groups()
+        found.setdefault((path, total), Counter())[number] += 1
+    return found

@@ -12,14 +12,18 @@ import tensorflow as tf
 from keras_vit.class_names import imagenet_class_names
 from keras_vit.classification import check_no_projection, output_activation
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.recipes.data import ImageDataset, class_names, count_examples, decoded_images
+from keras_vit.recipes.data import ImageDataset, count_examples, decoded_images
 from keras_vit.recipes.data.model_classes import check_class_count, unlabeled
 from keras_vit.recipes.distributed.jax_devices import on_this_process
 from keras_vit.recipes.distributed.strategy import strategy_of
-from keras_vit.recipes.evaluation.classification_metrics import ClassificationMetrics
-from keras_vit.recipes.evaluation.imagenet_variants import scored_classes, variant_images, variant_labels
-from keras_vit.recipes.evaluation.multi_label_metrics import MultiLabelMetrics
-from keras_vit.recipes.evaluation.objectnet import map_to_imagenet, overlapping_images
+from keras_vit.recipes.evaluation.classification_metrics import ClassificationMetrics, MultiLabelMetrics
+from keras_vit.recipes.evaluation.imagenet_variants import (
+    map_to_imagenet,
+    overlapping_images,
+    scored_classes,
+    variant_images,
+    variant_labels,
+)
 from keras_vit.recipes.recipe import Data
 
 
@@ -91,17 +95,17 @@ def evaluate_classifier(
     scored: np.ndarray | slice = slice(None)  # outputs
     if imagenet_variant:
         scored = scored_classes(imagenet_variant)
-        batches = variant_images(batches, variant_labels(class_names(dataset), imagenet_variant))
+        batches = variant_images(batches, variant_labels(dataset.class_names, imagenet_variant))
         names = [imagenet_class_names()[number][1] for number in scored]
         _check_imagenet_1k(model, f"imagenet_variant={imagenet_variant!r}")
     elif objectnet_mapping:
-        targets = map_to_imagenet(class_names(dataset), objectnet_mapping)
+        targets = map_to_imagenet(dataset.class_names, objectnet_mapping)
         batches = overlapping_images(batches, targets, batch_size)
         names = [words for _, words in imagenet_class_names()]
         _check_imagenet_1k(model, "ObjectNet")
     else:
-        names = class_names(dataset)
-        check_class_count(dataset, len(names), model.num_classes)
+        names = list(dataset.class_names)
+        check_class_count(dataset, model.num_classes)
     metrics = _metrics(model, dataset, len(names))
     overrides = {"resize": resize, "crop_fraction": crop_fraction}
     preprocess = replace(model.preprocessing, **{name: value for name, value in overrides.items() if value is not None})

@@ -148,6 +148,70 @@ class ClassificationMetrics:
         self.confusions.update(zip(classes[wrong].tolist(), predicted[rows[wrong]].tolist()))
 
 
+class MultiLabelMetrics:
+    """Mean average precision, accumulated over batches of logits and labels: keeps all (n, C) of them, in 5 bytes each.
+
+    Args:
+        num_classes: C.
+    """
+
+    def __init__(self, num_classes: int):
+        self.num_classes = num_classes
+        self.logits: list[np.ndarray] = []
+        self.labels: list[np.ndarray] = []
+
+    def update(self, logits, labels):
+        """Adds a batch: (B, C) logits, and labels (B, C) with a positive number for each correct class.
+
+        Raises:
+            ValueError: Shapes do not match, or logits are not finite.
+        """
+        logits, labels = np.asarray(logits, "float32"), np.asarray(labels)
+        if logits.ndim != 2 or logits.shape[1] != self.num_classes or labels.shape != logits.shape:
+            raise ValueError(
+                f"`logits` and `labels` must have the shape (B, {self.num_classes}). Received: {logits.shape} and "
+                f"{labels.shape}"
+            )
+        if not np.isfinite(logits).all():
+            raise ValueError("The model's outputs contain NaN or infinity: the weights or the images are corrupt.")
+        self.logits.append(logits)
+        self.labels.append(labels > 0)
+
+    def summary(self) -> dict[str, float]:
+        """The metrics of all images.
+
+        "images": number of images; "counted": number of those with a label; "mean_average_precision": mean over the
+        classes that have an image.
+
+        Raises:
+            ValueError: No image has a label.
+        """
+        labels = np.concatenate(self.labels) if self.labels else np.zeros((0, self.num_classes), bool)
+        if not labels.any():
+            raise ValueError(f"None of the {len(labels)} images has a label, so there is nothing to evaluate.")
+        return {
+            "images": len(labels),
+            "counted": int(labels.any(axis=1).sum()),
+            "mean_average_precision": float(np.nanmean(self._average_precisions())),
+        }
+
+    def per_class(self, class_names) -> list[dict]:
+        """One row per class that has images, in label order: "class", "images" and "average_precision"."""
+        counts = np.concatenate(self.labels).sum(axis=0)
+        precisions = self._average_precisions()
+        return [
+            {"class": class_names[i], "images": int(counts[i]), "average_precision": float(precisions[i])}
+            for i in np.flatnonzero(counts)
+        ]
+
+    def _average_precisions(self) -> np.ndarray:
+        """(C,) numbers in [0, 1]; NaN for a class that no image has."""
+        from sklearn.metrics import average_precision_score
+
+        columns = zip(np.concatenate(self.labels).T, np.concatenate(self.logits).T)
+        return np.array([average_precision_score(*column) if column[0].any() else np.nan for column in columns])
+
+
 def _ranks(logits, correct):
     """Rank of the best correct class, (B,): 0 if it is the prediction."""
     best = np.where(correct, logits, -np.inf).argmax(axis=1)[:, None]  # (B, 1)

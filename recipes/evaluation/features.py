@@ -12,7 +12,8 @@ import numpy as np
 from keras_vit.cache_dir import cache_dir
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recipes.data import ImageDataset, decoded_images, read_encoded, read_labels
-from keras_vit.recipes.data.arrays import numbered, report_corrupt
+from keras_vit.recipes.data.arrays import numbered
+from keras_vit.recipes.data.corrupt_images import count_skipped
 from keras_vit.recipes.data.image_dataset import count_nonempty
 from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.remote_files import write_file
@@ -72,7 +73,9 @@ def extract_features(
             with open(cached, "rb") as file, np.load(file, allow_pickle=False) as arrays:
                 features, valid = arrays["features"], arrays["valid"]
             if not valid.all():
-                report_corrupt(dataset, split, selected[~valid])
+                names = dataset.read(split).map(lambda name, stored, label: name).as_numpy_iterator()
+                corrupt = set(selected[~valid].tolist())
+                count_skipped(dataset.name, [name for index, name in enumerate(names) if index in corrupt])
             return features, labels[selected[valid]]
         except Exception:  # missing or damaged, for which zipfile and NumPy have no class of errors: computed again
             pass

@@ -8,10 +8,10 @@ from typing import Literal
 
 import numpy as np
 
-from keras_vit.recipes.data import class_names, has_labels, open_dataset, read_labels
+from keras_vit.recipes.data import open_dataset, read_labels
 from keras_vit.recipes.data.arrays import check_any, numbered
 from keras_vit.recipes.data.image_dataset import count_nonempty
-from keras_vit.recipes.data.model_classes import check_several_classes, unlabeled
+from keras_vit.recipes.data.model_classes import check_labels, check_several_classes
 from keras_vit.recipes.evaluation.features import extract_features
 from keras_vit.recipes.recipe import Data
 
@@ -70,9 +70,8 @@ def few_shot(
     check_several_classes(dataset)
     for split in (data.train_split, data.test_split):
         count_nonempty(dataset, split)
-        if not has_labels(dataset, split):
-            raise unlabeled(dataset, split)
-    num_classes = len(class_names(dataset))
+        check_labels(dataset, split)
+    num_classes = len(dataset.class_names)
     labels = read_labels(dataset, data.train_split)
     orders = {seed: choose_shots(labels, len(labels), num_classes, seed) for seed in recipe.seeds}
     extract = partial(extract_features, model, batch_size=batch_size, max_corrupt=1.0, verbose=verbose)

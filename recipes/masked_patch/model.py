@@ -12,8 +12,7 @@ from keras import ops
 
 from keras_vit.layers.tokens import take_tokens
 from keras_vit.recipes.data.transforms import normalize_floats
-from keras_vit.recipes.masked_patch.masking import MASK, draw_corruption, part_of
-from keras_vit.recipes.masked_patch.targets import output_shape, patch_targets
+from keras_vit.recipes.masked_patch.targets import MASK, draw_corruption, output_shape, part_of, patch_targets
 from keras_vit.recipes.recipe import MaskedPatch
 from keras_vit.recipes.training.freezing import freeze_pooling
 

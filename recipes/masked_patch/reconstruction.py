@@ -6,10 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.images import normalize
-from keras_vit.recipes.data.patches import extract_patches
-from keras_vit.recipes.masked_patch.masking import MASK, draw_corruption
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel
-from keras_vit.recipes.masked_patch.targets import color_of, patch_targets
+from keras_vit.recipes.masked_patch.targets import MASK, color_of, draw_corruption, extract_patches, patch_targets
 from keras_vit.recipes.recipe import MaskedPatch
 
 

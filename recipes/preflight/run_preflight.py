@@ -6,8 +6,8 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from keras_vit.recipes.data import class_names, count_examples, open_dataset
-from keras_vit.recipes.data.digits import SPLITS
+from keras_vit.recipes.data import count_examples, open_dataset
+from keras_vit.recipes.data.datasets import DIGITS_SPLITS
 from keras_vit.recipes.data.image_dataset import split_ranges
 from keras_vit.recipes.data.vtab import TASKS
 from keras_vit.recipes.preflight import compiler
@@ -165,7 +165,7 @@ KNOWN_SIZES = {
     "cifar100": (100, 50_000),
     "oxford_iiit_pet": (37, 3_680),
     "oxford_flowers102": (102, 1_020),
-    "digits": (10, SPLITS["train"]),
+    "digits": (10, DIGITS_SPLITS["train"]),
 }
 
 
@@ -184,7 +184,7 @@ def dataset_size(data: Data) -> tuple[int, int]:
         return task.num_classes, 1_000
     if data.dataset.startswith(("folder:", "csv:", "tfrecord:")):
         dataset = open_dataset(data)
-        return len(class_names(dataset)), count_examples(dataset, data.train_split)
+        return len(dataset.class_names), count_examples(dataset, data.train_split)
     raise ValueError(
         f"The size of the dataset {data.dataset!r} is unknown. Pass --num-classes, and --num-train-images for the "
         f"cost of the whole recipe. Known: {', '.join(name for name in KNOWN_SIZES if ':' not in name)}, vtab/<task>."

@@ -3,10 +3,9 @@
 from etils import epath
 
 from keras_vit.recipes.data.image_folder import list_files
+from keras_vit.recipes.prepare.builder import SourceFolder
 from keras_vit.recipes.prepare.duplicates import HashIndex
-from keras_vit.recipes.prepare.outcomes import STORED, examine
-from keras_vit.recipes.prepare.skipped import write_skipped
-from keras_vit.recipes.prepare.source_folder import SourceFolder
+from keras_vit.recipes.prepare.outcomes import STORED, examine, write_skipped
 
 try:
     import apache_beam as beam

@@ -1,21 +1,26 @@
 """Reads one image file and determines its outcome: stored, unreadable, or a duplicate of a test image.
 
-Everything here can be sent to other machines.
+The reports of skipped images are a CSV file for each reason and split. Everything here can be sent to other machines.
 """
 
+import csv
 import io
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 import tensorflow as tf
+from etils import epath
 from PIL import Image, UnidentifiedImageError
 
 from keras_vit.recipes.prepare.duplicates import HashIndex, fingerprint, turned_upright
 
 STORED, UNREADABLE, DUPLICATE = "stored", "unreadable", "duplicate"
+FILES = {UNREADABLE: "unreadable-{}.csv", DUPLICATE: "duplicates-{}.csv"}
+COLUMNS = {UNREADABLE: ("image", "error"), DUPLICATE: ("image", "copy_of", "different_bits", "mirrored")}
 TURNED_QUALITY = 95  # of JPEG files that are stored turned
 PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 # Errors that persist; others, such as a lost connection, are raised.
@@ -106,3 +111,31 @@ def _encode(content):
 
 def _to_16_bits(image):
     return Image.fromarray(np.clip(np.asarray(image), 0, 65535).astype("uint16"))
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Numbers of a split's skipped and stored images and of its files; the last two are None after a dry run."""
+
+    unreadable: int
+    duplicates: int
+    stored: int | None = None
+    shards: int | None = None
+
+
+def write_skipped(skipped: list, split: str, folder: epath.Path):
+    """Writes both reports of a split, of what `examine` returned for these images, sorted by the images' names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for reason, columns in COLUMNS.items():
+        rows = sorted((name, *details) for outcome, name, details in skipped if outcome == reason)
+        with (folder / FILES[reason].format(split)).open("w") as file:
+            csv.writer(file, lineterminator="\n").writerows([columns, *rows])
+
+
+def count_skipped(split: str, folder: epath.Path) -> Counts:
+    """Reads the reports of a split."""
+    counts = {}
+    for reason, name in FILES.items():
+        with (folder / name.format(split)).open() as file:
+            counts[reason] = sum(1 for _ in csv.reader(file)) - 1
+    return Counts(counts[UNREADABLE], counts[DUPLICATE])

@@ -20,11 +20,17 @@ from keras_vit.recipes.data.datasets import open_dataset
 from keras_vit.recipes.data.decode import decode_examples
 from keras_vit.recipes.data.image_dataset import count_examples
 from keras_vit.recipes.data.image_folder import walk_files
-from keras_vit.recipes.prepare.builder import Images, write_reports, write_shards
+from keras_vit.recipes.prepare.builder import Images, open_source, write_reports, write_shards
 from keras_vit.recipes.prepare.duplicates import THRESHOLD_BITS, HashIndex, check_threshold, fingerprint
-from keras_vit.recipes.prepare.outcomes import STORED, UNREADABLE, hash_file, map_in_threads
-from keras_vit.recipes.prepare.skipped import Counts, count_skipped, write_skipped
-from keras_vit.recipes.prepare.source_folder import open_source
+from keras_vit.recipes.prepare.outcomes import (
+    STORED,
+    UNREADABLE,
+    Counts,
+    count_skipped,
+    hash_file,
+    map_in_threads,
+    write_skipped,
+)
 from keras_vit.recipes.recipe import Data
 
 # Always written: a folder that has one was written by `prepare` and may be replaced.

@@ -9,9 +9,9 @@ from functools import partial
 import keras
 import tensorflow as tf
 
-from keras_vit.recipes.data import ImageDataset, count_training_images, has_labels
+from keras_vit.recipes.data import ImageDataset, count_training_images
 from keras_vit.recipes.data.image_dataset import count_nonempty
-from keras_vit.recipes.data.model_classes import check_several_classes, unlabeled
+from keras_vit.recipes.data.model_classes import check_labels, check_several_classes
 from keras_vit.recipes.distributed.jax_devices import JaxDevices
 from keras_vit.recipes.distributed.strategy import Strategy
 from keras_vit.recipes.recipe import Recipe, Run
@@ -85,12 +85,6 @@ def count_images(recipe: Recipe, dataset: ImageDataset) -> dict[str, int]:
     counts = {split: count_nonempty(dataset, split) for split in _splits(recipe).values()}
     train = recipe.data.train_split
     return {**counts, train: count_training_images(recipe.data, dataset, train)}
-
-
-def check_labels(dataset: ImageDataset, split: str):
-    """Raises ValueError for a split whose labels are not public, such as the test split of ImageNet."""
-    if not has_labels(dataset, split):
-        raise unlabeled(dataset, split)
 
 
 def _splits(recipe) -> dict[str, str]:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras_vit.recipes.checkpoints.checkpoints import Checkpoints, open_checkpoints
 from keras_vit.recipes.checkpoints.run_identity import begin_run
 from keras_vit.recipes.data import ImageDataset
-from keras_vit.recipes.data.data_errors import report_data_errors
+from keras_vit.recipes.data.image_dataset import report_data_errors
 from keras_vit.recipes.data.pipeline import ONE_HOST
 from keras_vit.recipes.distributed.jax_devices import JaxDevices
 from keras_vit.recipes.distributed.strategy import Workers, shard_batches, shard_evaluation, strategy_of

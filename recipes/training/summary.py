@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from keras_vit.recipes.data import ImageDataset, class_names
+from keras_vit.recipes.data import ImageDataset
 from keras_vit.recipes.distributed.jax_devices import JaxDevices
 from keras_vit.recipes.distributed.strategy import Strategy
 from keras_vit.recipes.recipe import Recipe
@@ -112,7 +112,7 @@ def _model(model):
 
 def _data(recipe, dataset):
     counts = ", ".join(f"{count:,} in {split}" for split, count in count_images(recipe, dataset).items())
-    classes = f"; {len(class_names(dataset)):,} classes" if recipe.has_labels else ""
+    classes = f"; {len(dataset.class_names):,} classes" if recipe.has_labels else ""
     pixels = f"{recipe.data.image_size} x {recipe.data.image_size} pixels"
     unused = [split for split in dataset.splits if split not in recipe.data.train_split]
     hint = ""

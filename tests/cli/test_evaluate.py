@@ -158,10 +158,10 @@ def test_class_names_inside_the_file_and_empty_folders(run, folder, toy, tmp_pat
     toy(num_classes=4, depth=1).save(tmp_path / "x.keras")
     (tmp_path / "images/test/zebra").mkdir()
     status, _, errors = run(tmp_path / "x.keras", "--dataset", folder[0])
-    assert status == 1 and "has 3 classes" in errors and "zebra" in errors and "the model has 4" in errors
+    assert status == 1 and "has 3 classes" in errors and "the model has 4" in errors
 
 
-def test_a_part_of_the_models_classes(run, toy, tmp_path):
+def test_a_part_of_the_models_classes(run, toy, tmp_path, caplog):
     """As docs/data.md says: TFRecords with the labels of the model, and its labels.txt."""
     names = [f"class{i}" for i in range(900)]
     for name in names:
@@ -173,7 +173,7 @@ def test_a_part_of_the_models_classes(run, toy, tmp_path):
     toy(num_classes=900, depth=1).save(tmp_path / "run" / "model.keras")
     (tmp_path / "run" / "labels.txt").write_text(class_names_text(names))
     errors = run(tmp_path / "run", "--dataset", f"folder:{tmp_path / 'images'}")[2]
-    assert "2 classes (the folders class0, class1, class10, class100, class101 and 893 more are empty" in errors
+    assert "898 not used (empty folders): train/class0" in caplog.text and "2 classes, but" in errors
     shutil.copy(tmp_path / "run" / "labels.txt", tmp_path / "records")
     with tf.io.TFRecordWriter(str(tmp_path / "records" / "test.tfrecord")) as writer:
         for label in (3, 7, 7):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from images_on_disk import jpeg
 
-from keras_vit.recipes.data import class_names, evaluation_batches, open_dataset, read_labels, training_batches
+from keras_vit.recipes.data import evaluation_batches, open_dataset, read_labels, training_batches
 from keras_vit.recipes.recipe import Augment, Data
 
 TRAIN = "image,labels\n" + "".join(
@@ -29,7 +29,7 @@ def examples(dataset, split):
 
 def test_labels_are_zeros_and_ones_for_the_classes_of_all_splits(folder):
     dataset = open_dataset(Data(f"csv:{folder}"))
-    assert class_names(dataset) == ["cat", "dog", "sky", "tree"] and dataset.multi_label
+    assert list(dataset.class_names) == ["cat", "dog", "sky", "tree"] and dataset.multi_label
     assert dataset.splits == {"test": 2, "train": 4}
     labels = ([1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 0])
     assert examples(dataset, "train") == {f"{i}.jpg": label for i, label in enumerate(labels)}
@@ -51,7 +51,7 @@ def test_lists_of_excel(folder):
 def test_labels_txt_orders_the_classes(folder):
     (folder / "labels.txt").write_text("tree\nsky\ndog\ncat\nbird\n", encoding="utf-8-sig")
     dataset = open_dataset(Data(f"csv:{folder}"))
-    assert class_names(dataset) == ["tree", "sky", "dog", "cat", "bird"]
+    assert list(dataset.class_names) == ["tree", "sky", "dog", "cat", "bird"]
     assert examples(dataset, "test")["4.jpg"] == [1, 0, 0, 0, 0]
 
 

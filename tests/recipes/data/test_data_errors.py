@@ -11,16 +11,16 @@ from images_on_disk import int64_feature, jpeg, write_record
 
 from keras_vit.recipes import fit
 from keras_vit.recipes.data import (
+    corrupt_images,
     decoded_images,
     evaluation_batches,
     open_dataset,
     read_encoded,
     read_labels,
-    skipped_images,
     training_batches,
 )
-from keras_vit.recipes.data.data_errors import report_data_errors
-from keras_vit.recipes.data.skipped_images import count_skipped, mark_named, skipped_summary
+from keras_vit.recipes.data.corrupt_images import count_skipped, mark_named, skipped_summary
+from keras_vit.recipes.data.image_dataset import report_data_errors
 from keras_vit.recipes.recipe import Architecture, Data, Distillation, Optimizer, Run, Supervised
 from keras_vit.recipes.run_recipe import run
 from keras_vit.recipes.training.compile import compile_for_evaluation
@@ -132,8 +132,8 @@ def test_a_failed_evaluation_keeps_the_trained_model(tmp_path, monkeypatch):
 
 def test_names_and_counts_of_skipped_images(capsys, monkeypatch):
     """Each image is named once, and again at the end of the run."""
-    monkeypatch.setattr(skipped_images, "_skipped", {})
-    monkeypatch.setattr(skipped_images, "_named", set())
+    monkeypatch.setattr(corrupt_images, "_skipped", {})
+    monkeypatch.setattr(corrupt_images, "_named", set())
     assert skipped_summary() == ""
     for names in ([b"x.jpg"], [b"y.jpg", b"x.jpg"], ["y.jpg"]):
         count_skipped("folder:a", names)

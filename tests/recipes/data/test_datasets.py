@@ -1,27 +1,52 @@
-"""Opening datasets of TensorFlow Datasets and VTAB-1k by name."""
+"""Opening datasets of TensorFlow Datasets and VTAB-1k by name; downloads without a connection, from a local server."""
 
 import re
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from images_on_disk import image_names, labels_of
+from sklearn.datasets import load_digits
 
-from keras_vit.recipes.data import class_names, count_examples, decoded_images, evaluation_arrays, open_dataset
-from keras_vit.recipes.data.datasets import from_builder
-from keras_vit.recipes.data.digits import SPLITS
+from keras_vit.recipes.data import count_examples, decoded_images, evaluation_arrays, open_dataset
+from keras_vit.recipes.data.datasets import DIGITS_SPLITS, Digits, download_and_prepare, from_builder
 from keras_vit.recipes.recipe import Data
 
 
 def test_digits(data_dir):
     dataset = open_dataset(Data(dataset="digits", data_dir=data_dir))
-    assert dataset.splits == SPLITS and class_names(dataset) == [str(digit) for digit in range(10)]
+    assert dataset.splits == DIGITS_SPLITS and list(dataset.class_names) == [str(digit) for digit in range(10)]
     assert count_examples(dataset, "train[:50%]+test[-7:]") == 548 + 7
     assert image_names(dataset, "test[3:5]") == ["test[3:5] image 0", "test[3:5] image 1"]
     for split in ("dev", r"train[:9999]"):
         with pytest.raises(ValueError, match=re.escape(f"'{split}'")):
             count_examples(dataset, split)
+
+
+def test_splits_of_digits_are_fixed_and_have_every_image_once(data_dir):
+    builder = Digits(data_dir=data_dir)
+    builder.download_and_prepare()
+    assert {name: split.num_examples for name, split in builder.info.splits.items()} == DIGITS_SPLITS
+    assert builder.info.features["label"].names == [str(digit) for digit in range(10)]
+    pairs = {}
+    for name in DIGITS_SPLITS:
+        examples = builder.as_dataset(name).as_numpy_iterator()
+        pairs[name] = [(example["image"].tobytes(), int(example["label"])) for example in examples]
+    digits = load_digits()
+    images = np.round(digits.images * 255 / 16).astype("uint8")
+    expected = sorted((image.tobytes(), int(label)) for image, label in zip(images, digits.target))
+    assert sorted(pair for part in pairs.values() for pair in part) == expected
+    assert {name: [label for _, label in part[:8]] for name, part in pairs.items()} == {
+        "train": [4, 0, 9, 1, 4, 7, 1, 5],
+        "validation": [7, 3, 6, 9, 9, 3, 8, 2],
+        "test": [5, 2, 2, 1, 9, 0, 4, 0],
+    }
+    assert np.bincount([label for _, label in pairs["train"]]).min() >= 100  # enough for labels_per_class=100
 
 
 class Real(tfds.core.GeneratorBasedBuilder):
@@ -67,7 +92,7 @@ def real(tmp_path):
 def test_several_correct_classes_are_multi_hot_labels(real):
     dataset = from_builder(real, "real")
     expected = [[0, 0, 0], [0, 0, 1], [1, 0, 1], [0, 1, 0]]
-    assert labels_of(dataset, "validation") == expected and class_names(dataset) == ["a", "b", "c"]
+    assert labels_of(dataset, "validation") == expected and list(dataset.class_names) == ["a", "b", "c"]
     images, labels = evaluation_arrays(Data(image_size=8, batch_size=3), dataset, "validation")
     assert images.shape == (4, 8, 8, 3) and labels.dtype == np.float32
     np.testing.assert_array_equal(labels, expected)
@@ -109,3 +134,45 @@ def test_unknown_names_raise(tmp_path, monkeypatch):
     ):
         with pytest.raises(ValueError, match=words):
             open_dataset(Data(dataset=name, data_dir=str(tmp_path)))
+
+
+@pytest.fixture
+def builder(tmp_path, monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    builder = SimpleNamespace(name="toy", data_dir_root=tmp_path, data_dir=str(tmp_path / "toy"), prepared=0)
+    builder.data_path, builder.MANUAL_DOWNLOAD_INSTRUCTIONS = tmp_path / "toy", None
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        builder.url_infos = {f"http://127.0.0.1:{unused.getsockname()[1]}/toy.tgz": None}
+    builder.download_and_prepare = lambda: setattr(builder, "prepared", builder.prepared + 1)
+    return builder
+
+
+def test_no_connection_is_reported_before_retries(builder):
+    with pytest.raises(ConnectionError, match="'toy:1' .* 127.0.0.1"):
+        download_and_prepare(builder, "toy:1")
+    assert not builder.prepared
+
+
+@pytest.mark.parametrize("present", ["toy/1.0.0", "downloads/toy/toy.tgz.INFO", "downloads/manual/toy.tgz"])
+def test_what_is_on_the_disk_requires_no_connection(builder, tmp_path, present):
+    (tmp_path / present).mkdir(parents=True)
+    download_and_prepare(builder, "toy")
+    assert builder.prepared == 1
+
+
+class NotFound(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_error(404)
+
+    def log_message(self, *args):
+        pass
+
+
+def test_any_answer_is_a_connection(builder):
+    with HTTPServer(("127.0.0.1", 0), NotFound) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        builder.url_infos = {f"http://127.0.0.1:{server.server_port}/toy.tgz": None}
+        download_and_prepare(builder, "toy")
+        server.shutdown()
+    assert builder.prepared == 1

@@ -6,11 +6,11 @@ import re
 import pytest
 from images_on_disk import image_names, jpeg, labels_of, write_records
 
-from keras_vit.recipes.data import class_names, count_examples, decoded_images, open_dataset
-from keras_vit.recipes.data.folder_layout import check_layout, only_class
+from keras_vit.recipes.data import count_examples, decoded_images, open_dataset
+from keras_vit.recipes.data.folder_layout import check_layout
 from keras_vit.recipes.data.image_folder import split_by_class
 from keras_vit.recipes.prepare import prepare
-from keras_vit.recipes.prepare.source_folder import open_source
+from keras_vit.recipes.prepare.builder import open_source
 from keras_vit.recipes.recipe import Data
 
 
@@ -32,24 +32,22 @@ def opened(path):
 
 
 @pytest.mark.parametrize(
-    "files,name,error",
+    "files,error",
     [
-        (["cat/1.JPG", "dog/1.png"], None, None),
-        (["train/cat/1.jpg", "test/dog/1.jpg"], None, None),
-        (["cat/1.jpg", "2.jpg", "notes/1.txt"], "cat", None),
-        (["train/cat/1.jpg", "test/cat/2.jpg"], "cat", None),
-        ([], None, "none"),
-        (["cat/1.txt", "cat/._1.jpg"], None, "none"),
-        ([".hidden/1.jpg"], None, ".hidden/1.jpg"),
-        (["2.jpg", "1.jpg"], None, "found is 1.jpg"),
-        (["a/b/c/1.jpg"], None, "a/b/c/1.jpg"),
+        (["cat/1.JPG", "dog/1.png"], None),
+        (["train/cat/1.jpg", "test/dog/1.jpg"], None),
+        (["cat/1.jpg", "2.jpg", "notes/1.txt"], None),
+        ([], "none"),
+        (["cat/1.txt", "cat/._1.jpg"], "none"),
+        ([".hidden/1.jpg"], ".hidden/1.jpg"),
+        (["2.jpg", "1.jpg"], "found is 1.jpg"),
+        (["a/b/c/1.jpg"], "a/b/c/1.jpg"),
     ],
 )
-def test_layouts(tmp_path, files, name, error):
+def test_layouts(tmp_path, files, error):
     for file in files:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()
-    assert only_class(str(tmp_path)) == name
     if error is None:
         check_layout(str(tmp_path))
     else:
@@ -65,12 +63,11 @@ def test_links_to_folders_are_folders(tmp_path):
     (tmp_path / "data" / "cat").symlink_to(tmp_path / "elsewhere" / "cat")
     (tmp_path / "data" / "loop").symlink_to(tmp_path / "data")
     check_layout(f"{tmp_path}/data")
-    assert only_class(f"{tmp_path}/elsewhere") == "cat"
 
 
 def test_parts_of_a_split_have_all_classes_and_make_up_the_split(folder):
     dataset = opened(folder)
-    assert dataset.splits == {"test": 3, "train": 50} and class_names(dataset) == ["ant", "bee", "cow", "yak"]
+    assert dataset.splits == {"test": 3, "train": 50} and list(dataset.class_names) == ["ant", "bee", "cow", "yak"]
     first, rest, whole = (labels_of(dataset, split) for split in ("train[:60%]", "train[60%:]", "train"))
     assert len(first) == count_examples(dataset, "train[:60%]") == 30
     assert first + rest == whole and set(first) == set(rest) == {0, 1, 2}
@@ -83,7 +80,7 @@ def test_parts_of_a_split_have_all_classes_and_make_up_the_split(folder):
 
 def test_a_folder_without_splits_has_a_fifth_of_each_class_for_tests(folder, caplog):
     whole = opened(folder / "train")
-    assert whole.splits == {"train": 40, "test": 10} and class_names(whole) == ["ant", "bee", "cow"]
+    assert whole.splits == {"train": 40, "test": 10} and list(whole.class_names) == ["ant", "bee", "cow"]
     assert [labels_of(whole, "test").count(label) for label in range(3)] == [6, 2, 2]
     names = image_names(whole, "train") + image_names(whole, "test")
     assert len(set(names)) == 50 and f"{folder}/train/ant/7.JPG" in names
@@ -134,7 +131,7 @@ def test_unused_files_and_classes_of_one_split_are_named(folder, caplog):
     (folder / "test" / "bee" / "dir.jpg").mkdir()
     dataset = opened(folder)
     # Without any image that is read, elk is no class.
-    assert dataset.splits == {"test": 4, "train": 50} and class_names(dataset) == ["ant", "bee", "cow", "yak"]
+    assert dataset.splits == {"test": 4, "train": 50} and list(dataset.class_names) == ["ant", "bee", "cow", "yak"]
     *unused, of_test, of_train = messages = [record.getMessage() for record in caplog.records]
     expected = ["1 .*test/bee/dir.jpg", "1 .*test/bee/link.jpg", "7 .*train/ant/30.tiff.* 2 more", "1 .*bee/pipe.jpg"]
     assert len(unused) == 4 and all(message.startswith(f"{folder}: ") for message in messages)

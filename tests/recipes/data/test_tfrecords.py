@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from images_on_disk import image_names, int64_feature, jpeg, labels_of, write_record, write_records
 
-from keras_vit.recipes.data import class_names, decoded_images, open_dataset, training_batches
-from keras_vit.recipes.data.shard_files import check_numbers
+from keras_vit.recipes.data import decoded_images, open_dataset, training_batches
+from keras_vit.recipes.data.tfrecords import check_numbers
 from keras_vit.recipes.prepare import prepare
 from keras_vit.recipes.recipe import Data
 
@@ -23,7 +23,7 @@ def test_splits_labels_and_images_are_read(tmp_path, keys, pattern, caplog):
     with caplog.at_level(logging.INFO):
         dataset = open_dataset(Data(dataset=f"tfrecord:{tmp_path}{pattern}"))
     assert "3 TFRecord files" in caplog.text
-    assert dataset.splits == {"train": 7, "validation": 1} and class_names(dataset) == ["a", "b", "c"]
+    assert dataset.splits == {"train": 7, "validation": 1} and list(dataset.class_names) == ["a", "b", "c"]
     assert sorted(labels_of(dataset, "train")) == [0, 0, 1, 1, 2, 2, 2]
     assert labels_of(dataset, "train") == labels_of(dataset, "train")
     assert labels_of(dataset, "train[5:]") == [2, 2] and labels_of(dataset, "train[4:6]") == [1, 2]

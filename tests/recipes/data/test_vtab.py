@@ -8,8 +8,8 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from images_on_disk import labels_of
 
-from keras_vit.recipes.data import class_names, count_examples, open_dataset
-from keras_vit.recipes.data.digits import Digits
+from keras_vit.recipes.data import count_examples, open_dataset
+from keras_vit.recipes.data.datasets import Digits
 from keras_vit.recipes.data.vtab import GROUPS, TASKS
 from keras_vit.recipes.recipe import Data
 
@@ -173,5 +173,5 @@ def test_open_dataset_returns_the_labels_of_the_task(monkeypatch, data_dir):
     )
     monkeypatch.setitem(TASKS, "dsprites-location", parity)
     task = open_dataset(Data(dataset="vtab/dsprites-location"))
-    assert class_names(task) == ["even", "odd"] and count_examples(task, "train[:2]+validation[:1]") == 3
+    assert list(task.class_names) == ["even", "odd"] and count_examples(task, "train[:2]+validation[:1]") == 3
     assert labels_of(task, "train[:2]+test") == [label % 2 for label in labels_of(digits, "train[:2]+test")]

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from images_on_disk import jpeg
 
-from keras_vit.recipes.data import decoded_images, open_dataset, skipped_images
+from keras_vit.recipes.data import corrupt_images, decoded_images, open_dataset
 from keras_vit.recipes.evaluation.features import cache_folder, extract_features
 from keras_vit.recipes.recipe import Data
 
@@ -77,7 +77,7 @@ def test_corrupt_images_are_skipped_and_named_with_cached_features_too(model, tm
     dataset = image_folder(tmp_path, contents)
     order = [(name, label) for name, _, label in dataset.read("test").as_numpy_iterator() if b"cat/b" not in name]
     for _ in range(2):
-        skipped_images._named.clear()
+        corrupt_images._named.clear()
         features, labels = extract_features(model, dataset, "test", max_corrupt=0.25)
         assert f"{tmp_path}/images/test/cat/b.jpg\n" in capsys.readouterr().err
         assert features.shape == (3, 12) and labels.tolist() == [label for _, label in order]

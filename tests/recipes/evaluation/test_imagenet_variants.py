@@ -9,8 +9,12 @@ from PIL import Image
 from keras_vit.class_names import imagenet_class_names
 from keras_vit.recipes.data import decoded_images, open_dataset
 from keras_vit.recipes.evaluation.classification import evaluate_classifier
-from keras_vit.recipes.evaluation.imagenet_variants import scored_classes, variant_images, variant_labels
-from keras_vit.recipes.evaluation.objectnet import map_to_imagenet
+from keras_vit.recipes.evaluation.imagenet_variants import (
+    map_to_imagenet,
+    scored_classes,
+    variant_images,
+    variant_labels,
+)
 from keras_vit.recipes.recipe import Data
 
 IDS = [wordnet_id for wordnet_id, _ in imagenet_class_names()]

@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.masked_autoencoder.batches import masked_autoencoder_batches, pixel_targets
-from keras_vit.recipes.masked_autoencoder.masking import draw_masking, masking_of
+from keras_vit.recipes.masked_autoencoder.batches import (
+    draw_masking,
+    masked_autoencoder_batches,
+    masking_of,
+    pixel_targets,
+    reconstruct,
+)
 from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
-from keras_vit.recipes.masked_autoencoder.reconstruction import reconstruct
-from keras_vit.recipes.masked_patch.masking import MASK
+from keras_vit.recipes.masked_patch.targets import MASK
 from keras_vit.recipes.recipe import Data, MaskedAutoencoder, Run
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 3)).astype("float32")

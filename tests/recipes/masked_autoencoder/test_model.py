@@ -5,10 +5,14 @@ import tensorflow as tf
 from goldens import golden_file, golden_io, golden_weights, write_arrays
 
 import keras_vit
-from keras_vit.recipes.masked_autoencoder.batches import masked_autoencoder_batches, pixel_targets
-from keras_vit.recipes.masked_autoencoder.masking import draw_masking, masking_of
+from keras_vit.recipes.masked_autoencoder.batches import (
+    draw_masking,
+    masked_autoencoder_batches,
+    masking_of,
+    pixel_targets,
+)
 from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
-from keras_vit.recipes.masked_patch.masking import MASK
+from keras_vit.recipes.masked_patch.targets import MASK
 from keras_vit.recipes.recipe import MaskedAutoencoder, Run
 
 DECODER = {"decoder_depth": 1, "decoder_width": 8, "decoder_heads": 2}

@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.masked_patch.masking import MASK
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches, masked_patch_loss
 from keras_vit.recipes.masked_patch.reconstruction import reconstruct
-from keras_vit.recipes.masked_patch.targets import patch_targets
+from keras_vit.recipes.masked_patch.targets import MASK, patch_targets
 from keras_vit.recipes.recipe import Data, MaskedPatch, Run
 
 RECIPE = MaskedPatch(run=Run(seed=3))

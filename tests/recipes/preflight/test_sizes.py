@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.data.digits import SPLITS
+from keras_vit.recipes.data.datasets import DIGITS_SPLITS
 from keras_vit.recipes.preflight.chips import CHIPS, parse_topology
 from keras_vit.recipes.preflight.run_preflight import dataset_size, largest_batch, tiling_notes
 from keras_vit.recipes.recipe import Data
@@ -42,7 +42,7 @@ def test_example_topologies_are_valid():
         ("imagenet2012", "train", (1_000, 1_281_167)),
         ("imagenet2012", "train[:99%]", (1_000, 1_268_355)),
         ("cifar10", "train[:10%]+train[90%:]", (10, 10_000)),
-        ("digits", "train", (10, SPLITS["train"])),
+        ("digits", "train", (10, DIGITS_SPLITS["train"])),
     ],
 )
 def test_sizes_of_known_data_sets(dataset, split, size):
