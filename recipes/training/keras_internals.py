@@ -123,19 +123,18 @@ def ema_pairs(optimizer) -> Iterator[tuple]:
     return zip(optimizer._trainable_variables, optimizer._model_variables_moving_average)
 
 
-def jax_state(model, kind: str, batch_spec) -> tuple[Callable, tuple]:
-    """The function (state, batch) of a step with JAX, and its state: arrays of all variables that it uses.
+def jax_state(model, kind: str, batch_spec) -> tuple:
+    """The first argument of a step with JAX: arrays of all variables that it uses.
 
     Args:
         kind: "training", "evaluation" or "inference".
         batch_spec: tf.TensorSpecs of a batch, from which metrics create their variables.
     """
+    groups = [model.trainable_variables, model.non_trainable_variables]
     if kind != "inference":
         model._symbolic_build(data_batch=batch_spec)
-    more = {"training": ["optimizer_variables", "metrics_variables"], "evaluation": ["metrics_variables"]}
-    names = ["trainable_variables", "non_trainable_variables", *more.get(kind, [])]
-    step = {"training": model.train_step, "evaluation": model.test_step, "inference": model.predict_step}[kind]
-    return step, model._get_jax_state(**dict.fromkeys(names, True))
+        groups += [model.optimizer.variables] * (kind == "training") + [model.metrics_variables]
+    return tuple([variable.value for variable in group] for group in groups)
 
 
 class JaxStep:
