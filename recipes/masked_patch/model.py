@@ -15,7 +15,7 @@ from keras_vit.recipes.data.transforms import normalize_floats
 from keras_vit.recipes.masked_patch.masking import MASK, draw_corruption, part_of
 from keras_vit.recipes.masked_patch.targets import output_shape, patch_targets
 from keras_vit.recipes.recipe import MaskedPatch
-from keras_vit.recipes.training.freezing import freeze_pooling
+from keras_vit.recipes.training.model import freeze_pooling
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

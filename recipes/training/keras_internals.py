@@ -69,24 +69,6 @@ def update_loss_metric(model, loss, num_images):
     model._loss_tracker.update_state(loss, sample_weight=num_images)
 
 
-def reset_step_functions(model):
-    """Makes Keras build the functions of `fit`, `evaluate` and `predict` again.
-
-    It builds them once, for the `steps_per_execution` of that time, and would skip batches after a change.
-    """
-    model.train_function = model.test_function = model.predict_function = None
-
-
-def set_step_functions(model, train: Callable, test: Callable):
-    """Replaces the functions from an iterator to logs that `fit` and `evaluate` call; `compile` discards them."""
-    model.train_function, model.test_function = train, test
-
-
-def has_train_function(model) -> bool:
-    """Whether a train function has been built or set since the last reset."""
-    return model.train_function is not None
-
-
 @contextmanager
 def weights_kept(model) -> Iterator[None]:
     """Gives a model its values back if an exception passes while Keras evaluates it with JAX.
