@@ -14,10 +14,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.recipes import fit
-from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
+from keras_vit.recipes.checkpoints.checkpoints import Checkpoints, TrainingState
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
 from keras_vit.recipes.checkpoints.run_identity import begin_run, read_identity
-from keras_vit.recipes.checkpoints.training_state import TrainingState
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.distributed.strategy import Workers
 from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run

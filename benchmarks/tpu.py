@@ -48,8 +48,7 @@ def keras_program(build, shape, patch, size, batch):
     import keras
     import tensorflow as tf
 
-    from keras_vit.recipes.preflight.lowering import lower_to_hlo
-    from keras_vit.recipes.preflight.step_programs import training_step
+    from keras_vit.recipes.preflight.lowering import lower_step
     from keras_vit.recipes.recipe import Optimizer
     from keras_vit.recipes.training.optimizers import build_optimizer
 
@@ -59,7 +58,7 @@ def keras_program(build, shape, patch, size, batch):
     model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     optimizer.build(model.trainable_variables)
     specs = tf.TensorSpec((batch, size, size, 3)), tf.TensorSpec((batch,), tf.int32)
-    program = lower_to_hlo(training_step(model), specs)
+    program = lower_step(model, "training", specs)
     if program.problems:
         raise RuntimeError("; ".join(program.problems))
     return program.hlo
@@ -169,7 +168,7 @@ PROGRAMS = {
 
 def measure(library, row):
     """Prints one result as JSON. Runs in a separate process."""
-    from keras_vit.recipes.preflight.compiler_process import compile_in_subprocess
+    from keras_vit.recipes.preflight.compile_steps import compile_in_subprocess
 
     variant, size, batch, topology = ROWS[row]
     hlo = PROGRAMS[library](SHAPES[variant[0]], int(variant[2:]), size, batch)

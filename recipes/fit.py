@@ -20,8 +20,8 @@ from keras_vit.recipes.recipe import Data, SelfSupervised, Supervised
 from keras_vit.recipes.self_supervised import SelfSupervisedModel, compile_self_supervised, self_supervised_batches
 from keras_vit.recipes.training import loop
 from keras_vit.recipes.training.checks import check_data, count_images
-from keras_vit.recipes.training.compile import compile_classifier, compile_for_evaluation
 from keras_vit.recipes.training.keras_internals import release_gradients, weights_kept
+from keras_vit.recipes.training.model import compile_classifier, compile_for_evaluation
 
 __all__ = ["count_steps", "evaluate", "pretrain", "train"]
 

@@ -1,8 +1,6 @@
 """Runs a recipe from start to end: trains, evaluates, and writes the model, its model card and the metrics."""
 
-import csv
 import dataclasses
-import io
 import json
 import os
 import sys
@@ -25,10 +23,10 @@ from keras_vit.recipes.fit import evaluate, fit_supervised, fit_unlabeled
 from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Recipe
 from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.remote_files import write_file
-from keras_vit.recipes.training.logs import LOG
+from keras_vit.recipes.training.logs import LOG, read_log
 from keras_vit.recipes.training.nonfinite import check_finite_metrics, finite_epoch_metrics
+from keras_vit.weights.runs import MODEL
 
-MODEL = "model.keras"
 CARD = "model_card.md"
 # Of the history of a training: a card omits the first two, and the others if they are 0.
 BOOKKEEPING, COUNTS = ("learning_rate", "images_per_second"), ("nonfinite_steps", "overflows")
@@ -194,10 +192,6 @@ def _origin(recipe):
 
 def _last_logged(folder) -> dict[str, list[float]]:
     """The history of the last line of log.csv, for a run that had trained all its steps; {} if the file is missing."""
-    file = os.path.join(folder, LOG)
-    if not tf.io.gfile.exists(file):
-        return {}
-    with tf.io.gfile.GFile(file) as content:
-        lines = list(csv.DictReader(io.StringIO(content.read())))
-    last = lines[-1] if lines else {}
+    rows = read_log(os.path.join(folder, LOG))
+    last = rows[-1] if rows else {}
     return {name: [float(value)] for name, value in last.items() if value and name not in ("epoch", "step")}

@@ -3,18 +3,17 @@
 import keras
 import tensorflow as tf
 
+from keras_vit.recipes.checkpoints.checkpoints import TrainingState
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
-from keras_vit.recipes.checkpoints.training_state import TrainingState
 from keras_vit.recipes.masked_autoencoder import batches as autoencoder_batches
 from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch import reconstruction as patch_reconstruction
 from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches, masked_patch_loss
 from keras_vit.recipes.masked_patch.reconstruction import Reconstruction
 from keras_vit.recipes.recipe import MaskedAutoencoder, SelfSupervised
-from keras_vit.recipes.training.compile import optimizer_arguments
 from keras_vit.recipes.training.ema import use_ema_weights
 from keras_vit.recipes.training.metrics import PatchAccuracy
-from keras_vit.recipes.training.model import build_model
+from keras_vit.recipes.training.model import build_model, optimizer_arguments
 
 SelfSupervisedModel = MaskedPatchModel | MaskedAutoencoderModel
 

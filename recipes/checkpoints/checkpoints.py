@@ -1,6 +1,5 @@
 """Checkpoints: saved every few steps, on SIGTERM, on Ctrl-C and at the end, and restored bit for bit."""
 
-import contextlib
 import os
 import re
 import signal
@@ -10,12 +9,11 @@ from contextlib import suppress
 import keras
 import numpy as np
 import tensorflow as tf
+from keras import ops
 
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints, list_folder
 from keras_vit.recipes.checkpoints.run_identity import RunIdentity
-from keras_vit.recipes.checkpoints.training_state import TrainingState
 from keras_vit.recipes.distributed.strategy import Workers, strategy_of
-from keras_vit.recipes.recipe import Run
 from keras_vit.recipes.remote_files import error_summary
 
 # Exit status after SIGTERM and a saved checkpoint: EX_TEMPFAIL of sysexits.h, "try again later".
@@ -28,6 +26,45 @@ UNREACHABLE = (
     tf.errors.UnauthenticatedError,
     tf.errors.UnimplementedError,
 )
+
+
+class TrainingState:
+    """The variables of a compiled model and its optimizer, among them random-generator states.
+
+    With Keras on TensorFlow they are its own variables; with JAX copies of these, in the memory of the host.
+
+    Attributes:
+        groups: {"model": variables, "optimizer": variables}. Names are numbers, since Keras's contain a count of the
+            models in the process.
+    """
+
+    def __init__(self, model):
+        self.with_jax = keras.backend.backend() == "jax"
+        self.pairs: list[tuple] = []  # a variable of Keras and its copy
+        self.groups = {"model": self._numbered(model.variables), "optimizer": self._numbered(model.optimizer.variables)}
+
+    def copy_from_model(self):
+        """Copies the current values, before a checkpoint is written."""
+        for variable, copy in self.pairs:
+            copy.assign(ops.convert_to_numpy(variable))
+
+    def copy_to_model(self):
+        """Copies the values back, after a checkpoint was read."""
+        for variable, copy in self.pairs:
+            variable.assign(copy.numpy())
+
+    def _numbered(self, variables):
+        return {f"{i:05d}": self._tensorflow_variable(variable) for i, variable in enumerate(variables)}
+
+    def _tensorflow_variable(self, variable):
+        if not self.with_jax:
+            return variable.value
+        value = ops.convert_to_numpy(variable)
+        # Keras's integers are int64 with TensorFlow, also the states of random generators, which are unsigned with JAX:
+        # a checkpoint of either can be read with the other.
+        copy = tf.Variable(value.astype("int64") if value.dtype.kind in "iu" else value)
+        self.pairs.append((variable, copy))
+        return copy
 
 
 class Checkpoints(keras.callbacks.Callback):
@@ -174,7 +211,7 @@ class Checkpoints(keras.callbacks.Callback):
                 self.checkpoint.write(path)
                 self._remove_old(step)
             except (tf.errors.OpError, OSError) as error:
-                with contextlib.suppress(tf.errors.OpError):  # of a folder that is gone or read-only
+                with suppress(tf.errors.OpError):  # of a folder that is gone or read-only
                     self._remove_unfinished()
                 raise OSError(
                     f"The checkpoint of step {step} cannot be written to {self.folder}: {error_summary(error)}. Check "
@@ -195,11 +232,6 @@ class Checkpoints(keras.callbacks.Callback):
         for name in list_folder(self.folder):
             if re.match(r"step-\d+_temp", name):
                 tf.io.gfile.rmtree(os.path.join(self.folder, name))
-
-
-def open_checkpoints(run: Run, identity: RunIdentity | None) -> Checkpoints | None:
-    """The checkpoints in the folder of a recipe's `run`; None without a folder."""
-    return Checkpoints(run.folder, run.checkpoint_steps, run.keep_checkpoints, identity) if run.folder else None
 
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)

@@ -31,7 +31,7 @@ def choose_strategy(name: str) -> Strategy:
             "multi-worker", or "one-device" (the first GPU, else the CPU).
 
     Raises:
-        ValueError: An unknown name, or its hardware is missing or does not respond.
+        ValueError: Its hardware is missing or does not respond.
     """
     if keras.backend.backend() == "jax":
         return choose_devices(name)
@@ -43,9 +43,7 @@ def choose_strategy(name: str) -> Strategy:
         return _mirrored_strategy()
     if name == "multi-worker":
         return _multi_worker_strategy(os.environ.get("TF_CONFIG"))
-    if name == "one-device":
-        return tf.distribute.get_strategy()
-    raise RecipeError("Expected one of auto, tpu, mirrored, multi-worker, one-device.", {"run.strategy": name})
+    return tf.distribute.get_strategy()
 
 
 def strategy_of(model) -> Strategy:

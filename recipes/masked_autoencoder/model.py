@@ -12,7 +12,7 @@ from keras import ops
 from keras_vit.layers import Encoder, SinCosPositions
 from keras_vit.layers.tokens import take_tokens
 from keras_vit.recipes.masked_patch.targets import MASK
-from keras_vit.recipes.training.freezing import freeze_pooling
+from keras_vit.recipes.training.model import freeze_pooling
 
 MLP_RATIO = 4
 

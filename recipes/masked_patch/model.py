@@ -14,7 +14,7 @@ from keras_vit.layers.tokens import take_tokens
 from keras_vit.recipes.data.transforms import normalize_floats
 from keras_vit.recipes.masked_patch.targets import MASK, draw_corruption, output_shape, part_of, patch_targets
 from keras_vit.recipes.recipe import MaskedPatch
-from keras_vit.recipes.training.freezing import freeze_pooling
+from keras_vit.recipes.training.model import freeze_pooling
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -2,10 +2,9 @@
 
     report = preflight(recipe_or_model, "v5e:2x4")
 
-`run_preflight` is the entry point; `chips` and `dataset_sizes` hold known hardware and data. `step_programs` traces the
-steps of a recipe or model (`step_functions`) and lowers them to HLO (`lowering`). `compile_steps` compiles them
-(`compiler_process` runs `compiler`, `cache` stores the results) and reads the results (`live_tensors`). `largest_batch`
-and `tiling` search and advise; `report` holds and prints the figures.
+`run_preflight` is the entry point, which also searches for the largest batch. `step_programs` describes the steps of a
+recipe or a model, `lowering` lowers them to HLO. `compile_steps` compiles them in a process of `compiler`, stores the
+results and reads them (`live_tensors`). `chips` has the known hardware; `report` holds and prints the figures.
 """
 
 from keras_vit.recipes.preflight.chips import CHIPS

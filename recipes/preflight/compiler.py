@@ -1,7 +1,7 @@
 """The TPU's compiler, called without a TPU. All private names of jax and libtpu that are used are in this file.
 
 `jax.experimental.topologies` describes a slice that is not attached; the client of its devices compiles for it.
-`compiler_process.py` runs this file as a program, because its environment would harm TensorFlow or an attached TPU.
+`compile_steps.py` runs this file as a program, because its environment would harm TensorFlow or an attached TPU.
 """
 
 import functools

@@ -15,6 +15,8 @@ ALIASES |= {"copy-start", "slice-start"}
 WITHOUT_MEMORY = {"parameter", "constant", "after-all", "partition-id", "replica-id"}
 LINE = re.compile(r"^ +(?:ROOT )?%(\S+) = (.+?) ([a-z][\w-]*)\((.*?)\)(?:, |$)")
 TENSOR = re.compile(r"(\w+)\[([\d,]*)\](?:\{([\d,]*)(?::T\((\d+)(?:,(\d+))?\))?[^}]*?(?:S\((\d+)\))?\})?")
+# Beginnings of parts of TensorFlow's names that are no layers.
+LOOPS_AND_CALLS = ("gradient_tape", "while", "cond", "body", "Stateful")
 # Parts of JAX's names that are no layers.
 JAX_PARTS = {"while", "body", "cond", "closed_call", "checkpoint", "rematted_computation"}
 LAYER = re.compile(r'op_name="([^"]*)"')
@@ -43,7 +45,7 @@ def layer_name(op_name: str) -> str:
     if op_name.startswith("jit("):
         parts = [part[part.rfind("(") + 1 :].rstrip(")") for part in parts if not part.startswith("jit(")]
         return "/".join([part for part in parts if part and part not in JAX_PARTS][:3])
-    parts = [part for part in parts if part and not part.startswith(("gradient_tape", "while", "cond"))]
+    parts = [part for part in parts if part and not part.startswith(LOOPS_AND_CALLS)]
     return "/".join(re.sub(r"_\d+$", "", part) for part in parts[:4])
 
 

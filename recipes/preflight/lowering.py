@@ -1,4 +1,4 @@
-"""Lowers a TensorFlow step to HLO, the input of a TPU's compiler, and finds operations that a TPU does not support."""
+"""Lowers steps to HLO, the input of a TPU's compiler, and finds operations that a TPU does not support."""
 
 import re
 from contextlib import contextmanager
@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import keras
 import tensorflow as tf
 from keras import tree
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from keras_vit.keras_internals import lowering_for_tpu
+from keras_vit.recipes.preflight.live_tensors import layer_name
 from keras_vit.recipes.training.keras_internals import function_graph, jax_state
 
 HOST_CALLS = {"PyFunc", "PyFuncStateless", "EagerPyFunc", "HostComputeMlir", "PrintV2", "Print"}
@@ -40,11 +42,28 @@ class HloProgram:
     partitioned: bool = False
 
 
-def lower_to_hlo(step, specs) -> HloProgram:
-    """Traces a step and lowers it to HLO without any data.
+def lower_step(model, kind: str, specs: tuple, replicas: int = 1) -> HloProgram:
+    """Traces the step that `fit`, `evaluate` or `predict` runs, for a TPU, without any data.
 
     Args:
-        step: A function of tensors, see `step_functions`.
+        model: Built; for training and evaluation compiled, with a built optimizer.
+        kind: "training", "evaluation" or "inference". Only training is lowered for several devices.
+        specs: tf.TensorSpecs of the batch of one device: inputs, then labels and sample weights.
+        replicas: Number of devices that train together.
+    """
+    devices = replicas if kind == "training" else 1
+    step = {"training": model.train_step, "evaluation": model.test_step, "inference": model.predict_step}[kind]
+    if keras.backend.backend() == "jax":
+        return _lower_with_jax(step, jax_state(model, kind, specs), specs, devices, donate=kind == "training")
+    with _cross_replica_sums(devices):
+        return lower_to_hlo(lambda *batch: step(batch), specs)
+
+
+def lower_to_hlo(step, specs) -> HloProgram:
+    """Lowers a function of tensors with TensorFlow.
+
+    Args:
+        step: The function.
         specs: The arguments of `step` as a nested structure of tf.TensorSpec.
 
     Raises:
@@ -70,7 +89,7 @@ def lower_to_hlo(step, specs) -> HloProgram:
 def _problems(graph):
     """Messages about operations of a graph and its inner graphs that a TPU does not support."""
     for operation in graph.get_operations():
-        where = f"in {layer_path(operation.name)}"
+        where = f"in {_layer(operation.name)}"
         if operation.type in HOST_CALLS:
             yield (
                 f"{operation.type} {where} calls back to the host in every step, which a TPU does not support: use "
@@ -100,17 +119,16 @@ def _problems(graph):
                 yield from _problems(inner_graph)
 
 
-def layer_path(name: str) -> str:
-    """ "vit_1/encoder_1/block_3_1/mlp_1/Add" -> "vit/encoder/block_3/mlp", the Keras layer path."""
-    parts = [part for part in name.split("/")[:-1] if not re.match(r"(gradient_tape|while|cond|Stateful|body)", part)]
-    return "/".join(re.sub(r"_\d+$", "", part) for part in parts) or "the step itself"
+def _layer(operation: str) -> str:
+    """The Keras layer of an operation, by the operation's name."""
+    return ("/" in operation and layer_name(operation)) or "the step itself"
 
 
 def _reason(error):
     """The informative part of a lowering error, with the layer."""
     unsupported = re.findall(r"(\w+) \(No registered '\w+' OpKernel[^)]*\)\{\{node ([^}]+)\}\}", error)
     if unsupported:
-        found = ", ".join(dict.fromkeys(f"{operation} in {layer_path(node)}" for operation, node in unsupported))
+        found = ", ".join(dict.fromkeys(f"{operation} in {_layer(node)}" for operation, node in unsupported))
         return f"XLA has no kernel for: {found}. Use keras.ops or other TensorFlow operations."
     return f"XLA cannot lower the step: {' '.join(error.split())[:600]}"
 
@@ -118,21 +136,11 @@ def _reason(error):
 AXIS = "batch"
 
 
-def lower_with_jax(model, kind: str, specs, replicas: int) -> HloProgram:
-    """Traces the step that `fit`, `evaluate` or `predict` runs, for a TPU, without any data.
-
-    It is one program for all devices: weights are copies, batches are split (`keras.distribution.DataParallel`).
-
-    Args:
-        model: Compiled, with a built optimizer.
-        kind: "training", "evaluation" or "inference". Only training is lowered for several devices.
-        specs: The batch of one device, a nested structure of tf.TensorSpec.
-        replicas: Number of devices that train together.
-    """
+def _lower_with_jax(step, state, specs, devices, donate) -> HloProgram:
+    """The program of all devices: weights are copies, batches are split (`keras.distribution.DataParallel`)."""
     import jax
     from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-    devices = replicas if kind == "training" else 1
     mesh = AbstractMesh((devices,), (AXIS,))
     copies, split = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((), (AXIS,)))
 
@@ -143,10 +151,9 @@ def lower_with_jax(model, kind: str, specs, replicas: int) -> HloProgram:
     def copy(array):
         return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=copies)
 
-    step, state = jax_state(model, kind, specs)
     data = tree.map_structure(batch, specs)
     with _shardings_in_hlo(jax.config), _unfiltered_errors(), lowering_for_tpu():
-        program = jax.jit(step, donate_argnums=0 if kind == "training" else ())
+        program = jax.jit(step, donate_argnums=0 if donate else ())
         try:
             lowered = program.trace(jax.tree.map(copy, state), data).lower(lowering_platforms=("tpu",))
         except (ValueError, TypeError, NotImplementedError) as error:  # JAX's own errors are subclasses
@@ -175,3 +182,37 @@ def _unfiltered_errors():
     finally:
         if filtered:
             keras.config.enable_traceback_filtering()
+
+
+@contextmanager
+def _cross_replica_sums(replicas: int):
+    """Within this context, traced steps sum over replicas as under `TPUStrategy`.
+
+    Optimizers call `all_reduce` of the replica context for the gradients. Without a strategy it would do nothing; here
+    it adds XLA's operation.
+
+    Raises:
+        ValueError: Called in a strategy's scope.
+    """
+    context = tf.distribute.get_replica_context()
+    if context is None:
+        raise ValueError("A preflight must be run outside of a strategy's scope.")
+    if replicas == 1:
+        yield
+        return
+
+    def all_reduce(reduce_op, value, options=None):
+        if reduce_op != tf.distribute.ReduceOp.SUM:
+            raise NotImplementedError(f"all_reduce supports SUM only. Received: {reduce_op}")
+        return tf.nest.map_structure(lambda tensor: _xla_sum(tf.convert_to_tensor(tensor), replicas), value)
+
+    context.all_reduce = all_reduce
+    try:
+        yield
+    finally:
+        del context.all_reduce
+
+
+def _xla_sum(value, replicas):
+    one_group = [list(range(replicas))]
+    return gen_xla_ops.xla_all_reduce(value, group_assignment=one_group, reduce_op="Add", mode="CrossReplica")

@@ -106,10 +106,9 @@ def _batch_size(subject, device_batch_size, replicas) -> tuple[int, bool]:
         if device_batch_size is None:
             raise ValueError("Pass `device_batch_size`, the number of images per device in a step.")
         return device_batch_size, False
-    if device_batch_size is None:
-        check_batch_size(subject.data.batch_size, replicas, subject.optimizer.accumulation_steps)
-        return subject.data.batch_size // replicas, True
-    return device_batch_size, device_batch_size * replicas == subject.data.batch_size
+    batch_size = subject.data.batch_size if device_batch_size is None else device_batch_size * replicas
+    check_batch_size(batch_size, replicas, subject.optimizer.accumulation_steps)
+    return batch_size // replicas, batch_size == subject.data.batch_size
 
 
 def _kinds(kinds, programs) -> tuple[str, ...]:

@@ -22,15 +22,9 @@ def accumulate_gradients(model, parts: int, replicas: int = 1):
 
     Args:
         model: Any built Keras model; inputs, labels and weights may be nested.
-        parts: S, at least 1.
+        parts: S, at least 1, a divisor of a replica's batch: see `check_batch_size`.
         replicas: Number of devices, with JAX: its step has the batch of all of them.
-
-    Raises:
-        ValueError: The model is not built. `fit` raises it before the first step if a replica's
-            batch is not divisible by S (InvalidArgumentError if the batch size is not static).
     """
-    if not model.built:
-        raise ValueError(f"{model.name} has no weights yet. Build it first, or call it on a batch.")
     if parts > 1:
         if keras.backend.backend() == "jax":
             model.train_step = partial(jax_train_step, model, parts, replicas)
@@ -52,7 +46,7 @@ def check_batch_size(batch_size: int, replicas: int, parts: int):
 
 def _train_step(model, parts, data):
     """`keras.Model.train_step` with a loop around all but `apply_gradients`."""
-    data = tree.map_structure(partial(_split, parts=parts), data)
+    data = tree.map_structure(lambda x: tf.reshape(x, (parts, -1, *x.shape[1:])), data)  # (B, ...) to (S, b, ...)
     weights = model.trainable_weights
     connected = [True] * len(weights)
 
@@ -86,20 +80,6 @@ def _gradients(model, x, y, sample_weight):
     return tape.gradient(loss, model.trainable_weights)
 
 
-def _split(values, parts):
-    """(B, ...) to (S, b, ...)."""
-    batch, *rest = values.shape
-    message = f"A replica's batch must be divisible into {parts} equal parts. Received"
-    if batch is not None and batch % parts:
-        raise ValueError(f"{message}: {batch} images. Change data.batch_size or optimizer.accumulation_steps.")
-    if batch is None:  # with several workers
-        size = tf.shape(values)[0]
-        check = tf.debugging.Assert(size % parts == 0, [message, size])
-        with tf.control_dependencies([check] if check is not None else []):
-            values = tf.identity(values)
-    return tf.reshape(values, (parts, -1 if batch is None else batch // parts, *rest))  # (S, b, ...)
-
-
 def jax_train_step(model, parts: int, devices: int, state, data):
     """`keras.Model.train_step` with a loop around all but the optimizer's step, see `accumulate_gradients`."""
     import jax
@@ -121,10 +101,5 @@ def jax_train_step(model, parts: int, devices: int, state, data):
 def _split_on_devices(values, parts, devices):
     """(B, ...) to (S, b, ...); each part has images of every device, so that none of them moves."""
     batch, *rest = values.shape
-    if batch % (parts * devices):
-        raise ValueError(
-            f"A batch must be divisible into {parts} equal parts on {devices} devices. Received: {batch} images. "
-            "Change data.batch_size or optimizer.accumulation_steps."
-        )
     values = values.reshape(devices, parts, batch // parts // devices, *rest)
     return values.swapaxes(0, 1).reshape(parts, batch // parts, *rest)  # (S, b, ...)

@@ -69,24 +69,6 @@ def update_loss_metric(model, loss, num_images):
     model._loss_tracker.update_state(loss, sample_weight=num_images)
 
 
-def reset_step_functions(model):
-    """Makes Keras build the functions of `fit`, `evaluate` and `predict` again.
-
-    It builds them once, for the `steps_per_execution` of that time, and would skip batches after a change.
-    """
-    model.train_function = model.test_function = model.predict_function = None
-
-
-def set_step_functions(model, train: Callable, test: Callable):
-    """Replaces the functions from an iterator to logs that `fit` and `evaluate` call; `compile` discards them."""
-    model.train_function, model.test_function = train, test
-
-
-def has_train_function(model) -> bool:
-    """Whether a train function has been built or set since the last reset."""
-    return model.train_function is not None
-
-
 @contextmanager
 def weights_kept(model) -> Iterator[None]:
     """Gives a model its values back if an exception passes while Keras evaluates it with JAX.
@@ -123,19 +105,18 @@ def ema_pairs(optimizer) -> Iterator[tuple]:
     return zip(optimizer._trainable_variables, optimizer._model_variables_moving_average)
 
 
-def jax_state(model, kind: str, batch_spec) -> tuple[Callable, tuple]:
-    """The function (state, batch) of a step with JAX, and its state: arrays of all variables that it uses.
+def jax_state(model, kind: str, batch_spec) -> tuple:
+    """The first argument of a step with JAX: arrays of all variables that it uses.
 
     Args:
         kind: "training", "evaluation" or "inference".
         batch_spec: tf.TensorSpecs of a batch, from which metrics create their variables.
     """
+    groups = [model.trainable_variables, model.non_trainable_variables]
     if kind != "inference":
         model._symbolic_build(data_batch=batch_spec)
-    more = {"training": ["optimizer_variables", "metrics_variables"], "evaluation": ["metrics_variables"]}
-    names = ["trainable_variables", "non_trainable_variables", *more.get(kind, [])]
-    step = {"training": model.train_step, "evaluation": model.test_step, "inference": model.predict_step}[kind]
-    return step, model._get_jax_state(**dict.fromkeys(names, True))
+        groups += [model.optimizer.variables] * (kind == "training") + [model.metrics_variables]
+    return tuple([variable.value for variable in group] for group in groups)
 
 
 class JaxStep:

@@ -17,7 +17,8 @@ REFRESH_SECONDS = 0.5
 class Progress(keras.callbacks.Callback):
     """Adds "images_per_second" and "learning_rate" to the logs, and prints the ETA at the start of each epoch.
 
-    The first epoch has none yet: there it prints after how many steps the progress bar moves, which looks hung before.
+    It prints only if `fit` does. The first epoch has no ETA yet: there it prints after how many steps the progress bar
+    moves, which looks hung before.
 
     Place it first: Keras's progress bar, the history and later callbacks then include them. The speed is that of
     training within an epoch, without the first execution, which compiles; the ETA includes evaluations and checkpoints.
@@ -26,16 +27,14 @@ class Progress(keras.callbacks.Callback):
     Args:
         batch_size: Global batch size.
         total_steps: Steps of the whole run.
-        show: Whether to print the ETA, if `fit` prints at all.
     """
 
     async_safe = True  # Keras may call it in a thread other than that of the training
 
-    def __init__(self, batch_size: int, total_steps: int, show: bool = True):
+    def __init__(self, batch_size: int, total_steps: int):
         super().__init__()
         self.batch_size = batch_size
         self.total_steps = total_steps
-        self.show = show
         self.pace_since = None  # (step, time) after the first execution of this process
 
     def on_train_begin(self, logs=None):
@@ -45,7 +44,7 @@ class Progress(keras.callbacks.Callback):
         self.first_step = current_step(self.model)
         self.since = self.latest = (0, time.perf_counter())
         self.refreshed, self.shown = 0.0, {}
-        if self.show and self.params.get("verbose"):
+        if self.params.get("verbose"):
             if message := self.estimate() if self.pace_since else self._first_steps():
                 print(message, flush=True)
 
@@ -104,7 +103,7 @@ class CsvLog(keras.callbacks.Callback):
     only: checkpoints do not store the sums of Keras's metrics.
 
     Raises:
-        ValueError: The file exists and is not such a table.
+        ValueError: See `read_log`.
     """
 
     async_safe = True
@@ -115,7 +114,7 @@ class CsvLog(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         done = current_step(self.model)
-        self.rows = [row for row in self._read() if int(row["step"]) <= done]
+        self.rows = [row for row in read_log(self.file) if int(row["step"]) <= done]
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch
@@ -139,14 +138,20 @@ class CsvLog(keras.callbacks.Callback):
         except (OSError, tf.errors.OpError) as error:  # the checkpoint, written next, matters more
             print(f"Warning: {error_summary(error)} The next epoch writes this row, too.")
 
-    def _read(self):
-        if not tf.io.gfile.exists(self.file):
-            return []
-        with tf.io.gfile.GFile(self.file) as content:
-            table = csv.DictReader(io.StringIO(content.read()))
-        if "step" not in (table.fieldnames or ()):
-            raise ValueError(f"{self.file} is not the log of a run: it has no column 'step'. Move or delete it.")
-        return list(table)
+
+def read_log(file: str) -> list[dict[str, str]]:
+    """The rows of a `CsvLog`; none if the file does not exist.
+
+    Raises:
+        ValueError: The file is not such a table.
+    """
+    if not tf.io.gfile.exists(file):
+        return []
+    with tf.io.gfile.GFile(file) as content:
+        table = csv.DictReader(io.StringIO(content.read()))
+    if "step" not in (table.fieldnames or ()):
+        raise ValueError(f"{file} is not the log of a run: it has no column 'step'. Move or delete it.")
+    return list(table)
 
 
 def current_step(model) -> int:

@@ -7,7 +7,7 @@ from functools import partial
 
 import tensorflow as tf
 
-from keras_vit.recipes.checkpoints.checkpoints import Checkpoints, open_checkpoints
+from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
 from keras_vit.recipes.checkpoints.run_identity import begin_run
 from keras_vit.recipes.data import ImageDataset
 from keras_vit.recipes.data.image_dataset import report_data_errors
@@ -17,13 +17,7 @@ from keras_vit.recipes.distributed.strategy import Workers, shard_batches, shard
 from keras_vit.recipes.recipe import Recipe, Run
 from keras_vit.recipes.training.accumulation import accumulate_gradients
 from keras_vit.recipes.training.ema import EvaluateWithEMA, use_ema_weights
-from keras_vit.recipes.training.keras_internals import (
-    build_from_spec,
-    has_train_function,
-    reset_step_functions,
-    seed_states,
-    set_step_functions,
-)
+from keras_vit.recipes.training.keras_internals import build_from_spec, seed_states
 from keras_vit.recipes.training.logs import LOG, CsvLog, Progress, ProgressBar
 from keras_vit.recipes.training.nonfinite import NonfiniteSteps, check_finite_weights, warn_of_skipped_steps
 from keras_vit.recipes.training.summary import describe_run
@@ -51,23 +45,25 @@ def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches:
         FloatingPointError: Gradients, metrics of a validation, or the weights at the end are not finite.
     """
     start_step = 0
-    workers = Workers(strategy_of(model))
-    with strategy_of(model).scope():
+    strategy = strategy_of(model)
+    workers = Workers(strategy)
+    with strategy.scope():
         # Here, not in the first step: a step that creates variables is traced twice.
         model.optimizer.build(model.trainable_variables)
-    accumulate_gradients(model, recipe.optimizer.accumulation_steps, strategy_of(model).num_replicas_in_sync)
-    identity = begin_run(recipe, dataset, workers) if recipe.run.folder else None
-    checkpoints = open_checkpoints(recipe.run, identity)
-    if checkpoints:
+    accumulate_gradients(model, recipe.optimizer.accumulation_steps, strategy.num_replicas_in_sync)
+    checkpoints, run = None, recipe.run
+    if run.folder:
+        identity = begin_run(recipe, dataset, workers)
+        checkpoints = Checkpoints(run.folder, run.checkpoint_steps, run.keep_checkpoints, identity)
         start_step = checkpoints.restore(model)
     offset_replica_seeds(model)
-    validation = _validation(model, recipe, dataset)
+    validation = _validation(strategy, recipe, dataset)
     callbacks = training_callbacks(recipe, model, dataset, total_steps, checkpoints, callbacks)
     if workers.chief:
-        print(describe_run(recipe, strategy_of(model), model, dataset, total_steps, start_step))
+        print(describe_run(recipe, strategy, model, dataset, total_steps, start_step))
     try:
         with report_data_errors(dataset), build_from_spec(model, lambda: batches(start_step, ONE_HOST).element_spec):
-            history = _fit_parts(model, recipe, total_steps, start_step, batches, validation, callbacks)
+            history = _fit_parts(model, recipe, total_steps, start_step, batches, validation, callbacks, workers)
     finally:
         if checkpoints:
             checkpoints.release()
@@ -78,25 +74,24 @@ def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches:
     return history
 
 
-def _validation(model, recipe, dataset):
+def _validation(strategy, recipe, dataset):
     """Arguments of `fit` for the validation split, if there is one."""
     if not (recipe.has_labels and recipe.data.validation_split):
         return {}
-    batches, steps = shard_evaluation(strategy_of(model), recipe.data, dataset, recipe.data.validation_split)
+    batches, steps = shard_evaluation(strategy, recipe.data, dataset, recipe.data.validation_split)
     return {"validation_data": batches, "validation_steps": steps}
 
 
-def _fit_parts(model, recipe, total_steps, step, batches, validation, callbacks):
+def _fit_parts(model, recipe, total_steps, step, batches, validation, callbacks, workers):
     """Calls `model.fit` until all steps are done; returns the histories of all calls, joined."""
     run, history = recipe.run, {}
-    workers = Workers(strategy_of(model))
     while step < total_steps:
         epoch_steps, epochs = _next_part(step, total_steps, run)
         # TensorFlow 2.20 fails with several workers and more than one step per execution. Keras would run past the end
         # of an epoch that is no multiple of them.
         set_steps_per_execution(model, 1 if workers.several else math.gcd(epoch_steps, run.steps_per_execution))
         part = model.fit(
-            shard_batches(strategy_of(model), partial(batches, step), recipe.data.batch_size),
+            shard_batches(workers.strategy, partial(batches, step), recipe.data.batch_size),
             initial_epoch=step // run.epoch_steps,
             epochs=step // run.epoch_steps + epochs,
             steps_per_epoch=epoch_steps,
@@ -153,9 +148,8 @@ def training_callbacks(
 
 def _logs(recipe, model, dataset, total_steps):
     workers = Workers(strategy_of(model))
-    chief = workers.chief
-    logs: list = [Progress(recipe.data.batch_size, total_steps, chief)]
-    if not chief or recipe.run.folder is None:
+    logs: list = [Progress(recipe.data.batch_size, total_steps)]
+    if not workers.chief or recipe.run.folder is None:
         return logs
     logs.append(CsvLog(os.path.join(recipe.run.folder, LOG)))
     if recipe.run.tensorboard:
@@ -194,9 +188,10 @@ def set_steps_per_execution(model, steps_per_execution: int):
     """Sets the number of steps per call in `fit`."""
     if model.steps_per_execution != steps_per_execution:
         model.steps_per_execution = steps_per_execution
-        reset_step_functions(model)
+        # Keras builds them once, for the steps of that time, and would skip batches after a change.
+        model.train_function = model.test_function = model.predict_function = None
     on_tpu = isinstance(strategy_of(model), tf.distribute.TPUStrategy)
-    if steps_per_execution > 1 and on_tpu and not has_train_function(model):
+    if steps_per_execution > 1 and on_tpu and model.train_function is None:
         use_static_step_loop(model)
 
 
@@ -235,4 +230,4 @@ def use_static_step_loop(model):
             evaluation(batch)
         return model.get_metrics_result()
 
-    set_step_functions(model, train, test)
+    model.train_function, model.test_function = train, test

@@ -9,8 +9,6 @@ from keras import ops
 
 from keras_vit.recipes.recipe import Supervised
 
-HEADS = ("head", "head_distillation")
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Softmax(keras.losses.Loss):
@@ -105,14 +103,7 @@ def set_head_bias(model, value: float):
 
     The authors' code uses -10 with the sigmoid loss (google-research/vision_transformer, `head_bias_init`): no class is
     likely at first, so the loss does not start at C log 2.
-
-    Raises:
-        ValueError: The model has no head.
     """
-    heads = [head for name in HEADS if (head := getattr(model, name, None)) is not None]
-    if not heads:
-        raise ValueError(
-            f"{model.name} has no head to set the bias of. Create it with num_classes. Received: head_bias={value}"
-        )
-    for head in heads:
-        head.bias.assign(ops.full(head.bias.shape, value, dtype=head.bias.dtype))
+    for head in (model.head, getattr(model, "head_distillation", None)):
+        if head is not None:
+            head.bias.assign(ops.full(head.bias.shape, value, dtype=head.bias.dtype))

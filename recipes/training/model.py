@@ -1,4 +1,4 @@
-"""Builds and loads the models of recipes. Call these inside the strategy's scope."""
+"""Builds, loads, freezes and compiles the models of recipes. Call these inside the strategy's scope."""
 
 import os
 import tempfile
@@ -8,16 +8,29 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit import BiT, VisionTransformer
+from keras_vit.models.layer_decay import layer_groups
 from keras_vit.models.load_checkpoint import ImageSizeWarning
 from keras_vit.models.vit import HEADS
 from keras_vit.named_weights import copy_weights
 from keras_vit.pixel_range import PixelRangeWarning, scaling
 from keras_vit.recipes.data.transforms import evaluation_preprocessing
-from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Architecture, Data, Run, Supervised
+from keras_vit.recipes.distillation.model import build_distillation
+from keras_vit.recipes.recipe import (
+    USED_WITH_WEIGHTS,
+    Architecture,
+    Data,
+    Distillation,
+    Recipe,
+    Run,
+    Supervised,
+)
 from keras_vit.recipes.recipe_checks import check_patches
 from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.recipe_sections import BIT, check_bit_fields
 from keras_vit.recipes.remote_files import error_summary
+from keras_vit.recipes.training.losses import build_loss, set_head_bias
+from keras_vit.recipes.training.metrics import training_metrics
+from keras_vit.recipes.training.optimizers import build_optimizer
 from keras_vit.variants import BIT_SIZES, parse_variant
 
 SIZES = ("depth", "width", "mlp_dim", "num_heads")
@@ -155,3 +168,90 @@ def _check_no_remat(run):
         raise RecipeError(
             "A BiT has no Transformer blocks to recompute.", {"run.remat": run.remat}, {"run.remat": None}
         )
+
+
+def train_last_blocks(model, count: int):
+    """Freezes all of a model before its last Transformer blocks; compile it afterwards.
+
+    The backward pass ends at the first of these blocks: with 0, a step costs little more than a prediction.
+
+    Args:
+        model: A `VisionTransformer`; a BiT only for 0.
+        count: Number of blocks to train, with the normalization, pooling and head after them; with 0 the head alone.
+
+    Raises:
+        RecipeError: The model has fewer blocks.
+    """
+    if count == 0:
+        for layer in model.layers:
+            layer.trainable = layer.name in HEADS
+        return
+    depth = model.config.depth if isinstance(model, VisionTransformer) else 0
+    if count > depth:
+        raise RecipeError(
+            f"{model.name} has {depth} Transformer blocks. None trains all of it.",
+            {"trainable_blocks": count},
+            [{"trainable_blocks": depth}, {"trainable_blocks": None}],
+        )
+    for group in layer_groups(model)[: depth + 1 - count]:
+        for variable in group:
+            variable.trainable = False
+
+
+def freeze_pooling(vit):
+    """Freezes what pre-training does not call: Keras on JAX decays trainable weights that have no gradients, too."""
+    for layer in (vit.pooling, vit.pooled_norm):
+        if layer is not None:
+            layer.trainable = False
+
+
+def compile_classifier(recipe: Supervised, num_classes: int, total_steps: int, start=None, multi_label: bool = False):
+    """Returns the compiled model to fit, and the classifier in it: the same model, or the student of a distillation.
+
+    Args:
+        num_classes: Number of classes of the dataset.
+        total_steps: Steps of the run, for the schedule.
+        start: A model to start from instead of the recipe's weights.
+        multi_label: Whether images have several labels each.
+    """
+    student = _classifier(recipe, start, num_classes)
+    student.multi_label = multi_label
+    if recipe.trainable_blocks is not None:
+        train_last_blocks(student, recipe.trainable_blocks)
+    if recipe.head_bias:
+        set_head_bias(student, recipe.head_bias)
+    model = build_distillation(student, recipe) if isinstance(recipe, Distillation) else student
+    model.compile(
+        **optimizer_arguments(recipe, total_steps, student),
+        **_loss_and_metrics(recipe, num_classes, multi_label),
+        steps_per_execution=recipe.run.steps_per_execution,
+    )
+    return model, student
+
+
+def compile_for_evaluation(classifier, recipe: Supervised, num_classes: int):
+    """Compiles a classifier for `evaluate`, without an optimizer."""
+    classifier.compile(**_loss_and_metrics(recipe, num_classes, classifier.multi_label))
+
+
+def optimizer_arguments(recipe: Recipe, total_steps: int, model) -> dict:
+    """Arguments of `compile`: the optimizer of a recipe, for the trainable weights of a model."""
+    loss_scaling = recipe.run.precision == "mixed_float16"
+    optimizer = build_optimizer(recipe.optimizer, total_steps, model, loss_scaling)
+    # Keras's scaling would apply an optimizer inside of another, whose step, counters and averages we read.
+    return {"optimizer": optimizer, "auto_scale_loss": False}
+
+
+def _loss_and_metrics(recipe, num_classes, multi_label):
+    # Weighted, so that the images that pad the last batch of an evaluation do not count.
+    return {"loss": build_loss(recipe), "weighted_metrics": training_metrics(num_classes, multi_label)}
+
+
+def _classifier(recipe, start, num_classes):
+    if start is not None:
+        return adapt_model(start, recipe, num_classes)
+    if recipe.weights:
+        return load_model(recipe.weights, recipe, num_classes)
+    has_token = recipe.has_teacher and recipe.distillation_token
+    more = {"distillation": True} if has_token else {}
+    return build_model(recipe.architecture, recipe.data, recipe.run, num_classes, **more)

@@ -14,8 +14,9 @@ class ReplicaInvariant(CustomUpdate):
     """Sums gradients over replicas, checks that they are finite, clips them, and only then updates.
 
     For Keras 3 optimizers, which on TensorFlow clip each replica's own gradients before the sum. The paper's code clips
-    the reduced gradient (google-research/vision_transformer, train.py). One step, with rate = schedule(step) times the
-    variable's `rate_factors`:
+    the reduced gradient (google-research/vision_transformer, train.py). Keras's ema_overwrite_frequency and
+    gradient_accumulation_steps have no effect or fail. One step, with rate = schedule(step) times the variable's
+    `rate_factors`:
 
     - A step with non-finite gradients, or a non-finite norm, changes no weight, momentum or average. It counts as an
       iteration, so that data and schedule stay aligned with the step, in `nonfinite_steps` and, until the next finite
@@ -35,11 +36,6 @@ class ReplicaInvariant(CustomUpdate):
 
     def __init__(self, *args, rate_factors: list[float] | None = None, loss_scaling: bool = False, **kwargs):
         super().__init__(*args, **kwargs)
-        if self.ema_overwrite_frequency or self.gradient_accumulation_steps:
-            raise ValueError(
-                "ema_overwrite_frequency and gradient_accumulation_steps are not supported by these optimizers. Use "
-                "keras_vit.recipes.training.ema and keras_vit.recipes.training.accumulation."
-            )
         self.rate_factors = None if rate_factors is None else [float(factor) for factor in rate_factors]
         self.loss_scaling = loss_scaling
         self.loss_scale: LossScale | None = None
@@ -48,11 +44,6 @@ class ReplicaInvariant(CustomUpdate):
     def build(self, variables):
         if self.built:
             return
-        if self.rate_factors and len(self.rate_factors) != len(variables):
-            raise ValueError(
-                f"Expected one learning-rate factor for each of the {len(variables)} trainable variables. Received: "
-                f"{len(self.rate_factors)}. Create the optimizer for this model, after freezing layers."
-            )
         super().build(variables)
         self.decayed = [self.is_decayed(variable) for variable in variables]
         counter = {"shape": (), "dtype": INTEGER, "aggregation": "only_first_replica"}

@@ -11,7 +11,7 @@ from keras_vit.recipes import run_recipe
 from keras_vit.recipes.configs import digits
 from keras_vit.recipes.recipe import Distillation, MaskedAutoencoder
 from keras_vit.recipes.run_recipe import run_card
-from keras_vit.recipes.training.compile import compile_for_evaluation
+from keras_vit.recipes.training.model import compile_for_evaluation
 
 FILES = {"recipe.json", "run.json", "log.csv", "model.keras", "model_card.md", "metrics.json"}
 

@@ -23,7 +23,7 @@ from keras_vit.recipes.data.corrupt_images import count_skipped, mark_named, ski
 from keras_vit.recipes.data.image_dataset import report_data_errors
 from keras_vit.recipes.recipe import Architecture, Data, Distillation, Optimizer, Run, Supervised
 from keras_vit.recipes.run_recipe import run
-from keras_vit.recipes.training.compile import compile_for_evaluation
+from keras_vit.recipes.training.model import compile_for_evaluation
 from keras_vit.weights import save
 
 TINY = Architecture("Ti/16", depth=1, width=16, num_heads=2, mlp_dim=16)

@@ -14,7 +14,7 @@ from checkpointed_training import steps
 from jax_training import FROM_TENSORFLOW, HALF, HALF_DONE, NO_DROPS, RECIPES, REPLICAS, STEPS
 
 import keras_vit
-from keras_vit.recipes.preflight.compiler_process import compile_in_subprocess
+from keras_vit.recipes.preflight.compile_steps import compile_in_subprocess
 
 pytestmark = pytest.mark.extended
 FLAGS = "--xla_force_host_platform_device_count={} --xla_backend_optimization_level=0"

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.recipes.preflight import preflight
-from keras_vit.recipes.preflight.lowering import layer_path, lower_to_hlo
-from keras_vit.recipes.preflight.step_programs import ModelPrograms, RecipePrograms, inference_step
+from keras_vit.recipes.preflight.lowering import lower_step
+from keras_vit.recipes.preflight.step_programs import ModelPrograms, RecipePrograms
 from keras_vit.recipes.recipe import Augment, MaskedAutoencoder, MaskedPatch, Optimizer
 
 
@@ -34,7 +34,7 @@ def test_unsupported_operations_are_reported_with_their_layer(function, problem)
             return function(x)
 
     model = keras.Sequential([Unsupported(name="unsupported")], name="toy")
-    program = lower_to_hlo(inference_step(model), (tf.TensorSpec((4, 8, 8, 3)),))
+    program = lower_step(model, "inference", (tf.TensorSpec((4, 8, 8, 3)),))
     assert program.hlo == b"" and "toy/unsupported" in str(program.problems)
     with pytest.raises(ValueError, match=problem):
         raise ValueError(program.problems)
@@ -42,15 +42,10 @@ def test_unsupported_operations_are_reported_with_their_layer(function, problem)
 
 def test_a_step_is_lowered_for_a_static_batch_size():
     model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Conv2D(4, 3)], name="toy")
-    program = lower_to_hlo(inference_step(model), (tf.TensorSpec((4, 8, 8, 3)),))
+    program = lower_step(model, "inference", (tf.TensorSpec((4, 8, 8, 3)),))
     assert program.problems == () and len(program.hlo) > 100
     with pytest.raises(ValueError, match=r"\(None, 8, 8, 3\)"):
-        lower_to_hlo(inference_step(model), (tf.TensorSpec((None, 8, 8, 3)),))
-
-
-def test_layer_path():
-    assert layer_path("gradient_tape/vit_1/encoder_1/block_3_1/mlp_1/Add") == "vit/encoder/block_3/mlp"
-    assert layer_path("Add") == "the step itself"
+        lower_step(model, "inference", (tf.TensorSpec((None, 8, 8, 3)),))
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.recipes.preflight import preflight
-from keras_vit.recipes.preflight.compiler_process import CompilerKilled
+from keras_vit.recipes.preflight.compile_steps import CompilerKilled
 from keras_vit.recipes.preflight.step_programs import ModelPrograms
 from keras_vit.recipes.recipe import Distillation, Optimizer
 from keras_vit.recipes.recipe_file import write_recipe

@@ -107,7 +107,6 @@ def test_eta_is_printed(regression, capsys, clock):
     assert "Step 4/1,000, ETA 17 min (" in printed and "Step 8/1,000, ETA 17 min (" in printed
     assert printed.count("compiling") == 1 and "Epoch" not in printed and printed.count("4/4 - ") == 3
     assert printed.count("learning_rate") == 3 and printed.count("images_per_second: 4.0") == 3
-    fit(regression(), [Progress(BATCH, total_steps=1000, show=False)], 0, 3, verbose=2)
     fit(regression(), [Progress(BATCH, total_steps=1000)], 0, 3, verbose=0)
     printed = capsys.readouterr().out
     assert "ETA" not in printed and "compiling" not in printed
@@ -268,4 +267,4 @@ def test_nothing_is_written_without_a_folder_or_by_other_workers(masked_patch, r
     monkeypatch.setattr("keras_vit.recipes.training.loop.Workers", lambda strategy: SimpleNamespace(chief=chief))
     recipe = replace(masked_patch, run=replace(masked_patch.run, folder=folder))
     (only,) = logging_callbacks(recipe, regression(), None, 4)
-    assert isinstance(only, Progress) and only.show is chief
+    assert isinstance(only, Progress)

@@ -13,7 +13,7 @@ from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervi
 from keras_vit.recipes.training import replicas
 from keras_vit.recipes.training.accumulation import accumulate_gradients
 from keras_vit.recipes.training.checks import check_precision, check_recipe
-from keras_vit.recipes.training.compile import compile_classifier
+from keras_vit.recipes.training.model import compile_classifier
 from keras_vit.recipes.training.nonfinite import NonfiniteSteps
 from keras_vit.recipes.training.optimizers import SGD
 

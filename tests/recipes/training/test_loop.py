@@ -1,3 +1,5 @@
+"""Steps per execution and the seeds of replicas."""
+
 import inspect
 
 import keras
@@ -6,8 +8,10 @@ import pytest
 import tensorflow as tf
 from simulated_tpu import simulated_tpu
 
+from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
 from keras_vit.recipes.distributed.strategy import choose_strategy, shard_batches
-from keras_vit.recipes.training.loop import set_steps_per_execution, use_static_step_loop
+from keras_vit.recipes.training.loop import offset_replica_seeds, set_steps_per_execution, use_static_step_loop
+from keras_vit.recipes.training.optimizers import SGD
 
 PADS = "XlaSetDynamicDimensionSize"
 RANDOM = np.random.default_rng(0)
@@ -58,7 +62,7 @@ def trained(strategy, steps):
 
 @pytest.mark.slow
 def test_steps_per_execution_applies_to_evaluations():
-    """Without `reset_step_functions`, Keras keeps the loop of the previous value and evaluates only some batches."""
+    """Unless its functions are built again, Keras keeps the previous loop and evaluates only some batches."""
     model = compiled(1)
     for steps, per_execution in ((3, 1), (8, 4)):
         set_steps_per_execution(model, per_execution)
@@ -90,3 +94,66 @@ def operations(function, given):
     graph = function.get_concrete_function(given).graph.as_graph_def()
     inner = (node.op for part in graph.library.function for node in part.node_def)
     return {*inner, *(node.op for node in graph.node)}
+
+
+@pytest.fixture
+def two_replicas():
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=tf.distribute.ReductionToOneDevice())
+
+
+def build(strategy):
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((64,)), keras.layers.Dropout(0.5, seed=3), keras.layers.Dense(1)])
+        model.compile(SGD(0.1), "mse", jit_compile=False)
+        model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def drawn(strategy, function):
+    """What the function returns on each replica."""
+    results = strategy.experimental_local_results(strategy.run(tf.function(function)))
+    return [result.numpy() for result in results]
+
+
+def masks(strategy, model):
+    return drawn(strategy, lambda: model.layers[0](tf.ones((1, 64)), training=True))
+
+
+def test_replicas_draw_different_masks_also_after_a_checkpoint(two_replicas, tmp_path):
+    model = build(two_replicas)
+    np.testing.assert_array_equal(*masks(two_replicas, model))  # as in Keras
+    offset_replica_seeds(model)
+    first, second = masks(two_replicas, model)
+    assert not np.array_equal(first, second)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.restore(model)
+    checkpoints.set_model(model)
+    model.optimizer.iterations.assign(1)
+    checkpoints.on_train_end()
+    expected = masks(two_replicas, model)
+    resumed = build(two_replicas)
+    assert Checkpoints(tmp_path).restore(resumed) == 1
+    offset_replica_seeds(resumed)
+    np.testing.assert_array_equal(masks(two_replicas, resumed), expected)
+
+
+def test_replicas_drop_different_patches(two_replicas, toy):
+    with two_replicas.scope():
+        model = toy(depth=1, patch_dropout=0.5, seed=3)
+    embeddings = tf.random.normal((1, 16, 12), seed=0)
+
+    def tokens():
+        return model.add_tokens(embeddings, training=True)
+
+    np.testing.assert_array_equal(*drawn(two_replicas, tokens))  # as in Keras
+    offset_replica_seeds(model)
+    first, second = drawn(two_replicas, tokens)
+    assert first.shape == (1, 9, 12) and not np.array_equal(first, second)
+    np.testing.assert_array_equal(first[:, 0], second[:, 0])  # the class token
+
+
+def test_one_replica_is_unchanged():
+    model = build(tf.distribute.get_strategy())
+    state = model.layers[0].seed_generator.state.numpy()
+    offset_replica_seeds(model)
+    np.testing.assert_array_equal(model.layers[0].seed_generator.state, state)
