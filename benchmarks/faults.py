@@ -1,22 +1,21 @@
 """Random faults, each repeatable by its seed: what is lost, silently wrong, or ends in a traceback.
 
-Command: python benchmarks/faults.py --faults 2000 --seed 0 [--kinds weights,training] [--seconds 3600]
-Damages files (flipped bits, zeros, truncation, foreign bytes) and reads them back, kills and terminates trainings and
-resumes them, and fills a disk. A fault holds if the result is bit for bit that without the fault, or a ValueError or
-OSError of one sentence. Formats without checksums (.safetensors, .weights.h5) hold flipped numbers that nobody can
-notice: there the loaded weights must be those that another reader finds in the damaged file.
+Command: python benchmarks/faults.py --faults 2000 --seed 0 [--kinds weights,images] [--seconds 3600]
+Damages files (flipped bits, zeros, truncation, foreign bytes) and reads them back. A fault holds if the result is bit
+for bit that without the fault, or a ValueError or OSError of one sentence. Formats without checksums (.safetensors,
+.weights.h5) hold flipped numbers that nobody can notice: there the loaded weights must be those that another reader
+finds in the damaged file.
 """
 
 import argparse
 import collections
 import contextlib
+import dataclasses
 import functools
 import io
 import json
 import os
-import resource
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -27,36 +26,86 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 import numpy as np
 import tensorflow as tf
-from fault_runs import RECIPE, Lost, check_error, checkpoint_files, damage, identity_file, same, trained, training
 
 import keras_vit
-from keras_vit.export import write_saved_model, write_tflite
-from keras_vit.recipes.recipe import Data
+from keras_vit.recipes import fit
+from keras_vit.recipes.checkpoints.checkpoints import Checkpoints, TrainingState
+from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
+from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run
 from keras_vit.recipes.recipe_file import read_recipe, write_recipe
+from keras_vit.recipes.self_supervised import compile_self_supervised
 from keras_vit.weights import save
 from keras_vit_cli.errors import error_sentence
 
 TOY = {"image_size": 16, "patch_size": 8, "depth": 1, "width": 12, "mlp_dim": 24, "num_heads": 3, "num_classes": 5}
 
 
+RECIPE = MaskedPatch(
+    architecture=Architecture("Ti/2", depth=1, width=12, mlp_dim=24, num_heads=3, dropout=0.1),
+    data=Data(dataset="digits", image_size=8, batch_size=20, min_crop_area=0.5, flip=False),
+    optimizer=Optimizer("adamw", 3e-3, warmup_steps=5, weight_decay=0.1, ema_momentum=0.9),
+    run=Run(seed=1, checkpoint_steps=3, epoch_steps=10, resume=True),
+    total_steps=16,
+)
+
+
+class Lost(AssertionError):
+    """The fault changed a result, or ended in an error that no user understands."""
+
+
+def damage(data: bytes, random: np.random.Generator) -> bytes:
+    """The bytes with one random fault: flipped bits, zeros, a shorter or a longer file, or other bytes."""
+    data = bytearray(data)
+    kind = random.choice(["flip", "flips", "zeros", "truncate", "noise", "grow", "empty", "head"])
+    place = int(random.integers(max(len(data), 1)))
+    count = int(random.integers(1, 4096))
+    if kind == "flip" and data:
+        data[place] ^= 1 << int(random.integers(8))
+    elif kind == "head" and data:  # where formats declare names, shapes and sizes
+        data[place % min(len(data), 2048)] ^= 1 << int(random.integers(8))
+    elif kind == "flips":
+        for place in random.integers(max(len(data), 1), size=16 if data else 0):
+            data[place] ^= 1 << int(random.integers(8))
+    elif kind in ("zeros", "noise"):
+        length = len(data[place : place + count])
+        data[place : place + count] = bytes(length) if kind == "zeros" else random.bytes(length)
+    elif kind == "grow":
+        data += random.bytes(count)
+    else:
+        data = data[:place] if kind == "truncate" else bytearray()
+    return bytes(data)
+
+
+def check_error(error: BaseException, names: tuple[str, ...]):
+    """Raises Lost unless an error is one of the documented classes and its first line says what is wrong with what."""
+    if not isinstance(error, ValueError | OSError):
+        raise Lost(f"{type(error).__name__}: {str(error)[:300]}") from error
+    text = str(error)
+    if isinstance(error, UnicodeError) or "Traceback" in text or not any(name in text for name in names):
+        raise Lost(f"{type(error).__name__} does not name the file: {text[:300]}") from error
+
+
+def same(found, expected, what="weights"):
+    """Raises Lost unless two lists of arrays are equal bit for bit."""
+    if len(found) != len(expected) or not all(
+        np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in zip(found, expected)
+    ):
+        raise Lost(f"silently different {what}")
+
+
 def kinds(folder: Path, wanted=("",)) -> dict:
     """Name -> (how often, function (empty folder, random)), for the names that contain one of `wanted`."""
     files = weights_files(folder / "weights")
-    run = functools.cache(lambda: trained(folder))  # made only if a kind of fault uses it
+    run = functools.cache(lambda: train(folder))  # only if a kind of fault uses it
     record_folder = functools.cache(lambda: record_files(folder / "records"))
     image_folder = functools.cache(lambda: image_files(folder / "images"))
     table = {f"weights {name}": (8, functools.partial(weights, path)) for name, path in files.items()}
     table["hostile JSON"] = (6, functools.partial(hostile_json, files[".safetensors"]))
     table |= {
         "recipe.json": (4, recipe_file),
-        "run.json": (4, functools.partial(identity_file, run)),
         "TFRecord shards": (5, functools.partial(records, record_folder)),
         "images": (2, functools.partial(images, image_folder)),
-        "full disk": (3, full_disk),
-        "export on a full disk": (0.5, export_on_a_full_disk),
         "checkpoint files": (10, functools.partial(checkpoint_files, run)),
-        "training, SIGKILL": (0.3, functools.partial(training, run, signal.SIGKILL)),
-        "training, SIGTERM": (0.3, functools.partial(training, run, signal.SIGTERM)),
     }
     return {name: kind for name, kind in table.items() if any(part in name for part in wanted)}
 
@@ -226,55 +275,50 @@ def read_whole(folder, kind):
     return read_split(f"{kind}:{folder}")
 
 
-def full_disk(place, random):
-    """Files may not grow beyond a random size, as on a full disk: what was there before stays, nothing is left."""
-    ending, limit = random.choice([".npz", ".safetensors", ".keras", ".json"]), int(random.integers(0, 12_000))
-    out = place / "out"
-    out.mkdir()
-    write = (
-        functools.partial(write_recipe, RECIPE) if ending == ".json" else functools.partial(overwrite, randomized(1))
-    )
-    write(out / f"a{ending}")
-    before = {file.name: file.read_bytes() for file in out.iterdir()}
-    limited(limit, lambda: write(out / f"a{ending}"))
-    names = {file.name: file.read_bytes() for file in out.iterdir()}
-    if names.keys() != before.keys() or (ending != ".keras" and names != before):
-        raise Lost(f"left {sorted(names)}")
-    if ending == ".keras":
-        same(load(out / "a.keras").get_weights(), randomized(1).get_weights())
+def train(folder) -> Path:
+    """The folder of a finished run of `RECIPE`, with its checkpoints."""
+    run = folder / "run"
+    data = dataclasses.replace(RECIPE.data, data_dir=str(folder / "data"))
+    fit.pretrain(dataclasses.replace(RECIPE, data=data, run=dataclasses.replace(RECIPE.run, folder=str(run))))
+    return run
 
 
-def overwrite(model, path):
-    save(model, path, overwrite=True)
+@functools.lru_cache
+def empty_model():
+    model = compile_self_supervised(RECIPE)
+    model.optimizer.build(model.trainable_variables)
+    return model
 
 
-def limited(max_bytes, write) -> bool:
-    """Whether `write()` succeeds while files of this process may not grow beyond a size."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, hard))
+def state():
+    return [x.numpy() for x in tf.nest.flatten(TrainingState(empty_model()).groups)]
+
+
+@functools.lru_cache
+def state_of(path):
+    with contextlib.redirect_stdout(io.StringIO()):
+        tf.train.Checkpoint(**TrainingState(empty_model()).groups).read(path).expect_partial()
+    return state()
+
+
+def checkpoint_files(source, place, random):
+    """Damages one to three files of a run's checkpoints: the newest that is whole is restored, exactly."""
+    run = source()
+    expected = {int(path.rpartition("-")[2]): state_of(path) for path in find_checkpoints(str(run))}
+    for file in run.iterdir():
+        if file.name.startswith(("step-", "checkpoint")):
+            shutil.copy(file, place)
+    files = sorted(place.iterdir())
+    for file in random.choice(files, size=random.integers(1, 4), replace=False):
+        file.write_bytes(damage(file.read_bytes(), random))
     try:
-        write()
-        return True
+        with contextlib.redirect_stdout(io.StringIO()):
+            step = Checkpoints(str(place)).restore(empty_model())
     except Exception as error:
-        if not error_sentence(error) or isinstance(error, ValueError):
-            raise Lost(f"{type(error).__name__} on a full disk: {error}") from error
-        return False
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def export_on_a_full_disk(place, random):
-    """An export is whole, or nothing is left of it."""
-    out, model = place / "out", randomized(1)
-    out.mkdir()
-    if random.random() < 0.5:
-        done = limited(int(random.integers(0, 60_000)), lambda: write_saved_model(model, out / "vit"))
-    else:
-        done = limited(int(random.integers(0, 60_000)), lambda: write_tflite(model, out, ("float32",)))
-    if not done and list(out.iterdir()):
-        raise Lost(f"left {sorted(file.name for file in out.iterdir())}")
-    if done and not any(file.stat().st_size for file in out.iterdir()):
-        raise Lost("an empty export")
+        return check_error(error, (str(place),))
+    if step not in expected:
+        raise Lost(f"restored step {step}")
+    same(state(), expected[step], f"state at step {step}")
 
 
 def main(arguments=None) -> int:

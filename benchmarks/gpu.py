@@ -6,10 +6,9 @@ keras_vit runs on Keras's JAX backend, the others on PyTorch with their fused at
 forward pass, backward pass and AdamW with float32 weights and bfloat16 computations (mixed precision); inference is in
 bfloat16 throughout. Images are bfloat16 and stay on the GPU: input pipelines are not measured. Each model runs in a
 separate process; they compile together and are then timed in turns. The upper bound is one large bfloat16 matrix
-product. Memory is the largest amount that was allocated. Errors are those of bfloat16 attention (output; gradients for
-query, key, value) against float32. Fractions of the upper bound count the operations of all tokens in all blocks;
-keras_vit computes 7 % (L/16: 3.5 %) fewer, those of the last block for tokens that are not read. Without a GPU, tiny
-models run on the CPU: this tests the script, nothing else.
+product. Memory is the largest amount that was allocated. Fractions of the upper bound count the operations of all
+tokens in all blocks; keras_vit computes 7 % (L/16: 3.5 %) fewer, those of the last block for tokens that are not read.
+Without a GPU, tiny models run on the CPU: this tests the script, nothing else.
 """
 
 import argparse
@@ -228,33 +227,6 @@ def time_product(library):
     print("product", 50 * 2 * 8192**3 / (time.perf_counter() - start))
 
 
-def print_attention_errors():
-    """Prints relative errors of bfloat16 attention and its gradients: the fused kernel, and with stored weights."""
-    import jax
-    import numpy as np
-    from keras import ops
-
-    from keras_vit.layers.attention import attention_weights
-    from keras_vit.layers.xla.fused_attention import fused_attention
-
-    *inputs, upstream = (jax.random.normal(jax.random.key(i), (4, 6, 197, 64)) for i in range(4))
-
-    @partial(jax.jit, static_argnums=(0, 1))
-    def run(attend, dtype, *inputs):
-        output, gradient = jax.vjp(attend, *(x.astype(dtype) for x in inputs))
-        return output, *gradient(upstream.astype(dtype))
-
-    def stored(query, key, value):
-        return ops.matmul(attention_weights(query, key), value)
-
-    with jax.default_matmul_precision("highest"):
-        exact = [np.asarray(x, "float64") for x in run(stored, "float32", *inputs)]
-    for name, attend in (("fused", partial(fused_attention, training=True)), ("stored weights", stored)):
-        pairs = zip(run(attend, "bfloat16", *inputs), exact)
-        errors = [np.linalg.norm(np.asarray(a, "float64") - b) / np.linalg.norm(b) for a, b in pairs]
-        print(f"Error of attention, {name}: {', '.join(f'{error:.1e}' for error in errors)}")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", choices=(*SIZES, *TINY), help="the four sizes; tiny without a GPU")
@@ -262,17 +234,12 @@ def main():
     parser.add_argument("--steps", type=int, default=20, help="steps per round")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--product", help=argparse.SUPPRESS)
-    parser.add_argument("--errors", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.product:
         return time_product(arguments.product)
-    if arguments.errors:
-        return print_attention_errors()
     if arguments.serve:
         library, name = arguments.serve
         return serve(library, (SIZES | TINY)[name], 32 if name in TINY else 224, arguments.steps)
-    if all(map(importlib.util.find_spec, LIBRARIES["keras_vit"])):
-        subprocess.run([sys.executable, __file__, "--errors"], env={**os.environ, "KERAS_BACKEND": "jax"}, check=True)
     libraries = [name for name, needed in LIBRARIES.items() if all(map(importlib.util.find_spec, needed))]
     print("Not installed:", ", ".join(sorted(set(LIBRARIES) - set(libraries))) or "none", file=sys.stderr)
     bound = upper_bound()

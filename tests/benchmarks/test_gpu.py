@@ -16,6 +16,5 @@ def test_table_without_a_gpu():
     command = [sys.executable, SCRIPT, "--rounds", "1", "--steps", "1"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "Error of attention, fused: " in done.stdout
     rows = [line for line in done.stdout.splitlines() if line.startswith("| tiny keras_vit |")]
     assert [row.split(" | ")[2] for row in rows] == ["inference", "training"]
