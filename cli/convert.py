@@ -1,18 +1,71 @@
-"""`keras-vit convert`: converts checkpoints between formats, and uploads them to the Hugging Face Hub."""
+"""`keras-vit describe` and `convert`: what a checkpoint contains, and its conversion to another format."""
 
-import re
-import shutil
-import tempfile
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-from keras_vit_cli.given_paths import check_weights
+from keras_vit_cli.inputs import check_model, check_weights
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 
-README = "README.md"
+
+@dataclass(frozen=True)
+class Describe:
+    """Print a checkpoint's architecture, resolution, classes, source, GELU, epsilon and preprocessing.
+
+    Args:
+        weights: File, folder or name, as for `keras_vit.load`.
+        json: Print JSON.
+    """
+
+    weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
+    json: bool = False
+
+    def run(self):
+        """Prints the configuration. Reads names and shapes of arrays only, or the whole model of a .keras file."""
+        check_model(self.weights, f"keras-vit export {self.weights} --describe prints what it contains.")
+        from keras_vit.name_list import first_names
+
+        description = _describe(self.weights)
+        if self.json:
+            print(json.dumps(description, indent=2))
+            return
+        preprocessing, arguments = description.pop("preprocessing"), description.pop("arguments")
+        names = description["class_names"]
+        description["class_names"] = names if isinstance(names, str) else first_names(names)
+        for name, value in description.items():
+            print(f"{name:<14}{value:,}" if isinstance(value, int) else f"{name:<14}{value}")
+        for title, values in (("preprocessing", preprocessing), ("other arguments", arguments)):
+            print(f"{title}:")
+            for name, value in values.items():
+                if name not in description:
+                    unknown = name == "num_heads" and value is None
+                    print(f"  {name:<20}{'not in the file: pass num_heads' if unknown else value}")
+
+
+def _describe(weights) -> dict:
+    from keras_vit.trained import local_folder
+
+    weights = local_folder(weights)
+    if not weights.endswith(".keras") and not (Path(weights) / "model.keras").is_file():
+        from keras_vit.class_names.files import own_class_names
+        from keras_vit.pixel_range import warn_if_assumed
+        from keras_vit.preprocessing import Preprocessing
+        from keras_vit.weights import open_checkpoint
+
+        checkpoint = open_checkpoint(weights)
+        warn_if_assumed(weights, Preprocessing((1, 1), **checkpoint.preprocessing))  # of any size
+        described = checkpoint.describe()
+        names = own_class_names(weights, described["num_classes"])  # in a file beside the weights
+        return {**described, "class_names": names or described["class_names"]}
+    from keras_vit import load
+    from keras_vit.weights.checkpoint import description
+
+    model = load(weights)
+    preprocessing = model.preprocessing.get_config()
+    return description("keras_vit", type(model).__name__, asdict(model.config), preprocessing, model.count_params())
 
 
 @dataclass(frozen=True)
@@ -35,8 +88,6 @@ class Convert:
         preparation: How images are prepared, if it is not as the weights state.
         dtype: "float16" halves the file. `keras_vit.load(file)` then still computes in float32. Default: float32.
         overwrite: Replace existing files.
-        push: Repository of the Hugging Face Hub, owner/name, to which the files are also uploaded, with the card as
-            README.md. `keras_vit.load("hf:owner/name")` loads a folder with model.safetensors.
     """
 
     weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
@@ -50,7 +101,6 @@ class Convert:
     preparation: Preparation = AS_STATED
     dtype: Literal["float32", "float16"] | None = None
     overwrite: bool = False
-    push: str | None = None
 
     def run(self):
         """Converts, and prints the written files."""
@@ -66,30 +116,18 @@ class Convert:
         options |= {name: value for name, value in changed.items() if value is not None}
         changes = " with " + ", ".join(f"{name}={value}" for name, value in options.items()) if options else ""
         card = model_card(model, self.output.name, f"Converted from `{self.weights}`{changes}.")
-        files = save(model, self.output, self.overwrite, card, class_names)
-        for file in files:
+        for file in save(model, self.output, self.overwrite, card, class_names):
             print(f"Wrote {file} ({file.stat().st_size / 1e6:,.1f} MB)")
         if class_names is None:
             self._remove_old_names()
-        if self.push:
-            from keras_vit.weights.saving import card_file, main_file
-
-            print(f"Uploaded to {push(files, card_file(main_file(self.output)), self.push)}")
 
     def _check_request(self):
         """Raises ValueError or OSError for invalid options before anything is loaded."""
-        from keras_vit.class_names.files import labels_file
-        from keras_vit.weights.saving import card_file, main_file
+        from keras_vit.weights.saving import main_file
 
-        if self.push:
-            check_push(self.push)
         file = main_file(self.output)
-        files = [file, card_file(file), labels_file(file)]
-        if file.suffix == ".safetensors":
-            files += [file.with_name("config.json"), file.with_name("preprocessor_config.json")]
-        existing = [file for file in files if file.exists()]
-        if existing and not self.overwrite:
-            raise FileExistsError(f"{existing[0].absolute()} already exists. Remove it or pass --overwrite.")
+        if file.exists() and not self.overwrite:
+            raise FileExistsError(f"{file.absolute()} already exists. Remove it or pass --overwrite.")
         if self.num_classes is not None and self.num_classes < 0:
             raise ValueError(f"--num-classes must be at least 0 (no head). Received: {self.num_classes}")
         check_weights(self.weights)
@@ -102,48 +140,3 @@ class Convert:
         old = labels_file(main_file(self.output))
         if old.exists() and old.resolve() != labels_file(self.weights).resolve():
             old.unlink()
-
-
-def check_push(repository: str):
-    """Raises ValueError for a name of another form or without a login, and ImportError without huggingface_hub."""
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
-        raise ValueError(f"--push must be owner/name, a repository of the Hugging Face Hub. Received: {repository!r}")
-    try:
-        from huggingface_hub import get_token
-    except ImportError as error:
-        raise ImportError("--push requires huggingface_hub: pip install 'keras_vit[hub]'.") from error
-    if get_token() is None:
-        raise ValueError("--push requires a login: run `hf auth login` with a token that may write, or set HF_TOKEN.")
-
-
-def push(files: list[Path], card: Path, repository: str) -> str:
-    """Uploads files in one commit and creates the repository if there is none; returns its address.
-
-    Other files of the repository are not changed. The login is that of `hf auth login`, or HF_TOKEN.
-
-    Args:
-        files: Of the model.
-        card: The one of them that becomes README.md.
-        repository: "owner/name".
-
-    Raises:
-        ConnectionError: The Hub cannot be reached or refuses, for example without a login. The files are unchanged.
-    """
-    from huggingface_hub import HfApi
-
-    api = HfApi()
-    with tempfile.TemporaryDirectory() as folder:
-        for file in files:
-            shutil.copy(file, Path(folder) / (README if file == card else file.name))
-        try:
-            address = api.create_repo(repository, exist_ok=True)
-            message = "Upload a model with keras-vit"
-            api.upload_folder(repo_id=repository, folder_path=folder, commit_message=message)
-        except Exception as error:  # errors of HTTP and the transfer share no class
-            reason = " ".join(str(error).split())[:300].rstrip(".")
-            raise ConnectionError(
-                f"The files could not be uploaded to {repository!r} of the Hugging Face Hub: {reason}. Check the "
-                "network and that the token of `hf auth login` or HF_TOKEN may write, or upload them by other means: "
-                f"{', '.join(str(file.absolute()) for file in files)}."
-            ) from error
-    return str(address)

@@ -52,7 +52,7 @@ def error_sentence(error: Exception, command: str = "") -> str | None:
     if sentence := _foreign_sentence(error):
         return sentence
     if isinstance(error, OWN):  # whatever it was raised from
-        from keras_vit_cli.flags import error_text
+        from keras_vit_cli.recipe_options import error_text
 
         return error_text(error, command)
     return next((sentence for cause in _causes(error) if (sentence := _foreign_sentence(cause))), None)
@@ -123,21 +123,18 @@ def temporary_folder() -> str:
         return "/tmp"
 
 
-def temporary_folder_problem() -> str | None:
-    """Why no files can be written to the folder of temporary files, or None. Writes a file of 1 MiB and removes it."""
+def check_temporary_folder():
+    """Raises OSError if no temporary files can be written: later, errors of TensorFlow would not say so.
+
+    It writes a file of 1 MiB and removes it.
+    """
     folder = temporary_folder()
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(TRIAL_BYTES))
             file.flush()
-    except FileNotFoundError:
-        return f"The folder of temporary files {folder} does not exist"
     except OSError as error:
-        return f"The folder of temporary files {folder} cannot be written: {error.strerror}"
-    return None
-
-
-def check_temporary_folder():
-    """Raises OSError if no temporary files can be written: later, errors of TensorFlow would not say so."""
-    if problem := temporary_folder_problem():
-        raise OSError(f"{problem}. Free some space there, or set TMPDIR to another folder: export TMPDIR=/path")
+        missing = isinstance(error, FileNotFoundError)
+        problem = "does not exist" if missing else f"cannot be written: {error.strerror}"
+        fix = "Free some space there, or set TMPDIR to another folder: export TMPDIR=/path"
+        raise OSError(f"The folder of temporary files {folder} {problem}. {fix}") from error

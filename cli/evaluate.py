@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from keras_vit_cli.evaluated_inputs import check_model_and_dataset
+from keras_vit_cli.inputs import check_model_and_dataset
 from keras_vit_cli.output_folder import check_json
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 
@@ -54,8 +54,6 @@ class Evaluate:
     def run(self):
         """Evaluates and prints."""
         check_json(self.json)
-        if not 0 <= self.max_corrupt <= 1:
-            raise ValueError(f"--max-corrupt must be in [0, 1]. Received: {self.max_corrupt}")
         check_model_and_dataset(self.weights, self.dataset)
         from keras_vit.atomic_write import write_file
         from keras_vit.classification import check_no_projection
@@ -64,9 +62,9 @@ class Evaluate:
         from keras_vit.recipes.evaluation.classification import evaluate_classifier
         from keras_vit.recipes.recipe import Data
 
+        dataset = open_dataset(Data(dataset=self.dataset, data_dir=self.data_dir, max_corrupt=self.max_corrupt))
         model = self.preparation.load(self.weights)
         check_no_projection(model)
-        dataset = open_dataset(Data(dataset=self.dataset, data_dir=self.data_dir))
         if not self.objectnet_mapping and not self.imagenet_variant:
             check_model_classes(dataset, model.num_classes, self.weights, model.class_names)
         report = evaluate_classifier(

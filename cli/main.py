@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from keras_vit_cli.errors import check_temporary_folder, error_sentence
-from keras_vit_cli.option_words import check_name
 from keras_vit_cli.process import clean_up_on_sigterm, printing_assumptions, surviving_closed_pipes
 
 DESCRIPTION = """The Vision Transformer for Keras.
@@ -77,14 +76,13 @@ def _run(arguments) -> int:
         import tyro  # noqa: F401
     except ModuleNotFoundError:
         if arguments[:1] == ["doctor"]:  # reports other missing packages
-            from keras_vit_cli.doctor.command import Doctor
+            from keras_vit_cli.doctor import Doctor
 
-            return Doctor(json="--json" in arguments).run()
+            return Doctor().run()
         print("keras-vit requires tyro: pip install tyro. Only `keras-vit doctor` works without it.", file=sys.stderr)
         return 1
     command = _parse(arguments)
-    if arguments[:1] != ["doctor"]:  # which reports this, too
-        check_temporary_folder()
+    check_temporary_folder()
     return command.run() or 0
 
 
@@ -95,12 +93,14 @@ def _parse(arguments: list[str]) -> Any:
     commands = _commands()
     command, name = [*arguments, "", ""][:2]
     if command in ("train", "sweep"):
+        from keras_vit_cli.train import check_name
+
         check_name(command, arguments[1:])
     if command in ("train", "sweep") and name and not name.startswith("-"):
         # Options depend on the recipe: these commands parse the remaining arguments themselves.
         return commands[command](name, tuple(arguments[2:]))
     if command == "preflight" and any(re.search(r"^--npu(=|$)|\.tflite$", word) for word in arguments):
-        from keras_vit_cli.preflight_npu import PreflightNpu
+        from keras_vit_cli.preflight import PreflightNpu
 
         return tyro.cli(PreflightNpu, prog="keras-vit preflight", args=arguments[1:])
     if command == "preflight":
@@ -120,23 +120,18 @@ def _parse(arguments: list[str]) -> Any:
 
 def _commands() -> dict[str, Any]:
     """The commands by name. Imported late, since most of them require tyro."""
-    from keras_vit_cli.benchmark import Benchmark
-    from keras_vit_cli.classify.command import Classify
-    from keras_vit_cli.convert import Convert
+    from keras_vit_cli.classify import Classify
+    from keras_vit_cli.convert import Convert, Describe
     from keras_vit_cli.demo.command import Demo
-    from keras_vit_cli.describe import Describe
-    from keras_vit_cli.doctor.command import Doctor
+    from keras_vit_cli.doctor import Doctor
     from keras_vit_cli.evaluate import Evaluate
-    from keras_vit_cli.export.command import Export
-    from keras_vit_cli.few_shot import FewShot
-    from keras_vit_cli.finetune.command import Finetune
+    from keras_vit_cli.export import Benchmark, Export
+    from keras_vit_cli.finetune import Finetune
     from keras_vit_cli.inspect.command import Inspect
     from keras_vit_cli.preflight import Preflight
     from keras_vit_cli.prepare import Prepare
-    from keras_vit_cli.probe import Probe
-    from keras_vit_cli.sweep import Sweep
-    from keras_vit_cli.train import Train
-    from keras_vit_cli.vtab import Vtab
+    from keras_vit_cli.train import Sweep, Train
+    from keras_vit_cli.transfer import FewShot, Probe, Vtab
 
     return {
         "classify": Classify,

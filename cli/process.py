@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -85,9 +84,6 @@ def clean_up_on_sigterm() -> Iterator[None]:
     By default SIGTERM ends a process without any clean-up, and the hidden folder in which an export was being written
     remains. Training has its own handler, which saves a checkpoint, see `StopSignals` of keras_vit.recipes.
     """
-    if threading.current_thread() is not threading.main_thread():  # only there can handlers be set
-        yield
-        return
 
     def end(number, _):
         signal.setitimer(signal.ITIMER_REAL, REPEAT_SECONDS)

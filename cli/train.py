@@ -1,6 +1,8 @@
-"""`keras-vit train`: trains a recipe; its options are the fields of the recipe."""
+"""`keras-vit train` and `sweep`: their options are the fields of the recipe."""
 
 import difflib
+import os
+import shlex
 import textwrap
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,13 +10,16 @@ from typing import Annotated
 
 import tyro
 
-from keras_vit_cli.option_words import check_option_words
+from keras_vit.recipes import sweep_plan
+from keras_vit.recipes.recipe import Data
+from keras_vit.recipes.recipe_errors import check_all
+from keras_vit.recipes.recipe_values import check_sections
 from keras_vit_cli.preprocessing_flags import with_recipe_fields
-from keras_vit_cli.start_checks import check_start, parse_fields
+from keras_vit_cli.recipe_options import RECIPE, check_start, parse_fields, recipe_flags
 
 PERCENT = {"top1": "top-1", "top5": "top-5"}  # metrics in [0, 1]
 UNPRINTED = ("images", "learning_rate")
-RECIPE = "recipe.json"  # as keras_vit.recipes.checkpoints.run_folder, which imports TensorFlow
+DATASET = ("dataset", "data_dir", "train_split", "validation_split", "test_split")
 
 
 @dataclass(frozen=True)
@@ -40,13 +45,78 @@ class Train:
         named = find_recipe(self.name)
         if named.run.folder is None:  # always write checkpoints
             named = replace(named, run=replace(named.run, folder=f"runs/{run_name(self.name)}"))
-        changes = with_recipe_fields(self.changes)
-        check_option_words(changes, named)
-        recipe = parse_fields(named, f"keras-vit train {self.name}", changes)
+        recipe = parse_fields(named, f"keras-vit train {self.name}", with_recipe_fields(self.changes))
         check_start(recipe, named)
         from keras_vit.recipes import run_recipe
 
         _print_result(recipe, named, run_recipe.run(recipe))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Choose a recipe's learning rate on held-out images, then train with three seeds, as in the paper.
+
+    `keras-vit sweep NAME --help` lists the options; fields of the recipe start with --recipe.
+
+    Args:
+        name: Name of a classifier's recipe, or a file recipe.json, or the folder of a previous run. The learning rates
+            and held-out images of the paper are known by the name of its recipe.
+    """
+
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
+    changes: tyro.conf.Suppress[tuple[str, ...]] = ()
+
+    def run(self):
+        """Runs the sweep and prints its table."""
+        from keras_vit.recipes.configs import SWEEPS
+
+        recipe = find_recipe(self.name)
+        if not recipe.has_labels:
+            raise ValueError(
+                f"{self.name} trains without labels, so there is no accuracy to maximize. Sweep a classifier's recipe."
+            )
+        recipe = replace(recipe, run=replace(recipe.run, folder=f"runs/{run_name(self.name)}-sweep"))
+        default = sweep_plan.Sweep(recipe, **SWEEPS.get(self.name, {}))
+        changes = with_recipe_fields(self.changes, "recipe.")
+        plan = parse_fields(default, f"keras-vit sweep {self.name}", changes)
+        if _splits(plan.recipe) != _splits(recipe) and _held_out(plan) == _held_out(default):
+            # The held-out images of the paper are parts of the recipe's own splits.
+            plan = replace(plan, tuning_split=None, held_out_split=None)
+        check_all(
+            lambda: check_sections(plan),
+            lambda: sweep_plan.tuning_and_held_out(plan),
+            lambda: check_start(plan.recipe, recipe, "recipe."),
+        )
+        from keras_vit.recipes.learning_rate_sweep import markdown_table, sweep
+
+        print(markdown_table(sweep(plan), plan.metric))
+
+
+def _splits(recipe):
+    return recipe.data.train_split, recipe.data.validation_split, recipe.data.test_split
+
+
+def _held_out(plan):
+    return plan.tuning_split, plan.held_out_split
+
+
+def check_name(command: str, arguments):
+    """Raises ValueError if options precede the name of a recipe, or there is none.
+
+    Args:
+        command: "train" or "sweep".
+        arguments: What follows it.
+    """
+    from keras_vit.recipes.configs import RECIPES
+
+    if not arguments or not arguments[0].startswith("-") or arguments[0] in ("-h", "--help"):
+        return
+    name = next((word for word in arguments if word in RECIPES or _is_run(word)), "NAME")
+    options = [word for word in arguments if word not in RECIPES]
+    raise ValueError(
+        f"The name of a recipe, or the folder of a run, precedes all options: keras-vit {command} "
+        f"{shlex.join([name, *options])}\nkeras-vit train lists the recipes."
+    )
 
 
 def _list_recipes() -> str:
@@ -59,25 +129,6 @@ def _list_recipes() -> str:
         names = textwrap.wrap(" ".join(group.RECIPES), 118, break_on_hyphens=False)
         lines += ["", purpose, *(f"  {line}" for line in names)]
     return "\n".join(lines)
-
-
-def _print_result(recipe, named, metrics: dict[str, float]):
-    """Prints the metrics, of which data they are, where the model is, and what to do with it."""
-    from keras_vit_cli.next_commands import next_commands
-
-    data = recipe.data
-    if not recipe.has_labels:
-        print("\nIn the last epoch:")
-    else:
-        print(f"\nOn {metrics['images']:,} images of the split {data.test_split!r} of {data.dataset}:")
-    kind = "" if recipe.has_labels else "color "  # of 512 colors, not of classes
-    for metric, value in metrics.items():
-        if metric not in UNPRINTED and (value or metric != "nonfinite_steps"):
-            percent = f"{kind}{PERCENT.get(metric)} {100 * value:.1f} %"
-            print(percent if metric in PERCENT else f"{metric} {value:.6g}")
-    print(f"Model: {recipe.run.folder}/model.keras")
-    if "://" not in recipe.run.folder:  # models are read from local files
-        print("\nNext:", *next_commands(recipe, named), sep="\n    ")
 
 
 def run_name(name: str) -> str:
@@ -108,3 +159,83 @@ def find_recipe(name: str):
 
 def _is_run(name: str) -> bool:
     return (Path(name) / RECIPE).is_file()
+
+
+def _print_result(recipe, named, metrics: dict[str, float]):
+    """Prints the metrics, of which data they are, where the model is, and what to do with it."""
+    data = recipe.data
+    if not recipe.has_labels:
+        print("\nIn the last epoch:")
+    else:
+        print(f"\nOn {metrics['images']:,} images of the split {data.test_split!r} of {data.dataset}:")
+    kind = "" if recipe.has_labels else "color "  # of 512 colors, not of classes
+    for metric, value in metrics.items():
+        if metric not in UNPRINTED and (value or metric != "nonfinite_steps"):
+            percent = f"{kind}{PERCENT.get(metric)} {100 * value:.1f} %"
+            print(percent if metric in PERCENT else f"{metric} {value:.6g}")
+    print(f"Model: {recipe.run.folder}/model.keras")
+    if "://" not in recipe.run.folder:  # models are read from local files
+        print("\nNext:", *next_commands(recipe, named), sep="\n    ")
+
+
+def next_commands(recipe, named) -> list[str]:
+    """Commands for the model in a recipe's local folder, with its paths and dataset.
+
+    Args:
+        recipe: The trained recipe.
+        named: The recipe without the options of the command line.
+    """
+    import keras
+
+    from keras_vit_cli.inspect.model import keras_class
+
+    if not recipe.has_labels:
+        return [_fine_tuning(recipe, named), _inspect(recipe)]
+    folder = recipe.run.folder
+    data = f"--dataset {shlex.quote(recipe.data.dataset)} --split {shlex.quote(recipe.data.test_split)}"
+    if recipe.data.data_dir:
+        data += f" --data-dir {shlex.quote(recipe.data.data_dir)}"
+    if recipe.data.max_corrupt > Data.max_corrupt:
+        data += f" --max-corrupt {recipe.data.max_corrupt:g}"
+    commands = [f"keras-vit evaluate {shlex.quote(folder)} {data} --per-class"]
+    if keras.backend.backend() == "tensorflow":  # no other one exports
+        commands.append(f"keras-vit export {shlex.quote(folder)} {data} --output {shlex.quote(f'{folder}/exported')}")
+    if keras_class(Path(folder) / "model.keras") == "VisionTransformer":  # a ResNet has no attention
+        commands.append(_inspect(recipe))
+    return commands
+
+
+def _inspect(recipe) -> str:
+    source, _, path = recipe.data.dataset.partition(":")
+    images = shlex.quote(os.path.expanduser(path)) if source == "folder" else "IMAGES"
+    run, report = shlex.quote(recipe.run.folder), shlex.quote(f"{recipe.run.folder}/inspect.html")
+    return f"keras-vit inspect {run} --images {images} --output {report}"
+
+
+def _fine_tuning(recipe, named) -> str:
+    """The command that trains a classifier from a model that was trained without labels."""
+    from keras_vit.recipes.configs import RECIPES
+
+    model = shlex.quote(f"{recipe.run.folder}/model.keras")
+    name = _recipe_to_fine_tune(named)
+    if not name or recipe.data.dataset.startswith("folder:"):  # whose images may have no labels
+        return f"keras-vit finetune FOLDER --weights {model}  # FOLDER/<class>/<image>"
+    tuned = RECIPES[name]
+    changed = {field: getattr(recipe.data, field) for field in DATASET}
+    changed = {field: value for field, value in changed.items() if value != getattr(named.data, field)}
+    flags = recipe_flags(replace(tuned.data, **changed), tuned.data, "data.")
+    return " ".join(["keras-vit train", name, f"--weights {model}", *flags])
+
+
+def _recipe_to_fine_tune(named) -> str | None:
+    """Name of the recipe that fits best: for the same dataset, from the model of a recipe as similar as possible."""
+    from keras_vit.recipes.configs import RECIPES
+
+    def similarity(name):
+        start = RECIPES.get(Path(RECIPES[name].weights).parent.name)  # weights of a run have the name of its recipe
+        if type(start) is not type(named):
+            return 0
+        return 1 + (start.architecture.variant == named.architecture.variant)
+
+    fitting = [name for name, recipe in RECIPES.items() if recipe.weights and recipe.data.dataset == named.data.dataset]
+    return max(fitting, key=similarity, default=None)

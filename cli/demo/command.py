@@ -21,8 +21,8 @@ class Demo:
     fine-tuned with all labels is exported. Then the trained classifier inside the package names what is on photographs.
 
     Args:
-        output: Folder for report.html, model.keras, model_card.md, saved_model/, .tflite files, photographs/ and
-            metrics.json. A folder with the report.html of a previous run is replaced.
+        output: Folder for report.html, model.keras, model_card.md, saved_model/, .tflite files and metrics.json. A
+            folder with the report.html of a previous run is replaced.
         seed: Random seed.
         fast: Smoke test: a few steps of a shallow model, with meaningless accuracies.
     """
@@ -55,7 +55,7 @@ def run_demo(folder: Path, seed: int, fast: bool) -> dict:
     """Trains, exports and checks; returns the contents of the report."""
     from keras_vit.recipes.configs import digits
     from keras_vit.recipes.data import evaluation_arrays, open_dataset
-    from keras_vit_cli.demo.photographs import classify_photographs
+    from keras_vit_cli.demo.report import classify_photographs
 
     pretraining, finetuning = (_configure(recipe, seed, fast) for recipe in (digits.MASKED_PATCH, digits.FINE_TUNE))
     if fast:  # building graphs dominates the time of a short run
@@ -76,11 +76,9 @@ def run_demo(folder: Path, seed: int, fast: bool) -> dict:
         "num_test_images": len(labels),
     }
     _print_stage("The classifier of the package on photographs")
-    photographs = classify_photographs(folder / "photographs", seed)
-    metrics["photographs"] = photographs["exports"]
     recipes = {"pretraining": pretraining, "finetuning": finetuning}
     test_data = {"images": images, "labels": labels, "class_names": names}
-    return {"metrics": metrics, "recipes": recipes, "photographs": photographs, **trained, **test_data}
+    return {"metrics": metrics, "recipes": recipes, "photographs": classify_photographs(), **trained, **test_data}
 
 
 def _configure(recipe, seed, fast):

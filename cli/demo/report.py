@@ -9,14 +9,18 @@ from string import Template
 
 import numpy as np
 
+import keras_vit
 from keras_vit.images import denormalize
 from keras_vit.inspect import attention_rollout, figures, position_similarity
 from keras_vit.recipes.data import evaluation_batches, open_dataset
 from keras_vit.recipes.masked_patch.reconstruction import reconstruct
+from keras_vit.rgb import as_rgb
+from keras_vit_cli.evidence import evidence
 from keras_vit_cli.html import figure_image, package_versions
 
 STARTS = {"scratch": "from scratch", "pretrained": "pre-trained"}
 NUM_IMAGES = 10
+PACKAGED = "cifar10/R6_Ti_4"
 
 
 def write_report(path: Path, results: dict):
@@ -37,9 +41,7 @@ def write_report(path: Path, results: dict):
             figures.similarity_maps(position_similarity(model)), "Similarity of position embeddings"
         ),
         "exports": _exports_table(metrics["exports"]),
-        "photographs": figure_image(results["photographs"]["figure"], "Photographs, their classes and the evidence"),
-        "photograph_exports": _exports_table(results["photographs"]["exports"]),
-        "num_crops": str(results["photographs"]["num_crops"]),
+        "photographs": figure_image(results["photographs"], "Photographs, their classes and the evidence"),
         "recipes": "".join(_recipe(name, recipe) for name, recipe in results["recipes"].items()),
         "versions": html.escape(package_versions("keras_vit", "keras", "tensorflow", "ai-edge-litert")),
         "num_test_images": str(metrics["num_test_images"]),
@@ -48,6 +50,23 @@ def write_report(path: Path, results: dict):
     }
     template = resources.files("keras_vit_cli.demo").joinpath("report.html").read_text()
     path.write_text(Template(template).substitute(parts))
+
+
+def classify_photographs():
+    """Prints the classes of the photographs by the model of the package; a figure of them with the evidence."""
+    model, photographs = keras_vit.load(PACKAGED), read_photographs()
+    predictions = model.classify(list(photographs.values()), top=3)
+    for name, best in zip(photographs, predictions):
+        print(f"{name:14}" + ", ".join(f"{label} {probability:.1%}" for label, probability in best))
+    rows = [list(photographs.values()), [evidence(model, image) for image in photographs.values()]]
+    titles = ["\n".join(f"{name} {probability:.1%}" for name, probability in best) for best in predictions]
+    return figures.image_grid(rows, ["photograph", "evidence for\nthe first"], titles, size=2)
+
+
+def read_photographs() -> dict[str, np.ndarray]:
+    """The photographs of the package, (H, W, 3) uint8, by file name."""
+    with resources.as_file(resources.files("keras_vit_cli.demo").joinpath("images")) as folder:
+        return {file.name: as_rgb(file) for file in sorted(folder.glob("*.jpg"))}
 
 
 def _few_labels(test_top1) -> int:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from keras_vit_cli.evaluated_inputs import check_model
+from keras_vit_cli.inputs import check_model
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 
 REPORT = "inspect.html"
@@ -52,12 +52,10 @@ class Inspect:
         from keras_vit_cli.inspect.image_files import evenly_spaced, list_images, read_images, without_damaged
 
         files = list_images(self.images)
-        from keras_vit_cli.inspect.model import open_model, without_reconstructions
+        from keras_vit_cli.inspect.model import open_model
         from keras_vit_cli.inspect.report import make_report
 
         inspected = open_model(self.weights, self.preparation.fields())
-        if note := without_reconstructions(self.weights):
-            print(note)
         selected = without_damaged([files[i] for i in evenly_spaced(len(files), self.max_images)])
         print(f"Reading {len(selected):,} of {len(files):,} image{'s' * (len(files) != 1)} from {self.images}")
         images = read_images(inspected.vit.preprocessing, self.images, selected)

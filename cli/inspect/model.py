@@ -73,18 +73,6 @@ def _open_run(path, preprocessing) -> InspectedModel:
     return InspectedModel(masked_model.vit, masked_model, recipe)
 
 
-def without_reconstructions(weights: str) -> str:
-    """A note for the model file of a run without labels, whose head or decoder is in the run's checkpoints; or ""."""
-    folder = Path(weights).parent
-    if Path(weights).is_dir() or not (folder / RECIPE).is_file():
-        return ""
-    from keras_vit.recipes.recipe_file import read_recipe
-
-    if read_recipe(folder / RECIPE).has_labels:
-        return ""
-    return f"Note: this file has no reconstructions of its pre-training. For these pass the folder of the run: {folder}"
-
-
 def _check_not_given(preprocessing, path):
     if preprocessing:
         raise ValueError(f"{path} states how its images are prepared. Omit {', '.join(preprocessing)}.")

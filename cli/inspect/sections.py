@@ -5,18 +5,22 @@ from collections.abc import Iterator
 import numpy as np
 from keras import ops
 
+from keras_vit.classification import output_activation, output_names, top_classes
 from keras_vit.inspect import (
     attention_distance,
+    attention_rollout,
     figures,
     filter_components,
+    gradient_rollout,
     layer_features,
     layer_similarity,
     nearest_neighbors,
     position_similarity,
 )
+from keras_vit.inspect.attention import patch_share
 from keras_vit.inspect.representation import in_batches
+from keras_vit_cli.evidence import gradient_rollout_undefined
 from keras_vit_cli.html import figure_image, image_rows, pixel_image
-from keras_vit_cli.inspect.attention_images import rollout_section
 from keras_vit_cli.inspect.image_files import ImageBatch, count_images
 from keras_vit_cli.inspect.model import InspectedModel
 
@@ -44,7 +48,7 @@ def sections(inspected: InspectedModel, images: ImageBatch, shown: list[int]) ->
         shown: Indices of the images to show.
     """
     vit, shown_images = inspected.vit, images.select(shown)
-    yield rollout_section(vit, shown_images)
+    yield _rollout(vit, shown_images)
     if inspected.masked_model is not None:
         yield _reconstructions(inspected, shown_images)
     yield _attention_distance(vit, images)
@@ -55,6 +59,38 @@ def sections(inspected: InspectedModel, images: ImageBatch, shown: list[int]) ->
     if len(images.names) > 1:
         yield _layers(vit, images)
         yield _neighbors(vit, images, shown)
+
+
+def _rollout(vit, shown_images) -> Section:
+    """Images, attention rollout and, where it is defined, gradient-weighted rollout."""
+    undefined = gradient_rollout_undefined(vit)
+    rows = []
+    for i, (name, pixels) in enumerate(zip(shown_images.names, shown_images.pixels)):
+        image = shown_images.inputs[i : i + 1]  # one at a time: attention of large models takes gigabytes
+        row = [(pixels, name), (figures.overlay(pixels, attention_rollout(vit, image)[0]), "rollout")]
+        if not undefined:
+            overlay = figures.overlay(pixels, gradient_rollout(vit, image)[0])
+            row.append((overlay, f"for {_prediction(vit, image)}"))
+        rows.append(row)
+    patches = "the mean of the patches"
+    source = {0.0: "the class token", 0.5: f"the class token and {patches}", 1.0: patches}[patch_share(vit)]
+    text = (
+        f"Attention multiplied through the layers, read from {source}: the patches that can influence the prediction. "
+        "Paper, figure 6 and appendix D.8; arXiv 2005.00928. "
+    )
+    text += (
+        f"No gradient-weighted rollout: {undefined}."
+        if undefined
+        else "On the right, weighted by the gradients of the predicted class: evidence for it (arXiv 2103.15679)."
+    )
+    return "Attention rollout", text, image_rows(rows)
+
+
+def _prediction(vit, image) -> str:
+    """The predicted class and its probability."""
+    logits = ops.convert_to_numpy(vit(image))
+    (((name, probability),),) = top_classes(logits, output_names(vit), 1, output_activation(vit))
+    return f"{name}, {probability:.1%}"
 
 
 def _attention_distance(vit, images) -> Section:

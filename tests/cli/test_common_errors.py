@@ -70,11 +70,9 @@ evaluate google/vit --dataset digits
 There is no weights file or folder HERE/google/vit. For the Hugging Face Hub pass 'hf:google/vit'.
 
 evaluate m.npz --dataset photos
-'photos' is a folder. Did you mean folder:photos?
-
-evaluate photos --dataset m.npz
-Expected weights and a dataset, in this order. Received: photos as weights, m.npz as dataset. Swap them: weights m.npz,
-dataset folder:photos
+Unknown dataset 'photos'. It is a folder. Did you mean 'folder:photos'? Use 'digits', a name of
+https://www.tensorflow.org/datasets/catalog, 'vtab/<task>', 'folder:/path' with /path/<split>/<class>/<image>,
+'csv:/path', 'hf:owner/name', or 'tfrecord:/path'.
 
 evaluate TINY/3.keras --dataset folder:photos
 'folder:photos' has 2 classes, but the model has 3. Fine-tune it on this data first. If these are some of the model's
@@ -122,7 +120,6 @@ def test_whole_message(line, message, mistake, tiny_files):
     "package,line,message",
     [
         ("apache_beam", "prepare photos out --flat --beam-runner DirectRunner", "pip install 'keras_vit[prepare]'"),
-        ("huggingface_hub", "convert TINY/3.keras y.npz --push owner/name", "pip install 'keras_vit[hub]'"),
     ],
 )
 def test_missing_package(package, line, message, mistake, tiny_files, monkeypatch):

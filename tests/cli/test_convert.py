@@ -1,16 +1,66 @@
-"""Conversions between formats, and uploads to a server with the addresses of the Hugging Face Hub."""
+"""`keras-vit describe` and `convert`."""
 
-import base64
-import http.server
 import json
-import threading
+from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pytest
 from goldens import golden_file, golden_io
-from huggingface_hub import constants
+from safetensors.numpy import load_file
 
 import keras_vit
+from keras_vit.weights.checkpoint import description
+
+
+def test_text_and_class_names(run_cli, tmp_path, toy):
+    weights = golden_file(tmp_path, "vit_jax_prelogits")
+    status, output, _ = run_cli("describe", weights)
+    lines = {line.split()[0]: line.split(maxsplit=1)[1] for line in output.splitlines() if " " in line.strip()}
+    expected = {"source": "google-research/vision_transformer", "num_classes": "21", "gelu": "tanh", "epsilon": "1e-06"}
+    expected |= {"image_size": "(64, 64)", "class_names": "not in the file"}
+    assert status == 0 and lines.items() >= expected.items()
+    without_size = golden_file(tmp_path, "big_vision_gap_sincos2d")
+    assert "\nimage_size    not in the file\n" in run_cli("describe", without_size)[1]
+    Path(f"{weights}.labels.txt").write_text("".join(f"class {i}\n" for i in range(21)))
+    names = "class 0, class 1, class 2, class 3, class 4 and 16 more"
+    assert f"\nclass_names   {names}\n" in run_cli("describe", weights)[1]
+    arguments = asdict(toy(num_classes=1000).config)
+    assert "ImageNet's" in description("timm", "VisionTransformer", arguments, {}, 1)["class_names"]
+
+
+@pytest.mark.parametrize(
+    "golden,source,architecture",
+    [
+        ("hf_deit", "Hugging Face transformers", "VisionTransformer"),
+        ("timm_layerscale_reg", "timm", "VisionTransformer"),
+        ("big_vision_map", "google-research/big_vision", "VisionTransformer"),
+        ("big_vision_bit_paper", "google-research/big_vision", "BiT"),
+    ],
+)
+def test_json(golden, source, architecture, run_cli, tmp_path):
+    file = golden_file(tmp_path, golden)
+    status, output, _ = run_cli("describe", file, "--json")
+    described = json.loads(output)
+    arrays = load_file(file) if file.suffix == ".safetensors" else np.load(file)
+    assert described["weights"] == sum(arrays[name].size for name in arrays)
+    assert status == 0 and described["num_classes"] == 10 and described["architecture"] == architecture
+    assert described["source"].startswith(source)
+    assert described["preprocessing"]["crop_fraction"] in (1.0, 0.875, 0.9)
+
+
+@pytest.mark.slow
+def test_keras_files(run_cli, tmp_path):
+    keras_vit.ViT_Ti16(image_size=32, num_classes=3).save(tmp_path / "x.keras")
+    status, output, _ = run_cli("describe", tmp_path / "x.keras", "--json")
+    described = json.loads(output)
+    assert status == 0 and (described["variant"], described["source"]) == ("Ti/16", "keras_vit")
+    assert described["image_size"] == [32, 32] and described["preprocessing"]["mean"] == [0.5] * 3
+    for image_size, text in ((None, "any"), (16, "(16, 16)")):
+        keras_vit.BiT(stages=(1,), width_factor=0.5, image_size=image_size).save(tmp_path / "bit.keras")
+        status, output, _ = run_cli("describe", tmp_path / "bit.keras")
+        assert status == 0 and f"\nimage_size    {text}\n" in output
+        assert "\nvariant       custom\n" in output and "\ngelu          n/a\n" in output
 
 
 def test_outputs_are_preserved(run_cli, tmp_path):
@@ -49,15 +99,6 @@ def test_half_precision(run_cli, tmp_path, name):
     np.testing.assert_allclose(model(io["images"]), io["outputs"], atol=5e-3)
 
 
-def test_new_image_size_without_head(run_cli, tmp_path):
-    file = golden_file(tmp_path, "vit_jax_token")
-    assert run_cli("convert", file, tmp_path / "x.npz", "--image-size", 96, "--num-classes", 0)[0] == 0
-    model = keras_vit.load(tmp_path / "x.npz")
-    assert model.image_size == (96, 96) and model.num_classes == 0
-    expected = keras_vit.load(file, image_size=96, num_classes=0)
-    np.testing.assert_array_equal(model.positions.table, expected.positions.table)
-
-
 def test_class_names_and_cards_stay_with_each_format(run_cli, trained_toy, tmp_path):
     run, folder = tmp_path / "run", tmp_path / "converted"
     run.mkdir()
@@ -78,15 +119,6 @@ def test_class_names_and_cards_stay_with_each_format(run_cli, trained_toy, tmp_p
     assert not (folder / "x.npz.labels.txt").exists() and (run / "labels.txt").exists()
 
 
-@pytest.mark.parametrize("name", ["config.json", "labels.txt", "model_card.md", "preprocessor_config.json"])
-def test_files_beside_the_weights_are_not_overwritten(run_cli, tmp_path, no_load, name):
-    (tmp_path / "hf").mkdir()
-    (tmp_path / "hf" / name).write_text("mine")
-    status, _, errors = run_cli("convert", golden_file(tmp_path, "hf_vit"), tmp_path / "hf")
-    assert status == 1 and f"{tmp_path / 'hf' / name} already exists" in errors and "--overwrite" in errors
-    assert (tmp_path / "hf" / name).read_text() == "mine"
-
-
 @pytest.mark.parametrize(
     "golden,output,options,word",
     [
@@ -100,83 +132,3 @@ def test_errors_leave_no_files(run_cli, tmp_path, golden, output, options, word)
     before = sorted(tmp_path.iterdir())
     status, text, errors = run_cli("convert", file, tmp_path / output, *options)
     assert (status, text) == (1, "") and word in errors.splitlines()[-1] and sorted(tmp_path.iterdir()) == before
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    """The server: `created` has the names of new repositories, `commits` the files of each commit by name."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            if self.headers["Authorization"] != "Bearer hf_token":
-                return self.answer({"error": "Invalid username or password."}, 401)
-            path = self.path.partition("?")[0]
-            if path == "/api/repos/create":
-                self.server.created.append(json.loads(body)["name"])
-                return self.answer({"url": f"{constants.ENDPOINT}/owner/name", "name": "owner/name"})
-            if path == "/api/validate-yaml":
-                return self.answer({"errors": [], "warnings": []})
-            if path == "/api/models/owner/name/preupload/main":
-                modes = [{"uploadMode": "regular", "shouldIgnore": False} | file for file in json.loads(body)["files"]]
-                return self.answer({"files": modes})
-            if path == "/api/models/owner/name/commit/main":
-                lines = [json.loads(line) for line in body.splitlines()]
-                files = [line["value"] for line in lines if line["key"] == "file"]
-                self.server.commits.append({file["path"]: base64.b64decode(file["content"]) for file in files})
-                return self.answer({"commitUrl": f"{constants.ENDPOINT}/owner/name/commit/0", "commitOid": "0" * 40})
-            self.send_error(404)
-
-        def answer(self, value, status=200):
-            content = json.dumps(value).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.created, server.commits = [], []
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setenv("HF_TOKEN", "hf_token")
-    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_a_model_is_uploaded_with_its_card_and_loads_again(run_cli, hub, tmp_path):
-    io, folder = golden_io("hf_vit"), tmp_path / "converted"
-    file = golden_file(tmp_path, "hf_vit")
-    status, output, errors = run_cli("convert", file, folder, "--num-heads", 3, "--push", "owner/name")
-    assert status == 0, errors
-    assert output.splitlines()[-1] == f"Uploaded to {constants.ENDPOINT}/owner/name"
-    assert hub.created == ["name"]
-    (files,) = hub.commits
-    assert files.pop("README.md") == (folder / "model_card.md").read_bytes()
-    assert files == {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "model_card.md"}
-    uploaded = tmp_path / "uploaded"
-    uploaded.mkdir()
-    for name, content in files.items():
-        (uploaded / name).write_bytes(content)
-    np.testing.assert_allclose(keras_vit.load(uploaded)(io["images"]), io["logits"], atol=1e-4)
-
-
-def test_a_refused_upload_leaves_the_files(run_cli, hub, tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_TOKEN", "hf_other")
-    file, output = golden_file(tmp_path, "hf_vit"), tmp_path / "x.keras"
-    status, _, errors = run_cli("convert", file, output, "--num-heads", 3, "--push", "owner/name")
-    assert status == 1 and "'owner/name'" in errors and "HF_TOKEN" in errors and output.exists() and not hub.commits
-
-
-def test_a_push_without_a_login_writes_nothing(run_cli, tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
-    options = golden_file(tmp_path, "hf_vit"), tmp_path / "x.keras", "--push", "owner/name"
-    status, _, errors = run_cli("convert", *options)
-    assert status == 1 and "HF_TOKEN" in errors and not (tmp_path / "x.keras").exists()

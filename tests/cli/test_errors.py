@@ -11,9 +11,7 @@ import tensorflow as tf
 
 from keras_vit.atomic_write import naming_full_disk
 from keras_vit.recipes import configs
-from keras_vit_cli.doctor.known_problems import temporary_files
-from keras_vit_cli.doctor.machine import Machine, this_machine
-from keras_vit_cli.errors import error_sentence, temporary_folder_problem
+from keras_vit_cli.errors import error_sentence
 from keras_vit_cli.main import main
 
 
@@ -145,21 +143,12 @@ class FullFile:
 
 
 @pytest.mark.parametrize("name,problem", [("none", "does not exist"), ("", "No space left on device")])
-def test_an_unusable_folder_stops_commands_and_is_found_by_the_doctor(name, problem, tmp_path, run_cli, monkeypatch):
+@pytest.mark.parametrize("command", ["train", "doctor"])
+def test_an_unusable_folder_of_temporary_files_stops_commands(command, name, problem, tmp_path, run_cli, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / name))
     if not name:
         monkeypatch.setattr(tempfile, "TemporaryFile", FullFile)
-    status, output, errors = run_cli("train")
+    status, output, errors = run_cli(command)
     assert (status, output) == (1, "") and errors.startswith("keras-vit: ") and errors.count("\n") == 1
     assert str(tmp_path / name) in errors and problem in errors and "TMPDIR" in errors
-    (finding,) = temporary_files(this_machine())
-    assert finding.severity == "failure" and problem in finding.problem and "export TMPDIR" in finding.fix
-
-
-def test_usable_folder(tmp_path, monkeypatch):
-    for name in ("TMPDIR", "TEMP", "TMP"):
-        monkeypatch.delenv(name, raising=False)
-    assert temporary_folder_problem() is None
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    assert temporary_folder_problem() is None and not list(tmp_path.iterdir())
-    assert list(temporary_files(Machine())) == []
+    assert not list(tmp_path.iterdir())

@@ -54,7 +54,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.slow
-def test_everything_is_printed_and_written(run, digits, model, data_dir, tmp_path, monkeypatch):
+def test_everything_is_printed_and_written(run, digits, model, data_dir, tmp_path):
     expected = evaluate_classifier(model, open_dataset(Data("digits", data_dir=data_dir)), "test[:45]", batch_size=20)
     summary, target = expected.summary, tmp_path / "found.json"
     status, lines, _ = run(tmp_path / "x.keras", *digits, "--per-class", "--json", target)
@@ -69,15 +69,6 @@ def test_everything_is_printed_and_written(run, digits, model, data_dir, tmp_pat
     assert found["dataset"] == "digits" and found["preprocessing"]["image_size"] == [8, 8]
     assert {name: found[name] for name in summary} == pytest.approx(summary, rel=1e-4)
     assert found["classes"] == expected.per_class and len(found["reliability"]) == 15
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["found.json", "x.keras"]
-
-    def fail(*_, **__):
-        raise OSError("the disk is full")
-
-    monkeypatch.setattr("os.replace", fail)
-    target.write_text("old")
-    status, _, errors = run(tmp_path / "x.keras", *digits, "--json", target)
-    assert status == 1 and "disk is full" in errors and target.read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["found.json", "x.keras"]
 
 
@@ -131,11 +122,11 @@ def test_wrong_options(run, model, digits, tmp_path, options, word):
     assert status == 1 and not lines and word in errors
 
 
-@pytest.mark.parametrize("place", ["run/model.keras", "run", "x.keras"])
+@pytest.mark.parametrize("place", ["run", "x.keras"])
 def test_classes_of_the_model_are_compared_with_those_of_the_data(run, folder, trained_toy, tmp_path, place):
     """After renaming a folder the labels are shifted: without the comparison, only the accuracy would show it."""
     (tmp_path / "run").mkdir()
-    trained_toy(num_classes=3, depth=1).save(tmp_path / (place if place.endswith(".keras") else "run/model.keras"))
+    trained_toy(num_classes=3, depth=1).save(tmp_path / ("x.keras" if place == "x.keras" else "run/model.keras"))
     names = tmp_path / ("x.keras.labels.txt" if place == "x.keras" else "run/labels.txt")
     names.write_text("class0\nclass1\nclass2\n")
     arguments = tmp_path / place, "--dataset", folder[0]

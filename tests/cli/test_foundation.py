@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from ai_edge_litert.interpreter import Interpreter
 from goldens import foundation_folder, golden_io
 from images_on_disk import jpeg
 from loaded_signatures import load
@@ -62,25 +61,3 @@ def test_projections_are_no_classes(weights, tmp_path, run_cli):
     expected = vit(vit.preprocess(pixels))
     np.testing.assert_allclose(loaded["serve_uint8"](pixels)["projection"], expected, atol=1e-4)
     np.testing.assert_allclose(loaded["serving_default"](vit.preprocess(pixels))["projection"], expected, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", [pytest.param("openai_clip", marks=pytest.mark.extended), "hf_dinov2_g"])
-def test_embeddings_are_exported_and_evaluated(weights, data_dir, tmp_path, run_cli):
-    output = ["--signatures", "embed", "--output", tmp_path / "exported"]
-    assert run_cli("export", weights, "--formats", "float32", *output)[0] == 0
-    model = keras_vit.load(weights)
-    images = np.random.default_rng(0).integers(0, 256, (1, *model.image_size, 3)).astype("float32")
-    (file,) = (tmp_path / "exported").glob("*.tflite")
-    run = Interpreter(str(file)).get_signature_runner("embed")
-    (name,) = run.get_input_details()
-    (found,) = run(**{name: images}).values()
-    inputs = model.preprocess(images)
-    expected = model(inputs) if model.config.projection else model.features(inputs)
-    np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
-    data = ["digits", "--data-dir", data_dir, "--train-split", "train[:40]", "--test-split", "test[:20]"]
-    for command in (["few-shot", weights, *data, "--shots", 1], ["probe", weights, *data, "--methods", "knn"]):
-        status, printed, _ = run_cli(*command)
-        assert (
-            status == 0
-            and f"40 training and 20 test images of digits, {model.features(inputs).shape[1]} features" in printed
-        )

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -86,18 +85,6 @@ def test_lost_exception_is_raised_again_but_not_during_the_clean_up(monkeypatch)
     assert stopped.value.code == 143 and cleaned_up and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
-def test_thread_sets_no_handler():
-    def run():
-        with clean_up_on_sigterm():
-            found.append(signal.getsignal(signal.SIGTERM))
-
-    before, found = signal.getsignal(signal.SIGTERM), []
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    assert found == [before]
-
-
 @pytest.fixture
 def closed_pipe():
     """A text stream into a pipe that nobody reads anymore."""
@@ -131,14 +118,6 @@ def test_commands_end_normally(name, closed_pipe, monkeypatch):
     monkeypatch.setattr(sys, name, closed_pipe)
     assert main(["train", "cifar10-scratch"]) == 0 and finished
     assert getattr(sys, name) is closed_pipe
-
-
-def test_open_streams_are_unchanged(tmp_path):
-    with open(tmp_path / "x", "w") as file:
-        stream = UntilClosed(file)
-        assert stream.write("abc") == 3 and stream.name == file.name and not stream.isatty()
-        stream.flush()
-        assert (tmp_path / "x").read_text() == "abc"
 
 
 def test_log_lines_are_left_out_and_errors_stay(capfd):

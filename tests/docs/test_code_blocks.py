@@ -16,8 +16,7 @@ from toys import free_memory, prepare, previous_run, save_weights
 from keras_vit_cli import main as main_module
 from keras_vit_cli.main import main
 from keras_vit_cli.preflight import Preflight
-from keras_vit_cli.sweep import Sweep
-from keras_vit_cli.train import Train
+from keras_vit_cli.train import Sweep, Train
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 TESTED = [block for block in BLOCKS if not block.mark.startswith("skip")]
@@ -111,11 +110,11 @@ def stop_where_work_begins(monkeypatch):
     monkeypatch.setattr(
         main_module, "_parse", lambda words: found if isinstance(found := parse(words), own_parsers) else work_begins()
     )
-    for name in ("check_dataset_path", "check_new_run", "check_weights"):  # of files that the reader has
-        monkeypatch.setattr(f"keras_vit_cli.start_checks.{name}", lambda path: None)
+    for name in ("check_dataset", "check_new_run", "check_weights"):  # of files that the reader has
+        monkeypatch.setattr(f"keras_vit_cli.recipe_options.{name}", lambda path: None)
     for work in ("run_recipe.run", "learning_rate_sweep.sweep", "preflight.preflight"):
         monkeypatch.setattr(f"keras_vit.recipes.{work}", work_begins)
-    monkeypatch.setattr("keras_vit_cli.preflight_npu.PreflightNpu.run", work_begins)
+    monkeypatch.setattr("keras_vit_cli.preflight.PreflightNpu.run", work_begins)
 
 
 def check_keras_vit(words, block):

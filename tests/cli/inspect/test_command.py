@@ -17,21 +17,3 @@ def test_unreadable_images_are_named(run, trained_toy, folder, tmp_path, monkeyp
         image.write_text("no image")
     status, _, _, errors = run(trained_toy(depth=1))
     assert status == 1 and "None of the 10 files" in errors and "0.png" in errors and not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("content,words", [(None, "no weights file"), (b"PK", "x.keras is not a .keras file")])
-def test_missing_or_damaged_model(run, tmp_path, content, words):
-    if content:
-        (tmp_path / "x.keras").write_bytes(content)
-    status, _, output, errors = run(tmp_path / "x.keras")
-    assert status == 1 and words in errors and not output and not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-def test_full_disk(run, trained_toy, tmp_path, monkeypatch):
-    def fail(*_, **__):
-        raise OSError("the disk is full")
-
-    monkeypatch.setattr("os.replace", fail)
-    status, _, _, errors = run(trained_toy(depth=1), "--max-images", 2)
-    assert status == 1 and "disk is full" in errors and not list((tmp_path / "out").iterdir())

@@ -1,0 +1,181 @@
+"""`keras-vit classify`: what is on photographs, by a Keras model or an exported one. B images, C classes."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from keras_vit_cli.inputs import OFFLINE, check_weights, is_exported, load_default
+from keras_vit_cli.output_folder import check_json, check_replaceable
+from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
+from keras_vit_cli.process import without_native_logs
+
+BATCH_SIZE = 32
+UNKNOWN_ORIGIN = "has no preprocessing.json, by which images are prepared. Expected a model of `keras-vit export`."
+
+
+@dataclass(frozen=True)
+class Classify:
+    """Print the most likely classes of photographs, and how likely each is.
+
+    Args:
+        images: Image files; of folders all images, subfolders included. Files that are no images are named at the end;
+            those in a folder are skipped.
+        model: File, folder or name, as for `keras_vit.load`; also a .tflite file or a SavedModel of `keras-vit export`.
+            Default: AugReg's S/16 for the 1000 classes of ImageNet, downloaded once (0.09 GB), or, where no download is
+            possible, the small model of the package, which knows the ten classes of CIFAR-10.
+        top: Number of classes per image.
+        json: Write the classes and probabilities to this file.
+        attention: Folder for a copy of each image that shows the evidence for its first class in orange, within the
+            rectangle that the model sees if it crops images. It must be empty or missing.
+        preparation: How images are prepared, if it is not as the weights state.
+    """
+
+    images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES")]
+    model: str | None = None
+    top: int = 5
+    json: Path | None = None
+    attention: Path | None = None
+    preparation: Preparation = AS_STATED
+
+    def run(self):
+        """Classifies, and prints a few lines per image; raises ValueError at the end if there is an unreadable file."""
+        files, unreadable = self._files()
+        from keras_vit_cli.evidence import check_evidence, write_evidence
+
+        results = {}
+        if self.model and is_exported(self.model):
+            classify = self._classify_exported(*open_exported(self.model))
+        else:
+            model = self._load()
+            if self.attention:
+                check_evidence(model)
+            classify = partial(model.classify, top=self.top)
+        for start in range(0, len(files), BATCH_SIZE):
+            batch = files[start : start + BATCH_SIZE]
+            for file, best in zip(batch, classify(batch)):
+                results[str(file)] = [{"class": name, "probability": probability} for name, probability in best]
+                print("\n".join([str(file), *(f"{probability:8.1%}  {name}" for name, probability in best)]))
+        if self.json:
+            from keras_vit.atomic_write import write_file
+
+            write_file(self.json, json.dumps(results, indent=2) + "\n")
+        if self.attention:
+            count = len(write_evidence(model, files, self.attention))
+            print(f"Wrote {count:,} image{'s' * (count != 1)} to {self.attention.absolute()}")
+        if unreadable:
+            raise ValueError("\n".join([*unreadable, "All others are classified above."]))
+
+    def _files(self) -> tuple[list[Path], list[str]]:
+        """The images, and for each other file why it is none.
+
+        Raises:
+            ValueError, OSError: Invalid options or no image, before a model is loaded.
+        """
+        check_json(self.json)
+        if not self.images:
+            raise ValueError("Expected images: keras-vit classify cat.jpg folder/")
+        if self.top < 1:
+            raise ValueError(f"--top must be at least 1. Received: {self.top}")
+        if self.attention:
+            check_replaceable(self.attention, option="--attention")
+            if self.model and is_exported(self.model):
+                raise ValueError("--attention requires gradients, which exported models lack: pass the Keras model.")
+        if self.preparation.fields() and (not self.model or is_exported(self.model)):
+            fix = "Export the model again with it" if self.model else "Omit it, or pass --model"
+            raise ValueError(f"{self.model or 'The default model'} has its own preprocessing. {fix}.")
+        missing = [str(path) for path in self.images if not path.exists()]
+        if missing:
+            raise FileNotFoundError(f"There is no image {', '.join(missing)}")
+        if not (self.model and is_exported(self.model)):
+            check_weights(self.model)
+        from keras_vit_cli.inspect.image_files import list_images, unreadable_reason, without_damaged
+
+        reasons = {path: unreadable_reason(path) for path in self.images if not path.is_dir()}
+        in_folders = [(without_damaged(list_images(path)) if path.is_dir() else [path]) for path in self.images]
+        files = [file for files in in_folders for file in files if not reasons.get(file)]
+        unreadable = [reason for reason in reasons.values() if reason]
+        if not files:
+            raise ValueError("\n".join(unreadable))
+        return files, unreadable
+
+    def _load(self):
+        from keras_vit import load
+
+        if self.model:
+            return self.preparation.load(self.model)
+        _, model = load_default(load, _offline_note)
+        return model
+
+    def _classify_exported(self, probabilities, names) -> Callable:
+        from keras_vit.classification import top_classes
+
+        @without_native_logs()
+        def classify(files):
+            rows = probabilities(list(files))
+            return top_classes(rows, names or [f"class {i}" for i in range(rows.shape[-1])], self.top, activation=None)
+
+        return classify
+
+
+def _offline_note(model):
+    names = ", ".join(model.class_names)
+    return (
+        f"These are answers of {OFFLINE}, which is in the package and knows only: {names}.\nFor another model pass "
+        "--model."
+    )
+
+
+def open_exported(weights: str) -> tuple[Callable, list[str] | None]:
+    """A function from images to probabilities (B, C), and the class names if the .tflite file or SavedModel has them.
+
+    Raises:
+        ValueError: It was not written by keras_vit, which stores the preprocessing in it, or it is no classifier.
+        OSError: It cannot be read.
+    """
+    return _open_tflite(weights) if weights.endswith(".tflite") else _open_saved_model(Path(weights))
+
+
+def _open_tflite(file):
+    from keras_vit import Preprocessing
+    from keras_vit.export.names import CLASSIFY
+    from keras_vit.export.tflite.graph import run_tflite
+    from keras_vit.export.tflite.metadata import read_description
+    from keras_vit.pixel_range import warn_if_assumed
+
+    described = read_description(file)
+    about = described.description
+    if not about.preprocessing:
+        raise ValueError(f"{file} {UNKNOWN_ORIGIN}")
+    if CLASSIFY not in described.signatures:
+        raise ValueError(f"{file} is no classifier. Expected a file with the signature {CLASSIFY!r}.")
+    preprocessing = Preprocessing.from_config(about.preprocessing, file)
+    warn_if_assumed(file, preprocessing)
+    return (lambda images: run_tflite(file, preprocessing.pixels(images))[0]), about.class_names
+
+
+def _open_saved_model(folder):
+    import tensorflow as tf
+
+    from keras_vit import Preprocessing
+    from keras_vit.export.names import CLASS_NAMES_FILE, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE
+    from keras_vit.pixel_range import warn_if_assumed
+
+    file = folder / "assets.extra" / PREPROCESSING_FILE
+    if not file.is_file():
+        raise ValueError(f"{folder} {UNKNOWN_ORIGIN}")
+    preprocessing = Preprocessing.from_config(json.loads(file.read_text("utf-8")), file)
+    warn_if_assumed(folder, preprocessing)
+    labels = folder / "assets" / CLASS_NAMES_FILE
+    loaded = tf.saved_model.load(str(folder))  # its variables live only as long as this object
+    if CLASSIFY not in loaded.signatures:
+        raise ValueError(f"{folder} is no classifier. Expected a SavedModel with the signature {CLASSIFY!r}.")
+
+    def probabilities(images):
+        return loaded.signatures[CLASSIFY](**{INPUT: tf.constant(preprocessing(images))})[OUTPUTS[CLASSIFY]].numpy()
+
+    return probabilities, labels.read_text("utf-8").splitlines() if labels.is_file() else None

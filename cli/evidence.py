@@ -1,0 +1,72 @@
+"""Images that show which patches speak for the predicted class."""
+
+import math
+from pathlib import Path
+
+import keras
+import numpy as np
+from PIL import Image
+
+from keras_vit.classification import is_projection
+from keras_vit.inspect import figures, gradient_rollout
+from keras_vit.rgb import as_rgb
+from keras_vit_cli.output_folder import new_folder
+
+SMALLEST_SIDE, LARGEST_SIDE = 256, 1024  # of an enlarged image
+
+
+def check_evidence(model):
+    """Raises a ValueError if `write_evidence` is not defined for a model."""
+    reason = "it is a ResNet, without attention" if not hasattr(model, "attention_maps") else None
+    if reason := reason or gradient_rollout_undefined(model):
+        raise ValueError(f"--attention is not defined for {model.name}: {reason}.")
+
+
+def gradient_rollout_undefined(vit) -> str:
+    """Why `gradient_rollout` is not defined for a model; "" if it is."""
+    reasons = (
+        (not vit.num_classes, "the model has no head"),
+        (is_projection(vit), "the head is a projection to the space that images share with texts"),
+        (vit.head_distillation is not None, "the model has two heads"),
+        (vit.config.pooling == "none", "the model predicts for every token"),
+        (vit.config.axial, "axial attention is a product of two factors, for which it is not defined"),
+        (keras.backend.backend() != "tensorflow", "it requires the TensorFlow backend"),
+    )
+    return next((reason for holds, reason in reasons if holds), "")
+
+
+def write_evidence(model, files: list[Path], folder: Path) -> list[Path]:
+    """Writes each image with the patches that contribute to its most likely class in orange, see `gradient_rollout`.
+
+    Images with a side below 256 pixels are enlarged, to at most 1,024 pixels.
+
+    Args:
+        model: A `VisionTransformer` with a head.
+        files: Image files.
+        folder: Written once it is complete: 000-name.png, ...
+
+    Returns:
+        The files written.
+    """
+    with new_folder(folder, option="--attention") as new:
+        names = [f"{number:03}-{file.stem}.png" for number, file in enumerate(files)]
+        for file, name in zip(files, names):
+            Image.fromarray(evidence(model, as_rgb(file))).save(new / name)
+    return [folder / name for name in names]
+
+
+def evidence(model, pixels: np.ndarray) -> np.ndarray:
+    """An image (H, W, 3) uint8 with the evidence for its most likely class over the part that the model sees.
+
+    It is enlarged by an integer if a side has fewer than 256 pixels: of 32 x 32 pixels nothing could be seen. The
+    longer side is enlarged to at most 1,024 pixels.
+    """
+    relevance = gradient_rollout(model, model.preprocess(pixels))[0]  # at the model's size
+    shorter, longer = sorted(pixels.shape[:2])
+    scale = max(1, min(math.ceil(SMALLEST_SIDE / shorter), LARGEST_SIDE // longer))
+    top, left, height, width = (scale * bound for bound in model.preprocessing.region(*pixels.shape[:2]))
+    pixels = pixels.repeat(scale, axis=0).repeat(scale, axis=1)
+    heat = np.zeros(pixels.shape[:2], "float32")
+    resized = Image.fromarray(relevance).resize((width, height), Image.Resampling.BILINEAR)
+    heat[top : top + height, left : left + width] = resized
+    return figures.overlay(pixels, heat)

@@ -1,0 +1,205 @@
+"""`keras-vit export` and `benchmark`: a model as SavedModel, ONNX, TFLite or web page; speed of .tflite files."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from keras_vit_cli.inputs import check_dataset, check_model
+from keras_vit_cli.output_folder import check_json, check_replaceable, new_folder
+from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
+from keras_vit_cli.process import without_native_logs
+
+Format = Literal[
+    "saved-model",
+    "onnx",
+    "web",
+    "float32",
+    "float16",
+    "dynamic-int8",
+    "int4-weights",
+    "mixed-int8",
+    "int8",
+    "int16x8",
+]
+
+
+@dataclass(frozen=True)
+class Export:
+    """Export a model, compare each file with Keras on an evaluation split, and audit it for accelerators.
+
+    If a file has an accuracy drop above --max-accuracy-drop, or operations that an accelerator of --target does not
+    support, the export fails and nothing is saved, unless --keep-going. docs/export.md compares the formats.
+
+    Args:
+        weights: File, folder or name that `keras_vit.load` accepts; with --describe a .tflite file.
+        output: Folder to write; must not exist.
+        formats: TFLite formats, "saved-model", "onnx", or "web": a page with a .tflite file of its own, in the first
+            requested format of "dynamic-int8" and "float16", else "dynamic-int8".
+        dataset: Dataset for calibration and parity check: "digits", a name of TensorFlow Datasets, or "folder:/path"
+            with /path/<split>/<class>/<image>. Required by "mixed-int8", "int8" and "int16x8".
+        data_dir: Folder of prepared datasets; default: that of TensorFlow Datasets.
+        calibration_split: Split of the calibration images.
+        calibration_images: Number of calibration images, sampled from the first 5,000 of the split.
+        split: Split of the parity check.
+        check_images: Largest number of images for the parity check, the first ones of the split.
+        max_corrupt: Largest allowed fraction of images that cannot be decoded; they are named and do not count.
+        signatures: Signatures of each .tflite file. MediaPipe supports files with one only.
+        class_names: File with one class name per line; default: those of the dataset, without --dataset those of the
+            model. Names of a dataset and of a run (its labels.txt) must be equal.
+        license: License of the weights, for the metadata of .tflite files.
+        max_accuracy_drop: Largest allowed accuracy drop in percentage points.
+        target: Accelerators that must support every operation: "cpu-xnnpack", "gpu", "litert2", or the NPU of a chip,
+            such as "npu:SM8750" (docs/npu.md).
+        keep_going: Save the files even if a check fails.
+        sensitivity: Write no files; for each integer format, list the parts of the model by the error that quantizing
+            only this part causes, largest first, and propose what to do.
+        keep_float: Parts that "mixed-int8", "int8" and "int16x8" leave in float32, as --sensitivity names them.
+        describe: Write no files; print signatures and metadata of a .tflite file.
+        seed: Seed of the sample of calibration images.
+        preparation: How images are prepared, if it is not as the weights state; files with it, too.
+    """
+
+    weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
+    output: Path | None = None
+    formats: tuple[Format, ...] = ("float32", "dynamic-int8")
+    dataset: str | None = None
+    data_dir: str | None = None
+    calibration_split: str = "train"
+    calibration_images: int = 200
+    split: str = "test"
+    check_images: int = 1000
+    max_corrupt: float = 0.01
+    signatures: tuple[Literal["classify", "embed", "attention"], ...] = ("classify",)
+    class_names: Path | None = None
+    license: str = ""
+    max_accuracy_drop: float = 1.0
+    target: tuple[str, ...] = ()
+    keep_going: bool = False
+    sensitivity: bool = False
+    keep_float: tuple[str, ...] = ()
+    describe: bool = False
+    seed: int = 0
+    preparation: Preparation = AS_STATED
+
+    def run(self) -> int:
+        """Exports and prints the tables; returns 1 if a check fails."""
+        if self.describe:
+            from keras_vit.export import read_description
+
+            print(read_description(self.weights))
+            return 0
+        output = None if self.sensitivity else self._checked_output()
+        check_request(self)
+        from keras_vit_cli.export_files import ExportData, explain, failed_checks, print_sensitivity, write_files
+
+        model = self.preparation.load(self.weights)
+        check_head(self, model)
+        data = ExportData.read(self, model)
+        for note in data.notes:
+            print(note)
+        if output is None:
+            with without_native_logs():
+                return print_sensitivity(self, model, data)
+        with new_folder(output) as folder:
+            with without_native_logs():
+                failures = failed_checks(self, model, folder, write_files(self, model, data, folder), data)
+            if failures and not self.keep_going:
+                raise ValueError(explain(self, failures))
+        print("\n".join([text for _, text in failures] + [f"\nWritten to {output.absolute()}"]))
+        if "web" in self.formats:
+            page = output.absolute() / "web"
+            print(f"{page / 'index.html'} is the page: python3 -m http.server --directory {shlex.quote(str(page))}")
+        return bool(failures)
+
+    def _checked_output(self) -> Path:
+        if self.output is None:
+            raise ValueError("No output folder. Pass --output FOLDER, which must not exist.")
+        check_replaceable(self.output)
+        return self.output
+
+
+def check_request(options):
+    """Raises ValueError or OSError for mistakes that are visible before the model and images are loaded."""
+    check_model(options.weights, "Pass the weights that it was exported from, or --describe to print what it contains.")
+    if options.dataset:
+        check_dataset(options.dataset)
+    if not options.formats:
+        raise ValueError("No formats. Pass --formats, such as float32 dynamic-int8.")
+    from keras_vit.export.tflite.calibration import MIN_IMAGES  # takes seconds, as all imports from here on
+    from keras_vit.export.tflite.quantize import INT4, STATIC
+
+    calibrated = [name for name in options.formats if name in STATIC]
+    if options.target:
+        if not set(options.formats) - {"saved-model", "onnx"}:
+            raise ValueError("--target examines .tflite files. Add one to --formats, such as dynamic-int8.")
+        from keras_vit.export.audit import check_targets
+
+        check_targets(options.target)
+    if options.keep_float and not calibrated:
+        raise ValueError(f"--keep-float requires --formats among {', '.join(STATIC)}: others do not use it.")
+    if options.sensitivity and not (calibrated and options.dataset):
+        raise ValueError(f"--sensitivity requires --dataset, and --formats among {', '.join(STATIC)}.")
+    if calibrated and not options.dataset:
+        raise ValueError(
+            f"{', '.join(calibrated)}: calibration requires images. Pass --dataset, such as folder:/path with "
+            "/path/train/<class>/<image> and /path/test/<class>/<image>; dynamic-int8 requires none."
+        )
+    uses_images = calibrated or INT4 in options.formats
+    if options.dataset and (options.check_images < 1 or (uses_images and options.calibration_images < MIN_IMAGES)):
+        raise ValueError(
+            f"--check-images must be at least 1, --calibration-images {MIN_IMAGES}. "
+            f"Received: {options.check_images} and {options.calibration_images}"
+        )
+
+
+def check_head(options, model):
+    """Raises ValueError for formats that require classes, if the model has no head, or a projection."""
+    from keras_vit.classification import check_no_projection, has_classes
+    from keras_vit.export import FORMATS
+
+    if has_classes(model):
+        return
+    is_classifier = "classify" in options.signatures and set(options.formats) & set(FORMATS)
+    if "web" in options.formats or options.sensitivity or is_classifier:
+        check_no_projection(model)
+    if "web" in options.formats:
+        raise ValueError("A web page shows classes, but the model has no head. Omit the format web.")
+    if is_classifier:
+        raise ValueError(f"{model.name} has no head to classify with. Pass --signatures embed.")
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Measure latency and memory of .tflite files with LiteRT and XNNPACK.
+
+    Each file runs in a separate process, in turns with the others. Results are for this machine's CPU, not for a phone.
+
+    Args:
+        files: Files of `keras-vit export`, or any others.
+        num_threads: Threads of the interpreter.
+        num_runs: Timed calls of each file.
+        warmup_runs: Calls before them.
+        json: File to write all results to.
+    """
+
+    files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILES")]
+    num_threads: int = 2
+    num_runs: int = 50
+    warmup_runs: int = 5
+    json: Path | None = None
+
+    def run(self):
+        """Measures, prints a table, and writes the JSON."""
+        if not self.files:
+            raise ValueError("No files. Pass at least one .tflite file.")
+        check_json(self.json)
+        from keras_vit.atomic_write import write_file
+        from keras_vit.export.benchmark import as_json, compare, table
+
+        results = compare(self.files, self.num_threads, self.num_runs, self.warmup_runs)
+        print(table(results))
+        if self.json:
+            write_file(self.json, as_json(results).encode())

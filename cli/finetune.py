@@ -1,0 +1,244 @@
+"""`keras-vit finetune`: from a folder of images to a classifier, without any other option."""
+
+import json
+import os
+import shlex
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from keras_vit.recipes.recipe_errors import check_all
+from keras_vit_cli.export import Export, Format
+from keras_vit_cli.inputs import OFFLINE, check_dataset, check_weights, load_default
+from keras_vit_cli.output_folder import check_replaceable
+from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
+from keras_vit_cli.recipe_options import METRICS, RECIPE, has_run
+
+OFFLINE_NOTE = (
+    f"Starting from {OFFLINE}, a small model of 32 x 32 pixels in the package, with which details are lost.\nFor other "
+    "weights add --weights FILE"
+)
+FORMAT: Format = "dynamic-int8"  # requires no calibration; no accuracy drop in docs/export.md
+FILE = f"model-{FORMAT}.tflite"
+CHECKED_IMAGES = 200
+# Fields of a recipe's data by the names that they have in a `Preprocessing`. `keras_vit.load` ignores the image size.
+FIELDS = {
+    "mean": "mean",
+    "std": "std",
+    "resize": "evaluation_resize",
+    "crop_fraction": "evaluation_crop",
+    "interpolation": "interpolation",
+    "antialias": "antialias",
+}
+
+
+@dataclass(frozen=True)
+class Finetune:
+    """Fine-tune a model on a folder of 30 to 5,000 images, evaluate it, and export it for phones.
+
+    The settings follow from the number of images and the speed of this machine. They are printed as the command of
+    `keras-vit train` that repeats the training. The same command again resumes an interrupted run.
+
+    Args:
+        folder: Images in a folder for each class, /folder/<class>/<image>: a fifth of each class is held out for
+            the evaluation, and nothing is moved. Or with splits, /folder/train/<class>/<image> and /folder/test/...
+        weights: File, folder or name, as for `keras_vit.load`. Default: as `keras-vit classify`, AugReg's S/16,
+            downloaded once (0.09 GB), or, where no download is possible, the small model in the package.
+        output: Folder for the model and its files. Default: runs/ and the name of the folder.
+        preparation: How images are prepared, if it is not as the weights state.
+    """
+
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+    weights: str | None = None
+    output: Path | None = None
+    preparation: Preparation = AS_STATED
+
+    def run(self):
+        """Trains, evaluates, exports, and prints what to do next."""
+        name = os.path.basename(os.path.abspath(self.folder))  # of "." and "..", too
+        if not (self.output or name):
+            raise ValueError(f"The folder {self.folder} has no name for runs/NAME. Pass --output FOLDER.")
+        output = self.output or Path("runs") / name
+        again = has_run(output)
+        if again:
+            check_same_run(self.folder, self.weights, self.preparation.fields(), output)
+        else:
+            self._check_new_run(output)
+        from keras_vit.recipes.run_recipe import run_unless_finished
+
+        recipe = previous_recipe(output) if again else self._new_recipe(output)
+        metrics = run_unless_finished(replace(recipe, run=replace(recipe.run, resume=True)))
+        file = export_checked(recipe, output)
+        print_result(recipe, output, file, metrics)
+
+    def _check_new_run(self, output: Path):
+        check_all(
+            lambda: check_dataset(f"folder:{self.folder}"),
+            lambda: check_replaceable(output, RECIPE),
+            lambda: check_weights(self.weights),
+            self.preparation.fields,
+        )
+
+    def _new_recipe(self, output: Path):
+        from keras_vit_cli.finetune_plan import choose_recipe
+
+        if self.weights:
+            images, (weights, model) = check_all(self._open, self._load)
+        else:  # there may be a download, which has to wait for the folder
+            images, (weights, model) = self._open(), self._load()
+        return choose_recipe(images, weights, model, output)
+
+    def _open(self):
+        from keras_vit.recipes.configs.finetune import SMALL
+        from keras_vit_cli.finetune_plan import open_images
+
+        return open_images(self.folder, SMALL.data)
+
+    def _load(self):
+        """The name of the weights, and the model without a head."""
+        load = partial(self.preparation.load, num_classes=0)
+        if self.weights:
+            return self.weights, load(self.weights)
+        return load_default(load, lambda model: OFFLINE_NOTE)
+
+
+def export_checked(recipe, output: Path) -> Path | None:
+    """Writes the run's .tflite file, unless it is there, and prints how it compares with Keras.
+
+    Returns:
+        Its path; None with Keras on JAX, which does not export.
+    """
+    import keras
+
+    if keras.backend.backend() == "jax":
+        return None
+    folder = output / "exported"
+    if not (folder / FILE).exists():
+        print("\nExport to a .tflite file with 8-bit weights, compared with Keras on test images", flush=True)
+        checked = min(CHECKED_IMAGES, _test_images(recipe))
+        Export(
+            str(output),
+            output=folder,
+            formats=(FORMAT,),
+            dataset=recipe.data.dataset,
+            split=recipe.data.test_split,
+            check_images=CHECKED_IMAGES,
+            max_corrupt=recipe.data.max_corrupt,
+            max_accuracy_drop=max(1.0, 250 / checked),  # two images more or less are no sign of a defect
+            keep_going=True,
+        ).run()
+    return folder / FILE
+
+
+def print_result(recipe, output: Path, file: Path | None, metrics: dict):
+    """Prints accuracy, files and the next commands."""
+    data, run = recipe.data, shlex.quote(str(output))
+    evaluated = f"--dataset {shlex.quote(data.dataset)} --split {data.test_split}"
+    test_images = metrics["images"]  # without those that cannot be decoded
+    skip = f" --max-corrupt {data.max_corrupt:g}" if test_images < _test_images(recipe) else ""
+    tflite = "For a .tflite file repeat this command with KERAS_BACKEND=tensorflow: nothing is trained again."
+    if file:
+        tflite = f"{file}  for phones, {file.stat().st_size / 1e6:.1f} MB"
+    print(
+        f"""
+top-1 {100 * metrics["top1"]:.1f} % of {test_images:,} test images ({data.test_split!r}), which were not trained on
+{output / "model.keras"}  the model, {output / "model_card.md"} its card
+{tflite}
+
+Next:
+    keras-vit classify IMAGE --model {run}
+    keras-vit evaluate {run} {evaluated} --per-class{skip}
+    keras-vit inspect {run} --images {shlex.quote(data.dataset.removeprefix("folder:"))} --output attention.html
+    keras-vit export {run} {evaluated}{skip} --formats web --output {shlex.quote(str(output / "web"))}"""
+    )
+
+
+def _test_images(recipe) -> int:
+    from keras_vit.recipes.data import count_examples, open_dataset
+
+    return count_examples(open_dataset(recipe.data), recipe.data.test_split)
+
+
+def check_same_run(folder: Path, weights: str | None, preparation: dict | None, output: Path):
+    """Checks that a command asks for the run that its output folder has.
+
+    Args:
+        folder: The command's images.
+        weights: Its weights, if it has any.
+        preparation: From `PreprocessingFlags.fields`.
+        output: The folder, which has a run.
+
+    Raises:
+        ValueError: The run is of other images, of other weights, or prepares images in another way.
+        FileNotFoundError: The weights no longer exist.
+    """
+    try:
+        recipe = json.loads((output / RECIPE).read_text("utf-8"))
+        data, start = recipe["data"], recipe.get("weights", "no weights")
+        images = Path(data["dataset"].removeprefix("folder:")).resolve()
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return  # `previous_recipe` reports it
+    had, received = [], []
+    if folder.resolve() not in (images, *images.parents) or weights not in (None, start):
+        had.append(f"of {data['dataset']} from {start}")
+        received.append(f"{folder}{f' and --weights {weights}' if weights else ''}")
+    if differing := _differing(data, preparation or {}):
+        had.append(f"with {', '.join(f'{name} {_text(old)}' for name, old, _ in differing)}")
+        received.append(", ".join(f"{name} {_text(new)}" for name, _, new in differing))
+    if had:
+        raise ValueError(
+            f"{output} has a run {', '.join(had)}. Received: {', '.join(received)}. To use that run, omit the options "
+            f"that differ; for another run add {another(output)}"
+        )
+    finished = (output / METRICS).exists()
+    try:
+        check_weights(weights if finished else start)
+    except FileNotFoundError as error:
+        use = "The run is finished without them: omit --weights. " if finished else ""
+        raise FileNotFoundError(f"{error} {use}For another run add {another(output)}") from error
+
+
+def previous_recipe(output: Path):
+    """The recipe of the interrupted or finished run in the output folder; prints which it is.
+
+    Raises:
+        ValueError: The recipe cannot be read; or the run is finished and the images have changed.
+    """
+    from keras_vit.recipes.checkpoints.run_identity import check_unchanged
+    from keras_vit.recipes.data import open_dataset
+    from keras_vit.recipes.recipe_file import read_recipe
+
+    recipe = read_recipe(output / RECIPE)
+    if not (output / METRICS).exists():
+        print(f"Resuming the run in {output}. For a new one add {another(output)}")
+        return recipe
+    try:
+        check_unchanged(recipe, open_dataset(recipe.data))
+    except ValueError as error:
+        raise ValueError(f"{error} For a new run add {another(output)}") from error
+    print(f"The run in {output} is finished. For a new one add {another(output)}")
+    return recipe
+
+
+def another(output: Path) -> str:
+    """The option for another output folder."""
+    return f"--output {shlex.quote(f'{output}-2')}"
+
+
+def _differing(data: dict, preparation: dict) -> list[tuple[str, object, object]]:
+    """Name, recorded and received value of each field of a preparation that differs from the recorded data."""
+    from keras_vit.preprocessing import Preprocessing
+    from keras_vit.recipes.small_folder import training_interpolation
+
+    wanted = Preprocessing.from_argument(preparation, 224).get_config()
+    wanted["interpolation"] = training_interpolation(wanted["interpolation"])
+    recorded = {name: data[field] for name, field in FIELDS.items() if name in preparation and field in data}
+    recorded = {name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()}
+    return [(name, value, wanted[name]) for name, value in recorded.items() if value != wanted[name]]
+
+
+def _text(value) -> str:
+    return " ".join(f"{number:g}" for number in value) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,273 @@
+"""The settings of `keras-vit finetune`: chosen from the folder of images, the weights and the machine, and printed."""
+
+import hashlib
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+from keras_vit import BiT
+from keras_vit.name_list import first_names
+from keras_vit.recipes.configs.finetune import SMALL
+from keras_vit.recipes.data import ImageDataset, open_dataset, read_labels, training_pixels
+from keras_vit.recipes.data.corrupt_images import mark_named
+from keras_vit.recipes.recipe import Architecture, Data, Supervised
+from keras_vit.recipes.small_folder import Machine, fit_to_folder, image_size, total_epochs, training_seconds
+from keras_vit.recipes.training.model import check_trainable
+from keras_vit.variants import SIZES, variant_name
+from keras_vit_cli.recipe_options import recipe_flags
+
+NAME = "finetune-small"  # of SMALL
+TIMED_IMAGES = 16  # a batch as in training: single images use less of a machine
+REPEATS = 2
+# Names of splits that people use; the first that a folder has is taken.
+TRAINING, TEST, VALIDATION = ("train", "training"), ("test", "testing"), ("validation", "valid", "val", "eval", "dev")
+FEWEST = 30  # images, as documented
+MAX_UNREADABLE = 0.1  # fraction of the files
+NAMED = 10  # unreadable files that are named before the training
+
+
+@dataclass(frozen=True)
+class ImageFolder:
+    """A folder of images with its splits.
+
+    Args:
+        data: Fields of a recipe, with dataset and splits.
+        dataset: The opened dataset.
+        notes: What to know about the images, one sentence each.
+        unreadable: Number of files of each split that are no images.
+    """
+
+    data: Data
+    dataset: ImageDataset
+    notes: tuple[str, ...]
+    unreadable: Counter[str]
+
+    def count(self, split: str) -> int:
+        """Number of images of a split; 0 if the folder does not have it."""
+        return self.dataset.splits.get(split, 0) - self.unreadable[split]
+
+
+def open_images(folder: Path, data: Data) -> ImageFolder:
+    """Opens a folder: /folder/<class>/<image>, or with splits, /folder/<split>/<class>/<image>.
+
+    Without images for an evaluation, a fifth of each class is held out for it, see `split_by_class`. Nothing on
+    the disk is moved. All files are opened, and those that are no images named; nothing is decoded.
+
+    Args:
+        folder: Its classes may also be in a single folder in it, as in an unpacked archive.
+        data: Other fields.
+
+    Raises:
+        ValueError: The folder is missing or laid out in another way; or it cannot be trained on, with all reasons.
+    """
+    dataset, data = _with_splits(folder, data)
+    problems, notes = [], []
+    names = dataset.class_names
+    counts = Counter(names[label] for label in read_labels(dataset, data.train_split))
+    if len(names) < 2:
+        problems.append(
+            f"{folder} has one class, {names[0]!r}. Expected a folder of images for each of several classes."
+        )
+    elif not dataset.splits.get(data.test_split):
+        problems.append(f"Each class of {folder} has a single image, so that none is left to evaluate on. Add images.")
+    elif few := [name for name in names if counts[name] < 2]:
+        notes.append(f"At most one image to train on: {first_names(few)}. Add images of these classes.")
+    unreadable = {split: list(_unreadable(dataset, split)) for split in dataset.splits}
+    bad, total = [file for files in unreadable.values() for file in files], sum(dataset.splits.values())
+    are_none = "is no image" if len(bad) == 1 else "are no images"
+    if len(bad) > MAX_UNREADABLE * total:
+        problems.append(f"{len(bad):,} of {total:,} files {are_none}. Remove them: {first_names(bad)}")
+    elif bad:
+        mark_named(dataset.name, bad[:NAMED])
+        notes.append(f"{len(bad):,} of {total:,} files {are_none}; skipped: {first_names(bad, NAMED)}")
+    if pairs := _in_two_classes(dataset):
+        images_are = "image is" if len(pairs) == 1 else "images are"
+        notes.append(f"{len(pairs):,} {images_are} in two classes: {first_names(f'{a} = {b}' for a, b in pairs)}")
+    if problems:
+        raise ValueError("\n".join(problems))
+    images = ImageFolder(data, dataset, tuple(notes), Counter({split: len(bad) for split, bad in unreadable.items()}))
+    return replace(images, notes=(*notes, *_few_images(images)))
+
+
+def _few_images(folder: ImageFolder) -> Iterator[str]:
+    data, evaluated = folder.data, folder.count(folder.data.test_split)
+    images = sum(folder.count(split) for split in (data.train_split, data.validation_split, data.test_split) if split)
+    if images < FEWEST:
+        yield (
+            f"The folder has {images} images. With fewer than {FEWEST}, the accuracy and the comparison of the "
+            f"exported file with Keras, on {evaluated} of them, say little. Add images."
+        )
+
+
+def _with_splits(folder: Path, data: Data) -> tuple[ImageDataset, Data]:
+    dataset = open_dataset(Data(dataset=f"folder:{folder}"))
+    by_name = {name.lower(): name for name in dataset.splits}
+    train, test, validation = (
+        next((by_name[name] for name in names if name in by_name), None) for names in (TRAINING, TEST, VALIDATION)
+    )
+    has_no_splits = train and not (folder / train).is_dir()
+    if train and (test or validation or has_no_splits):
+        curve = validation if test else None
+        evaluated = test or validation or "test"
+        return dataset, replace(
+            data, dataset=dataset.name, train_split=train, validation_split=curve, test_split=evaluated
+        )
+    if not train and len(dataset.splits) > 1:
+        raise ValueError(
+            f"{folder} has folders in its folders {first_names(dataset.splits)}. Expected {folder}/<class>/<image>, or "
+            f"the splits {folder}/train/<class>/<image> and {folder}/test/<class>/<image>."
+        )
+    return _with_splits(folder / (train or next(iter(dataset.splits))), data)
+
+
+def _in_two_classes(dataset) -> list[tuple[str, str]]:
+    """Pairs of files with the same content and different labels."""
+    files = [
+        (name.decode(), int(label))
+        for split in dataset.splits
+        for name, _, label in dataset.read(split).as_numpy_iterator()
+    ]
+    by_size = defaultdict(list)
+    for file, label in sorted(files):
+        by_size[Path(file).stat().st_size].append((file, label))
+    pairs, first = [], dict[bytes, tuple[str, int]]()
+    for same_size in by_size.values():
+        for file, label in same_size if len(same_size) > 1 else ():
+            other, label_of_other = first.setdefault(hashlib.sha256(Path(file).read_bytes()).digest(), (file, label))
+            if label != label_of_other:
+                pairs.append((other, file))
+    return pairs
+
+
+def _unreadable(dataset, split) -> Iterator[str]:
+    """Yields the files that Pillow does not take for images."""
+    for name, _, _ in dataset.read(split).as_numpy_iterator():
+        try:
+            Image.open(file := name.decode()).close()
+        except Exception:  # Pillow's readers raise errors of many kinds for damaged files
+            yield file
+
+
+def choose_recipe(folder: ImageFolder, weights: str, model, output: Path) -> Supervised:
+    """The recipe for a folder; prints it, with the estimated time, as a command that repeats the training.
+
+    Args:
+        folder: From `open_images`.
+        weights: The name or file of the model.
+        model: Loaded from it, without a head.
+        output: The folder of the run.
+    """
+    check_trainable(model)
+    for note in folder.notes:
+        print(f"Note: {note}")
+    accelerator = any(device.device_type in ("GPU", "TPU") for device in tf.config.list_physical_devices())
+    size = image_size(model.preprocessing, accelerator, getattr(model, "patch_size", (1, 1)))
+    if model.image_size != (size, size):
+        model = model.resized(size)
+    recipe = replace(
+        SMALL,
+        architecture=_architecture(model),
+        weights=weights,
+        data=folder.data,
+        run=replace(SMALL.run, folder=str(output)),
+    )
+    images, depth = folder.count(folder.data.train_split), getattr(model.config, "depth", 0)
+    machine = measure(model, recipe.data, folder.dataset, accelerator)
+    recipe = fit_to_folder(recipe, images, model.preprocessing, size, depth, machine)
+    print("\n".join(_description(folder, recipe, machine, depth)), flush=True)
+    return recipe
+
+
+def measure(model, data: Data, dataset: ImageDataset, accelerator: bool) -> Machine:
+    """Times a model, without its first call, and the decoding of images.
+
+    Args:
+        model: At the image size of the training.
+        data: The recipe's; some of its training images are decoded.
+        dataset: From `open_dataset`.
+        accelerator: Whether there is a GPU or TPU.
+    """
+    inputs = np.zeros((TIMED_IMAGES, *model.image_size, 3), "float32")
+    model.predict_on_batch(inputs)
+    forward_seconds = _seconds(lambda: model.predict_on_batch(inputs), REPEATS)
+    count, size = min(TIMED_IMAGES, dataset.splits[data.train_split]), model.image_size[0]
+    batches = training_pixels(replace(data, batch_size=count, image_size=size, resize_size=size), dataset, seed=0)
+    decode_seconds = _seconds(lambda: list(batches.take(REPEATS)), 1) / REPEATS  # also prepares batches ahead
+    return Machine(accelerator, forward_seconds / TIMED_IMAGES, decode_seconds / count)
+
+
+def _seconds(call: Callable, repeats: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    return (time.perf_counter() - start) / repeats
+
+
+def train_command(recipe: Supervised) -> str:
+    """The command that repeats a training in another folder."""
+    run = replace(recipe.run, folder=f"{recipe.run.folder}-again", resume=False)
+    again = replace(recipe, architecture=SMALL.architecture, run=run)  # the weights determine the architecture
+    flags = recipe_flags(again, SMALL)
+    lines = [f"keras-vit train {NAME}"]
+    for flag in flags:
+        if len(lines[-1]) + len(flag) > 110:
+            lines.append("   ")
+        lines[-1] += f" {flag}"
+    return " \\\n".join(lines)
+
+
+def _architecture(model) -> Architecture:
+    """The architecture of weights as far as a recipe can state it, for recipe.json and a preflight of it."""
+    config = asdict(model.config)
+    name = variant_name(config)
+    if isinstance(model, BiT):
+        return replace(SMALL.architecture, variant=f"BiT-{name}") if name else SMALL.architecture
+    if name:
+        return replace(SMALL.architecture, variant=name)
+    for size in SIZES.values():  # a variant with other sizes
+        if name := variant_name({**config, **asdict(size)}):
+            return replace(SMALL.architecture, variant=name, **{field: config[field] for field in asdict(size)})
+    return SMALL.architecture
+
+
+def _description(folder, recipe, machine: Machine, depth: int) -> list[str]:
+    data, images = recipe.data, folder.count(recipe.data.train_split)
+    names = folder.dataset.class_names
+    epochs = recipe.total_steps * data.batch_size / images
+    seconds = training_seconds(machine, epochs * images, depth or 1, recipe.trainable_blocks)
+    lines = [
+        f"images    {images:,} to train on, {folder.count(data.test_split):,} to evaluate on; {len(names):,} classes: "
+        f"{first_names(names)}",
+        f"weights   {recipe.weights}, {data.image_size} x {data.image_size} pixels, scaled by mean "
+        f"{_numbers(data.mean)} and std {_numbers(data.std)}",
+        f"training  {recipe.total_steps:,} steps of {data.batch_size} images, each image {epochs:.3g} times; here "
+        f"about {_duration(seconds)}, as measured",
+    ]
+    if recipe.trainable_blocks is not None:
+        whole = training_seconds(machine, total_epochs(images) * images, depth or 1)
+        part = f"last {recipe.trainable_blocks} of {depth} blocks" if recipe.trainable_blocks else "head"
+        lines.append(
+            f"          of the {part} only: all of the model would take about {_duration(whole)} on this CPU. To train "
+            "all, append --trainable-blocks None to:"
+        )
+    return [*lines, "\nThis command repeats the training:\n", train_command(recipe), ""]
+
+
+def _numbers(values) -> str:
+    return " ".join(f"{value:g}" for value in values)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+
+
+IMAGES = 16  # a batch as in training: single images use less of a machine
+REPEATS = 2

@@ -1,0 +1,213 @@
+"""`keras-vit export` and `benchmark` on small models."""
+
+import errno
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.export import read_description
+from keras_vit.recipes.data import decoded_images
+from keras_vit_cli.export import Export
+from keras_vit_cli.export_files import ExportData
+
+pytestmark = pytest.mark.slow
+
+INT8 = ["--dataset", "digits", "--formats", "int8"]
+FEW_IMAGES = ["--check-images", "40", "--calibration-images", "20", "--max-accuracy-drop", "100"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """File of an untrained model for digits."""
+    path = tmp_path_factory.mktemp("model") / "digits.keras"
+    keras.utils.set_random_seed(0)
+    sizes = {"image_size": 8, "patch_size": 2, "depth": 1, "width": 32, "mlp_dim": 64, "num_heads": 2}
+    model = keras_vit.VisionTransformer(**sizes, num_classes=10)
+    model.head.kernel.assign(np.random.default_rng(0).standard_normal(model.head.kernel.shape))
+    model.save(path)
+    return str(path)
+
+
+@pytest.fixture
+def export(model, tmp_path, run_cli):
+    """Runs `export` of the model to tmp_path/out; returns its status, output and errors."""
+    return lambda *options: run_cli("export", model, "--output", tmp_path / "out", *options)
+
+
+def row_of(format_, output):
+    return next(line for line in output.splitlines() if line.startswith(f"| {format_} "))
+
+
+def test_saved_model_web_and_tflite(export, tmp_path, run_cli):
+    options = ["--dataset", "digits", "--formats", "saved-model", "web", "int8", "--target", "litert2"]
+    status, output, _ = export(*options, *FEW_IMAGES, "--license", "CC0-1.0")
+    assert status == 0 and "40 images of digits (test)" in output and "litert2: fully delegated" in output
+    assert "+0.00 | 100.00% | 1.0000" in row_of("saved-model", output)
+    assert "\n| web |" in output and "\nweb/model.tflite: " in output  # compared and audited, too
+    files = {path.name for path in (tmp_path / "out").iterdir() if path.suffix != ".json"}
+    assert files == {"saved_model", "web", "model-int8.tflite"}
+    status, described, _ = run_cli("export", tmp_path / "out" / "model-int8.tflite", "--describe")
+    assert status == 0 and "classify" in described and "uint8" in described
+    page = tmp_path / "out" / "web"
+    assert str(page / "index.html") in output and (page / "index.html").is_file()
+    assert read_description(page / "model.tflite").description.license == "CC0-1.0"
+    assert json.loads((page / "settings.json").read_text())["class_names"] == [str(digit) for digit in range(10)]
+
+
+def test_accuracy_drop_above_the_limit_is_not_saved(export, tmp_path):
+    options = ["--dataset", "digits", "--formats", "float32", *FEW_IMAGES, "--max-accuracy-drop", "-1"]
+    status, output, errors = export(*options)
+    assert status == 1 and "float32 has an accuracy drop of 0.00 percentage points, above -1.0" in errors
+    assert "+0.00 | 100.00% | 1.0000" in row_of("float32", output) and not list(tmp_path.iterdir())
+    status, output, _ = export(*options, "--keep-going")
+    assert status == 1 and str(tmp_path / "out") in output and (tmp_path / "out" / "model-float32.tflite").is_file()
+
+
+def test_unsupported_target_is_not_saved(export, tmp_path, monkeypatch):
+    monkeypatch.setattr("keras_vit.export.audit_targets.litert2", lambda operation: "not supported in this test")
+    status, output, errors = export("--formats", "float32", "--target", "litert2")
+    assert status == 1 and "litert2" in errors and "--keep-going" in errors and "litert2" in output
+    assert "compared" not in output  # what is not saved
+    status, _, errors = export("--target", "litert2", "--formats", "float32", "saved-model")
+    assert status == 1 and "--formats saved-model" in errors and not list(tmp_path.iterdir())
+
+
+def test_int4_of_few_images_is_not_calibrated(export, tmp_path):
+    few = ["--check-images", "5", "--calibration-split", "train[:10]", "--max-accuracy-drop", "100"]
+    status, output, _ = export("--dataset", "digits", "--formats", "int4-weights", *few)
+    assert status == 0 and "int4-weights is not calibrated: 'train[:10]' has 10 images" in output
+    assert (tmp_path / "out" / "model-int4-weights.tflite").is_file()
+
+
+def test_model_without_a_head(tiny_files, tmp_path, run_cli):
+    command = ["export", tiny_files / "0.keras", "--output", tmp_path / "out"]
+    status, _, errors = run_cli(*command, *INT8, "--calibration-images", 20)
+    assert status == 1 and "--signatures embed" in errors
+    status, _, errors = run_cli(*command, "--formats", "web")
+    assert status == 1 and "no head" in errors
+    status, output, _ = run_cli(*command, "--dataset", "digits", "--formats", "saved-model", "--check-images", 1)
+    assert status == 0 and "Not compared" in output
+
+
+@pytest.mark.parametrize("formats,splits", [(("float32",), ["test"]), (("float32", "int8"), ["test", "train"])])
+def test_only_required_images_are_decoded(model, data_dir, monkeypatch, formats, splits):
+    requests = []
+
+    def decoded(dataset, split, batch_size, max_corrupt=None, indices=None):
+        requests.append((split, indices))
+        return decoded_images(dataset, split, batch_size, max_corrupt, indices)
+
+    monkeypatch.setattr("keras_vit.recipes.data.decoded_images", decoded)
+    monkeypatch.setattr("keras_vit_cli.export_files.CALIBRATION_POOL", 100)
+    options = Export(model, None, formats, "digits", data_dir, calibration_images=20, check_images=5)
+    data = ExportData.read(options, keras_vit.load(model))
+    assert [split for split, _ in requests] == splits and len(data.images) == 5
+    if "int8" in formats:
+        indices = requests[1][1]
+        assert len(set(indices)) == 20 and max(indices) < 100 and data.calibration.shape == (20, 8, 8, 3)
+    else:
+        assert data.calibration is None
+
+
+@pytest.mark.parametrize(
+    "count,split,words", [(20, "test[20:]", []), (200, "test[10:40]", ["30 calibration images", "10 of the 30"])]
+)
+def test_few_or_shared_calibration_images_are_noted(model, data_dir, count, split, words):
+    options = {"check_images": 20, "calibration_images": count, "calibration_split": split}
+    options = Export(model, None, ("int8",), "digits", data_dir, **options)
+    notes = ExportData.read(options, keras_vit.load(model)).notes
+    assert [word in note for word, note in zip(words, notes, strict=True)] == [True] * len(words)
+
+
+def test_sensitivity(model, run_cli):
+    status, output, _ = run_cli("export", model, *INT8, "--sensitivity", *FEW_IMAGES)
+    printed = output.splitlines()
+    lines = [line.split("|")[1:3] for line in printed if line.startswith("| ")][1:]
+    names = [name.strip() for name, _ in lines]
+    assert status == 0 and set(names[:4]) == {"block_0/attention", "block_0/mlp", "head", "all else"}
+    assert names[4:] == ["all", f"all but {names[0]}"]
+    cosines = [float(cosine) for _, cosine in lines[:4]]
+    assert cosines == sorted(cosines) and 0.5 < cosines[0] < 1
+    assert names[0] in printed[-1] and "mixed-int8" in printed[-1]
+
+
+@pytest.mark.parametrize(
+    "options,words",
+    [
+        ("--dataset digits --split nope", "'nope'"),
+        ("--dataset digits --formats int8 --keep-float block_7/mlp", "block_0/mlp, head, all else"),
+        ("--dataset folder:photos", "has 2 classes, but the model has 10"),
+        ("--dataset folder:emptied", "cannot be decoded"),
+        ("--class-names binary", "UTF-8"),
+        ("--class-names three", "3 names"),
+        ("--class-names empty.txt", "empty.txt is empty"),
+        ("--class-names none", "none"),
+    ],
+)
+def test_invalid_arguments(model, workplace, mistake, options, words):
+    for name, content in (("three", b"a\nb\nc\n"), ("empty.txt", b""), ("binary", b"\xff\xfe")):
+        (workplace / name).write_bytes(content)
+    for number in range(20):
+        (place := workplace / "emptied" / ("train", "test")[number % 2] / f"class {number // 2}").mkdir(parents=True)
+        (place / "0.png").write_bytes(b"")
+    assert words in mistake(f"export {model} --output out {options}")
+
+
+def test_full_disk_leaves_nothing_and_onnx_has_class_names(export, tmp_path, monkeypatch):
+    import onnx
+
+    (tmp_path / "labels.txt").write_text("\n".join(f"number {i}" for i in range(10)))
+    assert export("--formats", "onnx", "--class-names", tmp_path / "labels.txt")[0] == 0
+    properties = {entry.key: entry.value for entry in onnx.load(tmp_path / "out" / "model.onnx").metadata_props}
+    assert properties["class_names"].splitlines() == [f"number {i}" for i in range(10)]
+    shutil.rmtree(tmp_path / "out")
+
+    def full(path, content):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("keras_vit.export.tflite.convert.write_file", full)
+    status, _, errors = export("--formats", "float32")
+    assert status == 1 and f"{tmp_path / 'out'}." in errors and list(tmp_path.iterdir()) == [tmp_path / "labels.txt"]
+
+
+def test_class_names_are_those_of_the_run(model, tmp_path):
+    """Without a dataset; with one they must be equal; a file in the options replaces both."""
+    run, loaded = tmp_path / "run", keras_vit.load(model)
+    run.mkdir()
+    shutil.copy(model, run / "model.keras")
+    names = [f"digit {i}" for i in range(10)]
+    (run / "labels.txt").write_text("".join(f"{name}\n" for name in names))
+    assert ExportData.read(Export(str(run)), keras_vit.load(run)).class_names == tuple(names)
+    assert ExportData.read(Export(model), loaded).class_names is None
+    other = tmp_path / "other.txt"
+    other.write_text("".join(f"{i}\n" for i in range(10)))
+    assert ExportData.read(Export(str(run), class_names=other), loaded).class_names[3] == "3"
+    with pytest.raises(ValueError, match="labels.txt .*'digit 0'"):
+        ExportData.read(Export(str(run), dataset="digits", check_images=1), loaded)
+    shutil.copy(other, run / "labels.txt")
+    assert ExportData.read(Export(str(run), dataset="digits", check_images=1), loaded).class_names[3] == "3"
+
+
+def test_split_without_labels_raises(model, monkeypatch):
+    """Its accuracies would all be 0, without a drop."""
+    unlabeled = [np.zeros((8, 8, 3), "uint8")], np.array([-1])
+    monkeypatch.setattr("keras_vit.recipes.data.decoded_images", lambda *_, **__: iter([unlabeled]))
+    with pytest.raises(ValueError, match="no labels"):
+        ExportData.read(Export(model, dataset="digits", check_images=1), keras_vit.load(model))
+
+
+@pytest.mark.slow
+def test_table_and_json(tflite_files, tmp_path, run_cli):
+    out = tmp_path / "out.json"
+    options = ["--num-threads", 1, "--num-runs", 3, "--json", out]
+    status, printed, _ = run_cli("benchmark", *tflite_files, *options)
+    assert status == 0 and all(file.name in printed for file in tflite_files)
+    assert "median ms" in printed
+    results = json.loads(out.read_text())
+    expected = [(str(file), 1, 3) for file in tflite_files]
+    assert [(result["path"], result["num_threads"], result["num_runs"]) for result in results] == expected
+    assert list(tmp_path.iterdir()) == [out]

@@ -1,0 +1,167 @@
+"""`keras-vit finetune` from a folder to a checked .tflite file, with a toy in place of published weights."""
+
+import json
+import shlex
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tyro
+from PIL import Image
+
+from keras_vit.recipes import small_folder
+from keras_vit.recipes.configs import RECIPES
+from keras_vit.recipes.data.image_folder import split_by_class
+from keras_vit.recipes.recipe import Data, Supervised
+from keras_vit.recipes.recipe_file import read_recipe
+from keras_vit_cli.finetune import Finetune, check_same_run, export_checked, print_result
+from keras_vit_cli.finetune_plan import train_command
+from keras_vit_cli.inputs import DEFAULT, OFFLINE
+from keras_vit_cli.preprocessing_flags import PreprocessingFlags
+
+PREPROCESSING = {"image_size": 16, "resize": "shortest", "mean": [0.4] * 3, "std": [0.3] * 3}
+
+
+@pytest.mark.slow
+def test_from_a_folder_to_a_checked_file_and_again(trained_toy, tmp_path, run_cli, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(small_folder, "MOST_EPOCHS", 4)
+    trained_toy(depth=1, preprocessing=PREPROCESSING).save(tmp_path / "toy.keras")
+    folder, random = tmp_path / "my photos", np.random.default_rng(0)
+    for name, low in (("dark", 0), ("light", 150)):
+        (folder / name).mkdir(parents=True)
+        for i in range(10):
+            pixels = random.integers(low, low + 100, (20, 24, 3), "uint8")
+            Image.fromarray(pixels).save(folder / name / f"{i}.png")
+    files = [(name, f"{name}/{i}.png") for name in ("dark", "light") for i in range(10)]
+    bad = next(x for i in range(50) if (x := ("dark", f"dark/bad{i}.png")) in split_by_class([*files, x])["test"])
+    splits = {split: len({*images} - {bad}) for split, images in split_by_class([*files, bad]).items()}
+    (folder / bad[1]).write_bytes(b"no image")
+    command = ["finetune", "my photos", "--weights", "toy.keras"]
+    status, output, _ = run_cli(*command)
+    run = tmp_path / "runs" / "my photos"
+    assert status == 0
+    assert f"of {splits['test']} test images" in output
+    assert f"{splits['train']} to train on, {splits['test']} to evaluate on; 2 classes: dark, light" in output
+    assert f"my photos/{bad[1]}" in output and "--max-corrupt 0.5\n" in output and "| dynamic-int8 |" in output
+    assert "exported/model-dynamic-int8.tflite" in output and "--model 'runs/my photos'" in output
+
+    recipe = read_recipe(run / "recipe.json")
+    assert recipe.data.mean == (0.4, 0.4, 0.4) and recipe.data.evaluation_resize == "shortest"
+    assert train_command(recipe) in output
+    words = shlex.split(train_command(recipe).replace("\\\n", ""))
+    assert words[:3] == ["keras-vit", "train", "finetune-small"]
+    again = tyro.cli(Supervised, default=RECIPES["finetune-small"], args=words[3:])
+    run_again = replace(recipe.run, folder="runs/my photos-again", resume=False)
+    assert again == replace(recipe, architecture=RECIPES["finetune-small"].architecture, run=run_again)
+    card = (run / "model_card.md").read_text()
+    assert "| classes | 2: dark, light |" in card and 'variant": "B/16' not in card
+
+    (run / "exported").rename(tmp_path / "moved")
+    status, output, _ = run_cli(*command)  # exports again, without training
+    assert status == 0 and "Epoch" not in output and "| dynamic-int8 |" in output and "'runs/my photos-2'" in output
+    status, _, errors = run_cli("finetune", "other", "--output", run)
+    assert status == 1 and "folder:my photos from toy.keras" in errors and "other" in errors
+    (folder / "cat").mkdir()
+    Image.new("RGB", (20, 24)).save(folder / "cat" / "1.png")
+    status, _, errors = run_cli(*command)
+    assert status == 1 and "'cat'" in errors and "--output" in errors
+
+
+def test_no_export_with_keras_on_jax(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    recipe = Supervised(data=Data("digits", test_split="validation"))
+    assert export_checked(recipe, tmp_path) is None
+    print_result(recipe, tmp_path, None, {"top1": 0.5, "images": 360})
+    assert "KERAS_BACKEND=tensorflow" in capsys.readouterr().out
+
+
+def test_mistakes_are_reported_together(tmp_path, run_cli, monkeypatch, no_load):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "photos").mkdir(parents=True)
+    (tmp_path / "runs" / "photos" / "mine.txt").write_text("")
+    for command, words in (
+        ("finetune photos --weights no.npz", ["'photos'", "--output", "no.npz"]),
+        ("finetune photos", ["'photos'", "--output"]),
+    ):
+        status, _, errors = run_cli(*command.split())
+        assert status == 1
+        assert [word in line for word, line in zip(words, errors.splitlines(), strict=True)] == [True] * len(words)
+
+
+def test_the_run_has_the_name_of_the_folder(tmp_path, run_cli, monkeypatch):
+    (tmp_path / "photos" / "cat" / "runs" / "photos" / "mine").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "photos" / "cat")
+    status, _, errors = run_cli("finetune", "..")
+    assert status == 1 and "runs/photos is not empty" in errors
+
+
+def test_without_a_network_the_model_of_the_package_is_used(monkeypatch, capsys):
+    def load(weights, **_):
+        if weights == DEFAULT:
+            raise ConnectionError("no network")
+        return weights
+
+    monkeypatch.setattr("keras_vit.load", load)
+    assert Finetune("photos")._load() == (OFFLINE, OFFLINE)
+    errors = capsys.readouterr().err
+    assert "no network" in errors and "--weights FILE" in errors
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A finished run of `photos` from `toy.keras`, whose images are scaled as ImageNet's."""
+    monkeypatch.chdir(tmp_path)
+    small, mean_std = RECIPES["finetune-small"], PreprocessingFlags("imagenet").fields()
+    data = replace(small.data, dataset="folder:photos", interpolation="bicubic", antialias=True, **mean_std)
+    recipe = replace(small, weights="toy.keras", data=data)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "recipe.json").write_text(json.dumps({"kind": "Supervised", **asdict(recipe)}))
+    (tmp_path / "run" / "metrics.json").write_text("{}")
+    (tmp_path / "toy.keras").write_text("")
+    return Path("run")
+
+
+def check(run, weights=None, folder="photos", **flags):
+    check_same_run(Path(folder), weights, PreprocessingFlags(**flags).fields(), run)
+
+
+def test_the_same_command_and_one_without_options_pass(run):
+    Path("prepared.json").write_text(json.dumps({"image_size": [384, 384], "resize": "squash", "origin": "file"}))
+    check(run)
+    check(run, "toy.keras", preprocessing="imagenet", interpolation="lanczos3", resize="squash", crop_fraction=1.0)
+    check(run, preprocessing="prepared.json")
+
+
+def test_another_preparation_is_an_error_that_states_both(run):
+    with pytest.raises(ValueError) as error:
+        check(run, preprocessing="half", interpolation="nearest", crop_fraction=0.9)
+    before, after = str(error.value).split("Received")
+    for text, fields in (
+        (before, "mean 0.485 0.456 0.406, std 0.229 0.224 0.225, crop_fraction 1.0, interpolation bicubic"),
+        (after, "mean 0.5 0.5 0.5, std 0.5 0.5 0.5, crop_fraction 0.9, interpolation bilinear"),
+    ):
+        assert fields in text
+    assert "--output run-2" in after
+    with pytest.raises(ValueError, match="folder:photos from toy.keras, with mean .* other and --weights"):
+        check(run, "other.npz", "other", preprocessing="half")
+    with pytest.raises(ValueError, match="crop_fraction"):
+        check(run, crop_fraction=2.0)
+
+
+def test_weights_that_no_longer_exist_are_an_error(run):
+    Path("toy.keras").unlink()
+    check(run)  # a finished run does not require them
+    with pytest.raises(FileNotFoundError, match="omit --weights"):
+        check(run, "toy.keras")
+    (run / "metrics.json").rename(run / "step-8.index")
+    with pytest.raises(FileNotFoundError, match="toy.keras.* --output"):
+        check(run)
+
+
+def test_a_damaged_recipe_is_left_to_its_reader(run):
+    for text in ("", "[]", '{"data": 3}', '{"data": {"dataset": 3}}'):
+        (run / "recipe.json").write_text(text)
+        check(run, "other.npz")

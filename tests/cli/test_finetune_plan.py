@@ -1,0 +1,180 @@
+"""What `keras-vit finetune` makes of a folder, and the settings that it chooses."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tyro
+from PIL import Image
+
+import keras_vit
+from keras_vit.recipes.configs import RECIPES
+from keras_vit.recipes.recipe import Architecture, Data, Supervised
+from keras_vit.recipes.small_folder import Machine
+from keras_vit_cli import finetune_plan as plan
+from keras_vit_cli.finetune_plan import open_images
+
+DATA = Data()
+
+
+@pytest.fixture
+def fill(tmp_path):
+    """Writes images: fill(3, "train/cat", "train/dog") writes 3 into each folder."""
+
+    def write(count, *places):
+        for place in places:
+            (tmp_path / place).mkdir(parents=True, exist_ok=True)
+            for i in range(count):
+                pixels = np.random.default_rng([i, *place.encode()]).integers(0, 256, (9, 11, 3), "uint8")
+                Image.fromarray(pixels).save(tmp_path / place / f"{i}.jpg")
+        return tmp_path
+
+    return write
+
+
+def opened(folder):
+    """Data, number of images by split, and notes except that of fewer than 30 images."""
+    found = open_images(folder, DATA)
+    counts = {split: found.count(split) for split in found.dataset.splits}
+    return found.data, counts, tuple(note for note in found.notes if "fewer than 30" not in note)
+
+
+def test_classes_without_splits(fill):
+    folder = fill(10, "cat")
+    fill(5, "dog")
+    (folder / "dog" / "notes.txt").write_text("no image")
+    data, counts, notes = opened(folder)
+    assert (data.train_split, data.validation_split, data.test_split) == ("train", None, "test")
+    assert data.dataset == f"folder:{folder}" and counts == {"train": 12, "test": 3} and notes == ()
+
+
+@pytest.mark.parametrize(
+    "splits,chosen",
+    [
+        ("train test", ("train", None, "test")),
+        ("Training val", ("Training", None, "val")),
+        ("train valid test", ("train", "valid", "test")),
+        ("train dev extra", ("train", None, "dev")),
+    ],
+)
+def test_splits_of_the_folder_are_used(fill, splits, chosen):
+    data, counts, _ = opened(fill(3, *[f"{split}/{name}" for split in splits.split() for name in ("cat", "dog")]))
+    assert (data.train_split, data.validation_split, data.test_split) == chosen
+    assert set(counts) == set(splits.split())
+
+
+def test_a_single_folder_in_the_folder_is_split(fill):
+    for place in ("train", "photos"):
+        folder = fill(5, f"{place}/outer/{place}/cat", f"{place}/outer/{place}/dog") / place / "outer"
+        data, counts, _ = opened(folder)
+        assert data.dataset == f"folder:{folder}/{place}" and counts == {"train": 8, "test": 2}
+        with pytest.raises(ValueError, match="laid out"):
+            open_images(folder.parent, DATA)
+
+
+def test_two_depths_are_one_when_most_images_are_in_it(fill, caplog):
+    fill(2, "cat/more")
+    assert opened(fill(6, "cat", "dog"))[1] == {"train": 10, "test": 2} and "cat/more" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "count,places,words",
+    [
+        (4, ["cat"], "'cat'"),
+        (1, ["cat", "dog"], "single image"),
+        (2, ["a/cat", "b/dog"], "a, b"),
+        (2, ["a/b/c/cat"], "a/b/c/cat/0.jpg"),
+        (2, ["."], "not laid out"),
+        (0, [], "there are none"),
+    ],
+)
+def test_other_folders(fill, count, places, words):
+    with pytest.raises(ValueError, match=words):
+        open_images(fill(count, *places), DATA)
+
+
+def test_images_in_two_classes_and_empty_classes_are_named(fill, caplog):
+    folder = fill(5, "cat", "dog")
+    (folder / "elk").mkdir()
+    (folder / "dog" / "copy.jpg").write_bytes((folder / "cat" / "3.jpg").read_bytes())
+    (folder / "dog" / "again.jpg").write_bytes((folder / "dog" / "1.jpg").read_bytes())
+    (note,) = opened(folder)[2]
+    assert f"{folder}/cat/3.jpg = {folder}/dog/copy.jpg" in note and "elk" in caplog.text
+
+
+def test_damaged_files_are_named_and_do_not_count(fill):
+    folder = fill(10, "cat", "dog")
+    (folder / "dog" / "0.jpg").write_bytes(b"no image")
+    _, counts, (note,) = opened(folder)
+    assert "1 of 20" in note and f"{folder}/dog/0.jpg" in note and sum(counts.values()) == 19
+    for i in range(6):
+        (folder / "dog" / f"{i}.jpg").write_bytes(b"")
+    with pytest.raises(ValueError, match="6 of 20 .*dog/"):
+        open_images(folder, DATA)
+
+
+def test_fewer_than_30_images_are_noted(fill):
+    assert ["28 images" in note for note in open_images(fill(14, "cat", "dog"), DATA).notes] == [True]
+    assert not open_images(fill(15, "cat", "dog"), DATA).notes
+
+
+def test_a_class_of_one_image_is_noted_and_all_problems_are_reported_together(fill):
+    fill(5, "cat")
+    folder = fill(1, "dog")
+    (note,) = opened(folder)[2]
+    assert "dog" in note
+    for file in folder.glob("*/*.jpg"):
+        file.write_bytes(b"")
+    (folder / "dog" / "0.jpg").unlink()
+    with pytest.raises(ValueError, match="one class.*\n.*no images"):
+        open_images(folder, DATA)
+
+
+@pytest.fixture
+def folder(fill):
+    return open_images(fill(15, "cat", "dog"), DATA)
+
+
+@pytest.mark.parametrize(
+    "forward_seconds,expected",
+    [
+        (0.01, ["15 s"]),
+        (4.0, ["34 minutes", "1.6 hours", "head only", "--trainable-blocks None", " --trainable-blocks 0"]),
+    ],
+)
+def test_duration_and_the_part_that_is_trained(folder, toy, capsys, monkeypatch, forward_seconds, expected):
+    monkeypatch.setattr(plan, "measure", lambda *_: Machine(False, forward_seconds, 0.0))
+    recipe = plan.choose_recipe(folder, "toy.keras", toy(num_classes=0), Path("runs/x"))
+    printed = capsys.readouterr().out
+    assert all(words in printed for words in expected), printed
+    assert ("--trainable-blocks" in printed) == (recipe.trainable_blocks is not None)
+    assert "24 to train on, 6 to evaluate on; 2 classes: cat, dog" in printed
+    words = shlex.split(plan.train_command(recipe).replace("\\\n", ""))[3:]
+    all_of_it = tyro.cli(Supervised, default=RECIPES["finetune-small"], args=[*words, "--trainable-blocks", "None"])
+    defaults = RECIPES["finetune-small"].architecture
+    run = replace(recipe.run, folder="runs/x-again")
+    assert all_of_it == replace(recipe, architecture=defaults, trainable_blocks=None, run=run)
+    assert (recipe.architecture.variant, recipe.architecture.width) == ("Ti/4", 12)  # those of the weights
+
+
+@pytest.mark.parametrize(
+    "build,expected",
+    [
+        (lambda: keras_vit.ViT("Ti/16", image_size=32, num_classes=0), Architecture("Ti/16")),
+        (
+            lambda: keras_vit.ViT("R6+Ti/4", image_size=32, num_classes=0, depth=1),
+            Architecture("R6+Ti/4", depth=1, width=192, mlp_dim=768, num_heads=3),
+        ),
+        (lambda: keras_vit.BiT(stages=(1,), image_size=32, num_classes=0), plan.SMALL.architecture),
+    ],
+)
+def test_the_recipe_states_the_architecture_of_the_weights(build, expected):
+    assert plan._architecture(build()) == expected
+
+
+@pytest.mark.slow
+def test_timing_is_of_seconds_per_image(folder, toy):
+    machine = plan.measure(toy(num_classes=0), Data(dataset=folder.data.dataset), folder.dataset, False)
+    assert 0 < machine.forward_seconds < 1 and 0 < machine.decode_seconds < 1
