@@ -60,7 +60,7 @@ PATCH_DROPOUT = "keras_vit, patch dropout"
 LIBRARIES = (UPPER_BOUND, "KerasHub", "keras_vit", "transformers")
 
 
-def keras_step(build, shape, precision, num_threads, jit, inference):
+def keras_step(build, shape, precision, num_threads, inference):
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(num_threads)
@@ -70,7 +70,7 @@ def keras_step(build, shape, precision, num_threads, jit, inference):
     keras.utils.set_random_seed(0)
     model = build("mixed_bfloat16" if precision == "bfloat16" else "float32")
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.AdamW(1e-4), loss, jit_compile=jit)
+    model.compile(keras.optimizers.AdamW(1e-4), loss, jit_compile=False)
     model.optimizer.build(model.trainable_variables)
     batch = (
         tf.random.uniform((shape.batch, shape.size, shape.size, 3), -1, 1),
@@ -166,7 +166,7 @@ def matrix_product_step(shape, precision, num_threads, inference):
     return step
 
 
-def serve(library, precision, mode, shape, arguments):
+def serve(library, precision, shape, arguments):
     """Runs one step for each line of standard input; prints its wall-clock and CPU seconds."""
     num_threads, inference = arguments.num_threads, arguments.inference
     if library == UPPER_BOUND:
@@ -176,7 +176,7 @@ def serve(library, precision, mode, shape, arguments):
     else:
         rate = arguments.patch_dropout if library == PATCH_DROPOUT else 0.0
         build = partial(hub_model, shape) if library == "KerasHub" else partial(our_model, shape, patch_dropout=rate)
-        step = keras_step(build, shape, precision, num_threads, mode == "XLA", inference)
+        step = keras_step(build, shape, precision, num_threads, inference)
     step(), step()
     print("ready", flush=True)
     for _ in sys.stdin:
@@ -232,12 +232,9 @@ def main():
     parser.add_argument("--num-threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
-    parser.add_argument(
-        "--modes", nargs="+", choices=("graph", "XLA"), default=["graph"], help="how the Keras models are run"
-    )
     parser.add_argument("--inference", action="store_true", help="measure the forward pass alone")
     parser.add_argument("--patch-dropout", type=float, default=0.0, help="compare keras_vit with and without it")
-    parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
         return serve(*arguments.serve, SHAPES[arguments.shape], arguments)
@@ -248,18 +245,15 @@ def main():
     columns = ["", "precision", "images/s", *(headings.get(name, f"ratio to {name}") for name in references)]
     print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
     for precision in ("float32", "bfloat16"):
-        keras_modes = {name: arguments.modes for name in ("KerasHub", "keras_vit", PATCH_DROPOUT)}
-        cases = [(name, precision, mode) for name in libraries for mode in keras_modes.get(name, [""])]
-        seconds = measure(cases, arguments)
-        report(seconds, references, arguments.modes[0], SHAPES[arguments.shape].batch)
+        seconds = measure([(name, precision) for name in libraries], arguments)
+        report(seconds, references, SHAPES[arguments.shape].batch)
 
 
-def report(seconds, references, first_mode, batch):
-    for (library, precision, mode), own in seconds.items():
-        row = [f"{library} {mode if mode != 'graph' else ''}".strip(), precision]
-        row.append(f"{batch / statistics.median(own):.1f}")
+def report(seconds, references, batch):
+    for (library, precision), own in seconds.items():
+        row = [library, precision, f"{batch / statistics.median(own):.1f}"]
         for name in references:
-            other = (name, precision, "" if name == UPPER_BOUND else first_mode)
+            other = (name, precision)
             # Ratios within each turn.
             pairs = zip(seconds.get(other, ()), own)
             row.append(f"{statistics.median([a / b for a, b in pairs]):.2f}" if other in seconds else "")

@@ -131,11 +131,9 @@ def _offline_note(model):
 
 
 def open_exported(weights: str) -> tuple[Callable, list[str] | None]:
-    """A function from images to probabilities (B, C), and the class names if the .tflite file or SavedModel has them.
+    """A function from images to probabilities (B, C), and the class names if the file has them.
 
-    Raises:
-        ValueError: It was not written by keras_vit, which stores the preprocessing in it, or it is no classifier.
-        OSError: It cannot be read.
+    Raises ValueError or OSError for a model that is no classifier, has no preprocessing, or cannot be read.
     """
     return _open_tflite(weights) if weights.endswith(".tflite") else _open_saved_model(Path(weights))
 

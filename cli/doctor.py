@@ -83,13 +83,7 @@ def machine_report(machine: Machine) -> str:
 
 
 def findings_report(machine: Machine, results: dict, findings: list[Finding]) -> str:
-    """Devices, strategy and findings as text.
-
-    Args:
-        machine: The machine.
-        results: Results of `run_probe`; {} without TensorFlow.
-        findings: All problems.
-    """
+    """Devices, strategy and findings as text; `results` are those of `run_probe`, {} without TensorFlow."""
     lines = [*_table(_tensorflow_rows(machine, results)), ""]
     for finding in findings:
         lines += [f"{finding.severity.upper():<9}{finding.problem}", f"{'':<9}-> {finding.fix}"]

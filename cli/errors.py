@@ -45,9 +45,7 @@ TRIAL_BYTES = 1 << 20
 def error_sentence(error: Exception, command: str = "") -> str | None:
     """A message for an error that is not a mistake in keras_vit, without a traceback; None for one that may be.
 
-    Args:
-        error: Also one that was raised from such an error, as libraries do.
-        command: Such as "train", whose options the message names.
+    The error may be raised from such an error, as libraries do. The message names options of the command.
     """
     if sentence := _foreign_sentence(error):
         return sentence

@@ -36,17 +36,9 @@ def gradient_rollout_undefined(vit) -> str:
 
 
 def write_evidence(model, files: list[Path], folder: Path) -> list[Path]:
-    """Writes each image with the patches that contribute to its most likely class in orange, see `gradient_rollout`.
+    """Writes 000-name.png, ...: each image with the patches that contribute to its most likely class in orange.
 
-    Images with a side below 256 pixels are enlarged, to at most 1,024 pixels.
-
-    Args:
-        model: A `VisionTransformer` with a head.
-        files: Image files.
-        folder: Written once it is complete: 000-name.png, ...
-
-    Returns:
-        The files written.
+    Images with a side below 256 pixels are enlarged, to at most 1,024 pixels. Returns the files.
     """
     with new_folder(folder, option="--attention") as new:
         names = [f"{number:03}-{file.stem}.png" for number, file in enumerate(files)]

@@ -108,8 +108,7 @@ class Finetune:
 def export_checked(recipe, output: Path) -> Path | None:
     """Writes the run's .tflite file, unless it is there, and prints how it compares with Keras.
 
-    Returns:
-        Its path; None with Keras on JAX, which does not export.
+    Returns its path, or None with Keras on JAX, which does not export.
     """
     import keras
 
@@ -163,17 +162,9 @@ def _test_images(recipe) -> int:
 
 
 def check_same_run(folder: Path, weights: str | None, preparation: dict | None, output: Path):
-    """Checks that a command asks for the run that its output folder has.
+    """Checks that a command asks for the run that its output folder has: its images, weights and preparation.
 
-    Args:
-        folder: The command's images.
-        weights: Its weights, if it has any.
-        preparation: From `PreprocessingFlags.fields`.
-        output: The folder, which has a run.
-
-    Raises:
-        ValueError: The run is of other images, of other weights, or prepares images in another way.
-        FileNotFoundError: The weights no longer exist.
+    Raises ValueError for another run, and FileNotFoundError for weights that no longer exist.
     """
     try:
         recipe = json.loads((output / RECIPE).read_text("utf-8"))
@@ -204,8 +195,7 @@ def check_same_run(folder: Path, weights: str | None, preparation: dict | None, 
 def previous_recipe(output: Path):
     """The recipe of the interrupted or finished run in the output folder; prints which it is.
 
-    Raises:
-        ValueError: The recipe cannot be read; or the run is finished and the images have changed.
+    Raises ValueError if it cannot be read, or if the run is finished and the images have changed.
     """
     from keras_vit.recipes.checkpoints.run_identity import check_unchanged
     from keras_vit.recipes.data import open_dataset

@@ -56,15 +56,9 @@ class ImageFolder:
 def open_images(folder: Path, data: Data) -> ImageFolder:
     """Opens a folder: /folder/<class>/<image>, or with splits, /folder/<split>/<class>/<image>.
 
-    Without images for an evaluation, a fifth of each class is held out for it, see `split_by_class`. Nothing on
-    the disk is moved. All files are opened, and those that are no images named; nothing is decoded.
-
-    Args:
-        folder: Its classes may also be in a single folder in it, as in an unpacked archive.
-        data: Other fields.
-
-    Raises:
-        ValueError: The folder is missing or laid out in another way; or it cannot be trained on, with all reasons.
+    Its classes may also be in a single folder in it, as in an unpacked archive. Without images for an evaluation, a
+    fifth of each class is held out for it, see `split_by_class`. Nothing on the disk is moved. All files are opened,
+    not decoded, and those that are no images named. A ValueError lists all reasons why it cannot be trained on.
     """
     dataset, data = _with_splits(folder, data)
     problems, notes = [], []
@@ -157,11 +151,7 @@ def _unreadable(dataset, split) -> Iterator[str]:
 def choose_recipe(folder: ImageFolder, weights: str, model, output: Path) -> Supervised:
     """The recipe for a folder; prints it, with the estimated time, as a command that repeats the training.
 
-    Args:
-        folder: From `open_images`.
-        weights: The name or file of the model.
-        model: Loaded from it, without a head.
-        output: The folder of the run.
+    `model` is loaded from `weights`, without a head; `output` is the folder of the run.
     """
     check_trainable(model)
     for note in folder.notes:
@@ -185,14 +175,7 @@ def choose_recipe(folder: ImageFolder, weights: str, model, output: Path) -> Sup
 
 
 def measure(model, data: Data, dataset: ImageDataset, accelerator: bool) -> Machine:
-    """Times a model, without its first call, and the decoding of images.
-
-    Args:
-        model: At the image size of the training.
-        data: The recipe's; some of its training images are decoded.
-        dataset: From `open_dataset`.
-        accelerator: Whether there is a GPU or TPU.
-    """
+    """Times a model at the image size of the training, without its first call, and the decoding of training images."""
     inputs = np.zeros((TIMED_IMAGES, *model.image_size, 3), "float32")
     model.predict_on_batch(inputs)
     forward_seconds = _seconds(lambda: model.predict_on_batch(inputs), REPEATS)

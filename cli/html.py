@@ -40,11 +40,7 @@ def _data_url(kind: str, content: io.BytesIO) -> str:
 
 
 def image_rows(rows: Sequence[Sequence[tuple[np.ndarray, str]]]) -> str:
-    """Rows of small images with captions; they wrap on narrow screens.
-
-    Args:
-        rows: Not empty; each row is a list of (pixels (H, W, 3) uint8, caption).
-    """
+    """Rows of small images with captions, each (pixels (H, W, 3) uint8, caption); they wrap on narrow screens."""
     lines = "\n".join(f'<div class="row">{"".join(_figure(*cell) for cell in row)}</div>' for row in rows)
     cells = max(map(len, rows))
     return f'<div class="rows of-{cells}" style="--cells: {cells}">\n{lines}\n</div>'

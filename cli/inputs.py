@@ -86,9 +86,7 @@ def check_dataset(dataset: str):
 def load_default(load: Callable, note: Callable):
     """The name of the default weights, and the model that `load` returns for it.
 
-    Args:
-        load: `keras_vit.load` with options.
-        note: From the model of the package to what the user should know of it, printed where no download is possible.
+    Where no download is possible, that of the package; `note(model)`, what the user should know of it, is printed.
     """
     try:
         return DEFAULT, load(DEFAULT)

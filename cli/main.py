@@ -1,6 +1,5 @@
 """`keras-vit <command>`: each command is a dataclass; tyro derives its options and help from the fields."""
 
-import difflib
 import os
 import re
 import sys
@@ -32,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
         SystemExit: Wrong options, with status 2; SIGTERM, with 143, in training with 75 after saving a checkpoint.
         Exception: An error that is no mistake of the user; with --debug any.
     """
-    # Of TensorFlow's log, only errors. Without an NVIDIA driver it logs one at every start, about CUDA.
+    # Only errors of TensorFlow's log. Without an NVIDIA driver it logs one at every start, about CUDA.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if os.path.exists(NVIDIA_DRIVER) else "3")
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in arguments
@@ -110,12 +109,7 @@ def _parse(arguments: list[str]) -> Any:
         return replace(preflight, changes=tuple(changes))
     if command in commands:  # alone: hints would name options of all commands, and the help of none
         return tyro.cli(commands[command], prog=f"keras-vit {command}", args=arguments[1:])
-    try:
-        return tyro.extras.subcommand_cli_from_dict(commands, prog="keras-vit", description=DESCRIPTION, args=arguments)
-    except SystemExit:
-        if similar := difflib.get_close_matches(command, commands, 1):
-            print(f"Perhaps you meant: keras-vit {similar[0]}", file=sys.stderr)
-        raise
+    return tyro.extras.subcommand_cli_from_dict(commands, prog="keras-vit", description=DESCRIPTION, args=arguments)
 
 
 def _commands() -> dict[str, Any]:

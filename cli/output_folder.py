@@ -13,10 +13,7 @@ from keras_vit.atomic_write import naming_full_disk
 def check_replaceable(folder: Path, mark: str | None = None, option: str = "--output"):
     """Raises a ValueError unless a folder is missing, empty, or the result of a previous run.
 
-    Args:
-        folder: The output folder of a command.
-        mark: Name of a file that only the command itself writes: a folder that contains it may be replaced.
-        option: The option that names the folder.
+    That has the file `mark`, which only the command itself writes. `option` names the folder.
     """
     if os.path.ismount(folder):
         raise ValueError(f"{folder.absolute()} is a mount point, which cannot be replaced; choose {option} inside it.")

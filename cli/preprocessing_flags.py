@@ -39,11 +39,7 @@ class PreprocessingFlags:
         return {name: value for name, value in asdict(self).items() if name != "preprocessing" and value is not None}
 
     def fields(self) -> dict | None:
-        """The argument `preprocessing` of `keras_vit.load`; None without options.
-
-        Raises:
-            FileNotFoundError, ValueError: An unknown name, or a file that does not exist or has no JSON object.
-        """
+        """The argument `preprocessing` of `keras_vit.load`; None without options."""
         named = _named(self.preprocessing) if self.preprocessing else {}
         return {**named, **self.single} or None
 
@@ -60,14 +56,7 @@ AS_STATED = PreprocessingFlags()
 
 
 def with_recipe_fields(words: tuple[str, ...], prefix: str = "") -> tuple[str, ...]:
-    """The options of a recipe, with `--data.mean` and `--data.std` in place of `--preprocessing`.
-
-    Args:
-        prefix: Prefix of the options, such as "recipe.".
-
-    Raises:
-        FileNotFoundError, ValueError: See `PreprocessingFlags.fields`; or the file lacks mean or standard deviation.
-    """
+    """The options of a recipe, with `--data.mean` and `--data.std` in place of `--preprocessing`."""
     joined = tuple(part for word in words for part in (word.split("=", 1) if word.startswith(f"{OPTION}=") else [word]))
     if OPTION not in joined[:-1]:
         return words
@@ -77,8 +66,8 @@ def with_recipe_fields(words: tuple[str, ...], prefix: str = "") -> tuple[str, .
         raise ValueError(f"{joined[at + 1]} must have the fields mean and std. Received: {', '.join(value) or 'none'}")
     from keras_vit.preprocessing import Preprocessing
 
-    known = Preprocessing.from_argument(value, 224)  # raises for values that are no mean or standard deviation
-    fields = [(f"--{prefix}data.{name}", *map(str, getattr(known, name))) for name in ("mean", "std")]
+    scaling = Preprocessing.from_argument(value, 224)  # raises for values that are no mean or standard deviation
+    fields = [(f"--{prefix}data.{name}", *map(str, getattr(scaling, name))) for name in ("mean", "std")]
     return (*fields[0], *fields[1], *joined[:at], *joined[at + 2 :])
 
 

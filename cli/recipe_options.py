@@ -78,11 +78,7 @@ def _own_option(field, value):
 def parse_fields(default, name: str, arguments):
     """A recipe or sweep with the options of a command line; `check_start` checks it.
 
-    Steps replace the epochs of a recipe, and epochs its steps.
-
-    Args:
-        default: Without the options.
-        name: What precedes the options, such as "keras-vit train cifar10".
+    Steps replace the epochs of a recipe, and epochs its steps. `name` precedes the options: "keras-vit train cifar10".
     """
     import tyro
 
@@ -114,11 +110,7 @@ def check_start(recipe, named, prefix: str = ""):
         named: The recipe without them.
         prefix: Of the options, such as "recipe.".
 
-    Raises:
-        ValueError: All that is wrong: fields, see `check_sections` and `check_plan`; the dataset is a placeholder or
-            there is nothing at its path; the folder contains a run; a field of the architecture is changed, but weights
-            determine the model.
-        FileNotFoundError: The weights do not exist, such as those of another recipe that was not trained yet.
+    Raises ValueError or FileNotFoundError with all that is wrong.
     """
     from keras_vit.recipes import configs
 

@@ -101,12 +101,7 @@ def _held_out(plan):
 
 
 def check_name(command: str, arguments):
-    """Raises ValueError if options precede the name of a recipe, or there is none.
-
-    Args:
-        command: "train" or "sweep".
-        arguments: What follows it.
-    """
+    """Raises ValueError if options precede the name of a recipe or run, or there is none."""
     from keras_vit.recipes.configs import RECIPES
 
     if not arguments or not arguments[0].startswith("-") or arguments[0] in ("-h", "--help"):
@@ -139,11 +134,7 @@ def run_name(name: str) -> str:
 
 
 def find_recipe(name: str):
-    """A recipe by name, or from the recipe.json of a previous run, or of the run in a folder.
-
-    Raises:
-        ValueError: The recipe does not exist; the message suggests similar names. The file cannot be read.
-    """
+    """A recipe by name, or from the recipe.json of a previous run, or of the run in a folder."""
     from keras_vit.recipes.configs import RECIPES
 
     if name in RECIPES:
@@ -179,12 +170,7 @@ def _print_result(recipe, named, metrics: dict[str, float]):
 
 
 def next_commands(recipe, named) -> list[str]:
-    """Commands for the model in a recipe's local folder, with its paths and dataset.
-
-    Args:
-        recipe: The trained recipe.
-        named: The recipe without the options of the command line.
-    """
+    """Commands for the model in a recipe's local folder; `named` is the recipe without options."""
     import keras
 
     from keras_vit_cli.inspect.model import keras_class

@@ -27,7 +27,7 @@ def write_report(path: Path, results: dict):
     """Writes the report of the results of `run_demo`."""
     metrics, model, masked_model = results["metrics"], results["model"], results["masked_model"]
     predicted = model.predict(results["images"], verbose=0).argmax(-1)
-    parts = {
+    values = {
         "summary": html.escape(_summary(results)),
         "warning": _warning(metrics["fast"]),
         "cards": _cards(metrics),
@@ -49,7 +49,7 @@ def write_report(path: Path, results: dict):
         "finetuning_grid": "{} x {}".format(*model.grid),
     }
     template = resources.files("keras_vit_cli.demo").joinpath("report.html").read_text()
-    path.write_text(Template(template).substitute(parts))
+    path.write_text(Template(template).substitute(values))
 
 
 def classify_photographs():

@@ -32,14 +32,9 @@ class ImageBatch(NamedTuple):
 
 
 def list_images(folder: Path, option: str = "--images") -> list[Path]:
-    """Sorted paths of the images in a folder and its subfolders, without hidden files; prints the names of other files.
+    """Sorted paths of the images in a folder and its subfolders, without hidden files; or of a single image file.
 
-    Args:
-        folder: The folder; or an image file, the only one then.
-        option: The command's option for it, for the error message.
-
-    Raises:
-        ValueError: The folder does not exist or contains no images.
+    Prints the names of other files. Raises ValueError, with the command's option, if there are none.
     """
     if folder.is_file():
         return [folder]
@@ -55,11 +50,7 @@ def list_images(folder: Path, option: str = "--images") -> list[Path]:
 
 
 def without_damaged(files: Sequence[Path]) -> list[Path]:
-    """The files that can be read; prints the names of the others.
-
-    Raises:
-        ValueError: None can be read.
-    """
+    """The files that can be read; prints the names of the others. Raises ValueError if none can be read."""
     damaged = [file for file in files if unreadable_reason(file)]
     if len(damaged) == len(files):
         raise ValueError(
@@ -89,11 +80,7 @@ def unreadable_reason(file: Path) -> str:
 
 
 def read_images(preprocessing, folder: Path, files: Sequence[Path]) -> ImageBatch:
-    """Reads files from `list_images` of the folder and preprocesses them as a model's `preprocessing` specifies.
-
-    Raises:
-        ValueError: A file cannot be read as an image.
-    """
+    """Reads files from `list_images` of the folder and preprocesses them as a model's `preprocessing` specifies."""
     inputs = np.concatenate([np.asarray(preprocessing(file)) for file in files])  # (n, H, W, 3)
     pixels = 255 * (inputs * np.float32(preprocessing.std) + np.float32(preprocessing.mean))
     names = [file.name if file == folder else file.relative_to(folder).as_posix() for file in files]

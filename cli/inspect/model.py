@@ -28,14 +28,9 @@ class InspectedModel(NamedTuple):
 
 
 def open_model(weights: str, preprocessing: dict | None = None) -> InspectedModel:
-    """Opens anything that `keras_vit.load` accepts, the .keras file of a `MaskedPatchModel` or a
-    `MaskedAutoencoderModel`, or a run's folder.
+    """Opens anything that `keras_vit.load` accepts, the .keras file of a model without labels, or a run's folder.
 
     Head and decoder of a run without labels are only in its checkpoints: its model.keras is meant for fine-tuning.
-
-    Args:
-        weights: See above.
-        preprocessing: See `keras_vit.load`.
 
     Raises:
         ValueError: The model is a ResNet, or a preprocessing is given for one that its recipe states; also errors of

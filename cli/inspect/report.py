@@ -83,11 +83,7 @@ def make_report(
     """The HTML, and a sentence about how many images and layers it stores attention of.
 
     Args:
-        inspected: The model.
-        images: All images.
-        weights: The model's file, folder or name, as the user calls it.
-        source: The folder of the images, or the only file.
-        num_shown: Number of images to show.
+        weights, source: The model, and the folder of the images or the only file, as the user calls them.
         max_megabytes: See `AttentionData`.
     """
     vit = inspected.vit
@@ -95,7 +91,7 @@ def make_report(
     data = AttentionData(vit, images.select(shown), max_megabytes)
     attention_size = _attention_size(data, len(shown), max_megabytes)
     page = resources.files("keras_vit_cli.inspect").joinpath("page")
-    parts = {
+    values = {
         "style": page.joinpath("inspect.css").read_text(),
         "script": page.joinpath("inspect.js").read_text(),
         # A file name may contain anything, also "</script>".
@@ -109,7 +105,7 @@ def make_report(
         "sections": "\n".join(_section(*section) for section in sections(inspected, images, shown)),
         "versions": html.escape(package_versions("keras_vit", "keras")),
     }
-    return Template(page.joinpath("inspect.html").read_text()).substitute(parts), attention_size
+    return Template(page.joinpath("inspect.html").read_text()).substitute(values), attention_size
 
 
 def _attention_size(data, num_shown, max_megabytes) -> str:

@@ -40,13 +40,7 @@ Section = tuple[str, str, str]
 
 
 def sections(inspected: InspectedModel, images: ImageBatch, shown: list[int]) -> Iterator[Section]:
-    """Title, text and HTML of each section that is defined for the model.
-
-    Args:
-        inspected: The model.
-        images: All images.
-        shown: Indices of the images to show.
-    """
+    """Title, text and HTML of each section that is defined for the model; `shown` are indices of images."""
     vit, shown_images = inspected.vit, images.select(shown)
     yield _rollout(vit, shown_images)
     if inspected.masked_model is not None:

@@ -4,8 +4,6 @@ import sys
 
 import pytest
 
-from keras_vit_cli.main import main
-
 ERRORS = """
 train cifar10-scrach
 No recipe 'cifar10-scrach'. Did you mean one of: cifar10-scratch, cifar10-mae, cifar10, cifar10-masked-patch,
@@ -126,13 +124,3 @@ def test_missing_package(package, line, message, mistake, tiny_files, monkeypatc
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, "keras_vit.recipes.prepare.beam", raising=False)
     assert message in mistake(line.replace("TINY", str(tiny_files)))
-
-
-def test_similar_command_is_suggested(capsys):
-    for typed, end in (("trains", "Perhaps you meant: keras-vit train\n"), ("few_shot", "keras-vit few-shot\n")):
-        with pytest.raises(SystemExit) as stopped:
-            main([typed])
-        assert stopped.value.code == 2 and capsys.readouterr().err.endswith(end)
-    with pytest.raises(SystemExit):
-        main(["xyz"])
-    assert "Perhaps" not in capsys.readouterr().err

