@@ -7,10 +7,12 @@ import shutil
 import keras
 import numpy as np
 import pytest
+from goldens import foundation_folder
+from images_on_disk import jpeg
+from loaded_signatures import load
 
 import keras_vit
 from keras_vit.export import read_description
-from keras_vit.recipes.data import decoded_images
 from keras_vit_cli.export import Export
 from keras_vit_cli.export_files import ExportData
 
@@ -91,26 +93,6 @@ def test_model_without_a_head(tiny_files, tmp_path, run_cli):
     assert status == 1 and "no head" in errors
     status, output, _ = run_cli(*command, "--dataset", "digits", "--formats", "saved-model", "--check-images", 1)
     assert status == 0 and "Not compared" in output
-
-
-@pytest.mark.parametrize("formats,splits", [(("float32",), ["test"]), (("float32", "int8"), ["test", "train"])])
-def test_only_required_images_are_decoded(model, data_dir, monkeypatch, formats, splits):
-    requests = []
-
-    def decoded(dataset, split, batch_size, max_corrupt=None, indices=None):
-        requests.append((split, indices))
-        return decoded_images(dataset, split, batch_size, max_corrupt, indices)
-
-    monkeypatch.setattr("keras_vit.recipes.data.decoded_images", decoded)
-    monkeypatch.setattr("keras_vit_cli.export_files.CALIBRATION_POOL", 100)
-    options = Export(model, None, formats, "digits", data_dir, calibration_images=20, check_images=5)
-    data = ExportData.read(options, keras_vit.load(model))
-    assert [split for split, _ in requests] == splits and len(data.images) == 5
-    if "int8" in formats:
-        indices = requests[1][1]
-        assert len(set(indices)) == 20 and max(indices) < 100 and data.calibration.shape == (20, 8, 8, 3)
-    else:
-        assert data.calibration is None
 
 
 @pytest.mark.parametrize(
@@ -194,7 +176,32 @@ def test_split_without_labels_raises(model, monkeypatch):
         ExportData.read(Export(model, dataset="digits", check_images=1), keras_vit.load(model))
 
 
-@pytest.mark.slow
+def test_projections_are_no_classes(tmp_path, run_cli):
+    (tmp_path / "published").mkdir()
+    weights = foundation_folder(tmp_path / "published", "hf_clip")
+    (tmp_path / "1.jpg").write_bytes(jpeg(100))
+    (tmp_path / "names.txt").write_text("\n".join("abcdefghij"))
+    output = ["--output", tmp_path / "exported"]
+    for arguments in (
+        ["classify", tmp_path / "1.jpg", "--model", weights],
+        ["evaluate", weights, "--dataset", "digits"],
+        ["export", weights, "--formats", "float32", "saved-model", *output],
+        ["export", weights, "--formats", "web", *output],
+        ["export", weights, "--formats", "onnx", "--class-names", tmp_path / "names.txt", *output],
+    ):
+        status, _, errors = run_cli(*arguments)
+        assert status == 1 and "its head is a projection" in errors
+    assert run_cli("export", weights, "--formats", "float32", "saved-model", "--signatures", "embed", *output)[0] == 0
+    described = run_cli("export", tmp_path / "exported" / "embed-float32.tflite", "--describe")[1]
+    assert "in the space that images share with texts" in described and "ImageEmbedder" in described
+    loaded = load(tmp_path / "exported" / "saved_model")
+    assert set(loaded) == {"serving_default", "projection", "features", "attention", "serve_bytes", "serve_uint8"}
+    vit, pixels = keras_vit.load(weights), np.full((1, 40, 30, 3), 90, "uint8")
+    expected = vit(vit.preprocess(pixels))
+    np.testing.assert_allclose(loaded["serve_uint8"](pixels)["projection"], expected, atol=1e-4)
+    np.testing.assert_allclose(loaded["serving_default"](vit.preprocess(pixels))["projection"], expected, atol=1e-4)
+
+
 def test_table_and_json(tflite_files, tmp_path, run_cli):
     out = tmp_path / "out.json"
     options = ["--num-threads", 1, "--num-runs", 3, "--json", out]

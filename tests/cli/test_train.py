@@ -40,17 +40,6 @@ def test_recipe_by_name_and_from_its_file(data_dir, tmp_path, run_cli, monkeypat
     assert one["loss"] == pytest.approx(two["loss"], abs=1e-6)
 
 
-def test_options_of_a_masked_autoencoder(tmp_path, run_cli, monkeypatch):
-    recipes = []
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run_recipe, "run", lambda recipe: recipes.append(recipe) or {"loss": 1.0})
-    options = "--decoder-depth 1 --decoder-width 8 --decoder-heads 2 --masked-fraction 0.5 --no-normalize-targets "
-    run_cli("train", "mae-b16", *TOY, *f"{options}--data.dataset digits --run.epoch-steps 4".split())
-    (recipe,) = recipes
-    assert (recipe.decoder_width, recipe.masked_fraction, recipe.normalize_targets) == (8, 0.5, False)
-    assert (recipe.data.dataset, recipe.run.folder, recipe.run.epoch_steps) == ("digits", "runs/mae-b16", 4)
-
-
 def test_the_folder_of_a_run_means_its_recipe(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "x").mkdir(parents=True)
