@@ -58,7 +58,6 @@ class Export:
             only this part causes, largest first, and propose what to do.
         keep_float: Parts that "mixed-int8", "int8" and "int16x8" leave in float32, as --sensitivity names them.
         describe: Write no files; print signatures and metadata of a .tflite file.
-        seed: Seed of the sample of calibration images.
         preparation: How images are prepared, if it is not as the weights state; files with it, too.
     """
 
@@ -81,7 +80,6 @@ class Export:
     sensitivity: bool = False
     keep_float: tuple[str, ...] = ()
     describe: bool = False
-    seed: int = 0
     preparation: Preparation = AS_STATED
 
     def run(self) -> int:
@@ -181,14 +179,12 @@ class Benchmark:
         files: Files of `keras-vit export`, or any others.
         num_threads: Threads of the interpreter.
         num_runs: Timed calls of each file.
-        warmup_runs: Calls before them.
         json: File to write all results to.
     """
 
     files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILES")]
     num_threads: int = 2
     num_runs: int = 50
-    warmup_runs: int = 5
     json: Path | None = None
 
     def run(self):
@@ -199,7 +195,7 @@ class Benchmark:
         from keras_vit.atomic_write import write_file
         from keras_vit.export.benchmark import as_json, compare, table
 
-        results = compare(self.files, self.num_threads, self.num_runs, self.warmup_runs)
+        results = compare(self.files, self.num_threads, self.num_runs)
         print(table(results))
         if self.json:
             write_file(self.json, as_json(results).encode())

@@ -62,7 +62,7 @@ class ExportData:
         required = any(name in STATIC for name in options.formats)
         if required or (INT4 in options.formats and len(options.signatures) == 1):
             total = min(CALIBRATION_POOL, count_examples(dataset, split))
-            indices = np.random.default_rng(options.seed).permutation(total)[: options.calibration_images]
+            indices = np.random.default_rng(0).permutation(total)[: options.calibration_images]
             if required or total >= MIN_IMAGES:
                 calibration, _ = read(split, len(indices), indices=indices)
                 notes = _calibration_notes(dataset, options, indices)

@@ -28,7 +28,6 @@ class Probe:
         data_dir: Folder of prepared datasets; by default that of TensorFlow Datasets.
         neighbors: Numbers of neighbors that vote, one result each; numbers above that of training images are skipped.
         batch_size: Number of images at a time.
-        seed: Seed of the held-out tenth.
         preparation: How images are prepared, if it is not as the weights state.
     """
 
@@ -40,7 +39,6 @@ class Probe:
     data_dir: str | None = None
     neighbors: tuple[int, ...] = (10, 20, 100)
     batch_size: int = 64
-    seed: int = 0
     preparation: Preparation = AS_STATED
 
     def run(self):
@@ -74,7 +72,7 @@ class Probe:
             predicted = knn(train, labels, test, count)
             print(f"{count:>3} nearest neighbors: {np.mean(predicted == test_labels):.2%}")
         if "linear" in self.methods:
-            predicted, inverse_penalty = linear_probe(train, labels, test, self.seed)
+            predicted, inverse_penalty = linear_probe(train, labels, test)
             print(f"linear: {np.mean(predicted == test_labels):.2%} (inverse penalty {inverse_penalty:g})")
 
 
