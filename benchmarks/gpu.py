@@ -235,7 +235,7 @@ def print_attention_errors():
     from keras import ops
 
     from keras_vit.layers.attention import attention_weights
-    from keras_vit.layers.xla.fused_attention import fused_attention
+    from keras_vit.layers.xla.attention import fused_attention
 
     *inputs, upstream = (jax.random.normal(jax.random.key(i), (4, 6, 197, 64)) for i in range(4))
 

@@ -78,7 +78,7 @@ class Convert:
 
     def _check_request(self):
         """Raises ValueError or OSError for invalid options before anything is loaded."""
-        from keras_vit.class_names.files import labels_file
+        from keras_vit.class_names import labels_file
         from keras_vit.weights.saving import card_file, main_file
 
         if self.push:
@@ -96,7 +96,7 @@ class Convert:
 
     def _remove_old_names(self):
         """Removes the class names of a model that --overwrite replaced by one without names."""
-        from keras_vit.class_names.files import labels_file
+        from keras_vit.class_names import labels_file
         from keras_vit.weights.saving import main_file
 
         old = labels_file(main_file(self.output))

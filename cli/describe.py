@@ -49,7 +49,7 @@ def _describe(weights) -> dict:
 
     weights = local_folder(weights)
     if not weights.endswith(".keras") and not (Path(weights) / "model.keras").is_file():
-        from keras_vit.class_names.files import own_class_names
+        from keras_vit.class_names import own_class_names
         from keras_vit.pixel_range import warn_if_assumed
         from keras_vit.preprocessing import Preprocessing
         from keras_vit.weights import open_checkpoint

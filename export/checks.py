@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from keras_vit.class_names.files import checked_lines
+from keras_vit.class_names import checked_lines
 from keras_vit.classification import check_no_projection, known_names
 from keras_vit.named_weights import copy_weights
 
@@ -108,3 +108,11 @@ def disk_reason(error: Exception) -> str:
     """Why a file could not be written, from an error of the system or of TensorFlow, without names of operations."""
     line = str(getattr(error, "message", error)).partition("\n")[0]
     return re.sub(r"^\{\{.*?\}\} | \[Op:\w+\].*$", "", line)
+
+
+INPUT = "images"
+CLASSIFY, EMBED, ATTENTION = "classify", "embed", "attention"
+PROJECTION = "projection"  # of a SavedModel and an ONNX file; in a TFLite file it is the embedding
+OUTPUTS = {CLASSIFY: "probabilities", EMBED: "embedding", ATTENTION: "attention"}
+CLASS_NAMES_FILE = "labels.txt"  # as MediaPipe and the examples of TensorFlow name it
+PREPROCESSING_FILE = "preprocessing.json"

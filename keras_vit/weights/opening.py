@@ -8,9 +8,17 @@ from keras_vit.images import as_size
 from keras_vit.pixel_range import CLIP, IMAGENET
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.downloads import download, download_hugging_face
-from keras_vit.weights.files import PICKLED, PICKLED_HINT, Tensors, check_local, open_tensors, read_json
+from keras_vit.weights.files import (
+    PICKLED,
+    PICKLED_HINT,
+    Tensors,
+    check_local,
+    is_unfinished,
+    open_tensors,
+    read_json,
+    unfinished_message,
+)
 from keras_vit.weights.published import is_published, resolve
-from keras_vit.weights.runs import is_unfinished, unfinished_message
 from keras_vit.weights.sources import (
     bit,
     dinov2,

@@ -4,8 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.integers import is_integer, python_integers
-from keras_vit.layers.resnet.group_norm import GroupNorm
-from keras_vit.layers.resnet.standardized_conv import StandardizedConv2D
+from keras_vit.layers.resnet.standardized_conv import GroupNorm, StandardizedConv2D
 
 GROUPS = 32
 EXPANSION = 4  # a unit's output has 4 times as many channels as its 3 x 3 convolution

@@ -4,8 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.resnet.bottleneck import build_for, checked_stages, shrunk
-from keras_vit.layers.resnet.group_norm import GroupNorm
-from keras_vit.layers.resnet.standardized_conv import StandardizedConv2D
+from keras_vit.layers.resnet.standardized_conv import GroupNorm, StandardizedConv2D
 
 ROOT_FILTERS = 64
 GROUPS = 16

@@ -4,11 +4,10 @@ import re
 from dataclasses import replace
 
 from keras_vit.weights.checkpoint import Checkpoint
-from keras_vit.weights.derived import token_with_position, with_derived
 from keras_vit.weights.files import Tensors
 from keras_vit.weights.naming import Source
 from keras_vit.weights.sources import timm
-from keras_vit.weights.sources.shapes import read_arguments
+from keras_vit.weights.sources.arrays import read_arguments, token_with_position, with_derived
 
 MASK = "mask_token"
 REGISTERS = "register_tokens"

@@ -6,7 +6,7 @@ import warnings
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.files import Tensors, read_json
 from keras_vit.weights.naming import Naming, Source
-from keras_vit.weights.sources.shapes import kernel_shape, num_blocks, read_arguments, square_image_size
+from keras_vit.weights.sources.arrays import kernel_shape, num_blocks, read_arguments, square_image_size
 
 OUR_BLOCK, BLOCK = "encoder/block_{i}", "encoder.layer.{i}"
 PATCHES = "embeddings.patch_embeddings.projection.weight"

@@ -4,12 +4,18 @@ import re
 from dataclasses import replace
 
 from keras_vit.weights.checkpoint import Checkpoint
-from keras_vit.weights.derived import token_with_position, with_derived
 from keras_vit.weights.files import Tensors, read_json
 from keras_vit.weights.naming import Naming, Source
 from keras_vit.weights.sources import hugging_face
+from keras_vit.weights.sources.arrays import (
+    kernel_shape,
+    num_blocks,
+    read_arguments,
+    square_image_size,
+    token_with_position,
+    with_derived,
+)
 from keras_vit.weights.sources.hugging_face import BLOCK, OUR_BLOCK
-from keras_vit.weights.sources.shapes import kernel_shape, num_blocks, read_arguments, square_image_size
 
 TOKEN, POSITIONS, REGISTERS = (f"embeddings.{x}" for x in ("cls_token", "position_embeddings", "register_tokens"))
 VIT = hugging_face.HUGGING_FACE.naming

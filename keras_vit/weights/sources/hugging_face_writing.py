@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.weights.sources.arrays import array_dtype, check_values, named_arrays
 from keras_vit.weights.sources.hugging_face import ASSUMED, HUGGING_FACE, MULTI_LABEL, PILLOW_FILTERS
-from keras_vit.weights.sources.writing import array_dtype, check_values, named_arrays
 
 ACTIVATIONS = {"erf": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gelu"}
 

@@ -9,16 +9,17 @@ import numpy as np
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.files import Tensors
 from keras_vit.weights.naming import Naming, ResNetNaming, Source
-from keras_vit.weights.sources.flax_arrays import is_tower, linen_arrays, pre_linen_name
-from keras_vit.weights.sources.shapes import (
+from keras_vit.weights.sources.arrays import (
+    check_values,
     kernel_shape,
+    named_arrays,
     num_blocks,
     read_arguments,
     resnet_stages,
     resnet_stride,
     square_image_size,
 )
-from keras_vit.weights.sources.writing import check_values, named_arrays
+from keras_vit.weights.sources.flax_arrays import is_tower, linen_arrays, pre_linen_name
 
 OUR_BLOCK = "encoder/block_{i}"
 BLOCK = "Transformer/encoderblock_{i}"

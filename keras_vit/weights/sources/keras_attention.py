@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.weights.files import Tensors, checked
+from keras_vit.weights.files import MODEL, RECIPE, Tensors, checked, is_unfinished, unfinished_message
 from keras_vit.weights.naming import Naming
-from keras_vit.weights.runs import MODEL, RECIPE, is_unfinished, unfinished_message
-from keras_vit.weights.sources.shapes import kernel_shape, num_blocks, read_arguments, square_image_size
+from keras_vit.weights.sources.arrays import kernel_shape, num_blocks, read_arguments, square_image_size
 
 OUR_BLOCK = "encoder/block_{i}"
 NAMING = Naming(

@@ -7,11 +7,10 @@ that it shares with texts, which has no bias, becomes the head.
 import re
 
 from keras_vit.weights.checkpoint import Checkpoint
-from keras_vit.weights.derived import reshaped, transposed, with_derived, zeros
 from keras_vit.weights.files import Tensors, read_json
 from keras_vit.weights.naming import Source
 from keras_vit.weights.sources import timm
-from keras_vit.weights.sources.shapes import read_arguments
+from keras_vit.weights.sources.arrays import read_arguments, reshaped, transposed, with_derived, zeros
 
 TOWER, TIMM_TOWER, TIMM_PROJECTION = "visual.", "visual.trunk.", "visual.head.proj."
 TOKEN, POSITIONS, PROJECTION = "class_embedding", "positional_embedding", "proj"

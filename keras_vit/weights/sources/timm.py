@@ -4,19 +4,21 @@ import math
 import re
 
 from keras_vit.weights.checkpoint import Checkpoint
-from keras_vit.weights.derived import split, with_derived, zeros
 from keras_vit.weights.files import Tensors, read_json
 from keras_vit.weights.naming import Naming, ResNetNaming, Source
-from keras_vit.weights.sources.hugging_face import PILLOW_FILTERS, TORCH_LEAVES
-from keras_vit.weights.sources.shapes import (
+from keras_vit.weights.sources.arrays import (
     covered_size,
     kernel_shape,
     num_blocks,
     read_arguments,
     resnet_stages,
     resnet_stride,
+    split,
     square_image_size,
+    with_derived,
+    zeros,
 )
+from keras_vit.weights.sources.hugging_face import PILLOW_FILTERS, TORCH_LEAVES
 
 OUR_BLOCK, BLOCK = "encoder/block_{i}", "blocks.{i}"
 PATCHES = "patch_embed.proj.weight"

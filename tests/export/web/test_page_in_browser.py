@@ -21,8 +21,7 @@ from servers import handler_of, serving
 
 import keras_vit
 from keras_vit.export import write_tflite
-from keras_vit.export.web.page import write_web_page
-from keras_vit.export.web.runtime import PACKAGES, cache_folder
+from keras_vit.export.web.page import PACKAGES, cache_folder, write_web_page
 from keras_vit.inspect.attention import rollout
 
 pytestmark = pytest.mark.slow

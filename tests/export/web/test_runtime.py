@@ -10,8 +10,8 @@ from http.server import SimpleHTTPRequestHandler
 import pytest
 from servers import handler_of, serving
 
-from keras_vit.export.web import runtime
-from keras_vit.export.web.runtime import PACKAGES, Package, fetch_web_runtime, registry, unpack_web_runtime
+from keras_vit.export.web import page
+from keras_vit.export.web.page import PACKAGES, Package, fetch_web_runtime, registry, unpack_web_runtime
 
 FILES = {"dist/index.js": b"export {}", "wasm/a.wasm": b"\0asm", "../outside": b"x", "dist/other.js": b"y"}
 
@@ -31,7 +31,7 @@ def requests(tmp_path, monkeypatch):
     served.write_bytes(content)
     sha512 = base64.b64encode(hashlib.sha512(content).digest()).decode()
     package = Package("@scope/name", "1.0.0", sha512, ("dist/index.js", "wasm/a.wasm"))
-    monkeypatch.setattr(runtime, "PACKAGES", (package,))
+    monkeypatch.setattr(page, "PACKAGES", (package,))
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
     handler, paths = handler_of(tmp_path / "registry"), []
     handler.do_GET = lambda self: paths.append(self.path) or SimpleHTTPRequestHandler.do_GET(self)

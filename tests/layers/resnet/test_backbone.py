@@ -4,9 +4,9 @@ import pytest
 import tensorflow as tf
 from goldens import golden_weights
 
-from keras_vit.layers.resnet.axial_bottleneck import AxialBottleneck
 from keras_vit.layers.resnet.backbone import ResNetBackbone, ResNetRoot, ResNetStage
 from keras_vit.layers.resnet.bottleneck import Bottleneck, PreActivationBottleneck
+from keras_vit.models.axial_resnet import AxialBottleneck
 from keras_vit.weights.sources.bit import BIT_PAPER, BIT_V1
 
 

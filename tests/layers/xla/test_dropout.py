@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.layers.xla.dropout import Dropout
-from keras_vit.layers.xla.recompute import next_seed, recompute
+from keras_vit.layers.xla.recompute import Dropout, next_seed, recompute
 
 X = tf.constant(np.random.default_rng(0).uniform(1, 2, (4, 7, 16)), "float32")
 KERAS_3_13 = pytest.mark.skipif(keras.__version__.startswith("3.13."), reason="Keras 3.13 has no dropout of 1")

@@ -9,8 +9,8 @@ import tensorflow as tf
 from gradients import output_and_gradients
 
 from keras_vit.layers import LayerNorm, Mlp
-from keras_vit.layers.resnet.group_norm import GroupNorm
-from keras_vit.layers.xla.gelu import can_compile_island, gelu_for_training
+from keras_vit.layers.resnet.standardized_conv import GroupNorm
+from keras_vit.layers.xla.mlp import can_compile_island, gelu_for_training
 
 X = 3 * np.random.default_rng(0).standard_normal((2, 5, 3, 8)) + 2
 GELU = {
