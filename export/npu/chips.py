@@ -63,11 +63,7 @@ class Chip:
 
 
 def known_chips(vendors=VENDORS) -> dict[str, Chip]:
-    """Model -> chip, in the order of LiteRT's targets.
-
-    Raises:
-        ImportError: ai-edge-litert is missing.
-    """
+    """Model -> chip, in the order of LiteRT's targets."""
     chips: dict[str, Chip] = {}
     for vendor in vendors:
         try:
@@ -144,9 +140,6 @@ def qualcomm_libraries() -> Iterator[str]:
     libQnnLpai.so is missing. The plug-in names it as a dependency but calls it only to compile for an LPAI, which is
     never requested here, so a link of that name in a temporary folder, which leads to another library that the plug-in
     loads anyway, satisfies the loader. No file of a package is changed.
-
-    Raises:
-        ImportError: See `check_sdk`.
     """
     check_sdk("qualcomm")
     litert = litert_file()

@@ -80,20 +80,12 @@ class Description:
 
 @dataclass(frozen=True)
 class DescribedFile:
-    """Result of `read_description`; `print` shows it.
-
-    Args:
-        path: The file.
-        size_bytes: Size on disk.
-        signatures: Name -> signature, the one that runs by default first.
-        num_subgraphs: Number of subgraphs: one per signature, and those that control flow calls.
-        description: The metadata.
-    """
+    """Result of `read_description`; `print` shows it."""
 
     path: Path
     size_bytes: int
-    signatures: dict[str, Signature]
-    num_subgraphs: int
+    signatures: dict[str, Signature]  # by name, the one that runs by default first
+    num_subgraphs: int  # one per signature, and those that control flow calls
     description: Description
 
     @property

@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import tarfile
 import urllib.error
 import urllib.request
@@ -142,19 +141,12 @@ BUILDS = ("internal", "compat_internal", "jspi_internal")
 
 @dataclass(frozen=True)
 class Package:
-    """A package of the npm registry.
+    """A package of the npm registry."""
 
-    Args:
-        name: Name with the scope.
-        version: Exact version.
-        sha512: Checksum of the tarball in base64, as in npm's lock files after "sha512-".
-        files: Files of the package that a page loads.
-    """
-
-    name: str
+    name: str  # with the scope
     version: str
-    sha512: str
-    files: tuple[str, ...]
+    sha512: str  # of the tarball in base64, as in npm's lock files after "sha512-"
+    files: tuple[str, ...]  # that a page loads
 
     @property
     def tarball(self) -> str:
@@ -188,12 +180,9 @@ PACKAGES = (
 
 
 def registry() -> str:
-    """URL of the npm registry: from npm_config_registry in the environment, npm's settings, or npmjs.org."""
-    url = os.environ.get("npm_config_registry") or os.environ.get("NPM_CONFIG_REGISTRY")
-    if not url and (npm := shutil.which("npm")):
-        done = subprocess.run([npm, "config", "get", "registry"], capture_output=True, text=True, check=False)
-        url = done.stdout.strip() if done.returncode == 0 else ""
-    return (url if url and url.startswith("http") else REGISTRY).rstrip("/")
+    """URL of the npm registry: from npm_config_registry in the environment, or npmjs.org."""
+    url = os.environ.get("npm_config_registry") or os.environ.get("NPM_CONFIG_REGISTRY") or REGISTRY
+    return url.rstrip("/")
 
 
 def cache_folder() -> Path:
@@ -202,16 +191,7 @@ def cache_folder() -> Path:
 
 
 def fetch_web_runtime() -> list[Path]:
-    """Downloads the tarballs of LiteRT.js (12 MB) to `cache_folder`, unless they are cached.
-
-    Returns:
-        One path for each of `PACKAGES`.
-
-    Raises:
-        ConnectionError: The download failed, or the file is not the pinned version. The message names the file and the
-            place for a manual download.
-        ValueError: A file in the cache is not the pinned version.
-    """
+    """Downloads the tarballs of LiteRT.js (12 MB) to `cache_folder`, unless they are cached."""
     return [_fetch(package) for package in PACKAGES]
 
 

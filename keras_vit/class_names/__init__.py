@@ -129,15 +129,7 @@ def labels_file(weights) -> Path:
 
 
 def own_class_names(weights, num_classes: int) -> list[str] | None:
-    """The class names that a model was trained with, in the order of its outputs; None if they are not known.
-
-    Args:
-        weights: As for `keras_vit.load`.
-        num_classes: Outputs of the model; 0 for no head.
-
-    Raises:
-        ValueError: The file is not text, or has another number of names.
-    """
+    """The class names that a model was trained with, in the order of its outputs; None if they are not known."""
     file = labels_file(weights)
     if not num_classes or not file.is_file():
         return None
@@ -151,11 +143,7 @@ def own_class_names(weights, num_classes: int) -> list[str] | None:
 
 
 def read_class_names(file) -> list[str]:
-    """The names in a text file, one per line.
-
-    Raises:
-        ValueError: It is no file, it is empty, a line is empty, or it is not UTF-8.
-    """
+    """The names in a text file, one per line."""
     if not Path(file).is_file():
         raise ValueError(f"There is no file of class names {file}. Expected a text file with one class name per line.")
     try:
@@ -173,11 +161,7 @@ def class_names_text(names: Sequence[str]) -> str:
 
 
 def checked_lines(names: Sequence) -> list[str]:
-    """Names that can be written one per line.
-
-    Raises:
-        ValueError: A name is empty, has several lines or is not a string.
-    """
+    """Names that can be written one per line."""
     if isinstance(names, str):
         raise ValueError(f"`class_names` must be a list of strings, one per output. Received: {names!r}")
     for index, name in enumerate(names):
@@ -187,11 +171,7 @@ def checked_lines(names: Sequence) -> list[str]:
 
 
 def names_of_outputs(names: Sequence[str] | None, num_classes: int) -> tuple[str, ...] | None:
-    """A model's argument `class_names` as a tuple; None without names.
-
-    Raises:
-        ValueError: A name is not one line of text, or there is not one for each class.
-    """
+    """A model's argument `class_names` as a tuple; None without names."""
     if names is None:
         return None
     lines = checked_lines(names)

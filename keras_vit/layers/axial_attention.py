@@ -82,12 +82,12 @@ class AxialAttention(keras.layers.Layer):
     def _attend_along_lines(self, qkv):
         """Equation 4: from queries, keys and values (n, L, 2 C), concatenated per head, to the output (n, L, C)."""
         length, head_width = qkv.shape[1], qkv.shape[2] // (2 * self.num_heads)
-        parts = (head_width // 2, head_width)
+        ends = (head_width // 2, head_width)
         qkv = ops.reshape(qkv, (-1, length, self.num_heads, 2 * head_width))  # (n, L, K, 2*d)
         qkv = ops.transpose(qkv, (0, 2, 1, 3))  # (n, K, L, 2*d)
-        query, key, value = ops.split(qkv, parts, axis=-1)  # (n, K, L, d/2) twice, (n, K, L, d)
+        query, key, value = ops.split(qkv, ends, axis=-1)  # (n, K, L, d/2) twice, (n, K, L, d)
         relative = by_distance(ops.cast(self.relative, qkv.dtype))  # (L, L, 2*d)
-        for_query, for_key, for_value = ops.split(relative, parts, axis=-1)
+        for_query, for_key, for_value = ops.split(relative, ends, axis=-1)
         logits = (
             ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
             + ops.einsum("nkoc,opc->nkop", query, for_query)

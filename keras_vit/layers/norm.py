@@ -57,11 +57,7 @@ def layer_norm_for_training(x, gamma, beta, epsilon, dtype):
     The variance of a bfloat16 x is the mean of its squares minus the square of its mean, so that x is read once for
     both: the cancellation error in float32 is smaller than the rounding error of such an x. float16 is more precise.
 
-    Args:
-        x: (..., D).
-        gamma, beta: (D,).
-        epsilon: Added to the variance.
-        dtype: Dtype of the result, (..., D); everything else is computed in at least float32.
+    x is (..., D), `gamma` and `beta` are (D,). The output, (..., D), has the `dtype`; all else is in at least float32.
     """
     precise = keras.backend.result_type(x.dtype, "float32")
 
@@ -76,12 +72,12 @@ def layer_norm_for_training(x, gamma, beta, epsilon, dtype):
 
 def _normalize(x, epsilon):
     """The normalized x, (..., D), and 1 / sigma, (..., 1), in at least float32."""
-    given = keras.backend.standardize_dtype(x.dtype)
-    precise = keras.backend.result_type(given, "float32")
+    dtype = keras.backend.standardize_dtype(x.dtype)
+    precise = keras.backend.result_type(dtype, "float32")
     wide = ops.cast(x, precise)
     mean = ops.mean(wide, axis=-1, keepdims=True)  # (..., 1)
     centered = wide - mean
-    if given == "bfloat16":
+    if dtype == "bfloat16":
         variance = ops.maximum(ops.mean(ops.square(wide), axis=-1, keepdims=True) - ops.square(mean), 0.0)
     else:
         variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)  # (..., 1)

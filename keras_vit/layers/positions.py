@@ -11,8 +11,26 @@ RESAMPLINGS = ("corners", "half_pixel", "bicubic", "bicubic_offset", "bicubic_an
 OFFSET = 0.1
 
 
+class _Positions(keras.layers.Layer):
+    """Adds a `table`, (1, N, D), to the tokens of a patch grid (h, w) with tokens before the patches."""
+
+    def __init__(self, grid, prefix_tokens=0, **kwargs):
+        super().__init__(**kwargs)
+        self.grid = check_grid(grid)
+        self.prefix_tokens = prefix_tokens
+
+    def call(self, tokens):
+        return tokens + ops.cast(self.table, tokens.dtype)  # (B, N, D)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "grid": self.grid, "prefix_tokens": self.prefix_tokens}
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PositionEmbedding(keras.layers.Layer):
+class PositionEmbedding(_Positions):
     """Adds a learnable 1-D position table, E_pos of the paper's equation 1.
 
     Initial values are normal with standard deviation 0.02.
@@ -27,11 +45,6 @@ class PositionEmbedding(keras.layers.Layer):
         ValueError: `grid` is not two positive integers; the input has a different number of tokens (when built).
     """
 
-    def __init__(self, grid, prefix_tokens=0, **kwargs):
-        super().__init__(**kwargs)
-        self.grid = check_grid(grid)
-        self.prefix_tokens = prefix_tokens
-
     def build(self, input_shape):
         check_tokens(input_shape, self.grid, self.prefix_tokens)
         self.table = self.add_weight(
@@ -39,15 +52,6 @@ class PositionEmbedding(keras.layers.Layer):
             initializer=keras.initializers.RandomNormal(stddev=0.02),
             name="table",
         )
-
-    def call(self, tokens):
-        return tokens + ops.cast(self.table, tokens.dtype)  # (B, N, D)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "grid": self.grid, "prefix_tokens": self.prefix_tokens}
 
 
 def resample_grid(table, source, target, resample="corners", prefix_tokens=0):
@@ -154,7 +158,7 @@ def check_width(width, divisor, kind):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PositionEmbedding2D(keras.layers.Layer):
+class PositionEmbedding2D(_Positions):
     """Adds learnable embeddings of a patch's column and row, D / 2 numbers each, concatenated (appendix D.4).
 
     Each token before the patches has its own row of full width. Initial values are normal with standard deviation 0.02.
@@ -169,11 +173,6 @@ class PositionEmbedding2D(keras.layers.Layer):
         ValueError: `grid` is not two positive integers; the width is odd, or the input has a different number of
             tokens (when built).
     """
-
-    def __init__(self, grid, prefix_tokens=0, **kwargs):
-        super().__init__(**kwargs)
-        self.grid = check_grid(grid)
-        self.prefix_tokens = prefix_tokens
 
     def build(self, input_shape):
         check_tokens(input_shape, self.grid, self.prefix_tokens)
@@ -196,18 +195,9 @@ class PositionEmbedding2D(keras.layers.Layer):
             table = ops.concatenate([ops.convert_to_tensor(self.prefix)[None], table], axis=1)  # (1, N, D)
         return table
 
-    def call(self, tokens):
-        return tokens + ops.cast(self.table, tokens.dtype)  # (B, N, D)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "grid": self.grid, "prefix_tokens": self.prefix_tokens}
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class SinCosPositions(keras.layers.Layer):
+class SinCosPositions(_Positions):
     """Adds fixed sines and cosines of a patch's column and row; nothing is learned.
 
     "Better plain ViT baselines for ImageNet-1k" (arXiv 2205.01580) and big_vision, models/vit.py: sin x, cos x, sin y,
@@ -226,11 +216,6 @@ class SinCosPositions(keras.layers.Layer):
 
     TEMPERATURE = 10_000.0
 
-    def __init__(self, grid, prefix_tokens=0, **kwargs):
-        super().__init__(**kwargs)
-        self.grid = check_grid(grid)
-        self.prefix_tokens = prefix_tokens
-
     def build(self, input_shape):
         check_tokens(input_shape, self.grid, self.prefix_tokens)
         width = input_shape[2]
@@ -239,12 +224,3 @@ class SinCosPositions(keras.layers.Layer):
         y, x = (axis.reshape(-1, 1) * frequencies for axis in np.mgrid[: self.grid[0], : self.grid[1]])  # (h*w, D / 4)
         patches = np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], axis=1)  # (h*w, D)
         self.table = np.pad(patches, ((self.prefix_tokens, 0), (0, 0)))[None].astype("float32")  # (1, N, D)
-
-    def call(self, tokens):
-        return tokens + ops.cast(self.table, tokens.dtype)  # (B, N, D)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "grid": self.grid, "prefix_tokens": self.prefix_tokens}

@@ -10,7 +10,7 @@ from keras_vit.images import as_size
 from keras_vit.integers import is_integer
 from keras_vit.layers.axial_attention import AxialAttention, check_channels
 from keras_vit.layers.config import fields_as_keywords, set_fields
-from keras_vit.layers.resnet.bottleneck import EXPANSION, GROUPS, shrunk
+from keras_vit.layers.resnet.bottleneck import GROUPS, ResNetUnit, shrunk
 from keras_vit.layers.resnet.standardized_conv import GroupNorm, StandardizedConv2D
 from keras_vit.models.config import check_num_classes
 from keras_vit.models.image_model import ImageModel, linear_head
@@ -149,25 +149,18 @@ def group_norm(name, dtype, gamma="ones"):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AxialBottleneck(keras.layers.Layer):
+class AxialBottleneck(ResNetUnit):
     """A ResNet bottleneck whose 3 x 3 convolution is `AxialAttention` along the height, then along the width.
 
     relu(shortcut(x) + gn3(conv3(relu(pool(attention(relu(gn1(conv1(x))))))))), where pool averages 2 x 2 if the stride
     is 2. The shortcut is a strided 1 x 1 convolution with normalization where the shape changes. The last scale is
     initially zero, so a new unit is relu of its shortcut.
 
-    Input: (B, H, W, C). Output: (B, h, w, 4 F), not negative.
-
-    Args:
-        filters: Channels of the attention, F.
-        stride: 1 or 2.
-        num_heads: See `AxialAttention`.
+    Input: (B, H, W, C). Output: (B, h, w, 4 F), not negative; the attention has F channels.
     """
 
     def __init__(self, filters, stride=1, num_heads=8, **kwargs):
-        super().__init__(**kwargs)
-        self.filters = filters
-        self.stride = stride
+        super().__init__(filters, stride, **kwargs)
         self.num_heads = num_heads
 
     def build(self, input_shape):
@@ -204,10 +197,5 @@ class AxialBottleneck(keras.layers.Layer):
             branch = ops.average_pool(branch, self.stride, **options)  # (B, h, w, F)
         return ops.relu(shortcut + self.gn3(self.conv3(ops.relu(branch))))  # (B, h, w, 4F)
 
-    def compute_output_shape(self, input_shape):
-        batch, height, width, _ = input_shape
-        return (batch, shrunk(height, self.stride), shrunk(width, self.stride), EXPANSION * self.filters)
-
     def get_config(self):
-        config = {"filters": self.filters, "stride": self.stride, "num_heads": self.num_heads}
-        return {**super().get_config(), **config}
+        return {**super().get_config(), "num_heads": self.num_heads}

@@ -95,11 +95,7 @@ def _load(weights, num_classes, weights_image_size, resample, arguments):
 
 
 def _is_ours(path) -> bool:
-    """Whether `save_weights` of a model of keras_vit wrote the file, not one of KerasHub.
-
-    Raises:
-        ValueError: The file is damaged.
-    """
+    """Whether `save_weights` of a model of keras_vit wrote the file, not one of KerasHub."""
     if not os.path.isfile(path):  # reported where all files are opened
         return False
     with open_h5(path) as file:
@@ -107,11 +103,7 @@ def _is_ours(path) -> bool:
 
 
 def _load_h5(weights, num_classes, arguments):
-    """Builds the model from these arguments and loads the file's weights; the number of classes is the file's.
-
-    Raises:
-        ValueError: Required arguments are missing, the weights belong to another model, or the file is damaged.
-    """
+    """Builds the model from these arguments and loads the file's weights; the number of classes is the file's."""
     kind = BiT if "stages" in arguments else VisionTransformer
     arguments.setdefault("image_size", 224)
     missing = [name for name in _required(kind) if name not in arguments]

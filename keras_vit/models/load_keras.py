@@ -69,12 +69,7 @@ def _same(ours, given):
 
 
 def read_keras_file(path):
-    """The model that Keras saved, of any class that Keras finds.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: It is damaged, of another format, declares more weights than it has, or holds NaN or infinity.
-    """
+    """The model that Keras saved, of any class that Keras finds."""
     check_local(path)
     if not Path(path).is_file():
         raise FileNotFoundError(f"Model file not found: {Path(path).absolute()}")
@@ -124,14 +119,7 @@ def _configs(value):
 
 
 def least_weights(arguments: dict) -> int:
-    """A lower bound of the number of weights of a VisionTransformer, BiT or AxialResNet, without building it.
-
-    Args:
-        arguments: The arguments or configuration of the model. Without `image_size`, positions do not count.
-
-    Raises:
-        TypeError: A number is of another type.
-    """
+    """A lower bound of the number of weights of a VisionTransformer, BiT or AxialResNet, without building it."""
     width, depth, stages = arguments.get("width", 0), arguments.get("depth", 0), arguments.get("stages")
     classes = arguments.get("num_classes", 0)
     if stages:  # one kernel of each unit, and the head, at the width of the first stage

@@ -64,13 +64,7 @@ def check_local(weights):
 
 
 def open_tensors(path) -> Tensors:
-    """Opens an .npz or .safetensors file, or the index of a sharded .safetensors file; reads only names and shapes.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: It is truncated, of another format, or holds pickled objects. An array of integers, such as the
-            step counter of a training state, raises only when it is read.
-    """
+    """Opens an .npz or .safetensors file, or the index of a sharded .safetensors file; reads only names and shapes."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no weights file {path.absolute()}. {suggestion(str(path))}")
@@ -213,11 +207,7 @@ def checked(path, name, array):
 
 @contextmanager
 def open_h5(path) -> Iterator:
-    """Opens an HDF5 file whose arrays are all in the file itself, each in a place of its own.
-
-    Raises:
-        ValueError: The file is damaged or declares more than it has, or the block fails to read it.
-    """
+    """Opens an HDF5 file whose arrays are all in the file itself, each in a place of its own."""
     import h5py
 
     try:

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from randomize import randomize
 
 from keras_vit.layers.axial_block import AxialBlock
 
@@ -12,10 +13,7 @@ def random_block(prefix_tokens):
     block = AxialBlock((H, W), prefix_tokens, num_heads=K, mlp_dim=24)
     tokens = X[:, 2 - prefix_tokens :]
     block(tokens)
-    random = np.random.default_rng(7)
-    for weight in block.weights:
-        weight.assign(weight + 0.3 * random.standard_normal(weight.shape))
-    return block, tokens
+    return randomize(block, 0.3), tokens
 
 
 def numpy_encoder_block(block, sequence):

@@ -44,11 +44,6 @@ def test_dropout_is_independent_and_reproducible(axial):
     assert len(seeds) == len(set(seeds)) == 2 * 6 * (2 if axial else 1) and min(seeds) == 5
 
 
-def test_permutation_equivariance_without_positions():
-    encoder, order = Encoder(2, **SIZE), [3, 0, 4, 1, 2]
-    np.testing.assert_allclose(np.asarray(encoder(X))[:, order], encoder(X[:, order]), atol=1e-5)
-
-
 def test_blocks_share_the_config():
     options = {"gelu": "erf", "epsilon": 1e-3, "layer_scale": 0.1, "qk_norm": True}
     encoder = Encoder(2, **SIZE, dropout=0.1, attention_dropout=0.2, **options)

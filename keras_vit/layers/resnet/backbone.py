@@ -35,9 +35,6 @@ class ResNetRoot(keras.layers.Layer):
     Args:
         filters: A multiple of 32.
         form, pool_padding: See `ResNetBackbone`.
-
-    Raises:
-        ValueError: An unknown `form` or `pool_padding`.
     """
 
     def __init__(self, filters, form="v1", pool_padding="zeros", **kwargs):
@@ -78,19 +75,10 @@ class ResNetStage(keras.layers.Layer):
     """A sequence of units, the first with the stride: `Bottleneck` in form v1, `PreActivationBottleneck` in "paper".
 
     Input: (B, H, W, C). Output: (B, h, w, 4 filters).
-
-    Args:
-        depth: Number of units.
-        filters, stride: See `Bottleneck`.
-        form: See `ResNetBackbone`.
-
-    Raises:
-        ValueError: An unknown `form`.
     """
 
     def __init__(self, depth, filters, stride=1, form="v1", **kwargs):
         super().__init__(**kwargs)
-        check_form(form)
         self.depth = depth
         self.filters = filters
         self.stride = stride

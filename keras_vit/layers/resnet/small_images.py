@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.layers.resnet.bottleneck import build_for, checked_stages, shrunk
+from keras_vit.layers.resnet.bottleneck import ResNetUnit, build_for, checked_stages, shrunk
 from keras_vit.layers.resnet.standardized_conv import GroupNorm, StandardizedConv2D
 
 ROOT_FILTERS = 64
@@ -19,24 +19,17 @@ def _group_norm(name, dtype):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PreActivationUnit(keras.layers.Layer):
+class PreActivationUnit(ResNetUnit):
     """Two 3 x 3 convolutions, normalized before each: shortcut(x) + conv2(relu(gn2(conv1(relu(gn1(x)))))).
 
     The unit of "Identity Mappings in Deep Residual Networks" (arXiv 1603.05027, figure 4e) with standardized
     convolutions and group normalization. The shortcut is a strided 1 x 1 convolution of relu(gn1(x)) where the shape
     changes.
 
-    Input: (B, H, W, C). Output: (B, h, w, F).
-
-    Args:
-        filters: F; a multiple of 16, as C must be.
-        stride: 1 or 2.
+    Input: (B, H, W, C). Output: (B, h, w, F). 16 divides C and F.
     """
 
-    def __init__(self, filters, stride=1, **kwargs):
-        super().__init__(**kwargs)
-        self.filters = filters
-        self.stride = stride
+    expansion = 1
 
     def build(self, input_shape):
         dtype, channels = self.dtype_policy, input_shape[-1]
@@ -55,13 +48,6 @@ class PreActivationUnit(keras.layers.Layer):
         branch = ops.relu(self.gn1(maps))  # (B, H, W, C)
         shortcut = self.conv_proj(branch) if self.conv_proj else maps  # (B, h, w, F)
         return shortcut + self.conv2(ops.relu(self.gn2(self.conv1(branch))))  # (B, h, w, F)
-
-    def compute_output_shape(self, input_shape):
-        batch, height, width, _ = input_shape
-        return (batch, shrunk(height, self.stride), shrunk(width, self.stride), self.filters)
-
-    def get_config(self):
-        return {**super().get_config(), "filters": self.filters, "stride": self.stride}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -98,23 +98,17 @@ class GroupNorm(keras.layers.GroupNormalization):
         super().__init__(groups, epsilon=epsilon, **kwargs)
 
     def call(self, inputs, training=None):
-        if training and self.scale and self.center and self.axis in (-1, len(inputs.shape) - 1):
+        if training:
             output = group_norm_for_training(inputs, self.gamma, self.beta, self.groups, self.epsilon)
             return ops.cast(output, self.compute_dtype)
         return super().call(inputs)
 
 
 def group_norm_for_training(x, gamma, beta, groups, epsilon):
-    """Group normalization; its gradient reads the feature map less often than automatic differentiation.
+    """Group normalization, (B, H, W, C) -> the same; its gradient reads the map less often than the derived one.
 
     With g the upstream gradient times gamma, n the normalized x and means over a group, the gradient of x is
-    (g - mean(g) - n mean(g n)) / sigma.
-
-    Args:
-        x: (B, H, W, C).
-        gamma, beta: (C,) float.
-        groups: G.
-        epsilon: Added to the variance.
+    (g - mean(g) - n mean(g n)) / sigma. `gamma` and `beta` are (C,); the output has the dtype of x.
 
     Returns: (B, H, W, C) with the dtype of x.
     """

@@ -18,7 +18,7 @@ from keras_vit.layers.xla.recompute import in_current_name_scope
 # 2 sqrt(2 / pi), and that times the coefficient of the cubic term.
 LINEAR = 1.5957691216057308
 CUBIC = LINEAR * 0.044715
-# Of x sigmoid(1.702 x), "Gaussian Error Linear Units", arXiv 1606.08415, section 2.
+# The factor in x sigmoid(1.702 x), "Gaussian Error Linear Units", arXiv 1606.08415, section 2.
 QUICK = 1.702
 
 
@@ -33,9 +33,6 @@ def gelu_for_training(x, form="tanh"):
     Args:
         x: Any shape.
         form: "tanh", 0.5 x (1 + tanh(u)) as x sigmoid(2 u); "erf", without approximation; or "quick".
-
-    Returns:
-        The shape and dtype of x.
     """
     return _FUNCTIONS[form](x)
 

@@ -141,12 +141,7 @@ def _seeds_of_part(seeds, i):
 
 
 def separate_from_forward(stored, upstream):
-    """Both arguments unchanged, but no compiler merges what is computed from them with what was computed before.
-
-    Args:
-        stored: Tensors of the forward pass, nested.
-        upstream: Gradients, nested, which only the backward pass has.
-    """
+    """Both arguments unchanged, but no compiler merges what is computed from them with what was computed before."""
     both = (stored, upstream)
     if compiled_by_xla():
         return tree.pack_sequence_as(both, xla_optimization_barrier(tree.flatten(both)))
@@ -180,9 +175,6 @@ class Dropout(keras.layers.Dropout):
     A mask of B/16's hidden tokens is half as large as the tokens, and a TPU draws random bits with one instruction.
 
     Input: any shape. Output: the same shape; the identity outside training.
-
-    Args:
-        rate, noise_shape, seed: See `keras.layers.Dropout`.
     """
 
     def call(self, inputs, training=False):

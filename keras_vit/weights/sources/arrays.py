@@ -40,6 +40,17 @@ def kernel_shape(tensors: Tensors, name: str) -> tuple[int, ...]:
     return shape
 
 
+# Pairs of a pattern and its replacement, applied in this order.
+Spelling = tuple[tuple[str, str | Callable[[re.Match], str]], ...]
+
+
+def respell(name: str, spelling: Spelling) -> str:
+    """A name of an array that a project has in several versions, as the table of names has it."""
+    for pattern, replacement in spelling:
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
 def num_blocks(shapes: Shapes, pattern: str) -> int:
     """Number of blocks; the first group of `pattern` is the index of a block."""
     indices = [int(match[1]) for match in map(re.compile(pattern).match, shapes) if match]
@@ -87,12 +98,7 @@ def square_image_size(patches: int, patch_size: tuple[int, int]) -> tuple[int, i
 
 @dataclass(frozen=True)
 class Derived:
-    """An array that follows from others.
-
-    Args:
-        shape: Its shape.
-        compute: Returns it, as float32.
-    """
+    """An array that follows from others."""
 
     shape: tuple[int, ...]
     compute: Callable[[], np.ndarray]
@@ -152,11 +158,7 @@ def token_with_position(tensors: Tensors, token: str, positions: str) -> dict[st
 
 
 def named_arrays(model, naming: Naming, rename: Callable[[str], str] = lambda name: name) -> dict[str, np.ndarray]:
-    """All weights of a model as arrays of `array_dtype` under `rename` of the source's names.
-
-    Raises:
-        ValueError: The source has no name for a weight.
-    """
+    """All weights of a model as arrays of `array_dtype` under `rename` of the source's names."""
     from keras import ops
 
     arrays: dict[str, np.ndarray] = {}

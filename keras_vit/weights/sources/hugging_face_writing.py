@@ -18,9 +18,6 @@ def writers(model, path: Path, class_names=None) -> dict[Path, Callable[[Path], 
         model: The model.
         path: The file of the weights.
         class_names: Names of the classes, for `id2label`; by default LABEL_0, LABEL_1, ..., as in transformers.
-
-    Raises:
-        ValueError: The format cannot store the model.
     """
     config = model.config
     check_values(

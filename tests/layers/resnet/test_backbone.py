@@ -154,9 +154,6 @@ def test_shortcut_is_projected_where_the_shape_changes():
         (lambda: ResNetBackbone(width_factor=0.51), "32.64 filters"),
         (lambda: ResNetBackbone(form="v2"), "Received: 'v2'"),
         (lambda: ResNetBackbone(form="paper", pool_padding="same"), "Received: 'same'"),
-        (lambda: ResNetRoot(32, "v2"), "Received: 'v2'"),
-        (lambda: ResNetStage(1, 32, 1, "v2"), "Received: 'v2'"),
-        (lambda: Bottleneck(32, form="paper"), "Received: 'paper'"),
     ],
 )
 def test_bad_arguments(build, message):

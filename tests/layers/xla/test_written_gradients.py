@@ -90,13 +90,10 @@ def test_training_equals_inference(build):
     np.testing.assert_allclose(layer(x, training=True), layer(x, training=False), rtol=1e-6, atol=3e-6)
 
 
-def test_group_norm_in_inference_and_with_other_options_is_that_of_keras():
+def test_group_norm_in_inference_is_that_of_keras():
     x = X[:, :4].astype("float32")  # four groups of either axis
     ours, theirs = randomized(GroupNorm(4, 1e-5)), randomized(keras.layers.GroupNormalization(4, epsilon=1e-5))
     np.testing.assert_array_equal(ours(x), theirs(x))
-    for options in ({"scale": False}, {"center": False}, {"axis": 1}):
-        layer = GroupNorm(4, 1e-5, **options)
-        np.testing.assert_array_equal(layer(x, training=True), layer(x))
 
 
 @FORMS
