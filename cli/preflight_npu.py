@@ -89,7 +89,7 @@ class PreflightNpu:
             return {}
         from keras_vit import Preprocessing
         from keras_vit.export import read_description
-        from keras_vit.export.checks import CLASSIFY
+        from keras_vit.export.names import CLASSIFY
         from keras_vit_cli.inspect.image_files import list_images, read_images, without_damaged
 
         paths, images = without_damaged(list_images(self.simulate, "--simulate")), {}

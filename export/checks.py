@@ -91,11 +91,3 @@ def disk_reason(error: Exception) -> str:
     """Why a file could not be written, from an error of the system or of TensorFlow, without names of operations."""
     line = str(getattr(error, "message", error)).partition("\n")[0]
     return re.sub(r"^\{\{.*?\}\} | \[Op:\w+\].*$", "", line)
-
-
-INPUT = "images"
-CLASSIFY, EMBED, ATTENTION = "classify", "embed", "attention"
-PROJECTION = "projection"  # of a SavedModel and an ONNX file; in a TFLite file it is the embedding
-OUTPUTS = {CLASSIFY: "probabilities", EMBED: "embedding", ATTENTION: "attention"}
-CLASS_NAMES_FILE = "labels.txt"  # as MediaPipe and the examples of TensorFlow name it
-PREPROCESSING_FILE = "preprocessing.json"

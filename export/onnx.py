@@ -11,14 +11,8 @@ import keras
 import numpy as np
 
 from keras_vit.classification import has_classes, is_projection, output_activation
-from keras_vit.export.checks import (
-    INPUT,
-    PROJECTION,
-    check_classifier,
-    check_exportable,
-    exported_class_names,
-    float32_copy,
-)
+from keras_vit.export.checks import check_classifier, check_exportable, exported_class_names, float32_copy
+from keras_vit.export.names import INPUT, PROJECTION
 from keras_vit.export.private_apis import register_erfc
 
 MAX_WEIGHT_BYTES = 2**31 - 2**24  # protobuf's limit of 2 GiB, less some space for the graph

@@ -15,18 +15,8 @@ from keras_vit.atomic_write import new_files
 from keras_vit.class_names import class_names_text
 from keras_vit.classification import is_projection, output_activation
 from keras_vit.decoding import decode, resize_and_crop
-from keras_vit.export.checks import (
-    CLASS_NAMES_FILE,
-    CLASSIFY,
-    INPUT,
-    OUTPUTS,
-    PREPROCESSING_FILE,
-    PROJECTION,
-    check_classifier,
-    check_exportable,
-    disk_reason,
-    exported_class_names,
-)
+from keras_vit.export.checks import check_classifier, check_exportable, disk_reason, exported_class_names
+from keras_vit.export.names import CLASS_NAMES_FILE, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE, PROJECTION
 from keras_vit.images import normalize
 from keras_vit.inspect.attention import patch_share, resize_to_images, rollout
 

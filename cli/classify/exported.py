@@ -39,7 +39,7 @@ def open_exported(weights: str) -> Classifier:
 
 def _open_tflite(file):
     from keras_vit import Preprocessing
-    from keras_vit.export.checks import CLASSIFY
+    from keras_vit.export.names import CLASSIFY
     from keras_vit.export.tflite.graph import run_tflite
     from keras_vit.export.tflite.metadata import read_description
     from keras_vit.pixel_range import warn_if_assumed
@@ -59,7 +59,7 @@ def _open_saved_model(folder):
     import tensorflow as tf
 
     from keras_vit import Preprocessing
-    from keras_vit.export.checks import CLASS_NAMES_FILE, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE
+    from keras_vit.export.names import CLASS_NAMES_FILE, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE
     from keras_vit.pixel_range import warn_if_assumed
 
     file = folder / "assets.extra" / PREPROCESSING_FILE

@@ -12,17 +12,8 @@ from ai_edge_litert.schema_py_generated import ModelT
 
 from keras_vit.atomic_write import write_file
 from keras_vit.classification import check_no_projection, is_projection, output_activation
-from keras_vit.export.checks import (
-    CLASSIFY,
-    EMBED,
-    INPUT,
-    PREPROCESSING_FILE,
-    check_exportable,
-    check_pooled,
-    checked_images,
-    disk_reason,
-    exported_class_names,
-)
+from keras_vit.export.checks import check_exportable, check_pooled, checked_images, disk_reason, exported_class_names
+from keras_vit.export.names import CLASSIFY, EMBED, INPUT, PREPROCESSING_FILE
 from keras_vit.export.tflite.arithmetic import FLOAT, HALF, INTEGERS
 from keras_vit.export.tflite.calibration import (
     MIN_IMAGES,

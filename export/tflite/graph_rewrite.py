@@ -12,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.classification import has_classes, is_projection, output_activation
-from keras_vit.export.checks import ATTENTION, CLASSIFY, EMBED, OUTPUTS, float32_copy
+from keras_vit.export.checks import float32_copy
+from keras_vit.export.names import ATTENTION, CLASSIFY, EMBED, OUTPUTS
 from keras_vit.export.tflite.arithmetic import (
     FLOAT,
     INTEGERS,

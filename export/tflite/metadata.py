@@ -16,7 +16,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from keras_vit.class_names import checked_lines, class_names_text
-from keras_vit.export.checks import ATTENTION, CLASS_NAMES_FILE, CLASSIFY, EMBED, OUTPUTS, PREPROCESSING_FILE
+from keras_vit.export.names import ATTENTION, CLASS_NAMES_FILE, CLASSIFY, EMBED, OUTPUTS, PREPROCESSING_FILE
 from keras_vit.export.tflite.flatbuffer import (
     DAMAGE,
     Signature,

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from keras_vit.atomic_write import new_files, write_file
 from keras_vit.cache_dir import cache_dir
-from keras_vit.export.checks import ATTENTION, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE, checked_class_names
+from keras_vit.export.checks import checked_class_names
+from keras_vit.export.names import ATTENTION, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE
 from keras_vit.export.tflite.flatbuffer import check_tflite, read_signatures, unpack_model
 from keras_vit.preprocessing import Preprocessing
 

@@ -88,7 +88,7 @@ def _load(weights, num_classes, weights_image_size, resample, arguments):
                 f"{weights} is loaded at its own image_size: use model.resized(size, resample) afterwards."
             )
         return _load_h5(weights, num_classes, arguments)
-    return load_checkpoint(weights, num_classes, weights_image_size, resample, arguments)
+    return _load_checkpoint(weights, num_classes, weights_image_size, resample, arguments)
 
 
 # .weights.h5 files of `model.save_weights`: ordered arrays, without the configuration of their model.
@@ -151,7 +151,7 @@ class ImageSizeWarning(UserWarning):
     """The size of a model's images was assumed."""
 
 
-def load_checkpoint(weights, num_classes, weights_image_size, resample, arguments):
+def _load_checkpoint(weights, num_classes, weights_image_size, resample, arguments):
     """The model that the checkpoint describes, changed by the arguments."""
     checkpoint = open_checkpoint(weights, weights_image_size)
     check_arguments(weights, BiT if checkpoint.is_bit else VisionTransformer, arguments)

@@ -10,7 +10,7 @@ from ai_edge_litert.schema_py_generated import BuiltinOperator, TensorType
 from keras_vit.export import FORMATS, write_tflite
 from keras_vit.export.parity import logit_cosine
 from keras_vit.export.tflite.arithmetic import watch_norms
-from keras_vit.export.tflite.calibration import activation_ranges, measure_square_sums, symmetric_ranges
+from keras_vit.export.tflite.calibration import activation_ranges, measure_square_sums
 from keras_vit.export.tflite.equalize import folded_copy
 from keras_vit.export.tflite.flatbuffer import pack_model, unpack_model
 from keras_vit.export.tflite.graph import read_delegation, read_graph, run_tflite
@@ -149,16 +149,6 @@ def test_xnnpack_multiplies_queries_keys_and_values(artifacts, name):
         left = {operations[index].name for index in delegation.not_delegated}
         assert left == {"SOFTMAX", "GELU", "QUANTIZE"}  # that of the classes, not those of attention
         assert delegation.num_partitions == 3  # 13 where there are twelve blocks
-
-
-def test_symmetric_ranges_are_widened_only(artifacts, float32):
-    tensors = {tensor.name: tensor for one in read_graph(artifacts["float32"]) for tensor in one.outputs}
-    ranges = {name: {"min": np.float32(-1.0), "max": np.float32(3.0)} for name in tensors}
-    changed = symmetric_ranges(unpack_model(float32), ranges)
-    widened = [changed[name] for name in ranges if changed[name] is not ranges[name]]
-    assert 2 <= len(widened) < len(ranges) / 2
-    for one in widened:
-        assert (one["max"], one["min"]) == (pytest.approx(3.0), pytest.approx(-128 / 127 * 3.0))
 
 
 @pytest.mark.parametrize("name", FORMATS)
