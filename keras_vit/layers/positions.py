@@ -130,6 +130,19 @@ def _cubic(distance, a=-0.75):
     return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
 
 
+def by_distance(table):
+    """The embedding of each pair of positions: (2 L - 1, c) -> (L, L, c), at (o, p) the row p - o + L - 1.
+
+    A gather's gradient is sparse, which optimizers treat separately and a TPU sums slowly. Instead, the table with an
+    unused row at its end is repeated and read with a period that is one row shorter: each line starts one row earlier.
+    """
+    length, width = (table.shape[0] + 1) // 2, table.shape[1]
+    repeated = ops.tile(ops.pad(table, ((0, 1), (0, 0))), (length, 1))  # (L * 2*L, c)
+    step = 2 * length - 1
+    lines = ops.reshape(repeated[length - 1 : length - 1 + length * step], (length, step, width))
+    return lines[:, :length]  # (L, L, c)
+
+
 def check_grid(grid) -> tuple[int, int]:
     """Returns (h, w) as a tuple; raises a ValueError unless they are two positive integers."""
     is_pair = isinstance(grid, (tuple, list)) and len(grid) == 2

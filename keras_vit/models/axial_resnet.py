@@ -8,7 +8,7 @@ from keras import ops
 from keras_vit.class_names import names_of_outputs
 from keras_vit.images import as_size
 from keras_vit.integers import is_integer
-from keras_vit.layers.axial_attention import AxialAttention, check_channels
+from keras_vit.layers.axial import AxialAttention, check_channels
 from keras_vit.layers.config import fields_as_keywords, set_fields
 from keras_vit.layers.resnet.bottleneck import GROUPS, ResNetUnit, shrunk
 from keras_vit.layers.resnet.standardized_conv import GroupNorm, StandardizedConv2D

@@ -7,8 +7,7 @@ from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.patches import PatchEmbedding
 from keras_vit.layers.pooling import AttentionPooling, AveragePooling, TokenAndAveragePooling, TokenPooling
 from keras_vit.layers.positions import PositionEmbedding, PositionEmbedding2D, SinCosPositions
-from keras_vit.layers.resnet.backbone import ResNetBackbone
-from keras_vit.layers.resnet.small_images import SmallImageResNet
+from keras_vit.layers.resnet.backbone import ResNetBackbone, SmallImageResNet
 from keras_vit.layers.tokens import ClassToken, LearnedTokens, PatchDropout
 from keras_vit.models.config import ViTConfig
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from randomize import randomize
 
-from keras_vit.layers.axial_attention import AxialAttention
+from keras_vit.layers.axial import AxialAttention
 
 H, W, C, K = 5, 3, 64, 4
 MAPS = np.random.default_rng(0).standard_normal((2, H, W, C)).astype("float32")

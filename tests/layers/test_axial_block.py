@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from randomize import randomize
 
-from keras_vit.layers.axial_block import AxialBlock
+from keras_vit.layers.axial import AxialBlock
 
 H, W, D, K = 2, 3, 12, 3
 X = np.random.default_rng(0).standard_normal((2, 2 + H * W, D)).astype("float32")
