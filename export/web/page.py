@@ -1,4 +1,8 @@
-"""Writes a folder of static files in which a .tflite file classifies images in the browser, with LiteRT.js."""
+"""Writes a folder of static files in which a .tflite file classifies images in the browser, with LiteRT.js.
+
+LiteRT.js is downloaded from npm, verified and cached: after one call of `fetch_web_runtime()`, exports require no
+network.
+"""
 
 import base64
 import hashlib

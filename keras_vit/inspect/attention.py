@@ -1,4 +1,4 @@
-"""Attention of trained models: rollout and distances. B batch, H W pixels, K heads, N tokens."""
+"""Attention of trained models: rollout, also by gradients, and distances. B batch, H W pixels, K heads, N tokens."""
 
 import keras
 import numpy as np

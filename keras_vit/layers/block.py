@@ -1,4 +1,4 @@
-"""One block of the Transformer encoder. B batch, N tokens, D width, K heads."""
+"""One block of the Transformer encoder, and what acts on its residual branches. B batch, N tokens, D width, K heads."""
 
 from dataclasses import asdict
 from functools import partial

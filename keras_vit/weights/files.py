@@ -265,6 +265,7 @@ def _check_storage(path, file):
         end, before = stop, name
 
 
+# Written in the folder of a training, at its start and at its end.
 RECIPE, MODEL = "recipe.json", "model.keras"
 
 

@@ -1,4 +1,4 @@
-"""Recomputation: only the input of a part is stored for the backward pass, which recomputes the rest.
+"""Recomputation: only the input of a part is stored for the backward pass, which recomputes the rest; and dropout.
 
 On TensorFlow, `keras.remat` (`tf.recompute_grad`) saves nothing once XLA compiles the step: XLA finds a recomputation
 equal to the first computation and merges them. A barrier on the backward pass's inputs separates them. The operation
