@@ -50,7 +50,7 @@ def _describe(weights) -> dict:
 
     weights = local_folder(weights)
     if not weights.endswith(".keras") and not (Path(weights) / "model.keras").is_file():
-        from keras_vit.class_names.files import own_class_names
+        from keras_vit.class_names import own_class_names
         from keras_vit.pixel_range import warn_if_assumed
         from keras_vit.preprocessing import Preprocessing
         from keras_vit.weights import open_checkpoint
@@ -134,7 +134,7 @@ class Convert:
 
     def _remove_old_names(self):
         """Removes the class names of a model that --overwrite replaced by one without names."""
-        from keras_vit.class_names.files import labels_file
+        from keras_vit.class_names import labels_file
         from keras_vit.weights.saving import main_file
 
         old = labels_file(main_file(self.output))

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from keras_vit.class_names.files import read_class_names
+from keras_vit.class_names import read_class_names
 from keras_vit.classification import has_classes, known_names
 
 # Calibration images are sampled from the first ones only: reading all of a large dataset would take too long.

@@ -21,8 +21,8 @@ def check_weights(weights: str | None):
     if not weights or "://" in weights or weights.startswith("hf:") or _exists(Path(weights)):
         return
     from keras_vit.trained import packaged_names
+    from keras_vit.weights.files import MODEL, is_unfinished, unfinished_message
     from keras_vit.weights.published import missing_folder, resolve, suggestion
-    from keras_vit.weights.runs import MODEL, is_unfinished, unfinished_message
 
     is_path = weights.startswith((*PATHS, RUNS))
     if not is_path and (weights in packaged_names() or resolve(weights)):

@@ -162,7 +162,11 @@ def _not_delegated_to_xnnpack(path, operations):
         custom = [operation for operation in running if operation.custom]
         reason = f"the interpreter cannot run it: {str(error).strip().splitlines()[0]}"
         return [(operation, reason) for operation in custom or running[:1]]
-    return [(one, _xnnpack_reason(one)) for one in running if (one.subgraph, one.index) in left]
+    return [
+        (operation, _xnnpack_reason(operation))
+        for operation in running
+        if (operation.subgraph, operation.index) in left
+    ]
 
 
 def _not_delegated(content, operations) -> set[tuple[int, int]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from keras_vit.class_names.files import checked_lines
+from keras_vit.class_names import checked_lines
 from keras_vit.classification import check_no_projection, known_names
 from keras_vit.named_weights import copy_weights
 
@@ -44,11 +44,7 @@ def check_pooled(model):
 
 
 def checked_images(images, model, what: str, min_images: int = 1) -> np.ndarray:
-    """Images of the model's size, (n, H, W, 3) float32 in [0, 255].
-
-    Raises:
-        ValueError: Too few images, another shape, or values outside [0, 255]; `what` begins the message.
-    """
+    """Images of the model's size, (n, H, W, 3) float32 in [0, 255]."""
     shape = (*model.image_size, 3)
     if images is None or np.ndim(images) != 4 or len(images) < min_images or np.shape(images)[1:] != shape:
         raise ValueError(
@@ -66,16 +62,7 @@ def checked_images(images, model, what: str, min_images: int = 1) -> np.ndarray:
 
 
 def checked_class_names(class_names: Sequence, num_classes: int) -> list[str]:
-    """The names of a model's classes.
-
-    Args:
-        class_names: One name per class in the order of the outputs, or (WordNet id, name) pairs, whose ids are dropped.
-            Names may repeat, as ImageNet's do.
-        num_classes: Outputs of the model.
-
-    Raises:
-        ValueError: The number of names differs from the number of classes, or a name is empty or has several lines.
-    """
+    """The names of a model's classes; of (WordNet id, name) pairs the names, which may repeat, as ImageNet's do."""
     if isinstance(class_names, str):
         raise ValueError(f"`class_names` must name each of the {num_classes} classes. Received: a str, {class_names!r}")
     names = [name[1] if isinstance(name, (tuple, list)) and len(name) == 2 else name for name in class_names]
@@ -94,11 +81,7 @@ def exported_class_names(model, class_names: Sequence | None) -> list[str] | Non
 
 
 def float32_copy(model):
-    """The same model with the same weights that computes in float32, whatever precision it was trained in.
-
-    Raises:
-        ValueError: The model has weights that a new one lacks, such as those of LoRA.
-    """
+    """The same model with the same weights that computes in float32, whatever precision it was trained in."""
     copy = type(model).from_config({**model.get_config(), "dtype": "float32"})
     copy_weights(model, copy)
     return copy

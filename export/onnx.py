@@ -71,11 +71,7 @@ def write_onnx(model, path, class_names=None) -> Path:
 
 
 def onnx_session(path):
-    """A session of onnxruntime on the CPU.
-
-    Raises:
-        ImportError: onnxruntime is not installed.
-    """
+    """A session of onnxruntime on the CPU."""
     try:
         runtime = importlib.import_module("onnxruntime")
     except ImportError as error:

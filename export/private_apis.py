@@ -18,7 +18,7 @@ def operation_details(interpreter) -> list[dict]:
     return interpreter._get_ops_details()
 
 
-def inspectable_interpreter(content: bytes, num_threads: int = 2):
+def inspectable_interpreter(content: bytes):
     """An interpreter without delegates in which every intermediate tensor can be read after a call.
 
     Delegates compute whole partitions and store no tensors in between; without `experimental_preserve_all_tensors` the
@@ -30,7 +30,7 @@ def inspectable_interpreter(content: bytes, num_threads: int = 2):
         model_content=content,
         experimental_preserve_all_tensors=True,
         experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
-        num_threads=num_threads,
+        num_threads=2,
     )
 
 

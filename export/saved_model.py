@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_vit import Preprocessing
 from keras_vit.atomic_write import new_files
-from keras_vit.class_names.files import class_names_text
+from keras_vit.class_names import class_names_text
 from keras_vit.classification import is_projection, output_activation
 from keras_vit.decoding import decode, resize_and_crop
 from keras_vit.export.checks import check_classifier, check_exportable, disk_reason, exported_class_names

@@ -40,10 +40,6 @@ def new_files(*paths: Path) -> Iterator[list[Path]]:
 
 
 def write_file(path, content: bytes | str):
-    """Writes a file, text as UTF-8; its folder must exist.
-
-    Raises:
-        OSError: It could not be written; what was there before is unchanged.
-    """
+    """Writes a file, text as UTF-8; its folder must exist."""
     with new_files(Path(path)) as (file,):
         file.write_bytes(content.encode() if isinstance(content, str) else content)

@@ -3,8 +3,7 @@
 import numpy as np
 from keras import ops
 
-from keras_vit.class_names.imagenet import NUM_CLASSES, imagenet_class_names
-from keras_vit.class_names.predictions import SIGMOID_CLASSES, decode_predictions
+from keras_vit.class_names import NUM_CLASSES, SIGMOID_CLASSES, decode_predictions, imagenet_class_names
 from keras_vit.integers import is_integer
 
 BATCH_SIZE = 32

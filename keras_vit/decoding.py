@@ -44,7 +44,7 @@ def decode(encoded, accurate: bool = False):
             lambda: tf.io.decode_image(encoded, channels=3, expand_animations=False),
         )
 
-    # Of WebP files, TensorFlow decodes only the channels that they have: 3, or 4 with transparency.
+    # TensorFlow decodes only the channels that a WebP file has: 3, or 4 with transparency.
     head = tf.io.decode_raw(encoded, tf.uint8, fixed_length=12)  # zeros after a shorter file
     image = tf.cond(
         tf.reduce_all(head[8:] == list(WEBP)),

@@ -8,6 +8,8 @@ from numbers import Integral
 
 import numpy as np
 
+from keras_vit.integers import is_integer
+
 
 def normalize(images, mean=0.5, std=0.5):
     """Scales pixels in [0, 255] to float32, (x / 255 - mean) / std: by default to [-1, 1].
@@ -36,7 +38,7 @@ def as_size(size, name: str = "image_size") -> tuple[int, int]:
     """
     pair = (size, size) if isinstance(size, Integral) else size
     is_pair = isinstance(pair, (tuple, list)) and len(pair) == 2
-    if not is_pair or not all(isinstance(x, Integral) and not isinstance(x, bool) and int(x) > 0 for x in pair):
+    if not is_pair or not all(map(is_integer, pair)):
         raise ValueError(
             f"`{name}` must be a positive integer of pixels or a pair (height, width) of them. Received: {size!r}"
         )

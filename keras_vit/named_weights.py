@@ -22,11 +22,7 @@ def in_part(name: str, parts) -> bool:
 
 
 def as_parts(skip, names) -> tuple[str, ...]:
-    """`skip` as a tuple, one part or several.
-
-    Raises:
-        ValueError: A part is not one of `PARTS` and contains none of the names.
-    """
+    """`skip` as a tuple, one part or several."""
     parts = (skip,) if isinstance(skip, str) else tuple(skip)
     for part in parts:
         if part not in PARTS and not any(in_part(name, (part,)) for name in names):
@@ -44,9 +40,6 @@ def copy_weights(source, target, skip=(), resample: str = "corners"):
         source, target: Models that differ only in image size, patch size and in the skipped parts.
         skip: Parts not to copy, such as "head" or ("head", "encoder/block_0").
         resample: How positions are resampled, see `resample_grid`.
-
-    Raises:
-        ValueError: A part is unknown, or the source has weights that the target lacks, such as those of LoRA.
     """
     from keras import ops
 

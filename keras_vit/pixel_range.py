@@ -11,7 +11,7 @@ SCALED_OVERSHOOT = 1.25  # of scaled pixels, as a factor of their range, which i
 # Scaled pixels, augmented images and noise are within this factor of their range; pixels in [0, 255] are far beyond.
 UNSCALED = 8.0
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-# Of OpenAI's CLIP, and of most that were trained after it.
+# OpenAI's CLIP, and most models that were trained after it.
 CLIP = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711)}
 ARGUMENT = 'preprocessing="imagenet", "clip", "half" or a dict'
 HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}

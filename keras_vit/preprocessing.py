@@ -104,34 +104,30 @@ class Preprocessing:
         return (height - sides[0]) // 2, (width - sides[1]) // 2, *sides  # type: ignore[return-value]
 
     @classmethod
-    def from_argument(cls, given, image_size, known: "Preprocessing | None" = None) -> "Preprocessing":
+    def from_argument(cls, argument, image_size, default: "Preprocessing | None" = None) -> "Preprocessing":
         """From the argument of a model or of `keras_vit.load`, at the model's image size.
 
         Args:
-            given: None for what is known; "imagenet", "clip" or "half", the mean and standard deviation of ImageNet or
+            argument: None for the default; "imagenet", "clip" or "half", the mean and standard deviation of ImageNet or
                 CLIP, or 0.5; some fields by name; or a `Preprocessing`.
             image_size: Pixels, one number or (height, width).
-            known: What is known of the weights; by default the defaults of the fields, which are then assumed.
+            default: What is known of the weights; by default the defaults of the fields, which are then assumed.
 
         Raises:
             ValueError: An unknown name or field, or a field that is out of range.
         """
-        if isinstance(given, cls):
-            return given.at(image_size)
-        changes = {} if given is None else _named_fields(given)
-        known = known or cls(image_size, origin="assumed")
+        if isinstance(argument, cls):
+            return argument.at(image_size)
+        changes = {} if argument is None else _named_fields(argument)
+        default = default or cls(image_size, origin="assumed")
         scaling = {"mean", "std"} & changes.keys()
-        if scaling and "origin" not in changes and (len(scaling) == 2 or known.origin != "assumed"):
+        if scaling and "origin" not in changes and (len(scaling) == 2 or default.origin != "assumed"):
             changes["origin"] = "user"
-        return replace(known, **{**changes, "image_size": as_size(image_size)})
+        return replace(default, **{**changes, "image_size": as_size(image_size)})
 
     @classmethod
     def from_config(cls, config: Mapping, source) -> "Preprocessing":
-        """From the fields of `get_config`, as a file stores them; `source` names the file in errors.
-
-        Raises:
-            ValueError: A field is unknown, missing or out of range.
-        """
+        """From the fields of `get_config`, as a file stores them; `source` names the file in errors."""
         try:
             return cls(**config)
         except (TypeError, ValueError) as error:
@@ -146,21 +142,21 @@ class Preprocessing:
         return asdict(self)
 
 
-def _named_fields(given) -> dict:
+def _named_fields(argument) -> dict:
     """The fields that a name stands for, or a copy of fields by name; raises ValueError for others."""
-    if isinstance(given, str):
-        if given in NAMED:
-            return dict(NAMED[given])
-        near = difflib.get_close_matches(given, NAMED, 1)
+    if isinstance(argument, str):
+        if argument in NAMED:
+            return dict(NAMED[argument])
+        near = difflib.get_close_matches(argument, NAMED, 1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ValueError(
             f"Expected the preprocessing {' or '.join(map(repr, NAMED))}, a dict of fields, or a "
-            f"keras_vit.Preprocessing. Received: {given!r}.{hint}"
+            f"keras_vit.Preprocessing. Received: {argument!r}.{hint}"
         )
     names = [field.name for field in fields(Preprocessing)]
     expected = f"Expected fields of a preprocessing: {', '.join(names)}."
-    if not isinstance(given, Mapping):
-        raise ValueError(f"{expected} Received: {given!r}")
-    if unknown := [name for name in given if name not in names]:
+    if not isinstance(argument, Mapping):
+        raise ValueError(f"{expected} Received: {argument!r}")
+    if unknown := [name for name in argument if name not in names]:
         raise ValueError(f"{expected} Received: the fields {', '.join(map(str, unknown))}")
-    return dict(given)
+    return dict(argument)

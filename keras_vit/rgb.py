@@ -21,10 +21,6 @@ def as_rgb(image):
         (H, W, 3) or (B, H, W, 3), of the array's dtype; uint8 from a file or a Pillow image. Files and Pillow images
         are turned as their EXIF orientation says, 16 bits are reduced to 8. Transparency is dropped; transparent pixels
         of GIF files are black, as in TensorFlow.
-
-    Raises:
-        ValueError: A shape that is none of these, a file that is no image, or floats in one.
-        OSError: There is no such file.
     """
     if isinstance(image, (str, os.PathLike)):
         return _from_file(image)
@@ -85,9 +81,6 @@ def reduce_to_8_bits(image):
     """Converts a 16-bit gray Pillow image to 8 bits, mode "L", as TensorFlow does; returns other images unchanged.
 
     Pillow's own `convert` clips at 255, which turns most 16-bit images white.
-
-    Raises:
-        ValueError: The pixels are floats, whose range is unknown.
     """
     from PIL import Image
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from keras_vit.class_names.files import LABELS, class_names_text
+from keras_vit.class_names import LABELS, class_names_text
 from keras_vit.model_card import model_card
 from keras_vit.recipes.checkpoints.run_folder import METRICS, check_resumable, required_folder
 from keras_vit.recipes.checkpoints.run_identity import check_unchanged
@@ -25,7 +25,7 @@ from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.recipes.training.logs import LOG, read_log
 from keras_vit.recipes.training.nonfinite import check_finite_metrics, finite_epoch_metrics
-from keras_vit.weights.runs import MODEL
+from keras_vit.weights.files import MODEL
 
 CARD = "model_card.md"
 # Of the history of a training: a card omits the first two, and the others if they are 0.

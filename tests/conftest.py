@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from memory import release_memory
+from randomize import randomize
 
 import keras_vit
 from keras_vit.cache_dir import cache_dir
@@ -96,14 +97,7 @@ def toy():
 def trained_toy(toy):
     """A toy whose weights are all random: a head of zeros would hide differences before it."""
 
-    def build(**changes):
-        model = toy(**changes)
-        random = np.random.default_rng(7)
-        for weight in model.weights:
-            weight.assign(weight + 0.1 * random.standard_normal(weight.shape))
-        return model
-
-    return build
+    return lambda **changes: randomize(toy(**changes))
 
 
 @pytest.fixture

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.class_names import decode_predictions, imagenet_class_names
-from keras_vit.class_names.files import (
+from keras_vit.class_names import (
     checked_lines,
     class_names_text,
+    decode_predictions,
     describe_difference,
+    imagenet_class_names,
     labels_file,
     own_class_names,
     read_class_names,

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image, ImageOps
 
-from keras_vit.decoding import decode, orientation, turn_upright
+from keras_vit.decoding import decode, orientation
 from keras_vit.recipes.data.decode import decode_window
 from keras_vit.rgb import as_rgb
 
@@ -109,10 +109,3 @@ def test_segments_before_the_exif_data(tmp_path, upright):
 )
 def test_unknown_and_damaged_values_are_upright(content):
     assert int(orientation(content)) == 1
-
-
-def test_turned_images_keep_their_values():
-    image = np.arange(2 * 3 * 3, dtype="uint8").reshape(2, 3, 3)
-    np.testing.assert_array_equal(turn_upright(image, 6), np.rot90(image, -1))
-    np.testing.assert_array_equal(turn_upright(image, 8), np.rot90(image))
-    np.testing.assert_array_equal(turn_upright(image, 5), image.transpose(1, 0, 2))

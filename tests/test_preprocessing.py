@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit import Preprocessing
+from keras_vit.pixel_range import expected_range, scaled_range
 from keras_vit.resizing import size_before_crop
 
 RANDOM = np.random.default_rng(3)
@@ -221,3 +222,18 @@ def test_origin_is_kept_and_does_not_count_when_numbers_are_compared():
 def test_origin_of_an_argument(given, known, origin):
     found = Preprocessing.from_argument(given, 8, known and Preprocessing(9, crop_fraction=0.5, origin=known))
     assert found.origin == origin and found.image_size == (8, 8) and found.crop_fraction == (0.5 if known else 1.0)
+
+
+def test_range_in_numbers_and_words():
+    np.testing.assert_allclose(scaled_range(**IMAGENET), (-0.485 / 0.229, (1 - 0.406) / 0.225))
+    assert expected_range(Preprocessing(8, **IMAGENET)).startswith("between -2.12 and 2.64, ")
+    assumed = expected_range(Preprocessing(8, origin="assumed"))
+    assert assumed.startswith("between -1 and 1, ") and assumed.endswith("(assumed)")
+
+
+def test_dark_images_and_other_scalings_are_no_mistake():
+    photo = RANDOM.uniform(0, 255, (2, 8, 8, 3)).astype("float32")
+    with pytest.raises(ValueError, match="floats between -.* look preprocessed already"):
+        Preprocessing(8, **IMAGENET)(Preprocessing(8, **IMAGENET)(photo))
+    Preprocessing(8, **IMAGENET)(np.where(photo > 250, 2.5, 0.0))
+    Preprocessing(8, mean=(0, 0, 0), std=(1 / 255,) * 3)(np.where(photo > 250, -3.0, photo))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.class_names.files import own_class_names
+from keras_vit.class_names import own_class_names
 from keras_vit.trained import FOLDER, local_folder
 from keras_vit.weights import packaged_names
 

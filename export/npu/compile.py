@@ -14,8 +14,7 @@ from pathlib import Path
 
 from keras_vit.atomic_write import write_file
 from keras_vit.export.audit import NPU, Finding, counted
-from keras_vit.export.npu.chips import Chip, check_machine, check_sdk, litert_file, qualcomm_libraries
-from keras_vit.export.npu.report import NpuReport
+from keras_vit.export.npu.chips import Chip, NpuReport, check_machine, check_sdk, litert_file, qualcomm_libraries
 from keras_vit.export.tflite.graph import Operation, read_graph
 
 DISPATCH = "DISPATCH_OP"  # LiteRT's custom operation that runs a program on an NPU

@@ -15,8 +15,8 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from flatbuffers import flexbuffers
 
+from keras_vit.export.npu.chips import NpuReport
 from keras_vit.export.npu.compile import DISPATCH
-from keras_vit.export.npu.report import NpuReport
 from keras_vit.export.tflite.flatbuffer import read_signatures, unpack_model
 from keras_vit.export.tflite.graph import as_input, dequantize, run_tflite
 

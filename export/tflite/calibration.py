@@ -27,12 +27,7 @@ _SAME_SCALE = {
 
 
 def attention_ranges(model, images):
-    """Largest absolute value of each channel of queries, keys and values: one array (3 D,) per block.
-
-    Args:
-        model: A `folded_copy`.
-        images: (n, H, W, 3) float32 in [0, 255].
-    """
+    """Largest absolute value of each channel of queries, keys and values: one array (3 D,) per block."""
     layers = [block.attention.qkv for block in encoder_blocks(model)]
 
     @tf.function
@@ -48,11 +43,6 @@ def measure_square_sums(model, signature: str, images):
     """Sets `square_sums` of the normalizations: (low, high) of the sums of squares of their centered tokens.
 
     The low end is half of the smallest sum, but not below half a step of an 8-bit tensor.
-
-    Args:
-        model: An `export_copy`.
-        signature: The signature to be exported.
-        images: (n, H, W, 3) float32 in [0, 255].
     """
     norms: list = []
 
@@ -116,9 +106,6 @@ def input_moments(float32: bytes, images) -> dict[str, np.ndarray]:
     """Moments of the inputs of all linear layers, {name of the tensor: (D + 1, D + 1)}, for `learn_rounding`.
 
     X^T X, where X are inputs with a last column of ones: second moments, sums and their number.
-
-    Args:
-        float32, images: See `activation_ranges`.
     """
     interpreter = inspectable_interpreter(float32)
     interpreter.allocate_tensors()
@@ -142,10 +129,6 @@ def fixed_ranges(model: ModelT, ranges: dict[str, dict]) -> dict[str, dict]:
 
     Exponentials are e^x for x in [-6.5, 0]. Ramps are in [0, 6]: those of a variance that is the same in all images and
     below the first point would have the range [0, 0], with which XNNPACK does not load the file.
-
-    Args:
-        model: The float32 model that `ranges` belong to.
-        ranges: See `activation_ranges`.
     """
     (graph,) = model.subgraphs
     ends: dict[int, tuple[float, float]] = {}
@@ -172,9 +155,6 @@ def symmetric_ranges(model: ModelT, ranges: dict[str, dict]) -> dict[str, dict]:
     XNNPACK multiplies two int8 tensors only if the zero point of the right one is 0
     (`src/subgraph/batch-matrix-multiply.c`; LiteRT 2.1.3 and later). Otherwise LiteRT's own kernel runs, which is many
     times slower. Right operands are keys, values, and with `arithmetic.INTEGERS` the centered tokens.
-
-    Args:
-        model, ranges: See `fixed_ranges`.
     """
     (graph,) = model.subgraphs
     changed = dict(ranges)

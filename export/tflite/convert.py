@@ -182,14 +182,7 @@ def calibrate(
 
 
 def convert(copy, signatures: Sequence[str] = (CLASSIFY,), form: str = FLOAT, half: bool = False) -> bytes:
-    """Converts an `export_copy` to a float32 TFLite model; with `half`, its weights are float16.
-
-    Args:
-        copy: An `export_copy`.
-        signatures: See `write_tflite`.
-        form: See `arithmetic.arithmetic`.
-        half: Whether weights are float16.
-    """
+    """Converts an `export_copy` to a float32 TFLite model; with `half`, its weights are float16."""
     archive = keras.export.ExportArchive()
     archive.track(copy)
     spec = tf.TensorSpec((1, *copy.image_size, 3), tf.float32, name=INPUT)
@@ -232,12 +225,7 @@ def check_request(model, formats: Sequence[str], signatures: Sequence[str] = (CL
 
 
 def checked_calibration(images, model, name: str, signatures: Sequence[str] = (CLASSIFY,)) -> np.ndarray:
-    """Calibration images of a format of `STATIC`, (n, H, W, 3) float32.
-
-    Raises:
-        ValueError: There are too few images, or they have another size or values outside [0, 255]; or there is more
-            than one signature.
-    """
+    """Calibration images of a format of `STATIC`, (n, H, W, 3) float32."""
     if len(signatures) > 1:
         raise ValueError(f"Format {name!r} supports one signature per file. Received: {list(signatures)}")
     what = f"Format {name!r} requires `calibration`, best 100 to 500 images of the training set:"

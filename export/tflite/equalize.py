@@ -87,9 +87,6 @@ def rotate_tokens(model):
     blocks, which compute no means and differences any more.
 
     Models that have other blocks, or read their tokens without a normalization, keep theirs.
-
-    Args:
-        model: A `folded_copy`.
     """
     last = model.encoder.norm or model.pooled_norm if encoder_blocks(model) else None
     if last is None:

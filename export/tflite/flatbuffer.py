@@ -21,19 +21,12 @@ DTYPES = {number: name.lower() for name, number in vars(schema.TensorType).items
 
 @dataclass(frozen=True)
 class SignatureTensor:
-    """An input or output of a signature.
-
-    Args:
-        name: Name in the signature.
-        shape: Shape with the batch axis.
-        dtype: Such as "float32" or "uint8".
-        quantization: (scale, zero_point): the value is scale * (stored - zero_point); None for floats.
-    """
+    """An input or output of a signature."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # with the batch axis
     dtype: str
-    quantization: tuple[float, int] | None = None
+    quantization: tuple[float, int] | None = None  # scale and zero_point: scale * (stored - zero_point); of integers
 
     def __str__(self):
         stored = "" if self.quantization is None else ", {:.6g} * (stored - {})".format(*self.quantization)
@@ -60,12 +53,7 @@ def check_not_folder(path) -> Path:
 
 
 def check_tflite(path) -> Path:
-    """Returns the path of a complete .tflite file.
-
-    Raises:
-        ValueError: The file is a folder, empty, of another format, or damaged.
-        OSError: The file does not exist, or cannot be read.
-    """
+    """Returns the path of a complete .tflite file."""
     path = check_not_folder(path)
     if not path.exists():
         raise FileNotFoundError(f"There is no file {path.absolute()}. keras-vit export writes .tflite files.")
@@ -91,9 +79,6 @@ def unpack_model(content) -> schema.ModelT:
     """The model as objects whose weights are views into `content` (bytes, or a uint8 array).
 
     Weights stored after the flatbuffer (large models) are in `buffer.data` as well.
-
-    Raises:
-        ValueError: `content` is empty, not a TFLite model, or truncated.
     """
     if not len(content):
         raise ValueError("it has zero bytes")
@@ -162,11 +147,7 @@ def move_to_front(model: schema.ModelT, name: str):
 
 
 def pack_model(model: schema.ModelT) -> bytes:
-    """The bytes of a model of `unpack_model`; weights that were stored after the flatbuffer follow the new one.
-
-    Raises:
-        ValueError: The flatbuffer would exceed 2 GB, the reach of its offsets.
-    """
+    """The bytes of a model of `unpack_model`; weights that were stored after the flatbuffer follow the new one."""
     external = [(*fields, getattr(fields[0], fields[1])) for fields in _external_data(model)]
     for holder, data, *_ in external:
         setattr(holder, data, None)

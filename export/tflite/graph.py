@@ -31,11 +31,7 @@ class Tensor:
         return self.data is not None
 
     def values(self) -> np.ndarray:
-        """The values of a constant as stored, not dequantized.
-
-        Raises:
-            ValueError: The tensor is not a constant.
-        """
+        """The values of a constant as stored, not dequantized."""
         if self.data is None:
             raise ValueError(f"{self.name} is not a constant.")
         return np.frombuffer(self.data.tobytes(), self.dtype).reshape(self.shape)
@@ -82,12 +78,7 @@ class Operation:
 
 
 def read_graph(path) -> list[Operation]:
-    """Reads the operations of all subgraphs, in order.
-
-    Raises:
-        ValueError: The file is a folder, empty, of another format, or damaged.
-        OSError: The file does not exist.
-    """
+    """Reads the operations of all subgraphs, in order."""
     model = unpack_model(check_tflite(path).read_bytes())
     codes = [_code(code) for code in model.operatorCodes or ()]
     constants = [buffer.data if buffer.data is not None and len(buffer.data) else None for buffer in model.buffers]
@@ -153,13 +144,7 @@ def dequantize(values: np.ndarray, quantization) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Delegation:
-    """How LiteRT's default interpreter divides the first subgraph between XNNPACK and its own kernels.
-
-    Args:
-        num_partitions: Number of partitions that XNNPACK runs.
-        delegated: Indices of the operations in the partitions.
-        not_delegated: Indices of the other operations.
-    """
+    """How LiteRT's default interpreter divides the first subgraph between XNNPACK and its own kernels."""
 
     num_partitions: int
     delegated: tuple[int, ...]
@@ -175,9 +160,6 @@ def read_delegation(file, operations: Sequence[Operation]) -> Delegation:
     Args:
         file: The file, or its content as bytes.
         operations: Those of its first subgraph, and perhaps of others, see `read_graph`.
-
-    Raises:
-        RuntimeError: The interpreter cannot run the file.
     """
     interpreter = _interpreter(file)
     interpreter.allocate_tensors()

@@ -31,14 +31,7 @@ ROTATE_BACK = "rotate_back"
 
 
 def export_copy(model):
-    """A float32 copy whose weights may be changed: the factor 1 / sqrt(d) of attention is folded into its queries.
-
-    Args:
-        model: A model with an image size and a pooling, see `checks`.
-
-    Raises:
-        ValueError: See `float32_copy`.
-    """
+    """A float32 copy whose weights may be changed: the factor 1 / sqrt(d) of attention is folded into its queries."""
     copy = float32_copy(model)
     for block in encoder_blocks(copy):
         _scale_queries(block.attention)
@@ -220,11 +213,6 @@ def signature_function(model, signature: str, form: str = FLOAT):
     "classify" returns probabilities (1, num_classes), see `output_activation`, "embed" the features before the
     head, (1, D), or with `projection` the model's output, (1, num_classes), "attention" the map of
     `keras_vit.inspect.attention_rollout`, (1, h, w) in [0, 1].
-
-    Args:
-        model: An `export_copy`.
-        signature: Name of the signature.
-        form: See `arithmetic.arithmetic`.
     """
     function = {CLASSIFY: _classify, EMBED: _embed, ATTENTION: _attention_map}[signature]
 

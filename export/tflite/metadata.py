@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from keras_vit.class_names.files import checked_lines, class_names_text
+from keras_vit.class_names import checked_lines, class_names_text
 from keras_vit.export.names import ATTENTION, CLASS_NAMES_FILE, CLASSIFY, EMBED, OUTPUTS, PREPROCESSING_FILE
 from keras_vit.export.tflite.flatbuffer import (
     DAMAGE,
@@ -80,20 +80,12 @@ class Description:
 
 @dataclass(frozen=True)
 class DescribedFile:
-    """Result of `read_description`; `print` shows it.
-
-    Args:
-        path: The file.
-        size_bytes: Size on disk.
-        signatures: Name -> signature, the one that runs by default first.
-        num_subgraphs: Number of subgraphs: one per signature, and those that control flow calls.
-        description: The metadata.
-    """
+    """Result of `read_description`; `print` shows it."""
 
     path: Path
     size_bytes: int
-    signatures: dict[str, Signature]
-    num_subgraphs: int
+    signatures: dict[str, Signature]  # by name, the one that runs by default first
+    num_subgraphs: int  # one per signature, and those that control flow calls
     description: Description
 
     @property

@@ -54,11 +54,7 @@ def encode_metadata(values: dict) -> bytes:
 
 
 def decode_metadata(content: bytes) -> dict:
-    """The inverse of `encode_metadata`; fields that are not in the flatbuffer are omitted.
-
-    Raises:
-        ValueError: The bytes are not such a flatbuffer.
-    """
+    """The inverse of `encode_metadata`; fields that are not in the flatbuffer are omitted."""
     if content[4:8] != IDENTIFIER:
         raise ValueError(f"its metadata has the identifier {content[4:8]!r}, not {IDENTIFIER!r}")
     root = Table(content, 0)

@@ -52,7 +52,7 @@ def quantize(float32: bytes, name: str, ranges: dict | None = None, keep_float: 
     work = quantizer.Quantizer(bytearray(float32))
     if name in (*DYNAMIC, "mixed-int8"):
         work.load_quantization_recipe(recipe.dynamic_wi8_afp32())
-        # Of float activations and 8-bit weights, NPUs run matrix products, but no convolution.
+        # NPUs run matrix products of float activations and 8-bit weights, but no convolution.
         work.update_quantization_recipe(PATCHES, Operation.CONV_2D, algorithm_key=Algorithm.NO_QUANTIZE)
     if name == INT4:  # first and last layer stay at 8 bits, as is usual
         granularity = _granularity(float32)
@@ -172,11 +172,7 @@ def part_names(model) -> list[str]:
 
 
 def operations_of(model, parts: Sequence[str]) -> tuple[str, ...]:
-    """Regular expressions, one of which matches the name of each operation of these parts, for `quantize`.
-
-    Raises:
-        ValueError: The model has no such part, or `parts` is a string.
-    """
+    """Regular expressions, one of which matches the name of each operation of these parts, for `quantize`."""
     if isinstance(parts, str):
         raise ValueError(f"`keep_float` must be a list. Received: the string {parts!r}. Pass keep_float=[{parts!r}]")
     names = part_names(model)

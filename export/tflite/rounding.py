@@ -64,13 +64,7 @@ def _best_scale(weights, importance, low, high):
 
 
 def learn_rounding(model: schema.ModelT, float32: schema.ModelT, moments: dict):
-    """Rounds the 4-bit weights of a model again, in place, and subtracts the mean error from biases.
-
-    Args:
-        model: A model in the format "int4-weights".
-        float32: The one that it was quantized from.
-        moments: See `calibration.input_moments`.
-    """
+    """Rounds the 4-bit weights of a model again, in place, and subtracts the mean error from biases."""
     uses = Counter(tensor.buffer for graph in model.subgraphs for tensor in graph.tensors)
     products, originals = (operators_of_kind(part, schema.BuiltinOperator.FULLY_CONNECTED) for part in (model, float32))
     for (graph, product), (before, original) in zip(products, originals, strict=True):

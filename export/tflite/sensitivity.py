@@ -62,11 +62,6 @@ def analyze_sensitivity(model, name: str, calibration, images) -> list[Sensitivi
 
     Returns:
         The parts, each alone, most sensitive first; then "all", and "all but" the first one.
-
-    Raises:
-        ValueError: The format is unknown. The model has no head or cannot be exported. There are too few images,
-            or they have another size or values outside [0, 255].
-        FloatingPointError: Outputs of the model are NaN or infinite.
     """
     check_request(model, [name])
     if name not in STATIC:
@@ -109,12 +104,7 @@ def sensitivity_table(name: str, results: list[Sensitivity]) -> str:
 
 
 def propose(name: str, results: list[Sensitivity]) -> str:
-    """What to do about the error of a format, in one or two sentences.
-
-    Args:
-        name: The format.
-        results: Those of `analyze_sensitivity`.
-    """
+    """What to do about the error of a format, in one or two sentences."""
     *parts, whole, without = results
     worst, errors = parts[0].part, [one.error for one in parts]
     text = f"{worst} causes {errors[0] / max(sum(errors), 1e-9):.0%} of the parts' error"

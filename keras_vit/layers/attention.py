@@ -3,13 +3,12 @@
 import keras
 from keras import ops
 
-from keras_vit.layers.axial_attention import by_distance
 from keras_vit.layers.heads import check_heads, merge_heads, spec_with_attention, split_heads
 from keras_vit.layers.norm import LayerNorm
-from keras_vit.layers.xla.attention import attend_without_weights, can_omit_weights
-from keras_vit.layers.xla.dense import apply_units
-from keras_vit.layers.xla.dropout import Dropout
-from keras_vit.layers.xla.fused_attention import can_fuse, fused_attention
+from keras_vit.layers.positions import by_distance
+from keras_vit.layers.xla.attention import attend_without_weights, can_fuse, can_omit_weights, fused_attention
+from keras_vit.layers.xla.mlp import apply_units
+from keras_vit.layers.xla.recompute import Dropout
 
 
 def attention_weights(query, key, position_logits=None):

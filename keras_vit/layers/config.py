@@ -42,11 +42,7 @@ class BlockConfig:
 
 
 def remat_of_blocks(remat, depth: int) -> list:
-    """What each of `depth` blocks recomputes: `remat` for all of them, or one entry per block.
-
-    Raises:
-        ValueError: An unknown name, or a list of another length.
-    """
+    """What each of `depth` blocks recomputes: `remat` for all of them, or one entry per block."""
     each = list(remat) if isinstance(remat, (list, tuple)) else [remat] * depth
     if len(each) != depth or any(part not in REMAT for part in each):
         raise ValueError(
@@ -57,11 +53,7 @@ def remat_of_blocks(remat, depth: int) -> list:
 
 
 def stochastic_depth_of_blocks(rate, depth: int) -> list:
-    """Each block's rate: one number grows linearly from 0 at the first block (scenic, DeiT), several are the rates.
-
-    Raises:
-        ValueError: Not one rate for each block.
-    """
+    """Each block's rate: one number grows linearly from 0 at the first block (scenic, DeiT), several are the rates."""
     if not isinstance(rate, (list, tuple)):
         return [rate * i / max(depth - 1, 1) for i in range(depth)]
     if len(rate) != depth:

@@ -6,7 +6,7 @@ from functools import partial
 import keras
 from keras import ops
 
-from keras_vit.layers.axial_block import AxialBlock
+from keras_vit.layers.axial import AxialBlock
 from keras_vit.layers.block import EncoderBlock
 from keras_vit.layers.config import BlockConfig, fields_as_keywords, remat_of_blocks, stochastic_depth_of_blocks
 from keras_vit.layers.heads import spec_with_attention

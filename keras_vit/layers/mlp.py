@@ -6,10 +6,8 @@ import keras
 from keras import ops
 
 from keras_vit.integers import python_integers
-from keras_vit.layers.xla.dense import apply_dense
-from keras_vit.layers.xla.dropout import Dropout
-from keras_vit.layers.xla.gelu import QUICK, gelu_for_training
-from keras_vit.layers.xla.recompute import recompute_dropout
+from keras_vit.layers.xla.mlp import QUICK, apply_dense, gelu_for_training
+from keras_vit.layers.xla.recompute import Dropout, recompute_dropout
 
 GELU_FORMS = ("tanh", "erf", "quick")
 

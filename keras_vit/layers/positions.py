@@ -1,4 +1,4 @@
-"""Learnable 1-D positions, and their resampling to another patch grid. h w patch grid, N tokens, D width."""
+"""Position embeddings: learnable, by row and column, and fixed sines and cosines. h w patch grid, N tokens, D width."""
 
 import keras
 import numpy as np
@@ -11,8 +11,26 @@ RESAMPLINGS = ("corners", "half_pixel", "bicubic", "bicubic_offset", "bicubic_an
 OFFSET = 0.1
 
 
+class _Positions(keras.layers.Layer):
+    """Adds a `table`, (1, N, D), to the tokens of a patch grid (h, w) with tokens before the patches."""
+
+    def __init__(self, grid, prefix_tokens=0, **kwargs):
+        super().__init__(**kwargs)
+        self.grid = check_grid(grid)
+        self.prefix_tokens = prefix_tokens
+
+    def call(self, tokens):
+        return tokens + ops.cast(self.table, tokens.dtype)  # (B, N, D)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "grid": self.grid, "prefix_tokens": self.prefix_tokens}
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PositionEmbedding(keras.layers.Layer):
+class PositionEmbedding(_Positions):
     """Adds a learnable 1-D position table, E_pos of the paper's equation 1.
 
     Initial values are normal with standard deviation 0.02.
@@ -27,11 +45,6 @@ class PositionEmbedding(keras.layers.Layer):
         ValueError: `grid` is not two positive integers; the input has a different number of tokens (when built).
     """
 
-    def __init__(self, grid, prefix_tokens=0, **kwargs):
-        super().__init__(**kwargs)
-        self.grid = check_grid(grid)
-        self.prefix_tokens = prefix_tokens
-
     def build(self, input_shape):
         check_tokens(input_shape, self.grid, self.prefix_tokens)
         self.table = self.add_weight(
@@ -39,15 +52,6 @@ class PositionEmbedding(keras.layers.Layer):
             initializer=keras.initializers.RandomNormal(stddev=0.02),
             name="table",
         )
-
-    def call(self, tokens):
-        return tokens + ops.cast(self.table, tokens.dtype)  # (B, N, D)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "grid": self.grid, "prefix_tokens": self.prefix_tokens}
 
 
 def resample_grid(table, source, target, resample="corners", prefix_tokens=0):
@@ -126,6 +130,19 @@ def _cubic(distance, a=-0.75):
     return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
 
 
+def by_distance(table):
+    """The embedding of each pair of positions: (2 L - 1, c) -> (L, L, c), at (o, p) the row p - o + L - 1.
+
+    A gather's gradient is sparse, which optimizers treat separately and a TPU sums slowly. Instead, the table with an
+    unused row at its end is repeated and read with a period that is one row shorter: each line starts one row earlier.
+    """
+    length, width = (table.shape[0] + 1) // 2, table.shape[1]
+    repeated = ops.tile(ops.pad(table, ((0, 1), (0, 0))), (length, 1))  # (L * 2*L, c)
+    step = 2 * length - 1
+    lines = ops.reshape(repeated[length - 1 : length - 1 + length * step], (length, step, width))
+    return lines[:, :length]  # (L, L, c)
+
+
 def check_grid(grid) -> tuple[int, int]:
     """Returns (h, w) as a tuple; raises a ValueError unless they are two positive integers."""
     is_pair = isinstance(grid, (tuple, list)) and len(grid) == 2
@@ -142,3 +159,81 @@ def check_tokens(input_shape, grid, prefix_tokens):
             f"A grid of {grid} patches and {prefix_tokens} prefix tokens make {expected} tokens. "
             f"Received input shape: {tuple(input_shape)}, which has {input_shape[1]} tokens."
         )
+
+
+def check_width(width, divisor, kind):
+    """Raises a ValueError unless the divisor divides the width."""
+    if width % divisor:
+        raise ValueError(
+            f"{kind} positions require a width that is a multiple of {divisor}. Received: width={width}. "
+            f"Use {width // divisor * divisor + divisor} or another position embedding."
+        )
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PositionEmbedding2D(_Positions):
+    """Adds learnable embeddings of a patch's column and row, D / 2 numbers each, concatenated (appendix D.4).
+
+    Each token before the patches has its own row of full width. Initial values are normal with standard deviation 0.02.
+
+    Input: (B, prefix_tokens + h * w, D). Output: the same shape.
+
+    Args:
+        grid: (h, w), rows and columns of patches.
+        prefix_tokens: Number of tokens before the patches.
+
+    Raises:
+        ValueError: `grid` is not two positive integers; the width is odd, or the input has a different number of
+            tokens (when built).
+    """
+
+    def build(self, input_shape):
+        check_tokens(input_shape, self.grid, self.prefix_tokens)
+        width = input_shape[2]
+        check_width(width, 2, "Learned 2-D")
+        normal = keras.initializers.RandomNormal(stddev=0.02)
+        self.columns = self.add_weight(shape=(self.grid[1], width // 2), initializer=normal, name="columns")
+        self.rows = self.add_weight(shape=(self.grid[0], width // 2), initializer=normal, name="rows")
+        if self.prefix_tokens:
+            self.prefix = self.add_weight(shape=(self.prefix_tokens, width), initializer=normal, name="prefix")
+
+    @property
+    def table(self):
+        """The positions that are added: (1, N, D)."""
+        (h, w), half = self.grid, self.rows.shape[-1]
+        columns = ops.broadcast_to(ops.convert_to_tensor(self.columns)[None], (h, w, half))  # (h, w, D / 2)
+        rows = ops.broadcast_to(ops.convert_to_tensor(self.rows)[:, None], (h, w, half))  # (h, w, D / 2)
+        table = ops.reshape(ops.concatenate([columns, rows], axis=-1), (1, h * w, 2 * half))  # (1, h*w, D)
+        if self.prefix_tokens:
+            table = ops.concatenate([ops.convert_to_tensor(self.prefix)[None], table], axis=1)  # (1, N, D)
+        return table
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class SinCosPositions(_Positions):
+    """Adds fixed sines and cosines of a patch's column and row; nothing is learned.
+
+    "Better plain ViT baselines for ImageNet-1k" (arXiv 2205.01580) and big_vision, models/vit.py: sin x, cos x, sin y,
+    cos y, D / 4 numbers each, frequencies temperature ** (-i / (D / 4 - 1)). Nothing is added to prefix tokens.
+
+    Input: (B, prefix_tokens + h * w, D). Output: the same shape.
+
+    Args:
+        grid: (h, w), rows and columns of patches.
+        prefix_tokens: Number of tokens before the patches.
+
+    Raises:
+        ValueError: `grid` is not two positive integers; 4 does not divide the width, or the input has a different
+            number of tokens (when built).
+    """
+
+    TEMPERATURE = 10_000.0
+
+    def build(self, input_shape):
+        check_tokens(input_shape, self.grid, self.prefix_tokens)
+        width = input_shape[2]
+        check_width(width, 4, "Sine and cosine")
+        frequencies = self.TEMPERATURE ** -np.linspace(0.0, 1.0, width // 4)  # (D / 4,)
+        y, x = (axis.reshape(-1, 1) * frequencies for axis in np.mgrid[: self.grid[0], : self.grid[1]])  # (h*w, D / 4)
+        patches = np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], axis=1)  # (h*w, D)
+        self.table = np.pad(patches, ((self.prefix_tokens, 0), (0, 0)))[None].astype("float32")  # (1, N, D)

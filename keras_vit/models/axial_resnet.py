@@ -5,16 +5,15 @@ from dataclasses import dataclass
 import keras
 from keras import ops
 
-from keras_vit.class_names.files import names_of_outputs
+from keras_vit.class_names import names_of_outputs
 from keras_vit.images import as_size
 from keras_vit.integers import is_integer
-from keras_vit.layers.axial_attention import check_channels
+from keras_vit.layers.axial import AxialAttention, check_channels
 from keras_vit.layers.config import fields_as_keywords, set_fields
-from keras_vit.layers.resnet.axial_bottleneck import AxialBottleneck, convolution, group_norm
-from keras_vit.layers.resnet.bottleneck import shrunk
-from keras_vit.models import parts
+from keras_vit.layers.resnet.bottleneck import GROUPS, ResNetUnit, shrunk
+from keras_vit.layers.resnet.standardized_conv import GroupNorm, StandardizedConv2D
 from keras_vit.models.config import check_num_classes
-from keras_vit.models.image_model import ImageModel
+from keras_vit.models.image_model import ImageModel, linear_head
 from keras_vit.preprocessing import Preprocessing
 
 ROOT_WIDTH = 64
@@ -106,7 +105,7 @@ class AxialResNet(ImageModel):
             for stage, count in enumerate(config.stages)
             for unit in range(count)
         ]
-        self.head = parts.head(config.num_classes, dtype)
+        self.head = linear_head(config.num_classes, dtype)
         self.build(self.input_shape)
 
     def build(self, input_shape):
@@ -134,3 +133,69 @@ class AxialResNet(ImageModel):
         for unit in self.units:
             maps = unit(maps)  # (B, h, w, 4F)
         return ops.mean(maps, axis=(1, 2))  # (B, 4F)
+
+
+EPSILON = 1e-4
+
+
+def convolution(filters, size, stride, name, dtype):
+    """A convolution standardized as in BiT, with TensorFlow's padding "same"."""
+    options = {"strides": stride, "padding": "same", "dtype": dtype, "name": name}
+    return StandardizedConv2D(filters, size, 1e-10, "variance", **options)
+
+
+def group_norm(name, dtype, gamma="ones"):
+    return GroupNorm(GROUPS, EPSILON, gamma_initializer=gamma, dtype=dtype, name=name)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AxialBottleneck(ResNetUnit):
+    """A ResNet bottleneck whose 3 x 3 convolution is `AxialAttention` along the height, then along the width.
+
+    relu(shortcut(x) + gn3(conv3(relu(pool(attention(relu(gn1(conv1(x))))))))), where pool averages 2 x 2 if the stride
+    is 2. The shortcut is a strided 1 x 1 convolution with normalization where the shape changes. The last scale is
+    initially zero, so a new unit is relu of its shortcut.
+
+    Input: (B, H, W, C). Output: (B, h, w, 4 F), not negative; the attention has F channels.
+    """
+
+    def __init__(self, filters, stride=1, num_heads=8, **kwargs):
+        super().__init__(filters, stride, **kwargs)
+        self.num_heads = num_heads
+
+    def build(self, input_shape):
+        dtype, output = self.dtype_policy, self.compute_output_shape(input_shape)
+        inner, strided = (*input_shape[:3], self.filters), (*output[:3], self.filters)
+        self.conv_proj = self.gn_proj = None
+        if output != tuple(input_shape):
+            self.conv_proj = convolution(output[3], 1, self.stride, "conv_proj", dtype)
+            self.gn_proj = group_norm("gn_proj", dtype)
+            self.conv_proj.build(input_shape)
+            self.gn_proj.build(output)
+        self.conv1 = convolution(self.filters, 1, 1, "conv1", dtype)
+        self.gn1 = group_norm("gn1", dtype)
+        self.attention_height = AxialAttention("height", self.num_heads, EPSILON, dtype=dtype, name="attention_height")
+        self.attention_width = AxialAttention("width", self.num_heads, EPSILON, dtype=dtype, name="attention_width")
+        self.conv3 = convolution(output[3], 1, 1, "conv3", dtype)
+        self.gn3 = group_norm("gn3", dtype, gamma="zeros")
+        for layer, shape in (
+            (self.conv1, input_shape),
+            (self.gn1, inner),
+            (self.attention_height, inner),
+            (self.attention_width, inner),
+            (self.conv3, strided),
+            (self.gn3, output),
+        ):
+            layer.build(shape)
+
+    def call(self, maps):
+        shortcut = self.gn_proj(self.conv_proj(maps)) if self.conv_proj else maps  # (B, h, w, 4F)
+        branch = ops.relu(self.gn1(self.conv1(maps)))  # (B, H, W, F)
+        branch = self.attention_width(self.attention_height(branch))  # (B, H, W, F)
+        if self.stride > 1:
+            options = {"strides": self.stride, "padding": "same", "data_format": "channels_last"}
+            branch = ops.average_pool(branch, self.stride, **options)  # (B, h, w, F)
+        return ops.relu(shortcut + self.gn3(self.conv3(ops.relu(branch))))  # (B, h, w, 4F)
+
+    def get_config(self):
+        return {**super().get_config(), "num_heads": self.num_heads}

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 import keras
 from keras import ops
 
-from keras_vit.class_names.files import names_of_outputs
+from keras_vit.class_names import names_of_outputs
 from keras_vit.images import as_size
 from keras_vit.layers.config import fields_as_keywords, set_fields
 from keras_vit.layers.resnet.backbone import ResNetBackbone
 from keras_vit.layers.resnet.bottleneck import build_for, group_norm
-from keras_vit.models import parts
 from keras_vit.models.config import check_num_classes
-from keras_vit.models.image_model import ImageModel
+from keras_vit.models.image_model import ImageModel, linear_head
 from keras_vit.named_weights import copy_weights
 from keras_vit.preprocessing import Preprocessing
 
@@ -84,7 +83,7 @@ class BiT(ImageModel):
             config.stages, config.width_factor, form, config.pool_padding, dtype=dtype, name="backbone"
         )
         self.norm = group_norm(form, "norm", dtype) if form == "paper" else None
-        self.head = parts.head(config.num_classes, dtype)
+        self.head = linear_head(config.num_classes, dtype)
         self.build(self.input_shape)
 
     def build(self, input_shape):

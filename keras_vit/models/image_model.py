@@ -170,3 +170,11 @@ class ImageModel(keras.Model):
                 "model.save_weights('name.weights.h5'), and load them into a new model after its quantize()."
             )
         return {**super().get_config(), **asdict(self.config)}
+
+
+def linear_head(num_classes: int, dtype, name="head"):
+    """A linear classifier in at least float32, zeros at first: (B, D) -> (B, num_classes)."""
+    if not num_classes:
+        return None
+    precise = keras.backend.result_type(dtype.compute_dtype, "float32")
+    return keras.layers.Dense(num_classes, kernel_initializer="zeros", dtype=precise, name=name)

@@ -1,5 +1,6 @@
 """Reads .keras files, which may be damaged or hostile, as models with the arguments of `keras_vit.load`."""
 
+import inspect
 import json
 import zipfile
 from dataclasses import asdict, replace
@@ -11,7 +12,7 @@ from keras_vit.images import as_size
 from keras_vit.integers import is_integer
 from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.bit import BiT
-from keras_vit.models.load_arguments import KINDS, check_arguments, check_patch_size
+from keras_vit.models.vit import VisionTransformer
 from keras_vit.weights.files import MAX_COMPRESSION, check_local, checked
 
 WEIGHTS = "model.weights.h5"
@@ -68,12 +69,7 @@ def _same(ours, given):
 
 
 def read_keras_file(path):
-    """The model that Keras saved, of any class that Keras finds.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: It is damaged, of another format, declares more weights than it has, or holds NaN or infinity.
-    """
+    """The model that Keras saved, of any class that Keras finds."""
     check_local(path)
     if not Path(path).is_file():
         raise FileNotFoundError(f"Model file not found: {Path(path).absolute()}")
@@ -123,14 +119,7 @@ def _configs(value):
 
 
 def least_weights(arguments: dict) -> int:
-    """A lower bound of the number of weights of a VisionTransformer, BiT or AxialResNet, without building it.
-
-    Args:
-        arguments: The arguments or configuration of the model. Without `image_size`, positions do not count.
-
-    Raises:
-        TypeError: A number is of another type.
-    """
+    """A lower bound of the number of weights of a VisionTransformer, BiT or AxialResNet, without building it."""
     width, depth, stages = arguments.get("width", 0), arguments.get("depth", 0), arguments.get("stages")
     classes = arguments.get("num_classes", 0)
     if stages:  # one kernel of each unit, and the head, at the width of the first stage
@@ -149,3 +138,31 @@ def least_weights(arguments: dict) -> int:
         rows, pixels = as_size(size)
         total += rows // height * (pixels // columns) * width
     return total
+
+
+KINDS = (VisionTransformer, BiT, AxialResNet)
+
+
+def check_arguments(weights, kind, arguments):
+    """Raises a ValueError for arguments that the checkpoint's model does not have."""
+    unknown = sorted(set(arguments).difference(_names(kind)))
+    if unknown:
+        fitting = [other.__name__ for other in KINDS if set(arguments).issubset(_names(other))]
+        fix = f"Expected a checkpoint of {fitting[0]}." if fitting else f"Known: {', '.join(_names(kind))}."
+        raise ValueError(
+            f"{weights} is a checkpoint of {kind.__name__}, which has no argument {', '.join(unknown)}. {fix}"
+        )
+
+
+def check_patch_size(weights, own, arguments):
+    """Raises a ValueError for another patch size than the checkpoint's."""
+    patch_size = arguments.get("patch_size")
+    if None not in (own, patch_size) and as_size(patch_size, "patch_size") != as_size(own):
+        raise ValueError(
+            f"{weights} has patches of {own} pixels. Received: patch_size={patch_size}. Load it without patch_size and "
+            f"resize its patch embedding: model.with_patch_size({patch_size})"
+        )
+
+
+def _names(kind):
+    return [*(name for name in inspect.signature(kind).parameters if name != "kwargs"), "name", "dtype", "trainable"]

@@ -10,10 +10,10 @@ from keras import ops
 from keras_vit.images import as_size, patch_grid
 from keras_vit.integers import is_integer
 from keras_vit.layers.config import fields_as_keywords
-from keras_vit.layers.xla.dropout import Dropout
-from keras_vit.models import parts
+from keras_vit.layers.xla.recompute import Dropout
+from keras_vit.models import vit_layers
 from keras_vit.models.config import ViTConfig
-from keras_vit.models.image_model import ImageModel
+from keras_vit.models.image_model import ImageModel, linear_head
 from keras_vit.named_weights import copy_weights
 
 HEADS = ("head", "head_distillation", "pre_logits")
@@ -51,21 +51,21 @@ class VisionTransformer(ImageModel):
         self.prefix_tokens = config.prefix_tokens
 
         dtype = self.dtype_policy
-        self.backbone = parts.backbone(config, dtype)
+        self.backbone = vit_layers.backbone(config, dtype)
         stride = self.backbone.total_stride if self.backbone else 1
-        self.patch_embedding = parts.patch_embedding(config, stride, dtype)
-        self.register_tokens, self.distillation_token, self.class_token = parts.tokens(config, dtype)
-        self.positions = parts.positions(config, dtype)
-        self.block_positions = parts.block_positions(config, self.positions, dtype)
+        self.patch_embedding = vit_layers.patch_embedding(config, stride, dtype)
+        self.register_tokens, self.distillation_token, self.class_token = vit_layers.tokens(config, dtype)
+        self.positions = vit_layers.positions(config, dtype)
+        self.block_positions = vit_layers.block_positions(config, self.positions, dtype)
         self.dropout = Dropout(config.dropout, seed=config.seed, dtype=dtype, name="dropout")
-        self.patch_dropout = parts.patch_dropout(config, dtype)
-        self.encoder = parts.encoder(config, dtype)
-        self.pooling = parts.pooling(config, dtype)
-        self.pooled_norm = parts.pooled_norm(config, dtype)
-        self.pre_logits = parts.pre_logits(config, dtype)
-        self.head = parts.head(config.num_classes, dtype)
+        self.patch_dropout = vit_layers.patch_dropout(config, dtype)
+        self.encoder = vit_layers.encoder(config, dtype)
+        self.pooling = vit_layers.pooling(config, dtype)
+        self.pooled_norm = vit_layers.pooled_norm(config, dtype)
+        self.pre_logits = vit_layers.pre_logits(config, dtype)
+        self.head = linear_head(config.num_classes, dtype)
         self.head_distillation = (
-            parts.head(config.num_classes, dtype, "head_distillation") if config.distillation else None
+            linear_head(config.num_classes, dtype, "head_distillation") if config.distillation else None
         )
         self.build(self.input_shape)
 

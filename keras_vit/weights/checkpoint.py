@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from keras_vit.class_names.imagenet import NUM_CLASSES
+from keras_vit.class_names import NUM_CLASSES
 from keras_vit.images import as_size
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import variant_name

@@ -110,15 +110,6 @@ def download_hugging_face(name: str) -> Path:
 
     Args:
         name: "hf:owner/name", or "hf:owner/name@revision" with a branch, a tag, a commit or "refs/pr/1".
-
-    Returns:
-        The local folder that holds the files.
-
-    Raises:
-        ValueError: The name has another form, or the repository has no .safetensors file.
-        ModuleNotFoundError: huggingface_hub is not installed.
-        ConnectionError: The repository could not be downloaded: no network, no such repository or revision, or no
-            access; or a file differs from the SHA-256 that the Hub states, and was removed.
     """
     match = re.fullmatch(r"hf:([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", str(name))
     if not match:

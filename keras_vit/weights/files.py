@@ -1,10 +1,11 @@
-"""Arrays in files, read one at a time: .npz and .safetensors. Nothing is ever unpickled."""
+"""Arrays in files, read one at a time: .npz, .safetensors and HDF5. Nothing is ever unpickled."""
 
 import json
 import math
 import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -63,13 +64,7 @@ def check_local(weights):
 
 
 def open_tensors(path) -> Tensors:
-    """Opens an .npz or .safetensors file, or the index of a sharded .safetensors file; reads only names and shapes.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: It is truncated, of another format, or holds pickled objects. An array of integers, such as the
-            step counter of a training state, raises only when it is read.
-    """
+    """Opens an .npz or .safetensors file, or the index of a sharded .safetensors file; reads only names and shapes."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no weights file {path.absolute()}. {suggestion(str(path))}")
@@ -208,3 +203,80 @@ def checked(path, name, array):
     if not np.isfinite(array).all():
         raise ValueError(f"{path}: {name} contains NaN or infinite values: the file is damaged, or training diverged.")
     return array
+
+
+@contextmanager
+def open_h5(path) -> Iterator:
+    """Opens an HDF5 file whose arrays are all in the file itself, each in a place of its own."""
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as file:
+            _check_storage(path, file)
+            yield file
+    except ValueError as error:
+        if str(path) in str(error):  # already says what is wrong
+            raise
+        raise _unreadable(path, error) from error
+    except Exception as error:  # h5py has no class of errors for damaged files: KeyError, TypeError, RuntimeError, ...
+        raise _unreadable(path, error) from error
+
+
+def h5_arrays(file) -> dict:
+    """The arrays of an open file, by name."""
+    import h5py
+
+    arrays: dict = {}
+    file.visititems(lambda name, item: arrays.update({name: item}) if isinstance(item, h5py.Dataset) else None)
+    return arrays
+
+
+def _unreadable(path, error):
+    reason = str(error).strip().partition("\n")[0] or type(error).__name__
+    return ValueError(f"{path} cannot be read as an HDF5 file: {reason}. {DAMAGED_HINT}")
+
+
+def _check_storage(path, file):
+    """Raises a ValueError for arrays outside the file, larger than the file, or on the same bytes."""
+    size, extents, declared = os.path.getsize(path), [], 0.0
+    for name, array in h5_arrays(file).items():
+        if array.external or array.is_virtual:
+            raise ValueError(
+                f"{path}: {name} is stored in another file (external or virtual HDF5 storage), which is never opened. "
+                "Save the weights again with Keras, in one file."
+            )
+        num_bytes = math.prod(array.shape) * array.dtype.itemsize
+        compressed = array.id.get_create_plist().get_nfilters() > 0
+        declared += num_bytes / MAX_COMPRESSION if compressed else num_bytes
+        start = array.id.get_offset()
+        if start is not None:
+            extents.append((start, start + num_bytes, name))
+        elif not compressed and array.id.get_storage_size() < num_bytes:
+            raise ValueError(f"{path}: {name} declares {num_bytes:,} bytes that are not in the file. {DAMAGED_HINT}")
+    if declared > size:
+        raise ValueError(
+            f"{path} has {size:,} bytes, too few for the arrays that it declares ({declared:,.0f}). {DAMAGED_HINT}"
+        )
+    end, before = 0, ""
+    for start, stop, name in sorted(extents):
+        if start < end or stop > size:
+            where = f"the bytes of {before}" if start < end else "bytes after its end"
+            raise ValueError(f"{path}: {name} is stored in {where}: the file is damaged. {DAMAGED_HINT}")
+        end, before = stop, name
+
+
+# Written in the folder of a training, at its start and at its end.
+RECIPE, MODEL = "recipe.json", "model.keras"
+
+
+def is_unfinished(run) -> bool:
+    """Whether a local folder is that of a run without a model."""
+    return (Path(run) / RECIPE).is_file() and not (Path(run) / MODEL).is_file()
+
+
+def unfinished_message(run) -> str:
+    """What to do about a run without a model."""
+    return (
+        f"The run in {run} has not finished: it has {RECIPE}, but no {MODEL}. Finish it with keras-vit train {run} "
+        f"--run.folder {run} --run.resume"
+    )

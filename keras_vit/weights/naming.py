@@ -9,22 +9,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class ResNetNaming:
-    """The names of a source.
+    """The names of a source."""
 
-    Args:
-        layers: Path of our root layer, final normalization or head to the name of the source's.
-        unit_layers: Name of a layer in our units to the source's.
-        unit: Format of the name of a unit's layer, of {block}, {unit} and {layer}.
-        first: Index of the first block and unit.
-        leaves: Last part of our weight's path to the source's, where they differ.
-        separator: What is between the parts of a name.
-    """
-
-    layers: dict[str, str]
-    unit_layers: dict[str, str]
-    unit: str
-    first: int = 1
-    leaves: dict[str, str] = field(default_factory=dict)
+    layers: dict[str, str]  # path of our root layer, final normalization or head to the name of the source's
+    unit_layers: dict[str, str]  # name of a layer in our units to the source's
+    unit: str  # format of the name of a unit's layer, of {block}, {unit} and {layer}
+    first: int = 1  # index of the first block and unit
+    leaves: dict[str, str] = field(default_factory=dict)  # last part of our weight's path, where they differ
     separator: str = "/"
 
     def name(self, path: str) -> str | None:

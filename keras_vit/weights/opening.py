@@ -8,12 +8,19 @@ from keras_vit.images import as_size
 from keras_vit.pixel_range import CLIP, IMAGENET
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.downloads import download, download_hugging_face
-from keras_vit.weights.files import PICKLED, PICKLED_HINT, Tensors, check_local, open_tensors, read_json
+from keras_vit.weights.files import (
+    PICKLED,
+    PICKLED_HINT,
+    Tensors,
+    check_local,
+    is_unfinished,
+    open_tensors,
+    read_json,
+    unfinished_message,
+)
 from keras_vit.weights.published import is_published, resolve
-from keras_vit.weights.runs import is_unfinished, unfinished_message
 from keras_vit.weights.sources import (
     bit,
-    dinov2,
     hugging_face,
     hugging_face_dinov2,
     hugging_face_towers,
@@ -25,12 +32,12 @@ from keras_vit.weights.sources import (
 )
 
 # Sources of .npz and .safetensors files. The first that recognizes a file reads it: hybrids of jax have names of bit,
-# and both DINOv2 some of the source after them.
-ARRAY_SOURCES = (hugging_face_dinov2, hugging_face, hugging_face_towers, dinov2, timm, open_clip, jax, bit)
+# and DINOv2 of transformers some of the source after it.
+ARRAY_SOURCES = (hugging_face_dinov2, hugging_face, hugging_face_towers, timm, open_clip, jax, bit)
 SOURCES = (
     *(jax.VIT_JAX, jax.BIG_VISION, bit.BIT_V1, bit.BIT_PAPER, bit.BIT_MODELS),
     *(hugging_face.HUGGING_FACE, hugging_face_dinov2.DINOV2, hugging_face_towers.TOWERS),
-    *(timm.TIMM, dinov2.DINOV2, open_clip.OPEN_CLIP, keras_hub.KERAS_HUB, model_garden.MODEL_GARDEN),
+    *(timm.TIMM, timm.DINOV2, open_clip.OPEN_CLIP, keras_hub.KERAS_HUB, model_garden.MODEL_GARDEN),
 )
 FOLDER_FILES = ("model.safetensors", "model.safetensors.index.json", "open_clip_model.safetensors")
 # Kinds of models of transformers that are asked for, by `model_type` of config.json, and why they are not supported.

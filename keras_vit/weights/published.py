@@ -20,17 +20,11 @@ FILES = (".keras", ".npz", ".safetensors", ".h5", ".tflite")  # suffixes of loca
 
 @dataclass(frozen=True)
 class Folder:
-    """A public folder of checkpoints.
+    """A public folder of checkpoints."""
 
-    Args:
-        prefix: Start of its names.
-        path: The folder in Google Cloud Storage, without a trailing slash.
-        names: The files, without the prefix and ".npz"; only the recommended ones of AugReg's 52,000.
-    """
-
-    prefix: str
-    path: str
-    names: tuple[str, ...]
+    prefix: str  # of its names
+    path: str  # in Google Cloud Storage, without a trailing slash
+    names: tuple[str, ...]  # without the prefix and ".npz"; only the recommended ones of AugReg's 52,000
 
 
 BIT = ("R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4")
@@ -128,9 +122,6 @@ def resolve(name: str) -> str | None:
 
     Returns:
         The https address, or None if no published name starts like this.
-
-    Raises:
-        ValueError: It starts like a published name, but is not one; the message suggests the nearest.
     """
     name = str(name).removesuffix(".npz")
     folder = find_folder(name)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.atomic_write import new_files
-from keras_vit.class_names.files import class_names_text, labels_file
+from keras_vit.class_names import class_names_text, labels_file
 from keras_vit.weights.sources import hugging_face_writing, jax
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 
 import tensorflow as tf
 
-from keras_vit.class_names.files import describe_difference
+from keras_vit.class_names import describe_difference
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints, has_run, required_folder
 from keras_vit.recipes.data import ImageDataset
 from keras_vit.recipes.distributed.strategy import Workers

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_vit.class_names.files import describe_difference, labels_file, own_class_names
+from keras_vit.class_names import describe_difference, labels_file, own_class_names
 from keras_vit.recipes.data.image_dataset import ImageDataset
 
 

@@ -10,7 +10,7 @@ from keras import ops
 
 import keras_vit
 from keras_vit import Preprocessing
-from keras_vit.class_names.files import LABELS, own_class_names, read_class_names
+from keras_vit.class_names import LABELS, own_class_names, read_class_names
 from keras_vit.recipes.recipe import Data
 
 # The first that exists: of probabilities only a softmax, whose sum is 1, differs visibly from logits, sigmoids do not.

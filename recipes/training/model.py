@@ -9,7 +9,7 @@ import tensorflow as tf
 import keras_vit
 from keras_vit import BiT, VisionTransformer
 from keras_vit.models.layer_decay import layer_groups
-from keras_vit.models.load_checkpoint import ImageSizeWarning
+from keras_vit.models.load import ImageSizeWarning
 from keras_vit.models.vit import HEADS
 from keras_vit.named_weights import copy_weights
 from keras_vit.pixel_range import PixelRangeWarning, scaling

@@ -10,7 +10,7 @@ from images_on_disk import int64_feature, jpeg, write_record
 from PIL import Image
 
 from keras_vit import BiT
-from keras_vit.class_names.files import class_names_text
+from keras_vit.class_names import class_names_text
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.evaluation.classification import evaluate_classifier
 from keras_vit.recipes.recipe import Data

@@ -8,7 +8,7 @@ from goldens import golden_file
 
 import keras_vit
 from keras_vit import pixel_range
-from keras_vit.models.load_checkpoint import ImageSizeWarning
+from keras_vit.models.load import ImageSizeWarning
 from keras_vit.pixel_range import IMAGENET
 from keras_vit_cli import process
 from keras_vit_cli.preprocessing_flags import PreprocessingFlags, with_recipe_fields

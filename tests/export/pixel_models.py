@@ -1,8 +1,8 @@
 """A classifier with random weights, and .tflite files of it by TensorFlow's converter, without keras_vit's export."""
 
 import keras
-import numpy as np
 import tensorflow as tf
+from randomize import randomize
 
 import keras_vit
 
@@ -15,10 +15,7 @@ def random_classifier():
     model = keras_vit.VisionTransformer(
         image_size=SIZE, patch_size=8, depth=1, width=32, mlp_dim=64, num_heads=2, num_classes=CLASSES
     )
-    random = np.random.default_rng(3)
-    for weight in model.weights:
-        weight.assign(weight + 0.15 * random.standard_normal(weight.shape))
-    return model
+    return randomize(model, 0.15, seed=3)
 
 
 def signature_functions(model):

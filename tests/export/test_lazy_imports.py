@@ -6,8 +6,6 @@ import sys
 
 import pytest
 
-import keras_vit.export
-
 CODE = """
 import importlib, sys
 import keras_vit.export
@@ -28,9 +26,3 @@ def test_import_loads_no_tensorflow_and_no_submodule_shadows_a_public_name():
     names = "Description Parity check_parity parity_table read_description with_metadata write_onnx write_saved_model "
     names += "write_tflite write_web_page Audit Finding audit Benchmark as_json compare table"
     assert set(done.stdout.split()) == set(names.split())
-
-
-def test_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="write_coreml"):
-        _ = keras_vit.export.write_coreml
-    assert "write_tflite" in dir(keras_vit.export)

@@ -8,19 +8,12 @@ import numpy as np
 import onnxruntime
 import pytest
 import tensorflow as tf
+from randomize import randomize
 
 from keras_vit import AxialResNet, BiT, Preprocessing
 from keras_vit.export.onnx import write_onnx
 
 TOY_NAMES = ["one", "two", "three", "four", "five"]
-
-
-def randomized(model):
-    """Random weights: a zero head would hide differences before it."""
-    random = np.random.default_rng(7)
-    for weight in model.weights:
-        weight.assign(weight + 0.1 * random.standard_normal(weight.shape))
-    return model
 
 
 def noise(model, count):
@@ -67,7 +60,7 @@ def test_outputs_equal_keras(trained_toy, tmp_path, changes, output):
 @pytest.mark.parametrize("kind", [BiT, pytest.param(AxialResNet, marks=pytest.mark.extended)])
 def test_convolutional_models(tmp_path, kind):
     options = {BiT: {"stages": (1,), "width_factor": 0.5}, AxialResNet: {"stages": (1,)}}[kind]
-    model = randomized(kind(image_size=32, num_classes=5, **options))
+    model = randomize(kind(image_size=32, num_classes=5, **options))
     check(model, write_onnx(model, tmp_path / "model.onnx"))
 
 

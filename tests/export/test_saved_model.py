@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from loaded_signatures import load
+from randomize import randomize
 from scenes import encoded, scene
 
 from keras_vit import AxialResNet, BiT, Preprocessing, VisionTransformer, attention_rollout
@@ -103,10 +104,7 @@ def test_vit_options(trained_toy, tmp_path, changes):
 @pytest.mark.parametrize("kind", [AxialResNet, pytest.param(BiT, marks=pytest.mark.extended)])
 def test_models_without_attention(tmp_path, kind):
     options = {BiT: {"stages": (1,), "width_factor": 0.5}, AxialResNet: {"stages": (1,)}}[kind]
-    model = kind(image_size=32, num_classes=5, **options)
-    random = np.random.default_rng(7)
-    for weight in model.weights:
-        weight.assign(weight + 0.1 * random.standard_normal(weight.shape))
+    model = randomize(kind(image_size=32, num_classes=5, **options))
     signatures, inputs = load(write_saved_model(model, tmp_path / "model")), noise(model)
     assert set(signatures) == CLASSIFIER - {"attention"}
     np.testing.assert_allclose(signatures["logits"](inputs)["logits"], model(inputs), rtol=1e-5, atol=1e-5)
@@ -183,21 +181,13 @@ def test_mixed_precision_returns_float32(trained_toy, tmp_path):
     np.testing.assert_allclose(signatures["classify"](inputs)["probabilities"], expected, atol=1e-2)
 
 
-def test_loads_as_a_keras_layer(classifier, artifacts, inputs):
-    layer = keras.layers.TFSMLayer(str(artifacts["saved_model"]), call_endpoint="logits")
-    np.testing.assert_allclose(layer(inputs[0][:2])["logits"], classifier(inputs[0][:2]), atol=1e-5)
-
-
 def test_class_names(toy, tmp_path, monkeypatch):
     assert checked_class_names([("n01440764", "tench"), ("n01443537", "goldfish")], 2) == ["tench", "goldfish"]
     monkeypatch.setattr(VisionTransformer, "call", lambda *a, **k: pytest.fail("traced"))
     cases = [
         (NAMES[:4], "5 classes. Received: 4 names"),
-        ([*NAMES, "more"], "5 classes. Received: 6 names"),
         ("abcde", "Received: a str"),
         ([*NAMES[:4], "two\nlines"], r"Received: 'two\\nlines' for class 4"),
-        ([" ", *NAMES[:4]], "Received: ' ' for class 0"),
-        ([0, 1, 2, 3, 4], "Received: 0 for class 0"),
     ]
     for class_names, message in cases:
         with pytest.raises(ValueError, match=message):

@@ -6,17 +6,14 @@ import io
 import numpy as np
 import pytest
 import tensorflow as tf
-from loaded_signatures import load
-from PIL import Image, ImageOps
+from PIL import Image
 from scenes import encoded, scene
 
 from keras_vit import Preprocessing
-from keras_vit.export import write_saved_model
 from keras_vit.export.saved_model import decode_images, preprocess_images
 
 pytestmark = pytest.mark.slow
 
-NAMES = ["tench", "great white shark", "crane", "crane", "jay, Pica"]
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 CROPPED = {"crop_fraction": 0.8, "interpolation": "bicubic", "antialias": True, **IMAGENET}
 PREPARATIONS = {
@@ -48,23 +45,6 @@ def test_encoded_images(name):
     np.testing.assert_allclose(decode(tf.constant(FILES)), expected, atol=1e-5 / min(prepare.std))
 
 
-def test_signatures_and_most_likely_classes(trained_toy, tmp_path):
-    model = trained_toy(depth=1, preprocessing=Preprocessing(16, **CROPPED))
-    signatures = load(write_saved_model(model, tmp_path / "model", NAMES))
-    expected = tf.nn.softmax(model(model.preprocess(pixels_of(FILES))))
-    assert np.abs(expected - np.mean(expected, axis=0)).max() > 1e-3
-    found = signatures["serve_bytes"](FILES)
-    np.testing.assert_allclose(found["probabilities"], expected, atol=1e-5)
-    order = np.argsort(-found["probabilities"], axis=1, kind="stable")[:, :5]
-    np.testing.assert_array_equal(found["top_classes"], order)
-    np.testing.assert_array_equal(found["top_probabilities"], np.take_along_axis(found["probabilities"], order, 1))
-    assert found["top_class_names"].astype(str).tolist() == np.array(NAMES)[order].tolist()
-    for array in map(np.asarray, SCENES):
-        batch = np.stack([array, array[::-1]])
-        outputs = signatures["serve_uint8"](batch)
-        np.testing.assert_allclose(outputs["probabilities"], tf.nn.softmax(model(model.preprocess(batch))), atol=1e-5)
-
-
 def test_sizes_round_as_preprocessing_does():
     random = np.random.default_rng(0)
     for fraction in (1.0, 0.95, 0.9, 0.875):
@@ -75,19 +55,6 @@ def test_sizes_round_as_preprocessing_does():
             pixels = random.integers(0, 256, (1, height, width, 3), dtype="uint8")
             # A graph divides by a constant as it multiplies; another pixel would be 1/128 off.
             np.testing.assert_allclose(function(pixels), prepare(pixels), atol=1e-6, err_msg=f"{height} x {width}")
-
-
-def test_photographs_of_a_turned_camera_are_upright(decode):
-    files = []
-    for orientation in range(1, 9):
-        exif = Image.Exif()
-        exif[0x0112] = orientation
-        files.append(encoded(scene(3, (22, 9)), "JPEG", exif=exif))
-    upright = [np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(file)))) for file in files]
-    assert len({pixels.tobytes() for pixels in upright}) == 8
-    np.testing.assert_allclose(
-        decode(tf.constant(files)), np.concatenate([*map(Preprocessing(16), upright)]), atol=1e-5
-    )
 
 
 def test_other_file_formats(decode):

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
+from randomize import randomize
 
-from keras_vit.layers.axial_attention import AxialAttention
+from keras_vit.layers.axial import AxialAttention
 
 H, W, C, K = 5, 3, 64, 4
 MAPS = np.random.default_rng(0).standard_normal((2, H, W, C)).astype("float32")
@@ -10,10 +11,7 @@ MAPS = np.random.default_rng(0).standard_normal((2, H, W, C)).astype("float32")
 def random_layer(axis):
     layer = AxialAttention(axis, K)
     layer.build((None, H, W, C))
-    random = np.random.default_rng(7)
-    for weight in layer.weights:
-        weight.assign(weight + 0.3 * random.standard_normal(weight.shape))
-    return layer
+    return randomize(layer, 0.3)
 
 
 def numpy_group_norm(layer, line):

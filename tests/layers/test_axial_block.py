@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
+from randomize import randomize
 
-from keras_vit.layers.axial_block import AxialBlock
+from keras_vit.layers.axial import AxialBlock
 
 H, W, D, K = 2, 3, 12, 3
 X = np.random.default_rng(0).standard_normal((2, 2 + H * W, D)).astype("float32")
@@ -12,10 +13,7 @@ def random_block(prefix_tokens):
     block = AxialBlock((H, W), prefix_tokens, num_heads=K, mlp_dim=24)
     tokens = X[:, 2 - prefix_tokens :]
     block(tokens)
-    random = np.random.default_rng(7)
-    for weight in block.weights:
-        weight.assign(weight + 0.3 * random.standard_normal(weight.shape))
-    return block, tokens
+    return randomize(block, 0.3), tokens
 
 
 def numpy_encoder_block(block, sequence):

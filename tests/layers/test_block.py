@@ -61,9 +61,3 @@ def test_layer_scale():
     np.testing.assert_array_equal(EncoderBlock(**SIZE, layer_scale=0.0)(X), X)
     output = LayerScale(1e-6, dtype="mixed_bfloat16")(np.ones((1, 2, 4), "float32"))
     np.testing.assert_allclose(np.asarray(output, "float32"), 1e-6, rtol=0.01)
-
-
-@pytest.mark.parametrize("options,field", [({"gelu": "relu"}, "`gelu`"), ({"stochastic_depth": 1.0}, "`rate`")])
-def test_bad_arguments(options, field):
-    with pytest.raises(ValueError, match=field):
-        EncoderBlock(**SIZE, **options)

@@ -1,6 +1,5 @@
 import inspect
 
-import numpy as np
 import pytest
 
 from keras_vit.layers import AxialBlock, BlockConfig, Encoder, EncoderBlock
@@ -35,13 +34,6 @@ def test_wrong_keywords(kind):
     ):
         with pytest.raises(error, match=word):
             BUILDS[kind](**options)
-
-
-def test_fields_are_frozen_python_integers():
-    config = BlockConfig(num_heads=np.int64(3), mlp_dim=24)
-    assert type(config.num_heads) is int and hash(config) == hash(BlockConfig(num_heads=3, mlp_dim=24))
-    with pytest.raises(AttributeError, match="dropout"):
-        config.dropout = 0.1
 
 
 def test_remat_of_blocks():

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from keras_vit.layers import AxialBlock, Encoder
+from keras_vit.layers import Encoder
 
 X = np.random.default_rng(0).standard_normal((2, 5, 12)).astype("float32")
 SIZE = {"num_heads": 3, "mlp_dim": 24}
@@ -42,24 +42,6 @@ def test_dropout_is_independent_and_reproducible(axial):
     sites = ("dropout", "drop_attention", "drop_mlp", "dropout_hidden", "dropout_out")
     seeds = [layer.seed for layer in first._flatten_layers() if layer.name in sites]
     assert len(seeds) == len(set(seeds)) == 2 * 6 * (2 if axial else 1) and min(seeds) == 5
-
-
-def test_permutation_equivariance_without_positions():
-    encoder, order = Encoder(2, **SIZE), [3, 0, 4, 1, 2]
-    np.testing.assert_allclose(np.asarray(encoder(X))[:, order], encoder(X[:, order]), atol=1e-5)
-
-
-def test_blocks_share_the_config():
-    options = {"gelu": "erf", "epsilon": 1e-3, "layer_scale": 0.1, "qk_norm": True}
-    encoder = Encoder(2, **SIZE, dropout=0.1, attention_dropout=0.2, **options)
-    for block in encoder.blocks:
-        assert block.config is encoder.config and block.attention.query_norm.epsilon == 1e-3
-        assert block.scale_mlp.initial == 0.1 and block.mlp.gelu == "erf"
-        assert block.dropout.rate == block.mlp.dropout_out.rate == 0.1 and block.attention.dropout.rate == 0.2
-    assert all(block.attention.relative for block in Encoder(2, **SIZE, relative_positions=True).blocks)
-    for block in Encoder(2, **SIZE, axial_grid=(2, 2), prefix_tokens=1, **options).blocks:
-        assert isinstance(block, AxialBlock) and (block.grid, block.prefix_tokens) == ((2, 2), 1)
-        assert all(half.mlp.gelu == "erf" and half.norm_mlp.epsilon == 1e-3 for half in (block.row, block.column))
 
 
 def test_positions_are_added_before_all_blocks_except_the_first():

@@ -38,8 +38,3 @@ def test_dropout_after_both_dense_layers():
     assert 0.4 < (output == 0).mean() < 0.6
     assert not np.array_equal(layer(X, training=True), layer(X, training=True))
     np.testing.assert_array_equal(layer(X), layer(X))
-
-
-def test_unknown_gelu():
-    with pytest.raises(ValueError, match="Received: 'relu'"):
-        Mlp(4, gelu="relu")

@@ -138,7 +138,3 @@ def test_wrong_arguments():
         resample_grid(np.zeros((1, 4, 2)), (2, 2), (3, 3), "nearest")
     with pytest.raises(ValueError, match="7 rows. Received: 4"):
         resample_grid(np.zeros((1, 4, 2)), (2, 3), (3, 3), prefix_tokens=1)
-    with pytest.raises(ValueError, match="width=9. Use 10"):
-        PositionEmbedding2D((H, W), prefix_tokens=1).build((None, 7, 9))
-    with pytest.raises(ValueError, match="width=10. Use 12"):
-        SinCosPositions((H, W), prefix_tokens=1).build((None, 7, 10))

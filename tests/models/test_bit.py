@@ -2,6 +2,7 @@ import keras
 import numpy as np
 import pytest
 from goldens import golden_io, golden_weights
+from randomize import randomize
 
 from keras_vit.models.bit import BiT
 from keras_vit.named_weights import named_weights
@@ -16,10 +17,7 @@ def small():
 
     def build(**changes):
         model = BiT(**{"stages": (1,), "width_factor": 0.5, "num_classes": 4, **changes})
-        random = np.random.default_rng(7)
-        for weight in model.weights:
-            weight.assign(weight + 0.1 * random.standard_normal(weight.shape))
-        return model
+        return randomize(model)
 
     return build
 
@@ -70,11 +68,3 @@ def test_parameter_count_of_v1():
 def test_no_stages():
     with pytest.raises(ValueError, match=r"Received: \(\)"):
         BiT(stages=())
-
-
-@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
-def test_a_quantized_model_is_not_copied(small):
-    model = small()
-    model.quantize("int8")
-    with pytest.raises(ValueError, match="quantized by Keras"):
-        model.with_head(2)

@@ -72,8 +72,3 @@ def test_fields_that_depend_on_others():
 def test_numbers_out_of_range(field, value):
     with pytest.raises(ValueError, match=f"`{field}` .*Received: {value!r}"):
         config(**{field: value})
-
-
-def test_missing_fields():
-    with pytest.raises(TypeError, match="'mlp_dim' and 'num_heads'"):
-        keras_vit.VisionTransformer(image_size=16, patch_size=4, depth=1, width=12)

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from randomize import randomize
 
 import keras_vit
 
@@ -28,10 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.parametrize("name", MODELS)]
 def build(name, num_classes=5, dtype="float32"):
     """A model with random weights everywhere."""
     kind, options = MODELS[name]
-    model, random = kind(**options, num_classes=num_classes, dtype=dtype, name="mine"), np.random.default_rng(7)
-    for weight in model.weights:
-        weight.assign(weight + 0.1 * random.standard_normal(weight.shape))
-    return model
+    return randomize(kind(**options, num_classes=num_classes, dtype=dtype, name="mine"))
 
 
 def assert_same(copy, model):
@@ -72,17 +70,6 @@ def test_mixed_precision_and_gradients(name, policy):
         loss = tf.reduce_sum(model(IMAGES, training=True) ** 2)
     for weight, gradient in zip(model.trainable_weights, tape.gradient(loss, model.trainable_weights), strict=True):
         assert weight.dtype == "float32" and np.isfinite(gradient).all() and np.any(gradient), weight.path
-
-
-def test_functional_models(name, tmp_path):
-    model = build(name)
-    inputs = keras.Input(model.input_shape[1:])
-    outer = keras.Model(inputs, keras.layers.Dense(2)(model(inputs)))
-    assert outer.output_shape == (None, 2)
-    outer.save(tmp_path / "outer.keras")
-    again = keras.saving.load_model(tmp_path / "outer.keras")
-    assert_same(again.get_layer("mine"), model)
-    np.testing.assert_allclose(again(IMAGES), outer(IMAGES), atol=1e-6)
 
 
 def test_one_trace_and_training(name):

@@ -9,7 +9,7 @@ import pytest
 from goldens import golden_file, golden_io, golden_weights
 
 import keras_vit
-from keras_vit.models.load_checkpoint import ImageSizeWarning
+from keras_vit.models.load import ImageSizeWarning
 from keras_vit.weights import load_weights, open_checkpoint, save
 
 SMALL = {"stages": (1,), "width_factor": 0.5}

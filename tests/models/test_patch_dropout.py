@@ -80,19 +80,6 @@ def test_training_equals_timm(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_rate_zero_is_the_model_without(equal_toys, images, tmp_path):
-    noise = {"dropout": 0.2, "stochastic_depth": 0.2, "seed": 1}
-    model, other, dropping = equal_toys({**noise, "patch_dropout": 0.0}, noise, {**noise, "patch_dropout": 0.5})
-    assert model.patch_dropout is None
-    np.testing.assert_array_equal(model(images, training=True), other(images, training=True))
-    dropping.save(tmp_path / "model.keras")
-    loaded = keras_vit.load(tmp_path / "model.keras")
-    assert loaded.config == dropping.config
-    np.testing.assert_array_equal(loaded(images, training=True), dropping(images, training=True))
-    assert keras_vit.load(tmp_path / "model.keras", patch_dropout=0.0).patch_dropout is None
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"pooling": "gap", "remat": "block", "dtype": "mixed_bfloat16"}], ids=str)
 def test_xla_computes_the_same_without_gather_and_scatter(equal_toys, images, options, monkeypatch):
     # The same patches: XLA draws other random numbers.

@@ -4,8 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.integers import is_integer, python_integers
-from keras_vit.layers.resnet.group_norm import GroupNorm
-from keras_vit.layers.resnet.standardized_conv import StandardizedConv2D
+from keras_vit.layers.resnet.standardized_conv import GroupNorm, StandardizedConv2D
 
 GROUPS = 32
 EXPANSION = 4  # a unit's output has 4 times as many channels as its 3 x 3 convolution
@@ -65,8 +64,31 @@ def shrunk(size, stride):
     return None if size is None else -(-size // stride)
 
 
+class ResNetUnit(keras.layers.Layer):
+    """What the units of all ResNets share: (B, H, W, C) -> (B, h, w, `expansion` F), H and W divided by the stride.
+
+    Args:
+        filters: F, filters of the 3 x 3 convolution.
+        stride: 1 or 2.
+    """
+
+    expansion = EXPANSION
+
+    def __init__(self, filters, stride=1, **kwargs):
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.stride = stride
+
+    def compute_output_shape(self, input_shape):
+        batch, height, width, _ = input_shape
+        return (batch, shrunk(height, self.stride), shrunk(width, self.stride), self.expansion * self.filters)
+
+    def get_config(self):
+        return {**super().get_config(), "filters": self.filters, "stride": self.stride}
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
-class Bottleneck(keras.layers.Layer):
+class Bottleneck(ResNetUnit):
     """A unit of the ResNet in hybrids and in big_vision's BiT: relu(shortcut(x) + gn3(conv3(...))).
 
     The branch is 1 x 1, 3 x 3 with the stride, 1 x 1 convolution, each with group normalization, ReLU after the first
@@ -77,20 +99,12 @@ class Bottleneck(keras.layers.Layer):
     Input: (B, H, W, C). Output: (B, h, w, 4 F), not negative.
 
     Args:
-        filters: F, filters of the 3 x 3 convolution; a multiple of 32.
-        stride: 1 or 2.
+        filters, stride: See `ResNetUnit`; 32 divides the filters.
         form: "v1" or "timm", which have different epsilons.
-
-    Raises:
-        ValueError: Unknown `form`.
     """
 
     def __init__(self, filters, stride=1, form="v1", **kwargs):
-        super().__init__(**kwargs)
-        if form not in ("v1", "timm"):
-            raise ValueError(f"`form` must be 'v1' or 'timm'; see PreActivationBottleneck. Received: {form!r}")
-        self.filters = filters
-        self.stride = stride
+        super().__init__(filters, stride, **kwargs)
         self.form = form
 
     def build(self, input_shape):
@@ -119,32 +133,19 @@ class Bottleneck(keras.layers.Layer):
         branch = ops.relu(self.gn2(self.conv2(branch)))  # (B, h, w, F)
         return ops.relu(shortcut + self.gn3(self.conv3(branch)))  # (B, h, w, 4F)
 
-    def compute_output_shape(self, input_shape):
-        batch, height, width, _ = input_shape
-        return (batch, shrunk(height, self.stride), shrunk(width, self.stride), EXPANSION * self.filters)
-
     def get_config(self):
-        return {**super().get_config(), "filters": self.filters, "stride": self.stride, "form": self.form}
+        return {**super().get_config(), "form": self.form}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PreActivationBottleneck(keras.layers.Layer):
+class PreActivationBottleneck(ResNetUnit):
     """A unit of the published BiT models: shortcut(x) + conv3(relu(gn3(...))), normalized before each convolution.
 
     The shortcut is a strided 1 x 1 convolution of relu(gn1(x)) where the shape changes ("Big Transfer", arXiv
     1912.11370, with its code: google-research/big_transfer, bit_tf2/models.py).
 
-    Input: (B, H, W, C). Output: (B, h, w, 4 F).
-
-    Args:
-        filters: F, filters of the 3 x 3 convolution; a multiple of 32, as C must be.
-        stride: 1 or 2.
+    Input: (B, H, W, C). Output: (B, h, w, 4 F). 32 divides C and F.
     """
-
-    def __init__(self, filters, stride=1, **kwargs):
-        super().__init__(**kwargs)
-        self.filters = filters
-        self.stride = stride
 
     def build(self, input_shape):
         form, dtype, width = "paper", self.dtype_policy, EXPANSION * self.filters
@@ -170,10 +171,3 @@ class PreActivationBottleneck(keras.layers.Layer):
         branch = branch if self.stride == 1 else padded(branch, 1)
         branch = ops.relu(self.gn3(self.conv2(branch)))  # (B, h, w, F)
         return shortcut + self.conv3(branch)  # (B, h, w, 4F)
-
-    def compute_output_shape(self, input_shape):
-        batch, height, width, _ = input_shape
-        return (batch, shrunk(height, self.stride), shrunk(width, self.stride), EXPANSION * self.filters)
-
-    def get_config(self):
-        return {**super().get_config(), "filters": self.filters, "stride": self.stride}

@@ -11,7 +11,7 @@ from keras import ops, tree
 
 from keras_vit.keras_internals import compiled_by_xla, is_quantized
 from keras_vit.layers.heads import merge_heads
-from keras_vit.layers.xla.barriers import in_current_name_scope, separate_from_forward
+from keras_vit.layers.xla.recompute import in_current_name_scope, separate_from_forward
 
 # More queries than this attend in chunks, so that the weights of all of them never exist at once.
 MAX_QUERIES = 1536
@@ -180,3 +180,29 @@ def _join(x, length):
 def _set_chunk(stack, i, one):
     """`stack` with chunk i replaced by `one`."""
     return ops.slice_update(stack, (i, *[0] * (len(stack.shape) - 1)), one[None])
+
+
+def can_fuse(query) -> bool:
+    """Whether a GPU's fused kernel (cuDNN) takes these queries, (B, K, N, d): on JAX, in bfloat16 or float16.
+
+    Keras's `flash_attention` is not used on TPUs: there Keras 3.15 applies a causal mask when none is given.
+    """
+    half_precision = keras.backend.standardize_dtype(query.dtype) in ("bfloat16", "float16")
+    return half_precision and query.shape[-1] % 8 == 0 and query.shape[-1] <= 128 and jax_has_gpu()
+
+
+def jax_has_gpu() -> bool:
+    """Whether Keras's backend is JAX and its first device a GPU."""
+    return keras.backend.backend() == "jax" and keras.distribution.list_devices()[0].startswith("gpu")
+
+
+def fused_attention(query, key, value, training=None):
+    """softmax(q k^T / sqrt(d)) v by the fused kernel: three times (B, K, N, d) -> (B, K, N, d)."""
+    length = query.shape[2]
+    parts = [ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value)]  # (B, N, K, d)
+    mask = None
+    if training and length % 2:  # JAX has no gradient of the kernel for an odd number of tokens
+        parts = [ops.pad(x, ((0, 0), (0, 1), (0, 0), (0, 0))) for x in parts]  # (B, N + 1, K, d)
+        mask = ops.broadcast_to(ops.arange(length + 1) < length, (1, 1, length + 1, length + 1))
+    mixed = ops.dot_product_attention(*parts, mask=mask)[:, :length]  # (B, N, K, d)
+    return ops.transpose(mixed, (0, 2, 1, 3))  # (B, K, N, d)

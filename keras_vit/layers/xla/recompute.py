@@ -1,6 +1,8 @@
-"""Recomputation: only the input of a part is stored for the backward pass, which recomputes the rest.
+"""Recomputation: only the input of a part is stored for the backward pass, which recomputes the rest; and dropout.
 
-On TensorFlow, `keras.remat` (`tf.recompute_grad`) saves nothing once XLA compiles the step; see `barriers`.
+On TensorFlow, `keras.remat` (`tf.recompute_grad`) saves nothing once XLA compiles the step: XLA finds a recomputation
+equal to the first computation and merges them. A barrier on the backward pass's inputs separates them. The operation
+exists only for XLA; in other graphs a control dependency does the same.
 
 Large batches are recomputed for a part of the images at a time, in a loop. The largest tensors of a block are the
 attention weights and the hidden tokens of the MLP, which the backward pass requires with their gradients. With
@@ -9,10 +11,9 @@ the input of each block.
 """
 
 import keras
-from keras import ops
+from keras import ops, tree
 
-from keras_vit.keras_internals import compiled_by_xla, fixed_seeds, seed_generators
-from keras_vit.layers.xla.barriers import in_current_name_scope, separate_from_forward
+from keras_vit.keras_internals import compiled_by_xla, fixed_seeds, seed_generators, xla_optimization_barrier
 
 MAX_TOKENS = 2**17  # of a batch that is computed at once: 665 images of 197 tokens
 MAX_PART, MIN_PART = 2**16, 2**13  # tokens of a part
@@ -137,3 +138,61 @@ def _set_part(x, i, part):
 
 def _seeds_of_part(seeds, i):
     return [seed + ops.cast(ops.stack([i * SEED_STEP, 0]), seed.dtype) for seed in seeds]
+
+
+def separate_from_forward(stored, upstream):
+    """Both arguments unchanged, but no compiler merges what is computed from them with what was computed before."""
+    both = (stored, upstream)
+    if compiled_by_xla():
+        return tree.pack_sequence_as(both, xla_optimization_barrier(tree.flatten(both)))
+    import tensorflow as tf
+
+    if tf.executing_eagerly():
+        return both
+    with tf.control_dependencies(tree.flatten(upstream)):
+        return tree.map_structure(tf.identity, stored), upstream
+
+
+def in_current_name_scope(gradient):
+    """A gradient function that runs in the name scope of the current layer, which compilers show in their reports."""
+    if keras.backend.backend() != "tensorflow":
+        return gradient
+    import tensorflow as tf
+
+    scope = tf.get_current_name_scope()
+
+    def run(*upstream, **variables):
+        with tf.name_scope(f"{scope}/" if scope else "gradient"):
+            return gradient(*upstream, **variables)
+
+    return run
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class Dropout(keras.layers.Dropout):
+    """`keras.layers.Dropout` that redraws its mask in the backward pass where XLA compiles TensorFlow's step.
+
+    A mask of B/16's hidden tokens is half as large as the tokens, and a TPU draws random bits with one instruction.
+
+    Input: any shape. Output: the same shape; the identity outside training.
+    """
+
+    def call(self, inputs, training=False):
+        if not (training and self.rate and compiled_by_xla()) or keras.backend.backend() != "tensorflow":
+            return super().call(inputs, training=training)
+
+        def drop(x, seed):
+            with fixed_seeds([self.seed_generator], [seed]):
+                return super(Dropout, self).call(x, training=True)
+
+        @ops.custom_gradient
+        def run(x, seed):
+            def gradient(upstream):
+                (same_seed,), upstream = separate_from_forward([seed], upstream)
+                return drop(upstream, same_seed), ops.zeros_like(seed)
+
+            # The seed waits for x: otherwise the compiler draws the bits of all layers first.
+            (tied_seed,), _ = separate_from_forward([seed], x[(0,) * len(x.shape)])
+            return drop(x, tied_seed), in_current_name_scope(gradient)
+
+        return run(inputs, next_seed(self.seed_generator))

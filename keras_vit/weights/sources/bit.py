@@ -3,9 +3,8 @@
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.files import Tensors
 from keras_vit.weights.naming import Naming, ResNetNaming, Source
-from keras_vit.weights.sources.flax_arrays import linen_arrays
-from keras_vit.weights.sources.jax import BIG_VISION_PREPROCESSING, LEAVES, RESNET, UNIT_LAYERS
-from keras_vit.weights.sources.shapes import kernel_shape, read_arguments, resnet_stages
+from keras_vit.weights.sources.arrays import kernel_shape, read_arguments, resnet_stages
+from keras_vit.weights.sources.jax import BIG_VISION_PREPROCESSING, LEAVES, RESNET, UNIT_LAYERS, linen_arrays
 
 
 def _naming(resnet: ResNetNaming) -> Naming:

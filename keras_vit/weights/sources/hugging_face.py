@@ -1,12 +1,11 @@
 """ViT, DeiT and ViTMAE of Hugging Face transformers: .safetensors files, config.json, preprocessor_config.json."""
 
-import re
 import warnings
 
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.files import Tensors, read_json
 from keras_vit.weights.naming import Naming, Source
-from keras_vit.weights.sources.shapes import kernel_shape, num_blocks, read_arguments, square_image_size
+from keras_vit.weights.sources.arrays import kernel_shape, num_blocks, read_arguments, respell, square_image_size
 
 OUR_BLOCK, BLOCK = "encoder/block_{i}", "encoder.layer.{i}"
 PATCHES = "embeddings.patch_embeddings.projection.weight"
@@ -77,16 +76,12 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
 
     The decoder of a ViTMAEForPreTraining is omitted: the paper discards it after pre-training (arXiv 2111.06377).
     """
-    tensors = (tensors.without("decoder.") if MAE_DECODER in tensors else tensors).renamed(_table_name)
+    tensors = (tensors.without("decoder.") if MAE_DECODER in tensors else tensors).renamed(
+        lambda name: respell(name, SPELLINGS)
+    )
     preprocessor = read_json(tensors.path.with_name("preprocessor_config.json"))
     arguments = read_arguments(_arguments, tensors, read_json(tensors.path.with_name("config.json")))
     return Checkpoint(tensors, HUGGING_FACE, arguments, preprocessing_fields(preprocessor))
-
-
-def _table_name(name):
-    for pattern, replacement in SPELLINGS:
-        name = re.sub(pattern, replacement, name)
-    return name
 
 
 def class_names(id2label: dict | None, num_classes: int) -> tuple[str, ...] | None:

@@ -1,15 +1,21 @@
 """DINOv2 of Hugging Face transformers, with and without registers: .safetensors files with config.json."""
 
-import re
 from dataclasses import replace
 
 from keras_vit.weights.checkpoint import Checkpoint
-from keras_vit.weights.derived import token_with_position, with_derived
 from keras_vit.weights.files import Tensors, read_json
 from keras_vit.weights.naming import Naming, Source
 from keras_vit.weights.sources import hugging_face
+from keras_vit.weights.sources.arrays import (
+    kernel_shape,
+    num_blocks,
+    read_arguments,
+    respell,
+    square_image_size,
+    token_with_position,
+    with_derived,
+)
 from keras_vit.weights.sources.hugging_face import BLOCK, OUR_BLOCK
-from keras_vit.weights.sources.shapes import kernel_shape, num_blocks, read_arguments, square_image_size
 
 TOKEN, POSITIONS, REGISTERS = (f"embeddings.{x}" for x in ("cls_token", "position_embeddings", "register_tokens"))
 VIT = hugging_face.HUGGING_FACE.naming
@@ -53,7 +59,7 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
 
     The token of masked patches, for training only, is omitted.
     """
-    tensors = read_arguments(_plain_arrays, tensors.renamed(_table_name))
+    tensors = read_arguments(_plain_arrays, tensors.renamed(lambda name: respell(name, SPELLINGS)))
     arguments = read_arguments(_arguments, tensors, read_json(tensors.path.with_name("config.json")))
     preprocessor = read_json(tensors.path.with_name("preprocessor_config.json"))
     # modeling_dinov2_with_registers.py smooths positions when it shrinks their grid, modeling_dinov2.py does not.
@@ -62,12 +68,6 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
     # Models of 518 pixels are published with a preprocessor for 224: transformers resamples their positions.
     fits = size and not any(size % side for side in arguments["patch_size"])
     return Checkpoint(tensors, source, arguments, fields, size if fits else None)
-
-
-def _table_name(name):
-    for pattern, replacement in SPELLINGS:
-        name = re.sub(pattern, replacement, name)
-    return name
 
 
 def _plain_arrays(tensors):

@@ -6,12 +6,21 @@ The projection of CLIP to the space that it shares with texts, which has no bias
 import re
 
 from keras_vit.weights.checkpoint import Checkpoint
-from keras_vit.weights.derived import reshaped, split, with_derived, zeros
 from keras_vit.weights.files import Tensors, read_json
 from keras_vit.weights.naming import Naming, Source
 from keras_vit.weights.sources import hugging_face
+from keras_vit.weights.sources.arrays import (
+    covered_size,
+    kernel_shape,
+    num_blocks,
+    read_arguments,
+    reshaped,
+    split,
+    square_image_size,
+    with_derived,
+    zeros,
+)
 from keras_vit.weights.sources.hugging_face import OUR_BLOCK, TORCH_LEAVES
-from keras_vit.weights.sources.shapes import covered_size, kernel_shape, num_blocks, read_arguments, square_image_size
 
 BLOCK = "encoder.layers.{i}"
 TOWER = "vision_model."

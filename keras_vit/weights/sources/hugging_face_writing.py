@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.weights.sources.arrays import array_dtype, check_values, named_arrays
 from keras_vit.weights.sources.hugging_face import ASSUMED, HUGGING_FACE, MULTI_LABEL, PILLOW_FILTERS
-from keras_vit.weights.sources.writing import array_dtype, check_values, named_arrays
 
 ACTIVATIONS = {"erf": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gelu"}
 
@@ -18,9 +18,6 @@ def writers(model, path: Path, class_names=None) -> dict[Path, Callable[[Path], 
         model: The model.
         path: The file of the weights.
         class_names: Names of the classes, for `id2label`; by default LABEL_0, LABEL_1, ..., as in transformers.
-
-    Raises:
-        ValueError: The format cannot store the model.
     """
     config = model.config
     check_values(

@@ -3,16 +3,21 @@
 Each has several spellings of an array's path. Their modules rename them to those of the table here.
 """
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
-from keras_vit.weights.files import Tensors, checked
+from keras_vit.weights.files import MODEL, RECIPE, Tensors, checked, is_unfinished, unfinished_message
 from keras_vit.weights.naming import Naming
-from keras_vit.weights.runs import MODEL, RECIPE, is_unfinished, unfinished_message
-from keras_vit.weights.sources.shapes import kernel_shape, num_blocks, read_arguments, square_image_size
+from keras_vit.weights.sources.arrays import (
+    Spelling,
+    kernel_shape,
+    num_blocks,
+    read_arguments,
+    respell,
+    square_image_size,
+)
 
 OUR_BLOCK = "encoder/block_{i}"
 NAMING = Naming(
@@ -38,15 +43,6 @@ NAMING = Naming(
     },
     "heads",
 )
-# Pairs of a pattern and its replacement, applied in this order.
-Spelling = tuple[tuple[str, str | Callable[[re.Match], str]], ...]
-
-
-def table_name(name: str, spelling: Spelling) -> str:
-    """A project's name of an array as the table has it."""
-    for pattern, replacement in spelling:
-        name = re.sub(pattern, replacement, name)
-    return name
 
 
 def by_table_name(path, names: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -73,7 +69,7 @@ def variable_path(variable) -> str:
 def model_tensors(model, spelling: Spelling) -> Tensors:
     """The weights of a model in memory under the names of the table."""
     weights = {variable_path(weight): weight for weight in model.weights}
-    names = by_table_name(model.name, ((table_name(name, spelling), name) for name in weights))
+    names = by_table_name(model.name, ((respell(name, spelling), name) for name in weights))
     shapes = {name: table_shape(name, tuple(weights[theirs].shape)) for name, theirs in names.items()}
 
     def read(name):
@@ -83,15 +79,7 @@ def model_tensors(model, spelling: Spelling) -> Tensors:
 
 
 def model_arguments(tensors: Tensors, config: dict) -> dict:
-    """Arguments of a VisionTransformer.
-
-    Args:
-        tensors: Arrays under the names of the table.
-        config: `get_config()` of KerasHub's backbone ("config") and task ("task"); {} for tf-models-official.
-
-    Raises:
-        ValueError: It is not a Vision Transformer of either project, or not one that can be built here.
-    """
+    """Arguments of a VisionTransformer."""
     if "patch_embedding/kernel" not in tensors:
         run = Path(tensors.path).parent
         if is_unfinished(run):

@@ -6,15 +6,14 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.weights.checkpoint import Checkpoint
-from keras_vit.weights.files import Tensors, checked, read_json
-from keras_vit.weights.hdf5 import h5_arrays, open_h5
+from keras_vit.weights.files import Tensors, checked, h5_arrays, open_h5, read_json
 from keras_vit.weights.naming import Source
+from keras_vit.weights.sources.arrays import respell
 from keras_vit.weights.sources.keras_attention import (
     NAMING,
     by_table_name,
     model_arguments,
     model_tensors,
-    table_name,
     table_shape,
     variable_path,
 )
@@ -57,12 +56,7 @@ MODEL_SPELLING = (
 
 
 def read_files(path: Path) -> Checkpoint:
-    """The checkpoint in a preset folder or a .weights.h5 file, with the JSON files in its folder.
-
-    Raises:
-        FileNotFoundError: The folder has no weights.
-        ValueError: A file is damaged, or not of a Vision Transformer.
-    """
+    """The checkpoint in a preset folder or a .weights.h5 file, with the JSON files in its folder."""
     files = [path] if path.is_file() else [path / name for name in ("model.weights.h5", "task.weights.h5")]
     files = [file for file in files if file.is_file()]
     if not files:
@@ -91,13 +85,13 @@ def _h5_arrays(path) -> dict:
         for key, array in h5_arrays(file).items():
             if not key.startswith("optimizer"):
                 layer_name = file[key.rpartition("/")[0]].attrs.get("name", "")
-                names.append((_file_table_name(key, layer_name), key))
+                names.append((_file_respell(key, layer_name), key))
                 shapes[key] = table_shape(key, array.shape)
     return {name: (path, key, shapes[key]) for name, key in by_table_name(path, names).items()}
 
 
-def _file_table_name(key, layer_name):
-    name = table_name(key, FILE_SPELLING)
+def _file_respell(key, layer_name):
+    name = respell(key, FILE_SPELLING)
     if name in TOKENS:
         return TOKENS[name]
     layer, _, index = name.rpartition("/")

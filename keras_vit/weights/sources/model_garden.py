@@ -5,12 +5,12 @@ from pathlib import Path
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.files import DAMAGED_HINT, Tensors, checked
 from keras_vit.weights.naming import Source
+from keras_vit.weights.sources.arrays import respell
 from keras_vit.weights.sources.keras_attention import (
     NAMING,
     by_table_name,
     model_arguments,
     model_tensors,
-    table_name,
     table_shape,
 )
 
@@ -63,12 +63,7 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint in a TensorFlow checkpoint; `path` is its prefix or its index file.
-
-    Raises:
-        ModuleNotFoundError: TensorFlow is not installed.
-        ValueError: It is damaged, or not of a Vision Transformer.
-    """
+    """The checkpoint in a TensorFlow checkpoint; `path` is its prefix or its index file."""
     prefix = Path(str(path).removesuffix(".index"))
     try:
         import tensorflow as tf
@@ -82,7 +77,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     except (tf.errors.OpError, ValueError) as error:
         raise ValueError(f"{prefix} cannot be read as a TensorFlow checkpoint: {error}. {DAMAGED_HINT}") from error
     keys = [key for key in stored if not key.startswith(TRAINING_STATE) and "OPTIMIZER_SLOT" not in key]
-    names = by_table_name(prefix, ((table_name(key, SPELLING), key) for key in keys))
+    names = by_table_name(prefix, ((respell(key, SPELLING), key) for key in keys))
     shapes = {name: table_shape(name, tuple(stored[key])) for name, key in names.items()}
 
     def read(name):

@@ -4,14 +4,11 @@ Names become timm's, which reads them: timm's models are inside open_clip's SigL
 that it shares with texts, which has no bias, becomes the head.
 """
 
-import re
-
 from keras_vit.weights.checkpoint import Checkpoint
-from keras_vit.weights.derived import reshaped, transposed, with_derived, zeros
 from keras_vit.weights.files import Tensors, read_json
 from keras_vit.weights.naming import Source
 from keras_vit.weights.sources import timm
-from keras_vit.weights.sources.shapes import read_arguments
+from keras_vit.weights.sources.arrays import read_arguments, reshaped, respell, transposed, with_derived, zeros
 
 TOWER, TIMM_TOWER, TIMM_PROJECTION = "visual.", "visual.trunk.", "visual.head.proj."
 TOKEN, POSITIONS, PROJECTION = "class_embedding", "positional_embedding", "proj"
@@ -63,7 +60,7 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
     tensors = with_derived(tensors, {}, without=[name for name in tensors.shapes if not name.startswith(TOWER)])
     if is_openai:
         tensors = read_arguments(_arrays_of_openai, tensors.renamed(lambda name: name.removeprefix(TOWER)))
-        arguments = read_arguments(timm.model_arguments, tensors, {}) | _stated(tensors, model)
+        arguments = read_arguments(timm.model_arguments, tensors, {}) | _config_arguments(tensors, model)
     else:
         tensors = read_arguments(_arrays_of_timm, tensors)
         architecture = model.get("vision_cfg", {}).get("timm_model_name") or ""
@@ -93,16 +90,11 @@ def _arrays_of_openai(tensors):
     if PROJECTION in tensors:
         derived["head.weight"] = transposed(tensors, PROJECTION)
         derived["head.bias"] = zeros(tensors.shapes[PROJECTION][1])
-    return timm.plain_arrays(with_derived(tensors, derived, without=[PROJECTION]).renamed(_timm_name))
+    tensors = with_derived(tensors, derived, without=[PROJECTION])
+    return timm.plain_arrays(tensors.renamed(lambda name: respell(name, SPELLINGS)))
 
 
-def _timm_name(name):
-    for pattern, replacement in SPELLINGS:
-        name = re.sub(pattern, replacement, name)
-    return name
-
-
-def _stated(tensors, model):
+def _config_arguments(tensors, model):
     """What open_clip_config.json states; without it, whether GELU is OpenAI's quick form is unknown."""
     vision = model.get("vision_cfg", {})
     others = [name for name in ("final_ln_after_pool", "attentional_pool", "block_type") if vision.get(name)]

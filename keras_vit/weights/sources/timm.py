@@ -1,22 +1,30 @@
-"""ViT, DeiT, DINO, DINOv2, MAE, CLIP, SigLIP and hybrids of timm: .safetensors files with config.json."""
+"""ViT, DeiT, DINO, DINOv2, MAE, CLIP, SigLIP and hybrids of timm: .safetensors files with config.json.
+
+Also DINOv2 of its authors, saved as .safetensors: all but a few of its names are timm's.
+"""
 
 import math
 import re
+from dataclasses import replace
 
 from keras_vit.weights.checkpoint import Checkpoint
-from keras_vit.weights.derived import split, with_derived, zeros
 from keras_vit.weights.files import Tensors, read_json
 from keras_vit.weights.naming import Naming, ResNetNaming, Source
-from keras_vit.weights.sources.hugging_face import PILLOW_FILTERS, TORCH_LEAVES
-from keras_vit.weights.sources.shapes import (
+from keras_vit.weights.sources.arrays import (
     covered_size,
     kernel_shape,
     num_blocks,
     read_arguments,
     resnet_stages,
     resnet_stride,
+    respell,
+    split,
     square_image_size,
+    token_with_position,
+    with_derived,
+    zeros,
 )
+from keras_vit.weights.sources.hugging_face import PILLOW_FILTERS, TORCH_LEAVES
 
 OUR_BLOCK, BLOCK = "encoder/block_{i}", "blocks.{i}"
 PATCHES = "patch_embed.proj.weight"
@@ -81,6 +89,20 @@ TIMM = Source(
     resample="bicubic_antialias",
     preprocessing={"resize": "shortest", "crop_fraction": 0.9, "interpolation": "bicubic", "antialias": True},
 )
+# facebookresearch/dinov2, dinov2/models/vision_transformer.py. Evaluation: dinov2/data/transforms.py.
+DINOV2 = replace(
+    TIMM,
+    name="dinov2",
+    title="facebookresearch/dinov2",
+    resample="bicubic_offset",
+    preprocessing={**TIMM.preprocessing, "crop_fraction": 0.875},
+)
+DINOV2_MASK, DINOV2_REGISTERS = "mask_token", "register_tokens"
+DINOV2_SPELLINGS = (
+    (r"\.mlp\.w12\.", ".mlp.fc1."),
+    (r"\.mlp\.w3\.", ".mlp.fc2."),
+    (f"^{DINOV2_REGISTERS}$", "reg_token"),
+)
 # Parts of the names of models that differ from the paper's.
 OTHER_BLOCKS = "blocks or activations of its own"
 ROTARY = "rotary positions"
@@ -103,12 +125,14 @@ DECODER = "decoder_embed.weight"
 
 
 def recognizes(tensors: Tensors) -> bool:
-    """Whether a file holds a Vision Transformer of timm."""
+    """Whether a file holds a Vision Transformer of timm, or a DINOv2 under its authors' names."""
     return PATCHES in tensors
 
 
 def read(tensors: Tensors, image_size) -> Checkpoint:
     """The checkpoint in a file, with config.json in its folder. `image_size` overrides that of config.json."""
+    if (DINOV2_MASK in tensors or DINOV2_REGISTERS in tensors) and DECODER not in tensors:  # MAE has a mask token, too
+        return _read_dinov2(tensors)
     config = read_json(tensors.path.with_name("config.json"))
     if image_size is not None:
         config = {**config, "model_args": {**config.get("model_args", {}), "img_size": image_size}}
@@ -120,6 +144,20 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
     if "norm_pre.weight" in tensors and "head.bias" in tensors:
         arguments["projection"] = not tensors.read("head.bias").any()
     return Checkpoint(tensors, TIMM, arguments, _preprocessing_fields(config.get("pretrained_cfg", {})))
+
+
+def _read_dinov2(tensors):
+    """A DINOv2 of its authors, without the token of masked patches, which is for training only."""
+    tensors = read_arguments(_dinov2_arrays, tensors)
+    arguments = read_arguments(model_arguments, tensors, {})
+    # DinoVisionTransformer's interpolate_offset and interpolate_antialias, as dinov2/hub/backbones.py sets them.
+    source = replace(DINOV2, resample="bicubic_antialias") if arguments["register_tokens"] else DINOV2
+    return Checkpoint(tensors, source, arguments, {})
+
+
+def _dinov2_arrays(tensors):
+    derived = token_with_position(tensors, "cls_token", "pos_embed") if DINOV2_REGISTERS in tensors else {}
+    return with_derived(tensors, derived, without=[DINOV2_MASK]).renamed(lambda name: respell(name, DINOV2_SPELLINGS))
 
 
 def plain_arrays(tensors: Tensors) -> Tensors:
@@ -164,8 +202,8 @@ def model_arguments(tensors: Tensors, config: dict) -> dict:
     stages = resnet_stages(shapes, f"{BACKBONE}.stem.conv.weight", UNIT)
     stride = resnet_stride(stages)
     patch_size = (patch_height * stride, patch_width * stride)
-    stated = options.get("img_size") or config.get("pretrained_cfg", {}).get("input_size", [])[1:]
-    size = covered_size(stated, patch_size)
+    size_in_config = options.get("img_size") or config.get("pretrained_cfg", {}).get("input_size", [])[1:]
+    size = covered_size(size_in_config, patch_size)
     prefix_positions = _has_prefix_positions(positions, prefix_tokens, size, patch_size, options)
     mlp_dim, has_initial_norm = shapes["blocks.0.mlp.fc2.weight"][1], "norm_pre.weight" in shapes
     swiglu = shapes["blocks.0.mlp.fc1.bias"][0] == 2 * mlp_dim

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from half_precision import run_in_half
+from randomize import randomize
 
 import keras_vit
 from keras_vit.export import FORMATS, write_tflite
@@ -74,9 +75,7 @@ def classifier():
     model = keras_vit.VisionTransformer(
         image_size=16, patch_size=4, depth=2, width=64, mlp_dim=64, num_heads=2, num_classes=4, gelu="erf"
     )
-    random = np.random.default_rng(0)
-    for weight in model.trainable_weights:
-        weight.assign(weight + 0.2 * random.standard_normal(weight.shape))
+    randomize(model, 0.2, seed=0)
     table = model.positions.table.numpy()
     table[..., [1, 4, 9], 7] += 1500
     table[..., [1, 4, 9], 20] -= 900

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from randomize import randomize
 
 import keras_vit
 from keras_vit.export import write_tflite
@@ -42,10 +43,7 @@ def build(**options):
     keras.utils.set_random_seed(0)
     config = {"depth": 2, "width": 32, "mlp_dim": 64, "num_heads": 2, "num_classes": 4, **options}
     model = keras_vit.VisionTransformer(image_size=16, patch_size=4, **config)
-    random = np.random.default_rng(0)
-    for weight in model.trainable_weights:
-        weight.assign(weight + 0.3 * random.standard_normal(weight.shape))
-    return model
+    return randomize(model, 0.3, seed=0)
 
 
 def with_outlier(**options):

@@ -104,20 +104,6 @@ def test_same_results_and_description(unannotated, path, name):
         assert image.quantization is result.quantization is None
 
 
-def test_first_signature(unannotated, path):
-    path.write_bytes(with_metadata(unannotated["signatures"], description("embed"), first="embed"))
-    found = read_description(path)
-    assert next(iter(found.signatures)) == "embed" and found.signatures["embed"].subgraph == 0
-
-
-def test_printed_form(unannotated, path):
-    path.write_bytes(with_metadata(unannotated["uint8"], ABOUT))
-    text = str(read_description(path))
-    for part in ("1.2", "An author", "Apache-2.0", "10: object 0, é; object 1, é", "(pixel - [0]) / [1]", "classify"):
-        assert part in text
-    assert "images (1, 32, 40, 3) uint8, 1 * (stored - 0)" in text and "mean: [0.485, 0.456, 0.406]" in text
-
-
 def test_mediapipe(unannotated, path):
     """The task that reads a file, or why none does."""
     channels = {"mean": (123.7, 116.3, 103.5), "std": (58.4, 57.1, 57.4)}
@@ -177,10 +163,7 @@ def test_alignment_and_archive(unannotated, path, name):
 
 def test_invalid_descriptions():
     cases = [
-        ({"class_names": ["a", " ", "c"]}, "Received: ' ' for class 1"),
         ({"class_names": ["a", "b\nc"]}, r"Received: 'b\\nc' for class 1"),
-        ({"class_names": ["a", "b\r"]}, "for class 1"),
-        ({"class_names": ["a", 7]}, "Received: 7 for class 1"),
         ({"class_names": "abc"}, "list"),
         *(({name: value}, "Received") for name, value in (("std", 0), ("mean", (1, 2)), ("mean", (1, 2, 3)))),
         ({"preprocessing": {1: object}}, "JSON"),

@@ -6,32 +6,11 @@ import numpy as np
 import pytest
 
 from keras_vit.export import write_tflite
-from keras_vit.export.tflite import convert, sensitivity
-from keras_vit.export.tflite.flatbuffer import unpack_model
 from keras_vit.export.tflite.graph import read_graph
 from keras_vit.export.tflite.quantize import all_but, operations_of, part_names
 from keras_vit.export.tflite.sensitivity import Sensitivity, analyze_sensitivity, propose, sensitivity_table
 
 pytestmark = pytest.mark.slow
-
-
-def test_ranges_are_those_of_the_written_file(toy, images, tmp_path, monkeypatch):
-    quantized, model, calibration = [], toy(depth=1), images[:20]
-
-    def unquantized(content, name, ranges, **_):
-        quantized.append(ranges)
-        return unpack_model(content)
-
-    for module in (convert, sensitivity):
-        monkeypatch.setattr(module, "quantize", unquantized)
-    write_tflite(model, tmp_path, ["int16x8"], calibration)
-    results = analyze_sensitivity(model, "int16x8", calibration, calibration[:2])
-    of_file, *of_parts = quantized
-    assert len(of_parts) == len(results) == 6 and len(of_file) > 30
-    for ranges in of_parts:
-        assert ranges.keys() == of_file.keys()
-        for name, ends in of_file.items():
-            np.testing.assert_array_equal([ranges[name]["min"], ranges[name]["max"]], [ends["min"], ends["max"]])
 
 
 def test_most_sensitive_part_comes_first(classifier, images):

@@ -13,6 +13,7 @@ from blocks import ROOT, blocks_of
 from browser import chromium
 from browser_page import SECONDS, await_predictions, classify, error_message, open_page, overlay
 from PIL import Image
+from randomize import randomize
 from scenes import encoded, scene
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -21,8 +22,7 @@ from servers import handler_of, serving
 
 import keras_vit
 from keras_vit.export import write_tflite
-from keras_vit.export.web.page import write_web_page
-from keras_vit.export.web.runtime import PACKAGES, cache_folder
+from keras_vit.export.web.page import PACKAGES, cache_folder, write_web_page
 from keras_vit.inspect.attention import rollout
 
 pytestmark = pytest.mark.slow
@@ -38,10 +38,7 @@ def model():
     model = keras_vit.VisionTransformer(
         image_size=(32, 48), patch_size=8, depth=2, width=32, mlp_dim=64, num_heads=2, num_classes=len(NAMES)
     )
-    random = np.random.default_rng(5)
-    for weight in model.weights:
-        weight.assign(weight + 0.4 * random.standard_normal(weight.shape))
-    return model
+    return randomize(model, 0.4, seed=5)
 
 
 @pytest.fixture(scope="module")
@@ -164,22 +161,6 @@ def test_model_without_attention(browser, page, site, files, tmp_path):
     assert [name for name, _ in found] == [NAMES[i] for i in expected.argsort()[::-1][:5]]
     assert not browser.find_element(By.ID, "opacity").is_displayed() and not overlay(browser).any()
     assert not browser.find_element(By.ID, "overlay").is_displayed()  # nor for screen readers
-
-
-@pytest.mark.extended
-def test_int8_equals_the_interpreter(browser, page, site, tmp_path):
-    """Up to the difference between LiteRT's int8 kernels with and without delegate, which round differently."""
-    open_page(browser, page("int8"))
-    tolerance = 0.12
-    runner = Interpreter(model_path=str(site / "int8" / "model.tflite")).get_signature_runner("classify")
-    for seed in range(30, 33):
-        image = scene(seed, (48, 32))  # of the model's size, without resizing
-        (tmp_path / f"{seed}.png").write_bytes(encoded(image, "PNG"))
-        expected = runner(images=np.asarray(image)[None])["probabilities"][0] / 256  # (7,)
-        found = classify(browser, tmp_path / f"{seed}.png")
-        assert expected[NAMES.index(found[0][0])] > expected.max() - tolerance
-        for name, probability in found:
-            assert probability == pytest.approx(expected[NAMES.index(name)], abs=tolerance)
 
 
 @pytest.mark.extended

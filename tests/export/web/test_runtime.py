@@ -10,8 +10,8 @@ from http.server import SimpleHTTPRequestHandler
 import pytest
 from servers import handler_of, serving
 
-from keras_vit.export.web import runtime
-from keras_vit.export.web.runtime import PACKAGES, Package, fetch_web_runtime, registry, unpack_web_runtime
+from keras_vit.export.web import page
+from keras_vit.export.web.page import Package, fetch_web_runtime, unpack_web_runtime
 
 FILES = {"dist/index.js": b"export {}", "wasm/a.wasm": b"\0asm", "../outside": b"x", "dist/other.js": b"y"}
 
@@ -31,7 +31,7 @@ def requests(tmp_path, monkeypatch):
     served.write_bytes(content)
     sha512 = base64.b64encode(hashlib.sha512(content).digest()).decode()
     package = Package("@scope/name", "1.0.0", sha512, ("dist/index.js", "wasm/a.wasm"))
-    monkeypatch.setattr(runtime, "PACKAGES", (package,))
+    monkeypatch.setattr(page, "PACKAGES", (package,))
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
     handler, paths = handler_of(tmp_path / "registry"), []
     handler.do_GET = lambda self: paths.append(self.path) or SimpleHTTPRequestHandler.do_GET(self)
@@ -74,17 +74,3 @@ def test_message_without_network(requests, tmp_path, monkeypatch):
         monkeypatch.setenv("npm_config_registry", f"http://127.0.0.1:{closed.getsockname()[1]}")
         with pytest.raises(ConnectionError, match=r"refused.* to .*home/keras_vit/web/scope-name-1.0.0.tgz"):
             fetch_web_runtime()
-
-
-def test_registry_of_npm_settings(tmp_path, monkeypatch):
-    monkeypatch.delenv("npm_config_registry", raising=False)
-    monkeypatch.delenv("NPM_CONFIG_REGISTRY", raising=False)
-    npm = tmp_path / "npm"
-    npm.write_text('#!/bin/sh\n[ "$*" = "config get registry" ] && echo https://mirror.example/npm/\n')
-    npm.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert registry() == "https://mirror.example/npm"
-    npm.unlink()
-    assert registry() == "https://registry.npmjs.org"
-    monkeypatch.setenv("NPM_CONFIG_REGISTRY", "https://other.example")
-    assert PACKAGES[0].url == "https://other.example/@litertjs/core/-/core-2.5.3.tgz"

@@ -58,9 +58,3 @@ def test_hybrid_for_small_images():
     model = keras_vit.ViT("R6+Ti/4", image_size=16, depth=1, width=8, mlp_dim=8, num_heads=1, num_classes=3)
     assert isinstance(model.backbone, SmallImageResNet) and model.grid == (4, 4)
     assert model.patch_embedding.projection.kernel.shape == (1, 1, 256, 8)
-
-
-@pytest.mark.parametrize("stages", [(0,), (2, 1.5), 2])
-def test_stages_without_units_raise(stages):
-    with pytest.raises(ValueError, match="stage"):
-        SmallImageResNet(stages)

@@ -77,9 +77,3 @@ def test_defaults():
     assert np.std(layer.kernel) == pytest.approx((9 * 64) ** -0.5, rel=0.02)
     with pytest.raises(ValueError, match="Received: 'std'"):
         StandardizedConv2D(4, 3, epsilon_on="std")
-
-
-def test_optional_bias():
-    layer, plain = built(use_bias=True, dtype="mixed_bfloat16"), built(dtype="mixed_bfloat16")
-    layer.bias.assign(np.full(5, 8.0))
-    np.testing.assert_allclose(tf.cast(layer(X) - plain(X), "float32"), 8.0, atol=0.2)

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.layers.xla.dense import apply_dense
+from keras_vit.layers.xla.mlp import apply_dense
 
 X = np.random.default_rng(0).standard_normal((2, 5, 12)).astype("float32")
 

@@ -9,8 +9,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.layers.xla import recompute as recomputation
-from keras_vit.layers.xla.dropout import Dropout
-from keras_vit.layers.xla.recompute import recompute
+from keras_vit.layers.xla.recompute import Dropout, recompute
 
 SIZES = {"image_size": 8, "patch_size": 4, "width": 12, "mlp_dim": 24, "num_heads": 3, "num_classes": 5}
 NOISE = {"dropout": 0.2, "attention_dropout": 0.1}

@@ -6,11 +6,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from gradients import output_and_gradients
 
 from keras_vit.layers import LayerNorm, Mlp
-from keras_vit.layers.resnet.group_norm import GroupNorm
-from keras_vit.layers.xla.gelu import can_compile_island, gelu_for_training
+from keras_vit.layers.resnet.standardized_conv import GroupNorm
+from keras_vit.layers.xla.mlp import can_compile_island, gelu_for_training
 
 X = 3 * np.random.default_rng(0).standard_normal((2, 5, 3, 8)) + 2
 GELU = {
@@ -20,6 +19,15 @@ GELU = {
 }
 NORMS = {"LayerNorm": LayerNorm, "GroupNorm": partial(GroupNorm, 4, 1e-5)}
 FORMS = pytest.mark.parametrize("form", GELU)
+
+
+def output_and_gradients(function, *inputs):
+    """The output and the gradients of the sum of its sines, whose upstream gradient differs for every element."""
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        output = function(*inputs)
+        loss = tf.reduce_sum(tf.sin(tf.cast(output, tf.float64)))
+    return output, tape.gradient(loss, inputs)
 
 
 def randomized(layer):
@@ -90,13 +98,10 @@ def test_training_equals_inference(build):
     np.testing.assert_allclose(layer(x, training=True), layer(x, training=False), rtol=1e-6, atol=3e-6)
 
 
-def test_group_norm_in_inference_and_with_other_options_is_that_of_keras():
+def test_group_norm_in_inference_is_that_of_keras():
     x = X[:, :4].astype("float32")  # four groups of either axis
     ours, theirs = randomized(GroupNorm(4, 1e-5)), randomized(keras.layers.GroupNormalization(4, epsilon=1e-5))
     np.testing.assert_array_equal(ours(x), theirs(x))
-    for options in ({"scale": False}, {"center": False}, {"axis": 1}):
-        layer = GroupNorm(4, 1e-5, **options)
-        np.testing.assert_array_equal(layer(x, training=True), layer(x))
 
 
 @FORMS

@@ -29,13 +29,9 @@ NAMES = [
     (TIMM_HYBRID, "backbone/block1/unit1/gn_proj/beta", f"{STEM}.stages.0.blocks.0.downsample.norm.bias"),
     (TIMM_HYBRID, "backbone/block3/unit12/conv2/kernel", f"{STEM}.stages.2.blocks.11.conv2.weight"),
     (TIMM_HYBRID, "backbone/block3/unit12/gn3/gamma", f"{STEM}.stages.2.blocks.11.norm3.weight"),
-    (V1, "backbone/block3/unit7/conv1/kernel", "block3/unit7/conv1/kernel"),  # others have two digits
     (PAPER, "backbone/block3/unit7/conv1/kernel", "block3/unit07/conv1/kernel"),
-    (V1, "norm/gamma", None),
     (PAPER, "backbone/root/gn_root/gamma", None),
     (BIG_TRANSFER, "backbone/block1/unit1/gn_proj/gamma", None),
-    (V1, "backbone/block1/unit1/conv4/kernel", None),
-    (V1, "encoder/norm/gamma", None),
 ]
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from goldens import DATA, golden_io
-from peers import attention_arrays
 
 import keras_vit
 
@@ -16,6 +15,17 @@ def test_logits_equal_those_of_tf_models_official():
     model, io = keras_vit.load(DATA / "model_garden_vit" / "ckpt", num_heads=3), golden_io("model_garden_vit")
     assert model.pre_logits is not None and model.num_classes == 5
     np.testing.assert_allclose(model(io["images"]), io["logits"], atol=1e-5)
+
+
+def attention_arrays(block) -> dict:
+    """A block's attention as in `keras.layers.MultiHeadAttention`: (D, K, d), (K, d) and (K, d, D), (D,)."""
+    kernels, biases = (np.split(np.asarray(x), 3, axis=-1) for x in block.attention.qkv.weights)
+    out_kernel, out_bias = (np.asarray(x) for x in block.attention.out.weights)
+    parts = {
+        name: [kernel.reshape(-1, 3, 4), bias.reshape(3, 4)]
+        for name, kernel, bias in zip(("query", "key", "value"), kernels, biases)
+    }
+    return {**parts, "output": [out_kernel.reshape(3, 4, -1), out_bias]}
 
 
 def garden(model) -> dict:

@@ -13,11 +13,8 @@ from keras_vit.weights import open_checkpoint
 NO_CLASS_TOKEN = {"register_tokens": 4, "prefix_positions": False, "class_token": False, "pooling": "gap"}
 AVERAGE = {"pooling": "gap", "class_token": True}
 VARIANTS = {
-    "plain": ({}, {}),
     "headless": ({"num_classes": 0}, {"num_classes": 0}),
     "distilled": ({"distillation": True}, {}),
-    "layer scale": ({"layer_scale": 0.1}, {"init_values": 0.1}),
-    "normalized queries": ({"qk_norm": True}, {"qk_norm": True}),
     "registers": ({"register_tokens": 4}, {"reg_tokens": 4}),
     "no prefix positions": (
         {"register_tokens": 4, "prefix_positions": False},

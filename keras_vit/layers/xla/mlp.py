@@ -1,6 +1,6 @@
-"""The Gaussian error linear unit and its approximations with explicit gradients.
+"""Dense layers of tokens, and GELU with explicit gradients. B batch, N tokens, D width, E units.
 
-All are x gate(x): the gate of "erf" is the normal distribution, of "tanh" and "quick" a sigmoid.
+All forms of GELU are x gate(x): the gate of "erf" is the normal distribution, of "tanh" and "quick" a sigmoid.
 
 In a graph of TensorFlow for a CPU, which runs operation by operation, XLA compiles each GELU and its gradient: a loop
 that reads and writes each tensor once. Matrix products stay outside: XLA's are slower on a CPU than TensorFlow's.
@@ -12,13 +12,13 @@ from functools import cache, partial
 import keras
 from keras import ops
 
-from keras_vit.keras_internals import compiled_by_xla
-from keras_vit.layers.xla.barriers import in_current_name_scope
+from keras_vit.keras_internals import compiled_by_xla, is_quantized
+from keras_vit.layers.xla.recompute import in_current_name_scope
 
 # 2 sqrt(2 / pi), and that times the coefficient of the cubic term.
 LINEAR = 1.5957691216057308
 CUBIC = LINEAR * 0.044715
-# Of x sigmoid(1.702 x), "Gaussian Error Linear Units", arXiv 1606.08415, section 2.
+# The factor in x sigmoid(1.702 x), "Gaussian Error Linear Units", arXiv 1606.08415, section 2.
 QUICK = 1.702
 
 
@@ -33,9 +33,6 @@ def gelu_for_training(x, form="tanh"):
     Args:
         x: Any shape.
         form: "tanh", 0.5 x (1 + tanh(u)) as x sigmoid(2 u); "erf", without approximation; or "quick".
-
-    Returns:
-        The shape and dtype of x.
     """
     return _FUNCTIONS[form](x)
 
@@ -134,3 +131,27 @@ def island(function):
     import tensorflow as tf
 
     return tf.function(function, jit_compile=True, autograph=False)
+
+
+def apply_dense(layer, tokens):
+    """layer(tokens) of a `keras.layers.Dense` without activation: (B, N, D) -> (B, N, E).
+
+    Keras reshapes the tokens to a matrix of B * N rows. On a TPU that is a copy, forward and backward, unless N is a
+    multiple of 8, which 197 is not. XLA multiplies three-dimensional tensors directly. Quantized kernels are left to
+    Keras.
+    """
+    if not compiled_by_xla() or len(tokens.shape) != 3 or is_quantized(layer):
+        return layer(tokens)
+    return _product(tokens, layer.kernel, layer.bias)
+
+
+def apply_units(layer, tokens, units: slice):
+    """layer(tokens)[..., units], of which only these units are computed: (B, N, D) -> (B, N, E)."""
+    if is_quantized(layer):
+        return layer(tokens)[..., units]
+    return _product(tokens, layer.kernel[:, units], layer.bias[units])
+
+
+def _product(tokens, kernel, bias):
+    multiply = partial(ops.einsum, "bnd,de->bne") if compiled_by_xla() else ops.matmul
+    return multiply(tokens, ops.cast(kernel, tokens.dtype)) + ops.cast(bias, tokens.dtype)

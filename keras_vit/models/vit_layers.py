@@ -1,4 +1,4 @@
-"""The parts of a VisionTransformer, each built from its configuration; None for a part that the model lacks."""
+"""The layers of a VisionTransformer, each built from its configuration; None for a layer that the model lacks."""
 
 import keras
 
@@ -6,10 +6,8 @@ from keras_vit.layers.encoder import SEEDS_PER_BLOCK, Encoder
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.patches import PatchEmbedding
 from keras_vit.layers.pooling import AttentionPooling, AveragePooling, TokenAndAveragePooling, TokenPooling
-from keras_vit.layers.positions import PositionEmbedding
-from keras_vit.layers.positions_2d import PositionEmbedding2D, SinCosPositions
-from keras_vit.layers.resnet.backbone import ResNetBackbone
-from keras_vit.layers.resnet.small_images import SmallImageResNet
+from keras_vit.layers.positions import PositionEmbedding, PositionEmbedding2D, SinCosPositions
+from keras_vit.layers.resnet.backbone import ResNetBackbone, SmallImageResNet
 from keras_vit.layers.tokens import ClassToken, LearnedTokens, PatchDropout
 from keras_vit.models.config import ViTConfig
 
@@ -107,11 +105,3 @@ def pre_logits(config: ViTConfig, dtype):
         return None
     options = {"kernel_initializer": "lecun_normal", "dtype": dtype, "name": "pre_logits"}
     return keras.layers.Dense(units, activation="tanh", **options)
-
-
-def head(num_classes: int, dtype, name="head"):
-    """A linear classifier in at least float32, zeros at first: (B, D) -> (B, num_classes)."""
-    if not num_classes:
-        return None
-    precise = keras.backend.result_type(dtype.compute_dtype, "float32")
-    return keras.layers.Dense(num_classes, kernel_initializer="zeros", dtype=precise, name=name)
