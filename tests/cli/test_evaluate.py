@@ -29,6 +29,7 @@ def run(run_cli):
 
 @pytest.fixture
 def digits(data_dir):
+    open_dataset(Data("digits", data_dir=data_dir))  # tfds prints while it prepares a dataset
     return "--dataset", "digits", "--data-dir", data_dir, "--split", "test[:45]", "--batch-size", "20"
 
 
