@@ -65,10 +65,6 @@ def load_self_supervised(recipe: SelfSupervised, folder) -> SelfSupervisedModel:
 
     model.keras does not contain head and decoder. Nothing is written, so the run may still be training.
 
-    Args:
-        recipe: The recipe of the run, from its recipe.json.
-        folder: The folder of the run, with at least one checkpoint.
-
     Raises:
         ValueError: The checkpoint is damaged, or does not match the recipe or this version of keras_vit.
     """

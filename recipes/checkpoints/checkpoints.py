@@ -80,12 +80,6 @@ class Checkpoints(keras.callbacks.Callback):
     metrics are discarded), then exits with status `TERMINATED` or raises KeyboardInterrupt. One worker that gets such a
     signal stops all of them.
 
-    Args:
-        folder: Folder of the checkpoints, local or "gs://...".
-        every_steps: Steps between two checkpoints; the last step is always saved.
-        keep: Number of checkpoints to keep.
-        identity: Stored in each checkpoint and compared with it; None for checkpoints of no run.
-
     Raises:
         OSError: A checkpoint cannot be written, or none can be read, or another process has started the run. Existing
             checkpoints are unchanged.
@@ -243,9 +237,6 @@ class StopSignals:
 
     Python calls handlers after an execution of several steps, which may take long. What Ctrl-C does is printed before,
     by a thread that the system wakes at the signal.
-
-    Attributes:
-        received: The signal that asks the run to stop, or None.
     """
 
     def __init__(self):

@@ -23,9 +23,6 @@ DATA_LOCATIONS = ("data_dir", "service")
 def prepare_run_folder(recipe: Recipe, chief: bool = True):
     """Creates a recipe's folder and writes recipe.json, or checks that the run in it is resumed by this recipe.
 
-    Args:
-        chief: Whether this process is the worker that writes.
-
     Raises:
         ValueError: The folder contains a run, and `run.resume` is False or the run is of another recipe.
         OSError: The folder cannot be read or written.

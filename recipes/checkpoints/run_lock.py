@@ -22,15 +22,7 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 
 @contextmanager
 def locked_folder(recipe: Recipe, start=None):
-    """Checks a recipe, then locks the run's folder for as long as the block runs; yields the strategy.
-
-    Args:
-        start: A model to start from, which determines the size of the patches.
-
-    Raises:
-        ValueError: See `check_plan` and `check_recipe`.
-        OSError: See `run_lock`.
-    """
+    """Checks a recipe, then locks the run's folder for as long as the block runs; yields the strategy."""
     strategy = choose_strategy(recipe.run.strategy)  # first, since workers can join only before any operation
     check_all(lambda: check_plan(recipe, getattr(start, "patch_size", None)), lambda: check_recipe(recipe, strategy))
     with run_lock(recipe.run.folder, Workers(strategy)):
@@ -46,10 +38,6 @@ def run_lock(folder: str | None, workers: Workers):
     The system releases the lock of a process that ends in any way, so that a killed run never blocks the next one. A
     folder on gs:// has no lock, nor has one on a disk without locks: there, `RunIdentity.check_owner` stops the older
     of two processes at its next checkpoint.
-
-    Args:
-        folder: The folder, which is created; None for a run that saves nothing.
-        workers: The processes of the run.
 
     Raises:
         OSError: Another run trains in the folder, or the folder cannot be written.

@@ -20,10 +20,6 @@ def decoded_images(
     Corrupt images are skipped, and named on standard error unless this process has named them before.
 
     Args:
-        dataset: From `open_dataset`.
-        split: Such as "test" or "train[:10%]".
-        batch_size: Number of images at a time.
-        max_corrupt: Largest allowed fraction of corrupt images.
         indices: Array of the positions in the split of the images to read, from 0; None for all.
 
     Raises:
@@ -74,11 +70,7 @@ def read_encoded(dataset: ImageDataset, split: str):
 
 
 def read_labels(dataset: ImageDataset, split: str) -> np.ndarray:
-    """(n,) int64 labels of all images of a split; decodes none.
-
-    Raises:
-        ValueError: Images have several labels each, or a file is damaged.
-    """
+    """(n,) int64 labels of all images of a split; decodes none."""
     if dataset.multi_label:
         raise ValueError(f"Expected images of one class each. Received: {dataset.name!r}, whose have any number.")
     labels = dataset.read(split).map(lambda name, stored, label: label).as_numpy_iterator()

@@ -104,7 +104,6 @@ def augmentation(augment: Augment, mean=(0.5, 0.5, 0.5)) -> tuple[Callable, int]
     """Returns the RandAugment, AutoAugment or 3-Augment of a recipe, which is applied before an image is normalized.
 
     Args:
-        augment: Field `data.augment` of the recipe, see `check_policies`.
         mean: Field `data.mean`, the color with which timm's policy fills.
 
     Returns:

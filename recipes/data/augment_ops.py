@@ -135,11 +135,6 @@ def affine(image, to_x, to_y):
     """Affine transform: pixel (x, y) is the nearest one to (a x + b y + c, d x + e y + f), or gray outside.
 
     A gather, in a fifth of the time of ImageProjectiveTransformV3 and with the same pixels.
-
-    Args:
-        image: (H, W, 3).
-        to_x: (a, b, c).
-        to_y: (d, e, f).
     """
     height, width, _ = image.shape
     x, y = tf.range(width, dtype=tf.float32)[None], tf.range(height, dtype=tf.float32)[:, None]

@@ -29,11 +29,7 @@ SAME_X, SAME_Y = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)  # coefficients of a transform
 
 
 def increasing_operations(fill: tuple[int, int, int]) -> dict:
-    """Functions (image, level, sign) -> image by name, in timm's order.
-
-    Args:
-        fill: Color of the pixels that come from outside of the image.
-    """
+    """Functions (image, level, sign) -> image by name, in timm's order; `fill` is the color outside of the image."""
 
     def enhance(degenerate):
         def enhanced(image, level, sign):
@@ -68,12 +64,7 @@ def increasing_operations(fill: tuple[int, int, int]) -> dict:
 
 
 def random_level(magnitude: float, draw):
-    """A level from N(magnitude, MAGNITUDE_STD), clipped to [0, 10], by the inverse of the normal distribution.
-
-    Args:
-        magnitude: Its mean.
-        draw: A scalar tensor in [0, 1).
-    """
+    """A level from N(magnitude, MAGNITUDE_STD) in [0, 10]: the inverse of the normal distribution at `draw`."""
     return tf.clip_by_value(magnitude + MAGNITUDE_STD * tf.math.ndtri(draw), 0.0, LARGEST_LEVEL)
 
 
@@ -89,14 +80,7 @@ def rotate_bicubic(image, degrees, fill):
 
 
 def affine_bicubic(image, to_x, to_y, fill):
-    """Pillow's Image.transform: the point (x, y), pixel centers at halves, comes from (a x + b y + c, d x + e y + f).
-
-    Args:
-        image: (H, W, 3) uint8.
-        to_x: (a, b, c).
-        to_y: (d, e, f).
-        fill: Color where that point is outside of the image.
-    """
+    """Pillow's Image.transform: (x, y), pixel centers at halves, comes from (a x + b y + c, d x + e y + f)."""
     height, width, _ = image.shape
     x, y = tf.range(width, dtype=tf.float32)[None] + 0.5, tf.range(height, dtype=tf.float32)[:, None] + 0.5
     # The zeros broadcast coefficients that depend on one coordinate only.

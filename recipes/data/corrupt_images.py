@@ -29,7 +29,6 @@ def batch_valid_images(examples, batch_size: int, prepare, part: int = 0, part_s
 
     Args:
         examples: Dataset of (index, (name, image, label)).
-        batch_size: Examples in a batch; the last one may have fewer.
         prepare: From (index, image) to a float image of static shape; if it raises an error, the image is corrupt.
         part, part_size: Index and size of the part of each batch to prepare; by default the whole batch.
 
@@ -60,12 +59,8 @@ def replace_corrupt(batches, size: int, total: int, data: Data, num_hosts: int =
     """Full batches (images, labels): other images of the same batch take the places of corrupt ones.
 
     Args:
-        batches: From `batch_valid_images`.
-        size: Images of a full batch.
-        total: Images of the split.
         data: Its `max_corrupt` is the largest allowed fraction of corrupt images, of the split or of all read so far,
             whichever is larger; beyond it an error is raised. Of several machines, each counts its own part.
-        num_hosts: The number of machines.
     """
 
     def repeat(num_valid, *values):

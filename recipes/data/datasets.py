@@ -143,14 +143,9 @@ def from_builder(
 
     Args:
         builder: Its images are the feature "image".
-        name: As in the recipe.
         label: From an example's features (the image is still encoded) to its label. By default the label is the
             feature "label", or, with several correct classes, "real_label" (ReaL, arXiv 2006.07159) or "labels".
         class_names: Required if the feature has none.
-        max_value: Largest value of a pixel.
-
-    Raises:
-        ValueError: The features are missing, or the labels are not classes.
     """
     features = dict(builder.info.features or {})
     label_key = next((key for key in ("label", "real_label", "labels") if key in features), None)

@@ -17,7 +17,6 @@ def decode_window(encoded, window, least_size: int | None = None):
     from those of the whole image, since what is outside is unknown.
 
     Args:
-        encoded: As for `decode`.
         window: Function from the image's shape, (H, W, any) int32, to (top, left, height, width) int32.
         least_size: Pixels: JPEG files are decoded at the smallest of 1/8, 1/4, 1/2 and 1 of their size that leaves both
             sides of the window at least this long; None for their size. The decoder's mean over 2 x 2, 4 x 4 or 8 x 8

@@ -68,14 +68,7 @@ def count_nonempty(dataset: ImageDataset, split: str) -> int:
 
 
 def split_ranges(splits: dict[str, int], split: str, dataset_name: str) -> list[tuple[str, int, int]]:
-    """(name, start, end) of each part of a split in TensorFlow Datasets' notation, such as "train[:98%]+test".
-
-    Args:
-        splits: Number of images in each split.
-
-    Raises:
-        ValueError: The split is unknown or out of range; the message lists the known ones.
-    """
+    """(name, start, end) of each part of a split in TensorFlow Datasets' notation, such as "train[:98%]+test"."""
     try:
         infos = {name: SimpleNamespace(num_examples=count) for name, count in splits.items()}
         parts = tfds.core.ReadInstruction.from_spec(split).to_absolute(infos)

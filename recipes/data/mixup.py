@@ -15,11 +15,7 @@ def mixup_or_cutmix(images, labels, augment: Augment, key):
     Args:
         images: (B, H, W, 3) float of static H and W.
         labels: (B, C) float32.
-        augment: Provides `mixup_alpha` and `cutmix_alpha`, of which at least one is above 0.
         key: (2,) int64 seed: equal keys produce equal batches. The next three values of key[1] are used too.
-
-    Returns:
-        Images and labels of the same shapes.
     """
     functions = [
         lambda method=method, alpha=alpha: method(images, labels, alpha, key, augment.repeats)

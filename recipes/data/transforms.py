@@ -20,9 +20,7 @@ def training_transform(data: Data, seed: int, mean, std, max_value: int = 255):
     """Returns the function from (index, image) to an image (size, size, 3) float32, (x / 255 - mean) / std.
 
     Args:
-        data: Field `data` of the recipe.
         seed: With the index of the image in the run, a scalar int64, it determines all randomness.
-        mean, std: Three numbers each.
         max_value: Largest value of a pixel of an encoded image; decoded ones are in [0, 255].
     """
     distort, num_distort_draws = augmentation(data.augment, data.mean)

@@ -15,10 +15,6 @@ class TeacherLoss(keras.losses.Loss):
     "hard": cross-entropy with the teacher's class, argmax z_t (equation 3). "soft": T^2 KL(softmax(z_t / T) ||
     softmax(z_s / T)), summed over the classes (equation 2); the authors' code also divides by C (facebookresearch/deit,
     losses.py).
-
-    Args:
-        distillation: "hard" or "soft".
-        temperature: T of "soft", above 0.
     """
 
     def __init__(self, distillation="hard", temperature=3.0, name="teacher", **kwargs):
@@ -51,12 +47,7 @@ class DistillationModel(keras.Model):
 
     Args:
         student: A `VisionTransformer` with a head, usually with distillation=True.
-        teacher: See `load_teacher`.
-        distillation, temperature: See `TeacherLoss`.
         alpha: Weight of the teacher's loss, in [0, 1]. DeiT uses 0.5 for "hard" and 0.1 for "soft".
-
-    Raises:
-        ValueError: The teacher has other classes than the student.
     """
 
     def __init__(self, student, teacher: Teacher, distillation="hard", temperature=3.0, alpha=0.5, **kwargs):
@@ -100,12 +91,7 @@ class DistillationModel(keras.Model):
 
 
 def build_distillation(student, recipe: Distillation) -> DistillationModel:
-    """Loads the recipe's teacher and builds the model that trains the student. Call it in the strategy's scope.
-
-    Raises:
-        ValueError: The student is no `VisionTransformer`; it has a distillation token and the recipe none, or the other
-            way round.
-    """
+    """Loads the recipe's teacher and builds the model that trains the student. Call it in the strategy's scope."""
     if not isinstance(student, VisionTransformer):
         raise ValueError(
             f"A Distillation recipe trains a Vision Transformer. Received: {student.name}, a {type(student).__name__}. "

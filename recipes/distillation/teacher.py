@@ -34,9 +34,6 @@ class Teacher:
     Attributes:
         num_classes: C.
         class_names: C names, in the order of the outputs; None if they are unknown.
-
-    Raises:
-        ValueError: The classifier does not support the student's image size, or its output is not (B, C).
     """
 
     def __init__(self, classifier, data: Data, preprocessing: Preprocessing | None = None):
@@ -87,11 +84,6 @@ def load_teacher(path, data: Data) -> Teacher:
     Args:
         path: A Keras model (.keras); the folder of a SavedModel with a signature of one input and one output, as
             written by `keras_vit.export`; or another checkpoint that `keras_vit.load` supports.
-        data: Pixel range and size of the student's images.
-
-    Raises:
-        ValueError: The SavedModel has no such signature; see also `Teacher`.
-        FileNotFoundError, OSError: The file does not exist, or is damaged.
     """
     path = str(path)
     if path.endswith((".keras", ".h5")) and not path.endswith(".weights.h5"):

@@ -61,9 +61,6 @@ def choose_devices(name: str) -> JaxDevices:
         name: "auto" (the processes that Keras's environment variables name, and all TPUs, else all GPUs, else the first
             CPU), "tpu", "mirrored" (all GPUs of this machine, or all CPU devices if it has none), "multi-worker", or
             "one-device".
-
-    Raises:
-        ValueError: Its hardware is missing, or the environment variables of several processes.
     """
     for kind in ("GPU", "TPU"):  # TensorFlow only reads data here
         tf.config.set_visible_devices([], kind)

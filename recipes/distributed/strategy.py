@@ -140,9 +140,7 @@ def shard_batches(strategy: Strategy, batches: Callable, batch_size: int):
     Keras would let every host decode all batches and discard all but its part.
 
     Args:
-        strategy: The strategy of the model.
         batches: Function from a host, (i, n), to the tf.data.Dataset of the i-th of n equal parts of every batch.
-        batch_size: Global batch size.
     """
     if isinstance(strategy, JaxDevices):
         return batches((strategy.process, strategy.processes))
@@ -167,9 +165,6 @@ class Workers:
     """The processes of a strategy: several under `MultiWorkerMirroredStrategy` and with JAX, else only this one.
 
     All workers must call `any` and `check_equal` at the same points, as these are collective operations.
-
-    Args:
-        strategy: The strategy of the run.
 
     Attributes:
         several: Whether there may be more than one worker.

@@ -100,13 +100,7 @@ def few_shot(
 
 
 def _extract_drawn(extract, orders, shots):
-    """Features of all images that the seeds draw, by position, and the corrupt ones among those that were read.
-
-    Args:
-        extract: From `indices=` to their features and the positions of those that can be decoded.
-        orders: By seed, the images of each class in the order in which they are drawn.
-        shots: Largest number of images per class.
-    """
+    """Features of all images that the seeds draw, by position, and the corrupt ones among those that were read."""
     features: dict[int, np.ndarray] = {}
     corrupt: set[int] = set()
     while True:  # again for the images that replace corrupt ones

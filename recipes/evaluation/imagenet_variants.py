@@ -51,11 +51,7 @@ FOLDERS_FILE, CLASSES_FILE = "folder_to_objectnet_label.json", "objectnet_to_ima
 
 
 def scored_classes(variant: str) -> np.ndarray:
-    """(K,) numbers of the classes of ImageNet-1k that a variant has, in their order.
-
-    Raises:
-        ValueError: An unknown variant.
-    """
+    """(K,) numbers of the classes of ImageNet-1k that a variant has, in their order."""
     if variant not in SCORED:
         raise ValueError(f"The variant of ImageNet must be one of {', '.join(SCORED)}. Received: {variant!r}")
     return SCORED[variant]
@@ -67,10 +63,6 @@ def variant_labels(class_names, variant: str) -> np.ndarray:
     Args:
         class_names: Of the dataset: WordNet ids, or numbers in ImageNet-V2's folders. TensorFlow Datasets has all 1,000
             of them, also for ImageNet-A and ImageNet-R.
-        variant: "v2", "a", "r" or "sketch".
-
-    Raises:
-        ValueError: Names that are no classes of ImageNet-1k, or classes of the variant that are missing.
     """
     scored = scored_classes(variant)
     numbers = {wordnet_id: number for number, (wordnet_id, _) in enumerate(imagenet_class_names())}
@@ -115,10 +107,6 @@ def map_to_imagenet(class_folders, mapping) -> np.ndarray:
     Args:
         mapping: The folder "mappings" of the release, with folder_to_objectnet_label.json and
             objectnet_to_imagenet_1k.json.
-
-    Raises:
-        ValueError: A folder is not in the mapping, a mapped class is not in ImageNet-1k, or no class overlaps.
-        OSError: The mapping cannot be read.
     """
     label_of = _read(Path(mapping) / FOLDERS_FILE)
     names_of = _read(Path(mapping) / CLASSES_FILE)
@@ -144,7 +132,6 @@ def overlapping_images(batches, targets, batch_size: int):
 
     Args:
         batches: Pairs of a list of (H, W, 3) images of the release and the indices of their class folders.
-        targets: See `map_to_imagenet`.
         batch_size: Images per batch. Only the last one may be smaller: a model is retraced for every new size.
 
     Yields:

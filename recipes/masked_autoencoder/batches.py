@@ -38,7 +38,6 @@ def draw_masking(seed, batch_size: int, num_patches: int, masked_fraction: float
 
     Args:
         seed: (2,) integers, such as (seed of the run, step): equal seeds produce equal draws.
-        batch_size, num_patches: B and N, at least 2.
         masked_fraction: In (0, 1). At least one patch is masked and one visible.
     """
     noise = tf.random.stateless_uniform((batch_size, num_patches), tf.cast(seed, tf.int32))

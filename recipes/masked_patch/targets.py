@@ -41,7 +41,6 @@ def draw_corruption(
 
     Args:
         seed: (2,) integers, such as (seed of the run, step): equal seeds produce equal draws.
-        batch_size, num_patches: B and N, at least 2.
         corrupted_fraction: Fraction of the patches that is corrupted, exact in every image (M is rounded, at least 1).
         masked_fraction: Probability that a corrupted patch gets the [mask] embedding.
         replaced_fraction: Probability that it gets the embedding of another random patch of the same image; else it is
@@ -121,15 +120,7 @@ def output_shape(patch_size, target: str) -> tuple[int, ...]:
 
 
 def extract_patches(images, patch_size):
-    """`keras_vit.layers.ExtractPatches` in TensorFlow: (B, H, W, C) to (B, N, P * P * C), in the same order.
-
-    Args:
-        images: Of static height and width.
-        patch_size: P in pixels, or (height, width).
-
-    Raises:
-        ValueError: The patch does not divide the image.
-    """
+    """`keras_vit.layers.ExtractPatches` in TensorFlow: (B, H, W, C), H and W static, to (B, N, P * P * C)."""
     height, width, channels = images.shape[1:]
     (p, q), (h, w) = as_size(patch_size, "patch_size"), patch_grid((height, width), patch_size)
     cells = tf.reshape(images, (-1, h, p, w, q, channels))

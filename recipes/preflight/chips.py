@@ -53,9 +53,6 @@ class Topology:
     """A slice of a TPU, such as "v5e:2x4".
 
     Attributes:
-        name: As passed.
-        chip: Type of the chips.
-        num_chips: Number of chips.
         replicas: Number of devices. Each processes its part of a global batch.
     """
 
@@ -69,11 +66,7 @@ class Topology:
 
 
 def parse_topology(name: str) -> Topology:
-    """Parses "v5e:2x4": the chip, and the number of chips along each side of the slice. "v3:1" is a single v3 chip.
-
-    Raises:
-        ValueError: The name does not have this form, the chip is unknown, or it has no such slice.
-    """
+    """Parses "v5e:2x4": the chip, and the number of chips along each side of the slice. "v3:1" is a single v3 chip."""
     match = re.fullmatch(r"(v\w+):(\d+(?:x\d+){0,2})", name)
     if not match or match[1] not in CHIPS:
         examples = ", ".join(slice for chip in CHIPS.values() for slice in chip.slices[:2])

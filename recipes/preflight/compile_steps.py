@@ -37,14 +37,7 @@ def compile_steps(
 ) -> tuple[StepReport, ...]:
     """Compiles the steps in parallel, each traced while others compile.
 
-    If the machine runs out of memory, they are compiled one after the other.
-
-    Args:
-        programs: The lowered steps.
-        kinds: Which steps.
-        batch_size: Images per device.
-        topology: Where the steps would run.
-        log: Called with progress messages.
+    If the machine runs out of memory, they are compiled one after the other. `batch_size` is that of a device.
     """
     try:
         return _in_parallel(programs, kinds, batch_size, topology, log)
@@ -123,10 +116,6 @@ def cache_key(hlo: bytes, *conditions) -> str:
 
     Names contain counters of the models and functions created before, so they are removed. Layers named in a stored
     result may therefore be those of another model with an equal program.
-
-    Args:
-        hlo: A serialized HloModuleProto.
-        conditions: JSON-serializable values.
     """
     module = hlo_pb2.HloModuleProto.FromString(hlo)
     for computation in module.computations:

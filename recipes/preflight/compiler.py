@@ -20,11 +20,7 @@ TESTED_VERSIONS = {"jax": "0.10", "jaxlib": "0.10", "libtpu": "0.0"}
 
 
 def check_versions() -> dict[str, str]:
-    """Returns the versions of jax, jaxlib and libtpu.
-
-    Raises:
-        ImportError: A package is missing or has an untested version.
-    """
+    """Returns the versions of jax, jaxlib and libtpu."""
     versions = {}
     for package, tested in TESTED_VERSIONS.items():
         try:

@@ -25,10 +25,6 @@ LAYER = re.compile(r'op_name="([^"]*)"')
 def peak_live_tensors(schedule: str, count: int = 10) -> tuple[float, list[tuple[str, float]]]:
     """Peak memory of the live temporary tensors, and the layers that own most of it.
 
-    Args:
-        schedule: Text of a compiled, scheduled HloModule.
-        count: Largest number of layers to return.
-
     Returns:
         Bytes at the peak, and pairs (layer, bytes), largest first.
     """

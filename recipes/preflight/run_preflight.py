@@ -169,12 +169,7 @@ KNOWN_SIZES = {
 
 
 def dataset_size(data: Data) -> tuple[int, int]:
-    """Number of classes and of images of the training split, such as "train[:98%]". Nothing is downloaded.
-
-    Raises:
-        ValueError: The dataset is neither known nor a local or remote folder or TFRecords, or the split is not a part
-            of the training images.
-    """
+    """Number of classes and of images of the training split, such as "train[:98%]". Nothing is downloaded."""
     if data.dataset in KNOWN_SIZES:
         num_classes, images = KNOWN_SIZES[data.dataset]
         ranges = split_ranges({"train": images}, data.train_split, data.dataset)
@@ -195,12 +190,7 @@ MIN_REPORTED = 0.1  # fraction of padding
 
 
 def tiling_notes(model, batch_size: int) -> list[str]:
-    """Notes about sizes of a `VisionTransformer` that are padded by a tenth or more, with better sizes.
-
-    Args:
-        model: For a model of another class, only the batch size is checked.
-        batch_size: Images per device.
-    """
+    """Notes about sizes of a `VisionTransformer` that are padded by a tenth or more, with better sizes."""
     config = getattr(model, "config", None)
     notes = []
     if batch_size % SUBLANES:
@@ -252,13 +242,6 @@ def largest_batch(compile_step: Callable[[int], StepReport], granularity: int = 
     """The largest multiple of `granularity` found to fit within ten compilations; 0 if none fits.
 
     Memory grows nearly linearly with the batch, so two compilations predict the limit and a few more confirm it.
-
-    Args:
-        compile_step: Compiles the step at a batch size and returns its report.
-        granularity: A multiple of 8 and of the recipe's accumulation steps.
-
-    Raises:
-        ValueError: The step cannot run at any batch size.
     """
     required: dict[int, float | None] = {}  # bytes by batch size; None where the compiler ran out of memory
     fits, too_large, guess = 0, None, 4 * granularity

@@ -41,11 +41,7 @@ class SourceFolder:
 
 
 def open_source(path: str, only_split: str | None = None) -> SourceFolder:
-    """Lists splits and classes, or the classes of `only_split`; the images are listed when they are read.
-
-    Raises:
-        ValueError: The folder is missing or has another layout.
-    """
+    """Lists splits and classes, or the classes of `only_split`; the images are listed when they are read."""
     layout = "<class>/<image>" if only_split else "<split>/<class>/<image>"
     check_folder(path, layout)
     names = list_folders(path)
@@ -135,11 +131,7 @@ def _examine_split(source, split, test_images):
 
 
 def write_shards(builder: Images, shard_megabytes: float, beam_runner: str | None = None, beam_options=None):
-    """Lets TensorFlow Datasets write the builder's folder, which appears when it is complete.
-
-    Raises:
-        OSError: The disk is full or cannot be written.
-    """
+    """Lets TensorFlow Datasets write the builder's folder, which appears when it is complete."""
     config = SizedShards(
         beam_runner=beam_runner,
         beam_options=beam_options or None,

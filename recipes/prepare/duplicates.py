@@ -74,9 +74,6 @@ class HashIndex:
         hashes: (P, W) uint64, of the images themselves (`fingerprint(...)[0]`).
         threshold_bits: Largest number of different bits, of 256, for two images to be copies. Images with little
             structure (one color, symmetric, few bits set) are copies only if no bit differs.
-
-    Raises:
-        ValueError: `threshold_bits` is outside [0, 128].
     """
 
     def __init__(self, names: Iterable[str], hashes: np.ndarray, threshold_bits: int = THRESHOLD_BITS):
@@ -87,9 +84,6 @@ class HashIndex:
 
     def nearest(self, hashes: np.ndarray) -> tuple[str, int, bool] | None:
         """Searches for the image that a query image is a copy of.
-
-        Args:
-            hashes: (2, W) uint64 of the query, see `fingerprint`.
 
         Returns:
             (name, different bits, whether the copy is mirrored) of the nearest image, or None if none is within the

@@ -172,14 +172,9 @@ def hash_test_sets(sources: tuple[str, ...], threshold_bits: int, data_dir: str 
     Args:
         sources: "folder:/path", all images in it at any depth; or a dataset as in `Data` with its split after @:
             "cifar10@test", "imagenet2012@validation", "tfrecord:/path@test". Without @ the split is "test".
-        threshold_bits: See `HashIndex`.
-        data_dir: See `Data`.
 
     Returns:
         The `HashIndex`, and (UNREADABLE, name, (error,)) of each image that cannot be read.
-
-    Raises:
-        ValueError: A dataset or split is unknown, or a source has no images.
     """
     names: list[str] = []
     hashes, unreadable = [], []

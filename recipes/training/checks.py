@@ -21,11 +21,7 @@ from keras_vit.recipes.training.accumulation import check_batch_size
 
 
 def check_recipe(recipe: Recipe, strategy: Strategy):
-    """Checks a recipe against the devices, without reading data, building a model or touching the run's folder.
-
-    Raises:
-        ValueError: Fields that these devices exclude, such as a batch size that is not divisible by the replicas.
-    """
+    """Checks a recipe against the devices, without reading data, building a model or touching the run's folder."""
     check_all(
         lambda: check_backend(recipe),
         lambda: check_precision(recipe.run, _has_tpus(strategy)),
@@ -67,10 +63,6 @@ def check_data(recipe: Recipe, dataset: ImageDataset, total_steps: int):
 
     There must be at least `batch_size` training images, so that no image is drawn twice for a batch. Evaluation splits
     may be smaller.
-
-    Raises:
-        ValueError: A split is missing, has no labels or too few images; or images have several labels, for which the
-            loss is not.
     """
     check_all(
         lambda: check_length(recipe, total_steps),

@@ -31,11 +31,8 @@ def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches:
     An epoch of Keras is `run.epoch_steps` steps. The first epoch after a resume, and the last, may be shorter.
 
     Args:
-        total_steps: Steps of the whole run.
-        dataset: As returned by `open_dataset`.
         batches: Function (start_step, host) -> tf.data.Dataset of one host's part of the batches from that step on,
             see `shard_batches`.
-        callbacks: Additional Keras callbacks.
 
     Returns:
         The history of all epochs trained by this call, as `keras.callbacks.History`.
@@ -124,16 +121,7 @@ def training_callbacks(
     checkpoints: Checkpoints | None = None,
     more=(),
 ) -> list:
-    """Builds the callbacks of a run.
-
-    Args:
-        recipe: With `run.folder`, log.csv is written into it, and with `run.tensorboard` also tensorboard/.
-        model: The model to train: of a recipe without labels, a classifier or a `DistillationModel`.
-        dataset: As returned by `open_dataset`; some of its images are shown in TensorBoard.
-        total_steps: Steps of the whole run.
-        checkpoints: Those of the run, if it has a folder.
-        more: The user's callbacks.
-    """
+    """Builds the callbacks of a run."""
     # Weights are swapped back before any other callback sees the end of an evaluation; a run is stopped before its
     # checkpoint is saved; logs are complete before they are written, and written before the checkpoint.
     return [

@@ -23,9 +23,6 @@ class TopK(keras.metrics.Mean):
     among its logits is never right. Pass it in `weighted_metrics`, so that images of weight 0 do not count.
 
     What the sums of an epoch lose by rounding is added to the next batch (Kahan's compensated summation).
-
-    Args:
-        k: At least 1.
     """
 
     def __init__(self, k=1, name="top", dtype=None):
@@ -83,9 +80,6 @@ class MeanAveragePrecision(keras.metrics.Metric):
     over batches and replicas: equal to scikit-learn's average_precision_score of logits rounded to bins.
     `evaluate_classifier` computes it exactly. An image with NaN or infinity among its logits comes last. Pass it in
     `weighted_metrics`.
-
-    Args:
-        num_classes: C.
     """
 
     def __init__(self, num_classes, name="mean_average_precision", dtype=None):

@@ -22,11 +22,6 @@ class NonfiniteSteps(keras.callbacks.Callback):
 
     Args:
         max_consecutive: This number of nonfinite steps in a row stops the run; checked after each execution of steps.
-        checkpoints: The run's `Checkpoints`, if any, for the message.
-
-    Raises:
-        FloatingPointError: The gradients of `max_consecutive` steps in a row, or metrics of a validation, were not
-            finite.
     """
 
     def __init__(self, max_consecutive: int = 10, checkpoints=None):
@@ -72,12 +67,7 @@ def warn_of_skipped_steps(model):
 
 
 def check_finite_metrics(metrics: dict[str, float], what: str, more: str = ""):
-    """Raises FloatingPointError if a metric is NaN or infinite.
-
-    Args:
-        what: What was measured, for the message.
-        more: A last sentence of the message.
-    """
+    """Raises FloatingPointError if a metric is NaN or infinite."""
     if diverged := {name: float(value) for name, value in metrics.items() if not math.isfinite(value)}:
         values = ", ".join(f"{name} {value}" for name, value in diverged.items())
         raise FloatingPointError(f"Metrics of {what} are not finite ({values}): it has diverged. {FIX} {more}".strip())
@@ -95,11 +85,6 @@ def finite_epoch_metrics(history: dict[str, list[float]], model) -> dict[str, fl
     """Metrics of the last epoch of a training without evaluation.
 
     The mean of an epoch with a skipped step is NaN, although the model is fine: such metrics are omitted.
-
-    Args:
-        history: As `fit` returns it, with "nonfinite_steps" and perhaps "overflows", the numbers of skipped steps so
-            far.
-        model: The trained model, with its optimizer.
 
     Raises:
         FloatingPointError: Metrics are not finite, but no step of the epoch was skipped, or the last two steps were:

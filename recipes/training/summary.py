@@ -24,14 +24,7 @@ def describe_run(
     total_steps: int,
     start_step: int = 0,
 ) -> str:
-    """A run's devices, batch size, length, model, data and optimizer, one line each.
-
-    Args:
-        model: The model to train, built.
-        dataset: As returned by `open_dataset`.
-        total_steps: Steps of the whole run.
-        start_step: Step that a resumed run starts from.
-    """
+    """A run's devices, batch size, length, model, data and optimizer, one line each."""
     lines = {
         "devices": _devices(strategy),
         "batch": _batch(recipe, strategy.num_replicas_in_sync),
