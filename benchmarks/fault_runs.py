@@ -18,7 +18,7 @@ from keras_vit.recipes.checkpoints.checkpoints import Checkpoints, TrainingState
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
 from keras_vit.recipes.checkpoints.run_identity import begin_run, read_identity
 from keras_vit.recipes.data import open_dataset
-from keras_vit.recipes.distributed.strategy import Workers
+from keras_vit.recipes.distributed import Workers
 from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run
 from keras_vit.recipes.self_supervised import compile_self_supervised
 

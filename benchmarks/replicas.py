@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_vit
-from keras_vit.recipes.distributed.strategy import choose_strategy
+from keras_vit.recipes.distributed import choose_strategy
 from keras_vit.recipes.recipe import Optimizer
 from keras_vit.recipes.training.accumulation import accumulate_gradients
 from keras_vit.recipes.training.optimizers import build_optimizer

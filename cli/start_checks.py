@@ -6,11 +6,11 @@ from pathlib import Path
 
 import tyro
 
+from keras_vit.recipes.learning_rate_sweep import Sweep
 from keras_vit.recipes.recipe import USED_WITH_WEIGHTS
 from keras_vit.recipes.recipe_checks import check_plan
 from keras_vit.recipes.recipe_errors import RecipeError, check_all
 from keras_vit.recipes.recipe_values import check_sections, deferred_checks
-from keras_vit.recipes.sweep_plan import Sweep
 from keras_vit_cli.given_paths import check_dataset_path, check_new_run, check_weights
 
 SIZES = ("depth", "width", "mlp_dim", "num_heads")

@@ -29,8 +29,8 @@ class Sweep:
 
     def run(self):
         """Runs the sweep and prints its table."""
-        from keras_vit.recipes import sweep_plan
         from keras_vit.recipes.configs import SWEEPS
+        from keras_vit.recipes.learning_rate_sweep import Sweep, markdown_table, sweep, tuning_and_held_out
 
         recipe = find_recipe(self.name)
         if not recipe.has_labels:
@@ -40,7 +40,7 @@ class Sweep:
         changes = with_recipe_fields(self.changes, "recipe.")
         check_option_words(changes, recipe, "recipe.")
         recipe = replace(recipe, run=replace(recipe.run, folder=f"runs/{run_name(self.name)}-sweep"))
-        default = sweep_plan.Sweep(recipe, **SWEEPS.get(self.name, {}))
+        default = Sweep(recipe, **SWEEPS.get(self.name, {}))
         plan = parse_fields(default, f"keras-vit sweep {self.name}", changes)
         if _splits(plan.recipe) != _splits(recipe) and _held_out(plan) == _held_out(default):
             plan = replace(
@@ -48,11 +48,9 @@ class Sweep:
             )  # those of the paper are of the recipe's splits
         check_all(
             lambda: check_sections(plan),
-            lambda: sweep_plan.tuning_and_held_out(plan),
+            lambda: tuning_and_held_out(plan),
             lambda: check_start(plan.recipe, recipe, "recipe."),
         )
-        from keras_vit.recipes.learning_rate_sweep import markdown_table, sweep
-
         print(markdown_table(sweep(plan), plan.metric))
 
 

@@ -5,7 +5,7 @@ from functools import partial
 import keras
 
 from keras_vit.recipes.checkpoints.run_folder import prepare_run_folder
-from keras_vit.recipes.checkpoints.run_lock import locked_folder
+from keras_vit.recipes.checkpoints.run_identity import locked_folder
 from keras_vit.recipes.data import (
     ImageDataset,
     count_examples,
@@ -15,7 +15,7 @@ from keras_vit.recipes.data import (
 )
 from keras_vit.recipes.data.image_dataset import report_data_errors
 from keras_vit.recipes.data.model_classes import check_labels, check_same_classes
-from keras_vit.recipes.distributed.strategy import Strategy, Workers, shard_evaluation, strategy_of
+from keras_vit.recipes.distributed import Strategy, Workers, shard_evaluation, strategy_of
 from keras_vit.recipes.recipe import Data, SelfSupervised, Supervised
 from keras_vit.recipes.self_supervised import SelfSupervisedModel, compile_self_supervised, self_supervised_batches
 from keras_vit.recipes.training import loop

@@ -13,7 +13,7 @@ from keras import ops
 
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints, list_folder
 from keras_vit.recipes.checkpoints.run_identity import RunIdentity
-from keras_vit.recipes.distributed.strategy import Workers, strategy_of
+from keras_vit.recipes.distributed import Workers, strategy_of
 from keras_vit.recipes.remote_files import error_summary
 
 # Exit status after SIGTERM and a saved checkpoint: EX_TEMPFAIL of sysexits.h, "try again later".

@@ -1,7 +1,7 @@
 """The policies RandAugment and AutoAugment, and random erasing, of one image. H W pixels.
 
 Each is a function of the image and of `draws`, random numbers in [0, 1) that the caller draws from (seed, index of the
-image). Only the chosen operations are computed; augment_ops.py, augment_timm.py and augment_three.py define them.
+image). Only the chosen operations are computed; augment_ops.py and augment_pillow.py define them.
 """
 
 import math
@@ -18,8 +18,13 @@ from keras_vit.recipes.data.augment_ops import (
     solarize,
     translation,
 )
-from keras_vit.recipes.data.augment_three import NUM_DRAWS, three_augment
-from keras_vit.recipes.data.augment_timm import PROBABILITY, increasing_operations, random_level
+from keras_vit.recipes.data.augment_pillow import (
+    NUM_DRAWS,
+    PROBABILITY,
+    increasing_operations,
+    random_level,
+    three_augment,
+)
 from keras_vit.recipes.recipe import Augment
 
 # Which operation, or whether it is applied; sign; y and x of a point, or of timm's policy whether it is applied and its

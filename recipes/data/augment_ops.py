@@ -2,7 +2,7 @@
 
 `OPERATIONS` equal those of tf-models-official (official/vision/ops/augment.py), except that geometric ones fill with
 gray (128), as in the code that trained the published AugReg models, and not by reflection. Nothing here is random, so
-that images depend on (seed, index) only; tf-models-official draws from TensorFlow's global generator. augment_timm.py
+that images depend on (seed, index) only; tf-models-official draws from TensorFlow's global generator. augment_pillow.py
 has the operations that only timm's RandAugment has.
 
 `level` is a Python number, 10 the strongest of AutoAugment; `sign` a scalar tensor, 1.0 or -1.0; `point` two scalar

@@ -10,12 +10,12 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from keras_vit.recipes.configs.vtab import TASKS
 from keras_vit.recipes.data.csv_labels import open_csv
 from keras_vit.recipes.data.image_dataset import ImageDataset, name_by_index
 from keras_vit.recipes.data.image_folder import open_folder
 from keras_vit.recipes.data.parquet import open_hub
 from keras_vit.recipes.data.tfrecords import check_prepared, open_tfrecords
-from keras_vit.recipes.data.vtab import TASKS
 from keras_vit.recipes.recipe import Data
 
 # The test split is so large that one image is 0.2 percentage points of accuracy.

@@ -10,9 +10,8 @@ from functools import partial
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.recipes.data.arrays import read_labels
+from keras_vit.recipes.data.arrays import decode_examples, decode_stored, read_labels
 from keras_vit.recipes.data.corrupt_images import batch_valid_images, replace_corrupt, zero_weight_corrupt
-from keras_vit.recipes.data.decode import decode_examples, decode_stored
 from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty
 from keras_vit.recipes.data.mixup import mixup_or_cutmix
 from keras_vit.recipes.data.transforms import evaluation_transform, training_transform

@@ -9,9 +9,8 @@ import numpy as np
 
 from keras_vit.recipes import run_recipe
 from keras_vit.recipes.checkpoints.run_folder import METRICS, check_resumable, find_checkpoints
-from keras_vit.recipes.configs.vtab import RECIPES
+from keras_vit.recipes.configs.vtab import GROUPS, RECIPES, TASKS
 from keras_vit.recipes.data import open_dataset
-from keras_vit.recipes.data.vtab import GROUPS, TASKS
 from keras_vit.recipes.recipe import Supervised
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.trained import local_folder
@@ -48,7 +47,7 @@ def run_vtab(
         weights: File, folder or name, as for `keras_vit.load`.
         folder: Local folder of the runs.
         data_dir: Folder of prepared datasets; None for the default of TensorFlow Datasets.
-        tasks: Names of some of `keras_vit.recipes.data.vtab.TASKS`; all by default.
+        tasks: Names of some of `keras_vit.recipes.configs.vtab.TASKS`; all by default.
         mean, std: Of the pixels that the weights were trained on.
 
     Raises:

@@ -7,8 +7,7 @@ recipe or a model, `lowering` lowers them to HLO. `compile_steps` compiles them 
 results and reads them (`live_tensors`). `chips` has the known hardware; `report` holds and prints the figures.
 """
 
-from keras_vit.recipes.preflight.chips import CHIPS
-from keras_vit.recipes.preflight.report import Report, StepReport
+from keras_vit.recipes.preflight.report import CHIPS, Report, StepReport
 from keras_vit.recipes.preflight.run_preflight import preflight
 
 __all__ = ["CHIPS", "Report", "StepReport", "preflight"]

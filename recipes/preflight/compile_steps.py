@@ -22,9 +22,8 @@ from tensorflow.compiler.xla.service import hlo_pb2
 
 from keras_vit.cache_dir import cache_dir
 from keras_vit.recipes.preflight import compiler
-from keras_vit.recipes.preflight.chips import Topology
 from keras_vit.recipes.preflight.live_tensors import layer_name, peak_live_tensors
-from keras_vit.recipes.preflight.report import StepReport
+from keras_vit.recipes.preflight.report import StepReport, Topology
 from keras_vit.recipes.preflight.step_programs import StepPrograms
 from keras_vit.recipes.remote_files import write_file
 

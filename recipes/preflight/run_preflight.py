@@ -6,14 +6,13 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from keras_vit.recipes.configs.vtab import TASKS
 from keras_vit.recipes.data import count_examples, open_dataset
 from keras_vit.recipes.data.datasets import DIGITS_SPLITS
 from keras_vit.recipes.data.image_dataset import split_ranges
-from keras_vit.recipes.data.vtab import TASKS
 from keras_vit.recipes.preflight import compiler
-from keras_vit.recipes.preflight.chips import parse_topology
 from keras_vit.recipes.preflight.compile_steps import compile_steps
-from keras_vit.recipes.preflight.report import Report, StepReport
+from keras_vit.recipes.preflight.report import Report, StepReport, parse_topology
 from keras_vit.recipes.preflight.step_programs import ModelPrograms, RecipePrograms, StepPrograms
 from keras_vit.recipes.recipe import Data, Recipe
 from keras_vit.recipes.recipe_checks import check_plan

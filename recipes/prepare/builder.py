@@ -18,8 +18,7 @@ from etils import epath
 from tensorflow_datasets.core.utils import shard_utils
 
 from keras_vit.recipes.data.image_folder import check_folder, list_files, list_folders
-from keras_vit.recipes.prepare.duplicates import HashIndex
-from keras_vit.recipes.prepare.outcomes import STORED, examine, map_in_threads, write_skipped
+from keras_vit.recipes.prepare.outcomes import STORED, HashIndex, examine, map_in_threads, write_skipped
 from keras_vit.recipes.remote_files import error_summary
 
 

@@ -12,8 +12,7 @@ import tensorflow as tf
 from keras_vit.recipes.data import ImageDataset, count_training_images
 from keras_vit.recipes.data.image_dataset import count_nonempty
 from keras_vit.recipes.data.model_classes import check_labels, check_several_classes
-from keras_vit.recipes.distributed.jax_devices import JaxDevices
-from keras_vit.recipes.distributed.strategy import Strategy
+from keras_vit.recipes.distributed import JaxDevices, Strategy
 from keras_vit.recipes.recipe import Recipe, Run
 from keras_vit.recipes.recipe_checks import check_length
 from keras_vit.recipes.recipe_errors import RecipeError, check_all

@@ -12,14 +12,18 @@ from keras_vit.recipes.checkpoints.run_identity import begin_run
 from keras_vit.recipes.data import ImageDataset
 from keras_vit.recipes.data.image_dataset import report_data_errors
 from keras_vit.recipes.data.pipeline import ONE_HOST
-from keras_vit.recipes.distributed.jax_devices import JaxDevices
-from keras_vit.recipes.distributed.strategy import Workers, shard_batches, shard_evaluation, strategy_of
+from keras_vit.recipes.distributed import JaxDevices, Workers, shard_batches, shard_evaluation, strategy_of
 from keras_vit.recipes.recipe import Recipe, Run
 from keras_vit.recipes.training.accumulation import accumulate_gradients
-from keras_vit.recipes.training.ema import EvaluateWithEMA, use_ema_weights
+from keras_vit.recipes.training.callbacks import (
+    EvaluateWithEMA,
+    NonfiniteSteps,
+    check_finite_weights,
+    use_ema_weights,
+    warn_of_skipped_steps,
+)
 from keras_vit.recipes.training.keras_internals import build_from_spec, seed_states
 from keras_vit.recipes.training.logs import LOG, CsvLog, Progress, ProgressBar
-from keras_vit.recipes.training.nonfinite import NonfiniteSteps, check_finite_weights, warn_of_skipped_steps
 from keras_vit.recipes.training.summary import describe_run
 
 History = dict[str, list[float]]

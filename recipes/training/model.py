@@ -14,12 +14,11 @@ from keras_vit.models.vit import HEADS
 from keras_vit.named_weights import copy_weights
 from keras_vit.pixel_range import PixelRangeWarning, scaling
 from keras_vit.recipes.data.transforms import evaluation_preprocessing
-from keras_vit.recipes.distillation.model import build_distillation
+from keras_vit.recipes.distillation import build_distillation
 from keras_vit.recipes.recipe import (
     USED_WITH_WEIGHTS,
     Architecture,
     Data,
-    Distillation,
     Recipe,
     Run,
     Supervised,
@@ -206,7 +205,7 @@ def compile_classifier(recipe: Supervised, num_classes: int, total_steps: int, s
         train_last_blocks(student, recipe.trainable_blocks)
     if recipe.head_bias:
         set_head_bias(student, recipe.head_bias)
-    model = build_distillation(student, recipe) if isinstance(recipe, Distillation) else student
+    model = build_distillation(student, recipe) if recipe.has_teacher else student
     model.compile(
         **optimizer_arguments(recipe, total_steps, student),
         **_loss_and_metrics(recipe, num_classes, multi_label),

@@ -7,8 +7,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from keras_vit.recipes.data import ImageDataset
-from keras_vit.recipes.distributed.jax_devices import JaxDevices
-from keras_vit.recipes.distributed.strategy import Strategy
+from keras_vit.recipes.distributed import JaxDevices, Strategy
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.recipes.training.checks import count_images
 from keras_vit.recipes.training.keras_internals import is_default_strategy

@@ -7,9 +7,9 @@ import pytest
 import tyro
 
 from keras_vit.recipes.configs import RECIPES
+from keras_vit.recipes.learning_rate_sweep import Sweep
 from keras_vit.recipes.recipe import Augment, Run, Supervised
 from keras_vit.recipes.recipe_errors import RecipeError, SeveralErrors
-from keras_vit.recipes.sweep_plan import Sweep
 from keras_vit_cli.flags import error_text, recipe_flags
 from keras_vit_cli.start_checks import parse_fields
 

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from keras_vit.recipes.preflight import Report, StepReport
-from keras_vit.recipes.preflight.chips import parse_topology
+from keras_vit.recipes.preflight.report import parse_topology
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_vit.recipes.learning_rate_sweep import Sweep
 from keras_vit.recipes.recipe import (
     Architecture,
     Augment,
@@ -27,7 +28,6 @@ from keras_vit.recipes.recipe_errors import RecipeError, SeveralErrors, check_al
 from keras_vit.recipes.recipe_file import read_recipe, write_recipe
 from keras_vit.recipes.recipe_values import RANGES, check_sections, deferred_checks
 from keras_vit.recipes.remote_files import write_file
-from keras_vit.recipes.sweep_plan import Sweep
 from keras_vit_cli.main import main
 
 # Numbers for which any finite value has a meaning, or that are checked together with others.

@@ -7,7 +7,7 @@ from goldens import golden_file
 
 from keras_vit.recipes import run_recipe
 from keras_vit.recipes.configs import RECIPES
-from keras_vit.recipes.data.vtab import GROUPS, TASKS
+from keras_vit.recipes.configs.vtab import GROUPS, TASKS
 from keras_vit.recipes.evaluation.vtab import VtabResult, run_vtab, vtab_means
 from keras_vit.recipes.recipe_file import write_recipe
 

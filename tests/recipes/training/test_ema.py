@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.training.ema import EvaluateWithEMA, use_ema_weights
+from keras_vit.recipes.training.callbacks import EvaluateWithEMA, use_ema_weights
 from keras_vit.recipes.training.optimizers import SGD
 
 EMA = {"use_ema": True, "ema_momentum": 0.9}

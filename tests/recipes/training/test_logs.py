@@ -12,12 +12,12 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.recipes.data import open_dataset
-from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
-from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches, masked_patch_loss
+from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel
+from keras_vit.recipes.masked_patch import MaskedPatchModel, masked_patch_batches, masked_patch_loss
 from keras_vit.recipes.recipe import Data, MaskedAutoencoder, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.training.callbacks import NonfiniteSteps
 from keras_vit.recipes.training.logs import CsvLog, Progress, ProgressBar
 from keras_vit.recipes.training.loop import training_callbacks
-from keras_vit.recipes.training.nonfinite import NonfiniteSteps
 from keras_vit.recipes.training.optimizers import build_optimizer
 from keras_vit.recipes.training.tensorboard import reconstructions, rollouts
 

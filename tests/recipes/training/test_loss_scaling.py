@@ -8,13 +8,13 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.recipes import fit
-from keras_vit.recipes.distributed.jax_devices import JaxDevices
+from keras_vit.recipes.distributed import JaxDevices
 from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
 from keras_vit.recipes.training import replicas
 from keras_vit.recipes.training.accumulation import accumulate_gradients
+from keras_vit.recipes.training.callbacks import NonfiniteSteps
 from keras_vit.recipes.training.checks import check_precision, check_recipe
 from keras_vit.recipes.training.model import compile_classifier
-from keras_vit.recipes.training.nonfinite import NonfiniteSteps
 from keras_vit.recipes.training.optimizers import SGD
 
 STEPS, BATCH = 6, 16

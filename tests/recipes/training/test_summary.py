@@ -9,7 +9,7 @@ from simulated_tpu import simulated_tpu
 
 from keras_vit.recipes.checkpoints.run_folder import prepare_run_folder
 from keras_vit.recipes.data import open_dataset
-from keras_vit.recipes.distributed.strategy import choose_strategy
+from keras_vit.recipes.distributed import choose_strategy
 from keras_vit.recipes.recipe import Augment, Data, Distillation, MaskedPatch, Optimizer, Run, Supervised
 from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.training import summary

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.masked_autoencoder.batches import draw_masking
-from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
-from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_loss
-from keras_vit.recipes.masked_patch.targets import draw_corruption
+from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel, draw_masking
+from keras_vit.recipes.masked_patch import MaskedPatchModel, draw_corruption, masked_patch_loss
 from keras_vit.recipes.recipe import MaskedAutoencoder, MaskedPatch, Run
 from keras_vit.recipes.self_supervised import self_supervised_batches
 
