@@ -28,15 +28,8 @@ class Teacher:
 
     Classifiers that end in a softmax are detected by their outputs; logarithms of probabilities are logits too.
 
-    Args:
-        classifier: A Keras model, or another function of one batch of images.
-        data: Pixel range and size of the student's images.
         preprocessing: The classifier's; only mean and std are used, to map images from the student's pixel range to
             the classifier's. Defaults to that of a `keras_vit` model; other models get the student's range.
-
-    Attributes:
-        num_classes: C.
-        class_names: C names, in the order of the outputs; None if they are unknown.
     """
 
     def __init__(self, classifier, data: Data, preprocessing: Preprocessing | None = None):
@@ -84,9 +77,8 @@ class Teacher:
 def load_teacher(path, data: Data) -> Teacher:
     """Loads a teacher. Call it in the strategy's scope.
 
-    Args:
-        path: A Keras model (.keras); the folder of a SavedModel with a signature of one input and one output, as
-            written by `keras_vit.export`; or another checkpoint that `keras_vit.load` supports.
+    `path` is a Keras model (.keras); the folder of a SavedModel with a signature of one input and one output, as
+    written by `keras_vit.export`; or another checkpoint that `keras_vit.load` supports.
     """
     path = str(path)
     if path.endswith((".keras", ".h5")) and not path.endswith(".weights.h5"):
@@ -166,10 +158,6 @@ class DistillationModel(keras.Model):
     which is the student's own output. The result of the training is `student`; save that.
 
     Input: (B, H, W, 3) float. Output: logits (B, C); in training, the pair that labels and teacher train.
-
-    Args:
-        student: A `VisionTransformer` with a head, usually with distillation=True.
-        alpha: Weight of the teacher's loss, in [0, 1]. DeiT uses 0.5 for "hard" and 0.1 for "soft".
     """
 
     def __init__(self, student, teacher: Teacher, distillation="hard", temperature=3.0, alpha=0.5, **kwargs):

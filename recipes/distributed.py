@@ -28,8 +28,6 @@ KINDS = ("tpu", "gpu", "cpu")  # the first that exists is used
 class JaxDevices:
     """All devices of one kind, of all processes of a run.
 
-    Args:
-        names: As `keras.distribution.list_devices` returns them: "cpu:0", "tpu:3".
 
     Attributes:
         num_replicas_in_sync: Their number.
@@ -279,9 +277,6 @@ class Workers:
 
     All workers must call `any` and `check_equal` at the same points, as these are collective operations.
 
-    Attributes:
-        several: Whether there may be more than one worker.
-        chief: Whether this process is the one that writes files.
     """
 
     def __init__(self, strategy: Strategy):

@@ -211,10 +211,6 @@ def pixel_targets(images, patch_size, normalize_targets: bool):
 
     With `normalize_targets`, minus the mean of the patch and divided by the square root of its unbiased variance plus
     1e-6, over all pixels and channels (facebookresearch/mae, models_mae.py, forward_loss).
-
-    Args:
-        images: (B, H, W, 3) float, as the model receives them.
-        patch_size: P, pixels, or (height, width).
     """
     patches = extract_patches(tf.cast(images, tf.float32), patch_size)  # (B, N, P*P*3)
     if not normalize_targets:

@@ -82,10 +82,6 @@ def part_of(draws: NamedTuple, part: int, size: int) -> dict:
 def patch_targets(pixels, patch_size, target: str):
     """Returns the target of every patch.
 
-    Args:
-        pixels: (B, H, W, 3) in [0, 255], not normalized.
-        patch_size: P, pixels.
-        target: "mean_color", "downsampled_color" or "pixels".
 
     Returns:
         "mean_color": (B, N) int32 in [0, 512), the mean color at 3 bits per channel: red * 64 + green * 8 + blue. The

@@ -42,10 +42,7 @@ def compile_self_supervised(recipe: SelfSupervised) -> SelfSupervisedModel:
 def self_supervised_batches(
     pixels: tf.data.Dataset, patch_size, recipe: SelfSupervised, start_step: int = 0, host: tuple[int, int] = (0, 1)
 ) -> tf.data.Dataset:
-    """Maps batches ((B, H, W, 3) in [0, 255], labels) to batches (inputs, targets) for `fit`.
-
-    See `masked_patch_batches` and `masked_autoencoder_batches`.
-    """
+    """Maps batches ((B, H, W, 3) in [0, 255], labels) to batches (inputs, targets) for `fit`."""
     if isinstance(recipe, MaskedAutoencoder):
         return masked_autoencoder.masked_autoencoder_batches(pixels, patch_size, recipe, start_step, host)
     return masked_patch_batches(pixels, patch_size, recipe, start_step, host)
@@ -62,9 +59,6 @@ def load_self_supervised(recipe: SelfSupervised, folder) -> SelfSupervisedModel:
     """Loads the newest checkpoint in a run's folder, with the EMA of the weights if the run has one.
 
     model.keras does not contain head and decoder. Nothing is written, so the run may still be training.
-
-    Raises:
-        ValueError: The checkpoint is damaged, or does not match the recipe or this version of keras_vit.
     """
     model = compile_self_supervised(recipe)
     model.optimizer.build(model.trainable_variables)

@@ -32,10 +32,6 @@ class TrainingState:
     """The variables of a compiled model and its optimizer, among them random-generator states.
 
     With Keras on TensorFlow they are its own variables; with JAX copies of these, in the memory of the host.
-
-    Attributes:
-        groups: {"model": variables, "optimizer": variables}. Names are numbers, since Keras's contain a count of the
-            models in the process.
     """
 
     def __init__(self, model):
@@ -80,11 +76,6 @@ class Checkpoints(keras.callbacks.Callback):
     metrics are discarded), then exits with status `TERMINATED` or raises KeyboardInterrupt. One worker that gets such a
     signal stops all of them.
 
-    Raises:
-        OSError: A checkpoint cannot be written, or none can be read, or another process has started the run. Existing
-            checkpoints are unchanged.
-        ValueError: A checkpoint is of another run, data, model or optimizer.
-        FloatingPointError: The weights are NaN or infinite, so they are not saved.
     """
 
     def __init__(self, folder, every_steps: int = 1000, keep: int = 3, identity: RunIdentity | None = None):

@@ -21,12 +21,7 @@ DATA_LOCATIONS = ("data_dir", "service")
 
 
 def prepare_run_folder(recipe: Recipe, chief: bool = True):
-    """Creates a recipe's folder and writes recipe.json, or checks that the run in it is resumed by this recipe.
-
-    Raises:
-        ValueError: The folder contains a run, and `run.resume` is False or the run is of another recipe.
-        OSError: The folder cannot be read or written.
-    """
+    """Creates a recipe's folder and writes recipe.json, or checks that the run in it is resumed by this recipe."""
     folder = required_folder(recipe)
     try:
         _check_writable(folder)
@@ -105,10 +100,7 @@ def _check_writable(folder):
 
 
 def _identity(recipe) -> dict[str, object]:
-    """The fields that determine what is computed, by names such as "optimizer.learning_rate".
-
-    Of an architecture, weights leave a few.
-    """
+    """The fields that determine what is computed, by name; weights leave a few of an architecture."""
     weights = recipe.weights
     return {
         name: value

@@ -1,4 +1,4 @@
-"""Which run a folder has: the id that its checkpoints carry, its data, and the lock of the process that trains there."""
+"""Which run a folder has: the id in its checkpoints, its data, and the lock of the process that trains there."""
 
 import errno
 import fcntl
@@ -90,9 +90,6 @@ def begin_run(recipe: Recipe, dataset: ImageDataset, workers: Workers) -> RunIde
 
     If run.json is missing or damaged, for example by a power failure, the newest checkpoint has the id.
 
-    Raises:
-        ValueError: The folder contains a run of other data.
-        OSError: run.json cannot be written.
     """
     folder = required_folder(recipe)
     names = dataset.class_names if recipe.has_labels else ()
@@ -172,9 +169,6 @@ def run_lock(folder: str | None, workers: Workers):
     The system releases the lock of a process that ends in any way, so that a killed run never blocks the next one. A
     folder on gs:// has no lock, nor has one on a disk without locks: there, `RunIdentity.check_owner` stops the older
     of two processes at its next checkpoint.
-
-    Raises:
-        OSError: Another run trains in the folder, or the folder cannot be written.
     """
     if folder is None:
         yield

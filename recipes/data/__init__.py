@@ -2,8 +2,8 @@
 
 From a name to batches: datasets.py, pipeline.py, transforms.py.
 
-Names are imported on first use, as `__init__.pyi` lists them, because the recipes take the tasks of vtab.py and are
-listed without TensorFlow.
+Names are imported on first use, as `__init__.pyi` lists them, because commands check folders before they import
+TensorFlow.
 """
 
 import lazy_loader

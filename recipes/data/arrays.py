@@ -22,9 +22,6 @@ def decoded_images(
     Args:
         indices: Array of the positions in the split of the images to read, from 0; None for all.
 
-    Raises:
-        ValueError: `batch_size` is below 1, the split has no images, more than `max_corrupt` of them are corrupt, or
-            a file of the dataset is damaged.
     """
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")

@@ -108,9 +108,6 @@ AUTOAUGMENT = {"imagenet": (OPERATIONS, IMAGENET_POLICY), "cifar10": (CIFAR10_OP
 def augmentation(augment: Augment, mean=(0.5, 0.5, 0.5)) -> tuple[Callable, int]:
     """Returns the RandAugment, AutoAugment or 3-Augment of a recipe, which is applied before an image is normalized.
 
-    Args:
-        mean: Field `data.mean`, the color with which timm's policy fills.
-
     Returns:
         (function, num_draws): the function from an image, (H, W, 3) uint8 of static shape, and (num_draws,) random
         numbers to an image of the same shape; without a policy it returns the image, and num_draws is 0.
@@ -130,10 +127,7 @@ def erase(image, probability: float, draws, noise_key, mean=0.0, std=1.0):
     """Random erasing: replaces a rectangle by normal noise (arXiv 1708.04896; as in timm and tf-models-official).
 
     Args:
-        image: (H, W, 3) float of static shape.
-        probability: Probability of erasing.
         draws: (1 + 4 * ERASING_ATTEMPTS,) random numbers; the first rectangle that fits is erased.
-        noise_key: (2,) seed of the noise.
         mean, std: Mean and standard deviation of the noise, scalars or (3,).
     """
     height, width, _ = image.shape

@@ -41,11 +41,7 @@ def tensorflow_gray(image):
 
 
 def pixels_per_gray_level(image):
-    """H W / 256, up to 255: the gray around which the code of AugReg changes the contrast, 196 at 224 x 224 pixels.
-
-    Pillow has the mean brightness there. That code, which trained the published models, sums the histogram without its
-    values.
-    """
+    """H W / 256, up to 255: the gray around which the code of AugReg changes the contrast, 196 at 224 x 224 pixels."""
     return min(image.shape[0] * image.shape[1] // 256, 255)
 
 
@@ -107,9 +103,7 @@ def equalize(image):
 def smoothed(image, addend: float):
     """Pillow's filter SMOOTH, a 3 x 3 mean with the weight 5 of 13 for the center; the border is unchanged.
 
-    Args:
-        addend: Of the sum before it is divided by 13 and truncated: 0.5 truncates exactly, 6.5 rounds. An integer would
-            leave it to rounding on which side of a whole quotient the result is.
+    `addend` is of the sum before it is divided by 13 and truncated: 0.5 truncates exactly, 6.5 rounds.
     """
     pixels = tf.cast(image, tf.float32)
     rows = pixels[:, :-2] + pixels[:, 1:-1] + pixels[:, 2:]  # (H, W - 2, 3)

@@ -133,7 +133,6 @@ def three_augment(image, draws):
     """Applies 3-Augment.
 
     Args:
-        image: (H, W, 3) uint8.
         draws: (NUM_DRAWS,) random numbers in [0, 1): the operation, the radius of the blur, the factors of brightness,
             contrast and saturation, and their order.
     """
@@ -156,12 +155,7 @@ def grayscale(image):
 
 
 def color_jitter(image, factors, order):
-    """Brightness, contrast and saturation, times a factor each: 0 is black, the mean brightness, or gray; 1 the image.
-
-    Args:
-        factors: Three scalars at least 0.
-        order: A number in [0, 1) that chooses among the 6 orders.
-    """
+    """Brightness, contrast and saturation, times a factor each: 0 is black, the mean brightness or gray, 1 the image."""
     orders = tf.constant(list(itertools.permutations(range(3))))
     for which in tf.unstack(orders[tf.cast(6.0 * order, tf.int32)]):
         image = tf.switch_case(
@@ -180,9 +174,6 @@ def gaussian_blur(image, radius):
     A mean is over 2 l + 1 pixels and, with a smaller weight, one more on each side, such that the variance of three of
     them is that of the Gaussian (Gwosdek et al., "Theoretical foundations of Gaussian convolution by extended box
     filtering").
-
-    Args:
-        radius: The standard deviation in pixels, a scalar up to 2.
     """
     variance = radius**2 / PASSES
     length = tf.floor((tf.sqrt(12.0 * variance + 1.0) - 1.0) / 2.0)  # l: 0 or 1

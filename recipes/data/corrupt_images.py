@@ -28,7 +28,6 @@ def batch_valid_images(examples, batch_size: int, prepare, part: int = 0, part_s
     """Batches the images that can be prepared.
 
     Args:
-        examples: Dataset of (index, (name, image, label)).
         prepare: From (index, image) to a float image of static shape; if it raises an error, the image is corrupt.
         part, part_size: Index and size of the part of each batch to prepare; by default the whole batch.
 
@@ -144,10 +143,7 @@ def _count_corrupt(batches, total, data, num_hosts, on_service):
 
 
 def count_skipped(dataset: str, names: Iterable[str | bytes]):
-    """Counts images, and prints those to standard error that this process has not named yet.
-
-    Names are bytes of UTF-8, as TensorFlow returns them, or text; other datasets may have the same ones.
-    """
+    """Counts images, and prints those to standard error that this process has not named yet."""
     images = [(dataset, name.decode("utf-8", "replace") if isinstance(name, bytes) else name) for name in names]
     _skipped.update(dict.fromkeys(images))
     if new := [image for image in dict.fromkeys(images) if image not in _named]:

@@ -26,12 +26,7 @@ LABELS = "labels.txt"
 
 
 def open_csv(path: str, name: str) -> ImageDataset:
-    """Reads the lists of a folder. The order of a split's images is a fixed permutation, as of `open_folder`.
-
-    Raises:
-        ValueError: The folder has no lists, one of them has another form, an image is missing or in a list twice, or a
-            label is not in labels.txt.
-    """
+    """Reads the lists of a folder. The order of a split's images is a fixed permutation, as of `open_folder`."""
     files = [file.rstrip("/") for file in tf.io.gfile.listdir(path)] if path and tf.io.gfile.isdir(path) else []
     lists = {file.removesuffix(CSV): tf.io.gfile.join(path, file) for file in sorted(files) if file.endswith(CSV)}
     if not lists:

@@ -141,11 +141,8 @@ def from_builder(
 ) -> ImageDataset:
     """Opens the data of a prepared builder of TensorFlow Datasets.
 
-    Args:
-        builder: Its images are the feature "image".
-        label: From an example's features (the image is still encoded) to its label. By default the label is the
-            feature "label", or, with several correct classes, "real_label" (ReaL, arXiv 2006.07159) or "labels".
-        class_names: Required if the feature has none.
+    By default the label is the feature "label", or, with several correct classes, "real_label" (ReaL, arXiv 2006.07159)
+    or "labels"; `label` maps an example's features, with the image still encoded, to it.
     """
     features = dict(builder.info.features or {})
     label_key = next((key for key in ("label", "real_label", "labels") if key in features), None)

@@ -24,8 +24,6 @@ class ImageDataset:
     """A dataset of labeled images, as `open_dataset` returns it.
 
     Args:
-        name: As in the recipe.
-        class_names: C names, in the order of the labels.
         splits: Number of images in each split.
         read: From a split in TensorFlow Datasets' notation, such as "train[:98%]", to a `tf.data.Dataset` in a fixed
             order of (name of the image for messages, encoded image, label); both strings are scalar.

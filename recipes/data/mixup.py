@@ -13,8 +13,6 @@ def mixup_or_cutmix(images, labels, augment: Augment, key):
     """Applies mixup or CutMix to a batch with `mix_probability`; with both alphas above 0, one of the two is drawn.
 
     Args:
-        images: (B, H, W, 3) float of static H and W.
-        labels: (B, C) float32.
         key: (2,) int64 seed: equal keys produce equal batches. The next three values of key[1] are used too.
     """
     functions = [

@@ -37,12 +37,6 @@ def open_hub(path: str, name: str) -> ImageDataset:
     """Opens "owner/name" of the Hub, whose Parquet files are downloaded to the Hub's cache, or a folder of such files.
 
     "owner/name?label=fine_label" chooses a feature where several are classes and none is named label.
-
-    Raises:
-        ImportError: pyarrow or, for the Hub, huggingface_hub is not installed.
-        ValueError: There are no Parquet files, those of several configurations or with different classes, some are
-            missing, or there are no images with class labels.
-        OSError: The Hub cannot be reached, or has no such dataset.
     """
     path, _, label = path.partition("?label=")
     files = _list_files(Path(path) if os.path.isdir(path) else _download(path), path)

@@ -100,11 +100,7 @@ def evaluation_transform(data: Data):
 def inception_window(key, min_area: float):
     """Returns a function that draws a window, as `decode_window` takes it: random area, aspect ratio 3/4 to 4/3.
 
-    As in the paper's code.
-
-    Args:
-        key: (2,) seed.
-        min_area: Smallest fraction of the image, in (0, 1]. If no window fits, it is the whole image.
+    `min_area` is the smallest fraction of the image, in (0, 1]. If no window fits, it is the whole image.
     """
 
     def window(shape):

@@ -172,8 +172,6 @@ def compiler_process(hlo: bytes, topology: str, replicas: int, partitioned: bool
         the topology, CompilerKilled if the system killed the compiler, and ChildProcessError, with the last output, if
         it crashed.
 
-    Raises:
-        ImportError: jax or libtpu is missing or has an untested version.
     """
     compiler.check_versions()
     environment = {name: value for name, value in os.environ.items() if name not in REMOVED_VARIABLES} | ENVIRONMENT

@@ -38,19 +38,13 @@ def check_versions() -> dict[str, str]:
 def compile_program(hlo: bytes, topology: str, replicas: int, partitioned: bool = False) -> dict:
     """Compiles a program for a slice of a TPU.
 
-    Args:
-        hlo: A serialized HloModuleProto, as returned by TensorFlow's `experimental_get_compiler_ir`, or of JAX.
-        topology: Such as "v5e:2x4".
-        replicas: Number of devices that run the program together: all devices of the slice, or 1.
-        partitioned: Whether the program is that of all of these devices, with shardings, see `HloProgram`.
+    The program is of `replicas` devices, all of the slice or one: that of each, or, if `partitioned`, that of all of
+    them with shardings, see `HloProgram`.
 
     Returns:
         "memory": bytes by kind; "flops" and "bytes" (accessed): per step and device, as counted by the compiler, times
         `loop_factors`; "schedule": the compiled program as text, in order of execution. Or "error": the compiler's
         message.
-
-    Raises:
-        ValueError: libtpu does not know the topology.
     """
     from jax._src.interpreters import mlir as jax_mlir
     from jaxlib import _jax, xla_client
@@ -82,11 +76,7 @@ def compile_program(hlo: bytes, topology: str, replicas: int, partitioned: bool 
 
 
 def loop_factors(schedule: str) -> tuple[float, float]:
-    """Operations and bytes accessed with all iterations of loops, divided by those with one, which XLA counts.
-
-    XLA's general count is used for the ratio. Where a loop does not run for a constant number of iterations, one is
-    counted.
-    """
+    """Operations and bytes accessed with all iterations of loops, divided by XLA's count, which has one of each."""
     from jaxlib import _jax, xla_client
 
     starts = re.finditer(r"^(?:ENTRY )?%([\w.-]+) \(", schedule, re.MULTILINE)

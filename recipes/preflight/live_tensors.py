@@ -23,11 +23,7 @@ LAYER = re.compile(r'op_name="([^"]*)"')
 
 
 def peak_live_tensors(schedule: str, count: int = 10) -> tuple[float, list[tuple[str, float]]]:
-    """Peak memory of the live temporary tensors, and the layers that own most of it.
-
-    Returns:
-        Bytes at the peak, and pairs (layer, bytes), largest first.
-    """
+    """Peak memory of the live temporary tensors, and the layers that own most of it."""
     layers = _peak(schedule, schedule[schedule.index("\nENTRY ") + 1 :])
     return float(sum(layers.values())), [(layer, size) for layer, size in layers.most_common(count) if size]
 

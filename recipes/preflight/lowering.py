@@ -59,11 +59,7 @@ def lower_step(model, kind: str, specs: tuple, replicas: int = 1) -> HloProgram:
 
 
 def lower_to_hlo(step, specs) -> HloProgram:
-    """Lowers a function of tensors with TensorFlow.
-
-    Args:
-        specs: The arguments of `step` as a nested structure of tf.TensorSpec.
-    """
+    """Lowers a function of tensors with TensorFlow."""
     flat_specs = tree.flatten(specs)
     for spec in flat_specs:
         if not spec.shape.is_fully_defined():
@@ -185,9 +181,6 @@ def _cross_replica_sums(replicas: int):
 
     Optimizers call `all_reduce` of the replica context for the gradients. Without a strategy it would do nothing; here
     it adds XLA's operation.
-
-    Raises:
-        ValueError: Called in a strategy's scope.
     """
     context = tf.distribute.get_replica_context()
     if context is None:

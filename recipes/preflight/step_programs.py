@@ -15,15 +15,7 @@ from keras_vit.weights.downloads import cache_path
 
 
 class StepPrograms:
-    """What `RecipePrograms` and `ModelPrograms` have in common.
-
-    Attributes:
-        model: The model whose steps are lowered.
-        replicas: Number of devices that train together.
-        kinds: Names of the steps.
-        accumulation_steps: B must be a multiple of it.
-        notes: Hints for the report.
-    """
+    """What `RecipePrograms` and `ModelPrograms` have in common."""
 
     model: keras.Model
     replicas: int
@@ -48,10 +40,6 @@ class RecipePrograms(StepPrograms):
 
     Weights determine the model, so those on this machine are loaded, as in training. Others are not downloaded: the
     model then has the recipe's architecture.
-
-    Attributes:
-        architecture: What the model is: the recipe's variant, or the weights.
-        notes: Says so if the recipe's architecture was assumed.
     """
 
     def __init__(self, recipe, num_classes: int, total_steps: int, replicas: int):

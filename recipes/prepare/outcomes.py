@@ -51,10 +51,6 @@ def fingerprint(image: Image.Image) -> np.ndarray:
     """Hashes an image, turned upright, and its mirror image: (2, W) uint64.
 
     A JPEG file that is opened but not loaded is decoded at a fraction of its size, which is twice as fast.
-
-    Raises:
-        OSError, ValueError, SyntaxError and other errors of Pillow: The file is damaged.
-        ValueError: The pixels are floats, whose range is unknown.
     """
     image.draft("L", (4 * PIXELS, 4 * PIXELS))
     gray = reduce_to_8_bits(turned_upright(image)).convert("L").resize((PIXELS, PIXELS), Image.Resampling.LANCZOS)
@@ -78,11 +74,8 @@ class HashIndex:
 
     With 100,000 images a search takes about a millisecond, and the index 3 MB plus the names.
 
-    Args:
-        names: P names, for the report.
-        hashes: (P, W) uint64, of the images themselves (`fingerprint(...)[0]`).
-        threshold_bits: Largest number of different bits, of 256, for two images to be copies. Images with little
-            structure (one color, symmetric, few bits set) are copies only if no bit differs.
+    `threshold_bits` is the largest number of different bits, of 256, for two images to be copies. Images with little
+    structure (one color, symmetric, few bits set) are copies only if no bit differs.
     """
 
     def __init__(self, names: Iterable[str], hashes: np.ndarray, threshold_bits: int = THRESHOLD_BITS):
@@ -94,9 +87,7 @@ class HashIndex:
     def nearest(self, hashes: np.ndarray) -> tuple[str, int, bool] | None:
         """Searches for the image that a query image is a copy of.
 
-        Returns:
-            (name, different bits, whether the copy is mirrored) of the nearest image, or None if none is within the
-            threshold.
+        It is (name, different bits, whether the copy is mirrored), or None if none is within the threshold.
         """
         if not self.names:
             return None
@@ -125,11 +116,6 @@ NO_FILE = (tf.errors.FailedPreconditionError, tf.errors.NotFoundError, tf.errors
 
 def examine(name: str, path: str, test_images: HashIndex | None = None):
     """Reads and decodes one image of the source.
-
-    Args:
-        name: "<class>/<file>".
-        path: The folder of the classes.
-        test_images: Images whose copies are duplicates.
 
     Returns:
         (STORED, name, example), (UNREADABLE, name, (error,)), or (DUPLICATE, name, (test image, different bits,

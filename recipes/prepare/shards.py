@@ -175,9 +175,6 @@ def hash_test_sets(sources: tuple[str, ...], threshold_bits: int, data_dir: str 
     Args:
         sources: "folder:/path", all images in it at any depth; or a dataset as in `Data` with its split after @:
             "cifar10@test", "imagenet2012@validation", "tfrecord:/path@test". Without @ the split is "test".
-
-    Returns:
-        The `HashIndex`, and (UNREADABLE, name, (error,)) of each image that cannot be read.
     """
     names: list[str] = []
     hashes, unreadable = [], []

@@ -19,11 +19,6 @@ def accumulate_gradients(model, parts: int, replicas: int = 1):
     fails under a strategy.)
 
     Only the model's `train_step` is replaced; call this before or after `compile`.
-
-    Args:
-        model: Any built Keras model; inputs, labels and weights may be nested.
-        parts: S, at least 1, a divisor of a replica's batch: see `check_batch_size`.
-        replicas: Number of devices, with JAX: its step has the batch of all of them.
     """
     if parts > 1:
         if keras.backend.backend() == "jax":

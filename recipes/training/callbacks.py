@@ -71,9 +71,6 @@ class NonfiniteSteps(keras.callbacks.Callback):
     With loss scaling also "loss_scale" and "overflows", the number of steps skipped because the scale was too large.
     Place it before `Checkpoints`, so that nothing is saved when it stops the run, and before callbacks that write logs.
     A validation whose metrics are not finite stops the run, too: all weights were finite, but the model has diverged.
-
-    Args:
-        max_consecutive: This number of nonfinite steps in a row stops the run; checked after each execution of steps.
     """
 
     def __init__(self, max_consecutive: int = 10, checkpoints=None):

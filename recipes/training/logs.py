@@ -133,11 +133,7 @@ class CsvLog(keras.callbacks.Callback):
 
 
 def read_log(file: str) -> list[dict[str, str]]:
-    """The rows of a `CsvLog`; none if the file does not exist.
-
-    Raises:
-        ValueError: The file is not such a table.
-    """
+    """The rows of a `CsvLog`; none if the file does not exist."""
     if not tf.io.gfile.exists(file):
         return []
     with tf.io.gfile.GFile(file) as content:

@@ -37,13 +37,6 @@ def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches:
     Args:
         batches: Function (start_step, host) -> tf.data.Dataset of one host's part of the batches from that step on,
             see `shard_batches`.
-
-    Returns:
-        The history of all epochs trained by this call, as `keras.callbacks.History`.
-
-    Raises:
-        ValueError: Files of the dataset are damaged, or more than `data.max_corrupt` of the images are corrupt.
-        FloatingPointError: Gradients, metrics of a validation, or the weights at the end are not finite.
     """
     start_step = 0
     strategy = strategy_of(model)
