@@ -28,6 +28,7 @@ class Teacher:
 
     Classifiers that end in a softmax are detected by their outputs; logarithms of probabilities are logits too.
 
+    Args:
         preprocessing: The classifier's; only mean and std are used, to map images from the student's pixel range to
             the classifier's. Defaults to that of a `keras_vit` model; other models get the student's range.
     """

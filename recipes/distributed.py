@@ -276,7 +276,6 @@ class Workers:
     """The processes of a strategy: several under `MultiWorkerMirroredStrategy` and with JAX, else only this one.
 
     All workers must call `any` and `check_equal` at the same points, as these are collective operations.
-
     """
 
     def __init__(self, strategy: Strategy):

@@ -75,7 +75,6 @@ class Checkpoints(keras.callbacks.Callback):
     After SIGTERM or Ctrl-C, the run saves at the end of the current execution of steps (or part of an evaluation, whose
     metrics are discarded), then exits with status `TERMINATED` or raises KeyboardInterrupt. One worker that gets such a
     signal stops all of them.
-
     """
 
     def __init__(self, folder, every_steps: int = 1000, keep: int = 3, identity: RunIdentity | None = None):

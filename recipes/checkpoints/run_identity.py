@@ -89,7 +89,6 @@ def begin_run(recipe: Recipe, dataset: ImageDataset, workers: Workers) -> RunIde
     """Identifies the run in a recipe's folder, which must be locked, and writes its run.json.
 
     If run.json is missing or damaged, for example by a power failure, the newest checkpoint has the id.
-
     """
     folder = required_folder(recipe)
     names = dataset.class_names if recipe.has_labels else ()

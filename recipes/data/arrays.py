@@ -21,7 +21,6 @@ def decoded_images(
 
     Args:
         indices: Array of the positions in the split of the images to read, from 0; None for all.
-
     """
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")

@@ -155,7 +155,7 @@ def grayscale(image):
 
 
 def color_jitter(image, factors, order):
-    """Brightness, contrast and saturation, times a factor each: 0 is black, the mean brightness or gray, 1 the image."""
+    """Brightness, contrast, saturation, times a factor each: 0 is black, the mean brightness or gray, 1 the image."""
     orders = tf.constant(list(itertools.permutations(range(3))))
     for which in tf.unstack(orders[tf.cast(6.0 * order, tf.int32)]):
         image = tf.switch_case(

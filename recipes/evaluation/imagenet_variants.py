@@ -95,7 +95,6 @@ def map_to_imagenet(class_folders, mapping) -> np.ndarray:
     """The correct ImageNet-1k classes of each class folder, (folders, 1000) booleans.
 
     Folders without any are not among the 113 overlapping classes; their images do not count.
-
     """
     label_of = _read(Path(mapping) / FOLDERS_FILE)
     names_of = _read(Path(mapping) / CLASSES_FILE)

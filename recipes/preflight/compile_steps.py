@@ -171,7 +171,6 @@ def compiler_process(hlo: bytes, topology: str, replicas: int, partitioned: bool
         process) and "seconds". It logs the elapsed time every few seconds. It raises ValueError if libtpu does not know
         the topology, CompilerKilled if the system killed the compiler, and ChildProcessError, with the last output, if
         it crashed.
-
     """
     compiler.check_versions()
     environment = {name: value for name, value in os.environ.items() if name not in REMOVED_VARIABLES} | ENVIRONMENT
