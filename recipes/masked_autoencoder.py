@@ -124,8 +124,6 @@ class MaskedAutoencoderModel(keras.Model):
 def _check_encoder(vit):
     """Raises ValueError for a `VisionTransformer` that cannot encode a part of the patches."""
     config = vit.config
-    if vit.head or vit.pre_logits:
-        raise ValueError(f"Expected a model without a head, but {vit.name} has one. Pass vit.with_head(0).")
     problems = {
         "axial=True": config.axial,
         "position_embedding='relative'": config.position_embedding == "relative",

@@ -156,8 +156,6 @@ class MaskedPatchModel(keras.Model):
 
     def __init__(self, vit, target="mean_color", **kwargs):
         super().__init__(dtype=vit.dtype_policy, **kwargs)
-        if vit.head or vit.pre_logits:
-            raise ValueError(f"Expected a model without a head, but {vit.name} has one. Pass vit.with_head(0).")
         if vit.config.patch_dropout:
             raise ValueError(
                 "Masked-patch prediction reads the output of every corrupted patch. Expected a model without "

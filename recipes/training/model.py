@@ -191,7 +191,13 @@ def train_last_blocks(model, count: int):
 
 
 def freeze_pooling(vit):
-    """Freezes what pre-training does not call: Keras on JAX decays trainable weights that have no gradients, too."""
+    """Freezes what pre-training does not call: Keras on JAX decays trainable weights that have no gradients, too.
+
+    Raises:
+        ValueError: The model has a head, which would not be trained.
+    """
+    if vit.head or vit.pre_logits:
+        raise ValueError(f"Expected a model without a head, but {vit.name} has one. Pass vit.with_head(0).")
     for layer in (vit.pooling, vit.pooled_norm):
         if layer is not None:
             layer.trainable = False

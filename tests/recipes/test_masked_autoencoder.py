@@ -150,20 +150,6 @@ def test_predictions_and_losses_equal_those_of_transformers(tmp_path):
         np.testing.assert_allclose(keras.losses.MeanSquaredError()(targets, predictions), io[name], rtol=1e-4)
 
 
-def test_loss_is_the_mean_squared_error_of_the_masked_patches(build, batch):
-    model, (inputs, _) = build(), batch
-    model.compile(loss=keras.losses.MeanSquaredError(), jit_compile=False)
-    loss = model.evaluate(*batch, verbose=0)
-    images, predictions = inputs["images"].numpy(), model(inputs).numpy()
-    errors = []
-    for image, masked, predicted in zip(images, inputs["masked"].numpy(), predictions):
-        for patch, values in zip(masked, predicted):
-            row, column = divmod(patch, 4)
-            true = image[4 * row :, 4 * column :][:4, :4].reshape(-1)
-            errors.append(np.mean((values - (true - true.mean()) / np.sqrt(true.var(ddof=1) + 1e-6)) ** 2))
-    np.testing.assert_allclose(loss, np.mean(errors), rtol=1e-4)
-
-
 def test_encoder_sees_visible_patches_and_prefix_tokens_only(build, batch):
     model, (inputs, _) = build(register_tokens=2), batch
     visible = inputs["visible"].numpy()
@@ -177,16 +163,6 @@ def test_encoder_sees_visible_patches_and_prefix_tokens_only(build, batch):
     np.testing.assert_allclose(model({**inputs, "images": other}), model(inputs), atol=1e-5)
     seen = np.where(~cells[..., None], -inputs["images"].numpy(), inputs["images"].numpy())
     assert not np.allclose(model.encode(seen, inputs["visible"]), encoded, atol=1e-2)
-
-
-def test_tokens_are_restored_in_order_with_mask_tokens(build):
-    model = build(pooling="gap")
-    masking = draw_masking((0, 0), 2, 16)
-    tokens = np.random.default_rng(0).standard_normal((2, 4, 8)).astype("float32")
-    restored = model.restore(tokens, masking.source).numpy()
-    for row in range(2):
-        np.testing.assert_array_equal(restored[row, masking.visible[row]], tokens[row])
-        np.testing.assert_array_equal(restored[row, masking.masked[row]], np.repeat(model.mask.numpy()[0], 12, axis=0))
 
 
 def test_order_of_the_visible_patches_does_not_matter(build, batch):

@@ -79,15 +79,6 @@ def test_shapes_are_static(kind):
     assert targets.shape == kind.targets
 
 
-def test_draws_depend_on_the_seed_only(kind):
-    draw = lambda step: kind.draw((7, step), 8, 20)  # noqa: E731
-    compiled = tf.function(lambda step: kind.draw(tf.stack([7, step]), 8, 20))
-    for one, again, graph, other in zip(draw(5), draw(5), compiled(tf.constant(5)), draw(6)):
-        np.testing.assert_array_equal(one, again)
-        np.testing.assert_array_equal(one, graph)
-        assert not np.array_equal(one, other)
-
-
 @pytest.mark.parametrize("changes", [{}, {"register_tokens": 1, "pooling": "map"}], ids=["token", "map"])
 def test_step_has_no_gather_or_scatter_and_a_gradient_for_every_weight(kind, trained_toy, changes):
     """Gathers and scatters are slow on a TPU. The layer of pooling "map" has weights, but is not called."""

@@ -51,18 +51,6 @@ def test_evaluations_use_the_ema_and_training_does_not():
 
 
 @pytest.mark.slow
-def test_two_replicas_equal_one(strategy_of):
-    results = []
-    for replicas in (1, 2):
-        with strategy_of(replicas).scope():
-            model = build(**EMA)
-        value = fit(model, EvaluateWithEMA(), validation_data=batches())["val_loss"]
-        results.append([value, *model.get_weights(), *averages(model)])
-    for one, other in zip(*results):
-        np.testing.assert_allclose(one, other, rtol=1e-5)
-
-
-@pytest.mark.slow
 def test_two_fits_equal_one():
     one, two = build(**EMA), build(**EMA)
     fit(one, epochs=4)

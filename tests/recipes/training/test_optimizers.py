@@ -192,21 +192,6 @@ def test_serialization(kind, options):
     assert type(copy) is kind and copy.get_config() == optimizer.get_config()
 
 
-@pytest.mark.slow
-def test_training_resumes_from_a_keras_file(toy, images, tmp_path):
-    model = toy(depth=1)
-    recipe = Optimizer("adamw", 0.05, "linear", weight_decay=0.3, ema_momentum=0.7, layer_decay=0.5)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(build_optimizer(recipe, 10, model), loss, jit_compile=False)
-    model.fit(images, np.array([0, 1, 2]), verbose=0)
-    model.save(tmp_path / "model.keras")
-    copy = keras.saving.load_model(tmp_path / "model.keras")
-    for one in (model, copy):
-        one.fit(images, np.array([0, 1, 2]), verbose=0)
-    for value, reference in zip(copy.variables + copy.optimizer.variables, model.variables + model.optimizer.variables):
-        np.testing.assert_array_equal(value, reference)
-
-
 @pytest.mark.parametrize("clipping", [{"global_clipnorm": 0.5}, {"clipnorm": 0.1}, {"clipvalue": 0.01}, {}])
 def test_one_device_equals_keras(toy, clipping):
     ours, theirs = toy(depth=1), toy(depth=1)

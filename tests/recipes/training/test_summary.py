@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 from simulated_tpu import simulated_tpu
 
-from keras_vit.recipes.checkpoints.run_folder import prepare_run_folder
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.distributed import choose_strategy
 from keras_vit.recipes.recipe import Augment, Data, Distillation, MaskedPatch, Optimizer, Run, Supervised
@@ -112,15 +111,6 @@ def test_epochs_must_be_longer_than_the_warmup(recipe):
     with pytest.raises(RecipeError, match="6 steps") as raised:
         check_data(by_epochs, open_dataset(recipe.data), 6)
     assert raised.value.received == {"optimizer.warmup_steps": 10}
-
-
-def test_unwritable_folder_raises(recipe, tmp_path):
-    (tmp_path / "file").write_text("")
-    blocked = replace(recipe, run=Run(folder=str(tmp_path / "file" / "run")))
-    with pytest.raises(OSError, match="file/run"):
-        prepare_run_folder(blocked)
-    prepare_run_folder(recipe)
-    assert [file.name for file in (tmp_path / "run").iterdir()] == ["recipe.json"]  # no trial file remains
 
 
 def test_splits_must_have_labels(recipe):
