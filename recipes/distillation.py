@@ -53,8 +53,8 @@ class Teacher:
         if isinstance(outputs, dict) and len(outputs) == 1:
             (outputs,) = outputs.values()
         if not hasattr(outputs, "shape") or len(outputs.shape) != 2:
-            found = getattr(outputs, "shape", type(outputs).__name__)
-            raise ValueError(f"The teacher must return logits or probabilities, (B, C). Received: {found}")
+            shape = getattr(outputs, "shape", type(outputs).__name__)
+            raise ValueError(f"The teacher must return logits or probabilities, (B, C). Received: {shape}")
         outputs = ops.stop_gradient(ops.cast(outputs, "float32"))
         return ops.log(ops.maximum(outputs, 1e-30)) if self.returns_probabilities else outputs
 
@@ -100,8 +100,8 @@ def load_teacher(path, data: Data) -> Teacher:
 def _signature(path):
     """The function of a SavedModel that maps a batch of images."""
     loaded = tf.saved_model.load(path)
-    known = [loaded.signatures[name] for name in SIGNATURES if name in loaded.signatures]
-    inputs = list(known[0].structured_input_signature[1]) if known else []
+    functions = [loaded.signatures[name] for name in SIGNATURES if name in loaded.signatures]
+    inputs = list(functions[0].structured_input_signature[1]) if functions else []
     if len(inputs) != 1:
         raise ValueError(
             f"{path} has the signatures {', '.join(loaded.signatures) or 'none'}. A teacher requires one of "
@@ -109,7 +109,7 @@ def _signature(path):
         )
 
     def call(images, loaded=loaded):  # keeps `loaded` alive as long as this function
-        return known[0](**{inputs[0]: images})
+        return functions[0](**{inputs[0]: images})
 
     return call
 

@@ -84,13 +84,13 @@ def choose_devices(name: str) -> JaxDevices:
             )
         _join()
     kinds = {"tpu": KINDS[:1], "mirrored": KINDS[1:]}.get(name, KINDS)
-    found = next((names for kind in kinds if (names := _devices(kind))), None)
-    if found is None:
+    device_names = next((names for kind in kinds if (names := _devices(kind))), None)
+    if device_names is None:
         raise RecipeError(
             f"JAX finds no {kinds[0].upper()}, only {_devices(None)}.", {"run.strategy": name}, {"run.strategy": "auto"}
         )
-    is_one = name == "one-device" or (name == "auto" and missing and found[0].startswith("cpu"))
-    devices = JaxDevices(found[:1] if is_one else found)
+    is_one = name == "one-device" or (name == "auto" and missing and device_names[0].startswith("cpu"))
+    devices = JaxDevices(device_names[:1] if is_one else device_names)
     _chosen.append(devices)
     return devices
 

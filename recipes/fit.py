@@ -110,7 +110,7 @@ def evaluate(model, data: Data, split: str) -> dict[str, float]:
     check_labels(dataset, split)
     batches, steps = shard_evaluation(strategy_of(model), data, dataset, split)
     with report_data_errors(dataset, split), weights_kept(model):
-        found = model.evaluate(batches, steps=steps, return_dict=True, verbose=0)
+        metrics = model.evaluate(batches, steps=steps, return_dict=True, verbose=0)
     compiled = {metric.name: metric for group in model.metrics for metric in getattr(group, "metrics", ())}
     # Each image has the weight (steps x batch size) / images of the split, see `zero_weight_corrupt`.
     weight = steps * data.batch_size / count_examples(dataset, split)
@@ -118,8 +118,8 @@ def evaluate(model, data: Data, split: str) -> dict[str, float]:
     if dataset.multi_label:  # where images without any of the classes have a loss
         decoded = round(compiled["mean_average_precision"].total_weight() / weight)
     if decoded:
-        found["loss"] *= count_examples(dataset, split) / decoded
-    return {**found, "images": images}
+        metrics["loss"] *= count_examples(dataset, split) / decoded
+    return {**metrics, "images": images}
 
 
 def count_steps(recipe: Supervised, dataset: ImageDataset) -> int:

@@ -132,11 +132,11 @@ def _check_encoder(vit):
         "norm_after_pooling=True": config.norm_after_pooling,
         f"patch_dropout={config.patch_dropout}": bool(config.patch_dropout),
     }
-    if found := [name for name, is_found in problems.items() if is_found]:
+    if present := [name for name, is_present in problems.items() if is_present]:
         raise ValueError(
             "A masked autoencoder encodes a part of the patches, each from its own pixels, adds positions once, and "
             f"normalizes the encoder's output. Expected a model without {', '.join(problems)}. Received: "
-            f"{', '.join(found)} in {vit.name}"
+            f"{', '.join(present)} in {vit.name}"
         )
 
 

@@ -100,16 +100,16 @@ class Checkpoints(keras.callbacks.Callback):
             self.state = TrainingState(model)
             more = {"run": tf.Variable(self.identity.text())} if self.identity else {}
             self.checkpoint = tf.train.Checkpoint(**self.state.groups, **more)
-            found = find_checkpoints(self.folder)
-            self.latest = next((path for path in found if self._restored(path)), None)
+            paths = find_checkpoints(self.folder)
+            self.latest = next((path for path in paths if self._restored(path)), None)
         except tf.errors.OpError as error:
             raise OSError(
                 f"The folder {self.folder} cannot be read: {error_summary(error)}. Check the permissions."
             ) from error
         if self.latest:
             self.state.copy_to_model()
-        if found and not self.latest:
-            raise OSError(f"None of the {len(found)} checkpoints in {self.folder} can be read. Choose another folder.")
+        if paths and not self.latest:
+            raise OSError(f"None of the {len(paths)} checkpoints in {self.folder} can be read. Choose another folder.")
         self.saved_step = int(model.optimizer.iterations.numpy()) if self.latest else 0
         self.workers.check_equal(self.saved_step, self.folder)
         return self.saved_step

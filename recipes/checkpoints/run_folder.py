@@ -76,8 +76,8 @@ def has_run(folder) -> bool:
 
 def find_checkpoints(folder) -> list[str]:
     """Paths of the checkpoints in a folder, without ".index", newest first."""
-    found = [re.fullmatch(r"step-(\d+)\.index", name) for name in list_folder(folder)]
-    steps = sorted((int(match[1]) for match in found if match), reverse=True)
+    matches = [re.fullmatch(r"step-(\d+)\.index", name) for name in list_folder(folder)]
+    steps = sorted((int(match[1]) for match in matches if match), reverse=True)
     return [os.path.join(folder, f"step-{step}") for step in steps]
 
 

@@ -110,8 +110,8 @@ def report_data_errors(dataset: ImageDataset, split: str | None = None, only_rea
 
 def _sentence(error):
     if isinstance(error, tf.errors.DataLossError):
-        found = re.search(r"(truncated|corrupted) record[^\n]*?(?=\s*\[|\n|$)", error.message)
-        what = found.group() if found else error_summary(error)
+        match = re.search(r"(truncated|corrupted) record[^\n]*?(?=\s*\[|\n|$)", error.message)
+        what = match.group() if match else error_summary(error)
         return f"a TFRecord file is damaged ({what}). Copy or write it again."
     for line in error.message.splitlines():
         for words, fix in FIXES.items():

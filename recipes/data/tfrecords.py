@@ -220,8 +220,8 @@ def _size(file):
 
 def _numbers(files):
     """How many files have each number: by the path before it and the number of files after it."""
-    found: dict[tuple[str, str], Counter] = {}
+    counts: dict[tuple[str, str], Counter] = {}
     for match in filter(None, map(NUMBERED.fullmatch, files)):
         path, number, total = match.groups()
-        found.setdefault((path, total), Counter())[number] += 1
-    return found
+        counts.setdefault((path, total), Counter())[number] += 1
+    return counts

@@ -85,10 +85,10 @@ def variant_images(batches, labels: np.ndarray):
     for images, classes in batches:
         if classes.ndim != 1:
             raise ValueError("Variants of ImageNet have one label per image. Received: a dataset with several.")
-        found = labels[classes]
-        if (found < 0).any():
+        positions = labels[classes]
+        if (positions < 0).any():
             raise ValueError("The dataset has images of other classes. Check the variant of ImageNet.")
-        yield images, found
+        yield images, positions
 
 
 def map_to_imagenet(class_folders, mapping) -> np.ndarray:

@@ -80,7 +80,7 @@ def loop_factors(schedule: str) -> tuple[float, float]:
     from jaxlib import _jax, xla_client
 
     starts = re.finditer(r"^(?:ENTRY )?%([\w.-]+) \(", schedule, re.MULTILINE)
-    computations = {found[1]: (found.start(), schedule.index("\n}", found.start()) + 3) for found in starts}
+    computations = {match[1]: (match.start(), schedule.index("\n}", match.start()) + 3) for match in starts}
     title = schedule.partition(",")[0] + ", is_scheduled=true\n\n"
     begin, client = min(start for start, _ in computations.values()), xla_client.make_cpu_client()
 

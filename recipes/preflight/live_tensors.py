@@ -76,8 +76,8 @@ def _read_computation(text):
             inputs = [[inputs[0][int(re.search(r"index=(\d+)", match.string)[1])]]]
         used = {tensor for value in inputs for part in value for tensor in part}
         last_use |= dict.fromkeys(used, number)
-        found = LAYER.search(match.string)
-        own = layer_name(found[1]) if found else ""
+        op_name = LAYER.search(match.string)
+        own = layer_name(op_name[1]) if op_name else ""
         for tensor in used:
             size, layer, creator = tensors[tensor]
             tensors[tensor] = (size, layer or own, creator)

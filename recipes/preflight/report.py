@@ -181,10 +181,10 @@ class Report:
     def as_dict(self) -> dict:
         """All figures, including the derived ones, for JSON."""
         derived = ("required_memory", "fits", "min_seconds", "arithmetic_intensity", "utilization")
-        found = asdict(self)
-        for values, step in zip(found["steps"], self.steps):
+        figures = asdict(self)
+        for values, step in zip(figures["steps"], self.steps):
             values |= {name: getattr(step, name) for name in derived if step.memory or name == "fits"}
-        return found | {"ready": self.ready, "min_chip_hours": self.min_chip_hours}
+        return figures | {"ready": self.ready, "min_chip_hours": self.min_chip_hours}
 
     def __str__(self):
         devices = f"{self.topology.replicas} device{'s' if self.topology.replicas > 1 else ''}"

@@ -138,14 +138,14 @@ def _cost_notes(subject, is_recipes_batch, total_steps):
 
 def _sizes(recipe, num_classes, num_images):
     """Number of classes, and total steps of the recipe (None if it depends on an unknown number of images)."""
-    found = num_classes, num_images
+    sizes = num_classes, num_images
     if not (num_classes and num_images):
         try:
-            found = dataset_size(recipe.data)
+            sizes = dataset_size(recipe.data)
         except (ValueError, OSError):  # the dataset is elsewhere
             if not num_classes:
                 raise
-    num_classes, num_images = num_classes or found[0], num_images or found[1]
+    num_classes, num_images = num_classes or sizes[0], num_images or sizes[1]
     if recipe.data.labels_per_class:
         num_images = recipe.data.labels_per_class * num_classes
     if recipe.total_steps:
@@ -226,9 +226,9 @@ def _token_notes(model):
         return []
     patch, grid = model.patch_size[0], model.grid[0]
     near = range(max(1, grid - max(2, grid // 4)), grid + max(2, grid // 4) + 1)
-    found = {side * patch: padding_fraction(model.prefix_tokens + side * side) for side in near}
-    best = sorted(found, key=lambda pixels: (found[pixels] > MIN_REPORTED, abs(pixels - grid * patch)))[:2]
-    better = [f"{pixels} px: {found[pixels]:.0%}" for pixels in best if found[pixels] < wasted]
+    fractions = {side * patch: padding_fraction(model.prefix_tokens + side * side) for side in near}
+    best = sorted(fractions, key=lambda pixels: (fractions[pixels] > MIN_REPORTED, abs(pixels - grid * patch)))[:2]
+    better = [f"{pixels} px: {fractions[pixels]:.0%}" for pixels in best if fractions[pixels] < wasted]
     ending = f" Nearby image sizes: {', '.join(better)}." if better else ""
     return [f"{tokens} tokens waste {wasted:.0%} of the attention weights on padding.{ending}"]
 

@@ -58,7 +58,7 @@ def _train_step(model, parts, data):
     zeros = [tf.zeros(weight.shape, weight.dtype) for weight in weights]
     loop = {"parallel_iterations": 1, "maximum_iterations": parts}
     _, sums = tf.while_loop(lambda index, _: index < parts, body, (tf.constant(0), zeros), **loop)
-    gradients = [total / parts if found else None for total, found in zip(sums, connected)]
+    gradients = [total / parts if is_connected else None for total, is_connected in zip(sums, connected)]
     model.optimizer.apply_gradients(zip(gradients, weights))
     return model.get_metrics_result()
 

@@ -19,6 +19,7 @@ from keras_vit.recipes.recipe import (
     USED_WITH_WEIGHTS,
     Architecture,
     Data,
+    Distillation,
     Recipe,
     Run,
     Supervised,
@@ -211,7 +212,7 @@ def compile_classifier(recipe: Supervised, num_classes: int, total_steps: int, s
         train_last_blocks(student, recipe.trainable_blocks)
     if recipe.head_bias:
         set_head_bias(student, recipe.head_bias)
-    model = build_distillation(student, recipe) if recipe.has_teacher else student
+    model = build_distillation(student, recipe) if isinstance(recipe, Distillation) else student
     model.compile(
         **optimizer_arguments(recipe, total_steps, student),
         **_loss_and_metrics(recipe, num_classes, multi_label),

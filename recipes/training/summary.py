@@ -65,8 +65,8 @@ def _slow_bfloat16(precision, strategy):
     on_cpu = is_default_strategy(strategy) and not tf.config.list_logical_devices("GPU")
     if precision != "mixed_bfloat16" or not on_cpu or not CPU_INFO.is_file():
         return ""
-    known = {"avx512_bf16", "amx_bf16", "bf16"} & set(CPU_INFO.read_text().split())  # the last on Arm
-    return "" if known else "; this CPU has no bfloat16 products, and float32 is faster"
+    has_bfloat16 = {"avx512_bf16", "amx_bf16", "bf16"} & set(CPU_INFO.read_text().split())  # the last on Arm
+    return "" if has_bfloat16 else "; this CPU has no bfloat16 products, and float32 is faster"
 
 
 def _gpu_names(kind):

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -24,18 +23,6 @@ def test_quantize_to_bins_of_32_levels():
     colors = [[0, 0, 0], [31.9, 32, 255], [255, 0, 0], [0, 64, 96], [256, -1, 128]]
     np.testing.assert_array_equal(quantize(tf.constant(colors, tf.float32)), [0, 15, 448, 19, 452])
     np.testing.assert_array_equal(quantize(tf.cast(color_of(np.arange(512)), tf.float32)), np.arange(512))
-
-
-@pytest.mark.parametrize("target", ["mean_color", "downsampled_color", "pixels"])
-def test_targets_depend_neither_on_the_dtype_policy_nor_on_that_of_the_pixels(target):
-    pixels = np.random.default_rng(0).integers(0, 256, (4, 16, 16, 3), "uint8")
-    expected = patch_targets(pixels, 4, target)
-    np.testing.assert_array_equal(patch_targets(pixels.astype("float32"), 4, target), expected)
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        np.testing.assert_array_equal(patch_targets(pixels.astype("float32"), 4, target), expected)
-    finally:
-        keras.config.set_dtype_policy("float32")
 
 
 def test_mean_color_of_a_patch():

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import keras
 import pytest
-import tensorflow as tf
 
 import keras_vit
 from keras_vit.recipes.preflight import preflight
@@ -134,12 +133,6 @@ def test_only_errors_of_the_program_itself_are_stored(error, compilations, model
         report = preflight(model, "v5e:1", 8, kinds=("inference",))
         assert not report.ready and error.partition(":")[0] in str(report) and str(report).endswith("Not ready.")
     assert len(compiled) == compilations
-
-
-def test_host_calls_are_reported_without_compiling():
-    host = keras.layers.Lambda(lambda x: tf.numpy_function(abs, [x], tf.float32), output_shape=(4,), name="host")
-    report = preflight(keras.Sequential([keras.Input((4,)), host], name="toy"), "v5e:1", 8)
-    assert not report.ready and "toy/host" in str(report)
 
 
 @pytest.mark.slow

@@ -143,16 +143,6 @@ def test_nonfinite_step_changes_only_the_counters(toy, bad):
     assert counters(optimizer) == (4, 2, 0) and not np.array_equal(state[0], model.variables[0])
 
 
-def test_build_optimizer():
-    sgd = build_optimizer(Optimizer(name="sgd", global_clipnorm=None), 10)
-    assert isinstance(sgd, SGD) and sgd.momentum == 0.9 and sgd.global_clipnorm is None and not sgd.use_ema
-    adam = build_optimizer(Optimizer(ema_momentum=0.9999), 10)
-    assert isinstance(adam, Adam) and (adam.beta_1, adam.beta_2, adam.epsilon) == (0.9, 0.999, 1e-8)
-    assert adam.use_ema and adam.ema_momentum == 0.9999
-    stairs = build_optimizer(Optimizer(decay="staircase", staircase=(0.5,)), 10)
-    np.testing.assert_allclose([stairs._learning_rate(step) for step in (5, 6)], (1e-3, 1e-4), rtol=1e-6)
-
-
 def test_layer_decay_requires_a_vision_transformer():
     for model in (None, keras_vit.BiT(stages=(1,), num_classes=2)):
         with pytest.raises(RecipeError) as raised:
