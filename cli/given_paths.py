@@ -36,7 +36,7 @@ def check_dataset_path(dataset: str):
     """Raises ValueError for a local path of a dataset where there is nothing or no image in a folder of a class, or a
     path without "folder:".
     """
-    from keras_vit.recipes.data.folder_layout import check_layout
+    from keras_vit.recipes.folder_layout import check_layout
 
     source, _, path = dataset.partition(":")
     if "://" in dataset:
