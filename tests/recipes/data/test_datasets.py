@@ -6,12 +6,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import tensorflow_datasets as tfds
 from images_on_disk import image_names, labels_of
 from sklearn.datasets import load_digits
 
-from keras_vit.recipes.data import count_examples, decoded_images, evaluation_arrays, open_dataset
+from keras_vit.recipes.data import count_examples, evaluation_arrays, open_dataset
 from keras_vit.recipes.data.datasets import DIGITS_SPLITS, Digits, download_and_prepare, from_builder
 from keras_vit.recipes.recipe import Data
 
@@ -103,13 +102,6 @@ def test_a_sequence_of_labels_is_multi_hot(tmp_path):
     builder.download_and_prepare()
     dataset = from_builder(builder, "several")
     assert dataset.multi_label and labels_of(dataset, "validation") == [[0, 0, 0], [0, 0, 1], [1, 0, 1], [0, 1, 0]]
-
-
-def test_a_label_function_replaces_the_feature(real):
-    dataset = from_builder(real, "task", lambda example: tf.size(example["real_label"]), ("none", "one", "two"), 150)
-    assert labels_of(dataset, "validation") == [0, 1, 2, 1]
-    images, _ = next(decoded_images(dataset, "validation", 4))
-    assert images[3].max() == 150  # 255 // 150 is 1
 
 
 def test_data_without_class_labels_raises(real):
