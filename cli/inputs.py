@@ -66,7 +66,7 @@ def check_dataset(dataset: str):
 
     `open_dataset` raises all other errors.
     """
-    from keras_vit.recipes.data.folder_layout import check_layout
+    from keras_vit.recipes.folder_layout import check_layout
 
     source, _, path = dataset.partition(":")
     if dataset.startswith(PATHS):

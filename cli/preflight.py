@@ -64,7 +64,7 @@ class Preflight:
             lambda: check_weights(recipe.weights if recipe.weights != named.weights else None),
             lambda: check_architecture(recipe, named),
         )
-        from keras_vit.recipes.preflight.chips import parse_topology
+        from keras_vit.recipes.preflight.report import parse_topology
 
         parse_topology(self.topology)
         from keras_vit.atomic_write import write_file
@@ -95,7 +95,7 @@ def show_progress(text: str):
 
 
 def _print_chips():
-    from keras_vit.recipes.preflight.chips import CHIPS, GIB
+    from keras_vit.recipes.preflight.report import CHIPS, GIB
 
     print("chip  devices  memory/device  peak bfloat16  bandwidth   example topologies")
     for chip in CHIPS.values():
@@ -103,7 +103,7 @@ def _print_chips():
             f"{chip.name:5} {chip.devices:>7}  {chip.memory / GIB:>9.0f} GiB  {chip.peak_flops / 1e12:>5.1f} TFLOP/s"
             f"  {chip.bandwidth / 1e9:>4.0f} GB/s  {', '.join(chip.slices)}"
         )
-    print("A v2 or v3 chip has two devices. Sources: recipes/preflight/chips.py")
+    print("A v2 or v3 chip has two devices. Sources: recipes/preflight/report.py")
     return 0
 
 

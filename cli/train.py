@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from keras_vit.recipes import sweep_plan
+from keras_vit.recipes import learning_rate_sweep
 from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.recipe_errors import check_all
 from keras_vit.recipes.recipe_values import check_sections
@@ -76,7 +76,7 @@ class Sweep:
                 f"{self.name} trains without labels, so there is no accuracy to maximize. Sweep a classifier's recipe."
             )
         recipe = replace(recipe, run=replace(recipe.run, folder=f"runs/{run_name(self.name)}-sweep"))
-        default = sweep_plan.Sweep(recipe, **SWEEPS.get(self.name, {}))
+        default = learning_rate_sweep.Sweep(recipe, **SWEEPS.get(self.name, {}))
         changes = with_recipe_fields(self.changes, "recipe.")
         plan = parse_fields(default, f"keras-vit sweep {self.name}", changes)
         if _splits(plan.recipe) != _splits(recipe) and _held_out(plan) == _held_out(default):
@@ -84,12 +84,10 @@ class Sweep:
             plan = replace(plan, tuning_split=None, held_out_split=None)
         check_all(
             lambda: check_sections(plan),
-            lambda: sweep_plan.tuning_and_held_out(plan),
+            lambda: learning_rate_sweep.tuning_and_held_out(plan),
             lambda: check_start(plan.recipe, recipe, "recipe."),
         )
-        from keras_vit.recipes.learning_rate_sweep import markdown_table, sweep
-
-        print(markdown_table(sweep(plan), plan.metric))
+        print(learning_rate_sweep.markdown_table(learning_rate_sweep.sweep(plan), plan.metric))
 
 
 def _splits(recipe):

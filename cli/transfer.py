@@ -153,7 +153,7 @@ class Vtab:
         if other := sorted(fields.keys() - {"mean", "std"}):
             raise ValueError(f"VTAB's recipe sets {', '.join(other)}. Expected --preprocessing imagenet or half.")
         check_weights(self.weights)
-        from keras_vit.recipes.data.vtab import TASKS
+        from keras_vit.recipes.configs.vtab import TASKS
         from keras_vit.recipes.evaluation.vtab import run_vtab
 
         result = run_vtab(self.weights, self.folder, data_dir=self.data_dir, tasks=self.tasks, **fields)

@@ -10,6 +10,7 @@ from .evaluation.vtab import run_vtab as run_vtab
 from .fit import evaluate as evaluate
 from .fit import pretrain as pretrain
 from .fit import train as train
+from .learning_rate_sweep import Sweep as Sweep
 from .learning_rate_sweep import sweep as sweep
 from .recipe import Architecture as Architecture
 from .recipe import Augment as Augment
@@ -24,5 +25,4 @@ from .recipe_file import read_recipe as read_recipe
 from .recipe_file import write_recipe as write_recipe
 from .run_recipe import run as run
 from .run_recipe import run_unless_finished as run_unless_finished
-from .sweep_plan import Sweep as Sweep
 from .training.model import build_model as build_model

@@ -5,7 +5,7 @@ from functools import partial
 import keras
 
 from keras_vit.recipes.checkpoints.run_folder import prepare_run_folder
-from keras_vit.recipes.checkpoints.run_lock import locked_folder
+from keras_vit.recipes.checkpoints.run_identity import locked_folder
 from keras_vit.recipes.data import (
     ImageDataset,
     count_examples,
@@ -15,7 +15,7 @@ from keras_vit.recipes.data import (
 )
 from keras_vit.recipes.data.image_dataset import report_data_errors
 from keras_vit.recipes.data.model_classes import check_labels, check_same_classes
-from keras_vit.recipes.distributed.strategy import Strategy, Workers, shard_evaluation, strategy_of
+from keras_vit.recipes.distributed import Strategy, Workers, shard_evaluation, strategy_of
 from keras_vit.recipes.recipe import Data, SelfSupervised, Supervised
 from keras_vit.recipes.self_supervised import SelfSupervisedModel, compile_self_supervised, self_supervised_batches
 from keras_vit.recipes.training import loop
@@ -110,7 +110,7 @@ def evaluate(model, data: Data, split: str) -> dict[str, float]:
     check_labels(dataset, split)
     batches, steps = shard_evaluation(strategy_of(model), data, dataset, split)
     with report_data_errors(dataset, split), weights_kept(model):
-        found = model.evaluate(batches, steps=steps, return_dict=True, verbose=0)
+        metrics = model.evaluate(batches, steps=steps, return_dict=True, verbose=0)
     compiled = {metric.name: metric for group in model.metrics for metric in getattr(group, "metrics", ())}
     # Each image has the weight (steps x batch size) / images of the split, see `zero_weight_corrupt`.
     weight = steps * data.batch_size / count_examples(dataset, split)
@@ -118,8 +118,8 @@ def evaluate(model, data: Data, split: str) -> dict[str, float]:
     if dataset.multi_label:  # where images without any of the classes have a loss
         decoded = round(compiled["mean_average_precision"].total_weight() / weight)
     if decoded:
-        found["loss"] *= count_examples(dataset, split) / decoded
-    return {**found, "images": images}
+        metrics["loss"] *= count_examples(dataset, split) / decoded
+    return {**metrics, "images": images}
 
 
 def count_steps(recipe: Supervised, dataset: ImageDataset) -> int:

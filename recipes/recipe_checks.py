@@ -20,9 +20,6 @@ def check_plan(recipe: Recipe, patch_size: int | tuple[int, int] | None = None):
     Args:
         patch_size: Of a model to start from, in pixels, or (height, width); by default that of the recipe's variant,
             or, with weights, unknown.
-
-    Raises:
-        RecipeError, SeveralErrors: They do not.
     """
     check_all(
         lambda: _check_epoch(recipe.run),

@@ -42,11 +42,7 @@ class RecipeError(ValueError):
 
 
 class SeveralErrors(ValueError):
-    """All that is wrong, so that it can be fixed together; `str` has a line for each.
-
-    Attributes:
-        errors: Exceptions with different messages.
-    """
+    """All that is wrong, so that it can be fixed together; `str` has a line for each."""
 
     def __init__(self, errors: Iterable[Exception]):
         errors = [inner for error in errors for inner in getattr(error, "errors", (error,))]
@@ -58,12 +54,7 @@ class SeveralErrors(ValueError):
 
 
 def check_all(*checks: Callable) -> list:
-    """The results of all checks.
-
-    Raises:
-        SeveralErrors: Some raised a ValueError or OSError.
-        ValueError, OSError: A single one did.
-    """
+    """The results of all checks; raises the error of one, or SeveralErrors of several. For ValueError and OSError."""
     results, errors = [], []
     for check in checks:
         try:

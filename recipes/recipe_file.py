@@ -33,18 +33,18 @@ def read_recipe(file) -> Recipe:
         raise FileNotFoundError(f"The recipe {file} does not exist.")
     try:
         with tf.io.gfile.GFile(str(file)) as content:
-            found = json.load(content)
+            values = json.load(content)
     except tf.errors.OpError as error:
         raise OSError(f"The recipe {file} cannot be read: {error_summary(error)}.") from error
     except ValueError as error:  # not JSON, or not text
         raise ValueError(f"{file} is not a recipe: {error}. Fix the file.") from error
     except RecursionError as error:
         raise ValueError(f"{file} is not a recipe: it is nested too deeply. Fix the file.") from error
-    name = found.pop("kind", None) if isinstance(found, dict) else None
+    name = values.pop("kind", None) if isinstance(values, dict) else None
     kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise ValueError(f"{file} is not a recipe: its 'kind' must be one of {', '.join(KINDS)}. Fix the file.")
-    return _from_dict(kind, found, str(file))
+    return _from_dict(kind, values, str(file))
 
 
 def _from_dict(kind: type, values: dict, place: str):

@@ -142,7 +142,7 @@ class Data(Checked):
 
     Args:
         dataset: "digits" (scikit-learn's, 8 x 8 pixels); any name of TensorFlow Datasets; "vtab/<task>", see
-            `keras_vit.recipes.data.vtab`; "folder:/path" with /path/<split>/<class>/<image>; "csv:/path"
+            `keras_vit.recipes.configs.vtab`; "folder:/path" with /path/<split>/<class>/<image>; "csv:/path"
             with /path/<split>.csv, several labels per image; "hf:owner/name", Parquet files of the Hugging Face Hub, or
             "hf:/path"; "tfrecord:/path", a folder
             written by `keras-vit prepare` or a glob of other TFRecords, local or on gs://; see docs/data.md.

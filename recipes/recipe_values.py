@@ -96,12 +96,9 @@ class Checked:
     """Base class of recipes and their sections, frozen dataclasses whose fields are checked when one is created.
 
     All methods whose names start with `_check_` are called, after the types and ranges of all fields.
-
-    Attributes:
-        place: Of a section in a recipe, such as "data.augment.".
     """
 
-    place: ClassVar[str] = ""
+    place: ClassVar[str] = ""  # of a section in a recipe, such as "data.augment."
     deferred: ClassVar[bool] = False
 
     def __post_init__(self):
@@ -121,11 +118,7 @@ def deferred_checks() -> Iterator[None]:
 
 
 def check_sections(recipe):
-    """Checks a recipe that was created under `deferred_checks`, and the sections within.
-
-    Raises:
-        RecipeError, SeveralErrors: Fields that cannot be used.
-    """
+    """Checks a recipe that was created under `deferred_checks`, and the sections within."""
     values = (getattr(recipe, field.name) for field in dataclasses.fields(recipe))
     check_all(*(partial(check_sections, value) for value in values if isinstance(value, Checked)), recipe.__post_init__)
 
@@ -140,14 +133,7 @@ def flat_fields(section) -> dict[str, object]:
 
 
 def check_values(section):
-    """Checks the type and range of every field of a dataclass, and that no number is NaN or infinite.
-
-    Args:
-        section: A `Checked`, whose annotations are types.
-
-    Raises:
-        RecipeError, SeveralErrors: Values of another type, NaN, infinite, or out of range.
-    """
+    """Checks the type and range of every field of a dataclass, and that no number is NaN or infinite."""
     check_all(
         *(
             partial(_check_value, section.place + field.name, getattr(section, field.name), field.type)

@@ -13,18 +13,16 @@ import tensorflow as tf
 from keras_vit.class_names import LABELS, class_names_text
 from keras_vit.model_card import model_card
 from keras_vit.recipes.checkpoints.run_folder import METRICS, check_resumable, required_folder
-from keras_vit.recipes.checkpoints.run_identity import check_unchanged
-from keras_vit.recipes.checkpoints.run_lock import locked_folder
+from keras_vit.recipes.checkpoints.run_identity import check_unchanged, locked_folder
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.data.corrupt_images import skipped_summary
-from keras_vit.recipes.distributed.jax_devices import on_this_process
-from keras_vit.recipes.distributed.strategy import Workers
+from keras_vit.recipes.distributed import Workers, on_this_process
 from keras_vit.recipes.fit import evaluate, fit_supervised, fit_unlabeled
 from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Recipe
 from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.remote_files import write_file
+from keras_vit.recipes.training.callbacks import check_finite_metrics, finite_epoch_metrics
 from keras_vit.recipes.training.logs import LOG, read_log
-from keras_vit.recipes.training.nonfinite import check_finite_metrics, finite_epoch_metrics
 from keras_vit.weights.files import MODEL
 
 CARD = "model_card.md"

@@ -3,15 +3,13 @@
 import keras
 import tensorflow as tf
 
+from keras_vit.recipes import masked_autoencoder, masked_patch
 from keras_vit.recipes.checkpoints.checkpoints import TrainingState
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
-from keras_vit.recipes.masked_autoencoder import batches as autoencoder_batches
-from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
-from keras_vit.recipes.masked_patch import reconstruction as patch_reconstruction
-from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches, masked_patch_loss
-from keras_vit.recipes.masked_patch.reconstruction import Reconstruction
+from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel
+from keras_vit.recipes.masked_patch import MaskedPatchModel, Reconstruction, masked_patch_batches, masked_patch_loss
 from keras_vit.recipes.recipe import MaskedAutoencoder, SelfSupervised
-from keras_vit.recipes.training.ema import use_ema_weights
+from keras_vit.recipes.training.callbacks import use_ema_weights
 from keras_vit.recipes.training.metrics import PatchAccuracy
 from keras_vit.recipes.training.model import build_model, optimizer_arguments
 
@@ -44,33 +42,23 @@ def compile_self_supervised(recipe: SelfSupervised) -> SelfSupervisedModel:
 def self_supervised_batches(
     pixels: tf.data.Dataset, patch_size, recipe: SelfSupervised, start_step: int = 0, host: tuple[int, int] = (0, 1)
 ) -> tf.data.Dataset:
-    """Maps batches ((B, H, W, 3) in [0, 255], labels) to batches (inputs, targets) for `fit`.
-
-    See `masked_patch_batches` and `masked_autoencoder_batches`.
-    """
+    """Maps batches ((B, H, W, 3) in [0, 255], labels) to batches (inputs, targets) for `fit`."""
     if isinstance(recipe, MaskedAutoencoder):
-        return autoencoder_batches.masked_autoencoder_batches(pixels, patch_size, recipe, start_step, host)
+        return masked_autoencoder.masked_autoencoder_batches(pixels, patch_size, recipe, start_step, host)
     return masked_patch_batches(pixels, patch_size, recipe, start_step, host)
 
 
 def reconstruct(model: SelfSupervisedModel, pixels, recipe: SelfSupervised, seed: int = 0) -> Reconstruction:
     """Masks images (B, H, W, 3) with pixels in [0, 255] as in training, and renders the model's predictions."""
     if isinstance(recipe, MaskedAutoencoder):
-        return autoencoder_batches.reconstruct(model, pixels, recipe, seed)
-    return patch_reconstruction.reconstruct(model, pixels, recipe, seed)
+        return masked_autoencoder.reconstruct(model, pixels, recipe, seed)
+    return masked_patch.reconstruct(model, pixels, recipe, seed)
 
 
 def load_self_supervised(recipe: SelfSupervised, folder) -> SelfSupervisedModel:
     """Loads the newest checkpoint in a run's folder, with the EMA of the weights if the run has one.
 
     model.keras does not contain head and decoder. Nothing is written, so the run may still be training.
-
-    Args:
-        recipe: The recipe of the run, from its recipe.json.
-        folder: The folder of the run, with at least one checkpoint.
-
-    Raises:
-        ValueError: The checkpoint is damaged, or does not match the recipe or this version of keras_vit.
     """
     model = compile_self_supervised(recipe)
     model.optimizer.build(model.trainable_variables)

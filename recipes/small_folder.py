@@ -64,13 +64,7 @@ def training_interpolation(interpolation: str) -> Literal["bilinear", "bicubic"]
 
 
 def training_seconds(machine: Machine, images_seen: float, depth: int, trainable_blocks: int | None = None) -> float:
-    """Estimate of a training's duration. The backward pass ends at the first block that is trained.
-
-    Args:
-        images_seen: Training images times epochs.
-        depth: Transformer blocks of the model.
-        trainable_blocks: As in `Supervised`.
-    """
+    """Estimate of a training's duration. The backward pass ends at the first block that is trained."""
     trained = 1.0 if trainable_blocks is None else trainable_blocks / depth
     return images_seen * (machine.decode_seconds + machine.forward_seconds * (1 + BACKWARD * trained))
 
@@ -86,16 +80,7 @@ def trainable_blocks(machine: Machine, images_seen: float, depth: int) -> int | 
 def fit_to_folder(
     recipe: Supervised, images: int, preprocessing: Preprocessing, size: int, depth: int, machine: Machine
 ) -> Supervised:
-    """The recipe with the settings for a folder.
-
-    Args:
-        recipe: `finetune-small`, with the dataset, splits and weights.
-        images: Number of training images.
-        preprocessing: That of the weights: training and evaluation prepare images in the same way.
-        size: From `image_size`.
-        depth: Transformer blocks of the model; 0 for a BiT, all of which is trained.
-        machine: This machine.
-    """
+    """The settings for a folder in `finetune-small` with dataset, splits and weights; a BiT has the depth 0."""
     batch, epochs = batch_size(images, machine.accelerator), total_epochs(images)
     blocks = trainable_blocks(machine, images * epochs, depth) if depth else None
     seconds = training_seconds(machine, images * epochs, max(1, depth), blocks)

@@ -5,8 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
-from keras_vit.recipes.training.ema import EvaluateWithEMA
-from keras_vit.recipes.training.nonfinite import NonfiniteSteps
+from keras_vit.recipes.training.callbacks import EvaluateWithEMA, NonfiniteSteps
 from keras_vit.recipes.training.optimizers import Adam
 
 

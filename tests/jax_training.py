@@ -1,4 +1,4 @@
-"""Runs of small recipes from given weights, for tests/recipes/distributed/test_jax_training.py.
+"""Runs of small recipes from given weights, for tests/recipes/test_jax_training.py.
 
 That test runs them on TensorFlow in its own process, and this file as a program on JAX: KERAS_BACKEND=jax python
 tests/jax_training.py FOLDER
@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from keras_vit.recipes import run
-from keras_vit.recipes.distributed.jax_devices import PROCESSES
+from keras_vit.recipes.distributed import PROCESSES
 from keras_vit.recipes.fit import evaluate, pretrain, train
 from keras_vit.recipes.preflight.step_programs import RecipePrograms
 from keras_vit.recipes.recipe import (
@@ -26,7 +26,7 @@ from keras_vit.recipes.recipe import (
     SelfSupervised,
     Supervised,
 )
-from keras_vit.recipes.training.ema import use_ema_weights
+from keras_vit.recipes.training.callbacks import use_ema_weights
 from keras_vit.recipes.training.optimizers import SGD
 
 STEPS, HALF = 10, 5

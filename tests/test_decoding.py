@@ -8,7 +8,7 @@ import tensorflow as tf
 from PIL import Image, ImageOps
 
 from keras_vit.decoding import decode, orientation
-from keras_vit.recipes.data.decode import decode_window
+from keras_vit.recipes.data.transforms import decode_window
 from keras_vit.rgb import as_rgb
 
 

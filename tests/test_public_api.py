@@ -13,8 +13,8 @@ MODULES = """
 keras_vit keras_vit.images keras_vit.inspect keras_vit.class_names keras_vit.layers keras_vit.model_card
 keras_vit.variants keras_vit.weights keras_vit.recipes.configs keras_vit.recipes.evaluation.classification
 keras_vit.recipes.evaluation.classification_metrics keras_vit.recipes.evaluation.features
-keras_vit.recipes.evaluation.few_shot keras_vit.recipes.fit keras_vit.recipes.masked_autoencoder.model
-keras_vit.recipes.masked_patch.model keras_vit.recipes.evaluation.probe keras_vit.recipes.evaluation.vtab
+keras_vit.recipes.evaluation.few_shot keras_vit.recipes.fit keras_vit.recipes.masked_autoencoder
+keras_vit.recipes.masked_patch keras_vit.recipes.evaluation.probe keras_vit.recipes.evaluation.vtab
 keras_vit.recipes.recipe keras_vit.recipes.run_recipe keras_vit.recipes.preflight keras_vit.export
 keras_vit.export.audit keras_vit.export.benchmark keras_vit.export.npu
 """.split()

@@ -13,7 +13,7 @@ import keras_vit
 from keras_vit.images import denormalize
 from keras_vit.inspect import attention_rollout, figures, position_similarity
 from keras_vit.recipes.data import evaluation_batches, open_dataset
-from keras_vit.recipes.masked_patch.reconstruction import reconstruct
+from keras_vit.recipes.masked_patch import reconstruct
 from keras_vit.rgb import as_rgb
 from keras_vit_cli.evidence import evidence
 from keras_vit_cli.html import figure_image, package_versions

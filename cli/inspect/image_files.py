@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from keras_vit.name_list import first_names
-from keras_vit.recipes.data.folder_layout import EXTENSIONS
+from keras_vit.recipes.folder_layout import EXTENSIONS
 from keras_vit.rgb import reduce_to_8_bits, unreadable
 
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from keras_vit import VisionTransformer, load
 from keras_vit.recipes.checkpoints.run_folder import RECIPE, find_checkpoints
-from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
-from keras_vit.recipes.masked_patch.model import MaskedPatchModel
+from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel
+from keras_vit.recipes.masked_patch import MaskedPatchModel
 from keras_vit.recipes.recipe import Data, MaskedAutoencoder, MaskedPatch, SelfSupervised
 from keras_vit.recipes.self_supervised import SelfSupervisedModel
 

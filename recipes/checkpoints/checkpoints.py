@@ -13,7 +13,7 @@ from keras import ops
 
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints, list_folder
 from keras_vit.recipes.checkpoints.run_identity import RunIdentity
-from keras_vit.recipes.distributed.strategy import Workers, strategy_of
+from keras_vit.recipes.distributed import Workers, strategy_of
 from keras_vit.recipes.remote_files import error_summary
 
 # Exit status after SIGTERM and a saved checkpoint: EX_TEMPFAIL of sysexits.h, "try again later".
@@ -32,10 +32,6 @@ class TrainingState:
     """The variables of a compiled model and its optimizer, among them random-generator states.
 
     With Keras on TensorFlow they are its own variables; with JAX copies of these, in the memory of the host.
-
-    Attributes:
-        groups: {"model": variables, "optimizer": variables}. Names are numbers, since Keras's contain a count of the
-            models in the process.
     """
 
     def __init__(self, model):
@@ -79,18 +75,6 @@ class Checkpoints(keras.callbacks.Callback):
     After SIGTERM or Ctrl-C, the run saves at the end of the current execution of steps (or part of an evaluation, whose
     metrics are discarded), then exits with status `TERMINATED` or raises KeyboardInterrupt. One worker that gets such a
     signal stops all of them.
-
-    Args:
-        folder: Folder of the checkpoints, local or "gs://...".
-        every_steps: Steps between two checkpoints; the last step is always saved.
-        keep: Number of checkpoints to keep.
-        identity: Stored in each checkpoint and compared with it; None for checkpoints of no run.
-
-    Raises:
-        OSError: A checkpoint cannot be written, or none can be read, or another process has started the run. Existing
-            checkpoints are unchanged.
-        ValueError: A checkpoint is of another run, data, model or optimizer.
-        FloatingPointError: The weights are NaN or infinite, so they are not saved.
     """
 
     def __init__(self, folder, every_steps: int = 1000, keep: int = 3, identity: RunIdentity | None = None):
@@ -116,16 +100,16 @@ class Checkpoints(keras.callbacks.Callback):
             self.state = TrainingState(model)
             more = {"run": tf.Variable(self.identity.text())} if self.identity else {}
             self.checkpoint = tf.train.Checkpoint(**self.state.groups, **more)
-            found = find_checkpoints(self.folder)
-            self.latest = next((path for path in found if self._restored(path)), None)
+            paths = find_checkpoints(self.folder)
+            self.latest = next((path for path in paths if self._restored(path)), None)
         except tf.errors.OpError as error:
             raise OSError(
                 f"The folder {self.folder} cannot be read: {error_summary(error)}. Check the permissions."
             ) from error
         if self.latest:
             self.state.copy_to_model()
-        if found and not self.latest:
-            raise OSError(f"None of the {len(found)} checkpoints in {self.folder} can be read. Choose another folder.")
+        if paths and not self.latest:
+            raise OSError(f"None of the {len(paths)} checkpoints in {self.folder} can be read. Choose another folder.")
         self.saved_step = int(model.optimizer.iterations.numpy()) if self.latest else 0
         self.workers.check_equal(self.saved_step, self.folder)
         return self.saved_step
@@ -243,9 +227,6 @@ class StopSignals:
 
     Python calls handlers after an execution of several steps, which may take long. What Ctrl-C does is printed before,
     by a thread that the system wakes at the signal.
-
-    Attributes:
-        received: The signal that asks the run to stop, or None.
     """
 
     def __init__(self):

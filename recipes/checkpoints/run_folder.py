@@ -2,7 +2,6 @@
 
 import os
 import re
-import uuid
 
 import tensorflow as tf
 
@@ -21,18 +20,10 @@ DATA_LOCATIONS = ("data_dir", "service")
 
 
 def prepare_run_folder(recipe: Recipe, chief: bool = True):
-    """Creates a recipe's folder and writes recipe.json, or checks that the run in it is resumed by this recipe.
-
-    Args:
-        chief: Whether this process is the worker that writes.
-
-    Raises:
-        ValueError: The folder contains a run, and `run.resume` is False or the run is of another recipe.
-        OSError: The folder cannot be read or written.
-    """
+    """Creates a recipe's folder and writes recipe.json, or checks that the run in it is resumed by this recipe."""
     folder = required_folder(recipe)
     try:
-        _check_writable(folder)
+        tf.io.gfile.makedirs(folder)
         if has_run(folder):
             check_resumable(recipe)
         elif chief:
@@ -85,8 +76,8 @@ def has_run(folder) -> bool:
 
 def find_checkpoints(folder) -> list[str]:
     """Paths of the checkpoints in a folder, without ".index", newest first."""
-    found = [re.fullmatch(r"step-(\d+)\.index", name) for name in list_folder(folder)]
-    steps = sorted((int(match[1]) for match in found if match), reverse=True)
+    matches = [re.fullmatch(r"step-(\d+)\.index", name) for name in list_folder(folder)]
+    steps = sorted((int(match[1]) for match in matches if match), reverse=True)
     return [os.path.join(folder, f"step-{step}") for step in steps]
 
 
@@ -99,19 +90,8 @@ def list_folder(folder) -> list[str]:
     return [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
 
 
-def _check_writable(folder):
-    tf.io.gfile.makedirs(folder)
-    trial = os.path.join(folder, f".writable.{uuid.uuid4().hex}")
-    with tf.io.gfile.GFile(trial, "w") as file:
-        file.write("x")
-    tf.io.gfile.remove(trial)
-
-
 def _identity(recipe) -> dict[str, object]:
-    """The fields that determine what is computed, by names such as "optimizer.learning_rate".
-
-    Of an architecture, weights leave a few.
-    """
+    """The fields that determine what is computed, by name; weights leave a few of an architecture."""
     weights = recipe.weights
     return {
         name: value

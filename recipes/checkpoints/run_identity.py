@@ -1,19 +1,27 @@
-"""The identity of a run: an id that its checkpoints carry, the classes in their order, and the numbers of images."""
+"""Which run a folder has: the id in its checkpoints, its data, and the lock of the process that trains there."""
 
+import errno
+import fcntl
 import json
 import os
+import shutil
+import socket
 import uuid
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import tensorflow as tf
 
 from keras_vit.class_names import describe_difference
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints, has_run, required_folder
 from keras_vit.recipes.data import ImageDataset
-from keras_vit.recipes.distributed.strategy import Workers
+from keras_vit.recipes.distributed import Workers, choose_strategy
 from keras_vit.recipes.recipe import Recipe
+from keras_vit.recipes.recipe_checks import check_plan
+from keras_vit.recipes.recipe_errors import check_all
 from keras_vit.recipes.remote_files import write_file
-from keras_vit.recipes.training.checks import count_images
+from keras_vit.recipes.training.checks import check_recipe, count_images
 
 RUN = "run.json"
 VARIABLE = "run/.ATTRIBUTES/VARIABLE_VALUE"  # in a checkpoint, see `Checkpoints`
@@ -81,10 +89,6 @@ def begin_run(recipe: Recipe, dataset: ImageDataset, workers: Workers) -> RunIde
     """Identifies the run in a recipe's folder, which must be locked, and writes its run.json.
 
     If run.json is missing or damaged, for example by a power failure, the newest checkpoint has the id.
-
-    Raises:
-        ValueError: The folder contains a run of other data.
-        OSError: run.json cannot be written.
     """
     folder = required_folder(recipe)
     names = dataset.class_names if recipe.has_labels else ()
@@ -138,3 +142,95 @@ def _from_json(text):
     words = (identity.id, identity.process, *identity.class_names)
     counts = identity.images.values() if isinstance(identity.images, dict) else (None,)
     return identity if all(isinstance(x, str) for x in words) and all(type(x) is int for x in counts) else None
+
+
+LOCK = ".lock"
+BEFORE_TRAINING = {LOCK, "recipe.json", "run.json"}  # what the folder has before its first log and checkpoint
+# Errors of file systems without locks, such as some network disks and buckets mounted as a folder.
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+
+
+@contextmanager
+def locked_folder(recipe: Recipe, start=None):
+    """Checks a recipe, then locks the run's folder for as long as the block runs; yields the strategy."""
+    strategy = choose_strategy(recipe.run.strategy)  # first, since workers can join only before any operation
+    check_all(lambda: check_plan(recipe, getattr(start, "patch_size", None)), lambda: check_recipe(recipe, strategy))
+    with run_lock(recipe.run.folder, Workers(strategy)):
+        yield strategy
+
+
+@contextmanager
+def run_lock(folder: str | None, workers: Workers):
+    """Locks a run's folder for as long as the block runs; the chief locks for all workers.
+
+    Folders that it created are removed again after an error or Ctrl-C before the first checkpoint.
+
+    The system releases the lock of a process that ends in any way, so that a killed run never blocks the next one. A
+    folder on gs:// has no lock, nor has one on a disk without locks: there, `RunIdentity.check_owner` stops the older
+    of two processes at its next checkpoint.
+    """
+    if folder is None:
+        yield
+        return
+    file, failure = None, None
+    missing = [path for path in (Path(folder), *Path(folder).parents) if not os.path.lexists(path)]
+    if workers.chief and "://" not in folder:
+        try:
+            file = _lock(folder)
+        except OSError as error:
+            failure = error
+    if workers.any(failure is not None):  # all workers end, instead of waiting for the chief
+        raise failure or OSError(f"The chief worker cannot use the folder {folder}: see its message.")
+    try:
+        yield
+    except BaseException:
+        if file and missing:
+            _remove_unused(missing)
+        raise
+    finally:
+        if file:
+            file.close()
+
+
+def _remove_unused(folders):
+    """Removes the folder of a run that saved nothing, and those around it that were created for it."""
+    folder, *parents = folders
+    with suppress(OSError):  # the error that ended the run is reported; other runs may use the parents
+        if set(os.listdir(folder)) <= BEFORE_TRAINING:
+            shutil.rmtree(folder)
+            for parent in parents:
+                parent.rmdir()
+
+
+def _lock(folder):
+    """The open and locked file, or None on a disk without locks."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        file = open(os.path.join(folder, LOCK), "a+")
+    except OSError as error:
+        raise OSError(
+            f"The run's folder {folder} cannot be used: {error.strerror}. Check the permissions and the free space, or "
+            "choose another folder."
+        ) from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+    except BlockingIOError as error:
+        file.seek(0)
+        owner = file.read(200) or "another process"
+        file.close()
+        raise OSError(
+            f"The folder {folder} is in use by {owner}. Wait until that run ends, or choose another folder: set "
+            "run.folder."
+        ) from error
+    except OSError as error:
+        if error.errno in NO_LOCKS:
+            file.close()
+            return None
+        if error.errno == errno.ENOSPC:  # locked, but without the name of the process
+            return file
+        file.close()
+        raise
+    return file

@@ -5,8 +5,6 @@ then command, hardware, hours and expected accuracy.
 it held out to choose among them. Nothing here imports TensorFlow.
 """
 
-from collections.abc import Iterable, Mapping
-
 from keras_vit.recipes import recipe_errors
 from keras_vit.recipes.configs import (
     augreg,
@@ -46,17 +44,7 @@ GROUPS = (
 PLACEHOLDER = "gs://your-bucket/"
 
 
-def join(parts: Iterable[Mapping[str, Recipe]]) -> dict[str, Recipe]:
-    """Merges dictionaries; raises ValueError if a name is in two of them."""
-    joined: dict[str, Recipe] = {}
-    for part in parts:
-        if twice := sorted(joined.keys() & part.keys()):
-            raise ValueError(f"Two recipes are called {', '.join(twice)}. Rename one.")
-        joined.update(part)
-    return joined
-
-
-RECIPES: dict[str, Recipe] = join(group.RECIPES for group in GROUPS)
+RECIPES: dict[str, Recipe] = {name: recipe for group in GROUPS for name, recipe in group.RECIPES.items()}
 SWEEPS: dict[str, dict] = finetune.SWEEPS | vtab.SWEEPS
 
 

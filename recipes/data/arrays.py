@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.decoding import decode
 from keras_vit.name_list import first_names
 from keras_vit.recipes.data.corrupt_images import count_skipped
-from keras_vit.recipes.data.decode import decode_examples
 from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty, report_data_errors
 from keras_vit.recipes.recipe import Data
 
@@ -20,15 +20,7 @@ def decoded_images(
     Corrupt images are skipped, and named on standard error unless this process has named them before.
 
     Args:
-        dataset: From `open_dataset`.
-        split: Such as "test" or "train[:10%]".
-        batch_size: Number of images at a time.
-        max_corrupt: Largest allowed fraction of corrupt images.
         indices: Array of the positions in the split of the images to read, from 0; None for all.
-
-    Raises:
-        ValueError: `batch_size` is below 1, the split has no images, more than `max_corrupt` of them are corrupt, or
-            a file of the dataset is damaged.
     """
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")
@@ -74,16 +66,33 @@ def read_encoded(dataset: ImageDataset, split: str):
 
 
 def read_labels(dataset: ImageDataset, split: str) -> np.ndarray:
-    """(n,) int64 labels of all images of a split; decodes none.
-
-    Raises:
-        ValueError: Images have several labels each, or a file is damaged.
-    """
+    """(n,) int64 labels of all images of a split; decodes none."""
     if dataset.multi_label:
         raise ValueError(f"Expected images of one class each. Received: {dataset.name!r}, whose have any number.")
     labels = dataset.read(split).map(lambda name, stored, label: label).as_numpy_iterator()
     with report_data_errors(dataset, split, only_reads=True):
         return np.fromiter(labels, "int64")
+
+
+def decode_stored(dataset: ImageDataset, stored):
+    """Decodes an image as `dataset.read` yields it, an encoded image or its path, to (H, W, 3) uint8 in [0, 255]."""
+    image = decode(tf.io.read_file(stored) if dataset.stores_paths else stored)
+    return image * tf.constant(255 // dataset.max_value, tf.uint8) if dataset.max_value < 255 else image
+
+
+def decode_examples(dataset: ImageDataset, examples):
+    """Decodes the images of a dataset of (name, stored image, label).
+
+    A corrupt image becomes (0, 0, 3): its transform fails each time, as that of the encoded image would. Only errors of
+    one image are ignored: an error of a file that holds many would recur forever.
+    """
+    empty = tf.data.Dataset.from_tensors(tf.zeros((0, 0, 3), tf.uint8))
+
+    def decode_one(name, stored, label):
+        image = tf.data.Dataset.from_tensors(stored).map(lambda stored: decode_stored(dataset, stored)).ignore_errors()
+        return image.concatenate(empty).take(1).map(lambda image: (name, image, label))
+
+    return examples.interleave(decode_one, cycle_length=16, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
 def _iterate_decoded(dataset, split, selected):

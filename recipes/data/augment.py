@@ -1,7 +1,7 @@
 """The policies RandAugment and AutoAugment, and random erasing, of one image. H W pixels.
 
 Each is a function of the image and of `draws`, random numbers in [0, 1) that the caller draws from (seed, index of the
-image). Only the chosen operations are computed; augment_ops.py, augment_timm.py and augment_three.py define them.
+image). Only the chosen operations are computed; augment_ops.py and augment_pillow.py define them.
 """
 
 import math
@@ -18,8 +18,13 @@ from keras_vit.recipes.data.augment_ops import (
     solarize,
     translation,
 )
-from keras_vit.recipes.data.augment_three import NUM_DRAWS, three_augment
-from keras_vit.recipes.data.augment_timm import PROBABILITY, increasing_operations, random_level
+from keras_vit.recipes.data.augment_pillow import (
+    NUM_DRAWS,
+    PROBABILITY,
+    increasing_operations,
+    random_level,
+    three_augment,
+)
 from keras_vit.recipes.recipe import Augment
 
 # Which operation, or whether it is applied; sign; y and x of a point, or of timm's policy whether it is applied and its
@@ -103,10 +108,6 @@ AUTOAUGMENT = {"imagenet": (OPERATIONS, IMAGENET_POLICY), "cifar10": (CIFAR10_OP
 def augmentation(augment: Augment, mean=(0.5, 0.5, 0.5)) -> tuple[Callable, int]:
     """Returns the RandAugment, AutoAugment or 3-Augment of a recipe, which is applied before an image is normalized.
 
-    Args:
-        augment: Field `data.augment` of the recipe, see `check_policies`.
-        mean: Field `data.mean`, the color with which timm's policy fills.
-
     Returns:
         (function, num_draws): the function from an image, (H, W, 3) uint8 of static shape, and (num_draws,) random
         numbers to an image of the same shape; without a policy it returns the image, and num_draws is 0.
@@ -126,10 +127,7 @@ def erase(image, probability: float, draws, noise_key, mean=0.0, std=1.0):
     """Random erasing: replaces a rectangle by normal noise (arXiv 1708.04896; as in timm and tf-models-official).
 
     Args:
-        image: (H, W, 3) float of static shape.
-        probability: Probability of erasing.
         draws: (1 + 4 * ERASING_ATTEMPTS,) random numbers; the first rectangle that fits is erased.
-        noise_key: (2,) seed of the noise.
         mean, std: Mean and standard deviation of the noise, scalars or (3,).
     """
     height, width, _ = image.shape

@@ -2,7 +2,7 @@
 
 `OPERATIONS` equal those of tf-models-official (official/vision/ops/augment.py), except that geometric ones fill with
 gray (128), as in the code that trained the published AugReg models, and not by reflection. Nothing here is random, so
-that images depend on (seed, index) only; tf-models-official draws from TensorFlow's global generator. augment_timm.py
+that images depend on (seed, index) only; tf-models-official draws from TensorFlow's global generator. augment_pillow.py
 has the operations that only timm's RandAugment has.
 
 `level` is a Python number, 10 the strongest of AutoAugment; `sign` a scalar tensor, 1.0 or -1.0; `point` two scalar
@@ -41,11 +41,7 @@ def tensorflow_gray(image):
 
 
 def pixels_per_gray_level(image):
-    """H W / 256, up to 255: the gray around which the code of AugReg changes the contrast, 196 at 224 x 224 pixels.
-
-    Pillow has the mean brightness there. That code, which trained the published models, sums the histogram without its
-    values.
-    """
+    """H W / 256, up to 255: the gray around which the code of AugReg changes the contrast, 196 at 224 x 224 pixels."""
     return min(image.shape[0] * image.shape[1] // 256, 255)
 
 
@@ -107,9 +103,7 @@ def equalize(image):
 def smoothed(image, addend: float):
     """Pillow's filter SMOOTH, a 3 x 3 mean with the weight 5 of 13 for the center; the border is unchanged.
 
-    Args:
-        addend: Of the sum before it is divided by 13 and truncated: 0.5 truncates exactly, 6.5 rounds. An integer would
-            leave it to rounding on which side of a whole quotient the result is.
+    `addend` is of the sum before it is divided by 13 and truncated: 0.5 truncates exactly, 6.5 rounds.
     """
     pixels = tf.cast(image, tf.float32)
     rows = pixels[:, :-2] + pixels[:, 1:-1] + pixels[:, 2:]  # (H, W - 2, 3)
@@ -135,11 +129,6 @@ def affine(image, to_x, to_y):
     """Affine transform: pixel (x, y) is the nearest one to (a x + b y + c, d x + e y + f), or gray outside.
 
     A gather, in a fifth of the time of ImageProjectiveTransformV3 and with the same pixels.
-
-    Args:
-        image: (H, W, 3).
-        to_x: (a, b, c).
-        to_y: (d, e, f).
     """
     height, width, _ = image.shape
     x, y = tf.range(width, dtype=tf.float32)[None], tf.range(height, dtype=tf.float32)[:, None]

@@ -28,8 +28,6 @@ def batch_valid_images(examples, batch_size: int, prepare, part: int = 0, part_s
     """Batches the images that can be prepared.
 
     Args:
-        examples: Dataset of (index, (name, image, label)).
-        batch_size: Examples in a batch; the last one may have fewer.
         prepare: From (index, image) to a float image of static shape; if it raises an error, the image is corrupt.
         part, part_size: Index and size of the part of each batch to prepare; by default the whole batch.
 
@@ -60,12 +58,8 @@ def replace_corrupt(batches, size: int, total: int, data: Data, num_hosts: int =
     """Full batches (images, labels): other images of the same batch take the places of corrupt ones.
 
     Args:
-        batches: From `batch_valid_images`.
-        size: Images of a full batch.
-        total: Images of the split.
         data: Its `max_corrupt` is the largest allowed fraction of corrupt images, of the split or of all read so far,
             whichever is larger; beyond it an error is raised. Of several machines, each counts its own part.
-        num_hosts: The number of machines.
     """
 
     def repeat(num_valid, *values):
@@ -149,10 +143,7 @@ def _count_corrupt(batches, total, data, num_hosts, on_service):
 
 
 def count_skipped(dataset: str, names: Iterable[str | bytes]):
-    """Counts images, and prints those to standard error that this process has not named yet.
-
-    Names are bytes of UTF-8, as TensorFlow returns them, or text; other datasets may have the same ones.
-    """
+    """Counts images, and prints those to standard error that this process has not named yet."""
     images = [(dataset, name.decode("utf-8", "replace") if isinstance(name, bytes) else name) for name in names]
     _skipped.update(dict.fromkeys(images))
     if new := [image for image in dict.fromkeys(images) if image not in _named]:

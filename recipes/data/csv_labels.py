@@ -26,12 +26,7 @@ LABELS = "labels.txt"
 
 
 def open_csv(path: str, name: str) -> ImageDataset:
-    """Reads the lists of a folder. The order of a split's images is a fixed permutation, as of `open_folder`.
-
-    Raises:
-        ValueError: The folder has no lists, one of them has another form, an image is missing or in a list twice, or a
-            label is not in labels.txt.
-    """
+    """Reads the lists of a folder. The order of a split's images is a fixed permutation, as of `open_folder`."""
     files = [file.rstrip("/") for file in tf.io.gfile.listdir(path)] if path and tf.io.gfile.isdir(path) else []
     lists = {file.removesuffix(CSV): tf.io.gfile.join(path, file) for file in sorted(files) if file.endswith(CSV)}
     if not lists:
@@ -40,8 +35,8 @@ def open_csv(path: str, name: str) -> ImageDataset:
             "whose lines are image,labels and then one image each, such as photos/1.jpg,cat;dog"
         )
     rows = {split: _read_rows(file, path) for split, file in lists.items()}
-    found = sorted({label for split in rows.values() for _, labels in split for label in labels})
-    names = _read_names(tf.io.gfile.join(path, LABELS), found) if LABELS in files else tuple(found)
+    label_names = sorted({label for split in rows.values() for _, labels in split for label in labels})
+    names = _read_names(tf.io.gfile.join(path, LABELS), label_names) if LABELS in files else tuple(label_names)
     if not names:
         raise ValueError(f"None of the images in {', '.join(lists.values())} has a label.")
     number = {label: i for i, label in enumerate(names)}
@@ -100,9 +95,9 @@ def _read_text(file) -> str:
         raise ValueError(f"{file} is not UTF-8 text: {error}. Save it as UTF-8 (Excel: CSV UTF-8).") from error
 
 
-def _read_names(file, found) -> tuple[str, ...]:
+def _read_names(file, labels) -> tuple[str, ...]:
     names = tuple(line.strip() for line in _read_text(file).splitlines() if line.strip())
-    if unknown := [label for label in found if label not in names]:
+    if unknown := [label for label in labels if label not in names]:
         raise ValueError(f"{len(unknown):,} labels are not in {file}: {first_names(unknown)}. Add them, or delete it.")
     if len(set(names)) < len(names):
         raise ValueError(f"{file} has a label twice. Expected one line for each class.")

@@ -10,12 +10,12 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from keras_vit.recipes.configs.vtab import TASKS
 from keras_vit.recipes.data.csv_labels import open_csv
 from keras_vit.recipes.data.image_dataset import ImageDataset, name_by_index
 from keras_vit.recipes.data.image_folder import open_folder
 from keras_vit.recipes.data.parquet import open_hub
 from keras_vit.recipes.data.tfrecords import check_prepared, open_tfrecords
-from keras_vit.recipes.data.vtab import TASKS
 from keras_vit.recipes.recipe import Data
 
 # The test split is so large that one image is 0.2 percentage points of accuracy.
@@ -141,16 +141,8 @@ def from_builder(
 ) -> ImageDataset:
     """Opens the data of a prepared builder of TensorFlow Datasets.
 
-    Args:
-        builder: Its images are the feature "image".
-        name: As in the recipe.
-        label: From an example's features (the image is still encoded) to its label. By default the label is the
-            feature "label", or, with several correct classes, "real_label" (ReaL, arXiv 2006.07159) or "labels".
-        class_names: Required if the feature has none.
-        max_value: Largest value of a pixel.
-
-    Raises:
-        ValueError: The features are missing, or the labels are not classes.
+    By default the label is the feature "label", or, with several correct classes, "real_label" (ReaL, arXiv 2006.07159)
+    or "labels"; `label` maps an example's features, with the image still encoded, to it.
     """
     features = dict(builder.info.features or {})
     label_key = next((key for key in ("label", "real_label", "labels") if key in features), None)

@@ -24,8 +24,6 @@ class ImageDataset:
     """A dataset of labeled images, as `open_dataset` returns it.
 
     Args:
-        name: As in the recipe.
-        class_names: C names, in the order of the labels.
         splits: Number of images in each split.
         read: From a split in TensorFlow Datasets' notation, such as "train[:98%]", to a `tf.data.Dataset` in a fixed
             order of (name of the image for messages, encoded image, label); both strings are scalar.
@@ -68,14 +66,7 @@ def count_nonempty(dataset: ImageDataset, split: str) -> int:
 
 
 def split_ranges(splits: dict[str, int], split: str, dataset_name: str) -> list[tuple[str, int, int]]:
-    """(name, start, end) of each part of a split in TensorFlow Datasets' notation, such as "train[:98%]+test".
-
-    Args:
-        splits: Number of images in each split.
-
-    Raises:
-        ValueError: The split is unknown or out of range; the message lists the known ones.
-    """
+    """(name, start, end) of each part of a split in TensorFlow Datasets' notation, such as "train[:98%]+test"."""
     try:
         infos = {name: SimpleNamespace(num_examples=count) for name, count in splits.items()}
         parts = tfds.core.ReadInstruction.from_spec(split).to_absolute(infos)
@@ -119,8 +110,8 @@ def report_data_errors(dataset: ImageDataset, split: str | None = None, only_rea
 
 def _sentence(error):
     if isinstance(error, tf.errors.DataLossError):
-        found = re.search(r"(truncated|corrupted) record[^\n]*?(?=\s*\[|\n|$)", error.message)
-        what = found.group() if found else error_summary(error)
+        match = re.search(r"(truncated|corrupted) record[^\n]*?(?=\s*\[|\n|$)", error.message)
+        what = match.group() if match else error_summary(error)
         return f"a TFRecord file is damaged ({what}). Copy or write it again."
     for line in error.message.splitlines():
         for words, fix in FIXES.items():

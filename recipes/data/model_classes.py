@@ -32,11 +32,8 @@ def check_same_classes(dataset: ImageDataset, names, weights, role: str, fix: st
     """Raises ValueError if a model whose outputs a training keeps or imitates has other classes than a dataset.
 
     Args:
-        names: Class names of the model; None if it knows none, which is no error.
         weights: Its file, folder or name; None for a model in memory. Names in a .keras file or beside the weights must
             be those of the dataset. Others may be the same classes in other words: only another order is an error.
-        role: What the training does with the model, to start the message.
-        fix: What to do other than use other data.
     """
     if names is None or not (difference := describe_difference(names, dataset.class_names)):
         return

@@ -37,12 +37,6 @@ def open_hub(path: str, name: str) -> ImageDataset:
     """Opens "owner/name" of the Hub, whose Parquet files are downloaded to the Hub's cache, or a folder of such files.
 
     "owner/name?label=fine_label" chooses a feature where several are classes and none is named label.
-
-    Raises:
-        ImportError: pyarrow or, for the Hub, huggingface_hub is not installed.
-        ValueError: There are no Parquet files, those of several configurations or with different classes, some are
-            missing, or there are no images with class labels.
-        OSError: The Hub cannot be reached, or has no such dataset.
     """
     path, _, label = path.partition("?label=")
     files = _list_files(Path(path) if os.path.isdir(path) else _download(path), path)
@@ -106,8 +100,8 @@ def _examples(columns, file, group, first, end):
     """The examples of some rows of a row group, as `ImageDataset.read` yields them."""
     shape, dtype = ((None, len(columns.names)), tf.float32) if columns.multi_label else ((None,), tf.int64)
     read = partial(_read_group, columns)
-    found = tf.numpy_function(read, [file, group, first, end], [tf.string, tf.string, dtype])
-    shaped = [tf.ensure_shape(value, known) for value, known in zip(found, ((None,), (None,), shape))]
+    values = tf.numpy_function(read, [file, group, first, end], [tf.string, tf.string, dtype])
+    shaped = [tf.ensure_shape(value, static_shape) for value, static_shape in zip(values, ((None,), (None,), shape))]
     return tf.data.Dataset.from_tensor_slices(tuple(shaped))
 
 
@@ -159,7 +153,7 @@ def _common_columns(files, path, label) -> Columns:
     first = _columns(read_schema(files[0]), path, label)
     for file in files[1:]:
         schema = read_schema(file)
-        columns = _columns(schema, path, label) if _stated(schema) else first
+        columns = _columns(schema, path, label) if _described_features(schema) else first
         if columns != first:
             raise ValueError(
                 f"The files of {path!r} have different classes or columns, so their labels differ in meaning. "
@@ -172,15 +166,15 @@ def _shown(columns):
     return f"{columns.image}, {columns.label} of {len(columns.names)} classes ({first_names(columns.names)})"
 
 
-def _stated(schema) -> dict:
+def _described_features(schema) -> dict:
     """The features that the library datasets wrote into a schema."""
     return json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
 
 
 def _columns(schema, path, label) -> Columns:
-    stated = {column: _sequence(feature) for column, feature in _stated(schema).items()}
-    images = [column for column, feature in stated.items() if feature.get("_type") == "Image"]
-    classes = {column: feature for column, feature in stated.items() if _class_names(feature)}
+    features = {column: _sequence(feature) for column, feature in _described_features(schema).items()}
+    images = [column for column, feature in features.items() if feature.get("_type") == "Image"]
+    classes = {column: feature for column, feature in features.items() if _class_names(feature)}
     wanted = (label,) if label else LABELS
     chosen = [column for column in wanted if column in classes] or list(classes)
     if len(images) != 1 or not chosen or (chosen[0] not in wanted and (label or len(chosen) > 1)):
@@ -208,8 +202,8 @@ def _class_names(feature) -> tuple[str, ...]:
 
 def _groups(files) -> list[tuple[str, int, int]]:
     """(file, number of the row group, rows) of a split."""
-    found = []
+    groups = []
     for file in files:
         metadata = _require("pyarrow.parquet").read_metadata(file)
-        found += [(str(file), i, metadata.row_group(i).num_rows) for i in range(metadata.num_row_groups)]
-    return found
+        groups += [(str(file), i, metadata.row_group(i).num_rows) for i in range(metadata.num_row_groups)]
+    return groups

@@ -36,10 +36,6 @@ def open_tfrecords(pattern: str, name: str) -> ImageDataset:
     of the shard: "train" of train-00000-of-01024 and of imagenet2012-train.tfrecord-00000-of-01024. The same folder
     has labels.txt or classes.txt with a class name on each line, from label 0 on. (The usual ImageNet files count from
     1: their first line is "background".)
-
-    Raises:
-        ValueError: There are no files, some are missing, compressed or damaged, or class names, known features or names
-            of some labels are missing. Errors that this check misses are raised when the data is read.
     """
     if tf.io.gfile.isdir(pattern):
         pattern = tf.io.gfile.join(pattern, "*")
@@ -224,8 +220,8 @@ def _size(file):
 
 def _numbers(files):
     """How many files have each number: by the path before it and the number of files after it."""
-    found: dict[tuple[str, str], Counter] = {}
+    counts: dict[tuple[str, str], Counter] = {}
     for match in filter(None, map(NUMBERED.fullmatch, files)):
         path, number, total = match.groups()
-        found.setdefault((path, total), Counter())[number] += 1
-    return found
+        counts.setdefault((path, total), Counter())[number] += 1
+    return counts

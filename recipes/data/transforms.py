@@ -3,16 +3,18 @@
 Training: decode, crop, flip, resize, augment, normalize. Evaluation: decode, resize, central crop, normalize.
 """
 
+from functools import partial
+
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.decoding import decode, resize_and_crop
+from keras_vit.decoding import decode, is_upright_jpeg, resize_and_crop
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recipes.data.augment import ERASING_ATTEMPTS, augmentation, erase
-from keras_vit.recipes.data.decode import decode_window
 from keras_vit.recipes.recipe import Data
 
 PIXELS = (0.0,) * 3, (1 / 255,) * 3  # mean and std that leave pixels in [0, 255]
+FACTORS = (1, 2, 4, 8)  # by which libjpeg divides the size of an image while it decodes it
 SIMPLE_MARGIN = 4  # pixels, of the crop "simple" (facebookresearch/deit, augment.py)
 
 
@@ -20,9 +22,7 @@ def training_transform(data: Data, seed: int, mean, std, max_value: int = 255):
     """Returns the function from (index, image) to an image (size, size, 3) float32, (x / 255 - mean) / std.
 
     Args:
-        data: Field `data` of the recipe.
         seed: With the index of the image in the run, a scalar int64, it determines all randomness.
-        mean, std: Three numbers each.
         max_value: Largest value of a pixel of an encoded image; decoded ones are in [0, 255].
     """
     distort, num_distort_draws = augmentation(data.augment, data.mean)
@@ -100,11 +100,7 @@ def evaluation_transform(data: Data):
 def inception_window(key, min_area: float):
     """Returns a function that draws a window, as `decode_window` takes it: random area, aspect ratio 3/4 to 4/3.
 
-    As in the paper's code.
-
-    Args:
-        key: (2,) seed.
-        min_area: Smallest fraction of the image, in (0, 1]. If no window fits, it is the whole image.
+    `min_area` is the smallest fraction of the image, in (0, 1]. If no window fits, it is the whole image.
     """
 
     def window(shape):
@@ -119,6 +115,48 @@ def inception_window(key, min_area: float):
         return tf.concat([begin[:2], size[:2]], 0)
 
     return window
+
+
+def decode_window(encoded, window, least_size: int | None = None):
+    """Decodes a window of an image; of an upright JPEG file, not much more than the window is decoded.
+
+    JPEG files store colors at a lower resolution than brightness: at the edge of the window, colors may differ a little
+    from those of the whole image, since what is outside is unknown.
+
+    Args:
+        window: Function from the image's shape, (H, W, any) int32, to (top, left, height, width) int32.
+        least_size: Pixels: JPEG files are decoded at the smallest of 1/8, 1/4, 1/2 and 1 of their size that leaves both
+            sides of the window at least this long; None for their size. The decoder's mean over 2 x 2, 4 x 4 or 8 x 8
+            pixels is then the first part of a resize, and takes less time than decoding all of them.
+
+    Returns:
+        (height, width, 3) uint8, of which both sides are divided by the factor that JPEG files are scaled by.
+    """
+
+    def from_jpeg():
+        shape = tf.io.extract_jpeg_shape(encoded)
+        area = window(shape)
+        if least_size is None:
+            return tf.io.decode_and_crop_jpeg(encoded, area, channels=3)
+        fitting = tf.reduce_sum(tf.cast(tf.reduce_min(area[2:]) >= least_size * tf.constant(FACTORS[1:]), tf.int32))
+        return tf.switch_case(fitting, [partial(_scaled_window, encoded, shape, area, factor) for factor in FACTORS])
+
+    def from_pixels():
+        image = decode(encoded)
+        top, left, height, width = tf.unstack(window(tf.shape(image)))
+        return image[top : top + height, left : left + width]
+
+    if encoded.dtype != tf.string:
+        return from_pixels()
+    return tf.ensure_shape(tf.cond(is_upright_jpeg(encoded), from_jpeg, from_pixels), (None, None, 3))
+
+
+def _scaled_window(encoded, shape, window, factor):
+    """Decodes a window of a JPEG file of (H, W, C) at 1 / factor of its size."""
+    most = (shape[:2] + factor - 1) // factor  # the decoder rounds up
+    begin = window[:2] // factor
+    sides = tf.minimum((window[2:] + factor // 2) // factor, most - begin)
+    return tf.io.decode_and_crop_jpeg(encoded, tf.concat([begin, sides], 0), channels=3, ratio=factor)
 
 
 def normalize(image, mean, std):

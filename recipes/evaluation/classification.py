@@ -14,8 +14,7 @@ from keras_vit.classification import check_no_projection, output_activation
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recipes.data import ImageDataset, count_examples, decoded_images
 from keras_vit.recipes.data.model_classes import check_class_count, unlabeled
-from keras_vit.recipes.distributed.jax_devices import on_this_process
-from keras_vit.recipes.distributed.strategy import strategy_of
+from keras_vit.recipes.distributed import on_this_process, strategy_of
 from keras_vit.recipes.evaluation.classification_metrics import ClassificationMetrics, MultiLabelMetrics
 from keras_vit.recipes.evaluation.imagenet_variants import (
     map_to_imagenet,

@@ -71,14 +71,14 @@ class ClassificationMetrics:
         """
         if not self.counted:
             raise ValueError(f"None of the {self.images} images has a label, so there is nothing to evaluate.")
-        found: dict[str, float] = {"images": self.images, "counted": self.counted, "top1": self.top1 / self.counted}
+        metrics: dict[str, float] = {"images": self.images, "counted": self.counted, "top1": self.top1 / self.counted}
         if self.num_classes > 5:
-            found["top5"] = self.top5 / self.counted
+            metrics["top5"] = self.top5 / self.counted
         _, confidences, correct = self.bins.T
         if self.activation == "softmax":
-            found["negative_log_likelihood"] = float(-self.log_likelihood / self.counted)
-        found["calibration_error"] = float(np.abs(confidences - correct).sum() / self.counted)
-        return found
+            metrics["negative_log_likelihood"] = float(-self.log_likelihood / self.counted)
+        metrics["calibration_error"] = float(np.abs(confidences - correct).sum() / self.counted)
+        return metrics
 
     def reliability(self) -> list[dict]:
         """The reliability diagram: one row per bin "above" < confidence <= "to".

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -23,8 +22,7 @@ BIAS = 100.0
 class FewShot:
     """Regularized least squares from the features of a few images per class to targets in {-1, 1}.
 
-    Images that cannot be decoded are skipped, and named on standard error. In the draws, the next images of their class
-    replace them.
+    Images that cannot be decoded are skipped, and named on standard error.
 
     Args:
         data: `dataset`, `data_dir`, `train_split` and `test_split` are used.
@@ -73,56 +71,33 @@ def few_shot(
         check_labels(dataset, split)
     num_classes = len(dataset.class_names)
     labels = read_labels(dataset, data.train_split)
-    orders = {seed: choose_shots(labels, len(labels), num_classes, seed) for seed in recipe.seeds}
+    draws = [choose_shots(labels, max(recipe.shots), num_classes, seed) for seed in recipe.seeds]
+    drawn = np.unique(np.concatenate([indices for draw in draws for indices in draw]))
     extract = partial(extract_features, model, batch_size=batch_size, max_corrupt=1.0, verbose=verbose)
     if recipe.resizing == "big_vision":
         fields = {"resize": "squash", "crop_fraction": 0.875, "interpolation": "bilinear", "antialias": False}
         extract = partial(extract, preprocessing=replace(model.preprocessing, **fields))
-    train, corrupt = _extract_drawn(partial(extract, numbered(dataset), data.train_split), orders, max(recipe.shots))
+    extracted, positions = extract(numbered(dataset), data.train_split, indices=drawn)
+    train = dict(zip(positions.tolist(), extracted))
+    corrupt = sorted(set(drawn.tolist()) - train.keys())
     test, test_labels = extract(dataset, data.test_split)
     for split, features in ((data.train_split, train), (data.test_split, test)):
         check_any(features, dataset, split)
     if log:
         images = f"{len(labels) - len(corrupt):,} training and {len(test):,} test images"
         log(f"{images} of {data.dataset}, {test.shape[1]} features")
-    available = np.bincount(np.delete(labels, sorted(corrupt)), minlength=num_classes)
+    available = np.bincount(np.delete(labels, corrupt), minlength=num_classes)
     accuracies: dict[int, list[float]] = {}
     for shots in recipe.shots:
         accuracies[shots] = []
-        for order in orders.values():
-            drawn = _first_readable(order, corrupt, shots)
-            features = np.stack([train[index] for index in drawn])
-            scores = least_squares(features, labels[drawn], test, num_classes, recipe.l2)
+        for draw in draws:
+            chosen = [index for indices in draw for index in indices[:shots].tolist() if index in train]
+            features = np.stack([train[index] for index in chosen])
+            scores = least_squares(features, labels[chosen], test, num_classes, recipe.l2)
             accuracies[shots].append(float(np.mean(scores.argmax(axis=1) == test_labels)))
         if log:
             log(_result_line(shots, accuracies[shots], available))
     return accuracies
-
-
-def _extract_drawn(extract, orders, shots):
-    """Features of all images that the seeds draw, by position, and the corrupt ones among those that were read.
-
-    Args:
-        extract: From `indices=` to their features and the positions of those that can be decoded.
-        orders: By seed, the images of each class in the order in which they are drawn.
-        shots: Largest number of images per class.
-    """
-    features: dict[int, np.ndarray] = {}
-    corrupt: set[int] = set()
-    while True:  # again for the images that replace corrupt ones
-        drawn = {index for order in orders.values() for index in _first_readable(order, corrupt, shots)}
-        missing = sorted(drawn - features.keys())
-        if not missing:
-            return features, corrupt
-        found, positions = extract(indices=np.array(missing))
-        features.update(zip(positions.tolist(), found))
-        corrupt |= set(missing) - features.keys()
-
-
-def _first_readable(order, corrupt, shots) -> list[int]:
-    """The first images of each class that are not known to be corrupt."""
-    readable = ((index for index in indices.tolist() if index not in corrupt) for indices in order)
-    return [index for indices in readable for index in islice(indices, shots)]
 
 
 def choose_shots(labels, shots: int, num_classes: int, seed: int) -> list[np.ndarray]:

@@ -51,27 +51,14 @@ FOLDERS_FILE, CLASSES_FILE = "folder_to_objectnet_label.json", "objectnet_to_ima
 
 
 def scored_classes(variant: str) -> np.ndarray:
-    """(K,) numbers of the classes of ImageNet-1k that a variant has, in their order.
-
-    Raises:
-        ValueError: An unknown variant.
-    """
+    """(K,) numbers of the classes of ImageNet-1k that a variant has, in their order."""
     if variant not in SCORED:
         raise ValueError(f"The variant of ImageNet must be one of {', '.join(SCORED)}. Received: {variant!r}")
     return SCORED[variant]
 
 
 def variant_labels(class_names, variant: str) -> np.ndarray:
-    """The position among the scored classes of each class of a dataset, (classes,); -1 for others.
-
-    Args:
-        class_names: Of the dataset: WordNet ids, or numbers in ImageNet-V2's folders. TensorFlow Datasets has all 1,000
-            of them, also for ImageNet-A and ImageNet-R.
-        variant: "v2", "a", "r" or "sketch".
-
-    Raises:
-        ValueError: Names that are no classes of ImageNet-1k, or classes of the variant that are missing.
-    """
+    """The position among the scored classes of each class of a dataset, (classes,); -1 for others."""
     scored = scored_classes(variant)
     numbers = {wordnet_id: number for number, (wordnet_id, _) in enumerate(imagenet_class_names())}
     if variant == "v2":
@@ -94,31 +81,20 @@ def variant_labels(class_names, variant: str) -> np.ndarray:
 
 
 def variant_images(batches, labels: np.ndarray):
-    """Replaces the labels of batches by positions among the scored classes, see `variant_labels`.
-
-    An image of a class that the variant does not have raises ValueError.
-    """
+    """Replaces the labels of batches by positions among the scored classes, see `variant_labels`."""
     for images, classes in batches:
         if classes.ndim != 1:
             raise ValueError("Variants of ImageNet have one label per image. Received: a dataset with several.")
-        found = labels[classes]
-        if (found < 0).any():
+        positions = labels[classes]
+        if (positions < 0).any():
             raise ValueError("The dataset has images of other classes. Check the variant of ImageNet.")
-        yield images, found
+        yield images, positions
 
 
 def map_to_imagenet(class_folders, mapping) -> np.ndarray:
     """The correct ImageNet-1k classes of each class folder, (folders, 1000) booleans.
 
     Folders without any are not among the 113 overlapping classes; their images do not count.
-
-    Args:
-        mapping: The folder "mappings" of the release, with folder_to_objectnet_label.json and
-            objectnet_to_imagenet_1k.json.
-
-    Raises:
-        ValueError: A folder is not in the mapping, a mapped class is not in ImageNet-1k, or no class overlaps.
-        OSError: The mapping cannot be read.
     """
     label_of = _read(Path(mapping) / FOLDERS_FILE)
     names_of = _read(Path(mapping) / CLASSES_FILE)
@@ -140,16 +116,7 @@ def map_to_imagenet(class_folders, mapping) -> np.ndarray:
 
 
 def overlapping_images(batches, targets, batch_size: int):
-    """Removes images of other classes, and the border of the remaining ones; regroups them into full batches.
-
-    Args:
-        batches: Pairs of a list of (H, W, 3) images of the release and the indices of their class folders.
-        targets: See `map_to_imagenet`.
-        batch_size: Images per batch. Only the last one may be smaller: a model is retraced for every new size.
-
-    Yields:
-        A list of (H - 4, W - 4, 3) images, and their labels, (B, 1000) booleans.
-    """
+    """Removes images of other classes, and the border of the remaining ones; regroups them into full batches."""
     images, labels = [], []
     for batch, folders in batches:
         for image, target in zip(batch, targets[folders]):

@@ -9,13 +9,10 @@ import numpy as np
 
 from keras_vit.recipes import run_recipe
 from keras_vit.recipes.checkpoints.run_folder import METRICS, check_resumable, find_checkpoints
-from keras_vit.recipes.configs.vtab import RECIPES
+from keras_vit.recipes.configs.vtab import GROUPS, RECIPES, TASKS
 from keras_vit.recipes.data import open_dataset
-from keras_vit.recipes.data.vtab import GROUPS, TASKS
 from keras_vit.recipes.recipe import Supervised
 from keras_vit.recipes.remote_files import write_file
-from keras_vit.trained import local_folder
-from keras_vit.weights import open_checkpoint
 
 
 @dataclass(frozen=True)
@@ -48,18 +45,18 @@ def run_vtab(
         weights: File, folder or name, as for `keras_vit.load`.
         folder: Local folder of the runs.
         data_dir: Folder of prepared datasets; None for the default of TensorFlow Datasets.
-        tasks: Names of some of `keras_vit.recipes.data.vtab.TASKS`; all by default.
+        tasks: Names of some of `keras_vit.recipes.configs.vtab.TASKS`; all by default.
         mean, std: Of the pixels that the weights were trained on.
 
     Raises:
         ValueError: A task is unknown, `folder` is a file, or it contains runs of other weights.
-        OSError: The weights or a dataset cannot be found. This and the above are checked before the first run.
+        OSError: The weights or a dataset cannot be found. Datasets and the above are checked before the first run.
     """
     if unknown := set(tasks) - set(TASKS):
         raise ValueError(f"No task {', '.join(sorted(unknown))} in VTAB. Tasks: {', '.join(TASKS)}")
     folder = Path(folder)
     recipes = {task: _recipe(task, weights, folder / task, data_dir, mean, std) for task in tasks or TASKS}
-    _check(recipes, weights, folder)
+    _check(recipes, folder)
     folder.mkdir(parents=True, exist_ok=True)
     finished = {task: run_recipe.run_unless_finished(recipe)["top1"] for task, recipe in recipes.items()}
     for task in [task for task in TASKS if task not in recipes and (folder / task / METRICS).is_file()]:
@@ -103,7 +100,7 @@ def _recipe(task, weights, folder, data_dir, mean, std) -> Supervised:
     return replace(recipe, weights=weights, data=data, run=run)
 
 
-def _check(recipes, weights, folder):
+def _check(recipes, folder):
     """Raises the errors that would otherwise end the last task, hours later."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder.absolute()} is a file. Choose another folder.")
@@ -111,19 +108,5 @@ def _check(recipes, weights, folder):
     for task, recipe in recipes.items():
         if task not in unfinished or find_checkpoints(recipe.run.folder):
             check_resumable(recipe)
-    if unfinished:
-        _check_weights(weights)
     for task in unfinished:
         open_dataset(recipes[task].data)
-
-
-def _check_weights(weights):
-    """Raises ValueError or OSError if the weights do not exist. Reads names and shapes only."""
-    if "://" in weights:  # downloaded when the first task starts
-        return
-    weights = local_folder(weights)
-    if weights.endswith(".keras"):
-        if not Path(weights).is_file():
-            raise FileNotFoundError(f"There is no model file {Path(weights).absolute()}.")
-    elif not (Path(weights) / "model.keras").is_file():
-        open_checkpoint(weights)

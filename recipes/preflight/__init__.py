@@ -4,11 +4,10 @@
 
 `run_preflight` is the entry point, which also searches for the largest batch. `step_programs` describes the steps of a
 recipe or a model, `lowering` lowers them to HLO. `compile_steps` compiles them in a process of `compiler`, stores the
-results and reads them (`live_tensors`). `chips` has the known hardware; `report` holds and prints the figures.
+results and reads them (`live_tensors`). `report` has the known hardware and holds and prints the figures.
 """
 
-from keras_vit.recipes.preflight.chips import CHIPS
-from keras_vit.recipes.preflight.report import Report, StepReport
+from keras_vit.recipes.preflight.report import CHIPS, Report, StepReport
 from keras_vit.recipes.preflight.run_preflight import preflight
 
 __all__ = ["CHIPS", "Report", "StepReport", "preflight"]

@@ -22,9 +22,8 @@ from tensorflow.compiler.xla.service import hlo_pb2
 
 from keras_vit.cache_dir import cache_dir
 from keras_vit.recipes.preflight import compiler
-from keras_vit.recipes.preflight.chips import Topology
 from keras_vit.recipes.preflight.live_tensors import layer_name, peak_live_tensors
-from keras_vit.recipes.preflight.report import StepReport
+from keras_vit.recipes.preflight.report import StepReport, Topology
 from keras_vit.recipes.preflight.step_programs import StepPrograms
 from keras_vit.recipes.remote_files import write_file
 
@@ -37,14 +36,7 @@ def compile_steps(
 ) -> tuple[StepReport, ...]:
     """Compiles the steps in parallel, each traced while others compile.
 
-    If the machine runs out of memory, they are compiled one after the other.
-
-    Args:
-        programs: The lowered steps.
-        kinds: Which steps.
-        batch_size: Images per device.
-        topology: Where the steps would run.
-        log: Called with progress messages.
+    If the machine runs out of memory, they are compiled one after the other. `batch_size` is that of a device.
     """
     try:
         return _in_parallel(programs, kinds, batch_size, topology, log)
@@ -123,10 +115,6 @@ def cache_key(hlo: bytes, *conditions) -> str:
 
     Names contain counters of the models and functions created before, so they are removed. Layers named in a stored
     result may therefore be those of another model with an equal program.
-
-    Args:
-        hlo: A serialized HloModuleProto.
-        conditions: JSON-serializable values.
     """
     module = hlo_pb2.HloModuleProto.FromString(hlo)
     for computation in module.computations:
@@ -183,9 +171,6 @@ def compiler_process(hlo: bytes, topology: str, replicas: int, partitioned: bool
         process) and "seconds". It logs the elapsed time every few seconds. It raises ValueError if libtpu does not know
         the topology, CompilerKilled if the system killed the compiler, and ChildProcessError, with the last output, if
         it crashed.
-
-    Raises:
-        ImportError: jax or libtpu is missing or has an untested version.
     """
     compiler.check_versions()
     environment = {name: value for name, value in os.environ.items() if name not in REMOVED_VARIABLES} | ENVIRONMENT

@@ -7,11 +7,8 @@
 import functools
 import importlib.metadata
 import json
-import os
 import re
 import sys
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +17,7 @@ TESTED_VERSIONS = {"jax": "0.10", "jaxlib": "0.10", "libtpu": "0.0"}
 
 
 def check_versions() -> dict[str, str]:
-    """Returns the versions of jax, jaxlib and libtpu.
-
-    Raises:
-        ImportError: A package is missing or has an untested version.
-    """
+    """Returns the versions of jax, jaxlib and libtpu."""
     versions = {}
     for package, tested in TESTED_VERSIONS.items():
         try:
@@ -42,19 +35,13 @@ def check_versions() -> dict[str, str]:
 def compile_program(hlo: bytes, topology: str, replicas: int, partitioned: bool = False) -> dict:
     """Compiles a program for a slice of a TPU.
 
-    Args:
-        hlo: A serialized HloModuleProto, as returned by TensorFlow's `experimental_get_compiler_ir`, or of JAX.
-        topology: Such as "v5e:2x4".
-        replicas: Number of devices that run the program together: all devices of the slice, or 1.
-        partitioned: Whether the program is that of all of these devices, with shardings, see `HloProgram`.
+    The program is of `replicas` devices, all of the slice or one: that of each, or, if `partitioned`, that of all of
+    them with shardings, see `HloProgram`.
 
     Returns:
         "memory": bytes by kind; "flops" and "bytes" (accessed): per step and device, as counted by the compiler, times
         `loop_factors`; "schedule": the compiled program as text, in order of execution. Or "error": the compiler's
         message.
-
-    Raises:
-        ValueError: libtpu does not know the topology.
     """
     from jax._src.interpreters import mlir as jax_mlir
     from jaxlib import _jax, xla_client
@@ -86,15 +73,11 @@ def compile_program(hlo: bytes, topology: str, replicas: int, partitioned: bool 
 
 
 def loop_factors(schedule: str) -> tuple[float, float]:
-    """Operations and bytes accessed with all iterations of loops, divided by those with one, which XLA counts.
-
-    XLA's general count is used for the ratio. Where a loop does not run for a constant number of iterations, one is
-    counted.
-    """
+    """Operations and bytes accessed with all iterations of loops, divided by XLA's count, which has one of each."""
     from jaxlib import _jax, xla_client
 
     starts = re.finditer(r"^(?:ENTRY )?%([\w.-]+) \(", schedule, re.MULTILINE)
-    computations = {found[1]: (found.start(), schedule.index("\n}", found.start()) + 3) for found in starts}
+    computations = {match[1]: (match.start(), schedule.index("\n}", match.start()) + 3) for match in starts}
     title = schedule.partition(",")[0] + ", is_scheduled=true\n\n"
     begin, client = min(start for start, _ in computations.values()), xla_client.make_cpu_client()
 
@@ -204,17 +187,8 @@ def _peak_memory():
     return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status)[1])
 
 
-def _exit_with_parent():
-    """Exits when the parent process is gone, even if it was killed."""
-    parent = os.getppid()
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
-
-
 def main(folder: str):
     """Compiles program.hlo for the topology in job.json; writes result.json and schedule.txt into the same folder."""
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
     place = Path(folder)
     job = json.loads((place / "job.json").read_text())
     result = compile_program((place / "program.hlo").read_bytes(), **job)

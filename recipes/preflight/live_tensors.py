@@ -23,15 +23,7 @@ LAYER = re.compile(r'op_name="([^"]*)"')
 
 
 def peak_live_tensors(schedule: str, count: int = 10) -> tuple[float, list[tuple[str, float]]]:
-    """Peak memory of the live temporary tensors, and the layers that own most of it.
-
-    Args:
-        schedule: Text of a compiled, scheduled HloModule.
-        count: Largest number of layers to return.
-
-    Returns:
-        Bytes at the peak, and pairs (layer, bytes), largest first.
-    """
+    """Peak memory of the live temporary tensors, and the layers that own most of it."""
     layers = _peak(schedule, schedule[schedule.index("\nENTRY ") + 1 :])
     return float(sum(layers.values())), [(layer, size) for layer, size in layers.most_common(count) if size]
 
@@ -84,8 +76,8 @@ def _read_computation(text):
             inputs = [[inputs[0][int(re.search(r"index=(\d+)", match.string)[1])]]]
         used = {tensor for value in inputs for part in value for tensor in part}
         last_use |= dict.fromkeys(used, number)
-        found = LAYER.search(match.string)
-        own = layer_name(found[1]) if found else ""
+        op_name = LAYER.search(match.string)
+        own = layer_name(op_name[1]) if op_name else ""
         for tensor in used:
             size, layer, creator = tensors[tensor]
             tensors[tensor] = (size, layer or own, creator)

@@ -49,7 +49,6 @@ def lower_step(model, kind: str, specs: tuple, replicas: int = 1) -> HloProgram:
         model: Built; for training and evaluation compiled, with a built optimizer.
         kind: "training", "evaluation" or "inference". Only training is lowered for several devices.
         specs: tf.TensorSpecs of the batch of one device: inputs, then labels and sample weights.
-        replicas: Number of devices that train together.
     """
     devices = replicas if kind == "training" else 1
     step = {"training": model.train_step, "evaluation": model.test_step, "inference": model.predict_step}[kind]
@@ -60,15 +59,7 @@ def lower_step(model, kind: str, specs: tuple, replicas: int = 1) -> HloProgram:
 
 
 def lower_to_hlo(step, specs) -> HloProgram:
-    """Lowers a function of tensors with TensorFlow.
-
-    Args:
-        step: The function.
-        specs: The arguments of `step` as a nested structure of tf.TensorSpec.
-
-    Raises:
-        ValueError: A shape is not fully defined.
-    """
+    """Lowers a function of tensors with TensorFlow."""
     flat_specs = tree.flatten(specs)
     for spec in flat_specs:
         if not spec.shape.is_fully_defined():
@@ -190,9 +181,6 @@ def _cross_replica_sums(replicas: int):
 
     Optimizers call `all_reduce` of the replica context for the gradients. Without a strategy it would do nothing; here
     it adds XLA's operation.
-
-    Raises:
-        ValueError: Called in a strategy's scope.
     """
     context = tf.distribute.get_replica_context()
     if context is None:

@@ -6,14 +6,13 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from keras_vit.recipes.configs.vtab import TASKS
 from keras_vit.recipes.data import count_examples, open_dataset
 from keras_vit.recipes.data.datasets import DIGITS_SPLITS
 from keras_vit.recipes.data.image_dataset import split_ranges
-from keras_vit.recipes.data.vtab import TASKS
 from keras_vit.recipes.preflight import compiler
-from keras_vit.recipes.preflight.chips import parse_topology
 from keras_vit.recipes.preflight.compile_steps import compile_steps
-from keras_vit.recipes.preflight.report import Report, StepReport
+from keras_vit.recipes.preflight.report import Report, StepReport, parse_topology
 from keras_vit.recipes.preflight.step_programs import ModelPrograms, RecipePrograms, StepPrograms
 from keras_vit.recipes.recipe import Data, Recipe
 from keras_vit.recipes.recipe_checks import check_plan
@@ -139,14 +138,14 @@ def _cost_notes(subject, is_recipes_batch, total_steps):
 
 def _sizes(recipe, num_classes, num_images):
     """Number of classes, and total steps of the recipe (None if it depends on an unknown number of images)."""
-    found = num_classes, num_images
+    sizes = num_classes, num_images
     if not (num_classes and num_images):
         try:
-            found = dataset_size(recipe.data)
+            sizes = dataset_size(recipe.data)
         except (ValueError, OSError):  # the dataset is elsewhere
             if not num_classes:
                 raise
-    num_classes, num_images = num_classes or found[0], num_images or found[1]
+    num_classes, num_images = num_classes or sizes[0], num_images or sizes[1]
     if recipe.data.labels_per_class:
         num_images = recipe.data.labels_per_class * num_classes
     if recipe.total_steps:
@@ -169,12 +168,7 @@ KNOWN_SIZES = {
 
 
 def dataset_size(data: Data) -> tuple[int, int]:
-    """Number of classes and of images of the training split, such as "train[:98%]". Nothing is downloaded.
-
-    Raises:
-        ValueError: The dataset is neither known nor a local or remote folder or TFRecords, or the split is not a part
-            of the training images.
-    """
+    """Number of classes and of images of the training split, such as "train[:98%]". Nothing is downloaded."""
     if data.dataset in KNOWN_SIZES:
         num_classes, images = KNOWN_SIZES[data.dataset]
         ranges = split_ranges({"train": images}, data.train_split, data.dataset)
@@ -195,12 +189,7 @@ MIN_REPORTED = 0.1  # fraction of padding
 
 
 def tiling_notes(model, batch_size: int) -> list[str]:
-    """Notes about sizes of a `VisionTransformer` that are padded by a tenth or more, with better sizes.
-
-    Args:
-        model: For a model of another class, only the batch size is checked.
-        batch_size: Images per device.
-    """
+    """Notes about sizes of a `VisionTransformer` that are padded by a tenth or more, with better sizes."""
     config = getattr(model, "config", None)
     notes = []
     if batch_size % SUBLANES:
@@ -237,9 +226,9 @@ def _token_notes(model):
         return []
     patch, grid = model.patch_size[0], model.grid[0]
     near = range(max(1, grid - max(2, grid // 4)), grid + max(2, grid // 4) + 1)
-    found = {side * patch: padding_fraction(model.prefix_tokens + side * side) for side in near}
-    best = sorted(found, key=lambda pixels: (found[pixels] > MIN_REPORTED, abs(pixels - grid * patch)))[:2]
-    better = [f"{pixels} px: {found[pixels]:.0%}" for pixels in best if found[pixels] < wasted]
+    fractions = {side * patch: padding_fraction(model.prefix_tokens + side * side) for side in near}
+    best = sorted(fractions, key=lambda pixels: (fractions[pixels] > MIN_REPORTED, abs(pixels - grid * patch)))[:2]
+    better = [f"{pixels} px: {fractions[pixels]:.0%}" for pixels in best if fractions[pixels] < wasted]
     ending = f" Nearby image sizes: {', '.join(better)}." if better else ""
     return [f"{tokens} tokens waste {wasted:.0%} of the attention weights on padding.{ending}"]
 
@@ -252,13 +241,6 @@ def largest_batch(compile_step: Callable[[int], StepReport], granularity: int = 
     """The largest multiple of `granularity` found to fit within ten compilations; 0 if none fits.
 
     Memory grows nearly linearly with the batch, so two compilations predict the limit and a few more confirm it.
-
-    Args:
-        compile_step: Compiles the step at a batch size and returns its report.
-        granularity: A multiple of 8 and of the recipe's accumulation steps.
-
-    Raises:
-        ValueError: The step cannot run at any batch size.
     """
     required: dict[int, float | None] = {}  # bytes by batch size; None where the compiler ran out of memory
     fits, too_large, guess = 0, None, 4 * granularity

@@ -15,15 +15,7 @@ from keras_vit.weights.downloads import cache_path
 
 
 class StepPrograms:
-    """What `RecipePrograms` and `ModelPrograms` have in common.
-
-    Attributes:
-        model: The model whose steps are lowered.
-        replicas: Number of devices that train together.
-        kinds: Names of the steps.
-        accumulation_steps: B must be a multiple of it.
-        notes: Hints for the report.
-    """
+    """What `RecipePrograms` and `ModelPrograms` have in common."""
 
     model: keras.Model
     replicas: int
@@ -48,16 +40,6 @@ class RecipePrograms(StepPrograms):
 
     Weights determine the model, so those on this machine are loaded, as in training. Others are not downloaded: the
     model then has the recipe's architecture.
-
-    Args:
-        recipe: The recipe.
-        num_classes: C.
-        total_steps: Steps of the whole recipe, for the schedule.
-        replicas: Number of devices that train together.
-
-    Attributes:
-        architecture: What the model is: the recipe's variant, or the weights.
-        notes: Says so if the recipe's architecture was assumed.
     """
 
     def __init__(self, recipe, num_classes: int, total_steps: int, replicas: int):
@@ -107,10 +89,8 @@ class ModelPrograms(StepPrograms):
     """The inference step of any `keras.Model`, and its training step if it is compiled.
 
     Args:
-        model: A built model.
         label_spec: tf.TensorSpec of the label of one image. Defaults to a scalar int32 for a loss with "sparse" or
             "softmax" in its name, else to float32 of the shape of the model's outputs.
-        replicas: Number of devices that train together.
     """
 
     def __init__(self, model: keras.Model, label_spec: tf.TensorSpec | None = None, replicas: int = 1):

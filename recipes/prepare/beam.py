@@ -4,8 +4,7 @@ from etils import epath
 
 from keras_vit.recipes.data.image_folder import list_files
 from keras_vit.recipes.prepare.builder import SourceFolder
-from keras_vit.recipes.prepare.duplicates import HashIndex
-from keras_vit.recipes.prepare.outcomes import STORED, examine, write_skipped
+from keras_vit.recipes.prepare.outcomes import STORED, HashIndex, examine, write_skipped
 
 try:
     import apache_beam as beam

@@ -18,8 +18,7 @@ from etils import epath
 from tensorflow_datasets.core.utils import shard_utils
 
 from keras_vit.recipes.data.image_folder import check_folder, list_files, list_folders
-from keras_vit.recipes.prepare.duplicates import HashIndex
-from keras_vit.recipes.prepare.outcomes import STORED, examine, map_in_threads, write_skipped
+from keras_vit.recipes.prepare.outcomes import STORED, HashIndex, examine, map_in_threads, write_skipped
 from keras_vit.recipes.remote_files import error_summary
 
 
@@ -41,11 +40,7 @@ class SourceFolder:
 
 
 def open_source(path: str, only_split: str | None = None) -> SourceFolder:
-    """Lists splits and classes, or the classes of `only_split`; the images are listed when they are read.
-
-    Raises:
-        ValueError: The folder is missing or has another layout.
-    """
+    """Lists splits and classes, or the classes of `only_split`; the images are listed when they are read."""
     layout = "<class>/<image>" if only_split else "<split>/<class>/<image>"
     check_folder(path, layout)
     names = list_folders(path)
@@ -135,11 +130,7 @@ def _examine_split(source, split, test_images):
 
 
 def write_shards(builder: Images, shard_megabytes: float, beam_runner: str | None = None, beam_options=None):
-    """Lets TensorFlow Datasets write the builder's folder, which appears when it is complete.
-
-    Raises:
-        OSError: The disk is full or cannot be written.
-    """
+    """Lets TensorFlow Datasets write the builder's folder, which appears when it is complete."""
     config = SizedShards(
         beam_runner=beam_runner,
         beam_options=beam_options or None,

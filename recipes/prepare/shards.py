@@ -16,17 +16,20 @@ import tensorflow_datasets as tfds
 from etils import epath
 from PIL import Image
 
+from keras_vit.recipes.data.arrays import decode_examples
 from keras_vit.recipes.data.datasets import open_dataset
-from keras_vit.recipes.data.decode import decode_examples
 from keras_vit.recipes.data.image_dataset import count_examples
 from keras_vit.recipes.data.image_folder import walk_files
 from keras_vit.recipes.prepare.builder import Images, open_source, write_reports, write_shards
-from keras_vit.recipes.prepare.duplicates import THRESHOLD_BITS, HashIndex, check_threshold, fingerprint
 from keras_vit.recipes.prepare.outcomes import (
     STORED,
+    THRESHOLD_BITS,
     UNREADABLE,
     Counts,
+    HashIndex,
+    check_threshold,
     count_skipped,
+    fingerprint,
     hash_file,
     map_in_threads,
     write_skipped,
@@ -172,14 +175,6 @@ def hash_test_sets(sources: tuple[str, ...], threshold_bits: int, data_dir: str 
     Args:
         sources: "folder:/path", all images in it at any depth; or a dataset as in `Data` with its split after @:
             "cifar10@test", "imagenet2012@validation", "tfrecord:/path@test". Without @ the split is "test".
-        threshold_bits: See `HashIndex`.
-        data_dir: See `Data`.
-
-    Returns:
-        The `HashIndex`, and (UNREADABLE, name, (error,)) of each image that cannot be read.
-
-    Raises:
-        ValueError: A dataset or split is unknown, or a source has no images.
     """
     names: list[str] = []
     hashes, unreadable = [], []

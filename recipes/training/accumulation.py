@@ -19,11 +19,6 @@ def accumulate_gradients(model, parts: int, replicas: int = 1):
     fails under a strategy.)
 
     Only the model's `train_step` is replaced; call this before or after `compile`.
-
-    Args:
-        model: Any built Keras model; inputs, labels and weights may be nested.
-        parts: S, at least 1, a divisor of a replica's batch: see `check_batch_size`.
-        replicas: Number of devices, with JAX: its step has the batch of all of them.
     """
     if parts > 1:
         if keras.backend.backend() == "jax":
@@ -63,7 +58,7 @@ def _train_step(model, parts, data):
     zeros = [tf.zeros(weight.shape, weight.dtype) for weight in weights]
     loop = {"parallel_iterations": 1, "maximum_iterations": parts}
     _, sums = tf.while_loop(lambda index, _: index < parts, body, (tf.constant(0), zeros), **loop)
-    gradients = [total / parts if found else None for total, found in zip(sums, connected)]
+    gradients = [total / parts if is_connected else None for total, is_connected in zip(sums, connected)]
     model.optimizer.apply_gradients(zip(gradients, weights))
     return model.get_metrics_result()
 

@@ -12,8 +12,7 @@ import tensorflow as tf
 from keras_vit.recipes.data import ImageDataset, count_training_images
 from keras_vit.recipes.data.image_dataset import count_nonempty
 from keras_vit.recipes.data.model_classes import check_labels, check_several_classes
-from keras_vit.recipes.distributed.jax_devices import JaxDevices
-from keras_vit.recipes.distributed.strategy import Strategy
+from keras_vit.recipes.distributed import JaxDevices, Strategy
 from keras_vit.recipes.recipe import Recipe, Run
 from keras_vit.recipes.recipe_checks import check_length
 from keras_vit.recipes.recipe_errors import RecipeError, check_all
@@ -21,11 +20,7 @@ from keras_vit.recipes.training.accumulation import check_batch_size
 
 
 def check_recipe(recipe: Recipe, strategy: Strategy):
-    """Checks a recipe against the devices, without reading data, building a model or touching the run's folder.
-
-    Raises:
-        ValueError: Fields that these devices exclude, such as a batch size that is not divisible by the replicas.
-    """
+    """Checks a recipe against the devices, without reading data, building a model or touching the run's folder."""
     check_all(
         lambda: check_backend(recipe),
         lambda: check_precision(recipe.run, _has_tpus(strategy)),
@@ -67,10 +62,6 @@ def check_data(recipe: Recipe, dataset: ImageDataset, total_steps: int):
 
     There must be at least `batch_size` training images, so that no image is drawn twice for a batch. Evaluation splits
     may be smaller.
-
-    Raises:
-        ValueError: A split is missing, has no labels or too few images; or images have several labels, for which the
-            loss is not.
     """
     check_all(
         lambda: check_length(recipe, total_steps),

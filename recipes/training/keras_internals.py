@@ -18,11 +18,6 @@ def build_from_spec(model, batch_spec: Callable):
 
     Each such batch would start the data again: the shuffle buffer is refilled, and a resumed run skips its first steps
     once more.
-
-    Args:
-        model: Compiled.
-        batch_spec: Function that returns the tf.TensorSpecs of what `fit` gets: (inputs, labels), perhaps weights. It
-            is called only for a model that was created under a strategy, or with JAX.
     """
     with_jax = keras.backend.backend() == "jax"
     if not with_jax and model._distribute_strategy is None:
@@ -106,12 +101,7 @@ def ema_pairs(optimizer) -> Iterator[tuple]:
 
 
 def jax_state(model, kind: str, batch_spec) -> tuple:
-    """The first argument of a step with JAX: arrays of all variables that it uses.
-
-    Args:
-        kind: "training", "evaluation" or "inference".
-        batch_spec: tf.TensorSpecs of a batch, from which metrics create their variables.
-    """
+    """The first argument of a step with JAX: arrays of all variables that it uses."""
     groups = [model.trainable_variables, model.non_trainable_variables]
     if kind != "inference":
         model._symbolic_build(data_batch=batch_spec)
@@ -120,16 +110,7 @@ def jax_state(model, kind: str, batch_spec) -> tuple:
 
 
 class JaxStep:
-    """The two halves of `keras.Model.train_step` with JAX: gradients, and the optimizer's step.
-
-    Args:
-        model: Compiled.
-        state: The first argument of `train_step`.
-
-    Attributes:
-        weights: The trainable weights, JAX arrays.
-        changing: What the gradients of a batch change: states of layers, such as random generators, and of metrics.
-    """
+    """The two halves of `keras.Model.train_step` with JAX: gradients, and the optimizer's step."""
 
     def __init__(self, model, state):
         self.model = model

@@ -23,10 +23,6 @@ class Progress(keras.callbacks.Callback):
     Place it first: Keras's progress bar, the history and later callbacks then include them. The speed is that of
     training within an epoch, without the first execution, which compiles; the ETA includes evaluations and checkpoints.
     The learning rate is read from the device at most twice a second.
-
-    Args:
-        batch_size: Global batch size.
-        total_steps: Steps of the whole run.
     """
 
     async_safe = True  # Keras may call it in a thread other than that of the training
@@ -101,9 +97,6 @@ class CsvLog(keras.callbacks.Callback):
     row is also written before the epoch's evaluation, without its metrics, in case the run is interrupted there and
     resumes with the next epoch. The first row after a resume within an epoch averages the steps since the checkpoint
     only: checkpoints do not store the sums of Keras's metrics.
-
-    Raises:
-        ValueError: See `read_log`.
     """
 
     async_safe = True
@@ -140,11 +133,7 @@ class CsvLog(keras.callbacks.Callback):
 
 
 def read_log(file: str) -> list[dict[str, str]]:
-    """The rows of a `CsvLog`; none if the file does not exist.
-
-    Raises:
-        ValueError: The file is not such a table.
-    """
+    """The rows of a `CsvLog`; none if the file does not exist."""
     if not tf.io.gfile.exists(file):
         return []
     with tf.io.gfile.GFile(file) as content:

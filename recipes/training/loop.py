@@ -12,14 +12,18 @@ from keras_vit.recipes.checkpoints.run_identity import begin_run
 from keras_vit.recipes.data import ImageDataset
 from keras_vit.recipes.data.image_dataset import report_data_errors
 from keras_vit.recipes.data.pipeline import ONE_HOST
-from keras_vit.recipes.distributed.jax_devices import JaxDevices
-from keras_vit.recipes.distributed.strategy import Workers, shard_batches, shard_evaluation, strategy_of
+from keras_vit.recipes.distributed import JaxDevices, Workers, shard_batches, shard_evaluation, strategy_of
 from keras_vit.recipes.recipe import Recipe, Run
 from keras_vit.recipes.training.accumulation import accumulate_gradients
-from keras_vit.recipes.training.ema import EvaluateWithEMA, use_ema_weights
+from keras_vit.recipes.training.callbacks import (
+    EvaluateWithEMA,
+    NonfiniteSteps,
+    check_finite_weights,
+    use_ema_weights,
+    warn_of_skipped_steps,
+)
 from keras_vit.recipes.training.keras_internals import build_from_spec, seed_states
 from keras_vit.recipes.training.logs import LOG, CsvLog, Progress, ProgressBar
-from keras_vit.recipes.training.nonfinite import NonfiniteSteps, check_finite_weights, warn_of_skipped_steps
 from keras_vit.recipes.training.summary import describe_run
 
 History = dict[str, list[float]]
@@ -31,18 +35,8 @@ def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches:
     An epoch of Keras is `run.epoch_steps` steps. The first epoch after a resume, and the last, may be shorter.
 
     Args:
-        total_steps: Steps of the whole run.
-        dataset: As returned by `open_dataset`.
         batches: Function (start_step, host) -> tf.data.Dataset of one host's part of the batches from that step on,
             see `shard_batches`.
-        callbacks: Additional Keras callbacks.
-
-    Returns:
-        The history of all epochs trained by this call, as `keras.callbacks.History`.
-
-    Raises:
-        ValueError: Files of the dataset are damaged, or more than `data.max_corrupt` of the images are corrupt.
-        FloatingPointError: Gradients, metrics of a validation, or the weights at the end are not finite.
     """
     start_step = 0
     strategy = strategy_of(model)
@@ -124,16 +118,7 @@ def training_callbacks(
     checkpoints: Checkpoints | None = None,
     more=(),
 ) -> list:
-    """Builds the callbacks of a run.
-
-    Args:
-        recipe: With `run.folder`, log.csv is written into it, and with `run.tensorboard` also tensorboard/.
-        model: The model to train: of a recipe without labels, a classifier or a `DistillationModel`.
-        dataset: As returned by `open_dataset`; some of its images are shown in TensorBoard.
-        total_steps: Steps of the whole run.
-        checkpoints: Those of the run, if it has a folder.
-        more: The user's callbacks.
-    """
+    """Builds the callbacks of a run."""
     # Weights are swapped back before any other callback sees the end of an evaluation; a run is stopped before its
     # checkpoint is saved; logs are complete before they are written, and written before the checkpoint.
     return [

@@ -23,9 +23,6 @@ class TopK(keras.metrics.Mean):
     among its logits is never right. Pass it in `weighted_metrics`, so that images of weight 0 do not count.
 
     What the sums of an epoch lose by rounding is added to the next batch (Kahan's compensated summation).
-
-    Args:
-        k: At least 1.
     """
 
     def __init__(self, k=1, name="top", dtype=None):
@@ -39,10 +36,10 @@ class TopK(keras.metrics.Mean):
         largest = ops.max(targets, axis=-1, keepdims=True)  # (B, 1)
         correct = (targets == largest) & (largest > 0)
         labeled = largest[:, 0] > 0  # (B,)
-        found = (_rank(logits, correct) < self.k) & labeled & _all_finite(logits)  # (B,)
+        right = (_rank(logits, correct) < self.k) & labeled & _all_finite(logits)  # (B,)
         counts = ops.cast(labeled, self.dtype)  # (B,)
         weights = counts if sample_weight is None else counts * ops.cast(sample_weight, self.dtype)
-        added = (ops.sum(weights * ops.cast(found, self.dtype)), ops.sum(weights))
+        added = (ops.sum(weights * ops.cast(right, self.dtype)), ops.sum(weights))
         for state, excess, value in zip((self.total, self.count), self.excess, added, strict=True):
             before = ops.convert_to_tensor(state)
             value = value - excess
@@ -71,8 +68,8 @@ class PatchAccuracy(keras.metrics.Mean):
     def update_state(self, y_true, y_pred, sample_weight=None):
         logits = ops.cast(y_pred, "float32")
         predicted = ops.argmax(logits, axis=-1)
-        found = (predicted == ops.cast(y_true, predicted.dtype)) & _all_finite(logits)
-        return super().update_state(ops.cast(found, self.dtype), sample_weight)
+        right = (predicted == ops.cast(y_true, predicted.dtype)) & _all_finite(logits)
+        return super().update_state(ops.cast(right, self.dtype), sample_weight)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -83,9 +80,6 @@ class MeanAveragePrecision(keras.metrics.Metric):
     over batches and replicas: equal to scikit-learn's average_precision_score of logits rounded to bins.
     `evaluate_classifier` computes it exactly. An image with NaN or infinity among its logits comes last. Pass it in
     `weighted_metrics`.
-
-    Args:
-        num_classes: C.
     """
 
     def __init__(self, num_classes, name="mean_average_precision", dtype=None):
@@ -113,8 +107,8 @@ class MeanAveragePrecision(keras.metrics.Metric):
 
     def result(self):
         correct, others = (ops.flip(ops.convert_to_tensor(state), axis=1) for state in (self.correct, self.others))
-        found, total = ops.cumsum(correct, axis=1), ops.cumsum(correct + others, axis=1)
-        precision = found / ops.where(total > 0, total, 1.0)  # of the images in this bin or a higher one
+        hits, total = ops.cumsum(correct, axis=1), ops.cumsum(correct + others, axis=1)
+        precision = hits / ops.where(total > 0, total, 1.0)  # of the images in this bin or a higher one
         images = ops.sum(correct, axis=1)  # (C,)
         average = ops.sum(correct * precision, axis=1) / ops.where(images > 0, images, 1.0)
         return ops.sum(average) / ops.maximum(ops.sum(ops.cast(images > 0, average.dtype)), 1.0)

@@ -14,7 +14,7 @@ from keras_vit.models.vit import HEADS
 from keras_vit.named_weights import copy_weights
 from keras_vit.pixel_range import PixelRangeWarning, scaling
 from keras_vit.recipes.data.transforms import evaluation_preprocessing
-from keras_vit.recipes.distillation.model import build_distillation
+from keras_vit.recipes.distillation import build_distillation
 from keras_vit.recipes.recipe import (
     USED_WITH_WEIGHTS,
     Architecture,
@@ -78,10 +78,6 @@ def adapt_model(model, recipe: Supervised, num_classes: int):
         model: A `VisionTransformer` or `BiT`.
         recipe: Its `keep_head` copies the head too if the model has `num_classes` classes, as facebookresearch/deit
             (main.py) does.
-
-    Raises:
-        ValueError: Another class of model; fields that a BiT does not have; mean and standard deviation of the pixels
-            are known and differ from the recipe's; or the image size is not divisible into patches.
     """
     check_trainable(model)
     data, run = recipe.data, recipe.run
@@ -178,9 +174,6 @@ def train_last_blocks(model, count: int):
     Args:
         model: A `VisionTransformer`; a BiT only for 0.
         count: Number of blocks to train, with the normalization, pooling and head after them; with 0 the head alone.
-
-    Raises:
-        RecipeError: The model has fewer blocks.
     """
     if count == 0:
         for layer in model.layers:
@@ -199,21 +192,20 @@ def train_last_blocks(model, count: int):
 
 
 def freeze_pooling(vit):
-    """Freezes what pre-training does not call: Keras on JAX decays trainable weights that have no gradients, too."""
+    """Freezes what pre-training does not call: Keras on JAX decays trainable weights that have no gradients, too.
+
+    Raises:
+        ValueError: The model has a head, which would not be trained.
+    """
+    if vit.head or vit.pre_logits:
+        raise ValueError(f"Expected a model without a head, but {vit.name} has one. Pass vit.with_head(0).")
     for layer in (vit.pooling, vit.pooled_norm):
         if layer is not None:
             layer.trainable = False
 
 
 def compile_classifier(recipe: Supervised, num_classes: int, total_steps: int, start=None, multi_label: bool = False):
-    """Returns the compiled model to fit, and the classifier in it: the same model, or the student of a distillation.
-
-    Args:
-        num_classes: Number of classes of the dataset.
-        total_steps: Steps of the run, for the schedule.
-        start: A model to start from instead of the recipe's weights.
-        multi_label: Whether images have several labels each.
-    """
+    """Returns the compiled model to fit, and the classifier in it: the same model, or the student of a distillation."""
     student = _classifier(recipe, start, num_classes)
     student.multi_label = multi_label
     if recipe.trainable_blocks is not None:

@@ -7,8 +7,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from keras_vit.recipes.data import ImageDataset
-from keras_vit.recipes.distributed.jax_devices import JaxDevices
-from keras_vit.recipes.distributed.strategy import Strategy
+from keras_vit.recipes.distributed import JaxDevices, Strategy
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.recipes.training.checks import count_images
 from keras_vit.recipes.training.keras_internals import is_default_strategy
@@ -24,14 +23,7 @@ def describe_run(
     total_steps: int,
     start_step: int = 0,
 ) -> str:
-    """A run's devices, batch size, length, model, data and optimizer, one line each.
-
-    Args:
-        model: The model to train, built.
-        dataset: As returned by `open_dataset`.
-        total_steps: Steps of the whole run.
-        start_step: Step that a resumed run starts from.
-    """
+    """A run's devices, batch size, length, model, data and optimizer, one line each."""
     lines = {
         "devices": _devices(strategy),
         "batch": _batch(recipe, strategy.num_replicas_in_sync),
@@ -73,8 +65,8 @@ def _slow_bfloat16(precision, strategy):
     on_cpu = is_default_strategy(strategy) and not tf.config.list_logical_devices("GPU")
     if precision != "mixed_bfloat16" or not on_cpu or not CPU_INFO.is_file():
         return ""
-    known = {"avx512_bf16", "amx_bf16", "bf16"} & set(CPU_INFO.read_text().split())  # the last on Arm
-    return "" if known else "; this CPU has no bfloat16 products, and float32 is faster"
+    has_bfloat16 = {"avx512_bf16", "amx_bf16", "bf16"} & set(CPU_INFO.read_text().split())  # the last on Arm
+    return "" if has_bfloat16 else "; this CPU has no bfloat16 products, and float32 is faster"
 
 
 def _gpu_names(kind):

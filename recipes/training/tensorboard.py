@@ -74,11 +74,7 @@ def image_function(recipe, model, dataset):
 
 
 def reconstructions(model, pixels, recipe: SelfSupervised):
-    """Input images (n, H, W, 3) in [0, 255] with masked patches in gray, predictions and targets, side by side.
-
-    Returns:
-        "reconstructions" and (n, H, 3 W, 3) uint8.
-    """
+    """Input images (n, H, W, 3) in [0, 255] with masked patches in gray, predictions and targets, side by side."""
     drawn = reconstruct(model, pixels, recipe, seed=recipe.run.seed)
     inputs = np.where(drawn.masked[..., None], np.uint8(GRAY), drawn.inputs)
     predicted, targets = (_enlarged(part, pixels.shape[1:3]) for part in (drawn.predicted, drawn.targets))
@@ -86,11 +82,7 @@ def reconstructions(model, pixels, recipe: SelfSupervised):
 
 
 def rollouts(vit, pixels, data: Data):
-    """Images (n, H, W, 3) in [0, 255] without and with their attention rollout as an overlay, side by side.
-
-    Returns:
-        "attention" and (n, H, 2 W, 3) uint8.
-    """
+    """Images (n, H, W, 3) in [0, 255] without and with their attention rollout as an overlay, side by side."""
     mean, std = (255 * np.array(values, "float32") for values in (data.mean, data.std))
     maps = attention_rollout(vit, (pixels - mean) / std)  # (n, H, W)
     images = pixels.astype("uint8")

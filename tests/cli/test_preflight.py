@@ -6,7 +6,7 @@ import pytest
 from scenes import scene
 
 from keras_vit.recipes.preflight import Report, StepReport
-from keras_vit.recipes.preflight.chips import parse_topology
+from keras_vit.recipes.preflight.report import parse_topology
 
 
 @pytest.fixture

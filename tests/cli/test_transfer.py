@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_vit.recipes.data.vtab import GROUPS, TASKS
+from keras_vit.recipes.configs.vtab import GROUPS, TASKS
 from keras_vit.recipes.evaluation.vtab import VtabResult, vtab_means
 
 

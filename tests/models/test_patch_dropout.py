@@ -10,8 +10,8 @@ from goldens import golden_file, golden_io
 
 import keras_vit
 from keras_vit.named_weights import copy_weights, named_weights
-from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
-from keras_vit.recipes.masked_patch.model import MaskedPatchModel
+from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel
+from keras_vit.recipes.masked_patch import MaskedPatchModel
 
 MODELS = {
     "map": {"pooling": "map", "representation_size": 6, "position_embedding": "sincos_2d"},

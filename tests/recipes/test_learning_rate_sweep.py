@@ -4,10 +4,9 @@ from dataclasses import replace
 import pytest
 
 from keras_vit.recipes import run_recipe
-from keras_vit.recipes.learning_rate_sweep import Sweep, markdown_table, sweep
+from keras_vit.recipes.learning_rate_sweep import Sweep, markdown_table, sweep, tuning_and_held_out
 from keras_vit.recipes.recipe import Run
 from keras_vit.recipes.recipe_file import write_recipe
-from keras_vit.recipes.sweep_plan import tuning_and_held_out
 
 
 @pytest.fixture

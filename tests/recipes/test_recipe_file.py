@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_vit.recipes.learning_rate_sweep import Sweep
 from keras_vit.recipes.recipe import (
     Architecture,
     Augment,
@@ -27,7 +28,6 @@ from keras_vit.recipes.recipe_errors import RecipeError, SeveralErrors, check_al
 from keras_vit.recipes.recipe_file import read_recipe, write_recipe
 from keras_vit.recipes.recipe_values import RANGES, check_sections, deferred_checks
 from keras_vit.recipes.remote_files import write_file
-from keras_vit.recipes.sweep_plan import Sweep
 from keras_vit_cli.main import main
 
 # Numbers for which any finite value has a meaning, or that are checked together with others.
@@ -36,24 +36,17 @@ INVALID = [
     ("optimizer.learning_rate", math.nan, "finite"),
     ("optimizer.global_clipnorm", 0.0, "above 0"),
     ("optimizer.ema_momentum", 1.0, r"in \[0, 1\)"),
-    ("optimizer.layer_decay", 0.0, r"in \(0, 1\]"),
     ("optimizer.staircase", (0.3, math.nan), "finite"),
     ("architecture.stochastic_depth", (0.1, 1.0), r"in \[0, 1\)"),
     ("architecture.stochastic_depth", "high", "a number or a list of numbers"),
-    ("data.augment.mixup_alpha", -0.1, "at least 0"),
-    ("data.std", (0.5, 0.0, 0.5), r"in \(0, 1\]"),
     ("data.mean", (0.5, 0.5), "3 numbers"),
     ("data.batch_size", 0, "at least 1"),
     ("data.batch_size", 64.0, "an integer"),
     ("data.batch_size", True, "an integer"),
-    ("data.labels_per_class", "1", "an integer or None"),
     ("data.crop", "center", "one of 'inception', 'resize', 'pad', 'simple', 'none'"),
     ("architecture.variant", "BiT-R51x1", "one of BiT-R50x1"),
     ("data.augment", 3, "a dataclass Augment"),
     ("run.resume", "yes", "true or false"),
-    ("run.seed", -1, r"in \[0, 4294967296\)"),
-    ("run.folder", 3, "a string or None"),
-    ("total_steps", 1.5, "an integer or None"),
 ]
 BIT, DROPS = Architecture("BiT-R50x1"), Architecture(patch_dropout=0.5)
 MIXED, MIXING = Data(augment=Augment(cutmix_alpha=1.0)), ["data.augment.cutmix_alpha"]

@@ -5,8 +5,8 @@ import pytest
 
 import keras_vit
 from keras_vit.recipes.configs.digits import FINE_TUNE, MASKED_PATCH
-from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
-from keras_vit.recipes.masked_patch.model import MaskedPatchModel
+from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel
+from keras_vit.recipes.masked_patch import MaskedPatchModel
 from keras_vit.recipes.recipe import Architecture
 from keras_vit.recipes.recipe_file import write_recipe
 from keras_vit.recipes.run_recipe import run as run_recipe

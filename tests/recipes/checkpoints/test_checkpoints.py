@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import time
 
 import keras
 import numpy as np
@@ -11,7 +10,6 @@ from checkpointed_training import assert_variables, at, batches, build, fit, ste
 from full_disk import full_disk
 
 from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
-from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
 
 
 def cut(content):
@@ -113,13 +111,6 @@ def test_only_damaged_checkpoints_raise(run):
         Checkpoints(run).restore(build())
 
 
-@pytest.mark.parametrize("content", [b"", b"half wri", bytes(40), b'model_checkpoint_path: "step-8"'])
-def test_checkpoint_list_of_tensorflow_is_ignored(run, content):
-    """A power failure leaves files of zero bytes or of zeros; an old list names another checkpoint."""
-    (run / "checkpoint").write_bytes(content)
-    assert Checkpoints(run).restore(build()) == 12
-
-
 def test_incomplete_checkpoint_of_a_killed_run_is_removed(tmp_path):
     (tmp_path / "step-8_temp").mkdir()
     (tmp_path / "step-8_temp" / "part-00000-of-00001.data-00000-of-00001").write_bytes(b"half")
@@ -138,23 +129,3 @@ def test_only_the_newest_checkpoints_are_kept(run, finished):
     assert kept == [[12, 8, 4], [12, 9], [12, 10], [12, 11]]
     assert sorted(file.name for file in run.iterdir()) == ["step-12.data-00000-of-00001", "step-12.index"]
     assert_variables(resumed, finished[1])
-
-
-def test_old_checkpoints_of_this_folder_alone_are_removed(tmp_path):
-    """Its name is no pattern."""
-    for name in ("ab", "a?", "lr[3]", "a{b,c}"):
-        fit(build(), Checkpoints(tmp_path / name, every_steps=4, keep=3 if name == "ab" else 1))
-    assert steps(tmp_path / "ab") == [12, 8, 4]
-    assert all(steps(tmp_path / name) == [12] for name in ("a?", "lr[3]", "a{b,c}"))
-
-
-def test_clock_jumps_do_not_matter(run, finished, monkeypatch):
-    clock = time.time
-    for number, file in enumerate(sorted(run.iterdir())):
-        os.utime(file, (1e9 - number, 1e9 - number))  # the newest checkpoint is not the youngest file
-    damage(run / "step-12.index", cut)
-    jump = at(10, lambda: monkeypatch.setattr(time, "time", lambda: clock() - 1e8))
-    resumed = build()
-    fit(resumed, Checkpoints(run, every_steps=1, keep=2), jump)
-    assert_variables(resumed, finished[1])
-    assert steps(run) == [12, 11] and find_checkpoints(run)[0] == f"{run}/step-12"

@@ -12,7 +12,7 @@ from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
 from keras_vit.recipes.checkpoints.run_folder import prepare_run_folder
 from keras_vit.recipes.checkpoints.run_identity import begin_run, check_unchanged, read_identity
 from keras_vit.recipes.data.image_dataset import ImageDataset
-from keras_vit.recipes.distributed.strategy import Workers
+from keras_vit.recipes.distributed import Workers
 from keras_vit.recipes.recipe import Architecture, Augment, Data, MaskedPatch, Run, Supervised
 from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.training.optimizers import Adam

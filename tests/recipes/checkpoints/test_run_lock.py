@@ -7,8 +7,8 @@ import sys
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.checkpoints.run_lock import run_lock
-from keras_vit.recipes.distributed.strategy import Workers
+from keras_vit.recipes.checkpoints.run_identity import run_lock
+from keras_vit.recipes.distributed import Workers
 from keras_vit.recipes.fit import pretrain
 from keras_vit.recipes.recipe import Data, MaskedPatch, Run
 from keras_vit.recipes.run_recipe import run

@@ -7,7 +7,7 @@ from PIL import Image, ImageEnhance
 
 from keras_vit.recipes.data.augment import CIFAR10_OPERATIONS, ERASING_ATTEMPTS, augmentation, erase
 from keras_vit.recipes.data.augment_ops import BIG_VISION_OPERATIONS, OPERATIONS
-from keras_vit.recipes.data.augment_timm import increasing_operations, random_level
+from keras_vit.recipes.data.augment_pillow import increasing_operations, random_level
 from keras_vit.recipes.recipe import Augment
 
 # big_vision, pp/archive/autoaugment.py, available_ops; timm, data/auto_augment.py, _RAND_INCREASING_TRANSFORMS.

@@ -13,7 +13,7 @@ from PIL import Image
 
 from keras_vit.recipes.data.augment import CIFAR10_POLICY, IMAGENET_POLICY
 from keras_vit.recipes.data.augment_ops import BIG_VISION_OPERATIONS, OPERATIONS
-from keras_vit.recipes.data.augment_timm import increasing_operations
+from keras_vit.recipes.data.augment_pillow import increasing_operations
 
 GOLDENS = np.load(DATA / "augment.npz")
 BIG_VISION = [name for name in GOLDENS if name.startswith(("big_vision_224_", "big_vision_96_"))]

@@ -1,7 +1,6 @@
 """Faults of data that are noticed only while training or evaluating, and what is said about them."""
 
 from dataclasses import replace
-from functools import partialmethod
 
 import keras
 import numpy as np
@@ -21,12 +20,10 @@ from keras_vit.recipes.data import (
 )
 from keras_vit.recipes.data.corrupt_images import count_skipped, mark_named, skipped_summary
 from keras_vit.recipes.data.image_dataset import report_data_errors
-from keras_vit.recipes.recipe import Architecture, Data, Distillation, Optimizer, Run, Supervised
-from keras_vit.recipes.run_recipe import run
+from keras_vit.recipes.recipe import Architecture, Data, Distillation, Optimizer, Supervised
 from keras_vit.recipes.training.model import compile_for_evaluation
 from keras_vit.weights import save
 
-TINY = Architecture("Ti/16", depth=1, width=16, num_heads=2, mlp_dim=16)
 DATA = Data(image_size=16, batch_size=4, crop="none", validation_split=None)
 DAMAGED = b"\xff\xd8\xff damaged"
 
@@ -104,32 +101,6 @@ def test_corrupt_images_have_no_loss(tmp_path, toy):
     assert metrics["images"] == 6 and metrics["loss"] == pytest.approx(np.log(2), rel=1e-6)
 
 
-@pytest.mark.slow
-def test_a_failed_evaluation_keeps_the_trained_model(tmp_path, monkeypatch):
-    """Half of the test images are corrupt. The fixed split is then evaluated without training again."""
-    monkeypatch.setattr(keras.Model, "compile", partialmethod(keras.Model.compile, jit_compile=False))
-    good = [jpeg(40 * i) for i in range(4)]
-    write_images(tmp_path / "train", good)
-    write_images(tmp_path / "test", [*good[:2], DAMAGED, DAMAGED])
-    output = tmp_path / "run"
-    recipe = Supervised(
-        architecture=TINY,
-        data=replace(DATA, dataset=f"folder:{tmp_path}"),
-        optimizer=Optimizer(warmup_steps=1),
-        run=Run(folder=str(output), epoch_steps=3),
-        total_steps=3,
-    )
-    with pytest.raises(ValueError, match="More than 1.00% .*/run/model.keras"):
-        run(recipe)
-    model = keras.saving.load_model(output / "model.keras")
-    assert (output / "labels.txt").read_text() == "a\nb\n" and not (output / "metrics.json").exists()
-    write_images(tmp_path / "test", good)
-    metrics = run(replace(recipe, run=replace(recipe.run, resume=True)))
-    assert set(metrics) == {"loss", "top1", "images"} and metrics["images"] == 8 and (output / "metrics.json").exists()
-    for before, after in zip(model.weights, keras.saving.load_model(output / "model.keras").weights):
-        assert (before.numpy() == after.numpy()).all()
-
-
 def test_names_and_counts_of_skipped_images(capsys, monkeypatch):
     """Each image is named once, and again at the end of the run."""
     monkeypatch.setattr(corrupt_images, "_skipped", {})
@@ -166,17 +137,6 @@ def test_indices_select_images(digits):
     for size in (0, -4):
         with pytest.raises(ValueError, match=f"`batch_size` .* {size}"):
             next(decoded_images(digits, "test", size))
-
-
-def test_reading_stops_after_the_last_index(digits):
-    names = []
-
-    def count(name, image, label):
-        return tf.numpy_function(lambda name: names.append(name) or name, [name], tf.string), image, label
-
-    counting = replace(digits, read=lambda split: digits.read(split).map(count, num_parallel_calls=1))
-    ((images, _),) = decoded_images(counting, "train", 64, indices=np.array([3, 17, 29]))
-    assert len(images) == 3 and 30 <= len(names) < 40  # some are prefetched
 
 
 def test_files_of_another_length_are_reported_and_not_read_forever(digits):

@@ -9,7 +9,7 @@ from PIL import Image
 from scenes import encoded
 
 from keras_vit.decoding import decode
-from keras_vit.recipes.data.decode import decode_window
+from keras_vit.recipes.data.transforms import decode_window
 from keras_vit.rgb import as_rgb, reduce_to_8_bits
 
 FILES = [

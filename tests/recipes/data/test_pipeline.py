@@ -165,25 +165,6 @@ def test_each_host_has_its_part_of_each_batch(data, dataset):
     assert raised.value.received == {"data.batch_size": 32} and raised.value.use == ({"data.batch_size": 33},)
 
 
-def test_replicas_share_each_batch(data, dataset):
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    data = replace(data, augment=Augment(mixup_alpha=0.2))
-
-    def host_batches(context):
-        host = (context.input_pipeline_id, context.num_input_pipelines)
-        return training_batches(data, dataset, 1, host=host).rebatch(context.get_per_replica_batch_size(32))
-
-    whole = take(training_batches(data, dataset, 1), 3)
-    for batches in (
-        strategy.experimental_distribute_dataset(training_batches(data, dataset, 1)),
-        strategy.distribute_datasets_from_function(host_batches),
-    ):
-        for batch, distributed in zip(whole, batches):
-            replicas = [strategy.experimental_local_results(values) for values in distributed]
-            assert [len(images) for images in replicas[0]] == [16, 16]
-            assert_same(batch, [np.concatenate(values) for values in replicas])
-
-
 @pytest.mark.parametrize("policy", [{"randaugment_layers": 1}, {"autoaugment": "imagenet"}])
 def test_augmented_batches_depend_only_on_seed_and_step(data, dataset, policy):
     augment = Augment(**policy, erasing=0.5, mixup_alpha=0.2, cutmix_alpha=1.0)

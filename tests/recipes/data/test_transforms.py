@@ -12,8 +12,7 @@ from scenes import encoded
 
 from keras_vit import Preprocessing
 from keras_vit.decoding import decode
-from keras_vit.recipes.data.decode import decode_window
-from keras_vit.recipes.data.transforms import evaluation_transform, inception_window, training_transform
+from keras_vit.recipes.data.transforms import decode_window, evaluation_transform, inception_window, training_transform
 from keras_vit.recipes.recipe import Data
 
 GOLDENS = np.load(DATA / "augment.npz")

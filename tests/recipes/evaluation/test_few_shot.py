@@ -73,31 +73,30 @@ def test_classes_with_fewer_images_contribute_all(tmp_path):
     assert [line.count("±") for line in lines] == [0, 1, 1, 0]  # of 25 both seeds draw all images
 
 
-def test_corrupt_images_are_replaced_by_the_next_of_their_class(tmp_path, monkeypatch, capsys):
-    """The others of the draw are the same; least squares receives aligned features and labels."""
-    drawn, lines = [], []
+def test_corrupt_images_are_skipped(tmp_path, monkeypatch, capsys):
+    """Least squares receives aligned features and labels of the others in the draw."""
+    received, lines = [], []
 
     def recorded(train, labels, *rest):
-        drawn.append(sorted(zip(labels.tolist(), np.rint(255 * train[:, 0]).astype(int).tolist())))
+        received.append(sorted(zip(labels.tolist(), np.rint(255 * train[:, 0]).astype(int).tolist())))
         return least_squares(train, labels, *rest)
 
     monkeypatch.setattr("keras_vit.recipes.evaluation.few_shot.least_squares", recorded)
     write_images(tmp_path, {"train/dark": range(0, 80, 10), "train/light": (200, 210, 220, 230)})
     write_images(tmp_path, {"test/dark": (15, 40), "test/light": (230, 240)})
-    recipe = FewShot(Data(dataset=f"folder:{tmp_path}"), shots=(1, 3), seeds=(0,), l2=1.0, resizing="weights")
+    recipe = FewShot(Data(dataset=f"folder:{tmp_path}"), shots=(3,), seeds=(0,), l2=1.0, resizing="weights")
     dataset = open_dataset(recipe.data)
     names = [name.decode() for name, _, _ in dataset.read("train").as_numpy_iterator()]
-    orders = [[names[i] for i in order] for order in choose_shots(read_labels(dataset, "train"), 8, 2, seed=0)]
-    corrupt = [orders[0][0], orders[0][3], orders[1][1], f"{tmp_path}/test/light/240.jpg"]
+    draw = [[names[i] for i in indices] for indices in choose_shots(read_labels(dataset, "train"), 3, 2, seed=0)]
+    corrupt = [draw[0][0], draw[1][1], f"{tmp_path}/test/light/240.jpg"]
     for file in corrupt:
         Path(file).write_bytes(b"no image")
-    assert few_shot(Pixels(), recipe, log=lines.append) == {1: [1.0], 3: [1.0]}
-    assert lines[0].startswith("9 training and 3 test images")
-    readable = [[int(Path(name).stem) for name in order if name not in corrupt] for order in orders]
-    for pairs, shots in zip(drawn, recipe.shots):
-        assert pairs == sorted((label, value) for label, values in enumerate(readable) for value in values[:shots])
+    assert few_shot(Pixels(), recipe, log=lines.append) == {3: [1.0]}
+    assert lines[0].startswith("10 training and 3 test images")
+    expected = [(label, int(Path(name).stem)) for label in (0, 1) for name in draw[label] if name not in corrupt]
+    assert received == [sorted(expected)]
     printed = capsys.readouterr().err
-    assert [printed.count(name) for name in corrupt] == [1, 1, 1, 1]
+    assert [printed.count(name) for name in corrupt] == [1, 1, 1]
     for file in tmp_path.glob("test/*/*"):
         file.write_bytes(b"no image")
     with pytest.raises(ValueError, match="No image of 'test'"):

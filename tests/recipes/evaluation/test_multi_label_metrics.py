@@ -71,17 +71,6 @@ def test_the_metric_of_training_depends_on_ranks_alone(shift):
     assert float(metric.result()) == pytest.approx(float(GOLDEN["fine_mean"]), abs=0.01)
 
 
-@pytest.mark.slow
-def test_two_replicas_add_their_counts():
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=tf.distribute.ReductionToOneDevice())
-    with strategy.scope():
-        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(6, kernel_initializer="identity")])
-        model.compile(loss="mse", weighted_metrics=[MeanAveragePrecision(6)])
-    data = tf.data.Dataset.from_tensor_slices((GOLDEN["scores"], GOLDEN["labels"].astype("float32"))).batch(16)
-    found = model.evaluate(data, return_dict=True, verbose=0)["mean_average_precision"]
-    assert found == pytest.approx(float(GOLDEN["mean"]), abs=1e-6)
-
-
 @pytest.fixture
 def files(trained_toy, tmp_path):
     """A model file, and a folder of images whose labels are what their brightness is above: dark ones have none."""

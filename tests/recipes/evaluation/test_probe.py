@@ -31,13 +31,6 @@ def test_knn_votes_by_cosine_similarity(digits, temperature):
     np.testing.assert_array_equal(votes, knn_by_loops(train, labels, test[:100], 15, temperature))
 
 
-def test_knn_with_a_small_temperature_is_the_nearest_neighbor():
-    features = np.random.default_rng(0).standard_normal((60, 16))
-    labels = np.arange(40) // 2
-    nearest = knn(features[:40], labels, features[40:], 1)
-    np.testing.assert_array_equal(knn(features[:40], labels, features[40:], 20, 1e-5), nearest)
-
-
 def test_accuracy_on_digits(digits):
     train, labels, test, answers = digits
     assert np.mean(knn(train, labels, test) == answers) > 0.93

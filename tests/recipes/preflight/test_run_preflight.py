@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import keras
 import pytest
-import tensorflow as tf
 
 import keras_vit
 from keras_vit.recipes.preflight import preflight
@@ -98,24 +97,6 @@ def test_a_vit_of_keras_on_a_chip_of_two_cores():
     assert any("17 tokens waste 87%" in note for note in report.notes)
 
 
-def test_steps_are_traced_while_others_compile(model, monkeypatch, tmp_path):
-    events = []
-
-    @contextmanager
-    def compiler_process(*program):
-        events.append("compiler started")
-        yield lambda log: events.append("waited") or dict(FAILED)
-        events.append("compiler ended")
-
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
-    monkeypatch.setattr(COMPILER, compiler_process)
-    preflight(model, "v5e:1", 8, log=lambda text: events.append(text.partition(" step")[0]))
-    assert events == [
-        *("tracing the training", "compiler started", "tracing the inference", "compiler started"),
-        *("waited", "waited", "compiler ended", "compiler ended"),
-    ]
-
-
 @pytest.mark.parametrize("room", [1, 0])
 def test_compilers_run_one_by_one_when_memory_is_short(model, room, monkeypatch, tmp_path):
     running = []
@@ -152,12 +133,6 @@ def test_only_errors_of_the_program_itself_are_stored(error, compilations, model
         report = preflight(model, "v5e:1", 8, kinds=("inference",))
         assert not report.ready and error.partition(":")[0] in str(report) and str(report).endswith("Not ready.")
     assert len(compiled) == compilations
-
-
-def test_host_calls_are_reported_without_compiling():
-    host = keras.layers.Lambda(lambda x: tf.numpy_function(abs, [x], tf.float32), output_shape=(4,), name="host")
-    report = preflight(keras.Sequential([keras.Input((4,)), host], name="toy"), "v5e:1", 8)
-    assert not report.ready and "toy/host" in str(report)
 
 
 @pytest.mark.slow

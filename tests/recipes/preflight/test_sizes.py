@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.recipes.data.datasets import DIGITS_SPLITS
-from keras_vit.recipes.preflight.chips import CHIPS, parse_topology
+from keras_vit.recipes.preflight.report import CHIPS, parse_topology
 from keras_vit.recipes.preflight.run_preflight import dataset_size, largest_batch, tiling_notes
 from keras_vit.recipes.recipe import Data
 

@@ -8,8 +8,7 @@ import tensorflow_datasets as tfds
 from PIL import Image, ImageOps
 from scenes import encoded, opened, scene
 
-from keras_vit.recipes.prepare.duplicates import HashIndex, fingerprint
-from keras_vit.recipes.prepare.outcomes import UNREADABLE
+from keras_vit.recipes.prepare.outcomes import UNREADABLE, HashIndex, fingerprint
 from keras_vit.recipes.prepare.shards import hash_test_sets
 
 CHANGES = {

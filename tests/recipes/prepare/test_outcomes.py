@@ -8,8 +8,7 @@ import tensorflow as tf
 from PIL import Image, ImageOps
 from scenes import encoded, opened, scene
 
-from keras_vit.recipes.prepare.duplicates import fingerprint
-from keras_vit.recipes.prepare.outcomes import STORED, UNREADABLE, examine
+from keras_vit.recipes.prepare.outcomes import STORED, UNREADABLE, examine, fingerprint
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.masked_autoencoder.batches import draw_masking
-from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
+from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel, draw_masking
 from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.training.accumulation import accumulate_gradients, check_batch_size
 from keras_vit.recipes.training.optimizers import SGD
@@ -96,20 +95,6 @@ def test_weight_without_gradient_is_unchanged_as_in_keras():
     with pytest.warns(UserWarning, match="Gradients do not exist"):
         model.fit(np.ones((4, 3), "float32"), np.zeros((4, 1)), batch_size=4, shuffle=False, verbose=0)
     assert np.all(np.asarray(model.spare) == 1) and np.all(np.asarray(model.used) != 1)
-
-
-def test_batches_of_a_dynamic_size():
-    weights = []
-    for parts in (1, 4):
-        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, kernel_initializer="ones")])
-        model.compile(SGD(0.1), "mse", jit_compile=False)
-        model.optimizer.build(model.trainable_variables)
-        accumulate_gradients(model, parts)
-        data = np.arange(24, dtype="float32").reshape(8, 3), np.arange(8, dtype="float32")[:, None]
-        model.fit(tf.data.Dataset.from_tensor_slices(data).batch(8), shuffle=False, verbose=0)
-        weights.append(model.get_weights())
-    for one, other in zip(*weights):
-        np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
 def test_check_batch_size():

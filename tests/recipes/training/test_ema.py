@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.training.ema import EvaluateWithEMA, use_ema_weights
+from keras_vit.recipes.training.callbacks import EvaluateWithEMA, use_ema_weights
 from keras_vit.recipes.training.optimizers import SGD
 
 EMA = {"use_ema": True, "ema_momentum": 0.9}
@@ -48,18 +48,6 @@ def test_evaluations_use_the_ema_and_training_does_not():
     use_ema_weights(model)
     assert equal(model.get_weights(), means) and found == model.evaluate(batches(), verbose=0)
     np.testing.assert_allclose(found, value, rtol=1e-6)
-
-
-@pytest.mark.slow
-def test_two_replicas_equal_one(strategy_of):
-    results = []
-    for replicas in (1, 2):
-        with strategy_of(replicas).scope():
-            model = build(**EMA)
-        value = fit(model, EvaluateWithEMA(), validation_data=batches())["val_loss"]
-        results.append([value, *model.get_weights(), *averages(model)])
-    for one, other in zip(*results):
-        np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
 @pytest.mark.slow

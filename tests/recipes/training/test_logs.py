@@ -12,12 +12,11 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.recipes.data import open_dataset
-from keras_vit.recipes.masked_autoencoder.model import MaskedAutoencoderModel
-from keras_vit.recipes.masked_patch.model import MaskedPatchModel, masked_patch_batches, masked_patch_loss
+from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel
+from keras_vit.recipes.masked_patch import MaskedPatchModel, masked_patch_batches, masked_patch_loss
 from keras_vit.recipes.recipe import Data, MaskedAutoencoder, MaskedPatch, Optimizer, Run, Supervised
 from keras_vit.recipes.training.logs import CsvLog, Progress, ProgressBar
 from keras_vit.recipes.training.loop import training_callbacks
-from keras_vit.recipes.training.nonfinite import NonfiniteSteps
 from keras_vit.recipes.training.optimizers import build_optimizer
 from keras_vit.recipes.training.tensorboard import reconstructions, rollouts
 
@@ -123,13 +122,6 @@ def test_csv_has_a_row_per_epoch(regression, tmp_path, filesystem):
     assert [(row["epoch"], row["step"]) for row in table] == [("1", "4"), ("2", "8"), ("3", "12")]
     assert {"loss", "val_loss", "learning_rate", "images_per_second"} < set(table[0])
     assert [float(row["val_loss"]) for row in table[:2]] == history["val_loss"]
-
-
-def test_csv_counts_nonfinite_steps(regression, tmp_path):
-    x = np.array([[1.0], [np.inf], [2.0], [3.0]], "float32")
-    data = tf.data.Dataset.from_tensor_slices((x, x)).batch(1)
-    regression().fit(data, callbacks=[NonfiniteSteps(), CsvLog(tmp_path / "log.csv")], verbose=0, shuffle=False)
-    assert rows(tmp_path / "log.csv")[0]["nonfinite_steps"] == "1"
 
 
 def test_csv_row_is_written_before_the_evaluation(regression, tmp_path):

@@ -124,21 +124,3 @@ def test_every_image_counts_once_under_a_strategy(data_dir, evaluated):
     assert found["top1"] == pytest.approx(summary["top1"], abs=1e-6)
     assert found["top5"] == pytest.approx(summary["top5"], abs=1e-6)
     assert found["loss"] == pytest.approx(summary["negative_log_likelihood"], abs=1e-5)
-
-
-@pytest.mark.slow
-def test_multi_label_images_count_once_under_a_strategy(evaluated):
-    random = np.random.default_rng(0)
-    images = random.normal(0, 1, (23, 4, 4, 3)).astype("float32")
-    labels = (random.random((23, 12)) < 0.15).astype("float32")
-    assert not labels.any(axis=1).all()
-    padded = [np.concatenate([part, np.zeros((5, *part.shape[1:]), "float32")]) for part in (images, labels)]
-    weights = np.repeat([1.0, 0.0], [23, 5]).astype("float32")
-    batches = tf.data.Dataset.from_tensor_slices((*padded, weights)).batch(4, drop_remainder=True)
-    found, model = evaluated(batches, 12, 4)
-    real = ClassificationMetrics(12)
-    real.update(np.asarray(model(images)), labels)
-    summary = real.summary()
-    assert summary["counted"] == labels.any(axis=1).sum() < 23
-    assert found["top1"] == np.float32(summary["top1"])
-    assert found["top5"] == np.float32(summary["top5"])

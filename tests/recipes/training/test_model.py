@@ -8,7 +8,6 @@ from goldens import golden_file, golden_io
 import keras_vit
 from keras_vit import BiT
 from keras_vit.pixel_range import PixelRangeWarning
-from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
 from keras_vit.recipes.training.model import adapt_model, build_model, compile_classifier, load_model, train_last_blocks
 
@@ -97,24 +96,6 @@ def test_a_new_head_has_no_class_names_of_the_old_one(trained_toy):
     assert (model.num_classes, model.config.class_names, model.config.multi_label) == (3, None, False)
     for num_classes in (3, 5):  # a new head, and a kept one
         assert not adapt_model(trained_toy(projection=True), recipe(keep_head=True), num_classes).config.projection
-
-
-def test_deit_at_384_starts_from_the_trained_classifier(trained_toy, images, tmp_path):
-    """The first loss is that of the loaded classifier: neither its head nor its bias starts again."""
-    recipe = RECIPES["deit-b16-384"]
-    data = replace(recipe.data, image_size=24)
-    trained = trained_toy(preprocessing=keras_vit.Preprocessing(16, mean=data.mean, std=data.std))
-    trained.save(tmp_path / "model.keras")
-    recipe = replace(recipe, data=data, weights=str(tmp_path / "model.keras"), run=Run())
-    model, _ = compile_classifier(recipe, 5, 100_000)
-    larger = np.random.default_rng(0).uniform(-1, 1, (3, 24, 24, 3)).astype("float32")
-    expected = np.array(trained.resized(24, "bicubic")(larger), "float64")
-    np.testing.assert_allclose(model(larger), expected, atol=1e-6)
-    labels = np.array([0, 3, 4])
-    smoothed = 0.9 * np.eye(5)[labels] + 0.1 / 5
-    log_probabilities = expected - np.log(np.exp(expected).sum(axis=1, keepdims=True))
-    loss = model.compute_loss(larger, labels, model(larger), training=False)
-    np.testing.assert_allclose(loss, -(smoothed * log_probabilities).sum(axis=1).mean(), rtol=1e-5)
 
 
 def test_load_model_from_a_bucket(tmp_path):

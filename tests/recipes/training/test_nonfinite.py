@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
-from keras_vit.recipes.training.nonfinite import (
+from keras_vit.recipes.training.callbacks import (
     NonfiniteSteps,
     check_finite_metrics,
     check_finite_weights,

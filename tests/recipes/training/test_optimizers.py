@@ -143,16 +143,6 @@ def test_nonfinite_step_changes_only_the_counters(toy, bad):
     assert counters(optimizer) == (4, 2, 0) and not np.array_equal(state[0], model.variables[0])
 
 
-def test_build_optimizer():
-    sgd = build_optimizer(Optimizer(name="sgd", global_clipnorm=None), 10)
-    assert isinstance(sgd, SGD) and sgd.momentum == 0.9 and sgd.global_clipnorm is None and not sgd.use_ema
-    adam = build_optimizer(Optimizer(ema_momentum=0.9999), 10)
-    assert isinstance(adam, Adam) and (adam.beta_1, adam.beta_2, adam.epsilon) == (0.9, 0.999, 1e-8)
-    assert adam.use_ema and adam.ema_momentum == 0.9999
-    stairs = build_optimizer(Optimizer(decay="staircase", staircase=(0.5,)), 10)
-    np.testing.assert_allclose([stairs._learning_rate(step) for step in (5, 6)], (1e-3, 1e-4), rtol=1e-6)
-
-
 def test_layer_decay_requires_a_vision_transformer():
     for model in (None, keras_vit.BiT(stages=(1,), num_classes=2)):
         with pytest.raises(RecipeError) as raised:
@@ -190,21 +180,6 @@ def test_serialization(kind, options):
     optimizer = kind(0.1, **options)
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert type(copy) is kind and copy.get_config() == optimizer.get_config()
-
-
-@pytest.mark.slow
-def test_training_resumes_from_a_keras_file(toy, images, tmp_path):
-    model = toy(depth=1)
-    recipe = Optimizer("adamw", 0.05, "linear", weight_decay=0.3, ema_momentum=0.7, layer_decay=0.5)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(build_optimizer(recipe, 10, model), loss, jit_compile=False)
-    model.fit(images, np.array([0, 1, 2]), verbose=0)
-    model.save(tmp_path / "model.keras")
-    copy = keras.saving.load_model(tmp_path / "model.keras")
-    for one in (model, copy):
-        one.fit(images, np.array([0, 1, 2]), verbose=0)
-    for value, reference in zip(copy.variables + copy.optimizer.variables, model.variables + model.optimizer.variables):
-        np.testing.assert_array_equal(value, reference)
 
 
 @pytest.mark.parametrize("clipping", [{"global_clipnorm": 0.5}, {"clipnorm": 0.1}, {"clipvalue": 0.01}, {}])

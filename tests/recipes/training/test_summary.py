@@ -2,15 +2,13 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from simulated_tpu import simulated_tpu
 
-from keras_vit.recipes.checkpoints.run_folder import prepare_run_folder
 from keras_vit.recipes.data import open_dataset
-from keras_vit.recipes.distributed.strategy import choose_strategy
-from keras_vit.recipes.recipe import Augment, Data, Distillation, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.distributed import choose_strategy
+from keras_vit.recipes.recipe import Augment, Data, MaskedPatch, Optimizer, Run, Supervised
 from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.training import summary
 from keras_vit.recipes.training.checks import check_data, check_recipe
@@ -61,24 +59,6 @@ def test_summary_names_slow_bfloat16(recipe, toy, tmp_path, monkeypatch, flags, 
     assert "mixed_bfloat16" in text and ("no bfloat16 products" in text) == slow
 
 
-def test_summary_of_other_runs(recipe, toy):
-    one = tf.distribute.get_strategy()
-    data, dataset = replace(recipe.data, labels_per_class=4), open_dataset(recipe.data)
-    model = toy(num_classes=10)
-    model.freeze_encoder()
-    optimizer = Optimizer(name="sgd", decay="constant", global_clipnorm=None)
-    fields = {"data": data, "optimizer": optimizer, "total_steps": 10}
-    text = describe_run(Distillation(**fields, teacher="teacher.keras"), one, model, dataset, 10)
-    assert "1 CPU, no strategy" in text and "digits: 40 in train" in text
-    assert f"parameters, {sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)} train" in text
-    assert "sgd, learning rate 0.001, constant\n" in text and "teacher.keras, hard, 0.5 of the loss" in text
-    assert "none, outputs are not saved" in text and "accumulation" not in text
-    text = describe_run(MaskedPatch(**fields), one, model, dataset, 10)
-    finished = describe_run(MaskedPatch(**fields, run=Run(folder="runs/x")), one, model, dataset, 10, 10)
-    assert "runs/x, already finished: all 10 steps are trained, so none are trained now" in finished
-    assert "digits: 40 in train; 16 x 16" in text and "logs every 1,000 steps" in text
-
-
 @pytest.mark.parametrize(
     "part,changes,received",
     [
@@ -112,15 +92,6 @@ def test_epochs_must_be_longer_than_the_warmup(recipe):
     with pytest.raises(RecipeError, match="6 steps") as raised:
         check_data(by_epochs, open_dataset(recipe.data), 6)
     assert raised.value.received == {"optimizer.warmup_steps": 10}
-
-
-def test_unwritable_folder_raises(recipe, tmp_path):
-    (tmp_path / "file").write_text("")
-    blocked = replace(recipe, run=Run(folder=str(tmp_path / "file" / "run")))
-    with pytest.raises(OSError, match="file/run"):
-        prepare_run_folder(blocked)
-    prepare_run_folder(recipe)
-    assert [file.name for file in (tmp_path / "run").iterdir()] == ["recipe.json"]  # no trial file remains
 
 
 def test_splits_must_have_labels(recipe):

@@ -8,9 +8,9 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from images_on_disk import labels_of
 
+from keras_vit.recipes.configs.vtab import GROUPS, TASKS
 from keras_vit.recipes.data import count_examples, open_dataset
 from keras_vit.recipes.data.datasets import Digits
-from keras_vit.recipes.data.vtab import GROUPS, TASKS
 from keras_vit.recipes.recipe import Data
 
 # Dataset and number of images of its splits; the percentage of the training split that task_adaptation trains on, if

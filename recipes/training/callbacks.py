@@ -1,10 +1,62 @@
-"""NaN and infinity: the optimizer skips steps with such gradients, a callback counts them, diverged runs stop."""
+"""The exponential moving average (EMA) of the weights in evaluations; and NaN and infinity, which stop a run.
+
+The optimizer updates the EMA and skips steps with non-finite gradients.
+"""
 
 import math
 import sys
 
 import keras
 import numpy as np
+from keras import ops
+
+from keras_vit.recipes.distributed import JaxDevices, strategy_of
+from keras_vit.recipes.training.keras_internals import ema_pairs
+
+
+class EvaluateWithEMA(keras.callbacks.Callback):
+    """Evaluates with the EMA of the weights, in every validation of `fit` and in `evaluate`.
+
+    Weights and EMA are swapped for the evaluation, exactly: `keras.callbacks.SwapEMAWeights` adds and subtracts, which
+    rounds the weights that training continues with. Does nothing without `use_ema` in the optimizer.
+
+    Place it before callbacks that save or read weights at the end of an evaluation.
+    """
+
+    def on_test_begin(self, logs=None):
+        _update_pairs(self.model, _swap)
+
+    def on_test_end(self, logs=None):
+        self.on_test_begin()
+
+
+def use_ema_weights(model):
+    """Replaces a model's weights by their EMA, at the end of training; does nothing without `use_ema`.
+
+    Checkpoints hold the weights themselves, which a resumed run continues with.
+    """
+    # A copy, since on JAX both would be one array, which a step donates twice.
+    _update_pairs(model, lambda variable, average: variable.assign(ops.copy(average)))
+
+
+def _update_pairs(model, function):
+    """Calls function(variable, average) for each trainable variable and its EMA, on each device that has copies."""
+    optimizer, strategy = model.optimizer, strategy_of(model)
+    if not (getattr(optimizer, "use_ema", False) and optimizer.built):
+        return
+    with strategy.scope():
+        for variable, average in ema_pairs(optimizer):
+            if isinstance(strategy, JaxDevices):
+                function(variable, average)
+            else:
+                strategy.extended.update(variable.value, function, args=(average.value,))
+
+
+def _swap(variable, average):
+    previous = ops.copy(variable)
+    variable.assign(average)
+    average.assign(previous)
+
 
 FIX = (
     "Lower optimizer.learning_rate, increase optimizer.warmup_steps, set optimizer.global_clipnorm, or check the "
@@ -19,14 +71,6 @@ class NonfiniteSteps(keras.callbacks.Callback):
     With loss scaling also "loss_scale" and "overflows", the number of steps skipped because the scale was too large.
     Place it before `Checkpoints`, so that nothing is saved when it stops the run, and before callbacks that write logs.
     A validation whose metrics are not finite stops the run, too: all weights were finite, but the model has diverged.
-
-    Args:
-        max_consecutive: This number of nonfinite steps in a row stops the run; checked after each execution of steps.
-        checkpoints: The run's `Checkpoints`, if any, for the message.
-
-    Raises:
-        FloatingPointError: The gradients of `max_consecutive` steps in a row, or metrics of a validation, were not
-            finite.
     """
 
     def __init__(self, max_consecutive: int = 10, checkpoints=None):
@@ -72,12 +116,7 @@ def warn_of_skipped_steps(model):
 
 
 def check_finite_metrics(metrics: dict[str, float], what: str, more: str = ""):
-    """Raises FloatingPointError if a metric is NaN or infinite.
-
-    Args:
-        what: What was measured, for the message.
-        more: A last sentence of the message.
-    """
+    """Raises FloatingPointError if a metric is NaN or infinite."""
     if diverged := {name: float(value) for name, value in metrics.items() if not math.isfinite(value)}:
         values = ", ".join(f"{name} {value}" for name, value in diverged.items())
         raise FloatingPointError(f"Metrics of {what} are not finite ({values}): it has diverged. {FIX} {more}".strip())
@@ -95,11 +134,6 @@ def finite_epoch_metrics(history: dict[str, list[float]], model) -> dict[str, fl
     """Metrics of the last epoch of a training without evaluation.
 
     The mean of an epoch with a skipped step is NaN, although the model is fine: such metrics are omitted.
-
-    Args:
-        history: As `fit` returns it, with "nonfinite_steps" and perhaps "overflows", the numbers of skipped steps so
-            far.
-        model: The trained model, with its optimizer.
 
     Raises:
         FloatingPointError: Metrics are not finite, but no step of the epoch was skipped, or the last two steps were:

@@ -5,16 +5,15 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.distributed import jax_devices
-from keras_vit.recipes.distributed import strategy as strategies
-from keras_vit.recipes.distributed.strategy import Workers, choose_strategy, is_chief
+from keras_vit.recipes import distributed
+from keras_vit.recipes.distributed import Workers, choose_strategy, is_chief
 
 
 @pytest.fixture(autouse=True)
 def _plain_machine(monkeypatch):
     for name in ("TPU_NAME", "TF_CONFIG"):
         monkeypatch.delenv(name, raising=False)
-    strategies._tpu_strategy.cache_clear()
+    distributed._tpu_strategy.cache_clear()
 
 
 def workers(count, index):
@@ -46,10 +45,10 @@ def test_devices_of_a_machine_without_accelerators():
     ],
 )
 def test_incomplete_or_superfluous_processes_on_jax(monkeypatch, name, processes, message):
-    for variable, value in zip(jax_devices.PROCESSES, processes):
+    for variable, value in zip(distributed.PROCESSES, processes):
         monkeypatch.setenv(variable, value)
     with pytest.raises(ValueError, match=message):
-        jax_devices.choose_devices(name)
+        distributed.choose_devices(name)
 
 
 @pytest.mark.parametrize("name", ["auto", "multi-worker"])

@@ -10,7 +10,7 @@ from PIL import Image
 
 from keras_vit.recipes.data.augment import augmentation
 from keras_vit.recipes.data.augment_ops import solarize
-from keras_vit.recipes.data.augment_three import NUM_DRAWS, color_jitter, gaussian_blur, grayscale, three_augment
+from keras_vit.recipes.data.augment_pillow import NUM_DRAWS, color_jitter, gaussian_blur, grayscale, three_augment
 from keras_vit.recipes.data.transforms import training_transform
 from keras_vit.recipes.recipe import Augment, Data
 

@@ -1,11 +1,17 @@
-"""RandAugment as timm and DeiT apply it, "rand-m9-mstd0.5-inc1", on (H, W, 3) uint8 of static shape. H W pixels.
+"""RandAugment of timm, and 3-Augment of DeiT III, on (H, W, 3) uint8 of static shape: both are Pillow's operations.
 
-Source: timm/data/auto_augment.py, whose operations are Pillow's. They equal Pillow's to one gray level. Geometric ones
+They equal Pillow's to one gray level. H W pixels.
+
+timm's RandAugment as DeiT applies it, "rand-m9-mstd0.5-inc1" (timm/data/auto_augment.py): geometric operations
 interpolate with Pillow's bicubic kernel and fill with the mean color of the normalization. In the "increasing" set a
-larger level always changes an image more. Cutout is not in it: timm erases at random instead.
+larger level always changes an image more. Cutout is not in it: timm erases at random instead. `level` is a scalar
+tensor in [0, 10]; `sign` a scalar tensor, 1.0 or -1.0.
 
-`level` is a scalar tensor in [0, 10]; `sign` a scalar tensor, 1.0 or -1.0.
+3-Augment (arXiv 2204.07118, section 3.2; facebookresearch/deit, augment.py): one of grayscale, solarization and
+Gaussian blur, each with probability 1/3; then brightness, contrast and saturation by random factors, in random order.
 """
+
+import itertools
 
 import tensorflow as tf
 
@@ -29,11 +35,7 @@ SAME_X, SAME_Y = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)  # coefficients of a transform
 
 
 def increasing_operations(fill: tuple[int, int, int]) -> dict:
-    """Functions (image, level, sign) -> image by name, in timm's order.
-
-    Args:
-        fill: Color of the pixels that come from outside of the image.
-    """
+    """Functions (image, level, sign) -> image by name, in timm's order; `fill` is the color outside of the image."""
 
     def enhance(degenerate):
         def enhanced(image, level, sign):
@@ -68,12 +70,7 @@ def increasing_operations(fill: tuple[int, int, int]) -> dict:
 
 
 def random_level(magnitude: float, draw):
-    """A level from N(magnitude, MAGNITUDE_STD), clipped to [0, 10], by the inverse of the normal distribution.
-
-    Args:
-        magnitude: Its mean.
-        draw: A scalar tensor in [0, 1).
-    """
+    """A level from N(magnitude, MAGNITUDE_STD) in [0, 10]: the inverse of the normal distribution at `draw`."""
     return tf.clip_by_value(magnitude + MAGNITUDE_STD * tf.math.ndtri(draw), 0.0, LARGEST_LEVEL)
 
 
@@ -89,14 +86,7 @@ def rotate_bicubic(image, degrees, fill):
 
 
 def affine_bicubic(image, to_x, to_y, fill):
-    """Pillow's Image.transform: the point (x, y), pixel centers at halves, comes from (a x + b y + c, d x + e y + f).
-
-    Args:
-        image: (H, W, 3) uint8.
-        to_x: (a, b, c).
-        to_y: (d, e, f).
-        fill: Color where that point is outside of the image.
-    """
+    """Pillow's Image.transform: (x, y), pixel centers at halves, comes from (a x + b y + c, d x + e y + f)."""
     height, width, _ = image.shape
     x, y = tf.range(width, dtype=tf.float32)[None] + 0.5, tf.range(height, dtype=tf.float32)[:, None] + 0.5
     # The zeros broadcast coefficients that depend on one coordinate only.
@@ -129,3 +119,87 @@ def _taps(position, side, interpolate):
 def _integer(level, scale):
     """int(level / 10 * scale) of timm."""
     return tf.cast(level / LARGEST_LEVEL * scale, tf.int32)
+
+
+BLUR_RADIUS = (0.1, 2.0)
+JITTER = 0.3  # of the factors, around 1
+SOLARIZE_THRESHOLD = 128
+PASSES = 3  # Pillow approximates a Gaussian by so many means over a box
+ONE = 2.0**24  # of Pillow's fixed-point numbers
+NUM_DRAWS = 6
+
+
+def three_augment(image, draws):
+    """Applies 3-Augment.
+
+    Args:
+        draws: (NUM_DRAWS,) random numbers in [0, 1): the operation, the radius of the blur, the factors of brightness,
+            contrast and saturation, and their order.
+    """
+    choice, radius, *factors, order = tf.unstack(draws)
+    low, high = BLUR_RADIUS
+    image = tf.switch_case(
+        tf.cast(3.0 * choice, tf.int32),
+        [
+            lambda: grayscale(image),
+            lambda: solarize(image, SOLARIZE_THRESHOLD),
+            lambda: gaussian_blur(image, low + (high - low) * radius),
+        ],
+    )
+    return color_jitter(image, [1.0 + JITTER * (2.0 * factor - 1.0) for factor in factors], order)
+
+
+def grayscale(image):
+    """The brightness in all three channels."""
+    return tf.repeat(gray(image), 3, axis=-1)
+
+
+def color_jitter(image, factors, order):
+    """Brightness, contrast, saturation, times a factor each: 0 is black, the mean brightness or gray, 1 the image."""
+    orders = tf.constant(list(itertools.permutations(range(3))))
+    for which in tf.unstack(orders[tf.cast(6.0 * order, tf.int32)]):
+        image = tf.switch_case(
+            which,
+            [
+                lambda image=image, factor=factor, degenerate=degenerate: blend(degenerate(image), image, factor)
+                for degenerate, factor in zip((tf.zeros_like, mean_gray, gray), factors)
+            ],
+        )
+    return image
+
+
+def gaussian_blur(image, radius):
+    """Pillow's GaussianBlur, which rounds after each of its 6 means; pixels of the edge stand for those outside.
+
+    A mean is over 2 l + 1 pixels and, with a smaller weight, one more on each side, such that the variance of three of
+    them is that of the Gaussian (Gwosdek et al., "Theoretical foundations of Gaussian convolution by extended box
+    filtering").
+    """
+    variance = radius**2 / PASSES
+    length = tf.floor((tf.sqrt(12.0 * variance + 1.0) - 1.0) / 2.0)  # l: 0 or 1
+    outer = (2 * length + 1) * (length * (length + 1) - 3 * variance) / (6 * (variance - (length + 1) ** 2))
+    # Pillow's integer weights, of which float64 has exact sums: halves are frequent, and rounded as there.
+    inside = tf.floor(ONE / (2.0 * (length + outer) + 1.0))
+    edge = tf.floor((ONE - (2.0 * length + 1.0) * inside) / 2.0)
+    weights = (inside, tf.where(length > 0, inside, edge), tf.where(length > 0, edge, 0.0))
+    weights = [tf.cast(weight, tf.float64) for weight in weights]
+    pixels = tf.cast(image, tf.float64)
+    for axis in (1, 0):
+        for _ in range(PASSES):
+            pixels = _mean_along(pixels, axis, weights)
+    return tf.cast(pixels, tf.uint8)
+
+
+def _mean_along(pixels, axis, weights):
+    """Rounded means of five pixels in a row, whose weights are those of the distances 0, 1 and 2."""
+    side = pixels.shape[axis]
+    first, last = (tf.gather(pixels, [i, i], axis=axis) for i in (0, side - 1))
+    padded = tf.concat([first, pixels, last], axis)
+
+    def moved(by):
+        begin, size = [0, 0, 0], list(pixels.shape)
+        begin[axis] = 2 + by
+        return tf.slice(padded, begin, size)
+
+    total = weights[0] * pixels + weights[1] * (moved(-1) + moved(1)) + weights[2] * (moved(-2) + moved(2))
+    return tf.floor(total / ONE + 0.5)

@@ -1,1 +1,0 @@
-"""Distillation from a teacher (DeiT, arXiv 2012.12877)."""

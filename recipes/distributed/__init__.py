@@ -1,1 +1,0 @@
-"""Devices, replicas, workers and hosts of a run."""

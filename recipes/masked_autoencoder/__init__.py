@@ -1,1 +1,0 @@
-"""Masked autoencoder, arXiv 2111.06377."""
