@@ -9,7 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from keras_vit_cli.inputs import OFFLINE, check_weights, is_exported, load_default
+from keras_vit_cli.inputs import OFFLINE, check_exported, check_weights, is_exported, load_default
 from keras_vit_cli.output_folder import check_json, check_replaceable
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 from keras_vit_cli.process import without_native_logs
@@ -91,7 +91,9 @@ class Classify:
         missing = [str(path) for path in self.images if not path.exists()]
         if missing:
             raise FileNotFoundError(f"There is no image {', '.join(missing)}")
-        if not (self.model and is_exported(self.model)):
+        if self.model and is_exported(self.model):
+            check_exported(self.model)
+        else:
             check_weights(self.model)
         from keras_vit_cli.inspect.image_files import list_images, unreadable_reason, without_damaged
 

@@ -1,5 +1,6 @@
 """`keras-vit export` and `benchmark`: a model as SavedModel, ONNX, TFLite or web page; speed of .tflite files."""
 
+import math
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from keras_vit_cli.inputs import check_dataset, check_model
+from keras_vit_cli.inputs import check_dataset, check_exported, check_model
 from keras_vit_cli.output_folder import check_json, check_replaceable, new_folder
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 from keras_vit_cli.process import without_native_logs
@@ -50,7 +51,8 @@ class Export:
         class_names: File with one class name per line; default: those of the dataset, without --dataset those of the
             model. Names of a dataset and of a run (its labels.txt) must be equal.
         license: License of the weights, for the metadata of .tflite files.
-        max_accuracy_drop: Largest allowed accuracy drop in percentage points.
+        max_accuracy_drop: Largest allowed accuracy drop in percentage points. Defaults to 1 or, if that is more, to two
+            and a half of the images.
         target: Accelerators that must support every operation: "cpu-xnnpack", "gpu", "litert2", or the NPU of a chip,
             such as "npu:SM8750" (docs/npu.md).
         keep_going: Save the files even if a check fails.
@@ -74,7 +76,7 @@ class Export:
     signatures: tuple[Literal["classify", "embed", "attention"], ...] = ("classify",)
     class_names: Path | None = None
     license: str = ""
-    max_accuracy_drop: float = 1.0
+    max_accuracy_drop: float | None = None
     target: tuple[str, ...] = ()
     keep_going: bool = False
     sensitivity: bool = False
@@ -85,6 +87,7 @@ class Export:
     def run(self) -> int:
         """Exports and prints the tables; returns 1 if a check fails."""
         if self.describe:
+            check_exported(self.weights)
             from keras_vit.export import read_description
 
             print(read_description(self.weights))
@@ -145,6 +148,8 @@ def check_request(options):
             f"{', '.join(calibrated)}: calibration requires images. Pass --dataset, such as folder:/path with "
             "/path/train/<class>/<image> and /path/test/<class>/<image>; dynamic-int8 requires none."
         )
+    if options.max_accuracy_drop is not None and math.isnan(options.max_accuracy_drop):
+        raise ValueError("--max-accuracy-drop must be a number of percentage points. Received: nan")
     uses_images = calibrated or INT4 in options.formats
     if options.dataset and (options.check_images < 1 or (uses_images and options.calibration_images < MIN_IMAGES)):
         raise ValueError(

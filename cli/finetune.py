@@ -117,7 +117,6 @@ def export_checked(recipe, output: Path) -> Path | None:
     folder = output / "exported"
     if not (folder / FILE).exists():
         print("\nExport to a .tflite file with 8-bit weights, compared with Keras on test images", flush=True)
-        checked = min(CHECKED_IMAGES, _test_images(recipe))
         Export(
             str(output),
             output=folder,
@@ -126,7 +125,6 @@ def export_checked(recipe, output: Path) -> Path | None:
             split=recipe.data.test_split,
             check_images=CHECKED_IMAGES,
             max_corrupt=recipe.data.max_corrupt,
-            max_accuracy_drop=max(1.0, 250 / checked),  # two images more or less are no sign of a defect
             keep_going=True,
         ).run()
     return folder / FILE

@@ -42,8 +42,15 @@ def _exists(path: Path) -> bool:
 def check_model(weights: str, instead: str):
     """Raises ValueError for an exported model, with the sentence `instead`; else see `check_weights`."""
     if is_exported(weights):
+        check_exported(weights)
         raise ValueError(f"Expected the Keras model or its weights. Received: the exported {weights}. {instead}")
     check_weights(weights)
+
+
+def check_exported(path: str):
+    """Raises FileNotFoundError unless there is this .tflite file or SavedModel."""
+    if not Path(path).exists():
+        raise FileNotFoundError(f"There is no file {Path(path).absolute()}.")
 
 
 def is_exported(weights: str) -> bool:

@@ -122,8 +122,8 @@ class FewShot:
         data = Data(
             dataset=self.dataset, train_split=self.train_split, test_split=self.test_split, data_dir=self.data_dir
         )
-        check_several_classes(open_dataset(data))  # before the model is loaded, which may print
         recipe = few_shot.FewShot(data, self.shots, self.seeds, self.l2, resizing=self.resizing)
+        check_several_classes(open_dataset(data))  # before the model is loaded, which may print
         few_shot.few_shot(self.preparation.load(self.weights), recipe, verbose=True, log=print)
 
 

@@ -13,6 +13,7 @@ from keras_vit.recipes.data.image_dataset import count_nonempty
 from keras_vit.recipes.data.model_classes import check_labels, check_several_classes
 from keras_vit.recipes.evaluation.features import extract_features
 from keras_vit.recipes.recipe import Data
+from keras_vit.recipes.recipe_errors import RecipeError
 
 # big_vision, evaluators/fewshot_lsr.py: a constant feature so large that the penalty hardly affects the bias.
 BIAS = 100.0
@@ -33,6 +34,9 @@ class FewShot:
         resizing: "big_vision" squashes images to 8 / 7 of the model's size and crops the center, such as 224 of
             256 pixels (configs/common_fewshot.py), with the mean and standard deviation of the weights; "weights"
             prepares them as the weights require.
+
+    Raises:
+        RecipeError: There are no shots or seeds, or a number of shots or the penalty is not positive.
     """
 
     data: Data = field(default_factory=Data)
@@ -41,6 +45,14 @@ class FewShot:
     l2: float = 2.0**10
     batch_size: int = 64
     resizing: Literal["big_vision", "weights"] = "big_vision"
+
+    def __post_init__(self):
+        if not self.shots or min(self.shots) < 1:
+            raise RecipeError("Each number of shots must be at least 1.", {"shots": self.shots}, {"shots": (1, 5, 10)})
+        if not self.seeds:
+            raise RecipeError("There must be at least one seed.", {"seeds": self.seeds}, {"seeds": (0,)})
+        if not self.l2 > 0:
+            raise RecipeError("The penalty must be above 0.", {"l2": self.l2}, {"l2": 1024.0})
 
 
 def few_shot(
@@ -56,14 +68,9 @@ def few_shot(
         log: Called with the numbers of images and with the result of each number of shots; None for no output.
 
     Raises:
-        ValueError: There are no shots or seeds, the data has one class, a split is unknown, empty or unlabeled, or none
+        ValueError: The data has one class, a split is unknown, empty or unlabeled, or none
             of its images can be decoded.
     """
-    if not recipe.seeds or not recipe.shots or min(recipe.shots) < 1 or recipe.l2 <= 0:
-        raise ValueError(
-            "Few-shot evaluation requires seeds, shots of at least 1, and an l2 above 0. Received: "
-            f"seeds={recipe.seeds}, shots={recipe.shots}, l2={recipe.l2}"
-        )
     dataset, data, batch_size = open_dataset(recipe.data), recipe.data, recipe.batch_size
     check_several_classes(dataset)
     for split in (data.train_split, data.test_split):

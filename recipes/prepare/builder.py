@@ -18,7 +18,7 @@ from etils import epath
 from tensorflow_datasets.core.utils import shard_utils
 
 from keras_vit.recipes.data.image_folder import check_folder, list_files, list_folders
-from keras_vit.recipes.prepare.outcomes import STORED, HashIndex, examine, map_in_threads, write_skipped
+from keras_vit.recipes.prepare.outcomes import COLUMNS, STORED, HashIndex, examine, map_in_threads, write_skipped
 from keras_vit.recipes.remote_files import error_summary
 
 
@@ -111,7 +111,11 @@ def stored_images(source: SourceFolder, split: str, test_images, folder: epath.P
             skipped.append((outcome, name, result))
     write_skipped(skipped, split, folder)
     if not num_stored:
-        first = "".join(f", the first {name} ({', '.join(map(str, details))})" for _, name, details in skipped[:1])
+        first = ""
+        if skipped:
+            outcome, name, details = skipped[0]
+            about = ", ".join(f"{column} {value}" for column, value in zip(COLUMNS[outcome][1:], details))
+            first = f", the first {name} ({about.replace('_', ' ')})"
         raise ValueError(f"No image of {source.split_path(split)} remains. Skipped: {len(skipped):,}{first}.")
 
 

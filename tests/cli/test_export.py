@@ -63,10 +63,15 @@ def test_saved_model_web_and_tflite(export, tmp_path, run_cli):
 def test_accuracy_drop_above_the_limit_is_not_saved(export, tmp_path):
     options = ["--dataset", "digits", "--formats", "float32", *FEW_IMAGES, "--max-accuracy-drop", "-1"]
     status, output, errors = export(*options)
-    assert status == 1 and "float32 has an accuracy drop of 0.00 percentage points, above -1.0" in errors
+    assert status == 1 and "float32 has an accuracy drop of 0.00 percentage points, above -1" in errors
     assert "+0.00 | 100.00% | 1.0000" in row_of("float32", output) and not list(tmp_path.iterdir())
     status, output, _ = export(*options, "--keep-going")
     assert status == 1 and str(tmp_path / "out") in output and (tmp_path / "out" / "model-float32.tflite").is_file()
+
+
+def test_nan_is_no_limit(export):
+    status, _, errors = export("--dataset", "digits", "--max-accuracy-drop", "nan")
+    assert status == 1 and "--max-accuracy-drop" in errors
 
 
 def test_unsupported_target_is_not_saved(export, tmp_path, monkeypatch):
