@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_vit.classification import classify
+from keras_vit.images import of_size
 from keras_vit.keras_internals import all_layers, is_quantized
 from keras_vit.named_weights import copy_weights, freeze, frozen_parts, in_part
 from keras_vit.pixel_range import expected_range
@@ -98,11 +99,11 @@ class ImageModel(keras.Model):
     def _checked_images(self, images):
         """The images (B, H, W, 3), with static height and width if the model takes one size; see `_check_images`."""
         self._check_images(images)
-        if self.size_fix is None or tuple(images.shape[1:3]) == self.image_size:
+        if self.size_fix is None:
             return images
-        # In a graph: else patches of a larger image would become more images. An image of another shape with the same
-        # number of pixels still passes.
-        return ops.reshape(images, (ops.shape(images)[0], *self.image_size, 3))
+        if keras.backend.is_keras_tensor(images) and None in images.shape[1:3]:
+            return ops.reshape(images, (ops.shape(images)[0], *self.image_size, 3))
+        return of_size(images, self.image_size)
 
     def preprocess(self, images):
         """Images of any size, pixels in [0, 255], to the model's input; see `Preprocessing`."""
