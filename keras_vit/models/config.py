@@ -72,8 +72,8 @@ class ViTConfig:
         multi_label: Whether an image may have several classes, each with a sigmoid of its own; changes no output, only
             the probabilities of `classify` and of exported files, and evaluations.
 
-        projection: Whether the head is a projection to the space that images share with texts, as CLIP's, and its
-            outputs are no classes; changes no output.
+        projection: Whether the head's outputs are no classes: a projection to the space that images share with texts,
+            as CLIP's, or the values of a regression; changes no output.
 
     Raises:
         ValueError: A patch that does not divide the image, an unknown choice, a number out of range, or arguments that

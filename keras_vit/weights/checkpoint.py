@@ -57,7 +57,7 @@ def description(source: str, architecture: str, arguments: dict, preprocessing: 
     imagenet = arguments["num_classes"] in NUM_CLASSES
     no_names = "not in the file; ImageNet's are used" if imagenet else "not in the file"
     if arguments.get("projection"):
-        no_names = "none: the head is a projection to the space that images share with texts"
+        no_names = "none: the head is a projection, as CLIP's, or a regression"
     return {
         "source": source,
         "architecture": architecture,
