@@ -30,20 +30,6 @@ def denormalize(images):
     return ops.cast(ops.clip(pixels, 0.0, 255.0), "uint8")
 
 
-def of_size(images, size):
-    """Images (B, H, W, C); TensorFlow's graphs raise an error if they have not the size (H, W) when they run.
-
-    SavedModels take images of other sizes than their signatures state: a reshape to patches then makes more images.
-    """
-    import keras
-
-    if keras.backend.backend() != "tensorflow" or keras.backend.is_keras_tensor(images):
-        return images
-    import tensorflow as tf
-
-    return images if tf.executing_eagerly() else tf.ensure_shape(images, (None, *size, images.shape[-1]))
-
-
 def as_size(size, name: str = "image_size") -> tuple[int, int]:
     """A size in pixels, one number or (height, width), as (height, width).
 

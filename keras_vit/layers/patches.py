@@ -4,7 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.images import as_size, of_size, patch_grid
+from keras_vit.images import as_size, patch_grid
+from keras_vit.keras_internals import of_size
 from keras_vit.layers.positions import interpolation_matrix
 
 

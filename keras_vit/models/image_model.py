@@ -8,8 +8,7 @@ import keras
 from keras import ops
 
 from keras_vit.classification import classify
-from keras_vit.images import of_size
-from keras_vit.keras_internals import all_layers, is_quantized
+from keras_vit.keras_internals import all_layers, is_quantized, of_size
 from keras_vit.named_weights import copy_weights, freeze, frozen_parts, in_part
 from keras_vit.pixel_range import expected_range
 from keras_vit.preprocessing import Preprocessing
@@ -21,7 +20,7 @@ class ImageModel(keras.Model):
     Input: (B, H, W, 3) float, see `preprocess`. Output: logits (B, num_classes), float32 also under mixed precision;
     with `num_classes=0` the `features`.
 
-    A subclass creates its layers and `head`, and defines `features`, `build_layers` and `compute_output_shape`.
+    A subclass creates its layers and `head`, and defines `features`, `_build_layers` and `compute_output_shape`.
 
     Args:
         config: A dataclass with `image_size`, `num_classes`, `preprocessing`, `class_names` and `multi_label`, whose
@@ -45,7 +44,7 @@ class ImageModel(keras.Model):
     def build(self, input_shape):
         if self.built:
             return
-        self.build_layers(input_shape)
+        self._build_layers(input_shape)
         if self._frozen_at_first:
             freeze(self, self._frozen_at_first)
         elif not self.trainable:

@@ -75,7 +75,7 @@ class VisionTransformer(ImageModel):
         order = (*tokens, self.positions) if self.config.prefix_positions else (self.positions, *tokens)
         return [layer for layer in (*order, self.dropout, self.patch_dropout) if layer is not None]
 
-    def build_layers(self, input_shape):
+    def _build_layers(self, input_shape):
         for layer, shape in self._stages(input_shape):
             layer.build(shape)
             if layer is self.encoder:

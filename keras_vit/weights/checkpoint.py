@@ -24,6 +24,7 @@ class Checkpoint:
             does not specify them.
         preprocessing: Fields of its `Preprocessing`, without the size.
         image_size: The size that its own preprocessing makes, if the positions are those of another size.
+        prefix_is_guess: Whether the number of positions alone shows if the tokens before the patches have some.
     """
 
     tensors: Tensors
@@ -31,6 +32,7 @@ class Checkpoint:
     arguments: dict
     preprocessing: dict
     image_size: int | None = None
+    prefix_is_guess: bool = False
 
     @property
     def is_bit(self) -> bool:
