@@ -79,7 +79,7 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
     tensors = (tensors.without("decoder.") if MAE_DECODER in tensors else tensors).renamed(
         lambda name: respell(name, SPELLINGS)
     )
-    preprocessor = read_json(tensors.path.with_name("preprocessor_config.json"))
+    preprocessor = read_preprocessor(tensors)
     arguments = read_arguments(_arguments, tensors, read_json(tensors.path.with_name("config.json")))
     return Checkpoint(tensors, HUGGING_FACE, arguments, preprocessing_fields(preprocessor))
 
@@ -146,6 +146,12 @@ def _arguments(tensors, config):
         "gelu": gelu,
         "epsilon": config.get("layer_norm_eps", 1e-12),
     }
+
+
+def read_preprocessor(tensors: Tensors) -> dict:
+    """The description of the image processor beside a file; transformers 5 may write it in processor_config.json."""
+    nested = read_json(tensors.path.with_name("processor_config.json")).get("image_processor")
+    return nested or read_json(tensors.path.with_name("preprocessor_config.json"))
 
 
 def preprocessing_fields(config: dict) -> dict:

@@ -61,7 +61,7 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
     """
     tensors = read_arguments(_plain_arrays, tensors.renamed(lambda name: respell(name, SPELLINGS)))
     arguments = read_arguments(_arguments, tensors, read_json(tensors.path.with_name("config.json")))
-    preprocessor = read_json(tensors.path.with_name("preprocessor_config.json"))
+    preprocessor = hugging_face.read_preprocessor(tensors)
     # modeling_dinov2_with_registers.py smooths positions when it shrinks their grid, modeling_dinov2.py does not.
     source = replace(DINOV2, resample="bicubic_antialias") if arguments["register_tokens"] else DINOV2
     fields, size = hugging_face.preprocessing_fields(preprocessor), hugging_face.image_size(preprocessor)

@@ -75,7 +75,7 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
     config = read_json(tensors.path.with_name("config.json"))
     tensors = read_arguments(_plain_arrays, _tower(tensors))
     arguments = read_arguments(_arguments, tensors, {**config, **config.get("vision_config", {})})
-    preprocessor = read_json(tensors.path.with_name("preprocessor_config.json"))
+    preprocessor = hugging_face.read_preprocessor(tensors)
     fields = hugging_face.preprocessing_fields(preprocessor)
     if arguments["class_token"] and not isinstance(preprocessor.get("size"), dict):
         fields["resize"] = "shortest"  # CLIPImageProcessor; its older files state one number

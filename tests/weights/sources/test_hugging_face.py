@@ -111,6 +111,10 @@ def test_arguments_and_preprocessing_from_config(tmp_path):
     images = found.preprocessing
     assert (images.mean, images.std, images.interpolation) == ((0.4,) * 3, (0.2,) * 3, "bicubic")
     assert images.crop_fraction == 0.8 and images.resize == "squash" and images.antialias
+    (folder / "preprocessor_config.json").unlink()
+    nested = {"image_processor": content | {"do_center_crop": True}, "processor_class": "CLIPProcessor"}
+    (folder / "processor_config.json").write_text(json.dumps(nested))  # of transformers 5
+    assert keras_vit.load(folder).preprocessing == images and images.origin == "file"
 
 
 @pytest.mark.parametrize("golden", ["hf_vit", "hf_dinov2", "hf_siglip"])
