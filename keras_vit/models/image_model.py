@@ -187,8 +187,7 @@ class ImageModel(keras.Model):
 
 
 def linear_head(num_classes: int, dtype, name="head"):
-    """A linear classifier in at least float32, zeros at first: (B, D) -> (B, num_classes)."""
+    """A linear classifier in the dtype of the variables, zeros at first: (B, D) -> (B, num_classes)."""
     if not num_classes:
         return None
-    precise = keras.backend.result_type(dtype.compute_dtype, "float32")
-    return keras.layers.Dense(num_classes, kernel_initializer="zeros", dtype=precise, name=name)
+    return keras.layers.Dense(num_classes, kernel_initializer="zeros", dtype=dtype.variable_dtype, name=name)

@@ -93,6 +93,15 @@ def test_exported_models_refuse_images_of_another_size(trained_toy, tmp_path, po
                 function(**{name: tf.zeros((2, *size, 3))})
 
 
+@pytest.mark.parametrize("policy", ["float16", "bfloat16", "float64", "mixed_bfloat16"])
+@KINDS
+def test_variables_have_the_dtype_of_the_policy(name, policy):
+    """The head, too: its logits are in float32 under a mixed policy."""
+    model, dtype = BUILDS[name](num_classes=5, dtype=policy), policy if "mixed" not in policy else "float32"
+    assert {variable.dtype for variable in model.weights} == {dtype}
+    assert model(keras.Input((16, 16, 3))).dtype == model(X).dtype.name == dtype
+
+
 def test_fit_raises_for_images_of_unknown_rank():
     model = BUILDS["ViT"](num_classes=5)
     model.compile("sgd", "mse", jit_compile=False)
