@@ -30,7 +30,7 @@ def write_saved_model(model, folder, class_names=None) -> Path:
     Signatures, each for any batch size, all with float32 outputs; C classes, D width of the features:
 
     - "serving_default", also "classify": `images` (B, H, W, 3) float32 after `model.preprocess` -> {"probabilities":
-      (B, C)}: a softmax, or with `multi_label` and for 21843 classes one sigmoid per class.
+      (B, C)}: a softmax, or with `multi_label`, for one and for 21843 classes one sigmoid per class.
     - "logits": the same -> {"logits": (B, C)}, for another temperature.
     - "features": the same -> {"features": (B, D)}, or (B, N, D) with pooling="none".
     - "attention": the same -> {"attention": (B, H, W) in [0, 1]}, see `keras_vit.attention_rollout`.

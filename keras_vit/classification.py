@@ -56,19 +56,19 @@ def check_no_projection(model):
     """Raises a ValueError if the head of a model is a projection, whose outputs are no classes."""
     if is_projection(model):
         raise ValueError(
-            "The model knows no classes: its head is a projection to the space that images share with texts, as "
-            "CLIP's. Train a head: keras-vit finetune FOLDER --weights FILE, or keras-vit probe; or export embeddings: "
-            "keras-vit export FILE --signatures embed."
+            "The model knows no classes: its head is a projection, as CLIP's, or a regression, whose values the model "
+            "returns. Train a head: keras-vit finetune FOLDER --weights FILE, or keras-vit probe; or export the "
+            "outputs: keras-vit export FILE --signatures embed."
         )
 
 
 def output_activation(model) -> str:
     """What makes probabilities of a model's logits, also in exported files: "softmax", or "sigmoid", one per class.
 
-    It is a sigmoid if the model has `multi_label`, and for 21843 classes, because Google's checkpoints of ImageNet-21k
-    are trained with one sigmoid per class.
+    It is a sigmoid if the model has `multi_label`; for one class, whose softmax is 1; and for 21843 classes, because
+    Google's checkpoints of ImageNet-21k are trained with one sigmoid per class.
     """
-    return "sigmoid" if model.multi_label or model.num_classes == SIGMOID_CLASSES else "softmax"
+    return "sigmoid" if model.multi_label or model.num_classes in SIGMOID_CLASSES else "softmax"
 
 
 def known_names(model) -> tuple[str, ...] | None:

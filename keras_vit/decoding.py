@@ -13,7 +13,7 @@ section 4.6.4.
 import tensorflow as tf
 
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.resizing import size_before_crop
+from keras_vit.resizing import clips_each_axis, size_before_crop
 
 TAG, UPRIGHT = 0x0112, 1
 JPEG, PNG, WEBP = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"WEBP"
@@ -94,11 +94,11 @@ def resize_and_crop(images, preprocessing: Preprocessing):
     """`preprocessing` without its scaling, for images whose size is known only when the graph runs.
 
     Args:
-        images: (H, W, 3) or (B, H, W, 3), uint8 or float32.
+        images: (H, W, 3) or (B, H, W, 3), uint8 or float32 pixels in [0, 255].
         preprocessing: Its `image_size` is (height, width).
 
     Returns:
-        (height, width, 3) or (B, height, width, 3) float32; bicubic values may exceed the range of the pixels.
+        (height, width, 3) or (B, height, width, 3) float32 in [0, 255].
     """
     size, resize = preprocessing.image_size, preprocessing.resize
     method, antialias = preprocessing.interpolation, preprocessing.antialias
@@ -112,7 +112,11 @@ def resize_and_crop(images, preprocessing: Preprocessing):
     else:
         shape = tf.cast(tf.round(sides), tf.int32)
         method, antialias = "area", False
-    images = tf.image.resize(tf.cast(images, tf.float32), shape, method, antialias=antialias)
+    images = tf.cast(images, tf.float32)
+    if clips_each_axis(preprocessing) and method != "area":
+        wide = tf.image.resize(images, (tf.shape(images)[-3], shape[1]), method, antialias=antialias)
+        images = tf.clip_by_value(wide, 0, 255)
+    images = tf.clip_by_value(tf.image.resize(images, shape, method, antialias=antialias), 0, 255)
     rest = shape - size
     top, left = tf.unstack(rest // 2 if method == "area" else tf.cast(tf.round(rest / 2), tf.int32))
     images = images[..., top : top + size[0], left : left + size[1], :]

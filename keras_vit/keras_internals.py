@@ -49,6 +49,18 @@ def xla_optimization_barrier(tensors: list) -> list:
     return gen_xla_ops.xla_optimization_barrier(input=tensors)
 
 
+def of_size(images, size):
+    """Images (B, H, W, C); TensorFlow's graphs raise an error if they have not the size (H, W) when they run.
+
+    SavedModels take images of other sizes than their signatures state: a reshape to patches then makes more images.
+    """
+    if keras.backend.backend() != "tensorflow" or keras.backend.is_keras_tensor(images):
+        return images
+    import tensorflow as tf
+
+    return images if tf.executing_eagerly() else tf.ensure_shape(images, (None, *size, images.shape[-1]))
+
+
 @contextmanager
 def fixed_seeds(generators, seeds) -> Iterator[None]:
     """In this context each `keras.random.SeedGenerator` returns its seed instead of the next one; contexts nest.

@@ -98,7 +98,7 @@ def _use(model):
 
 def _classes(model):
     if _is_projection(model):
-        return f"none: {model.num_classes:,} outputs, a projection to the space that images share with texts"
+        return f"none: {model.num_classes:,} outputs, a projection, as CLIP's, or a regression"
     if not model.num_classes:
         return "no head"
     return f"{model.num_classes:,}" + (f": {first_names(model.class_names, 10)}" if model.class_names else "")

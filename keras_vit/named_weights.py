@@ -21,6 +21,32 @@ def in_part(name: str, parts) -> bool:
     return any(name == part or name.startswith(f"{part}/") for part in parts)
 
 
+def frozen_parts(model) -> tuple[str, ...]:
+    """Paths of the parts of a model, as large as possible, and of the weights that are not trained."""
+    weights = named_weights(model)
+    trained = {part for name, variable in weights.items() if variable.trainable for part in _parts_around(name)}
+    frozen = (next((part for part in _parts_around(name) if part not in trained), None) for name in weights)
+    return tuple(dict.fromkeys(filter(None, frozen)))
+
+
+def _parts_around(name):
+    """The parts that a weight is inside, largest first, and itself: "a", "a/b" and "a/b/c" of "a/b/c"."""
+    names = name.split("/")
+    return ["/".join(names[: i + 1]) for i in range(len(names))]
+
+
+def freeze(model, parts):
+    """Freezes the layers and weights inside a model that have these paths; see `frozen_parts`."""
+    from keras_vit.keras_internals import all_layers
+
+    for layer in all_layers(model):
+        if layer is not model and (layer.path or "").removeprefix(f"{model.path}/") in parts:
+            layer.trainable = False
+    for name, variable in named_weights(model).items():
+        if in_part(name, parts):
+            variable.trainable = False
+
+
 def as_parts(skip, names) -> tuple[str, ...]:
     """`skip` as a tuple, one part or several."""
     parts = (skip,) if isinstance(skip, str) else tuple(skip)

@@ -79,18 +79,16 @@ class Preprocessing:
                 floats that seem to be in [0, 1] or preprocessed already; or, without "squash", their size is unknown.
                 Values of symbolic tensors, as inside tf.data, are not checked.
         """
-        from keras_vit.resizing import resized
-
         mean, std = (255.0 * np.array(values, "float32") for values in (self.mean, self.std))
-        return (resized(images, self) - mean) / std
+        return (self.pixels(images) - mean) / std
 
     def pixels(self, images):
-        """Resizes and crops images without scaling, for exported models: (B, height, width, 3) float32 in [0, 255]."""
+        """Resizes and crops images without scaling: (B, height, width, 3) float32 in [0, 255]."""
         from keras import ops
 
         from keras_vit.resizing import resized
 
-        return ops.clip(resized(images, self), 0.0, 255.0)  # bicubic resizing overshoots
+        return ops.clip(resized(images, self), 0.0, 255.0)  # bicubic and Lanczos overshoot; Pillow clips
 
     def region(self, height: int, width: int) -> tuple[int, int, int, int]:
         """The part of an image that remains after the crop, as (top, left, height, width) in the image's pixels."""

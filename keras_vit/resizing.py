@@ -45,16 +45,19 @@ def _resized_batch(pixels, preprocessing):
         if preprocessing.resize == "shortest_area":
             return _area_resized(pixels, [round(side * scale) for side in (height, width)], size)
         target = tuple(max(least, int(side * scale + 1e-6)) for side, least in zip((height, width), target))
+    options = {"interpolation": preprocessing.interpolation, "antialias": preprocessing.antialias}
+    if clips_each_axis(preprocessing) and height is not None and target[1] != width:
+        pixels = ops.image.resize(pixels, (height, target[1]), data_format="channels_last", **options)
+        pixels, width = ops.clip(pixels, 0.0, 255.0), target[1]
     if target != (height, width):
-        pixels = ops.image.resize(
-            pixels,
-            target,
-            interpolation=preprocessing.interpolation,
-            antialias=preprocessing.antialias,
-            data_format="channels_last",
-        )
+        pixels = ops.image.resize(pixels, target, data_format="channels_last", **options)
     top, left = (round((new - side) / 2) for new, side in zip(target, size))
     return pixels[:, top : top + size[0], left : left + size[1]]  # (B, height, width, 3)
+
+
+def clips_each_axis(preprocessing) -> bool:
+    """Whether a resize clips what overshoots at hard edges after the width, and again after the height, as Pillow."""
+    return preprocessing.antialias and preprocessing.interpolation in ("bicubic", "lanczos3", "lanczos5")
 
 
 def _area_resized(pixels, target, size):

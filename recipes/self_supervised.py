@@ -29,7 +29,7 @@ def compile_self_supervised(recipe: SelfSupervised) -> SelfSupervisedModel:
         model = MaskedAutoencoderModel(vit, *sizes, recipe.normalize_targets)
     else:
         model, loss = MaskedPatchModel(vit, recipe.target), masked_patch_loss(recipe.target)
-        metrics = [] if recipe.target == "pixels" else [PatchAccuracy(name="top1")]
+        metrics = [] if recipe.target == "pixels" else [PatchAccuracy(name="top1", dtype="float32")]
     model.compile(
         **optimizer_arguments(recipe, recipe.total_steps, model),
         loss=loss,

@@ -5,7 +5,9 @@ import pytest
 from PIL import Image
 
 import keras_vit
+from keras_vit.class_names import decode_predictions
 from keras_vit.classification import output_activation, output_names
+from keras_vit.export.saved_model import _serving_functions
 
 NAMES = ("ant", "bee", "cat")
 BLACK = np.zeros((16, 16, 3), "uint8")
@@ -60,6 +62,19 @@ def test_names_of_files_beside_the_weights(toy, tmp_path):
     assert keras_vit.load(tmp_path / "unnamed").class_names is None
     assert output_names(toy(num_classes=2)) == ("class 0", "class 1")
     assert output_names(toy(num_classes=1000))[0] == "tench, Tinca tinca"
+
+
+def test_one_output_is_a_sigmoid_everywhere(toy, tmp_path):
+    """The softmax of one logit is 1 for every image."""
+    model = toy(depth=1, num_classes=1)
+    model.head.bias.assign([-2.0])
+    expected = 1 / (1 + np.exp(2))
+    assert model.classify(BLACK) == [[("class 0", pytest.approx(expected))]]
+    assert decode_predictions([[-2.0]], 1, ["cat"]) == [[(None, "cat", pytest.approx(expected))]]
+    signature = _serving_functions(model)["classify"]
+    np.testing.assert_allclose(
+        signature(np.zeros((2, 16, 16, 3), "float32"))["probabilities"], [[expected]] * 2, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("options", [{"num_classes": 3, "multi_label": True}, {"num_classes": 21843, "width": 6}])

@@ -6,8 +6,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from keras_vit import Preprocessing
+from keras_vit.decoding import resize_and_crop
 from keras_vit.pixel_range import expected_range, scaled_range
 from keras_vit.resizing import size_before_crop
 
@@ -51,9 +53,24 @@ def test_images_of_the_right_size_are_only_scaled():
 def test_interpolation_and_antialias(interpolation):
     image = pixels(40, 30)
     for antialias in (False, True):
-        expected = tf.image.resize(tf.cast(image, "float32"), (10, 16), interpolation, antialias=antialias) / 127.5 - 1
+        expected = tf.image.resize(tf.cast(image, "float32"), (40, 16), interpolation, antialias=antialias)
+        expected = np.clip(expected, 0, 255) if antialias else image
+        expected = tf.image.resize(tf.cast(expected, "float32"), (10, 16), interpolation, antialias=antialias)
+        expected = np.clip(expected, 0, 255) / 127.5 - 1
         ready = Preprocessing((10, 16), interpolation=interpolation, antialias=antialias)(image)[0]
         np.testing.assert_allclose(ready, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("interpolation,method", [("bicubic", Image.BICUBIC), ("lanczos3", Image.LANCZOS)])
+def test_hard_edges_do_not_overshoot(interpolation, method):
+    """As in Pillow, which rounds after each axis."""
+    image = np.kron(RANDOM.integers(0, 2, (6, 6, 1), "uint8"), np.full((7, 7, 3), 255, "uint8"))  # (42, 42, 3)
+    for side in (16, 64):
+        preprocessing = Preprocessing(side, interpolation=interpolation, antialias=True)
+        expected = np.asarray(Image.fromarray(image).resize((side, side), method), "float32")
+        for found in (127.5 * (preprocessing(image)[0] + 1), resize_and_crop(image, preprocessing)):
+            np.testing.assert_allclose(found, expected, atol=1.1)
+            assert np.min(found) == 0 and np.max(found) == 255
 
 
 # Fields, size of the image, of the model, size between resizing and cropping; sizes are (height, width).
@@ -163,7 +180,7 @@ def test_floats_may_overshoot_as_bicubic_interpolation_does():
     image = np.full((4, 4, 3), 300.0)
     image[0, 0] = -40
     for ready in (image, np.arange(48, dtype="int64").reshape(4, 4, 3) * 5, np.ones((4, 4, 3), "int32")):
-        np.testing.assert_allclose(Preprocessing(4)(ready)[0], ready / 127.5 - 1, atol=1e-5)
+        np.testing.assert_allclose(Preprocessing(4)(ready)[0], np.clip(ready, 0, 255) / 127.5 - 1, atol=1e-5)
 
 
 def test_black_float_images():

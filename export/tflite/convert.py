@@ -51,7 +51,7 @@ def write_tflite(
 
     Every file takes one image of the model's size, `images` (1, H, W, 3), pixels in [0, 255] as float32, for "int8" as
     uint8; scaling by mean and standard deviation is in the graph. "classify" returns `probabilities` (1, num_classes),
-    a softmax, or with `multi_label` and for 21843 classes one sigmoid per class, "embed" `embedding` (1, D),
+    a softmax, or with `multi_label`, for one and for 21843 classes one sigmoid per class, "embed" `embedding` (1, D),
     the features before the head, or the output of a head that is a projection, as CLIP's, "attention" the rollout map
     `attention` (1, h, w) in [0, 1]. Class names, preprocessing and description are in the file (`with_metadata`), where
     MediaPipe and Android Studio look for them.

@@ -182,6 +182,8 @@ def _attention_pooling(pooling, tokens):
 
     The keys' bias adds the same to the logits of all tokens, which the softmax cancels.
     """
+    if pooling.prefix_tokens:
+        tokens = token_slice(tokens, pooling.prefix_tokens, tokens.shape[1] - pooling.prefix_tokens)
     length, width = tokens.shape[1:]
     heads, head = pooling.num_heads, width // pooling.num_heads
     with tf.init_scope():  # computed once, outside the graph

@@ -47,7 +47,7 @@ def imagenet_class_names(num_classes: int = 1000) -> tuple[tuple[str, str], ...]
 
 
 ACTIVATIONS = ("auto", "softmax", "sigmoid", None)
-SIGMOID_CLASSES = 21843  # of ImageNet-21k in Google's checkpoints
+SIGMOID_CLASSES = (1, 21843)  # a question of yes or no, and ImageNet-21k in Google's checkpoints
 
 
 def decode_predictions(
@@ -61,8 +61,8 @@ def decode_predictions(
         class_names: The C names of the classes, or (id, name) pairs; by default those of ImageNet for 1000, 21841 and
             21843 classes, see `imagenet_class_names`.
         activation: Applied to the outputs: "softmax", "sigmoid", or None if they are probabilities. "auto" is None if
-            every row is a distribution (nonnegative, sum of 1); else sigmoid for 21843 classes, because Google's
-            checkpoints of ImageNet-21k are trained with one sigmoid per class, and softmax otherwise.
+            every row is a distribution (nonnegative, sum of 1); else sigmoid for one class and for 21843, because
+            Google's checkpoints of ImageNet-21k are trained with one sigmoid per class, and softmax otherwise.
 
     Returns:
         B lists of `top` tuples (WordNet id, name, probability). The id is None for names without one.
@@ -101,7 +101,7 @@ def _probabilities(outputs, activation):
     if activation == "auto":
         # The tolerance is for sums in bfloat16.
         distribution = (outputs >= 0).all() and (np.abs(outputs.sum(axis=1) - 1) < 0.02).all()
-        activation = None if distribution else "sigmoid" if outputs.shape[1] == SIGMOID_CLASSES else "softmax"
+        activation = None if distribution else "sigmoid" if outputs.shape[1] in SIGMOID_CLASSES else "softmax"
     if activation == "sigmoid":
         return np.exp(-np.logaddexp(0, -outputs))
     if activation == "softmax":

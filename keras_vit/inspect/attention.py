@@ -167,7 +167,7 @@ def gradient_rollout(model, images, classes=None) -> np.ndarray:
     if not model.num_classes or model.head_distillation is not None:
         raise ValueError(f"Expected a model with one head, see model.with_head(num_classes). Received: {model.name}")
     if model.config.projection:
-        raise ValueError(f"The head of {model.name} projects to the space of texts: it has no classes.")
+        raise ValueError(f"The head of {model.name} is a projection: it has no classes.")
     if model.config.pooling == "none":
         raise ValueError(f"{model.name} has logits for every token (pooling='none'), not one class per image.")
     if model.config.axial:

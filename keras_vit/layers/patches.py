@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.images import as_size, patch_grid
+from keras_vit.keras_internals import of_size
 from keras_vit.layers.positions import interpolation_matrix
 
 
@@ -33,6 +34,7 @@ class ExtractPatches(keras.layers.Layer):
 
     def call(self, images):
         height, width, channels = images.shape[1:]
+        images = of_size(images, (height, width))
         (p, q), (h, w) = self.patch_size, patch_grid((height, width), self.patch_size)
         rows = ops.reshape(images, (-1, h, p, w * q * channels))  # (B, h, P, W*C)
         cells = ops.reshape(rows, (-1, p, w, q * channels))  # (B*h, P, w, P*C)
@@ -80,11 +82,12 @@ class PatchEmbedding(keras.layers.Layer):
         )
 
     def build(self, input_shape):
-        self.grid = patch_grid(input_shape[1:3], self.patch_size)
+        self.image_size = tuple(input_shape[1:3])
+        self.grid = patch_grid(self.image_size, self.patch_size)
         self.projection.build(input_shape)
 
     def call(self, images):
-        embeddings = self.projection(images)  # (B, h, w, D)
+        embeddings = self.projection(of_size(images, self.image_size))  # (B, h, w, D)
         return ops.reshape(embeddings, (-1, self.grid[0] * self.grid[1], self.width))  # (B, N, D)
 
     def compute_output_shape(self, input_shape):

@@ -79,14 +79,16 @@ class AttentionPooling(keras.layers.Layer):
 
     Args:
         num_heads, mlp_dim, gelu, epsilon: See `BlockConfig`.
+        prefix_tokens: Number of first tokens that are skipped.
 
     Raises:
         ValueError: The heads do not divide the width (when built).
     """
 
-    def __init__(self, num_heads, mlp_dim, gelu="tanh", epsilon=1e-6, **kwargs):
+    def __init__(self, num_heads, mlp_dim, gelu="tanh", epsilon=1e-6, prefix_tokens=0, **kwargs):
         super().__init__(**kwargs)
         self.num_heads = num_heads
+        self.prefix_tokens = prefix_tokens
         self.epsilon = epsilon
         self.norm = LayerNorm(epsilon, dtype=self.dtype_policy, name="norm")
         self.mlp = Mlp(mlp_dim, gelu=gelu, dtype=self.dtype_policy, name="mlp")
@@ -103,6 +105,7 @@ class AttentionPooling(keras.layers.Layer):
             layer.build(input_shape)
 
     def call(self, tokens):
+        tokens = tokens[:, self.prefix_tokens :] if self.prefix_tokens else tokens
         query = split_heads(self.query(ops.convert_to_tensor(self.probe)), self.num_heads)  # (1, K, 1, d)
         key, value = (split_heads(layer(tokens), self.num_heads) for layer in (self.key, self.value))
         mixed = ops.matmul(attention_weights(query, key), value)  # (B, K, 1, d)
@@ -119,5 +122,6 @@ class AttentionPooling(keras.layers.Layer):
             "mlp_dim": self.mlp.mlp_dim,
             "gelu": self.mlp.gelu,
             "epsilon": self.epsilon,
+            "prefix_tokens": self.prefix_tokens,
         }
         return {**super().get_config(), **config}

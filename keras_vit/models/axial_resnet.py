@@ -108,9 +108,7 @@ class AxialResNet(ImageModel):
         self.head = linear_head(config.num_classes, dtype)
         self.build(self.input_shape)
 
-    def build(self, input_shape):
-        if self.built:
-            return
+    def _build_layers(self, input_shape):
         self.conv_root.build(input_shape)
         shape = self.conv_root.compute_output_shape(input_shape)
         self.gn_root.build(shape)

@@ -86,9 +86,7 @@ class BiT(ImageModel):
         self.head = linear_head(config.num_classes, dtype)
         self.build(self.input_shape)
 
-    def build(self, input_shape):
-        if self.built:
-            return
+    def _build_layers(self, input_shape):
         self.backbone.build(input_shape)
         if self.norm:
             build_for(self.backbone.channels, self.norm)

@@ -32,6 +32,8 @@ class ViTConfig:
         num_classes: Outputs of the head, whose initial weights are zeros; 0 for no head.
         pooling: "token" (the class token), "gap" (mean of the patches), "token_and_gap" (both, one after the other, as
             DINOv2's linear heads), "map" (attention), or "none" (all tokens).
+        pool_prefix_tokens: Whether "gap" and "map" also read class and register tokens, timm's `pool_include_prefix`;
+            by default "map" does and "gap" does not.
         class_token: Whether there is a class token; by default not with "gap" and "map".
         distillation: Whether there are DeiT's distillation token and its head (arXiv 2012.12877): the model's output is
             the mean of the two heads, and `both_heads` returns each.
@@ -72,8 +74,8 @@ class ViTConfig:
         multi_label: Whether an image may have several classes, each with a sigmoid of its own; changes no output, only
             the probabilities of `classify` and of exported files, and evaluations.
 
-        projection: Whether the head is a projection to the space that images share with texts, as CLIP's, and its
-            outputs are no classes; changes no output.
+        projection: Whether the head's outputs are no classes: a projection to the space that images share with texts,
+            as CLIP's, or the values of a regression; changes no output.
 
     Raises:
         ValueError: A patch that does not divide the image, an unknown choice, a number out of range, or arguments that
@@ -88,6 +90,7 @@ class ViTConfig:
     num_heads: int
     num_classes: int = 1000
     pooling: str = "token"
+    pool_prefix_tokens: bool = None  # type: ignore[assignment]
     class_token: bool = None  # type: ignore[assignment]
     distillation: bool = False
     register_tokens: int = 0
@@ -121,6 +124,7 @@ class ViTConfig:
         normalized = {
             "image_size": size,
             "patch_size": as_size(self.patch_size, "patch_size"),
+            "pool_prefix_tokens": self.pooling == "map" if self.pool_prefix_tokens is None else self.pool_prefix_tokens,
             "class_token": self.pooling not in ("gap", "map") if self.class_token is None else self.class_token,
             "resnet_stages": None if self.resnet_stages is None else tuple(self.resnet_stages),
             "remat": _tuple_if_list(self.remat),

@@ -8,8 +8,8 @@ import keras
 from keras import ops
 
 from keras_vit.classification import classify
-from keras_vit.keras_internals import all_layers, is_quantized
-from keras_vit.named_weights import copy_weights
+from keras_vit.keras_internals import all_layers, is_quantized, of_size
+from keras_vit.named_weights import copy_weights, freeze, frozen_parts, in_part
 from keras_vit.pixel_range import expected_range
 from keras_vit.preprocessing import Preprocessing
 
@@ -20,11 +20,12 @@ class ImageModel(keras.Model):
     Input: (B, H, W, 3) float, see `preprocess`. Output: logits (B, num_classes), float32 also under mixed precision;
     with `num_classes=0` the `features`.
 
-    A subclass builds its layers and `head`, and defines `features`, `build` and `compute_output_shape`.
+    A subclass creates its layers and `head`, and defines `features`, `_build_layers` and `compute_output_shape`.
 
     Args:
         config: A dataclass with `image_size`, `num_classes`, `preprocessing`, `class_names` and `multi_label`, whose
             fields are the keyword arguments of the subclass.
+        frozen: Paths of the layers and weights that are not trained, which `get_config` records.
     """
 
     # How to handle images of another size, with `{size}` for theirs; None for a model that takes all sizes.
@@ -33,11 +34,22 @@ class ImageModel(keras.Model):
     head_layers: tuple[str, ...] = ("head",)
     head_fields: ClassVar[dict] = {"multi_label": False}
 
-    def __init__(self, config, **kwargs):
+    def __init__(self, config, frozen=(), **kwargs):
         super().__init__(**kwargs)
+        self._frozen_at_first = tuple(frozen)
         self.config = config
         self.image_size = config.image_size
         self.num_classes = config.num_classes
+
+    def build(self, input_shape):
+        if self.built:
+            return
+        self._build_layers(input_shape)
+        if self._frozen_at_first:
+            freeze(self, self._frozen_at_first)
+        elif not self.trainable:
+            for layer in self.layers:  # models around this one read theirs
+                layer.trainable = False
 
     def call(self, images, training=None):
         features = self.features(images, training=training)
@@ -86,11 +98,11 @@ class ImageModel(keras.Model):
     def _checked_images(self, images):
         """The images (B, H, W, 3), with static height and width if the model takes one size; see `_check_images`."""
         self._check_images(images)
-        if self.size_fix is None or tuple(images.shape[1:3]) == self.image_size:
+        if self.size_fix is None:
             return images
-        # In a graph: else patches of a larger image would become more images. An image of another shape with the same
-        # number of pixels still passes.
-        return ops.reshape(images, (ops.shape(images)[0], *self.image_size, 3))
+        if keras.backend.is_keras_tensor(images) and None in images.shape[1:3]:
+            return ops.reshape(images, (ops.shape(images)[0], *self.image_size, 3))
+        return of_size(images, self.image_size)
 
     def preprocess(self, images):
         """Images of any size, pixels in [0, 255], to the model's input; see `Preprocessing`."""
@@ -140,17 +152,18 @@ class ImageModel(keras.Model):
         return self.compute_output_shape(self.input_shape)
 
     def with_head(self, num_classes: int, class_names=None):
-        """Returns a new model with the same weights and a new head of zeros; 0 for no head.
+        """Returns a new model with the same weights and a new head of zeros, which is trainable; 0 for no head.
 
         A `VisionTransformer` loses the hidden tanh layer of pre-training too, as in the paper (appendix B.1.1).
         """
-        model = self._rebuilt(num_classes=num_classes, class_names=class_names, **self.head_fields)
+        fields = {"num_classes": num_classes, "class_names": class_names, **self.head_fields}
+        frozen = [part for part in frozen_parts(self) if not in_part(part, self.head_layers)]
+        model = self._rebuilt(**fields, trainable=True, frozen=frozen)
         copy_weights(self, model, skip=self.head_layers)
         return model
 
     def _rebuilt(self, **changes):
-        # Trainable, also if this model is frozen: its new head could not learn.
-        return type(self).from_config({**self.get_config(), "trainable": True, **changes})
+        return type(self).from_config({**self.get_config(), **changes})
 
     def save(self, filepath, overwrite=True, zipped=None, **kwargs):
         """`keras.Model.save`, but not to HDF5: Keras reads such a file only with `custom_objects`."""
@@ -169,12 +182,12 @@ class ImageModel(keras.Model):
                 "model before quantize(). To keep a quantized model, save its weights by "
                 "model.save_weights('name.weights.h5'), and load them into a new model after its quantize()."
             )
-        return {**super().get_config(), **asdict(self.config)}
+        frozen = frozen_parts(self)
+        return {**super().get_config(), **asdict(self.config), **({"frozen": frozen} if frozen else {})}
 
 
 def linear_head(num_classes: int, dtype, name="head"):
-    """A linear classifier in at least float32, zeros at first: (B, D) -> (B, num_classes)."""
+    """A linear classifier in the dtype of the variables, zeros at first: (B, D) -> (B, num_classes)."""
     if not num_classes:
         return None
-    precise = keras.backend.result_type(dtype.compute_dtype, "float32")
-    return keras.layers.Dense(num_classes, kernel_initializer="zeros", dtype=precise, name=name)
+    return keras.layers.Dense(num_classes, kernel_initializer="zeros", dtype=dtype.variable_dtype, name=name)

@@ -154,6 +154,9 @@ class ImageSizeWarning(UserWarning):
 def _load_checkpoint(weights, num_classes, weights_image_size, resample, arguments):
     """The model that the checkpoint describes, changed by the arguments."""
     checkpoint = open_checkpoint(weights, weights_image_size)
+    if checkpoint.prefix_is_guess and _fits_otherwise(checkpoint, arguments.get("image_size")):
+        weights_image_size = arguments["image_size"]
+        checkpoint = open_checkpoint(weights, weights_image_size)
     check_arguments(weights, BiT if checkpoint.is_bit else VisionTransformer, arguments)
     check_patch_size(weights, checkpoint.arguments.get("patch_size"), arguments)
     _check_size(checkpoint, arguments)
@@ -165,6 +168,29 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
     if "image_size" not in arguments and not weights_image_size:
         _warn_of_guess(checkpoint)
     return _load_vit(checkpoint, keeps_head, weights_image_size, resample, {**arguments, "num_classes": num_classes})
+
+
+def _fits_otherwise(checkpoint, size) -> bool:
+    """Whether the positions fit the requested size if the assumption on the tokens before the patches is wrong.
+
+    Raises a ValueError if the assumption fits a square, as models usually are, too.
+    """
+    if size is None:
+        return False
+    found, rows = checkpoint.arguments, checkpoint.tensors.shapes["pos_embed"][1]
+    prefix = found["class_token"] + found["distillation"] + found["register_tokens"]
+    patches = math.prod(side // step for side, step in zip(as_size(size), found["patch_size"]))
+    if patches + prefix * (not found["prefix_positions"]) != rows:
+        return False
+    usual = not (found["register_tokens"] or found["layer_scale"])  # DeiT III, and timm's models with registers
+    if found["image_size"] is not None and found["prefix_positions"] == usual:
+        words = ("with", "without") if found["prefix_positions"] else ("without", "with")
+        raise ValueError(
+            f"{checkpoint.tensors.path} has {rows} positions: those of {found['image_size']} pixels {words[0]} one for "
+            f"each class token and register, or of {as_size(size)} pixels {words[1]}. Pass the size that it was "
+            "trained at: weights_image_size=(height, width)."
+        )
+    return True
 
 
 def _load_bit(checkpoint, keeps_head, arguments):

@@ -30,6 +30,8 @@ def load_keras(weights, num_classes, resample, arguments):
     check_patch_size(weights, getattr(model, "patch_size", None), arguments)
     size, names = arguments.pop("image_size", None), arguments.pop("class_names", model.class_names)
     dtype = keras.dtype_policies.get(arguments.pop("dtype", keras.config.dtype_policy()))
+    if "trainable" in arguments:
+        arguments["frozen"] = ()  # of the whole model, whatever the file says of its parts
     changes = any(not _same(model.get_config().get(name), value) for name, value in arguments.items())
     if changes or model.dtype_policy != dtype:
         model = _with_arguments(model, weights, arguments, dtype)

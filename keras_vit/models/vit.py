@@ -75,9 +75,7 @@ class VisionTransformer(ImageModel):
         order = (*tokens, self.positions) if self.config.prefix_positions else (self.positions, *tokens)
         return [layer for layer in (*order, self.dropout, self.patch_dropout) if layer is not None]
 
-    def build(self, input_shape):
-        if self.built:
-            return
+    def _build_layers(self, input_shape):
         for layer, shape in self._stages(input_shape):
             layer.build(shape)
             if layer is self.encoder:
@@ -256,8 +254,8 @@ class VisionTransformer(ImageModel):
     def freeze_encoder(self):
         """Freezes everything before the head, for a linear probe; compile the model afterwards.
 
-        `with_head`, `resized`, `with_patch_size` and .keras files do not preserve this, nor the first three
-        `trainable = False` of the whole model: freeze the new model again, and load a file with compile=False.
+        Copies and .keras files preserve what is frozen, by this or by `trainable = False`, unless they are loaded by
+        `keras_vit.load(file, trainable=True)`.
         """
         for layer in self.layers:
             layer.trainable = layer.name in HEADS

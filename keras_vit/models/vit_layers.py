@@ -86,12 +86,13 @@ def encoder(config: ViTConfig, dtype):
 
 def pooling(config: ViTConfig, dtype):
     kind, options = config.pooling, {"dtype": dtype, "name": "pooling"}
+    skipped = 0 if config.pool_prefix_tokens else config.prefix_tokens
     if kind == "token":
         return TokenPooling(1 + int(config.distillation), **options)
     if kind in ("gap", "token_and_gap"):
-        return (AveragePooling if kind == "gap" else TokenAndAveragePooling)(config.prefix_tokens, **options)
+        return (AveragePooling if kind == "gap" else TokenAndAveragePooling)(skipped, **options)
     if kind == "map":
-        return AttentionPooling(config.num_heads, config.mlp_dim, config.gelu, config.epsilon, **options)
+        return AttentionPooling(config.num_heads, config.mlp_dim, config.gelu, config.epsilon, skipped, **options)
     return None
 
 

@@ -24,6 +24,7 @@ class Checkpoint:
             does not specify them.
         preprocessing: Fields of its `Preprocessing`, without the size.
         image_size: The size that its own preprocessing makes, if the positions are those of another size.
+        prefix_is_guess: Whether the number of positions alone shows if the tokens before the patches have some.
     """
 
     tensors: Tensors
@@ -31,6 +32,7 @@ class Checkpoint:
     arguments: dict
     preprocessing: dict
     image_size: int | None = None
+    prefix_is_guess: bool = False
 
     @property
     def is_bit(self) -> bool:
@@ -57,7 +59,7 @@ def description(source: str, architecture: str, arguments: dict, preprocessing: 
     imagenet = arguments["num_classes"] in NUM_CLASSES
     no_names = "not in the file; ImageNet's are used" if imagenet else "not in the file"
     if arguments.get("projection"):
-        no_names = "none: the head is a projection to the space that images share with texts"
+        no_names = "none: the head is a projection, as CLIP's, or a regression"
     return {
         "source": source,
         "architecture": architecture,

@@ -17,7 +17,7 @@ from keras_vit.weights.published import FOLDERS, resolve
 TIMEOUT_S = 60
 # Without pickled weights (.bin, .pt), which can run code when they are opened.
 HUGGING_FACE_FILES = (
-    *("config.json", "preprocessor_config.json", "open_clip_config.json"),
+    *("config.json", "preprocessor_config.json", "processor_config.json", "open_clip_config.json"),
     *("*.safetensors", "*.safetensors.index.json"),
 )
 

@@ -88,11 +88,10 @@ def evaluation_preprocessing(data: Data) -> Preprocessing:
 
 def evaluation_transform(data: Data):
     """Returns the function from an encoded image to (size, size, 3) float32, as `evaluation_preprocessing`."""
-    preprocessing, scale = evaluation_preprocessing(data), _scale_before_resize(data.mean, data.std)
+    preprocessing = evaluation_preprocessing(data)
 
     def transform(encoded):
-        image = resize_and_crop(normalize(decode(encoded), *scale), preprocessing)
-        return normalize_floats(image, data.mean, data.std) if scale is PIXELS else image
+        return normalize_floats(resize_and_crop(decode(encoded), preprocessing), data.mean, data.std)
 
     return transform
 

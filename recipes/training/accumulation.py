@@ -41,6 +41,7 @@ def check_batch_size(batch_size: int, replicas: int, parts: int):
 
 def _train_step(model, parts, data):
     """`keras.Model.train_step` with a loop around all but `apply_gradients`."""
+    data = _without_none(data)
     data = tree.map_structure(lambda x: tf.reshape(x, (parts, -1, *x.shape[1:])), data)  # (B, ...) to (S, b, ...)
     weights = model.trainable_weights
     connected = [True] * len(weights)
@@ -63,6 +64,11 @@ def _train_step(model, parts, data):
     return model.get_metrics_result()
 
 
+def _without_none(data):
+    """The parts of a batch that are there: `train_on_batch` passes None for those that are not."""
+    return keras.utils.pack_x_y_sample_weight(*keras.utils.unpack_x_y_sample_weight(data))
+
+
 def _gradients(model, x, y, sample_weight):
     """Gradients of the mean loss of a part; updates the metrics."""
     with tf.GradientTape() as tape:
@@ -79,7 +85,7 @@ def jax_train_step(model, parts: int, devices: int, state, data):
     """`keras.Model.train_step` with a loop around all but the optimizer's step, see `accumulate_gradients`."""
     import jax
 
-    data = tree.map_structure(partial(_split_on_devices, parts=parts, devices=devices), data)
+    data = tree.map_structure(partial(_split_on_devices, parts=parts, devices=devices), _without_none(data))
     step = JaxStep(model, state)
 
     def add(carry, part):

@@ -26,7 +26,9 @@ class TopK(keras.metrics.Mean):
     """
 
     def __init__(self, k=1, name="top", dtype=None):
-        super().__init__(name=name, dtype=dtype)
+        super().__init__(
+            name=name, dtype=dtype or "float32"
+        )  # Keras's float type may be float16, in which 2049 is 2048
         self.k = k
         self.excess = [self.add_variable((), initializer="zeros", name=f"{sum_}_excess") for sum_ in ("total", "count")]
 
@@ -83,7 +85,7 @@ class MeanAveragePrecision(keras.metrics.Metric):
     """
 
     def __init__(self, num_classes, name="mean_average_precision", dtype=None):
-        super().__init__(name=name, dtype=dtype)
+        super().__init__(name=name, dtype=dtype or "float32")
         self.num_classes = num_classes
         shape = {"shape": (num_classes, BINS), "initializer": "zeros"}
         self.correct = self.add_variable(**shape, name="correct")
@@ -97,7 +99,7 @@ class MeanAveragePrecision(keras.metrics.Metric):
         finite = _all_finite(logits)[:, None]
         scaled = ops.arcsinh(ops.where(finite, logits, -LARGEST_LOGIT) / LINEAR_RANGE)
         bins = ops.floor((scaled / math.asinh(LARGEST_LOGIT / LINEAR_RANGE) + 1.0) * (BINS / 2))
-        bins = ops.cast(ops.clip(bins, 0, BINS - 1), "int32") + BINS * ops.arange(self.num_classes)
+        bins = ops.cast(ops.clip(bins, 0, BINS - 1), "int32") + BINS * ops.arange(self.num_classes, dtype="int32")
         targets = ops.cast(dense_labels(ops.convert_to_tensor(y_true), logits) > 0, "float32")
         for state, counted in ((self.correct, targets), (self.others, 1.0 - targets)):
             counts = ops.segment_sum(
@@ -136,7 +138,7 @@ def _rank(logits, correct):
     """Number of classes before the correct class with the largest logit, (B,): 0 if that is the largest of all."""
     best = ops.argmax(ops.where(correct, logits, -float("inf")), axis=-1)[:, None]  # (B, 1)
     value = ops.take_along_axis(logits, best, axis=-1)  # (B, 1)
-    earlier = ops.arange(logits.shape[-1]) < ops.cast(best, "int32")  # (B, C)
+    earlier = ops.arange(logits.shape[-1], dtype="int32") < ops.cast(best, "int32")  # (B, C)
     before = (logits > value) | ((logits == value) & earlier)
     return ops.sum(ops.cast(before, "int32"), axis=-1)
 

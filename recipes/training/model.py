@@ -88,7 +88,7 @@ def adapt_model(model, recipe: Supervised, num_classes: int):
             {"data.mean": data.mean, "data.std": data.std},
             {"data.mean": trained.mean, "data.std": trained.std},
         )
-    changes = {"num_classes": num_classes, "trainable": True, **_common(data, run)}
+    changes = {"num_classes": num_classes, "trainable": True, "frozen": (), **_common(data, run)}
     is_bit = isinstance(model, BiT)
     if is_bit:
         _check_no_remat(run)

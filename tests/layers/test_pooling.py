@@ -30,6 +30,10 @@ def test_attention_pooling_equals_attention_and_residual_mlp():
     pooled = np.asarray(peer(probe, X))
     np.testing.assert_allclose(output, (pooled + np.asarray(layer.mlp(layer.norm(pooled))))[:, 0], atol=1e-5)
     np.testing.assert_allclose(output, layer(X[:, ::-1]), atol=1e-5)
+    of_patches = AttentionPooling(3, 24, prefix_tokens=2)
+    of_patches.build(X.shape)
+    of_patches.set_weights(layer.get_weights())
+    np.testing.assert_allclose(of_patches(X), layer(X[:, 2:]), atol=1e-6)
 
 
 def test_class_token_is_first_and_initially_zero():

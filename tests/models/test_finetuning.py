@@ -1,5 +1,7 @@
 """Which weights are trained: a frozen encoder, and LoRA."""
 
+import copy
+
 import keras
 import numpy as np
 import pytest
@@ -27,11 +29,49 @@ def test_with_a_frozen_encoder_only_the_head_is_trained(trained_toy, images):
     assert {weight.path.split("/")[-2] for weight in distilled.trainable_weights} == {"head", "head_distillation"}
 
 
-def test_models_made_of_a_frozen_one_are_trainable(toy):
-    model, bit = toy(), keras_vit.BiT(stages=(1,), width_factor=0.5, image_size=32, num_classes=3)
-    model.trainable = bit.trainable = False
-    for made in (model.with_head(3), model.resized(24), model.with_patch_size(8), bit.with_head(2)):
-        assert made.trainable_variables and len(made.trainable_variables) == len(made.weights)
+def trained_names(model):
+    return {weight.path.split("/", 1)[1] for weight in model.trainable_weights}
+
+
+def saved(model, folder):
+    model.save(folder / "model.keras")
+    return keras_vit.load(folder / "model.keras")
+
+
+def freeze_two_parts(model):
+    model.encoder.blocks[0].trainable = model.patch_embedding.projection.kernel.trainable = False
+
+
+@pytest.mark.parametrize("freeze", [keras_vit.VisionTransformer.freeze_encoder, freeze_two_parts])
+def test_what_is_frozen_belongs_to_a_model(trained_toy, tmp_path, freeze):
+    model = trained_toy()
+    freeze(model)
+    expected = trained_names(model)
+    assert 0 < len(expected) < len(model.weights)
+    copies = (keras.models.clone_model(model), copy.deepcopy(model), saved(model, tmp_path))
+    for made in (*copies, model.with_head(3), model.resized(24), model.with_patch_size(8)):
+        assert trained_names(made) == expected
+    assert len(keras_vit.load(tmp_path / "model.keras", trainable=True).trainable_weights) == len(model.weights)
+
+
+def test_a_frozen_model_inside_another_stays_frozen(toy, images, tmp_path):
+    """Sequential and functional models read the weights of the model inside, not its own `trainable`."""
+    toy(num_classes=0).save(tmp_path / "toy.keras")
+    frozen = toy(num_classes=0)
+    frozen.trainable = False
+    bit = keras_vit.BiT(stages=(1,), width_factor=0.5, image_size=16, num_classes=0, trainable=False)
+    for backbone in (
+        frozen,
+        toy(num_classes=0, trainable=False),
+        keras_vit.load(tmp_path / "toy.keras", trainable=False),
+        bit,
+    ):
+        outer = keras.Sequential([keras.Input((16, 16, 3)), backbone, keras.layers.Dense(3)])
+        outer.save(tmp_path / "outer.keras")
+        for model in (outer, keras.saving.load_model(tmp_path / "outer.keras"), keras.models.clone_model(outer)):
+            assert len(model.trainable_weights) == 2 and not model.layers[0].trainable_weights
+    assert not frozen.resized(24).trainable_weights
+    assert trained_names(frozen.with_head(3)) == trained_names(bit.with_head(2)) == {"head/kernel", "head/bias"}
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
+from keras_vit.layers import ExtractPatches
 
 X = np.random.default_rng(0).uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
 SMALL = {"stages": (1,), "width_factor": 0.5, "image_size": 16}
@@ -70,8 +71,35 @@ def test_images_of_another_size(name):
             model(images)
     graph = tf.function(model, input_signature=[tf.TensorSpec((None, None, None, 3))])
     np.testing.assert_allclose(graph(X), model(X), atol=1e-4)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="6144 values"):
-        graph(np.zeros((2, 32, 32, 3), "float32"))
+    for size in ((32, 32), (8, 32)):  # the second has as many pixels
+        with pytest.raises(tf.errors.InvalidArgumentError, match=rf"{size[0]},{size[1]},3\].* \[\?,16,16,3\]"):
+            graph(np.zeros((2, *size, 3), "float32"))
+
+
+@pytest.mark.parametrize("pooling", ["token", "gap"])
+def test_exported_models_refuse_images_of_another_size(trained_toy, tmp_path, pooling):
+    """Signatures of a SavedModel are not compared with what it receives: 2 images of twice the size were 8 once."""
+    model, inputs = trained_toy(pooling=pooling, image_size=(16, 8)), keras.Input((16, 8, 3))
+    maps = keras.Model(inputs, model.feature_maps(inputs, [1])[0])
+    patches = keras.Sequential([inputs, ExtractPatches(4)])
+    for outer in (model, keras.Model(inputs, keras.layers.Softmax()(model(inputs))), maps, patches):
+        outer.export(tmp_path / "exported", verbose=False)
+        exported = tf.saved_model.load(tmp_path / "exported")
+        np.testing.assert_allclose(exported.serve(X[:, :, :8]), outer(X[:, :, :8]), atol=1e-5)
+        function = exported.signatures["serving_default"]
+        (name,) = function.structured_input_signature[1]
+        for size in ((32, 16), (8, 16)):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=rf"{size[0]},{size[1]},3\].* \[\?,16,8,3\]"):
+                function(**{name: tf.zeros((2, *size, 3))})
+
+
+@pytest.mark.parametrize("policy", ["float16", "bfloat16", "float64", "mixed_bfloat16"])
+@KINDS
+def test_variables_have_the_dtype_of_the_policy(name, policy):
+    """The head, too: its logits are in float32 under a mixed policy."""
+    model, dtype = BUILDS[name](num_classes=5, dtype=policy), policy if "mixed" not in policy else "float32"
+    assert {variable.dtype for variable in model.weights} == {dtype}
+    assert model(keras.Input((16, 16, 3))).dtype == model(X).dtype.name == dtype
 
 
 def test_fit_raises_for_images_of_unknown_rank():

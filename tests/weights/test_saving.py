@@ -37,6 +37,7 @@ SAFETENSORS = {
     "DeiT without head": {"register_tokens": 1, "num_classes": 0, "representation_size": 12},
     "two classes": {"num_classes": 2},
     "several labels": {"multi_label": True},
+    "regression": {"projection": True, "num_classes": 1},
     "images": {"preprocessing": CROPPED},
     "shorter side": {"preprocessing": {"image_size": 16, "resize": "shortest", "mean": (0.4,) * 3, "antialias": True}},
 }
@@ -144,7 +145,6 @@ UNSUPPORTED = [
     ("x.npz", {"pooling": "token_and_gap", "num_classes": 0}, "pooling='token_and_gap'"),
     ("x.npz", {"multi_label": True}, "multi_label=True"),
     ("x.npz", {"projection": True}, "projection=True"),
-    ("folder", {"projection": True}, "projection=True"),
     ("folder", {"swiglu": True}, "swiglu=True"),
     ("folder", {"norm_before_encoder": True}, "norm_before_encoder=True"),
     ("folder", {"pooling": "token_and_gap"}, "pooling='token_and_gap'"),

@@ -203,6 +203,6 @@ def fused_attention(query, key, value, training=None):
     mask = None
     if training and length % 2:  # JAX has no gradient of the kernel for an odd number of tokens
         parts = [ops.pad(x, ((0, 0), (0, 1), (0, 0), (0, 0))) for x in parts]  # (B, N + 1, K, d)
-        mask = ops.broadcast_to(ops.arange(length + 1) < length, (1, 1, length + 1, length + 1))
+        mask = ops.broadcast_to(ops.arange(length + 1, dtype="int32") < length, (1, 1, length + 1, length + 1))
     mixed = ops.dot_product_attention(*parts, mask=mask)[:, :length]  # (B, N, K, d)
     return ops.transpose(mixed, (0, 2, 1, 3))  # (B, K, N, d)

@@ -59,8 +59,8 @@ SPELLINGS = (
 GELUS = {"gelu": "erf", "gelu_python": "erf", "quick_gelu": "quick"} | dict.fromkeys(
     ("gelu_new", "gelu_pytorch_tanh", "gelu_fast"), "tanh"
 )
-# The problem_type in config.json of classifiers whose classes have a sigmoid each.
-MULTI_LABEL = "multi_label_classification"
+# Values of problem_type in config.json: a sigmoid for each class, and outputs that are no classes.
+MULTI_LABEL, REGRESSION = "multi_label_classification", "regression"
 # In a preprocessor_config.json that keras_vit wrote, whether mean and deviation are a guess; transformers ignores it.
 ASSUMED = "image_mean_assumed"
 PILLOW_FILTERS = {0: "nearest", 1: "lanczos3", 2: "bilinear", 3: "bicubic"}
@@ -79,7 +79,7 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
     tensors = (tensors.without("decoder.") if MAE_DECODER in tensors else tensors).renamed(
         lambda name: respell(name, SPELLINGS)
     )
-    preprocessor = read_json(tensors.path.with_name("preprocessor_config.json"))
+    preprocessor = read_preprocessor(tensors)
     arguments = read_arguments(_arguments, tensors, read_json(tensors.path.with_name("config.json")))
     return Checkpoint(tensors, HUGGING_FACE, arguments, preprocessing_fields(preprocessor))
 
@@ -90,6 +90,18 @@ def class_names(id2label: dict | None, num_classes: int) -> tuple[str, ...] | No
     if not all(isinstance(name, str) and name.strip() for name in names) or names[:1] in ([], ["LABEL_0"]):
         return None
     return tuple(" ".join(str(name).split()) for name in names)
+
+
+def head_arguments(num_classes: int, config: dict) -> dict:
+    """What the outputs of a classifier are, by its config.json."""
+    kind = config.get("problem_type") if num_classes else None
+    names = None if kind == REGRESSION else class_names(config.get("id2label"), num_classes)
+    return {
+        "num_classes": num_classes,
+        "class_names": names,
+        "multi_label": kind == MULTI_LABEL,
+        "projection": kind == REGRESSION,
+    }
 
 
 def check_biases(tensors: Tensors, config: dict):
@@ -126,9 +138,7 @@ def _arguments(tensors, config):
         "width": width,
         "mlp_dim": shapes["encoder.layer.0.intermediate.dense.bias"][0],
         "num_heads": config.get("num_attention_heads"),
-        "num_classes": shapes.get("classifier.bias", (0,))[0],
-        "class_names": class_names(config.get("id2label"), shapes.get("classifier.bias", (0,))[0]),
-        "multi_label": "classifier.bias" in shapes and config.get("problem_type") == MULTI_LABEL,
+        **head_arguments(shapes.get("classifier.bias", (0,))[0], config),
         "class_token": True,
         "distillation": has_two_heads,
         "register_tokens": int(has_second_token and not has_two_heads),
@@ -136,6 +146,12 @@ def _arguments(tensors, config):
         "gelu": gelu,
         "epsilon": config.get("layer_norm_eps", 1e-12),
     }
+
+
+def read_preprocessor(tensors: Tensors) -> dict:
+    """The description of the image processor beside a file; transformers 5 may write it in processor_config.json."""
+    nested = read_json(tensors.path.with_name("processor_config.json")).get("image_processor")
+    return nested or read_json(tensors.path.with_name("preprocessor_config.json"))
 
 
 def preprocessing_fields(config: dict) -> dict:

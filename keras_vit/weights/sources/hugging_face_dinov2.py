@@ -61,7 +61,7 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
     """
     tensors = read_arguments(_plain_arrays, tensors.renamed(lambda name: respell(name, SPELLINGS)))
     arguments = read_arguments(_arguments, tensors, read_json(tensors.path.with_name("config.json")))
-    preprocessor = read_json(tensors.path.with_name("preprocessor_config.json"))
+    preprocessor = hugging_face.read_preprocessor(tensors)
     # modeling_dinov2_with_registers.py smooths positions when it shrinks their grid, modeling_dinov2.py does not.
     source = replace(DINOV2, resample="bicubic_antialias") if arguments["register_tokens"] else DINOV2
     fields, size = hugging_face.preprocessing_fields(preprocessor), hugging_face.image_size(preprocessor)
@@ -90,9 +90,7 @@ def _arguments(tensors, config):
         "width": width,
         "mlp_dim": mlp_dim,
         "num_heads": config.get("num_attention_heads"),
-        "num_classes": num_classes,
-        "class_names": hugging_face.class_names(config.get("id2label"), num_classes),
-        "multi_label": num_classes > 0 and config.get("problem_type") == hugging_face.MULTI_LABEL,
+        **hugging_face.head_arguments(num_classes, config),
         "pooling": "token_and_gap" if num_classes else "token",
         "class_token": True,
         "register_tokens": registers,

@@ -75,7 +75,7 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
     config = read_json(tensors.path.with_name("config.json"))
     tensors = read_arguments(_plain_arrays, _tower(tensors))
     arguments = read_arguments(_arguments, tensors, {**config, **config.get("vision_config", {})})
-    preprocessor = read_json(tensors.path.with_name("preprocessor_config.json"))
+    preprocessor = hugging_face.read_preprocessor(tensors)
     fields = hugging_face.preprocessing_fields(preprocessor)
     if arguments["class_token"] and not isinstance(preprocessor.get("size"), dict):
         fields["resize"] = "shortest"  # CLIPImageProcessor; its older files state one number
@@ -127,12 +127,11 @@ def _arguments(tensors, config):
         "mlp_dim": shapes["encoder.layers.0.mlp.fc1.bias"][0],
         # transformers omits values in config.json that are its defaults.
         "num_heads": config.get("num_attention_heads", 12 if config else None),
-        "num_classes": num_classes,
-        "class_names": None if has_token else hugging_face.class_names(config.get("id2label"), num_classes),
+        **hugging_face.head_arguments(num_classes, {} if has_token else config),
         "pooling": pooling,
         "class_token": has_token,
         "gelu": hugging_face.known_gelu(tensors, config, "quick_gelu" if has_token else "gelu_pytorch_tanh"),
         "epsilon": config.get("layer_norm_eps", 1e-5 if has_token else 1e-6),
         "norm_before_encoder": has_initial_norm,
-        "projection": has_token and num_classes > 0,
+        **({"projection": num_classes > 0} if has_token else {}),
     }

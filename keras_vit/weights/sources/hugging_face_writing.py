@@ -6,7 +6,7 @@ from pathlib import Path
 
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.sources.arrays import array_dtype, check_values, named_arrays
-from keras_vit.weights.sources.hugging_face import ASSUMED, HUGGING_FACE, MULTI_LABEL, PILLOW_FILTERS
+from keras_vit.weights.sources.hugging_face import ASSUMED, HUGGING_FACE, MULTI_LABEL, PILLOW_FILTERS, REGRESSION
 
 ACTIVATIONS = {"erf": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gelu"}
 
@@ -36,7 +36,7 @@ def writers(model, path: Path, class_names=None) -> dict[Path, Callable[[Path], 
         swiglu=(False,),
     )
     if config.num_classes:
-        head_kinds = {"representation_size": (None,), "pooling": ("token",), "projection": (False,)}
+        head_kinds = {"representation_size": (None,), "pooling": ("token",)}
         check_values(model, "A file of transformers with a head", **head_kinds)
     is_deit = config.distillation or config.register_tokens == 1
     kind, class_name = ("deit", "DeiT") if is_deit else ("vit", "ViT")
@@ -76,6 +76,7 @@ def _config_json(model, class_names) -> dict:
     height, width = model.image_size
     if model.patch_size[0] != model.patch_size[1]:
         raise ValueError(f"A file of transformers cannot store patch_size={model.patch_size}, only square patches.")
+    problem = MULTI_LABEL if config.multi_label else REGRESSION if config.projection else None
     labels = {str(i): name for i, name in enumerate(class_names)}
     return {
         "attention_probs_dropout_prob": config.attention_dropout,
@@ -95,7 +96,7 @@ def _config_json(model, class_names) -> dict:
         "patch_size": model.patch_size[0],
         "pooler_act": "tanh",
         "pooler_output_size": config.representation_size or config.width,
-        **({"problem_type": MULTI_LABEL} if config.multi_label and config.num_classes else {}),
+        **({"problem_type": problem} if problem and config.num_classes else {}),
         "qkv_bias": True,
         "torch_dtype": array_dtype(model),
     }

@@ -110,10 +110,11 @@ OTHER_ARCHITECTURES = {
     **dict.fromkeys(("_rpn_", "_18x2_", "_36x1_", "_xp_", "wee_", "_miil", "radio", "intern", "tips"), OTHER_BLOCKS),
     **dict.fromkeys(("dinov3", "eva02", "_rope", "vit_pe_", "lingbot", "sapiens"), ROTARY),
     **dict.fromkeys(("beit", "eva_"), "relative or rotary positions"),
-    "test_vit3": "attention pooling that reads its register, too",
     "naflex": "grids of any shape at run time",
 }
-POOLINGS = {"avg": "gap", "token": "token", "map": "map"}
+POOLINGS = {"avg": "gap", "token": "token", "map": "map", "": "none"}
+# Options of model_args that change the outputs, but neither names nor shapes of arrays, and their only value here.
+ONLY = {"norm_layer": "layernorm", "mlp_layer": None, "block_fn": None, "attn_layer": None}
 GELUS = {None: "erf", "gelu": "erf", "gelu_tanh": "tanh", "quick_gelu": "quick"}
 # Models whose definition, not their config.json, has another GELU than "erf".
 GELU_OF_NAMES = (
@@ -143,7 +144,8 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
     # timm gives CLIP's projection a bias of zeros, which no trained classifier has.
     if "norm_pre.weight" in tensors and "head.bias" in tensors:
         arguments["projection"] = not tensors.read("head.bias").any()
-    return Checkpoint(tensors, TIMM, arguments, _preprocessing_fields(config.get("pretrained_cfg", {})))
+    fields, is_guess = _preprocessing_fields(config.get("pretrained_cfg", {})), _prefix_is_guess(arguments, config)
+    return Checkpoint(tensors, TIMM, arguments, fields, prefix_is_guess=is_guess)
 
 
 def _read_dinov2(tensors):
@@ -195,6 +197,7 @@ def model_arguments(tensors: Tensors, config: dict) -> dict:
     shapes = tensors.shapes
     architecture, options = config.get("architecture", ""), config.get("model_args", {})
     _check_supported(tensors, architecture)
+    _check_options(tensors, options)
     width, _, patch_height, patch_width = kernel_shape(tensors, PATCHES)
     has_token, has_second_token = "cls_token" in shapes, "dist_token" in shapes
     registers = shapes.get("reg_token", (1, 0))[1]
@@ -202,8 +205,7 @@ def model_arguments(tensors: Tensors, config: dict) -> dict:
     stages = resnet_stages(shapes, f"{BACKBONE}.stem.conv.weight", UNIT)
     stride = resnet_stride(stages)
     patch_size = (patch_height * stride, patch_width * stride)
-    size_in_config = options.get("img_size") or config.get("pretrained_cfg", {}).get("input_size", [])[1:]
-    size = covered_size(size_in_config, patch_size)
+    size = covered_size(_stated_size(config), patch_size)
     prefix_positions = _has_prefix_positions(positions, prefix_tokens, size, patch_size, options)
     mlp_dim, has_initial_norm = shapes["blocks.0.mlp.fc2.weight"][1], "norm_pre.weight" in shapes
     swiglu = shapes["blocks.0.mlp.fc1.bias"][0] == 2 * mlp_dim
@@ -216,6 +218,7 @@ def model_arguments(tensors: Tensors, config: dict) -> dict:
         "num_heads": options.get("num_heads") or _unusual_num_heads(architecture, width, swiglu),
         "num_classes": shapes.get("head.bias", (0,))[0],
         "pooling": _pooling(tensors, config),
+        "pool_prefix_tokens": options.get("pool_include_prefix", architecture.startswith("test_vit3")),
         "class_token": has_token,
         "distillation": has_second_token,
         "register_tokens": registers,
@@ -224,7 +227,8 @@ def model_arguments(tensors: Tensors, config: dict) -> dict:
         "resnet_form": "v1" if stages is None else "timm",
         "gelu": _gelu(tensors, architecture, options),
         "swiglu": swiglu,
-        **({"epsilon": 1e-5} if has_initial_norm else {}),  # of all CLIP models of timm
+        # Of all CLIP models of timm, unlike others with `pre_norm`.
+        **({"epsilon": 1e-5} if has_initial_norm and ("clip" in architecture or "pre_norm" not in options) else {}),
         "layer_scale": 1e-5 if "blocks.0.ls1.gamma" in shapes else None,
         "qk_norm": "blocks.0.attn.q_norm.weight" in shapes,
         "norm_before_encoder": has_initial_norm,
@@ -236,8 +240,8 @@ def _unusual_num_heads(architecture, width, swiglu):
     """The number of heads where models of this width have different ones; None where the width determines it."""
     if "base_patch16_gap" in architecture or "giantopt" in architecture:
         return 16
-    if width == 64:  # test_vit and test_vit2, the only ones of this width
-        return 2
+    if width in (64, 96):  # test_vit, test_vit2 and test_vit3, the only ones of these widths
+        return {64: 2, 96: 3}[width]
     return 24 if width == 1536 and swiglu else None  # DINOv2's g/14
 
 
@@ -245,8 +249,16 @@ def _pooling(tensors, config):
     default = "map" if "attn_pool.latent" in tensors else "token"
     if default == "token" and ("fc_norm.weight" in tensors or "cls_token" not in tensors):
         default = "avg"
-    pooling = config.get("model_args", {}).get("global_pool") or config.get("global_pool") or default
+    stated = config.get("model_args", {}).get("global_pool"), config.get("global_pool")
+    pooling = next((value for value in stated if value is not None), default)
     return _known(tensors, "global_pool", pooling, POOLINGS)
+
+
+def _check_options(tensors, options):
+    """Raises a ValueError for options with which other outputs would be computed from the same arrays."""
+    for name, value in options.items():
+        if name in ONLY and value not in (None, ONLY[name]):
+            raise ValueError(f"{tensors.path}: {name} is {value!r} in config.json, which is not supported. Use timm.")
 
 
 def _gelu(tensors, architecture, options):
@@ -261,6 +273,15 @@ def _known(tensors, name, value, known):
         names = ", ".join(filter(None, known))
         raise ValueError(f"{tensors.path}: {name} is {value!r} in config.json. Supported: {names}")
     return known[value]
+
+
+def _prefix_is_guess(arguments, config):
+    has_prefix = arguments["class_token"] or arguments["register_tokens"]
+    return bool(has_prefix) and not (_stated_size(config) or "no_embed_class" in config.get("model_args", {}))
+
+
+def _stated_size(config):
+    return config.get("model_args", {}).get("img_size") or config.get("pretrained_cfg", {}).get("input_size", [])[1:]
 
 
 def _has_prefix_positions(positions, prefix_tokens, size, patch_size, options):

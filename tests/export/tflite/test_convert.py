@@ -91,7 +91,14 @@ PREPARED = {"image_size": 16, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.22
     "options",
     [
         extended({"pooling": "gap", "class_token": False, "layer_scale": 0.3}),
-        {"pooling": "map", "num_heads": 4, "qk_norm": True, "gelu": "erf"},
+        {
+            "pooling": "map",
+            "num_heads": 4,
+            "qk_norm": True,
+            "gelu": "erf",
+            "register_tokens": 2,
+            "pool_prefix_tokens": False,
+        },
         {"position_embedding": "relative", "representation_size": 8, "preprocessing": PREPARED},
         extended({"distillation": True, "norm_after_pooling": False}),
         {"pooling": "gap", "norm_after_pooling": True, "register_tokens": 2, "dtype": "mixed_bfloat16"},

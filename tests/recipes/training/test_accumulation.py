@@ -46,6 +46,17 @@ def trained(setup, parts, jit_compile=False, **options):
     return model.get_weights(), logs
 
 
+def test_train_on_batch_without_weights_of_images(toy):
+    found = []
+    for parts in (1, 3):
+        model, loss, (images, labels, _) = vit(toy)
+        model.compile(SGD(0.1), loss, jit_compile=False)
+        accumulate_gradients(model, parts)
+        found.append([float(model.train_on_batch(images, labels)), *model.get_weights()])
+    for whole, cut in zip(*found, strict=True):
+        np.testing.assert_allclose(cut, whole, atol=2e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [vit, masked_autoencoder])
 def test_parts_equal_the_whole_batch(toy, make):

@@ -81,6 +81,19 @@ def test_many_images_against_sorting():
         assert value(TopK(k), labels, logits) == pytest.approx(expected, abs=1e-7)
 
 
+@pytest.mark.parametrize("floatx", ["float16", "float64"])
+def test_any_default_float_of_keras(floatx):
+    """keras.json may set it; float16 counts to 2,048."""
+    before, logits = keras.config.floatx(), np.tile(np.eye(6, dtype="float32"), (500, 1))  # 3,000 images
+    keras.config.set_floatx(floatx)
+    try:
+        for metric in training_metrics(6, multi_label=True):
+            assert value(metric, np.tile(np.eye(6, dtype="float32"), (500, 1)), logits) == pytest.approx(1, abs=1e-6)
+            assert metric.total_weight() == 3000
+    finally:
+        keras.config.set_floatx(before)
+
+
 def value(metric, *batch):
     metric.reset_state()
     metric.update_state(*batch)

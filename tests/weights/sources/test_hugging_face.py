@@ -8,6 +8,7 @@ import pytest
 from goldens import golden_io, golden_weights, write_arrays
 
 import keras_vit
+from keras_vit.weights import open_checkpoint
 from keras_vit.weights.sources.hugging_face import preprocessing_fields
 
 OLD_SPELLINGS = {
@@ -110,6 +111,29 @@ def test_arguments_and_preprocessing_from_config(tmp_path):
     images = found.preprocessing
     assert (images.mean, images.std, images.interpolation) == ((0.4,) * 3, (0.2,) * 3, "bicubic")
     assert images.crop_fraction == 0.8 and images.resize == "squash" and images.antialias
+    (folder / "preprocessor_config.json").unlink()
+    nested = {"image_processor": content | {"do_center_crop": True}, "processor_class": "CLIPProcessor"}
+    (folder / "processor_config.json").write_text(json.dumps(nested))  # of transformers 5
+    assert keras_vit.load(folder).preprocessing == images and images.origin == "file"
+
+
+@pytest.mark.parametrize("golden", ["hf_vit", "hf_dinov2", "hf_siglip"])
+def test_problem_type_of_config(golden, tmp_path):
+    """transformers computes no softmax of the outputs of a regression, and sigmoids of those of several labels."""
+    arrays, config = golden_weights(golden), {"num_attention_heads": 3}
+    if golden != "hf_vit":
+        arrays |= {"classifier.weight": np.ones((2, {"hf_dinov2": 48}.get(golden, 24)), "float32")}
+        arrays |= {"classifier.bias": np.zeros(2, "float32")}
+    for kind, answer in (
+        ("regression", (False, True)),
+        ("multi_label_classification", (True, False)),
+        (None, (False, False)),
+    ):
+        folder = hugging_face(tmp_path, arrays, config | {"problem_type": kind, "id2label": {"0": "a", "1": "b"}})
+        found = open_checkpoint(folder).arguments
+        assert (found["multi_label"], found["projection"]) == answer
+        if kind == "regression":
+            assert found["class_names"] is None
 
 
 def test_fields_of_preprocessor_config():

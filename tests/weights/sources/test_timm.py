@@ -12,6 +12,8 @@ from keras_vit.weights import open_checkpoint
 # Arguments of keras_vit, then those of config.json beside num_heads.
 NO_CLASS_TOKEN = {"register_tokens": 4, "prefix_positions": False, "class_token": False, "pooling": "gap"}
 AVERAGE = {"pooling": "gap", "class_token": True}
+REGISTERS_AND_MAP = {"register_tokens": 4, "class_token": True, "pooling": "map"}
+MAP = {"reg_tokens": 4, "global_pool": "map"}
 VARIANTS = {
     "headless": ({"num_classes": 0}, {"num_classes": 0}),
     "distilled": ({"distillation": True}, {}),
@@ -28,6 +30,14 @@ VARIANTS = {
     "fc_norm": ({**AVERAGE, "norm_after_pooling": True}, {"global_pool": "avg"}),
     "average after norm": (AVERAGE, {"global_pool": "avg", "fc_norm": False}),
     "not square": ({"image_size": (12, 20)}, {"img_size": [12, 20]}),
+    "attention of the patches": (REGISTERS_AND_MAP | {"pool_prefix_tokens": False}, MAP),
+    "attention of all tokens": (REGISTERS_AND_MAP, MAP | {"pool_include_prefix": True}),
+    "average of all tokens": (
+        {**AVERAGE, "pool_prefix_tokens": True},
+        {"global_pool": "avg", "fc_norm": False, "pool_include_prefix": True},
+    ),
+    "all tokens": ({"pooling": "none", "class_token": True}, {"global_pool": ""}),
+    "normalized at first": ({"norm_before_encoder": True}, {"pre_norm": True}),
     "tanh": ({"gelu": "tanh"}, {"act_layer": "gelu_tanh"}),
 }
 WITHOUT_CONFIG = ("distilled", "registers", "no prefix positions", "class token without position", "fc_norm")
@@ -37,7 +47,14 @@ CONFIG = {"input_size": [3, 16, 16], "mean": [0.4] * 3, "std": [0.3] * 3, "crop_
 def timm_arrays(model) -> dict:
     layers = {"patch_embed.proj": model.patch_embedding.projection, "head": model.head}
     layers |= {"norm": model.encoder.norm, "fc_norm": model.pooled_norm, "head_dist": model.head_distillation}
+    layers["norm_pre"] = model.encoder.initial_norm
     arrays = {"pos_embed": model.positions.table}
+    if model.config.pooling == "map":
+        pool = model.pooling
+        parts = {"q": pool.query, "k": pool.key, "v": pool.value, "proj": pool.out, "norm": pool.norm}
+        parts |= {"mlp.fc1": pool.mlp.hidden, "mlp.fc2": pool.mlp.out}
+        layers |= {f"attn_pool.{name}": layer for name, layer in parts.items()}
+        arrays["attn_pool.latent"] = pool.probe
     for i, block in enumerate(model.encoder.blocks):
         layers |= {f"blocks.{i}.norm1": block.norm_attention, f"blocks.{i}.norm2": block.norm_mlp}
         layers |= {f"blocks.{i}.attn.qkv": block.attention.qkv, f"blocks.{i}.attn.proj": block.attention.out}
@@ -80,6 +97,31 @@ def test_variants(variant, trained_toy, tmp_path):
         assert differing <= {"preprocessing", "layer_scale"}  # the initial value leaves no trace
 
 
+@pytest.mark.parametrize("options", [{"image_size": (24, 16)}, {"image_size": (20, 12), "prefix_positions": False}])
+def test_requested_sizes_explain_the_number_of_positions(options, trained_toy, images, tmp_path):
+    """25 rows are a class token and 6 x 4 patches, or 5 x 5 patches; 15 are 5 x 3 patches, or no square."""
+    model = trained_toy(gelu="erf", **options)
+    file = write_arrays(tmp_path / "bare.safetensors", timm_arrays(model))
+    loaded = keras_vit.load(file, image_size=options["image_size"], num_heads=3)
+    inputs = np.random.default_rng(0).uniform(-1, 1, (2, *options["image_size"], 3)).astype("float32")
+    np.testing.assert_allclose(loaded(inputs), model(inputs), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options,requested",
+    [({"image_size": 28}, (20, 40)), ({"prefix_positions": False, "image_size": 20, "layer_scale": 0.1}, (24, 16))],
+)
+def test_two_readings_of_the_number_of_positions_raise(options, requested, trained_toy, tmp_path):
+    """50 rows are 7 x 7 patches and a class token, or 5 x 10; DeiT III's 25 are 5 x 5 patches, or 6 x 4 and it."""
+    model = trained_toy(depth=1, **options)
+    file = write_arrays(tmp_path / "bare.safetensors", timm_arrays(model))
+    side = model.image_size[0]
+    with pytest.raises(ValueError, match=rf"\({side}, {side}\) pixels .*\({requested[0]}, {requested[1]}\) pixels"):
+        keras_vit.load(file, image_size=requested, num_heads=3)
+    for size in (side, requested):
+        assert keras_vit.load(file, image_size=requested, num_heads=3, weights_image_size=size).image_size == requested
+
+
 def test_preprocessing_from_config(trained_toy, tmp_path):
     arrays = timm_arrays(trained_toy())
     images = keras_vit.load(write(tmp_path, arrays)).preprocessing
@@ -110,7 +152,7 @@ def test_unsupported_variants_raise(trained_toy, tmp_path):
         ({**arrays, "attn_pool.kv.weight": extra[:3]}, {}, "attn_pool.kv.weight has shape .3,."),
         ({**arrays, "norm_pre.weight": extra}, {}, "1 missing(.|\n)*norm_pre.bias"),
         (arrays, {"architecture": "vit_relpos_small_patch16_rpn_224"}, "vit_relpos_small_patch16_rpn_224"),
-        (arrays, {"architecture": "test_vit3"}, "test_vit3 of timm.*attention pooling"),
+        (arrays, {"norm_layer": "rmsnorm"}, "norm_layer is 'rmsnorm'"),
         (arrays, {"act_layer": "relu"}, "act_layer is 'relu'"),
         (arrays, {"global_pool": "avgmax"}, "global_pool is 'avgmax'"),
         ({n: x for n, x in arrays.items() if "qkv.bias" not in n}, {}, "2 missing(.|\n)*blocks.1.attn.qkv.bias"),
