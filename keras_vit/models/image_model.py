@@ -12,6 +12,7 @@ from keras_vit.keras_internals import all_layers, is_quantized
 from keras_vit.named_weights import copy_weights
 from keras_vit.pixel_range import expected_range
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.resizing import PreprocessingLayer
 
 
 class ImageModel(keras.Model):
@@ -93,7 +94,12 @@ class ImageModel(keras.Model):
         return ops.reshape(images, (ops.shape(images)[0], *self.image_size, 3))
 
     def preprocess(self, images):
-        """Images of any size, pixels in [0, 255], to the model's input; see `Preprocessing`."""
+        """Images of any size, pixels in [0, 255], to the model's input; see `Preprocessing`.
+
+        Of a `keras.Input`: a layer, with which a functional model is saved and converted.
+        """
+        if isinstance(images, keras.KerasTensor):
+            return PreprocessingLayer(self.preprocessing)(images)
         return self.preprocessing(images)
 
     def classify(self, images, top: int = 5) -> list[list[tuple[str, float]]]:
