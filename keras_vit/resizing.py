@@ -4,6 +4,7 @@ Apart from preprocessing.py, because reading a checkpoint needs its preprocessin
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 import keras
@@ -24,7 +25,7 @@ def _cubic(x):
 
 
 # Weights of a pixel by its distance from the center, as TensorFlow and JAX have them ("bicubic": Keys, a = -0.5).
-KERNELS = {
+KERNELS: dict[str, Callable] = {
     "bilinear": lambda x: np.maximum(1 - x, 0.0),
     "bicubic": _cubic,
     "lanczos3": partial(_windowed_sinc, 3),
