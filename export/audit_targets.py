@@ -63,6 +63,8 @@ DROPS_AXIS = "it removes an axis (shrink_axis_mask), as x[:, 0] does; use x[:, :
 
 def gpu(operation) -> str | None:
     """TFLite's GPU delegate (OpenCL, OpenGL, Metal), used by MediaPipe and older apps."""
+    if operation.name == "FULLY_CONNECTED" and operation.version > 9:
+        return "integer weights with a scale per channel; export float16"
     allowed = _GPU_DTYPES | _GPU_OTHER_DTYPES.get(operation.name, set())
     tensors = (*operation.runtime_inputs, *operation.outputs)
     if operation.name == "CAST" and "uint8" in (operation.inputs[0].dtype, operation.outputs[0].dtype):

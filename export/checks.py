@@ -2,19 +2,20 @@
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import keras
 import numpy as np
 
 from keras_vit.class_names import checked_lines
 from keras_vit.classification import check_no_projection, known_names
+from keras_vit.keras_internals import check_kind
 from keras_vit.named_weights import copy_weights
 
 
 def check_exportable(model, what: str):
     """Raises ValueError if the model cannot be traced with a fixed image size; `what` begins the message."""
-    if not hasattr(model, "preprocessing"):
-        raise ValueError(f"Expected a model of keras_vit, see keras_vit.load. Received: a {type(model).__name__}")
+    check_kind(model)
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
             f"{what} requires Keras's TensorFlow backend. Received: {keras.backend.backend()}. Save the model as "
@@ -85,6 +86,12 @@ def float32_copy(model):
     copy = type(model).from_config({**model.get_config(), "dtype": "float32"})
     copy_weights(model, copy)
     return copy
+
+
+def check_new_folder(folder: Path):
+    """Raises ValueError unless a folder is missing or empty."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ValueError(f"{folder.absolute()} already exists. Remove it or choose another folder.")
 
 
 def disk_reason(error: Exception) -> str:

@@ -13,7 +13,6 @@ import numpy as np
 from keras_vit.classification import has_classes, is_projection, output_activation
 from keras_vit.export.checks import check_classifier, check_exportable, exported_class_names, float32_copy
 from keras_vit.export.names import INPUT, PROJECTION
-from keras_vit.export.private_apis import register_erfc
 
 MAX_WEIGHT_BYTES = 2**31 - 2**24  # protobuf's limit of 2 GiB, less some space for the graph
 
@@ -101,7 +100,6 @@ def _import_onnx():
 
 
 def _export(model, file):
-    register_erfc()
     if model.dtype_policy.name != "float32":  # runtimes lack bfloat16 convolutions
         model = float32_copy(model)
     spec = keras.InputSpec(shape=(None, *model.image_size, 3), dtype="float32", name=INPUT)

@@ -14,17 +14,24 @@ from keras_vit import Preprocessing
 from keras_vit.atomic_write import new_files
 from keras_vit.class_names import class_names_text
 from keras_vit.classification import is_projection, output_activation
-from keras_vit.decoding import decode, resize_and_crop
-from keras_vit.export.checks import check_classifier, check_exportable, disk_reason, exported_class_names
+from keras_vit.decoding import JPEG, PNG, decode, resize_and_crop
+from keras_vit.export.checks import (
+    check_classifier,
+    check_exportable,
+    check_new_folder,
+    disk_reason,
+    exported_class_names,
+)
 from keras_vit.export.names import CLASS_NAMES_FILE, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE, PROJECTION
 from keras_vit.images import normalize
 from keras_vit.inspect.attention import patch_share, resize_to_images, rollout
 
 OUTPUT = OUTPUTS[CLASSIFY]
 TOP = 5
+STARTS = (JPEG, PNG, b"GIF8", b"BM", b"RIFF")  # of the files that `decode` reads
 
 
-def write_saved_model(model, folder, class_names=None) -> Path:
+def write_saved_model(model, folder, class_names=None, *, default: str | None = None) -> Path:
     """Writes a SavedModel that TensorFlow Serving, or TensorFlow alone, loads and runs.
 
     Signatures, each for any batch size, all with float32 outputs; C classes, D width of the features:
@@ -49,25 +56,31 @@ def write_saved_model(model, folder, class_names=None) -> Path:
 
     Args:
         model: A `VisionTransformer`, `BiT` or `AxialResNet`.
-        folder: Folder to write; must not exist. TensorFlow Serving requires a version number: models/vit/1.
+        folder: Folder to write; must not exist or be empty. TensorFlow Serving requires a version number: models/vit/1.
         class_names: One name per class in the order of the outputs, or (WordNet id, name) pairs; by default those that
             `keras_vit.classify` prints, if it knows any.
+        default: The signature that "serving_default" is, which servers run if a client names none; see above for the
+            default. With "serve_bytes" clients send files.
 
     Returns:
         The folder.
 
     Raises:
         ValueError: The model is not of keras_vit, has no image size, or has a head on unpooled tokens. The number of
-            class names differs from the number of classes. The folder exists. Keras's backend is not TensorFlow.
+            class names differs from the number of classes. The model lacks `default`. The folder is not empty. Keras's
+            backend is not TensorFlow.
         OSError: The disk is full or cannot be written; nothing is left of the folder.
     """
     check_exportable(model, "A SavedModel")
     check_classifier(model)
     names = exported_class_names(model, class_names)
     folder = Path(folder)
-    if folder.exists():
-        raise ValueError(f"{folder.absolute()} already exists. Remove it or choose another folder.")
+    check_new_folder(folder)
     functions = _serving_functions(model, names)
+    if default is not None:
+        if default not in functions:
+            raise ValueError(f"`default` must be one of {', '.join(functions)}. Received: {default!r}")
+        functions["serving_default"] = functions[default]
     preprocessing = json.dumps(model.preprocessing.get_config(), indent=2) + "\n"
     assets = {"preprocessing": (PREPROCESSING_FILE, preprocessing)}
     if names:
@@ -129,7 +142,15 @@ def _with_top_classes(probabilities, class_names: list[str] | None = None) -> di
 
 
 def decode_images(image_bytes, preprocessing: Preprocessing):
-    """Decodes and preprocesses encoded images (B,) of any sizes: (B, H, W, 3) float32, as `model.classify` does."""
+    """Decodes and preprocesses encoded images (B,) of any sizes: (B, H, W, 3) float32, as `model.classify` does.
+
+    An error names the indices of files that are not images, so that a server's client knows which.
+    """
+    starts = [tf.strings.substr(image_bytes, 0, len(start)) == start for start in STARTS]
+    wrong = tf.where(~tf.reduce_any(starts, axis=0))[:, 0]
+    message = "Expected JPEG, PNG, GIF, BMP or WebP files. Received other content at the indices"
+    with tf.control_dependencies([tf.debugging.Assert(tf.size(wrong) == 0, [message, wrong])]):
+        image_bytes = tf.identity(image_bytes)
 
     def prepare(content):
         return preprocess_images(decode(content, accurate=True), preprocessing)

@@ -94,3 +94,22 @@ def is_quantized(layer) -> bool:
 def all_layers(model) -> list:
     """A model or layer and all layers inside it, at any depth."""
     return list(model._flatten_layers())
+
+
+def check_kind(model, attribute: str = "preprocessing", kind: str = "model of keras_vit, see keras_vit.load"):
+    """Raises ValueError for a model without an attribute of our models, with the way to one of ours inside it."""
+    if hasattr(model, attribute):
+        return
+    message = f"Expected a {kind}. Received: a {type(model).__name__}"
+    for layer in getattr(model, "layers", ()):
+        if hasattr(layer, attribute):
+            message += (
+                f" with {layer.name} inside. Pass model.get_layer({layer.name!r}), whose head with_head(num_classes) "
+                "sets, or export the whole by Keras: model.export(path)."
+            )
+    raise ValueError(message)
+
+
+def check_vit(model):
+    """Raises ValueError for a model that is no `VisionTransformer`."""
+    check_kind(model, "attention_maps", "VisionTransformer")

@@ -66,11 +66,20 @@ def copy_weights(source, target, skip=(), resample: str = "corners"):
         source, target: Models that differ only in image size, patch size and in the skipped parts.
         skip: Parts not to copy, such as "head" or ("head", "encoder/block_0").
         resample: How positions are resampled, see `resample_grid`.
+
+    Raises:
+        ValueError: Keras quantized the source, or it has weights that the target lacks.
     """
     from keras import ops
 
+    from keras_vit.keras_internals import all_layers, is_quantized
     from keras_vit.layers.patches import resample_patch_embedding
 
+    if any(map(is_quantized, all_layers(source))):
+        raise ValueError(
+            f"Expected a model before quantize(). Received: {source.name}, which Keras quantized. Change or export the "
+            "model first; write_saved_model and model.export take it as it is."
+        )
     values, variables = named_weights(source), named_weights(target)
     skip = as_parts(skip, [*values, *variables])
     extra = [name for name in values if name not in variables and not in_part(name, skip)]

@@ -84,11 +84,10 @@ class Preprocessing:
 
     def pixels(self, images):
         """Resizes and crops images without scaling: (B, height, width, 3) float32 in [0, 255]."""
-        from keras import ops
 
         from keras_vit.resizing import resized
 
-        return ops.clip(resized(images, self), 0.0, 255.0)  # bicubic and Lanczos overshoot; Pillow clips
+        return resized(images, self)
 
     def region(self, height: int, width: int) -> tuple[int, int, int, int]:
         """The part of an image that remains after the crop, as (top, left, height, width) in the image's pixels."""

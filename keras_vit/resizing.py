@@ -4,33 +4,86 @@ Apart from preprocessing.py, because reading a checkpoint needs its preprocessin
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 
+import keras
 import numpy as np
 from keras import ops
 
 from keras_vit.pixel_range import check_unscaled
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.rgb import as_rgb
 
 
-def resized(images, preprocessing):
+def _windowed_sinc(radius, x):
+    return np.where(x < radius, np.sinc(x) * np.sinc(x / radius), 0.0)
+
+
+def _cubic(x):
+    return np.where(x < 1, (1.5 * x - 2.5) * x * x + 1, np.where(x < 2, ((2.5 - 0.5 * x) * x - 4) * x + 2, 0.0))
+
+
+# Weights of a pixel by its distance from the center, as TensorFlow and JAX have them ("bicubic": Keys, a = -0.5).
+KERNELS: dict[str, Callable] = {
+    "bilinear": lambda x: np.maximum(1 - x, 0.0),
+    "bicubic": _cubic,
+    "lanczos3": partial(_windowed_sinc, 3),
+    "lanczos5": partial(_windowed_sinc, 5),
+}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PreprocessingLayer(keras.layers.Layer):
+    """Preprocessing inside a functional model, with which it is saved.
+
+    Images of a known size are resized by matrix products, because converters to TFLite lack the other operations.
+
+    Input: (B, H, W, 3) pixels in [0, 255], uint8 or float. Output: (B, height, width, 3) float32.
+
+    Args:
+        preprocessing: A `Preprocessing`, or its fields.
+    """
+
+    def __init__(self, preprocessing, **kwargs):
+        super().__init__(**{**kwargs, "dtype": "float32"})
+        is_config = not isinstance(preprocessing, Preprocessing)
+        self.preprocessing = Preprocessing(**preprocessing) if is_config else preprocessing
+
+    def call(self, images):
+        mean, std = (
+            255.0 * np.array(values, "float32") for values in (self.preprocessing.mean, self.preprocessing.std)
+        )
+        return (resized(images, self.preprocessing, by_products=True) - mean) / std
+
+    def compute_output_spec(self, images):
+        return keras.KerasTensor((images.shape[0], *self.preprocessing.image_size, 3), "float32")
+
+    def get_config(self):
+        return {**super().get_config(), "preprocessing": self.preprocessing.get_config()}
+
+
+def resized(images, preprocessing, by_products: bool = False):
     """Resizes and crops images, see `Preprocessing.__call__`.
 
     Args:
         images: One image or batch, or a list of them.
         preprocessing: A `Preprocessing`.
+        by_products: Whether to resize images of a known size by matrix products, see `PreprocessingLayer`.
 
     Returns:
-        (B, height, width, 3) float32 pixels, which bicubic resizing moves beyond [0, 255].
+        (B, height, width, 3) float32 pixels in [0, 255].
     """
     images = images if isinstance(images, (list, tuple)) and images else [images]
     images = [as_rgb(image) for image in images]
     check_unscaled(images, preprocessing.mean, preprocessing.std)
     batches = [ops.cast(image if len(image.shape) == 4 else image[None], "float32") for image in images]
-    parts = [_resized_batch(batch, preprocessing) for batch in batches]
-    return parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=0)
+    parts = [_resized_batch(batch, preprocessing, by_products) for batch in batches]
+    pixels = parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=0)
+    return ops.clip(pixels, 0.0, 255.0)  # bicubic and Lanczos overshoot; Pillow clips
 
 
-def _resized_batch(pixels, preprocessing):
+def _resized_batch(pixels, preprocessing, by_products):
     """Resizes (B, H, W, 3) and crops the center: (B, height, width, 3)."""
     size, (height, width) = preprocessing.image_size, pixels.shape[1:3]
     target = size_before_crop(size, preprocessing.crop_fraction)
@@ -45,19 +98,37 @@ def _resized_batch(pixels, preprocessing):
         if preprocessing.resize == "shortest_area":
             return _area_resized(pixels, [round(side * scale) for side in (height, width)], size)
         target = tuple(max(least, int(side * scale + 1e-6)) for side, least in zip((height, width), target))
-    options = {"interpolation": preprocessing.interpolation, "antialias": preprocessing.antialias}
     if clips_each_axis(preprocessing) and height is not None and target[1] != width:
-        pixels = ops.image.resize(pixels, (height, target[1]), data_format="channels_last", **options)
+        pixels = _resized_to(pixels, (height, target[1]), preprocessing, by_products)
         pixels, width = ops.clip(pixels, 0.0, 255.0), target[1]
     if target != (height, width):
-        pixels = ops.image.resize(pixels, target, data_format="channels_last", **options)
+        pixels = _resized_to(pixels, target, preprocessing, by_products)
     top, left = (round((new - side) / 2) for new, side in zip(target, size))
     return pixels[:, top : top + size[0], left : left + size[1]]  # (B, height, width, 3)
+
+
+def _resized_to(pixels, target, preprocessing, by_products):
+    """Resizes (B, H, W, 3): (B, *target, 3)."""
+    sides = pixels.shape[1:3]
+    if by_products and preprocessing.interpolation in KERNELS and None not in sides:
+        rows, columns = (_weights(old, new, preprocessing) for old, new in zip(sides, target))
+        return ops.einsum("jw,bhwc,ih->bijc", columns, pixels, rows)
+    options = {"interpolation": preprocessing.interpolation, "antialias": preprocessing.antialias}
+    return ops.image.resize(pixels, target, data_format="channels_last", **options)
 
 
 def clips_each_axis(preprocessing) -> bool:
     """Whether a resize clips what overshoots at hard edges after the width, and again after the height, as Pillow."""
     return preprocessing.antialias and preprocessing.interpolation in ("bicubic", "lanczos3", "lanczos5")
+
+
+def _weights(old: int, new: int, preprocessing) -> np.ndarray:
+    """(new, old) float32: the weight of each of `old` pixels in each of `new`."""
+    scale = old / new
+    stretch = max(scale, 1.0) if preprocessing.antialias else 1.0
+    distance = np.arange(old) + 0.5 - (np.arange(new)[:, None] + 0.5) * scale
+    weights = KERNELS[preprocessing.interpolation](np.abs(distance) / stretch)
+    return (weights / weights.sum(axis=1, keepdims=True)).astype("float32")
 
 
 def _area_resized(pixels, target, size):

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
 from PIL import Image
 
 from keras_vit import Preprocessing
@@ -254,3 +255,37 @@ def test_dark_images_and_other_scalings_are_no_mistake():
         Preprocessing(8, **IMAGENET)(Preprocessing(8, **IMAGENET)(photo))
     Preprocessing(8, **IMAGENET)(np.where(photo > 250, 2.5, 0.0))
     Preprocessing(8, mean=(0, 0, 0), std=(1 / 255,) * 3)(np.where(photo > 250, -3.0, photo))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("antialias", [True, False])
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "lanczos3", "lanczos5"])
+@pytest.mark.parametrize("size", [(40, 30), (9, 21)])
+def test_functional_models_are_saved_and_converted(toy, tmp_path, size, interpolation, antialias):
+    """Expected values: `tf.image.resize`, whose bicubic weights without antialias are from a table of 1,024.
+
+    No pixel is near 0 or 255, where we clip what overshoots.
+    """
+    fields = {"resize": "shortest", "crop_fraction": 0.8, "mean": (0.4, 0.5, 0.6)}
+    vit = toy(depth=1, preprocessing={**fields, "interpolation": interpolation, "antialias": antialias})
+    inputs = keras.Input((*size, 3), batch_size=1)
+    outputs = vit.preprocess(inputs)
+    keras.Model(inputs, [outputs, vit(outputs)]).save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    images = np.random.default_rng(0).uniform(80, 170, (1, *size, 3)).astype("float32")
+    scale = max(20 / side for side in size)
+    target = [max(20, int(side * scale + 1e-6)) for side in size]
+    expected = tf.image.resize(images, target, interpolation, antialias=antialias).numpy()
+    top, left = (round((side - 16) / 2) for side in target)
+    expected = (expected[:, top : top + 16, left : left + 16] / 255 - (0.4, 0.5, 0.6)) / 0.5
+    tolerance = 2e-3 if (interpolation, antialias) == ("bicubic", False) else 1e-5
+    np.testing.assert_allclose(loaded(images)[0], expected, atol=tolerance)
+    if interpolation == "bicubic":
+        content = tf.lite.TFLiteConverter.from_keras_model(loaded).convert()
+        interpreter = Interpreter(model_content=content)
+        interpreter.allocate_tensors()
+        interpreter.set_tensor(interpreter.get_input_details()[0]["index"], images)
+        interpreter.invoke()
+        found = [interpreter.get_tensor(output["index"]) for output in interpreter.get_output_details()]
+        (pixels,) = (values for values in found if values.ndim == 4)
+        np.testing.assert_allclose(pixels, expected, atol=tolerance)

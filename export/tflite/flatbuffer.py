@@ -14,6 +14,8 @@ from ai_edge_litert.interpreter import Interpreter
 from keras_vit.export.private_apis import AlignedBuilder
 
 IDENTIFIER = b"TFL3"  # bytes 4 to 8 of every file
+MAX_FLATBUFFER = 2**31 - 2**24  # bytes of weights: offsets have 31 bits; some space remains for the graph
+MIN_RUNTIME = b"min_runtime_version"  # entry of the metadata: TensorFlow's version, filled up with zeros
 # Raised by the flatbuffers library and the generated schema when offsets point outside the file.
 DAMAGE = (ValueError, TypeError, IndexError, AttributeError, OverflowError, struct.error)
 DTYPES = {number: name.lower() for name, number in vars(schema.TensorType).items() if isinstance(number, int)}
@@ -147,8 +149,16 @@ def move_to_front(model: schema.ModelT, name: str):
 
 
 def pack_model(model: schema.ModelT) -> bytes:
-    """The bytes of a model of `unpack_model`; weights that were stored after the flatbuffer follow the new one."""
+    """The bytes of a model of `unpack_model`, with all weights in the flatbuffer: most readers know no others.
+
+    If it would be too large, weights that were stored after it follow the new one.
+    """
     external = [(*fields, getattr(fields[0], fields[1])) for fields in _external_data(model)]
+    if external and _size(model) < MAX_FLATBUFFER:
+        for holder, _, offset, size, _ in external:
+            setattr(holder, offset, 0)
+            setattr(holder, size, 0)
+        external = []
     for holder, data, *_ in external:
         setattr(holder, data, None)
     chunks = [_pack(model)]
@@ -193,8 +203,12 @@ def _external_data(model) -> Iterator[tuple]:
             yield operator, "customOptions", "largeCustomOptionsOffset", "largeCustomOptionsSize"
 
 
+def _size(model) -> int:
+    return sum(np.size(buffer.data) + 64 for buffer in model.buffers if buffer.data is not None)
+
+
 def _pack(model) -> bytes:
-    weights = sum(np.size(buffer.data) + 64 for buffer in model.buffers if buffer.data is not None)
+    weights = _size(model)
     try:
         builder = AlignedBuilder(weights + 2**20)  # large enough: growing would copy the weights several times
         builder.Finish(model.Pack(builder), IDENTIFIER)

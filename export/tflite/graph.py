@@ -48,6 +48,7 @@ class Operation:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     options: object | None
+    version: int = 1
 
     @property
     def runtime_inputs(self) -> list[Tensor]:
@@ -86,20 +87,20 @@ def read_graph(path) -> list[Operation]:
     for number, graph in enumerate(model.subgraphs):
         tensors = [_tensor(i, tensor, constants[tensor.buffer]) for i, tensor in enumerate(graph.tensors)]
         for index, operator in enumerate(graph.operators or ()):
-            name, custom = codes[operator.opcodeIndex]
+            name, custom, version = codes[operator.opcodeIndex]
             inputs, outputs = (
                 tuple(tensors[i] for i in (indices if indices is not None else ()) if i >= 0)
                 for indices in (operator.inputs, operator.outputs)
             )
-            operations.append(Operation(index, number, name, custom, inputs, outputs, operator.builtinOptions))
+            operations.append(Operation(index, number, name, custom, inputs, outputs, operator.builtinOptions, version))
     return operations
 
 
 def _code(code):
     number = max(code.builtinCode, code.deprecatedBuiltinCode)
     if number == schema.BuiltinOperator.CUSTOM:
-        return (code.customCode or b"CUSTOM").decode(), True
-    return _NAMES.get(number, f"BUILTIN_{number}"), False
+        return (code.customCode or b"CUSTOM").decode(), True, code.version
+    return _NAMES.get(number, f"BUILTIN_{number}"), False, code.version
 
 
 def _tensor(index, tensor, data):

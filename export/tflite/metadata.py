@@ -19,6 +19,7 @@ from keras_vit.class_names import checked_lines, class_names_text
 from keras_vit.export.names import ATTENTION, CLASS_NAMES_FILE, CLASSIFY, EMBED, OUTPUTS, PREPROCESSING_FILE
 from keras_vit.export.tflite.flatbuffer import (
     DAMAGE,
+    MIN_RUNTIME,
     Signature,
     check_not_folder,
     move_to_front,
@@ -31,6 +32,8 @@ from keras_vit.export.tflite.metadata_schema import RGB, TENSOR_AXIS_LABELS, dec
 ENTRY = b"TFLITE_METADATA"
 # First version of the schema with all fields used here; readers of an older version reject the file.
 MIN_PARSER_VERSION = "1.0.0"
+# TensorFlow -> the oldest LiteRT with its kernels.
+LITERT = {"2.9.0": "1.0", "2.17.0": "1.0", "2.20.0": "1.4", "2.21.0": "2.1"}
 MEDIAPIPE_TASKS = {OUTPUTS[EMBED]: "ImageEmbedder", OUTPUTS[ATTENTION]: None}
 
 
@@ -87,6 +90,7 @@ class DescribedFile:
     signatures: dict[str, Signature]  # by name, the one that runs by default first
     num_subgraphs: int  # one per signature, and those that control flow calls
     description: Description
+    min_runtime: str  # TensorFlow's version, such as "2.17.0"; "" if the file does not state it
 
     @property
     def mediapipe_task(self) -> str | None:
@@ -112,6 +116,9 @@ class DescribedFile:
         lines = [f"{self.path.name}: {self.size_bytes / 1e6:.2f} MB"]
         for name in ("name", "description", "version", "author", "license"):
             lines += [f"  {name:<14} {getattr(about, name)}"] if getattr(about, name) else []
+        if self.min_runtime:
+            litert = f", LiteRT {LITERT[self.min_runtime]}" if self.min_runtime in LITERT else ""
+            lines.append(f"  runtime        TensorFlow {self.min_runtime}{litert}, or newer")
         for key, signature in self.signatures.items():
             lines.append(f"  signature      {key or '(unnamed)'}")
             lines += [f"    input        {tensor}" for tensor in signature.inputs]
@@ -193,7 +200,9 @@ def read_description(path) -> DescribedFile:
         if not buffers:
             raise ValueError("it has no metadata; keras_vit.export.with_metadata adds it")
         description = _read(model.buffers[buffers[0]].data.tobytes(), path)
-        return DescribedFile(path, size_bytes, read_signatures(model), len(model.subgraphs), description)
+        stated = [model.buffers[entry.buffer].data for entry in model.metadata if entry.name == MIN_RUNTIME]
+        runtime = bytes(stated[0]).rstrip(b"\0").decode() if stated else ""
+        return DescribedFile(path, size_bytes, read_signatures(model), len(model.subgraphs), description, runtime)
     except (*DAMAGE, KeyError, zipfile.BadZipFile) as error:
         reason = error if isinstance(error, ValueError) else "it is damaged or truncated"
         raise ValueError(f"{path} cannot be described: {reason}.") from error

@@ -16,7 +16,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from litert_quantizer import algorithm_manager, qtyping, quantizer, recipe
 
-from keras_vit.export.tflite.flatbuffer import operator_code, operators_of_kind, unpack_model
+from keras_vit.export.tflite.flatbuffer import MIN_RUNTIME, operator_code, operators_of_kind, unpack_model
 from keras_vit.export.tflite.graph_rewrite import ROTATE_BACK, VALUES, encoder_blocks
 
 _Code = schema.BuiltinOperator
@@ -33,6 +33,16 @@ STATIC = {
     "int16x8": (Operation.ALL_SUPPORTED,),
 }
 ACTIVATION_BITS = {"mixed-int8": 8, "int8": 8, "int16x8": 16}
+# Dtypes of the inputs of FULLY_CONNECTED and GELU -> version of FULLY_CONNECTED that an older runtime rejects, and the
+# first TensorFlow with the kernel (LiteRT's op_version.cc and runtime_version.cc). Older ones ignore the scales of
+# channels and return noise. Blocks of 4 bits have no version of their own, but came with version 14: of TensorFlow 2.20
+# and LiteRT 1.0, 1.4, 2.0.3, 2.1, only 2.1 computes them. LiteRT 1.0 has no GELU of 16 bits (an error), 1.4 has.
+_Type = schema.TensorType
+_NEW_KERNELS = {
+    (_Type.FLOAT32, _Type.INT8): (12, b"2.17.0"),
+    (_Type.FLOAT32, _Type.INT4): (14, b"2.21.0"),
+    (_Type.INT16,): (1, b"2.20.0"),
+}
 ALL_ELSE = "all else"  # pixels, patches, the last normalization
 
 
@@ -79,7 +89,27 @@ def quantize(float32: bytes, name: str, ranges: dict | None = None, keep_float: 
     if name == "int8":
         use_integer_operations(model)
         _use_uint8_ends(model)
+    _reject_old_runtimes(model)
     return model
+
+
+def _reject_old_runtimes(model):
+    """Sets the version of FULLY_CONNECTED and the oldest runtime; litert-quantizer leaves those of the float file."""
+    versions, runtimes = set(), set()
+    for code in (_Code.FULLY_CONNECTED, _Code.GELU):
+        for graph, operator in operators_of_kind(model, code):
+            types = tuple(graph.tensors[index].type for index in operator.inputs[:2])
+            if types in _NEW_KERNELS:
+                version, runtime = _NEW_KERNELS[types]
+                versions.add(version)
+                runtimes.add(runtime)
+    if not runtimes:
+        return
+    for code in model.operatorCodes:
+        if code.builtinCode == _Code.FULLY_CONNECTED:
+            code.version = max(code.version, *versions)
+    (buffer,) = (entry.buffer for entry in model.metadata if entry.name == MIN_RUNTIME)
+    model.buffers[buffer].data = np.frombuffer(max(runtimes).ljust(16, b"\0"), "uint8")
 
 
 def _granularity(float32):

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from keras_vit.atomic_write import new_files, write_file
 from keras_vit.cache_dir import cache_dir
-from keras_vit.export.checks import checked_class_names
+from keras_vit.export.checks import check_new_folder, checked_class_names
 from keras_vit.export.names import ATTENTION, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE
 from keras_vit.export.tflite.flatbuffer import check_tflite, read_signatures, unpack_model
 from keras_vit.preprocessing import Preprocessing
@@ -48,14 +48,13 @@ def write_web_page(tflite_path, folder, class_names: Sequence, examples: Iterabl
         The folder, which appears once it is complete; index.html is the page.
 
     Raises:
-        ValueError: The folder exists, the number of class names differs from the number of classes, an example is not
-            an image, or the page cannot run the model.
+        ValueError: The folder is not empty, the number of class names differs from the number of classes, an example is
+            not an image, or the page cannot run the model.
         FileNotFoundError: The model, its preprocessing.json or an example does not exist.
         ConnectionError: LiteRT.js is not cached and could not be downloaded; see `fetch_web_runtime`.
     """
     tflite_path, folder = Path(tflite_path), Path(folder)
-    if folder.exists():
-        raise ValueError(f"{folder.absolute()} already exists. Remove it or choose another folder.")
+    check_new_folder(folder)
     preprocessing = _preprocessing(tflite_path)
     signatures = _signatures(tflite_path, preprocessing.image_size)
     names = checked_class_names(class_names, signatures[CLASSIFY]["output"]["shape"][-1])

@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.inspect.representation import in_batches
+from keras_vit.keras_internals import check_vit
 
 
 def rollout(attention, prefix_tokens: int = 1, patch_share: float = 0.0):
@@ -50,6 +51,7 @@ def attention_rollout(model, images) -> np.ndarray:
     Returns:
         (B, H, W) float32 in [0, 1], bilinearly resized from the patch grid.
     """
+    check_vit(model)
     attention = ops.convert_to_numpy(ops.cast(model.attention_maps(images), "float32")).astype("float64")
     patches = rollout(attention, model.prefix_tokens, patch_share(model))
     return ops.convert_to_numpy(resize_to_images(patches, model))
@@ -111,6 +113,7 @@ def attention_distance(model, images, batch_size: int = 16) -> np.ndarray:
     Returns:
         (depth, K) float64, pixels.
     """
+    check_vit(model)
     side = [pixels / patches for pixels, patches in zip(model.image_size, model.grid)]
     total = np.zeros(())
     for batch in in_batches(images, batch_size):
@@ -164,6 +167,7 @@ def gradient_rollout(model, images, classes=None) -> np.ndarray:
     """
     if keras.backend.backend() != "tensorflow":
         raise ValueError(f"Gradients require the TensorFlow backend. Received: {keras.backend.backend()!r}")
+    check_vit(model)
     if not model.num_classes or model.head_distillation is not None:
         raise ValueError(f"Expected a model with one head, see model.with_head(num_classes). Received: {model.name}")
     if model.config.projection:

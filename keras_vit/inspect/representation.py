@@ -3,6 +3,8 @@
 import numpy as np
 from keras import ops
 
+from keras_vit.keras_internals import check_vit
+
 
 def linear_cka(x, y) -> float:
     """Linear centered kernel alignment ("Similarity of Neural Network Representations Revisited", arXiv 1905.00414).
@@ -27,6 +29,7 @@ def linear_cka(x, y) -> float:
 
 def layer_features(model, images, batch_size: int = 16) -> list[np.ndarray]:
     """The mean token after each block: `depth` arrays (n, D) float32. The final normalization is not applied."""
+    check_vit(model)
     batches: list[list[np.ndarray]] = []
     for batch in in_batches(images, batch_size):
         batches.append([])
@@ -103,6 +106,7 @@ def filter_components(model, num_components: int = 28) -> np.ndarray:
     Raises:
         ValueError: The model is a hybrid, or `num_components` is out of range.
     """
+    check_vit(model)
     if model.backbone is not None:
         raise ValueError(f"{model.name} is a hybrid: its patches hold features of a ResNet, not colors.")
     kernel = ops.convert_to_numpy(ops.cast(model.patch_embedding.projection.kernel, "float32"))  # (P, Q, 3, D)
@@ -127,6 +131,7 @@ def position_similarity(model) -> np.ndarray:
     Raises:
         ValueError: The model adds no position embeddings to its patches.
     """
+    check_vit(model)
     if model.positions is None:
         kind = model.config.position_embedding
         raise ValueError(f"{model.name} adds no position embeddings to its patches: position_embedding={kind!r}.")

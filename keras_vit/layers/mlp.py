@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.integers import python_integers
-from keras_vit.layers.xla.mlp import QUICK, apply_dense, gelu_for_training
+from keras_vit.layers.xla.mlp import QUICK, apply_dense, exact_gelu, gelu_for_training
 from keras_vit.layers.xla.recompute import Dropout, recompute_dropout
 
 GELU_FORMS = ("tanh", "erf", "quick")
@@ -79,7 +79,9 @@ class Mlp(keras.layers.Layer):
             return gelu_for_training(hidden, self.gelu)
         if self.gelu == "quick":
             return hidden * ops.sigmoid(QUICK * hidden)
-        return ops.gelu(hidden, approximate=self.gelu == "tanh")
+        if self.gelu == "erf":  # not Keras's, whose Erfc no converter but TFLite's knows
+            return exact_gelu(hidden)
+        return ops.gelu(hidden, approximate=True)
 
     def compute_output_shape(self, input_shape):
         return input_shape

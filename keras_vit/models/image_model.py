@@ -12,6 +12,7 @@ from keras_vit.keras_internals import all_layers, is_quantized, of_size
 from keras_vit.named_weights import copy_weights, freeze, frozen_parts, in_part
 from keras_vit.pixel_range import expected_range
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.resizing import PreprocessingLayer
 
 
 class ImageModel(keras.Model):
@@ -105,7 +106,12 @@ class ImageModel(keras.Model):
         return of_size(images, self.image_size)
 
     def preprocess(self, images):
-        """Images of any size, pixels in [0, 255], to the model's input; see `Preprocessing`."""
+        """Images of any size, pixels in [0, 255], to the model's input; see `Preprocessing`.
+
+        Of a `keras.Input`: a layer, with which a functional model is saved and converted.
+        """
+        if isinstance(images, keras.KerasTensor):
+            return PreprocessingLayer(self.preprocessing)(images)
         return self.preprocessing(images)
 
     def classify(self, images, top: int = 5) -> list[list[tuple[str, float]]]:
@@ -172,18 +178,38 @@ class ImageModel(keras.Model):
                 f"Expected a name that ends in .keras. Received: {filepath}. For HDF5 write the weights alone: "
                 "model.save_weights('model.weights.h5')"
             )
+        self.get_config()  # its errors must come before the old file is opened
         super().save(filepath, overwrite, zipped, **kwargs)
 
     def get_config(self):
-        """Raises a ValueError for a model that Keras quantized: a model built from its config has other weights."""
-        if any(map(is_quantized, all_layers(self))):
+        """The arguments of the model, and "quantized" if Keras quantized layers: their paths and dtype policies.
+
+        Raises a ValueError for GPTQ and AWQ, which Keras can only restore with the images of their calibration.
+        """
+        config = {**super().get_config(), **asdict(self.config)}
+        quantized = {layer.path: layer.dtype_policy.name for layer in all_layers(self) if is_quantized(layer)}
+        if any(policy.startswith(("gptq", "awq")) for policy in quantized.values()):
             raise ValueError(
-                f"{self.name} was quantized by Keras, which its config does not record. Change, export or save the "
-                "model before quantize(). To keep a quantized model, save its weights by "
-                "model.save_weights('name.weights.h5'), and load them into a new model after its quantize()."
+                f"Expected int8, int4 or float8 in a model to save. Received: {self.name} with "
+                f"{next(iter(quantized.values()))}. Save its weights: model.save_weights('name.weights.h5')"
             )
         frozen = frozen_parts(self)
-        return {**super().get_config(), **asdict(self.config), **({"frozen": frozen} if frozen else {})}
+        if frozen:
+            config["frozen"] = frozen
+        if quantized:
+            config["quantized"] = {path.removeprefix(f"{self.path}/"): name for path, name in quantized.items()}
+        return config
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """The model of a configuration, its layers quantized as those of the model were."""
+        quantized = config.get("quantized", {})
+        model = super().from_config({name: value for name, value in config.items() if name != "quantized"})
+        for layer in all_layers(model) if quantized else ():
+            policy = quantized.get((layer.path or "").removeprefix(f"{model.path}/"))
+            if policy is not None:
+                layer.dtype_policy = policy
+        return model
 
 
 def linear_head(num_classes: int, dtype, name="head"):

@@ -103,7 +103,8 @@ def test_flex_operations(converted):
 def test_dynamic_range_weights(converted):
     path = converted(lambda x: tf.nn.relu(x @ WEIGHTS), (4, 32), quantize="dynamic")
     assert [operation.dtype for operation in read_graph(path)] == ["float32 x int8"]
-    assert not audit(path, ["cpu-xnnpack", "gpu", "litert2"]).findings
+    (finding,) = audit(path, ["cpu-xnnpack", "gpu", "litert2"]).findings
+    assert (finding.target, finding.operation) == ("gpu", "FULLY_CONNECTED")  # of version 12
 
 
 def test_int8_products_of_activations(converted):

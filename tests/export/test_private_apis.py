@@ -13,7 +13,7 @@ from keras_vit.export import private_apis
 
 def test_private_names_exist():
     names = "ai_edge_litert.interpreter:Interpreter._get_ops_details flatbuffers:Builder.Prep "
-    for name in (names + "flatbuffers:Builder.CreateNumpyVector tf2onnx.handler:tf_op").split():
+    for name in (names + "flatbuffers:Builder.CreateNumpyVector").split():
         module, _, path = name.partition(":")
         assert operator.attrgetter(path)(importlib.import_module(module))
     arguments = {"experimental_preserve_all_tensors", "experimental_op_resolver_type"}

@@ -1,8 +1,10 @@
+import keras
 import numpy as np
 import pytest
 from goldens import golden_file, golden_io
 
 import keras_vit
+from keras_vit import inspect
 from keras_vit.inspect.attention import resize_to_images, rollout
 
 
@@ -73,3 +75,19 @@ def test_without_class_token_registers_are_ignored(trained_toy, images):
     model = trained_toy(pooling="none", class_token=False, register_tokens=2)
     expected = rollout(model.attention_maps(images), prefix_tokens=2, patch_share=1.0)
     np.testing.assert_allclose(keras_vit.attention_rollout(model, images), resize_to_images(expected, model), atol=1e-6)
+
+
+FUNCTIONS = (
+    *(inspect.attention_rollout, inspect.attention_distance, inspect.gradient_rollout, inspect.layer_features),
+    *(inspect.filter_components, inspect.position_similarity),  # without images
+)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_other_models_raise(toy, function):
+    images = [np.zeros((1, 16, 16, 3), "float32")] * (function in FUNCTIONS[:4])
+    vit = toy(depth=1)
+    with pytest.raises(ValueError, match=rf"VisionTransformer. Received: a Sequential.*get_layer\('{vit.name}'\)"):
+        function(keras.Sequential([keras.Input((16, 16, 3)), vit]), *images)
+    with pytest.raises(ValueError, match="Received: a BiT"):
+        function(keras_vit.BiT(stages=(1,), width_factor=0.5, image_size=16, num_classes=2), *images)

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
+from keras_vit.keras_internals import all_layers
 from keras_vit.layers import ExtractPatches
 
 X = np.random.default_rng(0).uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
@@ -133,13 +134,33 @@ def test_int8_eagerly_and_under_xla(trained_toy, images):
 
 
 @QUANTIZED
-def test_quantized_models_are_saved_as_weights(trained_toy, images, tmp_path):
-    model, again = trained_toy(depth=1), trained_toy(depth=1)
-    model.quantize("int8")
-    for build in (lambda: model.save(tmp_path / "model.keras"), lambda: model.with_head(2), lambda: model.resized(32)):
-        with pytest.raises(ValueError, match="quantized by Keras"):
+@pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
+def test_quantized_models_are_saved(trained_toy, images, tmp_path, mode):
+    model, path = trained_toy(depth=2), tmp_path / "model.keras"
+    model.save(path)
+    model.quantize(mode, filters=lambda layer: "block_0" not in (layer.path or ""))
+    expected = np.asarray(model(images))
+    model.save(path)
+    wrapped = keras.Sequential([keras.Input((16, 16, 3)), model])
+    wrapped.save(tmp_path / "wrapped.keras")
+    loaded = [keras_vit.load(path), keras.models.load_model(tmp_path / "wrapped.keras").layers[-1]]
+    for again in loaded:
+        policies = [[layer.dtype_policy.name for layer in all_layers(x)] for x in (model, again)]
+        assert policies[0] == policies[1] and f"{mode}" in " ".join(policies[0])
+        np.testing.assert_array_equal(again(images), expected)
+    again = keras.models.clone_model(model)
+    again.set_weights(model.get_weights())
+    np.testing.assert_array_equal(again(images), expected)
+    for build in (lambda: model.with_head(2), lambda: model.resized(32)):
+        with pytest.raises(ValueError, match="before quantize"):
             build()
-    model.save_weights(tmp_path / "model.weights.h5")
-    again.quantize("int8")
-    again.load_weights(tmp_path / "model.weights.h5")
-    np.testing.assert_array_equal(again(images), model(images))
+
+
+@QUANTIZED
+def test_save_keeps_the_old_file_of_a_model_that_cannot_be_restored(trained_toy, tmp_path):
+    model, path = trained_toy(depth=1), tmp_path / "model.keras"
+    path.write_bytes(b"old")
+    model.head._dtype_policy = keras.dtype_policies.get("gptq/4/128_from_float32")
+    with pytest.raises(ValueError, match="Received: .*gptq"):
+        model.save(path)
+    assert path.read_bytes() == b"old"

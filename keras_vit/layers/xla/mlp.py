@@ -76,9 +76,10 @@ def _gradient(x, upstream):
     return _gradient_of_parts(*_parts(x), upstream)
 
 
-def _erf_gelu(x):
+def exact_gelu(x):
+    """GELU without approximation, in the form that converters recognize. Any shape."""
     wide = _wide(x)
-    return ops.cast(wide * _distribution(wide), x.dtype)
+    return ops.cast(0.5 * wide * (1 + ops.erf(wide * 0.5**0.5)), x.dtype)
 
 
 def _erf_gradient(x, upstream):
@@ -109,7 +110,7 @@ def _wide(x):
 
 _FUNCTIONS = {
     "tanh": _tanh_gelu,
-    "erf": _explicit(_erf_gelu, _erf_gradient),
+    "erf": _explicit(exact_gelu, _erf_gradient),
     "quick": _explicit(_quick_gelu, _quick_gradient),
 }
 

@@ -15,6 +15,7 @@ from keras_vit.export.tflite.equalize import folded_copy
 from keras_vit.export.tflite.flatbuffer import pack_model, unpack_model
 from keras_vit.export.tflite.graph import read_delegation, read_graph, run_tflite
 from keras_vit.export.tflite.graph_rewrite import normalize, signature_function
+from keras_vit.export.tflite.metadata import read_description
 from keras_vit.export.tflite.quantize import use_integer_operations
 from keras_vit.export.tflite.rounding import round_weights
 from keras_vit.inspect.attention import rollout
@@ -71,6 +72,38 @@ def test_weights_have_a_scale_for_each_output_channel(artifacts, name):
     assert [len(one.shape) for one in floats] == ([4] if name in ("dynamic-int8", "mixed-int8") else [])  # patches
     for weight in (weight for weight in weights if weight.type != TensorType.FLOAT32):
         assert len(weight.quantization.scale) == weight.shape[0] > 1
+
+
+# Version of FULLY_CONNECTED and oldest TensorFlow, of LiteRT's op_version.cc and runtime_version.cc; those of
+# "int4-weights" were tried with LiteRT 1.0, 1.4, 2.0.3 and 2.1.
+RUNTIMES = {
+    "float32": (5, "2.9.0"),
+    "dynamic-int8": (12, "2.17.0"),
+    "int4-weights": (14, "2.21.0"),
+    "mixed-int8": (12, "2.17.0"),
+    "int8": (5, "2.9.0"),
+    "int16x8": (5, "2.20.0"),
+}
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_old_runtimes_reject_a_file_or_compute_it(artifacts, images, name):
+    """TensorFlow 2.20 has an interpreter of its own, without the kernel of 4-bit blocks."""
+    model = unpack_model(artifacts[name].read_bytes())
+    versions = [one.version for one in model.operatorCodes if one.builtinCode == BuiltinOperator.FULLY_CONNECTED]
+    assert (*versions, read_description(artifacts[name]).min_runtime) == RUNTIMES[name]
+    new, _ = run_tflite(artifacts[name], images)
+    try:
+        interpreter = tf.lite.Interpreter(str(artifacts[name]))
+    except ValueError as error:
+        assert name == "int4-weights" and "FULLY_CONNECTED" in str(error)
+        return
+    run = interpreter.get_signature_runner("classify")
+    dtype, (scale, zero) = run.get_input_details()["images"]["dtype"], (1, 0)
+    if name == "int8":
+        scale, zero = run.get_output_details()["probabilities"]["quantization"]
+    old = np.stack([run(images=image[None].astype(dtype))["probabilities"][0] for image in images])
+    np.testing.assert_allclose((old.astype("float32") - zero) * scale, new, atol=0.1)
 
 
 @pytest.mark.parametrize(("width", "block"), [(64, 32), (36, 36)])

@@ -143,15 +143,19 @@ def test_metadata_is_replaced_and_that_of_the_converter_unchanged(unannotated):
     assert found.items() >= of_converter.items() and set(found) - set(of_converter) == {b"TFLITE_METADATA"}
 
 
-@pytest.mark.parametrize("name", ["float32", "external"])
-def test_alignment_and_archive(unannotated, path, name):
-    """Weights are aligned to 16 bytes, and the file is a ZIP archive, too."""
-    content = with_metadata(unannotated[name], ABOUT)
+@pytest.mark.parametrize("name", ["float32", "inlined", "external"])
+def test_alignment_and_archive(unannotated, path, monkeypatch, name):
+    """Weights are aligned to 16 bytes, in the flatbuffer if it may have them, and the file is a ZIP archive, too."""
+    kind = "float32" if name == "float32" else "external"
+    assert (max(buffer.offset for buffer in unpack_model(unannotated[kind]).buffers) > 0) == (kind == "external")
+    if name == "external":
+        monkeypatch.setattr("keras_vit.export.tflite.flatbuffer.MAX_FLATBUFFER", 100)
+    content = with_metadata(unannotated[kind], ABOUT)
     path.write_bytes(content)
     start, buffers = np.frombuffer(content, "uint8").ctypes.data, unpack_model(content).buffers
     internal = [one.data.ctypes.data - start for one in buffers if one.data is not None and len(one.data)]
     external = [buffer.offset for buffer in buffers if buffer.offset]
-    assert len(internal if name == "float32" else external) >= 4
+    assert len(external if name == "external" else internal) >= 4 and bool(external) == (name == "external")
     assert not [offset for offset in internal + external if offset % 16]
     with zipfile.ZipFile(path) as archive:
         assert archive.namelist() == ["preprocessing.json", "labels.txt"] and archive.testzip() is None

@@ -79,5 +79,6 @@ def test_invalid_arguments(exported, tmp_path, monkeypatch):
     check("division", error=ZeroDivisionError)
     assert not target.exists() and not list(tmp_path.glob(".demo*"))
     target.mkdir()
+    (target / "precious").write_text("x")
     check("already exists")
-    assert not list(target.iterdir())
+    assert [file.name for file in target.iterdir()] == ["precious"]
