@@ -58,7 +58,7 @@ class Evaluate:
         from keras_vit.atomic_write import write_file
         from keras_vit.classification import check_no_projection
         from keras_vit.recipes.data import open_dataset
-        from keras_vit.recipes.data.model_classes import check_model_classes
+        from keras_vit.recipes.data.model_classes import with_model_classes
         from keras_vit.recipes.evaluation.classification import evaluate_classifier
         from keras_vit.recipes.recipe import Data
 
@@ -66,7 +66,7 @@ class Evaluate:
         model = self.preparation.load(self.weights)
         check_no_projection(model)
         if not self.objectnet_mapping and not self.imagenet_variant:
-            check_model_classes(dataset, model.num_classes, self.weights, model.class_names)
+            dataset = with_model_classes(dataset, model, self.weights)
         report = evaluate_classifier(
             model,
             dataset,

@@ -47,8 +47,8 @@ class Export:
         check_images: Largest number of images for the parity check, the first ones of the split.
         max_corrupt: Largest allowed fraction of images that cannot be decoded; they are named and do not count.
         signatures: Signatures of each .tflite file. MediaPipe supports files with one only.
-        class_names: File with one class name per line; default: those of the dataset, without --dataset those of the
-            model. Names of a dataset and of a run (its labels.txt) must be equal.
+        class_names: File with one class name per line; default: those of the model, or, if it has none, of the dataset.
+            The classes of a dataset must be among those of a run (its labels.txt).
         license: License of the weights, for the metadata of .tflite files.
         max_accuracy_drop: Largest allowed accuracy drop in percentage points.
         target: Accelerators that must support every operation: "cpu-xnnpack", "gpu", "litert2", or the NPU of a chip,

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import logging
 import os
+import unicodedata
 from collections.abc import Iterator
 
 import numpy as np
@@ -70,6 +71,11 @@ def list_files(class_name: str, path: str) -> list[str]:
     """Sorted "<class>/<file>" of everything in a folder of `path`, without hidden files."""
     names = _list_names(tf.io.gfile.join(path, class_name))
     return sorted(f"{class_name}/{name}" for name in names if name.strip("/") and name[0] != ".")
+
+
+def class_of(file: str) -> str:
+    """The class of "<class>/<file>" or "<class>", in Unicode's composed form: macOS writes é as two characters."""
+    return unicodedata.normalize("NFC", file.partition("/")[0])
 
 
 def walk_files(path: str) -> Iterator[str]:
@@ -148,7 +154,7 @@ def _class_files(path):
             if reason := _reason_not_to_read(path, file):
                 others.append((file, reason))
             else:
-                images.append((class_name, file))
+                images.append((class_of(file), file))
     return images, others
 
 

@@ -25,6 +25,7 @@ from etils import epath
 from PIL import Image, UnidentifiedImageError
 from scipy.fft import dctn
 
+from keras_vit.recipes.data.image_folder import class_of
 from keras_vit.rgb import as_rgb, open_image, turned_upright
 
 THRESHOLD_BITS = 60
@@ -117,7 +118,7 @@ def examine(name: str, path: str, test_images: HashIndex | None = None):
         duplicate = test_images.nearest(hashes) if test_images else None
         if duplicate:
             return DUPLICATE, name, duplicate
-        return STORED, name, {"image": _encode(content), "file_name": name, "label": name.split("/")[0]}
+        return STORED, name, {"image": _encode(content), "file_name": name, "label": class_of(name)}
 
     return _or_unreadable(name, outcome)
 
