@@ -30,7 +30,7 @@ def pretrain(recipe: SelfSupervised, callbacks=()) -> tuple[SelfSupervisedModel,
     """Pre-training without labels: masked patches, or a masked autoencoder.
 
     Args:
-        callbacks: Additional Keras callbacks.
+        callbacks: Additional Keras callbacks. With an EMA, it is the weights that they see when an epoch ends.
 
     Returns:
         The trained model, whose `vit` is the model without a head, and the history of `fit`.
@@ -63,7 +63,7 @@ def train(recipe: Supervised, start=None, callbacks=()) -> tuple[keras.Model, lo
 
     Args:
         start: A model to start from; by default, the recipe's weights or, without any, random weights.
-        callbacks: Additional Keras callbacks.
+        callbacks: Additional Keras callbacks. With an EMA, it is the weights that they see when an epoch ends.
 
     Returns:
         The trained model with the names of the dataset's classes, compiled for `evaluate`, and the history of `fit`.
