@@ -160,6 +160,7 @@ def _open_saved_model(folder):
     import tensorflow as tf
 
     from keras_vit import Preprocessing
+    from keras_vit.atomic_write import literal_folder
     from keras_vit.export.names import CLASS_NAMES_FILE, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE
     from keras_vit.pixel_range import warn_if_assumed
 
@@ -169,7 +170,8 @@ def _open_saved_model(folder):
     preprocessing = Preprocessing.from_config(json.loads(file.read_text("utf-8")), file)
     warn_if_assumed(folder, preprocessing)
     labels = folder / "assets" / CLASS_NAMES_FILE
-    loaded = tf.saved_model.load(str(folder))  # its variables live only as long as this object
+    with literal_folder(folder) as literal:
+        loaded = tf.saved_model.load(literal)  # its variables live only as long as this object
     if CLASSIFY not in loaded.signatures:
         raise ValueError(f"{folder} is no classifier. Expected a SavedModel with the signature {CLASSIFY!r}.")
 

@@ -1,4 +1,4 @@
-"""Local files and folders that appear, or replace older ones, only when they are complete."""
+"""Local files and folders that appear, or replace older ones, only when they are complete; and names of folders."""
 
 import errno
 import os
@@ -43,3 +43,20 @@ def write_file(path, content: bytes | str):
     """Writes a file, text as UTF-8; its folder must exist."""
     with new_files(Path(path)) as (file,):
         file.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def literal_folder(folder) -> Iterator[str]:
+    """Yields a path of an existing folder that TensorFlow does not take for a pattern, a link where its name is one.
+
+    TensorFlow looks for the variables of checkpoints and SavedModels by a glob, so that it does not find them in a
+    folder "a [1]", or finds those of another.
+    """
+    path = str(folder)
+    if "://" in path or not any(character in path for character in "*?[\\"):
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as parent:
+        link = os.path.join(parent, "folder")
+        os.symlink(os.path.abspath(path), link)
+        yield link

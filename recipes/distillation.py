@@ -13,6 +13,7 @@ from keras import ops
 
 import keras_vit
 from keras_vit import Preprocessing, VisionTransformer
+from keras_vit.atomic_write import literal_folder
 from keras_vit.class_names import LABELS, own_class_names, read_class_names
 from keras_vit.recipes.recipe import Data, Distillation
 
@@ -99,7 +100,8 @@ def load_teacher(path, data: Data) -> Teacher:
 
 def _signature(path):
     """The function of a SavedModel that maps a batch of images."""
-    loaded = tf.saved_model.load(path)
+    with literal_folder(path) as folder:
+        loaded = tf.saved_model.load(folder)
     functions = [loaded.signatures[name] for name in SIGNATURES if name in loaded.signatures]
     inputs = list(functions[0].structured_input_signature[1]) if functions else []
     if len(inputs) != 1:

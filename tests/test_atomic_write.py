@@ -1,6 +1,7 @@
 import pytest
+import tensorflow as tf
 
-from keras_vit.atomic_write import new_files, write_file
+from keras_vit.atomic_write import literal_folder, new_files, write_file
 
 
 def listing(path):
@@ -36,3 +37,20 @@ def test_errors_leave_the_previous_file(tmp_path, error):
         file.write_text("part")
         raise error
     assert listing(tmp_path) == ["a.txt"] and (tmp_path / "a.txt").read_text() == "old"
+
+
+@pytest.mark.parametrize("name", ["a", "a [1]", "a*", "a\\b"])
+def test_variables_in_a_folder_with_the_name_of_a_pattern(tmp_path, name):
+    """The values are those of this folder, not of others that the name matches as a pattern."""
+    for folder, value in ((tmp_path / "a 1", 1.0), (tmp_path / "ax", 2.0), (tmp_path / name, 3.0)):
+        folder.mkdir()
+        variable = tf.Variable(value)
+        with literal_folder(folder) as literal:
+            tf.train.Checkpoint(x=variable).write(f"{literal}/step")
+            tf.saved_model.save(tf.train.Checkpoint(x=variable), literal)
+    assert listing(tmp_path / name) == listing(tmp_path / "ax")
+    read = tf.Variable(0.0)
+    with literal_folder(tmp_path / name) as literal:
+        tf.train.Checkpoint(x=read).read(f"{literal}/step").assert_consumed()
+        loaded = tf.saved_model.load(literal)
+    assert read.numpy() == loaded.x.numpy() == 3.0

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_vit.name_list import first_names
-from keras_vit.recipes.folder_layout import EXTENSIONS
+from keras_vit.recipes.folder_layout import EXTENSIONS, walk
 from keras_vit.rgb import open_image, reduce_to_8_bits, unreadable
 
 
@@ -39,7 +39,7 @@ def list_images(folder: Path, option: str = "--images") -> list[Path]:
         return [folder]
     if not folder.is_dir():
         raise ValueError(f"{option} {folder.absolute()} does not exist. Expected a folder of images, or an image.")
-    files = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
+    files = sorted(file for path, names in walk(str(folder)) for name in names if (file := Path(path, name)).is_file())
     images = [file for file in files if file.suffix.lower() in EXTENSIONS]
     if not images:
         raise ValueError(f"No images in {folder.absolute()}. Supported extensions: {', '.join(EXTENSIONS)}.")

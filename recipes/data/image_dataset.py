@@ -15,7 +15,7 @@ from keras_vit.recipes.remote_files import error_summary
 # Words of our own assertions in the graph, and what to do.
 FIXES = {
     "images cannot be decoded": "Fix or remove the images that are named above, or increase max_corrupt.",
-    "No image of a batch can be decoded": "Fix or remove the images that are named above.",
+    "No image can be decoded": "Fix or remove the images that are named above.",
     "has the label": "",  # the message says what to do
 }
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from keras_vit.name_list import first_names
 from keras_vit.recipes.data.image_dataset import ImageDataset, split_ranges
-from keras_vit.recipes.folder_layout import EXTENSIONS, wrong_layout
+from keras_vit.recipes.folder_layout import EXTENSIONS, walk, wrong_layout
 
 TEST_FRACTION = 0.2
 
@@ -80,9 +80,10 @@ def class_of(file: str) -> str:
 
 def walk_files(path: str) -> Iterator[str]:
     """Yields all files below a folder, at any depth: paths relative to `path`, in a fixed order, no hidden files."""
-    for folder, _, names in tf.io.gfile.walk(path):
+    remote = ((folder, sorted(names)) for folder, _, names in tf.io.gfile.walk(path))
+    for folder, names in remote if "://" in path else walk(path):
         parent = folder[len(path) :].strip("/")
-        for name in sorted(names):
+        for name in names:
             if not name.startswith("."):
                 yield f"{parent}/{name}" if parent else name
 
