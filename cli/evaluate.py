@@ -101,6 +101,10 @@ class Evaluate:
         print(f"calibration error {summary['calibration_error']:.2%}")
         if "negative_log_likelihood" in summary:
             print(f"negative log-likelihood {summary['negative_log_likelihood']:.4f}")
+        if "majority" in summary:
+            largest = max(report.per_class, key=lambda row: row["images"])["class"]
+            print(f"balanced accuracy {summary['balanced_accuracy']:.2%}, macro F1 {summary['macro_f1']:.2%}")
+            print(f"always {largest!r} would be top-1 {summary['majority']:.2%}")
         if self.per_class:
             width = max(len("class"), *(len(row["class"]) for row in report.per_class))
             print(f"\n{'class':{width}}  images  accuracy  most confused with")

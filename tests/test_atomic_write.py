@@ -1,3 +1,5 @@
+import os
+
 import pytest
 import tensorflow as tf
 
@@ -18,6 +20,19 @@ def test_write_file(tmp_path, monkeypatch):
     assert (tmp_path / "a.txt").stat().st_mode == (tmp_path / "usual").stat().st_mode
     with pytest.raises(FileNotFoundError):
         write_file(tmp_path / "nowhere" / "a.txt", "")
+
+
+def test_links_and_pipes_remain(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "target")  # which does not exist yet
+    for content in (b"one", b"two"):
+        write_file(tmp_path / "link", content)
+        assert (tmp_path / "link").is_symlink() and (tmp_path / "target").read_bytes() == content
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_file(tmp_path / "pipe", "größer")
+    assert os.read(reader, 100).decode() == "größer" and (tmp_path / "pipe").is_fifo()
+    os.close(reader)
+    assert listing(tmp_path) == ["link", "pipe", "target"]
 
 
 def test_files_appear_together(tmp_path):

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_vit.class_names import describe_difference, labels_file
 from keras_vit.name_list import first_names
-from keras_vit.recipes.data.image_dataset import ImageDataset, report_data_errors
+from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty, report_data_errors
 
 
 def with_model_classes(dataset: ImageDataset, model, weights=None) -> ImageDataset:
@@ -119,6 +119,14 @@ def unlabeled(dataset: ImageDataset, split: str) -> ValueError:
         f"The images of {split!r} of {dataset.name!r} have no labels to train or evaluate on. Choose another split, "
         "such as 'validation'."
     )
+
+
+MOST_READ = 50_000  # images whose labels are read beside a training, where images and labels are in one file
+
+
+def labels_are_cheap(dataset: ImageDataset, splits: Iterable[str]) -> bool:
+    """Whether all labels of some splits can be read in seconds."""
+    return dataset.stores_paths or sum(count_nonempty(dataset, split) for split in splits) <= MOST_READ
 
 
 def class_counts(dataset: ImageDataset, split: str) -> np.ndarray:

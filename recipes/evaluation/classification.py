@@ -32,7 +32,8 @@ class ClassificationReport:
 
     Attributes:
         summary: "images", "counted", "top1", "top5", "negative_log_likelihood" (not of the 21,843 sigmoids of
-            ImageNet-21k), "calibration_error"; or "images", "counted", "mean_average_precision".
+            ImageNet-21k), "calibration_error", "balanced_accuracy", "macro_f1" and "majority"; or
+            "images", "counted", "mean_average_precision".
         per_class: One row per class that has images: "class", "images", "accuracy", "confused_with", "confused"; or
             "class", "images", "average_precision".
         reliability: One row per bin of confidence: "above", "to", "images", "confidence", "accuracy"; none with

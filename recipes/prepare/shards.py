@@ -116,7 +116,7 @@ def _check_arguments(threshold_bits, shard_megabytes, beam_runner, beam_options)
 
 
 def _absolute(path):
-    return path.rstrip("/") if "://" in path else os.path.abspath(os.path.expanduser(path))
+    return path.rstrip("/") if "://" in path else os.path.realpath(os.path.expanduser(path))  # a link remains
 
 
 def _check_replaceable(folder, overwrite, dry_run):

@@ -11,14 +11,17 @@ import tensorflow as tf
 
 from keras_vit.recipes.data import ImageDataset, count_training_images
 from keras_vit.recipes.data.image_dataset import count_nonempty
-from keras_vit.recipes.data.model_classes import check_labels, check_several_classes, check_trained_classes
+from keras_vit.recipes.data.model_classes import (
+    check_labels,
+    check_several_classes,
+    check_trained_classes,
+    labels_are_cheap,
+)
 from keras_vit.recipes.distributed import JaxDevices, Strategy
 from keras_vit.recipes.recipe import Recipe, Run
 from keras_vit.recipes.recipe_checks import check_length
 from keras_vit.recipes.recipe_errors import RecipeError, check_all
 from keras_vit.recipes.training.accumulation import check_batch_size
-
-MOST_READ = 50_000  # images whose labels are read before a training, where images and labels are in one file
 
 
 def check_recipe(recipe: Recipe, strategy: Strategy):
@@ -71,8 +74,8 @@ def check_data(recipe: Recipe, dataset: ImageDataset, total_steps: int):
         lambda: _check_classes(recipe, dataset),
         *(partial(_check_split, recipe, dataset, field, split) for field, split in _splits(recipe).items()),
     )
-    train, *others = _splits(recipe).values()
-    if dataset.stores_paths or sum(count_images(recipe, dataset).values()) <= MOST_READ:
+    train, *others = splits = list(_splits(recipe).values())
+    if labels_are_cheap(dataset, splits):
         check_trained_classes(dataset, train, set(others) - {train})
 
 

@@ -63,9 +63,11 @@ def test_everything_is_printed_and_written(run, digits, model, data_dir, tmp_pat
     names = {"top-1": "top1", "top-5": "top5", "calibration error": "calibration_error"}
     assert lines[1:4] == [f"{name} {summary[key]:.2%}" for name, key in names.items()]
     assert lines[4] == f"negative log-likelihood {summary['negative_log_likelihood']:.4f}"
-    assert lines[6].split() == "class images accuracy most confused with".split()
+    assert f"{summary['balanced_accuracy']:.2%}" in lines[5] and f"{summary['macro_f1']:.2%}" in lines[5]
+    assert f"{summary['majority']:.2%}" in lines[6]
+    assert lines[8].split() == "class images accuracy most confused with".split()
     rows = [[row["class"], str(row["images"]), f"{row['accuracy']:.2%}"] for row in expected.per_class]
-    assert [line.split()[:3] for line in lines[7:]] == rows
+    assert [line.split()[:3] for line in lines[9:]] == rows
     found = json.loads(target.read_text())
     assert found["dataset"] == "digits" and found["preprocessing"]["image_size"] == [8, 8]
     assert {name: found[name] for name in summary} == pytest.approx(summary, rel=1e-4)
