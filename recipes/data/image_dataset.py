@@ -78,7 +78,10 @@ def split_ranges(splits: dict[str, int], split: str, dataset_name: str) -> list[
         parts = tfds.core.ReadInstruction.from_spec(split).to_absolute(infos)
     except (ValueError, AssertionError) as error:
         raise ValueError(f"No split {split!r} in {dataset_name}. Splits: {', '.join(splits)}") from error
-    return [(part.splitname, part.from_ or 0, splits[part.splitname] if part.to is None else part.to) for part in parts]
+    ranges = [
+        (part.splitname, part.from_ or 0, splits[part.splitname] if part.to is None else part.to) for part in parts
+    ]
+    return [(name, start, max(start, end)) for name, start, end in ranges]  # "test[5:2]" is empty
 
 
 def select_ranges(files: dict[str, list[tuple]], ranges: list[tuple[str, int, int]]) -> list[tuple]:

@@ -10,6 +10,7 @@ from images_on_disk import int64_feature, jpeg, write_record
 
 from keras_vit.recipes import fit
 from keras_vit.recipes.data import open_dataset
+from keras_vit.recipes.data.image_dataset import count_nonempty
 from keras_vit.recipes.data.model_classes import check_trained_classes, class_counts
 from keras_vit.recipes.prepare import prepare
 from keras_vit.recipes.recipe import Data
@@ -30,6 +31,8 @@ def test_classes_that_are_only_evaluated(tmp_path, caplog):
     caplog.clear()
     check_trained_classes(dataset, "test", ["train[:0]"])
     assert not caplog.text
+    with pytest.raises(ValueError, match="'test.2:1.' .*no images"):
+        count_nonempty(dataset, "test[2:1]")
     check_trained_classes(dataset, "train", ["test"])
     assert "1 of 3 labels" in caplog.text and "new" in caplog.text
     with pytest.raises(ValueError, match="2 of 3 labels of 'other'.* new"):
