@@ -20,7 +20,7 @@ def check_layout(path: str):
 def walk(path: str) -> Iterator[tuple[str, list[str]]]:
     """Yields each local folder from `path` on, also linked ones, and the sorted names of its files, no hidden ones."""
     for folder, folders, names in os.walk(path, followlinks=True):
-        around = {os.path.realpath(parent) for parent in (folder, *Path(folder).parents)}
+        around = {os.path.realpath(parent) for parent in (folder, *map(str, Path(folder).parents))}
         # A link to a folder that it is in would never end.
         folders[:] = sorted(name for name in folders if os.path.realpath(os.path.join(folder, name)) not in around)
         yield folder, sorted(name for name in names if not name.startswith("."))
