@@ -75,10 +75,8 @@ class Teacher:
         except (ValueError, TypeError, tf.errors.OpError) as error:
             # Keras prints the sentence in bold, between the calls before it and the arguments of the layer.
             bold = re.search(r"\x1b\[1m(.+?)\x1b\[0m", str(error), re.DOTALL)
-            lines = (bold[1] if bold else str(error).strip().splitlines()[-1]).split()
-            raise ValueError(
-                f"The teacher fails on the student's images of shape {images.shape}: {' '.join(lines)}"
-            ) from error
+            reason = " ".join((bold[1] if bold else str(error)).split())
+            raise ValueError(f"The teacher fails on the student's images of shape {images.shape}: {reason}") from error
         return strategy.experimental_local_results(outputs)[0].numpy()
 
 
