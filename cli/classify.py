@@ -46,6 +46,7 @@ class Classify:
         """Classifies, and prints a few lines per image; raises ValueError at the end if there is an unreadable file."""
         files, unreadable = self._files()
         from keras_vit_cli.evidence import check_evidence, write_evidence
+        from keras_vit_cli.inspect.image_files import unreadable_reason
 
         results = {}
         if self.model and is_exported(self.model):
@@ -56,8 +57,17 @@ class Classify:
                 check_evidence(model)
             classify = partial(model.classify, top=self.top)
         for start in range(0, len(files), BATCH_SIZE):
-            batch = files[start : start + BATCH_SIZE]
-            for file, best in zip(batch, classify(batch)):
+            batch, reasons = files[start : start + BATCH_SIZE], {}
+            try:
+                classes = classify(batch)
+            except (OSError, ValueError):
+                reasons = {file: reason for file in batch if (reason := unreadable_reason(file))}
+                if not reasons:
+                    raise
+                batch = [file for file in batch if file not in reasons]  # the others have not changed meanwhile
+                classes = classify(batch) if batch else []
+            unreadable += reasons.values()
+            for file, best in zip(batch, classes):
                 results[str(file)] = [{"class": name, "probability": probability} for name, probability in best]
                 print("\n".join([str(file), *(f"{probability:8.1%}  {name}" for name, probability in best)]))
         if self.json:
@@ -65,7 +75,7 @@ class Classify:
 
             write_file(self.json, json.dumps(results, indent=2) + "\n")
         if self.attention:
-            count = len(write_evidence(model, files, self.attention))
+            count = len(write_evidence(model, [file for file in files if str(file) in results], self.attention))
             print(f"Wrote {count:,} image{'s' * (count != 1)} to {self.attention.absolute()}")
         if unreadable:
             raise ValueError("\n".join([*unreadable, "All others are classified above."]))
@@ -162,6 +172,7 @@ def _open_saved_model(folder):
     import tensorflow as tf
 
     from keras_vit import Preprocessing
+    from keras_vit.atomic_write import literal_folder
     from keras_vit.export.names import CLASS_NAMES_FILE, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE
     from keras_vit.pixel_range import warn_if_assumed
 
@@ -171,7 +182,8 @@ def _open_saved_model(folder):
     preprocessing = Preprocessing.from_config(json.loads(file.read_text("utf-8")), file)
     warn_if_assumed(folder, preprocessing)
     labels = folder / "assets" / CLASS_NAMES_FILE
-    loaded = tf.saved_model.load(str(folder))  # its variables live only as long as this object
+    with literal_folder(folder) as literal:
+        loaded = tf.saved_model.load(literal)  # its variables live only as long as this object
     if CLASSIFY not in loaded.signatures:
         raise ValueError(f"{folder} is no classifier. Expected a SavedModel with the signature {CLASSIFY!r}.")
 

@@ -58,7 +58,7 @@ class Evaluate:
         from keras_vit.atomic_write import write_file
         from keras_vit.classification import check_no_projection
         from keras_vit.recipes.data import open_dataset
-        from keras_vit.recipes.data.model_classes import check_model_classes
+        from keras_vit.recipes.data.model_classes import with_model_classes
         from keras_vit.recipes.evaluation.classification import evaluate_classifier
         from keras_vit.recipes.recipe import Data
 
@@ -66,7 +66,7 @@ class Evaluate:
         model = self.preparation.load(self.weights)
         check_no_projection(model)
         if not self.objectnet_mapping and not self.imagenet_variant:
-            check_model_classes(dataset, model.num_classes, self.weights, model.class_names)
+            dataset = with_model_classes(dataset, model, self.weights)
         report = evaluate_classifier(
             model,
             dataset,
@@ -101,6 +101,10 @@ class Evaluate:
         print(f"calibration error {summary['calibration_error']:.2%}")
         if "negative_log_likelihood" in summary:
             print(f"negative log-likelihood {summary['negative_log_likelihood']:.4f}")
+        if "majority" in summary:
+            largest = max(report.per_class, key=lambda row: row["images"])["class"]
+            print(f"balanced accuracy {summary['balanced_accuracy']:.2%}, macro F1 {summary['macro_f1']:.2%}")
+            print(f"always {largest!r} would be top-1 {summary['majority']:.2%}")
         if self.per_class:
             width = max(len("class"), *(len(row["class"]) for row in report.per_class))
             print(f"\n{'class':{width}}  images  accuracy  most confused with")

@@ -48,8 +48,8 @@ class Export:
         check_images: Largest number of images for the parity check, the first ones of the split.
         max_corrupt: Largest allowed fraction of images that cannot be decoded; they are named and do not count.
         signatures: Signatures of each .tflite file. MediaPipe supports files with one only.
-        class_names: File with one class name per line; default: those of the dataset, without --dataset those of the
-            model. Names of a dataset and of a run (its labels.txt) must be equal.
+        class_names: File with one class name per line; default: those of the model, or, if it has none, of the dataset.
+            The classes of a dataset must be among those of a run (its labels.txt).
         license: License of the weights, for the metadata of .tflite files.
         max_accuracy_drop: Largest allowed accuracy drop in percentage points. Defaults to 1 or, if that is more, to two
             and a half of the images.

@@ -46,13 +46,13 @@ class ExportData:
         from keras_vit.export.tflite.calibration import MIN_IMAGES
         from keras_vit.export.tflite.quantize import INT4, STATIC
         from keras_vit.recipes.data import count_examples, open_dataset
-        from keras_vit.recipes.data.model_classes import check_model_classes, unlabeled
+        from keras_vit.recipes.data.model_classes import unlabeled, with_model_classes
         from keras_vit.recipes.recipe import Data
 
         data = Data(dataset=options.dataset, data_dir=options.data_dir, max_corrupt=options.max_corrupt)
         dataset = open_dataset(data)
         if has_classes(model):
-            check_model_classes(dataset, model.num_classes, options.weights, model.class_names)
+            dataset = with_model_classes(dataset, model, options.weights)
         read = partial(_read_images, dataset, preprocessing=model.preprocessing, max_corrupt=options.max_corrupt)
         images, labels = read(options.split, options.check_images)
         if has_classes(model) and labels.min() < 0:

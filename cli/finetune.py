@@ -23,6 +23,7 @@ OFFLINE_NOTE = (
 )
 FORMAT: Format = "dynamic-int8"  # requires no calibration; no accuracy drop in docs/export.md
 FILE = f"model-{FORMAT}.tflite"
+EXPORTED = "exported"
 CHECKED_IMAGES = 200
 # Fields of a recipe's data by the names that they have in a `Preprocessing`. `keras_vit.load` ignores the image size.
 FIELDS = {
@@ -78,6 +79,7 @@ class Finetune:
         check_all(
             lambda: check_dataset(f"folder:{self.folder}"),
             lambda: check_replaceable(output, RECIPE),
+            lambda: _check_no_export(output),
             lambda: check_weights(self.weights),
             self.preparation.fields,
         )
@@ -105,6 +107,12 @@ class Finetune:
         return load_default(load, lambda model: OFFLINE_NOTE)
 
 
+def _check_no_export(output: Path):
+    """Raises ValueError if the folder of a new run has the exported files of another, which would remain."""
+    if (folder := output / EXPORTED).exists():
+        raise ValueError(f"{folder} is of an earlier run, whose model is missing. Remove it, or add {another(output)}")
+
+
 def export_checked(recipe, output: Path) -> Path | None:
     """Writes the run's .tflite file, unless it is there, and prints how it compares with Keras.
 
@@ -114,7 +122,7 @@ def export_checked(recipe, output: Path) -> Path | None:
 
     if keras.backend.backend() == "jax":
         return None
-    folder = output / "exported"
+    folder = output / EXPORTED
     if not (folder / FILE).exists():
         print("\nExport to a .tflite file with 8-bit weights, compared with Keras on test images", flush=True)
         Export(

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
-from PIL import Image
 
 from keras_vit import BiT
 from keras_vit.name_list import first_names
@@ -19,6 +18,7 @@ from keras_vit.recipes.data.corrupt_images import mark_named
 from keras_vit.recipes.recipe import Architecture, Data, Supervised
 from keras_vit.recipes.small_folder import Machine, fit_to_folder, image_size, total_epochs, training_seconds
 from keras_vit.recipes.training.model import check_trainable
+from keras_vit.rgb import open_image
 from keras_vit.variants import SIZES, variant_name
 from keras_vit_cli.recipe_options import recipe_flags
 
@@ -143,7 +143,7 @@ def _unreadable(dataset, split) -> Iterator[str]:
     """Yields the files that Pillow does not take for images."""
     for name, _, _ in dataset.read(split).as_numpy_iterator():
         try:
-            Image.open(file := name.decode()).close()
+            open_image(file := name.decode()).close()
         except Exception:  # Pillow's readers raise errors of many kinds for damaged files
             yield file
 

@@ -42,7 +42,7 @@ def new_folder(folder: Path, mark: str | None = None, option: str = "--output") 
         ValueError: See `check_replaceable` and `create_folder`. If `folder` may no longer be replaced at the end, or
             cannot be, the new folder stays beside it.
     """
-    folder = folder.absolute()
+    folder = Path(os.path.realpath(folder))  # a link remains
     check_replaceable(folder, mark, option)
     create_folder(folder.parent, option)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))

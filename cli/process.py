@@ -33,7 +33,10 @@ OPTION = "--preprocessing imagenet, clip, half or FILE.json to the command that 
 
 
 class UntilClosed:
-    """A text stream that discards what is written after its reader, such as `head`, has closed the pipe."""
+    """A text stream that discards what is written after its reader, such as `head`, has closed the pipe.
+
+    Characters that it cannot encode are escaped.
+    """
 
     def __init__(self, stream):
         self._stream = stream
@@ -45,6 +48,9 @@ class UntilClosed:
         except BrokenPipeError:
             self._discard()
             return len(text)
+        except UnicodeEncodeError:  # a file's name that is not of the stream's encoding
+            encoding = self._stream.encoding
+            return self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
     def flush(self):
         """Flushes; once the pipe is closed, without effect."""

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.atomic_write import literal_folder
 from keras_vit.classification import check_no_projection, output_activation
 from keras_vit.export.checks import check_classifier, check_exportable, checked_images, float32_copy
 from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS
@@ -141,7 +142,8 @@ def _run(path: Path, images, inputs, num_threads, activation):
         apply = getattr(tf.nn, activation)
         call = lambda batch: apply(session.run(None, {INPUT: batch.numpy()})[0])  # noqa: E731
     else:
-        loaded = tf.saved_model.load(str(path))  # its variables live only as long as this object
+        with literal_folder(path) as folder:
+            loaded = tf.saved_model.load(folder)  # its variables live only as long as this object
         call = lambda batch: loaded.signatures[CLASSIFY](**{INPUT: batch})[OUTPUTS[CLASSIFY]]  # noqa: E731
     probabilities, milliseconds = [], []
     for image in inputs:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_vit import Preprocessing
-from keras_vit.atomic_write import new_files
+from keras_vit.atomic_write import literal_folder, new_files
 from keras_vit.class_names import class_names_text
 from keras_vit.classification import is_projection, output_activation
 from keras_vit.decoding import JPEG, PNG, decode, resize_and_crop
@@ -182,4 +182,5 @@ def _save(folder, functions, assets):
             path = Path(scratch) / name
             path.write_text(text, "utf-8")
             setattr(root, attribute, tf.saved_model.Asset(str(path)))
-        tf.saved_model.save(root, str(folder), signatures=concrete)
+        with literal_folder(folder) as literal:
+            tf.saved_model.save(root, literal, signatures=concrete)

@@ -1,4 +1,4 @@
-"""Local files and folders that appear, or replace older ones, only when they are complete."""
+"""Local files and folders that appear, or replace older ones, only when they are complete; and names of folders."""
 
 import errno
 import os
@@ -29,17 +29,40 @@ def naming_full_disk(path, written=None) -> Iterator[None]:
 def new_files(*paths: Path) -> Iterator[list[Path]]:
     """Yields where to write each of the files or folders; they are moved to `paths` at the end.
 
-    Nothing is left behind if the block raises. The paths share one folder, which must exist.
+    Nothing is left behind if the block raises. The paths share one folder, which must exist. A link remains, and what
+    it leads to is replaced.
     """
-    temporary = tempfile.TemporaryDirectory(prefix=f".{paths[0].name}-", dir=paths[0].parent)
+    targets = [Path(os.path.realpath(path)) for path in paths]
+    temporary = tempfile.TemporaryDirectory(prefix=f".{paths[0].name}-", dir=targets[0].parent)
     with temporary as folder, naming_full_disk(paths[0].absolute()):
         written = [Path(folder) / path.name for path in paths]
         yield written
-        for source, path in zip(written, paths):
-            os.replace(source, path)
+        for source, target in zip(written, targets):
+            os.replace(source, target)
 
 
 def write_file(path, content: bytes | str):
-    """Writes a file, text as UTF-8; its folder must exist."""
-    with new_files(Path(path)) as (file,):
-        file.write_bytes(content.encode() if isinstance(content, str) else content)
+    """Writes a file, text as UTF-8, or into a pipe or device; its folder must exist."""
+    encoded, path = content.encode() if isinstance(content, str) else content, Path(path)
+    if path.exists() and not path.is_file():
+        path.write_bytes(encoded)
+        return
+    with new_files(path) as (file,):
+        file.write_bytes(encoded)
+
+
+@contextmanager
+def literal_folder(folder) -> Iterator[str]:
+    """Yields a path of an existing folder that TensorFlow does not take for a pattern, a link where its name is one.
+
+    TensorFlow looks for the variables of checkpoints and SavedModels by a glob, so that it does not find them in a
+    folder "a [1]", or finds those of another.
+    """
+    path = str(folder)
+    if "://" in path or not any(character in path for character in "*?[\\"):
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as parent:
+        link = os.path.join(parent, "folder")
+        os.symlink(os.path.abspath(path), link)
+        yield link

@@ -1,9 +1,12 @@
 """Image files to upright RGB pixels of a model's size in TensorFlow's graphs, for training and SavedModels. H W pixels.
 
 JPEG, PNG, GIF (the first frame), BMP and WebP files of any colors become (H, W, 3) uint8 RGB, including gray, palette,
-CMYK and 16-bit files; transparency is dropped, and transparent pixels of GIF files are black. TensorFlow reads neither
-TIFF nor the palette of a BMP file: both raise an error. JPEG, PNG and WebP photographs of a turned camera are turned
-upright, as their EXIF data say.
+CMYK and 16-bit files; transparency is dropped, and transparent pixels of GIF files are black. JPEG, PNG and WebP
+photographs of a turned camera are turned upright, as their EXIF data say.
+
+What TensorFlow does not read, or reads wrongly, raises an error: TIFF files, the palette of a BMP file, animated WebP
+files (TensorFlow writes beyond its memory), GIF files whose first frame is smaller than the image, and sizes beyond the
+limits of `keras_vit.rgb`.
 
 EXIF data are found by the word before them in JPEG, PNG and WebP files and by the header of TIFF after it: a loop over
 the parts of a file would take much longer than this search. Their tags are those of TIFF 6.0, section 2, and Exif 2.3,
@@ -14,6 +17,7 @@ import tensorflow as tf
 
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.resizing import clips_each_axis, size_before_crop
+from keras_vit.rgb import MAX_ASPECT, MAX_PIXELS
 
 TAG, UPRIGHT = 0x0112, 1
 JPEG, PNG, WEBP = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"WEBP"
@@ -44,19 +48,46 @@ def decode(encoded, accurate: bool = False):
             lambda: tf.io.decode_image(encoded, channels=3, expand_animations=False),
         )
 
-    # TensorFlow decodes only the channels that a WebP file has: 3, or 4 with transparency.
-    head = tf.io.decode_raw(encoded, tf.uint8, fixed_length=12)  # zeros after a shorter file
-    image = tf.cond(
-        tf.reduce_all(head[8:] == list(WEBP)),
-        lambda: tf.io.decode_image(encoded, expand_animations=False)[..., :3],
-        decode_other,
-    )
+    head = tf.cast(tf.io.decode_raw(encoded, tf.uint8, fixed_length=32), tf.int32)  # zeros after a shorter file
+    is_webp = tf.reduce_all(head[8:12] == list(WEBP))
+    is_animated = is_webp & tf.reduce_all(head[12:16] == list(b"VP8X")) & (head[20] & 2 > 0)
+    is_png = tf.reduce_all(head[:8] == list(PNG))
+    check = tf.debugging.Assert(~is_animated, ["animated WebP files are not supported by TensorFlow"])
+    with tf.control_dependencies([check, *_size_checks(tf.where(is_png, _sides(head[16:24]), 1))]):
+        # TensorFlow decodes only the channels that a WebP file has: 3, or 4 with transparency.
+        image = tf.cond(is_webp, lambda: tf.io.decode_image(encoded, expand_animations=False)[..., :3], decode_other)
+    is_gif = tf.reduce_all(head[:3] == list(b"GIF"))
+    is_whole = ~is_gif | tf.reduce_all(tf.shape(image)[:2] >= head[8:5:-2] + 256 * head[9:6:-2])
     # Byte 28: bits per pixel. At 8, TensorFlow returns the indices of the palette's colors as gray values.
-    with tf.control_dependencies([image]):  # whose errors name the file's
-        has_palette = (tf.strings.substr(encoded, 0, 2) == b"BM") & (tf.strings.substr(encoded, 28, 1) == b"\x08")
-    check = tf.debugging.Assert(~has_palette, ["BMP files with a palette are not supported by TensorFlow"])
-    with tf.control_dependencies([check]):
+    has_palette = tf.reduce_all(head[:2] == list(b"BM")) & (head[28] == 8)
+    checks = [
+        tf.debugging.Assert(is_whole, ["GIF files whose first frame is smaller than the image are not supported"]),
+        tf.debugging.Assert(~has_palette, ["BMP files with a palette are not supported by TensorFlow"]),
+        *_size_checks(tf.shape(image)[:2]),
+    ]
+    with tf.control_dependencies(checks):
         return tf.ensure_shape(turn_upright(tf.identity(image), orientation(encoded)), (None, None, 3))
+
+
+def _sides(big_endian):
+    """(height, width) of the 8 bytes of width and height in a PNG file, int32."""
+    width, height = tf.unstack(tf.reduce_sum(tf.reshape(big_endian, (2, 4)) * [2**24, 2**16, 2**8, 1], axis=1))
+    return tf.stack([height, width])
+
+
+def _size_checks(sides) -> list:
+    """Assertions on the (height, width) of an image, see MAX_PIXELS and MAX_ASPECT."""
+    short, long = (tf.cast(side, tf.int64) for side in (tf.reduce_min(sides), tf.reduce_max(sides)))
+    fits = (long <= MAX_ASPECT * short) & (short * long <= MAX_PIXELS)
+    message = f"pixels (height, width); at most {MAX_PIXELS:,} are read, and sides of at most {MAX_ASPECT} to 1"
+    return [tf.debugging.Assert(fits, ["the image has", sides, message])]
+
+
+def jpeg_shape(encoded):
+    """The (H, W, C) of a JPEG file that is within the limits of `decode`, int32."""
+    shape = tf.io.extract_jpeg_shape(encoded)
+    with tf.control_dependencies(_size_checks(shape[:2])):
+        return tf.identity(shape)
 
 
 # Traced once in a process, and not in every dataset.

@@ -8,6 +8,11 @@ EXPECTED = (
     "Expected images as arrays (H, W, 3) or (B, H, W, 3), gray (H, W) or (..., 1), RGBA (..., 4), as paths or Pillow "
     "images, one or a list of them."
 )
+# What Pillow may open: the others include PostScript, for which it starts another program. HEIF: with pillow_heif.
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF", "ICO", "HEIF")
+# Limits of an image file: Pillow's, and longer side / shorter side, which a resize of the shorter side keeps.
+MAX_PIXELS, MAX_ASPECT = 178_956_970, 200
+ORIENTATION, TURNED = 0x0112, range(2, 9)  # EXIF tag: how to turn the stored image upright
 
 
 def as_rgb(image):
@@ -43,21 +48,43 @@ def _repeated(gray):
     return ops.repeat(gray, 3, axis=-1)
 
 
-def _from_file(path):
+def open_image(file):
+    """Opens an image file, a path or a binary file object, with Pillow; its pixels are read when they are used.
+
+    Raises:
+        OSError: The file is missing or is not an image of `FORMATS`.
+        ValueError: It has more pixels than `MAX_PIXELS`, or one side is longer than `MAX_ASPECT` times the other.
+    """
     try:
         from PIL import Image
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("Reading image files requires Pillow: pip install pillow") from error
+    Image.init()
+    try:
+        image = Image.open(file, formats=[name for name in FORMATS if name in Image.OPEN])
+    except Image.DecompressionBombError as error:
+        raise ValueError(str(error)) from error
+    short, long = sorted(image.size)
+    if long > MAX_ASPECT * short or short * long > MAX_PIXELS:
+        image.close()
+        raise ValueError(
+            f"it has {image.width} x {image.height} pixels; at most {MAX_PIXELS:,} are read, and sides of at most "
+            f"{MAX_ASPECT} to 1"
+        )
+    return image
+
+
+def _from_file(path):
     if os.path.isdir(path):
         raise ValueError(
             f"{path} is a folder. Expected image files, such as list(pathlib.Path({str(path)!r}).glob('*.jpg'))."
         )
     try:
-        with Image.open(path) as image:
+        with open_image(path) as image:
             return _from_pillow(image)
     except FileNotFoundError:
         raise FileNotFoundError(f"There is no image {os.path.abspath(path)}") from None
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError) as error:
         raise unreadable(path, error) from error
 
 
@@ -69,12 +96,22 @@ def unreadable(path, error: Exception) -> ValueError:
 
 
 def _from_pillow(image):
-    from PIL import ImageOps
-
     if image.format == "GIF" and "transparency" in image.info:
         pixels = np.asarray(image.convert("RGBA"))
         return np.where(pixels[..., 3:] > 0, pixels[..., :3], 0).astype("uint8")
-    return np.asarray(reduce_to_8_bits(ImageOps.exif_transpose(image)).convert("RGB"))
+    return np.asarray(reduce_to_8_bits(turned_upright(image)).convert("RGB"))
+
+
+def turned_upright(image):
+    """A Pillow image turned by its EXIF orientation; the same object if it is upright or its EXIF data is damaged."""
+    from PIL import ImageOps
+
+    try:
+        if image.format != "TIFF" and image.getexif().get(ORIENTATION) in TURNED:  # Pillow turns TIFF itself
+            return ImageOps.exif_transpose(image)
+    except Exception:  # nearly anything; the image itself may be intact
+        pass
+    return image
 
 
 def reduce_to_8_bits(image):

@@ -5,6 +5,7 @@ B batch, H W pixels, C classes.
 
 import json
 import os
+import re
 
 import keras
 import numpy as np
@@ -13,6 +14,7 @@ from keras import ops
 
 import keras_vit
 from keras_vit import Preprocessing, VisionTransformer
+from keras_vit.atomic_write import literal_folder
 from keras_vit.class_names import LABELS, own_class_names, read_class_names
 from keras_vit.recipes.recipe import Data, Distillation
 
@@ -71,7 +73,10 @@ class Teacher:
         try:
             outputs = call(images)
         except (ValueError, TypeError, tf.errors.OpError) as error:
-            raise ValueError(f"The teacher fails on the student's images of shape {images.shape}: {error}") from error
+            # Keras prints the sentence in bold, between the calls before it and the arguments of the layer.
+            bold = re.search(r"\x1b\[1m(.+?)\x1b\[0m", str(error), re.DOTALL)
+            reason = " ".join((bold[1] if bold else str(error)).split())
+            raise ValueError(f"The teacher fails on the student's images of shape {images.shape}: {reason}") from error
         return strategy.experimental_local_results(outputs)[0].numpy()
 
 
@@ -99,7 +104,8 @@ def load_teacher(path, data: Data) -> Teacher:
 
 def _signature(path):
     """The function of a SavedModel that maps a batch of images."""
-    loaded = tf.saved_model.load(path)
+    with literal_folder(path) as folder:
+        loaded = tf.saved_model.load(folder)
     functions = [loaded.signatures[name] for name in SIGNATURES if name in loaded.signatures]
     inputs = list(functions[0].structured_input_signature[1]) if functions else []
     if len(inputs) != 1:

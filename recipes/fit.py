@@ -14,7 +14,7 @@ from keras_vit.recipes.data import (
     training_pixels,
 )
 from keras_vit.recipes.data.image_dataset import report_data_errors
-from keras_vit.recipes.data.model_classes import check_labels, check_same_classes
+from keras_vit.recipes.data.model_classes import check_labels, check_same_classes, with_model_classes
 from keras_vit.recipes.distributed import Strategy, Workers, shard_evaluation, strategy_of
 from keras_vit.recipes.recipe import Data, SelfSupervised, Supervised
 from keras_vit.recipes.self_supervised import SelfSupervisedModel, compile_self_supervised, self_supervised_batches
@@ -30,7 +30,7 @@ def pretrain(recipe: SelfSupervised, callbacks=()) -> tuple[SelfSupervisedModel,
     """Pre-training without labels: masked patches, or a masked autoencoder.
 
     Args:
-        callbacks: Additional Keras callbacks.
+        callbacks: Additional Keras callbacks. With an EMA, it is the weights that they see when an epoch ends.
 
     Returns:
         The trained model, whose `vit` is the model without a head, and the history of `fit`.
@@ -63,7 +63,7 @@ def train(recipe: Supervised, start=None, callbacks=()) -> tuple[keras.Model, lo
 
     Args:
         start: A model to start from; by default, the recipe's weights or, without any, random weights.
-        callbacks: Additional Keras callbacks.
+        callbacks: Additional Keras callbacks. With an EMA, it is the weights that they see when an epoch ends.
 
     Returns:
         The trained model with the names of the dataset's classes, compiled for `evaluate`, and the history of `fit`.
@@ -106,7 +106,7 @@ def evaluate(model, data: Data, split: str) -> dict[str, float]:
         ValueError: The split is missing or has no labels, its files are damaged, or more than `data.max_corrupt` of its
             images are corrupt.
     """
-    dataset = open_dataset(data)
+    dataset = with_model_classes(open_dataset(data), model)
     check_labels(dataset, split)
     batches, steps = shard_evaluation(strategy_of(model), data, dataset, split)
     with report_data_errors(dataset, split), weights_kept(model):

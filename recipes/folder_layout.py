@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
 LEVELS = 2  # of folders in a dataset's: splits and classes
@@ -11,9 +12,18 @@ def check_layout(path: str):
     """Raises ValueError if a local folder has no images in folders; what else is wrong is found when it is opened."""
     if any(folder != path for folder in image_folders(path)):
         return
-    files = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in sorted(names))
+    files = (os.path.join(folder, name) for folder, names in walk(path) for name in names)
     first = next((os.path.relpath(file, path) for file in files if _is_image(os.path.basename(file))), None)
     raise ValueError(wrong_layout(path, first))
+
+
+def walk(path: str) -> Iterator[tuple[str, list[str]]]:
+    """Yields each local folder from `path` on, also linked ones, and the sorted names of its files, no hidden ones."""
+    for folder, folders, names in os.walk(path, followlinks=True):
+        around = {os.path.realpath(parent) for parent in (folder, *map(str, Path(folder).parents))}
+        # A link to a folder that it is in would never end.
+        folders[:] = sorted(name for name in folders if os.path.realpath(os.path.join(folder, name)) not in around)
+        yield folder, sorted(name for name in names if not name.startswith("."))
 
 
 def image_folders(path: str, levels: int = LEVELS) -> Iterator[str]:

@@ -16,6 +16,7 @@ from keras_vit.recipes.checkpoints.run_folder import METRICS, check_resumable, r
 from keras_vit.recipes.checkpoints.run_identity import check_unchanged, locked_folder
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.data.corrupt_images import skipped_summary
+from keras_vit.recipes.data.model_classes import class_counts, labels_are_cheap
 from keras_vit.recipes.distributed import Workers, on_this_process
 from keras_vit.recipes.fit import evaluate, fit_supervised, fit_unlabeled
 from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Recipe
@@ -80,8 +81,9 @@ def run(recipe: Recipe) -> dict[str, float]:
 def _test_metrics(recipe, model, history):
     """Metrics of the test split. An error says that the model is saved already."""
     try:
+        dataset = open_dataset(recipe.data)
         if recipe.run.folder:
-            check_unchanged(recipe, open_dataset(recipe.data))
+            check_unchanged(recipe, dataset)
         metrics = evaluate(model, recipe.data, recipe.data.test_split)
     except (ValueError, OSError) as error:
         if not recipe.run.folder:
@@ -93,7 +95,7 @@ def _test_metrics(recipe, model, history):
         ) from error
     check_finite_metrics(metrics, f"the model on the split {recipe.data.test_split!r}")
     if "mean_average_precision" not in metrics:
-        _warn_of_chance(metrics["top1"], model.num_classes)
+        _warn_of_chance(metrics["top1"], dataset, recipe.data.test_split)
     return metrics | _skipped_steps(history)
 
 
@@ -102,7 +104,18 @@ def _skipped_steps(history):
     return {"nonfinite_steps": skipped} if skipped else {}
 
 
-def _warn_of_chance(top1: float, num_classes: int):
+def _warn_of_chance(top1: float, dataset, split):
+    num_classes = len(dataset.class_names)
+    if 1 < num_classes and labels_are_cheap(dataset, [split]):
+        counts = class_counts(dataset, split)
+        majority = counts.max() / max(1, counts.sum())
+        if majority > 1.5 / num_classes and top1 <= majority:
+            print(
+                f"Warning: top1 {top1:.4g} is not above {majority:.4g}, that of always predicting "
+                f"{dataset.class_names[counts.argmax()]!r}. See the others with keras-vit evaluate --per-class.",
+                file=sys.stderr,
+            )
+            return
     if 1 < num_classes and top1 <= 1.1 / num_classes:
         print(
             f"Warning: top1 {top1:.4g} is that of chance for {num_classes:,} classes: the training was too short, or "

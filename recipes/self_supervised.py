@@ -1,8 +1,11 @@
 """What differs between the kinds of recipes without labels: models, batches, reconstructions. B batch, H W pixels."""
 
+import os
+
 import keras
 import tensorflow as tf
 
+from keras_vit.atomic_write import literal_folder
 from keras_vit.recipes import masked_autoencoder, masked_patch
 from keras_vit.recipes.checkpoints.checkpoints import TrainingState
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
@@ -66,7 +69,10 @@ def load_self_supervised(recipe: SelfSupervised, folder) -> SelfSupervisedModel:
     try:
         # Partial: the checkpoint also holds the identity of the run.
         state = TrainingState(model)
-        tf.train.Checkpoint(**state.groups).read(newest).expect_partial().assert_existing_objects_matched()
+        with literal_folder(folder) as literal:
+            newest_there = os.path.join(literal, os.path.basename(newest))
+            status = tf.train.Checkpoint(**state.groups).read(newest_there)
+        status.expect_partial().assert_existing_objects_matched()
         state.copy_to_model()
     except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:  # IndexError: a file is too short
         raise ValueError(

@@ -1,6 +1,9 @@
-import pytest
+import os
 
-from keras_vit.atomic_write import new_files, write_file
+import pytest
+import tensorflow as tf
+
+from keras_vit.atomic_write import literal_folder, new_files, write_file
 
 
 def listing(path):
@@ -17,6 +20,19 @@ def test_write_file(tmp_path, monkeypatch):
     assert (tmp_path / "a.txt").stat().st_mode == (tmp_path / "usual").stat().st_mode
     with pytest.raises(FileNotFoundError):
         write_file(tmp_path / "nowhere" / "a.txt", "")
+
+
+def test_links_and_pipes_remain(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "target")  # which does not exist yet
+    for content in (b"one", b"two"):
+        write_file(tmp_path / "link", content)
+        assert (tmp_path / "link").is_symlink() and (tmp_path / "target").read_bytes() == content
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_file(tmp_path / "pipe", "größer")
+    assert os.read(reader, 100).decode() == "größer" and (tmp_path / "pipe").is_fifo()
+    os.close(reader)
+    assert listing(tmp_path) == ["link", "pipe", "target"]
 
 
 def test_files_appear_together(tmp_path):
@@ -36,3 +52,20 @@ def test_errors_leave_the_previous_file(tmp_path, error):
         file.write_text("part")
         raise error
     assert listing(tmp_path) == ["a.txt"] and (tmp_path / "a.txt").read_text() == "old"
+
+
+@pytest.mark.parametrize("name", ["a", "a [1]", "a*", "a\\b"])
+def test_variables_in_a_folder_with_the_name_of_a_pattern(tmp_path, name):
+    """The values are those of this folder, not of others that the name matches as a pattern."""
+    for folder, value in ((tmp_path / "a 1", 1.0), (tmp_path / "ax", 2.0), (tmp_path / name, 3.0)):
+        folder.mkdir()
+        variable = tf.Variable(value)
+        with literal_folder(folder) as literal:
+            tf.train.Checkpoint(x=variable).write(f"{literal}/step")
+            tf.saved_model.save(tf.train.Checkpoint(x=variable), literal)
+    assert listing(tmp_path / name) == listing(tmp_path / "ax")
+    read = tf.Variable(0.0)
+    with literal_folder(tmp_path / name) as literal:
+        tf.train.Checkpoint(x=read).read(f"{literal}/step").assert_consumed()
+        loaded = tf.saved_model.load(literal)
+    assert read.numpy() == loaded.x.numpy() == 3.0

@@ -1,15 +1,17 @@
 """EXIF orientations, against Pillow's own reader, which `keras-vit classify` uses."""
 
 import io
+import zlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
+from scenes import encoded, scene
 
 from keras_vit.decoding import decode, orientation
 from keras_vit.recipes.data.transforms import decode_window
-from keras_vit.rgb import as_rgb
+from keras_vit.rgb import MAX_ASPECT, as_rgb, open_image
 
 
 def photograph(value, kind="JPEG", **options):
@@ -109,3 +111,66 @@ def test_segments_before_the_exif_data(tmp_path, upright):
 )
 def test_unknown_and_damaged_values_are_upright(content):
     assert int(orientation(content)) == 1
+
+
+def png_of_size(width, height):
+    """A PNG file that states a size and has 1 pixel: nothing but its header is to be read."""
+    content = bytearray(encoded(scene(0, (1, 1)), "PNG"))
+    content[16:24] = width.to_bytes(4, "big") + height.to_bytes(4, "big")
+    content[29:33] = zlib.crc32(bytes(content[12:29])).to_bytes(4, "big")
+    return bytes(content)
+
+
+@pytest.mark.parametrize(
+    "content,readable",
+    [
+        (encoded(scene(0), "WEBP", save_all=True, append_images=[scene(1), scene(2)], lossless=True), True),
+        (png_of_size(20_000, 20_000), False),
+        (png_of_size(1, 10_000), False),
+        (encoded(Image.new("RGB", (MAX_ASPECT + 1, 1)), "JPEG"), False),
+        (encoded(Image.new("RGB", (MAX_ASPECT + 1, 1)), "BMP"), False),
+    ],
+    ids=["animated WebP", "too large", "too long", "long JPEG", "long BMP"],
+)
+def test_files_that_would_end_the_process(tmp_path, upright, content, readable):
+    """TensorFlow writes beyond its memory for an animated WebP file; Pillow reads its first frame."""
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        upright(content)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        decode_window(tf.constant(content), lambda shape: (0, 0, 1, 1))
+    (tmp_path / "x").write_bytes(content)
+    if readable:
+        np.testing.assert_array_equal(as_rgb(tmp_path / "x"), scene(0))
+    else:
+        with pytest.raises(ValueError, match=str(tmp_path / "x")):
+            as_rgb(tmp_path / "x")
+
+
+def test_the_longest_images_are_read(upright):
+    assert upright(encoded(Image.new("RGB", (MAX_ASPECT, 1)), "PNG")).shape == (1, MAX_ASPECT, 3)
+
+
+def test_gif_files_have_all_pixels_or_raise(tmp_path, upright):
+    """Transparent pixels are black, also those around a first frame, which TensorFlow would decode without them."""
+    image = Image.new("P", (8, 6), 1)
+    image.putpalette([0, 0, 250, 250, 0, 0, 0, 250, 0])
+    image.putpixel((2, 1), 2)
+    content = encoded(image, "GIF", transparency=2, optimize=False)
+    expected = np.full((6, 8, 3), (250, 0, 0), "uint8")
+    expected[1, 2] = 0
+    (tmp_path / "x").write_bytes(content)
+    np.testing.assert_array_equal(as_rgb(tmp_path / "x"), expected)
+    np.testing.assert_array_equal(upright(content), expected)
+    larger = content[:6] + b"\x09\0\x07\0" + content[10:]
+    (tmp_path / "x").write_bytes(larger)
+    np.testing.assert_array_equal(as_rgb(tmp_path / "x"), np.pad(expected, ((0, 1), (0, 1), (0, 0))))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="first frame"):
+        upright(larger)
+
+
+def test_postscript_is_no_image(tmp_path):
+    """Pillow would start Ghostscript."""
+    (tmp_path / "cat.jpg").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n")
+    Image.open(tmp_path / "cat.jpg").close()
+    with pytest.raises(UnidentifiedImageError):
+        open_image(tmp_path / "cat.jpg")

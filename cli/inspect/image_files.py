@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
 
 from keras_vit.name_list import first_names
-from keras_vit.recipes.folder_layout import EXTENSIONS
-from keras_vit.rgb import reduce_to_8_bits, unreadable
+from keras_vit.recipes.folder_layout import EXTENSIONS, walk
+from keras_vit.rgb import open_image, reduce_to_8_bits, unreadable
 
 
 class ImageBatch(NamedTuple):
@@ -40,7 +39,7 @@ def list_images(folder: Path, option: str = "--images") -> list[Path]:
         return [folder]
     if not folder.is_dir():
         raise ValueError(f"{option} {folder.absolute()} does not exist. Expected a folder of images, or an image.")
-    files = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
+    files = sorted(file for path, names in walk(str(folder)) for name in names if (file := Path(path, name)).is_file())
     images = [file for file in files if file.suffix.lower() in EXTENSIONS]
     if not images:
         raise ValueError(f"No images in {folder.absolute()}. Supported extensions: {', '.join(EXTENSIONS)}.")
@@ -70,7 +69,7 @@ def _note(files, reason):
 def unreadable_reason(file: Path) -> str:
     """Why Pillow does not read all of a file, with its name; "" if it does."""
     try:
-        with Image.open(file) as image:
+        with open_image(file) as image:
             image.draft("RGB", (1, 1))  # of a JPEG file, an eighth of the pixels
             image.load()
             reduce_to_8_bits(image)  # refuses floats

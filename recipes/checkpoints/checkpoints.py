@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_vit.atomic_write import literal_folder
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints, list_folder
 from keras_vit.recipes.checkpoints.run_identity import RunIdentity
 from keras_vit.recipes.distributed import Workers, strategy_of
@@ -161,7 +162,8 @@ class Checkpoints(keras.callbacks.Callback):
 
     def _restored(self, path) -> bool:
         try:
-            self.checkpoint.read(path).assert_consumed()
+            with literal_folder(self.folder) as folder:
+                self.checkpoint.read(os.path.join(folder, os.path.basename(path))).assert_consumed()
         except UNREACHABLE:
             raise
         except (tf.errors.OpError, IndexError) as error:  # IndexError: a file is too short
@@ -192,7 +194,8 @@ class Checkpoints(keras.callbacks.Callback):
                 self.identity.check_owner(self.folder)
             try:
                 self.state.copy_from_model()
-                self.checkpoint.write(path)
+                with literal_folder(self.folder) as folder:
+                    self.checkpoint.write(os.path.join(folder, os.path.basename(path)))
                 self._remove_old(step)
             except (tf.errors.OpError, OSError) as error:
                 with suppress(tf.errors.OpError):  # of a folder that is gone or read-only

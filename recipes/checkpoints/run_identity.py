@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -11,11 +12,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
 from keras_vit.class_names import describe_difference
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints, has_run, required_folder
 from keras_vit.recipes.data import ImageDataset
+from keras_vit.recipes.data.model_classes import MOST_READ
 from keras_vit.recipes.distributed import Workers, choose_strategy
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.recipes.recipe_checks import check_plan
@@ -36,12 +39,14 @@ class RunIdentity:
         class_names: Names of the classes, in the order of the outputs; none for training without labels.
         images: Number of images of each split that the recipe uses.
         process: Of this start of the run; the next one replaces it in run.json.
+        files: A hash of names, sizes and labels of the images of a local folder; "" for other or more images.
     """
 
     id: str
     class_names: tuple[str, ...]
     images: dict[str, int]
     process: str = ""
+    files: str = ""
 
     def text(self) -> str:
         """The part that is the same for every start, as JSON."""
@@ -66,6 +71,8 @@ class RunIdentity:
             before, now = other.images.get(split, 0), self.images.get(split, 0)
             if before != now:
                 differences.append(f"the images of {split!r} ({before:,} there, {now:,} here)")
+        if not differences and self.files and other.files and self.files != other.files:
+            differences.append("the files or their classes, of which there are as many")
         if differences:
             raise ValueError(
                 f"The data is not that of the run in {folder}: it differs in {', '.join(differences)}. Restore the "
@@ -92,7 +99,8 @@ def begin_run(recipe: Recipe, dataset: ImageDataset, workers: Workers) -> RunIde
     """
     folder = required_folder(recipe)
     names = dataset.class_names if recipe.has_labels else ()
-    current = RunIdentity(uuid.uuid4().hex, names, count_images(recipe, dataset), uuid.uuid4().hex)
+    files = _hash_of_files(recipe, dataset)
+    current = RunIdentity(uuid.uuid4().hex, names, count_images(recipe, dataset), uuid.uuid4().hex, files)
     failure = None
     if workers.chief:
         try:
@@ -108,11 +116,27 @@ def begin_run(recipe: Recipe, dataset: ImageDataset, workers: Workers) -> RunIde
 
 
 def check_unchanged(recipe: Recipe, dataset: ImageDataset):
-    """Raises ValueError if classes or image counts changed since the run in the recipe's folder was started."""
+    """Raises ValueError if classes, image counts or files changed since the run in the recipe's folder was started."""
     folder = required_folder(recipe)
     if began := read_identity(folder):
-        now = replace(began, class_names=dataset.class_names, images=count_images(recipe, dataset))
+        images, files = count_images(recipe, dataset), _hash_of_files(recipe, dataset)
+        now = replace(began, class_names=dataset.class_names, images=images, files=files)
         now.check_data(began, folder)
+
+
+def _hash_of_files(recipe, dataset) -> str:
+    """See `RunIdentity.files`."""
+    folder = os.path.expanduser(dataset.name.partition(":")[2])
+    splits = count_images(recipe, dataset)
+    if not dataset.stores_paths or "://" in folder or sum(splits.values()) > MOST_READ:
+        return ""
+    digest = hashlib.sha256()
+    for split in splits:
+        for _, path, label in dataset.read(split).as_numpy_iterator():
+            file = path.decode()
+            known = os.path.relpath(file, folder), os.path.getsize(file) if os.path.isfile(file) else None
+            digest.update(repr((*known, np.asarray(label).tolist())).encode())
+    return digest.hexdigest()
 
 
 def read_identity(folder) -> RunIdentity | None:
@@ -139,7 +163,7 @@ def _from_json(text):
         identity = RunIdentity(**{**values, "class_names": tuple(values["class_names"])})
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    words = (identity.id, identity.process, *identity.class_names)
+    words = (identity.id, identity.process, identity.files, *identity.class_names)
     counts = identity.images.values() if isinstance(identity.images, dict) else (None,)
     return identity if all(isinstance(x, str) for x in words) and all(type(x) is int for x in counts) else None
 

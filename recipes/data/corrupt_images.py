@@ -54,10 +54,12 @@ def batch_valid_images(examples, batch_size: int, prepare, part: int = 0, part_s
     return batches.map(lambda names, valid: (names, *valid))
 
 
-def replace_corrupt(batches, size: int, total: int, data: Data, num_hosts: int = 1):
+def replace_corrupt(batches, size: int, total: int, data: Data, fallback, num_hosts: int = 1):
     """Full batches (images, labels): other images of the same batch take the places of corrupt ones.
 
     Args:
+        fallback: Dataset of (image, label), in which reading a corrupt image raises an error; the first other image
+            makes up a batch that has corrupt images only, whatever was read before.
         data: Its `max_corrupt` is the largest allowed fraction of corrupt images, of the split or of all read so far,
             whichever is larger; beyond it an error is raised. Of several machines, each counts its own part.
     """
@@ -66,10 +68,13 @@ def replace_corrupt(batches, size: int, total: int, data: Data, num_hosts: int =
         indices = tf.range(size) % tf.maximum(num_valid, 1)
         return tuple(tf.gather(value, indices) for value in values)
 
+    first = _single_batch(fallback.ignore_errors(), 1)
+
     def fill(names, positions, images, labels):
-        check = tf.debugging.Assert(tf.size(positions) > 0, ["No image of a batch can be decoded."])
+        images, labels = tf.cond(tf.size(positions) > 0, lambda: (images, labels), first.get_single_element)
+        check = tf.debugging.Assert(tf.shape(images)[0] > 0, ["No image can be decoded."])
         with tf.control_dependencies([check]):
-            return _fill_if_short(size, repeat, positions, images, labels)
+            return _fill_if_short(size, repeat, images, labels)
 
     return _count_corrupt(batches, total, data, num_hosts, bool(data.service)).map(fill, tf.data.AUTOTUNE)
 
@@ -88,7 +93,7 @@ def zero_weight_corrupt(batches, size: int, total: int, data: Data, num_hosts: i
 
     def fill(names, positions, images, labels):
         weights = weight * tf.sequence_mask(tf.shape(positions)[0], size, tf.float32)
-        return *_fill_if_short(size, pad, positions, images, labels), weights
+        return *_fill_if_short(size, pad, images, labels), weights
 
     return _count_corrupt(batches, total, data, num_hosts, on_service=False).map(fill, tf.data.AUTOTUNE)
 
@@ -100,8 +105,8 @@ def _single_batch(examples, size):
     return batches.concatenate(tf.data.Dataset.from_tensors(empty)).take(1)
 
 
-def _fill_if_short(size, fill, positions, *values):
-    num_valid = tf.shape(positions)[0]
+def _fill_if_short(size, fill, *values):
+    num_valid = tf.shape(values[0])[0]
     values = tf.cond(num_valid < size, lambda: fill(num_valid, *values), lambda: values)
     return tuple(tf.ensure_shape(value, (size, *value.shape[1:])) for value in values)
 

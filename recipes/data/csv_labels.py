@@ -1,11 +1,12 @@
-"""Images with any number of labels each, listed in /path/<split>.csv, local or on gs://. C classes.
+"""Images with any number of labels, or with one, listed in /path/<split>.csv, local or on gs://. C classes.
 
     image,labels
     photos/1.jpg,cat;dog
     photos/2.jpg,
 
 Images are relative to /path; labels are separated by semicolons, and an image may have none. Classes are the labels of
-all splits in the order of their names, or the lines of /path/labels.txt.
+all splits in the order of their names, or the lines of /path/labels.txt. Files that all begin with image,label and have
+one label in each line are a dataset of one class per image.
 """
 
 import csv
@@ -34,7 +35,10 @@ def open_csv(path: str, name: str) -> ImageDataset:
             f"{path!r} has no list of images. Expected a folder with <split>.csv, such as train.csv and test.csv, "
             "whose lines are image,labels and then one image each, such as photos/1.jpg,cat;dog"
         )
-    rows = {split: _read_rows(file, path) for split, file in lists.items()}
+    rows, several = {}, False
+    for split, file in lists.items():
+        header, rows[split] = _read_rows(file, path)
+        several |= header != "label" or any(len(labels) != 1 for _, labels in rows[split])
     label_names = sorted({label for split in rows.values() for _, labels in split for label in labels})
     names = _read_names(tf.io.gfile.join(path, LABELS), label_names) if LABELS in files else tuple(label_names)
     if not names:
@@ -47,24 +51,28 @@ def open_csv(path: str, name: str) -> ImageDataset:
         for part, start, end in split_ranges(splits, split, name):
             order = np.random.RandomState(0).permutation(splits[part])[start:end]  # RandomState never changes
             examples += [rows[part][i] for i in order]
+        paths = tf.constant([image for image, _ in examples], tf.string)
+        if not several:
+            targets = np.array([number[label] for _, (label,) in examples], "int64")  # (n,)
+            return tf.data.Dataset.from_tensor_slices((paths, paths, targets))
         targets = np.zeros((len(examples), len(names)), "uint8")  # (n, C)
         for target, (_, labels) in zip(targets, examples):
             target[[number[label] for label in labels]] = 1
-        paths = tf.constant([image for image, _ in examples], tf.string)
         listed = tf.data.Dataset.from_tensor_slices((paths, paths, targets))
         return listed.map(lambda image, file, target: (image, file, tf.cast(target, tf.float32)))
 
-    return ImageDataset(name, names, splits, read, stores_paths=True, multi_label=True)
+    return ImageDataset(name, names, splits, read, stores_paths=True, multi_label=several)
 
 
-def _read_rows(file, folder) -> list[tuple[str, tuple[str, ...]]]:
-    """(path of the image, labels) of each line."""
+def _read_rows(file, folder) -> tuple[str, list[tuple[str, tuple[str, ...]]]]:
+    """The name of the second column, and (path of the image, labels) of each line."""
     reader = csv.reader(io.StringIO(_read_text(file), newline=""), strict=True)
     try:
         (_, header), *lines = [(reader.line_num, cells) for cells in reader] or [(1, [])]
     except csv.Error as error:
         raise ValueError(f"{file} is no CSV file: {error}, up to line {reader.line_num}. Close all quotes.") from error
-    if [cell.strip().lower() for cell in header] not in HEADERS:
+    columns = [cell.strip().lower() for cell in header]
+    if columns not in HEADERS:
         raise ValueError(f"The first line of {file} must be image,labels. Received: {','.join(header)!r}")
     rows, images = [], set()
     for number, line in lines:
@@ -83,7 +91,7 @@ def _read_rows(file, folder) -> list[tuple[str, tuple[str, ...]]]:
         rows.append((tf.io.gfile.join(folder, image), tuple(labels)))
     if "://" not in folder and (missing := [image for image, _ in rows if not os.path.isfile(image)]):
         raise ValueError(f"{len(missing):,} of the {len(rows):,} images in {file} are missing: {first_names(missing)}")
-    return rows
+    return columns[1], rows
 
 
 def _read_text(file) -> str:

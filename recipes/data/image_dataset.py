@@ -1,7 +1,7 @@
 """`ImageDataset`, the form in which every dataset is opened; its splits, and errors while it is read. C classes."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -9,12 +9,13 @@ from types import SimpleNamespace
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from keras_vit.class_names import checked_lines
 from keras_vit.recipes.remote_files import error_summary
 
 # Words of our own assertions in the graph, and what to do.
 FIXES = {
     "images cannot be decoded": "Fix or remove the images that are named above, or increase max_corrupt.",
-    "No image of a batch can be decoded": "Fix or remove the images that are named above.",
+    "No image can be decoded": "Fix or remove the images that are named above.",
     "has the label": "",  # the message says what to do
 }
 
@@ -44,12 +45,17 @@ class ImageDataset:
     max_value: int = 255
 
     def __post_init__(self):
-        """Raises ValueError for a class name of several lines, which labels.txt could not have."""
-        if broken := [name for name in self.class_names if name.splitlines() != [name]]:
-            raise ValueError(
-                f"The class name {broken[0]!r} of {self.name!r} is not one line of text. Rename the class, in a "
-                "dataset of folders by renaming its folder."
-            )
+        """Raises ValueError for class names that are not one line of text each, which labels.txt could not have."""
+        check_class_names(self.class_names, self.name)
+
+
+def check_class_names(names: Iterable[str], source: str):
+    """Raises ValueError unless each name of a source's classes is one line of text."""
+    try:
+        checked_lines(list(names))
+    except ValueError as error:
+        fix = "Rename the class, in a dataset of folders by renaming its folder"
+        raise ValueError(f"{source!r}: {error}. {fix}.") from error
 
 
 def count_examples(dataset: ImageDataset, split: str) -> int:
@@ -72,7 +78,10 @@ def split_ranges(splits: dict[str, int], split: str, dataset_name: str) -> list[
         parts = tfds.core.ReadInstruction.from_spec(split).to_absolute(infos)
     except (ValueError, AssertionError) as error:
         raise ValueError(f"No split {split!r} in {dataset_name}. Splits: {', '.join(splits)}") from error
-    return [(part.splitname, part.from_ or 0, splits[part.splitname] if part.to is None else part.to) for part in parts]
+    ranges = [
+        (part.splitname, part.from_ or 0, splits[part.splitname] if part.to is None else part.to) for part in parts
+    ]
+    return [(name, start, max(start, end)) for name, start, end in ranges]  # "test[5:2]" is empty
 
 
 def select_ranges(files: dict[str, list[tuple]], ranges: list[tuple[str, int, int]]) -> list[tuple]:

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import logging
 import os
+import unicodedata
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,7 +15,7 @@ import tensorflow as tf
 
 from keras_vit.name_list import first_names
 from keras_vit.recipes.data.image_dataset import ImageDataset, split_ranges
-from keras_vit.recipes.folder_layout import EXTENSIONS, wrong_layout
+from keras_vit.recipes.folder_layout import EXTENSIONS, walk, wrong_layout
 
 TEST_FRACTION = 0.2
 
@@ -72,11 +73,17 @@ def list_files(class_name: str, path: str) -> list[str]:
     return sorted(f"{class_name}/{name}" for name in names if name.strip("/") and name[0] != ".")
 
 
+def class_of(file: str) -> str:
+    """The class of "<class>/<file>" or "<class>", in Unicode's composed form: macOS writes é as two characters."""
+    return unicodedata.normalize("NFC", file.partition("/")[0])
+
+
 def walk_files(path: str) -> Iterator[str]:
     """Yields all files below a folder, at any depth: paths relative to `path`, in a fixed order, no hidden files."""
-    for folder, _, names in tf.io.gfile.walk(path):
+    remote = ((folder, sorted(names)) for folder, _, names in tf.io.gfile.walk(path))
+    for folder, names in remote if "://" in path else walk(path):
         parent = folder[len(path) :].strip("/")
-        for name in sorted(names):
+        for name in names:
             if not name.startswith("."):
                 yield f"{parent}/{name}" if parent else name
 
@@ -148,7 +155,7 @@ def _class_files(path):
             if reason := _reason_not_to_read(path, file):
                 others.append((file, reason))
             else:
-                images.append((class_name, file))
+                images.append((class_of(file), file))
     return images, others
 
 

@@ -1,35 +1,76 @@
-"""Whether a dataset fits a classifier: the same classes in the same order, and labels to compare with."""
+"""Whether a dataset fits a classifier: the same classes, labels in the order of the outputs, labels to compare with."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
+import tensorflow as tf
 
-from keras_vit.class_names import describe_difference, labels_file, own_class_names
-from keras_vit.recipes.data.image_dataset import ImageDataset
+from keras_vit.class_names import describe_difference, labels_file
+from keras_vit.name_list import first_names
+from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty, report_data_errors
 
 
-def check_model_classes(dataset: ImageDataset, num_classes: int, weights=None, own_names=None):
-    """Raises ValueError unless the labels of a dataset mean the same as the outputs of a model.
+def with_model_classes(dataset: ImageDataset, model, weights=None) -> ImageDataset:
+    """The dataset with labels that number the outputs of a model.
+
+    If each class of the dataset is one of the model's by its name, labels are mapped by name, also those of some of the
+    model's classes. Otherwise the number of classes must be that of the outputs: names of other projects' weights may
+    be the same classes in other words.
 
     Args:
-        weights: File, folder or name of the model. If the names of its classes are beside it, as in the folder of a
-            run, they are compared too: with another order, all labels would be wrong.
-        own_names: `class_names` of the model, which are compared if it is a .keras file without names beside it. Those
-            of other projects may be the same classes in other words.
+        model: A classifier, with `class_names` if they are known.
+        weights: Its file, folder or name; None for a model in memory.
+
+    Raises:
+        ValueError: The model has another number of classes, or names in a .keras file or beside the weights that the
+            dataset does not have.
     """
-    check_class_count(dataset, num_classes)
-    beside = own_class_names(weights, num_classes) if weights is not None else None
-    names = beside or (own_names if str(weights).endswith(".keras") else None)
-    if names and (difference := describe_difference(names, dataset.class_names)):
-        place = labels_file(weights) if beside else weights
-        fix = "write those of the data into" + (" that file" if beside else f" {labels_file(weights)}")
-        raise ValueError(
-            f"{dataset.name!r} does not have the classes of the model in {place} (there) but others (here): "
-            f"{difference}. Use data with the model's classes, or fine-tune the model on this data; if only the names "
-            f"differ, {fix}."
+    names = model.class_names
+    if names and len(set(names)) == len(names) and set(dataset.class_names) <= set(names):
+        return _relabeled(dataset, names)
+    check_same_classes(dataset, names, weights, "The model is", "fine-tune the model on this data first")
+    check_class_count(dataset, model.num_classes)
+    if not names:
+        _note_of_numbers(dataset, weights)
+    return dataset
+
+
+def _relabeled(dataset, names: Sequence[str]) -> ImageDataset:
+    """The dataset with the labels that its classes have in `names`, which contain them."""
+    if dataset.class_names == tuple(names):
+        return dataset
+    index = tf.constant([list(names).index(name) for name in dataset.class_names], tf.int64)
+
+    def relabel(name, image, label):
+        if dataset.multi_label:
+            return name, image, tf.scatter_nd(index[:, None], label, (len(names),))
+        return name, image, tf.where(label < 0, label, tf.gather(index, tf.maximum(label, 0)))  # below 0: no label
+
+    shuffled = dataset.read_shuffled
+    return replace(
+        dataset,
+        class_names=tuple(names),
+        read=lambda split: dataset.read(split).map(relabel),
+        read_shuffled=shuffled and (lambda split, seed: shuffled(split, seed).map(relabel)),
+    )
+
+
+def _note_of_numbers(dataset, weights):
+    """Logs that classes named by numbers are in the order of text, where no names say which output is which."""
+    names = dataset.class_names
+    if all(name.isdecimal() for name in names) and (ordered := sorted(names, key=int)) != list(names):
+        index = next(i for i, name in enumerate(names) if name != ordered[i])
+        file = f", one per line, to {labels_file(weights)}" if weights is not None else " to model.class_names"
+        logging.getLogger(__name__).warning(
+            f"The classes of {dataset.name!r} are in the order of text: output {index} counts as {names[index]!r}. If "
+            f"the outputs are in the order of numbers, write the names in that order{file}."
         )
 
 
 def check_same_classes(dataset: ImageDataset, names, weights, role: str, fix: str):
-    """Raises ValueError if a model whose outputs a training keeps or imitates has other classes than a dataset.
+    """Raises ValueError if a model has other classes than a dataset.
 
     Args:
         weights: Its file, folder or name; None for a model in memory. Names in a .keras file or beside the weights must
@@ -78,3 +119,48 @@ def unlabeled(dataset: ImageDataset, split: str) -> ValueError:
         f"The images of {split!r} of {dataset.name!r} have no labels to train or evaluate on. Choose another split, "
         "such as 'validation'."
     )
+
+
+MOST_READ = 50_000  # images whose labels are read beside a training, where images and labels are in one file
+
+
+def labels_are_cheap(dataset: ImageDataset, splits: Iterable[str]) -> bool:
+    """Whether all labels of some splits can be read in seconds."""
+    return dataset.stores_paths or sum(count_nonempty(dataset, split) for split in splits) <= MOST_READ
+
+
+def class_counts(dataset: ImageDataset, split: str) -> np.ndarray:
+    """(C,) int64: the number of images of each class in a split; decodes none."""
+    counts = np.zeros(len(dataset.class_names), "int64")
+    labels = dataset.read(split).map(lambda name, stored, label: label).batch(1024)
+    with report_data_errors(dataset, split, only_reads=True):
+        for batch in labels.as_numpy_iterator():
+            if dataset.multi_label:
+                counts += (batch > 0).sum(axis=0)
+            else:
+                counts += np.bincount(batch[batch >= 0], minlength=len(counts))
+    return counts
+
+
+def check_trained_classes(dataset: ImageDataset, train_split: str, splits: Iterable[str]):
+    """Warns of classes of evaluation splits that the training split lacks, as parts of sorted data do.
+
+    Raises ValueError if more than half of the labels of a split are of such classes.
+    """
+    is_trained = class_counts(dataset, train_split) > 0
+    for split in splits:
+        counts = class_counts(dataset, split)
+        missing = np.where(is_trained, 0, counts)
+        if not missing.any():
+            continue
+        names = first_names([dataset.class_names[i] for i in np.flatnonzero(missing)])
+        text = (
+            f"{missing.sum():,} of {counts.sum():,} labels of {split!r} of {dataset.name!r} are of classes without an "
+            f"image in {train_split!r}, which are never predicted: {names}."
+        )
+        if 2 * missing.sum() > counts.sum():
+            raise ValueError(
+                f"{text} Choose splits with images of all classes; parts of a split, such as 'train[:80%]', require "
+                "images in random order, which keras-vit prepare writes."
+            )
+        logging.getLogger(__name__).warning(text)

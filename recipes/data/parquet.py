@@ -149,10 +149,9 @@ def _split(file: Path) -> str:
 
 def _common_columns(files, path, label) -> Columns:
     """The columns that the files state, of which all but the first may state nothing."""
-    read_schema = _require("pyarrow.parquet").read_schema
-    first = _columns(read_schema(files[0]), path, label)
+    first = _columns(_metadata(files[0]).schema.to_arrow_schema(), path, label)
     for file in files[1:]:
-        schema = read_schema(file)
+        schema = _metadata(file).schema.to_arrow_schema()
         columns = _columns(schema, path, label) if _described_features(schema) else first
         if columns != first:
             raise ValueError(
@@ -160,6 +159,14 @@ def _common_columns(files, path, label) -> Columns:
                 f"{files[0]}: {_shown(first)}. {file}: {_shown(columns)}. Pass a folder whose files agree."
             )
     return first
+
+
+def _metadata(file):
+    try:
+        return _require("pyarrow.parquet").read_metadata(file)
+    except (OSError, ValueError) as error:  # pyarrow's errors are of both classes
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{file} is no complete Parquet file: {reason} Copy or download it again.") from error
 
 
 def _shown(columns):
@@ -204,6 +211,6 @@ def _groups(files) -> list[tuple[str, int, int]]:
     """(file, number of the row group, rows) of a split."""
     groups = []
     for file in files:
-        metadata = _require("pyarrow.parquet").read_metadata(file)
+        metadata = _metadata(file)
         groups += [(str(file), i, metadata.row_group(i).num_rows) for i in range(metadata.num_row_groups)]
     return groups

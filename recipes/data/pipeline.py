@@ -101,24 +101,24 @@ def count_training_images(data: Data, dataset: ImageDataset, split: str) -> int:
     return data.labels_per_class * len(dataset.class_names) if data.labels_per_class else total
 
 
-def _fixed_order(data, dataset, seed):
-    """Returns a function that returns the same training examples for any seed."""
+def _in_fixed_order(data, dataset, seed):
+    """The training examples in the order of the split, decoded if they are to be cached."""
     examples = dataset.read(data.train_split)
     if data.labels_per_class:
         selected = tf.constant(_select_per_class(dataset, data.train_split, data.labels_per_class, seed))
         examples = examples.enumerate().filter(lambda i, _: selected[i]).map(lambda _, example: example)
-    if data.cache:
-        examples = decode_examples(dataset, examples).cache()
-    return lambda seed: examples
+    return decode_examples(dataset, examples) if data.cache else examples
 
 
 def _training_batches(data, dataset, seed, start_step, host, mean, std):
     size = _host_batch_size(data, host)
     total = count_training_images(data, dataset, data.train_split)
+    ordered = _in_fixed_order(data, dataset, seed)
     if dataset.read_shuffled and not (data.labels_per_class or data.cache):  # which require a fixed order of the files
         read = partial(dataset.read_shuffled, data.train_split)
     else:
-        read = _fixed_order(data, dataset, seed)
+        examples = ordered.cache() if data.cache else ordered
+        read = lambda seed: examples  # noqa: E731
     first = start_step * data.batch_size
     first_image, first_copy = divmod(first, data.augment.repeats)
     epoch, skipped = divmod(first_image, total)
@@ -132,7 +132,8 @@ def _training_batches(data, dataset, seed, start_step, host, mean, std):
         return transform(index, tf.io.read_file(image) if dataset.stores_paths and not data.cache else image)
 
     batches = batch_valid_images(shuffled.enumerate(first), data.batch_size, prepare, host[0], size)
-    return replace_corrupt(batches, size, total, data, host[1])
+    fallback = ordered.enumerate().map(lambda index, example: (prepare(index, example[1]), example[2]))
+    return replace_corrupt(batches, size, total, data, fallback, host[1])
 
 
 def _select_per_class(dataset, split, labels_per_class, seed) -> np.ndarray:

@@ -37,9 +37,11 @@ def open_tfrecords(pattern: str, name: str) -> ImageDataset:
     has labels.txt or classes.txt with a class name on each line, from label 0 on. (The usual ImageNet files count from
     1: their first line is "background".)
     """
-    if tf.io.gfile.isdir(pattern):
-        pattern = tf.io.gfile.join(pattern, "*")
-    files = sorted(file for file in tf.io.gfile.glob(pattern) if re.search(r"tfrecord|-of-\d+$", file.rsplit("/")[-1]))
+    if tf.io.gfile.isdir(pattern):  # whose name may be a pattern of others
+        files = [tf.io.gfile.join(pattern, name.rstrip("/")) for name in tf.io.gfile.listdir(pattern)]
+    else:
+        files = tf.io.gfile.glob(pattern)
+    files = sorted(file for file in files if re.search(r"tfrecord|-of-\d+$", file.rsplit("/")[-1]))
     if not files:
         raise ValueError(f"There are no TFRecord files at {pattern}, such as train-00000-of-00010 or train.tfrecord.")
     folders = {file.rpartition("/")[0] for file in files}

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.decoding import decode, is_upright_jpeg, resize_and_crop
+from keras_vit.decoding import decode, is_upright_jpeg, jpeg_shape, resize_and_crop
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recipes.data.augment import ERASING_ATTEMPTS, augmentation, erase
 from keras_vit.recipes.recipe import Data
@@ -133,7 +133,7 @@ def decode_window(encoded, window, least_size: int | None = None):
     """
 
     def from_jpeg():
-        shape = tf.io.extract_jpeg_shape(encoded)
+        shape = jpeg_shape(encoded)
         area = window(shape)
         if least_size is None:
             return tf.io.decode_and_crop_jpeg(encoded, area, channels=3)

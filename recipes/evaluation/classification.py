@@ -13,7 +13,7 @@ from keras_vit.class_names import imagenet_class_names
 from keras_vit.classification import check_no_projection, output_activation
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recipes.data import ImageDataset, count_examples, decoded_images
-from keras_vit.recipes.data.model_classes import check_class_count, unlabeled
+from keras_vit.recipes.data.model_classes import unlabeled, with_model_classes
 from keras_vit.recipes.distributed import on_this_process, strategy_of
 from keras_vit.recipes.evaluation.classification_metrics import ClassificationMetrics, MultiLabelMetrics
 from keras_vit.recipes.evaluation.imagenet_variants import (
@@ -32,7 +32,8 @@ class ClassificationReport:
 
     Attributes:
         summary: "images", "counted", "top1", "top5", "negative_log_likelihood" (not of the 21,843 sigmoids of
-            ImageNet-21k), "calibration_error"; or "images", "counted", "mean_average_precision".
+            ImageNet-21k), "calibration_error", "balanced_accuracy", "macro_f1" and "majority"; or
+            "images", "counted", "mean_average_precision".
         per_class: One row per class that has images: "class", "images", "accuracy", "confused_with", "confused"; or
             "class", "images", "average_precision".
         reliability: One row per bin of confidence: "above", "to", "images", "confidence", "accuracy"; none with
@@ -68,7 +69,7 @@ def evaluate_classifier(
     them, and images without a correct class do not count.
 
     Args:
-        model: A classifier of keras_vit with the classes of the dataset.
+        model: A classifier of keras_vit with the classes of the dataset, see `with_model_classes`.
         dataset: From `open_dataset`.
         split: Such as "test" or "validation[:10%]".
         batch_size: Number of images at a time.
@@ -89,6 +90,8 @@ def evaluate_classifier(
     check_no_projection(model)
     if objectnet_mapping and imagenet_variant:
         raise ValueError("Set either objectnet_mapping or imagenet_variant. Received: both")
+    if not objectnet_mapping and not imagenet_variant:
+        dataset = with_model_classes(dataset, model)
     read: list[int] = []
     batches = _labeled_batches(dataset, split, batch_size, max_corrupt, read)
     scored: np.ndarray | slice = slice(None)  # outputs
@@ -104,7 +107,6 @@ def evaluate_classifier(
         _check_imagenet_1k(model, "ObjectNet")
     else:
         names = list(dataset.class_names)
-        check_class_count(dataset, model.num_classes)
     metrics = _metrics(model, dataset, len(names))
     overrides = {"resize": resize, "crop_fraction": crop_fraction}
     preprocess = replace(model.preprocessing, **{name: value for name, value in overrides.items() if value is not None})

@@ -31,6 +31,7 @@ class ClassificationMetrics:
         self.log_likelihood = 0.0
         self.bins = np.zeros((BINS, 3))  # images, sum of confidences, correct predictions
         self.class_counts = np.zeros((num_classes, 2), "int64")  # images, correct predictions
+        self.predictions = np.zeros(num_classes, "int64")
         self.confusions: Counter[tuple[int, int]] = Counter()  # (correct class, predicted class)
 
     def update(self, logits, labels):
@@ -64,7 +65,9 @@ class ClassificationMetrics:
         classes, "top5": accuracy in [0, 1]; with a softmax "negative_log_likelihood": mean of -log of the probability
         of the correct classes, in nats; "calibration_error": expected calibration error, the mean gap between
         confidence and accuracy in 15 bins of equal width, weighted by the number of images (Guo et al., arXiv
-        1706.04599, equation 3).
+        1706.04599, equation 3). With one correct class per image: "balanced_accuracy": mean of the accuracies of the
+        classes with images; "macro_f1": mean of 2 * correct / (images + predictions) of the classes with either;
+        "majority": top-1 accuracy of always predicting the class with the most images.
 
         Raises:
             ValueError: No image counts.
@@ -78,6 +81,12 @@ class ClassificationMetrics:
         if self.activation == "softmax":
             metrics["negative_log_likelihood"] = float(-self.log_likelihood / self.counted)
         metrics["calibration_error"] = float(np.abs(confidences - correct).sum() / self.counted)
+        images, right = self.class_counts.T
+        if images.sum() == self.counted:
+            either = images + self.predictions
+            metrics["balanced_accuracy"] = float(np.mean(right[images > 0] / images[images > 0]))
+            metrics["macro_f1"] = float(np.mean(2 * right[either > 0] / either[either > 0]))
+            metrics["majority"] = float(images.max() / self.counted)
         return metrics
 
     def reliability(self) -> list[dict]:
@@ -142,6 +151,7 @@ class ClassificationMetrics:
 
     def _update_classes(self, correct, predicted, is_correct):
         rows, classes = np.nonzero(correct)
+        np.add.at(self.predictions, predicted, 1)
         np.add.at(self.class_counts, (classes, 0), 1)
         np.add.at(self.class_counts, (classes, 1), is_correct[rows])
         wrong = ~is_correct[rows]

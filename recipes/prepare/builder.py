@@ -17,7 +17,8 @@ import tensorflow_datasets as tfds
 from etils import epath
 from tensorflow_datasets.core.utils import shard_utils
 
-from keras_vit.recipes.data.image_folder import check_folder, list_files, list_folders
+from keras_vit.recipes.data.image_dataset import check_class_names
+from keras_vit.recipes.data.image_folder import check_folder, class_of, list_files, list_folders
 from keras_vit.recipes.prepare.outcomes import COLUMNS, STORED, HashIndex, examine, map_in_threads, write_skipped
 from keras_vit.recipes.remote_files import error_summary
 
@@ -36,7 +37,7 @@ class SourceFolder:
 
     def class_names(self) -> list[str]:
         """Classes of all splits, in the order of the labels."""
-        return sorted(set().union(*self.classes.values()))
+        return sorted({class_of(name) for name in set().union(*self.classes.values())})
 
 
 def open_source(path: str, only_split: str | None = None) -> SourceFolder:
@@ -49,9 +50,7 @@ def open_source(path: str, only_split: str | None = None) -> SourceFolder:
     if not classes:
         fix = f" If {', '.join(names[:3])} are classes, set --flat: they become one split." if names else ""
         raise ValueError(f"{path} is not laid out as {path}/{layout}.{fix}")
-    for name in set().union(*classes.values()):
-        if name.splitlines() != [name]:
-            raise ValueError(f"The class name {name!r} of {path} is not one line of text. Rename its folder.")
+    check_class_names(sorted(set().union(*classes.values())), path)
     for split in classes:
         if not re.fullmatch(r"\w+", split, re.ASCII) or split.lower() == "all":
             raise ValueError(

@@ -22,29 +22,18 @@ from itertools import islice
 import numpy as np
 import tensorflow as tf
 from etils import epath
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 from scipy.fft import dctn
 
-from keras_vit.rgb import reduce_to_8_bits
+from keras_vit.recipes.data.image_folder import class_of
+from keras_vit.rgb import as_rgb, open_image, turned_upright
 
 THRESHOLD_BITS = 60
-ORIENTATION = 0x0112  # EXIF tag: how to turn the stored image upright
-TURNED = range(2, 9)
 # Hashes of photographs have about 128 bits set. Flat or symmetric images determine few coefficients: their hashes are
 # all near each other.
 MIN_BITS_SET = 96
 PIXELS, FREQUENCIES = 32, 16
 SIGNS_OF_MIRRORED = np.where(np.arange(FREQUENCIES) % 2, -1.0, 1.0)
-
-
-def turned_upright(image: Image.Image) -> Image.Image:
-    """The image turned by its EXIF orientation; the same object if it is upright or its EXIF data is damaged."""
-    try:
-        if image.format != "TIFF" and image.getexif().get(ORIENTATION) in TURNED:  # Pillow turns TIFF itself
-            return ImageOps.exif_transpose(image)
-    except Exception:  # nearly anything; the image itself may be intact
-        pass
-    return image
 
 
 def fingerprint(image: Image.Image) -> np.ndarray:
@@ -53,7 +42,7 @@ def fingerprint(image: Image.Image) -> np.ndarray:
     A JPEG file that is opened but not loaded is decoded at a fraction of its size, which is twice as fast.
     """
     image.draft("L", (4 * PIXELS, 4 * PIXELS))
-    gray = reduce_to_8_bits(turned_upright(image)).convert("L").resize((PIXELS, PIXELS), Image.Resampling.LANCZOS)
+    gray = Image.fromarray(as_rgb(image)).convert("L").resize((PIXELS, PIXELS), Image.Resampling.LANCZOS)
     lowest = np.round(dctn(np.asarray(gray, "float64"))[:FREQUENCIES, :FREQUENCIES], 6)
     both = np.stack([lowest, lowest * SIGNS_OF_MIRRORED]).reshape(2, -1)  # (2, 256)
     bits = both > np.median(both, axis=-1, keepdims=True)
@@ -109,7 +98,6 @@ STORED, UNREADABLE, DUPLICATE = "stored", "unreadable", "duplicate"
 FILES = {UNREADABLE: "unreadable-{}.csv", DUPLICATE: "duplicates-{}.csv"}
 COLUMNS = {UNREADABLE: ("image", "error"), DUPLICATE: ("image", "copy_of", "different_bits", "mirrored")}
 TURNED_QUALITY = 95  # of JPEG files that are stored turned
-PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 # Errors that persist; others, such as a lost connection, are raised.
 NO_FILE = (tf.errors.FailedPreconditionError, tf.errors.NotFoundError, tf.errors.PermissionDeniedError)
 
@@ -130,7 +118,7 @@ def examine(name: str, path: str, test_images: HashIndex | None = None):
         duplicate = test_images.nearest(hashes) if test_images else None
         if duplicate:
             return DUPLICATE, name, duplicate
-        return STORED, name, {"image": _encode(content), "file_name": name, "label": name.split("/")[0]}
+        return STORED, name, {"image": _encode(content), "file_name": name, "label": class_of(name)}
 
     return _or_unreadable(name, outcome)
 
@@ -170,12 +158,12 @@ def _read(name, path):
 
 
 def _fingerprint(content):
-    with Image.open(io.BytesIO(content)) as image:
+    with open_image(io.BytesIO(content)) as image:
         return fingerprint(image)
 
 
 def _encode(content):
-    with Image.open(io.BytesIO(content)) as opened:
+    with open_image(io.BytesIO(content)) as opened:
         image, is_jpeg = turned_upright(opened), opened.format in ("JPEG", "MPO")  # MPO: a JPEG file, then another
         if image is opened and (is_jpeg or opened.format == "PNG"):
             return content
@@ -183,9 +171,9 @@ def _encode(content):
             jpeg = io.BytesIO()
             image.save(jpeg, "JPEG", quality=TURNED_QUALITY, subsampling=0)
             return jpeg.getvalue()
-        if image.mode not in PNG_MODES:
-            # `convert` would clip integers of more than 8 bits at 255.
-            image = _to_16_bits(image) if image.mode.startswith("I") else image.convert("RGB")
+        if opened.format != "PNG":
+            # Of more than 8 bits, `decode` and `as_rgb` use the first 8.
+            image = _to_16_bits(image) if image.mode.startswith("I") else Image.fromarray(as_rgb(opened))
         png = io.BytesIO()
         image.save(png, "PNG")
         return png.getvalue()

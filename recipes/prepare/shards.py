@@ -6,6 +6,7 @@ in threads of this process, with a buffer on disk. Both produce the same order.
 """
 
 import os
+import re
 import uuid
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +17,7 @@ import tensorflow_datasets as tfds
 from etils import epath
 from PIL import Image
 
+from keras_vit.name_list import first_names
 from keras_vit.recipes.data.arrays import decode_examples
 from keras_vit.recipes.data.datasets import open_dataset
 from keras_vit.recipes.data.image_dataset import count_examples
@@ -38,6 +40,9 @@ from keras_vit.recipes.recipe import Data
 
 # Always written: a folder that has one was written by `prepare` and may be replaced.
 MARKER = "unreadable-*.csv"
+WRITTEN = re.compile(
+    r"(dataset_info|features)[.]json|label[.]labels[.]txt|images-.+[.]tfrecord-\d+-of-\d+|(unreadable|duplicates)-.+[.]csv"
+)
 
 
 def prepare(
@@ -116,7 +121,7 @@ def _check_arguments(threshold_bits, shard_megabytes, beam_runner, beam_options)
 
 
 def _absolute(path):
-    return path.rstrip("/") if "://" in path else os.path.abspath(os.path.expanduser(path))
+    return path.rstrip("/") if "://" in path else os.path.realpath(os.path.expanduser(path))  # a link remains
 
 
 def _check_replaceable(folder, overwrite, dry_run):
@@ -128,6 +133,11 @@ def _check_replaceable(folder, overwrite, dry_run):
         raise ValueError(f"{folder} already exists. Choose another output, or set --overwrite.")
     if not any(folder.glob(MARKER)):
         raise ValueError(f"{folder} was not written by keras-vit prepare and is not replaced. Choose another output.")
+    if foreign := sorted(file.name for file in folder.iterdir() if not WRITTEN.fullmatch(file.name)):
+        raise ValueError(
+            f"{folder} has files that keras-vit prepare did not write, which --overwrite would delete: "
+            f"{first_names(foreign)}. Move them, or choose another output."
+        )
     if dry_run and any(file.suffix != ".csv" for file in folder.iterdir()):
         raise ValueError(
             f"{folder} contains more than lists, and a dry run writes only lists: --overwrite would delete the rest. "

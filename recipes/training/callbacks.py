@@ -30,6 +30,20 @@ class EvaluateWithEMA(keras.callbacks.Callback):
         self.on_test_begin()
 
 
+class SwapEMA(keras.callbacks.Callback):
+    """Swaps weights and EMA at the end of an epoch and of the training.
+
+    Callbacks between two of these save and restore the weights that evaluations measured. What they restore at the end
+    of the training remains, as the EMA.
+    """
+
+    def on_epoch_end(self, epoch, logs=None):
+        _update_pairs(self.model, _swap)
+
+    def on_train_end(self, logs=None):
+        _update_pairs(self.model, _swap)
+
+
 def use_ema_weights(model):
     """Replaces a model's weights by their EMA, at the end of training; does nothing without `use_ema`.
 

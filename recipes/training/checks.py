@@ -11,7 +11,12 @@ import tensorflow as tf
 
 from keras_vit.recipes.data import ImageDataset, count_training_images
 from keras_vit.recipes.data.image_dataset import count_nonempty
-from keras_vit.recipes.data.model_classes import check_labels, check_several_classes
+from keras_vit.recipes.data.model_classes import (
+    check_labels,
+    check_several_classes,
+    check_trained_classes,
+    labels_are_cheap,
+)
 from keras_vit.recipes.distributed import JaxDevices, Strategy
 from keras_vit.recipes.recipe import Recipe, Run
 from keras_vit.recipes.recipe_checks import check_length
@@ -69,6 +74,9 @@ def check_data(recipe: Recipe, dataset: ImageDataset, total_steps: int):
         lambda: _check_classes(recipe, dataset),
         *(partial(_check_split, recipe, dataset, field, split) for field, split in _splits(recipe).items()),
     )
+    train, *others = splits = list(_splits(recipe).values())
+    if labels_are_cheap(dataset, splits):
+        check_trained_classes(dataset, train, set(others) - {train})
 
 
 def count_images(recipe: Recipe, dataset: ImageDataset) -> dict[str, int]:

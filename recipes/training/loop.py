@@ -18,6 +18,7 @@ from keras_vit.recipes.training.accumulation import accumulate_gradients
 from keras_vit.recipes.training.callbacks import (
     EvaluateWithEMA,
     NonfiniteSteps,
+    SwapEMA,
     check_finite_weights,
     use_ema_weights,
     warn_of_skipped_steps,
@@ -125,7 +126,7 @@ def training_callbacks(
         EvaluateWithEMA(),
         NonfiniteSteps(recipe.run.max_nonfinite_steps, checkpoints),
         *_logs(recipe, model, dataset, total_steps),
-        *more,
+        *([SwapEMA(), *more, SwapEMA()] if more else []),
         *([checkpoints] if checkpoints else []),
         ProgressBar(),
     ]

@@ -165,9 +165,9 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warmup from 0, then decay, as google-research/vision_transformer (utils.py).
 
     Steps start at 0. With p the completed fraction of the steps after warmup: "cosine" is rate * (1 + cos(pi p)) / 2;
-    "linear" is end + (rate - end) * (1 - p) with end 1e-5; both times min(1, step / warmup_steps). "staircase" divides
-    the rate by 10 after each fraction of `total_steps`, as BiT-HyperRule (google-research/big_transfer,
-    bit_hyperrule.py, `s < step`: from step 3,001, 6,001 and 9,001 of 10,000 on).
+    "linear" is end + (rate - end) * (1 - p) with end 1e-5, or the rate if that is less; both times min(1, step /
+    warmup_steps). "staircase" divides the rate by 10 after each fraction of `total_steps`, as BiT-HyperRule
+    (google-research/big_transfer, bit_hyperrule.py, `s < step`: from step 3,001, 6,001 and 9,001 of 10,000 on).
 
     Args:
         learning_rate: Peak.
@@ -197,7 +197,8 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         if self.decay == "cosine":
             value = rate * ops.square(ops.sin(0.5 * math.pi * remaining))
         elif self.decay == "linear":
-            value = self.LINEAR_END + (rate - self.LINEAR_END) * remaining
+            end = min(rate, self.LINEAR_END)
+            value = end + (rate - end) * remaining
         elif self.decay == "staircase":
             value = ops.full_like(step, rate)
             for number, fraction in enumerate(self.staircase, 1):

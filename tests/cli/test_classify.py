@@ -54,6 +54,19 @@ def test_unreadable_files_are_named_at_the_end(tmp_path, monkeypatch, run_cli):
     first, second, last = errors.splitlines()
     assert str(files[1]) in first and "floats.tiff" in second and "above" in last
     assert len(json.loads((tmp_path / "found.json").read_text())) == 2
+
+    def classify(paths, top):
+        files[4].unlink(missing_ok=True)  # while the others are classified
+        for path in paths:
+            Image.open(path).close()
+        return [[(path.stem, 0.5)] for path in paths]
+
+    answers.classify = classify
+    status, output, errors = run_cli(
+        "classify", files[0], files[4], "--model", "hf:a/b", "--json", tmp_path / "left.json"
+    )
+    assert status == 1 and output.splitlines() == [str(files[0]), "   50.0%  a"] and str(files[4]) in errors
+    assert list(json.loads((tmp_path / "left.json").read_text())) == [str(files[0])]
     monkeypatch.setattr("keras_vit.load", lambda _: pytest.fail("the model was loaded"))
     status, _, errors = run_cli("classify", *files[1:3])
     assert status == 1 and "above" not in errors

@@ -63,9 +63,11 @@ def test_everything_is_printed_and_written(run, digits, model, data_dir, tmp_pat
     names = {"top-1": "top1", "top-5": "top5", "calibration error": "calibration_error"}
     assert lines[1:4] == [f"{name} {summary[key]:.2%}" for name, key in names.items()]
     assert lines[4] == f"negative log-likelihood {summary['negative_log_likelihood']:.4f}"
-    assert lines[6].split() == "class images accuracy most confused with".split()
+    assert f"{summary['balanced_accuracy']:.2%}" in lines[5] and f"{summary['macro_f1']:.2%}" in lines[5]
+    assert f"{summary['majority']:.2%}" in lines[6]
+    assert lines[8].split() == "class images accuracy most confused with".split()
     rows = [[row["class"], str(row["images"]), f"{row['accuracy']:.2%}"] for row in expected.per_class]
-    assert [line.split()[:3] for line in lines[7:]] == rows
+    assert [line.split()[:3] for line in lines[9:]] == rows
     found = json.loads(target.read_text())
     assert found["dataset"] == "digits" and found["preprocessing"]["image_size"] == [8, 8]
     assert {name: found[name] for name in summary} == pytest.approx(summary, rel=1e-4)
@@ -135,7 +137,6 @@ def test_classes_of_the_model_are_compared_with_those_of_the_data(run, folder, t
     (tmp_path / "images/test/class0").rename(tmp_path / "images/test/later")
     for text, words in (
         ("class0\nclass1\nclass2\n", [str(names), "missing here: 'class0'; new here: 'later'"]),
-        ("class1\nlater\nclass2\n", ["the order differs: class 1 is 'later' there, but 'class2' here"]),
         ("class1\nlater\n", ["2 class names", "3 classes"]),
     ):
         names.write_text(text)
@@ -144,17 +145,61 @@ def test_classes_of_the_model_are_compared_with_those_of_the_data(run, folder, t
 
 
 def test_class_names_inside_the_file_and_empty_folders(run, folder, toy, tmp_path):
-    toy(num_classes=3, depth=1, class_names=["class0", "class2", "class1"]).save(tmp_path / "x.keras")
+    toy(num_classes=3, depth=1, class_names=["class0", "class2", "other"]).save(tmp_path / "x.keras")
     status, _, errors = run(tmp_path / "x.keras", "--dataset", folder[0])
-    assert status == 1 and "the order differs: class 1" in errors and f"{tmp_path}/x.keras.labels.txt" in errors
+    assert status == 1 and "'other'" in errors and f"{tmp_path}/x.keras.labels.txt" in errors
     toy(num_classes=4, depth=1).save(tmp_path / "x.keras")
     (tmp_path / "images/test/zebra").mkdir()
     status, _, errors = run(tmp_path / "x.keras", "--dataset", folder[0])
     assert status == 1 and "has 3 classes" in errors and "the model has 4" in errors
 
 
+@pytest.mark.parametrize("kind", ["folder", "csv"])
+def test_labels_are_matched_with_outputs_by_name(trained_toy, tmp_path, kind):
+    """12 classes in the order of numbers, of which 11 have images, in folders in the order of text."""
+    names, random = [str(i) for i in range(12)], np.random.default_rng(0)
+    model = trained_toy(num_classes=12, depth=1, multi_label=kind == "csv", class_names=names)
+    rows = []
+    for name in names[1:]:
+        (tmp_path / "test" / name).mkdir(parents=True)
+        pixels = random.integers(0, 256, (*model.image_size, 3), dtype="uint8")
+        Image.fromarray(pixels).save(tmp_path / "test" / name / "1.png")
+        rows.append((pixels, int(name)))
+    lines = [f"test/{name}/1.png,{name}" for name in names[1:]]
+    (tmp_path / "test.csv").write_text("image,labels\n" + "\n".join(lines) + "\n")
+    dataset = open_dataset(Data(f"{kind}:{tmp_path}"))
+    assert list(dataset.class_names) == sorted(names[1:]) != names[1:]
+    report = evaluate_classifier(model, dataset, "test")
+    logits = np.asarray(model(model.preprocess([pixels for pixels, _ in rows])))  # (11, 12)
+    labels = np.array([label for _, label in rows])
+    assert report.per_class[0]["class"] == "1" and report.per_class[-1]["class"] == "11"
+    if kind == "folder":
+        assert report.summary["top1"] == np.mean(logits.argmax(axis=1) == labels)
+        log_softmax = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        expected = -np.mean(log_softmax[np.arange(11), labels])
+        assert report.summary["negative_log_likelihood"] == pytest.approx(expected, rel=1e-5)
+    else:
+        ranks = np.array([(logits[:, label] >= logits[row, label]).sum() for row, label in enumerate(labels)])
+        assert report.summary["mean_average_precision"] == pytest.approx(np.mean(1 / ranks))
+    model.class_names = names[:-1] + ["other"]  # other words for the same classes, if there are as many
+    with pytest.raises(ValueError, match="11 classes, but the model has 12"):
+        evaluate_classifier(model, dataset, "test")
+
+
+def test_numbers_as_class_names_are_noted(run, toy, tmp_path, caplog):
+    for name in map(str, range(11)):
+        (tmp_path / "images" / "test" / name).mkdir(parents=True)
+        (tmp_path / "images/test" / name / "1.jpg").write_bytes(jpeg(10))
+    toy(num_classes=11, depth=1).save(tmp_path / "x.keras")
+    arguments = tmp_path / "x.keras", "--dataset", f"folder:{tmp_path / 'images'}"
+    assert run(*arguments)[0] == 0 and "output 2 counts as '10'" in caplog.text
+    (tmp_path / "x.keras.labels.txt").write_text("".join(f"{i}\n" for i in range(11)))
+    caplog.clear()
+    assert run(*arguments)[0] == 0 and not caplog.text
+
+
 def test_a_part_of_the_models_classes(run, toy, tmp_path, caplog):
-    """As docs/data.md says: TFRecords with the labels of the model, and its labels.txt."""
+    """As docs/data.md says, also of models whose classes have no names in the file."""
     names = [f"class{i}" for i in range(900)]
     for name in names:
         (tmp_path / "images" / "train" / name).mkdir(parents=True)
@@ -163,9 +208,12 @@ def test_a_part_of_the_models_classes(run, toy, tmp_path, caplog):
     for folder in ("run", "records"):
         (tmp_path / folder).mkdir()
     toy(num_classes=900, depth=1).save(tmp_path / "run" / "model.keras")
+    images = "--dataset", f"folder:{tmp_path / 'images'}", "--split", "train"
+    assert "2 classes, but" in run(tmp_path / "run", *images)[2]
     (tmp_path / "run" / "labels.txt").write_text(class_names_text(names))
-    errors = run(tmp_path / "run", "--dataset", f"folder:{tmp_path / 'images'}")[2]
-    assert "898 not used (empty folders): train/class0" in caplog.text and "2 classes, but" in errors
+    status, lines, _ = run(tmp_path / "run", *images, "--per-class")
+    assert status == 0 and "898 not used (empty folders): train/class0" in caplog.text
+    assert [line.split()[:2] for line in lines[-2:]] == [["class3", "1"], ["class7", "1"]]
     shutil.copy(tmp_path / "run" / "labels.txt", tmp_path / "records")
     with tf.io.TFRecordWriter(str(tmp_path / "records" / "test.tfrecord")) as writer:
         for label in (3, 7, 7):

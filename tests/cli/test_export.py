@@ -156,7 +156,7 @@ def test_full_disk_leaves_nothing_and_onnx_has_class_names(export, tmp_path, mon
 
 
 def test_class_names_are_those_of_the_run(model, tmp_path):
-    """Without a dataset; with one they must be equal; a file in the options replaces both."""
+    """With a dataset, too, whose classes must be among them; a file in the options replaces both."""
     run, loaded = tmp_path / "run", keras_vit.load(model)
     run.mkdir()
     shutil.copy(model, run / "model.keras")
@@ -167,10 +167,13 @@ def test_class_names_are_those_of_the_run(model, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text("".join(f"{i}\n" for i in range(10)))
     assert ExportData.read(Export(str(run), class_names=other), loaded).class_names[3] == "3"
-    with pytest.raises(ValueError, match="labels.txt .*'digit 0'"):
-        ExportData.read(Export(str(run), dataset="digits", check_images=1), loaded)
-    shutil.copy(other, run / "labels.txt")
-    assert ExportData.read(Export(str(run), dataset="digits", check_images=1), loaded).class_names[3] == "3"
+    with pytest.raises(ValueError, match="'digit 0'.*labels.txt"):
+        ExportData.read(Export(str(run), dataset="digits", check_images=1), keras_vit.load(run))
+    (run / "labels.txt").write_text("".join(f"{i}\n" for i in reversed(range(10))))
+    data = ExportData.read(Export(str(run), dataset="digits", check_images=9), keras_vit.load(run))
+    assert data.class_names[3] == "6"
+    first = ExportData.read(Export(model, dataset="digits", check_images=9), loaded)
+    assert data.labels.tolist() == [9 - label for label in first.labels]
 
 
 def test_split_without_labels_raises(model, monkeypatch):

@@ -70,6 +70,16 @@ def test_from_a_folder_to_a_checked_file_and_again(trained_toy, tmp_path, run_cl
     assert status == 1 and "'cat'" in errors and "--output" in errors
 
 
+def test_exported_files_of_another_run_are_not_taken_for_its_own(tmp_path, run_cli):
+    for name in ("a", "b"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "photos" / name / "1.png")
+    (tmp_path / "run" / "exported").mkdir(parents=True)
+    (tmp_path / "run" / "recipe.json").write_text("{}")  # checkpoints and model were deleted
+    status, _, errors = run_cli("finetune", tmp_path / "photos", "--output", tmp_path / "run")
+    assert status == 1 and "run/exported is of an earlier run" in errors and "--output" in errors
+
+
 def test_no_export_with_keras_on_jax(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     recipe = Supervised(data=Data("digits", test_split="validation"))

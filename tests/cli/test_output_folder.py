@@ -20,6 +20,14 @@ def previous(tmp_path):
     return tmp_path / "run"
 
 
+def test_a_link_to_a_folder_remains(tmp_path):
+    (tmp_path / "target").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with new_folder(tmp_path / "link") as folder:
+        (folder / "a").write_text("x")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "target" / "a").read_text() == "x"
+
+
 def test_folder_appears_when_the_block_ends(tmp_path):
     with new_folder(tmp_path / "deep" / "run") as folder:
         (folder / MARK).write_text("1")

@@ -1,6 +1,7 @@
 """Closed pipes, signals in the middle of commands that write files, and log lines of native libraries."""
 
 import contextlib
+import io
 import os
 import signal
 import subprocess
@@ -103,6 +104,12 @@ def test_output_after_the_pipe_was_closed_is_discarded(closed_pipe):
     for _ in range(3):
         print("x" * 100_000, file=stream, flush=True)
     assert os.write(stream.fileno(), b"x") == 1  # also that of TensorFlow's C++ code
+
+
+def test_names_that_the_stream_cannot_encode_are_escaped():
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    print("é", os.fsdecode(b"\xff.jpg"), file=UntilClosed(stream), flush=True)
+    assert stream.buffer.getvalue() == b"\\xe9 \\udcff.jpg\n"
 
 
 @pytest.mark.parametrize("name", ["stdout", "stderr"])

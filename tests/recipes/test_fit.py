@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tensorflow.python.framework import ops
 
+import keras_vit
 from keras_vit.recipes import fit
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.evaluation.classification import evaluate_classifier
@@ -128,3 +129,26 @@ def test_callback_can_stop_a_run(masked):
     run = replace(masked.run, epoch_steps=2, steps_per_execution=2)
     model, history = fit.pretrain(replace(masked, run=run, total_steps=9), [Enough()])
     assert len(history["loss"]) == 2 and model.optimizer.iterations == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ema_momentum", [None, 0.5])
+def test_callbacks_restore_and_save_the_weights_that_were_measured(supervised, tmp_path, ema_momentum):
+    """With the loss to be large, the first epoch is the best one."""
+    data = replace(supervised.data, validation_split="validation")
+    optimizer = Optimizer("adam", 0.01, warmup_steps=1, ema_momentum=ema_momentum)
+    run = replace(supervised.run, epoch_steps=3, folder=str(tmp_path / "run"))
+    recipe = replace(supervised, data=data, optimizer=optimizer, run=run, total_steps=9)
+    best = {"monitor": "val_loss", "mode": "max"}
+    callbacks = [
+        keras.callbacks.EarlyStopping(**best, patience=9, restore_best_weights=True),
+        keras.callbacks.ModelCheckpoint(str(tmp_path / "best.keras"), **best, save_best_only=True),
+    ]
+    model, history = fit.train(recipe, callbacks=callbacks)
+    losses = history["val_loss"]
+    assert losses[0] > 1.01 * losses[-1] and max(losses) == losses[0]
+    assert fit.evaluate(model, data, "validation")["loss"] == pytest.approx(losses[0], rel=1e-5)
+    saved = keras_vit.load(tmp_path / "best.keras")
+    assert saved.class_names == tuple("0123456789")
+    model.set_weights(saved.get_weights())
+    assert fit.evaluate(model, data, "validation")["loss"] == pytest.approx(losses[0], rel=1e-5)

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import keras_vit
@@ -102,6 +103,11 @@ def test_skipped_steps_and_accuracies_by_chance_are_reported(trained, folder, mo
     assert run_recipe.run(recipe)["nonfinite_steps"] == 3
     assert json.loads((folder / "metrics.json").read_text())["nonfinite_steps"] == 3
     assert "chance for 10 classes" in capsys.readouterr().err
+    monkeypatch.setattr(run_recipe, "class_counts", lambda *_: np.array([95, 5] + 8 * [0]))
+    for top1, warned in ((0.95, True), (0.96, False)):
+        monkeypatch.setattr(run_recipe, "evaluate", lambda *_, top1=top1: {"loss": 2.0, "top1": top1})
+        run_recipe.run(recipe)
+        assert ("always predicting '0'" in capsys.readouterr().err) == warned
     # A run that was stopped after its last step: nothing is trained, but log.csv is there.
     (folder / "log.csv").write_text("epoch,step,nonfinite_steps\n0,2,1\n1,4,2\n")
     settings["history"] = {}

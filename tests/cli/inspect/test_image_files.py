@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from keras_vit.recipes.data.image_folder import walk_files
 from keras_vit.rgb import as_rgb
 from keras_vit_cli.inspect.image_files import ImageBatch, list_images, read_images, without_damaged
 from keras_vit_cli.inspect.report import AttentionData
@@ -37,6 +38,19 @@ def test_other_and_damaged_files_are_named(toy, tmp_path, capsys):
         without_damaged(files[1:])
     with pytest.raises(ValueError, match="HEIC"):
         as_rgb(tmp_path / "3.HEIC")
+
+
+def test_linked_folders_are_read_and_links_to_their_own_folder_are_not(tmp_path):
+    (inside := tmp_path / "images" / "a").mkdir(parents=True)
+    (outside := tmp_path / "b" / "c").mkdir(parents=True)
+    for folder in (inside, outside):
+        Image.new("RGB", (4, 4)).save(folder / "1.png")
+    (tmp_path / "images" / "b").symlink_to(tmp_path / "b")
+    (inside / "again").symlink_to(tmp_path / "images")
+    (outside / "back").symlink_to(inside)
+    names = ["a/1.png", "b/c/1.png", "b/c/back/1.png"]
+    assert [str(file.relative_to(tmp_path / "images")) for file in list_images(tmp_path / "images")] == names
+    assert sorted(walk_files(str(tmp_path / "images"))) == names
 
 
 @pytest.mark.slow

@@ -36,14 +36,15 @@ def test_resume_gives_identical_weights(finished, tmp_path, steps_per_execution)
     def power_cut():
         raise ConnectionAbortedError
 
-    checkpoints = Checkpoints(tmp_path, every_steps=3, keep=2)
+    folder = tmp_path / "run [12]*"  # a pattern, which TensorFlow would look for
+    checkpoints = Checkpoints(folder, every_steps=3, keep=2)
     with pytest.raises(ConnectionAbortedError):
         fit(build(steps_per_execution=steps_per_execution), checkpoints, at(9, power_cut))
     checkpoints.release()
     resumed = build(steps_per_execution=steps_per_execution)
-    fit(resumed, Checkpoints(tmp_path, every_steps=3, keep=2))
+    fit(resumed, Checkpoints(folder, every_steps=3, keep=2))
     assert_variables(resumed, finished[1])
-    assert steps(tmp_path) == [12, 9]
+    assert steps(folder) == [12, 9]
 
 
 def test_full_disk_is_reported_and_the_last_checkpoint_remains(finished, tmp_path):

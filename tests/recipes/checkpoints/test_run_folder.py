@@ -11,6 +11,7 @@ from checkpointed_training import build, fit
 from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
 from keras_vit.recipes.checkpoints.run_folder import prepare_run_folder
 from keras_vit.recipes.checkpoints.run_identity import begin_run, check_unchanged, read_identity
+from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.data.image_dataset import ImageDataset
 from keras_vit.recipes.distributed import Workers
 from keras_vit.recipes.recipe import Architecture, Augment, Data, MaskedPatch, Run, Supervised
@@ -144,6 +145,29 @@ def test_other_data_raises(tmp_path, changes, message):
     (tmp_path / "run.json").unlink()  # the checkpoint knows it too
     with pytest.raises(ValueError, match=message):
         begin_run(recipe, changed, WORKERS)
+
+
+def test_other_files_of_as_many_images_raise(tmp_path):
+    """The parts that were trained on would change, and accuracies with them."""
+    for i, path in enumerate(("train/a/1.jpg", "train/b/2.jpg", "test/a/3.jpg", "test/b/4.jpg")):
+        (file := tmp_path / "images" / path).parent.mkdir(parents=True)
+        file.write_bytes(i * b"x")
+    data = Data(f"folder:{tmp_path / 'images'}", train_split="train", validation_split=None, test_split="test")
+    recipe = Supervised(data=data, run=Run(folder=str(tmp_path), resume=True))
+    began = begin_run(recipe, open_dataset(data), WORKERS)
+    (tmp_path / "step-1.index").touch()
+    assert began.files == begin_run(recipe, open_dataset(data), WORKERS).files != ""
+    check_unchanged(recipe, open_dataset(data))
+    train = tmp_path / "images" / "train"
+    (train / "a/1.jpg").rename(train / "b/1.jpg")
+    (train / "b/2.jpg").rename(train / "a/2.jpg")  # swapped
+    with pytest.raises(ValueError, match="the files"):
+        check_unchanged(recipe, open_dataset(data))
+    with pytest.raises(ValueError, match="the files"):
+        begin_run(recipe, open_dataset(data), WORKERS)
+    for values in (began.__dict__ | {"files": ""}, {k: v for k, v in began.__dict__.items() if k != "files"}):
+        (tmp_path / "run.json").write_text(json.dumps(values))  # a run that did not record them
+        check_unchanged(recipe, open_dataset(data))
 
 
 def test_classes_do_not_matter_without_labels(tmp_path):

@@ -91,8 +91,32 @@ def test_too_many_corrupt_images_are_an_error(folder):
     for file in (folder / "train").glob("*/*"):
         file.write_bytes(b"no image")
     all_corrupt = replace(data, max_corrupt=1.0)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="No image of a batch can be decoded"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="No image can be decoded"):
         take(training_batches(all_corrupt, open_dataset(all_corrupt), 0), 1)
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_a_batch_of_corrupt_images_only_has_the_first_other_image(tmp_path, cache):
+    """The batches around it are those of the same data without a corrupt image."""
+    (folder := tmp_path / "train" / "cat").mkdir(parents=True)
+    for i in range(5):
+        Image.new("RGB", (8, 8), (i, i, i)).save(folder / f"{i}.png")
+    fields = {"crop": "none", "flip": False, "image_size": 8, "batch_size": 1, "max_corrupt": 0.5, "cache": cache}
+    data = Data(dataset=f"folder:{tmp_path}", **fields)
+    dataset = open_dataset(data)
+    names = image_names(dataset, "train")
+    order = [int(Path(name).stem) for name in names]
+
+    def values(start_step=0):
+        batches = take(training_batches(data, dataset, 0, start_step), 5 - start_step)
+        return [round((float(images.mean()) * 0.5 + 0.5) * 255) for images, _ in batches]
+
+    expected = values()
+    assert sorted(expected) == [0, 1, 2, 3, 4]
+    Path(names[0]).write_bytes(b"no image")
+    assert values() == [order[1] if value == order[0] else value for value in expected]
+    start = expected.index(order[0])  # a run that resumes there
+    assert values(start) == [order[1], *expected[start + 1 :]]
 
 
 def test_each_host_compares_with_its_own_part(tmp_path):

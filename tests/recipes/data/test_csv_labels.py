@@ -48,6 +48,22 @@ def test_lists_of_excel(folder):
     assert examples(open_dataset(Data(f"csv:{folder}")), "test") == expected
 
 
+def test_lists_of_one_label_per_line_have_one_class_per_image(folder):
+    (folder / "train.csv").write_text("image,label\nimages/0.jpg,dog\nimages/1.jpg, cat\nimages/2.jpg,dog\n")
+    (folder / "test.csv").write_text("image,label\nimages/4.jpg,cat\n")
+    dataset = open_dataset(Data(f"csv:{folder}"))
+    assert dataset.class_names == ("cat", "dog") and not dataset.multi_label
+    assert examples(dataset, "train") == {"0.jpg": 1, "1.jpg": 0, "2.jpg": 1}
+    assert read_labels(dataset, "train").dtype == "int64" and examples(dataset, "test") == {"4.jpg": 0}
+    for text in (
+        "image,label\nimages/4.jpg,cat;dog\n",
+        "image,label\nimages/4.jpg,\n",
+        "image,labels\nimages/4.jpg,cat\n",
+    ):
+        (folder / "test.csv").write_text(text)
+        assert open_dataset(Data(f"csv:{folder}")).multi_label
+
+
 def test_labels_txt_orders_the_classes(folder):
     (folder / "labels.txt").write_text("tree\nsky\ndog\ncat\nbird\n", encoding="utf-8-sig")
     dataset = open_dataset(Data(f"csv:{folder}"))

@@ -143,6 +143,10 @@ def test_several_configurations_and_missing_files_raise(tmp_path):
     (part / "data" / "train-00000-of-00002.parquet").unlink()
     with pytest.raises(ValueError, match="1 of 2 .*/train-00000-of-00002"):
         open_dataset(Data(f"hf:{part}"))
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "train.parquet").write_bytes(TEST.read_bytes()[:-20])
+    with pytest.raises(ValueError, match="cut/train.parquet is no complete Parquet file"):
+        open_dataset(Data(f"hf:{tmp_path}/cut"))
 
 
 def test_files_with_other_class_names_raise(tmp_path):

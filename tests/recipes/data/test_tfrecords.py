@@ -33,6 +33,15 @@ def test_splits_labels_and_images_are_read(tmp_path, keys, pattern, caplog):
     np.testing.assert_array_equal([image[0, 0, 0] // 40 for image in images], labels)
 
 
+def test_a_folder_with_the_name_of_a_pattern(tmp_path):
+    for name, values in (("t1", "a\nb\nc\n"), ("t[1]", "x\ny\nz\n")):
+        (tmp_path / name).mkdir()
+        write_records(tmp_path / name, KEYS, names=values)
+    dataset = open_dataset(Data(dataset=f"tfrecord:{tmp_path}/t[1]"))
+    assert dataset.class_names == ("x", "y", "z")
+    assert image_names(dataset, "train[:1]") == [f"{tmp_path}/t[1]/train-00000-of-00002 image 0"]
+
+
 def test_missing_files_names_and_features_raise(tmp_path):
     data = Data(dataset=f"tfrecord:{tmp_path}")
     with pytest.raises(ValueError, match="no TFRecord files"):

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from sklearn.metrics import balanced_accuracy_score, f1_score
 
 from keras_vit.recipes.evaluation.classification_metrics import BINS, ClassificationMetrics
 
@@ -39,6 +40,10 @@ def test_accuracy_and_likelihood(logits, labels):
     likelihood = np.log(softmax(logits)[np.arange(IMAGES), labels])
     assert summary["negative_log_likelihood"] == pytest.approx(-likelihood.mean(), rel=1e-12)
     assert parts.summary() == pytest.approx(summary, rel=1e-12)
+    predicted = order[:, 0]
+    assert summary["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(labels, predicted), rel=1e-12)
+    assert summary["macro_f1"] == pytest.approx(f1_score(labels, predicted, average="macro"), rel=1e-12)
+    assert summary["majority"] == np.bincount(labels).max() / IMAGES
     assert whole.per_class("abcdefgh") == parts.per_class("abcdefgh")
     assert "top5" not in evaluate(logits[:, :5], np.zeros(IMAGES, int)).summary()
 
@@ -89,6 +94,7 @@ def test_real_labels_match_the_authors_code(logits):
     several = np.random.default_rng(2).random((IMAGES, CLASSES)) < 0.2
     lists = [np.flatnonzero(row).tolist() for row in several]
     summary = evaluate(logits, several.astype("float32"), batch=64).summary()
+    assert "majority" not in summary and "macro_f1" not in summary
     correct = [taken in lists[i] for i, taken in enumerate(logits.argmax(axis=1)) if lists[i]]
     assert summary["images"] == IMAGES > summary["counted"] == len(correct)
     assert summary["top1"] == np.mean(correct)

@@ -8,7 +8,9 @@ import tensorflow as tf
 from PIL import Image, ImageOps
 from scenes import encoded, opened, scene
 
+from keras_vit.decoding import decode
 from keras_vit.recipes.prepare.outcomes import STORED, UNREADABLE, examine, fingerprint
+from keras_vit.rgb import as_rgb
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def test_all_modes_are_stored(mode, outcome_of):
     assert outcome_of(content) == (STORED, content)
     if mode != "LA":
         outcome, stored = outcome_of(encoded(image, "TIFF"))
-        expected = image.convert("RGB") if mode == "CMYK" else image
+        expected = image if mode == "I;16" else image.convert("RGB")
         assert outcome == STORED and opened(stored).format == "PNG"
         np.testing.assert_array_equal(np.asarray(opened(stored)), np.asarray(expected))
 
@@ -81,3 +83,27 @@ def test_files_that_would_block_are_unreadable(tmp_path):
 def test_damaged_exif_does_not_make_an_image_unreadable(outcome_of):
     content = encoded(scene(0), "JPEG", exif=b"Exif\x00\x00II*\x00\xff\xff\xff\xff")
     assert outcome_of(content) == (STORED, content)
+
+
+def animation(kind, frame=(80, 64), canvas=(80, 64)):
+    """A file of two frames, the first smaller than the canvas where sizes differ; transparent pixels in a GIF file."""
+    images = [scene(seed, frame) for seed in (0, 1)]
+    if kind == "WEBP":
+        return encoded(images[0], kind, save_all=True, append_images=images[1:], lossless=True)
+    images = [image.quantize(16) for image in images]
+    content = encoded(images[0], kind, save_all=True, append_images=images[1:], transparency=3, optimize=False)
+    return content[:6] + b"".join(side.to_bytes(2, "little") for side in canvas) + content[10:]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [animation("GIF"), animation("GIF", (60, 40)), animation("WEBP"), encoded(scene(0), "WEBP", lossless=True)],
+    ids=["transparent GIF", "small first frame", "animated WebP", "WebP"],
+)
+def test_stored_pixels_are_those_of_classify(content, outcome_of, tmp_path):
+    outcome, stored = outcome_of(content)
+    assert outcome == STORED
+    np.testing.assert_array_equal(decode(tf.constant(stored)), as_rgb(tmp_path / "cat" / "1"))
+    if content[:3] == b"GIF":
+        alpha = np.asarray(opened(content).convert("RGBA"))[..., 3]
+        assert (alpha == 0).any() and not as_rgb(tmp_path / "cat" / "1")[alpha == 0].any()

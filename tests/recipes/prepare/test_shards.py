@@ -145,6 +145,10 @@ def test_only_previous_outputs_are_replaced_and_only_with_overwrite(source, out)
     with pytest.raises(ValueError, match="more than lists"):
         prepare(str(source), str(out), dry_run=True, overwrite=True)
     assert all_files(out.parent) == before
+    (out / "thesis.txt").write_text("x")
+    with pytest.raises(ValueError, match=r"out has files .*: thesis[.]txt"):
+        prepare(str(source), str(out), overwrite=True)
+    assert (out / "thesis.txt").read_text() == "x"
     assert sorted(os.listdir(out.parent)) == ["digits", "images", "out"]
 
 

@@ -198,7 +198,8 @@ def rate_by_hand(step, rate, decay, warmup, total, stairs=(0.3, 0.6, 0.9)):
     """The formulas of vit_jax (utils.py, create_learning_rate_schedule) and BiT-HyperRule in float64."""
     progress = min(1.0, max(0.0, (step - warmup) / (total - warmup)))
     if decay == "linear":
-        rate = 1e-5 + (rate - 1e-5) * (1.0 - progress)
+        end = min(1e-5, rate)
+        rate = end + (rate - end) * (1.0 - progress)
     elif decay == "cosine":
         rate = rate * 0.5 * (1.0 + math.cos(math.pi * progress))
     elif decay == "staircase":
@@ -209,12 +210,13 @@ def rate_by_hand(step, rate, decay, warmup, total, stairs=(0.3, 0.6, 0.9)):
 
 @pytest.mark.parametrize("decay", ["cosine", "linear", "constant", "staircase"])
 @pytest.mark.parametrize("warmup,total", [(10_000, 312_000), (500, 20_000), (0, 1_000)])
-def test_schedule_equals_the_formula(decay, warmup, total):
-    schedule = WarmupDecay(3e-3, decay, warmup, total)
+@pytest.mark.parametrize("peak", [3e-3, 1e-7])
+def test_schedule_equals_the_formula(peak, decay, warmup, total):
+    schedule = WarmupDecay(peak, decay, warmup, total)
     middle = (warmup + total) // 2
     for step in (0, 1, warmup // 2, max(warmup - 1, 0), warmup, warmup + 1, middle, total - 1, total, total + 7):
         np.testing.assert_allclose(
-            schedule(step), rate_by_hand(step, 3e-3, decay, warmup, total), rtol=1e-6, atol=1e-17
+            schedule(step), rate_by_hand(step, peak, decay, warmup, total), rtol=1e-6, atol=1e-17
         )
 
 

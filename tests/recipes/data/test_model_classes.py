@@ -1,0 +1,72 @@
+"""Classes of a dataset: their names, and whether the training split has images of them."""
+
+import logging
+import unicodedata
+from dataclasses import replace
+
+import pytest
+import tensorflow as tf
+from images_on_disk import int64_feature, jpeg, write_record
+
+from keras_vit.recipes import fit
+from keras_vit.recipes.data import open_dataset
+from keras_vit.recipes.data.image_dataset import count_nonempty
+from keras_vit.recipes.data.model_classes import check_trained_classes, class_counts
+from keras_vit.recipes.prepare import prepare
+from keras_vit.recipes.recipe import Data
+
+
+def write_images(folder, counts):
+    """Images in <split>/<class>; `counts` are their numbers."""
+    for path, count in counts.items():
+        (folder / path).mkdir(parents=True)
+        for i in range(count):
+            (folder / path / f"{i}.jpg").write_bytes(jpeg(i))
+
+
+def test_classes_that_are_only_evaluated(tmp_path, caplog):
+    write_images(tmp_path, {"train/a": 2, "train/b": 3, "test/a": 2, "test/new": 1, "other/new": 2, "other/a": 1})
+    dataset = open_dataset(Data(f"folder:{tmp_path}"))
+    assert class_counts(dataset, "train").tolist() == [2, 3, 0] and class_counts(dataset, "test").tolist() == [2, 0, 1]
+    caplog.clear()
+    check_trained_classes(dataset, "test", ["train[:0]"])
+    assert not caplog.text
+    with pytest.raises(ValueError, match="'test.2:1.' .*no images"):
+        count_nonempty(dataset, "test[2:1]")
+    check_trained_classes(dataset, "train", ["test"])
+    assert "1 of 3 labels" in caplog.text and "new" in caplog.text
+    with pytest.raises(ValueError, match="2 of 3 labels of 'other'.* new"):
+        check_trained_classes(dataset, "train", ["other"])
+
+
+def test_parts_of_sorted_data_are_reported_before_the_training(tmp_path, supervised, monkeypatch):
+    """Top-1 accuracy would be 0, as if the training had diverged."""
+    monkeypatch.setattr(fit.loop, "fit", lambda *_: pytest.fail("trained first"))
+    (tmp_path / "labels.txt").write_text("a\nb\nc\nd\n")
+    with tf.io.TFRecordWriter(str(tmp_path / "train.tfrecord")) as writer:
+        for i in range(40):
+            write_record(writer, ("image", "label"), int64_feature(i // 10))
+    data = replace(supervised.data, dataset=f"tfrecord:{tmp_path}", train_split="train[:75%]", batch_size=8)
+    for field in ("test_split", "validation_split"):
+        splits = {"test_split": "train[:25%]", "validation_split": None} | {field: "train[75%:]"}
+        with pytest.raises(ValueError, match="10 of 10 labels.*: d[.]"):
+            fit.train(replace(supervised, data=replace(data, **splits)))
+
+
+def test_composed_and_decomposed_names_are_one_class(tmp_path):
+    names = [unicodedata.normalize(form, "café") for form in ("NFC", "NFD")]
+    assert names[0] != names[1]
+    write_images(tmp_path / "images", {f"train/{names[0]}": 2, "train/b": 1, f"test/{names[1]}": 1, "test/b": 1})
+    dataset = open_dataset(Data(f"folder:{tmp_path / 'images'}"))
+    assert dataset.class_names == ("b", names[0]) and class_counts(dataset, "test").tolist() == [1, 1]
+    prepare(str(tmp_path / "images"), str(tmp_path / "out"))
+    prepared = open_dataset(Data(f"tfrecord:{tmp_path / 'out'}"))
+    assert prepared.class_names == dataset.class_names and class_counts(prepared, "test").tolist() == [1, 1]
+
+
+def test_a_class_without_a_name_is_found_when_the_data_is_opened(tmp_path, caplog):
+    write_images(tmp_path, {"train/a": 1, "train/ ": 1})
+    caplog.set_level(logging.ERROR)
+    for read in (lambda: open_dataset(Data(f"folder:{tmp_path}")), lambda: prepare(str(tmp_path), f"{tmp_path}-out")):
+        with pytest.raises(ValueError, match="' '"):
+            read()
