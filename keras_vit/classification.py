@@ -1,5 +1,8 @@
 """From images to the names of what is on them."""
 
+import inspect
+
+import keras
 import numpy as np
 from keras import ops
 
@@ -93,3 +96,42 @@ def top_classes(outputs: np.ndarray, names, top: int, activation: str | None) ->
         raise ValueError(f"`top` must be an integer of at least 1. Received: {top!r}")
     decoded = decode_predictions(outputs, min(top, len(names)), class_names=names, activation=activation)
     return [[(name, probability) for _, name, probability in best] for best in decoded]
+
+
+def check_takes_logits(losses, metrics):
+    """Raises a ValueError for a loss or metric of Keras that takes a model's logits for probabilities.
+
+    Such a loss clips logits to [0, 1]: a new head, which starts at zeros, would have no gradient and never learn.
+
+    Args:
+        losses, metrics: As `compile` takes them: names, functions, instances, lists and dictionaries of them.
+    """
+    for kind, group, module in (("loss", losses, keras.losses), ("metric", metrics, keras.metrics)):
+        for item in keras.tree.flatten(group):
+            fix = _fix_for_logits(item, module)
+            if fix:
+                raise ValueError(f"The model's outputs are logits. Expected the {kind} {fix}. Received: {item}")
+
+
+def _fix_for_logits(item, module) -> str | None:
+    """What to use instead of a loss or metric that expects probabilities; None for others."""
+    if isinstance(item, str):
+        try:
+            item = module.get(item)
+        except ValueError:  # "accuracy" and "crossentropy", which Keras replaces, or an unknown name, which it reports
+            return None
+    if inspect.isfunction(item):
+        parameter = inspect.signature(item).parameters.get("from_logits")
+        from_logits = parameter is None or parameter.default
+        title = "".join(word.title() for word in item.__name__.split("_"))
+    else:
+        from_logits = not hasattr(item, "get_config") or item.get_config().get("from_logits", True)
+        title = type(item).__name__
+    if not from_logits:
+        return f"keras.{module.__name__.rpartition('.')[2]}.{title}(from_logits=True)"
+    if isinstance(item, keras.metrics.BinaryAccuracy) and item.get_config()["threshold"] > 0:
+        return "keras.metrics.BinaryAccuracy(threshold=0)"
+    has_thresholds = isinstance(item, (keras.metrics.Precision, keras.metrics.Recall)) and item.top_k is None
+    if has_thresholds and max(item.thresholds) > 0:
+        return f"of probabilities, keras.ops.sigmoid or softmax of the outputs, or keras.metrics.{title}(top_k=1)"
+    return None

@@ -20,7 +20,7 @@ from keras_vit.models.load_keras import WEIGHTS
 from keras_vit.recipes.checkpoints.run_folder import RECIPE
 from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.data import open_dataset
-from keras_vit.recipes.data.model_classes import check_model_classes
+from keras_vit.recipes.data.model_classes import check_class_count
 from keras_vit.recipes.evaluation.classification import evaluate_classifier
 from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.recipe_file import read_recipe
@@ -83,7 +83,7 @@ def store_half(file: Path):
 def write_card(options: PackageModel, file: Path) -> str:
     model, recipe = keras_vit.load(file), read_recipe(options.run / RECIPE)
     dataset = open_dataset(Data(dataset=options.dataset))
-    check_model_classes(dataset, model.num_classes, file)
+    check_class_count(dataset, model.num_classes)
     report = evaluate_classifier(model, dataset, recipe.data.test_split, batch_size=250)
     metrics = {
         **{name: report.summary[name] for name in ("images", "top1", "top5")},

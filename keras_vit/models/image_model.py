@@ -1,5 +1,6 @@
 """What all models share: checks of their input, preprocessing, classes, a new head, saving. B batch, H W pixels."""
 
+import difflib
 import os
 from dataclasses import asdict, replace
 from typing import ClassVar
@@ -7,12 +8,25 @@ from typing import ClassVar
 import keras
 from keras import ops
 
-from keras_vit.classification import classify
+from keras_vit.classification import check_takes_logits, classify
 from keras_vit.keras_internals import all_layers, is_quantized, of_size
 from keras_vit.named_weights import copy_weights, freeze, frozen_parts, in_part
 from keras_vit.pixel_range import expected_range
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.resizing import PreprocessingLayer
+
+KERAS_KEYWORDS = ("name", "dtype", "trainable", "autocast", "activity_regularizer")
+# Arguments of Keras's applications and of timm, and what they are here.
+WORDS = {
+    "include_top": "num_classes=0 for a model without a head",
+    "classes": "num_classes",
+    "input_shape": "image_size=(height, width)",
+    "classifier_activation": "model.classify(images), or keras.ops.softmax of the outputs, which are logits",
+    "pretrained": "weights, or keras_vit.load",
+    "img_size": "image_size",
+    "drop_rate": "dropout",
+    "drop_path_rate": "stochastic_depth",
+}
 
 
 class ImageModel(keras.Model):
@@ -36,6 +50,7 @@ class ImageModel(keras.Model):
     head_fields: ClassVar[dict] = {"multi_label": False}
 
     def __init__(self, config, frozen=(), **kwargs):
+        _check_keywords(kwargs, config)
         super().__init__(**kwargs)
         self._frozen_at_first = tuple(frozen)
         self.config = config
@@ -51,6 +66,12 @@ class ImageModel(keras.Model):
         elif not self.trainable:
             for layer in self.layers:  # models around this one read theirs
                 layer.trainable = False
+
+    def compile(self, optimizer="rmsprop", loss=None, loss_weights=None, metrics=None, weighted_metrics=None, **kwargs):
+        """As Keras's; raises a ValueError for a loss or metric that takes the outputs, logits, for probabilities."""
+        if self.num_classes and type(self).__module__.startswith("keras_vit."):  # a subclass may return probabilities
+            check_takes_logits(loss, [metrics, weighted_metrics])
+        super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
 
     def call(self, images, training=None):
         features = self.features(images, training=training)
@@ -217,3 +238,16 @@ def linear_head(num_classes: int, dtype, name="head"):
     if not num_classes:
         return None
     return keras.layers.Dense(num_classes, kernel_initializer="zeros", dtype=dtype.variable_dtype, name=name)
+
+
+def _check_keywords(keywords, config):
+    """Raises a TypeError for arguments that no model has; Keras takes some of them without a word."""
+    unknown = [name for name in keywords if name not in KERAS_KEYWORDS]
+    if not unknown:
+        return
+    names = [*asdict(config), *KERAS_KEYWORDS]
+    hints = [f"{name}: {WORDS[name]}" for name in unknown if name in WORDS]
+    hints += [f"{name}: {near}" for name in unknown for near in difflib.get_close_matches(name, names, 1)]
+    raise TypeError(
+        f"Unexpected arguments: {', '.join(unknown)}. Use {'; '.join(hints) or 'one of ' + ', '.join(names)}."
+    )

@@ -194,7 +194,7 @@ def test_results(machine, changes, severity, problem):
 
 def test_the_probe_on_a_simulated_tpu(monkeypatch, capsys):
     """It builds the graph; running it fails, since there is no TPU."""
-    monkeypatch.setattr("keras_vit.recipes.distributed.strategy.choose_strategy", lambda name: simulated_tpu())
+    monkeypatch.setattr("keras_vit.recipes.distributed.choose_strategy", lambda name: simulated_tpu())
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     with pytest.raises(tf.errors.OpError, match="TPUReplicate"):
         exec(PROBE, {})
