@@ -104,6 +104,7 @@ def _read_arrays(tensors: Tensors, image_size) -> Checkpoint:
             f"{tensors.path} is a {kind} of transformers, which is not supported: {UNSUPPORTED[kind]}. Use "
             "transformers."
         )
+    tensors = _unwrapped(tensors)
     for source in ARRAY_SOURCES:
         if source.recognizes(tensors):
             return source.read(tensors, image_size)
@@ -112,6 +113,24 @@ def _read_arrays(tensors: Tensors, image_size) -> Checkpoint:
         f"{tensors.path} is not a Vision Transformer of a supported source: it contains {some}, ... Supported: "
         f"{', '.join(source.title for source in SOURCES)}."
     )
+
+
+# Before all names of a file: of DistributedDataParallel, torch.compile, Lightning, and of self-supervised training.
+WRAPPERS = ("module.", "_orig_mod.", "model.", "backbone.", "encoder.", "teacher.", "student.")
+
+
+def _unwrapped(tensors: Tensors) -> Tensors:
+    """The arrays without what wrappers of a model put before every name."""
+    if any("lora_" in name or ".base_layer." in name for name in tensors.shapes):
+        raise ValueError(
+            f"{tensors.path} has the adapters of PEFT. Merge them first: model = peft_model.merge_and_unload(); "
+            "model.save_pretrained(folder)"
+        )
+    while prefix := next((w for w in WRAPPERS if all(name.startswith(w) for name in tensors.shapes)), None):
+        if not tensors.shapes:
+            break
+        tensors = tensors.renamed(lambda name, prefix=prefix: name.removeprefix(prefix))
+    return tensors
 
 
 def locate(weights) -> Path:
