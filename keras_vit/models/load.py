@@ -13,6 +13,7 @@ from keras_vit.models.bit import BiT
 from keras_vit.models.load_keras import check_arguments, check_patch_size, least_weights, load_keras
 from keras_vit.models.vit import HEADS, VisionTransformer
 from keras_vit.name_list import first_names
+from keras_vit.named_weights import PATCH_KERNEL
 from keras_vit.pixel_range import warn_if_assumed
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.trained import local_folder
@@ -165,6 +166,7 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
         checkpoint = open_checkpoint(weights, weights_image_size)
     check_arguments(weights, BiT if checkpoint.is_bit else VisionTransformer, arguments)
     check_patch_size(weights, checkpoint.arguments.get("patch_size"), arguments)
+    _check_channels(checkpoint)
     _check_size(checkpoint, arguments)
     own_classes = checkpoint.arguments["num_classes"]
     num_classes = own_classes if num_classes is None else num_classes
@@ -264,6 +266,24 @@ def _warn_of_guess(checkpoint):
             "image_size=...",
             ImageSizeWarning,
             stacklevel=5,
+        )
+
+
+def _check_channels(checkpoint):
+    """Raises a ValueError for a model of images with another number of channels than 3."""
+    found, tensors = checkpoint.arguments, checkpoint.tensors
+    if checkpoint.is_bit or found.get("resnet_stages") is not None:
+        return
+    rgb = (*as_size(found["patch_size"]), 3, found["width"])
+    (kernel,) = checkpoint.source.naming.source_arrays(PATCH_KERNEL, rgb)
+    size = math.prod(tensors.shapes.get(kernel.name, rgb))
+    if size != math.prod(rgb) and not size * 3 % math.prod(rgb):
+        channels = size * 3 // math.prod(rgb)
+        axis = 1 if checkpoint.source.naming.layout == "torch" else 2
+        fix = f" For gray images save numpy.repeat(kernel, 3, axis={axis}) / 3 as this array." * (channels == 1)
+        raise ValueError(
+            f"{tensors.path} takes images of {channels} channels: {kernel.name} has the shape "
+            f"{tensors.shapes[kernel.name]}. Expected 3, RGB.{fix}"
         )
 
 

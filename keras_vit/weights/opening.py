@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from keras_vit.images import as_size
@@ -129,7 +130,7 @@ def _unwrapped(tensors: Tensors) -> Tensors:
     while prefix := next((w for w in WRAPPERS if all(name.startswith(w) for name in tensors.shapes)), None):
         if not tensors.shapes:
             break
-        tensors = tensors.renamed(lambda name, prefix=prefix: name.removeprefix(prefix))
+        tensors = tensors.renamed(partial(re.sub, f"^{re.escape(prefix)}", ""))
     return tensors
 
 

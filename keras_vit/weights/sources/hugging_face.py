@@ -149,7 +149,7 @@ def _arguments(tensors, config):
 
 
 def read_preprocessor(tensors: Tensors) -> dict:
-    """The description of the image processor beside a file; transformers 5 may write it in processor_config.json."""
+    """The preprocessor of images beside a file; transformers 5 may write it in processor_config.json."""
     nested = read_json(tensors.path.with_name("processor_config.json")).get("image_processor")
     return nested or read_json(tensors.path.with_name("preprocessor_config.json"))
 
