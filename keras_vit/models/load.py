@@ -3,6 +3,7 @@
 import inspect
 import math
 import os
+import re
 import warnings
 from dataclasses import replace
 
@@ -11,6 +12,8 @@ from keras_vit.images import as_size
 from keras_vit.models.bit import BiT
 from keras_vit.models.load_keras import check_arguments, check_patch_size, least_weights, load_keras
 from keras_vit.models.vit import HEADS, VisionTransformer
+from keras_vit.name_list import first_names
+from keras_vit.named_weights import PATCH_KERNEL
 from keras_vit.pixel_range import warn_if_assumed
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.trained import local_folder
@@ -147,6 +150,10 @@ def _contents(path):
         return classes, len(arrays)
 
 
+# What stands for masked patches in pre-training.
+MASK = re.compile(r"(^|[._/])mask(ed)?_(token|embed)")
+
+
 class ImageSizeWarning(UserWarning):
     """The size of a model's images was assumed."""
 
@@ -159,6 +166,7 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
         checkpoint = open_checkpoint(weights, weights_image_size)
     check_arguments(weights, BiT if checkpoint.is_bit else VisionTransformer, arguments)
     check_patch_size(weights, checkpoint.arguments.get("patch_size"), arguments)
+    _check_channels(checkpoint)
     _check_size(checkpoint, arguments)
     own_classes = checkpoint.arguments["num_classes"]
     num_classes = own_classes if num_classes is None else num_classes
@@ -217,11 +225,21 @@ def _load_vit(checkpoint, keeps_head, weights_image_size, resample, arguments):
             f"The description of {checkpoint.tensors.path}, such as its config.json, or an argument has a value of "
             f"another type: {error}"
         ) from error
-    skip = () if keeps_head else tuple(name for name in HEADS if name != "pre_logits" or model.pre_logits is None)
+    skip = [name for name in checkpoint.tensors.shapes if MASK.search(name)]
+    if not keeps_head:
+        skip += [name for name in HEADS if name != "pre_logits" or model.pre_logits is None]
+    elif not described["num_classes"]:  # a head that is no linear classifier has no classes here
+        skip += [name for name in HEADS if getattr(model, name) is None]
     # Values that the caller chose should not cause a warning.
     forms = {name: chosen[name] for name in ("gelu", "epsilon")}
     checkpoint = replace(checkpoint, arguments=checkpoint.arguments | forms)
-    load_weights(model, checkpoint, skip, weights_image_size, resample)
+    report = load_weights(model, checkpoint, skip, weights_image_size, resample)
+    if keeps_head and report.skipped:
+        warnings.warn(
+            f"{checkpoint.tensors.path.name} has arrays that the model does not, which were skipped: "
+            f"{first_names(report.skipped)}",
+            stacklevel=4,
+        )
     return model
 
 
@@ -248,6 +266,24 @@ def _warn_of_guess(checkpoint):
             "image_size=...",
             ImageSizeWarning,
             stacklevel=5,
+        )
+
+
+def _check_channels(checkpoint):
+    """Raises a ValueError for a model of images with another number of channels than 3."""
+    found, tensors = checkpoint.arguments, checkpoint.tensors
+    if checkpoint.is_bit or found.get("resnet_stages") is not None:
+        return
+    rgb = (*as_size(found["patch_size"]), 3, found["width"])
+    (kernel,) = checkpoint.source.naming.source_arrays(PATCH_KERNEL, rgb)
+    size = math.prod(tensors.shapes.get(kernel.name, rgb))
+    if size != math.prod(rgb) and not size * 3 % math.prod(rgb):
+        channels = size * 3 // math.prod(rgb)
+        axis = 1 if checkpoint.source.naming.layout == "torch" else 2
+        fix = f" For gray images save numpy.repeat(kernel, 3, axis={axis}) / 3 as this array." * (channels == 1)
+        raise ValueError(
+            f"{tensors.path} takes images of {channels} channels: {kernel.name} has the shape "
+            f"{tensors.shapes[kernel.name]}. Expected 3, RGB.{fix}"
         )
 
 

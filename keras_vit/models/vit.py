@@ -251,11 +251,29 @@ class VisionTransformer(ImageModel):
         copy_weights(self, model, (), resample)
         return model
 
-    def freeze_encoder(self):
-        """Freezes everything before the head, for a linear probe; compile the model afterwards.
+    def freeze_encoder(self, trainable_blocks: int = 0):
+        """Freezes everything before the head, for a linear probe, or before the last blocks; compile it afterwards.
 
         Copies and .keras files preserve what is frozen, by this or by `trainable = False`, unless they are loaded by
         `keras_vit.load(file, trainable=True)`.
+
+        Args:
+            trainable_blocks: Number of last blocks to train, with the normalization, pooling and head after them.
+
+        Raises:
+            ValueError: The model has fewer blocks.
         """
-        for layer in self.layers:
-            layer.trainable = layer.name in HEADS
+        if not is_integer(trainable_blocks, minimum=0) or trainable_blocks > self.config.depth:
+            raise ValueError(
+                f"Expected `trainable_blocks` from 0 to {self.config.depth}, the model's number of blocks. Received: "
+                f"{trainable_blocks!r}"
+            )
+        if not trainable_blocks:
+            for layer in self.layers:
+                layer.trainable = layer.name in HEADS
+            return
+        from keras_vit.models.layer_decay import layer_groups  # which imports this module
+
+        for group in layer_groups(self)[: self.config.depth + 1 - trainable_blocks]:
+            for variable in group:
+                variable.trainable = False

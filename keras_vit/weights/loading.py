@@ -5,7 +5,7 @@ import warnings
 from dataclasses import asdict, dataclass
 
 from keras_vit.images import patch_grid
-from keras_vit.named_weights import POSITIONS, as_parts, in_part, named_weights
+from keras_vit.named_weights import PARTS, POSITIONS, as_parts, in_part, named_weights
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.opening import open_checkpoint
 
@@ -36,7 +36,8 @@ def load_weights(model, weights, skip=(), weights_image_size=None, resample: str
         model: The model; unchanged if anything does not match.
         weights: File, folder or name, see `open_checkpoint`; or the `Checkpoint` that it returned.
         skip: Parts to skip in the model and in the file, by the model's names, such as "head" or
-            ("head", "encoder/block_1"); the model keeps its values there.
+            ("head", "encoder/block_1"); the model keeps its values there. Also names of arrays in the file, or of what
+            they are inside, such as "mask_token".
         weights_image_size: Image size that the file was trained at, needed only if its grid of positions is not
             square and no config.json specifies it.
         resample: How positions are resampled, see `resample_grid`; by default as the file's source does.
@@ -55,10 +56,15 @@ def load_weights(model, weights, skip=(), weights_image_size=None, resample: str
         for name, variable in variables.items()
     }
     our_names = {name: naming.our_names(name) for name in tensors.shapes}  # none for a ResNet's
-    skip = as_parts(skip, [*arrays, *(name for names in our_names.values() for name in names)])
+    paths = {name: name.replace(".", "/") for name in tensors.shapes}
+    ours = [*arrays, *(name for names in our_names.values() for name in names)]
+    skip = [part.replace(".", "/") for part in ([skip] if isinstance(skip, str) else skip)]
+    skip = as_parts(skip, [*ours, *paths.values()])
+    of_file = [part for part in skip if part not in PARTS and not any(in_part(name, (part,)) for name in ours)]
     kept = tuple(sorted(name for name in arrays if in_part(name, skip)))
     skipped = {array.name for name in kept for array in arrays[name]} & set(tensors.shapes)
     skipped |= {name for name, names in our_names.items() if any(in_part(part, skip) for part in names)}
+    skipped |= {name for name, path in paths.items() if in_part(path, of_file)}
     arrays = {name: found for name, found in arrays.items() if name not in kept}
     _check_match(model, checkpoint, arrays, skipped)
     _check_num_heads(model, checkpoint, arrays)
@@ -125,7 +131,9 @@ def _remedy(model, checkpoint):
         if not (name == "num_heads" and value is None)  # not in the file
     ]
     start = f"The model {model.name} differs in {', '.join(differing)}." if differing else f"The model is {model.name}."
-    return f"{start} Build the model of the file, or skip parts with skip=(...)."
+    return (
+        f"{start} Build the model of the file, or skip parts: keras_vit.weights.load_weights(model, file, skip=(...))."
+    )
 
 
 def _check_num_heads(model, checkpoint, names):

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from keras_vit.images import as_size
@@ -104,6 +105,7 @@ def _read_arrays(tensors: Tensors, image_size) -> Checkpoint:
             f"{tensors.path} is a {kind} of transformers, which is not supported: {UNSUPPORTED[kind]}. Use "
             "transformers."
         )
+    tensors = _unwrapped(tensors)
     for source in ARRAY_SOURCES:
         if source.recognizes(tensors):
             return source.read(tensors, image_size)
@@ -112,6 +114,24 @@ def _read_arrays(tensors: Tensors, image_size) -> Checkpoint:
         f"{tensors.path} is not a Vision Transformer of a supported source: it contains {some}, ... Supported: "
         f"{', '.join(source.title for source in SOURCES)}."
     )
+
+
+# Before all names of a file: of DistributedDataParallel, torch.compile, Lightning, and of self-supervised training.
+WRAPPERS = ("module.", "_orig_mod.", "model.", "backbone.", "encoder.", "teacher.", "student.")
+
+
+def _unwrapped(tensors: Tensors) -> Tensors:
+    """The arrays without what wrappers of a model put before every name."""
+    if any("lora_" in name or ".base_layer." in name for name in tensors.shapes):
+        raise ValueError(
+            f"{tensors.path} has the adapters of PEFT. Merge them first: model = peft_model.merge_and_unload(); "
+            "model.save_pretrained(folder)"
+        )
+    while prefix := next((w for w in WRAPPERS if all(name.startswith(w) for name in tensors.shapes)), None):
+        if not tensors.shapes:
+            break
+        tensors = tensors.renamed(partial(re.sub, f"^{re.escape(prefix)}", ""))
+    return tensors
 
 
 def locate(weights) -> Path:

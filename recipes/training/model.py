@@ -8,7 +8,6 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit import BiT, VisionTransformer
-from keras_vit.models.layer_decay import layer_groups
 from keras_vit.models.load import ImageSizeWarning
 from keras_vit.models.vit import HEADS
 from keras_vit.named_weights import copy_weights
@@ -175,7 +174,7 @@ def train_last_blocks(model, count: int):
         model: A `VisionTransformer`; a BiT only for 0.
         count: Number of blocks to train, with the normalization, pooling and head after them; with 0 the head alone.
     """
-    if count == 0:
+    if count == 0 and isinstance(model, BiT):
         for layer in model.layers:
             layer.trainable = layer.name in HEADS
         return
@@ -186,9 +185,7 @@ def train_last_blocks(model, count: int):
             {"trainable_blocks": count},
             [{"trainable_blocks": depth}, {"trainable_blocks": None}],
         )
-    for group in layer_groups(model)[: depth + 1 - count]:
-        for variable in group:
-            variable.trainable = False
+    model.freeze_encoder(count)
 
 
 def freeze_pooling(vit):

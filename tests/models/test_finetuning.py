@@ -38,11 +38,19 @@ def saved(model, folder):
     return keras_vit.load(folder / "model.keras")
 
 
+def freeze_all_but_the_last_block(model):
+    model.freeze_encoder(1)
+    names = sorted(trained_names(model))
+    assert len(names) == 12 + 2 + 2 and {name.split("/")[0] for name in names} == {"encoder", "head"}
+
+
 def freeze_two_parts(model):
     model.encoder.blocks[0].trainable = model.patch_embedding.projection.kernel.trainable = False
 
 
-@pytest.mark.parametrize("freeze", [keras_vit.VisionTransformer.freeze_encoder, freeze_two_parts])
+@pytest.mark.parametrize(
+    "freeze", [keras_vit.VisionTransformer.freeze_encoder, freeze_all_but_the_last_block, freeze_two_parts]
+)
 def test_what_is_frozen_belongs_to_a_model(trained_toy, tmp_path, freeze):
     model = trained_toy()
     freeze(model)

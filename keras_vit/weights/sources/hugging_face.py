@@ -74,11 +74,11 @@ def recognizes(tensors: Tensors) -> bool:
 def read(tensors: Tensors, image_size) -> Checkpoint:
     """The checkpoint in a file, with the JSON files in its folder. `image_size` is ignored.
 
-    The decoder of a ViTMAEForPreTraining is omitted: the paper discards it after pre-training (arXiv 2111.06377).
+    The decoder of a ViTMAEForPreTraining or ViTForMaskedImageModeling is omitted: it is for pre-training only.
     """
-    tensors = (tensors.without("decoder.") if MAE_DECODER in tensors else tensors).renamed(
-        lambda name: respell(name, SPELLINGS)
-    )
+    is_pretraining = MAE_DECODER in tensors or any(name.endswith("embeddings.mask_token") for name in tensors.shapes)
+    tensors = tensors.without("decoder.") if is_pretraining else tensors
+    tensors = tensors.renamed(lambda name: respell(name, SPELLINGS))
     preprocessor = read_preprocessor(tensors)
     arguments = read_arguments(_arguments, tensors, read_json(tensors.path.with_name("config.json")))
     return Checkpoint(tensors, HUGGING_FACE, arguments, preprocessing_fields(preprocessor))
@@ -149,7 +149,7 @@ def _arguments(tensors, config):
 
 
 def read_preprocessor(tensors: Tensors) -> dict:
-    """The description of the image processor beside a file; transformers 5 may write it in processor_config.json."""
+    """The preprocessor of images beside a file; transformers 5 may write it in processor_config.json."""
     nested = read_json(tensors.path.with_name("processor_config.json")).get("image_processor")
     return nested or read_json(tensors.path.with_name("preprocessor_config.json"))
 

@@ -7,7 +7,7 @@ import pytest
 from goldens import write_arrays
 
 import keras_vit
-from keras_vit.weights import open_checkpoint
+from keras_vit.weights import load_weights, open_checkpoint
 
 # Arguments of keras_vit, then those of config.json beside num_heads.
 NO_CLASS_TOKEN = {"register_tokens": 4, "prefix_positions": False, "class_token": False, "pooling": "gap"}
@@ -144,6 +144,31 @@ def test_number_of_heads(trained_toy, tmp_path):
     assert keras_vit.load(tmp_path / "192.safetensors", num_heads=6).config.num_heads == 6
 
 
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "model.module.", "teacher.backbone."])
+def test_wrappers_before_all_names(prefix, trained_toy, images, tmp_path):
+    model = trained_toy(gelu="erf")
+    arrays = {f"{prefix}{name}": array for name, array in timm_arrays(model).items()}
+    np.testing.assert_allclose(keras_vit.load(write(tmp_path, arrays))(images), model(images), atol=1e-6)
+    write(tmp_path, {f"base_model.{name}.lora_A.weight": array for name, array in arrays.items()})
+    with pytest.raises(ValueError, match="merge_and_unload"):
+        keras_vit.load(tmp_path)
+
+
+@pytest.mark.parametrize("extra", ["masked_embed", "head.mlp.0.weight", "head.weight"])
+@pytest.mark.parametrize("classes", [None, 0, 3])
+def test_what_pretraining_adds_is_skipped(extra, classes, trained_toy, images, tmp_path):
+    model = trained_toy(gelu="erf", num_classes=0)
+    write(tmp_path, timm_arrays(model) | {extra: np.zeros((7, 12), "float32")})
+    if classes:
+        loaded = keras_vit.load(tmp_path, num_classes=classes)
+    else:
+        with pytest.warns(UserWarning, match=extra):
+            loaded = keras_vit.load(tmp_path, num_classes=classes)
+    np.testing.assert_allclose(loaded.features(images), model(images), atol=1e-6)
+    report = load_weights(model, tmp_path, skip=("head", extra))
+    assert report.skipped == (extra,)
+
+
 def test_unsupported_variants_raise(trained_toy, tmp_path):
     arrays = timm_arrays(trained_toy())
     extra = np.zeros(12, "float32")
@@ -152,6 +177,8 @@ def test_unsupported_variants_raise(trained_toy, tmp_path):
         ({**arrays, "attn_pool.kv.weight": extra[:3]}, {}, "attn_pool.kv.weight has shape .3,."),
         ({**arrays, "norm_pre.weight": extra}, {}, "1 missing(.|\n)*norm_pre.bias"),
         (arrays, {"architecture": "vit_relpos_small_patch16_rpn_224"}, "vit_relpos_small_patch16_rpn_224"),
+        ({**arrays, "patch_embed.proj.weight": np.zeros((12, 1, 4, 4), "float32")}, {}, "of 1 channels.*axis=1"),
+        ({**arrays, "patch_embed.proj.weight": np.zeros((12, 5, 4, 4), "float32")}, {}, "of 5 channels"),
         (arrays, {"norm_layer": "rmsnorm"}, "norm_layer is 'rmsnorm'"),
         (arrays, {"act_layer": "relu"}, "act_layer is 'relu'"),
         (arrays, {"global_pool": "avgmax"}, "global_pool is 'avgmax'"),
