@@ -1,5 +1,6 @@
 """`classify`: names and probabilities equal those computed by hand from the logits."""
 
+import keras
 import numpy as np
 import pytest
 from PIL import Image
@@ -105,3 +106,36 @@ def test_invalid_arguments_and_models(toy, model):
     for options in ({"num_classes": 0}, {"pooling": "none"}):
         with pytest.raises(ValueError, match="no head for whole images"):
             toy(**options).classify(BLACK)
+
+
+@pytest.mark.parametrize(
+    "loss,metric",
+    [
+        ("sparse_categorical_crossentropy", None),
+        (keras.losses.categorical_crossentropy, None),
+        (keras.losses.BinaryCrossentropy(), None),
+        (None, "auc"),
+        (None, keras.metrics.AUC()),
+        (None, keras.metrics.Precision()),
+        (None, keras.metrics.BinaryAccuracy()),
+        (None, keras.metrics.CategoricalCrossentropy()),
+    ],
+)
+def test_losses_and_metrics_of_probabilities_are_refused(toy, loss, metric):
+    with pytest.raises(ValueError, match="logits"):
+        toy(num_classes=3).compile("adam", loss or "mse", metrics=metric and ["accuracy", metric])
+
+
+def test_losses_and_metrics_of_logits_are_accepted(toy):
+    metrics = ["accuracy", keras.metrics.AUC(from_logits=True), keras.metrics.BinaryAccuracy(threshold=0)]
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    toy(num_classes=3).compile("adam", loss, metrics=metrics, weighted_metrics=[keras.metrics.Recall(top_k=1)])
+    toy(num_classes=0).compile("adam", "categorical_crossentropy")  # features, which another layer may take
+
+
+@pytest.mark.parametrize(
+    "keyword,word", [("input_shape", "image_size"), ("num_class", "num_classes"), ("foo", "width")]
+)
+def test_arguments_of_other_libraries_are_named(toy, keyword, word):
+    with pytest.raises(ValueError, match=word):
+        toy(**{keyword: 3})

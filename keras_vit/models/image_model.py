@@ -241,13 +241,13 @@ def linear_head(num_classes: int, dtype, name="head"):
 
 
 def _check_keywords(keywords, config):
-    """Raises a TypeError for arguments that no model has; Keras takes some of them without a word."""
+    """Raises a ValueError for arguments that no model has; Keras takes some of them without a word."""
     unknown = [name for name in keywords if name not in KERAS_KEYWORDS]
     if not unknown:
         return
     names = [*asdict(config), *KERAS_KEYWORDS]
     hints = [f"{name}: {WORDS[name]}" for name in unknown if name in WORDS]
     hints += [f"{name}: {near}" for name in unknown for near in difflib.get_close_matches(name, names, 1)]
-    raise TypeError(
+    raise ValueError(
         f"Unexpected arguments: {', '.join(unknown)}. Use {'; '.join(hints) or 'one of ' + ', '.join(names)}."
     )
