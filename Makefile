@@ -101,4 +101,4 @@ browser:
 		echo "Chromium is missing. As root: apt-get install chromium chromium-driver. Then run make test again."; exit 1; }
 
 web-runtime: $(READY)
-	@$(BIN)/python -c 'from keras_vit.export.web.runtime import fetch_web_runtime; fetch_web_runtime()'
+	@$(BIN)/python -c 'from keras_vit.export.web.page import fetch_web_runtime; fetch_web_runtime()'
