@@ -29,7 +29,7 @@ import jax, keras, numpy as np
 import keras_vit
 from keras_vit.keras_internals import lowering_for_tpu
 from keras_vit.layers import LayerNorm, Mlp, SelfAttention
-from keras_vit.layers.xla import attention
+from keras_vit.layers.xla import attention as xla_attention
 assert keras.backend.backend() == "jax"
 assert "tensorflow" not in sys.modules
 folder, names = sys.argv[1], sys.argv[2:]
@@ -87,8 +87,8 @@ for layer in (LayerNorm(), Mlp(8)):
     jax.tree.map(lambda *both: np.testing.assert_allclose(*both, rtol=1e-4, atol=1e-5), written, derived)
 
 # Keras computes `dot_product_attention` without the GPU's kernel here; the padding of odd lengths and layouts are ours.
-assert not attention.can_fuse(jax.numpy.zeros((1, 3, 5, 8), "bfloat16"))
-attention.jax_has_gpu = lambda: True
+assert not xla_attention.can_fuse(jax.numpy.zeros((1, 3, 5, 8), "bfloat16"))
+xla_attention.jax_has_gpu = lambda: True
 lengths = []
 original = keras.ops.dot_product_attention
 keras.ops.dot_product_attention = lambda q, k, v, **options: lengths.append(q.shape[1]) or original(q, k, v, **options)
@@ -113,7 +113,7 @@ layer(x, training=True), layer(x, return_attention=True)
 assert not lengths
 layer(x)
 assert lengths == [5]
-assert not any(map(attention.can_fuse, [np.zeros((1, 1, 2, d), t) for d, t in ((8, "float32"), (12, "float16"))]))
+assert not any(map(xla_attention.can_fuse, [np.zeros((1, 1, 2, d), t) for d, t in ((8, "float32"), (12, "float16"))]))
 """
 
 
