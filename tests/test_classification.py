@@ -139,3 +139,16 @@ def test_losses_and_metrics_of_logits_are_accepted(toy):
 def test_arguments_of_other_libraries_are_named(toy, keyword, word):
     with pytest.raises(ValueError, match=word):
         toy(**{keyword: 3})
+
+
+def test_a_saved_model_is_compiled_as_before(toy, tmp_path):
+    model = toy(num_classes=3)
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    images, labels = np.random.default_rng(0).normal(size=(4, 16, 16, 3)).astype("float32"), np.array([0, 1, 2, 0])
+    model.fit(images, labels, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    states = [dict(enumerate(map(np.asarray, each.optimizer.variables))) for each in (model, loaded)]
+    np.testing.assert_equal(*states)
+    losses = [each.train_on_batch(images, labels) for each in (model, loaded)]
+    np.testing.assert_allclose(*losses, rtol=1e-6)

@@ -73,6 +73,12 @@ class ImageModel(keras.Model):
             check_takes_logits(loss, [metrics, weighted_metrics])
         super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
 
+    def compile_from_config(self, config):
+        """As Keras's, which leaves models with a `compile` of their own uncompiled."""
+        super().compile(**keras.saving.deserialize_keras_object(config))
+        if self.built:
+            self.optimizer.build(self.trainable_variables)
+
     def call(self, images, training=None):
         features = self.features(images, training=training)
         return self.head(features) if self.head else features

@@ -224,7 +224,7 @@ def hub(monkeypatch, tmp_path):
 @pytest.mark.parametrize("repository,revision", [("timm/vit_b.augreg_in21k", None), ("a/deit-tiny", "refs/pr/1")])
 def test_repositories_are_downloaded_to_a_folder(hub, tmp_path, repository, revision):
     assert download_hugging_face(f"hf:{repository}" + (f"@{revision}" if revision else "")) == tmp_path
-    patterns = ["config.json", "preprocessor_config.json", "open_clip_config.json"]
+    patterns = ["config.json", "preprocessor_config.json", "processor_config.json", "open_clip_config.json"]
     patterns += ["*.safetensors", "*.safetensors.index.json"]
     assert hub.calls == [(repository, {"revision": revision, "allow_patterns": patterns})]
 
