@@ -77,10 +77,10 @@ def test_images_of_another_size(name):
             graph(np.zeros((2, *size, 3), "float32"))
 
 
-@pytest.mark.parametrize("pooling", ["token", "gap"])
-def test_exported_models_refuse_images_of_another_size(trained_toy, tmp_path, pooling):
+def test_exported_models_refuse_images_of_another_size(trained_toy, tmp_path):
     """Signatures of a SavedModel are not compared with what it receives: 2 images of twice the size were 8 once."""
-    model, inputs = trained_toy(pooling=pooling, image_size=(16, 8)), keras.Input((16, 8, 3))
+    # Without a class token nothing else depends on the number of images.
+    model, inputs = trained_toy(pooling="gap", image_size=(16, 8)), keras.Input((16, 8, 3))
     maps = keras.Model(inputs, model.feature_maps(inputs, [1])[0])
     patches = keras.Sequential([inputs, ExtractPatches(4)])
     for outer in (model, keras.Model(inputs, keras.layers.Softmax()(model(inputs))), maps, patches):
