@@ -252,8 +252,8 @@ def _check_keywords(keywords, config):
     if not unknown:
         return
     names = [*asdict(config), *KERAS_KEYWORDS]
-    hints = [f"{name}: {WORDS[name]}" for name in unknown if name in WORDS]
-    hints += [f"{name}: {near}" for name in unknown for near in difflib.get_close_matches(name, names, 1)]
+    words = {name: [WORDS[name]] if name in WORDS else difflib.get_close_matches(name, names, 1) for name in unknown}
+    hints = [f"{name}: {word}" for name, near in words.items() for word in near]
     raise ValueError(
         f"Unexpected arguments: {', '.join(unknown)}. Use {'; '.join(hints) or 'one of ' + ', '.join(names)}."
     )
