@@ -38,7 +38,7 @@ TPU_VM = replace(
 del TPU_VM.versions["tensorflow"]
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_this_machine(monkeypatch, capsys):
     for name in ("TPU_NAME", "TF_CONFIG", "KERAS_BACKEND"):
         monkeypatch.delenv(name, raising=False)

@@ -74,6 +74,7 @@ def test_nan_is_no_limit(export):
     assert status == 1 and "--max-accuracy-drop" in errors
 
 
+@pytest.mark.extended
 def test_unsupported_target_is_not_saved(export, tmp_path, monkeypatch):
     monkeypatch.setattr("keras_vit.export.audit_targets.litert2", lambda operation: "not supported in this test")
     status, output, errors = export("--formats", "float32", "--target", "litert2")

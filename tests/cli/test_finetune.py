@@ -24,7 +24,7 @@ from keras_vit_cli.preprocessing_flags import PreprocessingFlags
 PREPROCESSING = {"image_size": 16, "resize": "shortest", "mean": [0.4] * 3, "std": [0.3] * 3}
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_from_a_folder_to_a_checked_file_and_again(trained_toy, tmp_path, run_cli, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(small_folder, "MOST_EPOCHS", 4)

@@ -60,7 +60,14 @@ def test_python_runs(page, tmp_path, weights, data_dir, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", [block for block in SHELL if block.mark == "run"], ids=str)
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(block, id=str(block), marks=[pytest.mark.extended] * (block.page == "docs/pretrain.md"))
+        for block in SHELL
+        if block.mark == "run"
+    ],
+)
 def test_shell_block_runs(block, tmp_path, weights, data_dir, monkeypatch):
     prepare(tmp_path, weights, data_dir, monkeypatch)
     check(block)

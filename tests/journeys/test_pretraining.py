@@ -93,6 +93,7 @@ def test_sweep_chooses_the_best_held_out_rate(journey_data, tmp_path):
     assert test["images"] == 21 and result["test"] == {"0": test["top1"]} and result["mean"] == test["top1"]
 
 
+@pytest.mark.extended
 def test_vtab_on_stand_ins(pretrained, journey_data, tmp_path, monkeypatch):
     """Two tasks whose recipes read the photographs; the archives of the real ones are not here."""
     from dataclasses import replace

@@ -21,8 +21,8 @@ def local_cells():
     """
     for cell in pairwise():
         if cell.devices in CPUS:
-            long = cell.devices == "mirrored4" or (cell.devices == "mirrored2" and cell.interrupted)
-            extended = long and cell.kind != "supervised"
+            two = cell.devices == "mirrored2" and (cell.interrupted or cell.kind == "autoencoder")
+            extended = cell.devices == "mirrored4" or two
             yield pytest.param(cell, id=str(cell), marks=[pytest.mark.extended] if extended else [])
 
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from simulated_tpu import simulated_tpu
 
-from journeys.cells import CHOICES, Cell
+from journeys.cells import Cell
 from journeys.training import command
 from keras_vit.recipes import distributed as strategies
 from keras_vit.recipes.fit import evaluate
@@ -19,6 +19,7 @@ from keras_vit.recipes.training.model import compile_classifier
 from keras_vit_cli.main import main
 
 pytestmark = pytest.mark.slow
+TRACED, OTHERS = ("supervised", "masked_patch"), ("several_labels", "autoencoder")
 REPLICATED = "TPUReplicate"  # begins the names of the operations around a step
 
 
@@ -30,7 +31,7 @@ def tpu(monkeypatch):
     return strategy
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CHOICES["kind"] if kind != "distillation"])
+@pytest.mark.parametrize("kind", [*TRACED, *(pytest.param(kind, marks=pytest.mark.extended) for kind in OTHERS)])
 def test_steps_are_traced(kind, tpu, journey_data, tmp_path):
     cell = Cell(kind, "tpu", "mixed_bfloat16", True, True, "block", False)
     with pytest.raises(tf.errors.InvalidArgumentError, match=REPLICATED):

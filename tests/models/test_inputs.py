@@ -134,7 +134,9 @@ def test_int8_eagerly_and_under_xla(trained_toy, images):
 
 
 @QUANTIZED
-@pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
+@pytest.mark.parametrize(
+    "mode", ["int8", *(pytest.param(mode, marks=pytest.mark.extended) for mode in ("int4", "float8"))]
+)
 def test_quantized_models_are_saved(trained_toy, images, tmp_path, mode):
     model, path = trained_toy(depth=2), tmp_path / "model.keras"
     model.save(path)

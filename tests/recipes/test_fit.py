@@ -47,7 +47,7 @@ def test_fine_tuning_starts_from_a_model_and_from_the_weights_of_the_recipe(mask
     assert keras.saving.load_model(tmp_path / "trained.keras").optimizer.iterations == 2
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_two_replicas_equal_one_device(supervised, logical_cpus):
     """Weights after a training with active clipping; and metrics, image for image."""
     logical_cpus(2)
@@ -132,7 +132,7 @@ def test_callback_can_stop_a_run(masked):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ema_momentum", [None, 0.5])
+@pytest.mark.parametrize("ema_momentum", [pytest.param(None, marks=pytest.mark.extended), 0.5])
 def test_callbacks_restore_and_save_the_weights_that_were_measured(supervised, tmp_path, ema_momentum):
     """With the loss to be large, the first epoch is the best one."""
     data = replace(supervised.data, validation_split="validation")

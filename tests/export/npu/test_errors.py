@@ -93,7 +93,7 @@ def test_stand_in_is_a_link_outside_the_packages():
     assert not stand_in.exists() and sorted(qnn.iterdir()) == before
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_errors(artifacts, monkeypatch, tmp_path):
     chip, whole = find_chip("SM8750"), artifacts["int8"]
     (bad := tmp_path / "model.keras").write_bytes(b"PK\3\4 and more")

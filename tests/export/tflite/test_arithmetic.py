@@ -83,7 +83,7 @@ def classifier():
     return model
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_massive_activations_in_half_precision(tmp_path):
     model = classifier()
     images = np.random.default_rng(1).integers(0, 256, (3, 16, 16, 3)).astype("float32")

@@ -72,7 +72,12 @@ def test_all_randomness_comes_from_the_seed(data, dataset):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"crop": "inception", "augment": Augment(repeats=3)}, {"cache": True}, {"labels_per_class": 10}]
+    "changes",
+    [
+        {"crop": "inception", "augment": Augment(repeats=3)},
+        {"cache": True},
+        pytest.param({"labels_per_class": 10}, marks=pytest.mark.extended),
+    ],
 )
 def test_start_step_continues_the_batches_of_a_whole_run(data, dataset, changes):
     # 250 or 100 images: epochs end within batches.
@@ -165,7 +170,9 @@ def test_each_host_has_its_part_of_each_batch(data, dataset):
     assert raised.value.received == {"data.batch_size": 32} and raised.value.use == ({"data.batch_size": 33},)
 
 
-@pytest.mark.parametrize("policy", [{"randaugment_layers": 1}, {"autoaugment": "imagenet"}])
+@pytest.mark.parametrize(
+    "policy", [{"randaugment_layers": 1}, pytest.param({"autoaugment": "imagenet"}, marks=pytest.mark.extended)]
+)
 def test_augmented_batches_depend_only_on_seed_and_step(data, dataset, policy):
     augment = Augment(**policy, erasing=0.5, mixup_alpha=0.2, cutmix_alpha=1.0)
     data = replace(data, augment=augment, image_size=12)

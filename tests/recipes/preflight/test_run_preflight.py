@@ -31,7 +31,7 @@ def model():
     return model
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_recipe_on_a_slice_of_several_chips(recipe):
     """By the real compiler, and again from the cache."""
     report = preflight(recipe, "v5e:2x2")

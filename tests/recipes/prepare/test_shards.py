@@ -74,7 +74,7 @@ def test_copies_of_test_images_are_removed_only_from_the_training_split(source, 
     assert [name for name, _ in rows(out / "unreadable-against.csv")] == [f"{source}/test/cat/bad.jpg"]
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_beam_writes_the_same(source, tmp_path):
     arguments = {"source": str(source), "against": (f"folder:{source}/test",), "shard_megabytes": 0.02}
     threads, beam = tmp_path / "threads", tmp_path / "beam"

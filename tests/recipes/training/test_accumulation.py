@@ -58,7 +58,7 @@ def test_train_on_batch_without_weights_of_images(toy):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [vit, masked_autoencoder])
+@pytest.mark.parametrize("make", [vit, pytest.param(masked_autoencoder, marks=pytest.mark.extended)])
 def test_parts_equal_the_whole_batch(toy, make):
     whole, logs = trained(make(toy), 1, weighted_metrics=["accuracy"])
     cut, logs_of_cut = trained(make(toy), 3, weighted_metrics=["accuracy"])

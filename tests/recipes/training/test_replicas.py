@@ -67,7 +67,12 @@ def largest_difference(one, other):
 
 
 @pytest.mark.parametrize(
-    "recipe,replicas,parts", [(SGD, 2, 2), (MUON, 2, 1), (ADAMW, 4, 2)], ids=["sgd", "muon", "adamw"]
+    "recipe,replicas,parts",
+    [
+        pytest.param(SGD, 2, 2, id="sgd"),
+        pytest.param(MUON, 2, 1, id="muon", marks=pytest.mark.extended),
+        pytest.param(ADAMW, 4, 2, id="adamw", marks=pytest.mark.extended),
+    ],
 )
 def test_replicas_and_parts_equal_one_batch_with_clipping_active(train, recipe, replicas, parts):
     whole, logs = train(1, 1, recipe)
