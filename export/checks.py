@@ -9,20 +9,22 @@ import numpy as np
 
 from keras_vit.class_names import checked_lines
 from keras_vit.classification import check_no_projection, known_names
-from keras_vit.keras_internals import check_kind
+from keras_vit.keras_internals import all_layers
 from keras_vit.named_weights import copy_weights
+from keras_vit.outer_model import OuterModel, image_model
 
 
 def check_exportable(model, what: str):
     """Raises ValueError if the model cannot be traced with a fixed image size; `what` begins the message."""
-    check_kind(model)
+    model = image_model(model)
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
             f"{what} requires Keras's TensorFlow backend. Received: {keras.backend.backend()}. Save the model as "
             ".keras and export it with the environment variable KERAS_BACKEND=tensorflow."
         )
     if model.image_size is None:
-        raise ValueError(f"{model.name} takes images of any size. Choose one with model.resized(224).")
+        fix = "Build it with keras.Input((height, width, 3))" if isinstance(model, OuterModel) else "model.resized(224)"
+        raise ValueError(f"{model.name} takes images of any size. Choose one: {fix}.")
 
 
 def check_classifier(model):
@@ -82,7 +84,15 @@ def exported_class_names(model, class_names: Sequence | None) -> list[str] | Non
 
 
 def float32_copy(model):
-    """The same model with the same weights that computes in float32, whatever precision it was trained in."""
+    """The same model with the same weights that computes in float32, whatever precision it was trained in.
+
+    A model around ours is returned as it is; raises a ValueError if it computes in another precision.
+    """
+    if isinstance(model, OuterModel):
+        other = {layer.compute_dtype for layer in all_layers(model.model)} - {"float32"}
+        if other:
+            raise ValueError(f"Expected a model around ours in float32. Received: {model.name} in {min(other)}.")
+        return model
     copy = type(model).from_config({**model.get_config(), "dtype": "float32"})
     copy_weights(model, copy)
     return copy

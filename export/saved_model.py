@@ -7,6 +7,7 @@ import json
 import tempfile
 from pathlib import Path
 
+import keras
 import tensorflow as tf
 from keras import ops
 
@@ -25,6 +26,7 @@ from keras_vit.export.checks import (
 from keras_vit.export.names import CLASS_NAMES_FILE, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE, PROJECTION
 from keras_vit.images import normalize
 from keras_vit.inspect.attention import patch_share, resize_to_images, rollout
+from keras_vit.outer_model import OuterModel, apply, image_model, inside
 
 OUTPUT = OUTPUTS[CLASSIFY]
 TOP = 5
@@ -55,7 +57,9 @@ def write_saved_model(model, folder, class_names=None, *, default: str | None = 
     class names, one per line. The folder appears once it is complete.
 
     Args:
-        model: A `VisionTransformer`, `BiT` or `AxialResNet`.
+        model: A `VisionTransformer`, `BiT` or `AxialResNet`; or a Sequential or functional model around one, without
+            "features", and without "logits" if it ends in a softmax or sigmoid. Its `images` are those that it takes,
+            perhaps pixels in [0, 255].
         folder: Folder to write; must not exist or be empty. TensorFlow Serving requires a version number: models/vit/1.
         class_names: One name per class in the order of the outputs, or (WordNet id, name) pairs; by default those that
             `keras_vit.classify` prints, if it knows any.
@@ -71,6 +75,7 @@ def write_saved_model(model, folder, class_names=None, *, default: str | None = 
             backend is not TensorFlow.
         OSError: The disk is full or cannot be written; nothing is left of the folder.
     """
+    model = image_model(model)
     check_exportable(model, "A SavedModel")
     check_classifier(model)
     names = exported_class_names(model, class_names)
@@ -105,18 +110,22 @@ def _serving_functions(model, class_names: list[str] | None = None) -> dict:
     """Signature name -> `tf.function` for any batch size, see `write_saved_model`."""
     spec = tf.TensorSpec((None, *model.image_size, 3), tf.float32, name=INPUT)
     preprocessing = model.preprocessing
-    features = _function(lambda images: {"features": tf.cast(model.features(images), tf.float32)}, spec)
-    functions, predict = {"serving_default": features}, features
+    functions, ours = {}, inside(model)
+    if not isinstance(model, OuterModel):
+        features = _function(lambda images: {"features": tf.cast(model.features(images), tf.float32)}, spec)
+        functions, predict = {"serving_default": features}, features
     if is_projection(model):
         predict = _function(lambda images: {PROJECTION: tf.cast(model(images, training=False), tf.float32)}, spec)
         functions = {"serving_default": predict, PROJECTION: predict}
     elif model.num_classes:
         logits = _function(lambda images: {"logits": tf.cast(model(images, training=False), tf.float32)}, spec)
-        activation = getattr(tf.nn, output_activation(model))
+        activation_name = output_activation(model)
+        activation = keras.activations.get(activation_name)
         classify = _function(lambda images: {OUTPUT: activation(logits(images)["logits"])}, spec)
-        functions = {"serving_default": classify, CLASSIFY: classify, "logits": logits}
+        functions = {"serving_default": classify, CLASSIFY: classify} | ({"logits": logits} if activation_name else {})
         predict = lambda images: _with_top_classes(classify(images)[OUTPUT], class_names)  # noqa: E731
-    functions["features"] = features
+    if not isinstance(model, OuterModel):
+        functions["features"] = features
     functions["serve_bytes"] = _function(
         lambda image_bytes: predict(decode_images(image_bytes, preprocessing)),
         tf.TensorSpec((None,), tf.string, name="image_bytes"),
@@ -125,8 +134,9 @@ def _serving_functions(model, class_names: list[str] | None = None) -> dict:
         lambda images: predict(preprocess_images(images, preprocessing)),
         tf.TensorSpec((None, None, None, 3), tf.uint8, name=INPUT),
     )
-    if hasattr(model, "attention_maps"):
-        functions["attention"] = _function(lambda images: {"attention": _attention_map(model, images)}, spec)
+    if hasattr(ours.ours, "attention_maps"):
+        attention = lambda images: {"attention": _attention_map(ours.ours, apply(ours.before, images))}  # noqa: E731
+        functions["attention"] = _function(attention, spec)
     return functions
 
 

@@ -180,6 +180,17 @@ class ImageModel(keras.Model):
         return (None, *(self.image_size or (None, None)), 3)
 
     @property
+    def input(self):
+        """As Keras's; the error says how to build functional models of parts, whose layers have no tensors here."""
+        try:
+            return super().input
+        except AttributeError as error:
+            raise AttributeError(
+                f"{error} Build a functional model of a part by its methods: inputs = keras.Input("
+                "model.input_shape[1:]); keras.Model(inputs, model.feature_maps(inputs)), or model.features(inputs)."
+            ) from None
+
+    @property
     def output_shape(self) -> tuple:
         """Shape of the outputs for a batch of any size: (None, num_classes) with a head."""
         return self.compute_output_shape(self.input_shape)
@@ -207,6 +218,11 @@ class ImageModel(keras.Model):
             )
         self.get_config()  # its errors must come before the old file is opened
         super().save(filepath, overwrite, zipped, **kwargs)
+
+    def export(self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs):
+        """As Keras's; also of a model that was not called yet."""
+        signature = input_signature or [keras.InputSpec(shape=self.input_shape, dtype="float32")]
+        return super().export(filepath, format=format, verbose=verbose, input_signature=signature, **kwargs)
 
     def get_config(self):
         """The arguments of the model, and "quantized" if Keras quantized layers: their paths and dtype policies.

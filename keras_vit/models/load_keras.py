@@ -25,7 +25,11 @@ def load_keras(weights, num_classes, resample, arguments):
     """A model that Keras saved, with another image size or head if requested."""
     model = read_keras_file(weights)
     if not isinstance(model, KINDS):
-        raise ValueError(f"{weights} contains a {type(model).__name__}. Expected a model of keras_vit.")
+        raise ValueError(
+            f"{weights} contains a {type(model).__name__}. Expected a model of keras_vit. If there is one inside, open "
+            "the file by keras.saving.load_model(file), and pass the whole to functions of keras_vit, or take out one "
+            "layer: model.get_layer(name)."
+        )
     check_arguments(weights, type(model), arguments)
     check_patch_size(weights, getattr(model, "patch_size", None), arguments)
     size, names = arguments.pop("image_size", None), arguments.pop("class_names", model.class_names)
