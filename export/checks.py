@@ -29,7 +29,7 @@ def check_exportable(model, what: str):
 
 def check_classifier(model):
     """Raises ValueError if a model with a head returns more than one vector per image."""
-    shape = model.compute_output_shape((None, *model.image_size, 3))
+    shape = model.compute_output_shape((None, *model.image_size, model.channels))
     if model.num_classes and len(shape) != 2:
         raise ValueError(
             f"Expected a classifier that returns (batch, classes). Received: {model.name}, which returns {shape}. "
@@ -39,7 +39,7 @@ def check_classifier(model):
 
 def check_pooled(model):
     """Raises ValueError if a model, with or without a head, returns more than one vector per image."""
-    shape = model.compute_output_shape((1, *model.image_size, 3))
+    shape = model.compute_output_shape((1, *model.image_size, model.channels))
     if len(shape) != 2:
         raise ValueError(
             f"{model.name} returns {shape}, one vector per token. Build it with pooling='token', 'gap' or 'map'."
@@ -47,8 +47,8 @@ def check_pooled(model):
 
 
 def checked_images(images, model, what: str, min_images: int = 1) -> np.ndarray:
-    """Images of the model's size, (n, H, W, 3) float32 in [0, 255]."""
-    shape = (*model.image_size, 3)
+    """Images of the model's size, (n, H, W, 3) or of its channels, float32 in [0, 255]."""
+    shape = (*model.image_size, model.channels)
     if images is None or np.ndim(images) != 4 or len(images) < min_images or np.shape(images)[1:] != shape:
         raise ValueError(
             f"{what} at least {min_images} images (n, {', '.join(map(str, shape))}), pixels in [0, 255]. "

@@ -107,7 +107,7 @@ def _import_onnx():
 def _export(model, file):
     if isinstance(model, OuterModel) or model.dtype_policy.name != "float32":  # runtimes lack bfloat16 convolutions
         model = float32_copy(model)
-    spec = keras.InputSpec(shape=(None, *model.image_size, 3), dtype="float32", name=INPUT)
+    spec = keras.InputSpec(shape=(None, *model.image_size, model.channels), dtype="float32", name=INPUT)
     if isinstance(model, OuterModel):  # Keras exports random layers as in training
         inputs = keras.Input(spec.shape[1:])
         model = keras.Model(inputs, model.model(inputs, training=False))

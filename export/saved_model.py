@@ -27,6 +27,7 @@ from keras_vit.export.names import CLASS_NAMES_FILE, CLASSIFY, INPUT, OUTPUTS, P
 from keras_vit.images import normalize
 from keras_vit.inspect.attention import patch_share, resize_to_images, rollout
 from keras_vit.outer_model import OuterModel, apply, image_model, inside
+from keras_vit.rgb import gray
 
 OUTPUT = OUTPUTS[CLASSIFY]
 TOP = 5
@@ -48,6 +49,9 @@ def write_saved_model(model, folder, class_names=None, *, default: str | None = 
       (B, 5), "top_classes": (B, 5) int32, "top_class_names": (B, 5) strings if there are class names}, most likely
       first; fewer if C is smaller.
     - "serve_uint8": `images` (B, any height, any width, 3) uint8 RGB -> the same as "serve_bytes".
+
+    Of a model of other `channels` than 3, images have as many; gray ones are made of files. Others than 1 and 3 have no
+    "serve_bytes".
 
     Without a head, "serving_default", "serve_bytes" and "serve_uint8" return the features, and there is no "classify"
     and no "logits"; nor are there if the head is a projection, as CLIP's: they return {"projection": (B, C)}, and so
@@ -108,7 +112,7 @@ def write_saved_model(model, folder, class_names=None, *, default: str | None = 
 
 def _serving_functions(model, class_names: list[str] | None = None) -> dict:
     """Signature name -> `tf.function` for any batch size, see `write_saved_model`."""
-    spec = tf.TensorSpec((None, *model.image_size, 3), tf.float32, name=INPUT)
+    spec = tf.TensorSpec((None, *model.image_size, model.channels), tf.float32, name=INPUT)
     preprocessing = model.preprocessing
     functions, ours = {}, inside(model)
     if not isinstance(model, OuterModel):
@@ -126,13 +130,14 @@ def _serving_functions(model, class_names: list[str] | None = None) -> dict:
         predict = lambda images: _with_top_classes(classify(images)[OUTPUT], class_names)  # noqa: E731
     if not isinstance(model, OuterModel):
         functions["features"] = features
-    functions["serve_bytes"] = _function(
-        lambda image_bytes: predict(decode_images(image_bytes, preprocessing)),
-        tf.TensorSpec((None,), tf.string, name="image_bytes"),
-    )
+    if model.channels in (1, 3):  # those of image files
+        functions["serve_bytes"] = _function(
+            lambda image_bytes: predict(decode_images(image_bytes, preprocessing)),
+            tf.TensorSpec((None,), tf.string, name="image_bytes"),
+        )
     functions["serve_uint8"] = _function(
         lambda images: predict(preprocess_images(images, preprocessing)),
-        tf.TensorSpec((None, None, None, 3), tf.uint8, name=INPUT),
+        tf.TensorSpec((None, None, None, model.channels), tf.uint8, name=INPUT),
     )
     if hasattr(ours.ours, "attention_maps"):
         attention = lambda images: {"attention": _attention_map(ours.ours, apply(ours.before, images))}  # noqa: E731
@@ -163,9 +168,10 @@ def decode_images(image_bytes, preprocessing: Preprocessing):
         image_bytes = tf.identity(image_bytes)
 
     def prepare(content):
-        return preprocess_images(decode(content, accurate=True), preprocessing)
+        image = decode(content, accurate=True)
+        return preprocess_images(image if preprocessing.channels == 3 else gray(image), preprocessing)
 
-    shape = tf.TensorSpec((*preprocessing.image_size, 3), tf.float32)
+    shape = tf.TensorSpec((*preprocessing.image_size, preprocessing.channels), tf.float32)
     return tf.map_fn(prepare, image_bytes, fn_output_signature=shape)  # (B, H, W, 3)
 
 

@@ -85,6 +85,7 @@ class OuterModel:
             raise ValueError(f"Expected outputs (batch, classes). Received: {model.name}, with {model.output_shape}.")
         self.num_classes = model.output_shape[-1]
         self.image_size = model.input_shape[1:3] if None not in model.input_shape[1:3] else None
+        self.channels = model.input_shape[-1]
         has_own_head = any(part.weights for part in self.after)
         self.config = None if has_own_head else self.ours.config
         self.class_names = None if has_own_head else self.ours.class_names

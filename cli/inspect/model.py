@@ -46,6 +46,11 @@ def open_model(weights: str, preprocessing: dict | None = None) -> InspectedMode
         masked_model = keras.saving.load_model(path, compile=False)
         return InspectedModel(masked_model.vit, masked_model, _recipe_of(masked_model))
     model = load(weights, preprocessing=preprocessing)
+    if model.channels != 3:
+        raise ValueError(
+            f"The report shows RGB images. Received: {weights}, of {model.channels} channels. Use the functions of "
+            "keras_vit.inspect."
+        )
     if not isinstance(model, VisionTransformer):
         raise ValueError(
             f"Expected a VisionTransformer. Received: {weights}, a {type(model).__name__}, which is a ResNet and has "

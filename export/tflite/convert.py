@@ -190,7 +190,7 @@ def convert(copy, signatures: Sequence[str] = (CLASSIFY,), form: str = FLOAT, ha
     """Converts an `export_copy` to a float32 TFLite model; with `half`, its weights are float16."""
     archive = keras.export.ExportArchive()
     archive.track(copy.model if isinstance(copy, OuterModel) else copy)
-    spec = tf.TensorSpec((1, *copy.image_size, 3), tf.float32, name=INPUT)
+    spec = tf.TensorSpec((1, *copy.image_size, copy.channels), tf.float32, name=INPUT)
     for name in signatures:
         archive.add_endpoint(name, signature_function(copy, name, form), input_signature=[spec])
     with tempfile.TemporaryDirectory() as folder:
@@ -219,6 +219,11 @@ def check_request(model, formats: Sequence[str], signatures: Sequence[str] = (CL
     unknown = [name for name in formats if name not in FORMATS]
     if unknown or not formats:
         raise ValueError(f"`formats` must be some of {', '.join(FORMATS)}. Received: {list(formats)}")
+    if model.channels not in (1, 3):
+        raise ValueError(
+            f"A .tflite file takes RGB or gray images. Received: {model.name}, of {model.channels} channels. Use "
+            "write_saved_model or write_onnx."
+        )
     integers = [name for name in formats if name not in FLOATS]
     if isinstance(model, OuterModel) and integers:
         raise ValueError(

@@ -54,10 +54,12 @@ def load_keras(weights, num_classes, resample, arguments):
 
 def _with_arguments(model, weights, arguments, dtype):
     """The same weights in a model with other arguments, such as another dropout, or another precision."""
-    from keras_vit.named_weights import copy_weights, named_weights
+    from keras_vit.named_weights import copy_weights, first_kernel, named_weights
 
     changed = type(model).from_config({**model.get_config(), **arguments, "dtype": dtype})
     ours, theirs = ({name: tuple(x.shape) for name, x in named_weights(m).items()} for m in (model, changed))
+    if kernel := first_kernel(ours):  # whose channels are adapted
+        ours[kernel], theirs[kernel] = ((*shapes[kernel][:2], shapes[kernel][3]) for shapes in (ours, theirs))
     # Shapes do not depend on the number of heads.
     same_heads = getattr(model.config, "num_heads", None) == getattr(changed.config, "num_heads", None)
     if ours != theirs or not same_heads:
@@ -138,7 +140,7 @@ def least_weights(arguments: dict) -> int:
     total += hidden * (width + classes) if hidden else width * classes
     height, columns = as_size(arguments["patch_size"], "patch_size")
     if arguments.get("resnet_stages") is None:
-        total += 3 * height * columns * width
+        total += arguments.get("channels", 3) * height * columns * width
     size = arguments.get("image_size")
     if size is not None and arguments.get("position_embedding", "learned_1d") == "learned_1d":
         rows, pixels = as_size(size)
