@@ -9,7 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from keras_vit_cli.inputs import OFFLINE, check_exported, check_weights, is_exported, load_default
+from keras_vit_cli.inputs import OFFLINE, check_exported, check_weights, is_exported, keras_class, load_default
 from keras_vit_cli.output_folder import check_json, check_replaceable
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 from keras_vit_cli.process import without_native_logs
@@ -118,7 +118,6 @@ class Classify:
 
     def _load(self):
         from keras_vit import load
-        from keras_vit_cli.inspect.model import keras_class
 
         if self.model and keras_class(Path(self.model)) in ("Functional", "Sequential"):
             if self.preparation.fields():

@@ -32,6 +32,8 @@ def as_rgb(image):
         return _from_file(image)
     if hasattr(image, "getexif"):
         return _from_pillow(image)
+    if "bool" in str(getattr(image, "dtype", "")):  # a mask: black and white, as Pillow's mode "1"
+        image = np.asarray(image, "uint8") * np.uint8(255)
     shape = tuple(getattr(image, "shape", ()))
     if len(shape) == 2 and 0 not in shape:
         return _repeated(image[..., None])

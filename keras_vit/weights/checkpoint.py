@@ -25,6 +25,7 @@ class Checkpoint:
             does not specify them.
         preprocessing: Fields of its `Preprocessing`, without the size.
         image_size: The size that its own preprocessing makes, if the positions are those of another size.
+        states_size: Whether a file beside the weights states the size, so that a square grid is no guess.
         prefix_is_guess: Whether the number of positions alone shows if the tokens before the patches have some.
     """
 
@@ -34,6 +35,7 @@ class Checkpoint:
     preprocessing: dict
     image_size: int | None = None
     prefix_is_guess: bool = False
+    states_size: bool = False
 
     @property
     def channels(self) -> int:

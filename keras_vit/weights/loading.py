@@ -171,7 +171,8 @@ def _positions(model, checkpoint, table, weights_image_size, resample):
     prefix_tokens = model.prefix_tokens if model.config.prefix_positions else 0
     size = weights_image_size or checkpoint.arguments["image_size"]
     num_patches = table.shape[1] - prefix_tokens
-    grid = _file_grid(model, checkpoint.tensors.path, num_patches, size, bool(weights_image_size))
+    is_stated = checkpoint.states_size or bool(weights_image_size)
+    grid = _file_grid(model, checkpoint.tensors.path, num_patches, size, bool(weights_image_size), is_stated)
     if grid == model.grid:
         return table, None
     from keras_vit.layers.positions import resample_grid
@@ -180,11 +181,11 @@ def _positions(model, checkpoint, table, weights_image_size, resample):
     return resample_grid(table, grid, model.grid, resample, prefix_tokens), (grid, model.grid)
 
 
-def _file_grid(model, path, num_patches, size, is_given):
+def _file_grid(model, path, num_patches, size, is_given, is_stated):
     """The (h, w) of the file's positions. Many files only have their number; the grid is then assumed square."""
     if size is not None:
         grid = patch_grid(size, model.patch_size)
-        if grid[0] * grid[1] == num_patches and (is_given or grid[0] != grid[1] or not _ambiguous(model, num_patches)):
+        if grid[0] * grid[1] == num_patches and (is_stated or grid[0] != grid[1] or not _ambiguous(model, num_patches)):
             return grid
         if is_given:
             raise ValueError(
