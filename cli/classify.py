@@ -9,7 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from keras_vit_cli.inputs import OFFLINE, check_exported, check_weights, is_exported, load_default
+from keras_vit_cli.inputs import OFFLINE, check_exported, check_weights, is_exported, keras_class, load_default
 from keras_vit_cli.output_folder import check_json, check_replaceable
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 from keras_vit_cli.process import without_native_logs
@@ -25,7 +25,8 @@ class Classify:
     Args:
         images: Image files; of folders all images, subfolders included. Files that are no images are named at the end;
             those in a folder are skipped.
-        model: File, folder or name, as for `keras_vit.load`; also a .tflite file or a SavedModel of `keras-vit export`.
+        model: File, folder or name, as for `keras_vit.load`; also a .tflite file or a SavedModel of `keras-vit export`,
+            and the .keras file of a Sequential or functional model around one of keras_vit.
             Default: AugReg's S/16 for the 1000 classes of ImageNet, downloaded once (0.09 GB), or, where no download is
             possible, the small model of the package, which knows the ten classes of CIFAR-10.
         top: Number of classes per image.
@@ -118,6 +119,16 @@ class Classify:
     def _load(self):
         from keras_vit import load
 
+        if self.model and keras_class(Path(self.model)) in ("Functional", "Sequential"):
+            if self.preparation.fields():
+                raise ValueError(f"{self.model} is a model around one of keras_vit, which states its preprocessing.")
+            from keras_vit.class_names import own_class_names
+            from keras_vit.models.load_keras import read_keras_file
+            from keras_vit.outer_model import image_model
+
+            model = image_model(read_keras_file(self.model))
+            model.class_names = own_class_names(self.model, model.num_classes) or model.class_names
+            return model
         if self.model:
             return self.preparation.load(self.model)
         _, model = load_default(load, _offline_note)

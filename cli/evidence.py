@@ -9,6 +9,7 @@ from PIL import Image
 
 from keras_vit.classification import is_projection
 from keras_vit.inspect import figures, gradient_rollout
+from keras_vit.outer_model import inside
 from keras_vit.rgb import as_rgb
 from keras_vit_cli.output_folder import new_folder
 
@@ -17,15 +18,16 @@ SMALLEST_SIDE, LARGEST_SIDE = 256, 1024  # of an enlarged image
 
 def check_evidence(model):
     """Raises a ValueError if `write_evidence` is not defined for a model."""
-    reason = "it is a ResNet, without attention" if not hasattr(model, "attention_maps") else None
-    if reason := reason or gradient_rollout_undefined(model):
+    ours, _, after = inside(model)
+    reason = "it is a ResNet, without attention" if not hasattr(ours, "attention_maps") else None
+    if reason := reason or gradient_rollout_undefined(ours, bool(after)):
         raise ValueError(f"--attention is not defined for {model.name}: {reason}.")
 
 
-def gradient_rollout_undefined(vit) -> str:
-    """Why `gradient_rollout` is not defined for a model; "" if it is."""
+def gradient_rollout_undefined(vit, has_head: bool = False) -> str:
+    """Why `gradient_rollout` is not defined for a model, perhaps with a head around it; "" if it is."""
     reasons = (
-        (not vit.num_classes, "the model has no head"),
+        (not (vit.num_classes or has_head), "the model has no head"),
         (is_projection(vit), "the head is a projection to the space that images share with texts"),
         (vit.head_distillation is not None, "the model has two heads"),
         (vit.config.pooling == "none", "the model predicts for every token"),

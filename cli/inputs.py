@@ -1,7 +1,9 @@
 """Weights and datasets of a command line, checked before TensorFlow is imported, which takes seconds."""
 
+import json
 import os
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,6 +90,14 @@ def check_dataset(dataset: str):
             problem = f"{path!r} is a file" if os.path.isfile(expanded) else f"There is no folder {path!r}"
             raise ValueError(f"{problem}. Expected a folder with <class>/<image> or <split>/<class>/<image>.")
         check_layout(expanded)
+
+
+def keras_class(path: Path) -> str | None:
+    """Class of the model in a .keras file; None for anything else, for which `keras_vit.load` has error messages."""
+    if path.suffix != ".keras" or not zipfile.is_zipfile(path):
+        return None
+    with zipfile.ZipFile(path) as file:
+        return json.loads(file.read("config.json"))["class_name"] if "config.json" in file.namelist() else None
 
 
 def load_default(load: Callable, note: Callable):

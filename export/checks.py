@@ -9,25 +9,27 @@ import numpy as np
 
 from keras_vit.class_names import checked_lines
 from keras_vit.classification import check_no_projection, known_names
-from keras_vit.keras_internals import check_kind
+from keras_vit.keras_internals import all_layers
 from keras_vit.named_weights import copy_weights
+from keras_vit.outer_model import OuterModel, image_model
 
 
 def check_exportable(model, what: str):
     """Raises ValueError if the model cannot be traced with a fixed image size; `what` begins the message."""
-    check_kind(model)
+    model = image_model(model)
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
             f"{what} requires Keras's TensorFlow backend. Received: {keras.backend.backend()}. Save the model as "
             ".keras and export it with the environment variable KERAS_BACKEND=tensorflow."
         )
     if model.image_size is None:
-        raise ValueError(f"{model.name} takes images of any size. Choose one with model.resized(224).")
+        fix = "Build it with keras.Input((height, width, 3))" if isinstance(model, OuterModel) else "model.resized(224)"
+        raise ValueError(f"{model.name} takes images of any size. Choose one: {fix}.")
 
 
 def check_classifier(model):
     """Raises ValueError if a model with a head returns more than one vector per image."""
-    shape = model.compute_output_shape((None, *model.image_size, 3))
+    shape = model.compute_output_shape((None, *model.image_size, model.channels))
     if model.num_classes and len(shape) != 2:
         raise ValueError(
             f"Expected a classifier that returns (batch, classes). Received: {model.name}, which returns {shape}. "
@@ -37,7 +39,7 @@ def check_classifier(model):
 
 def check_pooled(model):
     """Raises ValueError if a model, with or without a head, returns more than one vector per image."""
-    shape = model.compute_output_shape((1, *model.image_size, 3))
+    shape = model.compute_output_shape((1, *model.image_size, model.channels))
     if len(shape) != 2:
         raise ValueError(
             f"{model.name} returns {shape}, one vector per token. Build it with pooling='token', 'gap' or 'map'."
@@ -45,8 +47,8 @@ def check_pooled(model):
 
 
 def checked_images(images, model, what: str, min_images: int = 1) -> np.ndarray:
-    """Images of the model's size, (n, H, W, 3) float32 in [0, 255]."""
-    shape = (*model.image_size, 3)
+    """Images of the model's size, (n, H, W, 3) or of its channels, float32 in [0, 255]."""
+    shape = (*model.image_size, model.channels)
     if images is None or np.ndim(images) != 4 or len(images) < min_images or np.shape(images)[1:] != shape:
         raise ValueError(
             f"{what} at least {min_images} images (n, {', '.join(map(str, shape))}), pixels in [0, 255]. "
@@ -82,7 +84,15 @@ def exported_class_names(model, class_names: Sequence | None) -> list[str] | Non
 
 
 def float32_copy(model):
-    """The same model with the same weights that computes in float32, whatever precision it was trained in."""
+    """The same model with the same weights that computes in float32, whatever precision it was trained in.
+
+    A model around ours is returned as it is; raises a ValueError if it computes in another precision.
+    """
+    if isinstance(model, OuterModel):
+        other = {layer.compute_dtype for layer in all_layers(model.model)} - {"float32"}
+        if other:
+            raise ValueError(f"Expected a model around ours in float32. Received: {model.name} in {min(other)}.")
+        return model
     copy = type(model).from_config({**model.get_config(), "dtype": "float32"})
     copy_weights(model, copy)
     return copy

@@ -12,7 +12,8 @@ import numpy as np
 
 from keras_vit.classification import has_classes, is_projection, output_activation
 from keras_vit.export.checks import check_classifier, check_exportable, exported_class_names, float32_copy
-from keras_vit.export.names import INPUT, PROJECTION
+from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS, PROJECTION
+from keras_vit.outer_model import OuterModel, image_model
 
 MAX_WEIGHT_BYTES = 2**31 - 2**24  # protobuf's limit of 2 GiB, less some space for the graph
 
@@ -30,7 +31,9 @@ def write_onnx(model, path, class_names=None) -> Path:
     Requires `pip install 'keras_vit[onnx]'` and Keras's TensorFlow backend.
 
     Args:
-        model: A `VisionTransformer`, `BiT` or `AxialResNet`.
+        model: A `VisionTransformer`, `BiT` or `AxialResNet`; or a Sequential or functional model around one, whose
+            inputs are then those of `keras_vit.outer_model.OuterModel.preprocess`, and whose output is `probabilities`
+            if it ends in a softmax or sigmoid.
         path: File to write; must end in .onnx.
         class_names: See `write_saved_model`.
 
@@ -44,7 +47,7 @@ def write_onnx(model, path, class_names=None) -> Path:
             operation that ONNX lacks. The number of class names differs from the number of classes. Keras's backend is
             not TensorFlow.
     """
-    path = Path(path)
+    path, model = Path(path), image_model(model)
     _check(model, path)
     names = exported_class_names(model, class_names)
     onnx = _import_onnx()
@@ -54,11 +57,13 @@ def write_onnx(model, path, class_names=None) -> Path:
         _export(model, file)
         proto = onnx.load(file)
         output = PROJECTION if is_projection(model) else "logits" if model.num_classes else "features"
+        activation = output_activation(model)
+        output = output if activation else OUTPUTS[CLASSIFY]
         _name_tensors(proto.graph, output)
         _separate_padding(proto.graph, onnx)
         metadata = {"preprocessing": json.dumps(model.preprocessing.get_config())}
-        if has_classes(model):
-            metadata["activation"] = output_activation(model)
+        if has_classes(model) and activation:
+            metadata["activation"] = activation
         onnx.helper.set_model_props(proto, metadata | ({"class_names": "\n".join(names)} if names else {}))
         try:
             onnx.checker.check_model(proto, full_check=True)
@@ -100,9 +105,12 @@ def _import_onnx():
 
 
 def _export(model, file):
-    if model.dtype_policy.name != "float32":  # runtimes lack bfloat16 convolutions
+    if isinstance(model, OuterModel) or model.dtype_policy.name != "float32":  # runtimes lack bfloat16 convolutions
         model = float32_copy(model)
-    spec = keras.InputSpec(shape=(None, *model.image_size, 3), dtype="float32", name=INPUT)
+    spec = keras.InputSpec(shape=(None, *model.image_size, model.channels), dtype="float32", name=INPUT)
+    if isinstance(model, OuterModel):  # Keras exports random layers as in training
+        inputs = keras.Input(spec.shape[1:])
+        model = keras.Model(inputs, model.model(inputs, training=False))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "In the future `np.object`", FutureWarning)  # from Keras's patch for NumPy 2
         model.export(str(file), format="onnx", input_signature=[spec], verbose=False)

@@ -15,6 +15,7 @@ from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS
 from keras_vit.export.onnx import onnx_session
 from keras_vit.export.tflite.graph import run_tflite
 from keras_vit.export.tflite.graph_rewrite import normalize
+from keras_vit.outer_model import image_model
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ def check_parity(model, artifacts: dict[str, Path], images, labels, num_threads:
         ImportError: A .onnx file requires onnxruntime, which is not installed.
         FloatingPointError: Outputs of the model or of an artifact are NaN or infinite.
     """
+    model = image_model(model)
     check_exportable(model, "A parity check")
     check_no_projection(model)
     if not model.num_classes:
@@ -74,7 +76,8 @@ def check_parity(model, artifacts: dict[str, Path], images, labels, num_threads:
     images, labels = checked_images(images, model, "A parity check requires"), np.asarray(labels)
     _check_labels(labels, len(images), model.num_classes)
     inputs, activation = normalize(images, model.preprocessing).numpy(), output_activation(model)
-    expected = getattr(tf.nn, activation)(float32_copy(model).predict(inputs, verbose=0)).numpy()
+    outputs = float32_copy(model).predict(inputs, verbose=0)
+    expected = np.asarray(keras.activations.get(activation)(outputs))
     check_finite(expected, f"The model {model.name}")
     expected_top1 = _top1(expected, labels)
     rows = []
@@ -135,11 +138,12 @@ def _run(path: Path, images, inputs, num_threads, activation):
         return run_tflite(path, images, num_threads=num_threads)
     if path.suffix == ".keras":
         model = keras.saving.load_model(path, compile=False)
-        own = getattr(tf.nn, output_activation(model))
+        model = image_model(model)
+        own = keras.activations.get(output_activation(model))
         call = tf.function(lambda batch: own(tf.cast(model(batch, training=False), tf.float32)))
     elif path.suffix == ".onnx":
         session = onnx_session(path)
-        apply = getattr(tf.nn, activation)
+        apply = keras.activations.get(activation)
         call = lambda batch: apply(session.run(None, {INPUT: batch.numpy()})[0])  # noqa: E731
     else:
         with literal_folder(path) as folder:
@@ -148,7 +152,7 @@ def _run(path: Path, images, inputs, num_threads, activation):
     probabilities, milliseconds = [], []
     for image in inputs:
         start = time.perf_counter()
-        probabilities.append(call(tf.constant(image[None])).numpy()[0])
+        probabilities.append(np.asarray(call(tf.constant(image[None])))[0])
         milliseconds.append((time.perf_counter() - start) * 1e3)
     return np.stack(probabilities), np.array(milliseconds)
 

@@ -7,6 +7,7 @@ import json
 import tempfile
 from pathlib import Path
 
+import keras
 import tensorflow as tf
 from keras import ops
 
@@ -25,6 +26,8 @@ from keras_vit.export.checks import (
 from keras_vit.export.names import CLASS_NAMES_FILE, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE, PROJECTION
 from keras_vit.images import normalize
 from keras_vit.inspect.attention import patch_share, resize_to_images, rollout
+from keras_vit.outer_model import OuterModel, apply, image_model, inside
+from keras_vit.rgb import gray
 
 OUTPUT = OUTPUTS[CLASSIFY]
 TOP = 5
@@ -47,6 +50,9 @@ def write_saved_model(model, folder, class_names=None, *, default: str | None = 
       first; fewer if C is smaller.
     - "serve_uint8": `images` (B, any height, any width, 3) uint8 RGB -> the same as "serve_bytes".
 
+    Of a model of other `channels` than 3, images have as many; gray ones are made of files. Others than 1 and 3 have no
+    "serve_bytes".
+
     Without a head, "serving_default", "serve_bytes" and "serve_uint8" return the features, and there is no "classify"
     and no "logits"; nor are there if the head is a projection, as CLIP's: they return {"projection": (B, C)}, and so
     does "projection". Models without attention have no "attention".
@@ -55,7 +61,9 @@ def write_saved_model(model, folder, class_names=None, *, default: str | None = 
     class names, one per line. The folder appears once it is complete.
 
     Args:
-        model: A `VisionTransformer`, `BiT` or `AxialResNet`.
+        model: A `VisionTransformer`, `BiT` or `AxialResNet`; or a Sequential or functional model around one, without
+            "features", and without "logits" if it ends in a softmax or sigmoid. Its `images` are those that it takes,
+            perhaps pixels in [0, 255].
         folder: Folder to write; must not exist or be empty. TensorFlow Serving requires a version number: models/vit/1.
         class_names: One name per class in the order of the outputs, or (WordNet id, name) pairs; by default those that
             `keras_vit.classify` prints, if it knows any.
@@ -71,6 +79,7 @@ def write_saved_model(model, folder, class_names=None, *, default: str | None = 
             backend is not TensorFlow.
         OSError: The disk is full or cannot be written; nothing is left of the folder.
     """
+    model = image_model(model)
     check_exportable(model, "A SavedModel")
     check_classifier(model)
     names = exported_class_names(model, class_names)
@@ -103,30 +112,36 @@ def write_saved_model(model, folder, class_names=None, *, default: str | None = 
 
 def _serving_functions(model, class_names: list[str] | None = None) -> dict:
     """Signature name -> `tf.function` for any batch size, see `write_saved_model`."""
-    spec = tf.TensorSpec((None, *model.image_size, 3), tf.float32, name=INPUT)
+    spec = tf.TensorSpec((None, *model.image_size, model.channels), tf.float32, name=INPUT)
     preprocessing = model.preprocessing
-    features = _function(lambda images: {"features": tf.cast(model.features(images), tf.float32)}, spec)
-    functions, predict = {"serving_default": features}, features
+    functions, ours = {}, inside(model)
+    if not isinstance(model, OuterModel):
+        features = _function(lambda images: {"features": tf.cast(model.features(images), tf.float32)}, spec)
+        functions, predict = {"serving_default": features}, features
     if is_projection(model):
         predict = _function(lambda images: {PROJECTION: tf.cast(model(images, training=False), tf.float32)}, spec)
         functions = {"serving_default": predict, PROJECTION: predict}
     elif model.num_classes:
         logits = _function(lambda images: {"logits": tf.cast(model(images, training=False), tf.float32)}, spec)
-        activation = getattr(tf.nn, output_activation(model))
+        activation_name = output_activation(model)
+        activation = keras.activations.get(activation_name)
         classify = _function(lambda images: {OUTPUT: activation(logits(images)["logits"])}, spec)
-        functions = {"serving_default": classify, CLASSIFY: classify, "logits": logits}
+        functions = {"serving_default": classify, CLASSIFY: classify} | ({"logits": logits} if activation_name else {})
         predict = lambda images: _with_top_classes(classify(images)[OUTPUT], class_names)  # noqa: E731
-    functions["features"] = features
-    functions["serve_bytes"] = _function(
-        lambda image_bytes: predict(decode_images(image_bytes, preprocessing)),
-        tf.TensorSpec((None,), tf.string, name="image_bytes"),
-    )
+    if not isinstance(model, OuterModel):
+        functions["features"] = features
+    if model.channels in (1, 3):  # those of image files
+        functions["serve_bytes"] = _function(
+            lambda image_bytes: predict(decode_images(image_bytes, preprocessing)),
+            tf.TensorSpec((None,), tf.string, name="image_bytes"),
+        )
     functions["serve_uint8"] = _function(
         lambda images: predict(preprocess_images(images, preprocessing)),
-        tf.TensorSpec((None, None, None, 3), tf.uint8, name=INPUT),
+        tf.TensorSpec((None, None, None, model.channels), tf.uint8, name=INPUT),
     )
-    if hasattr(model, "attention_maps"):
-        functions["attention"] = _function(lambda images: {"attention": _attention_map(model, images)}, spec)
+    if hasattr(ours.ours, "attention_maps"):
+        attention = lambda images: {"attention": _attention_map(ours.ours, apply(ours.before, images))}  # noqa: E731
+        functions["attention"] = _function(attention, spec)
     return functions
 
 
@@ -153,9 +168,10 @@ def decode_images(image_bytes, preprocessing: Preprocessing):
         image_bytes = tf.identity(image_bytes)
 
     def prepare(content):
-        return preprocess_images(decode(content, accurate=True), preprocessing)
+        image = decode(content, accurate=True)
+        return preprocess_images(image if preprocessing.channels == 3 else gray(image), preprocessing)
 
-    shape = tf.TensorSpec((*preprocessing.image_size, 3), tf.float32)
+    shape = tf.TensorSpec((*preprocessing.image_size, preprocessing.channels), tf.float32)
     return tf.map_fn(prepare, image_bytes, fn_output_signature=shape)  # (B, H, W, 3)
 
 

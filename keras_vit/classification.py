@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_vit.class_names import NUM_CLASSES, SIGMOID_CLASSES, decode_predictions, imagenet_class_names
 from keras_vit.integers import is_integer
+from keras_vit.outer_model import image_model
 
 BATCH_SIZE = 32
 
@@ -16,7 +17,8 @@ def classify(model, images, top: int = 5) -> list[list[tuple[str, float]]]:
     """The most likely classes of images, most likely first.
 
     Args:
-        model: A classifier of keras_vit.
+        model: A classifier of keras_vit, or a Sequential or functional model around one, whose outputs are logits or
+            end in a softmax or sigmoid.
         images: One image or a list: paths, Pillow images, or arrays of pixels in [0, 255]; a batch (B, H, W, 3) is B
             images. See `Preprocessing`.
         top: Number of classes per image, at most all.
@@ -31,6 +33,7 @@ def classify(model, images, top: int = 5) -> list[list[tuple[str, float]]]:
             pixels are not in [0, 255].
         FileNotFoundError: A file does not exist.
     """
+    model = image_model(model)
     check_no_projection(model)
     if not model.num_classes or getattr(model.config, "pooling", None) == "none":
         raise ValueError(
@@ -65,12 +68,16 @@ def check_no_projection(model):
         )
 
 
-def output_activation(model) -> str:
+def output_activation(model) -> str | None:
     """What makes probabilities of a model's logits, also in exported files: "softmax", or "sigmoid", one per class.
+
+    None for a model around ours whose outputs are probabilities already.
 
     It is a sigmoid if the model has `multi_label`; for one class, whose softmax is 1; and for 21843 classes, because
     Google's checkpoints of ImageNet-21k are trained with one sigmoid per class.
     """
+    if getattr(model, "returns_probabilities", False):
+        return None
     return "sigmoid" if model.multi_label or model.num_classes in SIGMOID_CLASSES else "softmax"
 
 

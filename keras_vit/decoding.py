@@ -151,7 +151,7 @@ def resize_and_crop(images, preprocessing: Preprocessing):
     rest = shape - size
     top, left = tf.unstack(rest // 2 if method == "area" else tf.cast(tf.round(rest / 2), tf.int32))
     images = images[..., top : top + size[0], left : left + size[1], :]
-    return tf.ensure_shape(images, (*images.shape[:-3], *size, 3))
+    return tf.ensure_shape(images, (*images.shape[:-3], *size, images.shape[-1]))
 
 
 def is_upright_jpeg(encoded):

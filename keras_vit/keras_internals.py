@@ -96,20 +96,24 @@ def all_layers(model) -> list:
     return list(model._flatten_layers())
 
 
-def check_kind(model, attribute: str = "preprocessing", kind: str = "model of keras_vit, see keras_vit.load"):
-    """Raises ValueError for a model without an attribute of our models, with the way to one of ours inside it."""
-    if hasattr(model, attribute):
-        return
-    message = f"Expected a {kind}. Received: a {type(model).__name__}"
-    for layer in getattr(model, "layers", ()):
-        if hasattr(layer, attribute):
-            message += (
-                f" with {layer.name} inside. Pass model.get_layer({layer.name!r}), whose head with_head(num_classes) "
-                "sets, or export the whole by Keras: model.export(path)."
-            )
-    raise ValueError(message)
+def call_of(model, layer) -> tuple:
+    """The one call of a layer in a Sequential or functional model of one input and output.
+
+    Returns:
+        The functional model of the graph, and the Keras tensors that the layer receives and returns there.
+
+    Raises:
+        ValueError: The model is of another kind, was not built, or calls the layer several times.
+    """
+    graph = getattr(model, "_functional", model)
+    depths = getattr(graph, "_nodes_by_depth", {}).values()
+    nodes = [node for nodes in depths for node in nodes if node.operation is layer]
+    if len(nodes) != 1 or len(graph.inputs) != 1 or len(graph.outputs) != 1 or len(nodes[0].input_tensors) != 1:
+        raise ValueError(f"{model.name} is no graph of one input and one output that calls {layer.name} once")
+    return graph, nodes[0].input_tensors[0], nodes[0].output_tensors[0]
 
 
-def check_vit(model):
-    """Raises ValueError for a model that is no `VisionTransformer`."""
-    check_kind(model, "attention_maps", "VisionTransformer")
+def last_operation(model):
+    """The layer or operation of `keras.ops` that returns the output of a functional model or a Sequential."""
+    operation = model.outputs[0]._keras_history.operation
+    return last_operation(operation) if getattr(operation, "outputs", None) else operation

@@ -1,9 +1,13 @@
 """Copies weights between models of keras_vit that differ in their head, image size or patch size."""
 
+import numpy as np
+
 from keras_vit.name_list import first_names
 
 POSITIONS = "positions/table"
 PATCH_KERNEL = "patch_embedding/projection/kernel"
+# Kernels that see the channels of images; the first that a model has.
+FIRST_KERNELS = ("backbone/root/conv_root/kernel", "backbone/conv_root/kernel", PATCH_KERNEL)
 # Parts of our models; no model has all. BiT's "norm" is omitted: users of a ViT would mean "encoder/norm".
 PARTS = (
     *("backbone", "patch_embedding", "class_token", "distillation_token", "register_tokens", "positions", "encoder"),
@@ -59,11 +63,28 @@ def as_parts(skip, names) -> tuple[str, ...]:
     return parts
 
 
+def first_kernel(names) -> str | None:
+    """Which of these weights sees the channels of images."""
+    return next((name for name in FIRST_KERNELS if name in names), None)
+
+
+def with_channels(kernel, channels: int):
+    """A first kernel (P, Q, C, D) for images of other channels, (P, Q, channels, D): timm's `adapt_input_conv`.
+
+    The sum over C for one channel, so that gray images have the outputs of gray RGB images; else kernels are repeated
+    in their order and scaled by C / channels.
+    """
+    old = kernel.shape[2]
+    if channels in (1, old):
+        return kernel if channels == old else kernel.sum(axis=2, keepdims=True)
+    return (kernel[:, :, np.arange(channels) % old] * (old / channels)).astype(kernel.dtype)
+
+
 def copy_weights(source, target, skip=(), resample: str = "corners"):
     """Copies every weight of one model to another; resamples positions and patch embedding if their sizes differ.
 
     Args:
-        source, target: Models that differ only in image size, patch size and in the skipped parts.
+        source, target: Models that differ only in image size, patch size, channels and in the skipped parts.
         skip: Parts not to copy, such as "head" or ("head", "encoder/block_0").
         resample: How positions are resampled, see `resample_grid`.
 
@@ -88,6 +109,7 @@ def copy_weights(source, target, skip=(), resample: str = "corners"):
             f"{source.name} has weights that a new model lacks: {first_names(extra)}. To merge those of LoRA, save "
             "the model as .keras and load it again."
         )
+    kernel = first_kernel(variables)
     for name, variable in variables.items():
         if in_part(name, skip):
             continue
@@ -96,7 +118,7 @@ def copy_weights(source, target, skip=(), resample: str = "corners"):
             value = _resampled(name.rpartition("/")[2], value, source, target, resample)
         if name == PATCH_KERNEL:
             value = resample_patch_embedding(value, tuple(variable.shape[:2]))
-        variable.assign(value)
+        variable.assign(with_channels(value, variable.shape[2]) if name == kernel else value)
 
 
 def _resampled(leaf, value, source, target, resample):

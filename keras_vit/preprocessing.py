@@ -28,7 +28,7 @@ class Preprocessing:
         interpolation: "nearest", "bilinear", "bicubic", "lanczos3" or "lanczos5".
         antialias: Whether images are smoothed when they shrink, as Pillow does and `tf.image.resize` does not.
         mean, std: Mean and standard deviation of each channel, of pixels in [0, 1]; with 0.5 and 0.5 the output is in
-            [-1, 1].
+            [-1, 1]. As many as images have channels: 3 for RGB, 1 for gray.
         origin: Where `mean` and `std` are from: "file" (stated by the checkpoint), "table" (published for these
             weights), "user" (given) or "assumed" (a guess). It does not count when two are compared.
 
@@ -41,8 +41,8 @@ class Preprocessing:
     crop_fraction: float = 1.0
     interpolation: str = "bilinear"
     antialias: bool = False
-    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
     origin: str = field(default="user", compare=False)
 
     def __post_init__(self):
@@ -55,12 +55,28 @@ class Preprocessing:
         for name in ("mean", "std"):
             values = tuple(float(value) for value in np.ravel(getattr(self, name)))
             positive = name == "mean" or min(values, default=0) > 0
-            if len(values) != 3 or not np.all(np.isfinite(values)) or not positive:
+            if not values or not np.all(np.isfinite(values)) or not positive:
                 above = " above 0" if name == "std" else ""
-                raise ValueError(f"`{name}` must be three numbers{above}. Received: {values}")
+                raise ValueError(f"`{name}` must be numbers{above}, three for RGB. Received: {values}")
             if max(values) > 1:
                 raise ValueError(f"`{name}` is of pixels in [0, 1]: divide it by 255. Received: {values}")
             object.__setattr__(self, name, values)
+        if len(self.mean) != len(self.std):
+            raise ValueError(f"`mean` and `std` must be as many numbers. Received: {self.mean} and {self.std}")
+
+    @property
+    def channels(self) -> int:
+        """Number of channels of the images."""
+        return len(self.mean)
+
+    def of_channels(self, channels: int) -> "Preprocessing":
+        """The same for images of other channels: each has the mean of the means of RGB, and that of the deviations."""
+        if channels == self.channels:
+            return self
+        if self.channels not in (1, 3):
+            raise ValueError(f"Expected mean and std of {channels} channels. Received: {self.mean} and {self.std}")
+        mean, std = ((float(np.mean(values)),) * channels for values in (self.mean, self.std))
+        return replace(self, mean=mean, std=std)
 
     def __call__(self, images):
         """Resizes, crops and scales images for the model.
@@ -70,7 +86,8 @@ class Preprocessing:
                 Also gray and RGBA arrays, paths of image files and Pillow images, see `keras_vit.rgb.as_rgb`.
 
         Returns:
-            (B, height, width, 3) float32, B = 1 for one image.
+            (B, height, width, 3) float32, B = 1 for one image; of one channel, gray as Pillow's mode "L", for a single
+            mean; of others for arrays of as many channels.
 
         Raises:
             FileNotFoundError: A file does not exist.

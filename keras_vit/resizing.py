@@ -13,7 +13,7 @@ from keras import ops
 
 from keras_vit.pixel_range import check_unscaled
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.rgb import as_rgb
+from keras_vit.rgb import as_channels
 
 
 def _windowed_sinc(radius, x):
@@ -57,7 +57,8 @@ class PreprocessingLayer(keras.layers.Layer):
         return (resized(images, self.preprocessing, by_products=True) - mean) / std
 
     def compute_output_spec(self, images):
-        return keras.KerasTensor((images.shape[0], *self.preprocessing.image_size, 3), "float32")
+        size, channels = self.preprocessing.image_size, self.preprocessing.channels
+        return keras.KerasTensor((images.shape[0], *size, channels), "float32")
 
     def get_config(self):
         return {**super().get_config(), "preprocessing": self.preprocessing.get_config()}
@@ -75,7 +76,7 @@ def resized(images, preprocessing, by_products: bool = False):
         (B, height, width, 3) float32 pixels in [0, 255].
     """
     images = images if isinstance(images, (list, tuple)) and images else [images]
-    images = [as_rgb(image) for image in images]
+    images = [as_channels(image, preprocessing.channels) for image in images]
     check_unscaled(images, preprocessing.mean, preprocessing.std)
     batches = [ops.cast(image if len(image.shape) == 4 else image[None], "float32") for image in images]
     parts = [_resized_batch(batch, preprocessing, by_products) for batch in batches]

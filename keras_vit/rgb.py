@@ -12,6 +12,7 @@ EXPECTED = (
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF", "ICO", "HEIF")
 # Limits of an image file: Pillow's, and longer side / shorter side, which a resize of the shorter side keeps.
 MAX_PIXELS, MAX_ASPECT = 178_956_970, 200
+LUMA = (19595, 38470, 7471)  # Pillow's weights of red, green and blue, of 65536
 ORIENTATION, TURNED = 0x0112, range(2, 9)  # EXIF tag: how to turn the stored image upright
 
 
@@ -31,12 +32,38 @@ def as_rgb(image):
         return _from_file(image)
     if hasattr(image, "getexif"):
         return _from_pillow(image)
+    if "bool" in str(getattr(image, "dtype", "")):  # a mask: black and white, as Pillow's mode "1"
+        image = np.asarray(image, "uint8") * np.uint8(255)
     shape = tuple(getattr(image, "shape", ()))
     if len(shape) == 2 and 0 not in shape:
         return _repeated(image[..., None])
     if len(shape) not in (3, 4) or shape[-1] not in (1, 3, 4) or 0 in shape:
         raise ValueError(f"{EXPECTED} Received: {type(image).__name__} of shape {shape}")
     return {1: _repeated, 3: lambda pixels: pixels, 4: lambda pixels: pixels[..., :3]}[shape[-1]](image)
+
+
+def as_channels(image, channels: int):
+    """`as_rgb` for models of other channels: (H, W, C) or (B, H, W, C), gray if C = 1, else arrays of C channels."""
+    if channels == 3:
+        return as_rgb(image)
+    shape = tuple(getattr(image, "shape", ()))
+    if len(shape) in (3, 4) and shape[-1] == channels and 0 not in shape:
+        return image
+    if channels != 1:
+        received = f"the shape {shape}" if shape else type(image).__name__
+        raise ValueError(f"Expected arrays (H, W, {channels}) or (B, H, W, {channels}). Received: {received}")
+    return image[..., None] if len(shape) == 2 and 0 not in shape else gray(as_rgb(image))
+
+
+def gray(pixels):
+    """RGB (..., 3) to gray (..., 1) of the same dtype, by ITU-R 601-2; integers as by Pillow's `convert("L")`."""
+    from keras import ops
+
+    dtype = pixels.dtype
+    if "int" not in str(dtype):
+        return ops.matmul(pixels, ops.convert_to_tensor(np.array(LUMA, "float32")[:, None] / 65536, dtype))
+    red, green, blue = (ops.cast(pixels[..., i : i + 1], "int32") * LUMA[i] for i in range(3))
+    return ops.cast((red + green + blue + 32768) // 65536, dtype)
 
 
 def _repeated(gray):

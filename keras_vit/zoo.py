@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import keras
+
 from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.bit import BiT
 from keras_vit.models.load import load
@@ -23,7 +25,8 @@ def ViT(variant: str, weights=None, *, num_classes: int | None = None, **argumen
         FileNotFoundError, ValueError: The variant is unknown, arguments exclude each other, or the weights do not fit
             the model.
     """
-    arguments = {"name": _name(variant), **parse_variant(variant), **arguments}
+    arguments = {**parse_variant(variant), **arguments}
+    arguments = named(arguments, _name(variant))
     if weights is not None:
         return _loaded(VisionTransformer, weights, num_classes=num_classes, **arguments)
     arguments.setdefault("image_size", 224)
@@ -33,6 +36,14 @@ def ViT(variant: str, weights=None, *, num_classes: int | None = None, **argumen
 def _name(variant, kind="ViT"):
     letters = variant.replace("/", "")
     return letters.replace("+", "_ViT_") if "+" in letters else f"{kind}_{letters}"
+
+
+def named(arguments: dict, name: str) -> dict:
+    """Arguments with a name: by default this one, then "name_1", ..., as Keras numbers layers of one model."""
+    if "name" in arguments:
+        return arguments
+    count = keras.backend.get_uid(name)
+    return {"name": name if count == 1 else f"{name}_{count - 1}", **arguments}
 
 
 def _loaded(kind, weights, **arguments):
@@ -49,7 +60,7 @@ def _vit(variant: str, kind: str = "ViT", **defaults) -> Callable[..., VisionTra
     name = _name(variant, kind)
 
     def build(weights=None, **arguments) -> VisionTransformer:
-        return ViT(variant, weights, **{"name": name, **defaults, **arguments})
+        return ViT(variant, weights, **named({**defaults, **arguments}, name))
 
     build.__name__ = build.__qualname__ = name
     also = "".join(f", {key}={value!r}" for key, value in defaults.items())
@@ -61,7 +72,8 @@ def _bit(size: str) -> Callable[..., BiT]:
     stages, width_factor = BIT_SIZES[size]
 
     def build(weights=None, **arguments) -> BiT:
-        arguments = {"name": f"BiT_{size}", "stages": stages, "width_factor": width_factor, **arguments}
+        arguments = {"stages": stages, "width_factor": width_factor, **arguments}
+        arguments = named(arguments, f"BiT_{size}")
         return BiT(**arguments) if weights is None else _loaded(BiT, weights, **arguments)
 
     build.__name__ = build.__qualname__ = f"BiT_{size}"
@@ -74,7 +86,8 @@ def AxialResNet50(weights=None, **arguments) -> AxialResNet:
 
     `weights` is a .keras file, see `keras_vit.load`, or None for random weights.
     """
-    arguments = {"name": "AxialResNet50", "stages": BIT_SIZES["R50x1"][0], **arguments}
+    arguments = {"stages": BIT_SIZES["R50x1"][0], **arguments}
+    arguments = named(arguments, "AxialResNet50")
     return AxialResNet(**arguments) if weights is None else _loaded(AxialResNet, weights, **arguments)
 
 

@@ -98,8 +98,8 @@ def fit_to_folder(
             batch_size=batch,
             interpolation=training_interpolation(preprocessing.interpolation),
             antialias=preprocessing.antialias,
-            mean=preprocessing.mean,
-            std=preprocessing.std,
+            mean=preprocessing.mean,  # type: ignore[arg-type]  # of RGB
+            std=preprocessing.std,  # type: ignore[arg-type]
             evaluation_resize=preprocessing.resize,  # type: ignore[arg-type]  # which it has checked
             evaluation_crop=preprocessing.crop_fraction,
         ),

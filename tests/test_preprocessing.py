@@ -141,6 +141,12 @@ def test_invalid_images_raise(images, message):
         Preprocessing(8)(images)
 
 
+def test_masks_are_black_and_white():
+    mask = np.random.default_rng(0).random((8, 8)) > 0.5
+    expected = np.asarray(Image.fromarray(mask).convert("RGB"), "float32")
+    np.testing.assert_array_equal(Preprocessing(8).pixels(mask)[0], expected)
+
+
 @pytest.mark.parametrize(
     "field,value,received",
     [

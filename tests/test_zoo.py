@@ -243,3 +243,19 @@ def test_checkpoints_of_another_kind(toy, tmp_path):
     found = keras_vit.AxialResNet50(weights=tmp_path / "axial.keras", num_heads=1, **small)
     assert found.name == "AxialResNet50" and found.image_size == (32, 32)
     np.testing.assert_array_equal(found.conv_root.kernel, axial.conv_root.kernel)
+
+
+def test_default_names_are_numbered(tmp_path):
+    """Twins are layers of one functional model, which is saved; a name that is given remains."""
+    options = {"image_size": 32, "depth": 1, "num_classes": 0}
+    twins = [keras_vit.ViT_Ti16(**options), keras_vit.ViT("Ti/16", **options), keras_vit.ViT_Ti16(**options)]
+    assert [model.name for model in twins] == ["ViT_Ti16", "ViT_Ti16_1", "ViT_Ti16_2"]
+    assert keras_vit.ViT_Ti16(**options, name="mine").name == "mine"
+    resnets = [keras_vit.zoo.named({}, "BiT_R50x1")["name"] for _ in range(2)]
+    assert resnets == ["BiT_R50x1", "BiT_R50x1_1"]
+    first, second = keras.Input((32, 32, 3)), keras.Input((32, 32, 3))
+    model = keras.Model([first, second], twins[0](first) - twins[1](second))
+    images = np.random.default_rng(0).uniform(-1, 1, (2, 1, 32, 32, 3)).astype("float32")
+    model.save(tmp_path / "twins.keras")
+    again = keras.saving.load_model(tmp_path / "twins.keras")
+    np.testing.assert_allclose(again(list(images)), twins[0](images[0]) - twins[1](images[1]), atol=1e-5)

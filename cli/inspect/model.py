@@ -1,7 +1,5 @@
 """The model that `keras-vit inspect` inspects, with the head or decoder of its pre-training if it has one."""
 
-import json
-import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +9,7 @@ from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch import MaskedPatchModel
 from keras_vit.recipes.recipe import Data, MaskedAutoencoder, MaskedPatch, SelfSupervised
 from keras_vit.recipes.self_supervised import SelfSupervisedModel
+from keras_vit_cli.inputs import keras_class
 
 
 class InspectedModel(NamedTuple):
@@ -46,6 +45,11 @@ def open_model(weights: str, preprocessing: dict | None = None) -> InspectedMode
         masked_model = keras.saving.load_model(path, compile=False)
         return InspectedModel(masked_model.vit, masked_model, _recipe_of(masked_model))
     model = load(weights, preprocessing=preprocessing)
+    if model.channels != 3:
+        raise ValueError(
+            f"The report shows RGB images. Received: {weights}, of {model.channels} channels. Use the functions of "
+            "keras_vit.inspect."
+        )
     if not isinstance(model, VisionTransformer):
         raise ValueError(
             f"Expected a VisionTransformer. Received: {weights}, a {type(model).__name__}, which is a ResNet and has "
@@ -80,11 +84,3 @@ def _recipe_of(masked_model) -> SelfSupervised:
     if isinstance(masked_model, MaskedAutoencoderModel):
         return MaskedAutoencoder(data=data, normalize_targets=masked_model.normalize_targets)
     return MaskedPatch(data=data, target=masked_model.target)
-
-
-def keras_class(path) -> str | None:
-    """Class of the model in a .keras file; None for anything else, for which `keras_vit.load` has error messages."""
-    if path.suffix != ".keras" or not zipfile.is_zipfile(path):
-        return None
-    with zipfile.ZipFile(path) as file:
-        return json.loads(file.read("config.json"))["class_name"] if "config.json" in file.namelist() else None

@@ -63,8 +63,9 @@ class AttentionData:
         }
 
     def _image(self, i) -> dict:
-        attention = self.model.attention_maps(self.images.inputs[i : i + 1])[0]  # (depth, K, N, N)
-        attention = ops.convert_to_numpy(ops.cast(attention, "float32"))[self.layers]  # (L, K, N, N)
+        blocks = [layer + 1 for layer in self.layers]
+        attention = self.model.attention_maps(self.images.inputs[i : i + 1], blocks)[0]  # (L, K, N, N)
+        attention = ops.convert_to_numpy(ops.cast(attention, "float32"))
         levels, steps = quantize_rows(attention)
         url = pixel_url(self.images.pixels[i])
         return {"name": self.images.names[i], "url": url, "levels": _base64(levels), "steps": _base64(steps)}

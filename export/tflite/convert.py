@@ -30,8 +30,10 @@ from keras_vit.export.tflite.graph_rewrite import available_signatures, signatur
 from keras_vit.export.tflite.metadata import Description, pack_with_metadata
 from keras_vit.export.tflite.quantize import ACTIVATION_BITS, DYNAMIC, INT4, STATIC, operations_of, quantize
 from keras_vit.export.tflite.rounding import learn_rounding
+from keras_vit.outer_model import OuterModel, image_model
 
-FORMATS = ("float32", "float16", *DYNAMIC, *STATIC)
+FLOATS = ("float32", "float16")
+FORMATS = (*FLOATS, *DYNAMIC, *STATIC)
 
 
 def write_tflite(
@@ -62,7 +64,8 @@ def write_tflite(
     normalization in float. The last three require `calibration`.
 
     Args:
-        model: A `VisionTransformer` or `BiT` with a pooling.
+        model: A `VisionTransformer` or `BiT` with a pooling; or a Sequential or functional model around one, in float32
+            and float16, whose layers are converted as Keras runs them.
         folder: Folder to write to; created if needed.
         formats: Some of `FORMATS`.
         calibration: (n, H, W, 3) images of the model's size, pixels in [0, 255], for "mixed-int8", "int8" and
@@ -87,6 +90,7 @@ def write_tflite(
             have another size or values outside [0, 255]. The number of class names differs from the number of classes.
         OSError: A disk is full or cannot be written.
     """
+    model = image_model(model)
     check_request(model, formats, signatures)
     calibrated = STATIC if calibration is None or len(signatures) > 1 else (*STATIC, INT4)
     if static := [name for name in formats if name in calibrated]:
@@ -108,7 +112,8 @@ def write_tflite(
 
 
 def _description(model, first, class_names, license) -> Description:
-    text = f"{type(model).__name__} of keras_vit, {model.count_params():,} weights. Pixels in [0, 255]."
+    kind = type(getattr(model, "ours", model)).__name__
+    text = f"{kind} of keras_vit, {model.count_params():,} weights. Pixels in [0, 255]."
     if first == CLASSIFY and output_activation(model) == "sigmoid":
         text += " Each class has a probability of its own, a sigmoid: they do not add up to 1."
     if first == EMBED and is_projection(model):
@@ -124,7 +129,7 @@ def _description(model, first, class_names, license) -> Description:
 
 def _tflite_models(copy, formats, signatures, calibration, equalize, in_float, log) -> Iterator[tuple[str, ModelT]]:
     """Yields each format and its model, see `unpack_model`, for a `folded_copy`."""
-    for name in [name for name in ("float32", "float16") if name in formats]:
+    for name in [name for name in FLOATS if name in formats]:
         log(f"Converting to {name}")
         # GPUs compute both in half precision.
         yield name, unpack_model(convert(copy, signatures, HALF, half=name == "float16"))
@@ -184,8 +189,8 @@ def calibrate(
 def convert(copy, signatures: Sequence[str] = (CLASSIFY,), form: str = FLOAT, half: bool = False) -> bytes:
     """Converts an `export_copy` to a float32 TFLite model; with `half`, its weights are float16."""
     archive = keras.export.ExportArchive()
-    archive.track(copy)
-    spec = tf.TensorSpec((1, *copy.image_size, 3), tf.float32, name=INPUT)
+    archive.track(copy.model if isinstance(copy, OuterModel) else copy)
+    spec = tf.TensorSpec((1, *copy.image_size, copy.channels), tf.float32, name=INPUT)
     for name in signatures:
         archive.add_endpoint(name, signature_function(copy, name, form), input_signature=[spec])
     with tempfile.TemporaryDirectory() as folder:
@@ -214,6 +219,17 @@ def check_request(model, formats: Sequence[str], signatures: Sequence[str] = (CL
     unknown = [name for name in formats if name not in FORMATS]
     if unknown or not formats:
         raise ValueError(f"`formats` must be some of {', '.join(FORMATS)}. Received: {list(formats)}")
+    if model.channels not in (1, 3):
+        raise ValueError(
+            f"A .tflite file takes RGB or gray images. Received: {model.name}, of {model.channels} channels. Use "
+            "write_saved_model or write_onnx."
+        )
+    integers = [name for name in formats if name not in FLOATS]
+    if isinstance(model, OuterModel) and integers:
+        raise ValueError(
+            f"A model around one of keras_vit is written in {', '.join(FLOATS)}. Received: {model.name} and "
+            f"{', '.join(integers)}, for which the layers are rewritten. Export {model.ours.name}, the model inside."
+        )
     available = available_signatures(model)
     if CLASSIFY in signatures and CLASSIFY not in available:
         check_no_projection(model)

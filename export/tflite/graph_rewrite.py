@@ -8,6 +8,7 @@ results equal the model's up to rounding.
 
 from functools import partial
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -25,6 +26,7 @@ from keras_vit.export.tflite.arithmetic import (
 from keras_vit.inspect.attention import patch_share
 from keras_vit.layers import EncoderBlock
 from keras_vit.layers.pooling import AttentionPooling, TokenPooling
+from keras_vit.outer_model import OuterModel
 
 VALUES = "weigh_values"
 ROTATE_BACK = "rotate_back"
@@ -206,6 +208,8 @@ def token_slice(tokens, start, count):
 
 def available_signatures(model) -> tuple[str, ...]:
     """Signatures that a model can have: "classify" requires classes, "attention" plain encoder blocks."""
+    if isinstance(model, OuterModel):
+        return (CLASSIFY,)
     return (CLASSIFY,) * has_classes(model) + (EMBED,) + (ATTENTION,) * bool(encoder_blocks(model))
 
 
@@ -231,9 +235,11 @@ def _classify(model, images):
         tokens, _ = encode(model, images, read=tokens_read(model))
         first, second = (tf.reshape(layer_norm(model.encoder.norm, token_slice(tokens, i, 1)), (1, -1)) for i in (0, 1))
         logits = (model.head(first) + model.head_distillation(second)) / 2
+    elif isinstance(model, OuterModel):
+        logits = model(images)
     else:
         logits = model.head(_features(model, images))
-    return getattr(tf.nn, output_activation(model))(logits)
+    return keras.activations.get(output_activation(model))(logits)
 
 
 def _embed(model, images):

@@ -27,7 +27,7 @@ from keras_vit.export.tflite.flatbuffer import (
     read_signatures,
     unpack_model,
 )
-from keras_vit.export.tflite.metadata_schema import RGB, TENSOR_AXIS_LABELS, decode_metadata, encode_metadata
+from keras_vit.export.tflite.metadata_schema import GRAYSCALE, RGB, TENSOR_AXIS_LABELS, decode_metadata, encode_metadata
 
 ENTRY = b"TFLITE_METADATA"
 # First version of the schema with all fields used here; readers of an older version reject the file.
@@ -210,10 +210,11 @@ def read_description(path) -> DescribedFile:
 
 def _check_tensors(signature: Signature, description: Description):
     image = signature.inputs[0] if len(signature.inputs) == 1 else None
-    is_image = image is not None and image.shape[:1] + image.shape[3:] == (1, 3) and image.dtype in ("float32", "uint8")
+    ends = None if image is None else image.shape[:1] + image.shape[3:]
+    is_image = image is not None and ends in ((1, 3), (1, 1)) and image.dtype in ("float32", "uint8")
     if not is_image or len(signature.outputs) != 1:
         raise ValueError(
-            "Expected one input (1, H, W, 3), float32 or uint8, and one output. "
+            "Expected one input (1, H, W, 3), or (1, H, W, 1) for gray, float32 or uint8, and one output. "
             f"Received: {', '.join(map(str, signature.inputs))} -> {', '.join(map(str, signature.outputs))}"
         )
     output = signature.outputs[0]
@@ -248,11 +249,11 @@ def _input(tensor, description: Description) -> dict:
     mean, std = np.array(description.mean), np.array(description.std)
     if tensor.dtype != "float32":
         mean, std = mean * 0, std * 0 + 1  # the app feeds uint8 pixels; the tensor has scale and zero point
-    height, width = tensor.shape[1:3]
-    pixels = {"color_space": RGB, "default_size": {"width": width, "height": height}}
+    height, width, channels = tensor.shape[1:]
+    pixels = {"color_space": RGB if channels == 3 else GRAYSCALE, "default_size": {"width": width, "height": height}}
     return {
         "name": tensor.name,
-        "description": f"An RGB image of {height} x {width} pixels.",
+        "description": f"{'An RGB' if channels == 3 else 'A gray'} image of {height} x {width} pixels.",
         "content": {"content_properties": ("ImageProperties", pixels)},
         "process_units": [{"options": ("NormalizationOptions", {"mean": description.mean, "std": description.std})}],
         "stats": {"max": (255 - mean) / std, "min": (0 - mean) / std},

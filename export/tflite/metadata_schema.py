@@ -11,7 +11,7 @@ from flatbuffers import number_types
 from flatbuffers.table import Table
 
 IDENTIFIER = b"M001"
-TENSOR_AXIS_LABELS, RGB = 2, 1  # AssociatedFileType.TENSOR_AXIS_LABELS, ColorSpaceType.RGB
+TENSOR_AXIS_LABELS, RGB, GRAYSCALE = 2, 1, 2  # AssociatedFileType.TENSOR_AXIS_LABELS, ColorSpaceType
 
 ASSOCIATED_FILE = (("name", "string"), ("description", "string"), ("type", "byte"))
 IMAGE_PROPERTIES = (("color_space", "byte"), ("default_size", (("width", "uint"), ("height", "uint"))))

@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.inspect.representation import in_batches
-from keras_vit.keras_internals import check_vit
+from keras_vit.outer_model import apply, vit_inside
 
 
 def rollout(attention, prefix_tokens: int = 1, patch_share: float = 0.0):
@@ -45,13 +45,15 @@ def attention_rollout(model, images) -> np.ndarray:
     """Attention rollout of a VisionTransformer over images.
 
     Args:
-        model: A `VisionTransformer`.
+        model: A `VisionTransformer`, or a Sequential or functional model around one.
         images: (B, H, W, 3) float, as the model takes them.
 
     Returns:
-        (B, H, W) float32 in [0, 1], bilinearly resized from the patch grid.
+        (B, H, W) float32 in [0, 1], bilinearly resized from the patch grid; H, W of the images of the
+        `VisionTransformer`.
     """
-    check_vit(model)
+    model, before, _ = vit_inside(model)
+    images = apply(before, images)
     attention = ops.convert_to_numpy(ops.cast(model.attention_maps(images), "float32")).astype("float64")
     patches = rollout(attention, model.prefix_tokens, patch_share(model))
     return ops.convert_to_numpy(resize_to_images(patches, model))
@@ -106,18 +108,19 @@ def attention_distance(model, images, batch_size: int = 16) -> np.ndarray:
     """`mean_attention_distance` of a model over images; the paper used 128 images of 224 pixels.
 
     Args:
-        model: A `VisionTransformer`. For a hybrid, a patch is the part of the image of one token.
+        model: A `VisionTransformer`, or a model around one. For a hybrid, a patch is the part of the image of one
+            token.
         images: (n, H, W, 3) float, as the model takes them.
         batch_size: Number of images at a time; each needs memory for depth * K * N * N numbers.
 
     Returns:
         (depth, K) float64, pixels.
     """
-    check_vit(model)
+    model, before, _ = vit_inside(model)
     side = [pixels / patches for pixels, patches in zip(model.image_size, model.grid)]
     total = np.zeros(())
     for batch in in_batches(images, batch_size):
-        attention = ops.convert_to_numpy(ops.cast(model.attention_maps(batch), "float32"))
+        attention = ops.convert_to_numpy(ops.cast(model.attention_maps(apply(before, batch)), "float32"))
         total = total + len(batch) * mean_attention_distance(attention, model.grid, side, model.prefix_tokens)
     return total / len(images)
 
@@ -154,7 +157,8 @@ def gradient_rollout(model, images, classes=None) -> np.ndarray:
     over heads. Starting from R = I, each layer adds A R to R. Unlike attention rollout, R depends on the class.
 
     Args:
-        model: A `VisionTransformer` with a head, on the TensorFlow backend.
+        model: A `VisionTransformer` with a head, or a model around one, of which the classes then are; on the
+            TensorFlow backend.
         images: (B, H, W, 3) float, as the model takes them.
         classes: (B,) integers; by default the most likely class of each image.
 
@@ -167,8 +171,9 @@ def gradient_rollout(model, images, classes=None) -> np.ndarray:
     """
     if keras.backend.backend() != "tensorflow":
         raise ValueError(f"Gradients require the TensorFlow backend. Received: {keras.backend.backend()!r}")
-    check_vit(model)
-    if not model.num_classes or model.head_distillation is not None:
+    model, before, after = vit_inside(model)
+    images = apply(before, images)
+    if not (model.num_classes or after) or model.head_distillation is not None:
         raise ValueError(f"Expected a model with one head, see model.with_head(num_classes). Received: {model.name}")
     if model.config.projection:
         raise ValueError(f"The head of {model.name} is a projection: it has no classes.")
@@ -179,7 +184,7 @@ def gradient_rollout(model, images, classes=None) -> np.ndarray:
             f"{model.name} attends along rows, then columns (axial=True): it has no attention between all tokens. Use "
             "attention_rollout."
         )
-    weights, gradients = _attention_and_gradients(model, images, classes)
+    weights, gradients = _attention_and_gradients(model, images, classes, after)
     joint = np.eye(weights[0].shape[-1])[None]
     for attention, gradient in zip(weights, gradients):
         joint = joint + np.maximum(attention * gradient, 0).mean(axis=1) @ joint  # (B, N, N)
@@ -187,7 +192,7 @@ def gradient_rollout(model, images, classes=None) -> np.ndarray:
     return ops.convert_to_numpy(resize_to_images(patches, model))
 
 
-def _attention_and_gradients(model, images, classes):
+def _attention_and_gradients(model, images, classes, after):
     """Attention weights and their gradients, a list of (B, K, N, N) float64 arrays each, one per block."""
     import tensorflow as tf
 
@@ -203,7 +208,8 @@ def _attention_and_gradients(model, images, classes):
         tape.watch(tokens)  # also if nothing is trainable
         tokens = model.apply_blocks(tokens, run)
         encoded = tokens if model.encoder.norm is None else model.encoder.norm(tokens)
-        logits = model.head(model.pool(encoded))  # (B, C)
+        features = model.pool(encoded)
+        logits = apply(after, model.head(features) if model.head else features)  # (B, C)
         classes = tf.argmax(logits, axis=-1) if classes is None else _check_classes(classes, logits.shape)
         score = tf.reduce_sum(tf.gather(logits, classes, axis=1, batch_dims=1))
     gradients = tape.gradient(score, weights)

@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-from keras_vit.keras_internals import check_vit
+from keras_vit.outer_model import apply, vit_inside
 
 
 def linear_cka(x, y) -> float:
@@ -29,7 +29,7 @@ def linear_cka(x, y) -> float:
 
 def layer_features(model, images, batch_size: int = 16) -> list[np.ndarray]:
     """The mean token after each block: `depth` arrays (n, D) float32. The final normalization is not applied."""
-    check_vit(model)
+    vit, before, _ = vit_inside(model)
     batches: list[list[np.ndarray]] = []
     for batch in in_batches(images, batch_size):
         batches.append([])
@@ -39,7 +39,7 @@ def layer_features(model, images, batch_size: int = 16) -> list[np.ndarray]:
             features.append(ops.convert_to_numpy(ops.cast(ops.mean(tokens, axis=1), "float32")))
             return tokens
 
-        model.apply_blocks(model.add_tokens(model.embed(batch)), run)
+        vit.apply_blocks(vit.add_tokens(vit.embed(apply(before, batch))), run)
     return [np.concatenate(layer) for layer in zip(*batches)]
 
 
@@ -106,7 +106,7 @@ def filter_components(model, num_components: int = 28) -> np.ndarray:
     Raises:
         ValueError: The model is a hybrid, or `num_components` is out of range.
     """
-    check_vit(model)
+    model = vit_inside(model).ours
     if model.backbone is not None:
         raise ValueError(f"{model.name} is a hybrid: its patches hold features of a ResNet, not colors.")
     kernel = ops.convert_to_numpy(ops.cast(model.patch_embedding.projection.kernel, "float32"))  # (P, Q, 3, D)
@@ -131,7 +131,7 @@ def position_similarity(model) -> np.ndarray:
     Raises:
         ValueError: The model adds no position embeddings to its patches.
     """
-    check_vit(model)
+    model = vit_inside(model).ours
     if model.positions is None:
         kind = model.config.position_embedding
         raise ValueError(f"{model.name} adds no position embeddings to its patches: position_embedding={kind!r}.")

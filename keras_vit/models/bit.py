@@ -105,6 +105,11 @@ class BiT(ImageModel):
         maps = self.backbone(self._checked_images(images), training=training)
         return ops.relu(self.norm(maps)) if self.norm else maps  # (B, h, w, C)
 
+    def outputs_from(self, feature_map):
+        """The model's outputs from its `feature_map`, such as for Grad-CAM: (B, h, w, C) -> (B, num_classes)."""
+        features = ops.mean(feature_map, axis=(1, 2))
+        return self.head(features) if self.head else features
+
     def resized(self, image_size):
         """Returns a new model with the same weights and another `image_size`."""
         model = self._rebuilt(image_size=image_size)

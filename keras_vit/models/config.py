@@ -26,6 +26,7 @@ class ViTConfig:
 
     Args:
         image_size: Pixels, one number or (height, width).
+        channels: Channels of the images: 3 for RGB, 1 for gray, or another number, whose images are arrays.
         patch_size: Pixels, one number or (height, width); must divide the image. With `resnet_stages` it is still
             measured in the image, and must be a multiple of the ResNet's stride.
         depth, width, mlp_dim, num_heads: The shape of the encoder, see `keras_vit.variants`.
@@ -113,6 +114,7 @@ class ViTConfig:
     norm_before_encoder: bool = False
     norm_after_pooling: bool = False
     remat: str | tuple[str | None, ...] | None = None
+    channels: int = 3
     preprocessing: Preprocessing = None  # type: ignore[assignment]
     seed: int | None = None
     class_names: tuple[str, ...] | None = None
@@ -134,6 +136,7 @@ class ViTConfig:
         set_fields(self, **vars(self) | normalized)
         check_numbers_and_choices(self)
         check_exclusions(self)
+        set_fields(self, preprocessing=self.preprocessing.of_channels(self.channels))
         set_fields(self, class_names=names_of_outputs(self.class_names, self.num_classes))
 
     @property
@@ -172,6 +175,8 @@ def check_numbers_and_choices(config: ViTConfig):
             raise ValueError(f"`{name}` must be one of {', '.join(known)}. Received: {getattr(config, name)!r}")
     if not is_integer(config.depth):
         raise ValueError(f"`depth` must be a positive integer of blocks. Received: {config.depth!r}")
+    if not is_integer(config.channels):
+        raise ValueError(f"`channels` must be a positive integer: 3 for RGB, 1 for gray. Received: {config.channels!r}")
     if not is_integer(config.register_tokens, minimum=0):
         raise ValueError(f"`register_tokens` must be an integer, 0 for none. Received: {config.register_tokens!r}")
     check_num_classes(config.num_classes)

@@ -73,6 +73,12 @@ class ImageModel(keras.Model):
             check_takes_logits(loss, [metrics, weighted_metrics])
         super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
 
+    def fit(self, *args, **kwargs):
+        """As Keras's; raises a ValueError on torch, where models have outputs but no gradients."""
+        if keras.backend.backend() == "torch":
+            raise ValueError("Training requires KERAS_BACKEND=tensorflow or jax; on torch models only compute outputs.")
+        return super().fit(*args, **kwargs)
+
     def compile_from_config(self, config):
         """As Keras's, which leaves models with a `compile` of their own uncompiled."""
         super().compile(**keras.saving.deserialize_keras_object(config))
@@ -87,16 +93,16 @@ class ImageModel(keras.Model):
         self._check_images(images)
         dtype = self.head.compute_dtype if self.head else self.compute_dtype
         sides = images.shape[1:3] if self.size_fix is None else self.image_size
-        return keras.KerasTensor(self.compute_output_shape((images.shape[0], *sides, 3)), dtype)
+        return keras.KerasTensor(self.compute_output_shape((images.shape[0], *sides, self.channels)), dtype)
 
     def _check_images(self, images):
         """Raises a ValueError unless these are a batch of float images (B, H, W, 3) of a size that the model takes."""
-        shape = getattr(images, "shape", None)
+        shape, channels = getattr(images, "shape", None), self.channels
         if getattr(shape, "rank", 0) is None:
             sides = ", ".join(map(str, ("height", "width") if self.size_fix is None else self.image_size))
             raise ValueError(
                 "Expected a batch of images, (B, H, W, 3). Received: a tensor of unknown rank, as tf.py_function "
-                f"returns. Set its shape by tf.ensure_shape(image, ({sides}, 3)) before the images are batched."
+                f"returns. Set its shape by tf.ensure_shape(image, ({sides}, {channels})) before images are batched."
             )
         if shape is None or len(shape) != 4:
             received = type(images).__name__ if shape is None else f"the shape {tuple(shape)}"
@@ -104,7 +110,13 @@ class ImageModel(keras.Model):
                 f"Expected a batch of images, (B, H, W, 3). Received: {received}. Add a batch axis to one image: "
                 "images[None]; stack a list: numpy.stack(images)."
             )
-        if shape[3] not in (3, None):
+        if channels != 3 and shape[3] not in (channels, None):
+            raise ValueError(
+                f"Expected images (B, H, W, {channels}). Received: the shape {tuple(shape)}. Use "
+                "model.preprocess(images), which makes gray images of RGB ones, or load the weights with "
+                f"channels={shape[3]}."
+            )
+        if channels == 3 and shape[3] not in (3, None):
             raise ValueError(
                 f"Expected RGB images, (B, H, W, 3). Received: the shape {tuple(shape)}. Convert gray images by "
                 "numpy.repeat(images, 3, axis=-1), and (B, 3, H, W) by numpy.moveaxis(images, 1, -1)."
@@ -129,7 +141,7 @@ class ImageModel(keras.Model):
         if self.size_fix is None:
             return images
         if keras.backend.is_keras_tensor(images) and None in images.shape[1:3]:
-            return ops.reshape(images, (ops.shape(images)[0], *self.image_size, 3))
+            return ops.reshape(images, (ops.shape(images)[0], *self.image_size, self.channels))
         return of_size(images, self.image_size)
 
     def preprocess(self, images):
@@ -153,7 +165,7 @@ class ImageModel(keras.Model):
     @preprocessing.setter
     def preprocessing(self, argument):
         own = self.config.preprocessing  # the image size remains
-        changed = Preprocessing.from_argument(argument, own.image_size, own)
+        changed = Preprocessing.from_argument(argument, own.image_size, own).of_channels(self.channels)
         self.config = replace(self.config, preprocessing=changed)
 
     @property
@@ -177,7 +189,23 @@ class ImageModel(keras.Model):
     @property
     def input_shape(self) -> tuple:
         """(None, height, width, 3); None for sides of any length."""
-        return (None, *(self.image_size or (None, None)), 3)
+        return (None, *(self.image_size or (None, None)), self.channels)
+
+    @property
+    def channels(self) -> int:
+        """Number of channels of the images: 3, RGB, unless the configuration has another."""
+        return getattr(self.config, "channels", 3)
+
+    @property
+    def input(self):
+        """As Keras's; the error says how to build functional models of parts, whose layers have no tensors here."""
+        try:
+            return super().input
+        except AttributeError as error:
+            raise AttributeError(
+                f"{error} Build a functional model of a part by its methods: inputs = keras.Input("
+                "model.input_shape[1:]); keras.Model(inputs, model.feature_maps(inputs)), or model.features(inputs)."
+            ) from None
 
     @property
     def output_shape(self) -> tuple:
@@ -207,6 +235,11 @@ class ImageModel(keras.Model):
             )
         self.get_config()  # its errors must come before the old file is opened
         super().save(filepath, overwrite, zipped, **kwargs)
+
+    def export(self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs):
+        """As Keras's; also of a model that was not called yet."""
+        signature = input_signature or [keras.InputSpec(shape=self.input_shape, dtype="float32")]
+        return super().export(filepath, format=format, verbose=verbose, input_signature=signature, **kwargs)
 
     def get_config(self):
         """The arguments of the model, and "quantized" if Keras quantized layers: their paths and dtype policies.

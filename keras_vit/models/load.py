@@ -13,7 +13,6 @@ from keras_vit.models.bit import BiT
 from keras_vit.models.load_keras import check_arguments, check_patch_size, least_weights, load_keras
 from keras_vit.models.vit import HEADS, VisionTransformer
 from keras_vit.name_list import first_names
-from keras_vit.named_weights import PATCH_KERNEL
 from keras_vit.pixel_range import warn_if_assumed
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.trained import local_folder
@@ -42,9 +41,10 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, p
             nothing: "imagenet", "clip" or "half" for the mean and standard deviation of ImageNet or CLIP, or 0.5; a
             dict of some fields of `Preprocessing`; or a `Preprocessing`, whose image size is replaced by the model's.
         **arguments: Arguments of `VisionTransformer` or `BiT` that differ from the checkpoint: `image_size`, `dropout`,
-            `dtype`, `name`, ... Arguments that do not fit the weights, such as another width, are errors, and so are
-            those that the checkpoint's model does not have. `dtype` is by default Keras's global dtype policy, float32
-            unless set, whatever the precision of the checkpoint.
+            `dtype`, `name`, `channels` (the first kernel is then summed or repeated, as by timm), ... Arguments that do
+            not fit the weights, such as another width, are errors, and so are those that the checkpoint's model does
+            not have. `dtype` is by default Keras's global dtype policy, float32 unless set, whatever the precision of
+            the checkpoint.
 
     Returns:
         A `VisionTransformer`, or a `BiT` for a file of a ResNet; an `AxialResNet` from a .keras file of one.
@@ -166,7 +166,6 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
         checkpoint = open_checkpoint(weights, weights_image_size)
     check_arguments(weights, BiT if checkpoint.is_bit else VisionTransformer, arguments)
     check_patch_size(weights, checkpoint.arguments.get("patch_size"), arguments)
-    _check_channels(checkpoint)
     _check_size(checkpoint, arguments)
     own_classes = checkpoint.arguments["num_classes"]
     num_classes = own_classes if num_classes is None else num_classes
@@ -266,24 +265,6 @@ def _warn_of_guess(checkpoint):
             "image_size=...",
             ImageSizeWarning,
             stacklevel=5,
-        )
-
-
-def _check_channels(checkpoint):
-    """Raises a ValueError for a model of images with another number of channels than 3."""
-    found, tensors = checkpoint.arguments, checkpoint.tensors
-    if checkpoint.is_bit or found.get("resnet_stages") is not None:
-        return
-    rgb = (*as_size(found["patch_size"]), 3, found["width"])
-    (kernel,) = checkpoint.source.naming.source_arrays(PATCH_KERNEL, rgb)
-    size = math.prod(tensors.shapes.get(kernel.name, rgb))
-    if size != math.prod(rgb) and not size * 3 % math.prod(rgb):
-        channels = size * 3 // math.prod(rgb)
-        axis = 1 if checkpoint.source.naming.layout == "torch" else 2
-        fix = f" For gray images save numpy.repeat(kernel, 3, axis={axis}) / 3 as this array." * (channels == 1)
-        raise ValueError(
-            f"{tensors.path} takes images of {channels} channels: {kernel.name} has the shape "
-            f"{tensors.shapes[kernel.name]}. Expected 3, RGB.{fix}"
         )
 
 

@@ -25,7 +25,11 @@ def load_keras(weights, num_classes, resample, arguments):
     """A model that Keras saved, with another image size or head if requested."""
     model = read_keras_file(weights)
     if not isinstance(model, KINDS):
-        raise ValueError(f"{weights} contains a {type(model).__name__}. Expected a model of keras_vit.")
+        raise ValueError(
+            f"{weights} contains a {type(model).__name__}. Expected a model of keras_vit. If there is one inside, open "
+            "the file by keras.saving.load_model(file), and pass the whole to functions of keras_vit, or take out one "
+            "layer: model.get_layer(name)."
+        )
     check_arguments(weights, type(model), arguments)
     check_patch_size(weights, getattr(model, "patch_size", None), arguments)
     size, names = arguments.pop("image_size", None), arguments.pop("class_names", model.class_names)
@@ -50,10 +54,12 @@ def load_keras(weights, num_classes, resample, arguments):
 
 def _with_arguments(model, weights, arguments, dtype):
     """The same weights in a model with other arguments, such as another dropout, or another precision."""
-    from keras_vit.named_weights import copy_weights, named_weights
+    from keras_vit.named_weights import copy_weights, first_kernel, named_weights
 
     changed = type(model).from_config({**model.get_config(), **arguments, "dtype": dtype})
     ours, theirs = ({name: tuple(x.shape) for name, x in named_weights(m).items()} for m in (model, changed))
+    if kernel := first_kernel(ours):  # whose channels are adapted
+        ours[kernel], theirs[kernel] = ((*shapes[kernel][:2], shapes[kernel][3]) for shapes in (ours, theirs))
     # Shapes do not depend on the number of heads.
     same_heads = getattr(model.config, "num_heads", None) == getattr(changed.config, "num_heads", None)
     if ours != theirs or not same_heads:
@@ -134,7 +140,7 @@ def least_weights(arguments: dict) -> int:
     total += hidden * (width + classes) if hidden else width * classes
     height, columns = as_size(arguments["patch_size"], "patch_size")
     if arguments.get("resnet_stages") is None:
-        total += 3 * height * columns * width
+        total += arguments.get("channels", 3) * height * columns * width
     size = arguments.get("image_size")
     if size is not None and arguments.get("position_embedding", "learned_1d") == "learned_1d":
         rows, pixels = as_size(size)

@@ -154,11 +154,38 @@ class VisionTransformer(ImageModel):
             tokens = tokens if layer is None else layer(tokens)
         return tokens
 
-    def attention_maps(self, images):
-        """Attention weights of every block: (B, H, W, 3) -> (B, depth, K, N, N); row i is token i's."""
-        return self.encode(self.embed(images), return_attention=True)[1]
+    def attention_maps(self, images, blocks=None):
+        """Attention weights: (B, H, W, 3) -> (B, depth, K, N, N); row i is token i's.
 
-    def feature_maps(self, images, blocks=None, normalized=False, training=None) -> list:
+        With `blocks`, numbers from 1 to the model's depth, those of these blocks in their order, (B, len(blocks), K, N,
+        N); no others are kept in memory.
+        """
+        if blocks is None:
+            return self.encode(self.embed(images), return_attention=True)[1]
+        self._check_blocks(blocks)
+        weights: dict = {}  # (B, K, N, N) by number; None for a block that is not requested
+
+        def run(block, tokens):
+            number = len(weights) + 1
+            weights[number] = None
+            if number in blocks:
+                tokens, weights[number] = block(tokens, training=False, return_attention=True)
+                return tokens
+            return block(tokens, training=False) if number < max(blocks) else tokens
+
+        self.apply_blocks(self.add_tokens(self.embed(images)), run)
+        return ops.stack([weights[number] for number in blocks], axis=1)
+
+    def _check_blocks(self, blocks):
+        """Raises a ValueError unless these are numbers of blocks."""
+        depth = self.config.depth
+        if not isinstance(blocks, Sequence) or not blocks or not all(is_integer(n) and n <= depth for n in blocks):
+            raise ValueError(
+                f"Expected `blocks` to be a list of numbers from 1 to {depth}, the model's number of blocks. Received: "
+                f"{blocks!r}"
+            )
+
+    def feature_maps(self, images, blocks=None, normalized=False, training=None, return_prefix_tokens=False) -> list:
         """The tokens of the patches after some blocks, as maps: timm's `forward_intermediates`.
 
         Args:
@@ -167,6 +194,8 @@ class VisionTransformer(ImageModel):
                 12. Blocks after the last of them are not computed.
             normalized: Apply the model's final layer normalization to each map.
             training: See `keras.layers.Layer`.
+            return_prefix_tokens: Return pairs of a map and the tokens before the patches (B, prefix_tokens, D), as
+                `outputs_from` takes them.
 
         Returns:
             One (B, h, w, D) map per number, in their order, in the model's compute dtype; [(B, 14, 14, 384), ...] for
@@ -178,11 +207,7 @@ class VisionTransformer(ImageModel):
         """
         depth = self.config.depth
         blocks = sorted({math.ceil(depth * quarter / 4) for quarter in (1, 2, 3, 4)}) if blocks is None else blocks
-        if not isinstance(blocks, Sequence) or not blocks or not all(is_integer(n) and n <= depth for n in blocks):
-            raise ValueError(
-                f"Expected `blocks` to be a list of numbers from 1 to {depth}, the model's number of blocks. Received: "
-                f"{blocks!r}"
-            )
+        self._check_blocks(blocks)
         if normalized and self.encoder.norm is None:
             raise ValueError(
                 "normalized=True requires a final layer normalization, but this model normalizes after pooling "
@@ -203,8 +228,32 @@ class VisionTransformer(ImageModel):
 
         self.apply_blocks(self.add_tokens(self.embed(images), training=training), run)
         norm = self.encoder.norm if normalized else lambda tokens: tokens
-        patches = [norm(outputs[number])[:, self.prefix_tokens :] for number in blocks]  # (B, h*w, D)
-        return [ops.reshape(tokens, (-1, *self.grid, self.config.width)) for tokens in patches]
+        tokens, prefix = [norm(outputs[number]) for number in blocks], self.prefix_tokens  # (B, N, D)
+        maps = [ops.reshape(x[:, prefix:], (-1, *self.grid, self.config.width)) for x in tokens]
+        return list(zip(maps, [x[:, :prefix] for x in tokens])) if return_prefix_tokens else maps
+
+    def outputs_from(self, feature_map, prefix_tokens, block: int):
+        """The model's outputs from a feature map, such as for Grad-CAM: the rest of the forward pass.
+
+        Args:
+            feature_map, prefix_tokens: (B, h, w, D) and (B, prefix_tokens, D) of `feature_maps`, not normalized. After
+                the last block, the logits of a class token do not depend on the map: take the block before.
+            block: The number of the block that returned them, from 1 to the model's depth.
+
+        Returns:
+            Logits (B, num_classes), or what the model returns.
+        """
+        self._check_blocks([block])
+        patches = ops.reshape(feature_map, (-1, self.grid[0] * self.grid[1], self.config.width))
+        tokens = ops.concatenate([prefix_tokens, patches], axis=1)  # (B, N, D)
+        for i in range(block, self.config.depth):
+            tokens = self.block_positions[i - 1](tokens) if self.block_positions else tokens
+            tokens = self.encoder.blocks[i](tokens, training=False)
+        tokens = tokens if self.encoder.norm is None else self.encoder.norm(tokens)
+        if self.head_distillation is not None:
+            return (self.head(tokens[:, 0]) + self.head_distillation(tokens[:, 1])) / 2
+        features = self.pool(tokens)
+        return self.head(features) if self.head else features
 
     def resized(self, image_size, resample: str = "corners"):
         """Returns a new model for another image size with the same weights; positions are resampled.

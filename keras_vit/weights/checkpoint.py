@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from keras_vit.class_names import NUM_CLASSES
 from keras_vit.images import as_size
+from keras_vit.named_weights import FIRST_KERNELS, PATCH_KERNEL
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import variant_name
 from keras_vit.weights.files import Tensors
@@ -24,6 +25,7 @@ class Checkpoint:
             does not specify them.
         preprocessing: Fields of its `Preprocessing`, without the size.
         image_size: The size that its own preprocessing makes, if the positions are those of another size.
+        states_size: Whether a file beside the weights states the size, so that a square grid is no guess.
         prefix_is_guess: Whether the number of positions alone shows if the tokens before the patches have some.
     """
 
@@ -33,6 +35,16 @@ class Checkpoint:
     preprocessing: dict
     image_size: int | None = None
     prefix_is_guess: bool = False
+    states_size: bool = False
+
+    @property
+    def channels(self) -> int:
+        """Number of channels of the images, by the first kernel."""
+        naming, is_hybrid = self.source.naming, self.is_bit or self.arguments.get("resnet_stages") is not None
+        paths = [path for path in FIRST_KERNELS if is_hybrid != (path == PATCH_KERNEL)]
+        names = [naming.source_arrays(path, (1, 1, 3, 1))[0].name for path in paths]
+        shape = next((self.tensors.shapes[name] for name in names if name in self.tensors.shapes), ())
+        return shape[1 if naming.layout == "torch" else 2] if len(shape) == 4 else 3
 
     @property
     def is_bit(self) -> bool:
@@ -48,7 +60,8 @@ class Checkpoint:
         kind, arguments, size = "BiT", self.arguments, self.image_size or self.arguments.get("image_size")
         if not self.is_bit:
             kind, arguments = "VisionTransformer", {**arguments, "num_heads": self.num_heads, "image_size": size}
-        preprocessing = Preprocessing(as_size(size or 224), **self.preprocessing).get_config() | {"image_size": size}
+        prepared = Preprocessing(as_size(size or 224), **self.preprocessing).of_channels(self.channels)
+        preprocessing = prepared.get_config() | {"image_size": size}
         num_weights = sum(math.prod(shape) for shape in self.tensors.shapes.values())
         return description(self.source.title, kind, arguments, preprocessing, num_weights)
 

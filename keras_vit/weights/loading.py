@@ -5,7 +5,7 @@ import warnings
 from dataclasses import asdict, dataclass
 
 from keras_vit.images import patch_grid
-from keras_vit.named_weights import PARTS, POSITIONS, as_parts, in_part, named_weights
+from keras_vit.named_weights import PARTS, POSITIONS, as_parts, first_kernel, in_part, named_weights, with_channels
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.opening import open_checkpoint
 
@@ -30,6 +30,8 @@ class LoadReport:
 def load_weights(model, weights, skip=(), weights_image_size=None, resample: str | None = None) -> LoadReport:
     """Sets all weights of a VisionTransformer or BiT from a checkpoint; resamples positions if the grids differ.
 
+    For images of other channels than the checkpoint's, the first kernel is summed or repeated, see `with_channels`.
+
     Arrays are read one at a time: memory holds the model and at most one copy of its weights.
 
     Args:
@@ -51,9 +53,13 @@ def load_weights(model, weights, skip=(), weights_image_size=None, resample: str
     """
     checkpoint = weights if isinstance(weights, Checkpoint) else open_checkpoint(weights, weights_image_size)
     tensors, naming, variables = checkpoint.tensors, checkpoint.source.naming, named_weights(model)
+    shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
+    if kernel := first_kernel(shapes):
+        height, width, _, outputs = shapes[kernel]
+        shapes[kernel] = height, width, checkpoint.channels, outputs
     arrays = {
-        name: naming.source_arrays(name, variable.shape, getattr(model.config, "num_heads", None))
-        for name, variable in variables.items()
+        name: naming.source_arrays(name, shape, getattr(model.config, "num_heads", None))
+        for name, shape in shapes.items()
     }
     our_names = {name: naming.our_names(name) for name in tensors.shapes}  # none for a ResNet's
     paths = {name: name.replace(".", "/") for name in tensors.shapes}
@@ -74,7 +80,9 @@ def load_weights(model, weights, skip=(), weights_image_size=None, resample: str
         parts = [tensors.read(array.name) for array in found]
         if name == POSITIONS:
             parts[0], resized = _positions(model, checkpoint, parts[0], weights_image_size, resample)
-        values[name] = naming.from_source(parts, tuple(variables[name].shape))
+        values[name] = naming.from_source(parts, shapes[name])
+        if name == kernel:
+            values[name] = with_channels(values[name], variables[name].shape[2])
     _warn_of_other_functions(model, checkpoint)
     loaded = len(values)
     for name in list(values):
@@ -163,7 +171,8 @@ def _positions(model, checkpoint, table, weights_image_size, resample):
     prefix_tokens = model.prefix_tokens if model.config.prefix_positions else 0
     size = weights_image_size or checkpoint.arguments["image_size"]
     num_patches = table.shape[1] - prefix_tokens
-    grid = _file_grid(model, checkpoint.tensors.path, num_patches, size, bool(weights_image_size))
+    is_stated = checkpoint.states_size or bool(weights_image_size)
+    grid = _file_grid(model, checkpoint.tensors.path, num_patches, size, bool(weights_image_size), is_stated)
     if grid == model.grid:
         return table, None
     from keras_vit.layers.positions import resample_grid
@@ -172,11 +181,11 @@ def _positions(model, checkpoint, table, weights_image_size, resample):
     return resample_grid(table, grid, model.grid, resample, prefix_tokens), (grid, model.grid)
 
 
-def _file_grid(model, path, num_patches, size, is_given):
+def _file_grid(model, path, num_patches, size, is_given, is_stated):
     """The (h, w) of the file's positions. Many files only have their number; the grid is then assumed square."""
     if size is not None:
         grid = patch_grid(size, model.patch_size)
-        if grid[0] * grid[1] == num_patches and (is_given or grid[0] != grid[1] or not _ambiguous(model, num_patches)):
+        if grid[0] * grid[1] == num_patches and (is_stated or grid[0] != grid[1] or not _ambiguous(model, num_patches)):
             return grid
         if is_given:
             raise ValueError(

@@ -75,6 +75,8 @@ def open_checkpoint(weights, image_size=None) -> Checkpoint:
     source, arguments = checkpoint.source, checkpoint.arguments
     if not checkpoint.is_bit:
         arguments = {"gelu": source.gelu, "epsilon": source.epsilon, **arguments}
+        if checkpoint.channels != 3:
+            arguments["channels"] = checkpoint.channels
         if image_size is not None:
             arguments["image_size"] = as_size(image_size)
     preprocessing = {**source.preprocessing, **pixel_scaling(checkpoint), **checkpoint.preprocessing}

@@ -68,6 +68,11 @@ def check_trainable(model):
             f"Recipes train a VisionTransformer or a BiT. Received: {model.name}, a {type(model).__name__}. Train it "
             "with model.fit."
         )
+    if model.channels != 3:
+        raise ValueError(
+            f"Recipes train on RGB images. Received: {model.name}, of {model.channels} channels. Train it with "
+            "model.fit, or load the weights with channels=3."
+        )
 
 
 def adapt_model(model, recipe: Supervised, num_classes: int):

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+import keras
 import numpy as np
 import pytest
 from PIL import Image
@@ -91,6 +92,22 @@ def test_evidence_is_over_the_part_that_the_model_sees(tmp_path, packaged, monke
     assert evidence(model, narrow).shape == (3, 3000, 3) and evidence(model, narrow[:, :300]).shape == (9, 900, 3)
     status, _, errors = run_cli(*command)
     assert status == 1 and "another --attention" in errors
+
+
+def test_models_around_ours_are_classified(toy, tmp_path, run_cli):
+    """Three classes of a head of their own, named by the file beside the model; the largest bias is the answer."""
+    vit, inputs = toy(depth=1, num_classes=0), keras.Input((40, 30, 3))
+    head = keras.layers.Dense(3, kernel_initializer="zeros")
+    model = keras.Model(inputs, head(vit(vit.preprocess(inputs))))
+    head.bias.assign(np.log([0.2, 0.7, 0.1]))
+    model.save(tmp_path / "whole.keras")
+    (tmp_path / "whole.keras.labels.txt").write_text("ant\nbee\ncat\n")
+    command = ["classify", CAT, "--model", tmp_path / "whole.keras"]
+    status, output, errors = run_cli(*command, "--top", 1, "--attention", tmp_path / "evidence")
+    assert status == 0, errors
+    assert output.splitlines()[1].split() == ["70.0%", "bee"]
+    assert len(list((tmp_path / "evidence").iterdir())) == 1
+    assert run_cli(*command, "--preprocessing", "imagenet")[0] == 1
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from randomize import randomize
 from scenes import encoded, scene
 
 from keras_vit import AxialResNet, BiT, Preprocessing, VisionTransformer, attention_rollout
-from keras_vit.export import write_onnx, write_saved_model, write_tflite
+from keras_vit.export import write_saved_model
 from keras_vit.export.checks import checked_class_names
 
 pytestmark = pytest.mark.slow
@@ -211,22 +211,6 @@ def test_existing_folder_is_not_overwritten(toy, tmp_path):
     np.testing.assert_array_equal(found, expected)
     with pytest.raises(ValueError, match="serve_uint8.*Received: 'bytes'"):
         write_saved_model(toy(depth=1), tmp_path / "other", default="bytes")
-
-
-def test_models_around_a_vit_are_exported_by_keras(trained_toy, tmp_path):
-    """The error names both ways, and both work."""
-    vit = trained_toy(depth=1)
-    model = keras.Sequential([keras.Input((16, 16, 3)), vit, keras.layers.Softmax()])
-    for export in (write_saved_model, write_tflite, write_onnx):
-        with pytest.raises(ValueError, match=rf"a Sequential with {vit.name} inside.*model.get_layer.*model.export"):
-            export(model, tmp_path / "model.onnx")
-    inputs = noise(vit)
-    model.export(str(tmp_path / "whole"), verbose=False)
-    loaded = tf.saved_model.load(str(tmp_path / "whole"))
-    whole = loaded.serve(inputs)
-    part = load(write_saved_model(model.get_layer(vit.name), tmp_path / "part"))["classify"](inputs)["probabilities"]
-    np.testing.assert_allclose(whole, tf.nn.softmax(vit(inputs)), atol=1e-5)
-    np.testing.assert_allclose(part, whole, atol=1e-5)
 
 
 def test_failed_export_leaves_nothing(toy, tmp_path, monkeypatch):

@@ -3,7 +3,9 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from goldens import golden_file, golden_io
+from randomize import randomize
 
 import keras_vit
 
@@ -25,6 +27,55 @@ def test_last_normalized_map_is_the_output_of_the_encoder(trained_toy, images, c
     (found,) = model.feature_maps(images, blocks=[model.config.depth], normalized=True)
     tokens = model.encode(model.embed(images))[:, model.prefix_tokens :]
     np.testing.assert_allclose(found, np.reshape(tokens, (3, 4, 4, 12)), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"pooling": "gap", "position_placement": "every_layer", "norm_after_pooling": True},
+        {"distillation": True, "register_tokens": 1, "representation_size": None},
+        {"pooling": "map", "num_classes": 0},
+        {"axial": True, "norm_before_encoder": True},
+    ],
+)
+def test_outputs_from_maps_are_those_of_the_model(changes, trained_toy, images):
+    model = trained_toy(depth=3, **changes)
+    for block, (maps, prefix) in enumerate(model.feature_maps(images, (1, 2, 3), return_prefix_tokens=True), 1):
+        np.testing.assert_allclose(model.outputs_from(maps, prefix, block), model(images), atol=1e-5)
+    bit = randomize(keras_vit.BiT(stages=(1,), width_factor=0.5, num_classes=3))
+    np.testing.assert_allclose(bit.outputs_from(bit.feature_map(images)), bit(images), atol=1e-6)
+
+
+def test_gradients_with_respect_to_maps(trained_toy, images):
+    """The tape against central differences, along the gradient."""
+    model = trained_toy()
+    ((maps, prefix),) = model.feature_maps(images, [1], return_prefix_tokens=True)
+    with tf.GradientTape() as tape:
+        tape.watch(maps)
+        score = tf.reduce_sum(model.outputs_from(maps, prefix, 1)[:, 2])
+    gradient = tape.gradient(score, maps)
+    direction = gradient / tf.norm(gradient)
+    after, before = (np.sum(model.outputs_from(maps + h * direction, prefix, 1)[:, 2]) for h in (0.01, -0.01))
+    np.testing.assert_allclose((after - before) / 0.02, tf.norm(gradient), rtol=1e-2)
+
+
+def test_attention_of_some_blocks(trained_toy, images):
+    model = trained_toy(depth=3, position_placement="every_layer")
+    found, expected = model.attention_maps(images, blocks=[2, 1]), model.attention_maps(images)
+    np.testing.assert_allclose(found, np.asarray(expected)[:, [1, 0]], atol=1e-6)
+    for blocks in ([0], [4], [], 1):
+        with pytest.raises(ValueError, match="`blocks`.* from 1 to 3"):
+            model.attention_maps(images, blocks)
+
+
+def test_layers_without_tensors_are_explained_and_export_needs_no_call(toy, tmp_path, images):
+    model = toy(depth=1)
+    with pytest.raises(AttributeError, match="feature_maps"):
+        _ = model.input
+    model.export(str(tmp_path / "saved"), verbose=False)
+    loaded = tf.saved_model.load(str(tmp_path / "saved"))
+    np.testing.assert_allclose(loaded.serve(images), model(images), atol=1e-6)
 
 
 def test_wrong_blocks_raise(toy, images):

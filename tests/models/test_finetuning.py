@@ -82,6 +82,13 @@ def test_a_frozen_model_inside_another_stays_frozen(toy, images, tmp_path):
     assert trained_names(frozen.with_head(3)) == trained_names(bit.with_head(2)) == {"head/kernel", "head/bias"}
 
 
+def test_other_formats_say_how_lora_is_merged(toy, tmp_path):
+    model = toy(depth=1, gelu="erf")
+    model.encoder.blocks[0].mlp.out.enable_lora(2)
+    with pytest.raises(ValueError, match=r"LoRA.*\.keras"):
+        keras_vit.weights.save(model, tmp_path / "transformers")
+
+
 @pytest.mark.slow
 def test_low_rank_adaptation_with_lora_of_keras(trained_toy, images, tmp_path):
     model = trained_toy(register_tokens=1, layer_scale=0.1)

@@ -166,3 +166,11 @@ def test_save_keeps_the_old_file_of_a_model_that_cannot_be_restored(trained_toy,
     with pytest.raises(ValueError, match="Received: .*gptq"):
         model.save(path)
     assert path.read_bytes() == b"old"
+
+
+def test_fit_on_torch_raises(toy, images, monkeypatch):
+    model = toy(depth=1)
+    model.compile("sgd", "mse")
+    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    with pytest.raises(ValueError, match="KERAS_BACKEND"):
+        model.fit(images, np.zeros((3, 5)))

@@ -116,6 +116,14 @@ def zeros(*shape: int) -> Derived:
     return Derived(shape, lambda: np.zeros(shape, "float32"))
 
 
+def zero_biases(tensors: Tensors, kernels: str) -> dict[str, Derived]:
+    """Biases of zeros for the kernels of this pattern, "....weight" of PyTorch, if none of them has a bias."""
+    found = {name: name.removesuffix("weight") + "bias" for name in tensors.shapes if re.fullmatch(kernels, name)}
+    if any(bias in tensors for bias in found.values()):
+        return {}
+    return {bias: zeros(tensors.shapes[name][0]) for name, bias in found.items()}
+
+
 def reshaped(tensors: Tensors, name: str, *shape: int) -> Derived:
     """An array of a file with other axes; `load_weights` compares the shape, so the sizes must be equal."""
     return Derived(shape, lambda: tensors.read(name).reshape(shape))
@@ -171,7 +179,8 @@ def named_arrays(model, naming: Naming, rename: Callable[[str], str] = lambda na
         values = naming.to_source(ops.convert_to_numpy(variable).astype(array_dtype(model)), targets)
         arrays |= {rename(target.name): value for target, value in zip(targets, values)}
     if unnamed:
-        raise ValueError(f"The format cannot store {first_names(unnamed)}.")
+        fix = " Merge those of LoRA: save the model as .keras and load it again." if "lora" in str(unnamed) else ""
+        raise ValueError(f"The format cannot store {first_names(unnamed)}.{fix}")
     return arrays
 
 

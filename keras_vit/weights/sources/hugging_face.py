@@ -5,7 +5,15 @@ import warnings
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.files import Tensors, read_json
 from keras_vit.weights.naming import Naming, Source
-from keras_vit.weights.sources.arrays import kernel_shape, num_blocks, read_arguments, respell, square_image_size
+from keras_vit.weights.sources.arrays import (
+    kernel_shape,
+    num_blocks,
+    read_arguments,
+    respell,
+    square_image_size,
+    with_derived,
+    zero_biases,
+)
 
 OUR_BLOCK, BLOCK = "encoder/block_{i}", "encoder.layer.{i}"
 PATCHES = "embeddings.patch_embeddings.projection.weight"
@@ -79,9 +87,15 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
     is_pretraining = MAE_DECODER in tensors or any(name.endswith("embeddings.mask_token") for name in tensors.shapes)
     tensors = tensors.without("decoder.") if is_pretraining else tensors
     tensors = tensors.renamed(lambda name: respell(name, SPELLINGS))
-    preprocessor = read_preprocessor(tensors)
-    arguments = read_arguments(_arguments, tensors, read_json(tensors.path.with_name("config.json")))
-    return Checkpoint(tensors, HUGGING_FACE, arguments, preprocessing_fields(preprocessor))
+    preprocessor, config = read_preprocessor(tensors), read_json(tensors.path.with_name("config.json"))
+    if not config.get("qkv_bias", True):
+        biases = zero_biases(tensors, r".*\.attention\.(query|key|value)\.weight")
+        if not biases:
+            check_biases(tensors, config)
+        tensors = with_derived(tensors, biases)
+    arguments = read_arguments(_arguments, tensors, config)
+    states_size = config.get("image_size") is not None
+    return Checkpoint(tensors, HUGGING_FACE, arguments, preprocessing_fields(preprocessor), states_size=states_size)
 
 
 def class_names(id2label: dict | None, num_classes: int) -> tuple[str, ...] | None:
@@ -121,7 +135,6 @@ def known_gelu(tensors: Tensors, config: dict, default: str = "gelu") -> str:
 def _arguments(tensors, config):
     shapes = tensors.shapes
     width, _, patch_height, patch_width = kernel_shape(tensors, PATCHES)
-    check_biases(tensors, config)
     gelu = known_gelu(tensors, config)
     if "pooler.dense.bias" in shapes and config.get("pooler_act", "tanh") != "tanh":
         raise ValueError(f"{tensors.path}: pooler_act is {config['pooler_act']!r} in config.json. Supported: tanh")

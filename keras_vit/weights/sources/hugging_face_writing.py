@@ -91,7 +91,7 @@ def _config_json(model, class_names) -> dict:
         "label2id": {label: int(i) for i, label in labels.items()},
         "layer_norm_eps": config.epsilon,
         "num_attention_heads": config.num_heads,
-        "num_channels": 3,
+        "num_channels": model.channels,
         "num_hidden_layers": config.depth,
         "patch_size": model.patch_size[0],
         "pooler_act": "tanh",

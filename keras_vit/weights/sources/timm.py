@@ -22,6 +22,7 @@ from keras_vit.weights.sources.arrays import (
     square_image_size,
     token_with_position,
     with_derived,
+    zero_biases,
     zeros,
 )
 from keras_vit.weights.sources.hugging_face import PILLOW_FILTERS, TORCH_LEAVES
@@ -145,7 +146,8 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
     if "norm_pre.weight" in tensors and "head.bias" in tensors:
         arguments["projection"] = not tensors.read("head.bias").any()
     fields, is_guess = _preprocessing_fields(config.get("pretrained_cfg", {})), _prefix_is_guess(arguments, config)
-    return Checkpoint(tensors, TIMM, arguments, fields, prefix_is_guess=is_guess)
+    states_size = bool(_stated_size(config))
+    return Checkpoint(tensors, TIMM, arguments, fields, prefix_is_guess=is_guess, states_size=states_size)
 
 
 def _read_dinov2(tensors):
@@ -165,8 +167,8 @@ def _dinov2_arrays(tensors):
 def plain_arrays(tensors: Tensors) -> Tensors:
     """The arrays that models have here.
 
-    With a bias of zeros for CLIP's patches, which have none, keys and values of SigLIP's pooling, and without the
-    decoder of a masked autoencoder (facebookresearch/mae, models_mae.py).
+    With biases of zeros for CLIP's patches and models of `qkv_bias=False`, which have none, keys and values of SigLIP's
+    pooling, and without the decoder of a masked autoencoder (facebookresearch/mae, models_mae.py).
     """
     arrays = {}
     if "norm_pre.weight" in tensors and "patch_embed.proj.bias" not in tensors:
@@ -174,6 +176,7 @@ def plain_arrays(tensors: Tensors) -> Tensors:
     joined = [name for name in tensors.shapes if name.startswith(KEYS_AND_VALUES)]
     for name in joined:
         arrays |= split(tensors, name, [name.replace("kv", part) for part in "kv"])
+    arrays |= zero_biases(tensors, r"blocks\.\d+\.attn\.qkv\.weight")
     decoder = [name for name in tensors.shapes if name.startswith(("decoder_", "mask_token"))]
     return with_derived(tensors, arrays, without=joined + (decoder if DECODER in tensors else []))
 

@@ -48,6 +48,18 @@ def test_old_names_and_names_without_prefix(golden, tmp_path):
         np.testing.assert_allclose(model(io["images"]), io["logits"], atol=1e-4)
 
 
+def test_models_without_biases_of_queries_keys_and_values(tmp_path):
+    """`qkv_bias` of config.json is false: as the file with biases of zeros."""
+    arrays, images = golden_weights("hf_vit"), golden_io("hf_vit")["images"]
+    is_bias = re.compile(r"\.(query|key|value|q_proj|k_proj|v_proj)\.bias$").search
+    zero = {name: np.zeros_like(x) if is_bias(name) else x for name, x in arrays.items()}
+    without = {name: x for name, x in arrays.items() if not is_bias(name)}
+    assert len(without) < len(arrays)
+    expected = keras_vit.load(hugging_face(tmp_path / "zero", zero))(images)
+    found = keras_vit.load(hugging_face(tmp_path / "without", without, {"qkv_bias": False}))(images)
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_sharded_file(tmp_path):
     arrays = golden_weights("hf_vit")
     shards = {name: f"model-0000{i % 3 + 1}-of-00003.safetensors" for i, name in enumerate(arrays)}

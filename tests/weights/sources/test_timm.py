@@ -177,17 +177,34 @@ def test_unsupported_variants_raise(trained_toy, tmp_path):
         ({**arrays, "attn_pool.kv.weight": extra[:3]}, {}, "attn_pool.kv.weight has shape .3,."),
         ({**arrays, "norm_pre.weight": extra}, {}, "1 missing(.|\n)*norm_pre.bias"),
         (arrays, {"architecture": "vit_relpos_small_patch16_rpn_224"}, "vit_relpos_small_patch16_rpn_224"),
-        ({**arrays, "patch_embed.proj.weight": np.zeros((12, 1, 4, 4), "float32")}, {}, "of 1 channels.*axis=1"),
-        ({**arrays, "patch_embed.proj.weight": np.zeros((12, 5, 4, 4), "float32")}, {}, "of 5 channels"),
         (arrays, {"norm_layer": "rmsnorm"}, "norm_layer is 'rmsnorm'"),
         (arrays, {"act_layer": "relu"}, "act_layer is 'relu'"),
         (arrays, {"global_pool": "avgmax"}, "global_pool is 'avgmax'"),
-        ({n: x for n, x in arrays.items() if "qkv.bias" not in n}, {}, "2 missing(.|\n)*blocks.1.attn.qkv.bias"),
+        ({n: x for n, x in arrays.items() if "0.attn.qkv.bias" not in n}, {}, "1 missing(.|\n)*blocks.0.attn.qkv.bias"),
         ({n: x for n, x in arrays.items() if n != "pos_embed"}, {}, "lacks 'pos_embed'"),
     ]
     for changed, options, message in cases:
         with pytest.raises(ValueError, match=message):
             keras_vit.load(write(tmp_path, changed, **options))
+
+
+def test_models_without_biases_of_queries_keys_and_values(trained_toy, tmp_path, images):
+    """`qkv_bias=False`: as the file with biases of zeros."""
+    arrays = timm_arrays(trained_toy())
+    zero = {name: np.zeros_like(x) if "qkv.bias" in name else x for name, x in arrays.items()}
+    without = {name: x for name, x in arrays.items() if "qkv.bias" not in name}
+    models = []
+    for name, some in (("zero", zero), ("without", without)):
+        (tmp_path / name).mkdir()
+        models.append(keras_vit.load(write(tmp_path / name, some), num_heads=3))
+    np.testing.assert_array_equal(models[0](images), models[1](images))
+
+
+def test_a_stated_size_is_no_guess(trained_toy, tmp_path):
+    """16 positions are 4 x 4, as config.json states, or 2 x 8, the requested grid."""
+    file = write(tmp_path, timm_arrays(trained_toy()))
+    found, expected = (keras_vit.load(file, image_size=(8, 32), **size) for size in ({}, {"weights_image_size": 16}))
+    np.testing.assert_array_equal(found.positions.table, expected.positions.table)
 
 
 @pytest.mark.parametrize("norm", ["norm.", "fc_norm."])

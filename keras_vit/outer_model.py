@@ -1,0 +1,153 @@
+"""Models around one of ours: a Sequential or functional model that adds layers before and after it.
+
+B batch, H W pixels, C classes.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.images import normalize
+from keras_vit.keras_internals import all_layers, call_of, last_operation
+from keras_vit.rgb import as_rgb
+
+
+class Inside(NamedTuple):
+    """The model of keras_vit inside another one, and the models before and after it, none if it is at that end."""
+
+    ours: keras.Model
+    before: tuple = ()
+    after: tuple = ()
+
+
+def inside(model, attribute: str = "classify", kind: str = "model of keras_vit, see keras_vit.load") -> Inside:
+    """Finds the one model of ours with this attribute: the model itself, or inside Sequential or functional models.
+
+    Raises:
+        ValueError: There is none, or several; it is called several times, or inside a model of another kind.
+    """
+    if isinstance(model, OuterModel):
+        model = model.model
+    if hasattr(model, attribute):
+        return Inside(model)
+    layers = [layer for layer in all_layers(model) if hasattr(layer, attribute)] if hasattr(model, "layers") else []
+    expected = f"Expected a {kind}, or a Sequential or functional model around one. Received: a {type(model).__name__}"
+    if len(layers) != 1:
+        names = ", ".join(layer.name for layer in layers)
+        raise ValueError(f"{expected} with {names} inside. Pass one of them." if layers else expected)
+    (ours,) = layers
+    layer = next(layer for layer in model.layers if ours in all_layers(layer))
+    try:
+        graph, inputs, outputs = call_of(model, layer)
+        start, end = graph.inputs[0], graph.outputs[0]
+        before = () if inputs is start else (keras.Model(start, inputs),)
+        after = () if outputs is end else (keras.Model(outputs, end),)
+    except ValueError as error:
+        raise ValueError(f"{expected} with {ours.name} inside. Pass model.get_layer({ours.name!r}): {error}") from error
+    inner = inside(layer, attribute, kind)
+    return Inside(ours, before + inner.before, inner.after + after)
+
+
+def vit_inside(model) -> Inside:
+    """`inside` for a `VisionTransformer`."""
+    return inside(model, "attention_maps", "VisionTransformer")
+
+
+def apply(models, tensor):
+    """What models return, one after the other, not in training."""
+    for model in models:
+        tensor = model(tensor, training=False)
+    return tensor
+
+
+def image_model(model):
+    """A model of ours as it is, and one around it as an `OuterModel`; see `inside` for errors."""
+    return model if hasattr(model, "classify") else OuterModel(model)
+
+
+class OuterModel:
+    """A Sequential or functional model around one of ours, with the attributes that `classify` and exports read.
+
+    Input: images as the outer model takes them: prepared for ours, or pixels in [0, 255] if its layers prepare them.
+    Output: that of the outer model, (B, C), logits or probabilities.
+
+    Attributes:
+        returns_probabilities: Whether the outer model ends in a softmax or sigmoid.
+    """
+
+    def __init__(self, model):
+        self.model = model
+        self.ours, self.before, self.after = inside(model)
+        if len(model.output_shape) != 2:
+            raise ValueError(f"Expected outputs (batch, classes). Received: {model.name}, with {model.output_shape}.")
+        self.num_classes = model.output_shape[-1]
+        self.image_size = model.input_shape[1:3] if None not in model.input_shape[1:3] else None
+        self.channels = model.input_shape[-1]
+        has_own_head = any(part.weights for part in self.after)
+        self.config = None if has_own_head else self.ours.config
+        self.class_names = None if has_own_head else self.ours.class_names
+        self.multi_label = not has_own_head and self.ours.multi_label
+        self.returns_probabilities = bool(self.after) and _ends_in_probabilities(self.after[-1])
+        self.preprocessing = self._preprocessing()
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+
+    def __call__(self, images, training=False):
+        batches = images if isinstance(images, list) else [images]
+        outputs = [self.model(batch, training=training) for batch in batches]
+        return outputs[0] if len(outputs) == 1 else ops.concatenate(outputs)
+
+    def classify(self, images, top: int = 5) -> list[list[tuple[str, float]]]:
+        """See `keras_vit.classify`."""
+        from keras_vit.classification import classify  # which imports this module
+
+        return classify(self, images, top)
+
+    def preprocess(self, images):
+        """Images of any size, pixels in [0, 255], as the outer model takes them; a list if it takes any size."""
+        if self.image_size or not self._takes_pixels:
+            return self.preprocessing(images)
+        images = images if isinstance(images, (list, tuple)) else [images]
+        arrays = [ops.cast(as_rgb(image), "float32") for image in images]
+        return [array if len(array.shape) == 4 else array[None] for array in arrays]
+
+    def _preprocessing(self):
+        """How images are prepared: as for ours, but not scaled, or not cropped, where the layers before ours do it.
+
+        Whether they scale is seen from an image of one color.
+        """
+        own = self.ours.preprocessing
+        size = self.image_size or own.image_size
+        pixels = np.broadcast_to(np.linspace(0, 255, len(own.mean), dtype="float32"), (1, *size, len(own.mean)))
+        scaled = ops.convert_to_numpy(normalize(pixels, own.mean, own.std))
+        layers = [layer for model in self.before for layer in all_layers(model)]
+        prepares = any(hasattr(layer, "preprocessing") for layer in layers)  # of `ImageModel.preprocess`
+
+        def fits(images):
+            color = ops.convert_to_numpy(apply(self.before, images)).mean(axis=(0, 1, 2))
+            return np.allclose(color, scaled[0, 0, 0], atol=0.02)
+
+        self._takes_pixels = prepares or not fits(scaled)
+        if self._takes_pixels and not (prepares or fits(pixels)):
+            raise ValueError(
+                f"The layers before {self.ours.name} take neither pixels in [0, 255] nor images of "
+                f"{self.ours.name}.preprocess. Begin the model by {self.ours.name}.preprocess(keras.Input((height, "
+                "width, 3)))."
+            )
+        if self._takes_pixels:
+            zeros = (0.0,) * len(own.mean)
+            own = replace(own, mean=zeros, std=(1 / 255,) * len(own.mean))
+        if size != own.image_size or prepares:
+            own = replace(own, resize="squash", crop_fraction=1.0)
+        return own.at(size)
+
+
+def _ends_in_probabilities(model) -> bool:
+    """Whether a softmax or sigmoid is the last operation of a model."""
+    operation = last_operation(model)
+    name = getattr(getattr(operation, "activation", None), "__name__", type(operation).__name__.lower())
+    return name in ("softmax", "sigmoid")
