@@ -142,6 +142,12 @@ def class_counts(dataset: ImageDataset, split: str) -> np.ndarray:
     return counts
 
 
+def balanced_weights(counts: np.ndarray) -> np.ndarray:
+    """(C,) weights of classes: images / (classes with images x images of the class), as scikit-learn's "balanced"."""
+    present = counts > 0
+    return np.where(present, counts.sum() / (present.sum() * np.maximum(counts, 1)), 0.0)
+
+
 def check_trained_classes(dataset: ImageDataset, train_split: str, splits: Iterable[str]):
     """Warns of classes of evaluation splits that the training split lacks, as parts of sorted data do.
 
