@@ -208,16 +208,23 @@ def check_same_run(
 def previous_recipe(output: Path):
     """The recipe of the interrupted or finished run in the output folder; prints which it is.
 
-    Raises ValueError if it cannot be read, or if the run is finished and the images have changed.
+    Raises ValueError if it cannot be read, or if the run is finished and its model is missing or images have changed.
     """
     from keras_vit.recipes.checkpoints.run_identity import check_unchanged
     from keras_vit.recipes.data import open_dataset
     from keras_vit.recipes.recipe_file import read_recipe
+    from keras_vit.weights.files import MODEL
 
     recipe = read_recipe(output / RECIPE)
     if not (output / METRICS).exists():
         print(f"Resuming the run in {output}. For a new one add {another(output)}")
         return recipe
+    if not (output / MODEL).exists():
+        again = f"Delete {output / METRICS}, then the same command writes it from the last checkpoint. "
+        again = again if any(output.glob("step-*.index")) else ""
+        raise ValueError(
+            f"The run in {output} is finished, but its {MODEL} is missing. {again}For a new run add {another(output)}"
+        )
     try:
         check_unchanged(recipe, open_dataset(recipe.data))
     except ValueError as error:

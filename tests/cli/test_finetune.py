@@ -16,7 +16,7 @@ from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.data.image_folder import split_by_class
 from keras_vit.recipes.recipe import Data, Supervised
 from keras_vit.recipes.recipe_file import read_recipe
-from keras_vit_cli.finetune import Finetune, check_same_run, export_checked, print_result
+from keras_vit_cli.finetune import Finetune, check_same_run, export_checked, previous_recipe, print_result
 from keras_vit_cli.finetune_plan import train_command
 from keras_vit_cli.inputs import DEFAULT, OFFLINE
 from keras_vit_cli.preprocessing_flags import PreprocessingFlags
@@ -167,6 +167,14 @@ def test_other_class_weights_are_an_error(run):
     file = run / "recipe.json"
     file.write_text(file.read_text().replace('"class_weight": null', '"class_weight": "balanced"'))
     check(run, class_weight="balanced")
+
+
+def test_a_finished_run_without_its_model_is_not_presented(run):
+    with pytest.raises(ValueError, match="finished, .*model.keras is missing. For a new run add --output run-2"):
+        previous_recipe(run)
+    (run / "step-8.index").touch()
+    with pytest.raises(ValueError, match="Delete run/metrics.json"):
+        previous_recipe(run)
 
 
 def test_weights_that_no_longer_exist_are_an_error(run):
