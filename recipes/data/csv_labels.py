@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from keras_vit.name_list import first_names
 from keras_vit.recipes.data.image_dataset import ImageDataset, split_ranges
+from keras_vit.recipes.folder_layout import HEIC, HEIC_FIX
 
 CSV = ".csv"
 HEADERS = (["image", "labels"], ["image", "label"])
@@ -89,6 +90,10 @@ def _read_rows(file, folder) -> tuple[str, list[tuple[str, tuple[str, ...]]]]:
         images.add(same)
         labels = dict.fromkeys(label.strip() for label in line[1].split(SEPARATOR) if label.strip())
         rows.append((tf.io.gfile.join(folder, image), tuple(labels)))
+    if heic := [image for image, _ in rows if image.lower().endswith(HEIC)]:
+        raise ValueError(
+            f"{file} lists {len(heic):,} images of a format that is not read: {first_names(heic)}. {HEIC_FIX}"
+        )
     if "://" not in folder and (missing := [image for image, _ in rows if not os.path.isfile(image)]):
         raise ValueError(f"{len(missing):,} of the {len(rows):,} images in {file} are missing: {first_names(missing)}")
     return columns[1], rows

@@ -16,8 +16,10 @@ from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.data.image_dataset import count_nonempty
 from keras_vit.recipes.data.model_classes import (
     balanced_weights,
+    check_several_classes,
     check_trained_classes,
     class_counts,
+    with_model_classes,
 )
 from keras_vit.recipes.data.pipeline import weight_classes
 from keras_vit.recipes.prepare import prepare
@@ -34,6 +36,14 @@ def test_balanced_weights_equal_those_of_scikit_learn(counts):
     _, integers, weighted = next(iter(weight_classes(batch, weights)))
     expected = class_weight_to_sample_weights(integers[:3], dict(enumerate(weights)))  # Keras's
     np.testing.assert_allclose(weighted[:3], expected, rtol=1e-6)
+
+
+def test_a_flat_folder_of_images_is_one_class(tmp_path, toy):
+    write_images(tmp_path, {"val": 2})
+    dataset = open_dataset(Data(f"folder:{tmp_path}"))
+    for check in (check_several_classes, lambda dataset: with_model_classes(dataset, toy(num_classes=3))):
+        with pytest.raises(ValueError, match=r"'val'.* image,label .*labels.txt.* csv:"):
+            check(dataset)
 
 
 def write_images(folder, counts):
