@@ -77,13 +77,13 @@ def class_of(file: str) -> str:
     return unicodedata.normalize("NFC", file.partition("/")[0])
 
 
-def similar_names(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yields pairs of names that differ only in case and blanks."""
+def warn_of_similar_names(path: str, names: Iterable[str]):
+    """Logs classes of a folder or of lists whose names differ only in case and blanks."""
     first: dict[str, str] = {}
     for name in sorted(names):
         same = first.setdefault("".join(name.split()).casefold(), name)
         if same != name:
-            yield same, name
+            _log_once(f"{path}: {same!r} and {name!r} are two classes. If they are one, give both the same name.")
 
 
 def walk_files(path: str) -> Iterator[str]:
@@ -192,8 +192,7 @@ def _warn(path, files, unused):
         if only_here and len(classes) > 1:
             noun = "classes" if only_here[1:] else "class"
             _log_once(f"{path}: only the split {split!r} has images of the {noun} {first_names(only_here)}")
-    for first, second in similar_names(set().union(*classes.values())):
-        _log_once(f"{path}: {first!r} and {second!r} are two classes. If they are one, rename a folder.")
+    warn_of_similar_names(path, set().union(*classes.values()))
 
 
 @functools.cache

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_vit.recipes.distributed import JaxDevices, strategy_of
+from keras_vit.recipes.distributed import JaxDevices, Workers, strategy_of
 from keras_vit.recipes.recipe import Run
 from keras_vit.recipes.training.keras_internals import ema_pairs
 
@@ -81,7 +81,8 @@ class BestWeights(keras.callbacks.Callback):
             self.waited.assign(0)
             for weight, copy in zip(self.model.trainable_variables, self.weights):
                 copy.assign(ops.convert_to_numpy(weight))
-        self.model.stop_training |= self.stops
+        if Workers(strategy_of(self.model)).any(self.stops):  # all workers end together
+            self.model.stop_training = True
 
     @property
     def stops(self) -> bool:

@@ -157,6 +157,16 @@ def test_classes_whose_names_differ_in_case_or_blanks_are_named(tmp_path, caplog
     assert len(pairs) == 2 and "'Cat' and 'cat'" in pairs[0] and "'red fox' and 'red fox '" in pairs[1]
 
 
+@pytest.mark.parametrize("read", [lambda path: open_source(path), lambda path: open_dataset(Data(f"csv:{path}"))])
+def test_similar_classes_of_sources_and_lists_are_named(tmp_path, caplog, read):
+    for file in ("train/Cat/1.jpg", "test/cat/1.jpg"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).write_bytes(jpeg(0))
+    (tmp_path / "train.csv").write_text("image,label\ntrain/Cat/1.jpg,Cat\ntest/cat/1.jpg,cat\n")
+    read(str(tmp_path))
+    assert "'Cat' and 'cat'" in caplog.text
+
+
 def test_names_that_are_not_utf8_are_named(folder):
     (folder / "train" / "ant" / os.fsdecode(b"b\xe9b\xe9.jpg")).write_bytes(jpeg(10))
     for read in (opened, lambda path: prepare(str(path), f"{path}/records")):
