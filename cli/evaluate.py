@@ -33,7 +33,8 @@ class Evaluate:
         batch_size: Number of images at a time.
         preparation: How images are prepared, if it is not as the weights state.
         per_class: Also print a line for each class: its accuracy, and the class it is most confused with.
-        json: Write all metrics, with the classes and the reliability diagram, to this file.
+        json: Write all metrics, with the classes, the confusion matrix (rows are the correct classes, in the order of
+            "class_names") and the reliability diagram, to this file.
         objectnet_mapping: The folder "mappings" of ObjectNet, for its images and a model of ImageNet-1k.
         imagenet_variant: The dataset is ImageNet-V2, -A, -R or -Sketch, and the model one of ImageNet-1k.
         max_corrupt: Largest allowed fraction of images that cannot be decoded; they are named and do not count.
@@ -81,6 +82,9 @@ class Evaluate:
             result = {"weights": self.weights, "dataset": self.dataset, "split": self.split}
             result |= {"skipped": report.skipped, "preprocessing": report.preprocessing.get_config(), **report.summary}
             result |= {"reliability": report.reliability, "classes": report.per_class}
+            if report.confusion_matrix is not None:
+                matrix = report.confusion_matrix.tolist()
+                result |= {"class_names": report.class_names, "confusion_matrix": matrix}
             write_file(self.json, json.dumps(result, indent=2) + "\n")
 
     def _print(self, report):

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -49,12 +49,14 @@ class Finetune:
         weights: File, folder or name, as for `keras_vit.load`. Default: as `keras-vit classify`, AugReg's S/16,
             downloaded once (0.09 GB), or, where no download is possible, the small model in the package.
         output: Folder for the model and its files. Default: runs/ and the name of the folder.
+        class_weight: "balanced" gives images of rare classes a higher weight in training.
         preparation: How images are prepared, if it is not as the weights state.
     """
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     weights: str | None = None
     output: Path | None = None
+    class_weight: Literal["balanced"] | None = None
     preparation: Preparation = AS_STATED
 
     def run(self):
@@ -65,7 +67,7 @@ class Finetune:
         output = self.output or Path("runs") / name
         again = has_run(output)
         if again:
-            check_same_run(self.folder, self.weights, self.preparation.fields(), output)
+            check_same_run(self.folder, self.weights, self.preparation.fields(), output, self.class_weight)
         else:
             self._check_new_run(output)
         from keras_vit.recipes.run_recipe import run_unless_finished
@@ -91,7 +93,7 @@ class Finetune:
             images, (weights, model) = check_all(self._open, self._load)
         else:  # there may be a download, which has to wait for the folder
             images, (weights, model) = self._open(), self._load()
-        return choose_recipe(images, weights, model, output)
+        return choose_recipe(images, weights, model, output, self.class_weight)
 
     def _open(self):
         from keras_vit.recipes.configs.finetune import SMALL
@@ -167,8 +169,10 @@ def _test_images(recipe) -> int:
     return count_examples(open_dataset(recipe.data), recipe.data.test_split)
 
 
-def check_same_run(folder: Path, weights: str | None, preparation: dict | None, output: Path):
-    """Checks that a command asks for the run that its output folder has: its images, weights and preparation.
+def check_same_run(
+    folder: Path, weights: str | None, preparation: dict | None, output: Path, class_weight: str | None = None
+):
+    """Checks that a command asks for the run that its output folder has: images, weights, preparation, class weights.
 
     Raises ValueError for another run, and FileNotFoundError for weights that no longer exist.
     """
@@ -185,6 +189,9 @@ def check_same_run(folder: Path, weights: str | None, preparation: dict | None, 
     if differing := _differing(data, preparation or {}):
         had.append(f"with {', '.join(f'{name} {_text(old)}' for name, old, _ in differing)}")
         received.append(", ".join(f"{name} {_text(new)}" for name, _, new in differing))
+    if class_weight not in (None, recipe.get("class_weight")):
+        had.append("without --class-weight")
+        received.append(f"--class-weight {class_weight}")
     if had:
         raise ValueError(
             f"{output} has a run {', '.join(had)}. Received: {', '.join(received)}. To use that run, omit the options "
@@ -201,16 +208,23 @@ def check_same_run(folder: Path, weights: str | None, preparation: dict | None, 
 def previous_recipe(output: Path):
     """The recipe of the interrupted or finished run in the output folder; prints which it is.
 
-    Raises ValueError if it cannot be read, or if the run is finished and the images have changed.
+    Raises ValueError if it cannot be read, or if the run is finished and its model is missing or images have changed.
     """
     from keras_vit.recipes.checkpoints.run_identity import check_unchanged
     from keras_vit.recipes.data import open_dataset
     from keras_vit.recipes.recipe_file import read_recipe
+    from keras_vit.weights.files import MODEL
 
     recipe = read_recipe(output / RECIPE)
     if not (output / METRICS).exists():
         print(f"Resuming the run in {output}. For a new one add {another(output)}")
         return recipe
+    if not (output / MODEL).exists():
+        again = f"Delete {output / METRICS}, then the same command writes it from the last checkpoint. "
+        again = again if any(output.glob("step-*.index")) else ""
+        raise ValueError(
+            f"The run in {output} is finished, but its {MODEL} is missing. {again}For a new run add {another(output)}"
+        )
     try:
         check_unchanged(recipe, open_dataset(recipe.data))
     except ValueError as error:

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import tensorflow as tf
@@ -148,7 +149,9 @@ def _unreadable(dataset, split) -> Iterator[str]:
             yield file
 
 
-def choose_recipe(folder: ImageFolder, weights: str, model, output: Path) -> Supervised:
+def choose_recipe(
+    folder: ImageFolder, weights: str, model, output: Path, class_weight: Literal["balanced"] | None = None
+) -> Supervised:
     """The recipe for a folder; prints it, with the estimated time, as a command that repeats the training.
 
     `model` is loaded from `weights`, without a head; `output` is the folder of the run.
@@ -166,6 +169,7 @@ def choose_recipe(folder: ImageFolder, weights: str, model, output: Path) -> Sup
         weights=weights,
         data=folder.data,
         run=replace(SMALL.run, folder=str(output)),
+        class_weight=class_weight,
     )
     images, depth = folder.count(folder.data.train_split), getattr(model.config, "depth", 0)
     machine = measure(model, recipe.data, folder.dataset, accelerator)

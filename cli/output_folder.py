@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from keras_vit.atomic_write import naming_full_disk
+from keras_vit.atomic_write import naming_full_disk, short_prefix
 
 
 def check_replaceable(folder: Path, mark: str | None = None, option: str = "--output"):
@@ -17,6 +17,8 @@ def check_replaceable(folder: Path, mark: str | None = None, option: str = "--ou
     """
     if os.path.ismount(folder):
         raise ValueError(f"{folder.absolute()} is a mount point, which cannot be replaced; choose {option} inside it.")
+    if mark is None:
+        _check_not_around(folder, option)
     if mark and (folder / mark).is_file():
         return
     if folder.exists() and not folder.is_dir():
@@ -24,6 +26,12 @@ def check_replaceable(folder: Path, mark: str | None = None, option: str = "--ou
     if folder.exists() and any(folder.iterdir()):
         reason = f" and contains no {mark} of a previous run" if mark else ""
         raise ValueError(f"{folder.absolute()} is not empty{reason}; choose another {option}.")
+
+
+def _check_not_around(folder, option):
+    """Raises ValueError for the current folder or one around it: in its place, the shell would be in a deleted one."""
+    if Path.cwd().is_relative_to(os.path.realpath(folder)):
+        raise ValueError(f"{folder.absolute()} is or contains the current folder; choose another {option}.")
 
 
 def create_folder(folder: Path, option: str = "--output"):
@@ -43,9 +51,10 @@ def new_folder(folder: Path, mark: str | None = None, option: str = "--output") 
             cannot be, the new folder stays beside it.
     """
     folder = Path(os.path.realpath(folder))  # a link remains
+    _check_not_around(folder, option)
     check_replaceable(folder, mark, option)
     create_folder(folder.parent, option)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    temporary = Path(tempfile.mkdtemp(prefix=short_prefix(folder.name), dir=folder.parent))
     try:
         new, old = temporary / "new", temporary / "old"
         new.mkdir()

@@ -10,6 +10,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from keras_vit.atomic_write import short_prefix
 from keras_vit.classification import has_classes, is_projection, output_activation
 from keras_vit.export.checks import check_classifier, check_exportable, exported_class_names, float32_copy
 from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS, PROJECTION
@@ -52,7 +53,7 @@ def write_onnx(model, path, class_names=None) -> Path:
     names = exported_class_names(model, class_names)
     onnx = _import_onnx()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as temporary:
+    with tempfile.TemporaryDirectory(prefix=short_prefix(path.name), dir=path.parent) as temporary:
         file = Path(temporary) / path.name
         _export(model, file)
         proto = onnx.load(file)

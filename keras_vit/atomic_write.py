@@ -25,6 +25,11 @@ def naming_full_disk(path, written=None) -> Iterator[None]:
         raise
 
 
+def short_prefix(name: str) -> str:
+    """The start of the name of a temporary folder: a name with more than that may be longer than a disk allows."""
+    return f".{name[:40]}-"  # up to 160 of 255 bytes
+
+
 @contextmanager
 def new_files(*paths: Path) -> Iterator[list[Path]]:
     """Yields where to write each of the files or folders; they are moved to `paths` at the end.
@@ -33,7 +38,7 @@ def new_files(*paths: Path) -> Iterator[list[Path]]:
     it leads to is replaced.
     """
     targets = [Path(os.path.realpath(path)) for path in paths]
-    temporary = tempfile.TemporaryDirectory(prefix=f".{paths[0].name}-", dir=targets[0].parent)
+    temporary = tempfile.TemporaryDirectory(prefix=short_prefix(paths[0].name), dir=targets[0].parent)
     with temporary as folder, naming_full_disk(paths[0].absolute()):
         written = [Path(folder) / path.name for path in paths]
         yield written

@@ -136,6 +136,9 @@ def _fix_for_logits(item, module) -> str | None:
         title = type(item).__name__
     if not from_logits:
         return f"keras.{module.__name__.rpartition('.')[2]}.{title}(from_logits=True)"
+    if title in ("KlDivergence", "KLDivergence"):  # which has no `from_logits`
+        package = module.__name__.rpartition(".")[2]
+        return f"keras.{package}.CategoricalCrossentropy(from_logits=True), which has the same gradients"
     if isinstance(item, keras.metrics.BinaryAccuracy) and item.get_config()["threshold"] > 0:
         return "keras.metrics.BinaryAccuracy(threshold=0)"
     has_thresholds = isinstance(item, (keras.metrics.Precision, keras.metrics.Recall)) and item.top_k is None

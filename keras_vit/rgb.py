@@ -1,6 +1,8 @@
 """Images as users have them, to RGB pixels: paths, Pillow images, gray and RGBA arrays. B batch, H W pixels."""
 
+import functools
 import os
+from contextlib import suppress
 
 import numpy as np
 
@@ -13,6 +15,8 @@ FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF
 # Limits of an image file: Pillow's, and longer side / shorter side, which a resize of the shorter side keeps.
 MAX_PIXELS, MAX_ASPECT = 178_956_970, 200
 LUMA = (19595, 38470, 7471)  # Pillow's weights of red, green and blue, of 65536
+NO_HEIC = "it is HEIC, which Pillow reads after pip install pillow-heif; or save it as JPEG"
+HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 ORIENTATION, TURNED = 0x0112, range(2, 9)  # EXIF tag: how to turn the stored image upright
 
 
@@ -80,17 +84,23 @@ def open_image(file):
 
     Raises:
         OSError: The file is missing or is not an image of `FORMATS`.
-        ValueError: It has more pixels than `MAX_PIXELS`, or one side is longer than `MAX_ASPECT` times the other.
+        ValueError: It has more pixels than `MAX_PIXELS`, or one side is longer than `MAX_ASPECT` times the other; or it
+            is HEIC and pillow-heif is not installed.
     """
     try:
-        from PIL import Image
+        from PIL import Image, UnidentifiedImageError
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("Reading image files requires Pillow: pip install pillow") from error
     Image.init()
+    _register_heif()
     try:
         image = Image.open(file, formats=[name for name in FORMATS if name in Image.OPEN])
     except Image.DecompressionBombError as error:
         raise ValueError(str(error)) from error
+    except UnidentifiedImageError as error:
+        if "HEIF" not in Image.OPEN and _is_heic(file):
+            raise ValueError(NO_HEIC) from error
+        raise
     short, long = sorted(image.size)
     if long > MAX_ASPECT * short or short * long > MAX_PIXELS:
         image.close()
@@ -99,6 +109,28 @@ def open_image(file):
             f"{MAX_ASPECT} to 1"
         )
     return image
+
+
+@functools.cache
+def _register_heif():
+    """Lets Pillow read HEIC if pillow-heif is installed, which does not register itself."""
+    with suppress(ImportError):
+        import pillow_heif
+
+        pillow_heif.register_heif_opener()
+
+
+def _is_heic(file) -> bool:
+    """Whether a file, a path or a binary file object, has the name or the beginning of a HEIC image."""
+    if str(getattr(file, "name", file)).lower().endswith((".heic", ".heif")):
+        return True
+    if hasattr(file, "read"):
+        file.seek(0)
+        start = file.read(12)
+    else:
+        with open(file, "rb") as opened:
+            start = opened.read(12)
+    return start[4:8] == b"ftyp" and start[8:] in HEIC_BRANDS
 
 
 def _from_file(path):
@@ -117,9 +149,8 @@ def _from_file(path):
 
 def unreadable(path, error: Exception) -> ValueError:
     """The error for a file that Pillow does not read, for Pillow's reason."""
-    is_heif = str(path).lower().endswith((".heic", ".heif"))
-    fix = "Pillow does not read HEIC: save it as JPEG" if is_heif else "Fix the file or leave it out"
-    return ValueError(f"{path} cannot be read as an image: {error}. {fix}.")
+    fix = "" if str(error) == NO_HEIC else " Fix the file or leave it out."
+    return ValueError(f"{path} cannot be read as an image: {error}.{fix}")
 
 
 def _from_pillow(image):

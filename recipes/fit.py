@@ -3,6 +3,7 @@
 from functools import partial
 
 import keras
+import numpy as np
 
 from keras_vit.recipes.checkpoints.run_folder import prepare_run_folder
 from keras_vit.recipes.checkpoints.run_identity import locked_folder
@@ -14,7 +15,14 @@ from keras_vit.recipes.data import (
     training_pixels,
 )
 from keras_vit.recipes.data.image_dataset import report_data_errors
-from keras_vit.recipes.data.model_classes import check_labels, check_same_classes, with_model_classes
+from keras_vit.recipes.data.model_classes import (
+    balanced_weights,
+    check_labels,
+    check_same_classes,
+    class_counts,
+    with_model_classes,
+)
+from keras_vit.recipes.data.pipeline import weight_classes
 from keras_vit.recipes.distributed import Strategy, Workers, shard_evaluation, strategy_of
 from keras_vit.recipes.recipe import Data, SelfSupervised, Supervised
 from keras_vit.recipes.self_supervised import SelfSupervisedModel, compile_self_supervised, self_supervised_batches
@@ -86,7 +94,7 @@ def fit_supervised(recipe: Supervised, strategy: Strategy, start=None, callbacks
         model, classifier = compile_classifier(recipe, num_classes, total_steps, start, dataset.multi_label)
     _check_classes(recipe, dataset, model, classifier, recipe.weights if start is None else None)
     classifier.class_names = dataset.class_names  # names that a model cannot have raise before the training
-    batches = partial(training_batches, recipe.data, dataset, recipe.run.seed)
+    batches = _weighted_batches(recipe, dataset)
     history = loop.fit(model, recipe, total_steps, dataset, batches, callbacks)
     if model is not classifier:  # distillation
         with strategy.scope():
@@ -128,6 +136,18 @@ def count_steps(recipe: Supervised, dataset: ImageDataset) -> int:
         return recipe.total_steps
     images = count_images(recipe, dataset)[recipe.data.train_split]
     return round(recipe.total_epochs * images / recipe.data.batch_size)  # type: ignore[operator] # see check_plan
+
+
+def _weighted_batches(recipe, dataset):
+    """Function (start_step, host) -> training batches, with weights of the images if classes have weights."""
+    batches = partial(training_batches, recipe.data, dataset, recipe.run.seed)
+    if recipe.class_weight is None:
+        return batches
+    counts = class_counts(dataset, recipe.data.train_split)
+    if recipe.data.labels_per_class:
+        counts = np.full_like(counts, recipe.data.labels_per_class)
+    weights = balanced_weights(counts)
+    return lambda start_step, host: weight_classes(batches(start_step, host), weights)
 
 
 def _check_classes(recipe, dataset, model, classifier, weights):

@@ -1,10 +1,19 @@
 """How folders of images are laid out. Without TensorFlow, so that commands check a folder before they start that."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
+HEIC = (".heic", ".heif")
+HEIC_FIX = (
+    "TensorFlow does not decode HEIC: save such files as JPEG, or as TFRecords by keras-vit prepare, which reads "
+    "them after pip install pillow-heif"
+)
+LABELS_IN_A_FILE = (
+    "If a text file has the labels, write them to /path/test.csv, below the line image,label a line for each image, "
+    "and the classes in the order of the outputs to /path/labels.txt; the dataset is csv:/path"
+)
 LEVELS = 2  # of folders in a dataset's: splits and classes
 
 
@@ -13,8 +22,7 @@ def check_layout(path: str):
     if any(folder != path for folder in image_folders(path)):
         return
     files = (os.path.join(folder, name) for folder, names in walk(path) for name in names)
-    first = next((os.path.relpath(file, path) for file in files if _is_image(os.path.basename(file))), None)
-    raise ValueError(wrong_layout(path, first))
+    raise ValueError(wrong_layout(path, (os.path.relpath(file, path) for file in files)))
 
 
 def walk(path: str) -> Iterator[tuple[str, list[str]]]:
@@ -40,9 +48,18 @@ def image_folders(path: str, levels: int = LEVELS) -> Iterator[str]:
             yield from image_folders(entry.path, levels - 1)
 
 
-def wrong_layout(path: str, first: str | None) -> str:
-    """A message about a folder whose images are not in the folders of classes, with its first image if it has any."""
-    found = f"the first one found is {first}" if first else "there are none"
+def wrong_layout(path: str, files: Iterable[str]) -> str:
+    """A message about a folder whose images are not in the folders of classes, with the first image of its files."""
+    first = heic = None
+    for file in files:
+        name = os.path.basename(file)
+        if _is_image(name):
+            first = file
+            break
+        heic = heic or (file if name.lower().endswith(HEIC) else None)
+    found = f"the first one found is {first}. {LABELS_IN_A_FILE}" if first else "there are none"
+    if heic and not first:
+        found = f"there are none but {heic}. {HEIC_FIX}"
     return (
         f"{path} is not laid out as /path/<split>/<class>/<image>, for example train/cat/1.jpg and test/cat/2.jpg, or "
         f"as /path/<class>/<image>. Images are files that end in {', '.join(EXTENSIONS)}; {found}."

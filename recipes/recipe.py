@@ -206,6 +206,8 @@ class Supervised(Checked):
         loss: "softmax"; "sigmoid" (the paper's pre-training: summed over classes); or "binary" (DeiT III: mean over the
             classes, and after mixup both classes count fully).
         label_smoothing: In [0, 1) for "softmax", [0, 0.5) for "sigmoid"; see `keras_vit.recipes.training.losses`.
+        class_weight: "balanced" multiplies the loss of a training image by images / (classes x images of its class), as
+            in scikit-learn and with Keras's `class_weight`; None for no weights. Evaluations are not weighted.
         head_bias: Initial bias of the head, new or kept; 0 leaves it as it is. The authors have -10 with "sigmoid".
         total_steps: Length of the training in steps; None if `total_epochs` is set.
         total_epochs: Length of the training in epochs; None if `total_steps` is set.
@@ -224,6 +226,7 @@ class Supervised(Checked):
     run: Run = field(default_factory=Run)
     loss: Literal["softmax", "sigmoid", "binary"] = "softmax"
     label_smoothing: float = 0.0
+    class_weight: Literal["balanced"] | None = None
     head_bias: float = 0.0
     total_steps: int | None = 20_000
     total_epochs: float | None = None

@@ -24,6 +24,7 @@ def check_plan(recipe: Recipe, patch_size: int | tuple[int, int] | None = None):
     check_all(
         lambda: _check_epoch(recipe.run),
         lambda: check_length(recipe, recipe.total_steps),
+        lambda: check_validations(recipe, recipe.total_steps),
         lambda: _check_images(recipe, patch_size),
         lambda: _check_teacher(recipe),
     )
@@ -41,6 +42,28 @@ def check_length(recipe: Recipe, total_steps: int | None):
             f"The warmup must be shorter than the run of {total_steps} steps.",
             {"optimizer.warmup_steps": warmup},
             {"optimizer.warmup_steps": total_steps // 10},
+        )
+
+
+def check_validations(recipe: Recipe, total_steps: int | None):
+    """Raises RecipeError if there are no several validations for early stopping and the best weights to compare."""
+    run, off = recipe.run, {"run.early_stopping_patience": None, "run.restore_best_weights": False}
+    if not run.chooses_weights:
+        return
+    chosen = {name: getattr(run, name.removeprefix("run.")) for name in off}
+    chosen = {name: value for name, value in chosen.items() if value != off[name]}
+    unset = {name: off[name] for name in chosen}
+    if not recipe.has_labels:
+        raise RecipeError("Training without labels has no validation.", chosen, unset)
+    if not recipe.data.validation_split:
+        split = {"data.validation_split": "validation"}
+        reason = "The best weights are those of the best validation, which requires images that are not trained on."
+        raise RecipeError(reason, {**chosen, "data.validation_split": None}, [split, unset])
+    if total_steps is not None and run.epoch_steps >= total_steps:
+        raise RecipeError(
+            f"A run of {total_steps:,} steps has one validation, at its end.",
+            {**chosen, "run.epoch_steps": run.epoch_steps},
+            [{"run.epoch_steps": max(1, total_steps // 10)}, unset],
         )
 
 

@@ -300,6 +300,10 @@ class Run(Checked):
         keep_checkpoints: Number of checkpoints to keep.
         resume: Resume from the last checkpoint in the folder, if there is one.
         max_nonfinite_steps: A step with non-finite gradients changes no weight; this number in a row stops the run.
+        early_stopping_patience: Stop after this number of validations in a row without a new best one; None to train
+            all steps. The learning rate is then not decayed to its end, unless `optimizer.decay` is "constant".
+        restore_best_weights: The result has the weights of the best validation instead of the last ones.
+        monitor: Metric of validations that decides which is best: the lowest "loss" or the highest "top1".
         tensorboard: Write scalars and images for TensorBoard into the folder.
     """
 
@@ -316,7 +320,15 @@ class Run(Checked):
     keep_checkpoints: int = 3
     resume: bool = False
     max_nonfinite_steps: int = 10
+    early_stopping_patience: int | None = None
+    restore_best_weights: bool = False
+    monitor: Literal["loss", "top1"] = "loss"
     tensorboard: bool = False
+
+    @property
+    def chooses_weights(self) -> bool:
+        """Whether validations decide when the run ends, or which weights it returns."""
+        return self.early_stopping_patience is not None or self.restore_best_weights
 
     def _check_folder(self):
         if self.folder is not None and (signs := sorted(set(PATTERN_SIGNS).intersection(self.folder))):

@@ -112,7 +112,8 @@ def _warn_of_chance(top1: float, dataset, split):
         if majority > 1.5 / num_classes and top1 <= majority:
             print(
                 f"Warning: top1 {top1:.4g} is not above {majority:.4g}, that of always predicting "
-                f"{dataset.class_names[counts.argmax()]!r}. See the others with keras-vit evaluate --per-class.",
+                f"{dataset.class_names[counts.argmax()]!r}. See the others with keras-vit evaluate --per-class; "
+                "class_weight 'balanced' gives images of rare classes a higher weight in training.",
                 file=sys.stderr,
             )
             return

@@ -35,6 +35,13 @@ def test_links_and_pipes_remain(tmp_path):
     assert listing(tmp_path) == ["link", "pipe", "target"]
 
 
+def test_names_as_long_as_the_disk_allows(tmp_path):
+    for name in ("n" * 255, "é" * 127):
+        write_file(tmp_path / name, "x")
+        assert listing(tmp_path) == [name]
+        (tmp_path / name).unlink()
+
+
 def test_files_appear_together(tmp_path):
     paths = [tmp_path / "a.txt", tmp_path / "b.npz"]
     with new_files(*paths) as files:

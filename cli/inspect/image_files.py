@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_vit.name_list import first_names
-from keras_vit.recipes.folder_layout import EXTENSIONS, walk
-from keras_vit.rgb import open_image, reduce_to_8_bits, unreadable
+from keras_vit.recipes.folder_layout import EXTENSIONS, HEIC, walk
+from keras_vit.rgb import NO_HEIC, open_image, reduce_to_8_bits, unreadable
 
 
 class ImageBatch(NamedTuple):
@@ -40,25 +40,28 @@ def list_images(folder: Path, option: str = "--images") -> list[Path]:
     if not folder.is_dir():
         raise ValueError(f"{option} {folder.absolute()} does not exist. Expected a folder of images, or an image.")
     files = sorted(file for path, names in walk(str(folder)) for name in names if (file := Path(path, name)).is_file())
-    images = [file for file in files if file.suffix.lower() in EXTENSIONS]
+    extensions = (*EXTENSIONS, *HEIC)  # HEIC: where Pillow reads it
+    images = [file for file in files if file.suffix.lower() in extensions]
     if not images:
         raise ValueError(f"No images in {folder.absolute()}. Supported extensions: {', '.join(EXTENSIONS)}.")
-    if others := [file for file in files if file.suffix.lower() not in EXTENSIONS]:
+    if others := [file for file in files if file.suffix.lower() not in extensions]:
         _note(others, f"their names do not end in {', '.join(EXTENSIONS)}")
     return images
 
 
 def without_damaged(files: Sequence[Path]) -> list[Path]:
     """The files that can be read; prints the names of the others. Raises ValueError if none can be read."""
-    damaged = [file for file in files if unreadable_reason(file)]
+    reasons = {file: reason for file in files if (reason := unreadable_reason(file))}
+    damaged = list(reasons)
+    heic = next((f" ({NO_HEIC})" for reason in reasons.values() if NO_HEIC in reason), "")
     if len(damaged) == len(files):
         raise ValueError(
-            f"None of the {len(files):,} files can be read as an image: {first_names(files)}"
+            f"None of the {len(files):,} files can be read as an image{heic}: {first_names(files)}"
             if len(files) > 1
-            else unreadable_reason(files[0])
+            else reasons[files[0]]
         )
     if damaged:
-        _note(damaged, "they cannot be read as images")
+        _note(damaged, f"they cannot be read as images{heic}")
     return [file for file in files if file not in damaged]
 
 

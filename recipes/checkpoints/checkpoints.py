@@ -76,14 +76,18 @@ class Checkpoints(keras.callbacks.Callback):
     After SIGTERM or Ctrl-C, the run saves at the end of the current execution of steps (or part of an evaluation, whose
     metrics are discarded), then exits with status `TERMINATED` or raises KeyboardInterrupt. One worker that gets such a
     signal stops all of them.
+
+    Args:
+        more: TensorFlow's variables to save and restore with those of the model, by name or as dicts of them.
     """
 
-    def __init__(self, folder, every_steps: int = 1000, keep: int = 3, identity: RunIdentity | None = None):
+    def __init__(self, folder, every_steps: int = 1000, keep: int = 3, identity: RunIdentity | None = None, more=None):
         super().__init__()
         self.folder = str(folder)
         self.every_steps = every_steps
         self.keep = keep
         self.identity = identity
+        self.more = more or {}
         self.signals = StopSignals()
         self.saved_step = 0
         self.latest: str | None = None  # path of the last checkpoint that was written or restored
@@ -99,8 +103,8 @@ class Checkpoints(keras.callbacks.Callback):
                 tf.io.gfile.makedirs(self.folder)
                 self._remove_unfinished()
             self.state = TrainingState(model)
-            more = {"run": tf.Variable(self.identity.text())} if self.identity else {}
-            self.checkpoint = tf.train.Checkpoint(**self.state.groups, **more)
+            run = {"run": tf.Variable(self.identity.text())} if self.identity else {}
+            self.checkpoint = tf.train.Checkpoint(**self.state.groups, **run, **self.more)
             paths = find_checkpoints(self.folder)
             self.latest = next((path for path in paths if self._restored(path)), None)
         except tf.errors.OpError as error:

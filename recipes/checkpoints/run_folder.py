@@ -15,7 +15,7 @@ from keras_vit.weights.files import MODEL, RECIPE
 METRICS = "metrics.json"  # written when a run is finished
 # Fields of `run` that determine what is computed, and fields of `data` that do not: a resumed run may change the latter
 # and all others of `run`.
-RUN_IDENTITY = ("seed", "precision")
+RUN_IDENTITY = ("seed", "precision", "early_stopping_patience", "restore_best_weights", "monitor")
 DATA_LOCATIONS = ("data_dir", "service")
 
 

@@ -19,6 +19,8 @@ import tensorflow as tf
 
 from keras_vit.name_list import first_names
 from keras_vit.recipes.data.image_dataset import ImageDataset, split_ranges
+from keras_vit.recipes.data.image_folder import warn_of_similar_names
+from keras_vit.recipes.folder_layout import HEIC, HEIC_FIX
 
 CSV = ".csv"
 HEADERS = (["image", "labels"], ["image", "label"])
@@ -40,6 +42,7 @@ def open_csv(path: str, name: str) -> ImageDataset:
         header, rows[split] = _read_rows(file, path)
         several |= header != "label" or any(len(labels) != 1 for _, labels in rows[split])
     label_names = sorted({label for split in rows.values() for _, labels in split for label in labels})
+    warn_of_similar_names(path, label_names)
     names = _read_names(tf.io.gfile.join(path, LABELS), label_names) if LABELS in files else tuple(label_names)
     if not names:
         raise ValueError(f"None of the images in {', '.join(lists.values())} has a label.")
@@ -89,6 +92,10 @@ def _read_rows(file, folder) -> tuple[str, list[tuple[str, tuple[str, ...]]]]:
         images.add(same)
         labels = dict.fromkeys(label.strip() for label in line[1].split(SEPARATOR) if label.strip())
         rows.append((tf.io.gfile.join(folder, image), tuple(labels)))
+    if heic := [image for image, _ in rows if image.lower().endswith(HEIC)]:
+        raise ValueError(
+            f"{file} lists {len(heic):,} images of a format that is not read: {first_names(heic)}. {HEIC_FIX}"
+        )
     if "://" not in folder and (missing := [image for image, _ in rows if not os.path.isfile(image)]):
         raise ValueError(f"{len(missing):,} of the {len(rows):,} images in {file} are missing: {first_names(missing)}")
     return columns[1], rows

@@ -105,7 +105,8 @@ def prepare_builder(name: str, data_dir: str | None):
 def download_and_prepare(builder, name: str):
     """Downloads and prepares a dataset, unless it is prepared.
 
-    A missing connection raises ConnectionError at once, not after the minutes of retries of TensorFlow Datasets.
+    A missing connection raises ConnectionError at once, not after the minutes of retries of TensorFlow Datasets;
+    archives that have to be downloaded by hand and are missing, ValueError.
     """
     import requests  # TensorFlow Datasets downloads with it: the check has the same proxies and certificates
 
@@ -122,6 +123,15 @@ def download_and_prepare(builder, name: str):
             f"The dataset {name!r} cannot be downloaded: no connection to {host}{reason}. Check the network, or use "
             "the dataset 'folder:/path' with /path/<split>/<class>/<image>, or copy the dataset from a machine where "
             f"it was prepared to {builder.data_dir}."
+        ) from error
+    except (AssertionError, FileNotFoundError, tf.errors.NotFoundError) as error:
+        if not builder.MANUAL_DOWNLOAD_INSTRUCTIONS:
+            raise
+        folder = str(builder.data_dir_root / "downloads" / "manual")
+        instructions = " ".join(builder.MANUAL_DOWNLOAD_INSTRUCTIONS.replace("manual_dir", folder).split())
+        raise ValueError(
+            f"The dataset {name!r} cannot be downloaded by a program, and its files are not in {folder}. Instructions "
+            f"of TensorFlow Datasets: {instructions} For another folder set data_dir."
         ) from error
 
 

@@ -8,14 +8,14 @@ import hashlib
 import logging
 import os
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
 
 from keras_vit.name_list import first_names
 from keras_vit.recipes.data.image_dataset import ImageDataset, split_ranges
-from keras_vit.recipes.folder_layout import EXTENSIONS, walk, wrong_layout
+from keras_vit.recipes.folder_layout import EXTENSIONS, HEIC, HEIC_FIX, walk, wrong_layout
 
 TEST_FRACTION = 0.2
 
@@ -32,8 +32,7 @@ def open_folder(path: str, name: str) -> ImageDataset:
     check_folder(path)
     files, unused = _list_splits(path)
     if not files:
-        first = next((file for file in walk_files(path) if file.lower().endswith(EXTENSIONS)), None)
-        raise ValueError(wrong_layout(path, first))
+        raise ValueError(wrong_layout(path, walk_files(path)))
     class_names = tuple(sorted({class_name for pairs in files.values() for class_name, _ in pairs}))
     labels = {class_name: label for label, class_name in enumerate(class_names)}
     splits = {split: len(pairs) for split, pairs in files.items()}
@@ -76,6 +75,15 @@ def list_files(class_name: str, path: str) -> list[str]:
 def class_of(file: str) -> str:
     """The class of "<class>/<file>" or "<class>", in Unicode's composed form: macOS writes é as two characters."""
     return unicodedata.normalize("NFC", file.partition("/")[0])
+
+
+def warn_of_similar_names(path: str, names: Iterable[str]):
+    """Logs classes of a folder or of lists whose names differ only in case and blanks."""
+    first: dict[str, str] = {}
+    for name in sorted(names):
+        same = first.setdefault("".join(name.split()).casefold(), name)
+        if same != name:
+            _log_once(f"{path}: {same!r} and {name!r} are two classes. If they are one, give both the same name.")
 
 
 def walk_files(path: str) -> Iterator[str]:
@@ -169,6 +177,8 @@ def _reason_not_to_read(folder, file) -> str | None:
         return "folders in the folder of a class"
     if os.path.islink(local) and not os.path.exists(local):
         return "links that lead nowhere"
+    if file.lower().endswith(HEIC):
+        return HEIC_FIX
     return "not regular files" if is_image_name else f"names that do not end in {', '.join(EXTENSIONS)}"
 
 
@@ -182,6 +192,7 @@ def _warn(path, files, unused):
         if only_here and len(classes) > 1:
             noun = "classes" if only_here[1:] else "class"
             _log_once(f"{path}: only the split {split!r} has images of the {noun} {first_names(only_here)}")
+    warn_of_similar_names(path, set().union(*classes.values()))
 
 
 @functools.cache

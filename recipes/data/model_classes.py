@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras_vit.class_names import describe_difference, labels_file
 from keras_vit.name_list import first_names
 from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty, report_data_errors
+from keras_vit.recipes.folder_layout import LABELS_IN_A_FILE
 
 
 def with_model_classes(dataset: ImageDataset, model, weights=None) -> ImageDataset:
@@ -92,6 +93,11 @@ def check_class_count(dataset: ImageDataset, num_classes: int):
     """Raises ValueError unless a model has as many outputs as there are classes."""
     if (count := len(dataset.class_names)) == num_classes:
         return
+    if count == 1:
+        raise ValueError(
+            f"{dataset.name!r} has one class, {dataset.class_names[0]!r}, but the model has {num_classes or 'no head'}."
+            f" {LABELS_IN_A_FILE}."
+        )
     part = " If these are some of the model's classes, see docs/data.md, A part of a model's classes."
     raise ValueError(
         f"{dataset.name!r} has {count} classes, but the model has {num_classes or 'no head'}. Fine-tune it on "
@@ -103,7 +109,8 @@ def check_several_classes(dataset: ImageDataset):
     """Raises ValueError for a single class; of several labels per image, one is a question of yes and no."""
     if not dataset.multi_label and len(dataset.class_names) == 1:
         raise ValueError(
-            f"{dataset.name!r} has one class, {dataset.class_names[0]!r}: any model is right. Add other classes."
+            f"{dataset.name!r} has one class, {dataset.class_names[0]!r}: any model is right. Add other classes. "
+            f"{LABELS_IN_A_FILE}."
         )
 
 
@@ -140,6 +147,12 @@ def class_counts(dataset: ImageDataset, split: str) -> np.ndarray:
             else:
                 counts += np.bincount(batch[batch >= 0], minlength=len(counts))
     return counts
+
+
+def balanced_weights(counts: np.ndarray) -> np.ndarray:
+    """(C,) weights of classes: images / (classes with images x images of the class), as scikit-learn's "balanced"."""
+    present = counts > 0
+    return np.where(present, counts.sum() / (present.sum() * np.maximum(counts, 1)), 0.0)
 
 
 def check_trained_classes(dataset: ImageDataset, train_split: str, splits: Iterable[str]):

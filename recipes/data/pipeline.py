@@ -65,6 +65,22 @@ def training_batches(
     return _prefetch(data, batches)
 
 
+def weight_classes(batches: tf.data.Dataset, weights: np.ndarray) -> tf.data.Dataset:
+    """Adds the weight of each image to training batches: (images, labels, (B,) float32).
+
+    Args:
+        weights: (C,), of the classes. A mixed image has the mean of the weights of its classes.
+    """
+    weights = tf.constant(weights, tf.float32)
+
+    def weigh(images, labels):
+        if labels.shape.rank == 2:
+            return images, labels, tf.linalg.matvec(labels, weights)
+        return images, labels, tf.gather(weights, tf.maximum(labels, 0))  # an image without a label has no loss
+
+    return batches.map(weigh, tf.data.AUTOTUNE)
+
+
 def evaluation_batches(
     data: Data, dataset: ImageDataset, split: str, host: tuple[int, int] = ONE_HOST
 ) -> tf.data.Dataset:

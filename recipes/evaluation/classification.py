@@ -38,6 +38,9 @@ class ClassificationReport:
             "class", "images", "average_precision".
         reliability: One row per bin of confidence: "above", "to", "images", "confidence", "accuracy"; none with
             `multi_label`.
+        class_names: Names of the C outputs that count, in their order.
+        confusion_matrix: (C, C) int64, images of class i predicted as class j; None with several correct classes per
+            image, and above 1,000 classes.
         preprocessing: How the images were prepared.
         skipped: Number of images that cannot be decoded; they do not count.
     """
@@ -45,6 +48,8 @@ class ClassificationReport:
     summary: dict[str, float]
     per_class: list[dict]
     reliability: list[dict]
+    class_names: list[str]
+    confusion_matrix: np.ndarray | None
     preprocessing: Preprocessing
     skipped: int
 
@@ -114,8 +119,11 @@ def evaluate_classifier(
     for images, labels in batches:
         metrics.update(predict(preprocess(images))[:, scored], labels)
     skipped = count_examples(dataset, split) - sum(read)
-    reliability = [] if isinstance(metrics, MultiLabelMetrics) else metrics.reliability()
-    return ClassificationReport(metrics.summary(), metrics.per_class(names), reliability, preprocess, skipped)
+    summary, per_class = metrics.summary(), metrics.per_class(names)
+    if isinstance(metrics, MultiLabelMetrics):
+        return ClassificationReport(summary, per_class, [], names, None, preprocess, skipped)
+    reliability, matrix = metrics.reliability(), metrics.confusion_matrix()
+    return ClassificationReport(summary, per_class, reliability, names, matrix, preprocess, skipped)
 
 
 def _prediction(model) -> Callable:

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import expit
 
 BINS = 15
+MOST_CLASSES = 1_000  # of a confusion matrix, which has as many rows and columns
 
 
 class ClassificationMetrics:
@@ -121,6 +122,19 @@ class ClassificationMetrics:
             else:
                 rows.append({**row, "confused_with": None, "confused": 0})
         return rows
+
+    def confusion_matrix(self) -> np.ndarray | None:
+        """(C, C) int64: how many images of class i were predicted as class j, as scikit-learn's.
+
+        None with several correct classes per image, and above 1,000 classes.
+        """
+        images, right = self.class_counts.T
+        if self.num_classes > MOST_CLASSES or images.sum() != self.counted:
+            return None
+        matrix = np.diag(right)
+        for (true, predicted), count in self.confusions.items():
+            matrix[true, predicted] = count
+        return matrix
 
     def _multi_hot(self, logits, labels):
         """Labels as booleans, (B, C)."""

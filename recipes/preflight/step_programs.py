@@ -70,7 +70,8 @@ class RecipePrograms(StepPrograms):
             return self_supervised_batches(shapes, self.model.vit.patch_size, self.recipe).element_spec
         if self.multi_label or (training and data.augment.mixes):
             labels = _floats(batch_size, self.num_classes)
-        return (images, labels) if training else (images, labels, _floats(batch_size))
+        weighted = not training or self.recipe.class_weight
+        return (images, labels, _floats(batch_size)) if weighted else (images, labels)
 
 
 def _are_local(weights: str) -> bool:

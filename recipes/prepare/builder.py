@@ -18,7 +18,13 @@ from etils import epath
 from tensorflow_datasets.core.utils import shard_utils
 
 from keras_vit.recipes.data.image_dataset import check_class_names
-from keras_vit.recipes.data.image_folder import check_folder, class_of, list_files, list_folders
+from keras_vit.recipes.data.image_folder import (
+    check_folder,
+    class_of,
+    list_files,
+    list_folders,
+    warn_of_similar_names,
+)
 from keras_vit.recipes.prepare.outcomes import COLUMNS, STORED, HashIndex, examine, map_in_threads, write_skipped
 from keras_vit.recipes.remote_files import error_summary
 
@@ -51,6 +57,7 @@ def open_source(path: str, only_split: str | None = None) -> SourceFolder:
         fix = f" If {', '.join(names[:3])} are classes, set --flat: they become one split." if names else ""
         raise ValueError(f"{path} is not laid out as {path}/{layout}.{fix}")
     check_class_names(sorted(set().union(*classes.values())), path)
+    warn_of_similar_names(path, set().union(*classes.values()))
     for split in classes:
         if not re.fullmatch(r"\w+", split, re.ASCII) or split.lower() == "all":
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The exponential moving average (EMA) of the weights in evaluations; and NaN and infinity, which stop a run.
+"""The exponential moving average (EMA) of the weights in evaluations; the best weights; NaN and infinity.
 
 The optimizer updates the EMA and skips steps with non-finite gradients.
 """
@@ -8,9 +8,11 @@ import sys
 
 import keras
 import numpy as np
+import tensorflow as tf
 from keras import ops
 
-from keras_vit.recipes.distributed import JaxDevices, strategy_of
+from keras_vit.recipes.distributed import JaxDevices, Workers, strategy_of
+from keras_vit.recipes.recipe import Run
 from keras_vit.recipes.training.keras_internals import ema_pairs
 
 
@@ -42,6 +44,85 @@ class SwapEMA(keras.callbacks.Callback):
 
     def on_train_end(self, logs=None):
         _update_pairs(self.model, _swap)
+
+
+class BestWeights(keras.callbacks.Callback):
+    """Finds the best validation, keeps its weights, and stops a run that no longer improves.
+
+    `keras.callbacks.EarlyStopping` would forget all of it in a run that is interrupted, and at each call of `fit`. Here
+    it is in `variables`, which are saved in checkpoints, in the memory of the host. Place it between two `SwapEMA`.
+
+    Args:
+        model: Compiled, with a built optimizer.
+        run: Its `monitor`, `early_stopping_patience` and `restore_best_weights`.
+    """
+
+    def __init__(self, model, run: Run):
+        super().__init__()
+        self.set_model(model)
+        self.run = run
+        # A checkpoint at the end of an epoch is written before the validation, so the step of that is here, too.
+        with tf.device("CPU"):
+            self.validated, self.step, self.waited = (tf.Variable(0, dtype=tf.int64) for _ in range(3))
+            self.value = tf.Variable(math.nan, dtype=tf.float64)
+            weights = model.trainable_variables if run.restore_best_weights else []
+            self.weights = [tf.Variable(ops.convert_to_numpy(weight)) for weight in weights]
+        numbers = {"validated": self.validated, "step": self.step, "waited": self.waited, "value": self.value}
+        self.variables = {**numbers, **{f"{i:05d}": weight for i, weight in enumerate(self.weights)}}
+
+    def on_epoch_end(self, epoch, logs=None):
+        step, value = int(self.model.optimizer.iterations.numpy()), float(logs[f"val_{self.run.monitor}"])
+        best = float(self.value.numpy())
+        self.validated.assign(step)
+        self.waited.assign_add(1)
+        if not (value >= best if self.run.monitor == "loss" else value <= best):  # the first is better than NaN
+            self.value.assign(value)
+            self.step.assign(step)
+            self.waited.assign(0)
+            for weight, copy in zip(self.model.trainable_variables, self.weights):
+                copy.assign(ops.convert_to_numpy(weight))
+        if Workers(strategy_of(self.model)).any(self.stops):  # all workers end together
+            self.model.stop_training = True
+
+    @property
+    def stops(self) -> bool:
+        """Whether the run ends here."""
+        patience = self.run.early_stopping_patience
+        return patience is not None and int(self.waited.numpy()) >= patience
+
+    def restore(self):
+        """Gives the model the weights of the best validation, if the run chooses them."""
+        with strategy_of(self.model).scope():
+            for weight, copy in zip(self.model.trainable_variables, self.weights):
+                weight.assign(copy.numpy())
+
+    def summary(self, total_steps: int) -> str:
+        """Which validation was the best, and whether the run ended early."""
+        last = int(self.validated.numpy())
+        ended = f"Stopped early, at step {last:,} of {total_steps:,}. " if last < total_steps else ""
+        best = f"val_{self.run.monitor} {float(self.value.numpy()):.4g} at step {int(self.step.numpy()):,}"
+        return f"{ended}Best validation: {best}; the result has {'its' if self.weights else 'the last'} weights."
+
+
+class OneTraining(keras.callbacks.CallbackList):
+    """Callbacks for which several calls of `fit` are one training, which begins and ends once.
+
+    Keras's own reset at each beginning what they know of earlier epochs.
+    """
+
+    def __init__(self, callbacks, total_steps: int):
+        super().__init__(list(callbacks))
+        self.total_steps = total_steps
+        self.began = False
+
+    def on_train_begin(self, logs=None):
+        if not self.began:
+            self.began = True
+            super().on_train_begin(logs)
+
+    def on_train_end(self, logs=None):
+        if self.model.stop_training or int(self.model.optimizer.iterations.numpy()) >= self.total_steps:
+            super().on_train_end(logs)
 
 
 def use_ema_weights(model):

@@ -19,7 +19,7 @@ from keras_vit.recipes.data.model_classes import (
 )
 from keras_vit.recipes.distributed import JaxDevices, Strategy
 from keras_vit.recipes.recipe import Recipe, Run
-from keras_vit.recipes.recipe_checks import check_length
+from keras_vit.recipes.recipe_checks import check_length, check_validations
 from keras_vit.recipes.recipe_errors import RecipeError, check_all
 from keras_vit.recipes.training.accumulation import check_batch_size
 
@@ -70,6 +70,7 @@ def check_data(recipe: Recipe, dataset: ImageDataset, total_steps: int):
     """
     check_all(
         lambda: check_length(recipe, total_steps),
+        lambda: check_validations(recipe, total_steps),
         lambda: _check_loss(recipe, dataset),
         lambda: _check_classes(recipe, dataset),
         *(partial(_check_split, recipe, dataset, field, split) for field, split in _splits(recipe).items()),
@@ -111,6 +112,12 @@ def _check_loss(recipe, dataset):
             f"Images of {dataset.name!r} have any number of labels, but the softmax is for one each.",
             {"loss": "softmax"},
             {"loss": "sigmoid"},
+        )
+    if recipe.has_labels and recipe.class_weight and dataset.multi_label:
+        raise RecipeError(
+            f"Weights of classes are for one label per image, but images of {dataset.name!r} have any number.",
+            {"class_weight": recipe.class_weight},
+            {"class_weight": None},
         )
     if recipe.has_teacher and dataset.multi_label:
         raise ValueError(

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 
+import keras
 import tensorflow as tf
 
 from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
@@ -16,8 +17,10 @@ from keras_vit.recipes.distributed import JaxDevices, Workers, shard_batches, sh
 from keras_vit.recipes.recipe import Recipe, Run
 from keras_vit.recipes.training.accumulation import accumulate_gradients
 from keras_vit.recipes.training.callbacks import (
+    BestWeights,
     EvaluateWithEMA,
     NonfiniteSteps,
+    OneTraining,
     SwapEMA,
     check_finite_weights,
     use_ema_weights,
@@ -47,24 +50,36 @@ def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches:
         model.optimizer.build(model.trainable_variables)
     accumulate_gradients(model, recipe.optimizer.accumulation_steps, strategy.num_replicas_in_sync)
     checkpoints, run = None, recipe.run
+    best = BestWeights(model, run) if run.chooses_weights else None
     if run.folder:
         identity = begin_run(recipe, dataset, workers)
-        checkpoints = Checkpoints(run.folder, run.checkpoint_steps, run.keep_checkpoints, identity)
+        more = {"best": best.variables} if best else {}
+        checkpoints = Checkpoints(run.folder, run.checkpoint_steps, run.keep_checkpoints, identity, more)
         start_step = checkpoints.restore(model)
     offset_replica_seeds(model)
     validation = _validation(strategy, recipe, dataset)
-    callbacks = training_callbacks(recipe, model, dataset, total_steps, checkpoints, callbacks)
+    own = [*([best] if best else []), *([OneTraining(callbacks, total_steps)] if callbacks else [])]
+    callbacks = training_callbacks(recipe, model, dataset, total_steps, checkpoints, own)
     if workers.chief:
         print(describe_run(recipe, strategy, model, dataset, total_steps, start_step))
     try:
         with report_data_errors(dataset), build_from_spec(model, lambda: batches(start_step, ONE_HOST).element_spec):
-            history = _fit_parts(model, recipe, total_steps, start_step, batches, validation, callbacks, workers)
+            if best and _lacks_validation(best, start_step, total_steps):
+                _validate(model, best, validation)
+            if best and best.stops:
+                history = {}
+            else:
+                history = _fit_parts(model, recipe, total_steps, start_step, batches, validation, callbacks, workers)
     finally:
         if checkpoints:
             checkpoints.release()
     if workers.chief:
         warn_of_skipped_steps(model)
     use_ema_weights(model)
+    if best:
+        best.restore()
+        if workers.chief:
+            print(best.summary(total_steps))
     check_finite_weights(model, "The weights after training" if recipe.optimizer.ema_momentum is None else "The EMA")
     return history
 
@@ -75,6 +90,20 @@ def _validation(strategy, recipe, dataset):
         return {}
     batches, steps = shard_evaluation(strategy, recipe.data, dataset, recipe.data.validation_split)
     return {"validation_data": batches, "validation_steps": steps}
+
+
+def _lacks_validation(best, step, total_steps):
+    """Whether the run was interrupted between the last step of an epoch and its validation."""
+    ends_epoch = step % best.run.epoch_steps == 0 or step == total_steps
+    return step > 0 and ends_epoch and int(best.validated.numpy()) < step
+
+
+def _validate(model, best, validation):
+    """The validation that an interrupted run did not finish."""
+    batches, steps = validation["validation_data"], validation["validation_steps"]
+    metrics = model.evaluate(batches, steps=steps, callbacks=[EvaluateWithEMA()], return_dict=True, verbose=0)
+    end = keras.callbacks.CallbackList([SwapEMA(), best, SwapEMA()], model=model)
+    end.on_epoch_end(0, {f"val_{name}": value for name, value in metrics.items()})
 
 
 def _fit_parts(model, recipe, total_steps, step, batches, validation, callbacks, workers):

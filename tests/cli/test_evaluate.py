@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from images_on_disk import int64_feature, jpeg, write_record
 from PIL import Image
+from sklearn.metrics import confusion_matrix
 
 from keras_vit import BiT
 from keras_vit.class_names import class_names_text
@@ -72,6 +73,8 @@ def test_everything_is_printed_and_written(run, digits, model, data_dir, tmp_pat
     assert found["dataset"] == "digits" and found["preprocessing"]["image_size"] == [8, 8]
     assert {name: found[name] for name in summary} == pytest.approx(summary, rel=1e-4)
     assert found["classes"] == expected.per_class and len(found["reliability"]) == 15
+    assert found["class_names"] == list("0123456789")
+    assert found["confusion_matrix"] == expected.confusion_matrix.tolist() and np.sum(found["confusion_matrix"]) == 45
     assert sorted(path.name for path in tmp_path.iterdir()) == ["found.json", "x.keras"]
 
 
@@ -88,11 +91,18 @@ def test_images_without_a_label(run, digits, model, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_images_of_many_sizes_are_counted_once(run, folder, trained_toy, tmp_path):
-    dataset, images, labels = folder
-    model = trained_toy(num_classes=3, preprocessing={"image_size": 16, "resize": "shortest"})
+    dataset, images, labels = folder  # three of the model's four classes
+    names = ["class2", "other", "class0", "class1"]
+    labels = np.array([names.index(f"class{label}") for label in labels])
+    model = trained_toy(num_classes=4, class_names=names, preprocessing={"image_size": 16, "resize": "shortest"})
     model.save(tmp_path / "x.keras")
-    status, lines, _ = run(tmp_path / "x.keras", "--dataset", dataset, "--batch-size", 4)
-    top1 = np.mean(np.argmax(model(model.preprocess(images)), axis=-1) == labels)
+    arguments = "--dataset", dataset, "--batch-size", 4, "--json", tmp_path / "found.json"
+    status, lines, _ = run(tmp_path / "x.keras", *arguments)
+    predicted = np.argmax(model(model.preprocess(images)), axis=-1)
+    top1 = np.mean(predicted == labels)
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["class_names"] == names
+    np.testing.assert_array_equal(found["confusion_matrix"], confusion_matrix(labels, predicted, labels=range(4)))
     assert status == 0 and lines[0].startswith(f"13 images of {dataset} (test), Preprocessing(")
     assert "resize='shortest'" in lines[0] and lines[1] == f"top-1 {top1:.2%}" and not lines[2].startswith("top-5")
     lines = run(tmp_path / "x.keras", "--dataset", dataset, "--resize", "squash", "--crop-fraction", 0.5)[1]

@@ -16,7 +16,7 @@ from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.data.image_folder import split_by_class
 from keras_vit.recipes.recipe import Data, Supervised
 from keras_vit.recipes.recipe_file import read_recipe
-from keras_vit_cli.finetune import Finetune, check_same_run, export_checked, print_result
+from keras_vit_cli.finetune import Finetune, check_same_run, export_checked, previous_recipe, print_result
 from keras_vit_cli.finetune_plan import train_command
 from keras_vit_cli.inputs import DEFAULT, OFFLINE
 from keras_vit_cli.preprocessing_flags import PreprocessingFlags
@@ -134,8 +134,8 @@ def run(tmp_path, monkeypatch):
     return Path("run")
 
 
-def check(run, weights=None, folder="photos", **flags):
-    check_same_run(Path(folder), weights, PreprocessingFlags(**flags).fields(), run)
+def check(run, weights=None, folder="photos", class_weight=None, **flags):
+    check_same_run(Path(folder), weights, PreprocessingFlags(**flags).fields(), run, class_weight)
 
 
 def test_the_same_command_and_one_without_options_pass(run):
@@ -159,6 +159,22 @@ def test_another_preparation_is_an_error_that_states_both(run):
         check(run, "other.npz", "other", preprocessing="half")
     with pytest.raises(ValueError, match="crop_fraction"):
         check(run, crop_fraction=2.0)
+
+
+def test_other_class_weights_are_an_error(run):
+    with pytest.raises(ValueError, match="Received: --class-weight balanced.* --output run-2"):
+        check(run, class_weight="balanced")
+    file = run / "recipe.json"
+    file.write_text(file.read_text().replace('"class_weight": null', '"class_weight": "balanced"'))
+    check(run, class_weight="balanced")
+
+
+def test_a_finished_run_without_its_model_is_not_presented(run):
+    with pytest.raises(ValueError, match="finished, .*model.keras is missing. For a new run add --output run-2"):
+        previous_recipe(run)
+    (run / "step-8.index").touch()
+    with pytest.raises(ValueError, match="Delete run/metrics.json"):
+        previous_recipe(run)
 
 
 def test_weights_that_no_longer_exist_are_an_error(run):

@@ -1,5 +1,6 @@
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +83,19 @@ def test_a_folder_that_others_wrote_meanwhile_is_not_replaced(tmp_path):
     kept = str(raised.value).rpartition("/")[2].rstrip(".")
     assert listing(tmp_path / "run") == ["thesis.txt"] and listing(tmp_path / kept) == [MARK]
     assert sorted(os.listdir(tmp_path)) == ["run", kept] and not kept.startswith(".")
+
+
+def test_the_current_folder_is_not_replaced(tmp_path, monkeypatch):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a" / "b")
+    for path in (Path(), Path("..")):
+        with pytest.raises(ValueError, match="current folder.* --output"):
+            check_replaceable(path)
+        with pytest.raises(ValueError, match="current folder.* --output"), new_folder(path):
+            pass
+    with new_folder(Path("n" * 255)):
+        pass
+    assert Path("n" * 255).is_dir()
 
 
 def test_folders_with_other_contents_are_not_replaced(previous, tmp_path):

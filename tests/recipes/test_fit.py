@@ -7,15 +7,16 @@ from dataclasses import replace
 import keras
 import numpy as np
 import pytest
+from sklearn.utils.class_weight import compute_class_weight
 from tensorflow.python.framework import ops
 
 import keras_vit
 from keras_vit.recipes import fit
-from keras_vit.recipes.data import open_dataset
+from keras_vit.recipes.data import open_dataset, read_labels, training_batches
 from keras_vit.recipes.evaluation.classification import evaluate_classifier
 from keras_vit.recipes.recipe import Optimizer
 from keras_vit.recipes.recipe_errors import RecipeError
-from keras_vit.recipes.training.model import build_model
+from keras_vit.recipes.training.model import build_model, compile_classifier
 
 STILL = Optimizer("sgd", learning_rate=0.0, warmup_steps=1)
 
@@ -152,3 +153,120 @@ def test_callbacks_restore_and_save_the_weights_that_were_measured(supervised, t
     assert saved.class_names == tuple("0123456789")
     model.set_weights(saved.get_weights())
     assert fit.evaluate(model, data, "validation")["loss"] == pytest.approx(losses[0], rel=1e-5)
+
+
+def at_epoch(numbers, function):
+    """A callback that calls a function when the validation of these epochs begins, after their checkpoint."""
+
+    class Callback(keras.callbacks.Callback):
+        epoch = 0
+
+        def on_epoch_begin(self, epoch, logs=None):
+            self.epoch = epoch
+
+        def on_test_begin(self, logs=None):
+            if self.epoch in numbers:
+                function()
+
+    return Callback()
+
+
+class Epochs(keras.callbacks.Callback):
+    """Keeps the measured weights of each epoch, and how often the training begins and ends."""
+
+    def __init__(self):
+        super().__init__()
+        self.weights, self.losses, self.calls = [], [], []
+
+    def on_train_begin(self, logs=None):
+        self.calls.append("begin")
+
+    def on_train_end(self, logs=None):
+        self.calls.append("end")
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.weights.append(self.model.get_weights())
+        self.losses.append(logs["val_loss"])
+
+
+def validated(supervised, total_steps=14, **run):
+    """A recipe whose third validation is the best; the last epoch is shorter than the others."""
+    data = replace(supervised.data, train_split="train[:48]", validation_split="validation[:60]")
+    optimizer = Optimizer("adam", 0.02, warmup_steps=1, decay="constant", ema_momentum=0.5)
+    run = replace(supervised.run, epoch_steps=3, checkpoint_steps=3, **run)
+    return replace(supervised, data=data, optimizer=optimizer, run=run, total_steps=total_steps)
+
+
+def assert_weights(model, expected):
+    for ours, theirs in zip(model.get_weights(), expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.extended
+def test_result_has_the_weights_of_the_best_validation(supervised):
+    epochs = Epochs()
+    model, history = fit.train(validated(supervised, restore_best_weights=True), callbacks=[epochs])
+    best = int(np.argmin(epochs.losses))
+    assert 0 < best < 4 and len(epochs.losses) == 5 and history["val_loss"] == epochs.losses
+    assert epochs.calls == ["begin", "end"]  # of two calls of `fit`
+    assert_weights(model, epochs.weights[best])
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("strategy,kills", [("one-device", (0, 2, 4)), ("mirrored", (2,))])
+def test_interrupted_runs_stop_early_and_restore_the_same_weights(supervised, tmp_path, logical_cpus, strategy, kills):
+    logical_cpus(2)
+    chosen = {"restore_best_weights": True, "early_stopping_patience": 2, "strategy": strategy}
+    epochs = Epochs()
+    model, history = fit.train(validated(supervised, 20, **chosen), callbacks=[epochs])
+    losses = history["val_loss"]
+    best = int(np.argmin(losses))
+    assert (best, len(losses), model.optimizer.iterations.numpy()) == (2, 5, 15)  # two validations are not better
+    assert_weights(model, epochs.weights[best])
+    recipe = validated(supervised, 20, **chosen, folder=str(tmp_path / "run"), resume=True)
+    for epoch in kills:  # checkpoints are written before the validation
+
+        def kill():
+            raise MemoryError
+
+        with pytest.raises(MemoryError):
+            fit.train(recipe, callbacks=[at_epoch([epoch], kill)])
+    again, _ = fit.train(recipe)
+    assert again.optimizer.iterations.numpy() == 15
+    assert_weights(again, model.get_weights())
+    with pytest.raises(RecipeError, match="monitor"):
+        fit.train(replace(recipe, run=replace(recipe.run, monitor="top1")))
+
+
+@pytest.mark.extended
+def test_early_stopping_of_keras_spans_all_calls_of_fit(supervised):
+    """The last epoch is shorter, a call of its own, after which the best weights may be of an earlier one."""
+    epochs = Epochs()
+    stop = keras.callbacks.EarlyStopping("val_loss", mode="min", patience=9, restore_best_weights=True)
+    model, _ = fit.train(validated(supervised), callbacks=[epochs, stop])
+    best = int(np.argmin(epochs.losses))
+    assert best < 4 and len(epochs.losses) == 5 and stop.best_epoch == best
+    assert_weights(model, epochs.weights[best])
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("mixup_alpha", [0.0, 0.2])
+def test_class_weights_equal_those_of_keras(supervised, mixup_alpha):
+    augment = replace(supervised.data.augment, mixup_alpha=mixup_alpha)
+    data = replace(supervised.data, train_split="train[:40]", augment=augment)
+    recipe = replace(supervised, data=data, class_weight="balanced", total_steps=3)
+    model, _ = fit.train(recipe)
+    dataset = open_dataset(data)
+    labels = read_labels(dataset, "train[:40]")
+    weights = compute_class_weight("balanced", classes=np.arange(10), y=labels)
+    assert weights.max() > 1.5 * weights.min()
+    keras.utils.set_random_seed(recipe.run.seed)
+    expected, _ = compile_classifier(recipe, 10, 3)
+    if not mixup_alpha:
+        batches = training_batches(data, dataset, recipe.run.seed)
+        expected.fit(batches, steps_per_epoch=3, class_weight=dict(enumerate(weights)), shuffle=False, verbose=0)
+    else:  # Keras takes the largest label
+        for images, mixed in training_batches(data, dataset, recipe.run.seed).take(3).as_numpy_iterator():
+            expected.train_on_batch(images, mixed, mixed @ weights)
+    for ours, theirs in zip(model.get_weights(), expected.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)

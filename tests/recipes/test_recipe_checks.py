@@ -48,6 +48,21 @@ def test_teacher_must_exist(teacher, tmp_path):
             {"run.epoch_steps": 125, "run.steps_per_execution": 50},
             [{"run.epoch_steps": 100}],
         ),
+        (
+            Supervised(run=Run(restore_best_weights=True), data=Data(image_size=32, validation_split=None)),
+            {"run.restore_best_weights": True, "data.validation_split": None},
+            [{"data.validation_split": "validation"}, {"run.restore_best_weights": False}],
+        ),
+        (
+            Supervised(run=Run(early_stopping_patience=3), total_steps=600),
+            {"run.early_stopping_patience": 3, "run.epoch_steps": 1000},
+            [{"run.epoch_steps": 60}, {"run.early_stopping_patience": None}],
+        ),
+        (
+            MaskedPatch(run=Run(early_stopping_patience=3)),
+            {"run.early_stopping_patience": 3},
+            [{"run.early_stopping_patience": None}],
+        ),
         (Supervised(data=Data(image_size=13)), {"data.image_size": 13}, [{"data.image_size": 16}]),
         (
             Supervised(Architecture("H/14"), data=Data(image_size=225)),

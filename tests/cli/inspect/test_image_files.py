@@ -5,8 +5,9 @@ import pytest
 from PIL import Image
 
 from keras_vit.recipes.data.image_folder import walk_files
+from keras_vit.recipes.prepare.outcomes import UNREADABLE, examine
 from keras_vit.rgb import as_rgb
-from keras_vit_cli.inspect.image_files import ImageBatch, list_images, read_images, without_damaged
+from keras_vit_cli.inspect.image_files import ImageBatch, list_images, read_images, unreadable_reason, without_damaged
 from keras_vit_cli.inspect.report import AttentionData
 
 
@@ -27,17 +28,32 @@ def test_other_and_damaged_files_are_named(toy, tmp_path, capsys):
     Image.new("RGB", (16, 16)).save(tmp_path / "1.jpg")
     (tmp_path / "2.jpg").write_bytes((tmp_path / "1.jpg").read_bytes()[:-40])
     (tmp_path / "3.HEIC").write_bytes(b"")
+    (tmp_path / "4.gif87").write_bytes(b"")
     (tmp_path / ".hidden").write_bytes(b"")
     files = list_images(tmp_path)
-    assert [file.name for file in files] == ["1.jpg", "2.jpg"]
-    assert f"1 skipped, since their names do not end in .jpg, .jpeg, .png, .gif, .bmp, .webp: {tmp_path}/3.HEIC" in (
+    assert [file.name for file in files] == ["1.jpg", "2.jpg", "3.HEIC"]
+    assert f"1 skipped, since their names do not end in .jpg, .jpeg, .png, .gif, .bmp, .webp: {tmp_path}/4.gif87" in (
         capsys.readouterr().err
     )
-    assert without_damaged(files) == files[:1] and f"{tmp_path}/2.jpg" in capsys.readouterr().err
+    assert without_damaged(files) == files[:1]
+    errors = capsys.readouterr().err
+    assert f"{tmp_path}/2.jpg" in errors and "pip install pillow-heif" in errors
     with pytest.raises(ValueError, match="2.jpg"):
-        without_damaged(files[1:])
-    with pytest.raises(ValueError, match="HEIC"):
-        as_rgb(tmp_path / "3.HEIC")
+        without_damaged(files[1:2])
+
+
+HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
+
+
+@pytest.mark.parametrize("name", ["1.HEIC", "1.jpg"])
+def test_heic_files_are_named_with_what_reads_them(tmp_path, name):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / name).write_bytes(HEIC)
+    assert "pip install pillow-heif" in unreadable_reason(tmp_path / "a" / name)
+    outcome, _, (error,) = examine(f"a/{name}", str(tmp_path))
+    assert outcome == UNREADABLE and "pip install pillow-heif" in error
+    with pytest.raises(ValueError, match="JPEG"):
+        as_rgb(tmp_path / "a" / name)
 
 
 def test_linked_folders_are_read_and_links_to_their_own_folder_are_not(tmp_path):

@@ -92,6 +92,7 @@ def test_batches_have_the_images_of_their_labels(folder):
         ("train.csv", "image,labels\n./images/0.jpg,a\nimages/0.jpg,b\n", "Line 3 .* images/0.jpg"),
         ("train.csv", 'image,labels\nimages/0.jpg,"cat\nimages/1.jpg,dog\n', "end of data"),
         ("train.csv", 'image,labels\nimages/0.jpg,"cat\ndog"\n', "Line 3 "),
+        ("train.csv", "image,labels\nimages/0.jpg,a\nimages/x.heic,b\n", "images/x.heic.* JPEG"),
         ("train.csv", "image,labels\n", "None .*train.csv"),
         ("labels.txt", "cat\ndog\n", "2 .*labels.txt: sky, tree"),
         ("labels.txt", "cat\ndog\nsky\ntree\ncat\n", "twice"),

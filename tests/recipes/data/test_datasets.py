@@ -144,6 +144,24 @@ def test_no_connection_is_reported_before_retries(builder):
     assert not builder.prepared
 
 
+@pytest.mark.parametrize(
+    "name,files",
+    [
+        ("imagenet2012", ["ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"]),
+        ("imagenet2012_real", ["ILSVRC2012_img_val.tar"]),
+        ("resisc45", ["rar file"]),
+        ("vtab/resisc45", ["rar file"]),
+    ],
+)
+def test_archives_that_are_missing(tmp_path, name, files):
+    for _ in range(2):  # without the folder, and with an empty one
+        with pytest.raises(ValueError) as error:
+            open_dataset(Data(name, data_dir=str(tmp_path)))
+        assert all(word in str(error.value) for word in (str(tmp_path / "downloads" / "manual"), *files))
+        assert "manual_dir" not in str(error.value) and "\n" not in str(error.value)
+        (tmp_path / "downloads" / "manual").mkdir(parents=True, exist_ok=True)
+
+
 @pytest.mark.parametrize("present", ["toy/1.0.0", "downloads/toy/toy.tgz.INFO", "downloads/manual/toy.tgz"])
 def test_what_is_on_the_disk_requires_no_connection(builder, tmp_path, present):
     (tmp_path / present).mkdir(parents=True)

@@ -40,7 +40,8 @@ def opened(path):
         ([], "none"),
         (["cat/1.txt", "cat/._1.jpg"], "none"),
         ([".hidden/1.jpg"], ".hidden/1.jpg"),
-        (["2.jpg", "1.jpg"], "found is 1.jpg"),
+        (["2.jpg", "1.jpg"], "found is 1.jpg.*image,label.* csv:"),
+        (["cat/1.txt", "cat/1.HEIC"], "cat/1.HEIC.* JPEG"),
         (["a/b/c/1.jpg"], "a/b/c/1.jpg"),
     ],
 )
@@ -125,6 +126,7 @@ def test_unused_files_and_classes_of_one_split_are_named(folder, caplog):
     (folder / "train" / "ant" / "30.tiff").write_bytes(b"image")
     (folder / "train" / "elk").mkdir()
     (folder / "train" / "elk" / "1.jfif").write_bytes(jpeg(10))
+    (folder / "train" / "ant" / "31.heic").touch()
     os.mkfifo(folder / "test" / "bee" / "pipe.jpg")  # opening it for reading would block
     (folder / "test" / "bee" / "link.jpg").symlink_to("nowhere.jpg")
     (folder / "test" / "bee" / "linked.jpg").symlink_to("0.JPG")
@@ -134,13 +136,35 @@ def test_unused_files_and_classes_of_one_split_are_named(folder, caplog):
     assert dataset.splits == {"test": 4, "train": 50} and list(dataset.class_names) == ["ant", "bee", "cow", "yak"]
     *unused, of_test, of_train = messages = [record.getMessage() for record in caplog.records]
     expected = ["1 .*test/bee/dir.jpg", "1 .*test/bee/link.jpg", "7 .*train/ant/30.tiff.* 2 more", "1 .*bee/pipe.jpg"]
+    heic = next(message for message in unused if "31.heic" in message)
+    unused.remove(heic)
+    assert "JPEG" in heic
     assert len(unused) == 4 and all(message.startswith(f"{folder}: ") for message in messages)
     for message, pattern in zip(unused, expected):
         assert re.search(pattern, message), message
     assert "yak" in of_test and "ant, cow" in of_train
     assert sorted(labels_of(dataset, "test")) == [1, 1, 1, 3]
     opened(folder)
-    assert len(caplog.records) == 6  # not repeated
+    assert len(caplog.records) == 7  # not repeated
+
+
+def test_classes_whose_names_differ_in_case_or_blanks_are_named(tmp_path, caplog):
+    for file in ("train/Cat/1.jpg", "train/red fox/1.jpg", "test/cat/1.jpg", "test/red fox /1.jpg", "test/dog/1.jpg"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).write_bytes(jpeg(0))
+    assert opened(tmp_path).class_names == ("Cat", "cat", "dog", "red fox", "red fox ")
+    pairs = [record.getMessage() for record in caplog.records if " are two classes" in record.getMessage()]
+    assert len(pairs) == 2 and "'Cat' and 'cat'" in pairs[0] and "'red fox' and 'red fox '" in pairs[1]
+
+
+@pytest.mark.parametrize("read", [lambda path: open_source(path), lambda path: open_dataset(Data(f"csv:{path}"))])
+def test_similar_classes_of_sources_and_lists_are_named(tmp_path, caplog, read):
+    for file in ("train/Cat/1.jpg", "test/cat/1.jpg"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).write_bytes(jpeg(0))
+    (tmp_path / "train.csv").write_text("image,label\ntrain/Cat/1.jpg,Cat\ntest/cat/1.jpg,cat\n")
+    read(str(tmp_path))
+    assert "'Cat' and 'cat'" in caplog.text
 
 
 def test_names_that_are_not_utf8_are_named(folder):

@@ -4,16 +4,46 @@ import logging
 import unicodedata
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from images_on_disk import int64_feature, jpeg, write_record
+from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
+from sklearn.utils.class_weight import compute_class_weight
 
 from keras_vit.recipes import fit
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.data.image_dataset import count_nonempty
-from keras_vit.recipes.data.model_classes import check_trained_classes, class_counts
+from keras_vit.recipes.data.model_classes import (
+    balanced_weights,
+    check_several_classes,
+    check_trained_classes,
+    class_counts,
+    with_model_classes,
+)
+from keras_vit.recipes.data.pipeline import weight_classes
 from keras_vit.recipes.prepare import prepare
 from keras_vit.recipes.recipe import Data
+
+
+@pytest.mark.parametrize("counts", [[3, 1, 8], [5, 0, 1]])
+def test_balanced_weights_equal_those_of_scikit_learn(counts):
+    labels = np.repeat(np.arange(3), counts)
+    weights = balanced_weights(np.array(counts))
+    present = np.unique(labels)
+    np.testing.assert_allclose(weights[present], compute_class_weight("balanced", classes=present, y=labels))
+    batch = tf.data.Dataset.from_tensors((tf.zeros((4, 1)), tf.constant([0, 2, 2, -1], tf.int64)))
+    _, integers, weighted = next(iter(weight_classes(batch, weights)))
+    expected = class_weight_to_sample_weights(integers[:3], dict(enumerate(weights)))  # Keras's
+    np.testing.assert_allclose(weighted[:3], expected, rtol=1e-6)
+
+
+def test_a_flat_folder_of_images_is_one_class(tmp_path, toy):
+    write_images(tmp_path, {"val": 2})
+    dataset = open_dataset(Data(f"folder:{tmp_path}"))
+    for check in (check_several_classes, lambda dataset: with_model_classes(dataset, toy(num_classes=3))):
+        with pytest.raises(ValueError, match=r"'val'.* image,label .*labels.txt.* csv:"):
+            check(dataset)
 
 
 def write_images(folder, counts):

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from sklearn.metrics import balanced_accuracy_score, f1_score
+from sklearn.metrics import balanced_accuracy_score, confusion_matrix, f1_score
 
 from keras_vit.recipes.evaluation.classification_metrics import BINS, ClassificationMetrics
 
@@ -44,6 +44,9 @@ def test_accuracy_and_likelihood(logits, labels):
     assert summary["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(labels, predicted), rel=1e-12)
     assert summary["macro_f1"] == pytest.approx(f1_score(labels, predicted, average="macro"), rel=1e-12)
     assert summary["majority"] == np.bincount(labels).max() / IMAGES
+    matrix = confusion_matrix(labels, predicted, labels=range(CLASSES))
+    np.testing.assert_array_equal(whole.confusion_matrix(), matrix)
+    np.testing.assert_array_equal(parts.confusion_matrix(), matrix)
     assert whole.per_class("abcdefgh") == parts.per_class("abcdefgh")
     assert "top5" not in evaluate(logits[:, :5], np.zeros(IMAGES, int)).summary()
 
@@ -95,6 +98,7 @@ def test_real_labels_match_the_authors_code(logits):
     lists = [np.flatnonzero(row).tolist() for row in several]
     summary = evaluate(logits, several.astype("float32"), batch=64).summary()
     assert "majority" not in summary and "macro_f1" not in summary
+    assert evaluate(logits, several).confusion_matrix() is None
     correct = [taken in lists[i] for i, taken in enumerate(logits.argmax(axis=1)) if lists[i]]
     assert summary["images"] == IMAGES > summary["counted"] == len(correct)
     assert summary["top1"] == np.mean(correct)

@@ -70,8 +70,12 @@ KINDS = {
     "masked autoencoder": lambda recipe: MaskedAutoencoder(
         recipe.architecture, recipe.data, run=recipe.run, decoder_depth=1, decoder_width=8, decoder_heads=2
     ),
-    "mixup and accumulation": lambda recipe: replace(
-        recipe, data=replace(recipe.data, augment=Augment(mixup_alpha=0.2)), loss="sigmoid", optimizer=ACCUMULATED
+    "mixup, accumulation and weights of classes": lambda recipe: replace(
+        recipe,
+        data=replace(recipe.data, augment=Augment(mixup_alpha=0.2)),
+        loss="sigmoid",
+        optimizer=ACCUMULATED,
+        class_weight="balanced",
     ),
     "several labels": lambda recipe: replace(
         recipe, data=replace(recipe.data, dataset="csv:/not/here"), loss="sigmoid", optimizer=Optimizer("sgd")
