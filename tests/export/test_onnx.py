@@ -115,6 +115,10 @@ def test_invalid_arguments_raise_before_any_work(toy, tmp_path, monkeypatch):
     ]
     with pytest.raises(ValueError, match="Received: 'int8'"):
         write_onnx(model, path, dtype="int8")
+    quantized = toy(depth=1)
+    quantized.head.quantize("float8")
+    with pytest.raises(ValueError, match="before quantize"):
+        write_onnx(quantized, path)
     for arguments, message in cases:
         with pytest.raises(ValueError, match=message):
             write_onnx(*arguments)
