@@ -23,21 +23,43 @@ from keras_vit.export.tflite.arithmetic import (
     softmax_times,
 )
 from keras_vit.inspect.attention import patch_share
+from keras_vit.keras_internals import all_layers
 from keras_vit.layers import EncoderBlock
 from keras_vit.layers.pooling import AttentionPooling, TokenPooling
+from keras_vit.layers.resnet.standardized_conv import GroupNorm
 
 VALUES = "weigh_values"
 ROTATE_BACK = "rotate_back"
 
 
 def export_copy(model):
-    """A float32 copy whose weights may be changed: the factor 1 / sqrt(d) of attention is folded into its queries."""
+    """A float32 copy whose weights may be changed: the factor 1 / sqrt(d) of attention is folded into its queries.
+
+    Its group normalizations have at most four axes.
+    """
     copy = float32_copy(model)
     for block in encoder_blocks(copy):
         _scale_queries(block.attention)
     if initial := getattr(getattr(copy, "encoder", None), "initial_norm", None):
         copy.encoder.initial_norm = partial(layer_norm, initial)  # `encode` applies it
+    for layer in all_layers(copy):
+        if isinstance(layer, GroupNorm):
+            layer.call = partial(_group_norm, layer)
     return copy
+
+
+def _group_norm(norm, maps, training=None):
+    """`GroupNorm`, (B, H, W, C) -> the same, without Keras's tensors of five axes (groups beside their channels)."""
+    width = maps.shape[-1]
+
+    def of_groups(values):
+        """The mean of all pixels and of each group's channels, for each channel: (B, H, W, C) -> (B, 1, 1, C)."""
+        means = tf.reshape(tf.reduce_mean(values, axis=(1, 2)), (-1, norm.groups, width // norm.groups))
+        means = tf.reduce_mean(means, axis=-1, keepdims=True) * tf.ones((1, 1, width // norm.groups))  # not TILE
+        return tf.reshape(means, (-1, 1, 1, width))
+
+    centered = maps - of_groups(maps)
+    return centered * (tf.math.rsqrt(of_groups(centered * centered) + norm.epsilon) * norm.gamma) + norm.beta
 
 
 def encoder_blocks(model) -> list:

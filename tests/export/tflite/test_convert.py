@@ -23,6 +23,7 @@ TOLERANCE |= {"mixed-int8": 0.2, "int8": 0.3, "int16x8": 0.05}
 extended = functools.partial(pytest.param, marks=pytest.mark.extended)
 SMALL = {"image_size": 16, "patch_size": 4, "depth": 2, "width": 32, "mlp_dim": 64, "num_heads": 2, "num_classes": 4}
 BIT = functools.partial(keras_vit.BiT, stages=(1,), width_factor=0.5, image_size=32, num_classes=3)
+HYBRID = {**SMALL, "patch_size": 16, "resnet_stages": (1,), "image_size": 64}
 
 
 @pytest.fixture
@@ -158,13 +159,13 @@ def test_vit_options(floats, options):
         assert not audit(path, ["cpu-xnnpack", "gpu", "litert2"]).findings
 
 
-def test_bit(floats):
-    model = keras_vit.BiT(stages=(1,), width_factor=0.5, image_size=32, num_classes=3)
-    inputs, (probabilities,), _ = floats(model, "classify")
+@pytest.mark.parametrize("build", [BIT, extended(functools.partial(keras_vit.VisionTransformer, **HYBRID))])
+def test_backbones(floats, build):
+    """Group normalization has four axes: accelerators run every operation."""
+    model = build()
+    inputs, (probabilities,), path = floats(model, "classify")
     np.testing.assert_allclose(probabilities, tf.nn.softmax(model(inputs)), atol=1e-5)
-
-
-HYBRID = {**SMALL, "patch_size": 16, "resnet_stages": (1,), "image_size": 64}
+    assert not audit(path, ["cpu-xnnpack", "gpu", "litert2"]).findings
 
 
 @pytest.mark.extended
