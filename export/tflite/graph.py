@@ -122,7 +122,7 @@ def run_tflite(file, images, signature: str = CLASSIFY, num_threads: int = 2) ->
     details, quantization = runner.get_input_details()[INPUT], runner.get_output_details()[name]["quantization"]
     size = details["shape"][0]
     outputs, milliseconds = [], []
-    for batch in batches(images, size):
+    for batch in batches(np.asarray(images), size):
         tensor = as_input(batch, details["dtype"])
         start = time.perf_counter()
         output = runner(**{INPUT: tensor})[name]
