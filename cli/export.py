@@ -16,6 +16,8 @@ from keras_vit_cli.process import without_native_logs
 Format = Literal[
     "saved-model",
     "onnx",
+    "onnx-float16",
+    "onnx-pixels",
     "web",
     "float32",
     "float16",
@@ -37,7 +39,8 @@ class Export:
     Args:
         weights: File, folder or name that `keras_vit.load` accepts; with --describe a .tflite file.
         output: Folder to write; must not exist.
-        formats: TFLite formats, "saved-model", "onnx", or "web": a page with a .tflite file of its own, in the first
+        formats: TFLite formats, "saved-model", "onnx", also in half precision as "onnx-float16" or with uint8 pixels as
+            input as "onnx-pixels", or "web": a page with a .tflite file of its own, in the first
             requested format of "dynamic-int8" and "float16", else "dynamic-int8".
         dataset: Dataset for calibration and parity check: "digits", a name of TensorFlow Datasets, or "folder:/path"
             with /path/<split>/<class>/<image>. Required by "mixed-int8", "int8" and "int16x8".
@@ -48,6 +51,8 @@ class Export:
         check_images: Largest number of images for the parity check, the first ones of the split.
         max_corrupt: Largest allowed fraction of images that cannot be decoded; they are named and do not count.
         signatures: Signatures of each .tflite file. MediaPipe supports files with one only.
+        default_signature: Signature of a SavedModel that servers run if a client names none, such as "serve_bytes" for
+            files; default: "classify", or without classes "projection" or "features" (docs/saved_model.md).
         class_names: File with one class name per line; default: those of the model, or, if it has none, of the dataset.
             The classes of a dataset must be among those of a run (its labels.txt).
         license: License of the weights, for the metadata of .tflite files.
@@ -74,6 +79,7 @@ class Export:
     check_images: int = 1000
     max_corrupt: float = 0.01
     signatures: tuple[Literal["classify", "embed", "attention"], ...] = ("classify",)
+    default_signature: str | None = None
     class_names: Path | None = None
     license: str = ""
     max_accuracy_drop: float | None = None
@@ -134,11 +140,13 @@ def check_request(options):
 
     calibrated = [name for name in options.formats if name in STATIC]
     if options.target:
-        if not set(options.formats) - {"saved-model", "onnx"}:
+        if all(name.startswith(("saved-model", "onnx")) for name in options.formats):
             raise ValueError("--target examines .tflite files. Add one to --formats, such as dynamic-int8.")
         from keras_vit.export.audit import check_targets
 
         check_targets(options.target)
+    if options.default_signature and "saved-model" not in options.formats:
+        raise ValueError("--default-signature is of a SavedModel. Add saved-model to --formats.")
     if options.keep_float and not calibrated:
         raise ValueError(f"--keep-float requires --formats among {', '.join(STATIC)}: others do not use it.")
     if options.sensitivity and not (calibrated and options.dataset):

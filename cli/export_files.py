@@ -117,9 +117,12 @@ def write_files(options, model, data, folder) -> dict[str, Path]:
 
     files, names = {}, data.class_names
     if "saved-model" in options.formats:
-        files["saved-model"] = write_saved_model(model, folder / "saved_model", names)
-    if "onnx" in options.formats:
-        files["onnx"] = write_onnx(model, folder / "model.onnx", names)
+        signature = options.default_signature
+        files["saved-model"] = write_saved_model(model, folder / "saved_model", names, default_signature=signature)
+    for name in [name for name in options.formats if name.startswith("onnx")]:
+        file = folder / f"model{name.removeprefix('onnx')}.onnx"
+        dtype = "float16" if name == "onnx-float16" else "float32"
+        files[name] = write_onnx(model, file, names, dtype=dtype, pixels=name == "onnx-pixels")
     formats = [name for name in options.formats if name in FORMATS]
     if "web" in options.formats:
         from keras_vit.export.tflite.graph_rewrite import available_signatures

@@ -8,26 +8,30 @@ import warnings
 from pathlib import Path
 
 import keras
-import numpy as np
 
 from keras_vit.atomic_write import short_prefix
 from keras_vit.classification import has_classes, is_projection, output_activation
 from keras_vit.export.checks import check_classifier, check_exportable, exported_class_names, float32_copy
 from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS, PROJECTION
+from keras_vit.export.onnx_graph import TF2ONNX_OPSET, fuse, name_tensors, separate_padding
+from keras_vit.images import normalize
+from keras_vit.keras_internals import all_layers
 from keras_vit.outer_model import OuterModel, image_model
+
+DTYPES = ("float32", "float16")
 
 MAX_WEIGHT_BYTES = 2**31 - 2**24  # protobuf's limit of 2 GiB, less some space for the graph
 
 
-def write_onnx(model, path, class_names=None) -> Path:
+def write_onnx(model, path, class_names=None, *, dtype: str = "float32", pixels: bool = False) -> Path:
     """Writes an ONNX file.
 
-    Input: `images` (batch, H, W, 3) float32 after `model.preprocess`, any batch size. Output: `logits` (batch,
-    num_classes) float32, or `projection` if the head is one, as CLIP's; without a head `features` (batch, D), or
-    (batch, N, D) with pooling="none". Opset 15. A model of another precision is written in float32. The file's metadata
-    contain "preprocessing", the fields of `keras_vit.Preprocessing` as JSON, and of a classifier "activation", by which
-    logits become probabilities ("softmax" or "sigmoid"), and "class_names", one per line. An existing file is replaced
-    once the new one is complete.
+    Input: `images` (batch, H, W, 3) float32 after `model.preprocess`, any batch size; with `pixels` uint8, in [0, 255].
+    Output: `logits` (batch, num_classes) float32, or `projection` if the head is one, as CLIP's; without a head
+    `features` (batch, D), or (batch, N, D) with pooling="none". Opset 20; layer normalization and GELU are single
+    operators. The file's metadata contain "preprocessing", the fields of `keras_vit.Preprocessing` as JSON, and of a
+    classifier "activation", by which logits become probabilities ("softmax" or "sigmoid"), and "class_names", one per
+    line. An existing file is replaced once the new one is complete.
 
     Requires `pip install 'keras_vit[onnx]'` and Keras's TensorFlow backend.
 
@@ -37,31 +41,43 @@ def write_onnx(model, path, class_names=None) -> Path:
             if it ends in a softmax or sigmoid.
         path: File to write; must end in .onnx.
         class_names: See `write_saved_model`.
+        dtype: Of weights and computation, whatever the model's is: "float32", or "float16" for GPUs and half the size.
+            Input and output remain float32.
+        pixels: Whether the file takes pixels and scales them itself, by mean and standard deviation. It does not
+            resize.
 
     Returns:
         The path.
 
     Raises:
-        ImportError: tf2onnx or onnx is not installed.
-        ValueError: The path does not end in .onnx. The model is not of keras_vit, has no image size, has a head on
-            unpooled tokens, has LoRA weights in another precision, has 2 GiB or more of float32 weights, or has an
-            operation that ONNX lacks. The number of class names differs from the number of classes. Keras's backend is
-            not TensorFlow.
+        ImportError: tf2onnx, onnx or, for float16, onnxruntime is not installed.
+        ValueError: The path does not end in .onnx. The dtype is unknown. The model is not of keras_vit, has no image
+            size, has a head on unpooled tokens, has LoRA weights in another precision, float8 layers, 2 GiB or more of
+            float32 weights, or an operation that ONNX lacks. The number of class names differs from the number of
+            classes. Keras's backend is not TensorFlow.
     """
     path, model = Path(path), image_model(model)
-    _check(model, path)
+    _check(model, path, dtype)
     names = exported_class_names(model, class_names)
-    onnx = _import_onnx()
+    _import("tf2onnx")
+    onnx = _import("onnx")
+    converter = _import("onnxruntime.transformers.onnx_model") if dtype == "float16" else None
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=short_prefix(path.name), dir=path.parent) as temporary:
         file = Path(temporary) / path.name
-        _export(model, file)
+        _export(model, file, pixels)
         proto = onnx.load(file)
+        fuse(proto, onnx)
         output = PROJECTION if is_projection(model) else "logits" if model.num_classes else "features"
         activation = output_activation(model)
         output = output if activation else OUTPUTS[CLASSIFY]
-        _name_tensors(proto.graph, output)
-        _separate_padding(proto.graph, onnx)
+        name_tensors(proto.graph, output)
+        separate_padding(proto.graph, onnx)
+        if converter:
+            half = converter.OnnxModel(proto)
+            half.convert_float_to_float16(use_symbolic_shape_infer=False, keep_io_types=True)
+            half.topological_sort()
+            proto = half.model
         metadata = {"preprocessing": json.dumps(model.preprocessing.get_config())}
         if has_classes(model) and activation:
             metadata["activation"] = activation
@@ -77,18 +93,18 @@ def write_onnx(model, path, class_names=None) -> Path:
 
 def onnx_session(path):
     """A session of onnxruntime on the CPU."""
-    try:
-        runtime = importlib.import_module("onnxruntime")
-    except ImportError as error:
-        raise ImportError(f"ONNX files require onnxruntime: pip install 'keras_vit[onnx]' ({error}).") from error
-    return runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return _import("onnxruntime").InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
 
-def _check(model, path):
+def _check(model, path, dtype):
     if path.suffix != ".onnx":
         raise ValueError(f"Expected a path that ends in .onnx. Received: {path}")
+    if dtype not in DTYPES:
+        raise ValueError(f"`dtype` must be 'float32' or 'float16'. Received: {dtype!r}")
     check_exportable(model, "An ONNX file")
     check_classifier(model)
+    if any(getattr(layer, "quantization_mode", None) == "float8" for layer in all_layers(model)):
+        raise ValueError(f"ONNX has no float8 layers of Keras. Export {model.name} before quantize(), or use int8.")
     size = 4 * model.count_params()
     if size > MAX_WEIGHT_BYTES:
         raise ValueError(
@@ -97,53 +113,25 @@ def _check(model, path):
         )
 
 
-def _import_onnx():
+def _import(name):
     try:
-        importlib.import_module("tf2onnx")
-        return importlib.import_module("onnx")
+        return importlib.import_module(name)
     except ImportError as error:
-        raise ImportError(f"ONNX files require tf2onnx and onnx: pip install 'keras_vit[onnx]' ({error}).") from error
+        raise ImportError(f"ONNX files require {name}: pip install 'keras_vit[onnx]' ({error}).") from error
 
 
-def _export(model, file):
+def _export(model, file, pixels):
     if isinstance(model, OuterModel) or model.dtype_policy.name != "float32":  # runtimes lack bfloat16 convolutions
         model = float32_copy(model)
-    spec = keras.InputSpec(shape=(None, *model.image_size, model.channels), dtype="float32", name=INPUT)
+    shape = (*model.image_size, model.channels)
+    preprocessing = model.preprocessing
     if isinstance(model, OuterModel):  # Keras exports random layers as in training
-        inputs = keras.Input(spec.shape[1:])
+        inputs = keras.Input(shape)
         model = keras.Model(inputs, model.model(inputs, training=False))
+    if pixels:
+        images = keras.Input(shape, dtype="uint8", name=INPUT)
+        model = keras.Model(images, model(normalize(images, preprocessing.mean, preprocessing.std)))
+    spec = keras.InputSpec(shape=(None, *shape), dtype="uint8" if pixels else "float32", name=INPUT)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "In the future `np.object`", FutureWarning)  # from Keras's patch for NumPy 2
-        model.export(str(file), format="onnx", input_signature=[spec], verbose=False)
-
-
-def _name_tensors(graph, output):
-    """Renames the output and the open batch dimension."""
-    [end] = graph.output
-    for node in graph.node:
-        for names in (node.input, node.output):
-            for index, name in enumerate(names):
-                if name == end.name:
-                    names[index] = output
-    end.name = output
-    for value in (*graph.input, end):
-        value.type.tensor_type.shape.dim[0].dim_param = "batch"
-
-
-def _separate_padding(graph, onnx):
-    """Inserts a no-op between the zero padding of BiT's root block and its max pooling.
-
-    onnxruntime up to 1.31 fuses Pad into MaxPool as if it padded with -inf (onnxruntime, issue 24737). A maximum with
-    the lowest float32 prevents that and changes no value.
-    """
-    padded = {node.output[0] for node in graph.node if node.op_type == "Pad"}
-    pools = [node for node in graph.node if node.op_type == "MaxPool" and node.input[0] in padded]
-    if not pools:
-        return
-    lowest = onnx.numpy_helper.from_array(np.finfo("float32").min, "lowest_float32")
-    graph.initializer.append(lowest)
-    for pool in pools:
-        separated = f"{pool.input[0]}/separated"
-        node = onnx.helper.make_node("Max", [pool.input[0], lowest.name], [separated], name=separated)
-        graph.node.insert(list(graph.node).index(pool), node)
-        pool.input[0] = separated
+        model.export(str(file), format="onnx", input_signature=[spec], verbose=False, opset_version=TF2ONNX_OPSET)

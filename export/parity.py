@@ -143,6 +143,8 @@ def _run(path: Path, images, inputs, num_threads, activation):
         call = tf.function(lambda batch: own(tf.cast(model(batch, training=False), tf.float32)))
     elif path.suffix == ".onnx":
         session = onnx_session(path)
+        if session.get_inputs()[0].type == "tensor(uint8)":
+            inputs = np.round(images).astype("uint8")
         apply = keras.activations.get(activation)
         call = lambda batch: apply(session.run(None, {INPUT: batch.numpy()})[0])  # noqa: E731
     else:

@@ -34,7 +34,7 @@ TOP = 5
 STARTS = (JPEG, PNG, b"GIF8", b"BM", b"RIFF")  # of the files that `decode` reads
 
 
-def write_saved_model(model, folder, class_names=None, *, default: str | None = None) -> Path:
+def write_saved_model(model, folder, class_names=None, *, default_signature: str | None = None) -> Path:
     """Writes a SavedModel that TensorFlow Serving, or TensorFlow alone, loads and runs.
 
     Signatures, each for any batch size, all with float32 outputs; C classes, D width of the features:
@@ -67,16 +67,16 @@ def write_saved_model(model, folder, class_names=None, *, default: str | None = 
         folder: Folder to write; must not exist or be empty. TensorFlow Serving requires a version number: models/vit/1.
         class_names: One name per class in the order of the outputs, or (WordNet id, name) pairs; by default those that
             `keras_vit.classify` prints, if it knows any.
-        default: The signature that "serving_default" is, which servers run if a client names none; see above for the
-            default. With "serve_bytes" clients send files.
+        default_signature: The signature that "serving_default" is, which servers run if a client names none; see above
+            for the default. With "serve_bytes" clients send files.
 
     Returns:
         The folder.
 
     Raises:
         ValueError: The model is not of keras_vit, has no image size, or has a head on unpooled tokens. The number of
-            class names differs from the number of classes. The model lacks `default`. The folder is not empty. Keras's
-            backend is not TensorFlow.
+            class names differs from the number of classes. The model lacks `default_signature`. The folder is not
+            empty. Keras's backend is not TensorFlow.
         OSError: The disk is full or cannot be written; nothing is left of the folder.
     """
     model = image_model(model)
@@ -86,10 +86,12 @@ def write_saved_model(model, folder, class_names=None, *, default: str | None = 
     folder = Path(folder)
     check_new_folder(folder)
     functions = _serving_functions(model, names)
-    if default is not None:
-        if default not in functions:
-            raise ValueError(f"`default` must be one of {', '.join(functions)}. Received: {default!r}")
-        functions["serving_default"] = functions[default]
+    if default_signature is not None:
+        if default_signature not in functions:
+            raise ValueError(
+                f"`default_signature` must be one of {', '.join(functions)}. Received: {default_signature!r}"
+            )
+        functions["serving_default"] = functions[default_signature]
     preprocessing = json.dumps(model.preprocessing.get_config(), indent=2) + "\n"
     assets = {"preprocessing": (PREPROCESSING_FILE, preprocessing)}
     if names:

@@ -95,7 +95,7 @@ def run_on_simulator(compiled, images) -> np.ndarray:
     session = _session(content, operators[0], image, output)
     results = []
     for pixels in np.asarray(images):
-        [result] = session.run(None, {"images": as_input(pixels, image.dtype)})
+        [result] = session.run(None, {"images": as_input(pixels[None], image.dtype)})
         results.append(dequantize(result[0], output.quantization))
     return np.stack(results)
 

@@ -1,4 +1,6 @@
-"""Layer normalization and softmax in the form for the arithmetic of an exported graph. N tokens, K heads, D width.
+"""Layer normalization and softmax in the form for the arithmetic of an exported graph.
+
+B images, N tokens, K heads, D width.
 
 XNNPACK has no 8-bit SOFTMAX and RSQRT: LiteRT's own kernels take a third of the time of a small ViT, and divide the
 graph into pieces. `softmax_times` and `piecewise` are in integers as well, and more exact.
@@ -87,20 +89,20 @@ def _rsqrt(centered, norm):
     *axes, width = centered.shape
     # Two tensors: GPU delegates do not multiply one by itself. The normalization of queries and keys has heads, too.
     rows, columns = (tf.reshape(centered, (1, math.prod(axes), *shape)) for shape in ((1, width), (width, 1)))
-    sums = tf.matmul(rows, columns)  # (1, N, 1, 1)
+    sums = tf.matmul(rows, columns)  # (1, B N, 1, 1)
     low, high = norm.square_sums
     rsqrt = piecewise(sums, [1.0], lambda x: (x / width + norm.epsilon) ** -0.5, low, high)
     return tf.reshape(rsqrt, (*axes, 1))
 
 
 def piecewise(x, weights, function, low: float, high: float):
-    """function(sum(weights x)), linear between 17 points: (1, h, w, n) -> (1, h, w, 1).
+    """function(sum(weights x)), linear between 17 points: (B, h, w, n) -> (B, h, w, 1).
 
     Each of 16 ramps climbs from 0 to 6 between two points, with all 256 levels of an 8-bit tensor. The points are a
     geometric series, because the functions are powers; beyond its ends the result is constant.
 
     Args:
-        x: (1, h, w, n).
+        x: (B, h, w, n).
         weights: (n,) constants.
         function: Function of an array, convex, falling and positive.
         low, high: Ends of the range of the sum, positive.
@@ -115,13 +117,13 @@ def piecewise(x, weights, function, low: float, high: float):
 
 
 def _convolution(x, kernel, bias):
-    """1 x 1, (1, h, w, n) -> (1, h, w, m). A matrix product would become a multiplication where n is 1."""
+    """1 x 1, (B, h, w, n) -> (B, h, w, m). A matrix product would become a multiplication where n is 1."""
     kernel, bias = (tf.constant(array, "float32") for array in (kernel[None, None], bias))
     return tf.nn.bias_add(tf.nn.conv2d(x, kernel, 1, "VALID"), bias)
 
 
 def softmax_times(logits, value):
-    """softmax(logits) value: (1, K, n, N), (1, K, N, d) -> (1, K, n, d).
+    """softmax(logits) value: (B, K, n, N), (B, K, N, d) -> (B, K, n, d).
 
     An 8-bit softmax has steps of 1/256, more than most of the weights of 197 tokens. Here exponentials, of which the
     largest is 1, are divided by the square root of their sum before the product with the values, and again after it.
@@ -129,5 +131,5 @@ def softmax_times(logits, value):
     length = logits.shape[-1]
     # ELU is e^x - 1 below 0; `calibration.fixed_ranges` sets the ranges.
     exponentials = tf.nn.elu(logits - tf.reduce_max(logits, axis=-1, keepdims=True)) + 1
-    root = piecewise(exponentials, np.ones(length), lambda x: x**-0.5, 1, max(length, 2))  # (1, K, n, 1)
+    root = piecewise(exponentials, np.ones(length), lambda x: x**-0.5, 1, max(length, 2))  # (B, K, n, 1)
     return tf.matmul(exponentials * root, value) * root

@@ -11,6 +11,7 @@ from ai_edge_litert.schema_py_generated import ActivationFunctionType, BuiltinOp
 from keras_vit.export.private_apis import inspectable_interpreter, operation_details
 from keras_vit.export.tflite.arithmetic import watch_norms
 from keras_vit.export.tflite.flatbuffer import operator_code, operators_of_kind
+from keras_vit.export.tflite.graph import batches
 from keras_vit.export.tflite.graph_rewrite import encoder_blocks, layer_norm_outputs, signature_function
 
 # Fewer images yield poor ranges; LiteRT's guide recommends 100 to 500.
@@ -82,8 +83,8 @@ def activation_ranges(float32: bytes, images) -> dict[str, dict]:
         if tensor["dtype"] == np.float32 and tensor["index"] in activations
     ]
     extremes: dict[int, tuple] = {}
-    for image in images:
-        interpreter.set_tensor(entry["index"], image[None])
+    for batch in batches(images, entry["shape"][0]):
+        interpreter.set_tensor(entry["index"], batch)
         interpreter.invoke()
         for index in [tensor["index"] for tensor in tensors]:
             try:
@@ -113,8 +114,8 @@ def input_moments(float32: bytes, images) -> dict[str, np.ndarray]:
     products = [operation for operation in operation_details(interpreter) if operation["op_name"] == "FULLY_CONNECTED"]
     indices = {int(product["inputs"][0]) for product in products}
     moments: dict = dict.fromkeys(indices, 0)
-    for image in images:
-        interpreter.set_tensor(entry["index"], image[None])
+    for batch in batches(images, entry["shape"][0]):
+        interpreter.set_tensor(entry["index"], batch)
         interpreter.invoke()
         for index in indices:
             values = interpreter.get_tensor(index)

@@ -30,6 +30,7 @@ from keras_vit.export.tflite.graph_rewrite import available_signatures, signatur
 from keras_vit.export.tflite.metadata import Description, pack_with_metadata
 from keras_vit.export.tflite.quantize import ACTIVATION_BITS, DYNAMIC, INT4, STATIC, operations_of, quantize
 from keras_vit.export.tflite.rounding import learn_rounding
+from keras_vit.integers import is_integer
 from keras_vit.outer_model import OuterModel, image_model
 
 FLOATS = ("float32", "float16")
@@ -47,16 +48,17 @@ def write_tflite(
     license: str = "",
     equalize: bool = True,
     keep_float: Sequence[str] = (),
+    batch_size: int = 1,
     log: Callable[[str], object] = lambda text: None,
 ) -> dict[str, Path]:
     """Writes `model-<format>.tflite` for each format, and preprocessing.json; existing files are replaced.
 
-    Every file takes one image of the model's size, `images` (1, H, W, 3), pixels in [0, 255] as float32, for "int8" as
-    uint8; scaling by mean and standard deviation is in the graph. "classify" returns `probabilities` (1, num_classes),
-    a softmax, or with `multi_label`, for one and for 21843 classes one sigmoid per class, "embed" `embedding` (1, D),
-    the features before the head, or the output of a head that is a projection, as CLIP's, "attention" the rollout map
-    `attention` (1, h, w) in [0, 1]. Class names, preprocessing and description are in the file (`with_metadata`), where
-    MediaPipe and Android Studio look for them.
+    Every file takes B images of the model's size, by default one, `images` (B, H, W, 3), pixels in [0, 255] as float32,
+    for "int8" as uint8; scaling by mean and standard deviation is in the graph. "classify" returns `probabilities` (B,
+    num_classes), a softmax, or with `multi_label`, for one and for 21843 classes one sigmoid per class, "embed"
+    `embedding` (B, D), the features before the head, or the output of a head that is a projection, as CLIP's,
+    "attention" the rollout map `attention` (B, h, w) in [0, 1]. Class names, preprocessing and description are in the
+    file (`with_metadata`), where MediaPipe and Android Studio look for them.
 
     Formats: "float32"; "float16": weights in half precision; "dynamic-int8" and "int4-weights": integer weights, and
     activations quantized at run time within each matrix product; "mixed-int8": the same, and the products of queries
@@ -79,6 +81,7 @@ def write_tflite(
             balance queries and keys (`balance_attention`). False omits both, for comparison.
         keep_float: Parts that "mixed-int8", "int8" and "int16x8" leave in float32, such as "block_0/attention"; see
             `quantize.part_names`.
+        batch_size: B, the number of images that the files take. MediaPipe and web pages take files of one image only.
         log: Function that prints progress.
 
     Returns:
@@ -87,11 +90,14 @@ def write_tflite(
     Raises:
         ValueError: The model is not of keras_vit, has no image size or pooling, or has LoRA weights. A format or
             signature is unknown, or the model lacks it, or a part of `keep_float`. There are too few images, or they
-            have another size or values outside [0, 255]. The number of class names differs from the number of classes.
+            have another size or values outside [0, 255]. The number of class names differs from the number of
+            classes. The batch size is not a positive integer.
         OSError: A disk is full or cannot be written.
     """
     model = image_model(model)
     check_request(model, formats, signatures)
+    if not is_integer(batch_size):
+        raise ValueError(f"`batch_size` must be a positive integer. Received: {batch_size!r}")
     calibrated = STATIC if calibration is None or len(signatures) > 1 else (*STATIC, INT4)
     if static := [name for name in formats if name in calibrated]:
         calibration = checked_calibration(calibration, model, static[0], signatures)
@@ -103,7 +109,9 @@ def write_tflite(
     stem = "model" if signatures[0] == CLASSIFY else signatures[0]
     files: dict[str, Path] = {}
     preprocessing = json.dumps(model.preprocessing.get_config(), indent=2) + "\n"
-    for name, tflite in _tflite_models(copy, formats, signatures, calibration, equalize, in_float, log):
+    for name, tflite in _tflite_models(
+        copy, formats, signatures, calibration, equalize, in_float, int(batch_size), log
+    ):
         if not files:  # before the first one, which it describes: what follows may fail
             write_file(folder / PREPROCESSING_FILE, preprocessing.encode())
         files[name] = folder / f"{stem}-{name}.tflite"
@@ -127,18 +135,20 @@ def _description(model, first, class_names, license) -> Description:
     )
 
 
-def _tflite_models(copy, formats, signatures, calibration, equalize, in_float, log) -> Iterator[tuple[str, ModelT]]:
+def _tflite_models(
+    copy, formats, signatures, calibration, equalize, in_float, batch_size, log
+) -> Iterator[tuple[str, ModelT]]:
     """Yields each format and its model, see `unpack_model`, for a `folded_copy`."""
     for name in [name for name in FLOATS if name in formats]:
         log(f"Converting to {name}")
         # GPUs compute both in half precision.
-        yield name, unpack_model(convert(copy, signatures, HALF, half=name == "float16"))
+        yield name, unpack_model(convert(copy, signatures, HALF, half=name == "float16", batch_size=batch_size))
     if equalize:
         rotate_tokens(copy)
     float32 = None
     for name in [name for name in DYNAMIC if name in formats]:
         log(f"Converting to {name}")
-        float32 = float32 or convert(copy, signatures)
+        float32 = float32 or convert(copy, signatures, batch_size=batch_size)
         tflite = quantize(float32, name)
         if name == INT4 and calibration is not None and len(signatures) == 1:
             learn_rounding(tflite, unpack_model(float32), input_moments(float32, calibration))
@@ -147,7 +157,7 @@ def _tflite_models(copy, formats, signatures, calibration, equalize, in_float, l
     if not static:
         return
     log("Calibrating the ranges of activations")
-    calibrated = calibrate(copy, static, calibration, signatures, equalize)
+    calibrated = calibrate(copy, static, calibration, signatures, equalize, batch_size)
     for name in static:
         log(f"Converting to {name}")
         float32, ranges = calibrated[name]
@@ -155,7 +165,12 @@ def _tflite_models(copy, formats, signatures, calibration, equalize, in_float, l
 
 
 def calibrate(
-    copy, formats: Sequence[str], images, signatures: Sequence[str] = (CLASSIFY,), equalize: bool = True
+    copy,
+    formats: Sequence[str],
+    images,
+    signatures: Sequence[str] = (CLASSIFY,),
+    equalize: bool = True,
+    batch_size: int = 1,
 ) -> dict[str, tuple[bytes, dict[str, dict]]]:
     """The float32 files and the ranges that static formats are quantized from.
 
@@ -164,7 +179,7 @@ def calibrate(
             its pixels are folded.
         formats: Some of `STATIC`.
         images: See `checked_calibration`.
-        signatures, equalize: See `write_tflite`.
+        signatures, equalize, batch_size: See `write_tflite`.
 
     Returns:
         Format -> (content of the float32 file, ranges), see `activation_ranges`.
@@ -176,7 +191,7 @@ def calibrate(
         if integers:
             fold_pixels(copy)
             measure_square_sums(copy, signatures[0], images)
-        float32 = convert(copy, signatures, INTEGERS if integers else FLOAT)
+        float32 = convert(copy, signatures, INTEGERS if integers else FLOAT, batch_size=batch_size)
         tflite = unpack_model(float32)
         ranges = fixed_ranges(tflite, activation_ranges(float32, images))
         for name in [name for name in formats if (name == "int8") == integers]:
@@ -186,11 +201,13 @@ def calibrate(
     return sizes
 
 
-def convert(copy, signatures: Sequence[str] = (CLASSIFY,), form: str = FLOAT, half: bool = False) -> bytes:
+def convert(
+    copy, signatures: Sequence[str] = (CLASSIFY,), form: str = FLOAT, half: bool = False, batch_size: int = 1
+) -> bytes:
     """Converts an `export_copy` to a float32 TFLite model; with `half`, its weights are float16."""
     archive = keras.export.ExportArchive()
     archive.track(copy.model if isinstance(copy, OuterModel) else copy)
-    spec = tf.TensorSpec((1, *copy.image_size, copy.channels), tf.float32, name=INPUT)
+    spec = tf.TensorSpec((batch_size, *copy.image_size, copy.channels), tf.float32, name=INPUT)
     for name in signatures:
         archive.add_endpoint(name, signature_function(copy, name, form), input_signature=[spec])
     with tempfile.TemporaryDirectory() as folder:

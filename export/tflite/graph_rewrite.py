@@ -1,8 +1,8 @@
 """The forward pass and the signatures, rewritten for TFLite converters, quantizers and delegates.
 
-N tokens, D width, K heads, h w patch grid.
+B images, N tokens, D width, K heads, h w patch grid.
 
-One image, static shapes, at most four axes, and only operations that XNNPACK, GPU delegates and quantizers support. The
+Static shapes, at most four axes, and only operations that XNNPACK, GPU delegates and quantizers support. The
 results equal the model's up to rounding.
 """
 
@@ -24,8 +24,10 @@ from keras_vit.export.tflite.arithmetic import (
     softmax_times,
 )
 from keras_vit.inspect.attention import patch_share
+from keras_vit.keras_internals import all_layers
 from keras_vit.layers import EncoderBlock
 from keras_vit.layers.pooling import AttentionPooling, TokenPooling
+from keras_vit.layers.resnet.standardized_conv import GroupNorm
 from keras_vit.outer_model import OuterModel
 
 VALUES = "weigh_values"
@@ -33,13 +35,33 @@ ROTATE_BACK = "rotate_back"
 
 
 def export_copy(model):
-    """A float32 copy whose weights may be changed: the factor 1 / sqrt(d) of attention is folded into its queries."""
+    """A float32 copy whose weights may be changed: the factor 1 / sqrt(d) of attention is folded into its queries.
+
+    Its group normalizations have at most four axes.
+    """
     copy = float32_copy(model)
     for block in encoder_blocks(copy):
         _scale_queries(block.attention)
     if initial := getattr(getattr(copy, "encoder", None), "initial_norm", None):
         copy.encoder.initial_norm = partial(layer_norm, initial)  # `encode` applies it
+    for layer in all_layers(copy):
+        if isinstance(layer, GroupNorm):
+            layer.call = partial(_group_norm, layer)
     return copy
+
+
+def _group_norm(norm, maps, training=None):
+    """`GroupNorm`, (B, H, W, C) -> the same, without Keras's tensors of five axes (groups beside their channels)."""
+    width = maps.shape[-1]
+
+    def of_groups(values):
+        """The mean of all pixels and of each group's channels, for each channel: (B, H, W, C) -> (B, 1, 1, C)."""
+        means = tf.reshape(tf.reduce_mean(values, axis=(1, 2)), (-1, norm.groups, width // norm.groups))
+        means = tf.reduce_mean(means, axis=-1, keepdims=True) * tf.ones((1, 1, width // norm.groups))  # not TILE
+        return tf.reshape(means, (-1, 1, 1, width))
+
+    centered = maps - of_groups(maps)
+    return centered * (tf.math.rsqrt(of_groups(centered * centered) + norm.epsilon) * norm.gamma) + norm.beta
 
 
 def encoder_blocks(model) -> list:
@@ -75,13 +97,13 @@ def encode(model, images, *, read: int | None = None, norm_outputs=None):
 
     Args:
         model: An `export_copy`.
-        images: (1, H, W, 3) after `normalize`; in [0, 255] if the model has `takes_pixels`, see `fold_pixels`.
+        images: (B, H, W, 3) after `normalize`; in [0, 255] if the model has `takes_pixels`, see `fold_pixels`.
         read: Number of first tokens that the last block computes, from `tokens_read`; None for all.
-        norm_outputs: List to which the outputs of the blocks' layer normalizations are appended, (1, N, D) each.
+        norm_outputs: List to which the outputs of the blocks' layer normalizations are appended, (B, N, D) each.
 
     Returns:
-        Tokens of the last block before the final normalization, (1, N, D), and the attention weights of all blocks,
-        (1, K, N, N) each; with `read` the last are (1, read, D) and (1, K, read, N).
+        Tokens of the last block before the final normalization, (B, N, D), and the attention weights of all blocks,
+        (B, K, N, N) each; with `read` the last are (B, read, D) and (B, K, read, N).
     """
     norm_outputs = [] if norm_outputs is None else norm_outputs
     weights: list = []
@@ -107,7 +129,7 @@ def tokens_read(model) -> int | None:
 
 
 def layer_norm_outputs(model, images):
-    """Outputs of the plain blocks' layer normalizations for images in [0, 255]: two per block, (1, N, D) each."""
+    """Outputs of the plain blocks' layer normalizations for images in [0, 255]: two per block, (B, N, D) each."""
     outputs = []
     if encoder_blocks(model):
         encode(model, normalize(images, model.preprocessing), norm_outputs=outputs)
@@ -129,51 +151,51 @@ def _block(block, tokens, weights, norm_outputs, count=None):
 
 def _self_attention(layer, tokens, weights):
     """`SelfAttention` with one reshape and one transpose for queries, keys and values together."""
-    length, width = tokens.shape[1:]
+    batch, length, width = tokens.shape
     heads, head = layer.num_heads, width // layer.num_heads
-    joined = tf.reshape(layer.qkv(tokens), (1, length, 3 * heads, head))
-    query, key, value = tf.split(tf.transpose(joined, (0, 2, 1, 3)), 3, axis=1)  # (1, K, N, d)
+    joined = tf.reshape(layer.qkv(tokens), (batch, length, 3 * heads, head))
+    query, key, value = tf.split(tf.transpose(joined, (0, 2, 1, 3)), 3, axis=1)  # (B, K, N, d)
     if layer.query_norm is not None:
         query, key = layer_norm(layer.query_norm, query), layer_norm(layer.key_norm, key)
-    logits = tf.matmul(query, key, transpose_b=True)  # (1, K, N, N), scaled by `export_copy`
+    logits = tf.matmul(query, key, transpose_b=True)  # (B, K, N, N), scaled by `export_copy`
     if layer.relative is not None:
         logits = logits + layer.relative(query)
     return _project_mixed(layer, logits, value, weights)
 
 
 def _attention_of_first_tokens(layer, tokens, weights, count):
-    """`_self_attention` whose queries are the first tokens: (1, N, D) -> (1, count, D)."""
-    length, width = tokens.shape[1:]
+    """`_self_attention` whose queries are the first tokens: (B, N, D) -> (B, count, D)."""
+    batch, length, width = tokens.shape
     heads, head = layer.num_heads, width // layer.num_heads
     with tf.init_scope():  # constants: the converter would slice large kernels at run time
         kernel, bias = layer.qkv.kernel.numpy(), layer.qkv.bias.numpy()
     query = tf.matmul(token_slice(tokens, 0, count), kernel[:, :width]) + bias[:width]
-    query = tf.transpose(tf.reshape(query, (1, count, heads, head)), (0, 2, 1, 3))  # (1, K, count, d)
-    joined = tf.reshape(tf.matmul(tokens, kernel[:, width:]) + bias[width:], (1, length, 2 * heads, head))
-    key, value = tf.split(tf.transpose(joined, (0, 2, 1, 3)), 2, axis=1)  # (1, K, N, d)
+    query = tf.transpose(tf.reshape(query, (batch, count, heads, head)), (0, 2, 1, 3))  # (B, K, count, d)
+    joined = tf.reshape(tf.matmul(tokens, kernel[:, width:]) + bias[width:], (batch, length, 2 * heads, head))
+    key, value = tf.split(tf.transpose(joined, (0, 2, 1, 3)), 2, axis=1)  # (B, K, N, d)
     if layer.query_norm is not None:
         query, key = layer_norm(layer.query_norm, query), layer_norm(layer.key_norm, key)
     return _project_mixed(layer, tf.matmul(query, key, transpose_b=True), value, weights)
 
 
 def _project_mixed(layer, logits, value, weights):
-    """softmax(logits) value, heads merged and projected: (1, K, n, N), (1, K, N, d) -> (1, n, D)."""
+    """softmax(logits) value, heads merged and projected: (B, K, n, N), (B, K, N, d) -> (B, n, D)."""
     weights.append(tf.nn.softmax(logits))
     with tf.name_scope(VALUES):  # `quantize` recognizes the product by this name
         integers = current_arithmetic() == INTEGERS
         mixed = softmax_times(logits, value) if integers else tf.matmul(weights[-1], value)
-    mixed = tf.transpose(mixed, (0, 2, 1, 3))  # (1, n, K, d)
+    mixed = tf.transpose(mixed, (0, 2, 1, 3))  # (B, n, K, d)
     # The converter drops an axis of the Dense layer itself, and GPU delegates add tensors of equal rank only.
-    return tf.matmul(tf.reshape(mixed, (1, logits.shape[2], -1)), layer.out.kernel) + layer.out.bias
+    return tf.matmul(tf.reshape(mixed, (*mixed.shape[:2], -1)), layer.out.kernel) + layer.out.bias
 
 
 def pool(model, tokens):
-    """Normalizes and pools the tokens of the last block as the model does: (1, N, D) -> (1, D)."""
+    """Normalizes and pools the tokens of the last block as the model does: (B, N, D) -> (B, D)."""
     norm = partial(layer_norm, model.encoder.norm) if model.encoder.norm else (lambda x: x)
     if isinstance(model.pooling, TokenPooling):
         # Only the tokens that are read are normalized. Delegates support a slice, but not indexing.
-        read = norm(token_slice(tokens, 0, model.pooling.count))  # (1, count, D)
-        return tf.reshape(read, (1, -1)) if model.pooling.count == 1 else tf.reduce_mean(read, axis=1)
+        read = norm(token_slice(tokens, 0, model.pooling.count))  # (B, count, D)
+        return tf.reshape(read, (read.shape[0], -1)) if model.pooling.count == 1 else tf.reduce_mean(read, axis=1)
     if isinstance(model.pooling, AttentionPooling):
         return _attention_pooling(model.pooling, norm(tokens))
     return model.pooling(norm(tokens))
@@ -186,24 +208,24 @@ def _attention_pooling(pooling, tokens):
     """
     if pooling.prefix_tokens:
         tokens = token_slice(tokens, pooling.prefix_tokens, tokens.shape[1] - pooling.prefix_tokens)
-    length, width = tokens.shape[1:]
+    batch, length, width = tokens.shape
     heads, head = pooling.num_heads, width // pooling.num_heads
     with tf.init_scope():  # computed once, outside the graph
         query = tf.reshape(pooling.query(pooling.probe), (heads, head)) / head**0.5
         kernel = tf.reduce_sum(tf.reshape(pooling.key.kernel, (width, heads, head)) * query, axis=-1)  # (D, K)
-    logits = tf.transpose(tf.matmul(tokens, kernel.numpy()), (0, 2, 1))  # (1, K, N)
-    weights = tf.reshape(tf.nn.softmax(logits), (1, heads, 1, length))
-    value = tf.transpose(tf.reshape(pooling.value(tokens), (1, length, heads, head)), (0, 2, 1, 3))  # (1, K, N, d)
+    logits = tf.transpose(tf.matmul(tokens, kernel.numpy()), (0, 2, 1))  # (B, K, N)
+    weights = tf.reshape(tf.nn.softmax(logits), (batch, heads, 1, length))
+    value = tf.transpose(tf.reshape(pooling.value(tokens), (batch, length, heads, head)), (0, 2, 1, 3))  # (B, K, N, d)
     with tf.name_scope(VALUES):
         mixed = tf.matmul(weights, value)
-    mixed = tf.reshape(mixed, (1, 1, width))
+    mixed = tf.reshape(mixed, (batch, 1, width))
     pooled = pooling.out(mixed)
-    return tf.reshape(pooled + pooling.mlp(layer_norm(pooling.norm, pooled)), (1, width))
+    return tf.reshape(pooled + pooling.mlp(layer_norm(pooling.norm, pooled)), (batch, width))
 
 
 def token_slice(tokens, start, count):
-    """`count` tokens from `start` on: (1, N, D) -> (1, count, D)."""
-    return tf.slice(tokens, (0, start, 0), (1, count, tokens.shape[-1]))
+    """`count` tokens from `start` on: (B, N, D) -> (B, count, D)."""
+    return tf.slice(tokens, (0, start, 0), (tokens.shape[0], count, tokens.shape[-1]))
 
 
 def available_signatures(model) -> tuple[str, ...]:
@@ -214,11 +236,11 @@ def available_signatures(model) -> tuple[str, ...]:
 
 
 def signature_function(model, signature: str, form: str = FLOAT):
-    """A function of `images`, (1, H, W, 3) float32 in [0, 255], that computes one of the `available_signatures`.
+    """A function of `images`, (B, H, W, 3) float32 in [0, 255], that computes one of the `available_signatures`.
 
-    "classify" returns probabilities (1, num_classes), see `output_activation`, "embed" the features before the
-    head, (1, D), or with `projection` the model's output, (1, num_classes), "attention" the map of
-    `keras_vit.inspect.attention_rollout`, (1, h, w) in [0, 1].
+    "classify" returns probabilities (B, num_classes), see `output_activation`, "embed" the features before the
+    head, (B, D), or with `projection` the model's output, (B, num_classes), "attention" the map of
+    `keras_vit.inspect.attention_rollout`, (B, h, w) in [0, 1].
     """
     function = {CLASSIFY: _classify, EMBED: _embed, ATTENTION: _attention_map}[signature]
 
@@ -233,7 +255,8 @@ def signature_function(model, signature: str, form: str = FLOAT):
 def _classify(model, images):
     if getattr(model, "head_distillation", None) is not None:
         tokens, _ = encode(model, images, read=tokens_read(model))
-        first, second = (tf.reshape(layer_norm(model.encoder.norm, token_slice(tokens, i, 1)), (1, -1)) for i in (0, 1))
+        batch, norm = images.shape[0], model.encoder.norm
+        first, second = (tf.reshape(layer_norm(norm, token_slice(tokens, i, 1)), (batch, -1)) for i in (0, 1))
         logits = (model.head(first) + model.head_distillation(second)) / 2
     elif isinstance(model, OuterModel):
         logits = model(images)
@@ -254,7 +277,7 @@ def _features(model, images):
     pooled = pool(model, tokens)
     if model.pooled_norm is not None:
         pooled = layer_norm(model.pooled_norm, pooled)
-    return pooled if model.pre_logits is None else model.pre_logits(pooled)  # (1, D)
+    return pooled if model.pre_logits is None else model.pre_logits(pooled)  # (B, D)
 
 
 def _attention_map(model, images):
@@ -270,14 +293,14 @@ def _attention_map(model, images):
     row = tf.constant(row_weights)
     *before, last = [
         tf.reduce_mean(layer, axis=1) for layer in weights
-    ]  # (1, N, N) each; only the rows read in the last
+    ]  # (B, N, N) each; only the rows read in the last
     # A mean of rows, not a product with the constant row: GPU delegates take no constant first factor.
     for weight, start, count in read:
         mean = tf.reduce_mean(token_slice(last, start, count), axis=1, keepdims=True)
         row += mean if weight == 1 else weight * mean
     row /= 2
     for layer in reversed(before):
-        row = (row + tf.matmul(row, layer)) / 2  # (1, 1, N)
-    patches = tf.slice(row, (0, 0, prefix), (1, 1, length - prefix))
+        row = (row + tf.matmul(row, layer)) / 2  # (B, 1, N)
+    patches = tf.slice(row, (0, 0, prefix), (images.shape[0], 1, length - prefix))
     patches = patches / tf.reduce_max(patches, axis=-1, keepdims=True)
-    return tf.reshape(patches, (1, *model.grid))  # (1, h, w)
+    return tf.reshape(patches, (images.shape[0], *model.grid))  # (B, h, w)

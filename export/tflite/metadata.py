@@ -81,6 +81,9 @@ class Description:
             raise ValueError(f"`preprocessing` must have values that JSON can represent: {error}") from error
 
 
+UNDESCRIBED = Description("")  # of a file without metadata
+
+
 @dataclass(frozen=True)
 class DescribedFile:
     """Result of `read_description`; `print` shows it."""
@@ -101,10 +104,13 @@ class DescribedFile:
     @property
     def mediapipe_problem(self) -> str | None:
         """Why MediaPipe's ImageClassifier and ImageEmbedder (1.2.2) reject the file; None if they do not."""
+        if self.description == UNDESCRIBED:
+            return "it has no metadata; keras_vit.export.with_metadata adds it"
         inputs = next(iter(self.signatures.values())).inputs
         if self.num_subgraphs > 1:
             return f"it supports one subgraph, this file has {self.num_subgraphs}; export that signature alone"
-        if [len(tensor.shape) for tensor in inputs] != [4] or inputs[0].dtype not in ("float32", "uint8"):
+        one_image = len(inputs) == 1 and len(inputs[0].shape) == 4 and inputs[0].shape[0] == 1
+        if not one_image or inputs[0].dtype not in ("float32", "uint8"):
             received = ", ".join(map(str, inputs)) or "no input"
             return f"it requires one input image, float32 or uint8; this file has {received}"
         if inputs[0].dtype == "float32" and max(len(set(self.description.mean)), len(set(self.description.std))) > 1:
@@ -124,7 +130,8 @@ class DescribedFile:
             lines += [f"    input        {tensor}" for tensor in signature.inputs]
             lines += [f"    output       {tensor}" for tensor in signature.outputs]
         mean, std = (", ".join(f"{value:.6g}" for value in values) for values in (about.mean, about.std))
-        lines.append(f"  pixels         RGB in [0, 255]; the app feeds (pixel - [{mean}]) / [{std}]")
+        if about != UNDESCRIBED:
+            lines.append(f"  pixels         RGB in [0, 255]; the app feeds (pixel - [{mean}]) / [{std}]")
         if about.class_names is None:
             lines.append("  class names    none")
         else:
@@ -185,10 +192,10 @@ def pack_with_metadata(model: schema.ModelT, description: Description, first: st
 
 
 def read_description(path) -> DescribedFile:
-    """Reads the signatures and metadata of a .tflite file, without its weights.
+    """Reads the signatures and metadata of a .tflite file, without its weights; without metadata an empty description.
 
     Raises:
-        ValueError: The file is a folder, empty, not a TFLite model, truncated, or has no metadata.
+        ValueError: The file is a folder, empty, not a TFLite model, or truncated.
         FileNotFoundError: The file does not exist.
     """
     path = check_not_folder(path)
@@ -197,10 +204,8 @@ def read_description(path) -> DescribedFile:
         content = np.memmap(path, "uint8", "r") if size_bytes else b""
         model = unpack_model(content)
         buffers = [entry.buffer for entry in model.metadata or () if entry.name == ENTRY]
-        if not buffers:
-            raise ValueError("it has no metadata; keras_vit.export.with_metadata adds it")
-        description = _read(model.buffers[buffers[0]].data.tobytes(), path)
-        stated = [model.buffers[entry.buffer].data for entry in model.metadata if entry.name == MIN_RUNTIME]
+        description = _read(model.buffers[buffers[0]].data.tobytes(), path) if buffers else UNDESCRIBED
+        stated = [model.buffers[entry.buffer].data for entry in model.metadata or () if entry.name == MIN_RUNTIME]
         runtime = bytes(stated[0]).rstrip(b"\0").decode() if stated else ""
         return DescribedFile(path, size_bytes, read_signatures(model), len(model.subgraphs), description, runtime)
     except (*DAMAGE, KeyError, zipfile.BadZipFile) as error:
@@ -210,11 +215,11 @@ def read_description(path) -> DescribedFile:
 
 def _check_tensors(signature: Signature, description: Description):
     image = signature.inputs[0] if len(signature.inputs) == 1 else None
-    ends = None if image is None else image.shape[:1] + image.shape[3:]
-    is_image = image is not None and ends in ((1, 3), (1, 1)) and image.dtype in ("float32", "uint8")
-    if not is_image or len(signature.outputs) != 1:
+    ends = None if image is None else image.shape[3:]
+    is_image = image is not None and ends in ((3,), (1,)) and image.dtype in ("float32", "uint8")
+    if not is_image or image.shape[0] < 1 or len(signature.outputs) != 1:
         raise ValueError(
-            "Expected one input (1, H, W, 3), or (1, H, W, 1) for gray, float32 or uint8, and one output. "
+            "Expected one input (B, H, W, 3), or (B, H, W, 1) for gray, float32 or uint8, and one output. "
             f"Received: {', '.join(map(str, signature.inputs))} -> {', '.join(map(str, signature.outputs))}"
         )
     output = signature.outputs[0]

@@ -46,12 +46,15 @@ def row_of(format_, output):
 
 def test_saved_model_web_and_tflite(export, tmp_path, run_cli):
     options = ["--dataset", "digits", "--formats", "saved-model", "web", "int8", "--target", "litert2"]
+    options += ["--default-signature", "serve_uint8"]
     status, output, _ = export(*options, *FEW_IMAGES, "--license", "CC0-1.0")
     assert status == 0 and "40 images of digits (test)" in output and "litert2: fully delegated" in output
     assert "+0.00 | 100.00% | 1.0000" in row_of("saved-model", output)
     assert "\n| web |" in output and "\nweb/model.tflite: " in output  # compared and audited, too
     files = {path.name for path in (tmp_path / "out").iterdir() if path.suffix != ".json"}
     assert files == {"saved_model", "web", "model-int8.tflite"}
+    pixels = np.zeros((2, 9, 7, 3), "uint8")
+    assert load(tmp_path / "out" / "saved_model")["serving_default"](pixels)["top_classes"].shape == (2, 5)
     status, described, _ = run_cli("export", tmp_path / "out" / "model-int8.tflite", "--describe")
     assert status == 0 and "classify" in described and "uint8" in described
     page = tmp_path / "out" / "web"
@@ -125,6 +128,7 @@ def test_sensitivity(model, run_cli):
         ("--dataset folder:photos", "has 2 classes, but the model has 10"),
         ("--dataset folder:emptied", "cannot be decoded"),
         ("--class-names binary", "UTF-8"),
+        ("--default-signature serve_bytes", "Add saved-model to --formats"),
         ("--class-names three", "3 names"),
         ("--class-names empty.txt", "empty.txt is empty"),
         ("--class-names none", "none"),
@@ -143,9 +147,17 @@ def test_full_disk_leaves_nothing_and_onnx_has_class_names(export, tmp_path, mon
     import onnx
 
     (tmp_path / "labels.txt").write_text("\n".join(f"number {i}" for i in range(10)))
-    assert export("--formats", "onnx", "--class-names", tmp_path / "labels.txt")[0] == 0
-    properties = {entry.key: entry.value for entry in onnx.load(tmp_path / "out" / "model.onnx").metadata_props}
-    assert properties["class_names"].splitlines() == [f"number {i}" for i in range(10)]
+    formats = {
+        "onnx-float16": onnx.TensorProto.FLOAT,
+        "onnx-pixels": onnx.TensorProto.UINT8,
+    }
+    status, _, errors = export("--formats", *formats, "--class-names", tmp_path / "labels.txt")
+    assert status == 0, errors
+    for name, dtype in formats.items():
+        proto = onnx.load(tmp_path / "out" / f"{name.replace('onnx', 'model')}.onnx")
+        properties = {entry.key: entry.value for entry in proto.metadata_props}
+        assert properties["class_names"].splitlines() == [f"number {i}" for i in range(10)]
+        assert proto.graph.input[0].type.tensor_type.elem_type == dtype
     shutil.rmtree(tmp_path / "out")
 
     def full(path, content):

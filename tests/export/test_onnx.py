@@ -2,16 +2,21 @@
 
 import json
 import sys
+from collections import Counter
 
 import keras
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import tensorflow as tf
 from randomize import randomize
 
 from keras_vit import AxialResNet, BiT, Preprocessing
+from keras_vit.export import check_parity
 from keras_vit.export.onnx import write_onnx
+from keras_vit.layers import Mlp
+from keras_vit.layers.norm import LayerNorm
 
 TOY_NAMES = ["one", "two", "three", "four", "five"]
 
@@ -20,7 +25,7 @@ def noise(model, count):
     return np.random.default_rng(1).uniform(-1, 1, (count, *model.image_size, 3)).astype("float32")
 
 
-def check(model, path, output="logits", tolerance=1e-4):
+def check(model, path, output="logits", tolerance=1e-5):
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     [image], [out] = session.get_inputs(), session.get_outputs()
     assert (image.name, image.type, image.shape) == ("images", "tensor(float)", ["batch", *model.image_size, 3])
@@ -31,6 +36,11 @@ def check(model, path, output="logits", tolerance=1e-4):
         expected = keras.ops.convert_to_numpy(keras.ops.cast(model(images, training=False), "float32"))
         assert np.ptp(expected) > 0.1
         np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+    nodes = Counter(node.op_type for node in onnx.load(path).graph.node)
+    norms = sum(isinstance(layer, LayerNorm) for layer in model._flatten_layers())
+    assert nodes["LayerNormalization"] == norms
+    assert nodes["Gelu"] == sum(isinstance(layer, Mlp) for layer in model._flatten_layers())
+    assert nodes["Tanh"] == nodes["Erf"] == 0
     return session
 
 
@@ -103,6 +113,12 @@ def test_invalid_arguments_raise_before_any_work(toy, tmp_path, monkeypatch):
         ((keras.Sequential(), path, ["a"]), "Received: a Sequential"),
         ((BiT(stages=(1,), width_factor=0.5, num_classes=5), path), r"resized\(224\)"),
     ]
+    with pytest.raises(ValueError, match="Received: 'int8'"):
+        write_onnx(model, path, dtype="int8")
+    quantized = toy(depth=1)
+    quantized.head.quantize("float8")
+    with pytest.raises(ValueError, match="before quantize"):
+        write_onnx(quantized, path)
     for arguments, message in cases:
         with pytest.raises(ValueError, match=message):
             write_onnx(*arguments)
@@ -116,3 +132,22 @@ def test_invalid_arguments_raise_before_any_work(toy, tmp_path, monkeypatch):
     with pytest.raises(ImportError, match=r"keras_vit\[onnx\]"):
         write_onnx(model, path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype,tolerance", [("float32", 1e-5), ("float16", 0.01)])
+def test_pixels_and_half_precision(trained_toy, tmp_path, dtype, tolerance):
+    images = Preprocessing(16, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25), crop_fraction=0.5)
+    model = trained_toy(depth=1, preprocessing=images)
+    pixels = np.random.default_rng(2).integers(0, 256, (3, 16, 16, 3), "uint8")
+    expected = model.predict((pixels / 255 - images.mean) / images.std, verbose=0)
+    path = write_onnx(model, tmp_path / f"{dtype}.onnx", dtype=dtype, pixels=True)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    [image], [out] = session.get_inputs(), session.get_outputs()
+    assert (image.type, image.shape) == ("tensor(uint8)", ["batch", 16, 16, 3])
+    assert (out.name, out.type) == ("logits", "tensor(float)")
+    np.testing.assert_allclose(session.run(None, {"images": pixels})[0], expected, atol=tolerance * np.ptp(expected))
+    [row] = check_parity(model, {"onnx": path}, pixels, expected.argmax(-1))
+    assert row.agreement == 1 and row.max_difference < tolerance
+    large = {tensor.data_type for tensor in onnx.load(path).graph.initializer if np.prod(tensor.dims) > 100}
+    assert large == {onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))}

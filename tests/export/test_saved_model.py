@@ -205,12 +205,12 @@ def test_existing_folder_is_not_overwritten(toy, tmp_path):
         write_saved_model(toy(), tmp_path / "model")
     assert (tmp_path / "model" / "precious").read_text() == "x"
     (tmp_path / "empty").mkdir()
-    signatures = load(write_saved_model(toy(depth=1), tmp_path / "empty", default="serve_bytes"))
+    signatures = load(write_saved_model(toy(depth=1), tmp_path / "empty", default_signature="serve_bytes"))
     file = [encoded(scene(1), "PNG")]
     found, expected = (signatures[name](file)["probabilities"] for name in ("serving_default", "serve_bytes"))
     np.testing.assert_array_equal(found, expected)
     with pytest.raises(ValueError, match="serve_uint8.*Received: 'bytes'"):
-        write_saved_model(toy(depth=1), tmp_path / "other", default="bytes")
+        write_saved_model(toy(depth=1), tmp_path / "other", default_signature="bytes")
 
 
 def test_failed_export_leaves_nothing(toy, tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from keras_vit.export import FORMATS, read_description, write_tflite
 from keras_vit.export.audit import audit
 from keras_vit.export.private_apis import operation_details
 from keras_vit.export.tflite.graph import read_graph, run_tflite
+from keras_vit.export.tflite.graph_rewrite import available_signatures
 from keras_vit.inspect.attention import rollout
 
 pytestmark = pytest.mark.slow
@@ -21,18 +22,20 @@ TOLERANCE = {"float32": 1e-4, "float16": 5e-3, "dynamic-int8": 0.1, "int4-weight
 TOLERANCE |= {"mixed-int8": 0.2, "int8": 0.3, "int16x8": 0.05}
 extended = functools.partial(pytest.param, marks=pytest.mark.extended)
 SMALL = {"image_size": 16, "patch_size": 4, "depth": 2, "width": 32, "mlp_dim": 64, "num_heads": 2, "num_classes": 4}
+BIT = functools.partial(keras_vit.BiT, stages=(1,), width_factor=0.5, image_size=32, num_classes=3)
+HYBRID = {**SMALL, "patch_size": 16, "resnet_stages": (1,), "image_size": 64}
 
 
 @pytest.fixture
 def floats(tmp_path):
     """Randomizes a model, writes its float32 file and runs it; returns inputs, outputs and path."""
 
-    def run(model, *signatures):
+    def run(model, *signatures, batch_size=1):
         random = np.random.default_rng(0)
         for weight in model.trainable_weights:
             weight.assign(weight + 0.1 * random.standard_normal(weight.shape))
         images = random.integers(0, 256, (2, *model.image_size, 3)).astype("float32")
-        (path,) = write_tflite(model, tmp_path, ["float32"], signatures=signatures).values()
+        (path,) = write_tflite(model, tmp_path, ["float32"], signatures=signatures, batch_size=batch_size).values()
         inputs = model.preprocessing(images)
         return inputs, [run_tflite(path, images, signature)[0] for signature in signatures], path
 
@@ -46,6 +49,41 @@ def test_probabilities_equal_keras(artifacts, classifier, inputs, images, name):
     assert np.abs(probabilities - expected).max() <= TOLERANCE[name]
     assert (probabilities.argmax(-1) == inputs[1]).mean() >= 0.95
     assert milliseconds.shape == (60,) and (milliseconds > 0).all()
+
+
+@pytest.mark.parametrize("names", [["float32"], extended(FORMATS)])
+def test_images_of_a_batch_have_the_outputs_of_single_images(artifacts, classifier, images, tmp_path, names):
+    for name, path in write_tflite(classifier, tmp_path, names, images, batch_size=3).items():
+        described = read_description(path)
+        [tensor] = described.signatures["classify"].inputs
+        assert tensor.shape == (3, 16, 16, 3) and described.mediapipe_problem
+        single, _ = run_tflite(artifacts[name], images[:5])
+        found, milliseconds = run_tflite(path, images[:5])
+        np.testing.assert_allclose(found, single, atol=1e-6 if "float" in name else 1 / 128)
+        assert len(milliseconds) == 5
+    assert names == FORMATS or not audit(path, ["cpu-xnnpack", "gpu", "litert2"]).findings
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(
+    "build",
+    [
+        BIT,
+        functools.partial(keras_vit.VisionTransformer, **SMALL, pooling="map", position_embedding="relative"),
+        functools.partial(keras_vit.VisionTransformer, **SMALL, distillation=True, qk_norm=True),
+    ],
+)
+def test_batches_of_every_signature(floats, build):
+    model = build()
+    signatures = available_signatures(model)
+    inputs, outputs, _ = floats(model, *signatures, batch_size=2)
+    outputs = dict(zip(signatures, outputs))
+    np.testing.assert_allclose(outputs["classify"], tf.nn.softmax(model(inputs)), atol=1e-5)
+    np.testing.assert_allclose(outputs["embed"], model.features(inputs), atol=1e-4)
+    if "attention" in signatures:
+        share = 1 if model.config.pooling == "map" else 0
+        expected = rollout(model.attention_maps(inputs), model.prefix_tokens, share)
+        np.testing.assert_allclose(outputs["attention"], np.reshape(expected, (2, 4, 4)), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -121,14 +159,13 @@ def test_vit_options(floats, options):
         assert not audit(path, ["cpu-xnnpack", "gpu", "litert2"]).findings
 
 
-def test_bit(floats):
-    model = keras_vit.BiT(stages=(1,), width_factor=0.5, image_size=32, num_classes=3)
-    inputs, (probabilities,), _ = floats(model, "classify")
+@pytest.mark.parametrize("build", [BIT, extended(functools.partial(keras_vit.VisionTransformer, **HYBRID))])
+def test_backbones(floats, build):
+    """Group normalization has four axes: accelerators run every operation."""
+    model = build()
+    inputs, (probabilities,), path = floats(model, "classify")
     np.testing.assert_allclose(probabilities, tf.nn.softmax(model(inputs)), atol=1e-5)
-
-
-BIT = functools.partial(keras_vit.BiT, stages=(1,), width_factor=0.5, image_size=32, num_classes=3)
-HYBRID = {**SMALL, "patch_size": 16, "resnet_stages": (1,), "image_size": 64}
+    assert not audit(path, ["cpu-xnnpack", "gpu", "litert2"]).findings
 
 
 @pytest.mark.extended
@@ -190,6 +227,7 @@ def test_invalid_arguments_raise_before_conversion(toy, tmp_path, images, monkey
         (model, {**mixed, "calibration": 257 * images}, "Received: values between"),  # 16-bit pixels
         (model, {**mixed, "calibration": np.where(images > 0, images, np.nan)}, "Received: values between"),
         (headless, {}, "has no head"),
+        (model, {"batch_size": 0}, "positive integer. Received: 0"),
         (model, {**mixed, "calibration": images, "signatures": ("classify", "embed")}, "one signature"),
         (model, {"class_names": ["a", "b"]}, "5 classes. Received: 2 names"),
         (headless, {**embed, "class_names": ["a"]}, "0 classes. Received: 1 names"),
