@@ -69,15 +69,6 @@ def write_onnx(model, path, class_names=None) -> Path:
     return path
 
 
-def onnx_session(path):
-    """A session of onnxruntime on the CPU."""
-    try:
-        runtime = importlib.import_module("onnxruntime")
-    except ImportError as error:
-        raise ImportError(f"ONNX files require onnxruntime: pip install 'keras_vit[onnx]' ({error}).") from error
-    return runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-
-
 def _check(model, path):
     if path.suffix != ".onnx":
         raise ValueError(f"Expected a path that ends in .onnx. Received: {path}")
