@@ -99,7 +99,12 @@ def _from_pillow(image):
     if image.format == "GIF" and "transparency" in image.info:
         pixels = np.asarray(image.convert("RGBA"))
         return np.where(pixels[..., 3:] > 0, pixels[..., :3], 0).astype("uint8")
-    return np.asarray(reduce_to_8_bits(turned_upright(image)).convert("RGB"))
+    upright = reduce_to_8_bits(turned_upright(image))
+    if image.mode == "CMYK" and image.format in ("JPEG", "MPO") and "adobe" not in image.info:
+        upright = upright.point(lambda value: 255 - value)  # Pillow takes inverted colors for granted, as Adobe's are
+    if image.mode == "P" and "transparency" in image.info:
+        upright = upright.convert("RGBA")  # a direct conversion warns
+    return np.asarray(upright.convert("RGB"))
 
 
 def turned_upright(image):
