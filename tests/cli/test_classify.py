@@ -12,11 +12,12 @@ import keras
 import numpy as np
 import pytest
 from PIL import Image
+from randomize import randomize
 from scenes import scene
 
 import keras_vit
 from keras_vit.export import write_onnx, write_saved_model, write_tflite
-from keras_vit.export.exported import ExportedClassifier
+from keras_vit.export.exported import ExportedClassifier, open_exported
 from keras_vit_cli import inputs
 from keras_vit_cli.demo import report
 from keras_vit_cli.evidence import evidence
@@ -173,6 +174,22 @@ def test_exported_models_are_described_and_evaluated(exported, onnx_file, tmp_pa
     for evaluated in found[1:]:
         assert evaluated["agreement"] == 1 and [evaluated[name] for name in names] == [found[0][name] for name in names]
         assert evaluated["negative_log_likelihood"] == pytest.approx(found[0]["negative_log_likelihood"], rel=1e-4)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_exported_logits_and_activations(multi_label, tmp_path):
+    model = randomize(keras_vit.VisionTransformer(**SIZES, num_classes=3, multi_label=multi_label), 0.2, seed=1)
+    images = [np.asarray(scene(i, (16, 16))) for i in range(20)]
+    expected = model.predict(model.preprocess(np.stack(images)), verbose=0)
+    files = write_tflite(model, tmp_path, ["float32", "int8"], np.stack(images))
+    for file in (*files.values(), write_saved_model(model, tmp_path / "saved"), write_onnx(model, tmp_path / "m.onnx")):
+        opened = open_exported(file)
+        assert opened.activation == ("sigmoid" if multi_label else "softmax") and opened.multi_label == multi_label
+        logits = opened.logits(images)
+        if not multi_label:
+            logits += (expected - logits).mean(axis=-1, keepdims=True)
+        np.testing.assert_allclose(logits, expected, atol=0.5 if "int8" in file.name else 1e-3)
 
 
 def test_rounded_probabilities_of_an_int8_file_are_printed_as_they_are(tmp_path, monkeypatch, run_cli):
