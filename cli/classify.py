@@ -1,7 +1,6 @@
 """`keras-vit classify`: what is on photographs, by a Keras model or an exported one. B images, C classes."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,6 @@ from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 from keras_vit_cli.process import without_native_logs
 
 BATCH_SIZE = 32
-UNKNOWN_ORIGIN = "has no preprocessing.json, by which images are prepared. Expected a model of `keras-vit export`."
 
 
 @dataclass(frozen=True)
@@ -25,8 +23,8 @@ class Classify:
     Args:
         images: Image files; of folders all images, subfolders included. Files that are no images are named at the end;
             those in a folder are skipped.
-        model: File, folder or name, as for `keras_vit.load`; also a .tflite file or a SavedModel of `keras-vit export`,
-            and the .keras file of a Sequential or functional model around one of keras_vit.
+        model: File, folder or name, as for `keras_vit.load`; also a .tflite file, an .onnx file or a SavedModel of
+            `keras-vit export`, and the .keras file of a Sequential or functional model around one of keras_vit.
             Default: AugReg's S/16 for the 1000 classes of ImageNet, downloaded once (0.09 GB), or, where no download is
             possible, the small model of the package, which knows the ten classes of CIFAR-10.
         top: Number of classes per image.
@@ -46,17 +44,16 @@ class Classify:
     def run(self):
         """Classifies, and prints a few lines per image; raises ValueError at the end if there is an unreadable file."""
         files, unreadable = self._files()
-        from keras_vit_cli.evidence import check_evidence, write_evidence
         from keras_vit_cli.inspect.image_files import unreadable_reason
 
-        results = {}
+        results, model = {}, self._load()
+        if self.attention:
+            from keras_vit_cli.evidence import check_evidence, write_evidence
+
+            check_evidence(model)
+        classify = partial(model.classify, top=self.top)
         if self.model and is_exported(self.model):
-            classify = self._classify_exported(*open_exported(self.model))
-        else:
-            model = self._load()
-            if self.attention:
-                check_evidence(model)
-            classify = partial(model.classify, top=self.top)
+            classify = without_native_logs()(classify)
         for start in range(0, len(files), BATCH_SIZE):
             batch, reasons = files[start : start + BATCH_SIZE], {}
             try:
@@ -117,6 +114,10 @@ class Classify:
         return files, unreadable
 
     def _load(self):
+        if self.model and is_exported(self.model):
+            from keras_vit.export.exported import open_exported
+
+            return open_exported(self.model)
         from keras_vit import load
 
         if self.model and keras_class(Path(self.model)) in ("Functional", "Sequential"):
@@ -134,16 +135,6 @@ class Classify:
         _, model = load_default(load, _offline_note)
         return model
 
-    def _classify_exported(self, probabilities, names) -> Callable:
-        from keras_vit.classification import top_classes
-
-        @without_native_logs()
-        def classify(files):
-            rows = probabilities(list(files))
-            return top_classes(rows, names or [f"class {i}" for i in range(rows.shape[-1])], self.top, activation=None)
-
-        return classify
-
 
 def _offline_note(model):
     names = ", ".join(model.class_names)
@@ -151,54 +142,3 @@ def _offline_note(model):
         f"These are answers of {OFFLINE}, which is in the package and knows only: {names}.\nFor another model pass "
         "--model."
     )
-
-
-def open_exported(weights: str) -> tuple[Callable, list[str] | None]:
-    """A function from images to probabilities (B, C), and the class names if the file has them.
-
-    Raises ValueError or OSError for a model that is no classifier, has no preprocessing, or cannot be read.
-    """
-    return _open_tflite(weights) if weights.endswith(".tflite") else _open_saved_model(Path(weights))
-
-
-def _open_tflite(file):
-    from keras_vit import Preprocessing
-    from keras_vit.export.names import CLASSIFY
-    from keras_vit.export.tflite.graph import run_tflite
-    from keras_vit.export.tflite.metadata import read_description
-    from keras_vit.pixel_range import warn_if_assumed
-
-    described = read_description(file)
-    about = described.description
-    if not about.preprocessing:
-        raise ValueError(f"{file} {UNKNOWN_ORIGIN}")
-    if CLASSIFY not in described.signatures:
-        raise ValueError(f"{file} is no classifier. Expected a file with the signature {CLASSIFY!r}.")
-    preprocessing = Preprocessing.from_config(about.preprocessing, file)
-    warn_if_assumed(file, preprocessing)
-    return (lambda images: run_tflite(file, preprocessing.pixels(images))[0]), about.class_names
-
-
-def _open_saved_model(folder):
-    import tensorflow as tf
-
-    from keras_vit import Preprocessing
-    from keras_vit.atomic_write import literal_folder
-    from keras_vit.export.names import CLASS_NAMES_FILE, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE
-    from keras_vit.pixel_range import warn_if_assumed
-
-    file = folder / "assets.extra" / PREPROCESSING_FILE
-    if not file.is_file():
-        raise ValueError(f"{folder} {UNKNOWN_ORIGIN}")
-    preprocessing = Preprocessing.from_config(json.loads(file.read_text("utf-8")), file)
-    warn_if_assumed(folder, preprocessing)
-    labels = folder / "assets" / CLASS_NAMES_FILE
-    with literal_folder(folder) as literal:
-        loaded = tf.saved_model.load(literal)  # its variables live only as long as this object
-    if CLASSIFY not in loaded.signatures:
-        raise ValueError(f"{folder} is no classifier. Expected a SavedModel with the signature {CLASSIFY!r}.")
-
-    def probabilities(images):
-        return loaded.signatures[CLASSIFY](**{INPUT: tf.constant(preprocessing(images))})[OUTPUTS[CLASSIFY]].numpy()
-
-    return probabilities, labels.read_text("utf-8").splitlines() if labels.is_file() else None

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from keras_vit_cli.inputs import check_model, check_weights
+from keras_vit_cli.inputs import check_weights, is_exported
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 
 
@@ -15,8 +15,10 @@ from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 class Describe:
     """Print a checkpoint's architecture, resolution, classes, source, GELU, epsilon and preprocessing.
 
+    Of an exported model: inputs, outputs, classes and preprocessing.
+
     Args:
-        weights: File, folder or name, as for `keras_vit.load`.
+        weights: File, folder or name, as for `keras_vit.load`; also a .tflite file, an .onnx file or a SavedModel.
         json: Print JSON.
     """
 
@@ -25,7 +27,13 @@ class Describe:
 
     def run(self):
         """Prints the configuration. Reads names and shapes of arrays only, or the whole model of a .keras file."""
-        check_model(self.weights, f"keras-vit export {self.weights} --describe prints what it contains.")
+        check_weights(self.weights)
+        if is_exported(self.weights):
+            from keras_vit.export.exported import describe_exported
+
+            text, fields = describe_exported(self.weights)
+            print(json.dumps(fields, indent=2) if self.json else text)
+            return
         from keras_vit.name_list import first_names
 
         description = _describe(self.weights)

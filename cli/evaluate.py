@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from keras_vit_cli.inputs import check_model_and_dataset
+from keras_vit_cli.inputs import check_dataset, check_weights, is_exported
 from keras_vit_cli.output_folder import check_json
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 
@@ -25,7 +25,8 @@ class Evaluate:
     train+test --imagenet-variant r. Of ImageNet-A and -R, predictions are among their 200 classes, as in their papers.
 
     Args:
-        weights: File, folder or name, as for `keras_vit.load`.
+        weights: File, folder or name, as for `keras_vit.load`; also a .tflite file, an .onnx file or a SavedModel of
+            `keras-vit export`.
         dataset: "digits", a name of TensorFlow Datasets, "folder:/path" with /path/<split>/<class>/<image> or
             /path/<class>/<image>, or "csv:/path" with /path/<split>.csv, several labels per image.
         split: In TensorFlow Datasets' notation, such as "test" or "validation[:10%]".
@@ -38,6 +39,8 @@ class Evaluate:
         objectnet_mapping: The folder "mappings" of ObjectNet, for its images and a model of ImageNet-1k.
         imagenet_variant: The dataset is ImageNet-V2, -A, -R or -Sketch, and the model one of ImageNet-1k.
         max_corrupt: Largest allowed fraction of images that cannot be decoded; they are named and do not count.
+        reference: Another model with the same classes, such as the one that was exported: also print the fraction of
+            the images for which both predict the same class.
     """
 
     weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
@@ -51,11 +54,16 @@ class Evaluate:
     objectnet_mapping: str | None = None
     imagenet_variant: Literal["v2", "a", "r", "sketch"] | None = None
     max_corrupt: float = 0.01
+    reference: str | None = None
 
     def run(self):
         """Evaluates and prints."""
         check_json(self.json)
-        check_model_and_dataset(self.weights, self.dataset)
+        check_weights(self.weights)
+        check_weights(self.reference)
+        check_dataset(self.dataset)
+        if self.preparation.fields() and is_exported(self.weights):
+            raise ValueError(f"{self.weights} has its own preprocessing. Export the model again with it.")
         from keras_vit.atomic_write import write_file
         from keras_vit.classification import check_no_projection
         from keras_vit.recipes.data import open_dataset
@@ -64,7 +72,7 @@ class Evaluate:
         from keras_vit.recipes.recipe import Data
 
         dataset = open_dataset(Data(dataset=self.dataset, data_dir=self.data_dir, max_corrupt=self.max_corrupt))
-        model = self.preparation.load(self.weights)
+        model = self._load(self.weights)
         check_no_projection(model)
         if not self.objectnet_mapping and not self.imagenet_variant:
             dataset = with_model_classes(dataset, model, self.weights)
@@ -76,6 +84,7 @@ class Evaluate:
             objectnet_mapping=self.objectnet_mapping,
             imagenet_variant=self.imagenet_variant,
             max_corrupt=self.max_corrupt,
+            reference=self._load(self.reference) if self.reference else None,
         )
         self._print(report)
         if self.json:
@@ -87,6 +96,13 @@ class Evaluate:
                 result |= {"class_names": report.class_names, "confusion_matrix": matrix}
             write_file(self.json, json.dumps(result, indent=2) + "\n")
 
+    def _load(self, weights):
+        if not is_exported(weights):
+            return self.preparation.load(weights)
+        from keras_vit.export.exported import open_exported
+
+        return open_exported(weights)
+
     def _print(self, report):
         summary = report.summary
         print(f"{summary['images']:,} images of {self.dataset} ({self.split}), {report.preprocessing}")
@@ -96,6 +112,8 @@ class Evaluate:
             print(f"{report.skipped:,} more cannot be decoded and do not count")
         if summary["counted"] < summary["images"]:
             print(f"{summary['counted']:,} of them have a label and count")
+        if "agreement" in summary:
+            print(f"agreement with {self.reference} {summary['agreement']:.2%}")
         if "mean_average_precision" in summary:
             self._print_precisions(report)
             return

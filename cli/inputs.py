@@ -50,22 +50,21 @@ def check_model(weights: str, instead: str):
 
 
 def check_exported(path: str):
-    """Raises FileNotFoundError unless there is this .tflite file or SavedModel."""
+    """Raises FileNotFoundError unless there is this file or SavedModel."""
     if not Path(path).exists():
         raise FileNotFoundError(f"There is no file {Path(path).absolute()}.")
 
 
 def is_exported(weights: str) -> bool:
-    """Whether these are a .tflite file or a SavedModel."""
-    return weights.endswith(".tflite") or (Path(weights) / "saved_model.pb").is_file()
+    """Whether these are a .tflite file, an .onnx file or a SavedModel."""
+    return weights.endswith((".tflite", ".onnx")) or (Path(weights) / "saved_model.pb").is_file()
 
 
 def check_model_and_dataset(weights: str, dataset: str):
     """See `check_model` and `check_dataset`."""
     check_model(
         weights,
-        f"keras-vit export WEIGHTS --dataset {dataset} --output FOLDER measures the accuracy of the files that it "
-        f"writes; keras-vit classify IMAGES --model {weights} prints the answers of this one.",
+        f"keras-vit evaluate {weights} --dataset {dataset} measures the accuracy of this one.",
     )
     check_dataset(dataset)
 

@@ -91,11 +91,6 @@ def write_onnx(model, path, class_names=None, *, dtype: str = "float32", pixels:
     return path
 
 
-def onnx_session(path):
-    """A session of onnxruntime on the CPU."""
-    return _import("onnxruntime").InferenceSession(str(path), providers=["CPUExecutionProvider"])
-
-
 def _check(model, path, dtype):
     if path.suffix != ".onnx":
         raise ValueError(f"Expected a path that ends in .onnx. Received: {path}")

@@ -11,8 +11,8 @@ import tensorflow as tf
 from keras_vit.atomic_write import literal_folder
 from keras_vit.classification import check_no_projection, output_activation
 from keras_vit.export.checks import check_classifier, check_exportable, checked_images, float32_copy
+from keras_vit.export.exported import onnx_session
 from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS
-from keras_vit.export.onnx import onnx_session
 from keras_vit.export.tflite.graph import run_tflite
 from keras_vit.export.tflite.graph_rewrite import normalize
 from keras_vit.outer_model import image_model

@@ -3,11 +3,9 @@
 import inspect
 
 import keras
-import numpy as np
 from keras import ops
 
-from keras_vit.class_names import NUM_CLASSES, SIGMOID_CLASSES, decode_predictions, imagenet_class_names
-from keras_vit.integers import is_integer
+from keras_vit.class_names import NUM_CLASSES, SIGMOID_CLASSES, imagenet_class_names, top_classes
 from keras_vit.outer_model import image_model
 
 BATCH_SIZE = 32
@@ -91,18 +89,6 @@ def known_names(model) -> tuple[str, ...] | None:
 def output_names(model) -> tuple[str, ...]:
     """The name of each output, see `classify`."""
     return known_names(model) or tuple(f"class {i}" for i in range(model.num_classes))
-
-
-def top_classes(outputs: np.ndarray, names, top: int, activation: str | None) -> list[list[tuple[str, float]]]:
-    """Logits or probabilities (B, C) to lists of (name, probability); raises ValueError unless `top` is at least 1.
-
-    Args:
-        activation: See `decode_predictions`; None for probabilities.
-    """
-    if not is_integer(top):
-        raise ValueError(f"`top` must be an integer of at least 1. Received: {top!r}")
-    decoded = decode_predictions(outputs, min(top, len(names)), class_names=names, activation=activation)
-    return [[(name, probability) for _, name, probability in best] for best in decoded]
 
 
 def check_takes_logits(losses, metrics):

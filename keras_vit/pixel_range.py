@@ -21,6 +21,12 @@ class PixelRangeWarning(UserWarning):
     """The range of pixels was assumed: nothing states the mean and standard deviation of these weights."""
 
 
+def scaled(pixels, preprocessing):
+    """Pixels in [0, 255], (..., 3), scaled as a `Preprocessing` says: (pixel / 255 - mean) / std."""
+    mean, std = (255.0 * np.array(values, "float32") for values in (preprocessing.mean, preprocessing.std))
+    return (pixels - mean) / std
+
+
 def scaled_range(mean, std) -> tuple[float, float]:
     """The least and the largest value of pixels after (pixel / 255 - mean) / std, over the channels."""
     mean, std = np.array(mean), np.array(std)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 import numpy as np
 
 from keras_vit.images import as_size
-from keras_vit.pixel_range import CLIP, HALF, IMAGENET
+from keras_vit.pixel_range import CLIP, HALF, IMAGENET, scaled
 
 RESIZES = ("squash", "shortest", "shortest_area")
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5")
@@ -96,8 +96,7 @@ class Preprocessing:
                 floats that seem to be in [0, 1] or preprocessed already; or, without "squash", their size is unknown.
                 Values of symbolic tensors, as inside tf.data, are not checked.
         """
-        mean, std = (255.0 * np.array(values, "float32") for values in (self.mean, self.std))
-        return (self.pixels(images) - mean) / std
+        return scaled(self.pixels(images), self)
 
     def pixels(self, images):
         """Resizes and crops images without scaling: (B, height, width, 3) float32 in [0, 255]."""

@@ -1,18 +1,15 @@
 """Resizes and crops images as a model's preprocessing says.
 
-Apart from preprocessing.py, because reading a checkpoint needs its preprocessing but no Keras.
+Keras is imported in functions: clients of exported files need none.
 """
 
 import math
 from collections.abc import Callable
 from functools import partial
 
-import keras
 import numpy as np
-from keras import ops
 
 from keras_vit.pixel_range import check_unscaled
-from keras_vit.preprocessing import Preprocessing
 from keras_vit.rgb import as_channels
 
 
@@ -33,55 +30,40 @@ KERNELS: dict[str, Callable] = {
 }
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
-class PreprocessingLayer(keras.layers.Layer):
-    """Preprocessing inside a functional model, with which it is saved.
-
-    Images of a known size are resized by matrix products, because converters to TFLite lack the other operations.
-
-    Input: (B, H, W, 3) pixels in [0, 255], uint8 or float. Output: (B, height, width, 3) float32.
-
-    Args:
-        preprocessing: A `Preprocessing`, or its fields.
-    """
-
-    def __init__(self, preprocessing, **kwargs):
-        super().__init__(**{**kwargs, "dtype": "float32"})
-        is_config = not isinstance(preprocessing, Preprocessing)
-        self.preprocessing = Preprocessing(**preprocessing) if is_config else preprocessing
-
-    def call(self, images):
-        mean, std = (
-            255.0 * np.array(values, "float32") for values in (self.preprocessing.mean, self.preprocessing.std)
-        )
-        return (resized(images, self.preprocessing, by_products=True) - mean) / std
-
-    def compute_output_spec(self, images):
-        size, channels = self.preprocessing.image_size, self.preprocessing.channels
-        return keras.KerasTensor((images.shape[0], *size, channels), "float32")
-
-    def get_config(self):
-        return {**super().get_config(), "preprocessing": self.preprocessing.get_config()}
-
-
 def resized(images, preprocessing, by_products: bool = False):
     """Resizes and crops images, see `Preprocessing.__call__`.
 
     Args:
         images: One image or batch, or a list of them.
         preprocessing: A `Preprocessing`.
-        by_products: Whether to resize images of a known size by matrix products, see `PreprocessingLayer`.
+        by_products: Whether to resize images of a known size by matrix products: of files and NumPy arrays without
+            Keras, of tensors in a graph that converts to TFLite, see `PreprocessingLayer`.
 
     Returns:
-        (B, height, width, 3) float32 pixels in [0, 255].
+        (B, height, width, 3) float32 pixels in [0, 255]; a NumPy array if all images are files or arrays and
+        `by_products`, else a tensor.
     """
     images = images if isinstance(images, (list, tuple)) and images else [images]
     images = [as_channels(image, preprocessing.channels) for image in images]
     check_unscaled(images, preprocessing.mean, preprocessing.std)
-    batches = [ops.cast(image if len(image.shape) == 4 else image[None], "float32") for image in images]
+    batches = [image if len(image.shape) == 4 else image[None] for image in images]
+    if not (by_products and all(isinstance(batch, np.ndarray) for batch in batches)):
+        from keras import ops
+
+        batches = [ops.cast(batch, "float32") for batch in batches]
     parts = [_resized_batch(batch, preprocessing, by_products) for batch in batches]
-    pixels = parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=0)
-    return ops.clip(pixels, 0.0, 255.0)  # bicubic and Lanczos overshoot; Pillow clips
+    if isinstance(parts[0], np.ndarray):
+        return _clipped(np.concatenate(parts).astype("float32"))
+    return _clipped(parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=0))
+
+
+def _clipped(pixels):
+    """Clips what bicubic and Lanczos resizing overshoots, as Pillow does."""
+    if isinstance(pixels, np.ndarray):
+        return pixels.clip(0.0, 255.0)
+    from keras import ops
+
+    return ops.clip(pixels, 0.0, 255.0)
 
 
 def _resized_batch(pixels, preprocessing, by_products):
@@ -101,7 +83,7 @@ def _resized_batch(pixels, preprocessing, by_products):
         target = tuple(max(least, int(side * scale + 1e-6)) for side, least in zip((height, width), target))
     if clips_each_axis(preprocessing) and height is not None and target[1] != width:
         pixels = _resized_to(pixels, (height, target[1]), preprocessing, by_products)
-        pixels, width = ops.clip(pixels, 0.0, 255.0), target[1]
+        pixels, width = _clipped(pixels), target[1]
     if target != (height, width):
         pixels = _resized_to(pixels, target, preprocessing, by_products)
     top, left = (round((new - side) / 2) for new, side in zip(target, size))
@@ -111,9 +93,10 @@ def _resized_batch(pixels, preprocessing, by_products):
 def _resized_to(pixels, target, preprocessing, by_products):
     """Resizes (B, H, W, 3): (B, *target, 3)."""
     sides = pixels.shape[1:3]
-    if by_products and preprocessing.interpolation in KERNELS and None not in sides:
-        rows, columns = (_weights(old, new, preprocessing) for old, new in zip(sides, target))
-        return ops.einsum("jw,bhwc,ih->bijc", columns, pixels, rows)
+    if by_products and None not in sides:
+        return _product(pixels, *(_weights(old, new, preprocessing) for old, new in zip(sides, target)))
+    from keras import ops
+
     options = {"interpolation": preprocessing.interpolation, "antialias": preprocessing.antialias}
     return ops.image.resize(pixels, target, data_format="channels_last", **options)
 
@@ -126,6 +109,9 @@ def clips_each_axis(preprocessing) -> bool:
 def _weights(old: int, new: int, preprocessing) -> np.ndarray:
     """(new, old) float32: the weight of each of `old` pixels in each of `new`."""
     scale = old / new
+    if preprocessing.interpolation == "nearest":
+        nearest = (np.arange(new, dtype="float32") + 0.5) * np.float32(scale)  # rounded as TensorFlow does
+        return (np.arange(old) == nearest.astype(int)[:, None]).astype("float32")
     stretch = max(scale, 1.0) if preprocessing.antialias else 1.0
     distance = np.arange(old) + 0.5 - (np.arange(new)[:, None] + 0.5) * scale
     weights = KERNELS[preprocessing.interpolation](np.abs(distance) / stretch)
@@ -137,6 +123,18 @@ def _area_resized(pixels, target, size):
     rows, columns = (
         _area_weights(old, new)[(new - side) // 2 :][:side] for old, new, side in zip(pixels.shape[1:3], target, size)
     )
+    return _product(pixels, rows, columns)
+
+
+def _product(pixels, rows, columns):
+    """Weighted sums of pixels (B, H, W, 3), with weights (h, H) and (w, W): (B, h, w, 3)."""
+    if isinstance(pixels, np.ndarray):
+        used = [weights.any(axis=0) for weights in (rows, columns)]  # without antialias few of a photograph's pixels
+        pixels = pixels[:, used[0]][:, :, used[1]].astype("float32")
+        rows, columns = rows[:, used[0]], columns[:, used[1]]
+        return np.einsum("jw,bhwc,ih->bijc", columns, pixels, rows, optimize=True)
+    from keras import ops
+
     return ops.einsum("jw,bhwc,ih->bijc", columns, pixels, rows)
 
 

@@ -61,13 +61,14 @@ def as_channels(image, channels: int):
 
 def gray(pixels):
     """RGB (..., 3) to gray (..., 1) of the same dtype, by ITU-R 601-2; integers as by Pillow's `convert("L")`."""
-    from keras import ops
-
-    dtype = pixels.dtype
-    if "int" not in str(dtype):
-        return ops.matmul(pixels, ops.convert_to_tensor(np.array(LUMA, "float32")[:, None] / 65536, dtype))
-    red, green, blue = (ops.cast(pixels[..., i : i + 1], "int32") * LUMA[i] for i in range(3))
-    return ops.cast((red + green + blue + 32768) // 65536, dtype)
+    if isinstance(pixels, np.ndarray):
+        cast = np.ndarray.astype  # clients of exported files have no Keras
+    else:
+        from keras.ops import cast
+    dtype, is_integer = pixels.dtype, "int" in str(pixels.dtype)
+    red, green, blue = (cast(pixels[..., i : i + 1], "int32" if is_integer else dtype) * LUMA[i] for i in range(3))
+    total = red + green + blue
+    return cast((total + 32768) // 65536, dtype) if is_integer else total / 65536
 
 
 def _repeated(gray):
@@ -157,7 +158,12 @@ def _from_pillow(image):
     if image.format == "GIF" and "transparency" in image.info:
         pixels = np.asarray(image.convert("RGBA"))
         return np.where(pixels[..., 3:] > 0, pixels[..., :3], 0).astype("uint8")
-    return np.asarray(reduce_to_8_bits(turned_upright(image)).convert("RGB"))
+    upright = reduce_to_8_bits(turned_upright(image))
+    if image.mode == "CMYK" and image.format in ("JPEG", "MPO") and "adobe" not in image.info:
+        upright = upright.point(lambda value: 255 - value)  # Pillow takes inverted colors for granted, as Adobe's are
+    if image.mode == "P" and "transparency" in image.info:
+        upright = upright.convert("RGBA")  # a direct conversion warns
+    return np.asarray(upright.convert("RGB"))
 
 
 def turned_upright(image):

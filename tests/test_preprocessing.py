@@ -12,7 +12,7 @@ from PIL import Image
 from keras_vit import Preprocessing
 from keras_vit.decoding import resize_and_crop
 from keras_vit.pixel_range import expected_range, scaled_range
-from keras_vit.resizing import size_before_crop
+from keras_vit.resizing import resized, size_before_crop
 
 RANDOM = np.random.default_rng(3)
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -302,3 +302,19 @@ def test_functional_models_are_saved_and_converted(toy, tmp_path, size, interpol
         found = [interpreter.get_tensor(output["index"]) for output in interpreter.get_output_details()]
         (pixels,) = (values for values in found if values.ndim == 4)
         np.testing.assert_allclose(pixels, expected, atol=tolerance)
+
+
+@pytest.mark.parametrize("resize", ["squash", "shortest", "shortest_area"])
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic", "lanczos3", "lanczos5"])
+def test_numpy_resizes_as_tensorflow(resize, interpolation):
+    """TensorFlow's bicubic weights without antialias are from a table of 1,024: up to 0.3 of 255 gray levels."""
+    random = np.random.default_rng(0)
+    for antialias in (False, True):
+        fields = Preprocessing((12, 16), resize, 0.8, interpolation, antialias)
+        tolerance = 0.3 if (interpolation, antialias) == ("bicubic", False) else 2e-3
+        for size in ((12, 16), (15, 20), (31, 17), (7, 9), (3, 100), (100, 90)):
+            images = random.integers(0, 256, (2, *size, 3), "uint8")
+            found = resized([images, images[0].astype("float32")], fields, by_products=True)
+            assert type(found) is np.ndarray and found.dtype == "float32"
+            expected = fields.pixels([images, images[0]])
+            np.testing.assert_allclose(found, expected, atol=tolerance)

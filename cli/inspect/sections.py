@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 from keras import ops
 
-from keras_vit.classification import output_activation, output_names, top_classes
+from keras_vit.class_names import top_classes
+from keras_vit.classification import output_activation, output_names
 from keras_vit.inspect import (
     attention_distance,
     attention_rollout,

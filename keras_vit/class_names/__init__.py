@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_vit.integers import is_integer
 from keras_vit.name_list import first_names
 from keras_vit.trained import local_folder
 
@@ -71,9 +72,11 @@ def decode_predictions(
         ValueError: The outputs are not (B, C) or not finite, `top` is not between 1 and C, there are no default names
             for C classes, the number of names is not C, or the activation is unknown.
     """
-    from keras import ops  # reading a checkpoint imports this package
+    if not isinstance(outputs, np.ndarray):
+        from keras import ops  # reading a checkpoint imports this package, and running an exported file
 
-    outputs = np.asarray(ops.convert_to_numpy(outputs)).astype("float64")  # (B, C)
+        outputs = np.asarray(ops.convert_to_numpy(outputs))
+    outputs = outputs.astype("float64")  # (B, C)
     if outputs.ndim != 2 or not outputs.shape[1]:
         raise ValueError(f"`outputs` must have shape (batch, classes). Received: {outputs.shape}.")
     if not np.isfinite(outputs).all():
@@ -88,16 +91,28 @@ def decode_predictions(
         raise ValueError(f"`class_names` must have one name for each of {classes} classes. Received: {len(pairs)}.")
 
     order = np.argsort(-outputs, axis=1, kind="stable")[:, :top]  # (B, top)
-    probabilities = _probabilities(outputs, activation)
+    probabilities = as_probabilities(outputs, activation)
     return [[(*pairs[i], float(row[i])) for i in best] for row, best in zip(probabilities, order)]
+
+
+def top_classes(outputs: np.ndarray, names, top: int, activation: str | None) -> list[list[tuple[str, float]]]:
+    """Logits or probabilities (B, C) to lists of (name, probability); raises ValueError unless `top` is at least 1.
+
+    Args:
+        activation: See `decode_predictions`; None for probabilities.
+    """
+    if not is_integer(top):
+        raise ValueError(f"`top` must be an integer of at least 1. Received: {top!r}")
+    decoded = decode_predictions(outputs, min(top, len(names)), class_names=names, activation=activation)
+    return [[(name, probability) for _, name, probability in best] for best in decoded]
 
 
 def _as_pair(name):
     return tuple(name) if isinstance(name, (tuple, list)) else (None, str(name))
 
 
-def _probabilities(outputs, activation):
-    """(B, C) -> (B, C) in [0, 1]."""
+def as_probabilities(outputs: np.ndarray, activation: str | None) -> np.ndarray:
+    """Logits (B, C) to probabilities, see `decode_predictions`."""
     if activation == "auto":
         # The tolerance is for sums in bfloat16.
         distribution = (outputs >= 0).all() and (np.abs(outputs.sum(axis=1) - 1) < 0.02).all()

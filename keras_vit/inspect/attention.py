@@ -25,7 +25,9 @@ def rollout(attention, prefix_tokens: int = 1, patch_share: float = 0.0):
         for each image.
     """
     attention = ops.mean(attention, axis=2)  # (B, depth, N, N)
-    attention = attention + ops.eye(attention.shape[-1], dtype=keras.backend.standardize_dtype(attention.dtype))
+    # A constant of NumPy: converters of SavedModels lack the operation of `ops.eye`.
+    identity = np.eye(attention.shape[-1], dtype="float32")
+    attention = attention + ops.cast(identity, keras.backend.standardize_dtype(attention.dtype))
     attention = attention / ops.sum(attention, axis=-1, keepdims=True)
     joint = attention[:, 0]  # (B, N, N)
     for layer in range(1, attention.shape[1]):

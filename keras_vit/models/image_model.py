@@ -11,9 +11,9 @@ from keras import ops
 from keras_vit.classification import check_takes_logits, classify
 from keras_vit.keras_internals import all_layers, is_quantized, of_size
 from keras_vit.named_weights import copy_weights, freeze, frozen_parts, in_part
-from keras_vit.pixel_range import expected_range
+from keras_vit.pixel_range import expected_range, scaled
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.resizing import PreprocessingLayer
+from keras_vit.resizing import resized
 
 KERAS_KEYWORDS = ("name", "dtype", "trainable", "autocast", "activity_regularizer")
 # Arguments of Keras's applications and of timm, and what they are here.
@@ -27,6 +27,34 @@ WORDS = {
     "drop_rate": "dropout",
     "drop_path_rate": "stochastic_depth",
 }
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PreprocessingLayer(keras.layers.Layer):
+    """Preprocessing inside a functional model, with which it is saved.
+
+    Images of a known size are resized by matrix products, because converters to TFLite lack the other operations.
+
+    Input: (B, H, W, 3) pixels in [0, 255], uint8 or float. Output: (B, height, width, 3) float32.
+
+    Args:
+        preprocessing: A `Preprocessing`, or its fields.
+    """
+
+    def __init__(self, preprocessing, **kwargs):
+        super().__init__(**{**kwargs, "dtype": "float32"})
+        is_config = not isinstance(preprocessing, Preprocessing)
+        self.preprocessing = Preprocessing(**preprocessing) if is_config else preprocessing
+
+    def call(self, images):
+        return scaled(resized(images, self.preprocessing, by_products=True), self.preprocessing)
+
+    def compute_output_spec(self, images):
+        size, channels = self.preprocessing.image_size, self.preprocessing.channels
+        return keras.KerasTensor((images.shape[0], *size, channels), "float32")
+
+    def get_config(self):
+        return {**super().get_config(), "preprocessing": self.preprocessing.get_config()}
 
 
 class ImageModel(keras.Model):

@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.class_names import imagenet_class_names
-from keras_vit.classification import check_no_projection, output_activation
+from keras_vit.class_names import describe_difference, imagenet_class_names
+from keras_vit.classification import check_no_projection, known_names, output_activation
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recipes.data import ImageDataset, count_examples, decoded_images
 from keras_vit.recipes.data.model_classes import unlabeled, with_model_classes
@@ -33,7 +33,7 @@ class ClassificationReport:
     Attributes:
         summary: "images", "counted", "top1", "top5", "negative_log_likelihood" (not of the 21,843 sigmoids of
             ImageNet-21k), "calibration_error", "balanced_accuracy", "macro_f1" and "majority"; or
-            "images", "counted", "mean_average_precision".
+            "images", "counted", "mean_average_precision". With a reference also "agreement".
         per_class: One row per class that has images: "class", "images", "accuracy", "confused_with", "confused"; or
             "class", "images", "average_precision".
         reliability: One row per bin of confidence: "above", "to", "images", "confidence", "accuracy"; none with
@@ -65,6 +65,7 @@ def evaluate_classifier(
     objectnet_mapping: str | Path | None = None,
     imagenet_variant: Literal["v2", "a", "r", "sketch"] | None = None,
     max_corrupt: float = Data.max_corrupt,
+    reference: keras.Model | None = None,
 ) -> ClassificationReport:
     """Evaluates a classifier. Images are prepared by `model.preprocessing`; every image counts once.
 
@@ -74,7 +75,8 @@ def evaluate_classifier(
     them, and images without a correct class do not count.
 
     Args:
-        model: A classifier of keras_vit with the classes of the dataset, see `with_model_classes`.
+        model: A classifier of keras_vit with the classes of the dataset, see `with_model_classes`; or an exported one,
+            from `keras_vit.export.exported.open_exported`.
         dataset: From `open_dataset`.
         split: Such as "test" or "validation[:10%]".
         batch_size: Number of images at a time.
@@ -85,6 +87,8 @@ def evaluate_classifier(
         imagenet_variant: The dataset is this variant of ImageNet, and the model a classifier of ImageNet-1k, of whose
             outputs only those of the variant's classes count, see `keras_vit.recipes.evaluation.imagenet_variants`.
         max_corrupt: Largest allowed fraction of images that cannot be decoded, which are skipped.
+        reference: Another classifier with the same outputs, such as the model that was exported: "agreement" is the
+            fraction of the images with the same most likely class.
 
     Raises:
         ValueError: The model's head is a projection, as CLIP's; `objectnet_mapping` and `imagenet_variant` are both
@@ -93,6 +97,8 @@ def evaluate_classifier(
         OSError: The mapping cannot be read.
     """
     check_no_projection(model)
+    if reference is not None:
+        _check_reference(model, reference)
     if objectnet_mapping and imagenet_variant:
         raise ValueError("Set either objectnet_mapping or imagenet_variant. Received: both")
     if not objectnet_mapping and not imagenet_variant:
@@ -115,19 +121,44 @@ def evaluate_classifier(
     metrics = _metrics(model, dataset, len(names))
     overrides = {"resize": resize, "crop_fraction": crop_fraction}
     preprocess = replace(model.preprocessing, **{name: value for name, value in overrides.items() if value is not None})
-    predict = _prediction(model)
+    predict, agreed = _prediction(model, preprocess), []
+    refer = reference and _prediction(reference, reference.preprocessing)
     for images, labels in batches:
-        metrics.update(predict(preprocess(images))[:, scored], labels)
+        logits = predict(images)[:, scored]
+        metrics.update(logits, labels)
+        if refer:
+            agreed += (logits.argmax(-1) == refer(images)[:, scored].argmax(-1)).tolist()
+    summary = metrics.summary()
+    if refer:
+        summary["agreement"] = float(np.mean(agreed))
     skipped = count_examples(dataset, split) - sum(read)
-    summary, per_class = metrics.summary(), metrics.per_class(names)
+    per_class = metrics.per_class(names)
     if isinstance(metrics, MultiLabelMetrics):
         return ClassificationReport(summary, per_class, [], names, None, preprocess, skipped)
     reliability, matrix = metrics.reliability(), metrics.confusion_matrix()
     return ClassificationReport(summary, per_class, reliability, names, matrix, preprocess, skipped)
 
 
-def _prediction(model) -> Callable:
-    """Function from a batch of images to logits as an array, also of a model that was created under a strategy.
+def _check_reference(model, reference):
+    """Raises ValueError unless two classifiers have the same outputs."""
+    check_no_projection(reference)
+    names = [known_names(classifier) for classifier in (reference, model)]
+    difference = describe_difference(*names) if all(names) else ""
+    if difference or reference.num_classes != model.num_classes:
+        received = difference or f"{reference.num_classes} classes there, {model.num_classes} here"
+        raise ValueError(f"Expected a reference with the classes of {model.name} (here). Received: {received}")
+
+
+def _prediction(model, preprocess) -> Callable:
+    """Function from a list of images of any sizes to logits as an array."""
+    if not isinstance(model, keras.Model):
+        return lambda images: model.logits(images, preprocess)
+    predict = _batch_prediction(model)
+    return lambda images: predict(preprocess(images))
+
+
+def _batch_prediction(model) -> Callable:
+    """Function from a batch of the model's input to logits, also of a model that was created under a strategy.
 
     There `predict_on_batch` would take the whole batch to every replica, and return it as many times.
     """

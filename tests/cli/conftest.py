@@ -7,7 +7,9 @@ from keras_vit_cli.main import main
 
 TINY = {"image_size": 16, "patch_size": 8, "depth": 1, "width": 12, "mlp_dim": 12, "num_heads": 2}
 FILES = {
-    **dict.fromkeys(("m.npz", "taken.npz", "m.tflite", "s/saved_model.pb", "run/model.keras", "full/mine"), b""),
+    **dict.fromkeys(
+        ("m.npz", "taken.npz", "m.tflite", "m.onnx", "s/saved_model.pb", "run/model.keras", "full/mine"), b""
+    ),
     **dict.fromkeys(("taken.html", "my-photos/1/1.jpg", "cifar100/1/1.jpg", "one/cat/1.jpg", "d.json/x"), b""),
     **dict.fromkeys(
         ("stopped/recipe.json", "old/metrics.json", "cut/step-3.index", "ckpt/bert-1.index", "a.tfrecord"), b"{}"

@@ -1,7 +1,10 @@
-"""`keras-vit classify`: the same answers from the package's model, a Keras file, a .tflite file and a SavedModel."""
+"""`keras-vit classify`: the same answers from a Keras model, and from its .tflite, .onnx and SavedModel files."""
 
+import ast
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,14 +12,18 @@ import keras
 import numpy as np
 import pytest
 from PIL import Image
+from randomize import randomize
+from scenes import scene
 
 import keras_vit
-from keras_vit.export import write_saved_model, write_tflite
+from keras_vit.export import write_onnx, write_saved_model, write_tflite
+from keras_vit.export.exported import ExportedClassifier, open_exported
 from keras_vit_cli import inputs
 from keras_vit_cli.demo import report
 from keras_vit_cli.evidence import evidence
 
 CAT = Path(report.__file__).parent / "images" / "cat.jpg"
+SIZES = {"image_size": 16, "patch_size": 4, "depth": 1, "width": 12, "mlp_dim": 24, "num_heads": 3}
 
 
 @pytest.fixture(scope="module")
@@ -110,25 +117,102 @@ def test_models_around_ours_are_classified(toy, tmp_path, run_cli):
     assert run_cli(*command, "--preprocessing", "imagenet")[0] == 1
 
 
-@pytest.mark.slow
-def test_exported_models_have_the_same_answers(toy, tmp_path, run_cli):
-    preprocessing = {"image_size": 16, "mean": 0.4 * np.ones(3)}
-    model = toy(depth=1, num_classes=3, class_names=["ant", "bee", "cat"], preprocessing=preprocessing)
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A model as .keras, SavedModel and .tflite."""
+    keras.utils.set_random_seed(1)
+    fields = {"image_size": 16, "mean": 0.4 * np.ones(3), "interpolation": "bicubic", "antialias": True}
+    names = ["ant", "bee", "cat"]
+    model = keras_vit.VisionTransformer(**SIZES, num_classes=3, preprocessing=fields, class_names=names)
     model.head.kernel.assign(np.random.default_rng(0).normal(size=model.head.kernel.shape))
-    model.save(tmp_path / "model.keras")
-    files = [tmp_path / "model.keras", write_saved_model(model, tmp_path / "saved")]
-    files += write_tflite(model, tmp_path, ["float32"]).values()
-    results = [run_cli("classify", CAT, "--model", file) for file in files]
-    assert results[0][:2] == results[1][:2] == results[2][:2] and results[0][0] == 0
-    assert results[0][1].count("%") == 3 and "bee" in results[0][1]
+    folder = tmp_path_factory.mktemp("exported")
+    model.save(folder / "model.keras")
+    files = [folder / "model.keras", write_saved_model(model, folder / "saved")]
+    return [*files, *write_tflite(model, folder, ["float32"]).values()]
+
+
+@pytest.fixture(scope="module")
+def onnx_file(exported):
+    return write_onnx(keras_vit.load(exported[0]), exported[0].with_suffix(".onnx"))
+
+
+def check_answers(files, folder, run_cli):
+    results = [run_cli("classify", CAT, "--model", file, "--json", folder / file.name) for file in files]
+    rows = [json.loads((folder / file.name).read_text())[str(CAT)] for file in files]
+    names, probabilities = ([[row[key] for row in found] for found in rows] for key in ("class", "probability"))
+    assert not any(status for status, *_ in results) and names == [names[0]] * len(files) and "bee" in names[0]
+    np.testing.assert_allclose(probabilities, [probabilities[0]] * len(files), atol=1e-4)
     for file, (*_, note) in zip(files, results):
         assert note.startswith(f"Note: {file.name} ") and "mean=(0.4," in note
+
+
+def check_runs_without_keras(file):
+    code = "import sys; from keras_vit_cli.main import main; lines = [line.split('|') for line in sys.argv[1:]]; "
+    code += "assert not any(main(line) for line in lines); print({*sys.modules})"
+    arguments = [sys.executable, "-c", code, f"classify|{CAT}|--model|{file}", f"describe|{file}"]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert not {"tensorflow", "keras", "jax"} & ast.literal_eval(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_exported_models_have_the_same_answers(exported, tmp_path, run_cli):
+    check_answers(exported, tmp_path, run_cli)
+
+
+@pytest.mark.slow
+def test_tflite_files_are_classified_without_keras(exported):
+    check_runs_without_keras(exported[2])
+
+
+@pytest.mark.extended
+def test_exported_models_are_described_and_evaluated(exported, onnx_file, tmp_path, run_cli):
+    check_answers([exported[0], onnx_file], tmp_path, run_cli)
+    check_runs_without_keras(onnx_file)
+    preprocessing = keras_vit.load(exported[0]).preprocessing.get_config()
+    for i in range(12):
+        folder = tmp_path / "images" / "test" / ("ant", "bee", "cat")[i % 3]
+        folder.mkdir(parents=True, exist_ok=True)
+        scene(i, (20 + i, 31)).save(folder / f"{i}.png")
+    found = []
+    for file in [*exported, onnx_file]:
+        target = tmp_path / f"{file.name}.json"
+        options = [] if file is exported[0] else ["--reference", exported[0]]
+        dataset = f"folder:{tmp_path / 'images'}"
+        assert run_cli("evaluate", file, "--dataset", dataset, "--json", target, *options)[0] == 0
+        found.append(json.loads(target.read_text()))
+        status, output, _ = run_cli("describe", file, "--json")
+        described = json.loads(output)
+        assert status == 0 and described["class_names"] == ["ant", "bee", "cat"]
+        stated = {name: described["preprocessing"][name] for name in ("mean", "interpolation", "antialias")}
+        assert stated == {"mean": list(preprocessing["mean"]), "interpolation": "bicubic", "antialias": True}
+        assert "bee" in run_cli("describe", file)[1]
+    names = ("top1", "images", "classes")
+    for evaluated in found[1:]:
+        assert evaluated["agreement"] == 1 and [evaluated[name] for name in names] == [found[0][name] for name in names]
+        assert evaluated["negative_log_likelihood"] == pytest.approx(found[0]["negative_log_likelihood"], rel=1e-4)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_exported_logits_and_activations(multi_label, tmp_path):
+    model = randomize(keras_vit.VisionTransformer(**SIZES, num_classes=3, multi_label=multi_label), 0.2, seed=1)
+    images = [np.asarray(scene(i, (16, 16))) for i in range(20)]
+    expected = model.predict(model.preprocess(np.stack(images)), verbose=0)
+    files = write_tflite(model, tmp_path, ["float32", "int8"], np.stack(images))
+    for file in (*files.values(), write_saved_model(model, tmp_path / "saved"), write_onnx(model, tmp_path / "m.onnx")):
+        opened = open_exported(file)
+        assert opened.activation == ("sigmoid" if multi_label else "softmax") and opened.multi_label == multi_label
+        logits = opened.logits(images)
+        if not multi_label:
+            logits += (expected - logits).mean(axis=-1, keepdims=True)
+        np.testing.assert_allclose(logits, expected, atol=0.5 if "int8" in file.name else 1e-3)
 
 
 def test_rounded_probabilities_of_an_int8_file_are_printed_as_they_are(tmp_path, monkeypatch, run_cli):
     """1,000 small probabilities round to 0, so that they do not sum to 1."""
     rounded = np.array([[0.5, 0.25, 0.0]])
-    monkeypatch.setattr("keras_vit_cli.classify.open_exported", lambda _: (lambda files: rounded, None))
+    opened = ExportedClassifier("m", lambda pixels: rounded, keras_vit.Preprocessing(16), None, 3, "softmax")
+    monkeypatch.setattr("keras_vit.export.exported.open_exported", lambda _: opened)
     (tmp_path / "m.tflite").write_bytes(b"")
     status, output, _ = run_cli("classify", CAT, "--model", tmp_path / "m.tflite", "--top", 2)
     assert status == 0 and output.splitlines()[1:] == ["   50.0%  class 0", "   25.0%  class 1"]

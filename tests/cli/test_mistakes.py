@@ -22,8 +22,10 @@ MISTAKES = [
     # Exported models.
     ("classify photos/cat/0.png --model m.tflite --attention out", "--attention"),
     ("classify photos/cat/0.png --model m.tflite --preprocessing half", "m.tflite has its own preprocessing"),
-    ("describe m.tflite", "keras-vit export m.tflite --describe"),
-    ("evaluate m.tflite --dataset folder:photos", "keras-vit export WEIGHTS --dataset folder:photos"),
+    ("describe m.tflite", "zero bytes"),
+    ("classify photos/cat/0.png --model m.onnx", "m.onnx cannot be read"),
+    ("evaluate m.tflite --dataset folder:photos --resize squash", "m.tflite has its own preprocessing"),
+    ("probe m.tflite folder:photos", "keras-vit evaluate m.tflite --dataset folder:photos"),
     ("export m.tflite --output new", "--describe"),
     # Datasets.
     ("evaluate m.npz --dataset ./photos", "folder:./photos"),

@@ -53,6 +53,22 @@ def test_transparent_pixels_are_those_of_classify(color_blocks, tmp_path, kind, 
         np.testing.assert_array_equal(found, color_blocks)  # as if opaque
 
 
+def test_cmyk_files_without_adobes_marker_are_not_inverted(color_blocks, tmp_path):
+    file = encoded(color_blocks.convert("CMYK"), "JPEG", quality=95)
+    start = file.index(b"\xff\xee")  # the marker, of 14 bytes and 2 before its length
+    (tmp_path / "x.jpg").write_bytes(plain := file[:start] + file[start + 16 :])
+    expected = Image.open(io.BytesIO(file)).point(lambda value: 255 - value).convert("RGB")
+    np.testing.assert_array_equal(as_rgb(tmp_path / "x.jpg"), expected)
+    np.testing.assert_array_equal(decode(tf.constant(plain), accurate=True), expected)
+
+
+def test_palettes_of_several_transparent_colors(color_blocks, tmp_path):
+    """Pillow warns when it converts them to RGB directly."""
+    image = color_blocks.quantize(8)
+    image.save(tmp_path / "x.png", transparency=b"\0\x80")
+    np.testing.assert_array_equal(as_rgb(tmp_path / "x.png"), image.convert("RGB"))
+
+
 @pytest.mark.parametrize("least_size,factor", [(129, 1), (128, 2), (64, 4), (20, 8), (1, 8)])
 def test_scaled_decoding_is_that_of_pillow(color_blocks, least_size, factor):
     file = encoded(color_blocks.resize((512, 384), Image.Resampling.NEAREST).crop((0, 0, 401, 301)), "JPEG", quality=95)
