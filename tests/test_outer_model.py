@@ -9,7 +9,7 @@ from randomize import randomize
 import keras_vit
 from keras_vit import inspect
 from keras_vit.export import check_parity, write_onnx, write_saved_model, write_tflite
-from keras_vit.export.onnx import onnx_session
+from keras_vit.export.exported import onnx_session
 from keras_vit.export.tflite.graph import run_tflite
 from keras_vit.outer_model import OuterModel
 

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 import keras_vit
 from keras_vit.export import write_onnx, write_saved_model, write_tflite
-from keras_vit.export.onnx import onnx_session
+from keras_vit.export.exported import onnx_session
 from keras_vit.export.tflite.graph import run_tflite
 from keras_vit.export.tflite.metadata import read_description
 from keras_vit.named_weights import PATCH_KERNEL, named_weights
