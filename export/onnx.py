@@ -15,7 +15,7 @@ from keras_vit.export.checks import check_classifier, check_exportable, exported
 from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS, PROJECTION
 from keras_vit.export.onnx_graph import TF2ONNX_OPSET, fuse, name_tensors, separate_padding
 from keras_vit.images import normalize
-from keras_vit.keras_internals import all_layers
+from keras_vit.keras_internals import all_layers, is_quantized
 from keras_vit.outer_model import OuterModel, image_model
 
 DTYPES = ("float32", "float16")
@@ -52,9 +52,9 @@ def write_onnx(model, path, class_names=None, *, dtype: str = "float32", pixels:
     Raises:
         ImportError: tf2onnx, onnx or, for float16, onnxruntime is not installed.
         ValueError: The path does not end in .onnx. The dtype is unknown. The model is not of keras_vit, has no image
-            size, has a head on unpooled tokens, has LoRA weights in another precision, float8 layers, 2 GiB or more of
-            float32 weights, or an operation that ONNX lacks. The number of class names differs from the number of
-            classes. Keras's backend is not TensorFlow.
+            size, has a head on unpooled tokens, has LoRA weights in another precision, float8 layers, other quantized
+            layers for float16, 2 GiB or more of float32 weights, or an operation that ONNX lacks. The number of class
+            names differs from the number of classes. Keras's backend is not TensorFlow.
     """
     path, model = Path(path), image_model(model)
     _check(model, path, dtype)
@@ -98,8 +98,12 @@ def _check(model, path, dtype):
         raise ValueError(f"`dtype` must be 'float32' or 'float16'. Received: {dtype!r}")
     check_exportable(model, "An ONNX file")
     check_classifier(model)
-    if any(getattr(layer, "quantization_mode", None) == "float8" for layer in all_layers(model)):
-        raise ValueError(f"ONNX has no float8 layers of Keras. Export {model.name} before quantize(), or use int8.")
+    modes = {layer.quantization_mode for layer in all_layers(model) if is_quantized(layer)}
+    if "float8" in modes or (modes and dtype == "float16"):
+        raise ValueError(
+            f"Expected a model before quantize(), or with int8 or int4 layers and dtype='float32'. "
+            f"Received: {model.name} with {', '.join(sorted(modes))} layers and dtype={dtype!r}"
+        )
     size = 4 * model.count_params()
     if size > MAX_WEIGHT_BYTES:
         raise ValueError(

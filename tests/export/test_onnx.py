@@ -115,10 +115,11 @@ def test_invalid_arguments_raise_before_any_work(toy, tmp_path, monkeypatch):
     ]
     with pytest.raises(ValueError, match="Received: 'int8'"):
         write_onnx(model, path, dtype="int8")
-    quantized = toy(depth=1)
-    quantized.head.quantize("float8")
-    with pytest.raises(ValueError, match="before quantize"):
-        write_onnx(quantized, path)
+    for mode, dtype in (("float8", "float32"), ("int8", "float16")):
+        quantized = toy(depth=1)
+        quantized.head.quantize(mode)
+        with pytest.raises(ValueError, match=f"with {mode} layers and dtype='{dtype}'"):
+            write_onnx(quantized, path, dtype=dtype)
     for arguments, message in cases:
         with pytest.raises(ValueError, match=message):
             write_onnx(*arguments)
