@@ -21,7 +21,7 @@ for line in sys.stdin.buffer:
     if not re.match({LOG_LINES!r}, line):
         try:
             os.write(1, line)
-        except BrokenPipeError:
+        except OSError:
             pass
 """
 # What weights do not state: warnings of keras_vit.pixel_range and keras_vit.models.load, which import Keras.
@@ -35,7 +35,8 @@ OPTION = "--preprocessing imagenet, clip, half or FILE.json to the command that 
 class UntilClosed:
     """A text stream that discards what is written after its reader, such as `head`, has closed the pipe.
 
-    Characters that it cannot encode are escaped.
+    Also after its terminal has gone or its disk is full, with a note on standard error. Characters that it cannot
+    encode are escaped.
     """
 
     def __init__(self, stream):
@@ -45,8 +46,8 @@ class UntilClosed:
         """Writes; once the pipe is closed, without effect."""
         try:
             return self._stream.write(text)
-        except BrokenPipeError:
-            self._discard()
+        except OSError as error:
+            self._discard(error)
             return len(text)
         except UnicodeEncodeError:  # a file's name that is not of the stream's encoding
             encoding = self._stream.encoding
@@ -56,14 +57,17 @@ class UntilClosed:
         """Flushes; once the pipe is closed, without effect."""
         try:
             self._stream.flush()
-        except BrokenPipeError:
-            self._discard()
+        except OSError as error:
+            self._discard(error)
 
-    def _discard(self):
+    def _discard(self, error):
         # The file descriptor itself: what is still buffered, TensorFlow's own messages and child processes use it, too.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self._stream.fileno())
         os.close(nowhere)
+        if not isinstance(error, BrokenPipeError):
+            with suppress(OSError):
+                os.write(2, f"\nNote: output is lost from here on: {error}\n".encode())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -85,21 +89,24 @@ def surviving_closed_pipes() -> Iterator[None]:
 
 @contextmanager
 def clean_up_on_sigterm() -> Iterator[None]:
-    """Turns SIGTERM into a SystemExit with `TERMINATED_STATUS`; a second one ends the process at once.
+    """Turns SIGTERM and SIGHUP into a SystemExit with `TERMINATED_STATUS`; a second one ends the process at once.
 
-    By default SIGTERM ends a process without any clean-up, and the hidden folder in which an export was being written
+    By default they end a process without any clean-up, and the hidden folder in which an export was being written
     remains. Training has its own handler, which saves a checkpoint, see `StopSignals` of keras_vit.recipes.
     """
 
     def end(number, _):
         signal.setitimer(signal.ITIMER_REAL, REPEAT_SECONDS)
-        if number == signal.SIGTERM:
+        if number != signal.SIGALRM:
             signal.signal(number, signal.SIG_DFL)
         elif isinstance(sys.exc_info()[1], SystemExit):
             return  # not lost: the clean-up is running
         raise SystemExit(TERMINATED_STATUS)
 
-    previous = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGALRM)}
+    numbers = [signal.SIGTERM, signal.SIGALRM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup sets it
+        numbers.append(signal.SIGHUP)
+    previous = {number: signal.signal(number, end) for number in numbers}
     try:
         yield
     except SystemExit as stopped:

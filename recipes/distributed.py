@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.keras_internals import check_backend_trains
 from keras_vit.recipes.data import ImageDataset, count_examples, evaluation_batches
 from keras_vit.recipes.data.pipeline import ONE_HOST
 from keras_vit.recipes.recipe import Data
@@ -142,8 +143,9 @@ def choose_strategy(name: str) -> Strategy:
             "multi-worker", or "one-device" (the first GPU, else the CPU).
 
     Raises:
-        ValueError: Its hardware is missing or does not respond.
+        ValueError: Its hardware is missing or does not respond, or Keras's backend has no gradients.
     """
+    check_backend_trains()
     if keras.backend.backend() == "jax":
         return choose_devices(name)
     if name == "auto":

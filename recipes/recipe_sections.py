@@ -3,6 +3,7 @@
 Names of durations and sizes contain their unit. A step is one optimizer step; batch sizes are global (all replicas).
 """
 
+import os
 from dataclasses import dataclass, field, fields
 from typing import ClassVar, Literal
 
@@ -338,3 +339,6 @@ class Run(Checked):
                 {"run.folder": self.folder},
                 {"run.folder": plain},
             )
+        if self.folder is not None and self.folder.startswith("~"):
+            expanded = os.path.expanduser(self.folder)
+            raise RecipeError("Only a shell expands ~", {"run.folder": self.folder}, {"run.folder": expanded})

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_vit.classification import check_takes_logits, classify
-from keras_vit.keras_internals import all_layers, is_quantized, of_size
+from keras_vit.keras_internals import all_layers, check_backend_trains, is_quantized, of_size
 from keras_vit.named_weights import copy_weights, freeze, frozen_parts, in_part
 from keras_vit.pixel_range import expected_range, scaled
 from keras_vit.preprocessing import Preprocessing
@@ -102,9 +102,8 @@ class ImageModel(keras.Model):
         super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
 
     def fit(self, *args, **kwargs):
-        """As Keras's; raises a ValueError on torch, where models have outputs but no gradients."""
-        if keras.backend.backend() == "torch":
-            raise ValueError("Training requires KERAS_BACKEND=tensorflow or jax; on torch models only compute outputs.")
+        """As Keras's; raises a ValueError on torch and NumPy, where models have outputs but no gradients."""
+        check_backend_trains()
         return super().fit(*args, **kwargs)
 
     def compile_from_config(self, config):

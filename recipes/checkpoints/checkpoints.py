@@ -73,9 +73,9 @@ class Checkpoints(keras.callbacks.Callback):
     Which checkpoints exist is known from their names: TensorFlow's file "checkpoint", a list that a power failure may
     leave empty, is neither written nor read.
 
-    After SIGTERM or Ctrl-C, the run saves at the end of the current execution of steps (or part of an evaluation, whose
-    metrics are discarded), then exits with status `TERMINATED` or raises KeyboardInterrupt. One worker that gets such a
-    signal stops all of them.
+    After SIGTERM, SIGHUP or Ctrl-C, the run saves at the end of the current execution of steps (or part of an
+    evaluation, whose metrics are discarded), then exits with status `TERMINATED` or raises KeyboardInterrupt.
+    One worker that gets such a signal stops all of them.
 
     Args:
         more: TensorFlow's variables to save and restore with those of the model, by name or as dicts of them.
@@ -225,12 +225,12 @@ class Checkpoints(keras.callbacks.Callback):
                 tf.io.gfile.rmtree(os.path.join(self.folder, name))
 
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)  # SIGHUP: the terminal or connection has gone
 END = b"\0"  # in the pipe of signals' numbers, of which none is 0
 
 
 class StopSignals:
-    """Handlers of SIGTERM and Ctrl-C that only remember the signal; a second Ctrl-C ends at once, as usual.
+    """Handlers of SIGTERM, SIGHUP and Ctrl-C that only remember the signal; a second Ctrl-C ends at once, as usual.
 
     Python calls handlers after an execution of several steps, which may take long. What Ctrl-C does is printed before,
     by a thread that the system wakes at the signal.
@@ -254,7 +254,9 @@ class StopSignals:
         self.previous_wakeup = signal.set_wakeup_fd(self.wakeup, warn_on_full_buffer=False)
         self.thread = threading.Thread(target=self._announce, args=(source, notice), daemon=True)
         self.thread.start()
-        self.previous = {number: signal.signal(number, self._receive) for number in SIGNALS}
+        for number in SIGNALS:
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
+                self.previous[number] = signal.signal(number, self._receive)
 
     def release(self):
         """Restores the previous handlers."""

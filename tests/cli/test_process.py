@@ -23,7 +23,7 @@ INFO: Created TensorFlow Lite XNNPACK delegate for CPU.
 """
 IMPORTS = "import os\nfrom keras_vit_cli.process import without_native_logs"
 ERROR = b"E0000 00:00:1795461019.812068     549 delegate.cc:36] The delegate failed.\n"
-STATUSES = {signal.SIGTERM: 143, signal.SIGINT: 130}
+STATUSES = {signal.SIGTERM: 143, signal.SIGHUP: 143, signal.SIGINT: 130}
 
 
 @pytest.fixture(params=STATUSES, ids=lambda number: number.name)
@@ -52,8 +52,8 @@ def interrupted(request, tmp_path, trained_toy, capsys):
 def test_export_leaves_nothing_behind(interrupted, tmp_path, monkeypatch):
     run, send = interrupted
 
-    def write_half(model, folder, names):
-        write_saved_model(model, folder, names)
+    def write_half(model, folder, names, **options):
+        write_saved_model(model, folder, names, **options)
         send()
 
     monkeypatch.setattr("keras_vit.export.write_saved_model", write_half)
@@ -104,6 +104,14 @@ def test_output_after_the_pipe_was_closed_is_discarded(closed_pipe):
     for _ in range(3):
         print("x" * 100_000, file=stream, flush=True)
     assert os.write(stream.fileno(), b"x") == 1  # also that of TensorFlow's C++ code
+
+
+def test_a_full_disk_ends_no_command(capfd):
+    with open("/dev/full", "w") as full:
+        stream = UntilClosed(full)
+        for _ in range(3):
+            print("x" * 100_000, file=stream, flush=True)
+    assert capfd.readouterr().err.count("No space left") == 1
 
 
 def test_names_that_the_stream_cannot_encode_are_escaped():

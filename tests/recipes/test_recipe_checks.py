@@ -1,5 +1,6 @@
 """What is checked of a recipe as a whole, before anything slow starts."""
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -94,8 +95,11 @@ def test_patches_of_weights_and_of_a_model_to_start_from():
         check_plan(odd, patch_size=(15, 16))
 
 
-@pytest.mark.parametrize("folder,plain", [("runs/lr[3]", "runs/lr_3]"), ("a*b?", "a_b_"), ("a\\b", "a_b")])
-def test_folders_that_tensorflow_reads_as_patterns(folder, plain):
+@pytest.mark.parametrize(
+    "folder,plain",
+    [("runs/lr[3]", "runs/lr_3]"), ("a*b?", "a_b_"), ("a\\b", "a_b"), ("~/a", os.path.expanduser("~/a"))],
+)
+def test_folders_that_would_have_another_name(folder, plain):
     with pytest.raises(RecipeError) as error:
         Run(folder=folder)
     assert error.value.received == {"run.folder": folder} and error.value.use == ({"run.folder": plain},)

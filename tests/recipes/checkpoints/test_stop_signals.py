@@ -22,13 +22,17 @@ def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.parametrize("signals", [1, 3])
-def test_sigterm_saves_at_the_end_of_the_execution(tmp_path, capsys, signals):
-    """Also if it is repeated."""
-    handler = signal.getsignal(signal.SIGTERM)
+@pytest.mark.parametrize("numbers", [[signal.SIGTERM], [signal.SIGTERM] * 3, [signal.SIGHUP]], ids=str)
+def test_sigterm_saves_at_the_end_of_the_execution(tmp_path, capsys, numbers):
+    """Also if it is repeated, and if the terminal has gone."""
+    handlers = [signal.getsignal(number) for number in numbers]
     with pytest.raises(SystemExit) as stopped:
-        fit(build(steps_per_execution=4), Checkpoints(tmp_path), at(4, lambda: [terminate() for _ in range(signals)]))
-    assert stopped.value.code == TERMINATED and signal.getsignal(signal.SIGTERM) is handler
+        fit(
+            build(steps_per_execution=4),
+            Checkpoints(tmp_path),
+            at(4, lambda: [os.kill(os.getpid(), number) for number in numbers]),
+        )
+    assert stopped.value.code == TERMINATED and [signal.getsignal(number) for number in numbers] == handlers
     assert "Saved step 8 in" in capsys.readouterr().out
     assert steps(tmp_path) == [8]
 
