@@ -66,7 +66,7 @@ def with_recipe_fields(words: tuple[str, ...], prefix: str = "") -> tuple[str, .
         raise ValueError(f"{joined[at + 1]} must have the fields mean and std. Received: {', '.join(value) or 'none'}")
     from keras_vit.preprocessing import Preprocessing
 
-    scaling = Preprocessing.from_argument(value, 224)  # raises for values that are no mean or standard deviation
+    scaling = Preprocessing.from_argument(value, 224).of_channels(3)  # raises for values that are none of RGB
     fields = [(f"--{prefix}data.{name}", *map(str, getattr(scaling, name))) for name in ("mean", "std")]
     return (*fields[0], *fields[1], *joined[:at], *joined[at + 2 :])
 

@@ -241,7 +241,7 @@ def test_checkpoints_of_another_kind(toy, tmp_path):
         with pytest.raises(ValueError, match=message):
             build(weights=tmp_path / file, **arguments)
     found = keras_vit.AxialResNet50(weights=tmp_path / "axial.keras", num_heads=1, **small)
-    assert found.name == "AxialResNet50" and found.image_size == (32, 32)
+    assert found.name.startswith("AxialResNet50") and found.image_size == (32, 32)
     np.testing.assert_array_equal(found.conv_root.kernel, axial.conv_root.kernel)
 
 
