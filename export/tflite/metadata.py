@@ -215,9 +215,8 @@ def read_description(path) -> DescribedFile:
 
 def _check_tensors(signature: Signature, description: Description):
     image = signature.inputs[0] if len(signature.inputs) == 1 else None
-    ends = None if image is None else image.shape[3:]
-    is_image = image is not None and ends in ((3,), (1,)) and image.dtype in ("float32", "uint8")
-    if not is_image or image.shape[0] < 1 or len(signature.outputs) != 1:
+    is_image = image is not None and image.shape[3:] in ((3,), (1,)) and image.dtype in ("float32", "uint8")
+    if not is_image or signature.inputs[0].shape[0] < 1 or len(signature.outputs) != 1:
         raise ValueError(
             "Expected one input (B, H, W, 3), or (B, H, W, 1) for gray, float32 or uint8, and one output. "
             f"Received: {', '.join(map(str, signature.inputs))} -> {', '.join(map(str, signature.outputs))}"
