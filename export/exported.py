@@ -170,8 +170,8 @@ def _open_onnx(path):
     about = _onnx_metadata(session)
     preprocessing, activation = _preprocessing(about["preprocessing"], path), about["activation"]
     [image], [output] = session.get_inputs(), session.get_outputs()
-    if not activation:
-        raise _no_classifier(path, "logits and their activation")
+    if not activation and output.name != OUTPUTS[CLASSIFY]:
+        raise _no_classifier(path, "logits and their activation, or probabilities")
     dtype = ONNX_DTYPES[image.type]
 
     def probabilities(pixels):
@@ -179,13 +179,25 @@ def _open_onnx(path):
         logits = session.run([output.name], {image.name: inputs.astype(dtype)})[0]
         return as_probabilities(logits.astype("float32"), activation)
 
-    return _classifier(path, probabilities, preprocessing, about["class_names"], output.shape[-1], activation)
+    kind = activation or _activation(probabilities(_gray(preprocessing)))
+    return _classifier(path, probabilities, preprocessing, about["class_names"], output.shape[-1], kind)
+
+
+def _gray(preprocessing):
+    return np.full((1, *preprocessing.image_size, preprocessing.channels), 128.0, "float32")
+
+
+def _activation(probabilities) -> str:
+    return "softmax" if np.allclose(probabilities.sum(-1), 1, atol=1e-2) else "sigmoid"
 
 
 def _onnx_metadata(session) -> dict:
     about = session.get_modelmeta().custom_metadata_map
     names = about.get("class_names")
-    preprocessing = json.loads(about.get("preprocessing", "{}"))
+    try:
+        preprocessing = json.loads(about.get("preprocessing", "{}"))
+    except ValueError:  # another program's
+        preprocessing = {}
     return {
         "preprocessing": preprocessing,
         "class_names": names.splitlines() if names else None,
@@ -199,22 +211,25 @@ def _open_saved_model(folder):
     loaded = _load_saved_model(folder)  # its variables live only as long as this object
     import tensorflow as tf
 
-    if not {CLASSIFY, LOGITS} <= loaded.signatures.keys():
-        raise _no_classifier(folder, f"the signatures {CLASSIFY!r} and {LOGITS!r}")
+    if CLASSIFY not in loaded.signatures:
+        raise _no_classifier(folder, f"the signature {CLASSIFY!r}")
 
     def run(pixels, signature, output):
         return loaded.signatures[signature](**{INPUT: tf.constant(scaled(pixels, preprocessing))})[output].numpy()
 
-    gray = np.full((1, *preprocessing.image_size, 3), 128.0, "float32")
-    rows = {name: as_probabilities(run(gray, LOGITS, LOGITS), name) for name in ("softmax", "sigmoid")}
+    gray = _gray(preprocessing)
     expected = run(gray, CLASSIFY, OUTPUTS[CLASSIFY])
+    activation = _activation(expected)
+    if LOGITS in loaded.signatures:
+        rows = {name: as_probabilities(run(gray, LOGITS, LOGITS), name) for name in ("softmax", "sigmoid")}
+        activation = min(rows, key=lambda name: np.abs(rows[name] - expected).max())
     return _classifier(
         folder,
         lambda pixels: run(pixels, CLASSIFY, OUTPUTS[CLASSIFY]),
         preprocessing,
         about["class_names"],
         expected.shape[-1],
-        min(rows, key=lambda name: np.abs(rows[name] - expected).max()),
+        activation,
     )
 
 
@@ -241,7 +256,7 @@ def _classifier(path, probabilities, preprocessing, class_names, num_classes, ac
 def _preprocessing(config, path) -> Preprocessing:
     if not config:
         raise ValueError(
-            f"{path} has no {PREPROCESSING_FILE}, by which images are prepared. Expected a model of `keras-vit export`."
+            f"{path} does not state how images are prepared. Expected a file of `keras-vit export` or keras_vit.export."
         )
     preprocessing = Preprocessing.from_config(config, path)
     warn_if_assumed(path, preprocessing)

@@ -1,5 +1,6 @@
 """ONNX files, by Keras's exporter and tf2onnx."""
 
+import functools
 import importlib
 import json
 import os
@@ -8,6 +9,7 @@ import warnings
 from pathlib import Path
 
 import keras
+import numpy as np
 
 from keras_vit.atomic_write import short_prefix
 from keras_vit.classification import has_classes, is_projection, output_activation
@@ -119,7 +121,25 @@ def _import(name):
         raise ImportError(f"ONNX files require {name}: pip install 'keras_vit[onnx]' ({error}).") from error
 
 
+@functools.cache
+def _register_erfc():
+    """Adds Erfc to tf2onnx: Keras's exact GELU, in layers around our models, is computed with it."""
+    handler = _import("tf2onnx.handler")
+
+    @handler.tf_op("Erfc")
+    class Erfc:
+        @classmethod
+        def version_9(cls, ctx, node, **kwargs):
+            [output], shape, dtype = node.output, ctx.get_shape(node.output[0]), ctx.get_dtype(node.output[0])
+            one = ctx.make_const(f"{node.name}/one", np.array(1.0, "float32"))
+            ctx.remove_node(node.name)
+            erf = ctx.make_node("Erf", [node.input[0]], shapes=[shape], dtypes=[dtype])
+            inputs = [one.output[0], erf.output[0]]
+            ctx.make_node("Sub", inputs, outputs=[output], name=node.name, shapes=[shape], dtypes=[dtype])
+
+
 def _export(model, file, pixels):
+    _register_erfc()
     if isinstance(model, OuterModel) or model.dtype_policy.name != "float32":  # runtimes lack bfloat16 convolutions
         model = float32_copy(model)
     shape = (*model.image_size, model.channels)

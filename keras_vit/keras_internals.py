@@ -119,7 +119,8 @@ def call_of(model, layer) -> tuple:
     return graph, nodes[0].input_tensors[0], nodes[0].output_tensors[0]
 
 
-def last_operation(model):
-    """The layer or operation of `keras.ops` that returns the output of a functional model or a Sequential."""
-    operation = model.outputs[0]._keras_history.operation
-    return last_operation(operation) if getattr(operation, "outputs", None) else operation
+def operations_of(model) -> list:
+    """The layers and operations of `keras.ops` of a functional model or a Sequential, also of those inside it."""
+    graph = getattr(model, "_functional", None) or model
+    inner = getattr(graph, "operations", None)
+    return [model] if inner is None else [operation for each in inner for operation in operations_of(each)]

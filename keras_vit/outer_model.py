@@ -11,7 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.images import normalize
-from keras_vit.keras_internals import all_layers, call_of, last_operation
+from keras_vit.keras_internals import all_layers, call_of, operations_of
 from keras_vit.rgb import as_rgb
 
 
@@ -88,9 +88,9 @@ class OuterModel:
         self.channels = model.input_shape[-1]
         has_own_head = any(part.weights for part in self.after)
         self.config = None if has_own_head else self.ours.config
-        self.class_names = None if has_own_head else self.ours.class_names
         self.multi_label = not has_own_head and self.ours.multi_label
-        self.returns_probabilities = bool(self.after) and _ends_in_probabilities(self.after[-1])
+        self.returns_probabilities, keeps_classes = _what_follows(self.after)
+        self.class_names = self.ours.class_names if keeps_classes and not has_own_head else None
         self.preprocessing = self._preprocessing()
 
     def __getattr__(self, name):
@@ -118,18 +118,20 @@ class OuterModel:
     def _preprocessing(self):
         """How images are prepared: as for ours, but not scaled, or not cropped, where the layers before ours do it.
 
-        Whether they scale is seen from an image of one color.
+        Whether they scale is seen from images of one color.
         """
         own = self.ours.preprocessing
         size = self.image_size or own.image_size
-        pixels = np.broadcast_to(np.linspace(0, 255, len(own.mean), dtype="float32"), (1, *size, len(own.mean)))
+        levels = np.linspace(0, 255, max(3, own.channels), dtype="float32")  # of three images, other in each channel
+        colors = np.stack([np.roll(levels, i)[: own.channels] for i in range(3)])
+        pixels = np.broadcast_to(colors[:, None, None], (3, *size, own.channels))
         scaled = ops.convert_to_numpy(normalize(pixels, own.mean, own.std))
         layers = [layer for model in self.before for layer in all_layers(model)]
         prepares = any(hasattr(layer, "preprocessing") for layer in layers)  # of `ImageModel.preprocess`
 
         def fits(images):
-            color = ops.convert_to_numpy(apply(self.before, images)).mean(axis=(0, 1, 2))
-            return np.allclose(color, scaled[0, 0, 0], atol=0.02)
+            found = ops.convert_to_numpy(apply(self.before, images)).mean(axis=(1, 2))
+            return found.shape == colors.shape and np.allclose(found, scaled[:, 0, 0], atol=0.02)
 
         self._takes_pixels = prepares or not fits(scaled)
         if self._takes_pixels and not (prepares or fits(pixels)):
@@ -139,15 +141,29 @@ class OuterModel:
                 "width, 3)))."
             )
         if self._takes_pixels:
-            zeros = (0.0,) * len(own.mean)
-            own = replace(own, mean=zeros, std=(1 / 255,) * len(own.mean))
+            zeros = (0.0,) * own.channels
+            own = replace(own, mean=zeros, std=(1 / 255,) * own.channels, origin="user")
         if size != own.image_size or prepares:
             own = replace(own, resize="squash", crop_fraction=1.0)
         return own.at(size)
 
 
-def _ends_in_probabilities(model) -> bool:
-    """Whether a softmax or sigmoid is the last operation of a model."""
-    operation = last_operation(model)
-    name = getattr(getattr(operation, "activation", None), "__name__", type(operation).__name__.lower())
-    return name in ("softmax", "sigmoid")
+def _what_follows(models) -> tuple[bool, bool]:
+    """Whether models after ours return probabilities, and whether each output is that of the same class as before.
+
+    Both are seen from their outputs for random inputs. A head without weights yet returns 0, which is no sum of 1.
+    """
+    if not models:
+        return False, True
+    shape = [size or 4 for size in models[0].input_shape[1:]]
+    probes = 3 * np.random.default_rng(0).normal(size=(64, *shape)).astype("float32")
+    outputs = ops.convert_to_numpy(ops.cast(apply(models, probes), "float32"))
+    keeps_classes = outputs.shape == probes.shape and bool((outputs.argmax(-1) == probes.argmax(-1)).all())
+    are_fractions = bool(((outputs >= 0) & (outputs <= 1)).all())
+    sigmoid = any(_is_sigmoid(operation) for model in models for operation in operations_of(model))
+    return are_fractions and (sigmoid or np.allclose(outputs.sum(-1), 1, atol=1e-3)), keeps_classes
+
+
+def _is_sigmoid(operation) -> bool:
+    activation = getattr(operation, "activation", operation)
+    return "sigmoid" in (getattr(activation, "__name__", ""), type(activation).__name__.lower())

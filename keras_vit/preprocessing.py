@@ -73,7 +73,7 @@ class Preprocessing:
         """The same for images of other channels: each has the mean of the means of RGB, and that of the deviations."""
         if channels == self.channels:
             return self
-        if self.channels not in (1, 3):
+        if self.channels != 3 and len({*zip(self.mean, self.std)}) > 1:
             raise ValueError(f"Expected mean and std of {channels} channels. Received: {self.mean} and {self.std}")
         mean, std = ((float(np.mean(values)),) * channels for values in (self.mean, self.std))
         return replace(self, mean=mean, std=std)

@@ -36,8 +36,7 @@ def as_rgb(image):
         return _from_file(image)
     if hasattr(image, "getexif"):
         return _from_pillow(image)
-    if "bool" in str(getattr(image, "dtype", "")):  # a mask: black and white, as Pillow's mode "1"
-        image = np.asarray(image, "uint8") * np.uint8(255)
+    image = _from_mask(image)
     shape = tuple(getattr(image, "shape", ()))
     if len(shape) == 2 and 0 not in shape:
         return _repeated(image[..., None])
@@ -50,13 +49,23 @@ def as_channels(image, channels: int):
     """`as_rgb` for models of other channels: (H, W, C) or (B, H, W, C), gray if C = 1, else arrays of C channels."""
     if channels == 3:
         return as_rgb(image)
+    image = _from_mask(image)
     shape = tuple(getattr(image, "shape", ()))
     if len(shape) in (3, 4) and shape[-1] == channels and 0 not in shape:
         return image
     if channels != 1:
         received = f"the shape {shape}" if shape else type(image).__name__
-        raise ValueError(f"Expected arrays (H, W, {channels}) or (B, H, W, {channels}). Received: {received}")
+        raise ValueError(
+            f"The model takes {channels} channels: arrays (H, W, {channels}) or (B, H, W, {channels}) in Python, no "
+            f"image files. Received: {received}"
+        )
     return image[..., None] if len(shape) == 2 and 0 not in shape else gray(as_rgb(image))
+
+
+def _from_mask(image):
+    """A mask of True and False as black and white, as Pillow's mode "1"; others as they are."""
+    is_mask = "bool" in str(getattr(image, "dtype", ""))
+    return np.asarray(image, "uint8") * np.uint8(255) if is_mask else image
 
 
 def gray(pixels):

@@ -50,14 +50,12 @@ def read_recipe(file) -> Recipe:
 def _from_dict(kind: type, values: dict, place: str):
     """Builds a dataclass and the dataclasses in its fields; `place` is the file and field for error messages."""
     fields: dict[str, Any] = {field.name: field.type for field in dataclasses.fields(kind)}
-    unknown, missing = sorted(set(values) - set(fields)), sorted(set(fields) - set(values))
-    if unknown or missing:
-        problems = [f"unknown fields: {first_names(map(repr, unknown))}"] if unknown else []
-        problems += [f"missing fields: {first_names(map(repr, missing))}"] if missing else []
+    if unknown := sorted(set(values) - set(fields)):
         similar = [near[0] for name in unknown if (near := difflib.get_close_matches(name, fields, 1))]
         hint = f" Perhaps you meant {first_names(map(repr, similar))}." if similar else ""
         raise ValueError(
-            f"{place}: {'; '.join(problems)}.{hint} Fix the file, or use the version of keras_vit that wrote it."
+            f"{place}: unknown fields: {first_names(map(repr, unknown))}.{hint} Fix the file, or use the version of "
+            "keras_vit that wrote it."
         )
     arguments = {}
     for name, value in values.items():

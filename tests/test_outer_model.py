@@ -9,7 +9,7 @@ from randomize import randomize
 import keras_vit
 from keras_vit import inspect
 from keras_vit.export import check_parity, write_onnx, write_saved_model, write_tflite
-from keras_vit.export.exported import onnx_session
+from keras_vit.export.exported import onnx_session, open_exported
 from keras_vit.export.tflite.graph import run_tflite
 from keras_vit.outer_model import OuterModel
 
@@ -52,6 +52,59 @@ def test_exports_return_what_the_model_predicts(build, trained_toy, tmp_path):
     assert row.top1 == row.agreement == 1 and row.max_difference < 1e-5
     with pytest.raises(ValueError, match=rf"dynamic-int8.* Export {vit.name}"):
         write_tflite(model, tmp_path, ["dynamic-int8"])
+
+
+def activated(layer):
+    return lambda logits: layer(keras.layers.Softmax()(logits))
+
+
+@pytest.mark.parametrize(
+    "follow",
+    [
+        activated(keras.layers.Activation("linear", dtype="float32")),
+        activated(keras.layers.Flatten()),
+        activated(lambda outputs: keras.ops.cast(outputs, "float32") * 1.0),
+        lambda logits: logits[:, ::-1],
+        lambda logits: logits[:, 2:4],
+        keras.layers.Dense(5, kernel_initializer="zeros"),
+        lambda logits: keras.ops.sigmoid(keras.layers.Dense(4)(logits)),
+    ],
+)
+def test_probabilities_and_names_whatever_follows(follow, trained_toy):
+    vit, inputs = trained_toy(depth=1, class_names=["a", "b", "c", "d", "e"]), keras.Input((16, 16, 3))
+    model = keras.Model(inputs, follow(vit(inputs)))
+    images = pixels((16, 16))
+    outputs = np.asarray(model(vit.preprocess(images)))
+    is_fraction = (outputs.sum(-1) > 0.99).all() and (outputs <= 1).all() and (outputs > 0).all()
+    expected = outputs if is_fraction else np.asarray(tf.nn.softmax(outputs))
+    found = [dict(row) for row in keras_vit.classify(model, images, outputs.shape[-1])]
+    inner = np.asarray(tf.nn.softmax(vit(vit.preprocess(images))))
+    keeps = inner.shape == expected.shape and np.allclose(expected, inner, atol=1e-5)
+    names = vit.class_names if keeps else [f"class {i}" for i in range(outputs.shape[-1])]
+    for row, probabilities in zip(found, expected):
+        np.testing.assert_allclose([row[name] for name in names], probabilities, atol=1e-5)
+
+
+def test_gray_pixels_are_scaled_once(trained_toy):
+    vit = trained_toy(depth=1, channels=1)
+    model = keras.Sequential([keras.Input((16, 16, 1)), keras.layers.Rescaling(1 / 127.5, -1), vit])
+    images = pixels((16, 16))[..., :1]
+    for row, expected in zip(keras_vit.classify(model, images), vit.classify(images), strict=True):
+        assert dict(row) == pytest.approx(dict(expected), abs=1e-5)
+
+
+@pytest.mark.extended
+def test_exported_probabilities_are_classified(trained_toy, tmp_path):
+    """Keras's exact GELU, and a softmax of a head of its own."""
+    vit, inputs = trained_toy(depth=1), keras.Input((16, 16, 3))
+    hidden = keras.layers.Dense(8, activation="gelu")(vit(vit.preprocess(inputs)))
+    model = keras.Model(inputs, keras.layers.Dense(3, activation="softmax")(hidden))
+    images = pixels((16, 16))
+    expected = model.predict(images, verbose=0)
+    files = [write_onnx(model, tmp_path / "model.onnx"), write_saved_model(model, tmp_path / "saved")]
+    for classifier in map(open_exported, files):
+        assert classifier.activation == "softmax" and classifier.preprocessing.origin == "user"
+        np.testing.assert_allclose(classifier.probabilities(images), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("size", [(16, 16), (20, 30), (None, None)])

@@ -113,6 +113,8 @@ class DescribedFile:
         if not one_image or inputs[0].dtype not in ("float32", "uint8"):
             received = ", ".join(map(str, inputs)) or "no input"
             return f"it requires one input image, float32 or uint8; this file has {received}"
+        if inputs[0].shape[3] != 3:
+            return "it takes RGB images, this file gray ones"
         if inputs[0].dtype == "float32" and max(len(set(self.description.mean)), len(set(self.description.std))) > 1:
             return "it scales all channels alike; move the scaling into the model"
         return None
@@ -131,7 +133,8 @@ class DescribedFile:
             lines += [f"    output       {tensor}" for tensor in signature.outputs]
         mean, std = (", ".join(f"{value:.6g}" for value in values) for values in (about.mean, about.std))
         if about != UNDESCRIBED:
-            lines.append(f"  pixels         RGB in [0, 255]; the app feeds (pixel - [{mean}]) / [{std}]")
+            color = "gray" if len(about.mean) == 1 else "RGB"
+            lines.append(f"  pixels         {color} in [0, 255]; the app feeds (pixel - [{mean}]) / [{std}]")
         if about.class_names is None:
             lines.append("  class names    none")
         else:

@@ -110,5 +110,5 @@ def _check_number(dataset, split, names, max_corrupt, num_selected):
         images, them = ("image", "it") if len(names) == 1 else ("images", "them")
         raise ValueError(
             f"{len(names):,} {images} of {split!r} of {dataset.name} cannot be decoded; {int(allowed)} are allowed "
-            f"(max_corrupt={max_corrupt}). Fix or remove {them}: {first_names(names)}"
+            f"(max_corrupt={max_corrupt}; --max-corrupt). Fix or remove {them}, or allow more: {first_names(names)}"
         )

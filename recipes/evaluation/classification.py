@@ -96,6 +96,12 @@ def evaluate_classifier(
             `resize` or `crop_fraction` is invalid, or the classes or the mapping do not match.
         OSError: The mapping cannot be read.
     """
+    if not hasattr(model, "preprocessing"):
+        raise ValueError(
+            f"Expected a model of keras_vit or an exported file. Received: {model.name}, a {type(model).__name__}. If "
+            "there is a model of keras_vit inside, export the whole by keras_vit.export.write_saved_model and evaluate "
+            "what keras_vit.export.exported.open_exported returns."
+        )
     check_no_projection(model)
     if reference is not None:
         _check_reference(model, reference)

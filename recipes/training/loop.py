@@ -62,6 +62,8 @@ def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches:
     callbacks = training_callbacks(recipe, model, dataset, total_steps, checkpoints, own)
     if workers.chief:
         print(describe_run(recipe, strategy, model, dataset, total_steps, start_step))
+        if best and recipe.data.validation_split == recipe.data.test_split:
+            print("Note: the weights are chosen on the test images, so the accuracy on them is too high.")
     try:
         with report_data_errors(dataset), build_from_spec(model, lambda: batches(start_step, ONE_HOST).element_spec):
             if best and _lacks_validation(best, start_step, total_steps):
