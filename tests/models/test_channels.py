@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 import keras_vit
 from keras_vit.export import write_onnx, write_saved_model, write_tflite
-from keras_vit.export.exported import onnx_session
+from keras_vit.export.exported import onnx_session, open_exported
 from keras_vit.export.tflite.graph import run_tflite
 from keras_vit.export.tflite.metadata import read_description
 from keras_vit.named_weights import PATCH_KERNEL, named_weights
@@ -123,6 +123,8 @@ def test_exports(trained_toy, tmp_path, channels):
     served = signatures["serve_uint8"](images=tf.constant(pixels))["probabilities"]
     np.testing.assert_allclose(served, probabilities, atol=1e-5)
     assert ("serve_bytes" in signatures) == (channels == 1)
+    exported = open_exported(tmp_path / "saved")
+    np.testing.assert_allclose(exported.probabilities(pixels.astype("float32")), probabilities, atol=1e-5)
     if channels == 1:
         color = np.random.default_rng(1).integers(0, 256, (16, 16, 3)).astype("uint8")
         content = tf.io.encode_png(color)[None]
@@ -131,4 +133,14 @@ def test_exports(trained_toy, tmp_path, channels):
         for file in write_tflite(model, tmp_path, ["float32", "int8"], np.repeat(pixels, 10, axis=0)).values():
             atol = 1e-5 if "float32" in file.name else 0.05
             np.testing.assert_allclose(run_tflite(file, pixels.astype("float32"))[0], probabilities, atol=atol)
-            assert read_description(file).signatures["classify"].inputs[0].shape == (1, 16, 16, 1)
+            description = read_description(file)
+            assert (
+                description.signatures["classify"].inputs[0].shape == (1, 16, 16, 1) and description.mediapipe_problem
+            )
+
+
+def test_masks_and_equal_channels(toy):
+    """A mask is black and white, as Pillow's mode "1"; equal channels are reduced to any number."""
+    mask = np.random.default_rng(0).integers(0, 2, (16, 16)).astype(bool)
+    np.testing.assert_allclose(toy(channels=1).preprocess(mask)[0, :, :, 0], np.where(mask, 1, -1), atol=1e-6)
+    assert toy(channels=4).preprocessing.of_channels(3).mean == (0.5, 0.5, 0.5)
