@@ -237,7 +237,7 @@ def test_images_that_cannot_be_decoded(run, folder, toy, tmp_path):
     toy(num_classes=3, depth=1).save(tmp_path / "x.keras")
     (tmp_path / "images/test/class0/broken.png").write_bytes(b"")
     arguments = tmp_path / "x.keras", "--dataset", folder[0], "--max-corrupt"
-    assert "0 are allowed (max_corrupt=0.01)" in run(*arguments[:-1])[2]
+    assert "0 are allowed (max_corrupt=0.01; --max-corrupt)" in run(*arguments[:-1])[2]
     status, lines, _ = run(*arguments, 0.1)
     assert status == 0 and lines[0].startswith("13 images of") and lines[1].startswith("1 more cannot be decoded")
     status, _, errors = run(*arguments, "nan")

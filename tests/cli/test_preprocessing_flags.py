@@ -33,7 +33,7 @@ def test_recipes_have_fields_for_it(tmp_path):
     words = with_recipe_fields(("--preprocessing", str(file)), "recipe.")
     assert words == tuple("--recipe.data.mean 0.5 0.5 0.5 --recipe.data.std 0.5 0.5 0.5".split())
     assert with_recipe_fields(("--weights=a.npz",)) == ("--weights=a.npz",)
-    for text, word in (('{"mean": [0, 0, 0]}', "std"), ('{"mean": [0, 0], "std": [1, 1]}', "3 channels")):
+    for text, word in (('{"mean": [0, 0, 0]}', "std"), ('{"mean": [0, 0.1], "std": [1, 1]}', "3 channels")):
         file.write_text(text)
         with pytest.raises(ValueError, match=word):
             with_recipe_fields(("--preprocessing", str(file)))
