@@ -211,8 +211,8 @@ class CustomUpdate(keras.optimizers.Optimizer):
         pass
 
 
-class LambMoments(keras.optimizers.Lamb):
-    """`keras.optimizers.Lamb` that returns its moments."""
+class Moments(keras.optimizers.Optimizer):
+    """For Keras's Adam, AdamW and Lamb: returns their moments."""
 
     def moments_of(self, index: int) -> tuple:
         """Means of the gradient and of its square, of the variable at this position in `build`."""

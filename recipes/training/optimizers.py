@@ -11,18 +11,40 @@ from keras_vit import VisionTransformer
 from keras_vit.models.layer_decay import layer_wise_factors
 from keras_vit.recipes.recipe import Optimizer
 from keras_vit.recipes.recipe_errors import RecipeError
-from keras_vit.recipes.training.keras_internals import ChosenMatrices, LambMoments
+from keras_vit.recipes.training.keras_internals import ChosenMatrices, Moments
 from keras_vit.recipes.training.replicas import ReplicaInvariant
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
-class Adam(ReplicaInvariant, keras.optimizers.Adam):
-    """`keras.optimizers.Adam`, see `ReplicaInvariant`."""
+class AdamStep(ReplicaInvariant, Moments):
+    """Adam with epsilon added to the square root of the corrected mean square, as in flax.optim, optax and PyTorch.
+
+    Keras adds it before the correction, where after t steps it acts as epsilon / sqrt(1 - beta_2 ** t): 32 times as
+    much in the first step. See `ReplicaInvariant`.
+    """
+
+    def update_step(self, gradient, variable, learning_rate):
+        self.assign_sub(variable, ops.cast(learning_rate, variable.dtype) * self.adam_update(gradient, variable))
+
+    def adam_update(self, gradient, variable):
+        """The update without its rate; changes the moments."""
+        moments, dtype = self.moments_of(self.index_of(variable)), variable.dtype
+        gradient, step = ops.cast(gradient, dtype), ops.cast(self.iterations + 1, dtype)
+        corrected = []
+        for moment, beta, value in zip(moments, (self.beta_1, self.beta_2), (gradient, ops.square(gradient))):
+            mean = moment + (1.0 - beta) * (value - moment)
+            self.assign(moment, mean)
+            corrected.append(mean / (1.0 - ops.power(ops.cast(beta, dtype), step)))
+        return corrected[0] / (ops.sqrt(corrected[1]) + self.epsilon)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AdamW(ReplicaInvariant, keras.optimizers.AdamW):
-    """`keras.optimizers.AdamW`, see `ReplicaInvariant`."""
+class Adam(AdamStep, keras.optimizers.Adam):
+    """Adam, see `AdamStep`."""
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AdamW(AdamStep, keras.optimizers.AdamW):
+    """AdamW, see `AdamStep`."""
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -78,38 +100,25 @@ class Lion(ReplicaInvariant, keras.optimizers.Lion):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class Lamb(ReplicaInvariant, LambMoments):
-    """LAMB (arXiv 1904.00962) as apex and timm compute it; see `ReplicaInvariant`.
+class Lamb(AdamStep, keras.optimizers.Lamb):
+    """LAMB (arXiv 1904.00962) as apex and timm compute it; see `AdamStep`.
 
-    r = Adam's step without its rate, plus weight_decay * p; then p <- p - rate * norm(p) / norm(r) * r. The ratio of
-    the norms is 1 if one of them is 0, and for variables without weight decay, which have Adam's step.
-    `keras.optimizers.Lamb` decays separately and has the ratio for all variables.
+    r = Adam's update, plus weight_decay * p; then p <- p - rate * norm(p) / norm(r) * r. The ratio of the norms is 1 if
+    one of them is 0, and for variables without weight decay, which have Adam's step. `keras.optimizers.Lamb` decays
+    separately and has the ratio for all variables.
     """
 
     def decay_step(self, variable, rate):
         """Nothing: the decay is a part of the step."""
 
     def update_step(self, gradient, variable, learning_rate):
-        index, dtype = self.index_of(variable), variable.dtype
-        gradient, rate = ops.cast(gradient, dtype), ops.cast(learning_rate, dtype)
-        mean, square = (
-            moment + (1.0 - beta) * (value - moment)
-            for moment, beta, value in zip(
-                self.moments_of(index), (self.beta_1, self.beta_2), (gradient, ops.square(gradient))
-            )
-        )
-        for moment, value in zip(self.moments_of(index), (mean, square)):
-            self.assign(moment, value)
-        step = ops.cast(self.iterations + 1, dtype)
-        corrections = (1.0 - ops.power(ops.cast(beta, dtype), step) for beta in (self.beta_1, self.beta_2))
-        mean, square = (value / correction for value, correction in zip((mean, square), corrections))
-        update = mean / (ops.sqrt(square) + self.epsilon)
-        if self.decayed[index]:
+        update = self.adam_update(gradient, variable)
+        if self.decayed[self.index_of(variable)]:
             update += self.weight_decay * variable
             lengths = ops.norm(ops.reshape(variable, (-1,))), ops.norm(ops.reshape(update, (-1,)))
             both = (lengths[0] > 0) & (lengths[1] > 0)
             update *= ops.where(both, lengths[0] / ops.where(both, lengths[1], 1.0), 1.0)
-        self.assign_sub(variable, rate * update)
+        self.assign_sub(variable, ops.cast(learning_rate, variable.dtype) * update)
 
 
 def build_optimizer(

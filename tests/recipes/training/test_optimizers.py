@@ -46,9 +46,10 @@ def by_hand(recipe, weights, gradients, decayed, factors, orthogonalized):
             else:
                 first = 0.9 * first + 0.1 * scale * grad
                 second = recipe.beta_2 * second + (1 - recipe.beta_2) * (scale * grad) ** 2
-                # Epsilon as in Keras, section 2 of arXiv 1412.6980.
-                corrected = np.sqrt(1 - recipe.beta_2 ** (step + 1)) / (1 - 0.9 ** (step + 1))
-                update = recipe.learning_rate * factors[i] * corrected * first / (np.sqrt(second) + 1e-8)
+                bias = 1 - recipe.beta_2 ** (step + 1)
+                # Keras's Muon adds epsilon before the correction of the bias, section 2 of arXiv 1412.6980.
+                root = np.sqrt(second / bias) + 1e-8 / (np.sqrt(bias) if recipe.name == "muon" else 1)
+                update = recipe.learning_rate * factors[i] * first / (1 - 0.9 ** (step + 1)) / root
             slots[i] = first, second
             decay = recipe.learning_rate * factors[i] * recipe.weight_decay * decayed[i]
             weights[i] = weights[i] - update - decay * weights[i]
