@@ -136,5 +136,5 @@ def check_keras_vit(words, block):
 def check_extras(words):
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
-    groups = re.findall(r"(?:keras_vit|\.)\[([\w,]+)\]", " ".join(words))
+    groups = re.findall(r"(?:vit-for-keras|\.)\[([\w,]+)\]", " ".join(words))
     assert {extra for group in groups for extra in group.split(",")} <= set(config["options.extras_require"])
