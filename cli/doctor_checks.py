@@ -183,7 +183,7 @@ def other_package(machine: Machine) -> Iterator[Finding]:
     if "keras-vit" in machine.versions:
         yield Finding(
             "failure",
-            f"keras-vit {machine.versions['keras-vit']} is another project, and its files are in the same folder keras_vit.",
+            f"keras-vit {machine.versions['keras-vit']} is another project with files in the same folder keras_vit.",
             "pip uninstall -y keras-vit && pip install --force-reinstall --no-deps vit-for-keras",
         )
 
