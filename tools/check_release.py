@@ -76,9 +76,6 @@ def use(file: Path, python: str, folder: Path) -> dict:
     metrics = json.loads((folder / "runs" / "photos" / "metrics.json").read_text())
     if metrics["top1"] != 1:
         sys.exit(f"Expected top1 1.0 of the fine-tuned model. Received: {metrics['top1']}")
-    versions = (
-        "import keras, tensorflow as tf, platform; print(platform.python_version(), tf.__version__, keras.__version__)"
-    )
     return {
         "file": file.name,
         "Python, TensorFlow, Keras": run(bin_folder / "python", "-c", VERSIONS).strip(),
