@@ -34,7 +34,7 @@ JOURNEY = (
     ("classify", "photos/dark/0.png", "--model", "cifar10/R6_Ti_4"),
     ("finetune", "photos", "--weights", "cifar10/R6_Ti_4"),
     ("export", "runs/photos", "--formats", "float32", "dynamic-int8", "saved-model", "--output", "files"),
-    ("classify", "photos/light/0.png", "--model", "files/dynamic-int8.tflite"),
+    ("classify", "photos/light/0.png", "--model", "files/model-dynamic-int8.tflite"),
     ("train", "digits-masked-patch", "--run.folder", "runs/digits", "--total-steps", "3"),
 )
 
