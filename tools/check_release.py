@@ -35,7 +35,16 @@ JOURNEY = (
     ("finetune", "photos", "--weights", "cifar10/R6_Ti_4"),
     ("export", "runs/photos", "--formats", "float32", "dynamic-int8", "saved-model", "--output", "files"),
     ("classify", "photos/light/0.png", "--model", "files/model-dynamic-int8.tflite"),
-    ("train", "digits-masked-patch", "--run.folder", "runs/digits", "--total-steps", "3"),
+    (
+        "train",
+        "digits-masked-patch",
+        "--run.folder",
+        "runs/digits",
+        "--total-steps",
+        "3",
+        "--optimizer.warmup-steps",
+        "0",
+    ),
 )
 
 
@@ -55,7 +64,7 @@ def build(folder: Path) -> tuple[Path, Path]:
         shutil.copyfile(ROOT / file, source / file, follow_symlinks=False)
     run(sys.executable, "-m", "venv", folder / "builder")
     python = folder / "builder" / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", "build", "twine")
+    run(python, "-m", "pip", "install", "--quiet", "build", "twine", "uv")
     run(python, "-m", "build", "--outdir", folder / "dist", source)
     (archive,), (wheel,) = ((folder / "dist").glob(pattern) for pattern in ("*.tar.gz", "*.whl"))
     run(python, "-m", "twine", "check", "--strict", archive, wheel)
@@ -68,7 +77,14 @@ def use(file: Path, python: str, folder: Path) -> dict:
     start = time.perf_counter()
     run(python, "-m", "venv", folder / "env")
     bin_folder = folder / "env" / "bin"
-    run(bin_folder / "python", "-m", "pip", "install", "--quiet", f"{file}[{EXTRAS}]")
+    run(
+        folder.parent / "builder" / "bin" / "uv",
+        "pip",
+        "install",
+        "--python",
+        bin_folder / "python",
+        f"{file}[{EXTRAS}]",
+    )
     installed = time.perf_counter()
     run(bin_folder / "python", "-c", IMAGES, cwd=folder)
     for words in JOURNEY:
