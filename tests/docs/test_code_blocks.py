@@ -36,6 +36,7 @@ def test_no_block_is_skipped_and_only_mobile_code_is_untested():
     assert {found for found in languages if found[1] != "text"} == untested
     assert not [block for block in BLOCKS if block.mark.startswith("skip")]
 
+
 # Functions return them; their fields are explained where they are documented.
 RETURNED = {"Audit", "Benchmark", "Checkpoint", "Chip", "ClassificationReport", "Finding", "LoadReport", "NpuReport"}
 RETURNED |= {"Parity", "Report", "Simulation", "StepReport", "VtabResult"}
