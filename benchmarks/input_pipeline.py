@@ -1,6 +1,6 @@
 """Images per second from JPEG files in memory to training batches, compared with tf-models-official and bare decoding.
 
-Requires keras_vit[tensorflow,recipes,augment]
+Requires vit-for-keras[tensorflow,recipes,dev]
 Command: python benchmarks/input_pipeline.py --images imagenet_samples.zip
 Each measurement takes 1,000 images; rounds are interleaved and ratios are medians over rounds, since other programs may
 run. Images per second and core are computed from the CPU time of all threads, which other programs affect least. With
@@ -132,5 +132,5 @@ if __name__ == "__main__":
     if not Path(arguments.images).exists():
         parser.error(f"there is no zip file or folder {arguments.images}")
     if importlib.util.find_spec("official") is None:
-        parser.error("the comparison requires tf-models-official: pip install 'keras_vit[augment]'")
+        parser.error("the comparison requires tf-models-official: pip install 'vit-for-keras[dev]'")
     main(arguments.images, arguments.rounds, arguments.enlarge)

@@ -1,6 +1,6 @@
 """Logits of full-size models compared with other libraries' code, with the same random weights.
 
-Requires keras_vit[all] and: pip install torch transformers timm keras-hub tf-models-official
+Requires vit-for-keras[all] and: pip install torch transformers timm keras-hub tf-models-official
 Command: python benchmarks/parity.py [--libraries timm transformers]
 Each library saves its weights in its own format, and `keras_vit.load` reads them; formats that keras_vit writes are
 read back by the library. The difference is the largest over 4 images, divided by the standard deviation of the

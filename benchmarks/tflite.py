@@ -1,6 +1,6 @@
 """Latency of TFLite files of ViT: `write_tflite` and KerasHub's layers with TensorFlow's converter.
 
-Requires keras_vit[tensorflow,export] and keras-hub.
+Requires vit-for-keras[tensorflow,export] and keras-hub.
 Command: python benchmarks/tflite.py                     # Ti/16, S/16 and B/16 at 224 pixels, 2 threads; some minutes
          python benchmarks/tflite.py --models S/16 --num-runs 200
 KerasHub's model is converted from a SavedModel of batch 1, in float32, dynamic-range and full int8. Weights and images

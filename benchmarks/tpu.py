@@ -1,6 +1,6 @@
 """Cost of a ViT training step on a TPU core: keras_vit compared with KerasHub, Flax and tf-models-official.
 
-Requires keras_vit[tensorflow,recipes,preflight] and the other libraries: pip install keras-hub flax optax, and a
+Requires vit-for-keras[tensorflow,recipes,preflight] and the other libraries: pip install keras-hub flax optax, and a
 checkout of github.com/google-research/vision_transformer in PYTHONPATH. Libraries that are not installed are skipped.
 Command: python benchmarks/tpu.py            the first two rows, about 10 minutes on two cores
          python benchmarks/tpu.py --rows all

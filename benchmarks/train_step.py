@@ -1,10 +1,10 @@
 """Speed of a training step, or of inference, of a small ViT on this machine: compared with KerasHub and transformers.
 
-Requires keras_vit[tensorflow] and: pip install keras-hub torch transformers
+Requires vit-for-keras[tensorflow] and: pip install keras-hub torch transformers
 Command: python benchmarks/train_step.py --num-threads 1
          python benchmarks/train_step.py --shape cifar10
          python benchmarks/train_step.py --inference
-         python benchmarks/train_step.py --patch-dropout 0.5 --clock cpu   # requires keras_vit[tensorflow] only
+         python benchmarks/train_step.py --patch-dropout 0.5 --clock cpu   # requires vit-for-keras[tensorflow] only
 A step is forward pass, backward pass and AdamW. Shapes: S/16 at 224 pixels, and a plain ViT for CIFAR-10 (width 192,
 depth 9) without QK normalization, which KerasHub does not have. Each model runs in a separate process; they take
 turns, so that other load on the machine affects all of them. The upper bound is the speed of matrix products of the

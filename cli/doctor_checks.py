@@ -17,12 +17,12 @@ from pathlib import Path
 from keras_vit_cli.errors import temporary_folder
 
 TENSORFLOWS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu")
-PACKAGES = ("keras_vit", "keras", *TENSORFLOWS, "libtpu", "jax", "tensorflow-datasets", "numpy")
+PACKAGES = ("vit-for-keras", "keras", *TENSORFLOWS, "libtpu", "jax", "tensorflow-datasets", "numpy")
 # PCI vendor and device IDs of TPUs, from jax/_src/hardware_utils.py; v2 has the ID of v3.
 GOOGLE = "0x1ae0"
 TPUS = {"0x0027": "v3", "0x005e": "v4", "0x0062": "v5p", "0x0063": "v5e", "0x006f": "v6e", "0x0076": "v7x"}
-CPU_INSTALL = "pip install 'keras_vit[tensorflow,recipes]'"
-TPU_INSTALL = "pip install 'keras_vit[tpu,recipes]'"
+CPU_INSTALL = "pip install 'vit-for-keras[tensorflow,recipes]'"
+TPU_INSTALL = "pip install 'vit-for-keras[tpu,recipes]'"
 NEWEST_LIBTPU = "0.0.27"  # for tensorflow-tpu 2.20: with 0.0.33, 0.0.40 and 0.0.51 "import tensorflow" aborts
 OLDER_LIBTPU = f"pip install 'libtpu<={NEWEST_LIBTPU}'"
 LIBTPU_LIBRARY = 'TF_PLUGGABLE_DEVICE_LIBRARY_PATH=$(python -c "import libtpu; print(libtpu.get_library_path())")'
@@ -87,9 +87,9 @@ def this_machine() -> Machine:
 
 
 def installed_versions() -> dict[str, str]:
-    """Version of each installed package of `PACKAGES`."""
+    """Version of each installed package of `PACKAGES`, and of the other project's keras-vit."""
     versions = {}
-    for name in PACKAGES:
+    for name in (*PACKAGES, "keras-vit"):
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     return versions
@@ -179,12 +179,21 @@ def keras_backend(machine: Machine) -> Iterator[Finding]:
         )
 
 
+def other_package(machine: Machine) -> Iterator[Finding]:
+    if "keras-vit" in machine.versions:
+        yield Finding(
+            "failure",
+            f"keras-vit {machine.versions['keras-vit']} is another project with files in the same folder keras_vit.",
+            "pip uninstall -y keras-vit && pip install --force-reinstall --no-deps vit-for-keras",
+        )
+
+
 def datasets(machine: Machine) -> Iterator[Finding]:
     if "tensorflow-datasets" not in machine.versions:
         yield Finding(
             "failure",
             "tensorflow-datasets is not installed: recipes cannot read data.",
-            "pip install 'keras_vit[recipes]'",
+            "pip install 'vit-for-keras[recipes]'",
         )
 
 
@@ -198,7 +207,7 @@ def libtpu(machine: Machine) -> Iterator[Finding]:
             "failure",
             f"libtpu is {machine.versions['libtpu']}: with tensorflow-tpu, versions after {NEWEST_LIBTPU} abort "
             '"import tensorflow".',
-            f"{OLDER_LIBTPU}; install keras_vit[preflight], which requires a newer one, in a separate environment",
+            f"{OLDER_LIBTPU}; install vit-for-keras[preflight], which requires a newer one, in a separate environment",
         )
 
 
@@ -274,6 +283,6 @@ def disk(machine: Machine) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Callable[[Machine], Iterable[Finding]], ...] = (
-    *(tensorflow_twice, missing_tensorflow, keras_backend, datasets, libtpu, chips_without_tensorflow),
+    *(other_package, tensorflow_twice, missing_tensorflow, keras_backend, datasets, libtpu, chips_without_tensorflow),
     *(tensorflow_without_chips, tpu_of_another_host, pluggable_device, tpu_in_use, disk),
 )

@@ -17,7 +17,7 @@ MEMORY = (
 )
 FILE = "Copy or write the file again; if it is a TFRecord, keras-vit prepare writes new ones."
 # Missing packages that keras_vit imports without a message of its own, and what to install.
-BACKENDS = {"keras": "keras", "tensorflow": "'keras_vit[tensorflow]'", "jax": "jax", "torch": "torch"}
+BACKENDS = {"keras": "keras", "tensorflow": "'vit-for-keras[tensorflow]'", "jax": "jax", "torch": "torch"}
 NO_SPACE = re.compile(r"^(\[Errno \d+\] )?No space left on device[:;, ]*|[:;, ]*No space left on device$")
 # What to do about TensorFlow's errors, by the name of their class.
 TENSORFLOW = {

@@ -67,9 +67,9 @@ def _resume_hint(arguments) -> str:
 
 def _run(arguments) -> int:
     if arguments == ["--version"]:
-        import importlib.metadata
+        from keras_vit.version import __version__
 
-        print(f"keras-vit {importlib.metadata.version('keras_vit')}")
+        print(f"keras-vit {__version__}")
         return 0
     try:
         import tyro  # noqa: F401

@@ -137,7 +137,7 @@ def onnx_session(path):
     try:
         runtime = importlib.import_module("onnxruntime")
     except ImportError as error:
-        raise ImportError(f"ONNX files require onnxruntime: pip install 'keras_vit[onnx]' ({error}).") from error
+        raise ImportError(f"ONNX files require onnxruntime: pip install 'vit-for-keras[onnx]' ({error}).") from error
     try:
         return runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     except Exception as error:  # each kind of damage has a class of onnxruntime's own

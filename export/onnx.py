@@ -35,7 +35,7 @@ def write_onnx(model, path, class_names=None, *, dtype: str = "float32", pixels:
     classifier "activation", by which logits become probabilities ("softmax" or "sigmoid"), and "class_names", one per
     line. An existing file is replaced once the new one is complete.
 
-    Requires `pip install 'keras_vit[onnx]'` and Keras's TensorFlow backend.
+    Requires `pip install 'vit-for-keras[onnx]'` and Keras's TensorFlow backend.
 
     Args:
         model: A `VisionTransformer`, `BiT` or `AxialResNet`; or a Sequential or functional model around one, whose
@@ -118,7 +118,7 @@ def _import(name):
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ImportError(f"ONNX files require {name}: pip install 'keras_vit[onnx]' ({error}).") from error
+        raise ImportError(f"ONNX files require {name}: pip install 'vit-for-keras[onnx]' ({error}).") from error
 
 
 @functools.cache

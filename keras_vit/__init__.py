@@ -1,7 +1,9 @@
 """The Vision Transformer for Keras: layers, models, weights, and inspection."""
 
 import importlib
+import os
 import sys
+import warnings
 
 from keras_vit.version import __version__ as __version__
 
@@ -13,3 +15,13 @@ else:
 
     def __getattr__(name):
         return getattr(importlib.import_module("keras_vit.api"), name)
+
+
+# PyPI's keras-vit, another project, installs into the same folder; its utils.py is a name that this package lacks.
+_folder = os.path.dirname(__file__)
+if os.path.exists(os.path.join(_folder, "utils.py")):
+    warnings.warn(
+        f"{_folder} has files of another project, keras-vit. Run: pip uninstall -y keras-vit && pip install "
+        "--force-reinstall --no-deps vit-for-keras",
+        stacklevel=2,
+    )

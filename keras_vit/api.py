@@ -4,8 +4,8 @@ try:
     import keras as _keras  # noqa: F401
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"Keras found no backend ({error}). Install one: pip install 'keras_vit[tensorflow]', or pip install jax and "
-        "set the environment variable KERAS_BACKEND=jax."
+        f"Keras found no backend ({error}). Install one: pip install 'vit-for-keras[tensorflow]', or pip install jax "
+        "and set the environment variable KERAS_BACKEND=jax."
     ) from error
 
 from keras_vit import class_names as class_names

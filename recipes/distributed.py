@@ -180,7 +180,7 @@ def _tpu_name():
         return "local"
     devices = ", ".join(device.name for device in tf.config.list_physical_devices())
     raise RecipeError(
-        f"TensorFlow finds no TPU, only {devices}. On a TPU VM, install keras_vit[tpu] (tensorflow-tpu, not "
+        f"TensorFlow finds no TPU, only {devices}. On a TPU VM, install vit-for-keras[tpu] (tensorflow-tpu, not "
         "tensorflow) and run `keras-vit doctor`.",
         {"run.strategy": "tpu"},
         {"run.strategy": "auto"},

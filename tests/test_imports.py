@@ -84,4 +84,4 @@ def test_without_a_backend_the_error_names_the_extra(tmp_path):
     (tmp_path / "keras.py").write_text("import tensorflow_of_nowhere")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", "import keras_vit"], env=environment, capture_output=True, text=True)
-    assert done.returncode == 1 and "keras_vit[tensorflow]" in done.stderr.splitlines()[-1]
+    assert done.returncode == 1 and "vit-for-keras[tensorflow]" in done.stderr.splitlines()[-1]

@@ -86,3 +86,14 @@ def test_what_is_installed_works(wheel, tmp_path):
     size, file, *listed = output.split()
     assert int(size) > 10_000 and file == str(wheel / "keras_vit" / "__init__.py")
     assert {"preflight", "export"} <= {*listed}
+
+
+def test_files_of_another_project_are_reported_on_import(wheel, tmp_path):
+    """PyPI's keras-vit 1.0.1 has config, layers, utils and vit in the folder of the same name."""
+    shutil.copytree(wheel / "keras_vit", tmp_path / "keras_vit", ignore=shutil.ignore_patterns("trained"))
+    code = "import sys; sys.modules['keras_vit_cli'] = None; import keras_vit"  # without Keras, as the command line
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONWARNINGS": "error"}
+    run(sys.executable, "-c", code, env=environment, cwd=tmp_path)
+    (tmp_path / "keras_vit" / "utils.py").touch()
+    done = subprocess.run([sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and "pip uninstall -y keras-vit" in done.stderr

@@ -1,7 +1,12 @@
 """`keras-vit demo`: pre-training, fine-tuning, export and parity check on a small dataset, with a report."""
 
 import json
+import multiprocessing
+import os
 import time
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -35,12 +40,9 @@ class Demo:
         """Runs the demo and prints the path of the report."""
         start = time.perf_counter()
         check_replaceable(self.output, REPORT)
-        import tensorflow as tf
-
         from keras_vit_cli.demo.report import write_report
 
-        # Tensors this small lose more to synchronization than they gain from several threads.
-        tf.config.threading.set_intra_op_parallelism_threads(1)
+        _compute_in_one_thread()
         with new_folder(self.output, REPORT) as folder:
             results = run_demo(folder, self.seed, self.fast)
             metrics = results["metrics"]
@@ -57,13 +59,14 @@ def run_demo(folder: Path, seed: int, fast: bool) -> dict:
     from keras_vit.recipes.data import evaluation_arrays, open_dataset
     from keras_vit_cli.demo.report import classify_photographs
 
+    _print_stage("The classifier of the package on photographs")
+    photographs = classify_photographs()
     pretraining, finetuning = (_configure(recipe, seed, fast) for recipe in (digits.MASKED_PATCH, digits.FINE_TUNE))
-    if fast:  # building graphs dominates the time of a short run
-        pretraining = replace(pretraining, architecture=replace(pretraining.architecture, depth=1))
-    trained = _train(pretraining, finetuning, digits.FEW_LABELS)
-    data, model = finetuning.data, trained["model"]
-    dataset = open_dataset(data)
-    names = dataset.class_names
+    data = finetuning.data
+    dataset = open_dataset(data)  # before two processes would write it
+    with _second_process() as second:
+        trained = _train(pretraining, finetuning, digits.FEW_LABELS, second)
+    model, names = trained["model"], dataset.class_names
     images, labels = evaluation_arrays(data, dataset, data.test_split)
     calibration = evaluation_arrays(data, dataset, data.train_split)[0][:NUM_CALIBRATION_IMAGES]
     parity = _export(folder, model, _pixels(calibration), _pixels(images), labels, names)
@@ -75,10 +78,36 @@ def run_demo(folder: Path, seed: int, fast: bool) -> dict:
         "num_parameters": model.count_params(),
         "num_test_images": len(labels),
     }
-    _print_stage("The classifier of the package on photographs")
     recipes = {"pretraining": pretraining, "finetuning": finetuning}
     test_data = {"images": images, "labels": labels, "class_names": names}
-    return {"metrics": metrics, "recipes": recipes, "photographs": classify_photographs(), **trained, **test_data}
+    return {"metrics": metrics, "recipes": recipes, "photographs": photographs, **trained, **test_data}
+
+
+def _compute_in_one_thread():
+    """Tensors this small lose more to synchronization than they gain from several threads."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+
+
+@contextmanager
+def _second_process() -> Iterator[Executor]:
+    """Runs functions in a process beside this one, without their output. Ends it at once after an error or Ctrl-C."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context, _start_second_process) as pool:
+        try:
+            yield pool
+        except BaseException:
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
+
+
+def _start_second_process():
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+    _compute_in_one_thread()
 
 
 def _configure(recipe, seed, fast):
@@ -88,29 +117,41 @@ def _configure(recipe, seed, fast):
     # A loop of several steps takes longer to build than it saves in a short run.
     run = replace(run, steps_per_execution=1)
     data = replace(recipe.data, validation_split="validation[:50]", test_split="test[:100]")
-    return replace(recipe, data=data, total_steps=3, run=run, optimizer=replace(recipe.optimizer, warmup_steps=1))
+    architecture = replace(recipe.architecture, depth=1)  # building graphs dominates the time of a short run
+    optimizer = replace(recipe.optimizer, warmup_steps=1)
+    return replace(recipe, data=data, total_steps=3, run=run, optimizer=optimizer, architecture=architecture)
 
 
-def _train(pretraining, finetuning, few_labels) -> dict:
-    """Pre-trains once and fine-tunes four times; "model" is the pre-trained one fine-tuned with all labels."""
-    from keras_vit.recipes.fit import evaluate, pretrain, train
-    from keras_vit.recipes.training.model import build_model
-    from keras_vit_cli.demo.report import STARTS
+def _train(pretraining, finetuning, few_labels, second) -> dict:
+    """Pre-trains once and fine-tunes four times; "model" is the pre-trained one fine-tuned with all labels.
 
-    _print_stage("Masked-patch pre-training on unlabeled images")
+    What needs no result of this process runs in the `second` one meanwhile.
+    """
+    from keras_vit.recipes.fit import pretrain
+
+    few = replace(finetuning, data=replace(finetuning.data, labels_per_class=few_labels))
+    recipes = {str(few_labels): few, "all": finetuning}
+    tests = {f"scratch_{name}": second.submit(_fine_tune, recipe) for name, recipe in recipes.items()}
+    _print_stage("Masked-patch pre-training on unlabeled images; meanwhile, fine-tuning from scratch")
     masked_model, history = pretrain(pretraining)
-    scratch = build_model(pretraining.architecture, finetuning.data, finetuning.run)
-    histories, test_top1 = {"pretraining": history}, {}
-    for labels in (few_labels, None):
-        for start, vit in (("scratch", scratch), ("pretrained", masked_model.vit)):
-            name = f"{start}_{labels or 'all'}"
-            amount = f"{labels} labels per class" if labels else "all labels"
-            _print_stage(f"Fine-tuning with {amount}, {STARTS[start]}")
-            recipe = replace(finetuning, data=replace(finetuning.data, labels_per_class=labels))
-            model, histories[name] = train(recipe, vit)
-            test_top1[name] = evaluate(model, recipe.data, recipe.data.test_split)["top1"]
-            print(f"Test accuracy: {test_top1[name]:.1%}")
+    tests[f"pretrained_{few_labels}"] = second.submit(_fine_tune, few, masked_model.vit)
+    _print_stage(f"Fine-tuning of the pre-trained model with all labels; meanwhile, with {few_labels} per class")
+    model, *results = _fine_tune(finetuning, masked_model.vit)
+    results = {name: test.result()[1:] for name, test in tests.items()} | {"pretrained_all": results}
+    print("\nTest accuracy")
+    for name, (_, top1) in results.items():
+        print(f"{name.replace('_', ', '):20}{top1:.1%}")
+    histories = {"pretraining": history, **{name: history for name, (history, _) in results.items()}}
+    test_top1 = {name: top1 for name, (_, top1) in results.items()}
     return {"model": model, "masked_model": masked_model, "histories": histories, "test_top1": test_top1}
+
+
+def _fine_tune(recipe, start=None):
+    """The model, the history of `fit` and the test accuracy of a fine-tuning; of a new model without `start`."""
+    from keras_vit.recipes.fit import evaluate, train
+
+    model, history = train(recipe, start)
+    return model, history, evaluate(model, recipe.data, recipe.data.test_split)["top1"]
 
 
 def _card(results) -> str:

@@ -43,7 +43,7 @@ def write_report(path: Path, results: dict):
         "exports": _exports_table(metrics["exports"]),
         "photographs": figure_image(results["photographs"], "Photographs, their classes and the evidence"),
         "recipes": "".join(_recipe(name, recipe) for name, recipe in results["recipes"].items()),
-        "versions": html.escape(package_versions("keras_vit", "keras", "tensorflow", "ai-edge-litert")),
+        "versions": html.escape(package_versions("vit-for-keras", "keras", "tensorflow", "ai-edge-litert")),
         "num_test_images": str(metrics["num_test_images"]),
         "pretraining_grid": "{} x {}".format(*masked_model.vit.grid),
         "finetuning_grid": "{} x {}".format(*model.grid),

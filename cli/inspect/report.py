@@ -104,7 +104,7 @@ def make_report(
         "ratio": f"{vit.image_size[1]} / {vit.image_size[0]}",
         "few_pixels": "few-pixels" if max(vit.image_size) <= 96 else "",
         "sections": "\n".join(_section(*section) for section in sections(inspected, images, shown)),
-        "versions": html.escape(package_versions("keras_vit", "keras")),
+        "versions": html.escape(package_versions("vit-for-keras", "keras")),
     }
     return Template(page.joinpath("inspect.html").read_text()).substitute(values), attention_size
 

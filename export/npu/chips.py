@@ -70,7 +70,7 @@ def known_chips(vendors=VENDORS) -> dict[str, Chip]:
             target = importlib.import_module(f"ai_edge_litert.aot.vendors.{vendor}.target")
         except ImportError as error:
             raise ImportError(
-                f"NPU compilers require LiteRT: pip install 'keras_vit[export,npu]' ({error})."
+                f"NPU compilers require LiteRT: pip install 'vit-for-keras[export,npu]' ({error})."
             ) from error
         chips |= {str(model): Chip(str(model), vendor) for model in target.SocModel if model != "ALL"}
     return chips
@@ -123,7 +123,7 @@ def check_sdk(vendor: str):
         return
     package = PACKAGES[vendor].replace("_", "-")
     if vendor == "qualcomm":
-        raise ImportError("Qualcomm's compiler is missing: pip install 'keras_vit[npu]'.")
+        raise ImportError("Qualcomm's compiler is missing: pip install 'vit-for-keras[npu]'.")
     if vendor == "samsung":
         raise ImportError(f"Samsung's compiler is missing: PyPI has no {package}; ask Samsung for it.")
     raise ImportError(

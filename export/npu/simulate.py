@@ -145,7 +145,9 @@ def _packages():
     try:
         runtime, qnn, onnx = map(importlib.import_module, ("onnxruntime", "onnxruntime_qnn", "onnx"))
     except ImportError as error:
-        raise ImportError(f"The simulator requires onnxruntime-qnn: pip install 'keras_vit[npu]' ({error}).") from error
+        raise ImportError(
+            f"The simulator requires onnxruntime-qnn: pip install 'vit-for-keras[npu]' ({error})."
+        ) from error
     runtime.set_default_logger_severity(3)
     runtime.register_execution_provider_library(PROVIDER, qnn.get_library_path())
     return runtime, qnn, onnx

@@ -1,7 +1,7 @@
 """Calibration: ranges of activations, measured on images or known beforehand. n images, H W pixels, D width.
 
 Integers cover the range from the smallest to the largest value. Narrower ranges with a smaller squared error (MSE
-calibration) were worse on a trained network: its outliers matter (docs/results.md).
+calibration) were worse on a trained network: its outliers matter.
 """
 
 import numpy as np

@@ -46,7 +46,7 @@ def balance_attention(model, ranges):
     """Gives each channel of the queries the range of the same channel of the keys, in place.
 
     The channel of the queries is multiplied by a factor by which that of the keys is divided: in exact arithmetic
-    nothing changes. The same between values and projection brought nothing on a trained network (docs/results.md).
+    nothing changes.
 
     Args:
         model: A `folded_copy`; blocks with normalized queries and keys, or with relative positions, which queries are

@@ -1,8 +1,7 @@
 """Rounds weights to few bits with the least error in what their layer computes: GPTQ (arXiv 2210.17323).
 
 The error of each weight is made up for by the weights of the same output that are not rounded yet, as far as the inputs
-of a calibration are correlated; the mean error goes to the bias. litert-quantizer's algorithm of that name rounded no
-better than to the nearest on a trained network (docs/results.md).
+of a calibration are correlated; the mean error goes to the bias.
 """
 
 from collections import Counter

@@ -14,9 +14,9 @@ class LayerNorm(keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` over the last axis, computed as subtract, mean of squares, scale.
 
     Keras computes x * a + (b - mean * a), which loses precision where the mean is large compared to the deviation,
-    especially in integers; this form does not, and converts to operations that quantizers recognize. It is faster on a
-    CPU at widths of 384 and 768 (docs/results.md). Statistics are computed in at least float32. Epsilon is 1e-6 as in
-    the paper's code (Keras: 1e-3). The gradient in training is explicit, with the same numbers.
+    especially in integers; this form does not, and converts to operations that quantizers recognize. Statistics are
+    computed in at least float32. Epsilon is 1e-6 as in the paper's code (Keras: 1e-3). The gradient in training is
+    explicit, with the same numbers.
 
     Input: (..., D). Output: (..., D).
 

@@ -69,7 +69,7 @@ def _require(module):
     except ImportError as error:
         package = module.partition(".")[0]
         raise ImportError(
-            f"Datasets of the Hugging Face Hub require {package}: pip install 'keras_vit[hub]'."
+            f"Datasets of the Hugging Face Hub require {package}: pip install 'vit-for-keras[hub]'."
         ) from error
 
 

@@ -23,11 +23,11 @@ def check_versions() -> dict[str, str]:
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError as error:
-            raise ImportError(f"Preflight requires {package}: pip install 'keras_vit[preflight]'") from error
+            raise ImportError(f"Preflight requires {package}: pip install 'vit-for-keras[preflight]'") from error
         if not f"{versions[package]}.".startswith(f"{tested}."):
             raise ImportError(
                 f"Preflight calls private functions of {package} and was tested with {tested}. Found: "
-                f"{versions[package]}. In a separate environment: pip install 'keras_vit[preflight]'"
+                f"{versions[package]}. In a separate environment: pip install 'vit-for-keras[preflight]'"
             )
     return versions
 

@@ -11,8 +11,8 @@ try:
     from apache_beam.options.pipeline_options import PipelineOptions
 except ModuleNotFoundError as error:
     raise ImportError(
-        "--beam-runner requires Apache Beam: pip install 'keras_vit[prepare]', or omit --beam-runner to use threads "
-        "of this process."
+        "--beam-runner requires Apache Beam: pip install 'vit-for-keras[prepare]', or omit --beam-runner to use "
+        "threads of this process."
     ) from error
 
 

@@ -119,7 +119,7 @@ def test_whole_message(line, message, mistake, tiny_files):
 @pytest.mark.parametrize(
     "package,line,message",
     [
-        ("apache_beam", "prepare photos out --flat --beam-runner DirectRunner", "pip install 'keras_vit[prepare]'"),
+        ("apache_beam", "prepare photos out --flat --beam-runner DirectRunner", "pip install 'vit-for-keras[prepare]'"),
     ],
 )
 def test_missing_package(package, line, message, mistake, tiny_files, monkeypatch):

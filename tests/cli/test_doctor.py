@@ -26,7 +26,7 @@ from keras_vit_cli.doctor_checks import (
 )
 
 LAPTOP = Machine(
-    versions={"keras_vit": "0.1.0", "keras": "3.15.1", "tensorflow": "2.20.0", "tensorflow-datasets": "4.9.10"},
+    versions={"vit-for-keras": "0.1.0", "keras": "3.15.1", "tensorflow": "2.20.0", "tensorflow-datasets": "4.9.10"},
     free_bytes={"/tmp": 50_000_000_000},
 )
 TPU_VM = replace(
@@ -115,10 +115,11 @@ PROBLEMS = [
     (TPU_VM, {"libtpu": "0.0.33"}, "failure", "0.0.33", "libtpu<=0.0.27"),
     (TPU_VM, {"libtpu": "0.0.100.dev1+nightly"}, "failure", "0.0.100", "libtpu<=0.0.27"),
     (TPU_VM, {"libtpu": None}, "failure", "without libtpu", "libtpu<=0.0.27"),
-    (TPU_VM, {"tensorflow-tpu": None, "tensorflow": "2.20.0"}, "failure", "4 TPU chips (v5e)", "keras_vit[tpu"),
+    (TPU_VM, {"tensorflow-tpu": None, "tensorflow": "2.20.0"}, "failure", "4 TPU chips (v5e)", "vit-for-keras[tpu"),
     (TPU_VM, {"tensorflow-tpu": None, "tensorflow-cpu": "2.20.0"}, "failure", "4 TPU", "uninstall -y tensorflow-cpu"),
-    (LAPTOP, {"tensorflow": None}, "failure", "TensorFlow", "keras_vit[tensorflow,recipes"),
-    (LAPTOP, {"tensorflow-datasets": None}, "failure", "tensorflow-datasets", "keras_vit[recipes"),
+    (LAPTOP, {"tensorflow": None}, "failure", "TensorFlow", "vit-for-keras[tensorflow,recipes"),
+    (LAPTOP, {"keras-vit": "1.0.1"}, "failure", "keras-vit 1.0.1", "pip uninstall -y keras-vit"),
+    (LAPTOP, {"tensorflow-datasets": None}, "failure", "tensorflow-datasets", "vit-for-keras[recipes"),
     (LAPTOP, {"TPU_NAME": "local"}, "failure", "no TPU chip", "unset TPU_NAME"),
     (TPU_VM, {"TPU_NAME": "my-tpu", **TPU_VM.environment}, "warning", "'my-tpu'", "TPU_LOAD_LIBRARY=0"),
     (replace(TPU_VM, environment={}), {}, "warning", "PJRT", "NEXT_PLUGGABLE_DEVICE_USE_C_API=true"),

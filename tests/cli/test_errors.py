@@ -112,7 +112,7 @@ def test_causes_and_own_messages():
     assert "nested too deeply" in error_sentence(raised_from(RuntimeError("wrapped"), deep_nesting))
     assert error_sentence(raised_from(ValueError("Choose another folder."), full_disk)) == "Choose another folder."
     missing = ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
-    assert "pip install 'keras_vit[tensorflow]'" in error_sentence(missing)
+    assert "pip install 'vit-for-keras[tensorflow]'" in error_sentence(missing)
     own = "x cannot be written: No space left on device. Check"
     for error in (ModuleNotFoundError("Install x."), FloatingPointError("It has diverged."), OSError(own)):
         assert error_sentence(error) == str(error)

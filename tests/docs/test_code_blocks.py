@@ -5,10 +5,12 @@ by the real parser and stop where the work would begin, or run if `<!-- test: ru
 `<!-- test: skip: reason -->` skips a block.
 """
 
+import ast
 import configparser
 import re
 import subprocess
 
+import keras
 import pytest
 from blocks import PAGES, ROOT, blocks_of, commands_of
 from toys import free_memory, prepare, previous_run, save_weights
@@ -23,6 +25,7 @@ TESTED = [block for block in BLOCKS if not block.mark.startswith("skip")]
 SHELL = [block for block in TESTED if block.language in ("sh", "bash")]
 PYTHON = [block for block in TESTED if block.language == "python"]
 SLOW_PAGES = ("docs/npu.md", "docs/preflight.md", "docs/recipes.md", "docs/segment.md")
+SLOW_PAGES += ("docs/api/export.md", "docs/api/recipes.md")
 
 
 def test_no_block_is_skipped_and_only_mobile_code_is_untested():
@@ -32,6 +35,27 @@ def test_no_block_is_skipped_and_only_mobile_code_is_untested():
     untested |= {("docs/tflite.md", "cpp")}
     assert {found for found in languages if found[1] != "text"} == untested
     assert not [block for block in BLOCKS if block.mark.startswith("skip")]
+
+
+# Functions return them; their fields are explained where they are documented.
+RETURNED = {"Audit", "Benchmark", "Checkpoint", "Chip", "ClassificationReport", "Finding", "LoadReport", "NpuReport"}
+RETURNED |= {"Parity", "Report", "Simulation", "StepReport", "VtabResult"}
+
+
+def test_every_public_name_has_an_example():
+    """Functions, classes, and methods and properties that Keras does not have: an import alone is no example."""
+    nodes = [node for block in PYTHON for node in ast.walk(ast.parse(block.text))]
+    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    names = attributes | {node.id for node in nodes if isinstance(node, ast.Name)}
+    of_keras = {*dir(keras.Model), *dir(keras.layers.Conv2D)}
+    missing, owner = [], ""
+    for line in (ROOT / "tests" / "public_api.txt").read_text().splitlines():
+        if name := re.match(r"  (\w+)\(", line):
+            owner = name[1]
+            missing += [owner] if owner not in names | RETURNED else []
+        elif (name := re.match(r"    \.(\w+)", line)) and name[1] not in attributes | of_keras:
+            missing += [f"{owner}.{name[1]}"]
+    assert names and not missing
 
 
 @pytest.fixture(scope="module")
@@ -136,5 +160,5 @@ def check_keras_vit(words, block):
 def check_extras(words):
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
-    groups = re.findall(r"(?:keras_vit|\.)\[([\w,]+)\]", " ".join(words))
+    groups = re.findall(r"(?:vit-for-keras|\.)\[([\w,]+)\]", " ".join(words))
     assert {extra for group in groups for extra in group.split(",")} <= set(config["options.extras_require"])

@@ -9,6 +9,7 @@ from PIL import Image
 
 import keras_vit
 from keras_vit.recipes import configs
+from keras_vit.recipes.configs import vtab
 from keras_vit.recipes.recipe_file import write_recipe
 from keras_vit.weights.downloads import cache_path
 
@@ -90,6 +91,10 @@ def _recipes(data_dir, monkeypatch):
 
     for name in ("digits-masked-patch", "digits-finetune", "cifar10-10ep", "cifar10-masked-patch"):
         monkeypatch.setitem(configs.RECIPES, name, small(configs.RECIPES[name]))
+    task = small(vtab.RECIPES["vtab-pets"])
+    splits = {"train_split": "train", "validation_split": None, "test_split": "test"}
+    task = replace(task, data=replace(task.data, dataset="folder:images", **splits))
+    monkeypatch.setitem(vtab.RECIPES, "vtab-pets", task)
 
 
 def previous_run(folder, monkeypatch):

@@ -130,7 +130,7 @@ def test_invalid_arguments_raise_before_any_work(toy, tmp_path, monkeypatch):
         patch.setattr(keras.backend, "backend", lambda: "torch")
         write_onnx(model, path)
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
-    with pytest.raises(ImportError, match=r"keras_vit\[onnx\]"):
+    with pytest.raises(ImportError, match=r"vit-for-keras\[onnx\]"):
         write_onnx(model, path)
     assert not list(tmp_path.iterdir())
 

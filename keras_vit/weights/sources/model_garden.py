@@ -69,7 +69,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         import tensorflow as tf
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"{prefix} is a TensorFlow checkpoint, which requires TensorFlow: pip install 'keras_vit[tensorflow]'"
+            f"{prefix} is a TensorFlow checkpoint, which requires TensorFlow: pip install 'vit-for-keras[tensorflow]'"
         ) from error
     try:
         reader = tf.train.load_checkpoint(str(prefix))

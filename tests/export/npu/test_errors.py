@@ -55,12 +55,12 @@ def test_missing_packages(monkeypatch, tmp_path):
     find, hidden = importlib.util.find_spec, "onnxruntime_qnn"
     with monkeypatch.context() as patch:
         patch.setattr(importlib.util, "find_spec", lambda name: None if name == hidden else find(name))
-        vendors = {"qualcomm": r"keras_vit\[npu\]", "samsung": "sdk-samsung", "mediatek": "sdk-mediatek"}
+        vendors = {"qualcomm": r"vit-for-keras\[npu\]", "samsung": "sdk-samsung", "mediatek": "sdk-mediatek"}
         for vendor, message in vendors.items():
             with pytest.raises(ImportError, match=message):
                 check_sdk(vendor)
     monkeypatch.setitem(sys.modules, hidden, None)
-    with pytest.raises(ImportError, match=r"keras_vit\[npu\]"):
+    with pytest.raises(ImportError, match=r"vit-for-keras\[npu\]"):
         _packages.__wrapped__()
     install_sdk(monkeypatch, "qualcomm", None)  # packages whose SDK was not downloaded
     assert sdk_folder("qualcomm") is None

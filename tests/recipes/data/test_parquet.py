@@ -84,7 +84,7 @@ def test_a_dataset_is_downloaded_from_the_hub(monkeypatch):
     with pytest.raises(OSError, match="'no/such'.*404 Client"):
         open_dataset(Data("hf:no/such"))
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(ImportError, match=r"keras_vit\[hub\]"):
+    with pytest.raises(ImportError, match=r"vit-for-keras\[hub\]"):
         open_dataset(Data("hf:owner/name"))
 
 
