@@ -131,6 +131,7 @@ class MaskedAutoencoder(Unlabeled):
     data: Data = field(
         default_factory=lambda: Data(
             batch_size=4096,
+            crop="torchvision",
             min_crop_area=0.2,
             interpolation="bicubic",
             antialias=True,

@@ -153,12 +153,13 @@ class Data(Checked):
         image_size: Side of the model's square input image, in pixels.
         batch_size: Global batch size: images per step, over all replicas.
         labels_per_class: Train on this number of images of each class only, chosen by the seed; None for all.
-        crop: Crop of training images: "inception" (random area and aspect ratio, the paper's pre-training), "resize"
-            (squash to `resize_size`, then a random square of `image_size`: BiT, and the paper's fine-tuning), "pad"
-            (squash, then a random square of the image padded by an eighth of its side with black: CIFAR), "simple"
-            (the shorter side resized to `image_size`, then a random square of the image with 4 mirrored pixels around
-            it: DeiT III) or "none" (squash).
-        min_crop_area: Smallest fraction of the image's area in an "inception" crop.
+        crop: Crop of training images: "inception" (random height and aspect ratio, the paper's pre-training),
+            "torchvision" (uniform area and logarithm of the aspect ratio: DeiT, MAE), "resize" (squash to
+            `resize_size`, then a random square of `image_size`: BiT, and the paper's fine-tuning), "pad" (squash, then
+            a random square of the image padded by an eighth of its side with black: CIFAR), "simple" (the shorter side
+            resized to `image_size`, then a random square of the image with 4 mirrored pixels around it: DeiT III) or
+            "none" (squash).
+        min_crop_area: Smallest fraction of the image's area in an "inception" or "torchvision" crop.
         resize_size: Size in pixels before the random crop of "resize".
         scaled_decoding: Decode crops of JPEG files at 1/2, 1/4 or 1/8 of their size where that leaves `image_size`
             pixels: for photographs of many megapixels. It changes pixels as `antialias` does, see docs/data.md.
@@ -186,7 +187,7 @@ class Data(Checked):
     image_size: int = 224
     batch_size: int = 512
     labels_per_class: int | None = None
-    crop: Literal["inception", "resize", "pad", "simple", "none"] = "inception"
+    crop: Literal["inception", "torchvision", "resize", "pad", "simple", "none"] = "inception"
     min_crop_area: float = 0.05
     resize_size: int = 448
     scaled_decoding: bool = False
@@ -212,9 +213,9 @@ class Data(Checked):
             )
 
     def _check_scaled_decoding(self):
-        if self.scaled_decoding and self.crop != "inception":
+        if self.scaled_decoding and self.crop not in ("inception", "torchvision"):
             raise RecipeError(
-                "Scaled decoding is for the crop 'inception', which draws windows of an image.",
+                "Scaled decoding is for the crops 'inception' and 'torchvision', which draw windows of an image.",
                 {"data.scaled_decoding": True, "data.crop": self.crop},
                 {"data.scaled_decoding": False},
             )
