@@ -51,6 +51,7 @@ PRETRAINING = Supervised(
     total_steps=None,
     total_epochs=800,
 )
+# Its rate is also the least rate of main.py (--min-lr), to which the cosine decays there.
 FINE_TUNING = Supervised(
     keep_head=True,
     resample="bicubic",
@@ -63,7 +64,7 @@ FINE_TUNING = Supervised(
     optimizer=Optimizer(
         name="adamw",
         learning_rate=1e-5,
-        decay="cosine",
+        decay="constant",
         warmup_steps=5 * IMAGES // FINE_TUNING_BATCH,
         weight_decay=0.1,
         global_clipnorm=None,
