@@ -29,7 +29,9 @@ class Architecture(Checked):
         pooling: "token", "gap" or "map".
         representation_size: Width of a hidden tanh layer before the head, as in the paper's pre-training; None for no
             such layer.
-        position_embedding: See `VisionTransformer`.
+        position_embedding, position_placement: See `ViTConfig`.
+        initialization: Start weights of "vit" (the paper's code), "deit" or "mae", see
+            `keras_vit.recipes.training.initialization`; not used with given weights.
         qk_norm: Normalize queries and keys: allows higher learning rates.
         layer_scale: Initial value of learnable factors on the residual branches (arXiv 2103.17239); None for none.
         dropout: Rate of dropout.
@@ -48,6 +50,8 @@ class Architecture(Checked):
     pooling: Literal["token", "gap", "map"] = "token"
     representation_size: int | None = None
     position_embedding: Literal["learned_1d", "learned_2d", "relative", "sincos_2d", "none"] = "learned_1d"
+    position_placement: Literal["stem", "every_layer", "shared"] = "stem"
+    initialization: Literal["vit", "deit", "mae"] = "vit"
     qk_norm: bool = False
     layer_scale: float | None = None
     dropout: float = 0.0

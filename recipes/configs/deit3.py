@@ -23,9 +23,9 @@ BATCH = 2048
 FINE_TUNING_BATCH = 512
 
 # The same rate of stochastic depth in all blocks, where DeiT's grows (models_v2.py).
-S16 = Architecture("S/16", layer_scale=1e-4, stochastic_depth=(0.05,) * 12)
-B16 = Architecture("B/16", layer_scale=1e-4, stochastic_depth=(0.2,) * 12)
-L16 = Architecture("L/16", layer_scale=1e-4, stochastic_depth=(0.45,) * 24)
+S16 = Architecture("S/16", layer_scale=1e-4, initialization="deit", stochastic_depth=(0.05,) * 12)
+B16 = Architecture("B/16", layer_scale=1e-4, initialization="deit", stochastic_depth=(0.2,) * 12)
+L16 = Architecture("L/16", layer_scale=1e-4, initialization="deit", stochastic_depth=(0.45,) * 24)
 
 PRETRAINING_DATA = replace(
     DATA,
